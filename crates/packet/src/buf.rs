@@ -1,0 +1,144 @@
+//! Packets as the core sees them when their length may change.
+
+/// A packet whose headers lie contiguously in memory, with room before and behind them.
+///
+/// The dataplane implements it over an mbuf, [`VecPacket`] over a vector. All lengths are bytes.
+pub trait PacketBuf {
+    /// The contiguous beginning of the frame: at least [`crate::HEAD_BYTES`] or the whole of it.
+    fn head(&self) -> &[u8];
+
+    /// The same, to be written.
+    fn head_mut(&mut self) -> &mut [u8];
+
+    /// Length of the whole frame.
+    fn len(&self) -> usize;
+
+    /// Whether the frame has no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes [`PacketBuf::grow_front`] can still add.
+    fn head_room(&self) -> usize;
+
+    /// How many bytes [`PacketBuf::grow_back`] can still add.
+    fn tail_room(&self) -> usize;
+
+    /// Puts `n` bytes of unspecified content before the frame; `false`, and nothing done, without the room.
+    #[must_use]
+    fn grow_front(&mut self, n: usize) -> bool;
+
+    /// Takes the first `n` bytes away; `false`, and nothing done, if [`PacketBuf::head`] is shorter.
+    #[must_use]
+    fn shrink_front(&mut self, n: usize) -> bool;
+
+    /// Puts `n` bytes of unspecified content behind the frame; `false`, and nothing done, without the room.
+    #[must_use]
+    fn grow_back(&mut self, n: usize) -> bool;
+
+    /// Takes the last `n` bytes away; `false`, and nothing done, if the frame is shorter.
+    #[must_use]
+    fn shrink_back(&mut self, n: usize) -> bool;
+}
+
+/// A packet in a vector: for tests, the oracle and offline tools. All of it is contiguous.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VecPacket {
+    /// Head room, frame, tail room.
+    room: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl VecPacket {
+    /// Bytes of room before and behind a new packet: what DPDK's default head room is.
+    pub const ROOM: usize = 128;
+
+    /// A copy of `frame` with [`VecPacket::ROOM`] bytes of room on both sides.
+    pub fn new(frame: &[u8]) -> Self {
+        let end = Self::ROOM + frame.len();
+        let mut room = vec![0; end + Self::ROOM];
+        room[Self::ROOM..end].copy_from_slice(frame);
+        VecPacket { room, start: Self::ROOM, end }
+    }
+}
+
+impl PacketBuf for VecPacket {
+    fn head(&self) -> &[u8] {
+        &self.room[self.start..self.end]
+    }
+
+    fn head_mut(&mut self) -> &mut [u8] {
+        &mut self.room[self.start..self.end]
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn head_room(&self) -> usize {
+        self.start
+    }
+
+    fn tail_room(&self) -> usize {
+        self.room.len() - self.end
+    }
+
+    fn grow_front(&mut self, n: usize) -> bool {
+        let fits = n <= self.head_room();
+        if fits {
+            self.start -= n;
+        }
+        fits
+    }
+
+    fn shrink_front(&mut self, n: usize) -> bool {
+        let fits = n <= self.len();
+        if fits {
+            self.start += n;
+        }
+        fits
+    }
+
+    fn grow_back(&mut self, n: usize) -> bool {
+        let fits = n <= self.tail_room();
+        if fits {
+            self.end += n;
+        }
+        fits
+    }
+
+    fn shrink_back(&mut self, n: usize) -> bool {
+        let fits = n <= self.len();
+        if fits {
+            self.end -= n;
+        }
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_and_shrinks_at_both_ends() {
+        let mut p = VecPacket::new(b"abcdef");
+        assert!(p.grow_front(2) && p.grow_back(1));
+        assert_eq!((p.len(), p.head_room(), p.tail_room()), (9, VecPacket::ROOM - 2, VecPacket::ROOM - 1));
+        assert_eq!(&p.head()[2..8], b"abcdef");
+        p.head_mut()[..2].copy_from_slice(b"yz");
+        assert!(p.shrink_back(2) && p.shrink_front(1));
+        assert_eq!(p.head(), b"zabcde");
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let mut p = VecPacket::new(b"abc");
+        let before = p.clone();
+        assert!(!p.grow_front(VecPacket::ROOM + 1) && !p.grow_back(VecPacket::ROOM + 1));
+        assert!(!p.shrink_front(4) && !p.shrink_back(4));
+        assert_eq!(p, before);
+        assert!(p.shrink_front(3) && p.is_empty());
+    }
+}

@@ -1,0 +1,171 @@
+//! Checksums that a kernel left to hardware.
+//!
+//! Theory of operation. Linux computes the transport checksum of its own packets as late as it can: it puts the folded
+//! sum of the pseudo header into the field (`CHECKSUM_PARTIAL`), and the network card adds the rest. Between two veth
+//! ends, or on an AF_PACKET socket, there is no card. Such a packet is known by its field, which a finished packet
+//! has only by chance (1 in 65,536); finishing that one changes nothing, as it is finished already.
+
+use super::{fold, pseudo4, pseudo6, sum};
+use crate::bytes;
+use crate::meta::{Kind, Meta, flags};
+
+/// Completes the checksum of a TCP or UDP packet whose checksum field is the folded sum of its pseudo header, and says
+/// whether it did.
+///
+/// `head` is what [`crate::parse`] saw, `meta` what it found, `rest` the packet's bytes behind `head` in order (what
+/// lies behind the IP packet's end is ignored). Nothing is changed, and the answer is `false`, if the checksum is right,
+/// or is some other wrong value; in fragments, which do not hold all that the checksum covers; with an IPv6 routing
+/// header that has segments left; for a UDP length that is not IP's; and if `head` and `rest` are shorter than the packet.
+#[inline]
+pub fn complete_partial(head: &mut [u8], rest: &[&[u8]], meta: &Meta) -> bool {
+    let l4 = usize::from(meta.l4_off);
+    match pending(head, l4, meta) {
+        Some(pending) => complete(head, rest, l4, &pending),
+        None => false,
+    }
+}
+
+/// A checksum field that holds no more than the pseudo header's sum.
+struct Pending {
+    /// Offset of the field in the frame.
+    field: usize,
+    /// Bytes that the checksum covers, from the transport header on.
+    covered: usize,
+    /// Sum of the pseudo header.
+    pseudo: u32,
+    /// What to write for a checksum of 0.
+    zero: u16,
+}
+
+#[inline]
+fn pending(head: &[u8], l4: usize, meta: &Meta) -> Option<Pending> {
+    let (proto, field, zero) = match meta.kind.l4() {
+        Kind::TCP => (6, l4 + 16, 0),
+        Kind::UDP => (17, l4 + 6, 0xffff),
+        _ => return None,
+    };
+    if meta.flags & (flags::FRAGMENT | flags::ROUTED) != 0 {
+        return None;
+    }
+    let stored = u16::from_be_bytes(*bytes::at(head, field)?);
+    let l3 = usize::from(meta.l3_off);
+    // From the header, not from `meta.end`, which saturates.
+    let (covered, pseudo) = if meta.kind.l3() == Kind::IP4 {
+        let ip = bytes::at::<20>(head, l3)?;
+        let covered = (l3 + usize::from(bytes::be16(ip, 2))).checked_sub(l4)?;
+        let [_, _, _, src, dst]: [[u8; 4]; 5] = bytemuck::cast(*ip);
+        (covered, pseudo4(src, dst, proto, covered as u16))
+    } else {
+        let ip = bytes::at::<40>(head, l3)?;
+        let covered = (l3 + 40 + usize::from(bytes::be16(ip, 4))).checked_sub(l4)?;
+        let (src, dst) = bytes::ip6_addresses(ip);
+        (covered, pseudo6(&src, &dst, proto, covered as u32))
+    };
+    let whole =
+        proto == 6 || bytes::at(head, l4 + 4).is_some_and(|len| covered == u16::from_be_bytes(*len).into());
+    (whole && stored == fold(pseudo)).then_some(Pending { field, covered, pseudo, zero })
+}
+
+fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &Pending) -> bool {
+    let Some(data) = head.get(l4..).and_then(|first| sum_pieces(first, rest, p.covered)) else {
+        return false;
+    };
+    // The field holds the pseudo header's sum: `data` is the whole sum already, and with the pseudo header added once
+    // more it is what a receiver checks.
+    let (all, received) = (fold(data), fold(u32::from(fold(data)) + u32::from(fold(p.pseudo))));
+    let csum = if all == 0xffff { p.zero } else { !all };
+    match head.get_mut(p.field..p.field + 2) {
+        Some(field) if received != 0xffff => {
+            field.copy_from_slice(&csum.to_be_bytes());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Sum of the first `length` bytes of `first` and `rest`, pieces of any length; `None` if they are shorter.
+fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
+    let (mut done, mut total) = (0, 0);
+    for piece in std::iter::once(first).chain(rest.iter().copied()) {
+        let piece = &piece[..piece.len().min(length - done)];
+        let part = fold(sum(piece, 0));
+        // A piece at an odd offset has its bytes in the other halves of the words (RFC 1071, 2.B).
+        total += u32::from(if done % 2 == 0 { part } else { part.swap_bytes() });
+        done += piece.len();
+        if done == length {
+            return Some(u32::from(fold(total)));
+        }
+        total = u32::from(fold(total));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Extension, Frame, Ip4, Ip6, Tcp, Udp};
+    use crate::parse;
+
+    fn completed(frame: &mut [u8]) -> bool {
+        let mut meta = Meta::default();
+        assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
+        complete_partial(frame, &[], &meta)
+    }
+
+    fn ip4() -> Ip4 {
+        Ip4::new([10, 0, 0, 1], [10, 0, 0, 2])
+    }
+
+    #[test]
+    fn padding_is_not_summed() {
+        let bare = Frame::new(ip4(), Udp::new(1, 2)).payload(*b"odd");
+        let mut frame = bare.clone().partial_checksum().build();
+        frame.resize(60, 0xaa);
+        assert!(completed(&mut frame));
+        assert_eq!(frame[..45], bare.build());
+    }
+
+    #[test]
+    fn a_udp_checksum_of_zero_is_written_as_ones() {
+        let bare = Frame::new(ip4(), Udp::new(1, 2));
+        let csum = u16::from_be_bytes(*bytes::at(&bare.clone().payload([0, 0]).build(), 40).unwrap());
+        // With its own checksum as payload, a packet sums to ones, and its checksum is 0.
+        let frame = bare.payload(csum.to_be_bytes());
+        let mut partial = frame.clone().partial_checksum().build();
+        assert!(completed(&mut partial));
+        assert_eq!(partial[40..42], [0xff, 0xff]);
+        assert_eq!(partial, frame.build());
+    }
+
+    #[test]
+    fn fragments_and_routed_packets_are_left_alone() {
+        let mut fragment =
+            Frame::new(Ip4 { flags: 1, ..ip4() }, Udp::new(1, 2)).payload([1; 8]).partial_checksum().build();
+        assert!(!completed(&mut fragment));
+        let hop = Extension::Routing { kind: 0, segments_left: 1, addresses: vec![[7; 16].into()] };
+        let ip = Ip6::new([1; 16], [2; 16]).with([hop]);
+        assert!(!completed(&mut Frame::new(ip, Tcp::new(1, 2)).payload([1; 8]).partial_checksum().build()));
+    }
+
+    #[test]
+    fn a_wrong_checksum_stays_wrong() {
+        let mut frame = Frame::new(ip4(), Tcp::new(1, 2)).payload([1; 8]).build();
+        frame[50] ^= 1;
+        let before = frame.clone();
+        assert!(!completed(&mut frame) && frame == before);
+    }
+
+    #[test]
+    fn the_longest_packet_in_odd_pieces() {
+        let bare =
+            Frame::new(ip4(), Tcp::new(1, 2)).payload((0..70_000).map(|n| n as u8).collect::<Vec<_>>());
+        let (right, frame) = (bare.build(), bare.partial_checksum().build());
+        let mut meta = Meta::default();
+        assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
+        let (mut head, rest) = (frame[..301].to_vec(), &frame[301..]);
+        let pieces: Vec<&[u8]> = rest.chunks(1449).collect();
+        assert!(!complete_partial(&mut head.clone(), &pieces[1..], &meta), "a piece is missing");
+        assert!(complete_partial(&mut head, &pieces, &meta));
+        assert_eq!(head, right[..301]);
+    }
+}

@@ -1,0 +1,320 @@
+//! IPv6 and its extension headers (RFC 8200).
+
+use crate::meta::{Kind, Meta, flags};
+use crate::transport::{self, Found};
+use crate::{DropReason, bytes, hash};
+
+const FIXED: usize = 40;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION: u8 = 60;
+const MOBILITY: u8 = 135;
+const HIP: u8 = 139;
+const SHIM6: u8 = 140;
+
+/// Fills `meta` from the IPv6 header at `meta.l3_off` on; `meta.ethertype` and `meta.l3_off` are given.
+///
+/// `head`, `frame_len` and what is left alone are as for [`crate::parse_ip4`]. Walks the hop-by-hop (0), routing (43),
+/// fragment (44), authentication (51), destination (60), mobility (135), HIP (139) and shim6 (140) headers in whatever
+/// order they come; each must lie inside the payload length, which bounds the walk. `meta.proto` is the last next-header
+/// value that was read. If a header is cut short by the payload's end there is no transport header and
+/// `meta.l4_off == meta.end`. A fragment other than the first has none either, and `meta.l4_off` stands behind its
+/// fragment header. Conditions on the transport header are those of IPv4; a fragment header with offset 0 and no more
+/// fragments (RFC 6946) does not make a fragment.
+///
+/// # Errors
+/// In this order; `meta.kind` is 0 then:
+/// * [`DropReason::Ip6Truncated`]: the frame has fewer than 40 bytes there;
+/// * [`DropReason::Ip6Malformed`]: version not 6, or a jumbogram (RFC 2675): payload length 0, a hop-by-hop header
+///   announced, and bytes behind the fixed header;
+/// * [`DropReason::Ip6Truncated`]: the frame is shorter than the payload length says;
+/// * [`DropReason::HeaderTooLong`]: an extension header or the transport header goes on behind `head`.
+#[inline]
+pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
+    if parse_common(head, frame_len, meta) {
+        return Ok(());
+    }
+    let found = parse_any(head, frame_len, meta);
+    if found.is_err() {
+        meta.set_no_ip(frame_len);
+    }
+    found
+}
+
+/// The common case in one straight line: no extension header, TCP or UDP, all sound. `false` says nothing, and nothing
+/// was written.
+#[inline]
+fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
+    let l3 = usize::from(meta.l3_off);
+    let l4 = l3 + FIXED;
+    let (Some(ip), Some(start)) = (bytes::at::<FIXED>(head, l3), bytes::at::<20>(head, l4)) else {
+        return false;
+    };
+    let payload = usize::from(bytes::be16(ip, 4));
+    let end = l4 + payload;
+    if !((ip[0] >> 4 == 6) & (end <= frame_len)) {
+        return false;
+    }
+    let Some(found) = transport::find_common(start, ip[6], end.min(head.len()) - l4) else {
+        return false;
+    };
+    write(meta, ip, &Chain { proto: ip[6], at: l4, flags: 0 }, end, found);
+    true
+}
+
+#[inline]
+fn write(meta: &mut Meta, ip: &[u8; FIXED], chain: &Chain, end: usize, found: Found) {
+    let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+    let [_, addresses @ ..]: &[[u8; 8]; 5] = bytemuck::cast_ref(ip);
+    meta.flow_hash = hash::flow6(bytemuck::cast_ref(addresses), ports, chain.proto);
+    meta.l4_off = chain.at as u16;
+    meta.end = bytes::saturate(end);
+    meta.kind = Kind(Kind::IP6 | found.kind);
+    meta.proto = chain.proto;
+    meta.flags = chain.flags;
+}
+
+#[inline(never)]
+fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
+    let l3 = usize::from(meta.l3_off);
+    let Some(ip) = bytes::at::<FIXED>(head, l3) else {
+        return Err(if frame_len < l3 + FIXED {
+            DropReason::Ip6Truncated
+        } else {
+            DropReason::HeaderTooLong
+        });
+    };
+    let payload = usize::from(bytes::be16(ip, 4));
+    let (start, end) = (l3 + FIXED, l3 + FIXED + payload);
+    if ip[0] >> 4 != 6 || (payload == 0 && ip[6] == HOP_BY_HOP && frame_len > start) {
+        return Err(DropReason::Ip6Malformed);
+    }
+    if end > frame_len {
+        return Err(DropReason::Ip6Truncated);
+    }
+    let chain = walk(head, start, end, ip[6])?;
+    if u16::try_from(chain.at).is_err() {
+        return Err(DropReason::HeaderTooLong);
+    }
+    let found = if chain.flags & flags::LATER_FRAGMENT == 0 {
+        transport::find(&transport::OVER_IP6, chain.proto, head, chain.at, end)?
+    } else {
+        Found::NOTHING
+    };
+    write(meta, ip, &chain, end, found);
+    Ok(())
+}
+
+fn is_extension(next: u8) -> bool {
+    matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION | MOBILITY | HIP | SHIM6)
+}
+
+/// Where the chain of extension headers ends.
+struct Chain {
+    proto: u8,
+    at: usize,
+    flags: u8,
+}
+
+/// Walks the extension headers from offset `at` on, where one of type `proto` stands. Every step consumes eight bytes
+/// or more of a payload of at most 65,535.
+fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, DropReason> {
+    let mut flags = 0;
+    while is_extension(proto) {
+        if end - at < 8 {
+            return Ok(Chain { proto, at: end, flags });
+        }
+        let header = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
+        let length = match proto {
+            FRAGMENT => 8,
+            AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
+            _ => (usize::from(header[1]) + 1) * 8,
+        };
+        if end - at < length {
+            return Ok(Chain { proto, at: end, flags });
+        }
+        if at + length > head.len() {
+            return Err(DropReason::HeaderTooLong);
+        }
+        flags |= match proto {
+            ROUTING if header[3] != 0 => flags::ROUTED,
+            FRAGMENT => fragment_flags(bytes::be16(header, 2)),
+            _ => 0,
+        };
+        (proto, at) = (header[0], at + length);
+        if flags & flags::LATER_FRAGMENT != 0 {
+            break;
+        }
+    }
+    Ok(Chain { proto, at, flags })
+}
+
+/// Flags from the word of a fragment header that holds offset (13 bits), two reserved bits and "more".
+fn fragment_flags(word: u16) -> u8 {
+    match (word >> 3, word & 1) {
+        (0, 0) => 0,
+        (0, _) => flags::FRAGMENT,
+        _ => flags::FRAGMENT | flags::LATER_FRAGMENT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Extension, Frame, Icmp, Ip6, Tcp, Transport, Udp};
+    use crate::parse;
+    use proptest::prelude::*;
+
+    fn ip() -> Ip6 {
+        Ip6::new([0x2001, 2, 0, 0, 0, 0, 0, 1], [0x2001, 2, 0, 0, 0, 0, 0, 2])
+    }
+
+    fn plain(number: u8, len: usize) -> Extension {
+        Extension::Plain { number, body: vec![0; len - 2] }
+    }
+
+    fn outcome(frame: &[u8]) -> Result<(u8, u8, u16, u8), DropReason> {
+        let mut m = Meta::default();
+        parse(frame, frame.len(), &mut m).map(|()| (m.kind.0, m.proto, m.l4_off, m.flags))
+    }
+
+    fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
+        frame[at] = byte;
+        frame
+    }
+
+    const UDP: u8 = Kind::IP6 | Kind::UDP;
+
+    #[test]
+    fn malformed_headers_are_named() {
+        let frame = Frame::new(ip(), Udp::new(1, 2)).payload([0; 20]).build();
+        assert_eq!(outcome(&frame), Ok((UDP, 17, 54, 0)));
+        assert_eq!(outcome(&with(frame.clone(), 14, 0x50)), Err(DropReason::Ip6Malformed));
+        assert_eq!(outcome(&with(frame.clone(), 18, 1)), Err(DropReason::Ip6Truncated));
+        assert_eq!(outcome(&frame[..53]), Err(DropReason::Ip6Truncated));
+        assert_eq!(outcome(&with(frame, 20, 1)), Ok((Kind::IP6, 1, 54, 0)), "ICMP over IPv6");
+    }
+
+    /// RFC 2675: payload length 0, and a hop-by-hop header that holds the real one.
+    #[test]
+    fn jumbograms_are_refused() {
+        let jumbo = Extension::Plain { number: 0, body: vec![0xc2, 4, 0, 1, 0, 0] };
+        let mut frame = Frame::new(ip().with([jumbo]), Udp::new(1, 2)).payload([0; 20]).build();
+        frame[18..20].fill(0);
+        assert_eq!(outcome(&frame), Err(DropReason::Ip6Malformed));
+        assert_eq!(outcome(&frame[..54]), Ok((Kind::IP6, 0, 54, 0)), "nothing there");
+        assert_eq!(outcome(&with(frame, 20, 59)), Ok((Kind::IP6, 59, 54, 0)), "padding");
+    }
+
+    #[test]
+    fn every_extension_header_is_walked() {
+        for number in [0, 60, 135, 139, 140] {
+            let frame = Frame::new(ip().with([plain(number, 24)]), Udp::new(1, 2)).build();
+            assert_eq!(outcome(&frame), Ok((UDP, 17, 78, 0)), "{number}");
+        }
+        let chain = [
+            plain(0, 8),
+            plain(60, 16),
+            Extension::Routing { kind: 2, segments_left: 0, addresses: vec![[7; 16].into()] },
+            Extension::Fragment { offset: 0, more: false, id: 1 },
+            Extension::Authentication { spi: 1, sequence: 1 },
+            plain(60, 2040),
+        ];
+        let frame = Frame::new(ip().with(chain), Tcp::new(1, 2)).build();
+        let l4 = 54 + 8 + 16 + 24 + 8 + 24 + 2040;
+        assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::TCP, 6, l4, 0)));
+    }
+
+    #[test]
+    fn what_is_no_extension_header_ends_the_chain() {
+        for number in [50, 59, 41, 47, 253] {
+            let frame = Frame::new(ip().with([plain(0, 8)]), Transport::Raw(number)).payload([0; 40]).build();
+            assert_eq!(outcome(&frame), Ok((Kind::IP6, number, 62, 0)));
+        }
+    }
+
+    #[test]
+    fn a_chain_that_runs_out_has_no_transport() {
+        let frame = Frame::new(ip().with([plain(0, 8), plain(60, 16)]), Icmp::new(128)).build();
+        for (payload, (proto, l4)) in
+            [(1, (0, 55)), (7, (0, 61)), (8, (60, 62)), (15, (60, 69)), (23, (60, 77))]
+        {
+            assert_eq!(
+                outcome(&with(frame.clone(), 19, payload)),
+                Ok((Kind::IP6, proto, l4, 0)),
+                "{payload}"
+            );
+        }
+        assert_eq!(outcome(&with(frame.clone(), 19, 31)), Ok((Kind::IP6, 58, 78, 0)), "7 bytes of ICMPv6");
+        assert_eq!(outcome(&frame), Ok((Kind::IP6 | Kind::ICMP6, 58, 78, 0)));
+    }
+
+    #[test]
+    fn fragments() {
+        let piece = |offset, more| ip().with([Extension::Fragment { offset, more, id: 9 }]);
+        let first = Frame::new(piece(0, true), Udp::new(1, 2)).payload([0; 8]).build();
+        let atomic = Frame::new(piece(0, false), Udp::new(1, 2)).payload([0; 8]).build();
+        let [later, last] =
+            [true, false].map(|m| Frame::new(piece(2, m), Transport::Raw(17)).payload([0; 8]).build());
+        let both = flags::FRAGMENT | flags::LATER_FRAGMENT;
+        assert_eq!(outcome(&first), Ok((UDP, 17, 62, flags::FRAGMENT)));
+        assert_eq!(outcome(&atomic), Ok((UDP, 17, 62, 0)));
+        assert_eq!(outcome(&later), Ok((Kind::IP6, 17, 62, both)));
+        assert_eq!(outcome(&last), Ok((Kind::IP6, 17, 62, both)));
+        let destination = Frame::new(piece(2, true), Transport::Raw(60)).payload([0; 8]).build();
+        assert_eq!(outcome(&destination), Ok((Kind::IP6, 60, 62, both)), "not walked in a later fragment");
+    }
+
+    #[test]
+    fn segments_left_make_a_packet_routed() {
+        let hop =
+            |segments_left| Extension::Routing { kind: 4, segments_left, addresses: vec![[7; 16].into()] };
+        let [there, on_its_way] = [0, 1].map(|n| Frame::new(ip().with([hop(n)]), Udp::new(1, 2)).build());
+        assert_eq!(outcome(&there), Ok((UDP, 17, 78, 0)));
+        assert_eq!(outcome(&on_its_way), Ok((UDP, 17, 78, flags::ROUTED)));
+    }
+
+    #[test]
+    fn headers_behind_the_head_are_refused() {
+        let chain = [plain(0, 200), plain(60, 200)];
+        let frame = Frame::new(ip().with(chain), Tcp { options: vec![1; 4], ..Tcp::new(1, 2) }).build();
+        let mut m = Meta::default();
+        for head in 14..frame.len() {
+            assert_eq!(parse(&frame[..head], frame.len(), &mut m), Err(DropReason::HeaderTooLong), "{head}");
+        }
+    }
+
+    #[test]
+    fn offsets_past_64k_are_refused() {
+        let long = vec![plain(60, 2048); 32];
+        let mut frame = Frame::new(ip(), Transport::Raw(60)).payload([0; 65_535]).build();
+        let bytes = Frame::new(ip().with(long), Transport::Raw(60)).build();
+        frame[54..54 + 31 * 2048].copy_from_slice(&bytes[54..54 + 31 * 2048]);
+        frame[54 + 31 * 2048..][..2].copy_from_slice(&[59, 253]);
+        assert_eq!(outcome(&frame), Err(DropReason::HeaderTooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn the_common_case_agrees_with_the_general_one(
+            udp in any::<bool>(),
+            payload in 0..40usize,
+            hits in prop::collection::vec((14..74usize, any::<u8>()), 0..3),
+            head in 54..120usize,
+        ) {
+            let bare = if udp { Frame::new(ip(), Udp::new(5, 6)) } else { Frame::new(ip(), Tcp::new(5, 6)) };
+            let mut frame = bare.payload(vec![0; payload]).pad_to(74).build();
+            hits.into_iter().for_each(|(at, byte)| frame[at] = byte);
+            let head = &frame[..head.min(frame.len())];
+            let mut common = Meta { l3_off: 14, ..Meta::default() };
+            let mut any = common;
+            if parse_common(head, frame.len(), &mut common) {
+                prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
+            }
+            prop_assert_eq!(common, any);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Why packets are dropped.
+
+/// Declares the reasons, their names and their help in one table.
+macro_rules! drop_reasons {
+    ($($reason:ident = $name:literal, $help:literal;)*) => {
+        /// Why a packet was dropped. The name is the counter, the line in a trace and the label of a metric alike.
+        #[repr(u8)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum DropReason {
+            $(#[doc = $help] $reason,)*
+        }
+
+        impl DropReason {
+            /// All reasons; `ALL[i] as usize == i`.
+            pub const ALL: &[DropReason] = &[$(DropReason::$reason),*];
+
+            /// The name, in kebab case; unique, and part of the interface.
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$reason => $name,)* }
+            }
+
+            /// What happened, in one line without a full stop.
+            pub const fn help(self) -> &'static str {
+                match self { $(DropReason::$reason => $help,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    Rule = "rule", "a rule said drop";
+    Ip4Malformed = "ip4-malformed", "IPv4 header with a wrong version, header length or total length";
+    Ip4Truncated = "ip4-truncated", "frame shorter than its IPv4 header or total length";
+    Ip6Malformed = "ip6-malformed", "IPv6 header with a wrong version, or a jumbogram";
+    Ip6Truncated = "ip6-truncated", "frame shorter than its IPv6 header or payload length";
+    HeaderTooLong = "header-too-long", "headers longer than the contiguous part of the packet";
+    Unwired = "unwired", "input port has no wire";
+    PortGone = "port-gone", "output port is closed";
+    TxFull = "tx-full", "output port's transmit queue is full";
+    TooBig = "too-big", "frame larger than the output port takes";
+    GsoFrame = "gso-frame", "segmentation-offload superframe from a kernel peer";
+    HandoffFull = "handoff-full", "queue to another worker is full";
+    NoBuffer = "no-buffer", "no packet buffer left";
+}
+
+impl DropReason {
+    /// The reason whose number is in [`crate::Meta::drop_reason`].
+    #[inline]
+    pub fn from_number(number: u8) -> Option<DropReason> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+}
+
+impl std::fmt::Display for DropReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_names_and_table_agree() {
+        for (i, &reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason as usize, i);
+            assert_eq!(DropReason::from_number(i as u8), Some(reason));
+            assert!(reason.name().bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
+            assert!(!reason.help().ends_with('.'));
+        }
+        assert_eq!(DropReason::from_number(DropReason::ALL.len() as u8), None);
+        let names: HashSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
+        assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn display_honours_width() {
+        assert_eq!(format!("{:>6}", DropReason::Rule), "  rule");
+    }
+}

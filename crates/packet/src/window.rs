@@ -1,0 +1,290 @@
+//! The canonical header window: every fixed-offset field of a packet at one place, whatever stands around it.
+//!
+//! Theory of operation. The classifier compares `(window & mask) ^ key` on 16-byte chunks. The window is not a copy of
+//! the headers in wire order but a canonical arrangement: ports stand at the same offset with IPv4 options, IPv6
+//! extension headers or VLAN tags in the packet, and the IPv4 5-tuple, the commonest of all masks, fits the first
+//! chunk together with the packet's kind and input port, so that a 5-tuple rule costs one 16-byte compare.
+//!
+//! ```text
+//! chunk 0   0 ip-saddr  4 ip-daddr   8 transport bytes 0..4 (ports; ICMP type, code, checksum)
+//!          12 kind     13 ip-proto / ip6-next              14 input port (big endian)
+//! chunk 1  16 ip6-saddr
+//! chunk 2  32 ip6-daddr
+//! chunk 3  48 transport bytes 4..20 (TCP seq, ack, offset/flags, window, checksum, urgent; UDP length, checksum;
+//!             ICMP and ICMPv6 bytes 4..8)
+//! chunk 4  64 IPv4 bytes 0..12 or IPv6 bytes 0..8   76 ethertype (big endian)   78 output port (big endian)
+//! ```
+//!
+//! Bytes that a packet does not have are zero.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::bytes;
+use crate::meta::{Kind, Meta};
+
+/// Bytes in the window.
+pub const BYTES: usize = 80;
+/// Bytes in one chunk, the unit of masks and hashing.
+pub const CHUNK: usize = 16;
+/// Chunks in the window.
+pub const CHUNKS: usize = BYTES / CHUNK;
+
+/// Byte offset of the [`crate::Kind`] byte.
+pub const KIND: usize = 12;
+/// Byte offset of the input port, big endian.
+pub const IN_PORT: usize = 14;
+/// Byte offset of the ethertype after VLAN tags, big endian.
+pub const ETHERTYPE: usize = 76;
+/// Byte offset of the output port, big endian.
+pub const OUT_PORT: usize = 78;
+
+/// Where a fixed-offset field lives in a packet. Bit 0 is the most significant bit of the header's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loc {
+    /// Input port (interface), 16 bits.
+    InPort,
+    /// Output port (interface), 16 bits.
+    OutPort,
+    /// Ethertype after VLAN tags, 16 bits.
+    Ethertype,
+    /// Bit offset in the IPv4 header.
+    Ip4(u16),
+    /// Bit offset in the IPv6 header.
+    Ip6(u16),
+    /// Bit offset in the TCP header.
+    Tcp(u16),
+    /// Bit offset in the UDP header.
+    Udp(u16),
+    /// Bit offset in the ICMP header.
+    Icmp(u16),
+    /// Bit offset in the ICMPv6 header.
+    Icmp6(u16),
+}
+
+impl Loc {
+    /// Bit offset of the field in the window.
+    pub const fn window_bit(self) -> usize {
+        match self {
+            Loc::InPort => IN_PORT * 8,
+            Loc::OutPort => OUT_PORT * 8,
+            Loc::Ethertype => ETHERTYPE * 8,
+            Loc::Ip4(b) => match b {
+                72..=79 => 13 * 8 + (b as usize - 72),
+                0..=95 => 64 * 8 + b as usize,
+                _ => b as usize - 96,
+            },
+            Loc::Ip6(b) => match b {
+                48..=55 => 13 * 8 + (b as usize - 48),
+                0..=63 => 64 * 8 + b as usize,
+                _ => 16 * 8 + (b as usize - 64),
+            },
+            Loc::Tcp(b) | Loc::Udp(b) | Loc::Icmp(b) | Loc::Icmp6(b) => match b {
+                0..=31 => 8 * 8 + b as usize,
+                _ => 48 * 8 + (b as usize - 32),
+            },
+        }
+    }
+
+    /// `(mask, value)` that the window's [`KIND`] byte must satisfy for the field to be there.
+    pub const fn kind_test(self) -> (u8, u8) {
+        use crate::Kind;
+        match self {
+            Loc::InPort | Loc::OutPort | Loc::Ethertype => (0, 0),
+            Loc::Ip4(_) => (Kind::L3_MASK, Kind::IP4),
+            Loc::Ip6(_) => (Kind::L3_MASK, Kind::IP6),
+            Loc::Tcp(_) => (Kind::L4_MASK, Kind::TCP),
+            Loc::Udp(_) => (Kind::L4_MASK, Kind::UDP),
+            Loc::Icmp(_) => (Kind::L4_MASK, Kind::ICMP),
+            Loc::Icmp6(_) => (Kind::L4_MASK, Kind::ICMP6),
+        }
+    }
+}
+
+/// The canonical window of one packet: 80 wire bytes as five chunks, each a native-endian `u128` over its 16 bytes.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Window {
+    /// The chunks; byte `i` of the window is byte `i % 16` in memory of `chunk[i / 16]`.
+    pub chunk: [u128; CHUNKS],
+}
+
+const _: () = assert!(size_of::<Window>() == BYTES);
+
+impl Window {
+    /// The window as bytes, in the layout that the module describes.
+    pub fn bytes(&self) -> &[u8; BYTES] {
+        bytemuck::cast_ref(self)
+    }
+
+    /// The same, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8; BYTES] {
+        bytemuck::cast_mut(self)
+    }
+}
+
+/// The bytes of a header, or zeros if `head` ends before them, which it does not after a successful parse.
+#[inline]
+fn load<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
+    bytes::at(head, at).copied().unwrap_or([0; N])
+}
+
+/// Fills the chunks of `w` whose bits are set in `chunks` (bit `i`: chunk `i`) and leaves the others alone.
+///
+/// `head` is what [`crate::parse`] saw, `meta` what it found; ports are indexes of the dataplane's port table. An output
+/// port that is not known yet is whatever the caller takes for "none".
+#[inline]
+pub fn fill_window(head: &[u8], meta: &Meta, in_port: u16, out_port: u16, chunks: u8, w: &mut Window) {
+    if chunks & 1 != 0 {
+        w.chunk[0] = first_chunk(head, meta, in_port);
+    }
+    if chunks & !1 != 0 {
+        fill_others(head, meta, out_port, chunks, w);
+    }
+}
+
+#[inline]
+fn first_chunk(head: &[u8], meta: &Meta, in_port: u16) -> u128 {
+    let l3 = usize::from(meta.l3_off);
+    let (mut addresses, mut proto) = ([0; 8], 0);
+    match meta.kind.l3() {
+        Kind::IP4 => (addresses, proto) = (load(head, l3 + 12), meta.proto),
+        // The field ip6-next is the fixed header's, not the end of the chain.
+        Kind::IP6 => [proto] = load(head, l3 + 6),
+        _ => {}
+    }
+    let mut transport = [0; 4];
+    if meta.kind.l4() != Kind::L4_NONE {
+        transport = load(head, usize::from(meta.l4_off));
+    }
+    let [in_hi, in_lo] = in_port.to_be_bytes();
+    let tail: u64 = bytemuck::cast([transport, [meta.kind.0, proto, in_hi, in_lo]]);
+    bytemuck::cast([u64::from_ne_bytes(addresses), tail])
+}
+
+fn fill_others(head: &[u8], meta: &Meta, out_port: u16, chunks: u8, w: &mut Window) {
+    let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+    let is_ip6 = meta.kind.l3() == Kind::IP6;
+    if chunks & 1 << 1 != 0 {
+        w.chunk[1] = if is_ip6 { u128::from_ne_bytes(load(head, l3 + 8)) } else { 0 };
+    }
+    if chunks & 1 << 2 != 0 {
+        w.chunk[2] = if is_ip6 { u128::from_ne_bytes(load(head, l3 + 24)) } else { 0 };
+    }
+    if chunks & 1 << 3 != 0 {
+        // Loads more than ICMP or UDP have and masks: a branch on the protocol would be mispredicted in mixed traffic.
+        let more = match bytes::at::<CHUNK>(head, l4 + 4) {
+            Some(more) => u128::from_ne_bytes(*more),
+            None => four(load(head, l4 + 4)),
+        };
+        w.chunk[3] = more & MORE_OF[usize::from(meta.kind.0 >> 4)];
+    }
+    if chunks & 1 << 4 != 0 {
+        w.chunk[4] = last_chunk(head, meta, out_port);
+    }
+}
+
+/// A chunk of four bytes and zeros.
+const fn four([a, b, c, d]: [u8; 4]) -> u128 {
+    u128::from_ne_bytes([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
+/// By transport nibble: which of the transport bytes 4..20 belong to the fixed header.
+static MORE_OF: [u128; 16] = {
+    let mut masks = [0; 16];
+    masks[Kind::TCP as usize >> 4] = u128::MAX;
+    masks[Kind::UDP as usize >> 4] = four([0xff; 4]);
+    masks[Kind::ICMP as usize >> 4] = four([0xff; 4]);
+    masks[Kind::ICMP6 as usize >> 4] = four([0xff; 4]);
+    masks
+};
+
+fn last_chunk(head: &[u8], meta: &Meta, out_port: u16) -> u128 {
+    let l3 = usize::from(meta.l3_off);
+    let mut ip = [0; 12];
+    match meta.kind.l3() {
+        Kind::IP4 => ip = load(head, l3),
+        Kind::IP6 => ip[..8].copy_from_slice(&load::<8>(head, l3)),
+        _ => {}
+    }
+    let ([a, b], [c, d]) = (meta.ethertype.to_be_bytes(), out_port.to_be_bytes());
+    let mut chunk = [0; CHUNK];
+    chunk[..12].copy_from_slice(&ip);
+    chunk[12..].copy_from_slice(&[a, b, c, d]);
+    u128::from_ne_bytes(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::build::{Extension, Frame, Ip4, Ip6, Tcp, Transport, Udp};
+    use crate::parse;
+
+    fn window(frame: &[u8]) -> [u8; BYTES] {
+        let (mut meta, mut w) = (Meta::default(), Window::default());
+        assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
+        fill_window(frame, &meta, 3, 4, 0b11111, &mut w);
+        *w.bytes()
+    }
+
+    #[test]
+    fn ip4_tcp() {
+        let ip = Ip4 { tos: 0xb8, id: 0x0102, ttl: 9, ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]) };
+        let tcp =
+            Tcp { seq: 0x01020304, ack: 0x05060708, flags: 0x02, window: 0x0a0b, ..Tcp::new(0x1122, 0x3344) };
+        let frame = Frame::new(ip, tcp).build();
+        let w = window(&frame);
+        assert_eq!(w[..16], [10, 0, 0, 1, 10, 0, 0, 2, 0x11, 0x22, 0x33, 0x44, 0x14, 6, 0, 3]);
+        assert_eq!(w[16..48], [0; 32]);
+        assert_eq!(w[48..60], [1, 2, 3, 4, 5, 6, 7, 8, 0x50, 2, 0x0a, 0x0b]);
+        assert_eq!(w[60..64], frame[50..54]);
+        assert_eq!(w[64..76], frame[14..26]);
+        assert_eq!(w[76..], [8, 0, 0, 4]);
+    }
+
+    #[test]
+    fn ports_stand_at_one_place_whatever_is_before_them() {
+        let udp = || Transport::from(Udp::new(0x1122, 0x3344));
+        let options = Ip4 { options: vec![1; 12], ..Ip4::new([1; 4], [2; 4]) };
+        let extensions = Ip6::new([1; 16], [2; 16]).with([Extension::Plain { number: 0, body: vec![0; 6] }]);
+        for frame in [
+            Frame::new(Ip4::new([1; 4], [2; 4]), udp()),
+            Frame::new(options, udp()),
+            Frame::new(Ip6::new([1; 16], [2; 16]), udp()),
+            Frame::new(extensions.clone(), udp()),
+            Frame::new(extensions, udp()).vlan(1).vlan(2),
+        ] {
+            let w = window(&frame.build());
+            assert_eq!(
+                (&w[8..12], &w[48..50], &w[52..64]),
+                (&[0x11, 0x22, 0x33, 0x44][..], &[0, 8][..], &[0; 12][..])
+            );
+        }
+    }
+
+    #[test]
+    fn ip6_next_is_the_field_and_not_the_end_of_the_chain() {
+        let ip = Ip6::new([1; 16], [2; 16]).with([Extension::Plain { number: 60, body: vec![] }]);
+        let w = window(&Frame::new(Ip6 { traffic_class: 0xfc, hop_limit: 7, ..ip }, Udp::new(1, 2)).build());
+        assert_eq!(w[..8], [0; 8]);
+        assert_eq!(w[12..16], [0x26, 60, 0, 3]);
+        assert_eq!((&w[16..32], &w[32..48]), (&[1; 16][..], &[2; 16][..]));
+        assert_eq!(w[64..76], [0x6f, 0xc0, 0, 0, 0, 16, 60, 7, 0, 0, 0, 0]);
+        assert_eq!(w[76..], [0x86, 0xdd, 0, 4]);
+    }
+
+    #[test]
+    fn no_ip_no_fields() {
+        let w = window(&Frame::ethernet(0x0806).payload([0xff; 28]).build());
+        assert!(w.iter().enumerate().all(|(i, b)| *b == 0 || [15, 76, 77, 79].contains(&i)));
+        assert_eq!((w[15], &w[76..]), (3, &[8, 6, 0, 4][..]));
+    }
+
+    #[test]
+    fn metadata_that_does_not_fit_the_bytes_reads_zeros() {
+        let meta = Meta { l3_off: 60_000, l4_off: 65_535, kind: Kind(0x14), proto: 6, ..Meta::default() };
+        let mut w = Window::default();
+        fill_window(&[0xff; 20], &meta, 0, 0, 0b11111, &mut w);
+        assert_eq!((w.bytes()[KIND], w.bytes()[13]), (0x14, 6));
+        assert!(w.bytes().iter().enumerate().all(|(i, b)| *b == 0 || [KIND, 13].contains(&i)));
+    }
+}
