@@ -1,0 +1,451 @@
+//! The typed form of the language: what a line says, with the place of every word it says it with.
+//!
+//! Values are typed by their field when they are parsed, so a consumer never looks at text: a number fits the field's
+//! width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were built by hand get
+//! the same guarantees from [`crate::check`].
+
+use std::net::IpAddr;
+use std::ops::Deref;
+
+use crate::field::FieldId;
+use crate::span::At;
+
+/// A name the user wrote: an interface, a chain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Word {
+    /// The name.
+    pub text: Box<str>,
+    /// Where it stands.
+    pub span: At,
+}
+
+impl From<&str> for Word {
+    fn from(text: &str) -> Self {
+        Self { text: text.into(), span: At::default() }
+    }
+}
+
+impl Deref for Word {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+/// One line of the language.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// `add`, `add-stateless`, `add-stateful`.
+    Add(Rule),
+    /// `del <rule-index>`.
+    Del {
+        /// The rule's index, from 1.
+        index: u32,
+    },
+    /// `flush`: delete all rules.
+    Flush,
+    /// `list`: show all rules.
+    List,
+    /// `enable <interface> …`, at least one.
+    Enable(Vec<Word>),
+    /// `disable <interface> …`, at least one.
+    Disable(Vec<Word>),
+    /// `show <what> [verbose]`.
+    Show {
+        /// The subject.
+        what: ShowWhat,
+        /// With every detail.
+        verbose: bool,
+    },
+    /// `interface add NAME KIND …`.
+    InterfaceAdd {
+        /// The interface's name in mmb.
+        name: Word,
+        /// What it is made of.
+        kind: PortKind,
+    },
+    /// `interface del NAME`.
+    InterfaceDel {
+        /// The interface's name in mmb.
+        name: Word,
+    },
+    /// `wire A B`: what comes in at one goes out at the other.
+    Wire {
+        /// One end.
+        a: Word,
+        /// The other end.
+        b: Word,
+    },
+    /// `wire del A`: undoes the wire that `a` is an end of.
+    Unwire {
+        /// Either end.
+        a: Word,
+    },
+}
+
+/// The subject of `show`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ShowWhat {
+    /// The classifier's tables.
+    Tables,
+    /// Sessions.
+    Connections,
+    /// Ports and their counters.
+    Interfaces,
+    /// Packets, vectors and cycles per node.
+    Runtime,
+    /// Drops by reason.
+    Drops,
+    /// The field table.
+    Fields,
+    /// Service chains.
+    Chains,
+    /// Versions of mmb and of what it is built on.
+    Version,
+    /// The running configuration, as a file that gives it again.
+    Config,
+}
+
+/// What a port is made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PortKind {
+    /// `af-xdp IFNAME`: a kernel interface through an AF_XDP socket.
+    AfXdp {
+        /// The kernel's name of the interface.
+        ifname: String,
+    },
+    /// `af-packet IFNAME`: a kernel interface through a packet socket.
+    AfPacket {
+        /// The kernel's name of the interface.
+        ifname: String,
+    },
+    /// `tap [IFNAME]`: a new kernel interface.
+    Tap {
+        /// The kernel's name for it; the kernel chooses one when it is not given.
+        ifname: Option<String>,
+    },
+    /// `pci ADDRESS`: a network card driven from user space.
+    Pci {
+        /// `dddd:bb:dd.f`, lower-case hexadecimal, always with the domain.
+        address: String,
+    },
+    /// `memif SOCKET`: shared memory with another process.
+    Memif {
+        /// Path of the socket.
+        socket: String,
+    },
+    /// `pcap RX TX`: packets from one capture file, into another.
+    Pcap {
+        /// The capture that is read.
+        rx: String,
+        /// The capture that is written.
+        tx: String,
+    },
+    /// `null`: nothing comes in, what goes out is gone.
+    Null,
+}
+
+/// A rule: when all matches hold, the targets apply.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// The keyword it was added with.
+    pub kind: AddKind,
+    /// What must hold, all of it. Never empty after parsing.
+    pub matches: Vec<Match>,
+    /// What is done then, in order. Never empty after parsing.
+    pub targets: Vec<Target>,
+    /// The whole rule.
+    pub span: At,
+}
+
+/// The keyword of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddKind {
+    /// `add`: packet by packet.
+    Add,
+    /// `add-stateless`: the same as `add`.
+    Stateless,
+    /// `add-stateful`: the rule opens a session and applies to all of it.
+    Stateful,
+}
+
+/// One match of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Match {
+    /// `!`: holds exactly when the rest does not; `! ip-proto udp` holds for IPv6 packets, too.
+    pub negated: bool,
+    /// What is asked.
+    pub what: MatchOn,
+    /// The whole match, `!` included.
+    pub span: At,
+}
+
+/// What a match asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MatchOn {
+    /// `all`: always holds.
+    All,
+    /// A question about one field.
+    Field {
+        /// The field.
+        field: FieldId,
+        /// Condition and values. Without: for a one-bit field, that the header is there and the bit is 1; for an ECN
+        /// shorthand ([`crate::ValueKind::Shorthand`]), that the header is there and the bits are those; for others,
+        /// that the header (or option) is there.
+        arg: Option<Arg>,
+    },
+}
+
+/// Condition and values of a match. It holds only if the packet has the field at all, whatever the condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Arg {
+    /// The condition.
+    pub cond: Cond,
+    /// What the field is compared with. With [`Cond::Eq`] one of the values must fit, with [`Cond::Ne`] none;
+    /// the other conditions have exactly one value, no range and no prefix.
+    pub values: ValueSet,
+    /// The condition (when it is written) and the values.
+    pub span: At,
+}
+
+/// A condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cond {
+    /// `==` or `eq`; also what stands when nothing is written.
+    Eq,
+    /// `!=` or `ne`.
+    Ne,
+    /// `<` or `lt`.
+    Lt,
+    /// `<=` or `le`.
+    Le,
+    /// `>` or `gt`.
+    Gt,
+    /// `>=` or `ge`.
+    Ge,
+    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start).
+    Contains,
+}
+
+/// One value or several (`{80,443,8000-8100}`), never none. Reads like a slice.
+#[derive(Clone, Debug)]
+pub struct ValueSet(Repr);
+
+/// Nearly all sets have one value; those do not allocate.
+#[derive(Clone, Debug)]
+enum Repr {
+    One(ValueItem),
+    Many(Box<[ValueItem]>),
+}
+
+impl ValueSet {
+    /// A set of these values; `None` when there are none.
+    pub fn new(mut items: Vec<ValueItem>) -> Option<Self> {
+        match items.len() {
+            0 => None,
+            1 => items.pop().map(|item| Self(Repr::One(item))),
+            _ => Some(Self(Repr::Many(items.into()))),
+        }
+    }
+
+    /// The value, when there is one only and it is no range.
+    pub fn single(&self) -> Option<&Value> {
+        match &self.0 {
+            Repr::One(ValueItem::Single(value)) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl From<Value> for ValueSet {
+    fn from(value: Value) -> Self {
+        Self(Repr::One(ValueItem::Single(value)))
+    }
+}
+
+impl From<ValueItem> for ValueSet {
+    fn from(item: ValueItem) -> Self {
+        Self(Repr::One(item))
+    }
+}
+
+impl Deref for ValueSet {
+    type Target = [ValueItem];
+
+    fn deref(&self) -> &[ValueItem] {
+        match &self.0 {
+            Repr::One(item) => std::slice::from_ref(item),
+            Repr::Many(items) => items,
+        }
+    }
+}
+
+impl PartialEq for ValueSet {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for ValueSet {}
+
+impl std::hash::Hash for ValueSet {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (**self).hash(state);
+    }
+}
+
+/// A member of a set of values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ValueItem {
+    /// One value.
+    Single(Value),
+    /// `low-high`, both included, of numbers or of whole addresses; low is not above high.
+    Range(Box<[Value; 2]>),
+}
+
+/// A value, of the kind that its field asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A number: the field's bits, the last bit on the wire is the lowest. Protocols and ethertypes, too.
+    Int(u64),
+    /// An address (`len` 32 or 128) or a subnet. Bits behind `len` are zero.
+    Prefix {
+        /// Address of the network.
+        addr: IpAddr,
+        /// Bits that count.
+        len: u8,
+    },
+    /// An interface, by its name in mmb.
+    Iface(Word),
+    /// Literal bytes, at least one.
+    Bytes(Box<[u8]>),
+    /// A TCP option by number, for `add` and `mod`.
+    Option {
+        /// The option's kind.
+        kind: u8,
+        /// What follows kind and length; may be empty.
+        data: Box<[u8]>,
+    },
+}
+
+/// One target of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// What is done.
+    pub action: Action,
+    /// The whole target.
+    pub span: At,
+}
+
+/// What a target does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it.
+    Mod {
+        /// The field.
+        field: FieldId,
+        /// What it is set to; never a prefix shorter than the address.
+        value: Value,
+    },
+    /// `add <option> [<value>]`: add a TCP option.
+    Add {
+        /// A `tcp-opt…` field.
+        field: FieldId,
+        /// The option's value, where it has one.
+        value: Option<Value>,
+    },
+    /// `strip [!] <option>`: remove a TCP option; with `!`, keep it and remove all that no `strip !` names.
+    Strip {
+        /// `!`.
+        keep: bool,
+        /// A `tcp-opt…` field.
+        field: FieldId,
+        /// The option's kind, for `tcp-opt <kind>`.
+        kind: Option<u8>,
+    },
+    /// `strip all`: remove all TCP options.
+    StripAll,
+    /// `map <field> <value>`: give the session another value of the field, undone on the way back.
+    Map {
+        /// The field.
+        field: FieldId,
+        /// What it is chosen from.
+        values: ValueSet,
+    },
+    /// `shuffle <field>`: give the session a random value of the field, undone on the way back.
+    Shuffle {
+        /// The field.
+        field: FieldId,
+    },
+    /// `lb <address> …`: spread sessions over these destinations.
+    Lb {
+        /// At least one.
+        addresses: Vec<IpAddr>,
+    },
+    /// `drop [<percent>]`.
+    Drop {
+        /// How much of the traffic, in hundredths of a percent: 1 to 10,000; 10,000 is all.
+        ten_thousandths: u32,
+    },
+    /// `accept`: no rule drops the packet.
+    Accept,
+    /// `chain <name>`: through a service chain.
+    Chain {
+        /// The chain.
+        name: Word,
+    },
+}
+
+impl Match {
+    /// `all`.
+    pub fn all() -> Self {
+        MatchOn::All.into()
+    }
+
+    /// A field alone.
+    pub fn field(field: FieldId) -> Self {
+        MatchOn::Field { field, arg: None }.into()
+    }
+
+    /// A field compared with one value.
+    pub fn compare(field: FieldId, cond: Cond, value: Value) -> Self {
+        let arg = Arg { cond, values: value.into(), span: At::default() };
+        MatchOn::Field { field, arg: Some(arg) }.into()
+    }
+
+    /// The same with `!` in front, or without when there was one.
+    pub fn negate(mut self) -> Self {
+        self.negated = !self.negated;
+        self
+    }
+}
+
+impl From<MatchOn> for Match {
+    fn from(what: MatchOn) -> Self {
+        Self { negated: false, what, span: At::default() }
+    }
+}
+
+impl From<Action> for Target {
+    fn from(action: Action) -> Self {
+        Self { action, span: At::default() }
+    }
+}
+
+impl Value {
+    /// A whole address.
+    pub fn address(addr: impl Into<IpAddr>) -> Self {
+        let addr = addr.into();
+        Value::Prefix { addr, len: address_bits(&addr) }
+    }
+    /// A prefix that is shorter than the address.
+    pub fn is_subnet(&self) -> bool {
+        matches!(self, Value::Prefix { addr, len } if *len < address_bits(addr))
+    }
+}
+
+/// Bits in an address.
+pub(crate) fn address_bits(addr: &IpAddr) -> u8 {
+    if addr.is_ipv4() { 32 } else { 128 }
+}

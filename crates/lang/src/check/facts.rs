@@ -1,0 +1,358 @@
+//! What the matches of a rule say about every packet that matches it; a rule that no packet can match is refused.
+//!
+//! Theory of operation. Matches that are not negated and ask for equality fix bits of headers; [`Facts`] keeps, per
+//! header, which bits are fixed and to what, and which network and transport protocol the fields speak of. Three passes
+//! over the matches, each linear: protocols first, because they fix bits themselves (TCP over IPv4 means `ip-proto` 6
+//! and fragment offset 0); then equalities; then negations and `!=`, which contradict when all bits they ask about are
+//! fixed to just that value. Facts are sound, not complete: what they refuse never matches, what they let pass may
+//! still match nothing.
+
+use std::net::IpAddr;
+
+use mmb_packet::Loc;
+
+use crate::ast::{Action, Arg, Cond, Match, MatchOn, Target, Value};
+use crate::diag::{Diagnostic, quote};
+use crate::field::{FieldDef, FieldId, Layer, ValueKind};
+use crate::names::ETHERTYPE_IP4;
+
+/// What all packets that match have in common.
+#[derive(Default)]
+pub(super) struct Facts<'a> {
+    /// [`Layer::Ip4`] or [`Layer::Ip6`].
+    l3: Option<Layer>,
+    /// A transport protocol.
+    l4: Option<Layer>,
+    /// Transport protocols that cannot be, as [`flag`]s.
+    not_l4: u16,
+    /// Bits of the headers, by [`place`].
+    headers: [Header; 6],
+    input: Option<&'a str>,
+    output: Option<&'a str>,
+}
+
+/// What a match wants of the value of a field.
+struct Wanted<'a> {
+    def: &'static FieldDef,
+    what: Bits<'a>,
+    /// To be so, or (where the field is there) not to be so.
+    equal: bool,
+}
+
+enum Bits<'a> {
+    /// The name of an interface.
+    Name(&'a str),
+    /// These bits, right-aligned like the field's value, in the header at this [`place`].
+    Masked { header: usize, bit: u16, mask: u128, key: u128 },
+}
+
+impl<'a> Facts<'a> {
+    /// The facts of a rule's matches, all of which [`super::check_match`] let pass.
+    pub(super) fn of(matches: &'a [Match]) -> Result<Self, Diagnostic> {
+        Self::collect(matches.iter()).map_err(|index| contradiction(matches, index))
+    }
+
+    /// The facts, or which match contradicts the others.
+    fn collect(matches: impl Iterator<Item = &'a Match> + Clone) -> Result<Self, usize> {
+        let mut facts = Self::default();
+        let pass = |holds: &mut dyn FnMut(&'a Match) -> bool| {
+            matches.clone().position(|one| !holds(one)).map_or(Ok(()), Err)
+        };
+        pass(&mut |one| facts.learn_protocol(one))?;
+        facts.imply();
+        pass(&mut |one| wanted(one).is_none_or(|wanted| !wanted.equal || facts.learn(&wanted)))?;
+        pass(&mut |one| facts.learn_negative(one))?;
+        Ok(facts)
+    }
+
+    /// What a match says about protocols; false: not together with those before.
+    fn learn_protocol(&mut self, one: &Match) -> bool {
+        let MatchOn::Field { field, arg } = &one.what else { return true };
+        let def = field.def();
+        if def.proto == Layer::Network {
+            return network_protocol(one.negated, arg.as_ref()).is_none_or(|l3| set(&mut self.l3, l3));
+        }
+        if one.negated {
+            // A negated question about a value holds without the header, too; only a negated presence says something.
+            return arg.is_some()
+                || match (def.kind, def.proto) {
+                    (ValueKind::Flag | ValueKind::Shorthand(_), _) => true,
+                    (_, Layer::Ip4) => set(&mut self.l3, Layer::Ip6),
+                    (_, Layer::Ip6) => set(&mut self.l3, Layer::Ip4),
+                    (_, l4) => {
+                        self.not_l4 |= flag(l4);
+                        true
+                    }
+                };
+        }
+        match def.proto {
+            Layer::Interface | Layer::Network => true,
+            l3 @ (Layer::Ip4 | Layer::Ip6) => set(&mut self.l3, l3),
+            l4 @ Layer::Icmp => set(&mut self.l4, l4) && set(&mut self.l3, Layer::Ip4),
+            l4 @ Layer::Icmp6 => set(&mut self.l4, l4) && set(&mut self.l3, Layer::Ip6),
+            l4 @ (Layer::Udp | Layer::Tcp) => set(&mut self.l4, l4),
+        }
+    }
+
+    /// Bits that follow from the protocols.
+    fn imply(&mut self) {
+        // A header that is there has its own version; packets with another are malformed and dropped before.
+        self.headers[IP4].fix(0, 0xf, 4, 4);
+        self.headers[IP6].fix(0, 0xf, 6, 4);
+        if let (Some(Layer::Ip4), Some(l4)) = (self.l3, self.l4) {
+            self.headers[IP4].fix(IP4_PROTO, 0xff, number(l4).into(), 8);
+            self.headers[IP4].fix(IP4_OFFSET, 0x1fff, 0, 13);
+        }
+    }
+
+    /// A value that a field has; false: not together with those before.
+    fn learn(&mut self, wanted: &Wanted<'a>) -> bool {
+        match wanted.what {
+            Bits::Name(name) if wanted.def.id == FieldId::In => set(&mut self.input, name),
+            Bits::Name(name) => set(&mut self.output, name),
+            Bits::Masked { header, bit, mask, key } => {
+                self.headers[header].fix(bit, mask, key, wanted.def.width_bits)
+                    && self.l4.is_none_or(|l4| self.next_header_allows(l4))
+            }
+        }
+    }
+
+    /// A value that a field does not have, a header that is not there; false: it does, it is.
+    fn learn_negative(&mut self, one: &Match) -> bool {
+        if self.l4.is_some() && is_negated_presence(one, self.l4) {
+            return false;
+        }
+        let Some(wanted) = wanted(one).filter(|wanted| !wanted.equal) else { return true };
+        if !self.has(wanted.def.proto) {
+            return true;
+        }
+        match wanted.what {
+            Bits::Name(name) if wanted.def.id == FieldId::In => self.input != Some(name),
+            Bits::Name(name) => self.output != Some(name),
+            Bits::Masked { header, bit, mask, key } => {
+                if wanted.def.id == FieldId::IpProto {
+                    let l4 = L4.iter().find(|(_, number)| key == (*number).into());
+                    self.not_l4 |= l4.map_or(0, |(l4, _)| flag(*l4));
+                }
+                !self.headers[header].is_fixed_to(bit, mask, key, wanted.def.width_bits)
+            }
+        }
+    }
+
+    /// Whether all matching packets have that header.
+    fn has(&self, layer: Layer) -> bool {
+        matches!(layer, Layer::Interface | Layer::Network) || self.l3 == Some(layer) || self.l4 == Some(layer)
+    }
+
+    /// Refuses a target that applies to none of the packets that match.
+    pub(super) fn check_reach(&self, target: &Target) -> Result<(), Diagnostic> {
+        let Action::Mod { field, .. } = &target.action else { return Ok(()) };
+        let layer = field.def().proto;
+        let can_be = match layer {
+            Layer::Interface | Layer::Network => true,
+            Layer::Ip4 | Layer::Ip6 => self.l3.is_none_or(|l3| l3 == layer),
+            Layer::Icmp => self.l3 != Some(Layer::Ip6) && self.allows(layer),
+            Layer::Icmp6 => self.l3 != Some(Layer::Ip4) && self.allows(layer),
+            Layer::Udp | Layer::Tcp => self.allows(layer),
+        };
+        if can_be {
+            return Ok(());
+        }
+        let message =
+            format!("`mod {field}` never applies: the rule's matches leave no packet with {}", header(layer));
+        Err(Diagnostic::new(target.span.span(), message))
+    }
+
+    /// Whether a matching packet may have that transport header.
+    fn allows(&self, l4: Layer) -> bool {
+        let ip4 = &self.headers[IP4];
+        self.l4.is_none_or(|known| known == l4)
+            && self.not_l4 & flag(l4) == 0
+            && self.next_header_allows(l4)
+            && ip4.get(IP4_PROTO, 8).is_none_or(|proto| proto == number(l4).into())
+            && ip4.get(IP4_OFFSET, 13).is_none_or(|offset| offset == 0)
+    }
+
+    /// Whether the next-header field of the fixed IPv6 header may lead to that transport header.
+    fn next_header_allows(&self, l4: Layer) -> bool {
+        const EXTENSIONS: [u32; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
+        self.headers[IP6]
+            .get(IP6_NEXT, 8)
+            .is_none_or(|next| next == number(l4).into() || EXTENSIONS.contains(&next))
+    }
+}
+
+/// Sets a fact; false when it was another before.
+fn set<T: PartialEq + Copy>(fact: &mut Option<T>, value: T) -> bool {
+    *fact.get_or_insert(value) == value
+}
+
+/// The network protocol that a match on `net-proto` leaves: rules see IPv4 and IPv6 only.
+fn network_protocol(negated: bool, arg: Option<&Arg>) -> Option<Layer> {
+    let arg = arg?;
+    let Some(Value::Int(number)) = arg.values.single() else { return None };
+    let is_ip4 = (*number == ETHERTYPE_IP4) == ((arg.cond == Cond::Eq) != negated);
+    Some(if is_ip4 { Layer::Ip4 } else { Layer::Ip6 })
+}
+
+/// Whether a match asks for packets without that header.
+fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
+    match &one.what {
+        MatchOn::Field { field, arg: None } => {
+            one.negated && Some(field.def().proto) == layer && wanted(one).is_none()
+        }
+        _ => false,
+    }
+}
+
+/// What a match wants of a value, if it is one of the simple questions.
+fn wanted(one: &Match) -> Option<Wanted<'_>> {
+    let MatchOn::Field { field, arg } = &one.what else { return None };
+    let def = field.def();
+    let loc = def.loc?;
+    let width = def.width_bits;
+    let all = u128::MAX.checked_shr(128_u32.saturating_sub(width.into())).unwrap_or(0);
+    let (equal, mask, key) = match (arg, def.kind) {
+        (None, ValueKind::Flag) => (true, 1, 1),
+        (None, ValueKind::Shorthand(bits)) => (true, all, bits.into()),
+        (None, _) => return None,
+        (Some(arg), _) => {
+            let equal = match arg.cond {
+                Cond::Eq => true,
+                // Negated, it holds with the value and without the header: that says nothing.
+                Cond::Ne if !one.negated => false,
+                _ => return None,
+            };
+            match arg.values.single()? {
+                Value::Int(number) => (equal, all, (*number).into()),
+                Value::Prefix { addr, len } => {
+                    (equal, all & !all.checked_shr((*len).into()).unwrap_or(0), bits(addr))
+                }
+                Value::Iface(name) => {
+                    return Some(Wanted { def, what: Bits::Name(name), equal: equal != one.negated });
+                }
+                Value::Bytes(_) | Value::Option { .. } => return None,
+            }
+        }
+    };
+    let (header, bit) = place(loc)?;
+    Some(Wanted { def, what: Bits::Masked { header, bit, mask, key }, equal: equal != one.negated })
+}
+
+fn bits(addr: &IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_bits().into(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+/// The message about a match that cannot hold together with the others: it names the first other match with which it
+/// cannot, if there is one, and marks the later of the two.
+fn contradiction(matches: &[Match], index: usize) -> Diagnostic {
+    let one = &matches[index];
+    let alone = Facts::collect(std::iter::once(one)).is_err();
+    let pair =
+        |other: &usize| *other != index && Facts::collect([&matches[*other], one].into_iter()).is_err();
+    let show = |one: &Match| quote(&one.to_string());
+    if alone {
+        return Diagnostic::new(one.span.span(), format!("{} never holds", show(one)));
+    }
+    match (0..matches.len()).find(pair) {
+        Some(other) => {
+            let (first, last) = (&matches[index.min(other)], &matches[index.max(other)]);
+            let message = format!("no packet matches both {} and {}", show(first), show(last));
+            Diagnostic::new(last.span.span(), message)
+        }
+        None => {
+            let message = format!("no packet matches {} and the rest of the rule", show(one));
+            Diagnostic::new(one.span.span(), message)
+        }
+    }
+}
+
+/// "an IPv4 header", "a TCP header", …
+fn header(layer: Layer) -> String {
+    let article = if matches!(layer, Layer::Udp | Layer::Tcp) { "a" } else { "an" };
+    format!("{article} {layer} header")
+}
+
+/// The transport protocols that have fields, with their numbers.
+const L4: [(Layer, u8); 4] = [(Layer::Tcp, 6), (Layer::Udp, 17), (Layer::Icmp, 1), (Layer::Icmp6, 58)];
+
+/// A bit of its own for each layer.
+fn flag(layer: Layer) -> u16 {
+    1 << layer as u16
+}
+
+fn number(l4: Layer) -> u8 {
+    L4.iter().find(|(layer, _)| *layer == l4).map_or(0, |(_, number)| *number)
+}
+
+const IP4: usize = 0;
+const IP6: usize = 1;
+/// Bit offsets of what protocols imply.
+const IP4_PROTO: u16 = 72;
+const IP4_OFFSET: u16 = 51;
+const IP6_NEXT: u16 = 48;
+
+/// Which header a field is in, and its bit there.
+fn place(loc: Loc) -> Option<(usize, u16)> {
+    match loc {
+        Loc::InPort | Loc::OutPort | Loc::Ethertype => None,
+        Loc::Ip4(bit) => Some((IP4, bit)),
+        Loc::Ip6(bit) => Some((IP6, bit)),
+        Loc::Tcp(bit) => Some((2, bit)),
+        Loc::Udp(bit) => Some((3, bit)),
+        Loc::Icmp(bit) => Some((4, bit)),
+        Loc::Icmp6(bit) => Some((5, bit)),
+    }
+}
+
+/// 32-bit words of the longest header, IPv6.
+const WORDS: usize = 10;
+
+/// Bits of one header: which are fixed, and to what. Fields of up to 32 bits lie inside one word, longer ones start
+/// and end with words.
+#[derive(Clone, Copy, Default)]
+struct Header {
+    fixed: [u32; WORDS],
+    value: [u32; WORDS],
+}
+
+impl Header {
+    /// Fixes the bits of `mask` in the field at `bit` to `key`; false when one is fixed to the opposite.
+    fn fix(&mut self, bit: u16, mask: u128, key: u128, width: u16) -> bool {
+        words(bit, mask, key, width).all(|(word, mask, key)| {
+            let clash = self.fixed[word] & mask & (self.value[word] ^ key);
+            self.fixed[word] |= mask;
+            self.value[word] |= key & mask;
+            clash == 0
+        })
+    }
+
+    /// Whether the bits of `mask` are all fixed, to those of `key`.
+    fn is_fixed_to(&self, bit: u16, mask: u128, key: u128, width: u16) -> bool {
+        words(bit, mask, key, width)
+            .all(|(word, mask, key)| self.fixed[word] & mask == mask && (self.value[word] ^ key) & mask == 0)
+    }
+
+    /// The value of a field of up to 32 bits, if it is fixed.
+    fn get(&self, bit: u16, width: u16) -> Option<u32> {
+        let word = usize::from(bit) / 32;
+        let shift = 32 - bit % 32 - width;
+        let all = u32::MAX >> (32 - width);
+        (self.fixed[word] >> shift & all == all).then(|| self.value[word] >> shift & all)
+    }
+}
+
+/// The words that a field covers, with the part of mask and key in each.
+fn words(bit: u16, mask: u128, key: u128, width: u16) -> impl Iterator<Item = (usize, u32, u32)> {
+    let first = usize::from(bit) / 32;
+    let last = usize::from(bit + width - 1) / 32;
+    let left = 31 - (bit + width - 1) % 32;
+    (first..=last).map(move |word| {
+        let right = 32 * (last - word);
+        let part = |bits: u128| (bits << left >> right) as u32;
+        (word, part(mask), part(key))
+    })
+}

@@ -1,0 +1,116 @@
+//! The shape that values have after parsing, for rules that were built by hand.
+
+use std::net::IpAddr;
+
+use crate::ast::{Action, Arg, Cond, Value, ValueItem, ValueSet};
+use crate::field::{FieldDef, FieldId, ValueKind};
+use crate::keyword::is_reserved;
+use crate::parse::{is_name, is_option, network, order};
+
+type Shape = Result<(), String>;
+
+/// A match's condition and values fit its field.
+pub(super) fn check_arg(def: &FieldDef, arg: Option<&Arg>) -> Shape {
+    let Some(arg) = arg else {
+        return match def.kind {
+            ValueKind::Interface | ValueKind::EtherType => Err(format!("`{}` needs a value", def.name)),
+            _ => Ok(()),
+        };
+    };
+    if matches!(def.kind, ValueKind::Shorthand(_)) {
+        return Err(format!("`{}` takes no value", def.name));
+    }
+    check_values(def, &arg.values)?;
+    let bytes = matches!(def.kind, ValueKind::Bytes { .. });
+    let ordered = !bytes && !matches!(def.kind, ValueKind::Interface | ValueKind::EtherType);
+    let one = arg.values.single().is_some_and(|value| !value.is_subnet());
+    match arg.cond {
+        Cond::Eq | Cond::Ne => Ok(()),
+        Cond::Contains if bytes => Ok(()),
+        Cond::Lt | Cond::Le | Cond::Gt | Cond::Ge if ordered && one => Ok(()),
+        cond => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),
+    }
+}
+
+fn check_values(def: &FieldDef, values: &ValueSet) -> Shape {
+    values.iter().try_for_each(|item| match item {
+        ValueItem::Single(value) => check_value(def, value),
+        ValueItem::Range(ends) => {
+            let [low, high] = &**ends;
+            check_value(def, low)?;
+            check_value(def, high)?;
+            match (order(low), order(high)) {
+                (Some(low), Some(high)) if low <= high => Ok(()),
+                _ => Err(format!("the range of `{}` ends before it starts", def.name)),
+            }
+        }
+    })
+}
+
+fn check_value(def: &FieldDef, value: &Value) -> Shape {
+    let fits = match (def.kind, value) {
+        (ValueKind::Flag, Value::Int(number)) => *number <= 1,
+        (ValueKind::Int | ValueKind::Proto | ValueKind::EtherType, Value::Int(number)) => {
+            *number <= def.max_int()
+        }
+        (ValueKind::Ip4, Value::Prefix { addr: addr @ IpAddr::V4(_), len }) => {
+            *len <= 32 && network(*addr, *len) == *addr
+        }
+        (ValueKind::Ip6, Value::Prefix { addr: addr @ IpAddr::V6(_), len }) => {
+            *len <= 128 && network(*addr, *len) == *addr
+        }
+        (ValueKind::Interface, Value::Iface(name)) => is_name(name) && !is_reserved(name),
+        (ValueKind::Bytes { max }, Value::Bytes(bytes)) => (1..=usize::from(max)).contains(&bytes.len()),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(format!("the value does not fit: `{}` takes {}", def.name, def.values())) }
+}
+
+/// A target's operands fit each other.
+pub(super) fn check_action(action: &Action) -> Shape {
+    match action {
+        Action::Mod { field, value } => check_operand(field.def(), value),
+        Action::Add { field, value } => {
+            let def = field.def();
+            match value {
+                _ if !is_option(def) => Err(format!("`add` is for TCP options, and `{field}` is none")),
+                Some(value) => check_operand(def, value),
+                None if matches!(def.kind, ValueKind::Presence | ValueKind::Bytes { .. }) => Ok(()),
+                None => Err(format!("the value of `{field}` is missing")),
+            }
+        }
+        Action::Strip { field, kind, .. } => match kind {
+            _ if !is_option(field.def()) => Err(format!("`strip` is for TCP options, and `{field}` is none")),
+            Some(0 | 1) => Err("an option's kind is 2 to 255".to_owned()),
+            Some(_) if *field != FieldId::TcpOpt => Err(format!("`{field}` has its kind in its name")),
+            _ => Ok(()),
+        },
+        Action::Map { field, values } => check_values(field.def(), values),
+        Action::Lb { addresses } if addresses.is_empty() => {
+            Err("the address behind `lb` is missing".to_owned())
+        }
+        Action::Drop { ten_thousandths } if !(1..=10_000).contains(ten_thousandths) => {
+            Err("`drop` takes 0.01 to 100 percent in steps of 0.01".to_owned())
+        }
+        Action::Chain { name } if !is_name(name) || is_reserved(name) => {
+            Err("the chain's name is no name".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The one value that `mod` or `add` writes.
+fn check_operand(def: &FieldDef, value: &Value) -> Shape {
+    match value {
+        Value::Option { kind, data } if def.id == FieldId::TcpOpt => {
+            if *kind >= 2 && data.len() <= 38 {
+                Ok(())
+            } else {
+                Err("the option's kind or length is wrong".to_owned())
+            }
+        }
+        _ if def.id == FieldId::TcpOpt => Err("`tcp-opt` is written as a kind and bytes".to_owned()),
+        _ if value.is_subnet() => Err(format!("`{}` takes a whole address, not a subnet", def.name)),
+        _ => check_value(def, value),
+    }
+}

@@ -1,0 +1,247 @@
+//! Commands and rules as text: canonical, and the parser reads back what was written.
+
+use std::fmt::{self, Display, Formatter, Write as _};
+
+use crate::ast::{
+    Action, AddKind, Command, Cond, Match, MatchOn, PortKind, Rule, Target, Value, ValueItem, ValueSet, Word,
+};
+use crate::field::{FieldId, ValueKind};
+use crate::keyword::{cond_sign, show_word};
+use crate::lex::quote_text;
+use crate::names;
+
+impl Display for Word {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Display for Command {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Add(rule) => rule.fmt(f),
+            Command::Del { index } => write!(f, "del {index}"),
+            Command::Flush => f.write_str("flush"),
+            Command::List => f.write_str("list"),
+            Command::Enable(names) => list(f, "enable", names),
+            Command::Disable(names) => list(f, "disable", names),
+            Command::Show { what, verbose } => {
+                write!(f, "show {}{}", show_word(*what), if *verbose { " verbose" } else { "" })
+            }
+            Command::InterfaceAdd { name, kind } => write!(f, "interface add {name} {kind}"),
+            Command::InterfaceDel { name } => write!(f, "interface del {name}"),
+            Command::Wire { a, b } => write!(f, "wire {a} {b}"),
+            Command::Unwire { a } => write!(f, "wire del {a}"),
+        }
+    }
+}
+
+fn list<T: Display>(f: &mut Formatter<'_>, first: &str, rest: &[T]) -> fmt::Result {
+    f.write_str(first)?;
+    rest.iter().try_for_each(|item| write!(f, " {item}"))
+}
+
+impl Display for PortKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            PortKind::AfXdp { ifname } => write!(f, "af-xdp {ifname}"),
+            PortKind::AfPacket { ifname } => write!(f, "af-packet {ifname}"),
+            PortKind::Tap { ifname: None } => f.write_str("tap"),
+            PortKind::Tap { ifname: Some(ifname) } => write!(f, "tap {ifname}"),
+            PortKind::Pci { address } => write!(f, "pci {address}"),
+            PortKind::Memif { socket } => write!(f, "memif {}", Path(socket)),
+            PortKind::Pcap { rx, tx } => write!(f, "pcap {} {}", Path(rx), Path(tx)),
+            PortKind::Null => f.write_str("null"),
+        }
+    }
+}
+
+/// A path, quoted where it has to be.
+struct Path<'a>(&'a str);
+
+impl Display for Path<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let plain = |c: char| !c.is_ascii_whitespace() && !c.is_control() && c != '"';
+        match self.0 {
+            path if !path.is_empty() && !path.starts_with('#') && path.chars().all(plain) => {
+                f.write_str(path)
+            }
+            path => f.write_str(&quote_text(path)),
+        }
+    }
+}
+
+impl Display for Rule {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)?;
+        self.matches.iter().try_for_each(|one| write!(f, " {one}"))?;
+        self.targets.iter().try_for_each(|target| write!(f, " {target}"))
+    }
+}
+
+impl Display for AddKind {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AddKind::Add => "add",
+            AddKind::Stateless => "add-stateless",
+            AddKind::Stateful => "add-stateful",
+        })
+    }
+}
+
+impl Display for Match {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.negated {
+            f.write_str("! ")?;
+        }
+        match &self.what {
+            MatchOn::All => f.write_str("all"),
+            MatchOn::Field { field, arg: None } => f.write_str(field.name()),
+            MatchOn::Field { field, arg: Some(arg) } => {
+                f.write_str(field.name())?;
+                if arg.cond != Cond::Eq {
+                    write!(f, " {}", arg.cond)?;
+                }
+                write!(f, " {}", Values(*field, &arg.values))
+            }
+        }
+    }
+}
+
+impl Display for Cond {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(cond_sign(*self))
+    }
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.action.fmt(f)
+    }
+}
+
+impl Display for Action {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Action::Mod { field, value } => write!(f, " {field} {}", One(*field, value)),
+            Action::Add { field, value: None } | Action::Shuffle { field } => write!(f, " {field}"),
+            Action::Add { field, value: Some(value) } => write!(f, " {field} {}", One(*field, value)),
+            Action::Strip { keep, field, kind } => {
+                write!(f, "{} {field}", if *keep { " !" } else { "" })?;
+                kind.map_or(Ok(()), |kind| write!(f, " {kind}"))
+            }
+            Action::StripAll => f.write_str(" all"),
+            Action::Map { field, values } => write!(f, " {field} {}", Values(*field, values)),
+            Action::Lb { addresses } => list(f, "", addresses),
+            Action::Drop { ten_thousandths } => percent(f, *ten_thousandths),
+            Action::Accept => Ok(()),
+            Action::Chain { name } => write!(f, " {name}"),
+        }
+    }
+}
+
+impl Action {
+    /// The keyword of the target.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Action::Mod { .. } => "mod",
+            Action::Add { .. } => "add",
+            Action::Strip { .. } | Action::StripAll => "strip",
+            Action::Map { .. } => "map",
+            Action::Shuffle { .. } => "shuffle",
+            Action::Lb { .. } => "lb",
+            Action::Drop { .. } => "drop",
+            Action::Accept => "accept",
+            Action::Chain { .. } => "chain",
+        }
+    }
+}
+
+impl Display for FieldId {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Nothing for all, else hundredths of a percent as a percentage.
+fn percent(f: &mut Formatter<'_>, ten_thousandths: u32) -> fmt::Result {
+    let (whole, rest) = (ten_thousandths / 100, ten_thousandths % 100);
+    match rest {
+        _ if ten_thousandths == 10_000 => Ok(()),
+        0 => write!(f, " {whole}"),
+        rest if rest % 10 == 0 => write!(f, " {whole}.{}", rest / 10),
+        rest => write!(f, " {whole}.{rest:02}"),
+    }
+}
+
+/// The values of a field.
+struct Values<'a>(FieldId, &'a ValueSet);
+
+impl Display for Values<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let item = |f: &mut Formatter<'_>, item: &ValueItem| match item {
+            ValueItem::Single(value) => One(self.0, value).fmt(f),
+            // Numbers even where there are names: a name may have a dash.
+            ValueItem::Range(ends) => match &**ends {
+                [Value::Int(low), Value::Int(high)] => write!(f, "{low}-{high}"),
+                [low, high] => write!(f, "{}-{}", One(self.0, low), One(self.0, high)),
+            },
+        };
+        if let [only] = &**self.1 {
+            return item(f, only);
+        }
+        f.write_char('{')?;
+        for (index, one) in self.1.iter().enumerate() {
+            if index > 0 {
+                f.write_char(',')?;
+            }
+            item(f, one)?;
+        }
+        f.write_char('}')
+    }
+}
+
+/// A value of a field.
+struct One<'a>(FieldId, &'a Value);
+
+impl Display for One<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Value::Int(number) => int(f, self.0.def().kind, *number),
+            Value::Prefix { addr, len } if self.1.is_subnet() => write!(f, "{addr}/{len}"),
+            Value::Prefix { addr, .. } => addr.fmt(f),
+            Value::Iface(name) => name.fmt(f),
+            Value::Bytes(bytes) => literal(f, bytes),
+            Value::Option { kind, data } if data.is_empty() => kind.fmt(f),
+            Value::Option { kind, data } => {
+                write!(f, "{kind} ")?;
+                literal(f, data)
+            }
+        }
+    }
+}
+
+fn int(f: &mut Formatter<'_>, kind: ValueKind, number: u64) -> fmt::Result {
+    let name = match kind {
+        ValueKind::Proto => names::protocol_name(number),
+        ValueKind::EtherType => names::ethertype_name(number),
+        _ => None,
+    };
+    match name {
+        Some(name) => f.write_str(name),
+        None if kind == ValueKind::EtherType => write!(f, "0x{number:04x}"),
+        None => number.fmt(f),
+    }
+}
+
+/// Printable ASCII in quotes, anything else in hexadecimal.
+fn literal(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) => f.write_str(&quote_text(text)),
+        _ => {
+            f.write_str("0x")?;
+            bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        }
+    }
+}

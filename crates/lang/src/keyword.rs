@@ -1,0 +1,145 @@
+//! The words of the grammar other than fields, with one line of help each.
+
+use crate::ast::{Cond, ShowWhat};
+
+/// A word and what it means.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keyword {
+    pub word: &'static str,
+    pub help: &'static str,
+    /// The engine can do it; completion offers no others.
+    pub runs: bool,
+}
+
+const fn word(word: &'static str, help: &'static str) -> Keyword {
+    Keyword { word, help, runs: true }
+}
+
+const fn not_yet(word: &'static str, help: &'static str) -> Keyword {
+    Keyword { word, help, runs: false }
+}
+
+/// First words of a line.
+pub(crate) const COMMANDS: &[Keyword] = &[
+    word("add", "add a rule: add <match> … <target> …"),
+    word("add-stateless", "the same as add"),
+    not_yet("add-stateful", "add a rule that applies to whole sessions"),
+    word("del", "delete a rule: del <index>"),
+    word("flush", "delete all rules"),
+    word("list", "show the rules with their counters"),
+    word("enable", "apply rules to interfaces: enable <interface> …"),
+    word("disable", "apply no rules to interfaces: disable <interface> …"),
+    word("show", "show the state of the engine: show <what> [verbose]"),
+    word("interface", "add or delete an interface"),
+    word("wire", "join two interfaces: wire <a> <b>"),
+];
+
+/// Commands of the language's future.
+pub(crate) const COMMANDS_NOT_YET: &[&str] = &["nf", "chain"];
+
+/// First words of a target.
+pub(crate) const TARGETS: &[Keyword] = &[
+    word("mod", "write a field: mod <field> <value>"),
+    not_yet("add", "add a TCP option: add <option> [<value>]"),
+    not_yet("strip", "remove TCP options: strip [!] <option>, strip all"),
+    not_yet("map", "give sessions another value: map <field> <value>"),
+    not_yet("shuffle", "give sessions a random value: shuffle <field>"),
+    not_yet("lb", "spread sessions: lb <address> …"),
+    word("drop", "drop the packet, or some percent of the packets: drop [<percent>]"),
+    word("accept", "let no rule drop the packet"),
+    not_yet("chain", "send through a service chain: chain <name>"),
+];
+
+/// Conditions: the word for shells, and the sign that mmb writes.
+pub(crate) const CONDS: &[(Cond, &str, Keyword)] = &[
+    (Cond::Eq, "eq", word("==", "equal")),
+    (Cond::Ne, "ne", word("!=", "not equal")),
+    (Cond::Lt, "lt", not_yet("<", "less than")),
+    (Cond::Le, "le", not_yet("<=", "at most")),
+    (Cond::Gt, "gt", not_yet(">", "more than")),
+    (Cond::Ge, "ge", not_yet(">=", "at least")),
+    (Cond::Contains, "contains", not_yet("contains", "has the bytes somewhere")),
+];
+
+/// What starts a match, other than fields.
+pub(crate) const MATCH_WORDS: &[Keyword] =
+    &[word("all", "every packet"), word("!", "turns the next match round")];
+
+/// Subjects of `show`.
+pub(crate) const SHOW: &[(ShowWhat, Keyword)] = &[
+    (ShowWhat::Tables, word("tables", "the classifier's tables")),
+    (ShowWhat::Connections, word("connections", "sessions")),
+    (ShowWhat::Interfaces, word("interfaces", "interfaces and their counters")),
+    (ShowWhat::Runtime, word("runtime", "packets, vectors and cycles per node")),
+    (ShowWhat::Drops, word("drops", "dropped packets by reason")),
+    (ShowWhat::Fields, word("fields", "the fields of the language")),
+    (ShowWhat::Chains, word("chains", "service chains")),
+    (ShowWhat::Version, word("version", "versions of mmb and of what it is built on")),
+    (ShowWhat::Config, word("config", "the running configuration as a file")),
+];
+
+/// What follows `show <what>`.
+pub(crate) const VERBOSE: &[Keyword] = &[word("verbose", "with every detail")];
+
+/// What follows `interface`.
+pub(crate) const INTERFACE: &[Keyword] =
+    &[word("add", "interface add <name> <kind> …"), word("del", "interface del <name>")];
+
+/// Kinds of interfaces.
+pub(crate) const PORTS: &[Keyword] = &[
+    word("af-xdp", "a kernel interface through an AF_XDP socket: af-xdp <ifname>"),
+    word("af-packet", "a kernel interface through a packet socket: af-packet <ifname>"),
+    word("tap", "a new kernel interface: tap [<ifname>]"),
+    word("pci", "a network card: pci <address>"),
+    word("memif", "shared memory with another process: memif <socket>"),
+    word("pcap", "from and to capture files: pcap <rx> <tx>"),
+    word("null", "nothing comes in, what goes out is gone"),
+];
+
+/// What follows `wire`, other than an interface.
+pub(crate) const WIRE: &[Keyword] = &[word("del", "undo the wire of an interface: wire del <interface>")];
+
+/// Whether the engine can run a target.
+pub(crate) fn target_runs(name: &str) -> bool {
+    TARGETS.iter().any(|keyword| keyword.word == name && keyword.runs)
+}
+
+/// Whether `name` starts a target.
+pub(crate) fn is_target(name: &str) -> bool {
+    TARGETS.iter().any(|keyword| keyword.word == name)
+}
+
+/// The condition that a word stands for (`eq`, `ne`, …).
+pub(crate) fn cond_word(name: &str) -> Option<Cond> {
+    CONDS.iter().find(|(_, word, _)| *word == name).map(|(cond, ..)| *cond)
+}
+
+/// The sign of a condition.
+pub(crate) fn cond_sign(cond: Cond) -> &'static str {
+    CONDS.iter().find(|entry| entry.0 == cond).map_or("", |(.., keyword)| keyword.word)
+}
+
+/// Whether the engine can run a condition.
+pub(crate) fn cond_runs(cond: Cond) -> bool {
+    CONDS.iter().any(|(known, _, keyword)| *known == cond && keyword.runs)
+}
+
+/// Words that cannot be names of interfaces, because a rule could not be read then.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    // The first test is for speed: values are looked up here, too.
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && (crate::field(name).is_some()
+            || is_target(name)
+            || cond_word(name).is_some()
+            || matches!(name, "all" | "not" | "del"))
+}
+
+/// The words of a table.
+pub(crate) fn words(table: &'static [Keyword]) -> impl Iterator<Item = &'static str> + Clone {
+    table.iter().map(|keyword| keyword.word)
+}
+
+/// The word of a subject of `show`.
+pub(crate) fn show_word(what: ShowWhat) -> &'static str {
+    SHOW.iter().find(|(known, _)| *known == what).map_or("", |(_, keyword)| keyword.word)
+}

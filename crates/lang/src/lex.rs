@@ -1,0 +1,236 @@
+//! Words, operators and quoted texts of one line, taken one at a time.
+
+use crate::ast::Cond;
+use crate::span::Span;
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tok {
+    /// Anything without blanks, operators and quotes.
+    Word,
+    /// `"…"`.
+    Text,
+    /// `"…` without an end.
+    OpenText,
+    /// A comparison.
+    Cond(Cond),
+    /// A single `=`.
+    Assign,
+    /// `!`.
+    Bang,
+    /// `{`.
+    Open,
+    /// `}`.
+    Close,
+    /// `,`.
+    Comma,
+    /// The end of the line, or a comment. Its span is empty and stands behind the last token.
+    End,
+}
+
+/// A token and its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Token {
+    pub tok: Tok,
+    pub span: Span,
+}
+
+/// Walks a line, one token ahead.
+#[derive(Clone)]
+pub(crate) struct Lexer<'a> {
+    text: &'a str,
+    token: Token,
+    /// End of the token before the current one.
+    last_end: usize,
+}
+
+impl<'a> Lexer<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        let mut lexer = Self { text, token: Token { tok: Tok::End, span: Span::default() }, last_end: 0 };
+        lexer.token = lexer.scan(0);
+        lexer
+    }
+
+    /// The current token.
+    pub(crate) fn peek(&self) -> Token {
+        self.token
+    }
+
+    /// The current token, then on to the next.
+    pub(crate) fn next(&mut self) -> Token {
+        let token = self.token;
+        self.last_end = token.span.end;
+        self.token = self.scan(token.span.end);
+        token
+    }
+
+    /// The text of a span.
+    pub(crate) fn text(&self, span: Span) -> &'a str {
+        &self.text[span.start..span.end]
+    }
+
+    /// End of the token before the current one.
+    pub(crate) fn last_end(&self) -> usize {
+        self.last_end
+    }
+
+    /// Everything from the current token's start to the next blank as one word, then on to the token behind.
+    /// Not at the end of the line.
+    pub(crate) fn next_unbroken(&mut self) -> Span {
+        let start = self.token.span.start;
+        let length = self.text[start..].find(|c: char| c.is_ascii_whitespace());
+        let end = length.map_or(self.text.len(), |length| start + length);
+        self.last_end = end;
+        self.token = self.scan(end);
+        Span::new(start, end)
+    }
+
+    fn scan(&self, from: usize) -> Token {
+        let bytes = self.text.as_bytes();
+        let blank = |byte: &&u8| byte.is_ascii_whitespace();
+        let start = from + bytes[from..].iter().take_while(blank).count();
+        let follows = |byte| bytes.get(start + 1) == Some(&byte);
+        let (tok, length) = match bytes.get(start) {
+            None | Some(b'#') => return Token { tok: Tok::End, span: Span::new(from, from) },
+            Some(b'!') if follows(b'=') => (Tok::Cond(Cond::Ne), 2),
+            Some(b'!') => (Tok::Bang, 1),
+            Some(b'=') if follows(b'=') => (Tok::Cond(Cond::Eq), 2),
+            Some(b'=') => (Tok::Assign, 1),
+            Some(b'<') if follows(b'=') => (Tok::Cond(Cond::Le), 2),
+            Some(b'<') => (Tok::Cond(Cond::Lt), 1),
+            Some(b'>') if follows(b'=') => (Tok::Cond(Cond::Ge), 2),
+            Some(b'>') => (Tok::Cond(Cond::Gt), 1),
+            Some(b'{') => (Tok::Open, 1),
+            Some(b'}') => (Tok::Close, 1),
+            Some(b',') => (Tok::Comma, 1),
+            Some(b'"') => quoted(&bytes[start..]),
+            Some(_) => (Tok::Word, bytes[start..].iter().take_while(|byte| !ends_word(**byte)).count()),
+        };
+        Token { tok, span: Span::new(start, start + length) }
+    }
+}
+
+fn ends_word(byte: u8) -> bool {
+    byte.is_ascii_whitespace() || b"!<>={},\"".contains(&byte)
+}
+
+/// Kind and length of the quoted text at the start of `bytes`; a backslash takes the next byte with it.
+fn quoted(bytes: &[u8]) -> (Tok, usize) {
+    let mut at = 1;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => return (Tok::Text, at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+    (Tok::OpenText, bytes.len())
+}
+
+/// The bytes that a [`Tok::Text`] stands for: `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH` are understood.
+///
+/// # Errors
+/// The place of a backslash that none of these follows, from the start of `raw`.
+pub(crate) fn unquote(raw: &str) -> Result<Vec<u8>, usize> {
+    let bytes = raw.as_bytes();
+    let inner = bytes.len().saturating_sub(1);
+    let mut out = Vec::with_capacity(inner);
+    let mut at = 1;
+    while at < inner {
+        let (byte, length) = match bytes[at] {
+            b'\\' => escape(&bytes[at + 1..inner]).ok_or(at)?,
+            byte => (byte, 1),
+        };
+        out.push(byte);
+        at += length;
+    }
+    Ok(out)
+}
+
+/// The byte that an escape stands for, and the escape's length with its backslash.
+fn escape(rest: &[u8]) -> Option<(u8, usize)> {
+    Some(match rest {
+        [b @ (b'"' | b'\\'), ..] => (*b, 2),
+        [b'n', ..] => (b'\n', 2),
+        [b'r', ..] => (b'\r', 2),
+        [b't', ..] => (b'\t', 2),
+        [b'0', ..] => (0, 2),
+        [b'x', high, low, ..] => (hex_digit(*high)? << 4 | hex_digit(*low)?, 4),
+        _ => return None,
+    })
+}
+
+/// The value of a hexadecimal digit.
+pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+/// The text as a quoted text that [`unquote`] gives back, byte for byte.
+pub(crate) fn quote_text(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => {
+                let mut buffer = [0; 4];
+                out.extend(c.encode_utf8(&mut buffer).bytes().map(|byte| format!("\\x{byte:02x}")));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tokens(text: &str) -> Vec<(Tok, &str)> {
+        let mut lexer = Lexer::new(text);
+        let mut all = Vec::new();
+        loop {
+            let token = lexer.next();
+            if token.tok == Tok::End {
+                return all;
+            }
+            all.push((token.tok, lexer.text(token.span)));
+        }
+    }
+
+    #[test]
+    fn operators_need_no_blanks() {
+        use crate::ast::Cond::{Ge, Le, Ne};
+        use Tok::*;
+        assert_eq!(
+            tokens("!tcp-dport!={80, 8000-8100}<=>= = \"a # \\\"b\" # rest"),
+            [
+                (Bang, "!"),
+                (Word, "tcp-dport"),
+                (Cond(Ne), "!="),
+                (Open, "{"),
+                (Word, "80"),
+                (Comma, ","),
+                (Word, "8000-8100"),
+                (Close, "}"),
+                (Cond(Le), "<="),
+                (Cond(Ge), ">="),
+                (Assign, "="),
+                (Text, "\"a # \\\"b\""),
+            ]
+        );
+    }
+
+    #[test]
+    fn texts_without_end_and_escapes() {
+        assert_eq!(tokens("\"abc")[0].0, Tok::OpenText);
+        assert_eq!(tokens("\"abc\\\"")[0].0, Tok::OpenText);
+        assert_eq!(tokens("\"abc\\")[0].0, Tok::OpenText);
+        assert_eq!(unquote(r#""a\"\\\n\x00\xfF""#).unwrap(), b"a\"\\\n\x00\xff");
+        assert_eq!(unquote(r#""ab\q""#), Err(3));
+        assert_eq!(unquote(r#""\x1""#), Err(1));
+        for text in ["", "a b", "\"\\", "\u{85}\u{1}é"] {
+            assert_eq!(unquote(&quote_text(text)).unwrap(), text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Commands other than rules.
+
+use super::{Expect, Parse, Parser};
+use crate::ast::{AddKind, Command, PortKind, Word};
+use crate::diag::{Diagnostic, quote, suggest};
+use crate::keyword::{COMMANDS, COMMANDS_NOT_YET, INTERFACE, Keyword, PORTS, SHOW, VERBOSE, WIRE, words};
+use crate::lex::Tok;
+use crate::parse::is_name;
+use crate::span::Span;
+
+impl Parser<'_> {
+    /// The whole line.
+    pub(super) fn line(&mut self) -> Parse<Option<Command>> {
+        self.expect(Expect::Words(COMMANDS));
+        if self.peek() == Tok::End {
+            return Ok(None);
+        }
+        self.eat_word("mmb");
+        let start = self.lex.peek().span.start;
+        if let Some(word) = self.peek_word().filter(|word| COMMANDS_NOT_YET.contains(word)) {
+            let message = format!("the command `{word}` is not supported by this version of mmb yet");
+            return Err(self.error_here(message));
+        }
+        let word = self.keyword(COMMANDS, "command")?;
+        let command = match word {
+            "add" => Command::Add(self.rule(AddKind::Add, start)?),
+            "add-stateless" => Command::Add(self.rule(AddKind::Stateless, start)?),
+            "add-stateful" => Command::Add(self.rule(AddKind::Stateful, start)?),
+            "del" => self.del()?,
+            "flush" => Command::Flush,
+            "list" => Command::List,
+            "enable" => Command::Enable(self.names()?),
+            "disable" => Command::Disable(self.names()?),
+            "show" => self.show()?,
+            "interface" => self.interface()?,
+            _ => self.wire()?,
+        };
+        let source = self.lex.text(Span::new(start, self.lex.last_end()));
+        self.end(&quote(source))?;
+        Ok(Some(command))
+    }
+
+    /// One of these words; `what` they are.
+    fn keyword(&mut self, table: &'static [Keyword], what: &str) -> Parse<&'static str> {
+        self.expect(Expect::Words(table));
+        self.choice(words(table), what).map(|index| table[index].word)
+    }
+
+    /// The place of the next word among `all`.
+    fn choice(&mut self, all: impl Iterator<Item = &'static str> + Clone, what: &str) -> Parse<usize> {
+        let list = || format!("one of {}", all.clone().collect::<Vec<_>>().join(", "));
+        let token = self.lex.peek();
+        if token.tok == Tok::End {
+            return Err(Diagnostic::new(token.span, format!("the {what} is missing")).with_help(list()));
+        }
+        let text = self.text(token);
+        if let Some(index) = all.clone().position(|word| word == text) {
+            self.lex.next();
+            return Ok(index);
+        }
+        let message = format!("{} is no {what}", quote(text));
+        Err(Diagnostic::new(token.span, message).with_help(suggest(text, all.clone(), &list())))
+    }
+
+    fn del(&mut self) -> Parse<Command> {
+        let token = self.lex.peek();
+        if token.tok == Tok::End {
+            let error = Diagnostic::new(token.span, "the index of the rule is missing");
+            return Err(error.with_help("`list` shows the rules with their indexes"));
+        }
+        let text = self.text(token);
+        match text.parse::<u32>() {
+            Ok(index) if index > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.lex.next();
+                Ok(Command::Del { index })
+            }
+            _ => {
+                let message = format!("{} is not the index of a rule", quote(text));
+                let help = format!("an index is a number from 1 to {}", u32::MAX);
+                Err(Diagnostic::new(token.span, message).with_help(help))
+            }
+        }
+    }
+
+    fn names(&mut self) -> Parse<Vec<Word>> {
+        let mut names = vec![self.name("an interface")?];
+        self.expect(Expect::Interface);
+        while self.peek() != Tok::End {
+            names.push(self.name("an interface")?);
+            self.expect(Expect::Interface);
+        }
+        Ok(names)
+    }
+
+    fn show(&mut self) -> Parse<Command> {
+        self.expect(Expect::Show);
+        let index = self.choice(SHOW.iter().map(|(_, keyword)| keyword.word), "subject of `show`")?;
+        self.expect(Expect::Words(VERBOSE));
+        Ok(Command::Show { what: SHOW[index].0, verbose: self.eat_word("verbose") })
+    }
+
+    fn interface(&mut self) -> Parse<Command> {
+        match self.keyword(INTERFACE, "action on interfaces")? {
+            "add" => {
+                let name = self.name("an interface")?;
+                Ok(Command::InterfaceAdd { name, kind: self.port()? })
+            }
+            _ => Ok(Command::InterfaceDel { name: self.name("an interface")? }),
+        }
+    }
+
+    fn port(&mut self) -> Parse<PortKind> {
+        Ok(match self.keyword(PORTS, "kind of interface")? {
+            "af-xdp" => PortKind::AfXdp { ifname: self.ifname()? },
+            "af-packet" => PortKind::AfPacket { ifname: self.ifname()? },
+            "tap" if self.peek() == Tok::End => PortKind::Tap { ifname: None },
+            "tap" => PortKind::Tap { ifname: Some(self.ifname()?) },
+            "pci" => PortKind::Pci { address: self.pci()? },
+            "memif" => PortKind::Memif { socket: self.unbroken("the path of the socket")?.0 },
+            "pcap" => PortKind::Pcap {
+                rx: self.unbroken("the capture file to read")?.0,
+                tx: self.unbroken("the capture file to write")?.0,
+            },
+            _ => PortKind::Null,
+        })
+    }
+
+    /// The name of a kernel interface: the same letters as our own names.
+    fn ifname(&mut self) -> Parse<String> {
+        let (text, span) = self.unbroken("the name of the kernel interface")?;
+        if is_name(&text) && !matches!(&*text, "." | "..") {
+            return Ok(text);
+        }
+        let message = format!("{} cannot be the name of a kernel interface", quote(&text));
+        Err(Diagnostic::new(span, message).with_help(
+            "a name has 1 to 15 letters, digits, dots, dashes or underscores; `ip link` lists them",
+        ))
+    }
+
+    fn pci(&mut self) -> Parse<String> {
+        let (text, span) = self.unbroken("the PCI address")?;
+        pci_address(&text).ok_or_else(|| {
+            Diagnostic::new(span, format!("{} is not a PCI address", quote(&text)))
+                .with_help("an address looks like 0000:03:00.0; `lspci -D` lists them")
+        })
+    }
+
+    fn wire(&mut self) -> Parse<Command> {
+        self.expect(Expect::Words(WIRE));
+        if self.eat_word("del") {
+            return Ok(Command::Unwire { a: self.name("an interface")? });
+        }
+        Ok(Command::Wire { a: self.name("an interface")?, b: self.name("the other interface")? })
+    }
+}
+
+/// `[dddd:]bb:dd.f` in hexadecimal, as `dddd:bb:dd.f` in lower case.
+fn pci_address(text: &str) -> Option<String> {
+    let hex = |part: &str, digits: std::ops::RangeInclusive<usize>| {
+        let good = digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if good { u32::from_str_radix(part, 16).ok() } else { None }
+    };
+    let (rest, function) = text.split_once('.')?;
+    let mut parts = rest.rsplitn(3, ':');
+    let device = hex(parts.next()?, 2..=2).filter(|device| *device < 32)?;
+    let bus = hex(parts.next()?, 2..=2)?;
+    let domain = parts.next().map_or(Some(0), |domain| hex(domain, 4..=8))?;
+    let function = hex(function, 1..=1).filter(|function| *function < 8)?;
+    Some(format!("{domain:04x}:{bus:02x}:{device:02x}.{function}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pci_addresses() {
+        for (text, address) in [
+            ("0000:03:00.0", Some("0000:03:00.0")),
+            ("03:1F.7", Some("0000:03:1f.7")),
+            ("10000:aB:00.1", Some("10000:ab:00.1")),
+            ("3:00.0", None),
+            ("0000:03:20.0", None),
+            ("0000:03:00.8", None),
+            ("0000:03:00", None),
+            ("0:0000:03:00.0", None),
+            ("+000:03:00.0", None),
+            ("", None),
+        ] {
+            assert_eq!(pci_address(text).as_deref(), address, "{text}");
+        }
+    }
+}

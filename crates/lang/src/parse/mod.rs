@@ -1,0 +1,225 @@
+//! From text to commands: one line, or a file of lines.
+//!
+//! Theory of operation. A recursive-descent parser with one token ahead; nothing recurses on what the user nests,
+//! because nothing nests. Wherever the grammar has a choice the parser notes what could stand there if the line ends
+//! at that place ([`Expect`]); completion runs this same parser over the line up to the cursor and reads the notes, so
+//! that the two cannot drift apart. Everything is linear in the length of the line.
+
+mod command;
+mod file;
+mod rule;
+mod target;
+mod value;
+
+pub use file::{Located, load_file, parse_file};
+pub(crate) use target::is_option;
+pub(crate) use value::{network, order};
+
+use crate::ast::{Command, Word};
+use crate::diag::{Diagnostic, quote};
+use crate::field::{FieldDef, FieldId};
+use crate::keyword::{self, Keyword};
+use crate::lex::{Lexer, Tok, Token, unquote};
+use crate::span::{At, Span};
+
+/// Longest line, in bytes.
+pub const MAX_LINE: usize = 1 << 20;
+/// Longest name of an interface, in bytes (the kernel's limit).
+pub const MAX_NAME: usize = 15;
+
+type Parse<T> = Result<T, Diagnostic>;
+
+/// Something that could stand at the end of an unfinished line.
+#[derive(Clone, Copy)]
+pub(crate) enum Expect {
+    /// One of these words.
+    Words(&'static [Keyword]),
+    /// A subject of `show`.
+    Show,
+    /// A condition.
+    Cond,
+    /// A field for which this holds.
+    Field(fn(&FieldDef) -> bool),
+    /// A value of the field.
+    Value(FieldId),
+    /// The name of an interface.
+    Interface,
+}
+
+/// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the end.
+///
+/// # Errors
+/// The first thing wrong with the line. [`crate::check`] says whether the engine can run a rule that parses.
+pub fn parse_line(line: &str) -> Result<Option<Command>, Diagnostic> {
+    let line = line.strip_suffix('\n').unwrap_or(line);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    plain(line)?;
+    Parser::new(line).line()
+}
+
+/// The line is no longer than it may be, and has no control characters.
+fn plain(line: &str) -> Parse<()> {
+    if line.len() > MAX_LINE {
+        let message = format!("the line has {} bytes; a line may have {MAX_LINE} at most", line.len());
+        return Err(Diagnostic::new(Span::default(), message));
+    }
+    // Nearly all lines are plain ASCII; looking at bytes is many times faster.
+    if line.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
+        return Ok(());
+    }
+    let Some((at, c)) = line.char_indices().find(|(_, c)| c.is_control() && *c != '\t') else {
+        return Ok(());
+    };
+    let message =
+        format!("the line contains the control character U+{:04X}; rules are plain text", u32::from(c));
+    Err(Diagnostic::new(Span::new(at, at + c.len_utf8()), message))
+}
+
+/// What could follow at the end of `line`, in the order of the grammar; nothing if the line is wrong before its end.
+pub(crate) fn expected(line: &str) -> Vec<Expect> {
+    let mut parser = Parser::new(line);
+    if plain(line).is_err() {
+        return Vec::new();
+    }
+    // What is wrong with the line does not matter here: it is unfinished, as a rule.
+    let _ = parser.line();
+    parser.expected
+}
+
+struct Parser<'a> {
+    lex: Lexer<'a>,
+    expected: Vec<Expect>,
+}
+
+impl<'a> Parser<'a> {
+    fn new(line: &'a str) -> Self {
+        Self { lex: Lexer::new(line), expected: Vec::new() }
+    }
+
+    fn peek(&self) -> Tok {
+        self.lex.peek().tok
+    }
+
+    fn text(&self, token: Token) -> &'a str {
+        self.lex.text(token.span)
+    }
+
+    /// The current token's text if it is a word.
+    fn peek_word(&self) -> Option<&'a str> {
+        let token = self.lex.peek();
+        (token.tok == Tok::Word).then(|| self.text(token))
+    }
+
+    /// Takes the current token if it is that word.
+    fn eat_word(&mut self, word: &str) -> bool {
+        let eaten = self.peek_word() == Some(word);
+        if eaten {
+            self.lex.next();
+        }
+        eaten
+    }
+
+    fn eat(&mut self, tok: Tok) -> bool {
+        let eaten = self.peek() == tok;
+        if eaten {
+            self.lex.next();
+        }
+        eaten
+    }
+
+    /// Takes `!` or `not`.
+    fn eat_not(&mut self) -> bool {
+        self.eat(Tok::Bang) || self.eat_word("not")
+    }
+
+    /// Notes what could stand here, if the line ends here.
+    fn expect(&mut self, what: Expect) {
+        if self.peek() == Tok::End {
+            self.expected.push(what);
+        }
+    }
+
+    /// An error at the current token.
+    fn error_here(&self, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::new(self.lex.peek().span, message)
+    }
+
+    /// The span from `start` to the end of the last token.
+    fn since(&self, start: usize) -> At {
+        Span::new(start, self.lex.last_end().max(start)).into()
+    }
+
+    /// Nothing more may follow.
+    fn end(&mut self, after: &str) -> Parse<()> {
+        match self.lex.peek() {
+            token if token.tok == Tok::End => Ok(()),
+            token => {
+                let message = format!("{} is too much: nothing follows {after}", quote(self.text(token)));
+                Err(Diagnostic::new(token.span, message))
+            }
+        }
+    }
+
+    /// The name of an interface (or a chain): 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule grammar.
+    fn name(&mut self, what: &str) -> Parse<Word> {
+        self.expect(Expect::Interface);
+        if self.peek() == Tok::End {
+            return Err(self.error_here(format!("the name of {what} is missing")));
+        }
+        let token = self.lex.peek();
+        let text = self.text(token);
+        if token.tok == Tok::Word && keyword::is_reserved(text) {
+            let message = format!("{} is a word of the language and cannot name {what}", quote(text));
+            return Err(Diagnostic::new(token.span, message));
+        }
+        if token.tok != Tok::Word || !is_name(text) {
+            let message = format!("{} cannot name {what}", quote(text));
+            let help = format!("a name has 1 to {MAX_NAME} letters, digits, dots, dashes or underscores");
+            return Err(Diagnostic::new(token.span, message).with_help(help));
+        }
+        self.lex.next();
+        Ok(Word { text: text.into(), span: token.span.into() })
+    }
+
+    /// A path or the like: quoted, or everything up to the next blank.
+    fn unbroken(&mut self, what: &str) -> Parse<(String, Span)> {
+        let token = self.lex.peek();
+        match token.tok {
+            Tok::End => Err(self.error_here(format!("{what} is missing"))),
+            Tok::OpenText => Err(self.open_text(token)),
+            Tok::Text => {
+                self.lex.next();
+                let bytes = self.unquoted(token)?;
+                match String::from_utf8(bytes) {
+                    Ok(text) if !text.is_empty() && !text.contains('\0') => Ok((text, token.span)),
+                    _ => Err(Diagnostic::new(
+                        token.span,
+                        format!("{} cannot be {what}", quote(self.text(token))),
+                    )),
+                }
+            }
+            _ => {
+                let span = self.lex.next_unbroken();
+                Ok((self.lex.text(span).to_owned(), span))
+            }
+        }
+    }
+
+    fn unquoted(&self, token: Token) -> Parse<Vec<u8>> {
+        unquote(self.text(token)).map_err(|at| {
+            let at = token.span.start + at;
+            Diagnostic::new(Span::new(at, at + 1), "the backslash does not start an escape")
+                .with_help(r#"escapes are \" \\ \n \r \t \0 and \xHH; a backslash itself is \\"#)
+        })
+    }
+
+    fn open_text(&self, token: Token) -> Diagnostic {
+        Diagnostic::new(token.span, "the quoted text has no closing quote")
+    }
+}
+
+/// Whether `text` has the shape of a name.
+pub(crate) fn is_name(text: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(good)
+}

@@ -1,0 +1,267 @@
+//! Rules and their matches.
+
+use super::{Expect, Parse, Parser};
+use crate::ast::{AddKind, Arg, Cond, Match, MatchOn, Rule, Value, ValueSet};
+use crate::diag::{Diagnostic, nearest_distance, quote, suggest};
+use crate::field::{FIELDS, FieldDef, FieldId, Support, ValueKind, field};
+use crate::keyword::{self, MATCH_WORDS, TARGETS, cond_word, is_target, words};
+use crate::lex::{Tok, Token};
+use crate::span::Span;
+
+impl<'a> Parser<'a> {
+    /// What follows the keyword: matches, then targets.
+    pub(super) fn rule(&mut self, kind: AddKind, start: usize) -> Parse<Rule> {
+        let matches = self.matches()?;
+        let targets = self.targets()?;
+        Ok(Rule { kind, matches, targets, span: self.since(start) })
+    }
+
+    fn matches(&mut self) -> Parse<Vec<Match>> {
+        const EXAMPLE: &str = "for example: add tcp-dport 80 drop";
+        // Room for most rules, so that growing costs nothing; the rest is given back below.
+        let mut matches = Vec::with_capacity(8);
+        loop {
+            self.expect(Expect::Words(MATCH_WORDS));
+            self.expect(Expect::Field(|def| def.match_ == Support::Yes));
+            if !matches.is_empty() {
+                self.expect(Expect::Words(TARGETS));
+            }
+            let token = self.lex.peek();
+            match self.peek_word() {
+                Some(word) if is_target(word) && matches.is_empty() => {
+                    let message = format!("{} stands before any match", quote(word));
+                    let help = "say what the rule matches first; `all` matches every packet";
+                    return Err(Diagnostic::new(token.span, message).with_help(help));
+                }
+                Some(word) if is_target(word) => break,
+                _ if token.tok == Tok::End && matches.is_empty() => {
+                    return Err(Diagnostic::new(token.span, "the rule is empty").with_help(EXAMPLE));
+                }
+                _ if token.tok == Tok::End => {
+                    let help = "say what happens to the packets: mod <field> <value>, drop or accept";
+                    return Err(Diagnostic::new(token.span, "the rule has no target").with_help(help));
+                }
+                _ => matches.push(self.single_match()?),
+            }
+        }
+        matches.shrink_to_fit();
+        Ok(matches)
+    }
+
+    fn single_match(&mut self) -> Parse<Match> {
+        let start = self.lex.peek().span.start;
+        let negated = self.eat_not();
+        if negated {
+            self.expect(Expect::Field(|def| def.match_ == Support::Yes));
+            if self.peek() == Tok::End {
+                return Err(self.error_here("the field behind `!` is missing"));
+            }
+        }
+        let token = self.lex.peek();
+        let what = match self.peek_word() {
+            Some("all") => {
+                self.lex.next();
+                MatchOn::All
+            }
+            word => match word.and_then(field) {
+                Some(def) => {
+                    self.lex.next();
+                    self.question(def)?
+                }
+                None if negated => return Err(self.stray(token, Place::Negated)),
+                None => return Err(self.stray(token, Place::Match)),
+            },
+        };
+        Ok(Match { negated, what, span: self.since(start) })
+    }
+
+    /// What a match asks of a field.
+    fn question(&mut self, def: &'static FieldDef) -> Parse<MatchOn> {
+        let arg = self.arg(def)?;
+        let ValueKind::Shorthand(bits) = def.kind else {
+            return Ok(MatchOn::Field { field: def.id, arg });
+        };
+        let Some(arg) = arg else { return Ok(MatchOn::Field { field: def.id, arg: None }) };
+        match (arg.cond, arg.values.single()) {
+            (Cond::Eq, Some(Value::Int(1))) | (Cond::Ne, Some(Value::Int(0))) => {
+                Ok(MatchOn::Field { field: def.id, arg: None })
+            }
+            (Cond::Eq, Some(Value::Int(0))) | (Cond::Ne, Some(Value::Int(1))) => {
+                let arg = Arg { cond: Cond::Ne, values: Value::Int(bits.into()).into(), span: arg.span };
+                Ok(MatchOn::Field { field: FieldId::IpEcn, arg: Some(arg) })
+            }
+            _ => Err(yes_or_no(def, arg.span.span())),
+        }
+    }
+
+    /// Condition and values, if there are any.
+    fn arg(&mut self, def: &'static FieldDef) -> Parse<Option<Arg>> {
+        let start = self.lex.peek().span.start;
+        if def.kind != ValueKind::Presence {
+            self.expect(Expect::Value(def.id));
+            self.expect(Expect::Cond);
+        }
+        let written = self.cond()?;
+        match written {
+            Some(cond) => check_cond(def, cond, self.since(start).span())?,
+            None if !self.value_follows(def)? => return Ok(None),
+            None => {}
+        }
+        let values = self.values(def, written)?;
+        let cond = written.unwrap_or(Cond::Eq);
+        let span = self.since(start);
+        check_count(cond, &values, span.span())?;
+        Ok(Some(Arg { cond, values, span }))
+    }
+
+    fn cond(&mut self) -> Parse<Option<Cond>> {
+        let cond = match self.lex.peek() {
+            Token { tok: Tok::Cond(cond), .. } => Some(cond),
+            Token { tok: Tok::Assign, span } => {
+                return Err(
+                    Diagnostic::new(span, "`=` is not a condition").with_help("equality is written ==")
+                );
+            }
+            _ => self.peek_word().and_then(cond_word),
+        };
+        if cond.is_some() {
+            self.lex.next();
+        }
+        Ok(cond)
+    }
+
+    /// Whether the next token is a value of `def`; an error if it is none but had to be one.
+    fn value_follows(&self, def: &'static FieldDef) -> Parse<bool> {
+        let must = matches!(def.kind, ValueKind::Interface | ValueKind::EtherType);
+        let token = self.lex.peek();
+        match token.tok {
+            Tok::Open | Tok::Text | Tok::OpenText => return Ok(true),
+            Tok::Word => {}
+            _ => return Ok(must),
+        }
+        let word = self.text(token);
+        if must || self.looks_like_value(def, word) {
+            return Ok(true);
+        }
+        if word == "not" || word == "all" || is_target(word) || field(word).is_some() {
+            return Ok(false);
+        }
+        // A slip, either of a value or of the word behind: the message follows what it looks most like.
+        let grammar = nearest_distance(word, Place::Match.words()).map(|(distance, _)| distance);
+        let value = nearest_distance(word, self.value_names(def)).map(|(distance, _)| distance);
+        Ok(match (grammar, value) {
+            (Some(grammar), Some(value)) => value < grammar,
+            (Some(_), None) => false,
+            (None, _) => def.kind != ValueKind::Presence,
+        })
+    }
+
+    /// An error about a token that cannot stand where it stands.
+    pub(super) fn stray(&self, token: Token, place: Place) -> Diagnostic {
+        let text = self.text(token);
+        let error = |message: String| Diagnostic::new(token.span, message);
+        let stands_there = |what: &str, help: &str| {
+            error(format!("{what}{} stands where {} should be", quote(text), place.wanted())).with_help(help)
+        };
+        match token.tok {
+            Tok::OpenText => self.open_text(token),
+            Tok::Assign => error("`=` is not a condition".into()).with_help("equality is written =="),
+            Tok::Comma | Tok::Open | Tok::Close => stands_there("", SET),
+            Tok::Word if text.starts_with(|c: char| c.is_ascii_digit()) => match place {
+                Place::Match => stands_there("the value ", SET),
+                _ => stands_there("the value ", place.otherwise()),
+            },
+            Tok::Word if !keyword::is_reserved(text) => {
+                let help = suggest(text, place.words(), place.otherwise());
+                error(format!("there is no {} {}", place.noun(), quote(text))).with_help(help)
+            }
+            _ => stands_there("", place.otherwise()),
+        }
+    }
+}
+
+const SET: &str = "several values are written {80,443,8000-8100}, in quotes where a shell reads the line";
+
+/// Where a word stands, for messages.
+#[derive(Clone, Copy)]
+pub(super) enum Place {
+    /// A match, or the first target.
+    Match,
+    /// Behind `!`.
+    Negated,
+    /// A target behind another.
+    Target,
+    /// A field in a target.
+    Field,
+}
+
+impl Place {
+    fn noun(self) -> &'static str {
+        match self {
+            Place::Match | Place::Negated | Place::Field => "field",
+            Place::Target => "target",
+        }
+    }
+
+    fn wanted(self) -> &'static str {
+        match self {
+            Place::Match => "a match or a target",
+            Place::Target => "a target",
+            Place::Negated | Place::Field => "a field",
+        }
+    }
+
+    fn otherwise(self) -> &'static str {
+        match self {
+            Place::Match | Place::Negated | Place::Field => "`show fields` lists the fields",
+            Place::Target => "a target is mod <field> <value>, drop or accept",
+        }
+    }
+
+    fn words(self) -> impl Iterator<Item = &'static str> {
+        let fields = if let Place::Target = self { &[][..] } else { &FIELDS[..] };
+        let targets = if let Place::Match | Place::Target = self { TARGETS } else { &[] };
+        let all = if let Place::Match | Place::Negated = self { Some("all") } else { None };
+        fields.iter().map(|def| def.name).chain(words(targets)).chain(all)
+    }
+}
+
+/// Conditions that make no sense with a field, whatever the value.
+fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
+    let error = |message: String| Err(Diagnostic::new(span, message));
+    match (def.kind, cond) {
+        (ValueKind::Presence, _) => Err(no_value(def, span)),
+        (_, Cond::Eq | Cond::Ne) | (ValueKind::Bytes { .. }, Cond::Contains) => Ok(()),
+        (ValueKind::Shorthand(_), _) => Err(yes_or_no(def, span)),
+        (_, Cond::Contains) => {
+            error(format!("`contains` is for payloads and options, and `{}` is neither", def.name))
+        }
+        (ValueKind::Interface | ValueKind::EtherType | ValueKind::Bytes { .. }, _) => {
+            error(format!("`{}` has no order, so that `{cond}` means nothing", def.name))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Conditions that compare with one value, and have more.
+fn check_count(cond: Cond, values: &ValueSet, span: Span) -> Parse<()> {
+    let error = |message: String| Err(Diagnostic::new(span, message));
+    match values.single() {
+        _ if matches!(cond, Cond::Eq | Cond::Ne | Cond::Contains) => Ok(()),
+        Some(value) if value.is_subnet() => {
+            error(format!("`{cond}` compares with a whole address, not with a subnet"))
+        }
+        Some(_) => Ok(()),
+        None => error(format!("`{cond}` compares with one value, not with several")),
+    }
+}
+
+pub(super) fn no_value(def: &FieldDef, span: Span) -> Diagnostic {
+    Diagnostic::new(span, format!("`{}` has no value to compare with", def.name))
+        .with_help(format!("`{}` alone asks whether it is there", def.name))
+}
+
+fn yes_or_no(def: &FieldDef, span: Span) -> Diagnostic {
+    let message = format!("`{}` is a yes-or-no question: alone, or == or != and 0 or 1", def.name);
+    Diagnostic::new(span, message).with_help("`ip-ecn` takes conditions, ranges and sets")
+}

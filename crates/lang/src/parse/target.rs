@@ -1,0 +1,225 @@
+//! Targets.
+
+use std::net::IpAddr;
+
+use super::rule::Place;
+use super::{Expect, Parse, Parser};
+use crate::ast::{Action, Target, Value};
+use crate::diag::{Diagnostic, quote};
+use crate::field::{FieldDef, FieldId, Layer, Support, ValueKind, field};
+use crate::keyword::{TARGETS, is_target};
+use crate::lex::Tok;
+
+impl Parser<'_> {
+    /// All that is left of the line.
+    pub(super) fn targets(&mut self) -> Parse<Vec<Target>> {
+        let mut targets = Vec::with_capacity(1);
+        while self.peek() != Tok::End {
+            let start = self.lex.peek().span.start;
+            let action = self.action()?;
+            targets.push(Target { action, span: self.since(start) });
+            self.expect(Expect::Words(TARGETS));
+        }
+        targets.shrink_to_fit();
+        Ok(targets)
+    }
+
+    fn action(&mut self) -> Parse<Action> {
+        let token = self.lex.peek();
+        let word = self.peek_word().filter(|word| is_target(word));
+        let Some(word) = word else { return Err(self.no_target()) };
+        self.lex.next();
+        match word {
+            "mod" => self.modify(),
+            "add" => self.add(),
+            "strip" => self.strip(),
+            "map" => {
+                let field = self.field("map")?;
+                let values = self.values(field, None)?;
+                Ok(Action::Map { field: field.id, values })
+            }
+            "shuffle" => Ok(Action::Shuffle { field: self.field("shuffle")?.id }),
+            "lb" => self.balance(),
+            "drop" => self.drop(),
+            "accept" => Ok(Action::Accept),
+            "chain" => Ok(Action::Chain { name: self.name("a chain")? }),
+            _ => Err(self.stray(token, Place::Target)),
+        }
+    }
+
+    fn no_target(&self) -> Diagnostic {
+        let token = self.lex.peek();
+        let word = self.peek_word();
+        let is_match = token.tok == Tok::Bang
+            || word.is_some_and(|word| word == "all" || word == "not" || field(word).is_some());
+        if is_match {
+            let message = format!("the match {} stands behind a target", quote(self.text(token)));
+            return Diagnostic::new(token.span, message)
+                .with_help("all matches of a rule come before its targets");
+        }
+        self.stray(token, Place::Target)
+    }
+
+    /// The field that `target` acts on.
+    fn field(&mut self, target: &str) -> Parse<&'static FieldDef> {
+        let token = self.lex.peek();
+        if token.tok == Tok::End {
+            return Err(self.error_here(format!("the field behind `{target}` is missing")));
+        }
+        match self.peek_word().and_then(field) {
+            Some(def) => {
+                self.lex.next();
+                Ok(def)
+            }
+            None => Err(self.stray(token, Place::Field)),
+        }
+    }
+
+    fn modify(&mut self) -> Parse<Action> {
+        let start = self.lex.peek().span.start;
+        self.expect(Expect::Field(|def| def.modify == Support::Yes));
+        let def = self.field("mod")?;
+        let (field, value) = match def.kind {
+            ValueKind::Shorthand(bits) => match self.one_value(def, "mod")? {
+                Value::Int(1) => (FieldId::IpEcn, Value::Int(bits.into())),
+                _ => {
+                    let message =
+                        format!("`mod {}` takes 1 only: 0 does not say what the bits should be", def.name);
+                    let help = "`mod ip-ecn` takes 0 to 3";
+                    return Err(Diagnostic::new(self.since(start).span(), message).with_help(help));
+                }
+            },
+            ValueKind::Presence => {
+                let message = format!("`{}` has no value that could be written", def.name);
+                return Err(Diagnostic::new(self.since(start).span(), message));
+            }
+            _ if def.id == FieldId::TcpOpt => (def.id, self.numbered_option(def, "mod")?),
+            _ => (def.id, self.one_value(def, "mod")?),
+        };
+        Ok(Action::Mod { field, value })
+    }
+
+    fn add(&mut self) -> Parse<Action> {
+        let def = self.option("add")?;
+        let value = match def.kind {
+            ValueKind::Presence => None,
+            ValueKind::Bytes { .. } if !self.bytes_follow() => None,
+            _ if def.id == FieldId::TcpOpt => Some(self.numbered_option(def, "add")?),
+            _ => Some(self.one_value(def, "add")?),
+        };
+        Ok(Action::Add { field: def.id, value })
+    }
+
+    fn strip(&mut self) -> Parse<Action> {
+        let keep = self.eat_not();
+        if !keep && self.eat_word("all") {
+            return Ok(Action::StripAll);
+        }
+        let def = self.option("strip")?;
+        let numbered = def.id == FieldId::TcpOpt && self.peek_word().is_some_and(|word| !is_target(word));
+        let kind = if numbered { Some(self.option_kind(def, "strip")?) } else { None };
+        Ok(Action::Strip { keep, field: def.id, kind })
+    }
+
+    /// A field that is a TCP option.
+    fn option(&mut self, target: &str) -> Parse<&'static FieldDef> {
+        let span = self.lex.peek().span;
+        self.expect(Expect::Field(|def| is_option(def) && def.modify == Support::Yes));
+        let def = self.field(target)?;
+        if is_option(def) {
+            return Ok(def);
+        }
+        let message = format!("`{target}` is for TCP options, and `{}` is none", def.name);
+        Err(Diagnostic::new(span, message)
+            .with_help("options are tcp-opt-mss, tcp-opt-wscale, tcp-opt <kind> and so on"))
+    }
+
+    /// `<kind> [<bytes>]`.
+    fn numbered_option(&mut self, def: &'static FieldDef, target: &str) -> Parse<Value> {
+        const MOST_DATA: u16 = 38;
+        let kind = self.option_kind(def, target)?;
+        let data = if self.bytes_follow() { self.bytes(def, MOST_DATA)? } else { Box::default() };
+        Ok(Value::Option { kind, data })
+    }
+
+    fn option_kind(&mut self, def: &'static FieldDef, target: &str) -> Parse<u8> {
+        let start = self.lex.peek().span.start;
+        let value = self.one_value(def, target)?;
+        match value {
+            // Kinds 0 and 1 are padding (RFC 9293, 3.2): one byte, no length.
+            Value::Int(kind @ 2..=255) => Ok(kind as u8),
+            _ => {
+                let message = "kinds 0 and 1 are padding, which mmb keeps itself";
+                Err(Diagnostic::new(self.since(start).span(), message)
+                    .with_help("an option's kind is 2 to 255"))
+            }
+        }
+    }
+
+    fn bytes_follow(&self) -> bool {
+        match self.peek() {
+            Tok::Text | Tok::OpenText => true,
+            Tok::Word => self.peek_word().is_some_and(|word| !is_target(word)),
+            _ => false,
+        }
+    }
+
+    fn balance(&mut self) -> Parse<Action> {
+        let mut addresses = Vec::new();
+        loop {
+            let token = self.lex.peek();
+            let text = self.text(token);
+            let more = token.tok == Tok::Word && !is_target(text);
+            if !more && !addresses.is_empty() {
+                return Ok(Action::Lb { addresses });
+            }
+            match text.parse::<IpAddr>() {
+                Ok(address) if more => addresses.push(address),
+                _ if token.tok == Tok::End => {
+                    return Err(self.error_here("the address behind `lb` is missing"));
+                }
+                _ => return Err(self.error_here(format!("{} is not an address for `lb`", quote(text)))),
+            }
+            self.lex.next();
+        }
+    }
+
+    fn drop(&mut self) -> Parse<Action> {
+        const ALL: u32 = 10_000;
+        let token = self.lex.peek();
+        let Some(word) = self
+            .peek_word()
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit() || ".-+".contains(c)))
+        else {
+            return Ok(Action::Drop { ten_thousandths: ALL });
+        };
+        match hundredths(word.strip_suffix('%').unwrap_or(word)) {
+            Some(ten_thousandths @ 1..=ALL) => {
+                self.lex.next();
+                Ok(Action::Drop { ten_thousandths })
+            }
+            _ => {
+                let message =
+                    format!("`drop` takes 0.01 to 100 percent in steps of 0.01, not {}", quote(word));
+                Err(Diagnostic::new(token.span, message))
+            }
+        }
+    }
+}
+
+/// Whether a field is a TCP option.
+pub(crate) fn is_option(def: &FieldDef) -> bool {
+    def.proto == Layer::Tcp && def.loc.is_none() && def.id != FieldId::TcpPayload
+}
+
+/// A decimal number with at most two digits behind the point, in hundredths.
+fn hundredths(text: &str) -> Option<u32> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let digits =
+        |part: &str, most| (1..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole, 6) || !digits(fraction, 2) {
+        return None;
+    }
+    let scale = if fraction.len() == 1 { 10 } else { 1 };
+    Some(whole.parse::<u32>().ok()? * 100 + fraction.parse::<u32>().ok()? * scale)
+}

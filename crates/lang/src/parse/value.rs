@@ -1,0 +1,314 @@
+//! Values: what a field's kind makes of a word.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::rule::no_value;
+use super::{Expect, Parse, Parser};
+use crate::ast::{Cond, Value, ValueItem, ValueSet, address_bits};
+use crate::diag::{Diagnostic, quote, suggest};
+use crate::field::{FieldDef, ValueKind};
+use crate::keyword::is_reserved;
+use crate::lex::{Tok, Token, hex_digit};
+use crate::names;
+use crate::span::Span;
+
+/// A word, or a half of one (`1024-65535`), and its place.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    text: &'a str,
+    span: Span,
+}
+
+impl<'a> Parser<'a> {
+    /// One value or `{…}`. `behind`: the condition that was written before.
+    pub(super) fn values(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<ValueSet> {
+        if def.kind == ValueKind::Presence {
+            return Err(no_value(def, self.lex.peek().span));
+        }
+        let open = self.lex.peek();
+        if !self.eat(Tok::Open) {
+            return self.item(def, behind).map(ValueSet::from);
+        }
+        let mut items = Vec::new();
+        loop {
+            if self.peek() == Tok::Close && items.is_empty() {
+                let span = Span::new(open.span.start, self.lex.next().span.end);
+                return Err(Diagnostic::new(span, "the set is empty"));
+            }
+            items.push(self.item(def, None)?);
+            match self.lex.peek() {
+                Token { tok: Tok::Comma, .. } => self.lex.next(),
+                Token { tok: Tok::Close, .. } => {
+                    self.lex.next();
+                    break;
+                }
+                Token { tok: Tok::End, span } => {
+                    return Err(Diagnostic::new(span, "the set has no closing `}`"));
+                }
+                token => {
+                    let message = format!("{} stands where `,` or `}}` should be", quote(self.text(token)));
+                    return Err(Diagnostic::new(token.span, message));
+                }
+            };
+        }
+        match ValueSet::new(items) {
+            Some(values) => Ok(values),
+            None => Err(Diagnostic::new(open.span, "the set is empty")),
+        }
+    }
+
+    /// One value or a range.
+    fn item(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<ValueItem> {
+        self.expect(Expect::Value(def.id));
+        let token = self.lex.peek();
+        let wrong = |message: String| {
+            Err(Diagnostic::new(token.span, message).with_help(format!("it takes {}", def.values())))
+        };
+        match (token.tok, behind) {
+            (Tok::End, Some(cond)) => return wrong(format!("the value behind `{cond}` is missing")),
+            (Tok::End, None) => return wrong(format!("the value of `{}` is missing", def.name)),
+            (Tok::OpenText, _) => return Err(self.open_text(token)),
+            (Tok::Text, _) => {}
+            (Tok::Word, _) if def.kind == ValueKind::Interface || !is_reserved(self.text(token)) => {}
+            _ => {
+                let text = quote(self.text(token));
+                return wrong(format!("{text} stands where a value of `{}` should be", def.name));
+            }
+        }
+        match def.kind {
+            ValueKind::Interface => {
+                self.name("an interface").map(|name| ValueItem::Single(Value::Iface(name)))
+            }
+            ValueKind::Bytes { max } => {
+                self.bytes(def, max).map(|bytes| ValueItem::Single(Value::Bytes(bytes)))
+            }
+            _ => {
+                self.lex.next();
+                let piece = Piece { text: self.text(token), span: token.span };
+                number_or_range(def, piece)
+            }
+        }
+    }
+
+    /// One value of a target: no range, no set, no subnet.
+    pub(super) fn one_value(&mut self, def: &'static FieldDef, target: &str) -> Parse<Value> {
+        let start = self.lex.peek().span.start;
+        let values = self.values(def, None)?;
+        let span = self.since(start).span();
+        match values.single() {
+            Some(value) if value.is_subnet() => Err(Diagnostic::new(
+                span,
+                format!("`{target} {}` takes a whole address, not a subnet", def.name),
+            )),
+            Some(value) => Ok(value.clone()),
+            None => {
+                Err(Diagnostic::new(span, format!("`{target} {}` takes one value, not several", def.name)))
+            }
+        }
+    }
+
+    /// `0x…` or `"…"`, at most `max` bytes, at least one.
+    pub(super) fn bytes(&mut self, def: &FieldDef, max: u16) -> Parse<Box<[u8]>> {
+        let token = self.lex.next();
+        let text = self.text(token);
+        let error = |message: String| Err(Diagnostic::new(token.span, message));
+        let bytes = match token.tok {
+            Tok::Text => self.unquoted(token)?,
+            _ => match hex(text) {
+                Some(digits) if digits.len() % 2 == 1 => {
+                    return error(format!("{} has half a byte: its digits do not pair up", quote(text)));
+                }
+                Some(digits) => digits
+                    .as_bytes()
+                    .chunks_exact(2)
+                    .filter_map(|pair| Some(hex_digit(pair[0])? << 4 | hex_digit(pair[1])?))
+                    .collect(),
+                None => {
+                    let error = Diagnostic::new(
+                        token.span,
+                        format!("{} is not a value of `{}`", quote(text), def.name),
+                    );
+                    return Err(error.with_help("bytes are written as \"text\" or as 0x and pairs of digits"));
+                }
+            },
+        };
+        if bytes.is_empty() || bytes.len() > usize::from(max) {
+            return error(format!("`{}` takes 1 to {max} bytes, not {}", def.name, bytes.len()));
+        }
+        Ok(bytes.into())
+    }
+
+    /// Whether a word can only be a value of `def`, right or wrong, and no word of the grammar.
+    pub(super) fn looks_like_value(&self, def: &FieldDef, word: &str) -> bool {
+        let numeric =
+            word.starts_with(|c: char| c.is_ascii_digit() || "-+.:".contains(c)) || hex(word).is_some();
+        numeric
+            || match def.kind {
+                ValueKind::Proto => names::protocol(word).is_some(),
+                ValueKind::EtherType => names::ethertype(word).is_some(),
+                ValueKind::Ip4 | ValueKind::Ip6 => word.contains([':', '.', '/']),
+                _ => false,
+            }
+    }
+
+    /// The names that a value of `def` can have.
+    pub(super) fn value_names(&self, def: &FieldDef) -> impl Iterator<Item = &'static str> + use<> {
+        let protocols = (def.kind == ValueKind::Proto).then(names::protocols);
+        let ethertypes = (def.kind == ValueKind::EtherType).then(names::ethertypes);
+        protocols.into_iter().flatten().chain(ethertypes.into_iter().flatten())
+    }
+}
+
+/// The digits of `0x1f` or `x1f`; `None` when the word is no such number.
+fn hex(word: &str) -> Option<&str> {
+    let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix('x'))?;
+    (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
+}
+
+fn number_or_range(def: &'static FieldDef, piece: Piece<'_>) -> Parse<ValueItem> {
+    let Some(dash) = piece.text.find('-') else { return single(def, piece).map(ValueItem::Single) };
+    let named = match def.kind {
+        ValueKind::Proto => names::protocol(piece.text).is_some(),
+        ValueKind::EtherType => names::ethertype(piece.text).is_some(),
+        _ => false,
+    };
+    let (low, high) = (&piece.text[..dash], &piece.text[dash + 1..]);
+    if named || low.is_empty() || high.is_empty() {
+        return single(def, piece).map(ValueItem::Single);
+    }
+    let start = piece.span.start;
+    let low = single(def, Piece { text: low, span: Span::new(start, start + dash) })?;
+    let high = single(def, Piece { text: high, span: Span::new(start + dash + 1, piece.span.end) })?;
+    let error = |message| Err(Diagnostic::new(piece.span, message));
+    match (order(&low), order(&high)) {
+        (Some(a), Some(b)) if a > b => {
+            error(format!("the range {} ends before it starts", quote(piece.text)))
+        }
+        (Some(_), Some(_)) => Ok(ValueItem::Range(Box::new([low, high]))),
+        _ => error(format!(
+            "the range {} has a subnet at an end; a range goes between addresses",
+            quote(piece.text)
+        )),
+    }
+}
+
+/// Where a value stands among the values of its field; `None` for what is no single point.
+pub(crate) fn order(value: &Value) -> Option<u128> {
+    match value {
+        Value::Int(number) => Some((*number).into()),
+        Value::Prefix { addr: IpAddr::V4(addr), len: 32 } => Some(addr.to_bits().into()),
+        Value::Prefix { addr: IpAddr::V6(addr), len: 128 } => Some(addr.to_bits()),
+        _ => None,
+    }
+}
+
+fn single(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
+    match def.kind {
+        ValueKind::Ip4 | ValueKind::Ip6 => prefix(def, piece),
+        _ => int(def, piece),
+    }
+}
+
+fn int(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
+    let text = piece.text;
+    let error = |message: String| Diagnostic::new(piece.span, message);
+    let named = match def.kind {
+        ValueKind::Proto => names::protocol(text).map(u64::from),
+        ValueKind::EtherType => names::ethertype(text).map(u64::from),
+        _ => None,
+    };
+    if let Some(number) = named {
+        return Ok(Value::Int(number));
+    }
+    let number = match hex(text) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => text.parse().ok(),
+        None if text.contains('/') => {
+            let message = format!("{} is a prefix, and `{}` takes none", quote(text), def.name);
+            return Err(error(message).with_help(format!("it takes {}", def.values())));
+        }
+        None => return Err(not_a_number(def, piece)),
+    };
+    let max = if def.kind.is_yes_or_no() { 1 } else { def.max_int() };
+    // Digits only, yet no number: it is too large even for 64 bits.
+    match number {
+        Some(number) if number <= max => Ok(Value::Int(number)),
+        _ => Err(error(format!("{} is out of range: `{}` takes 0 to {max}", quote(text), def.name))),
+    }
+}
+
+fn not_a_number(def: &'static FieldDef, piece: Piece<'_>) -> Diagnostic {
+    let text = piece.text;
+    let takes = format!("`{}` takes {}", def.name, def.values());
+    match def.kind {
+        ValueKind::Proto => Diagnostic::new(piece.span, format!("there is no protocol {}", quote(text)))
+            .with_help(suggest(text, names::protocols(), &takes)),
+        ValueKind::EtherType => {
+            Diagnostic::new(piece.span, format!("there is no network protocol {}", quote(text)))
+                .with_help(suggest(text, names::ethertypes(), &takes))
+        }
+        _ => Diagnostic::new(piece.span, format!("{} is not a number", quote(text))).with_help(takes),
+    }
+}
+
+/// An address or a subnet; bits behind the prefix are cleared.
+fn prefix(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
+    let (address, length) = match piece.text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (piece.text, None),
+    };
+    let v4 = def.kind == ValueKind::Ip4;
+    let addr = match address.parse::<IpAddr>() {
+        Ok(addr) if addr.is_ipv4() == v4 => addr,
+        Ok(_) => return Err(wrong_family(def, piece)),
+        Err(_) => {
+            let message = format!("{} is not an IPv{} address", quote(piece.text), if v4 { 4 } else { 6 });
+            let example = if v4 { "192.0.2.1 or 192.0.2.0/24" } else { "2001:db8::1 or 2001:db8::/32" };
+            return Err(Diagnostic::new(piece.span, message).with_help(format!("it looks like {example}")));
+        }
+    };
+    let whole = address_bits(&addr);
+    let len = match length {
+        None => whole,
+        Some(length) if !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit()) => {
+            match length.parse::<u8>() {
+                Ok(len) if len <= whole => len,
+                _ => {
+                    let message =
+                        format!("the prefix length {} is out of range: 0 to {whole}", quote(length));
+                    return Err(Diagnostic::new(piece.span, message));
+                }
+            }
+        }
+        Some(_) => {
+            let message = format!("the prefix length of {} is not a number", quote(piece.text));
+            return Err(Diagnostic::new(piece.span, message).with_help(format!("it is 0 to {whole}")));
+        }
+    };
+    Ok(Value::Prefix { addr: network(addr, len), len })
+}
+
+fn wrong_family(def: &FieldDef, piece: Piece<'_>) -> Diagnostic {
+    let (wrong, other) = match def.name.strip_prefix("ip-") {
+        Some(rest) => ("IPv6", format!("ip6-{rest}")),
+        None => ("IPv4", def.name.replacen("ip6-", "ip-", 1)),
+    };
+    let message =
+        format!("{} is an {wrong} address, and `{}` takes {}", quote(piece.text), def.name, def.values());
+    Diagnostic::new(piece.span, message).with_help(format!("did you mean `{other}`?"))
+}
+
+/// The address with the bits behind the first `len` cleared.
+pub(crate) fn network(addr: IpAddr, len: u8) -> IpAddr {
+    let len = u32::from(len);
+    match addr {
+        IpAddr::V4(addr) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(len)).unwrap_or(0);
+            Ipv4Addr::from_bits(addr.to_bits() & mask).into()
+        }
+        IpAddr::V6(addr) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(len)).unwrap_or(0);
+            Ipv6Addr::from_bits(addr.to_bits() & mask).into()
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What completion offers.
+
+use mmb_lang::{Names, complete};
+
+/// The words offered at the end of a line, and where they would start.
+fn offered(line: &str) -> (usize, Vec<String>) {
+    let interfaces = ["lan", "wan", "not a name", "drop"].map(str::to_owned);
+    let found = complete(line, line.len(), &Names { interfaces: &interfaces });
+    (found.start, found.candidates.into_iter().map(|candidate| candidate.text).collect())
+}
+
+#[test]
+fn the_grammar_step_by_step() {
+    let (start, all) = offered("");
+    assert_eq!(start, 0);
+    assert!(
+        all.starts_with(&["add".into(), "add-stateless".into(), "del".into()]) && !all.contains(&"nf".into())
+    );
+    assert_eq!(offered("mmb add-s"), (4, vec!["add-stateless".into()]));
+    assert_eq!(offered("show r"), (5, vec!["runtime".into()]));
+    assert_eq!(offered("show runtime "), (13, vec!["verbose".into()]));
+    assert_eq!(offered("enable "), (7, vec!["lan".into(), "wan".into()]));
+    assert_eq!(offered("enable lan w"), (11, vec!["wan".into()]));
+    assert_eq!(offered("wire "), (5, vec!["del".into(), "lan".into(), "wan".into()]));
+    assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
+    assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
+    assert_eq!(offered("list "), (5, vec![]));
+}
+
+#[test]
+fn rules() {
+    assert_eq!(offered("add tcp-dp"), (4, vec!["tcp-dport".into()]));
+    assert_eq!(offered("add !tcp-dp").0, 5);
+    assert_eq!(offered("add tcp-opt"), (4, vec![]));
+    assert!(!offered("add ").1.contains(&"drop".into()));
+    let after = offered("add tcp-dport 80 ").1;
+    assert!(
+        ["drop", "accept", "mod", "!", "tcp-sport"].iter().all(|word| after.contains(&(*word).to_owned()))
+    );
+    assert!(!after.contains(&"==".into()) && !after.contains(&"strip".into()));
+    assert!(offered("add tcp-dport ").1.starts_with(&["==".into(), "!=".into()]));
+    assert_eq!(offered("add ip-proto != sc"), (16, vec!["sctp".into()]));
+    assert_eq!(offered("add in {lan,"), (12, vec!["lan".into(), "wan".into()]));
+    assert_eq!(offered("add net-proto "), (14, vec!["ip".into(), "ip6".into(), "==".into(), "!=".into()]));
+    assert_eq!(offered("add all mod ip-m"), (12, vec![]));
+    assert_eq!(offered("add all mod out "), (16, vec!["lan".into(), "wan".into()]));
+    assert_eq!(offered("add all drop "), (13, vec!["mod".into(), "drop".into(), "accept".into()]));
+}
+
+#[test]
+fn nothing_where_nothing_helps() {
+    for line in [
+        "add tcp-dprot 80 ",
+        "add all drop # ",
+        "# a",
+        "add tcp-payload \"a ",
+        "list\0",
+        "interface add x memif /ta",
+    ] {
+        assert_eq!(offered(line).1, [""; 0], "{line}");
+    }
+    assert_eq!(complete("add all drop", 5, &Names::default()).candidates[0].text, "all");
+    assert_eq!(complete("é", 1, &Names::default()).start, 0);
+    assert_eq!(complete("add", 99, &Names::default()).start, 0);
+}

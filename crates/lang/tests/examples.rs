@@ -1,0 +1,156 @@
+//! Lines that the language promises to understand.
+
+use mmb_lang::{Command, Rule, check, parse_line};
+
+fn rule(line: &str) -> Rule {
+    match parse_line(line) {
+        Ok(Some(Command::Add(rule))) => rule,
+        Ok(other) => panic!("{line}: {other:?}"),
+        Err(error) => panic!("{}", error.render(line)),
+    }
+}
+
+/// Parses, prints as `canonical`, and that parses to the same again.
+fn prints(line: &str, canonical: &str) {
+    let command = match parse_line(line) {
+        Ok(Some(command)) => command,
+        Ok(None) => panic!("{line}: nothing"),
+        Err(error) => panic!("{}", error.render(line)),
+    };
+    assert_eq!(command.to_string(), canonical);
+    assert_eq!(parse_line(canonical), Ok(Some(command)));
+}
+
+#[test]
+fn the_papers_examples() {
+    let runs = [
+        "mmb add tcp-dport 80 mod tcp-dport 443",
+        "mmb add ip-proto != udp ip-proto != tcp drop",
+        "mmb add all mod ip-ecn 0",
+        "mmb add ip-proto tcp drop",
+    ];
+    let later = [
+        ("mmb add tcp-opt-mss > 1460 mod tcp-opt-mss 1460", "matching `tcp-opt-mss` is"),
+        (
+            "mmb add tcp-opt-timestamp strip ! tcp-opt-mss strip ! tcp-opt-wscale",
+            "matching `tcp-opt-timestamp` is",
+        ),
+        ("mmb add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept", "stateful rules are"),
+        (
+            "mmb add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp tcp-syn shuffle tcp-sport mod ip-saddr 200.0.0.1",
+            "stateful rules are",
+        ),
+        (
+            "mmb add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp map ip-saddr 200.0.0.1 shuffle tcp-sport",
+            "stateful rules are",
+        ),
+        ("mmb add-stateful ip-proto tcp tcp-dport 80 chain web", "stateful rules are"),
+    ];
+    for line in runs {
+        prints(line, &line[4..]);
+        check(&rule(line)).unwrap();
+    }
+    for (line, what) in later {
+        prints(line, &line[4..]);
+        let error = check(&rule(line)).unwrap_err();
+        assert_eq!(error.message, format!("{what} not supported by this version of mmb yet"));
+    }
+}
+
+#[test]
+fn one_way_to_write_each_rule() {
+    prints("add tcp-dport == 0x50 drop", "add tcp-dport 80 drop");
+    prints("add tcp-dport eq x1bb drop 100", "add tcp-dport 443 drop");
+    prints("add not tcp-syn ! all drop 0.50%", "add ! tcp-syn ! all drop 0.5");
+    prints("add !tcp-syn ip-ttl!=64 drop 0.01", "add ! tcp-syn ip-ttl != 64 drop 0.01");
+    prints("add ip-ttl ne 64 accept", "add ip-ttl != 64 accept");
+    prints("add ip-ttl lt 1 ip-ttl le 2 drop 1.20", "add ip-ttl < 1 ip-ttl <= 2 drop 1.2");
+    prints("add ip-ttl gt 1 ip-ttl ge 2 drop 33", "add ip-ttl > 1 ip-ttl >= 2 drop 33");
+    prints(
+        "add ip-saddr 10.1.2.3/8 ip-daddr 10.0.0.1/32 drop",
+        "add ip-saddr 10.0.0.0/8 ip-daddr 10.0.0.1 drop",
+    );
+    prints("add ip6-saddr 2001:DB8:0::1/32 drop", "add ip6-saddr 2001:db8::/32 drop");
+    prints("add ip-proto 6 ip-proto 200 drop", "add ip-proto tcp ip-proto 200 drop");
+    prints("add ip-proto icmpv6 ip-proto ipv6-icmp drop", "add ip-proto icmp6 ip-proto icmp6 drop");
+    prints("add ip-proto icmp-udp drop", "add ip-proto 1-17 drop");
+    prints("add net-proto ip4 net-proto 0x86dd drop", "add net-proto ip net-proto ip6 drop");
+    prints("add net-proto 0x9000 drop", "add net-proto 0x9000 drop");
+    prints("add ip-ce ip-ce 1 ip-ce != 0 drop", "add ip-ce ip-ce ip-ce drop");
+    prints("add ip-ce 0 ip-ect0 != 1 drop", "add ip-ecn != 3 ip-ecn != 2 drop");
+    prints("add all mod ip-ect1 1", "add all mod ip-ecn 1");
+    prints("add tcp-dport { 80 , 443 , 8000-0x1fa4 } drop", "add tcp-dport {80,443,8000-8100} drop");
+    prints("add tcp-dport {80} drop", "add tcp-dport 80 drop");
+    prints(
+        "add ip-saddr {10.0.0.0/8,10.0.0.1-10.0.0.9} drop",
+        "add ip-saddr {10.0.0.0/8,10.0.0.1-10.0.0.9} drop",
+    );
+    prints("add in eth0.100 out {a-b,c} drop", "add in eth0.100 out {a-b,c} drop");
+    prints("add tcp-payload \"GET /\" drop", "add tcp-payload \"GET /\" drop");
+    prints("add tcp-payload 0x474554 drop", "add tcp-payload \"GET\" drop");
+    prints(
+        "add tcp-payload contains {\"\\\"\",x00ff} drop",
+        "add tcp-payload contains {\"\\\"\",0x00ff} drop",
+    );
+    prints("add tcp-opt 30 tcp-opt {2,5-8} tcp-opt drop", "add tcp-opt 30 tcp-opt {2,5-8} tcp-opt drop");
+    prints("add ip6-eh ip6-eh-esp ! ip6-eh-shim6 drop", "add ip6-eh ip6-eh-esp ! ip6-eh-shim6 drop");
+}
+
+#[test]
+fn targets() {
+    prints(
+        "add all add tcp-opt-mss 1400 add tcp-opt-sackp",
+        "add all add tcp-opt-mss 1400 add tcp-opt-sackp",
+    );
+    prints("add all add tcp-opt-fast-open add tcp-opt 254", "add all add tcp-opt-fast-open add tcp-opt 254");
+    prints("add all add tcp-opt 254 0xf989 strip all", "add all add tcp-opt 254 0xf989 strip all");
+    prints("add all strip tcp-opt strip tcp-opt 19", "add all strip tcp-opt strip tcp-opt 19");
+    prints("add all strip not tcp-opt-mss", "add all strip ! tcp-opt-mss");
+    prints("add all mod tcp-opt 30 \"ab\"", "add all mod tcp-opt 30 \"ab\"");
+    prints("add all mod out wan mod ip-saddr 10.0.0.1", "add all mod out wan mod ip-saddr 10.0.0.1");
+    prints("add all map tcp-sport 1024-65535", "add all map tcp-sport 1024-65535");
+    prints("add all lb 10.0.0.1 2001:db8::1 accept", "add all lb 10.0.0.1 2001:db8::1 accept");
+}
+
+#[test]
+fn commands() {
+    for line in [
+        "del 7",
+        "flush",
+        "list",
+        "enable lan",
+        "disable lan wan",
+        "show tables",
+        "show connections verbose",
+        "show version",
+        "show config",
+        "interface add lan af-xdp eth0",
+        "interface add lan af-packet eth0.100",
+        "interface add lan tap",
+        "interface add tap tap tap0",
+        "interface add nic pci 0000:03:00.0",
+        "interface add m memif /run/a=b!.sock",
+        "interface add m memif \"/run/a b \\\"c\\\"\\x1b\"",
+        "interface add file pcap in.pcap \"# out.pcap\"",
+        "interface add hole null",
+        "interface del hole",
+        "wire lan wan",
+        "wire del lan",
+        "add-stateless all accept",
+    ] {
+        prints(line, line);
+    }
+    prints("interface add nic pci 3B:1f.7", "interface add nic pci 0000:3b:1f.7");
+    for blank in ["", " \t", "# comment", "  # mmb add all drop", "\n"] {
+        assert_eq!(parse_line(blank), Ok(None));
+    }
+}
+
+#[test]
+fn rules_compare_by_meaning_not_by_place() {
+    use std::collections::HashSet;
+    let rules: HashSet<Rule> =
+        ["add tcp-dport 80 drop", "mmb  add  tcp-dport == 0x50   drop 100"].map(rule).into_iter().collect();
+    assert_eq!(rules.len(), 1);
+    assert_ne!(rule("add tcp-dport 80 drop"), rule("add tcp-dport 81 drop"));
+}

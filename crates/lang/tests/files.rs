@@ -1,0 +1,113 @@
+//! Configuration files: what may stand in them, and how their errors are placed.
+
+use mmb_lang::{Command, Diagnostic, load_file, parse_file};
+
+fn rendered(text: &[u8]) -> Vec<String> {
+    let errors: Vec<Diagnostic> = load_file(text).err().unwrap_or_default();
+    errors.iter().map(|error| error.render_in_file("policy.mmb", text)).collect()
+}
+
+#[test]
+fn a_policy() {
+    let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
+        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan";
+    let commands = load_file(text).unwrap();
+    let lines: Vec<String> = commands.iter().map(|at| format!("{} {}", at.line, at.item)).collect();
+    assert_eq!(
+        lines,
+        [
+            "2 interface add lan af-xdp eth0",
+            "3 interface add wan af-packet eth1",
+            "5 wire lan wan",
+            "6 enable lan wan",
+            "7 add ip-proto udp drop",
+            "8 interface del wan",
+            "9 wire del lan",
+            "10 disable lan",
+        ]
+    );
+    assert_eq!(load_file(b"").unwrap(), []);
+}
+
+#[test]
+fn what_asks_or_undoes_is_no_description() {
+    let text = b"show tables\nlist\ndel 1\n flush\n";
+    let help = "  help: a file describes what there shall be: interface, wire, enable, disable and add lines";
+    assert_eq!(
+        rendered(text),
+        [
+            format!("policy.mmb:1:1: `show` has no place in a file\n  show tables\n  ^^^^\n{help}"),
+            format!("policy.mmb:2:1: `list` has no place in a file\n  list\n  ^^^^\n{help}"),
+            format!("policy.mmb:3:1: `del` has no place in a file\n  del 1\n  ^^^\n{help}"),
+            format!("policy.mmb:4:2: `flush` has no place in a file\n   flush\n   ^^^^^\n{help}"),
+        ]
+    );
+}
+
+#[test]
+fn one_bad_line_among_many() {
+    let mut text = String::new();
+    for line in 1..=100_000 {
+        let port = if line == 77_777 { "80808".to_owned() } else { (line % 65_536).to_string() };
+        text += &format!("add ip-saddr 10.0.0.0/8 tcp-dport {port} drop\n");
+    }
+    let errors = parse_file(text.as_bytes()).unwrap_err();
+    let shown: Vec<String> = errors.iter().map(|error| error.render_in_file("f", text.as_bytes())).collect();
+    assert_eq!(
+        shown,
+        ["f:77777:35: `80808` is out of range: `tcp-dport` takes 0 to 65535\n  \
+            add ip-saddr 10.0.0.0/8 tcp-dport 80808 drop\n                                    ^^^^^"]
+    );
+}
+
+#[test]
+fn parser_and_check_report_together_in_order() {
+    let text = b"add tcp-dport 80 drop\nadd tcp-dport 80-90 drop\nadd tcp-dprot 80 drop\nadd tcp-syn udp-len 8 drop\n";
+    let lines: Vec<u32> = load_file(text).unwrap_err().iter().map(|error| error.line).collect();
+    assert_eq!(lines, [2, 3, 4]);
+    let lines: Vec<u32> = parse_file(text).unwrap_err().iter().map(|error| error.line).collect();
+    assert_eq!(lines, [3]);
+}
+
+#[test]
+fn no_more_than_twenty_errors() {
+    let errors = parse_file("nonsense\n".repeat(1000).as_bytes()).unwrap_err();
+    assert_eq!(errors.len(), 20);
+    assert_eq!(errors[19].line, 20);
+}
+
+#[test]
+fn what_is_not_text_has_one_error() {
+    let text = b"add all drop\nadd \xc3\xa9 \xff\xfe drop\n\xff\n\xff\n";
+    assert_eq!(
+        rendered(text),
+        [
+            "policy.mmb:2:7: the file is not text: this is not valid UTF-8\n  add \u{e9} \u{fffd}\u{fffd} drop\n        ^"
+        ]
+    );
+    // Cut within a character.
+    assert_eq!(rendered(b"add \xe2\x82").len(), 1);
+    let elf = b"\x7fELF\x02\x01\x01\0\0\0\n\0\n\0\n";
+    assert_eq!(
+        rendered(elf),
+        ["policy.mmb:1:1: the line contains the control character U+007F; rules are plain text\n  \
+            \u{fffd}ELF\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}\n  ^"]
+    );
+}
+
+#[test]
+fn ten_megabytes_in_one_line() {
+    let text = vec![b'a'; 10 << 20];
+    assert_eq!(
+        load_file(&text).unwrap_err()[0].message,
+        "the line has 10485760 bytes; a line may have 1048576 at most"
+    );
+    assert!(rendered(&text)[0].len() < 500);
+}
+
+#[test]
+fn rules_of_a_file_are_those_of_the_shell() {
+    let [located] = &load_file(b"add all accept").unwrap()[..] else { panic!("one command") };
+    let Command::Add(rule) = &located.item else { panic!("a rule") };
+    assert_eq!(Some(Command::Add(rule.clone())), mmb_lang::parse_line("mmb add all accept\n").unwrap());
+}

@@ -1,0 +1,205 @@
+//! Random commands: everything that the grammar can say, in the shape that the parser gives it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use mmb_lang::{
+    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Match, MatchOn, PortKind, Rule,
+    ShowWhat, Target, Value, ValueItem, ValueKind, ValueSet, Word,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+pub fn name() -> impl Strategy<Value = Word> {
+    "[A-Za-z0-9._-]{1,15}"
+        .prop_filter("a word of the language", |name| mmb_lang::parse_line(&format!("enable {name}")).is_ok())
+        .prop_map(|name| Word::from(&*name))
+}
+
+fn ifname() -> impl Strategy<Value = String> {
+    "[a-z][A-Za-z0-9._-]{0,14}"
+}
+
+fn path() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z/._-]{1,20}", "[^\0]{1,10}"]
+}
+
+fn prefix(v4: bool, whole: bool) -> BoxedStrategy<Value> {
+    let bits = if v4 { 32 } else { 128 };
+    let len = if whole { Just(bits).boxed() } else { prop_oneof![Just(bits), 0..=bits].boxed() };
+    (any::<u128>(), len)
+        .prop_map(move |(address, len)| {
+            let kept = if len == 0 { 0 } else { address << (128 - len) >> (128 - len) << (bits - len) };
+            let addr: IpAddr = match v4 {
+                true => Ipv4Addr::from_bits(kept as u32).into(),
+                false => Ipv6Addr::from_bits(kept).into(),
+            };
+            Value::Prefix { addr, len: len as u8 }
+        })
+        .boxed()
+}
+
+/// A value of the field; `whole`: no subnet.
+fn value(def: &'static FieldDef, whole: bool) -> BoxedStrategy<Value> {
+    match def.kind {
+        ValueKind::Interface => name().prop_map(Value::Iface).boxed(),
+        ValueKind::Ip4 => prefix(true, whole),
+        ValueKind::Ip6 => prefix(false, whole),
+        ValueKind::Bytes { max } => bytes(1, max).prop_map(Value::Bytes).boxed(),
+        _ => {
+            let max = def.max_int();
+            prop_oneof![0..=max, 0..=max.min(300), Just(max)].prop_map(Value::Int).boxed()
+        }
+    }
+}
+
+fn bytes(least: usize, most: u16) -> impl Strategy<Value = Box<[u8]>> {
+    let most = usize::from(most).min(40);
+    let text = "[ -~]{1,16}".prop_map(|text| text.into_bytes());
+    prop_oneof![vec(any::<u8>(), least..=most), text].prop_map(Vec::into_boxed_slice)
+}
+
+fn order(value: &Value) -> u128 {
+    match value {
+        Value::Int(number) => (*number).into(),
+        Value::Prefix { addr: IpAddr::V4(addr), .. } => addr.to_bits().into(),
+        Value::Prefix { addr: IpAddr::V6(addr), .. } => addr.to_bits(),
+        _ => 0,
+    }
+}
+
+fn item(def: &'static FieldDef) -> BoxedStrategy<ValueItem> {
+    let single = value(def, false).prop_map(ValueItem::Single);
+    if matches!(def.kind, ValueKind::Interface | ValueKind::Bytes { .. }) {
+        return single.boxed();
+    }
+    let range = (value(def, true), value(def, true)).prop_map(|(a, b)| {
+        let ends = if order(&a) <= order(&b) { [a, b] } else { [b, a] };
+        ValueItem::Range(Box::new(ends))
+    });
+    prop_oneof![3 => single, 1 => range].boxed()
+}
+
+fn values(def: &'static FieldDef) -> impl Strategy<Value = ValueSet> {
+    let one = item(def).prop_map(ValueSet::from);
+    let many = vec(item(def), 1..5).prop_filter_map("no values", ValueSet::new);
+    prop_oneof![3 => one, 1 => many]
+}
+
+fn arg(def: &'static FieldDef) -> BoxedStrategy<Option<Arg>> {
+    let arg = |cond, values| Some(Arg { cond, values, span: At::default() });
+    let equality =
+        (select(&[Cond::Eq, Cond::Ne][..]), values(def)).prop_map(move |(cond, values)| arg(cond, values));
+    let ordered = (select(&[Cond::Lt, Cond::Le, Cond::Gt, Cond::Ge][..]), value(def, true))
+        .prop_map(move |(cond, value)| arg(cond, value.into()));
+    let contains = values(def).prop_map(move |values| arg(Cond::Contains, values));
+    match def.kind {
+        ValueKind::Presence | ValueKind::Shorthand(_) => Just(None).boxed(),
+        ValueKind::Interface | ValueKind::EtherType => equality.boxed(),
+        ValueKind::Bytes { .. } => prop_oneof![Just(None), equality, contains].boxed(),
+        _ => prop_oneof![1 => Just(None), 3 => equality, 1 => ordered].boxed(),
+    }
+}
+
+fn one_match() -> impl Strategy<Value = Match> {
+    let field = select(&FIELDS[..]).prop_flat_map(|def| {
+        let def = def.id.def();
+        arg(def).prop_map(|arg| MatchOn::Field { field: def.id, arg })
+    });
+    (any::<bool>(), prop_oneof![1 => Just(MatchOn::All), 20 => field]).prop_map(|(negated, what)| Match {
+        negated,
+        what,
+        span: At::default(),
+    })
+}
+
+fn fields(wanted: fn(&FieldDef) -> bool) -> impl Strategy<Value = &'static FieldDef> {
+    select(FIELDS.iter().filter(|def| wanted(def)).collect::<Vec<_>>())
+}
+
+fn is_option(def: &FieldDef) -> bool {
+    def.name.starts_with("tcp-opt")
+}
+
+fn operand(def: &'static FieldDef) -> BoxedStrategy<Value> {
+    if def.id == FieldId::TcpOpt {
+        return (2_u8.., bytes(0, 38)).prop_map(|(kind, data)| Value::Option { kind, data }).boxed();
+    }
+    value(def, true)
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let writable = |def: &FieldDef| !matches!(def.kind, ValueKind::Presence | ValueKind::Shorthand(_));
+    let modify = fields(writable)
+        .prop_flat_map(|def| operand(def).prop_map(|value| Action::Mod { field: def.id, value }));
+    let add = fields(is_option).prop_flat_map(|def| {
+        let value = match def.kind {
+            ValueKind::Presence => Just(None).boxed(),
+            ValueKind::Bytes { .. } => prop::option::of(operand(def)).boxed(),
+            _ => operand(def).prop_map(Some).boxed(),
+        };
+        value.prop_map(|value| Action::Add { field: def.id, value })
+    });
+    let strip = (any::<bool>(), fields(is_option), prop::option::of(2_u8..)).prop_map(|(keep, def, kind)| {
+        Action::Strip { keep, field: def.id, kind: kind.filter(|_| def.id == FieldId::TcpOpt) }
+    });
+    let map = fields(|def| def.kind != ValueKind::Presence)
+        .prop_flat_map(|def| values(def).prop_map(|values| Action::Map { field: def.id, values }))
+        .prop_filter("shorthands have no ranges", |action| {
+            !matches!(action, Action::Map { field, .. } if matches!(field.def().kind, ValueKind::Shorthand(_)))
+        });
+    prop_oneof![
+        4 => modify,
+        2 => add,
+        2 => strip,
+        1 => Just(Action::StripAll),
+        1 => map,
+        1 => fields(|_| true).prop_map(|def| Action::Shuffle { field: def.id }),
+        1 => vec(any::<IpAddr>(), 1..4).prop_map(|addresses| Action::Lb { addresses }),
+        2 => (1_u32..=10_000).prop_map(|ten_thousandths| Action::Drop { ten_thousandths }),
+        1 => Just(Action::Drop { ten_thousandths: 10_000 }),
+        2 => Just(Action::Accept),
+        1 => name().prop_map(|name| Action::Chain { name }),
+    ]
+}
+
+pub fn rule() -> impl Strategy<Value = Rule> {
+    let kind = select(&[AddKind::Add, AddKind::Stateless, AddKind::Stateful][..]);
+    let targets = vec(action().prop_map(Target::from), 1..4);
+    (kind, vec(one_match(), 1..5), targets).prop_map(|(kind, matches, targets)| Rule {
+        kind,
+        matches,
+        targets,
+        span: At::default(),
+    })
+}
+
+fn port() -> impl Strategy<Value = PortKind> {
+    prop_oneof![
+        ifname().prop_map(|ifname| PortKind::AfXdp { ifname }),
+        ifname().prop_map(|ifname| PortKind::AfPacket { ifname }),
+        prop::option::of(ifname()).prop_map(|ifname| PortKind::Tap { ifname }),
+        "[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f][.][0-7]".prop_map(|address| PortKind::Pci { address }),
+        path().prop_map(|socket| PortKind::Memif { socket }),
+        (path(), path()).prop_map(|(rx, tx)| PortKind::Pcap { rx, tx }),
+        Just(PortKind::Null),
+    ]
+}
+
+pub fn command() -> impl Strategy<Value = Command> {
+    use ShowWhat::*;
+    let show =
+        select(&[Tables, Connections, Interfaces, Runtime, Drops, Fields, Chains, Version, Config][..]);
+    prop_oneof![
+        20 => rule().prop_map(Command::Add),
+        1 => (1_u32..).prop_map(|index| Command::Del { index }),
+        1 => select(&[Command::Flush, Command::List][..]),
+        1 => vec(name(), 1..4).prop_map(Command::Enable),
+        1 => vec(name(), 1..4).prop_map(Command::Disable),
+        1 => (show, any::<bool>()).prop_map(|(what, verbose)| Command::Show { what, verbose }),
+        4 => (name(), port()).prop_map(|(name, kind)| Command::InterfaceAdd { name, kind }),
+        1 => name().prop_map(|name| Command::InterfaceDel { name }),
+        1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
+        1 => name().prop_map(|a| Command::Unwire { a }),
+    ]
+}

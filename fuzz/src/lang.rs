@@ -1,0 +1,88 @@
+//! What must hold for the language whatever the text is. The fuzz target `lang` runs it on what the fuzzer makes up, a
+//! test of the crate on the corpus, on random texts and on slips in valid lines.
+
+use mmb_lang::{
+    Command, Diagnostic, Names, check as check_rule, complete, load_file, parse_file, parse_line,
+};
+
+/// Most lines of one input that are looked at one by one.
+const LINES: usize = 40;
+/// Most lines of one input that completion is asked about, and most places in each: it offers many words.
+const COMPLETED: usize = 3;
+const CURSORS: usize = 6;
+
+/// Panics if the language breaks one of its promises on `text`, as a file and as single lines.
+pub fn check(text: &[u8]) {
+    check_file(text);
+    let text = String::from_utf8_lossy(text);
+    text.split('\n').take(LINES).for_each(check_line);
+    for line in text.split('\n').take(COMPLETED) {
+        let places = line.char_indices().map(|(at, _)| at);
+        let step = line.chars().count() / CURSORS + 1;
+        places.step_by(step).chain([line.len()]).for_each(|cursor| check_completion(line, cursor));
+    }
+}
+
+fn check_file(text: &[u8]) {
+    let parsed = parse_file(text);
+    match load_file(text) {
+        // What passes the check has passed the parser.
+        Ok(commands) => assert_eq!(parsed.as_ref(), Ok(&commands)),
+        Err(errors) => {
+            assert!((1..=20).contains(&errors.len()));
+            assert!(errors.is_sorted_by_key(|error| error.line) && errors[0].line > 0);
+            errors.iter().for_each(|error| check_rendered(&error.render_in_file("a file", text)));
+        }
+    }
+    let commands = parsed.iter().flatten();
+    assert!(commands.clone().zip(commands.skip(1)).all(|(a, b)| a.line < b.line));
+}
+
+fn check_line(line: &str) {
+    match parse_line(line) {
+        Ok(None) => {}
+        Ok(Some(command)) => check_command(line, &command),
+        Err(error) => check_error(line, &error),
+    }
+}
+
+/// A command prints as a line that parses to the same command; what the check refuses, it marks in the line.
+fn check_command(line: &str, command: &Command) {
+    let printed = command.to_string();
+    assert_eq!(parse_line(&printed).as_ref(), Ok(&Some(command.clone())), "{line:?} prints as {printed:?}");
+    if let Command::Add(rule) = command
+        && let Err(error) = check_rule(rule)
+    {
+        assert!(error.span.start < error.span.end);
+        check_error(line, &error);
+    }
+}
+
+fn check_error(line: &str, error: &Diagnostic) {
+    assert!(error.span.start <= error.span.end && error.span.end <= line.len());
+    assert!(line.is_char_boundary(error.span.start) && line.is_char_boundary(error.span.end));
+    assert!(!error.message.is_empty() && !error.message.ends_with('.'));
+    check_rendered(&error.render(line));
+}
+
+/// Fit for a terminal: two to four short lines of visible characters, one of them carets.
+fn check_rendered(rendered: &str) {
+    let lines: Vec<&str> = rendered.split('\n').collect();
+    assert!((3..=4).contains(&lines.len()), "{rendered}");
+    assert!(lines.iter().all(|line| line.len() < 1000 && !line.contains(char::is_control)), "{rendered}");
+    assert!(lines[2].trim_start().chars().all(|c| c == '^') && lines[2].contains('^'), "{rendered}");
+}
+
+/// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends too early.
+fn check_completion(line: &str, cursor: usize) {
+    let interfaces = ["lan", "eth0.100", "drop", "no name"].map(str::to_owned);
+    let found = complete(line, cursor, &Names { interfaces: &interfaces });
+    assert!(found.start <= cursor);
+    for candidate in &found.candidates {
+        assert!(candidate.text.starts_with(&line[found.start..cursor]) && !candidate.help.is_empty());
+        let completed = format!("{}{}", &line[..found.start], candidate.text);
+        if let Err(error) = parse_line(&completed) {
+            assert_eq!(error.span.start, completed.len(), "{completed:?}: {error}");
+        }
+    }
+}
