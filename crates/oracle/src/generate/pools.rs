@@ -1,0 +1,91 @@
+//! The small sets that rules and frames both draw their values from, so that rules match often.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use mmb_lang::FieldId;
+
+use super::Dice;
+
+/// Interfaces that rules name; the port number is the index.
+pub const IFACES: [&str; 4] = ["lan", "wan", "dmz", "lab"];
+
+/// The port of an interface of [`IFACES`].
+pub fn port(name: &str) -> Option<u16> {
+    IFACES.iter().position(|iface| *iface == name).map(|i| i as u16)
+}
+
+const IP4: [Ipv4Addr; 7] = [
+    Ipv4Addr::new(10, 0, 0, 1),
+    Ipv4Addr::new(10, 0, 0, 2),
+    Ipv4Addr::new(10, 0, 1, 1),
+    Ipv4Addr::new(192, 0, 2, 1),
+    Ipv4Addr::new(198, 18, 255, 254),
+    Ipv4Addr::UNSPECIFIED,
+    Ipv4Addr::BROADCAST,
+];
+
+const IP6: [Ipv6Addr; 7] = [
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
+    Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1),
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb),
+    Ipv6Addr::UNSPECIFIED,
+    Ipv6Addr::new(0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff, 0xffff),
+];
+
+const PREFIXES_4: [u8; 7] = [24, 32, 8, 31, 1, 0, 17];
+const PREFIXES_6: [u8; 8] = [64, 128, 32, 127, 1, 0, 65, 113];
+
+/// An IPv4 address, from the pool or now and then any.
+pub(super) fn ip4(dice: &mut Dice<'_>) -> Ipv4Addr {
+    if dice.one_in(16) { Ipv4Addr::from(dice.number(4) as u32) } else { dice.pick(&IP4) }
+}
+
+/// An IPv6 address, from the pool or now and then any.
+pub(super) fn ip6(dice: &mut Dice<'_>) -> Ipv6Addr {
+    if dice.one_in(16) { Ipv6Addr::from(dice.number(16)) } else { dice.pick(&IP6) }
+}
+
+/// A subnet around an address: the network's address and the prefix length.
+pub(super) fn subnet(dice: &mut Dice<'_>, addr: IpAddr) -> (IpAddr, u8) {
+    match addr {
+        IpAddr::V4(addr) => {
+            let len = dice.pick(&PREFIXES_4);
+            let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
+            (Ipv4Addr::from(u32::from(addr) & mask).into(), len)
+        }
+        IpAddr::V6(addr) => {
+            let len = dice.pick(&PREFIXES_6);
+            let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
+            (Ipv6Addr::from(u128::from(addr) & mask).into(), len)
+        }
+    }
+}
+
+/// A number for `field`, whose width is `bits`: from the field's pool, or now and then any.
+pub(super) fn number(dice: &mut Dice<'_>, field: FieldId, bits: u16) -> u64 {
+    let all = u64::MAX >> (64 - bits);
+    if dice.one_in(16) {
+        return dice.number(8) as u64 & all;
+    }
+    let pool: &[u64] = match field {
+        FieldId::IpVer => &[4, 6],
+        FieldId::IpIhl => &[5, 6, 15],
+        FieldId::IpLen => &[40, 28, 20, 36, 60, 29],
+        FieldId::IpFlags => &[2, 0, 1, 4, 7],
+        FieldId::IpFragOffset => &[0, 1, 185, 0x1fff],
+        FieldId::IpProto | FieldId::Ip6Next => &[6, 17, 1, 58, 0, 43, 44, 60, 50, 255],
+        FieldId::Ip6Ver => &[6, 4],
+        FieldId::Ip6Len => &[20, 8, 0, 16, 28, 36],
+        FieldId::UdpLen => &[8, 16, 9, 0],
+        FieldId::UdpSport | FieldId::UdpDport | FieldId::TcpSport | FieldId::TcpDport => {
+            &[80, 443, 53, 0, 1024, 0xffff]
+        }
+        FieldId::IcmpType | FieldId::Icmp6Type => &[0, 8, 3, 128, 129, 255],
+        FieldId::TcpOffset => &[5, 6, 8, 15],
+        FieldId::TcpFlags => &[0x02, 0x12, 0x10, 0, 0xff, 0xc2],
+        _ => &[0, 1, 2, 0x40, 0x1234_5678, u64::MAX],
+    };
+    dice.pick(pool) & all
+}

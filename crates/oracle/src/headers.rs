@@ -1,0 +1,215 @@
+//! Where a frame's headers are, read straight from the RFCs' layouts.
+//!
+//! Deliberately not `mmb_packet::parse`: two readings of the same RFCs by two pieces of code, so that a mistake in
+//! one shows as a disagreement.
+
+use mmb_packet::DropReason;
+
+const ETHERTYPE_IP4: u16 = 0x0800;
+const ETHERTYPE_IP6: u16 = 0x86dd;
+/// 802.1Q, 802.1ad and the pre-standard stacked tag.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const MAX_TAGS: usize = 4;
+
+/// The network layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Net {
+    Ip4,
+    Ip6,
+}
+
+/// The transport layer, where its whole fixed header is readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    None,
+    Tcp,
+    Udp,
+    Icmp,
+    Icmp6,
+}
+
+/// What a frame with an IP packet carries. Offsets are bytes from the start of the frame.
+#[derive(Clone, Debug)]
+pub(crate) struct Headers {
+    pub net: Net,
+    /// The IP header.
+    pub net_at: usize,
+    pub transport: Transport,
+    /// The transport header, where there is one.
+    pub transport_at: usize,
+    /// First byte behind the IP packet.
+    pub end: usize,
+    /// A fragment, first ones included: the transport checksum covers bytes that are not in this frame.
+    pub fragment: bool,
+    /// Some IPv6 routing header has segments left, so that `ip6-daddr` is not the final destination.
+    pub routed: bool,
+    /// The final destination, where `routed` and the kind of routing header is one we can read it from.
+    pub final_destination: Option<[u8; 16]>,
+}
+
+/// Headers of `frame`; `None` if it is not IP.
+///
+/// # Errors
+/// The reason for which a packet that claims to be IP but is not readable as such is dropped.
+pub(crate) fn read(frame: &[u8]) -> Result<Option<Headers>, DropReason> {
+    match ethertype(frame) {
+        Some((ETHERTYPE_IP4, at)) => read_ip4(frame, at).map(Some),
+        Some((ETHERTYPE_IP6, at)) => read_ip6(frame, at).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Ethertype behind VLAN tags, and where its payload starts.
+fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
+    let mut at = 12;
+    for _ in 0..=MAX_TAGS {
+        let kind = be16(frame, at)?;
+        at += 2;
+        if !TAGS.contains(&kind) {
+            return Some((kind, at));
+        }
+        at += 2; // the tag's control information
+    }
+    None
+}
+
+/// RFC 791, 3.1.
+fn read_ip4(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
+    let packet = &frame[at..];
+    if packet.len() < 20 {
+        return Err(DropReason::Ip4Truncated);
+    }
+    let version = packet[0] >> 4;
+    let header = usize::from(packet[0] & 15) * 4;
+    let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+    if version != 4 || header < 20 || total < header {
+        return Err(DropReason::Ip4Malformed);
+    }
+    if packet.len() < total {
+        return Err(DropReason::Ip4Truncated);
+    }
+    let more_fragments = packet[6] & 0x20 != 0;
+    let offset = u16::from_be_bytes([packet[6] & 0x1f, packet[7]]);
+    let end = at + total;
+    let transport_at = at + header;
+    let transport =
+        if offset == 0 { transport(packet[9], Net::Ip4, &frame[transport_at..end]) } else { Transport::None };
+    Ok(Headers {
+        net: Net::Ip4,
+        net_at: at,
+        transport,
+        transport_at,
+        end,
+        fragment: more_fragments || offset != 0,
+        routed: false,
+        final_destination: None,
+    })
+}
+
+/// RFC 8200, 3 and 4.
+fn read_ip6(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
+    let packet = &frame[at..];
+    if packet.len() < 40 {
+        return Err(DropReason::Ip6Truncated);
+    }
+    let payload = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+    // RFC 2675: a length of 0 and a hop-by-hop header say that the length is in a jumbo option.
+    let jumbogram = payload == 0 && packet[6] == 0 && packet.len() > 40;
+    if packet[0] >> 4 != 6 || jumbogram {
+        return Err(DropReason::Ip6Malformed);
+    }
+    if packet.len() - 40 < payload {
+        return Err(DropReason::Ip6Truncated);
+    }
+    let end = at + 40 + payload;
+    let mut headers = Headers {
+        net: Net::Ip6,
+        net_at: at,
+        transport: Transport::None,
+        transport_at: end,
+        end,
+        fragment: false,
+        routed: false,
+        final_destination: None,
+    };
+    walk_extensions(frame, packet[6], at + 40, &mut headers);
+    Ok(headers)
+}
+
+/// Follow the chain of extension headers to the transport header; each must lie inside the packet.
+fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers) {
+    let mut next = first;
+    let mut at = start;
+    loop {
+        let rest = &frame[at..headers.end];
+        let length = match next {
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6: length in 8 bytes beyond the first 8.
+            0 | 43 | 60 | 135 | 139 | 140 if rest.len() >= 8 => (usize::from(rest[1]) + 1) * 8,
+            // Fragment: always 8 bytes.
+            44 if rest.len() >= 8 => 8,
+            // Authentication (RFC 4302, 2.2): length in 4 bytes, minus 2.
+            51 if rest.len() >= 8 => (usize::from(rest[1]) + 2) * 4,
+            0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => return,
+            _ => {
+                headers.transport = transport(next, Net::Ip6, rest);
+                headers.transport_at = at;
+                return;
+            }
+        };
+        if rest.len() < length {
+            return;
+        }
+        match next {
+            43 if rest[3] != 0 => {
+                headers.routed = true;
+                headers.final_destination = final_destination(&rest[..length]);
+            }
+            44 => {
+                let offset = u16::from_be_bytes([rest[2], rest[3]]) >> 3;
+                let more = rest[3] & 1 != 0;
+                // Offset 0 and no more: a whole packet that happens to carry the header (RFC 6946).
+                headers.fragment |= offset != 0 || more;
+                if offset != 0 {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        next = rest[0];
+        at += length;
+    }
+}
+
+/// The address that a routing header leads to in the end: the last one of type 0 (RFC 2460, 4.4) and type 2 (RFC
+/// 6275, 6.4), the first one of a segment routing header, type 4 (RFC 8754, 2).
+fn final_destination(routing: &[u8]) -> Option<[u8; 16]> {
+    let addresses = &routing[8..];
+    let address = match routing[2] {
+        0 | 2 => addresses.rchunks_exact(16).next(),
+        4 => addresses.chunks_exact(16).next(),
+        _ => None,
+    };
+    address?.try_into().ok()
+}
+
+/// Which transport header stands at the start of `segment` (which runs to the end of the packet).
+fn transport(protocol: u8, net: Net, segment: &[u8]) -> Transport {
+    match (protocol, net) {
+        (6, _) if segment.len() >= 20 => {
+            let header = usize::from(segment[12] >> 4) * 4;
+            if (20..=segment.len()).contains(&header) { Transport::Tcp } else { Transport::None }
+        }
+        (17, _) if segment.len() >= 8 => {
+            let length = u16::from_be_bytes([segment[4], segment[5]]);
+            if length >= 8 { Transport::Udp } else { Transport::None }
+        }
+        (1, Net::Ip4) if segment.len() >= 8 => Transport::Icmp,
+        (58, Net::Ip6) if segment.len() >= 8 => Transport::Icmp6,
+        _ => Transport::None,
+    }
+}
+
+fn be16(frame: &[u8], at: usize) -> Option<u16> {
+    let bytes = frame.get(at..at + 2)?;
+    Some(u16::from_be_bytes([bytes[0], bytes[1]]))
+}

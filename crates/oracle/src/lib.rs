@@ -1,0 +1,169 @@
+//! The oracle: what a rule set does to a frame, worked out one rule and one bit at a time.
+//!
+//! Theory of operation. The engine is fast because it is clever: canonical windows, masks, hash tables, incremental
+//! checksums. The oracle is none of that. It reads the headers on its own from the RFCs, looks at every match of every
+//! rule, sets fields bit by bit and sums whole packets for their checksums. It shares the rules' syntax tree and the
+//! drop reasons with the engine and nothing else, so that a mistake has to be made twice to go unseen. Tests and fuzz
+//! targets run both and compare; nothing else uses this crate.
+//!
+//! [`generate`] makes the rules and frames for that.
+
+#![forbid(unsafe_code)]
+
+mod bits;
+mod checksum;
+mod fields;
+pub mod generate;
+mod headers;
+mod matching;
+
+#[cfg(test)]
+mod tests;
+
+use mmb_lang::{Action, FieldId, Rule, Value};
+use mmb_packet::DropReason;
+
+use matching::Packet;
+
+/// What happens to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is dropped sometimes: a rule with a percentage under 100 matches and nothing else decides.
+    MayDrop,
+}
+
+/// What a rule set does to a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Whether the frame goes on.
+    pub verdict: Verdict,
+    /// Indexes of all rules that match, in the order they were given. Empty for what is not (readable) IP.
+    pub matched: Vec<u32>,
+    /// The frame as it goes on; as it came if it is dropped.
+    pub bytes: Vec<u8>,
+    /// The port it goes out at.
+    pub out_port: u16,
+    /// Offsets in `bytes` of checksums that may be 0x0000 just as well as 0xffff (`bytes` has 0xffff): they were not
+    /// what a sender would have written before, or cover bytes that nobody need look at.
+    pub either_zero: Vec<usize>,
+}
+
+impl Outcome {
+    /// Compares the frame that goes on with what an implementation made of it.
+    ///
+    /// # Errors
+    /// The first difference, in words.
+    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), String> {
+        if bytes.len() != self.bytes.len() {
+            return Err(format!("{} bytes instead of {}", bytes.len(), self.bytes.len()));
+        }
+        let mut expected = self.bytes.clone();
+        for &at in &self.either_zero {
+            if bytes[at..at + 2] == [0, 0] {
+                expected[at..at + 2].fill(0);
+            }
+        }
+        match (0..bytes.len()).find(|&i| bytes[i] != expected[i]) {
+            None => Ok(()),
+            Some(i) => Err(format!("byte {i} is {:#04x} instead of {:#04x}", bytes[i], expected[i])),
+        }
+    }
+}
+
+/// Applies `rules`, each with its index and in the order of their indexes, to a frame that came in at `in_port` and is
+/// to leave at `out_port`. `ifaces` gives the port of an interface; a name without a port never equals one, and writing
+/// it does nothing.
+///
+/// What claims to be IP and cannot be read is dropped with the reason, what is not IP passes: neither sees the rules.
+/// Otherwise every rule is tried on the frame as it came. Any matching `accept` keeps the frame; else any matching
+/// `drop` drops it; if it goes on, all matching rules' edits apply in order, and checksums follow.
+///
+/// # Panics
+/// On rules that [`mmb_lang::check`] refuses.
+pub fn evaluate(
+    rules: &[(u32, Rule)],
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+    in_port: u16,
+    out_port: u16,
+    frame: &[u8],
+) -> Outcome {
+    let mut outcome = Outcome {
+        verdict: Verdict::Pass,
+        matched: Vec::new(),
+        bytes: frame.to_vec(),
+        out_port,
+        either_zero: Vec::new(),
+    };
+    let headers = match headers::read(frame) {
+        Ok(Some(headers)) => headers,
+        Ok(None) => return outcome,
+        Err(reason) => {
+            outcome.verdict = Verdict::Drop(reason);
+            return outcome;
+        }
+    };
+    let packet = Packet { frame, headers: &headers, in_port, out_port, ifaces };
+    let matching: Vec<_> = rules.iter().filter(|(_, rule)| matching::rule_matches(rule, &packet)).collect();
+    outcome.matched = matching.iter().map(|(index, _)| *index).collect();
+    outcome.verdict = verdict(matching.iter().flat_map(|(_, rule)| actions(rule)));
+    if !matches!(outcome.verdict, Verdict::Drop(_)) {
+        let rules: Vec<_> = matching.iter().map(|(_, rule)| rule).collect();
+        edit(&rules, &packet, &mut outcome);
+    }
+    outcome
+}
+
+fn actions(rule: &Rule) -> impl Iterator<Item = &Action> {
+    rule.targets.iter().map(|target| &target.action)
+}
+
+fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {
+    let (mut accept, mut always, mut sometimes) = (false, false, false);
+    for action in actions {
+        match action {
+            Action::Accept => accept = true,
+            Action::Drop { ten_thousandths: 10_000 } => always = true,
+            Action::Drop { .. } => sometimes = true,
+            _ => {}
+        }
+    }
+    match (accept, always, sometimes) {
+        (false, true, _) => Verdict::Drop(DropReason::Rule),
+        (false, false, true) => Verdict::MayDrop,
+        _ => Verdict::Pass,
+    }
+}
+
+/// The edits of all matching `rules`, one field after the other, then the checksums.
+fn edit(rules: &[&Rule], packet: &Packet<'_>, outcome: &mut Outcome) {
+    // A checksum is looked at if any rule's edits made a difference, even if a later rule's undid it.
+    let mut touched = false;
+    for rule in rules {
+        for action in actions(rule) {
+            match action {
+                Action::Mod { field, value } => modify(*field, value, packet, outcome),
+                Action::Drop { .. } | Action::Accept => {}
+                other => panic!("mmb_lang::check lets no {other:?} pass"),
+            }
+        }
+        touched |= outcome.bytes != packet.frame;
+    }
+    if touched {
+        outcome.either_zero = checksum::settle(packet.frame, &mut outcome.bytes, packet.headers);
+    }
+}
+
+fn modify(field: FieldId, value: &Value, packet: &Packet<'_>, outcome: &mut Outcome) {
+    let name = field.name();
+    let Some(number) = matching::number(value, packet) else { return };
+    if name == "out" {
+        outcome.out_port = number as u16;
+        return;
+    }
+    let place = fields::place(name).unwrap_or_else(|| panic!("mmb_lang::check lets no `mod {name}` pass"));
+    place.write(&mut outcome.bytes, packet.headers, number);
+}

@@ -1,0 +1,241 @@
+//! The oracle itself, on frames and rules written out by hand.
+
+use mmb_lang::{Command, FIELDS, Rule, parse_line};
+use mmb_packet::{DropReason, Loc};
+
+use crate::headers::{self, Net, Transport};
+use crate::{Verdict, bits, checksum, evaluate, fields, generate};
+
+/// Wikipedia's IPv4 header ("Internet checksum"), with a UDP datagram without checksum behind it.
+const UDP4: &str = "020000000002 020000000001 0800
+    4500 0073 0000 4000 4011 b861 c0a8 0001 c0a8 00c7   0035 0035 005f 0000";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
+    digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()
+}
+
+fn udp4() -> Vec<u8> {
+    let mut frame = bytes(UDP4);
+    frame.resize(14 + 0x73, 0x5a);
+    frame
+}
+
+fn rules(lines: &[&str]) -> Vec<(u32, Rule)> {
+    let rule = |line: &&str| match parse_line(line) {
+        Ok(Some(Command::Add(rule))) => rule,
+        other => panic!("{line}: {other:?}"),
+    };
+    (1..).zip(lines.iter().map(rule)).collect()
+}
+
+fn run(lines: &[&str], frame: &[u8]) -> crate::Outcome {
+    evaluate(&rules(lines), &generate::port, 0, 1, frame)
+}
+
+#[test]
+fn accept_over_drop_over_edits() {
+    let frame = udp4();
+    let verdict = |lines: &[&str]| run(lines, &frame).verdict;
+    let dropped = Verdict::Drop(DropReason::Rule);
+    assert_eq!(verdict(&["add ip-proto udp drop", "add all mod ip-ttl 1"]), dropped);
+    assert_eq!(verdict(&["add ip-proto udp drop", "add udp-dport 53 accept"]), Verdict::Pass);
+    assert_eq!(verdict(&["add ip-proto udp drop 50"]), Verdict::MayDrop);
+    assert_eq!(verdict(&["add ip-proto udp drop 50", "add all drop"]), dropped);
+    assert_eq!(verdict(&["add ip-proto udp drop 50", "add all accept"]), Verdict::Pass);
+    assert_eq!(verdict(&["add ip-proto tcp drop"]), Verdict::Pass);
+}
+
+#[test]
+fn edits_apply_in_rule_order_to_what_came_in() {
+    let lines =
+        ["add ip-ttl 64 mod ip-ttl 9 mod udp-dport 5353", "add ip-ttl 64 mod ip-ttl 8", "add ip-ttl 9 drop"];
+    let outcome = run(&lines, &udp4());
+    assert_eq!((outcome.verdict, &outcome.matched[..]), (Verdict::Pass, &[1, 2][..]));
+    assert_eq!(outcome.bytes[22], 8);
+    assert_eq!(outcome.bytes[36..38], 5353u16.to_be_bytes());
+    assert_eq!(outcome.bytes[40..42], [0, 0], "no checksum stays none");
+    // 56 less in the upper half of a word: the checksum is 0x3800 more.
+    assert_eq!(outcome.bytes[24..26], 0xf061u16.to_be_bytes());
+    let dropped = run(&["add all mod ip-ttl 9", "add all drop"], &udp4());
+    assert_eq!((dropped.bytes, dropped.matched), (udp4(), vec![1, 2]));
+}
+
+#[test]
+fn matches_on_every_kind_of_value() {
+    let holds = |matches: &str| run(&[&format!("add {matches} drop")], &udp4()).verdict != Verdict::Pass;
+    for matches in [
+        "all",
+        "in lan",
+        "in != wan",
+        "out wan",
+        "net-proto ip",
+        "! net-proto ip6",
+        "ip-saddr 192.168.0.0/24",
+        "ip-saddr 192.168.0.1",
+        "ip-saddr != 192.168.1.0/24",
+        "ip-df",
+        "! ip-mf",
+        "ip-mf 0",
+        "ip-non-ect",
+        "! tcp-syn",
+        "udp-checksum",
+        "udp-checksum 0",
+        "ip-proto != tcp",
+        "! ip6-next udp",
+        "ip-saddr 128.0.0.0/1",
+        "ip-len 115 ip-ihl 5 ip-id 0 ip-frag-offset 0",
+    ] {
+        assert!(holds(matches), "{matches}");
+    }
+    for matches in [
+        "in wan",
+        "out != wan",
+        "net-proto ip6",
+        "ip-saddr 192.168.0.0/32",
+        "ip-mf",
+        "! ip-df",
+        "ip-ce",
+        "tcp-syn",
+        "tcp-syn 0",
+        "tcp-dport != 80",
+        "ip6-next != udp",
+        "! udp-dport",
+        "ip-daddr != 192.168.0.199",
+        "in nowhere",
+        "udp-dport 53 udp-sport 54",
+    ] {
+        assert!(!holds(matches), "{matches}");
+    }
+}
+
+#[test]
+fn redirects() {
+    assert_eq!(run(&["add all mod out dmz", "add all mod out lab"], &udp4()).out_port, 3);
+    assert_eq!(run(&["add all mod out nowhere"], &udp4()).out_port, 1);
+    assert_eq!(run(&["add ip-ttl 1 mod out lab"], &udp4()).out_port, 1);
+}
+
+/// Cut off anywhere it is no IP, or too short; beyond its end bytes change nothing.
+#[test]
+fn truncation() {
+    let frame = udp4();
+    for cut in 0..frame.len() {
+        let verdict = run(&["add all accept"], &frame[..cut]).verdict;
+        assert_eq!(
+            verdict,
+            if cut < 14 { Verdict::Pass } else { Verdict::Drop(DropReason::Ip4Truncated) },
+            "{cut}"
+        );
+    }
+    let padded = [frame, vec![1; 9]].concat();
+    assert_eq!(headers::read(&padded).unwrap().unwrap().end, 14 + 0x73);
+}
+
+#[test]
+fn what_is_not_ip_passes() {
+    for hex in
+        ["", "020000000002 020000000001 0806 0001", "020000000002 020000000001 8100 0001 8100 0001 8100 0001"]
+    {
+        let frame = bytes(hex);
+        let outcome = run(&["add all drop"], &frame);
+        assert_eq!((outcome.verdict, outcome.matched, outcome.bytes), (Verdict::Pass, vec![], frame));
+    }
+}
+
+#[test]
+fn extension_headers_are_walked() {
+    let fixed = "020000000002 020000000001 86dd 6000 0000 0038 00 40
+        20010db8 00000000 00000000 00000001  20010db8 00000000 00000000 00000002";
+    let hop = "2b 00 0104 0000 0000";
+    let routing = "11 02 00 01 0000 0000 fe800000 00000000 00000000 00000009";
+    let udp = "0035 0035 0018 0000 0000 0000 0000 0000 0000 0000 0000 0000";
+    let frame = bytes(&[fixed, hop, routing, udp].concat());
+    let found = headers::read(&frame).unwrap().unwrap();
+    assert_eq!(
+        (found.net, found.transport, found.transport_at),
+        (Net::Ip6, Transport::Udp, 14 + 40 + 8 + 24)
+    );
+    assert!(found.routed && !found.fragment);
+    assert_eq!(found.final_destination.map(|address| address[15]), Some(9));
+    // A chain that leads out of the packet has no transport header, but the rest of the packet can be matched.
+    let mut broken = frame.clone();
+    broken[14 + 40 + 8 + 1] = 200;
+    assert_eq!(headers::read(&broken).unwrap().unwrap().transport, Transport::None);
+    assert_eq!(run(&["add ip6-next 0 drop"], &broken).verdict, Verdict::Drop(DropReason::Rule));
+}
+
+/// What an implementation may and may not spell differently.
+#[test]
+fn zero_checksums_compare_where_they_are_equal() {
+    // TTL such that the header checksum comes to zero, from a checksum that was wrong.
+    let mut frame = udp4();
+    frame[24..26].copy_from_slice(&(0xffff - 0x3800u16).to_be_bytes());
+    let outcome = run(&["add all mod ip-ttl 8"], &frame);
+    assert_eq!(outcome.either_zero, [24]);
+    let mut bytes = outcome.bytes.clone();
+    bytes[24..26].fill(0);
+    assert_eq!(outcome.check_bytes(&bytes), Ok(()));
+    bytes[24..26].copy_from_slice(&[0, 1]);
+    assert_eq!(outcome.check_bytes(&bytes), Err("byte 24 is 0x00 instead of 0xff".into()));
+    bytes.pop();
+    assert_eq!(outcome.check_bytes(&bytes), Err("128 bytes instead of 129".into()));
+    // From one that was right, there is one right value.
+    assert_eq!(run(&["add all mod ip-ttl 8"], &udp4()).either_zero, []);
+}
+
+/// Scapy computes the same checksums, IPv6 routing headers with segments left included.
+#[test]
+fn checksums_agree_with_scapy() {
+    let vectors = include_str!("../../rewrite/tests/vectors/vectors.txt").lines();
+    let mut seen = 0;
+    for line in vectors.filter(|line| !line.starts_with('#')) {
+        for hex in line.split('|').skip(2) {
+            let frame = bytes(hex);
+            let Some(headers) = headers::read(&frame).unwrap() else { continue };
+            let mut filled = frame.clone();
+            checksum::fill(&mut filled, &headers);
+            let transport = checksum::offsets(&headers).last().copied();
+            if headers.fragment
+                || transport.is_some_and(|at| frame[at..at + 2] == [0, 0] && at == headers.transport_at + 6)
+            {
+                continue;
+            }
+            assert_eq!(filled, frame, "{line}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 300, "{seen}");
+}
+
+/// Two tables written by two hands from the same RFCs.
+#[test]
+fn fields_are_where_the_language_says() {
+    for def in &FIELDS {
+        let Some(loc) = def.loc else { continue };
+        let bit = match loc {
+            Loc::InPort | Loc::OutPort | Loc::Ethertype => continue,
+            Loc::Ip4(bit)
+            | Loc::Ip6(bit)
+            | Loc::Tcp(bit)
+            | Loc::Udp(bit)
+            | Loc::Icmp(bit)
+            | Loc::Icmp6(bit) => bit,
+        };
+        let place = fields::place(def.name).unwrap_or_else(|| panic!("{} has no place", def.name));
+        assert_eq!((place.first_bit, place.width), (bit.into(), def.width_bits.into()), "{}", def.name);
+    }
+}
+
+#[test]
+fn bits_are_numbered_from_the_left() {
+    let mut header = [0x45, 0x00, 0x12, 0x34];
+    assert_eq!(
+        [bits::get(&header, 0, 4), bits::get(&header, 4, 4), bits::get(&header, 12, 16)],
+        [4, 5, 0x123]
+    );
+    bits::set(&mut header, 12, 9, 0x1ff);
+    assert_eq!(header, [0x45, 0x0f, 0xfa, 0x34]);
+    bits::set(&mut header, 12, 9, 0x3_0000_0001);
+    assert_eq!(header, [0x45, 0x00, 0x0a, 0x34]);
+}

@@ -1,0 +1,80 @@
+//! What a program compiles to, and the edges of applying it.
+
+use mmb_lang::{Action, FieldId, Target, Value};
+use mmb_packet::{Kind, Meta};
+
+use crate::EditProgram;
+
+fn modify(field: FieldId, value: u64) -> Target {
+    Action::Mod { field, value: Value::Int(value) }.into()
+}
+
+fn port_of(name: &str) -> Option<u16> {
+    (name == "wan").then_some(7)
+}
+
+fn compile(targets: &[Target]) -> EditProgram {
+    EditProgram::compile(targets, &port_of).unwrap()
+}
+
+fn out(name: &str) -> Target {
+    Action::Mod { field: FieldId::Out, value: Value::Iface(name.into()) }.into()
+}
+
+#[test]
+fn later_edits_of_the_same_bits_win() {
+    use FieldId::*;
+    let program = compile(&[modify(IpEcn, 3), modify(IpDscp, 10), modify(IpEcn, 1), modify(IpDscp, 46)]);
+    assert_eq!(program, compile(&[modify(IpDscp, 46), modify(IpEcn, 1)]));
+    assert_eq!(program.words.len(), 1);
+
+    let flags = compile(&[modify(TcpFlags, 0x12), modify(TcpAck, 0), modify(TcpFin, 1)]);
+    assert_eq!(flags, compile(&[modify(TcpFlags, 0x03)]));
+    assert_ne!(flags, compile(&[modify(TcpFin, 1), modify(TcpAck, 0), modify(TcpFlags, 0x12)]));
+
+    assert_eq!(
+        compile(&[out("wan"), modify(IpTtl, 9), modify(IpTtl, 9)]),
+        compile(&[modify(IpTtl, 9), out("wan")])
+    );
+}
+
+#[test]
+fn verdicts_are_no_edits() {
+    let program = compile(&[Action::Accept.into(), Action::Drop { ten_thousandths: 10_000 }.into()]);
+    assert!(program.is_empty());
+    assert_eq!(program, EditProgram::default());
+    assert!(!compile(&[out("wan")]).is_empty());
+    assert!(!compile(&[modify(FieldId::IpTtl, 0)]).is_empty());
+}
+
+#[test]
+fn what_cannot_be_compiled_is_named() {
+    let error = EditProgram::compile(&[out("moon")], &port_of).unwrap_err();
+    assert_eq!(error.message, "there is no interface \"moon\"");
+    let error = EditProgram::compile(&[Action::StripAll.into()], &port_of).unwrap_err();
+    assert_eq!(error.message, "the engine cannot do `strip all` to a packet");
+    let error = EditProgram::compile(&[modify(FieldId::TcpOptMss, 1460)], &port_of).unwrap_err();
+    assert_eq!(error.message, "the engine cannot do `mod tcp-opt-mss 1460` to a packet");
+}
+
+#[test]
+fn the_output_port_changes_for_any_packet() {
+    let mut meta = Meta { out_port: 1, ..Meta::default() };
+    compile(&[out("wan")]).apply(&mut [], &mut meta);
+    assert_eq!(meta, Meta { out_port: 7, ..Meta::default() });
+}
+
+/// An address is not written if the checksum over it is out of reach.
+#[test]
+fn all_or_nothing() {
+    let program = compile(&[modify(FieldId::IpTtl, 1), modify(FieldId::TcpWin, 1)]);
+    for length in 0..40 {
+        let mut head = vec![0x5a; length];
+        let mut meta = Meta { l4_off: 20, kind: Kind(Kind::IP4 | Kind::TCP), ..Meta::default() };
+        program.apply(&mut head, &mut meta);
+        assert_eq!(head, vec![0x5a; length]);
+        meta.kind = Kind(Kind::IP4);
+        program.apply(&mut head, &mut meta);
+        assert_eq!(head != vec![0x5a; length], length >= 20);
+    }
+}

@@ -1,0 +1,95 @@
+//! What must hold for the rewriter: it does to a frame what the oracle does. The fuzz target `rewrite` runs it on rules
+//! and frames that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random ones.
+
+use mmb_lang::{Match, Rule};
+use mmb_oracle::{Verdict, evaluate, generate};
+use mmb_packet::{Kind, Meta, parse};
+use mmb_rewrite::EditProgram;
+
+const IN_PORT: u16 = 0;
+const OUT_PORT: u16 = 1;
+
+/// Panics if rewriter and oracle disagree on the rules and frames in `bytes`, or on `bytes` as a frame.
+pub fn check(bytes: &[u8]) {
+    let (rules, frames) = generate::case(bytes);
+    let always = unconditional(rules.clone());
+    for frame in frames.iter().map(|frame| &**frame).chain([bytes]) {
+        agree(&rules, frame);
+        agree(&always, frame);
+        if let Some(frame) = coming_to_zero(&always, frame) {
+            agree(&always, &frame);
+        }
+    }
+    any_metadata(&rules, bytes);
+}
+
+/// The same targets without conditions, so that every edit meets every frame.
+pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
+    for rule in &mut rules {
+        rule.matches = vec![Match::all()];
+    }
+    rules
+}
+
+/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere.
+pub fn agree(rules: &[Rule], frame: &[u8]) {
+    let outcome = evaluate(&generate::numbered(rules), &generate::port, IN_PORT, OUT_PORT, frame);
+    let mut meta = Meta { out_port: OUT_PORT, ..Meta::default() };
+    let parsed = parse(frame, frame.len(), &mut meta);
+    if let Verdict::Drop(reason) = outcome.verdict {
+        assert!(parsed.is_ok() || parsed == Err(reason), "{parsed:?} instead of {reason:?}");
+        return;
+    }
+    assert_eq!(parsed, Ok(()));
+    let mut bytes = frame.to_vec();
+    for &index in &outcome.matched {
+        program(&rules[index as usize - 1]).apply(&mut bytes, &mut meta);
+    }
+    assert_eq!(meta.out_port, outcome.out_port);
+    if let Err(difference) = outcome.check_bytes(&bytes) {
+        panic!("{difference} in {:?}", generate::Frame(bytes));
+    }
+}
+
+/// The frame with another error in its transport checksum: one that makes it come to zero under these rules.
+pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).ok()?;
+    let offset = match meta.kind.l4() {
+        Kind::TCP => 16,
+        Kind::UDP => 6,
+        Kind::L4_NONE => return None,
+        _ => 2,
+    };
+    let at = usize::from(meta.l4_off) + offset;
+    let word = |bytes: &[u8]| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let after = word(&evaluate(&generate::numbered(rules), &generate::port, IN_PORT, OUT_PORT, frame).bytes);
+    // Before minus after, in ones' complement: the same difference leads from there to zero.
+    let (difference, borrow) = word(frame).overflowing_sub(after);
+    let mut frame = frame.to_vec();
+    frame[at..at + 2].copy_from_slice(&difference.wrapping_sub(u16::from(borrow)).to_be_bytes());
+    Some(frame)
+}
+
+/// Metadata that belongs to another packet, or to none: no panic, and nothing done to bytes that it does not point at.
+pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
+    let Some((&[l3, l4, l4_high, kind, flags], head)) = bytes.split_first_chunk() else { return };
+    let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
+    let mut meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), flags, ..Meta::default() };
+    let transport = (Kind::TCP..=Kind::ICMP6).contains(&meta.kind.l4());
+    for rule in rules {
+        let mut edited = head.to_vec();
+        program(rule).apply(&mut edited, &mut meta);
+        let first = usize::from(meta.l3_off).min(if transport { usize::from(l4_off) } else { usize::MAX });
+        let untouched = first.min(head.len());
+        assert_eq!(edited[..untouched], head[..untouched]);
+        if transport && usize::from(l4_off) >= head.len() {
+            assert_eq!(edited, head);
+        }
+    }
+}
+
+fn program(rule: &Rule) -> EditProgram {
+    EditProgram::compile(&rule.targets, &generate::port)
+        .unwrap_or_else(|error| panic!("{rule} does not compile: {}", error.message))
+}
