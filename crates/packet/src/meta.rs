@@ -51,8 +51,6 @@ pub mod flags {
     pub const LATER_FRAGMENT: u8 = 1 << 1;
     /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC 8200, 8.1).
     pub const ROUTED: u8 = 1 << 2;
-    /// The packet was classified already and waits for its output port on another worker.
-    pub const TO_TX: u8 = 1 << 3;
 }
 
 /// What rides with every packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the

@@ -1,0 +1,26 @@
+//! A rule set as one value: which rules match, what they decide, what they do to a packet.
+//!
+//! Theory of operation. A [`Policy`] holds its rules in persistent structures ([`mmb_classify::paged`]), so that a clone
+//! costs a few pointer copies at any number of rules, and adding a rule to a clone copies a few pages. The writer
+//! clones the policy that the workers run, changes the clone, and publishes it; the workers' value never changes.
+//!
+//! A rule has two numbers. Its *index* is the user's: it counts up from 1 and is not given out twice until all rules
+//! are flushed. Its *slot* is dense and names the rule's counters; a deleted rule's slot is given out again only after
+//! [`Policy::release`], when nobody counts it any more.
+//!
+//! A vector of packets goes through [`Policy::classify`] (every matching rule of every packet) and [`Policy::decide`]
+//! (accept over drop over edits); [`Policy::edit`] then applies one rule's edits. Nothing of this allocates once the
+//! buffers have grown, locks, or knows a clock. [`Evaluator`] does it all for one packet.
+//!
+//! A rule's syntax tree is not kept: its canonical text is a fifth of that, and parses to the same rule.
+
+#![forbid(unsafe_code)]
+
+mod decide;
+mod evaluator;
+mod policy;
+
+pub use decide::{MAX_EDITS, Verdict};
+pub use evaluator::{Evaluator, Processed};
+pub use mmb_classify::{Batch, Hit, Occupancy, TableInfo, VECTOR};
+pub use policy::{Policy, RuleView};

@@ -1,0 +1,290 @@
+//! The value: rules under their indexes and slots, with all that is compiled from them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use mmb_classify::paged::{PagedVec, SortedPages};
+use mmb_classify::{Batch, Classifier, Pattern, Place, TableInfo};
+use mmb_lang::{Action, Diagnostic, Rule};
+use mmb_packet::Meta;
+use mmb_rewrite::EditProgram;
+
+use crate::decide::Effect;
+
+/// A rule set. See the crate's documentation.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    classifier: Classifier,
+    /// Slot of each rule by index.
+    slots: SortedPages<(u32, u32), 2048>,
+    /// What a matching rule does, by slot: all that the packet path reads of most rules.
+    effects: PagedVec<Effect, 1024>,
+    /// Everything else of a rule, by slot; shorter than `next_slot` after a flush.
+    records: PagedVec<Option<Record>, 64>,
+    next_index: u32,
+    /// Slots from here on were never given out.
+    next_slot: u32,
+    /// Slots that were released.
+    free: SortedPages<u32, 2048>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    place: Place,
+    text: Arc<str>,
+    edits: Option<Arc<EditProgram>>,
+}
+
+/// A rule as it stands in a policy.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleView<'a> {
+    /// The user's number of it.
+    pub index: u32,
+    /// The number of its counters.
+    pub slot: u32,
+    /// The rule in the language, canonical: equal rules have equal text.
+    pub text: &'a str,
+}
+
+impl RuleView<'_> {
+    /// The rule's syntax tree, parsed from the text; its spans are places in the text.
+    ///
+    /// # Errors
+    /// None, as long as the formatter and the parser of the language agree.
+    pub fn rule(&self) -> Result<Rule, Diagnostic> {
+        match mmb_lang::parse_line(self.text)? {
+            Some(mmb_lang::Command::Add(rule)) => Ok(rule),
+            _ => Err(Diagnostic::new(Default::default(), format!("`{}` is not a rule", self.text))),
+        }
+    }
+}
+
+/// A rule on its way into a policy.
+struct Compiled {
+    pattern: Pattern,
+    effect: Effect,
+    edits: Option<Arc<EditProgram>>,
+    text: Arc<str>,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Policy {
+    /// A policy without rules.
+    pub fn new() -> Self {
+        Policy {
+            classifier: Classifier::new(),
+            slots: SortedPages::default(),
+            effects: PagedVec::default(),
+            records: PagedVec::default(),
+            next_index: 1,
+            next_slot: 0,
+            free: SortedPages::default(),
+        }
+    }
+
+    /// Number of rules.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Every slot is below this, those of deleted rules included: the number of counters to have.
+    pub fn slots(&self) -> usize {
+        self.next_slot as usize
+    }
+
+    /// All rules in ascending order of indexes.
+    pub fn rules(&self) -> impl Iterator<Item = RuleView<'_>> {
+        self.slots.iter().filter_map(|&entry| self.view(entry))
+    }
+
+    /// The rule with this index.
+    pub fn rule(&self, index: u32) -> Option<RuleView<'_>> {
+        self.slots.get(index).and_then(|&entry| self.view(entry))
+    }
+
+    fn view(&self, (index, slot): (u32, u32)) -> Option<RuleView<'_>> {
+        Some(RuleView { index, slot, text: &self.record(slot)?.text })
+    }
+
+    #[inline]
+    fn record(&self, slot: u32) -> Option<&Record> {
+        self.records.get(slot as usize)?.as_ref()
+    }
+
+    /// Adds a rule and returns its index. `ifaces` gives the port of an interface.
+    ///
+    /// # Errors
+    /// What is wrong with the rule; nothing was done then.
+    pub fn add(&mut self, rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<u32, Diagnostic> {
+        let compiled = compile(rule, ifaces)?;
+        if self.next_index == u32::MAX || self.next_slot > SLOTS {
+            return Err(Diagnostic::new(rule.span.span(), "the numbers for rules are used up")
+                .with_help("`flush` starts them anew"));
+        }
+        let slot = self.new_slot();
+        Ok(self.insert(slot, compiled))
+    }
+
+    fn new_slot(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.next_slot += 1;
+            self.next_slot - 1
+        })
+    }
+
+    fn insert(&mut self, slot: u32, compiled: Compiled) -> u32 {
+        let Compiled { pattern, effect, edits, text } = compiled;
+        let index = self.next_index;
+        self.next_index += 1;
+        let place = self.classifier.insert(slot, &pattern);
+        self.slots.insert((index, slot));
+        while self.records.len() <= slot as usize {
+            self.records.push(None);
+            self.effects.push(Effect::default());
+        }
+        if let Some(record) = self.records.get_mut(slot as usize) {
+            *record = Some(Record { place, text, edits });
+        }
+        if let Some(entry) = self.effects.get_mut(slot as usize) {
+            *entry = Effect { index, ..effect };
+        }
+        index
+    }
+
+    /// Deletes the rule with this index and returns its slot, which the caller gives to [`Policy::release`] once no
+    /// worker uses an older policy. None: there is no such rule.
+    pub fn del(&mut self, index: u32) -> Option<u32> {
+        let (_, slot) = self.slots.remove(index)?;
+        let record = self.records.get_mut(slot as usize)?.take()?;
+        self.classifier.remove(slot, record.place);
+        Some(slot)
+    }
+
+    /// Deletes all rules and returns their slots, as [`Policy::del`] does. Indexes start at 1 again.
+    pub fn flush(&mut self) -> Vec<u32> {
+        let slots = self.slots.iter().map(|&(_, slot)| slot).collect();
+        *self = self.emptied();
+        slots
+    }
+
+    /// No rules; slots that are in use now stay so.
+    fn emptied(&self) -> Policy {
+        Policy { next_slot: self.next_slot, free: self.free.clone(), ..Policy::new() }
+    }
+
+    /// Allows the slot of a deleted rule to be given to another. The caller has set the slot's counters to zero and
+    /// made sure that no worker uses a policy in which it has the old meaning.
+    pub fn release(&mut self, slot: u32) {
+        if slot < self.next_slot && self.record(slot).is_none() {
+            self.free.insert(slot);
+        }
+    }
+
+    /// A policy of exactly these rules, with indexes 1, 2, … in their order. A rule that is in this policy as well
+    /// keeps its slot, and so its counters. The slots of those that are not are free after [`Policy::release`].
+    ///
+    /// # Errors
+    /// Position (from 0) of the first rule that is wrong, and what is wrong with it.
+    pub fn replace(
+        &self,
+        new: &[Rule],
+        ifaces: &dyn Fn(&str) -> Option<u16>,
+    ) -> Result<Policy, (usize, Diagnostic)> {
+        let mut kept = SlotsByText::of(self);
+        let mut policy = self.emptied();
+        for (position, rule) in new.iter().enumerate() {
+            let compiled = compile(rule, ifaces).map_err(|diagnostic| (position, diagnostic))?;
+            let slot = kept.take(&compiled.text).unwrap_or_else(|| policy.new_slot());
+            policy.insert(slot, compiled);
+        }
+        Ok(policy)
+    }
+
+    /// The chunks of the window that [`Policy::classify`] reads, as bits, for [`mmb_packet::fill_window`].
+    #[inline]
+    pub fn chunks(&self) -> u8 {
+        self.classifier.chunks()
+    }
+
+    /// Replaces `batch.hits` by every matching rule of each of the batch's windows, in ascending order of packets.
+    #[inline]
+    pub fn classify(&self, batch: &mut Batch) {
+        self.classifier.classify(batch);
+    }
+
+    /// Applies the edits of the rule in `slot`; nothing happens if there are none. `head` is the contiguous beginning
+    /// of the frame of which [`mmb_packet::parse`] made `meta`.
+    #[inline]
+    pub fn edit(&self, slot: u32, head: &mut [u8], meta: &mut Meta) {
+        if let Some(edits) = self.record(slot).and_then(|record| record.edits.as_ref()) {
+            edits.apply(head, meta);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn effect(&self, slot: u32) -> Option<&Effect> {
+        self.effects.get(slot as usize)
+    }
+
+    /// The classifier's tables; walks all their pages.
+    pub fn tables(&self) -> impl Iterator<Item = TableInfo> {
+        self.classifier.tables()
+    }
+}
+
+/// Most slots: as many as [`Classifier::insert`] takes.
+const SLOTS: u32 = u32::MAX / 2;
+
+fn compile(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Compiled, Diagnostic> {
+    mmb_lang::check(rule)?;
+    let pattern = Pattern::compile(rule, ifaces)?;
+    let program = EditProgram::compile(&rule.targets, ifaces)?;
+    let mut effect = Effect { edits: !program.is_empty(), ..Effect::default() };
+    for target in &rule.targets {
+        match target.action {
+            Action::Accept => effect.accept = true,
+            Action::Drop { ten_thousandths } => effect.drop = ten_thousandths.min(10_000) as u16,
+            _ => {}
+        }
+    }
+    let edits = effect.edits.then(|| Arc::new(program));
+    Ok(Compiled { pattern, effect, edits, text: rule.to_string().into() })
+}
+
+/// The slots of a policy's rules, to be taken by rules with the same text, those with the lowest indexes first.
+struct SlotsByText<'a> {
+    first: HashMap<&'a str, u32>,
+    /// The next slot with the same text.
+    next: HashMap<u32, u32>,
+}
+
+impl<'a> SlotsByText<'a> {
+    fn of(policy: &'a Policy) -> Self {
+        let mut slots = SlotsByText { first: HashMap::with_capacity(policy.len()), next: HashMap::new() };
+        let mut rules: Vec<_> = policy.rules().collect();
+        while let Some(RuleView { slot, text, .. }) = rules.pop() {
+            if let Some(behind) = slots.first.insert(text, slot) {
+                slots.next.insert(slot, behind);
+            }
+        }
+        slots
+    }
+
+    fn take(&mut self, text: &str) -> Option<u32> {
+        let slot = *self.first.get(text)?;
+        match self.next.remove(&slot) {
+            Some(next) => self.first.get_mut(text).map(|first| std::mem::replace(first, next)),
+            None => self.first.remove(text),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What must hold for a policy: whatever was added, deleted and replaced before, it does to a frame what the oracle does
+//! with the rules that are left. The fuzz target `policy` runs it on rules and frames that it makes of the fuzzer's bytes,
+//! tests of the crate on the corpus and on random ones.
+
+use std::collections::BTreeMap;
+
+use mmb_lang::Rule;
+use mmb_oracle::{Verdict, evaluate, generate};
+use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_policy::{Batch, Evaluator, Policy, Processed, VECTOR};
+
+/// Panics if policy and oracle disagree on what is in `bytes`.
+pub fn check(bytes: &[u8]) {
+    let (rules, frames) = generate::case(bytes);
+    history(&rules, bytes, &frames.iter().map(|frame| &**frame).chain([bytes]).collect::<Vec<_>>());
+}
+
+/// Random numbers under which every `drop` with a percentage drops, and under which none does.
+const DROP_ALL: u32 = 0;
+const DROP_NONE: u32 = u32::MAX;
+
+/// A policy and what should be in it.
+#[derive(Clone, Default)]
+pub struct Pair {
+    policy: Policy,
+    /// Rules and slots by index.
+    rules: BTreeMap<u32, (Rule, u32)>,
+    next_index: u32,
+}
+
+/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush. Policies on
+/// the way must agree with the oracle on all frames, after all that was done to its successors.
+pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) {
+    let mut now = Pair { next_index: 1, ..Pair::default() };
+    let mut all = Vec::new();
+    let mut freed = Vec::new();
+    for (position, rule) in rules.iter().enumerate() {
+        now.add(rule, frames);
+        let choice = usize::from(*choices.get(position).unwrap_or(&0));
+        match choice % 16 {
+            1..=3 => freed.extend(now.del(choice / 16)),
+            4 => freed.drain(..).for_each(|slot| now.policy.release(slot)),
+            5 | 6 => freed.extend(now.replace(choice / 16, rules)),
+            7 if choice / 16 == 7 => freed.extend(now.flush()),
+            _ => {}
+        }
+        now.check_slots(&freed);
+        if choice % 4 == 1 {
+            all.push(now.clone());
+        }
+    }
+    all.push(now);
+    let mut tester = Tester::default();
+    for pair in &all {
+        pair.agrees(frames, &mut tester);
+    }
+}
+
+impl Pair {
+    fn add(&mut self, rule: &Rule, frames: &[&[u8]]) {
+        match self.policy.add(rule, &generate::port) {
+            Ok(index) => {
+                assert_eq!(index, self.next_index);
+                self.next_index += 1;
+                let view = self.policy.rule(index).expect("just added");
+                assert_eq!(view.rule().as_ref(), Ok(rule));
+                self.rules.insert(index, (rule.clone(), view.slot));
+            }
+            Err(_) => never_matches(rule, frames),
+        }
+    }
+
+    fn del(&mut self, choice: usize) -> Option<u32> {
+        assert_eq!(self.policy.del(self.next_index), None);
+        let index = *self.rules.keys().nth(choice % self.rules.len().max(1))?;
+        let (_, slot) = self.rules.remove(&index)?;
+        assert_eq!(self.policy.del(index), Some(slot));
+        assert_eq!(self.policy.del(index), None);
+        Some(slot)
+    }
+
+    /// Keeps some rules, in another order, and adds others. Returns the slots of those that went.
+    fn replace(&mut self, choice: usize, rules: &[Rule]) -> Vec<u32> {
+        let mut new: Vec<Rule> = self.rules.values().map(|(rule, _)| rule.clone()).rev().collect();
+        let len = new.len();
+        new.rotate_left(choice % len.max(1));
+        new.truncate(len.saturating_sub(choice % 3));
+        let addable = |rule: &&Rule| Policy::new().add(rule, &generate::port).is_ok();
+        new.extend(rules.iter().rev().take(choice % 4).filter(addable).cloned());
+        let old = std::mem::take(&mut self.rules);
+        self.policy = self.policy.replace(&new, &generate::port).expect("these were added before");
+        let mut gone: BTreeMap<u32, Rule> = old.into_values().map(|(rule, slot)| (slot, rule)).collect();
+        let mut news = 0;
+        for (index, (view, rule)) in (1..).zip(self.policy.rules().zip(&new)) {
+            assert_eq!((view.index, view.rule().as_ref()), (index, Ok(rule)));
+            match gone.remove(&view.slot) {
+                Some(before) => assert_eq!(before, *rule, "another rule has the slot"),
+                None => news += usize::from(gone.values().any(|left| left == rule)),
+            }
+            self.rules.insert(index, (rule.clone(), view.slot));
+        }
+        assert_eq!(news, 0, "rules that stay keep their slots");
+        self.next_index = new.len() as u32 + 1;
+        gone.into_keys().collect()
+    }
+
+    fn flush(&mut self) -> Vec<u32> {
+        let slots = self.policy.flush();
+        let mut expected: Vec<u32> =
+            std::mem::take(&mut self.rules).into_values().map(|(_, slot)| slot).collect();
+        expected.sort();
+        assert_eq!(
+            {
+                let mut slots = slots.clone();
+                slots.sort();
+                slots
+            },
+            expected
+        );
+        self.next_index = 1;
+        slots
+    }
+
+    /// No slot has two rules, and none that is not released is used again.
+    fn check_slots(&self, freed: &[u32]) {
+        let mut slots: Vec<u32> =
+            self.rules.values().map(|(_, slot)| *slot).chain(freed.iter().copied()).collect();
+        slots.sort();
+        assert!(slots.iter().all(|&slot| (slot as usize) < self.policy.slots()));
+        assert!(slots.windows(2).all(|pair| pair[0] != pair[1]));
+        let listed: Vec<_> = self.policy.rules().map(|view| (view.index, view.slot)).collect();
+        assert_eq!(listed, self.rules.iter().map(|(index, (_, slot))| (*index, *slot)).collect::<Vec<_>>());
+        assert_eq!((self.policy.len(), self.policy.is_empty()), (self.rules.len(), self.rules.is_empty()));
+    }
+
+    /// Every frame, alone and in a vector with the others.
+    fn agrees(&self, frames: &[&[u8]], tester: &mut Tester) {
+        let rules: Vec<(u32, Rule)> =
+            self.rules.iter().map(|(index, (rule, _))| (*index, rule.clone())).collect();
+        for (position, frame) in frames.iter().enumerate() {
+            let (in_port, out_port) = ports(position);
+            let outcome = evaluate(&rules, &generate::port, in_port, out_port, frame);
+            for random in [DROP_ALL, DROP_NONE] {
+                let mut packet = VecPacket::new(frame);
+                let processed = tester.evaluator.run(&self.policy, &mut packet, in_port, out_port, || random);
+                let verdict = match outcome.verdict {
+                    Verdict::Drop(reason) => Err(reason),
+                    Verdict::MayDrop if random == DROP_ALL => Err(DropReason::Rule),
+                    _ => Ok(outcome.out_port),
+                };
+                assert_eq!(processed, Processed { verdict, matched: outcome.matched.clone() });
+                let same = match verdict {
+                    Ok(_) => outcome.check_bytes(packet.head()),
+                    Err(_) => {
+                        (packet.head() == *frame).then_some(()).ok_or("dropped, yet changed".to_owned())
+                    }
+                };
+                if let Err(difference) = same {
+                    panic!("{difference} in {:?}", generate::Frame(packet.head().to_vec()));
+                }
+            }
+        }
+        for (number, frames) in frames.chunks(VECTOR).enumerate() {
+            self.agrees_with_itself(number * VECTOR, frames, tester);
+        }
+    }
+
+    /// The frames in one vector: what is found and decided is what it is for each alone.
+    fn agrees_with_itself(&self, first: usize, frames: &[&[u8]], tester: &mut Tester) {
+        let Tester { evaluator, batch, edits } = tester;
+        let mut alone = Vec::new();
+        batch.n = 0;
+        for (frame, position) in frames.iter().zip(first..) {
+            let (in_port, out_port) = ports(position);
+            let mut meta = Meta::default();
+            if parse(frame, frame.len(), &mut meta).is_err() || meta.kind.0 == 0 {
+                continue;
+            }
+            let window = &mut batch.windows[batch.n];
+            fill_window(frame, &meta, in_port, out_port, self.policy.chunks(), window);
+            batch.n += 1;
+            let mut packet = VecPacket::new(frame);
+            alone.push((
+                evaluator.run(&self.policy, &mut packet, in_port, out_port, || DROP_ALL),
+                packet,
+                meta,
+                frame,
+            ));
+        }
+        self.policy.classify(batch);
+        edits.clear();
+        let mut verdicts = Vec::new();
+        let mut counted = vec![Vec::new(); batch.n];
+        let index: BTreeMap<u32, u32> = self.rules.iter().map(|(index, (_, slot))| (*slot, *index)).collect();
+        let count = |slot, pkt| counted[usize::from(pkt)].push(index[&slot]);
+        self.policy.decide(batch, edits, || DROP_ALL, count, |verdict| verdicts.push(verdict));
+        counted.iter_mut().for_each(|matched| matched.sort());
+        assert!(counted.iter().eq(alone.iter().map(|(processed, ..)| &processed.matched)));
+        for verdict in verdicts {
+            let (processed, packet, mut meta, frame) = alone[usize::from(verdict.pkt)].clone();
+            assert_eq!(verdict.drop, processed.verdict == Err(DropReason::Rule));
+            let mut bytes = frame.to_vec();
+            let at = verdict.edits_at as usize;
+            for &slot in &edits[at..at + usize::from(verdict.edits_len)] {
+                self.policy.edit(slot, &mut bytes, &mut meta);
+            }
+            assert_eq!(bytes, packet.head());
+        }
+    }
+}
+
+/// Buffers.
+#[derive(Default)]
+struct Tester {
+    evaluator: Evaluator,
+    batch: Batch,
+    edits: Vec<u32>,
+}
+
+/// Where the frame at this position comes in and goes out.
+fn ports(position: usize) -> (u16, u16) {
+    (position as u16 % 4, position as u16 / 3 % 5)
+}
+
+/// A rule is refused although the language takes it: only if it can match nothing.
+fn never_matches(rule: &Rule, frames: &[&[u8]]) {
+    for (position, frame) in frames.iter().enumerate() {
+        let (in_port, out_port) = ports(position);
+        let outcome = evaluate(&[(1, rule.clone())], &generate::port, in_port, out_port, frame);
+        assert_eq!(outcome.matched, [], "`{rule}` is refused");
+    }
+}
