@@ -1,0 +1,124 @@
+//! Generates the bindings from the installed headers, compiles the C shim, and says which of DPDK's static
+//! libraries the binary takes (see the crate's documentation for why static).
+
+use std::env;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The libraries of DPDK itself, what drivers ask for, and the drivers: buses and the mempool handler; ports on kernel
+/// interfaces, in memory and on files; network cards, physical and virtual. Taken whole: drivers, mempool handlers and
+/// tail queues register themselves in constructors that nothing refers to.
+const LIBRARIES: &str = "
+    rte_kvargs rte_telemetry rte_eal rte_ring rte_rcu rte_mempool rte_mbuf rte_net rte_meter rte_ethdev rte_pci rte_graph
+    rte_hash rte_timer rte_gso rte_cryptodev rte_security
+    rte_bus_vdev rte_bus_pci rte_mempool_ring
+    rte_net_af_packet rte_net_af_xdp rte_net_tap rte_net_memif rte_net_pcap rte_net_null rte_net_ring
+    rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
+    rte_net_vmxnet3 rte_net_ena";
+
+/// The one that is changed: see shim/packet.c.
+const PACKET_DRIVER: &str = "rte_net_af_packet";
+
+/// What those need from the system.
+const SYSTEM: &str = "xdp bpf pcap numa bsd";
+
+/// The part of DPDK's interface that the bindings cover, as patterns.
+const FUNCTIONS: &str = "
+    mmb_.* rte_eal_init rte_dev_probe rte_dev_remove
+    rte_eth_dev_(get_port_by_name|configure|info_get|start|stop|get_mtu|set_mtu|adjust_nb_rx_tx_desc)
+    rte_eth_(rx|tx)_queue_setup rte_eth_promiscuous_enable rte_eth_stats_get rte_eth_link_get_nowait rte_eth_macaddr_get
+    rte_pktmbuf_pool_init rte_pktmbuf_init
+    rte_mempool_(create_empty|populate_virt|populate_default|free|obj_iter|set_ops_byname)
+    rte_malloc rte_free rte_ring_create rte_ring_free
+    rte_mbuf_dynfield_register_offset rte_mbuf_dyn_rx_timestamp_register
+    rte_graph_(create|destroy|lookup|node_get) __rte_node_register
+    rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz";
+const TYPES: &str = "
+    rte_mbuf rte_mempool rte_ring rte_graph rte_node rte_node_register rte_graph_param rte_pktmbuf_pool_private
+    rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield";
+const VALUES: &str = "
+    RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
+    RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
+    RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? MMB_.*";
+
+const SHIM: &[&str] = &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-changed=build.rs");
+    let dpdk = pkg_config::Config::new()
+        .range_version("22.11".."22.12")
+        .cargo_metadata(false)
+        .probe("libdpdk")
+        .unwrap_or_else(|error| {
+            panic!("DPDK 22.11 is needed; on Debian 12: apt-get install libdpdk-dev\n{error}")
+        });
+    let mut flags: Vec<String> =
+        dpdk.include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
+    // pkg-config's "-include rte_config.h -march=corei7" are not include paths and so not in the list.
+    flags.extend(["-include", "rte_config.h", "-DALLOW_EXPERIMENTAL_API", "-march=corei7"].map(String::from));
+    compile_shim(&flags);
+    generate(&flags);
+    link();
+}
+
+fn compile_shim(flags: &[String]) {
+    let mut build = cc::Build::new();
+    build.files(SHIM).warnings(true).opt_level(3);
+    for flag in flags {
+        build.flag(flag);
+    }
+    // Whole, because DPDK's drivers, which come later on the linker's command line, call into it.
+    build.link_lib_modifier("-bundle").link_lib_modifier("+whole-archive");
+    build.compile("mmb_shim");
+}
+
+fn generate(flags: &[String]) {
+    let mut builder = bindgen::Builder::default()
+        .header("shim/shim.h")
+        .clang_args(flags)
+        .derive_default(true)
+        .derive_debug(false)
+        .layout_tests(true)
+        .generate_comments(false)
+        .prepend_enum_name(false)
+        // Packed by hand with alignments that Rust cannot express, and of no use here.
+        .opaque_type("rte_arp_.*|rte_ipv4_.*|rte_ipv6_.*|rte_l2tpv2_.*");
+    for name in FUNCTIONS.split_whitespace() {
+        builder = builder.allowlist_function(name);
+    }
+    for name in TYPES.split_whitespace() {
+        builder = builder.allowlist_type(name);
+    }
+    for name in VALUES.split_whitespace() {
+        builder = builder.allowlist_var(name);
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("bindings.rs");
+    let bindings = builder.generate().unwrap_or_else(|error| {
+        panic!("the bindings cannot be generated (apt-get install clang libclang-dev): {error}")
+    });
+    bindings.write_to_file(&out).unwrap_or_else(|error| panic!("{}: {error}", out.display()));
+}
+
+fn link() {
+    let dir =
+        pkg_config::get_variable("libdpdk", "libdir").unwrap_or_else(|error| panic!("libdpdk: {error}"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    let changed = format!("mmb_{PACKET_DRIVER}");
+    let from = format!("{dir}/lib{PACKET_DRIVER}.a");
+    let status = Command::new("objcopy")
+        .args(["--redefine-sym", "setsockopt=mmb_packet_setsockopt", &from])
+        .arg(out.join(format!("lib{changed}.a")))
+        .status();
+    assert!(status.is_ok_and(|s| s.success()), "objcopy cannot copy {from} (apt-get install binutils)");
+    println!("cargo:rustc-link-search=native={dir}");
+    println!("cargo:rustc-link-search=native={}", out.display());
+    for name in LIBRARIES.split_whitespace() {
+        let name = if name == PACKET_DRIVER { &changed } else { name };
+        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={name}");
+    }
+    for name in SYSTEM.split_whitespace() {
+        println!("cargo:rustc-link-lib=dylib={name}");
+    }
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DPDK's fast path is made of inline functions, which bindings cannot call. Each function here calls one of
+ * them, once per vector of packets wherever that is possible. Nothing here keeps state.
+ */
+#ifndef MMB_SHIM_H
+#define MMB_SHIM_H
+
+#include <stdint.h>
+
+#include <rte_config.h>
+#include <rte_cycles.h>
+#include <rte_dev.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_graph.h>
+#include <rte_graph_worker.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <rte_malloc.h>
+#include <rte_mbuf.h>
+#include <rte_mbuf_dyn.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+#include <rte_thread.h>
+
+/* Errors: rte_errno is a thread-local variable of EAL. */
+int mmb_errno(void);
+unsigned mmb_lcore_id(void);
+uint64_t mmb_rdtsc(void);
+int mmb_iova_is_va(void);
+
+/* Sends the messages of DPDK, libbpf and libxdp to `sink`, on the thread that writes them. Levels are DPDK's. */
+typedef void (*mmb_log_sink)(uint32_t level, const char *text, size_t len);
+void mmb_log_install(mmb_log_sink sink);
+
+/* See xsk.c; called by mmb_log_install. */
+void mmb_xsk_install(void);
+/* Why this thread's last AF_XDP registration or socket could not be made (a positive error number), once; or 0. */
+int mmb_xsk_take_error(void);
+
+/* Packet buffers. */
+struct rte_mbuf *mmb_pktmbuf_alloc(struct rte_mempool *pool);
+int mmb_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **pkts, unsigned n);
+void mmb_pktmbuf_free(struct rte_mbuf *pkt);
+void mmb_pktmbuf_free_bulk(struct rte_mbuf **pkts, unsigned n);
+void mmb_pktmbuf_free_seg(struct rte_mbuf *seg);
+unsigned mmb_mempool_in_use(const struct rte_mempool *pool);
+
+/* Ports. */
+uint16_t mmb_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
+uint16_t mmb_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
+
+/* Flags whose macros the bindings cannot read. */
+static const uint64_t MMB_RX_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
+static const uint64_t MMB_TX_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
+static const uint64_t MMB_RSS_FLOWS = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP;
+
+/* Rings. */
+unsigned mmb_ring_enqueue_burst(struct rte_ring *ring, void *const *objs, unsigned n);
+unsigned mmb_ring_dequeue_burst(struct rte_ring *ring, void **objs, unsigned n);
+unsigned mmb_ring_count(const struct rte_ring *ring);
+
+/* Graph. */
+void mmb_graph_walk(struct rte_graph *graph);
+void mmb_node_move_all(struct rte_graph *graph, struct rte_node *node, uint16_t edge);
+void mmb_node_enqueue(struct rte_graph *graph, struct rte_node *node, uint16_t edge, void **objs, uint16_t n);
+/* Passes objs[i] on to edges[i], packets of one edge in order; without a copy when all edges are equal and `whole` says
+ * that objs is the node's whole stream. n is not 0. */
+void mmb_node_enqueue_next(struct rte_graph *graph, struct rte_node *node, const uint16_t *edges, void **objs,
+			   uint16_t n, int whole);
+void **mmb_node_stream_get(struct rte_graph *graph, struct rte_node *node, uint16_t edge, uint16_t n);
+void mmb_node_stream_put(struct rte_graph *graph, struct rte_node *node, uint16_t edge, uint16_t n);
+
+#endif

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What DPDK 22.11's AF_XDP driver forgets when it closes a port.
+ *
+ * It deletes the socket object, but (the condition is off by one) never the memory registration that owns the file
+ * descriptor: the kernel's socket stays bound, and the interface's queue busy, until the process ends. And the
+ * buffers that stand in the four rings it shares with the kernel are lost to their pool, two thousand and more a
+ * time.
+ *
+ * The driver is linked statically, so its calls to libxdp come here first. Each function does libxdp's work, and the
+ * deletion does the rest of the driver's: deletes the registration as well and gives the buffers back once the kernel
+ * is done with them. A driver that deletes the registration itself finds it deleted. The few buffers that the kernel
+ * has taken from the rings but not used (one at most in copy mode) stay lost.
+ */
+#define _GNU_SOURCE
+#include "shim.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <xdp/xsk.h>
+
+#define SOCKETS 64
+
+/* One registration, its rings, and the socket on it. The driver uses one socket each (no shared registration). */
+struct registration {
+	struct xsk_umem *umem;
+	struct xsk_socket *xsk;
+	char *area;
+	size_t object_header;
+	struct xsk_ring_prod *fill, *tx;
+	struct xsk_ring_cons *comp, *rx;
+};
+
+static struct registration table[SOCKETS];
+static struct xsk_umem *deleted;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static __thread int last_error;
+
+static int (*umem_create)(struct xsk_umem **, void *, __u64, struct xsk_ring_prod *, struct xsk_ring_cons *,
+			  const struct xsk_umem_config *);
+static int (*umem_delete)(struct xsk_umem *);
+static int (*socket_create)(struct xsk_socket **, const char *, __u32, struct xsk_umem *, struct xsk_ring_cons *,
+			    struct xsk_ring_prod *, const struct xsk_socket_config *);
+static void (*socket_delete)(struct xsk_socket *);
+
+void mmb_xsk_install(void)
+{
+	umem_create = dlsym(RTLD_NEXT, "xsk_umem__create");
+	umem_delete = dlsym(RTLD_NEXT, "xsk_umem__delete");
+	socket_create = dlsym(RTLD_NEXT, "xsk_socket__create");
+	socket_delete = dlsym(RTLD_NEXT, "xsk_socket__delete");
+}
+
+int mmb_xsk_take_error(void)
+{
+	int error = last_error;
+
+	last_error = 0;
+	return error;
+}
+
+/* The entry of a registration or of a socket (the other one NULL); with both NULL, a free entry. */
+static struct registration *find(const struct xsk_umem *umem, const struct xsk_socket *xsk)
+{
+	struct registration *at;
+
+	for (at = table; at < table + SOCKETS; at++)
+		if (xsk != NULL ? at->xsk == xsk : at->umem == umem)
+			return at;
+	return NULL;
+}
+
+/* Writes down the buffers in all rings of a registration; answers how many. */
+static size_t collect(const struct registration *from, __u64 **list)
+{
+	size_t room = 0, n = 0;
+	__u32 at;
+
+	room += from->fill->size + from->comp->size;
+	room += from->rx != NULL ? from->rx->size + from->tx->size : 0;
+	*list = malloc(room * sizeof(**list));
+	if (*list == NULL)
+		return 0;
+	for (at = *from->fill->consumer; at != *from->fill->producer && n < room; at++)
+		(*list)[n++] = *xsk_ring_prod__fill_addr(from->fill, at);
+	for (at = *from->comp->consumer; at != *from->comp->producer && n < room; at++)
+		(*list)[n++] = *xsk_ring_cons__comp_addr(from->comp, at);
+	if (from->rx == NULL)
+		return n;
+	for (at = *from->rx->consumer; at != *from->rx->producer && n < room; at++)
+		(*list)[n++] = xsk_ring_cons__rx_desc(from->rx, at)->addr;
+	for (at = *from->tx->consumer; at != *from->tx->producer && n < room; at++)
+		(*list)[n++] = xsk_ring_prod__tx_desc(from->tx, at)->addr;
+	return n;
+}
+
+static void give_back(const struct registration *from, __u64 *list, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		char *object = from->area + xsk_umem__extract_addr(list[i]);
+
+		rte_pktmbuf_free((struct rte_mbuf *)(object + from->object_header));
+	}
+	free(list);
+}
+
+int xsk_umem__create(struct xsk_umem **umem, void *area, __u64 size, struct xsk_ring_prod *fill,
+		     struct xsk_ring_cons *comp, const struct xsk_umem_config *config)
+{
+	struct registration *at;
+	int status;
+
+	if (umem_create == NULL || umem_delete == NULL)
+		return -ENOSYS;
+	status = umem_create(umem, area, size, fill, comp, config);
+	last_error = -status;
+	if (status != 0)
+		return status;
+	pthread_mutex_lock(&lock);
+	if (deleted == *umem)
+		deleted = NULL;
+	at = find(NULL, NULL);
+	if (at != NULL) {
+		*at = (struct registration){
+			.umem = *umem,
+			.area = area,
+			/* The driver's head room is the pool's object header, the mbuf and DPDK's head room. */
+			.object_header = config->frame_headroom - sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM,
+			.fill = fill,
+			.comp = comp,
+		};
+	}
+	pthread_mutex_unlock(&lock);
+	if (at == NULL) {
+		umem_delete(*umem);
+		return -ENOSPC;
+	}
+	return 0;
+}
+
+/* Called for a registration whose socket could not be made; or, by a driver that does so, after the socket's end. */
+int xsk_umem__delete(struct xsk_umem *umem)
+{
+	struct registration *at, was;
+	__u64 *list = NULL;
+	size_t n;
+	int status;
+
+	pthread_mutex_lock(&lock);
+	if (umem == NULL || umem == deleted) {
+		deleted = NULL;
+		pthread_mutex_unlock(&lock);
+		return 0;
+	}
+	at = find(umem, NULL);
+	if (at != NULL)
+		was = *at;
+	pthread_mutex_unlock(&lock);
+	if (at == NULL)
+		return umem_delete(umem);
+	n = collect(&was, &list);
+	status = umem_delete(umem);
+	if (status != 0) {
+		free(list);
+		return status;
+	}
+	give_back(&was, list, n);
+	pthread_mutex_lock(&lock);
+	at->umem = NULL;
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+int xsk_socket__create(struct xsk_socket **xsk, const char *interface, __u32 queue, struct xsk_umem *umem,
+		       struct xsk_ring_cons *rx, struct xsk_ring_prod *tx, const struct xsk_socket_config *config)
+{
+	struct registration *at;
+	int status;
+
+	if (socket_create == NULL || socket_delete == NULL)
+		return -ENOSYS;
+	status = socket_create(xsk, interface, queue, umem, rx, tx, config);
+	last_error = -status;
+	if (status != 0)
+		return status;
+	pthread_mutex_lock(&lock);
+	at = find(umem, NULL);
+	if (at != NULL) {
+		at->xsk = *xsk;
+		at->rx = rx;
+		at->tx = tx;
+	}
+	pthread_mutex_unlock(&lock);
+	return 0;
+}
+
+void xsk_socket__delete(struct xsk_socket *xsk)
+{
+	struct registration *at = NULL, was;
+	__u64 *list = NULL;
+	size_t n;
+
+	if (xsk == NULL)
+		return;
+	pthread_mutex_lock(&lock);
+	at = find(NULL, xsk);
+	if (at != NULL)
+		was = *at;
+	pthread_mutex_unlock(&lock);
+	if (at == NULL) {
+		socket_delete(xsk);
+		return;
+	}
+	/* The socket's end unmaps the rings. What the kernel takes from them until then comes to nothing: nobody reads
+	 * the receive ring any more. */
+	n = collect(&was, &list);
+	socket_delete(xsk);
+	/* Closes the kernel's socket, and waits until the kernel has stopped using the buffers. */
+	umem_delete(was.umem);
+	give_back(&was, list, n);
+	pthread_mutex_lock(&lock);
+	*at = (struct registration){ 0 };
+	deleted = was.umem;
+	pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,221 @@
+//! The kinds of port, and how DPDK is told to open them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::mempool::Mempool;
+
+/// What a port is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Device {
+    /// A kernel interface, by AF_XDP. Tags that the sender left to the device ([`crate::Offloads::tx_vlan`] of a veth
+    /// peer, or [`crate::Offloads::rx_vlan`] of the interface) are lost on the way: such offloads must be off.
+    AfXdp {
+        /// The interface.
+        interface: String,
+    },
+    /// A kernel interface, by AF_PACKET. The kernel sees the frames as well. It takes the outer VLAN tag out, and the
+    /// driver puts it back as 0x8100 whatever it was: 802.1ad (0x88a8) does not survive, while AF_XDP leaves it alone.
+    AfPacket {
+        /// The interface.
+        interface: String,
+    },
+    /// A new tap interface of the kernel.
+    Tap {
+        /// Its name; None: the driver's choice (dtap0, …).
+        interface: Option<String>,
+    },
+    /// A device on the PCI bus that is bound to a user-space driver.
+    Pci {
+        /// Domain, bus, device and function: 0000:03:00.0.
+        address: String,
+    },
+    /// Shared memory with another process.
+    Memif {
+        /// Path of the Unix socket.
+        socket: String,
+        /// Whether to connect to it instead of listening on it.
+        client: bool,
+    },
+    /// Capture files.
+    Pcap {
+        /// File to receive from; None: nothing is received.
+        rx: Option<String>,
+        /// File to write what is sent to; None: it is dropped.
+        tx: Option<String>,
+    },
+    /// Swallows what is sent.
+    Null {
+        /// Receives frames of that many zero bytes without end; None: receives nothing.
+        receive: Option<u16>,
+    },
+    /// Gives back what is sent, up to 1,023 packets at a time.
+    Loop,
+}
+
+/// Largest MTU of an AF_PACKET port: DPDK keeps a frame's length in 16 bits.
+const AF_PACKET_MTU_MAX: u32 = 65_000;
+/// In an AF_PACKET ring, what a frame's place holds beside the frame: the kernel's header, the address and alignment.
+const AF_PACKET_FRAME_EXTRA: u32 = 96;
+/// Ethernet header and two VLAN tags.
+pub(crate) const LINK_BYTES: u32 = 14 + 2 * 4;
+
+impl Device {
+    /// The kernel interface that must be there already.
+    pub(crate) fn interface(&self) -> Option<&str> {
+        match self {
+            Device::AfXdp { interface } | Device::AfPacket { interface } => Some(interface),
+            _ => None,
+        }
+    }
+
+    /// The piece of the caller's text that would end a device argument, if there is one.
+    pub(crate) fn bad_argument(&self) -> Option<&str> {
+        let texts: [Option<&String>; 2] = match self {
+            Device::AfXdp { interface } | Device::AfPacket { interface } => [Some(interface), None],
+            Device::Tap { interface } => [interface.as_ref(), None],
+            Device::Pci { address } => [Some(address), None],
+            Device::Memif { socket, .. } => [Some(socket), None],
+            Device::Pcap { rx, tx } => [rx.as_ref(), tx.as_ref()],
+            Device::Null { .. } | Device::Loop => [None, None],
+        };
+        let bad =
+            |text: &str| text.is_empty() || text.chars().any(|c| c.is_control() || ",[]=\"' ".contains(c));
+        texts.into_iter().flatten().map(String::as_str).find(|text| bad(text))
+    }
+
+    /// The device's name and arguments, in DPDK's words. `mtu` is the kernel interface's.
+    pub(crate) fn devargs(&self, pool: &Mempool, mtu: u32) -> String {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        match self {
+            // Busy polling by the kernel's leave: without it the driver would sleep in poll() when the ring is empty.
+            Device::AfXdp { interface } => {
+                format!("net_af_xdp{number},iface={interface},start_queue=0,queue_count=1")
+            }
+            Device::AfPacket { interface } => {
+                let PacketRing { block, frame, frames } = PacketRing::cut(mtu, pool.data_room() as u32);
+                format!(
+                    "net_af_packet{number},iface={interface},qpairs=1,blocksz={block},framesz={frame},framecnt={frames}"
+                )
+            }
+            Device::Tap { interface: Some(name) } => format!("net_tap{number},iface={name}"),
+            Device::Tap { interface: None } => format!("net_tap{number}"),
+            Device::Pci { address } => address.clone(),
+            Device::Memif { socket, client } => {
+                let role = if *client { "client" } else { "server" };
+                format!("net_memif{number},role={role},socket={socket},socket-abstract=no")
+            }
+            Device::Pcap { rx, tx } => {
+                let rx = rx.as_ref().map(|path| format!(",rx_pcap={path}")).unwrap_or_default();
+                let tx = tx.as_ref().map(|path| format!(",tx_pcap={path}")).unwrap_or_default();
+                format!("net_pcap{number}{rx}{tx}")
+            }
+            Device::Null { receive: Some(size) } => format!("net_null{number},size={size},copy=1"),
+            Device::Null { receive: None } => format!("net_null{number},no-rx=1"),
+            Device::Loop => format!("net_ring{number}"),
+        }
+    }
+
+    /// The longest frames this kind of port will receive, as an MTU, if that is known beforehand.
+    pub(crate) fn own_mtu(&self) -> Option<u32> {
+        match self {
+            Device::Null { receive } => receive.map(u32::from),
+            _ => None,
+        }
+    }
+
+    /// The largest MTU whose frames (with two VLAN tags) this kind of port can take from a pool's buffers, and what
+    /// sets the limit; None: the driver knows.
+    pub(crate) fn mtu_limit(&self, pool: &Mempool) -> Option<(u32, &'static str)> {
+        let room = pool.data_room() as u32;
+        match self {
+            Device::AfXdp { .. } => {
+                let reason = "with AF_XDP here (lower the interface's MTU, or use af-packet)";
+                Some((xdp_capacity(pool).saturating_sub(LINK_BYTES), reason))
+            }
+            Device::AfPacket { .. } => {
+                let reason =
+                    "with these packet buffers (lower the interface's MTU, or start with larger buffers)";
+                let limit = room.saturating_sub(AF_PACKET_FRAME_EXTRA + LINK_BYTES);
+                Some((limit.min(AF_PACKET_MTU_MAX), reason))
+            }
+            // The driver fills one buffer without looking at its size.
+            Device::Null { receive: Some(_) } => Some((room, "with these packet buffers")),
+            _ => None,
+        }
+    }
+}
+
+/// Longest frame that the kernel puts into a buffer of this pool by AF_XDP, which keeps 256 bytes for itself.
+pub(crate) fn xdp_capacity(pool: &Mempool) -> u32 {
+    const XDP_HEADROOM: usize = 256;
+    pool.data_room().saturating_sub(XDP_HEADROOM) as u32
+}
+
+/// How the memory that AF_PACKET shares with the kernel is cut. The driver computes a frame's place as a multiple of
+/// the frame size, so frames fill blocks without a gap; blocks are whole pages; and a frame's place less the kernel's
+/// header must fit a packet buffer.
+#[derive(Debug, PartialEq, Eq)]
+struct PacketRing {
+    block: u32,
+    frame: u32,
+    frames: u32,
+}
+
+impl PacketRing {
+    /// Memory for one direction, roughly.
+    const BYTES: u32 = 4 << 20;
+
+    /// For frames of that MTU and buffers for `room` bytes of frame.
+    fn cut(mtu: u32, room: u32) -> PacketRing {
+        const PAGE: u32 = 4096;
+        // What the driver takes off a frame's place for the kernel's header: TPACKET2_HDRLEN - sizeof(sockaddr_ll).
+        const DRIVER_HEADER: u32 = 32;
+        let least = mtu + LINK_BYTES + AF_PACKET_FRAME_EXTRA - DRIVER_HEADER;
+        // Up to two to a page, then by half pages; but never longer than a buffer.
+        let wanted = least.next_multiple_of(PAGE / 2);
+        let most = (room + DRIVER_HEADER) & !15;
+        let frame = if wanted <= most { wanted } else { most };
+        let block = lcm(frame, PAGE);
+        let blocks = (Self::BYTES / block).max(2);
+        PacketRing { block, frame, frames: blocks * (block / frame) }
+    }
+}
+
+fn lcm(a: u32, b: u32) -> u32 {
+    fn gcd(a: u32, b: u32) -> u32 {
+        if b == 0 { a } else { gcd(b, a % b) }
+    }
+    a / gcd(a, b) * b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_rings_fit_kernel_driver_and_buffer() {
+        for (mtu, room) in
+            [(1500, 2048), (1500, 9216), (9000, 9216), (3000, 3776), (65_000, 65_400), (1500, 1700)]
+        {
+            let ring = PacketRing::cut(mtu, room);
+            assert_eq!(ring.frame % 16, 0, "the kernel's alignment: {ring:?}");
+            assert_eq!(ring.block % 4096, 0, "whole pages: {ring:?}");
+            assert_eq!(ring.block % ring.frame, 0, "no gap: {ring:?}");
+            assert_eq!(ring.frames % (ring.block / ring.frame), 0, "whole blocks: {ring:?}");
+            assert!(ring.frame - 32 <= room, "the driver's check: {ring:?}");
+            // The kernel puts the frame 66 bytes into its place.
+            assert!(ring.frame - 66 >= mtu + LINK_BYTES, "a full frame fits: {ring:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_cannot_be_smuggled_in() {
+        let xdp = |interface: &str| Device::AfXdp { interface: interface.into() };
+        assert_eq!(xdp("eth0").bad_argument(), None);
+        assert_eq!(xdp("eth0,xdp_prog=/x").bad_argument(), Some("eth0,xdp_prog=/x"));
+        assert_eq!(xdp("").bad_argument(), Some(""));
+        let pcap = Device::Pcap { rx: Some("/a/b.pcap".into()), tx: Some("c[0]".into()) };
+        assert_eq!(pcap.bad_argument(), Some("c[0]"));
+    }
+}

@@ -1,0 +1,228 @@
+//! What happens in a node: the vector it gets, and how it passes packets on.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+use mmb_dpdk_sys as sys;
+
+use super::{NodeKind, WALK_MAX, Worker};
+use crate::burst::{Slots, VECTOR_MAX};
+use crate::mbuf::Mbuf;
+use crate::packet::Packet;
+use crate::port::{TxCount, TxQueue};
+
+/// What a node's 16 bytes of context hold.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Context {
+    worker: *mut c_void,
+    /// A `fn` of the type that the node's trampoline knows.
+    function: *const (),
+}
+
+const _: () = assert!(size_of::<Context>() == 16);
+
+/// Ties a node to the worker's state and to its function.
+///
+/// # Safety
+/// `node` belongs to a graph that is not walked now, and is walked only while `worker` lives.
+pub(super) unsafe fn bind<W>(node: *mut sys::rte_node, kind: &NodeKind<W>, worker: NonNull<Worker<W>>) {
+    let (function, process): (*const (), sys::rte_node_process_t) = match *kind {
+        NodeKind::Source(function) => (function as *const (), Some(run_source::<W>)),
+        NodeKind::Inner(function) => (function as *const (), Some(run_inner::<W>)),
+    };
+    // SAFETY: the caller's promise; the context is 16 bytes at the start of a cache line.
+    unsafe {
+        (&raw mut (*node).ctx).cast::<Context>().write(Context { worker: worker.as_ptr().cast(), function });
+        (*node).__bindgen_anon_2.process = process;
+    }
+}
+
+/// Calls a source node.
+unsafe extern "C" fn run_source<W>(
+    graph: *mut sys::rte_graph,
+    node: *mut sys::rte_node,
+    _objs: *mut *mut c_void,
+    _n: u16,
+) -> u16 {
+    // SAFETY: `bind` wrote the context with a worker of this W and a source function; during a walk nothing else uses
+    // the worker. A panic in the function aborts the process (it cannot unwind through C).
+    unsafe {
+        let context = (&raw const (*node).ctx).cast::<Context>().read();
+        let function: fn(&mut W, &mut Emit<'_>) -> usize = std::mem::transmute(context.function);
+        let worker = &mut *context.worker.cast::<Worker<W>>();
+        let mut emit = Emit { graph, node, emitted: &mut worker.emitted, brand: PhantomData };
+        function(&mut worker.state, &mut emit).min(usize::from(u16::MAX)) as u16
+    }
+}
+
+/// Calls an inner node, in pieces of at most [`VECTOR_MAX`] packets.
+unsafe extern "C" fn run_inner<W>(
+    graph: *mut sys::rte_graph,
+    node: *mut sys::rte_node,
+    objs: *mut *mut c_void,
+    n: u16,
+) -> u16 {
+    // SAFETY: as in `run_source`, with an inner function. `objs` holds `n` packets that the node owns. Passing packets
+    // on never touches this node's stream unless the vector is the whole stream, because no edge leads back to it.
+    unsafe {
+        let context = (&raw const (*node).ctx).cast::<Context>().read();
+        let function: fn(&mut W, Vector<'_>) = std::mem::transmute(context.function);
+        let state: &mut W = &mut (*context.worker.cast::<Worker<W>>()).state;
+        if usize::from(n) <= VECTOR_MAX {
+            function(state, Vector { graph, node, objs, n, whole: true, brand: PhantomData });
+            return n;
+        }
+        let mut from = 0;
+        while from < n {
+            let piece = (n - from).min(VECTOR_MAX as u16);
+            let objs = objs.add(usize::from(from));
+            function(state, Vector { graph, node, objs, n: piece, whole: false, brand: PhantomData });
+            from += piece;
+            (*node).total_calls += u64::from(from < n);
+        }
+        n
+    }
+}
+
+/// A lifetime that is exactly `'a`, neither shorter nor longer.
+type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
+
+/// The packets a node was given, and the duty to pass each of them on. Dropped undone, it frees them.
+#[must_use = "packets that are not passed on are freed"]
+pub struct Vector<'a> {
+    graph: *mut sys::rte_graph,
+    node: *mut sys::rte_node,
+    objs: *mut *mut c_void,
+    n: u16,
+    /// Whether these are all packets of the node's stream.
+    whole: bool,
+    brand: Brand<'a>,
+}
+
+impl<'a> Vector<'a> {
+    /// Number of packets: 1 to [`VECTOR_MAX`].
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        usize::from(self.n)
+    }
+
+    /// Never, in a node function.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// The packets. They may be changed and put into another order.
+    #[inline(always)]
+    pub fn packets(&mut self) -> &mut [&'a mut Packet] {
+        // SAFETY: `objs` holds `n` addresses of different packet headers that this vector owns; a reference to a Packet
+        // is such an address.
+        unsafe { std::slice::from_raw_parts_mut(self.objs.cast(), usize::from(self.n)) }
+    }
+
+    /// Passes all packets on to one node.
+    ///
+    /// # Panics
+    /// When the node has no such edge.
+    #[inline]
+    pub fn send_all(self, edge: u16) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the vector owns its packets and gives them away; the edge exists.
+        unsafe {
+            assert!(edge < (*this.node).nb_edges, "no edge {edge}");
+            if this.whole {
+                sys::mmb_node_move_all(this.graph, this.node, edge);
+            } else {
+                sys::mmb_node_enqueue(this.graph, this.node, edge, this.objs, this.n);
+            }
+        }
+    }
+
+    /// Passes packet i on to the node of edge `edges[i]`. Costs least when equal edges stand together.
+    ///
+    /// # Panics
+    /// When `edges` has another length than the vector, or the node has no such edge.
+    #[inline]
+    pub fn send(self, edges: &[u16]) {
+        let this = ManuallyDrop::new(self);
+        assert!(edges.len() == usize::from(this.n), "{} edges for {} packets", edges.len(), this.n);
+        let last = edges.iter().fold(0, |last, edge| last.max(*edge));
+        // SAFETY: the vector owns its packets and gives them away; all edges exist.
+        unsafe {
+            assert!(last < (*this.node).nb_edges, "no edge {last}");
+            let whole = i32::from(this.whole);
+            sys::mmb_node_enqueue_next(this.graph, this.node, edges.as_ptr(), this.objs, this.n, whole);
+        }
+    }
+
+    /// Frees all packets.
+    #[inline]
+    pub fn free(self) {
+        drop(self);
+    }
+
+    /// Sends all packets out of a port, and frees those that it does not take.
+    #[inline]
+    pub fn transmit(self, queue: &mut TxQueue) -> TxCount {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the vector owns its packets and gives them away.
+        unsafe { queue.send_or_free(this.objs.cast(), this.n) }
+    }
+
+    /// Takes the packets out of the graph, in order.
+    #[inline]
+    pub fn take(self, mut f: impl FnMut(Mbuf)) {
+        let this = ManuallyDrop::new(self);
+        for at in 0..usize::from(this.n) {
+            // SAFETY: the vector owns its packets; each is given away once.
+            unsafe {
+                if let Some(packet) = NonNull::new((*this.objs.add(at)).cast()) {
+                    f(Mbuf::from_raw(packet));
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Vector<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the vector owns its packets and does not use them afterwards.
+        unsafe { sys::mmb_pktmbuf_free_bulk(self.objs.cast(), u32::from(self.n)) }
+    }
+}
+
+/// Where a source puts its packets.
+pub struct Emit<'a> {
+    graph: *mut sys::rte_graph,
+    node: *mut sys::rte_node,
+    emitted: &'a mut usize,
+    brand: Brand<'a>,
+}
+
+impl Emit<'_> {
+    /// Lets `f` push up to `max` packets straight into the stream of the node behind `edge`, and answers how many it
+    /// pushed. The room is smaller, down to none, once [`WALK_MAX`] packets are in the walk.
+    ///
+    /// # Panics
+    /// When the node has no such edge.
+    #[inline]
+    pub fn emit(&mut self, edge: u16, max: usize, f: impl FnOnce(&mut Slots<'_>)) -> usize {
+        let room = max.min(VECTOR_MAX).min(WALK_MAX - *self.emitted);
+        // SAFETY: the edge exists; the stream has `room` free entries at the place it says, and the node behind the
+        // edge takes over the packets that were pushed.
+        unsafe {
+            assert!(edge < (*self.node).nb_edges, "no edge {edge}");
+            let start = sys::mmb_node_stream_get(self.graph, self.node, edge, room as u16);
+            let mut slots = Slots::new(start.cast(), room);
+            f(&mut slots);
+            let n = slots.len();
+            sys::mmb_node_stream_put(self.graph, self.node, edge, n as u16);
+            *self.emitted += n;
+            n
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Safe wrappers of DPDK 22.11: what the dataplane stands on, and the home of `unsafe`.
+//!
+//! * [`Eal`] starts the environment, once per process, without root, devices or huge pages if need be.
+//! * [`Mempool`] holds packet buffers, [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of them.
+//! * [`Port`] is a device: a kernel interface (AF_XDP, AF_PACKET, tap), a PCI device, shared memory, a capture; its
+//!   [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
+//! * [`ring()`] hands packets from threads to a thread.
+//! * [`Graph`] runs nodes over vectors of packets.
+//! * [`NetDev`] asks the kernel about an interface; [`SmallFrames`] sets one for reading raw frames from it.
+//!
+//! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends) or moved
+//! ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or write memory it
+//! should not.
+//!
+//! ```
+//! use mmb_dpdk::{Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Vector};
+//!
+//! struct Worker { pool: Mempool, freed: usize }
+//!
+//! fn source(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+//!     emit.emit(0, 32, |slots| { worker.pool.alloc_bulk(32, slots); })
+//! }
+//!
+//! fn sink(worker: &mut Worker, mut vector: Vector<'_>) {
+//!     worker.freed += vector.packets().len();
+//!     vector.free();
+//! }
+//!
+//! # fn main() -> Result<(), mmb_dpdk::Error> {
+//! Eal::init(&EalConfig { huge: HugePages::Never, privileged: false, ..EalConfig::default() })?;
+//! let pool = Mempool::create("packets", 1024, 2048, 256)?;
+//! let nodes = [
+//!     NodeDef { name: "source", kind: NodeKind::Source(source), next: &["sink"] },
+//!     NodeDef { name: "sink", kind: NodeKind::Inner(sink), next: &[] },
+//! ];
+//! let mut graph = Graph::build("example", &nodes, Box::new(Worker { pool, freed: 0 }))?;
+//! graph.walk();
+//! assert_eq!((graph.state().freed, graph.stats()[1].packets), (32, 32));
+//! # Ok(())
+//! # }
+//! ```
+
+mod burst;
+mod device;
+mod eal;
+mod error;
+mod graph;
+mod log;
+mod mbuf;
+mod mempool;
+mod netdev;
+mod netset;
+mod open;
+mod packet;
+mod port;
+mod ring;
+mod wait;
+
+pub use burst::{Burst, Slots, VECTOR_MAX};
+pub use device::Device;
+pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
+pub use error::{Error, PortError};
+pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
+pub use log::LogLevel;
+pub use mbuf::Mbuf;
+pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
+pub use netdev::{NetDev, Offloads};
+pub use netset::{SmallFrames, is_veth};
+pub use packet::{Packet, Segments};
+pub use port::{Port, PortInfo, PortSpec, PortStats, RxQueue, TxCount, TxQueue};
+pub use ring::{RingReceiver, RingSender, ring};

@@ -1,0 +1,383 @@
+//! Opening ports: the checks that give clear errors, and the steps that DPDK wants.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use mmb_dpdk_sys as sys;
+
+use crate::burst::{Burst, Slots, VECTOR_MAX};
+use crate::device::Device;
+use crate::eal::Eal;
+use crate::error::{PortError, last_errno, strerror};
+use crate::log;
+use crate::netdev::{self, FdKind, NetDev};
+use crate::port::{HOTPLUG, PortInfo, PortSpec, Shared, device_mtu, max_frame, unplug};
+
+/// Descriptors in a hardware queue; drivers adjust it.
+const DESCRIPTORS: u16 = 1024;
+/// The same for AF_XDP, whose rings are as long as libxdp's default.
+const XDP_DESCRIPTORS: u16 = 2048;
+/// Two bytes that, repeated, make a hash key under which both directions of a flow hash alike.
+const SYMMETRIC_KEY: [u8; 2] = [0x6d, 0x5a];
+/// Longest hash key of any driver.
+const KEY_MAX: usize = 64;
+
+/// Opens and starts a device.
+pub(crate) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<Shared, PortError> {
+    check(eal, spec)?;
+    let (interface, promiscuous) = kernel_side(spec)?;
+    check_xdp_pool(spec)?;
+    let mtu = interface.as_ref().map_or(sys::RTE_ETHER_MTU, |interface| interface.mtu);
+    let devargs = spec.device.devargs(spec.pool, mtu);
+
+    let _alone = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = netdev::open_fds();
+    let opening = Opening::plug(spec.name, &devargs).map_err(|error| explain(spec, error))?;
+    let (rx_queues, tx_queues) = opening.configure(spec).map_err(|error| explain(spec, error))?;
+    if interface.as_ref().is_some_and(|interface| interface.promiscuous) {
+        // Starting makes DPDK write its own idea of promiscuous mode to the interface: let that be what it is.
+        // SAFETY: the port is open.
+        let _ =
+            step(spec.name, "stay promiscuous", || unsafe { sys::rte_eth_promiscuous_enable(opening.id) });
+    }
+    // SAFETY: the port is configured.
+    step(spec.name, "start", || unsafe { sys::rte_eth_dev_start(opening.id) })
+        .map_err(|error| explain(spec, error))?;
+    let fds = opening.waitable(&before);
+    if matches!(spec.device, Device::AfPacket { .. }) {
+        opening.forget_early();
+    }
+    if interface.is_none() {
+        opening.become_promiscuous(spec)?;
+        opening.set_tap_mtu(spec)?;
+    }
+    let info = opening.describe(rx_queues, tx_queues)?;
+    let own_mtu = interface.map_or_else(|| device_mtu(opening.id), |interface| interface.mtu);
+    let chains = opening.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS != 0
+        || matches!(spec.device, Device::Null { .. } | Device::Pcap { .. });
+    let (id, plugged) = opening.keep();
+    Ok(Shared {
+        id,
+        plugged,
+        info,
+        max_frame: max_frame(&spec.device, spec.pool, own_mtu).into(),
+        device: spec.device.clone(),
+        pool: spec.pool.clone(),
+        fds,
+        chains,
+        _promiscuous: promiscuous,
+    })
+}
+
+/// Finds what can be said without asking the kernel or the driver.
+fn check(eal: Eal, spec: &PortSpec<'_>) -> Result<(), PortError> {
+    let port = || spec.name.to_owned();
+    if let Some(value) = spec.device.bad_argument() {
+        return Err(PortError::BadArgument { port: port(), value: value.to_owned() });
+    }
+    if matches!(spec.device, Device::Pci { .. }) {
+        if !eal.huge_pages() {
+            return Err(PortError::NeedsHugePages { port: port() });
+        }
+        if !eal.pci() {
+            let reason = "the engine was started without devices".to_owned();
+            return Err(PortError::Driver { port: port(), step: "open a PCI device", errno: 0, reason });
+        }
+    }
+    if let (Some(mtu), Some((limit, reason))) = (spec.device.own_mtu(), spec.device.mtu_limit(spec.pool))
+        && mtu > limit
+    {
+        return Err(PortError::MtuTooLarge { port: port(), mtu, limit, reason: reason.into() });
+    }
+    if let Device::Tap { interface: Some(name) } = &spec.device {
+        check_tap_name(spec.name, name)?;
+    }
+    if let Device::Pcap { rx: Some(path), .. } = &spec.device
+        && let Err(error) = std::fs::File::open(path)
+    {
+        let errno = error.raw_os_error().unwrap_or(0);
+        return Err(PortError::Driver {
+            port: port(),
+            step: "open its capture",
+            errno,
+            reason: format!("{path}: {error}"),
+        });
+    }
+    Ok(())
+}
+
+/// The driver would cut a long name, and be confused by an interface that exists.
+fn check_tap_name(port: &str, name: &str) -> Result<(), PortError> {
+    let reason = if name.len() >= libc::IF_NAMESIZE {
+        format!("'{name}' is longer than {} bytes", libc::IF_NAMESIZE - 1)
+    } else if matches!(NetDev::lookup(name), Ok(Some(_))) {
+        format!("there is a network interface '{name}' already")
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Driver { port: port.to_owned(), step: "make its interface", errno: libc::EEXIST, reason })
+}
+
+/// AF_XDP shares the pool's memory with the kernel, which has its own ideas of it.
+fn check_xdp_pool(spec: &PortSpec<'_>) -> Result<(), PortError> {
+    if !matches!(spec.device, Device::AfXdp { .. }) {
+        return Ok(());
+    }
+    let (bytes, free) = (spec.pool.buffer_bytes(), spec.pool.available());
+    let reason = if !spec.pool.is_packed() {
+        "has gaps, which AF_XDP does not allow (start while no PCI device is bound to a driver of user space)"
+            .to_owned()
+    } else if bytes > 4096 {
+        format!(
+            "has buffers of {bytes} bytes with their headers, and AF_XDP takes 4096 at most (use af-packet)"
+        )
+    } else if free < 2 * usize::from(XDP_DESCRIPTORS) {
+        format!("has {free} free buffers, and AF_XDP wants {} (start with more memory)", 2 * XDP_DESCRIPTORS)
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Pool { port: spec.name.to_owned(), reason })
+}
+
+/// Looks at the kernel interface that the port stands on, and makes it promiscuous.
+fn kernel_side(spec: &PortSpec<'_>) -> Result<(Option<NetDev>, Option<OwnedFd>), PortError> {
+    let Some(interface) = spec.device.interface() else { return Ok((None, None)) };
+    let (port, name) = (|| spec.name.to_owned(), || interface.to_owned());
+    let failed = |step, error: io::Error| match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => PortError::NotPermitted {
+            port: port(),
+            what: "open raw sockets",
+            capability: "cap_net_raw and cap_net_admin",
+        },
+        errno => {
+            PortError::Driver { port: port(), step, errno: errno.unwrap_or(0), reason: error.to_string() }
+        }
+    };
+    let Some(device) = NetDev::lookup(interface).map_err(|error| failed("look at its interface", error))?
+    else {
+        return Err(PortError::NoInterface { port: port(), interface: name() });
+    };
+    if !device.up {
+        return Err(PortError::InterfaceDown { port: port(), interface: name() });
+    }
+    if let Some((limit, reason)) = spec.device.mtu_limit(spec.pool)
+        && device.mtu > limit
+    {
+        return Err(PortError::MtuTooLarge { port: port(), mtu: device.mtu, limit, reason: reason.into() });
+    }
+    if let (Device::AfXdp { .. }, Some(queues @ 2..)) = (&spec.device, device.queues) {
+        return Err(PortError::TooManyQueues { port: port(), interface: name(), queues });
+    }
+    let promiscuous =
+        netdev::promiscuous(device.index).map_err(|error| failed("become promiscuous", error))?;
+    Ok((Some(device), Some(promiscuous)))
+}
+
+/// Makes an error clearer where the driver hides the reason.
+fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
+    let PortError::Driver { port, step, errno, reason } = error else { return error };
+    // SAFETY: reads and resets a thread-local variable of the shim.
+    let xsk = unsafe { sys::mmb_xsk_take_error() };
+    let reason = match (&spec.device, xsk) {
+        (Device::AfXdp { .. }, libc::EPERM | libc::EACCES) => {
+            let capability = "cap_net_raw, cap_net_admin and cap_bpf";
+            return PortError::NotPermitted { port, what: "use AF_XDP", capability };
+        }
+        (Device::AfXdp { interface }, libc::EBUSY) => {
+            format!(
+                "another program uses XDP on {interface} (see: ip link show {interface}; or use af-packet)"
+            )
+        }
+        (Device::AfXdp { interface }, libc::EOPNOTSUPP | libc::EINVAL) => {
+            format!("the driver of {interface} cannot do this with XDP (use af-packet): {}", strerror(xsk))
+        }
+        (Device::AfXdp { .. }, 1..) => format!("{reason}: {}", strerror(xsk)),
+        _ => reason,
+    };
+    PortError::Driver { port, step, errno: if xsk > 0 { xsk } else { errno }, reason }
+}
+
+/// Runs one step of DPDK's; on a negative answer, the error says what the driver said.
+pub(crate) fn step(port: &str, step: &'static str, f: impl FnOnce() -> i32) -> Result<i32, PortError> {
+    let (status, reason) = log::capture(f);
+    if status >= 0 {
+        return Ok(status);
+    }
+    // -1 is what drivers answer that have no number to give; rte_errno is then as good as anything.
+    let errno = if status == -1 { last_errno() } else { status.saturating_abs() };
+    let reason = reason.unwrap_or_else(|| strerror(errno));
+    Err(PortError::Driver { port: port.to_owned(), step, errno, reason })
+}
+
+/// A device that is plugged in; unplugged again unless it is kept. Lives while [`HOTPLUG`] is held.
+struct Opening<'a> {
+    name: &'a str,
+    id: u16,
+    device: NonNull<sys::rte_device>,
+    info: sys::rte_eth_dev_info,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the port is open, its queues were never used elsewhere, and the lock is held.
+        unsafe { unplug(self.id, self.device) };
+    }
+}
+
+impl<'a> Opening<'a> {
+    /// Plugs the device in.
+    fn plug(name: &'a str, devargs: &str) -> Result<Opening<'a>, PortError> {
+        let bad = || PortError::BadArgument { port: name.to_owned(), value: devargs.to_owned() };
+        let arguments = CString::new(devargs).map_err(|_| bad())?;
+        let device = CString::new(devargs.split(',').next().unwrap_or_default()).map_err(|_| bad())?;
+        let (mut id, mut info) = (0, sys::rte_eth_dev_info::default());
+        // SAFETY: EAL runs; the strings outlive the calls; `id` and `info` are live.
+        unsafe {
+            step(name, "open the device", || sys::rte_dev_probe(arguments.as_ptr()))?;
+            step(name, "find the device", || sys::rte_eth_dev_get_port_by_name(device.as_ptr(), &mut id))?;
+            step(name, "ask the driver", || sys::rte_eth_dev_info_get(id, &mut info))?;
+        }
+        let device = NonNull::new(info.device).ok_or_else(bad)?;
+        Ok(Opening { name, id, device, info })
+    }
+
+    /// Configures the port and sets its queues up; answers how many there are, receive and send.
+    fn configure(&self, spec: &PortSpec<'_>) -> Result<(u16, u16), PortError> {
+        let one = matches!(spec.device, Device::AfXdp { .. } | Device::AfPacket { .. } | Device::Tap { .. });
+        let most = |asked: u16, limit: u16| if one { 1 } else { asked.clamp(1, limit.max(1)) };
+        let rx_queues = most(spec.rx_queues, self.info.max_rx_queues);
+        let tx_queues = most(spec.tx_queues, self.info.max_tx_queues);
+        let mut key: [u8; KEY_MAX] = std::array::from_fn(|at| SYMMETRIC_KEY[at % 2]);
+        let conf = self.configuration(spec, rx_queues, &mut key)?;
+        let xdp = matches!(spec.device, Device::AfXdp { .. });
+        let (mut rx, mut tx) =
+            if xdp { (XDP_DESCRIPTORS, XDP_DESCRIPTORS) } else { (DESCRIPTORS, DESCRIPTORS) };
+        let socket = u32::MAX;
+        let id = self.id;
+        // SAFETY: the port is open and stopped; all pointers are to live data; the pool lives for ever. A queue
+        // configuration of NULL is the driver's default.
+        unsafe {
+            step(self.name, "configure it", || sys::rte_eth_dev_configure(id, rx_queues, tx_queues, &conf))?;
+            step(self.name, "size its queues", || {
+                sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &mut rx, &mut tx)
+            })?;
+            for queue in 0..rx_queues {
+                let pool = spec.pool.raw();
+                step(self.name, "set up receiving", || {
+                    sys::rte_eth_rx_queue_setup(id, queue, rx, socket, std::ptr::null(), pool)
+                })?;
+            }
+            for queue in 0..tx_queues {
+                step(self.name, "set up sending", || {
+                    sys::rte_eth_tx_queue_setup(id, queue, tx, socket, std::ptr::null())
+                })?;
+            }
+        }
+        Ok((rx_queues, tx_queues))
+    }
+
+    /// The port's configuration. It points to `key`.
+    fn configuration(
+        &self,
+        spec: &PortSpec<'_>,
+        rx_queues: u16,
+        key: &mut [u8; KEY_MAX],
+    ) -> Result<sys::rte_eth_conf, PortError> {
+        let mut conf = sys::rte_eth_conf::default();
+        if let (Some(mtu), Device::Pci { .. }) = (spec.mtu, &spec.device) {
+            let limit = self.info.max_mtu;
+            if limit != 0 && mtu > limit {
+                let (mtu, limit, reason) = (u32::from(mtu), u32::from(limit), "with this device".to_owned());
+                return Err(PortError::MtuTooLarge { port: self.name.to_owned(), mtu, limit, reason });
+            }
+            conf.rxmode.mtu = u32::from(mtu);
+        }
+        // Long frames arrive in several buffers where one is too small.
+        let longest = conf.rxmode.mtu.max(sys::RTE_ETHER_MTU) as usize + crate::device::LINK_BYTES as usize;
+        if longest > spec.pool.data_room() || matches!(spec.device, Device::Tap { .. }) {
+            conf.rxmode.offloads |= self.info.rx_offload_capa & sys::MMB_RX_SCATTER;
+        }
+        conf.txmode.offloads |= self.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS;
+        if rx_queues > 1 {
+            conf.rxmode.mq_mode = sys::RTE_ETH_MQ_RX_RSS;
+            conf.rx_adv_conf.rss_conf = sys::rte_eth_rss_conf {
+                rss_key: key.as_mut_ptr(),
+                rss_key_len: self.info.hash_key_size.min(KEY_MAX as u8),
+                rss_hf: sys::MMB_RSS_FLOWS & self.info.flow_type_rss_offloads,
+            };
+        }
+        Ok(conf)
+    }
+
+    /// The descriptors that the driver opened and that say when packets are there.
+    fn waitable(&self, before: &[RawFd]) -> Vec<RawFd> {
+        let mut fds = netdev::open_fds();
+        fds.retain(|fd| {
+            !before.contains(fd) && netdev::fd_kind(*fd) != FdKind::Other && netdev::can_wait(*fd)
+        });
+        fds
+    }
+
+    /// Forgets what an AF_PACKET port got before it was told to leave the kernel's own frames alone.
+    fn forget_early(&self) {
+        let mut burst = Burst::new();
+        for _ in 0..64 {
+            // SAFETY: the port is started, this thread is its only user, and the packets it gives are owned.
+            let receive = |slots: &mut Slots<'_>| unsafe {
+                slots.fill(VECTOR_MAX, |place, room| usize::from(sys::mmb_rx_burst(self.id, 0, place, room)))
+            };
+            if burst.fill(receive) == 0 {
+                break;
+            }
+            burst.clear();
+        }
+    }
+
+    /// Has a device of the port's own take every frame. Drivers without the notion take them all anyway.
+    fn become_promiscuous(&self, spec: &PortSpec<'_>) -> Result<(), PortError> {
+        // SAFETY: the port is open.
+        match step(spec.name, "become promiscuous", || unsafe { sys::rte_eth_promiscuous_enable(self.id) }) {
+            Err(PortError::Driver { errno: libc::ENOTSUP, .. }) | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sets the MTU of the tap interface that the port has made.
+    fn set_tap_mtu(&self, spec: &PortSpec<'_>) -> Result<(), PortError> {
+        if let (Some(mtu), Device::Tap { .. }) = (spec.mtu, &spec.device) {
+            // SAFETY: the port is open.
+            step(spec.name, "set its MTU", || unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) })?;
+        }
+        Ok(())
+    }
+
+    fn describe(&self, rx_queues: u16, tx_queues: u16) -> Result<PortInfo, PortError> {
+        let mut mac = sys::rte_ether_addr::default();
+        // SAFETY: the port is open; `mac` is live.
+        step(self.name, "read its address", || unsafe { sys::rte_eth_macaddr_get(self.id, &mut mac) })?;
+        let driver = if self.info.driver_name.is_null() {
+            String::new()
+        } else {
+            // SAFETY: a driver's name is a static zero-terminated string.
+            unsafe { CStr::from_ptr(self.info.driver_name) }.to_string_lossy().into_owned()
+        };
+        let if_index = (self.info.if_index != 0).then_some(self.info.if_index);
+        Ok(PortInfo {
+            name: self.name.to_owned(),
+            driver,
+            if_index,
+            mac: mac.addr_bytes,
+            rx_queues,
+            tx_queues,
+        })
+    }
+
+    /// The open port, which from now on is someone else's to close.
+    fn keep(self) -> (u16, NonNull<sys::rte_device>) {
+        let this = std::mem::ManuallyDrop::new(self);
+        (this.id, this.device)
+    }
+}

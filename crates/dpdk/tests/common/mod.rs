@@ -1,0 +1,19 @@
+//! One environment per test process, and one test at a time in it: pools are counted exactly only while nobody else
+//! uses them.
+
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mmb_dpdk::{Eal, EalConfig, HugePages};
+
+static EAL: OnceLock<Eal> = OnceLock::new();
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Starts the environment without privileges or huge pages, and keeps other tests out.
+pub fn alone() -> MutexGuard<'static, ()> {
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    EAL.get_or_init(|| {
+        let config = EalConfig { huge: HugePages::Never, privileged: false, ..EalConfig::default() };
+        Eal::init(&config).expect("the environment starts")
+    });
+    guard
+}

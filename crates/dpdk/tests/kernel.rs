@@ -1,0 +1,534 @@
+//! Ports on kernel interfaces. Each test works in a network namespace of its own thread, with a pair of virtual
+//! Ethernet interfaces in it; it needs root and is skipped, with a word, without.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, Port, PortError, PortSpec, RxQueue, TxQueue};
+
+/// Runs a test with `mmb0` and its peer `peer0` up, IPv6 quiet; or says why not.
+fn in_namespace(test: impl FnOnce()) {
+    let _alone = common::alone();
+    // SAFETY: plain system calls. The namespace is this test thread's and what it starts.
+    let refused = unsafe {
+        if libc::geteuid() != 0 {
+            Some("it takes root".to_owned())
+        } else if libc::unshare(libc::CLONE_NEWNET) != 0 {
+            Some(io::Error::last_os_error().to_string())
+        } else {
+            None
+        }
+    };
+    if let Some(reason) = refused {
+        println!("skipped: no network namespace ({reason})");
+        return;
+    }
+    ip("link add mmb0 type veth peer name peer0");
+    for name in ["mmb0", "peer0"] {
+        // With IPv6 the kernel would speak up by itself.
+        sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
+        ip(&format!("link set {name} up"));
+    }
+    test();
+}
+
+fn sysctl(path: &str, value: &str) {
+    std::fs::write(format!("/proc/sys/{path}"), value).unwrap();
+}
+
+fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {arguments}");
+}
+
+fn link(name: &str) -> String {
+    let output = Command::new("ip").args(["-d", "link", "show", name]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn pool() -> Mempool {
+    Mempool::create("kernel", 8192, 2048, 0).unwrap()
+}
+
+fn xdp() -> Device {
+    Device::AfXdp { interface: "mmb0".into() }
+}
+
+fn packet() -> Device {
+    Device::AfPacket { interface: "mmb0".into() }
+}
+
+fn open(device: Device, pool: &Mempool) -> Result<Port, Error> {
+    Port::open(&PortSpec { name: "p0", device, pool, rx_queues: 1, tx_queues: 1, mtu: None })
+}
+
+/// A raw socket of the test's own on an interface.
+struct Raw(OwnedFd);
+
+impl Raw {
+    fn new(interface: &str) -> Raw {
+        let index = NetDev::lookup(interface).unwrap().unwrap().index;
+        // SAFETY: plain system calls on live structures.
+        unsafe {
+            let protocol = (libc::ETH_P_ALL as u16).to_be();
+            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0);
+            assert!(fd >= 0);
+            let mut address: libc::sockaddr_ll = std::mem::zeroed();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol;
+            address.sll_ifindex = index.cast_signed();
+            assert_eq!(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32), 0);
+            let bytes: libc::c_int = 64 << 20;
+            let size = size_of::<libc::c_int>() as u32;
+            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const bytes).cast(), size);
+            Raw(OwnedFd::from_raw_fd(fd))
+        }
+    }
+
+    fn send(&self, frame: &[u8]) {
+        // SAFETY: a live buffer.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
+    }
+
+    /// What arrives within a quarter of a second, tags put back that the kernel took out.
+    fn receive(&self) -> Option<Vec<u8>> {
+        if !readable(self.0.as_raw_fd(), 250) {
+            return None;
+        }
+        let mut frame = vec![0u8; 70_000];
+        // SAFETY: a live buffer.
+        let len = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+        frame.truncate(usize::try_from(len).ok()?);
+        Some(frame)
+    }
+}
+
+fn readable(fd: RawFd, milliseconds: i32) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live structure.
+    unsafe { libc::poll(&mut poll, 1, milliseconds) == 1 && poll.revents & libc::POLLIN != 0 }
+}
+
+fn frame(len: usize, number: u32) -> Vec<u8> {
+    let mut frame = b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02\x88\xb5".to_vec();
+    frame.extend(number.to_be_bytes());
+    frame.extend((frame.len()..len).map(|at| (at as u32 * 31 + number) as u8));
+    frame
+}
+
+fn queues(port: &mut Port) -> (RxQueue, TxQueue) {
+    (port.take_rx(0).unwrap(), port.take_tx(0).unwrap())
+}
+
+/// Receives `n` frames, or as many as come within two seconds.
+fn receive(rx: &mut RxQueue, n: usize) -> Vec<Vec<u8>> {
+    receive_within(rx, n, 2000)
+}
+
+fn receive_within(rx: &mut RxQueue, n: usize, milliseconds: u64) -> Vec<Vec<u8>> {
+    let (mut frames, mut burst) = (Vec::new(), Burst::new());
+    let end = Instant::now() + Duration::from_millis(milliseconds);
+    while frames.len() < n && Instant::now() < end {
+        burst.fill(|slots| rx.receive(slots));
+        burst.drain(|packet| frames.push(packet.to_vec()));
+    }
+    frames
+}
+
+fn send(tx: &mut TxQueue, pool: &Mempool, frames: &[Vec<u8>]) {
+    let mut burst = Burst::new();
+    for frame in frames {
+        burst.push(pool.packet(frame).unwrap()).unwrap();
+    }
+    let count = tx.send_all(&mut burst);
+    assert_eq!(count.sent, frames.len(), "{count:?}");
+}
+
+/// Sleeping, waking, both directions, sizes, tags.
+fn carries(device: Device) {
+    let pool = pool();
+    let mut port = open(device, &pool).unwrap();
+    assert_eq!(
+        (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.link_up()),
+        (true, 1500, 1522, true)
+    );
+    let (mut rx, mut tx) = queues(&mut port);
+    let fds = port.rx_fds().to_vec();
+    assert_eq!((fds.len(), rx.rx_fds()), (1, &fds[..]));
+    let peer = Raw::new("peer0");
+    assert!(receive(&mut rx, 0).is_empty() && !readable(fds[0], 50), "nothing has come");
+    for number in 0..50 {
+        assert!(!readable(fds[0], 0));
+        let start = Instant::now();
+        peer.send(&frame(60, number));
+        assert!(readable(fds[0], 1000) && start.elapsed() < Duration::from_millis(500), "a frame wakes");
+        assert_eq!(receive(&mut rx, 1), [frame(60, number)]);
+        // As a worker does before it sleeps: look once more.
+        let mut burst = Burst::new();
+        assert_eq!(burst.fill(|slots| rx.receive(slots)), 0);
+    }
+    let tagged =
+        |tpid: [u8; 2], len| [&frame(len, 7)[..12], &tpid, &[0x20, 0x05], &frame(len, 7)[12..]].concat();
+    let mut odds =
+        vec![frame(14, 0), frame(15, 1), frame(1514, 2), tagged([0x81, 0], 60), tagged([0x81, 0], 1514)];
+    if port.info().driver == "net_af_xdp" {
+        odds.push(tagged([0x88, 0xa8], 100));
+    }
+    let odds_sent = odds.len() as u64;
+    for odd in odds {
+        peer.send(&odd);
+        assert_eq!(receive(&mut rx, 1), [&odd[..]]);
+        send(&mut tx, &pool, std::slice::from_ref(&odd));
+        let back = peer.receive().unwrap();
+        let untagged = [&odd[..12], &odd[16.min(odd.len())..]].concat();
+        assert!(
+            back == odd || [[0x81, 0], [0x88, 0xa8]].contains(&[odd[12], odd[13]]) && back == untagged,
+            "{back:?} {odd:?}"
+        );
+    }
+    let many: Vec<_> = (0..200).map(|number| frame(60 + number as usize * 7, number)).collect();
+    for _ in 0..50 {
+        many.iter().for_each(|frame| peer.send(frame));
+        assert_eq!(receive(&mut rx, many.len()), many);
+        send(&mut tx, &pool, &many);
+        assert!(many.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
+    }
+    let mut burst = Burst::new();
+    burst.push(pool.packet(&frame(1523, 0)).unwrap()).unwrap();
+    assert_eq!(tx.send_all(&mut burst).too_big, 1);
+    // Segments of few bytes, which the driver must not misread.
+    let small = Mempool::create("small", 600, 100, 0).unwrap();
+    burst.push(small.packet(&frame(1000, 1)).unwrap()).unwrap();
+    burst.push(small.packet(&frame(100, 2)).unwrap()).unwrap();
+    let mut parts = pool.packet(&frame(1000, 3)[..300]).unwrap();
+    parts.chain(pool.packet(&frame(1000, 3)[300..]).unwrap()).unwrap();
+    burst.push(parts).unwrap();
+    let count = tx.send_all(&mut burst);
+    let expected: &[_] =
+        if count.too_big == 0 { &[(1000, 1), (100, 2), (1000, 3)] } else { &[(100, 2), (1000, 3)] };
+    assert_eq!(count.sent, expected.len());
+    for (len, number) in expected {
+        assert_eq!(peer.receive(), Some(frame(*len, *number)));
+    }
+    let stats = port.stats().unwrap();
+    assert_eq!(stats.rx_packets, 50 + odds_sent + 50 * 200, "{stats:?}");
+    assert_eq!(rx.clear_errors().map(|error| error.to_string()), None);
+}
+
+#[test]
+fn af_xdp_carries() {
+    in_namespace(|| carries(xdp()));
+}
+
+#[test]
+fn af_packet_carries() {
+    in_namespace(|| carries(packet()));
+}
+
+/// Opening and closing leaves the interface as it was, and no buffer behind.
+fn comes_and_goes(device: fn() -> Device) {
+    let (pool, before) = (pool(), link("mmb0"));
+    let peer = Raw::new("peer0");
+    for number in 0..10 {
+        let mut port = open(device(), &pool).unwrap();
+        let (mut rx, mut tx) = queues(&mut port);
+        assert!(link("mmb0").contains("promiscuity 1"), "{}", link("mmb0"));
+        peer.send(&frame(60, number));
+        assert_eq!(receive(&mut rx, 1), [frame(60, number)]);
+        send(&mut tx, &pool, &[frame(70, number)]);
+        assert_eq!(peer.receive(), Some(frame(70, number)));
+        // Left unread.
+        (0..9).for_each(|number| peer.send(&frame(60, number)));
+        drop((port, rx, tx));
+        while peer.receive().is_some() {}
+        assert!(
+            pool.in_use() <= number as usize + 1,
+            "{} buffers lost in {} rounds",
+            pool.in_use(),
+            number + 1
+        );
+    }
+    assert_eq!(pool.in_use(), 0);
+    let state = |text: &str| text.lines().map(str::trim).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(state(&link("mmb0")), state(&before));
+    ip("link set mmb0 promisc on");
+    drop(open(device(), &pool).unwrap());
+    assert!(NetDev::lookup("mmb0").unwrap().unwrap().promiscuous, "who set it keeps it");
+}
+
+#[test]
+fn af_xdp_comes_and_goes() {
+    in_namespace(|| comes_and_goes(xdp));
+}
+
+#[test]
+fn af_packet_comes_and_goes() {
+    in_namespace(|| comes_and_goes(packet));
+}
+
+#[test]
+fn what_the_kernel_sends_does_not_arrive() {
+    in_namespace(|| {
+        let pool = pool();
+        for device in [xdp(), packet()] {
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, _tx) = queues(&mut port);
+            Raw::new("mmb0").send(&frame(60, 1));
+            Raw::new("peer0").send(&frame(60, 2));
+            assert_eq!(receive(&mut rx, 1), [frame(60, 2)]);
+        }
+    });
+}
+
+/// An IPv4 fragment arrives as it is, although the rest of its packet never comes.
+#[test]
+fn fragments_stay_fragments() {
+    in_namespace(|| {
+        let pool = pool();
+        let header = [0x45, 0, 0, 36, 0, 1, 0x20, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let frame = [&frame(14, 0)[..12], &[8, 0], &header, &[7; 26]].concat();
+        for device in [xdp(), packet()] {
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, _tx) = queues(&mut port);
+            Raw::new("peer0").send(&frame);
+            assert_eq!(receive(&mut rx, 1), [&frame[..]]);
+        }
+    });
+}
+
+#[test]
+fn failures_say_why() {
+    in_namespace(|| {
+        let pool = pool();
+        let message = |device, pool: &Mempool| open(device, pool).err().unwrap().to_string();
+        ip("link set mmb0 mtu 3300");
+        assert_eq!(
+            message(xdp(), &pool),
+            "port p0: frames of MTU 3300 do not fit, 1770 is the most with AF_XDP here (lower the interface's MTU, or \
+             use af-packet)"
+        );
+        assert!(
+            message(packet(), &pool)
+                .contains("frames of MTU 3300 do not fit, 1930 is the most with these packet")
+        );
+        ip("link set mmb0 mtu 1500");
+        let first = open(xdp(), &pool).unwrap();
+        let busy = message(xdp(), &pool);
+        assert!(busy.contains("another program uses XDP on mmb0"), "{busy}");
+        drop(first);
+        ip("link set mmb0 down");
+        for device in [xdp(), packet()] {
+            let down = message(device, &pool);
+            assert_eq!(down, "port p0: interface mmb0 is down (try: ip link set mmb0 up)");
+        }
+        ip("link set mmb0 up");
+        let scarce = Mempool::create("scarce", 100, 2048, 0).unwrap();
+        assert_eq!(
+            message(xdp(), &scarce),
+            "port p0: its packet pool has 100 free buffers, and AF_XDP wants 4096 (start with more memory)"
+        );
+        let large = Mempool::create("large", 100, 9216, 0).unwrap();
+        assert!(message(xdp(), &large).contains("bytes with their headers, and AF_XDP takes 4096 at most"));
+        let before = pool.in_use();
+        // A thread without privileges: user 65534 may not open raw sockets.
+        std::thread::scope(|scope| {
+            let unprivileged = scope.spawn(|| {
+                // SAFETY: changes this thread only (the system call, not libc's function for the process).
+                assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
+                [xdp(), packet()].map(|device| open(device, &pool).err())
+            });
+            for error in unprivileged.join().unwrap() {
+                assert!(matches!(error, Some(Error::Port(PortError::NotPermitted { .. }))), "{error:?}");
+            }
+        });
+        assert_eq!(pool.in_use(), before);
+    });
+}
+
+#[test]
+fn several_queues_are_refused() {
+    in_namespace(|| {
+        ip("link add wide0 numrxqueues 4 numtxqueues 4 type veth peer name wide1");
+        ip("link set wide0 up");
+        let status = Command::new("ethtool").args(["-L", "wide0", "rx", "4", "tx", "4"]).status();
+        if !status.is_ok_and(|status| status.success()) {
+            println!("skipped: no ethtool, or it cannot set channels");
+            return;
+        }
+        let error = open(Device::AfXdp { interface: "wide0".into() }, &pool()).err().unwrap().to_string();
+        assert!(error.contains("wide0 spreads its traffic over 4 queues"), "{error}");
+    });
+}
+
+#[test]
+fn af_packet_takes_jumbo_frames() {
+    in_namespace(|| {
+        ip("link set mmb0 mtu 9000");
+        ip("link set peer0 mtu 9000");
+        let pool = Mempool::create("jumbo", 2048, 9216, 0).unwrap();
+        let mut port = open(packet(), &pool).unwrap();
+        let (mut rx, mut tx) = queues(&mut port);
+        assert_eq!((port.mtu(), tx.max_frame()), (9000, 9022));
+        let peer = Raw::new("peer0");
+        for len in [9014, 60, 8000, 9014] {
+            peer.send(&frame(len, 1));
+            assert_eq!(receive(&mut rx, 1), [frame(len, 1)]);
+            send(&mut tx, &pool, &[frame(len, 2)]);
+            assert_eq!(peer.receive(), Some(frame(len, 2)));
+        }
+        let short = Mempool::create("short", 2048, 2048, 0).unwrap();
+        let mut burst = Burst::new();
+        burst.push(short.packet(&frame(9014, 3)).unwrap()).unwrap();
+        assert_eq!(tx.send_all(&mut burst).sent, 1, "in five segments");
+        assert_eq!(peer.receive(), Some(frame(9014, 3)));
+        ip("link set mmb0 mtu 1500");
+        assert_eq!((port.mtu(), tx.max_frame()), (1500, 1522));
+    });
+}
+
+#[test]
+fn an_interface_that_goes_down_or_away_is_survived() {
+    in_namespace(|| {
+        let pool = pool();
+        for device in [packet(), xdp()] {
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, mut tx) = queues(&mut port);
+            ip("link set mmb0 down");
+            assert!(!port.link_up());
+            let mut burst = Burst::new();
+            burst.push(pool.packet(&frame(60, 1)).unwrap()).unwrap();
+            tx.send_all(&mut burst);
+            rx.clear_errors();
+            assert!(!readable(port.rx_fds()[0], 0), "no error stays to keep a worker awake");
+            ip("link set mmb0 up");
+            std::thread::sleep(Duration::from_millis(100));
+            rx.clear_errors();
+            let peer = Raw::new("peer0");
+            peer.send(&frame(60, 2));
+            assert_eq!(receive(&mut rx, 1), [frame(60, 2)], "it works again");
+        }
+        let devices = [packet(), xdp()];
+        for device in devices {
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, mut tx) = queues(&mut port);
+            ip("link del mmb0");
+            let mut burst = Burst::new();
+            burst.push(pool.packet(&frame(60, 1)).unwrap()).unwrap();
+            tx.send_all(&mut burst);
+            rx.clear_errors();
+            assert!(port.net_dev().is_none() && receive_within(&mut rx, 1, 50).is_empty());
+            drop((port, rx, tx));
+            ip("link add mmb0 type veth peer name peer0");
+            ip("link set mmb0 up");
+        }
+    });
+}
+
+#[test]
+fn a_tap_is_made_used_and_taken_away() {
+    in_namespace(|| {
+        let pool = pool();
+        for _ in 0..5 {
+            let mut port = open(Device::Tap { interface: Some("mmbtap".into()) }, &pool).unwrap();
+            sysctl("net/ipv6/conf/mmbtap/disable_ipv6", "1");
+            let (mut rx, mut tx) = queues(&mut port);
+            let fds = port.rx_fds().to_vec();
+            assert_eq!((fds.is_empty(), port.net_dev().map(|device| device.mtu)), (false, Some(1500)));
+            let peer = Raw::new("mmbtap");
+            while receive_within(&mut rx, 1, 50).len() == 1 {}
+            assert!(fds.iter().all(|fd| !readable(*fd, 20)));
+            peer.send(&frame(60, 1));
+            assert!(fds.iter().any(|fd| readable(*fd, 300)), "a frame wakes");
+            assert_eq!(receive(&mut rx, 1), [frame(60, 1)]);
+            peer.send(&frame(1514, 2));
+            assert_eq!(receive(&mut rx, 1), [frame(1514, 2)]);
+            send(&mut tx, &pool, &[frame(1514, 3)]);
+            let mut seen = std::iter::from_fn(|| peer.receive());
+            assert!(seen.any(|seen| seen == frame(1514, 3)));
+            drop((port, rx, tx));
+            assert!(NetDev::lookup("mmbtap").unwrap().is_none());
+        }
+        assert_eq!(pool.in_use(), 0);
+        let message =
+            |name: &str| open(Device::Tap { interface: Some(name.into()) }, &pool).err().unwrap().to_string();
+        let long = message("a-name-of-sixteen");
+        assert_eq!(long, "port p0: cannot make its interface: 'a-name-of-sixteen' is longer than 15 bytes");
+        let taken = message("mmb0");
+        assert_eq!(taken, "port p0: cannot make its interface: there is a network interface 'mmb0' already");
+    });
+}
+
+#[test]
+fn memif_connects_two_ports() {
+    in_namespace(|| {
+        let pool = pool();
+        let socket = std::env::temp_dir().join(format!("mmb-memif-{}", std::process::id()));
+        let path = socket.to_str().unwrap().to_owned();
+        let mut server = open(Device::Memif { socket: path.clone(), client: false }, &pool).unwrap();
+        let mut client = open(Device::Memif { socket: path, client: true }, &pool).unwrap();
+        let end = Instant::now() + Duration::from_secs(5);
+        while !(server.link_up() && client.link_up()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(server.link_up() && client.link_up());
+        let ((mut server_rx, mut server_tx), (mut client_rx, mut client_tx)) =
+            (queues(&mut server), queues(&mut client));
+        let frames: Vec<_> = (0..100).map(|number| frame(60 + number as usize, number)).collect();
+        send(&mut client_tx, &pool, &frames);
+        assert_eq!(receive(&mut server_rx, frames.len()), frames);
+        // The client offers buffers to the server when it looks for packets.
+        assert!(receive_within(&mut client_rx, 1, 20).is_empty());
+        send(&mut server_tx, &pool, &frames);
+        assert_eq!(receive(&mut client_rx, frames.len()), frames);
+        drop((server, client, server_rx, server_tx, client_rx, client_tx));
+        assert_eq!(pool.in_use(), 0);
+        assert!(!socket.exists(), "the socket goes with the server");
+    });
+}
+
+/// Where the child of the next test says that its port is open.
+const CHILD: &str = "MMB_TEST_OPEN_AND_WAIT";
+
+#[test]
+fn a_killed_process_leaves_usable_interfaces() {
+    if std::env::var_os(CHILD).is_some() {
+        let _alone = common::alone();
+        let pool = pool();
+        let device = if std::env::var(CHILD).unwrap() == "xdp" { xdp() } else { packet() };
+        let _port = open(device, &pool).unwrap();
+        println!("open");
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    in_namespace(|| {
+        let (pool, peer) = (pool(), Raw::new("peer0"));
+        for (kind, device) in [("xdp", xdp()), ("packet", packet())] {
+            let mut child = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "a_killed_process_leaves_usable_interfaces", "--nocapture"])
+                .env(CHILD, kind)
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut lines = io::BufRead::lines(io::BufReader::new(child.stdout.take().unwrap()));
+            assert!(lines.any(|line| line.unwrap().ends_with("open")));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(!NetDev::lookup("mmb0").unwrap().unwrap().promiscuous);
+            let raw = Raw::new("mmb0");
+            peer.send(&frame(60, 1));
+            assert_eq!(raw.receive(), Some(frame(60, 1)), "the kernel has its interface back");
+            drop(raw);
+            let mut port = open(device, &pool).unwrap();
+            let (mut rx, _tx) = queues(&mut port);
+            peer.send(&frame(60, 2));
+            assert_eq!(receive(&mut rx, 1), [frame(60, 2)], "and it can be opened again");
+        }
+    });
+}
