@@ -1,0 +1,142 @@
+//! Source and sink of a bench: packets made in memory, and their end.
+
+use mmb_dpdk::{Emit, Mempool, NodeDef, NodeKind, Vector};
+
+use super::{BenchError, Generated, Generator, MAX_FRAME, Ports, Traffic, open_null_ports};
+use crate::config::{Forwarding, PortId};
+use crate::engine::EngineError;
+use crate::nodes::{Ends, VECTOR};
+use crate::pools::{ORDINARY, Pools};
+use crate::replay::capture::{End, Reader};
+use crate::worker::Worker;
+
+const SOURCE: &str = "bench-rx";
+const SINK: &str = "bench-tx";
+const L2_INPUT: u16 = 0;
+
+/// Whether a node is the source or the sink.
+pub(super) fn is_end(name: &str) -> bool {
+    name == SOURCE || name == SINK
+}
+
+/// The source and sink nodes.
+pub(super) fn nodes() -> Ends {
+    Ends {
+        source: NodeDef { name: SOURCE, kind: NodeKind::Source(emit), next: &["l2-input"] },
+        sink: NodeDef { name: SINK, kind: NodeKind::Inner(free), next: &[] },
+    }
+}
+
+/// What the workers' sources are made from.
+pub(super) enum Plan {
+    Generated(Generated),
+    Frames(Vec<Vec<u8>>),
+    NullPorts(usize),
+}
+
+impl Plan {
+    pub fn new(traffic: &Traffic) -> Result<Plan, String> {
+        match traffic {
+            Traffic::Generated(g) if g.flows == 0 => Err("0 flows do not go; ask for 1 or more".into()),
+            Traffic::Generated(g) if g.size > MAX_FRAME => {
+                Err(format!("frames of {} bytes do not go; the largest is {MAX_FRAME}", g.size))
+            }
+            Traffic::Generated(g) => Ok(Plan::Generated(g.clone())),
+            Traffic::NullPorts(size) => Ok(Plan::NullPorts(*size)),
+            Traffic::Pcap(path) => {
+                let mut reader = Reader::open(path)?;
+                let mut frames = Vec::new();
+                let end = loop {
+                    match reader.next_frame() {
+                        Ok(frame) if frame.data.len() <= MAX_FRAME => frames.push(frame.data),
+                        Ok(_) => {}
+                        Err(end) => break end,
+                    }
+                };
+                match end {
+                    End::Damaged(why) if frames.is_empty() => Err(why),
+                    _ if frames.is_empty() => {
+                        Err(format!("{} holds no Ethernet frame of up to {MAX_FRAME} bytes", path.display()))
+                    }
+                    _ => Ok(Plan::Frames(frames)),
+                }
+            }
+        }
+    }
+
+    /// The ports that the traffic needs.
+    pub fn open_ports(
+        &self,
+        pools: &Pools,
+        forwarding: &Forwarding,
+        workers: usize,
+    ) -> Result<Ports, EngineError> {
+        match self {
+            Plan::NullPorts(size) => open_null_ports(pools, forwarding, *size, workers),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The source of worker `stream`, or `None` where ports are polled.
+    pub fn source(&self, stream: u64, pools: &Pools, in_port: PortId) -> Result<Option<Source>, BenchError> {
+        let (maker, largest) = match self {
+            Plan::NullPorts(_) => return Ok(None),
+            Plan::Generated(config) => {
+                let generator = Generator::new(config, stream);
+                let len = generator.frame_len();
+                (Maker::Generator(Box::new(generator)), len)
+            }
+            Plan::Frames(frames) => {
+                let largest = frames.iter().map(Vec::len).max().unwrap_or(0);
+                (Maker::Frames { frames: frames.clone(), next: 0 }, largest)
+            }
+        };
+        let pool = if largest <= ORDINARY { pools.ordinary() } else { pools.jumbo()? };
+        Ok(Some(Source { maker, pool, largest, in_port: in_port.0 }))
+    }
+}
+
+enum Maker {
+    Generator(Box<Generator>),
+    Frames { frames: Vec<Vec<u8>>, next: usize },
+}
+
+/// One worker's source of packets.
+pub(super) struct Source {
+    maker: Maker,
+    pool: Mempool,
+    largest: usize,
+    in_port: u16,
+}
+
+impl Maker {
+    /// Writes the next frame to the start of `out` and returns its length.
+    fn write(&mut self, out: &mut [u8]) -> usize {
+        match self {
+            Maker::Generator(generator) => generator.write_next(out),
+            Maker::Frames { frames, next } => {
+                let frame = &frames[*next];
+                *next = if *next + 1 == frames.len() { 0 } else { *next + 1 };
+                out[..frame.len()].copy_from_slice(frame);
+                frame.len()
+            }
+        }
+    }
+}
+
+fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+    let Some(source) = worker.ends.as_mut().and_then(|e| e.downcast_mut::<Source>()) else { return 0 };
+    emit.emit(L2_INPUT, VECTOR, |slots| {
+        source.pool.alloc_bulk(VECTOR, slots);
+        for at in 0..slots.len() {
+            let Some(packet) = slots.get_mut(at) else { continue };
+            packet.set_port(source.in_port);
+            let len = packet.append(source.largest).map_or(0, |out| source.maker.write(out));
+            packet.trim(source.largest - len);
+        }
+    })
+}
+
+fn free(_worker: &mut Worker, vector: Vector<'_>) {
+    vector.free();
+}

@@ -1,0 +1,323 @@
+//! Traffic made in memory: flows that are computed, not stored, so that making a packet touches no memory of its own.
+//!
+//! Theory of operation. Flow `i` of a seed has addresses and ports drawn from a hash of both, in RFC 2544's spirit:
+//! IPv4 from 10.0.0.0/8 to 198.18.0.0/15, IPv6 from 2001:2:0::/49 to 2001:2:0:8000::/49 (RFC 5180's block, one half for
+//! each side). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
+//! checksums follow from sums that the template carries, so a packet costs a copy and a few additions. TCP
+//! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them.
+
+use mmb_packet::checksum;
+use rand::rngs::SmallRng;
+use rand::{Rng, RngCore, SeedableRng};
+use rand_distr::{Distribution, Zipf};
+use serde::Serialize;
+
+/// Transport protocols of generated flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Proto {
+    /// TCP segments with a timestamp option.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
+    /// Every second flow TCP, the others UDP.
+    Mix,
+}
+
+/// The order in which flows send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Every packet of a flow drawn uniformly.
+    Uniform,
+    /// Drawn by Zipf's law with exponent 1: few flows send most.
+    Zipf,
+    /// Trains of 1 to 32 packets of one flow.
+    Burst,
+}
+
+/// What to generate.
+#[derive(Clone, Debug, Serialize)]
+pub struct Generated {
+    /// Number of flows, at least 1.
+    pub flows: u32,
+    /// Bytes of a frame without its check sequence; more where the headers need it.
+    pub size: usize,
+    /// Transport protocols.
+    pub proto: Proto,
+    /// Order of the flows.
+    pub order: Order,
+    /// IPv6 instead of IPv4.
+    pub ip6: bool,
+    /// Seed of all randomness.
+    pub seed: u64,
+}
+
+/// Largest frame that is generated.
+pub const MAX_FRAME: usize = 9_018;
+
+const ETHER: usize = 14;
+const ZIPF_DRAWS: usize = 1 << 18;
+
+/// A flow's changing bytes.
+#[derive(Clone, Copy)]
+struct Tuple {
+    source: u128,
+    destination: u128,
+    source_port: u16,
+    destination_port: u16,
+}
+
+/// One protocol's frame with everything but addresses and ports, and the checksums' part that does not change.
+struct Template {
+    frame: Vec<u8>,
+    l4: usize,
+    l4_checksum: usize,
+    /// Sum over the IPv4 header without addresses.
+    ip_sum: u32,
+    /// Sum over pseudo header, transport header and payload without addresses and ports.
+    l4_sum: u32,
+}
+
+/// Makes frames; see the module's theory of operation.
+pub struct Generator {
+    config: Generated,
+    templates: [Template; 2],
+    rng: SmallRng,
+    zipf: Vec<u32>,
+    next_zipf: usize,
+    train: u32,
+    train_flow: u32,
+}
+
+impl Generator {
+    /// A generator of `config`'s traffic; `stream` tells the streams of several workers apart.
+    pub fn new(config: &Generated, stream: u64) -> Generator {
+        let mut rng = SmallRng::seed_from_u64(config.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut payload = vec![0u8; MAX_FRAME];
+        rng.fill_bytes(&mut payload);
+        let zipf = match config.order {
+            Order::Zipf => zipf_draws(config.flows, &mut rng),
+            Order::Uniform | Order::Burst => Vec::new(),
+        };
+        Generator {
+            templates: [template(config, 6, &payload), template(config, 17, &payload)],
+            config: config.clone(),
+            rng,
+            zipf,
+            next_zipf: 0,
+            train: 0,
+            train_flow: 0,
+        }
+    }
+
+    /// Bytes of the largest frame that this generator makes.
+    pub fn frame_len(&self) -> usize {
+        self.templates.iter().map(|t| t.frame.len()).max().unwrap_or(0)
+    }
+
+    /// Writes the next packet's frame to the start of `out` (at least [`Generator::frame_len`] bytes) and returns its length.
+    pub fn write_next(&mut self, out: &mut [u8]) -> usize {
+        let flow = self.next_flow();
+        self.write_flow(flow, out)
+    }
+
+    fn next_flow(&mut self) -> u32 {
+        match self.config.order {
+            Order::Uniform => self.draw(),
+            Order::Zipf => {
+                self.next_zipf = (self.next_zipf + 1) % self.zipf.len();
+                self.zipf[self.next_zipf]
+            }
+            Order::Burst => {
+                if self.train == 0 {
+                    self.train = self.rng.random_range(1..=32);
+                    self.train_flow = self.draw();
+                }
+                self.train -= 1;
+                self.train_flow
+            }
+        }
+    }
+
+    fn draw(&mut self) -> u32 {
+        ((u64::from(self.rng.next_u32()) * u64::from(self.config.flows)) >> 32) as u32
+    }
+
+    fn write_flow(&self, flow: u32, out: &mut [u8]) -> usize {
+        let which = match self.config.proto {
+            Proto::Tcp => 0,
+            Proto::Udp => 1,
+            Proto::Mix => (flow & 1) as usize,
+        };
+        let t = &self.templates[which];
+        let tuple = tuple(&self.config, flow);
+        let len = t.frame.len();
+        let out = &mut out[..len];
+        out.copy_from_slice(&t.frame);
+        let address_sum = if self.config.ip6 {
+            out[ETHER + 8..ETHER + 24].copy_from_slice(&tuple.source.to_be_bytes());
+            out[ETHER + 24..ETHER + 40].copy_from_slice(&tuple.destination.to_be_bytes());
+            checksum::sum(&out[ETHER + 8..ETHER + 40], 0)
+        } else {
+            out[ETHER + 12..ETHER + 16].copy_from_slice(&(tuple.source as u32).to_be_bytes());
+            out[ETHER + 16..ETHER + 20].copy_from_slice(&(tuple.destination as u32).to_be_bytes());
+            let sum = checksum::sum(&out[ETHER + 12..ETHER + 20], 0);
+            out[ETHER + 10..ETHER + 12].copy_from_slice(&(!checksum::fold(t.ip_sum + sum)).to_be_bytes());
+            sum
+        };
+        out[t.l4..t.l4 + 2].copy_from_slice(&tuple.source_port.to_be_bytes());
+        out[t.l4 + 2..t.l4 + 4].copy_from_slice(&tuple.destination_port.to_be_bytes());
+        let ports = u32::from(tuple.source_port) + u32::from(tuple.destination_port);
+        let sum = !checksum::fold(u32::from(checksum::fold(t.l4_sum + address_sum)) + ports);
+        let sum = if sum == 0 { 0xffff } else { sum };
+        out[t.l4_checksum..t.l4_checksum + 2].copy_from_slice(&sum.to_be_bytes());
+        len
+    }
+}
+
+fn zipf_draws(flows: u32, rng: &mut SmallRng) -> Vec<u32> {
+    match Zipf::new(f64::from(flows.max(1)), 1.0) {
+        Ok(zipf) => (0..ZIPF_DRAWS).map(|_| zipf.sample(rng) as u32 - 1).collect(),
+        Err(_) => vec![0],
+    }
+}
+
+/// A strong mix of 64 bits (the finaliser of SplitMix64).
+fn mix(mut z: u64) -> u64 {
+    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn tuple(config: &Generated, flow: u32) -> Tuple {
+    let a = mix(config.seed ^ (u64::from(flow) << 1));
+    let b = mix(a ^ 0x006d_6d62);
+    let (source, destination) = if config.ip6 {
+        let net = 0x2001_0002u128 << 96;
+        (net | u128::from(a >> 1), net | (1 << 79) | u128::from(b >> 1))
+    } else {
+        (0x0a00_0000 | u128::from(a as u32 >> 8), 0xc612_0000 | u128::from(b as u32 >> 15))
+    };
+    Tuple {
+        source,
+        destination,
+        source_port: 1024 + (a >> 48) as u16 % (65_535 - 1024),
+        destination_port: 1 + (b >> 48) as u16 % 65_534,
+    }
+}
+
+fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
+    let l3_len = if config.ip6 { 40 } else { 20 };
+    let l4_len = if proto == 6 { 32 } else { 8 };
+    let headers = ETHER + l3_len + l4_len;
+    let len = config.size.clamp(headers, MAX_FRAME);
+    let mut frame = vec![0u8; len];
+    frame[0..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
+    let l3_bytes = len - ETHER;
+    let l4_bytes = (l3_bytes - l3_len) as u16;
+    if config.ip6 {
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        frame[18..20].copy_from_slice(&l4_bytes.to_be_bytes());
+        frame[20] = proto;
+        frame[21] = 64;
+    } else {
+        frame[12..14].copy_from_slice(&[0x08, 0x00]);
+        frame[14] = 0x45;
+        frame[16..18].copy_from_slice(&(l3_bytes as u16).to_be_bytes());
+        frame[20] = 0x40;
+        frame[22] = 64;
+        frame[23] = proto;
+    }
+    let l4 = ETHER + l3_len;
+    if proto == 6 {
+        frame[l4 + 4..l4 + 12].copy_from_slice(&payload[..8]);
+        frame[l4 + 12] = 8 << 4;
+        frame[l4 + 13] = 0x10;
+        frame[l4 + 14..l4 + 16].copy_from_slice(&[0xff, 0xff]);
+        frame[l4 + 20..l4 + 24].copy_from_slice(&[1, 1, 8, 10]);
+        frame[l4 + 24..l4 + 32].copy_from_slice(&payload[8..16]);
+    } else {
+        frame[l4 + 4..l4 + 6].copy_from_slice(&l4_bytes.to_be_bytes());
+    }
+    frame[headers..].copy_from_slice(&payload[headers..len]);
+    let pseudo = u32::from(proto) + u32::from(l4_bytes);
+    Template {
+        l4,
+        l4_checksum: l4 + if proto == 6 { 16 } else { 6 },
+        ip_sum: checksum::sum(&frame[ETHER..ETHER + 20], 0),
+        l4_sum: u32::from(checksum::fold(checksum::sum(&frame[l4..], pseudo))),
+        frame,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mmb_packet::{Kind, Meta};
+
+    fn frames(config: &Generated, n: usize) -> Vec<Vec<u8>> {
+        let mut generator = Generator::new(config, 0);
+        let mut buffer = vec![0; generator.frame_len()];
+        (0..n)
+            .map(|_| {
+                let len = generator.write_next(&mut buffer);
+                buffer[..len].to_vec()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_frame_is_well_formed_and_its_checksums_are_right() {
+        for ip6 in [false, true] {
+            for order in [Order::Uniform, Order::Zipf, Order::Burst] {
+                for size in [60, 64, 101, 1500] {
+                    let config = Generated { flows: 1000, size, proto: Proto::Mix, order, ip6, seed: 7 };
+                    for frame in frames(&config, 200) {
+                        check(&frame, ip6);
+                    }
+                }
+            }
+        }
+    }
+
+    fn check(frame: &[u8], ip6: bool) {
+        let mut meta = Meta::default();
+        mmb_packet::parse(frame, frame.len(), &mut meta).expect("well-formed");
+        let kind = meta.kind;
+        assert_eq!(kind.l3(), if ip6 { Kind::IP6 } else { Kind::IP4 });
+        assert!(kind.l4() == Kind::TCP || kind.l4() == Kind::UDP);
+        assert_eq!(usize::from(meta.end), frame.len());
+        let l4 = &frame[usize::from(meta.l4_off)..];
+        let addresses = if ip6 { &frame[22..54] } else { &frame[26..34] };
+        if !ip6 {
+            assert_eq!(checksum::fold(checksum::sum(&frame[14..34], 0)), 0xffff);
+            assert_eq!(frame[26], 10);
+            assert!(frame[30] == 198 && (frame[31] == 18 || frame[31] == 19));
+        } else {
+            assert_eq!(&frame[22..28], &[0x20, 0x01, 0, 2, 0, 0]);
+        }
+        let pseudo = checksum::sum(addresses, u32::from(meta.proto) + l4.len() as u32);
+        assert_eq!(checksum::fold(checksum::sum(l4, pseudo)), 0xffff);
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_traffic_again() {
+        let config =
+            Generated { flows: 50, size: 64, proto: Proto::Mix, order: Order::Burst, ip6: false, seed: 3 };
+        assert_eq!(frames(&config, 500), frames(&config, 500));
+        assert_ne!(frames(&config, 500), frames(&Generated { seed: 4, ..config.clone() }, 500));
+    }
+
+    #[test]
+    fn there_are_as_many_flows_as_asked_for() {
+        let config =
+            Generated { flows: 64, size: 64, proto: Proto::Udp, order: Order::Uniform, ip6: false, seed: 1 };
+        let tuples: std::collections::HashSet<_> =
+            frames(&config, 5000).iter().map(|f| f[26..38].to_vec()).collect();
+        assert_eq!(tuples.len(), 64);
+    }
+}

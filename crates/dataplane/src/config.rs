@@ -1,0 +1,59 @@
+//! What the engine is told: its size at start, and the forwarding configuration that is published to it.
+
+use mmb_policy::Policy;
+use serde::Serialize;
+
+/// Most workers an engine runs.
+pub const MAX_WORKERS: usize = 16;
+/// Most ports an engine holds at a time.
+pub const MAX_PORTS: usize = 32;
+
+/// A port's index in the engine's port table; what `in` and `out` compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct PortId(pub u16);
+
+impl PortId {
+    /// The output port of a packet that has none.
+    pub const NONE: PortId = PortId(u16::MAX);
+
+    /// The id as an index, for ids below [`MAX_PORTS`].
+    pub fn index(self) -> Option<usize> {
+        let index = usize::from(self.0);
+        (index < MAX_PORTS).then_some(index)
+    }
+}
+
+/// The engine's size, fixed at start.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Worker threads, 1 to [`MAX_WORKERS`]; each runs a graph of its own.
+    pub workers: usize,
+    /// Memory for packets, in MiB.
+    pub memory_mb: u32,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig { workers: 1, memory_mb: 256 }
+    }
+}
+
+/// What the workers execute. Published as one immutable value; see [`crate::Engine::publish`].
+#[derive(Clone, Default)]
+pub struct Forwarding {
+    /// The rules.
+    pub policy: Policy,
+    /// The ports that take part; others neither receive nor send.
+    pub ports: Vec<PortConfig>,
+}
+
+/// One port's part in the forwarding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// The port.
+    pub id: PortId,
+    /// The other end of its wire.
+    pub peer: Option<PortId>,
+    /// Whether rules apply to what comes in here.
+    pub enabled: bool,
+}

@@ -1,0 +1,142 @@
+//! Counters that one worker writes and everyone may read.
+//!
+//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed store, so
+//! that counting costs no locked instruction and no cache line is shared for writing. Readers add the workers' values
+//! up. Rule counters live in pages, indexed by the rule's slot; a snapshot holds the pages that its rules need, and
+//! pages are only ever added, so a counter keeps its place while policies come and go. A slot is zeroed by the
+//! control side after the grace period of the policy that freed it, when no worker can add to it any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mmb_packet::DropReason;
+use serde::Serialize;
+
+/// Packets and bytes that a rule matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RuleCounters {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for RuleCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owner may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    fn zero(&self) {
+        self.0.store(0, Relaxed);
+    }
+}
+
+const PAGE: usize = 2048;
+
+#[derive(Debug, Default)]
+struct Cell {
+    packets: Counter,
+    bytes: Counter,
+}
+
+/// One worker's rule counters, by slot.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleTable {
+    pages: Vec<Arc<[Cell; PAGE]>>,
+}
+
+impl RuleTable {
+    /// Makes room for the slots below `slots`.
+    pub fn grow(&mut self, slots: usize) {
+        while self.pages.len() * PAGE < slots {
+            self.pages.push(Arc::new(std::array::from_fn(|_| Cell::default())));
+        }
+    }
+
+    fn cell(&self, slot: u32) -> Option<&Cell> {
+        let slot = slot as usize;
+        self.pages.get(slot / PAGE).map(|page| &page[slot % PAGE])
+    }
+
+    /// Counts one packet of `bytes` bytes; the owner's call.
+    #[inline]
+    pub fn count(&self, slot: u32, bytes: u32) {
+        if let Some(cell) = self.cell(slot) {
+            cell.packets.add(1);
+            cell.bytes.add(u64::from(bytes));
+        }
+    }
+
+    pub fn get(&self, slot: u32) -> RuleCounters {
+        self.cell(slot).map_or_else(RuleCounters::default, |c| RuleCounters {
+            packets: c.packets.get(),
+            bytes: c.bytes.get(),
+        })
+    }
+
+    /// Sets a slot's counters to zero; no worker may be counting it.
+    pub fn zero(&self, slot: u32) {
+        if let Some(cell) = self.cell(slot) {
+            cell.packets.zero();
+            cell.bytes.zero();
+        }
+    }
+}
+
+/// One worker's drop counters, by reason.
+#[derive(Debug)]
+pub(crate) struct DropCounters([Counter; 256]);
+
+impl Default for DropCounters {
+    fn default() -> Self {
+        DropCounters(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl DropCounters {
+    #[inline]
+    pub fn add(&self, reason: u8, n: u64) {
+        self.0[usize::from(reason)].add(n);
+    }
+
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[usize::from(reason as u8)].get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_with_more_pages_shares_the_counters() {
+        let mut old = RuleTable::default();
+        old.grow(1);
+        let mut new = old.clone();
+        new.grow(PAGE + 1);
+        old.count(0, 60);
+        new.count(0, 40);
+        new.count(PAGE as u32, 1);
+        assert_eq!(new.get(0), RuleCounters { packets: 2, bytes: 100 });
+        assert_eq!(old.get(PAGE as u32), RuleCounters::default());
+        new.zero(0);
+        assert_eq!(old.get(0), RuleCounters::default());
+    }
+}

@@ -1,0 +1,359 @@
+//! The engine: workers on threads, the table of open ports, and publication.
+//!
+//! Theory of operation. There is one engine per process, since DPDK has one environment per process. Ports are opened
+//! and closed at any time by the control side; they take part in forwarding while a published [`Forwarding`] names
+//! them. Publication builds the snapshot, swaps the pointer, wakes sleeping workers, and returns when all of them run
+//! on it; only then is the old snapshot dropped, by the publishing thread and never by a worker.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, RingReceiver, StatsHandle, ThreadGuard, register_thread};
+use mmb_lang::PortKind;
+use mmb_packet::DropReason;
+use serde::Serialize;
+
+use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortId};
+use crate::counters::{RuleCounters, RuleTable};
+use crate::nodes;
+use crate::pools::Pools;
+use crate::port::{self, OpenPort, PortError, PortInfo};
+use crate::shared::{Inbox, Shared, WorkerShared, inbox};
+use crate::sleep::Sleeper;
+use crate::snapshot::Snapshot;
+use crate::worker::{self, Worker};
+
+/// Why the engine did not start; displays as one sentence.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct EngineError(pub(crate) String);
+
+/// One node's work so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeRuntime {
+    /// The node's name.
+    pub name: String,
+    /// Packets it processed.
+    pub packets: u64,
+    /// Vectors it was called with.
+    pub vectors: u64,
+    /// TSC ticks it took.
+    pub cycles: u64,
+}
+
+/// One worker's work so far.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerRuntime {
+    /// The worker's number.
+    pub worker: usize,
+    /// The CPU it is pinned to.
+    pub cpu: Option<usize>,
+    /// Times it went to sleep for want of traffic.
+    pub sleeps: u64,
+    /// Transport checksums it completed for kernel peers.
+    pub checksum_repairs: u64,
+    /// Its graph's nodes.
+    pub nodes: Vec<NodeRuntime>,
+}
+
+/// A running worker as the engine sees it.
+struct Running {
+    thread: JoinHandle<()>,
+    cpu: Option<usize>,
+    stats: StatsHandle,
+}
+
+struct Publisher {
+    generation: u64,
+    counters: Vec<RuleTable>,
+}
+
+/// Workers, ports and what they run on; see the module's theory of operation.
+pub struct Engine {
+    shared: Arc<Shared>,
+    workers: Vec<Running>,
+    ports: Mutex<[Option<Arc<OpenPort>>; MAX_PORTS]>,
+    publisher: Mutex<Publisher>,
+    pools: Pools,
+    eal: Eal,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A thread that panicked while it held the lock left nothing half done: values are replaced as a whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// Starts DPDK and the workers, with no port and no rule.
+    ///
+    /// # Errors
+    /// The sentence says what is missing: memory, permission, or a free place for a second engine in the process.
+    pub fn start(config: &EngineConfig) -> Result<Engine, EngineError> {
+        if !(1..=MAX_WORKERS).contains(&config.workers) {
+            return Err(EngineError(format!(
+                "{} workers do not go; ask for 1 to {MAX_WORKERS}",
+                config.workers
+            )));
+        }
+        let eal_config =
+            EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
+        let eal = Eal::init(&eal_config).map_err(|e| EngineError(e.to_string()))?;
+        let pools = Pools::create(&eal, config.memory_mb)?;
+        let (shared, inboxes) = shares(config.workers)?;
+        let mut engine = Engine {
+            workers: Vec::new(),
+            ports: Mutex::new(std::array::from_fn(|_| None)),
+            publisher: Mutex::new(Publisher {
+                generation: 0,
+                counters: vec![RuleTable::default(); config.workers],
+            }),
+            shared: Arc::new(shared),
+            pools,
+            eal,
+        };
+        let cpus = cpus_for(config.workers);
+        for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
+            let running = spawn(id, cpu, inbox, &engine.shared)?;
+            engine.workers.push(running);
+        }
+        Ok(engine)
+    }
+
+    /// The engine's size in a few words.
+    pub fn describe(&self) -> String {
+        let n = self.workers.len();
+        let pages = if self.eal.huge_pages() { "huge pages" } else { "ordinary pages" };
+        format!(
+            "{n} worker{}, {} packet buffers, {pages}",
+            if n == 1 { "" } else { "s" },
+            self.pools.buffers()
+        )
+    }
+
+    /// Opens a device as port `id`, which must not be open; it takes part once it is published. `name` is the
+    /// operator's name for it.
+    ///
+    /// # Errors
+    /// One sentence that says why and what to do; nothing is left open.
+    pub fn open_port(&self, id: PortId, name: &str, kind: &PortKind) -> Result<(), PortError> {
+        let mut ports = lock(&self.ports);
+        let Some(place) = id.index().map(|index| &mut ports[index]) else {
+            return Err(PortError(format!(
+                "{name} is one port too many: an engine has room for {MAX_PORTS}"
+            )));
+        };
+        if place.is_some() {
+            return Err(PortError(format!("{name} is open already")));
+        }
+        *place = Some(Arc::new(port::open(&self.pools, name, kind, self.workers.len())?));
+        Ok(())
+    }
+
+    /// Closes a port that no published forwarding names any more. Nothing happens if it is not open.
+    pub fn close_port(&self, id: PortId) {
+        if let Some(index) = id.index() {
+            let port = lock(&self.ports)[index].take();
+            drop(port);
+        }
+    }
+
+    /// Makes the workers run on `forwarding`. Returns when every worker does: packets that come in from then on are
+    /// treated by it, and what only the old one used is free.
+    pub fn publish(&self, forwarding: Forwarding) {
+        let mut publisher = lock(&self.publisher);
+        publisher.generation += 1;
+        let slots = forwarding.policy.slots();
+        publisher.counters.iter_mut().for_each(|table| table.grow(slots));
+        let generation = publisher.generation;
+        let snapshot = {
+            let ports = lock(&self.ports);
+            let open = |id: PortId| id.index().and_then(|i| ports[i].clone());
+            Snapshot::new(generation, forwarding, open, publisher.counters.clone())
+        };
+        let old = self.shared.publish(snapshot);
+        self.wait_for(generation);
+        drop(old);
+    }
+
+    fn wait_for(&self, generation: u64) {
+        for worker in &self.shared.workers {
+            let mut looks = 0u32;
+            while worker.seen.load(Acquire) < generation && !self.shared.stop.load(Relaxed) {
+                looks += 1;
+                if looks < 1000 {
+                    std::hint::spin_loop();
+                } else {
+                    std::thread::sleep(Duration::from_micros(20));
+                }
+            }
+        }
+    }
+
+    /// What the rule in `slot` matched since the slot was last zeroed.
+    pub fn rule_counters(&self, slot: u32) -> RuleCounters {
+        let publisher = lock(&self.publisher);
+        let mut sum = RuleCounters::default();
+        publisher.counters.iter().for_each(|table| sum += table.get(slot));
+        sum
+    }
+
+    /// Zeroes the counters of a slot that no published policy uses.
+    pub fn zero_rule_counters(&self, slot: u32) {
+        lock(&self.publisher).counters.iter().for_each(|table| table.zero(slot));
+    }
+
+    /// A port's state and counters.
+    pub fn port_info(&self, id: PortId) -> Option<PortInfo> {
+        let port = lock(&self.ports)[id.index()?].clone();
+        port.map(|port| port.info())
+    }
+
+    /// What every worker's nodes did.
+    pub fn runtime(&self) -> Vec<WorkerRuntime> {
+        let workers = self.workers.iter().zip(&self.shared.workers).enumerate();
+        workers
+            .map(|(id, (running, shared))| WorkerRuntime {
+                worker: id,
+                cpu: running.cpu,
+                sleeps: shared.counters.sleeps.get(),
+                checksum_repairs: shared.counters.repairs.get(),
+                nodes: node_runtime(&running.stats),
+            })
+            .collect()
+    }
+
+    /// Packets dropped by each reason.
+    pub fn drops(&self) -> Vec<(DropReason, u64)> {
+        drops(&self.shared)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        for worker in &self.shared.workers {
+            worker.waker.wake();
+        }
+        for running in self.workers.drain(..) {
+            // A worker that panicked has nothing left to clean up here.
+            let _ = running.thread.join();
+        }
+        // The last snapshot holds ports; they close before the pools and DPDK go.
+        self.shared.publish(empty_snapshot(u64::MAX, 0));
+        lock(&self.ports).iter_mut().for_each(|port| drop(port.take()));
+    }
+}
+
+pub(crate) fn node_runtime(stats: &StatsHandle) -> Vec<NodeRuntime> {
+    stats
+        .stats()
+        .into_iter()
+        .map(|n| NodeRuntime {
+            name: n.name.to_owned(),
+            packets: n.packets,
+            vectors: n.vectors,
+            cycles: n.cycles,
+        })
+        .collect()
+}
+
+pub(crate) fn drops(shared: &Shared) -> Vec<(DropReason, u64)> {
+    let sum = |reason| shared.workers.iter().map(|w| w.counters.drops.get(reason)).sum();
+    DropReason::ALL.iter().map(|&reason| (reason, sum(reason))).collect()
+}
+
+fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {
+    Snapshot::new(generation, Forwarding::default(), |_| None, vec![RuleTable::default(); workers])
+}
+
+type Shares = (Shared, Vec<Option<Inbox<RingReceiver>>>);
+
+/// What `workers` workers share, and the receiving ends of their rings.
+fn shares(workers: usize) -> Result<Shares, EngineError> {
+    let mut all = Vec::with_capacity(workers);
+    let mut inboxes = Vec::with_capacity(workers);
+    for id in 0..workers {
+        let (inbox, receiver) = match workers {
+            1 => (None, None),
+            _ => inbox(id).map(|(s, r)| (Some(s), Some(r))).map_err(|e| EngineError(e.to_string()))?,
+        };
+        let worker =
+            WorkerShared::new(inbox).map_err(|e| EngineError(format!("cannot make an eventfd: {e}")))?;
+        all.push(worker);
+        inboxes.push(receiver);
+    }
+    Ok((Shared::new(empty_snapshot(0, workers), all), inboxes))
+}
+
+/// One CPU for each worker, from the last one down, so that CPU 0 (interrupts, the control side) is used last. None when
+/// workers take all CPUs anyway: then the scheduler knows better.
+fn cpus_for(workers: usize) -> Vec<Option<usize>> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
+    let allowed: Vec<usize> =
+        (0..nix::sched::CpuSet::count()).filter(|&c| set.is_set(c).unwrap_or(false)).rev().collect();
+    (0..workers).map(|id| if workers < allowed.len() { allowed.get(id).copied() } else { None }).collect()
+}
+
+/// Starts the thread of worker `id` and waits until it walks.
+fn spawn(
+    id: usize,
+    cpu: Option<usize>,
+    inbox: Option<Inbox<RingReceiver>>,
+    shared: &Arc<Shared>,
+) -> Result<Running, EngineError> {
+    let (tell, told) = mpsc::channel();
+    let shared = shared.clone();
+    let body = move || {
+        let ready = prepare(id, cpu, inbox, shared);
+        match ready {
+            Ok((registration, mut graph, mut sleeper)) => {
+                // The engine waits for this message; it cannot be gone.
+                let _ = tell.send(Ok(graph.stats_handle()));
+                worker::run(&mut graph, &mut sleeper);
+                drop(graph);
+                drop(registration);
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("mmb-worker-{id}"))
+        .spawn(body)
+        .map_err(|e| EngineError(format!("cannot start the thread of worker {id}: {e}")))?;
+    let stats = told.recv().map_err(|_| EngineError(format!("worker {id} ended before it started")))??;
+    Ok(Running { thread, cpu, stats })
+}
+
+type Prepared = (ThreadGuard, Graph<Worker>, Sleeper);
+
+fn prepare(
+    id: usize,
+    cpu: Option<usize>,
+    inbox: Option<Inbox<RingReceiver>>,
+    shared: Arc<Shared>,
+) -> Result<Prepared, EngineError> {
+    let failed = |what: &str, e: &dyn std::fmt::Display| EngineError(format!("worker {id}: {what}: {e}"));
+    if let Some(cpu) = cpu {
+        let mut set = nix::sched::CpuSet::new();
+        // Pinning is an optimisation; without it the worker runs all the same.
+        let _ =
+            set.set(cpu).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    }
+    // Sleeps of 50 µs need a timer that is not rounded up by the default slack of the same length.
+    let _ = nix::sys::prctl::set_timerslack(1_000);
+    let registration = register_thread().map_err(|e| failed("DPDK does not take the thread", &e))?;
+    let sleeper =
+        Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed("cannot wait on ports", &e))?;
+    let seed = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(1, |d| d.as_nanos() as u64)
+        .wrapping_add(id as u64);
+    let mut state = Box::new(Worker::new(id, shared, seed));
+    state.spread = state.shared.workers.len() as u32;
+    let nodes = nodes::live(inbox.is_some());
+    state.inbox = inbox;
+    let graph = Graph::build(&format!("worker-{id}"), &nodes, state).map_err(|e| failed("no graph", &e))?;
+    Ok((registration, graph, sleeper))
+}

@@ -1,0 +1,59 @@
+//! `classify`: finds the rules that match, and decides: pass, rewrite or drop.
+
+use mmb_dpdk::{Packet, Vector};
+use mmb_packet::{DropReason, fill_window};
+use mmb_policy::Verdict;
+
+use crate::nodes::VECTOR;
+use crate::worker::Worker;
+
+const WIRE: u16 = 0;
+const REWRITE: u16 = 1;
+const DROP: u16 = 2;
+
+pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
+    let snapshot = &*worker.snapshot;
+    let batch = &mut *worker.batch;
+    let chunks = snapshot.policy.chunks();
+    let n = vector.len();
+    for (packet, window) in vector.packets().iter_mut().zip(batch.windows.iter_mut()) {
+        let port = packet.port();
+        fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
+    }
+    batch.n = n;
+    snapshot.policy.classify(batch);
+    if batch.hits.is_empty() {
+        return vector.send_all(WIRE);
+    }
+    let edges = decide(worker, vector.packets());
+    vector.send(&edges[..n]);
+}
+
+/// Counts the rules that match, writes each packet's edits or drop reason into its metadata, and returns the edges.
+fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [u16; VECTOR] {
+    let Worker { id, snapshot, batch, edits, random, .. } = worker;
+    let mut edges = [WIRE; VECTOR];
+    let mut lengths = [0u32; VECTOR];
+    for (length, packet) in lengths.iter_mut().zip(packets.iter()) {
+        *length = packet.pkt_len() as u32;
+    }
+    let counters = &snapshot.counters[*id];
+    let count = |slot, packet: u16| counters.count(slot, lengths[usize::from(packet)]);
+    let verdict = |verdict: Verdict| {
+        let at = usize::from(verdict.pkt);
+        let packet = &mut packets[at];
+        let out_port = snapshot.peer(packet.port());
+        let meta = packet.meta_mut();
+        if verdict.drop {
+            meta.drop_reason = DropReason::Rule as u8;
+            edges[at] = DROP;
+        } else if verdict.edits_len > 0 {
+            meta.edits_at = verdict.edits_at;
+            meta.edits_len = verdict.edits_len;
+            meta.out_port = out_port;
+            edges[at] = REWRITE;
+        }
+    };
+    snapshot.policy.decide(batch, edits, || random.next(), count, verdict);
+    edges
+}

@@ -1,0 +1,90 @@
+//! The graph's nodes, one file each: a loop over a vector of packets around functions of the core crates.
+//!
+//! ```text
+//! port-rx ─► l2-input ─► ip4-input ─► classify ─► rewrite ─► port-tx
+//!                │       ip6-input ──┘   │  │                 ▲
+//!                └──────► wire-output ◄──┘  └─► drop          │
+//!                              └──────────────────────────────┘
+//! ```
+//!
+//! With more than one worker, `ip4-input` and `ip6-input` give packets of other workers' flows to `handoff`, and
+//! `handoff-rx` brings those of this worker in at `classify`; packets for a port that another worker sends on come in
+//! at `port-tx`. Replay and bench run the same nodes between a source and a sink of their own.
+
+mod classify;
+mod drop;
+mod handoff;
+mod ip_input;
+mod l2_input;
+mod port_rx;
+mod port_tx;
+mod rewrite;
+mod wire_output;
+
+use mmb_dpdk::{NodeDef, NodeKind, Packet};
+
+use crate::worker::Worker;
+
+/// How many packets ahead of the one at work the caches are told of.
+const AHEAD: usize = 4;
+
+/// Calls `f` with each packet and its position, while packets further on are on their way into the nearest cache.
+#[inline(always)]
+pub(crate) fn for_each(packets: &mut [&mut Packet], mut f: impl FnMut(usize, &mut Packet)) {
+    for at in 0..packets.len() {
+        if let Some(next) = packets.get(at + AHEAD) {
+            next.prefetch_header();
+            next.prefetch_data();
+        }
+        f(at, packets[at]);
+    }
+}
+
+/// Most packets in a vector.
+pub(crate) const VECTOR: usize = 256;
+
+/// A source and a sink in the place of the ports.
+pub(crate) struct Ends {
+    /// The source node; its only edge is `l2-input`.
+    pub source: NodeDef<Worker>,
+    /// The sink node's name and function.
+    pub sink: NodeDef<Worker>,
+}
+
+/// The nodes of a worker with real ports; `handoff` if other workers may leave packets for it.
+pub(crate) fn live(handoff: bool) -> Vec<NodeDef<Worker>> {
+    let mut nodes = inner("port-tx");
+    nodes.push(NodeDef { name: "port-rx", kind: NodeKind::Source(port_rx::emit), next: &["l2-input"] });
+    if handoff {
+        let kind = NodeKind::Source(handoff::emit);
+        nodes.push(NodeDef { name: "handoff-rx", kind, next: handoff::RX_NEXT });
+    }
+    nodes.push(NodeDef { name: "port-tx", kind: NodeKind::Inner(port_tx::process), next: &[] });
+    nodes
+}
+
+/// The nodes of a worker between ends made in memory.
+pub(crate) fn between(ends: Ends) -> Vec<NodeDef<Worker>> {
+    let mut nodes = inner(ends.sink.name);
+    nodes.push(ends.source);
+    nodes.push(ends.sink);
+    nodes
+}
+
+fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
+    let node = |name, process, next: Vec<&'static str>| NodeDef {
+        name,
+        kind: NodeKind::Inner(process),
+        next: Vec::leak(next),
+    };
+    vec![
+        node("l2-input", l2_input::process, vec!["ip4-input", "ip6-input", "wire-output", "drop"]),
+        node("ip4-input", ip_input::process4, vec!["classify", "wire-output", "drop", "handoff"]),
+        node("ip6-input", ip_input::process6, vec!["classify", "wire-output", "drop", "handoff"]),
+        node("classify", classify::process, vec!["wire-output", "rewrite", "drop"]),
+        node("rewrite", rewrite::process, vec![sink]),
+        node("wire-output", wire_output::process, vec![sink, "drop"]),
+        node("handoff", handoff::process, vec!["drop"]),
+        node("drop", drop::process, vec![]),
+    ]
+}

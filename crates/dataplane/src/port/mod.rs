@@ -1,0 +1,141 @@
+//! Ports: DPDK devices with what the nodes and the operator must know of them.
+//!
+//! Theory of operation. `open` turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK device. An
+//! [`OpenPort`] is shared by the snapshots that use it; when the last one goes, the device is closed and its kernel
+//! interface gets its settings back. Queues are used by one worker each: which one follows from the port's id
+//! and the number of workers alone. They stand behind mutexes to prove that to the compiler; a worker
+//! takes one per vector, never waits for it, and never finds it taken.
+
+mod open;
+
+use std::sync::Mutex;
+
+use mmb_dpdk::{Port, RxQueue, SmallFrames, TxQueue};
+use serde::Serialize;
+
+pub use open::PortError;
+pub(crate) use open::{open, open_generating_null};
+
+/// What `show interfaces` tells of a port.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortInfo {
+    /// DPDK's name of the driver.
+    pub driver: String,
+    /// What it was opened on (`af-xdp eth0`).
+    pub device: String,
+    /// Hardware address.
+    pub mac: String,
+    /// Largest network packet, in bytes.
+    pub mtu: u16,
+    /// Whether there is a carrier.
+    pub link_up: bool,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets that the device dropped for want of buffers or because nobody fetched them in time.
+    pub rx_missed: u64,
+    /// Packets received with errors.
+    pub rx_errors: u64,
+    /// Packets that could not be sent.
+    pub tx_errors: u64,
+    /// What was set on the device, or has to be done by hand, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// An open device.
+pub(crate) struct OpenPort {
+    // Queues go before the port, and the interface's settings come back last.
+    rx: Vec<Mutex<RxQueue>>,
+    tx: Vec<Mutex<TxQueue>>,
+    port: Port,
+    _small: Option<SmallFrames>,
+    notes: Vec<String>,
+    kind: String,
+    checks_frames: bool,
+}
+
+impl OpenPort {
+    /// Whether a kernel peer may leave tags and checksums of frames to the port.
+    pub fn checks_frames(&self) -> bool {
+        self.checks_frames
+    }
+
+    /// Bytes of the longest frame that the port takes.
+    pub fn max_frame(&self) -> usize {
+        self.port.max_frame() as usize
+    }
+
+    /// Whether packets can come in at all.
+    pub fn receives(&self) -> bool {
+        !self.kind.eq("null")
+    }
+
+    /// The receive queue of `worker`, if any: its own where there is one per worker, else one worker has the port's first
+    /// queue. `id` is the port's id.
+    pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
+        if self.rx.len() >= workers {
+            self.rx.get(worker)
+        } else if owner(id, workers) == worker {
+            self.rx.first()
+        } else {
+            None
+        }
+    }
+
+    /// The worker that sends for `worker` on this port, and the queue it uses.
+    pub fn tx_queue(&self, worker: usize, workers: usize, id: usize) -> (usize, Option<&Mutex<TxQueue>>) {
+        if self.tx.len() >= workers {
+            (worker, self.tx.get(worker))
+        } else {
+            (owner(id, workers), self.tx.first())
+        }
+    }
+
+    /// Takes pending errors off the port's descriptors; a packet socket whose interface went down has one, and would
+    /// end every sleep at once.
+    pub fn clear_errors(&self) {
+        for queue in &self.rx {
+            if let Ok(mut queue) = queue.try_lock() {
+                // What happened shows in the link's state; here only the sleep matters.
+                let _ = queue.clear_errors();
+            }
+        }
+    }
+
+    /// The underlying device.
+    pub fn device(&self) -> &Port {
+        &self.port
+    }
+
+    /// The port as the operator sees it.
+    pub fn info(&self) -> PortInfo {
+        let stats = self.port.stats().unwrap_or_default();
+        let info = self.port.info();
+        let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
+        PortInfo {
+            driver: info.driver.clone(),
+            device: self.kind.clone(),
+            mac: mac.join(":"),
+            mtu: u16::try_from(self.port.mtu()).unwrap_or(u16::MAX),
+            link_up: self.port.link_up(),
+            rx_packets: stats.rx_packets,
+            rx_bytes: stats.rx_bytes,
+            tx_packets: stats.tx_packets,
+            tx_bytes: stats.tx_bytes,
+            rx_missed: stats.rx_missed + stats.rx_no_buffer,
+            rx_errors: stats.rx_errors,
+            tx_errors: stats.tx_errors,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// The worker that has a port to itself when it has one queue only.
+fn owner(id: usize, workers: usize) -> usize {
+    id % workers
+}

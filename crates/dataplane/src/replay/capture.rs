@@ -1,0 +1,288 @@
+//! Capture files: pcap and pcapng in, pcap out.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
+
+/// One captured frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Nanoseconds since the epoch.
+    pub time_ns: u64,
+    /// The captured bytes.
+    pub data: Vec<u8>,
+    /// Bytes that the frame had on the link and that the capture left out.
+    pub missing: u32,
+}
+
+/// Ends of a capture.
+#[derive(Debug)]
+pub enum End {
+    /// The last frame was read.
+    Clean,
+    /// The rest is cut off or not readable, with the reason.
+    Damaged(String),
+}
+
+/// Most bytes of one block; larger ones are taken for garbage.
+const MAX_BLOCK: usize = 16 << 20;
+const FIRST_BUFFER: usize = 1 << 18;
+
+/// Time stamp unit and offset of a pcapng interface.
+#[derive(Clone, Copy)]
+struct Clock {
+    units_per_second: u64,
+    offset_s: i64,
+    ethernet: bool,
+}
+
+/// Reads frames one by one; see [`Reader::next_frame`].
+pub struct Reader {
+    inner: Box<dyn PcapReaderIterator + Send>,
+    capacity: usize,
+    legacy: Option<Clock>,
+    clocks: Vec<Clock>,
+    read: u64,
+    /// Frames on links that are not Ethernet, which are passed over.
+    pub foreign: u64,
+}
+
+impl Reader {
+    /// Opens the capture at `path`.
+    ///
+    /// # Errors
+    /// A sentence: the file cannot be read, or is not a capture.
+    pub fn open(path: &Path) -> Result<Reader, String> {
+        let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+        let inner = create_reader(FIRST_BUFFER, file)
+            .map_err(|_| format!("{} is neither a pcap nor a pcapng capture", path.display()))?;
+        Ok(Reader { inner, capacity: FIRST_BUFFER, legacy: None, clocks: Vec::new(), read: 0, foreign: 0 })
+    }
+
+    /// The next Ethernet frame, or how the capture ends.
+    pub fn next_frame(&mut self) -> Result<Frame, End> {
+        loop {
+            let (consumed, step) = match self.inner.next() {
+                Ok((consumed, block)) => {
+                    let step = step(block, &mut self.legacy, &mut self.clocks);
+                    (consumed, step)
+                }
+                Err(PcapError::Eof) => return Err(End::Clean),
+                Err(PcapError::Incomplete(_)) => {
+                    self.refill()?;
+                    continue;
+                }
+                Err(PcapError::BufferTooSmall) => {
+                    self.grow()?;
+                    continue;
+                }
+                Err(PcapError::UnexpectedEof) => return Err(self.damaged("it is cut off")),
+                Err(e) => {
+                    let why = format!("{e:?}");
+                    return Err(self.damaged(&why));
+                }
+            };
+            self.inner.consume(consumed);
+            match step {
+                Step::Frame(frame) => {
+                    self.read += 1;
+                    return Ok(frame);
+                }
+                Step::Foreign => self.foreign += 1,
+                Step::Other => {}
+            }
+        }
+    }
+
+    fn refill(&mut self) -> Result<(), End> {
+        let before = self.inner.data().len();
+        let result = self.inner.refill().map_err(|e| match e {
+            PcapError::BufferTooSmall => None,
+            other => Some(format!("{other:?}")),
+        });
+        match result {
+            Ok(()) if self.inner.data().len() == before && self.inner.reader_exhausted() => {
+                Err(if before == 0 { End::Clean } else { self.damaged("it is cut off") })
+            }
+            Ok(()) => Ok(()),
+            Err(None) => self.grow(),
+            Err(Some(why)) => Err(self.damaged(&why)),
+        }
+    }
+
+    fn grow(&mut self) -> Result<(), End> {
+        self.capacity *= 2;
+        if self.capacity > MAX_BLOCK || !self.inner.grow(self.capacity) {
+            return Err(self.damaged("a block is larger than any packet"));
+        }
+        self.refill()
+    }
+
+    fn damaged(&self, why: &str) -> End {
+        End::Damaged(format!("the capture is not readable behind packet {}: {why}", self.read))
+    }
+}
+
+enum Step {
+    Frame(Frame),
+    Foreign,
+    Other,
+}
+
+fn step(block: PcapBlockOwned<'_>, legacy: &mut Option<Clock>, clocks: &mut Vec<Clock>) -> Step {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let units_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            let ethernet = header.network == Linktype::ETHERNET;
+            *legacy = Some(Clock { units_per_second, offset_s: 0, ethernet });
+            Step::Other
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            let Some(clock) = *legacy else { return Step::Other };
+            let units = u64::from(packet.ts_sec) * clock.units_per_second + u64::from(packet.ts_usec);
+            frame(clock, units, packet.data, packet.caplen, packet.origlen)
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            clocks.clear();
+            Step::Other
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+            clocks.push(Clock {
+                units_per_second: interface.ts_resolution().unwrap_or(1_000_000),
+                offset_s: interface.if_tsoffset,
+                ethernet: interface.linktype == Linktype::ETHERNET,
+            });
+            Step::Other
+        }
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let Some(&clock) = clocks.get(packet.if_id as usize) else { return Step::Foreign };
+            let units = u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low);
+            frame(clock, units, packet.data, packet.caplen, packet.origlen)
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+            let Some(&clock) = clocks.first() else { return Step::Foreign };
+            frame(Clock { offset_s: 0, ..clock }, 0, packet.data, packet.origlen, packet.origlen)
+        }
+        PcapBlockOwned::NG(_) => Step::Other,
+    }
+}
+
+fn frame(clock: Clock, units: u64, data: &[u8], captured: u32, original: u32) -> Step {
+    if !clock.ethernet {
+        return Step::Foreign;
+    }
+    // pcapng pads packet data to four bytes.
+    let data = &data[..data.len().min(captured as usize)];
+    let per_second = clock.units_per_second.max(1);
+    let seconds = (units / per_second) as i64 + clock.offset_s;
+    let nanos = u128::from(units % per_second) * 1_000_000_000 / u128::from(per_second);
+    Step::Frame(Frame {
+        time_ns: (seconds.max(0) as u64).saturating_mul(1_000_000_000).saturating_add(nanos as u64),
+        data: data.to_vec(),
+        missing: original.saturating_sub(data.len() as u32),
+    })
+}
+
+/// Writes a pcap file of Ethernet frames with nanosecond time stamps.
+pub struct Writer {
+    out: BufWriter<File>,
+}
+
+impl Writer {
+    /// Creates the file at `path`.
+    pub fn create(path: &Path) -> io::Result<Writer> {
+        let mut out = BufWriter::new(File::create(path)?);
+        // Magic of nanosecond time stamps, version 2.4, zone, accuracy, snap length, Ethernet.
+        for word in [0xa1b2_3c4d_u32, 2 | 4 << 16, 0, 0, 262_144, 1] {
+            out.write_all(&word.to_le_bytes())?;
+        }
+        Ok(Writer { out })
+    }
+
+    /// Appends a frame.
+    pub fn write(&mut self, frame: &Frame) -> io::Result<()> {
+        let captured = frame.data.len() as u32;
+        let seconds = (frame.time_ns / 1_000_000_000) as u32;
+        let nanos = (frame.time_ns % 1_000_000_000) as u32;
+        for word in [seconds, nanos, captured, captured.saturating_add(frame.missing)] {
+            self.out.write_all(&word.to_le_bytes())?;
+        }
+        self.out.write_all(&frame.data)
+    }
+
+    /// Writes out what is buffered.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames() -> Vec<Frame> {
+        (0..50u64)
+            .map(|i| Frame {
+                time_ns: 1_700_000_000_123_456_789 + i * 1_000,
+                data: vec![i as u8; 14 + i as usize * 40],
+                missing: if i % 7 == 0 { 9 } else { 0 },
+            })
+            .collect()
+    }
+
+    fn write(path: &Path) {
+        let mut writer = Writer::create(path).expect("create");
+        for frame in frames() {
+            writer.write(&frame).expect("write");
+        }
+        writer.finish().expect("finish");
+    }
+
+    fn read(path: &Path) -> (Vec<Frame>, End) {
+        let mut reader = Reader::open(path).expect("open");
+        let mut frames = Vec::new();
+        loop {
+            match reader.next_frame() {
+                Ok(frame) => frames.push(frame),
+                Err(end) => return (frames, end),
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.pcap");
+        write(&path);
+        let (read, end) = read(&path);
+        assert_eq!(read, frames());
+        assert!(matches!(end, End::Clean));
+    }
+
+    #[test]
+    fn a_cut_file_gives_what_was_readable_and_then_the_reason() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.pcap");
+        write(&path);
+        let whole = std::fs::read(&path).expect("read");
+        for cut in [1, 7, 16, 30, 1_000] {
+            std::fs::write(&path, &whole[..whole.len() - cut]).expect("write");
+            let (read, end) = read(&path);
+            assert!(read.len() < 50 && frames().starts_with(&read), "cut {cut}: {}", read.len());
+            assert!(matches!(end, End::Damaged(_)), "cut {cut}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_capture() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("a.pcap");
+        for garbage in [&b""[..], b"abc", &[0u8; 4096]] {
+            std::fs::write(&path, garbage).expect("write");
+            assert!(Reader::open(&path).is_err());
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What the control side and the workers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use mmb_dpdk::{RingReceiver, RingSender, ring};
+
+use crate::sleep::Waker;
+use crate::snapshot::Snapshot;
+use crate::worker::WorkerCounters;
+
+/// The part of a worker that other threads see.
+pub(crate) struct WorkerShared {
+    pub counters: WorkerCounters,
+    /// Generation of the snapshot the worker runs on.
+    pub seen: AtomicU64,
+    pub sleeping: AtomicBool,
+    pub waker: Arc<Waker>,
+    /// The way in for packets from other workers; none when there is one worker only.
+    pub inbox: Option<Inbox<RingSender>>,
+}
+
+/// Two rings by which a worker gets packets from others.
+pub(crate) struct Inbox<R> {
+    /// Packets of its flows, parsed, to classify.
+    pub flows: R,
+    /// Packets for ports that it sends on.
+    pub sends: R,
+}
+
+/// Packets that fit a hand-off ring.
+const RING: usize = 4096;
+
+/// Makes the rings of one worker.
+pub(crate) fn inbox(worker: usize) -> Result<(Inbox<RingSender>, Inbox<RingReceiver>), mmb_dpdk::Error> {
+    let (flows_in, flows_out) = ring(&format!("flows of worker {worker}"), RING)?;
+    let (sends_in, sends_out) = ring(&format!("sends of worker {worker}"), RING)?;
+    Ok((Inbox { flows: flows_in, sends: sends_in }, Inbox { flows: flows_out, sends: sends_out }))
+}
+
+impl WorkerShared {
+    pub fn new(inbox: Option<Inbox<RingSender>>) -> std::io::Result<WorkerShared> {
+        Ok(WorkerShared {
+            counters: WorkerCounters::default(),
+            seen: 0.into(),
+            sleeping: false.into(),
+            waker: Arc::new(Waker::new()?),
+            inbox,
+        })
+    }
+
+    /// Packets that wait in the worker's rings.
+    pub fn inbox_len(&self) -> usize {
+        self.inbox.as_ref().map_or(0, |inbox| inbox.flows.len() + inbox.sends.len())
+    }
+
+    /// To be called after work was left for the worker: ends its sleep if it sleeps.
+    pub fn wake_if_sleeping(&self) {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+}
+
+/// Shared by the engine and all workers.
+pub(crate) struct Shared {
+    current: ArcSwap<Snapshot>,
+    /// Generation of the published snapshot.
+    pub generation: AtomicU64,
+    pub stop: AtomicBool,
+    pub workers: Vec<WorkerShared>,
+}
+
+impl Shared {
+    pub fn new(first: Snapshot, workers: Vec<WorkerShared>) -> Shared {
+        Shared {
+            generation: AtomicU64::new(first.generation),
+            current: ArcSwap::from_pointee(first),
+            stop: AtomicBool::new(false),
+            workers,
+        }
+    }
+
+    /// For workers that run on one snapshot and get no packets from each other.
+    pub fn detached(snapshot: Snapshot, workers: usize) -> std::io::Result<Shared> {
+        let workers = (0..workers).map(|_| WorkerShared::new(None)).collect::<Result<_, _>>()?;
+        Ok(Shared::new(snapshot, workers))
+    }
+
+    /// The published snapshot.
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.current.load_full()
+    }
+
+    /// Publishes `snapshot` and returns the one before it, which workers may still run on.
+    pub fn publish(&self, snapshot: Snapshot) -> Arc<Snapshot> {
+        let generation = snapshot.generation;
+        let old = self.current.swap(Arc::new(snapshot));
+        self.generation.store(generation, Ordering::Release);
+        for worker in &self.workers {
+            worker.wake_if_sleeping();
+        }
+        old
+    }
+}

@@ -1,0 +1,88 @@
+//! What the workers run on: one immutable value, replaced as a whole.
+//!
+//! Theory of operation. The control side builds a snapshot completely, publishes one pointer, and waits until every
+//! worker has said that it runs on the new generation; then nobody can see the old one and its memory, ports and
+//! rule slots may go (quiescent-state reclamation). A worker looks for a new generation between two graph walks
+//! only, so within a walk all nodes see the same rules, ports and wires.
+
+use std::sync::Arc;
+
+use mmb_policy::Policy;
+
+use crate::config::{Forwarding, MAX_PORTS, PortId};
+use crate::counters::RuleTable;
+use crate::port::OpenPort;
+
+/// What happens to packets that enter by a port, as bits: 0 means straight to the other end of the wire.
+pub(crate) mod path {
+    /// Rules apply.
+    pub const RULES: u8 = 1 << 0;
+    /// A kernel device that may hand over frames with stripped tags and unfinished checksums.
+    pub const KERNEL: u8 = 1 << 1;
+}
+
+/// A published forwarding configuration, resolved for the nodes.
+pub(crate) struct Snapshot {
+    pub generation: u64,
+    pub policy: Policy,
+    /// Ports that take part, by port id.
+    pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
+    /// Other end of each port's wire ([`PortId::NONE`] if it has none).
+    pub peer: [u16; MAX_PORTS],
+    /// Bits of [`path`] for each input port.
+    pub path: [u8; MAX_PORTS],
+    /// No input port needs a look at its packets.
+    pub straight: bool,
+    /// Each worker's rule counters.
+    pub counters: Vec<RuleTable>,
+}
+
+impl Snapshot {
+    /// Resolves `forwarding`; `open` finds a port's device (none in replay and in bench).
+    pub fn new(
+        generation: u64,
+        forwarding: Forwarding,
+        open: impl Fn(PortId) -> Option<Arc<OpenPort>>,
+        counters: Vec<RuleTable>,
+    ) -> Snapshot {
+        let mut snapshot = Snapshot {
+            generation,
+            ports: std::array::from_fn(|_| None),
+            peer: [PortId::NONE.0; MAX_PORTS],
+            path: [0; MAX_PORTS],
+            straight: true,
+            policy: forwarding.policy,
+            counters,
+        };
+        for config in &forwarding.ports {
+            let Some(index) = config.id.index() else { continue };
+            let port = open(config.id);
+            let rules = config.enabled && !snapshot.policy.is_empty();
+            let kernel = port.as_ref().is_some_and(|p| p.checks_frames());
+            snapshot.path[index] =
+                if rules { path::RULES } else { 0 } | if kernel { path::KERNEL } else { 0 };
+            snapshot.peer[index] = config.peer.unwrap_or(PortId::NONE).0;
+            snapshot.ports[index] = port;
+        }
+        snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
+        snapshot
+    }
+
+    /// Bits of [`path`] for packets that entered by `port`.
+    #[inline]
+    pub fn path(&self, port: u16) -> u8 {
+        self.path.get(usize::from(port)).copied().unwrap_or(0)
+    }
+
+    /// The other end of `port`'s wire, or [`PortId::NONE`].
+    #[inline]
+    pub fn peer(&self, port: u16) -> u16 {
+        self.peer.get(usize::from(port)).copied().unwrap_or(PortId::NONE.0)
+    }
+
+    /// The open port with this id.
+    #[inline]
+    pub fn port(&self, port: u16) -> Option<&OpenPort> {
+        self.ports.get(usize::from(port)).and_then(|p| p.as_deref())
+    }
+}
