@@ -19,6 +19,8 @@ pub(crate) mod path {
     pub const RULES: u8 = 1 << 0;
     /// A kernel device that may hand over frames with stripped tags and unfinished checksums.
     pub const KERNEL: u8 = 1 << 1;
+    /// Service tags come disguised (see [`mmb_dpdk::SmallFrames`]).
+    pub const STAND_IN: u8 = 1 << 2;
 }
 
 /// A published forwarding configuration, resolved for the nodes.
@@ -58,9 +60,10 @@ impl Snapshot {
             let Some(index) = config.id.index() else { continue };
             let port = open(config.id);
             let rules = config.enabled && !snapshot.policy.is_empty();
-            let kernel = port.as_ref().is_some_and(|p| p.checks_frames());
-            snapshot.path[index] =
-                if rules { path::RULES } else { 0 } | if kernel { path::KERNEL } else { 0 };
+            let bit = |on: bool, bit: u8| if on { bit } else { 0 };
+            snapshot.path[index] = bit(rules, path::RULES)
+                | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
+                | bit(port.as_ref().is_some_and(|p| p.stands_in()), path::STAND_IN);
             snapshot.peer[index] = config.peer.unwrap_or(PortId::NONE).0;
             snapshot.ports[index] = port;
         }

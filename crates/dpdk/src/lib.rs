@@ -65,7 +65,7 @@ pub use log::LogLevel;
 pub use mbuf::Mbuf;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub use netdev::{NetDev, Offloads};
-pub use netset::{SmallFrames, is_veth};
+pub use netset::{SERVICE_TAG, SERVICE_TAG_STAND_IN, SmallFrames, is_veth};
 pub use packet::{Packet, Segments};
 pub use port::{Port, PortInfo, PortSpec, PortStats, RxQueue, TxCount, TxQueue};
 pub use ring::{RingReceiver, RingSender, ring};

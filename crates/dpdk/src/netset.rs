@@ -6,6 +6,10 @@
 //! So GRO and LRO are switched off, and put back when the [`SmallFrames`] is dropped; and a veth interface gets an XDP
 //! program that passes everything, since the kernel does not hand segments to be cut to an interface with XDP. The
 //! program hangs on a BPF link, which ends with the process however that ends.
+//!
+//! The kernel also takes the outer VLAN tag out of a frame before a packet socket sees it, and DPDK's driver forgets
+//! whether that was an ordinary tag or a service tag. So the program writes [`SERVICE_TAG_STAND_IN`] for a service tag's
+//! ethertype, which the kernel leaves alone, and whoever reads the frames writes it back.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -25,7 +29,7 @@ pub struct SmallFrames {
     interface: String,
     gro: bool,
     lro: bool,
-    _xdp: Option<OwnedFd>,
+    xdp: Option<OwnedFd>,
     notes: Vec<String>,
 }
 
@@ -40,12 +44,12 @@ impl SmallFrames {
             interface: interface.to_owned(),
             gro: false,
             lro: false,
-            _xdp: None,
+            xdp: None,
             notes: Vec::new(),
         };
         if is_veth(interface) {
             match attach_xdp_pass(device.index) {
-                Ok(link) => kept._xdp = Some(link),
+                Ok(link) => kept.xdp = Some(link),
                 Err(e) => kept.notes.push(format!(
                     "segmentation offload of its peer could not be switched off ({e}); run `ethtool -K PEER tso off gso \
                      off` there, or frames longer than the MTU are dropped as gso-frame"
@@ -55,6 +59,11 @@ impl SmallFrames {
         kept.gro = device.offloads.gro && kept.switch("gro", ETHTOOL_SGRO, 0);
         kept.lro = device.offloads.lro && lro(interface, false).is_some_and(|()| kept.noted_off("lro"));
         Ok(kept)
+    }
+
+    /// Whether frames come with [`SERVICE_TAG_STAND_IN`] for service tags.
+    pub fn stands_in(&self) -> bool {
+        self.xdp.is_some()
     }
 
     /// What was done to the interface, or has to be done by hand, in sentences.
@@ -140,8 +149,22 @@ fn attach_xdp_pass(index: u32) -> io::Result<OwnedFd> {
     )
 }
 
-/// Loads the two instructions `r0 = XDP_PASS; exit`, for frames in any number of pieces where the kernel knows such
-/// programs (5.18): a jumbo MTU needs that.
+/// The ethertype of a service tag (IEEE 802.1ad).
+pub const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
+/// What stands for it in frames that an interface with an XDP program of [`SmallFrames`] receives: the second of IEEE 802's
+/// two ethertypes for local experiments.
+pub const SERVICE_TAG_STAND_IN: [u8; 2] = [0x88, 0xb6];
+
+/// One BPF instruction.
+fn instruction(opcode: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> u64 {
+    let [o0, o1] = offset.to_ne_bytes();
+    let [i0, i1, i2, i3] = immediate.to_ne_bytes();
+    let registers = if cfg!(target_endian = "little") { src << 4 | dst } else { dst << 4 | src };
+    u64::from_ne_bytes([opcode, registers, o0, o1, i0, i1, i2, i3])
+}
+
+/// Loads the program that passes every frame, service tags disguised; for frames in any number of pieces where the kernel
+/// knows such programs (5.18), since a jumbo MTU needs that.
 fn load_xdp_pass() -> io::Result<OwnedFd> {
     /// `union bpf_attr` of `BPF_PROG_LOAD`.
     #[repr(C)]
@@ -158,8 +181,20 @@ fn load_xdp_pass() -> io::Result<OwnedFd> {
     const BPF_PROG_LOAD: i32 = 5;
     const BPF_PROG_TYPE_XDP: u32 = 6;
     const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
-    // An instruction: opcode, registers, 16-bit offset, 32-bit immediate. 0xb7 is mov64 imm, 0x95 exit; 2 is XDP_PASS.
-    let instructions: [[u8; 8]; 2] = [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    let service_tag = i32::from(u16::from_ne_bytes(SERVICE_TAG));
+    let stand_in = i32::from(u16::from_ne_bytes(SERVICE_TAG_STAND_IN));
+    let instructions = [
+        instruction(0x61, 2, 1, 0, 0),           // r2 = context.data
+        instruction(0x61, 3, 1, 4, 0),           // r3 = context.data_end
+        instruction(0xbf, 4, 2, 0, 0),           // r4 = r2
+        instruction(0x07, 4, 0, 0, 14),          // r4 += 14
+        instruction(0x2d, 4, 3, 3, 0),           // if r4 > r3 skip 3
+        instruction(0x69, 5, 2, 12, 0),          // r5 = ethertype
+        instruction(0x55, 5, 0, 1, service_tag), // if r5 != service tag skip 1
+        instruction(0x6a, 2, 0, 12, stand_in),   // ethertype = stand-in
+        instruction(0xb7, 0, 0, 0, 2),           // r0 = XDP_PASS
+        instruction(0x95, 0, 0, 0, 0),           // exit
+    ];
     let load = |prog_flags| {
         let attr = ProgLoad {
             prog_type: BPF_PROG_TYPE_XDP,

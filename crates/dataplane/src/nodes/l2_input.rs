@@ -1,6 +1,6 @@
 //! `l2-input`: finds the network header behind Ethernet and VLAN tags and sends IP to its parser.
 
-use mmb_dpdk::{Packet, Vector};
+use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_STAND_IN, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, parse_l2};
 
 use crate::nodes::{VECTOR, for_each};
@@ -31,7 +31,13 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 /// Parses the link layer of a packet whose port asks for a look, and returns its edge.
 #[inline]
 fn input(packet: &mut Packet, path: u8) -> u16 {
-    if path & path::KERNEL != 0 && packet.vlan_stripped() && !restore_tag(packet) {
+    if path & path::STAND_IN != 0
+        && let Some(ethertype) = packet.data_mut().get_mut(12..14)
+        && *ethertype == SERVICE_TAG_STAND_IN
+    {
+        ethertype.copy_from_slice(&SERVICE_TAG);
+    }
+    if path & path::KERNEL != 0 && !packet.restore_vlan() {
         return drop_for(packet, DropReason::NoBuffer);
     }
     if packet.nb_segs() > 1 && !packet.pull_up(HEAD_BYTES.min(packet.pkt_len())) {
@@ -46,19 +52,6 @@ fn input(packet: &mut Packet, path: u8) -> u16 {
         0x86dd => IP6,
         _ => WIRE,
     }
-}
-
-/// Puts a VLAN tag back that the kernel took out of the frame. A packet socket's driver gives the tag but not its
-/// protocol: an outer tag, with another one behind it, is a service tag (IEEE 802.1ad), any other an ordinary one.
-#[cold]
-fn restore_tag(packet: &mut Packet) -> bool {
-    if !packet.restore_vlan() {
-        return false;
-    }
-    if let Some([outer_0, outer_1, _, _, 0x81, 0x00]) = packet.data_mut().get_mut(12..18) {
-        (*outer_0, *outer_1) = (0x88, 0xa8);
-    }
-    true
 }
 
 fn drop_for(packet: &mut Packet, reason: DropReason) -> u16 {

@@ -53,7 +53,7 @@ pub(crate) struct OpenPort {
     rx: Vec<Mutex<RxQueue>>,
     tx: Vec<Mutex<TxQueue>>,
     port: Port,
-    _small: Option<SmallFrames>,
+    small: Option<SmallFrames>,
     notes: Vec<String>,
     kind: String,
     checks_frames: bool,
@@ -63,6 +63,11 @@ impl OpenPort {
     /// Whether a kernel peer may leave tags and checksums of frames to the port.
     pub fn checks_frames(&self) -> bool {
         self.checks_frames
+    }
+
+    /// Whether service tags come disguised.
+    pub fn stands_in(&self) -> bool {
+        self.small.as_ref().is_some_and(SmallFrames::stands_in)
     }
 
     /// Bytes of the longest frame that the port takes.

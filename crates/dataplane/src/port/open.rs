@@ -42,7 +42,7 @@ pub(crate) fn open(
     }
     port.kind = kind.to_string();
     port.notes = notes(kind, small.as_ref());
-    port._small = small;
+    port.small = small;
     Ok(port)
 }
 
@@ -53,8 +53,8 @@ fn notes(kind: &PortKind, small: Option<&SmallFrames>) -> Vec<String> {
         && is_veth(ifname)
     {
         notes.push(
-            "VLAN tags that the peer's kernel adds do not reach XDP; if there are any, run `ethtool -K PEER txvlan off` \
-             at the peer"
+            "VLAN tags that the peer's kernel adds do not reach XDP; if there are any, run `ethtool -K PEER txvlan off \
+             tx-vlan-stag-hw-insert off` at the peer"
                 .into(),
         );
     }
@@ -85,7 +85,7 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
     let mut port = Port::open(&spec).map_err(failed)?;
     let rx = (0..queues).map_while(|queue| port.take_rx(queue)).map(Mutex::new).collect();
     let tx = (0..queues).map_while(|queue| port.take_tx(queue)).map(Mutex::new).collect();
-    Ok(OpenPort { rx, tx, port, kind: String::new(), checks_frames: false, _small: None, notes: Vec::new() })
+    Ok(OpenPort { rx, tx, port, kind: String::new(), checks_frames: false, small: None, notes: Vec::new() })
 }
 
 /// Whether a memif server listens on this socket already, so that we are the one to connect. A socket that a server left
