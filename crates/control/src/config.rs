@@ -1,0 +1,271 @@
+//! The configuration: interfaces, wires and rules, as one value.
+//!
+//! Theory of operation. A command works on a copy and the copy replaces the original when all of it has worked; a
+//! command that fails therefore changes nothing. Copies are cheap: interfaces are behind a shared pointer, rules are a
+//! [`Policy`], which shares all pages that a change does not touch. Nothing here opens a device or knows the engine.
+//!
+//! A port id belongs to an interface's *name* for as long as the name is configured, whether or not its device could
+//! be opened. Compiled rules hold ids, so a device may come, go and be exchanged without any rule being compiled anew.
+
+use std::sync::Arc;
+
+use mmb_dataplane::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use mmb_lang::{Action, At, MatchOn, PortKind, Rule, Value, ValueItem, Word};
+use mmb_policy::{Policy, RuleView};
+
+use crate::error::{Fault, RefusalKind};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name in the language.
+    pub name: String,
+    /// Its id in compiled rules and in the engine.
+    pub id: PortId,
+    /// What it is made of.
+    pub kind: PortKind,
+    /// The other end of its wire.
+    pub peer: Option<PortId>,
+    /// Whether rules apply to what comes in here.
+    pub enabled: bool,
+}
+
+/// Interfaces in the order they were added, wires and rules.
+#[derive(Clone, Default)]
+pub struct Config {
+    interfaces: Arc<Vec<Interface>>,
+    policy: Policy,
+}
+
+impl Config {
+    /// No interfaces, no rules.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// The interfaces, in the order they were added.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The interface called `name`.
+    pub fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.name == name)
+    }
+
+    /// The interface with this id.
+    pub fn interface_by_id(&self, id: PortId) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.id == id)
+    }
+
+    /// The rules.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The rules, to change them.
+    pub fn policy_mut(&mut self) -> &mut Policy {
+        &mut self.policy
+    }
+
+    /// The id that `name` stands for in `in` and `out`.
+    pub fn resolve(&self, name: &str) -> Option<u16> {
+        self.interface(name).map(|i| i.id.0)
+    }
+
+    /// The same interfaces and wires, with other rules.
+    pub fn with_policy(&self, policy: Policy) -> Config {
+        Config { interfaces: self.interfaces.clone(), policy }
+    }
+
+    /// Whether every interface that the rule names is there.
+    pub fn check_names(&self, rule: &Rule) -> Result<(), Fault> {
+        match names(rule).find(|name| self.interface(name).is_none()) {
+            Some(name) => Err(self.unknown(name, name.span)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a rule; its index.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<u32, Fault> {
+        self.check_names(rule)?;
+        let interfaces = self.interfaces.clone();
+        let resolve = |name: &str| interfaces.iter().find(|i| i.name == name).map(|i| i.id.0);
+        Ok(self.policy.add(rule, &resolve)?)
+    }
+
+    /// Adds an interface. Its id is `keep` if that is given and free (the id its name had before), else the lowest
+    /// that is free here and not in `reserved`.
+    pub fn add_interface(
+        &mut self,
+        name: &Word,
+        kind: &PortKind,
+        keep: Option<PortId>,
+        reserved: &[Interface],
+    ) -> Result<PortId, Fault> {
+        if self.interface(name).is_some() {
+            return Err(Fault::conflict(format!("there is an interface `{}` already", &**name), name.span));
+        }
+        if let Some(other) = self.interfaces.iter().find(|i| same_device(&i.kind, kind)) {
+            let message = format!("{} is in use already, by interface `{}`", device_text(kind), other.name);
+            return Err(Fault::conflict(message, name.span));
+        }
+        let used = |id: PortId| self.interface_by_id(id).is_some();
+        let taken = |id: PortId| used(id) || reserved.iter().any(|i| i.id == id);
+        let fresh = || (0..MAX_PORTS as u16).map(PortId).find(|&id| !taken(id));
+        let id = keep.filter(|&id| !used(id)).or_else(fresh).ok_or_else(|| {
+            Fault::conflict(
+                format!("there are {MAX_PORTS} interfaces already, the most there can be"),
+                name.span,
+            )
+        })?;
+        let interface =
+            Interface { name: name.to_string(), id, kind: kind.clone(), peer: None, enabled: true };
+        Arc::make_mut(&mut self.interfaces).push(interface);
+        Ok(id)
+    }
+
+    /// Gives an interface another device.
+    pub fn set_kind(&mut self, name: &Word, kind: &PortKind) -> Result<(), Fault> {
+        let at = self.position(name)?;
+        if let Some(other) = self.interfaces.iter().find(|i| i.name != **name && same_device(&i.kind, kind)) {
+            let message = format!("{} is in use already, by interface `{}`", device_text(kind), other.name);
+            return Err(Fault::conflict(message, name.span));
+        }
+        Arc::make_mut(&mut self.interfaces)[at].kind = kind.clone();
+        Ok(())
+    }
+
+    /// Removes an interface that no wire and no rule names.
+    pub fn delete_interface(&mut self, name: &Word) -> Result<PortId, Fault> {
+        let at = self.position(name)?;
+        let interface = &self.interfaces[at];
+        if let Some(peer) = interface.peer.and_then(|id| self.interface_by_id(id)) {
+            let message = format!("interface `{}` is wired to `{}`", interface.name, peer.name);
+            return Err(
+                Fault::conflict(message, name.span).help(format!("`wire del {}` first", interface.name))
+            );
+        }
+        if let Some(view) = self.policy.rules().find(|view| rule_names(view, &interface.name)) {
+            let message =
+                format!("interface `{}` is named by rule {} (`{}`)", interface.name, view.index, view.text);
+            return Err(Fault::conflict(message, name.span).help(format!("`del {}` first", view.index)));
+        }
+        let id = interface.id;
+        Arc::make_mut(&mut self.interfaces).remove(at);
+        Ok(id)
+    }
+
+    /// Connects two interfaces. Connecting what is connected already is no error.
+    pub fn wire(&mut self, a: &Word, b: &Word) -> Result<(), Fault> {
+        let (i, j) = (self.position(a)?, self.position(b)?);
+        if i == j {
+            return Err(Fault::invalid(format!("interface `{}` cannot be wired to itself", &**a), b.span));
+        }
+        let (first, second) = (self.interfaces[i].id, self.interfaces[j].id);
+        for (word, at, other) in [(a, i, second), (b, j, first)] {
+            let Some(peer) = self.interfaces[at].peer.filter(|&p| p != other) else { continue };
+            let peer = self.interface_by_id(peer).map_or("?", |p| &p.name);
+            let message = format!("interface `{}` is wired to `{peer}` already", &**word);
+            return Err(Fault::conflict(message, word.span).help(format!("`wire del {}` first", &**word)));
+        }
+        let interfaces = Arc::make_mut(&mut self.interfaces);
+        interfaces[i].peer = Some(second);
+        interfaces[j].peer = Some(first);
+        Ok(())
+    }
+
+    /// Undoes the wire that `a` is an end of; the name of the other end.
+    pub fn unwire(&mut self, a: &Word) -> Result<String, Fault> {
+        let i = self.position(a)?;
+        let Some(peer) = self.interfaces[i].peer else {
+            return Err(Fault::conflict(format!("interface `{}` is not wired", &**a), a.span));
+        };
+        let interfaces = Arc::make_mut(&mut self.interfaces);
+        interfaces[i].peer = None;
+        let mut name = String::new();
+        for other in interfaces.iter_mut().filter(|o| o.id == peer) {
+            other.peer = None;
+            name.clone_from(&other.name);
+        }
+        Ok(name)
+    }
+
+    /// Says whether rules apply to what comes in at these interfaces.
+    pub fn set_enabled(&mut self, names: &[Word], enabled: bool) -> Result<(), Fault> {
+        let positions = names.iter().map(|n| self.position(n)).collect::<Result<Vec<_>, _>>()?;
+        let interfaces = Arc::make_mut(&mut self.interfaces);
+        for at in positions {
+            interfaces[at].enabled = enabled;
+        }
+        Ok(())
+    }
+
+    /// What the engine is to run. Interfaces for which `up` says no take no part.
+    pub fn forwarding(&self, up: impl Fn(PortId) -> bool) -> Forwarding {
+        let ports = self.interfaces.iter().filter(|i| up(i.id));
+        Forwarding {
+            policy: self.policy.clone(),
+            ports: ports.map(|i| PortConfig { id: i.id, peer: i.peer, enabled: i.enabled }).collect(),
+        }
+    }
+
+    fn position(&self, name: &Word) -> Result<usize, Fault> {
+        self.interfaces.iter().position(|i| i.name == **name).ok_or_else(|| self.unknown(name, name.span))
+    }
+
+    /// The error for a name that no interface has.
+    fn unknown(&self, name: &str, at: At) -> Fault {
+        let fault = Fault::new(RefusalKind::NotFound, format!("there is no interface `{name}`"), at);
+        let known: Vec<_> = self.interfaces.iter().map(|i| i.name.as_str()).collect();
+        match known.as_slice() {
+            [] => fault.help("add it first: `interface add NAME KIND …`".to_owned()),
+            known => fault.help(format!("there are: {}", known.join(", "))),
+        }
+    }
+}
+
+/// Whether a rule names the interface. Most rules are told apart by their text, without parsing it.
+fn rule_names(view: &RuleView<'_>, interface: &str) -> bool {
+    view.text.contains(interface) && view.rule().is_ok_and(|rule| names(&rule).any(|n| **n == *interface))
+}
+
+/// The interfaces that a rule names.
+fn names(rule: &Rule) -> impl Iterator<Item = &Word> {
+    let matched = rule.matches.iter().filter_map(|m| match &m.what {
+        MatchOn::Field { arg: Some(arg), .. } => Some(arg.values.iter()),
+        _ => None,
+    });
+    let matched = matched.flatten().flat_map(|item| match item {
+        ValueItem::Single(value) => std::slice::from_ref(value),
+        ValueItem::Range(ends) => ends.as_slice(),
+    });
+    let written = rule.targets.iter().filter_map(|t| match &t.action {
+        Action::Mod { value, .. } => Some(value),
+        _ => None,
+    });
+    matched.chain(written).filter_map(|value| match value {
+        Value::Iface(word) => Some(word),
+        _ => None,
+    })
+}
+
+/// Whether two kinds stand for the same device, which can be open once only.
+pub fn same_device(a: &PortKind, b: &PortKind) -> bool {
+    matches!((device(a), device(b)), (Some(a), Some(b)) if a == b)
+}
+
+fn device(kind: &PortKind) -> Option<(&'static str, &str)> {
+    match kind {
+        PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } => Some(("interface", ifname)),
+        PortKind::Tap { ifname } => ifname.as_deref().map(|name| ("interface", name)),
+        PortKind::Pci { address } => Some(("card", address)),
+        PortKind::Memif { socket } => Some(("memif socket", socket)),
+        PortKind::Pcap { tx, .. } => Some(("capture file", tx)),
+        PortKind::Null => None,
+    }
+}
+
+fn device_text(kind: &PortKind) -> String {
+    device(kind).map_or_else(|| kind.to_string(), |(what, name)| format!("{what} {name}"))
+}

@@ -1,0 +1,224 @@
+//! The running configuration: commands against it, one after the other, each wholly or not at all.
+//!
+//! Theory of operation. One lock orders all changes. A change computes the next [`Config`] from the present one,
+//! opens what devices it needs, publishes to the engine (which returns when no worker uses the old value any more),
+//! and only then makes the next configuration the present one and gives back what the old one alone used: devices,
+//! and the slots of rules that went, their counters set to zero. Whatever fails before the publication is undone, so
+//! nobody sees half a change. Readers copy the present configuration, which is cheap, and wait for nobody: a second lock
+//! around it is held for the copy only.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mmb_dataplane::{Engine, PortId};
+use mmb_lang::{Command, Rule, ShowWhat, Word};
+
+use crate::api::*;
+use crate::config::Config;
+use crate::error::{Fault, Refusal, RefusalKind};
+use crate::output::Output;
+use crate::render::count;
+use crate::views;
+
+/// The engine and the configuration it runs.
+pub struct Control {
+    engine: Engine,
+    /// Held by the change that is under way.
+    changes: Mutex<()>,
+    state: Mutex<State>,
+    started: Instant,
+}
+
+/// What is configured, and what of it does not work.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub config: Config,
+    /// Interfaces whose device could not be opened, and why.
+    pub down: BTreeMap<PortId, String>,
+}
+
+/// An interface that stays down, with the reason; see [`Control::start`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DownInterface {
+    /// Its name.
+    pub name: String,
+    /// Why its device could not be opened: a sentence.
+    pub reason: String,
+}
+
+impl Control {
+    /// Takes over an engine that runs nothing yet and makes it run `config`. Interfaces that cannot be opened stay
+    /// down and are returned; everything else works.
+    pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
+        let mut down = BTreeMap::new();
+        let mut report = Vec::new();
+        for i in config.interfaces() {
+            if let Err(error) = engine.open_port(i.id, &i.name, &i.kind) {
+                report.push(DownInterface { name: i.name.clone(), reason: error.to_string() });
+                down.insert(i.id, error.to_string());
+            }
+        }
+        let control =
+            Control { engine, changes: Mutex::default(), state: Mutex::default(), started: Instant::now() };
+        let state = State { config, down };
+        control.publish(&state);
+        control.commit(state);
+        (control, report)
+    }
+
+    /// Runs one line of the language.
+    pub fn execute(&self, line: &str) -> Result<Output, Refusal> {
+        let command =
+            mmb_lang::parse_line(line).map_err(|d| Refusal::of(RefusalKind::Invalid, [(d, line)]))?;
+        let Some(command) = command else { return Ok(Output::Nothing) };
+        self.run(&command).map_err(|fault| fault.in_line(line))
+    }
+
+    fn run(&self, command: &Command) -> Result<Output, Fault> {
+        match command {
+            Command::Add(rule) => self.add_rule(rule).map(Output::Done),
+            Command::Del { index } => self.delete(*index).map(Output::Done),
+            Command::Flush => Ok(Output::Done(self.flush())),
+            Command::List => Ok(Output::Rules(self.rules())),
+            Command::Show { what, verbose } => self.show(*what, *verbose),
+            Command::InterfaceAdd { name, kind } => self.add_interface(name, kind).map(Output::Done),
+            Command::InterfaceDel { name } => self.delete_interface(name).map(Output::Done),
+            Command::Enable(names) => self.set_enabled(names, true).map(Output::Done),
+            Command::Disable(names) => self.set_enabled(names, false).map(Output::Done),
+            Command::Wire { a, b } => {
+                self.change(|config| config.wire(a, b))?;
+                Ok(Output::Done(done(format!("{} and {} are wired", &**a, &**b))))
+            }
+            Command::Unwire { a } => {
+                let peer = self.change(|config| config.unwire(a))?;
+                Ok(Output::Done(done(format!("{} and {peer} are no longer wired", &**a))))
+            }
+        }
+    }
+
+    fn show(&self, what: ShowWhat, verbose: bool) -> Result<Output, Fault> {
+        Ok(match what {
+            ShowWhat::Tables => Output::Tables(self.tables()),
+            ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), verbose),
+            ShowWhat::Runtime => Output::Runtime(self.runtime(), verbose),
+            ShowWhat::Drops => Output::Drops(self.drops(), verbose),
+            ShowWhat::Fields => Output::Fields(views::fields()),
+            ShowWhat::Version => Output::Version(self.version()),
+            ShowWhat::Config => Output::Config(self.config()),
+            ShowWhat::Connections | ShowWhat::Chains => {
+                let message = "this release has no sessions and no chains to show".to_owned();
+                return Err(Fault::new(RefusalKind::Invalid, message, Default::default()));
+            }
+        })
+    }
+
+    fn set_enabled(&self, names: &[Word], enabled: bool) -> Result<Done, Fault> {
+        self.change(|config| config.set_enabled(names, enabled))?;
+        let list: Vec<&str> = names.iter().map(|n| &**n).collect();
+        let what = if enabled { "apply" } else { "do not apply" };
+        Ok(done(format!("rules {what} to what comes in at {}", list.join(", "))))
+    }
+
+    /// Adds a rule; the reply has its index.
+    pub fn add_rule(&self, rule: &Rule) -> Result<Done, Fault> {
+        let index = self.change(|config| config.add_rule(rule))?;
+        Ok(Done { done: format!("rule {index} added"), index: Some(index) })
+    }
+
+    /// Adds the rule that a line `add …` says.
+    pub fn add_rule_line(&self, line: &str) -> Result<Done, Refusal> {
+        match mmb_lang::parse_line(line).map_err(|d| Refusal::of(RefusalKind::Invalid, [(d, line)]))? {
+            Some(Command::Add(rule)) => self.add_rule(&rule).map_err(|fault| fault.in_line(line)),
+            _ => Err(Refusal::invalid("that is no rule; a rule begins with `add`".to_owned())),
+        }
+    }
+
+    /// Deletes the rule with this index.
+    pub fn delete_rule(&self, index: u32) -> Result<Done, Refusal> {
+        self.delete(index).map_err(|fault| fault.in_line(&format!("del {index}")))
+    }
+
+    fn delete(&self, index: u32) -> Result<Done, Fault> {
+        let (_turn, mut state) = self.begin();
+        let Some(slot) = state.config.policy_mut().del(index) else {
+            let fault =
+                Fault::new(RefusalKind::NotFound, format!("there is no rule {index}"), Default::default());
+            return Err(fault.help("`list` shows the rules and their indexes".to_owned()));
+        };
+        self.publish(&state);
+        self.release(&mut state.config, [slot]);
+        self.commit(state);
+        Ok(Done { done: format!("rule {index} deleted"), index: Some(index) })
+    }
+
+    /// Deletes every rule. Indexes start at 1 again.
+    pub fn flush(&self) -> Done {
+        let (_turn, mut state) = self.begin();
+        let slots = state.config.policy_mut().flush();
+        self.publish(&state);
+        let words = format!("{} deleted", count(slots.len() as u64, "rule"));
+        self.release(&mut state.config, slots);
+        self.commit(state);
+        done(words)
+    }
+
+    /// Changes the configuration where no device is concerned and no rule goes.
+    fn change<T>(&self, edit: impl FnOnce(&mut Config) -> Result<T, Fault>) -> Result<T, Fault> {
+        let (_turn, mut state) = self.begin();
+        let value = edit(&mut state.config)?;
+        self.publish(&state);
+        self.commit(state);
+        Ok(value)
+    }
+
+    /// Begins a change: waits for its turn, and copies the state to work on.
+    pub(crate) fn begin(&self) -> (MutexGuard<'_, ()>, State) {
+        let turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        (turn, self.present())
+    }
+
+    /// Ends a change: what was worked on is the state.
+    pub(crate) fn commit(&self, state: State) {
+        let old = std::mem::replace(&mut *self.lock(), state);
+        // Freeing many rules takes a while, which readers need not wait for.
+        drop(old);
+    }
+
+    /// Makes the engine run this.
+    pub(crate) fn publish(&self, state: &State) {
+        self.engine.publish(state.config.forwarding(|id| !state.down.contains_key(&id)));
+    }
+
+    /// Makes slots free for new rules once no worker counts in them any more: after the publication without them.
+    pub(crate) fn release(&self, config: &mut Config, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            self.engine.zero_rule_counters(slot);
+            config.policy_mut().release(slot);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is replaced as a whole at the end of a change: a panic before left the old one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The present state.
+    pub(crate) fn present(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// The engine.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Time since the start.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}
+
+pub(crate) fn done(words: String) -> Done {
+    Done { done: words, index: None }
+}

@@ -1,0 +1,221 @@
+//! A configuration from a file, as one value, and what sets two configurations apart.
+//!
+//! A file says what there is, not what to do: the order of its lines matters for the rules' indexes only. A file with
+//! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces
+//! and wires there are, and may wire, enable or disable them.
+
+use std::collections::HashMap;
+
+use mmb_lang::{At, Command, Diagnostic, Located, PortKind, Rule, Word};
+
+use crate::api::{CheckReply, DiffReply};
+use crate::config::{Config, Interface};
+use crate::error::{Fault, Refusal, RefusalKind};
+
+/// Most errors reported for one file; more would hide the first.
+const ERROR_LIMIT: usize = 20;
+
+/// The configuration that `text` describes when `base` runs. Interfaces that both have keep their ids, rules that both
+/// have keep their slots, and so their counters.
+pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
+    let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
+    let mut builder = Builder { base, config: Config::new(), errors: Vec::new() };
+    let config = builder.build(commands);
+    config.ok_or_else(|| {
+        let mut errors = builder.errors;
+        errors.sort_by_key(|d| (d.line, d.span.start));
+        errors.truncate(ERROR_LIMIT);
+        refusal(text, errors)
+    })
+}
+
+/// Whether `text` is right as a configuration of its own.
+pub fn check(text: &[u8]) -> Result<CheckReply, Refusal> {
+    let config = load(text, &Config::new())?;
+    Ok(CheckReply { rules: config.policy().len() as u64, interfaces: config.interfaces().len() as u64 })
+}
+
+/// Attaches to each error the line it is in.
+fn refusal(text: &[u8], errors: Vec<Diagnostic>) -> Refusal {
+    let wanted: HashMap<u32, String> = {
+        let last = errors.iter().map(|d| d.line).max().unwrap_or(0);
+        let mut lines = HashMap::new();
+        for (number, line) in (1..=last).zip(text.split(|&b| b == b'\n')) {
+            if errors.iter().any(|d| d.line == number) {
+                lines.insert(number, source_line(line));
+            }
+        }
+        lines
+    };
+    Refusal::of(
+        RefusalKind::Invalid,
+        errors.into_iter().map(|d| {
+            let source = wanted.get(&d.line).map_or("", String::as_str);
+            (d, source)
+        }),
+    )
+}
+
+/// A line as it can be shown. Bytes that are no UTF-8 become replacement characters; they stand behind the error, so
+/// that its offsets still hold.
+fn source_line(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
+}
+
+/// Puts a configuration together, going on after an error to report more than one.
+struct Builder<'a> {
+    base: &'a Config,
+    config: Config,
+    errors: Vec<Diagnostic>,
+}
+
+impl Builder<'_> {
+    fn build(&mut self, commands: Vec<Located<Command>>) -> Option<Config> {
+        let whole = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
+        if !whole {
+            self.config = self.base.clone();
+        }
+        for c in &commands {
+            if let Command::InterfaceAdd { name, kind } = &c.item {
+                self.note(c.line, |b| b.interface(name, kind));
+            }
+        }
+        let mut lines = Vec::new();
+        let mut rules = Vec::new();
+        for c in commands {
+            match c.item {
+                Command::InterfaceAdd { .. } => {}
+                Command::Wire { a, b } => self.note(c.line, |this| this.config.wire(&a, &b)),
+                Command::Enable(names) => self.note(c.line, |b| b.config.set_enabled(&names, true)),
+                Command::Disable(names) => self.note(c.line, |b| b.config.set_enabled(&names, false)),
+                Command::Add(rule) => {
+                    lines.push(c.line);
+                    rules.push(rule);
+                }
+                other => self.note(c.line, |_| Err(out_of_place(&other))),
+            }
+        }
+        self.rules(&lines, &rules);
+        self.errors.is_empty().then(|| self.config.clone())
+    }
+
+    fn note(&mut self, line: u32, step: impl FnOnce(&mut Self) -> Result<(), Fault>) {
+        if let Err(fault) = step(self) {
+            self.errors.push(fault.diagnostic.at_line(line));
+        }
+    }
+
+    fn interface(&mut self, name: &Word, kind: &PortKind) -> Result<(), Fault> {
+        let keep = self.base.interface(name).map(|i| i.id);
+        self.config.add_interface(name, kind, keep, self.base.interfaces()).map(drop)
+    }
+
+    fn rules(&mut self, lines: &[u32], rules: &[Rule]) {
+        let known = self.errors.len();
+        for (rule, &line) in rules.iter().zip(lines) {
+            self.note(line, |this| this.config.check_names(rule));
+            if self.errors.len() >= ERROR_LIMIT {
+                return;
+            }
+        }
+        if self.errors.len() > known {
+            return;
+        }
+        match self.base.policy().replace(rules, &|name: &str| self.config.resolve(name)) {
+            Ok(policy) => self.config = self.config.with_policy(policy),
+            Err((first, diagnostic)) => self.errors.push(diagnostic.at_line(lines[first])),
+        }
+    }
+}
+
+/// The error for a command that a file cannot hold.
+fn out_of_place(command: &Command) -> Fault {
+    let text = command.to_string();
+    let word = text.split(' ').next().unwrap_or_default();
+    Fault::invalid(format!("`{word}` is a command and has no place in a configuration file"), At::default())
+        .help(
+            "a file says what there is and replaces what was; to run commands line by line: `mmb < FILE`"
+                .to_owned(),
+        )
+}
+
+/// The lines of a file that gives this configuration.
+pub fn text(config: &Config) -> String {
+    let mut text = String::new();
+    for line in interface_lines(config) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    for view in config.policy().rules() {
+        text.push_str(view.text);
+        text.push('\n');
+    }
+    text
+}
+
+/// The lines about interfaces and wires.
+fn interface_lines(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    let word = |i: &Interface| Word::from(i.name.as_str());
+    for i in config.interfaces() {
+        lines.push(Command::InterfaceAdd { name: word(i), kind: i.kind.clone() }.to_string());
+    }
+    for i in config.interfaces() {
+        // Each wire once, from the end that was added first.
+        if let Some(peer) = i.peer.and_then(|id| config.interface_by_id(id))
+            && config.interfaces().iter().position(|x| x.id == i.id)
+                < config.interfaces().iter().position(|x| x.id == peer.id)
+        {
+            lines.push(Command::Wire { a: word(i), b: word(peer) }.to_string());
+        }
+    }
+    let disabled = config.interfaces().iter().filter(|i| !i.enabled);
+    lines.extend(disabled.map(|i| Command::Disable(vec![word(i)]).to_string()));
+    lines
+}
+
+/// What turns `old` into `new`.
+pub fn diff(old: &Config, new: &Config) -> DiffReply {
+    let (before, after) = (interface_lines(old), interface_lines(new));
+    let mut reply = DiffReply {
+        removed: before.iter().filter(|l| !after.contains(l)).cloned().collect(),
+        added: after.iter().filter(|l| !before.contains(l)).cloned().collect(),
+        reordered: false,
+    };
+    // Rules are compared as a bag: of equal ones (equal rules have equal text) as many stay as both have.
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for view in old.policy().rules() {
+        *counts.entry(view.text).or_default() += 1;
+    }
+    let mut stay: HashMap<&str, usize> = HashMap::new();
+    let mut kept_new = Vec::new();
+    for view in new.policy().rules() {
+        if take(&mut counts, view.text) {
+            *stay.entry(view.text).or_default() += 1;
+            kept_new.push(view.text);
+        } else {
+            reply.added.push(view.text.to_owned());
+        }
+    }
+    let mut kept_old = Vec::new();
+    for view in old.policy().rules() {
+        if take(&mut stay, view.text) {
+            kept_old.push(view.text);
+        } else {
+            reply.removed.push(view.text.to_owned());
+        }
+    }
+    reply.reordered = kept_old != kept_new;
+    reply
+}
+
+/// Takes one out of a bag, if it is in there.
+fn take<'a>(bag: &mut HashMap<&'a str, usize>, text: &'a str) -> bool {
+    match bag.get_mut(text) {
+        Some(n) if *n > 0 => {
+            *n -= 1;
+            true
+        }
+        _ => false,
+    }
+}

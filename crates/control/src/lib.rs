@@ -1,0 +1,33 @@
+//! The control side of mmb: the configuration as a value, transactions on it, the API on a Unix socket and its client.
+//!
+//! ```text
+//! line or file ─► config (a copy, changed) ─► engine: open, publish ─► the copy is the configuration
+//!                      │ error: nothing changed
+//! HTTP/JSON ◄─ routes ◄─ control ─► views, render, metrics
+//! ```
+
+pub mod api;
+mod client;
+mod config;
+mod control;
+mod devices;
+mod error;
+pub mod file;
+mod metrics;
+mod output;
+pub mod render;
+mod routes;
+mod server;
+mod socket;
+mod views;
+
+pub use client::{Client, ClientError};
+pub use config::{Config, Interface};
+pub use control::{Control, DownInterface};
+pub use error::{Fault, Refusal, RefusalKind};
+pub use mmb_policy::RuleView;
+pub use output::Output;
+pub use routes::{BODY_LIMIT, router};
+pub use server::serve;
+pub use socket::{ControlSocket, SocketError, client_path, default_path};
+pub use views::fields;

@@ -1,0 +1,174 @@
+//! `/metrics`: the daemon's counters in the OpenMetrics text format, which Prometheus scrapes.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::api::{
+    DropList, InterfaceEntry, InterfaceList, InterfaceState, NodeEntry, RuleEntry, Runtime, VersionEntry,
+    WorkerEntry,
+};
+
+/// Media type of the reply.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Rules with time series of their own; with more, a scrape would drown the server that stores it. `mmb_rules` tells
+/// how many there are, and `list --json` has the counters of all.
+pub const RULE_LIMIT: usize = 10_000;
+
+/// The values of one scrape.
+#[derive(Debug, Default)]
+pub struct Scrape {
+    /// The daemon.
+    pub version: Option<VersionEntry>,
+    /// The first [`RULE_LIMIT`] rules.
+    pub rules: Vec<RuleEntry>,
+    /// How many rules there are.
+    pub rule_count: u64,
+    /// Interfaces.
+    pub interfaces: InterfaceList,
+    /// Workers.
+    pub runtime: Runtime,
+    /// Packets dropped.
+    pub drops: DropList,
+}
+
+/// The scrape as text.
+pub fn encode(scrape: Scrape) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("mmb");
+    registry.register_collector(Box::new(scrape));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+/// Name, help text, and how to get the value.
+type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+const RULE_METRICS: [Metric<RuleEntry>; 2] = [
+    ("rule_packets", "Packets a rule matched (first 10,000 rules)", |r| r.packets),
+    ("rule_bytes", "Bytes of the frames a rule matched (first 10,000 rules)", |r| r.bytes),
+];
+
+const WORKER_METRICS: [Metric<WorkerEntry>; 2] = [
+    ("worker_sleeps", "Times a worker slept for want of packets", |w| w.sleeps),
+    ("worker_checksum_repairs", "Checksums completed for a kernel peer", |w| w.checksum_repairs),
+];
+
+const INTERFACE_METRICS: [Metric<InterfaceEntry>; 7] = [
+    ("interface_rx_packets", "Packets received", |d| d.rx_packets),
+    ("interface_rx_bytes", "Bytes received", |d| d.rx_bytes),
+    ("interface_tx_packets", "Packets sent", |d| d.tx_packets),
+    ("interface_tx_bytes", "Bytes sent", |d| d.tx_bytes),
+    ("interface_rx_missed", "Packets lost for want of a free buffer", |d| d.rx_missed),
+    ("interface_rx_errors", "Packets received in error", |d| d.rx_errors),
+    ("interface_tx_errors", "Packets that could not be sent", |d| d.tx_errors),
+];
+
+const NODE_METRICS: [Metric<NodeEntry>; 3] = [
+    ("node_packets", "Packets a graph node has seen", |n| n.packets),
+    ("node_vectors", "Vectors of packets a graph node has seen", |n| n.vectors),
+    ("node_ticks", "Clock ticks (TSC) a graph node took", |n| n.cycles),
+];
+
+impl Collector for Scrape {
+    fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
+        self.daemon(&mut e)?;
+        self.per_rule(&mut e)?;
+        self.per_interface(&mut e)?;
+        self.per_worker(&mut e)?;
+        let mut metric = e.encode_descriptor("drops", "Packets dropped", None, MetricType::Counter)?;
+        self.drops.drops.iter().try_for_each(|(reason, &n)| counter(&mut metric, &[("reason", reason)], n))
+    }
+}
+
+/// One time series of a counter.
+fn counter<const N: usize>(
+    metric: &mut MetricEncoder,
+    labels: &[(&str, &str); N],
+    value: u64,
+) -> fmt::Result {
+    metric.encode_family(labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&value, None)
+}
+
+impl Scrape {
+    fn daemon(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        e.encode_descriptor("rules", "Rules loaded", None, MetricType::Gauge)?
+            .encode_gauge(&self.rule_count)?;
+        let Some(v) = &self.version else { return Ok(()) };
+        e.encode_descriptor("build", "The release that runs", None, MetricType::Info)?
+            .encode_info(&[("version", v.version.as_str())])?;
+        e.encode_descriptor("uptime_seconds", "Seconds since the daemon's start", None, MetricType::Gauge)?
+            .encode_gauge(&v.uptime_seconds)
+    }
+
+    fn per_rule(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in RULE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for r in &self.rules {
+                counter(&mut metric, &[("index", &r.index.to_string()), ("rule", &r.text)], get(r))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_interface(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let mut up =
+            e.encode_descriptor("interface_up", "1: open, with a carrier", None, MetricType::Gauge)?;
+        for i in &self.interfaces.interfaces {
+            let up_now = u32::from(i.state == InterfaceState::Up && i.link);
+            up.encode_family(&[("interface", i.name.as_str())])?.encode_gauge(&up_now)?;
+        }
+        for (name, help, get) in INTERFACE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for i in &self.interfaces.interfaces {
+                counter(&mut metric, &[("interface", &i.name)], get(i))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_worker(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in WORKER_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for w in &self.runtime.workers {
+                counter(&mut metric, &[("worker", &w.worker.to_string())], get(w))?;
+            }
+        }
+        for (name, help, get) in NODE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for w in &self.runtime.workers {
+                let worker = w.worker.to_string();
+                for (name, n) in &w.nodes {
+                    counter(&mut metric, &[("worker", &worker), ("node", name)], get(n))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_end_in_total_and_labels_are_escaped() {
+        let scrape = Scrape {
+            rules: vec![RuleEntry { index: 7, packets: 3, bytes: 180, text: "add in \"a\\b\" drop".into() }],
+            rule_count: 1,
+            drops: DropList { drops: [("rule".to_owned(), 3)].into_iter().collect() },
+            ..Scrape::default()
+        };
+        let text = encode(scrape).unwrap();
+        let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        has(r#"mmb_rule_packets_total{index="7",rule="add in \"a\\b\" drop"} 3"#);
+        has(r#"mmb_drops_total{reason="rule"} 3"#);
+        has("# TYPE mmb_drops counter");
+        has("mmb_rules 1");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,291 @@
+//! Replies as text for people: aligned columns, one record a line.
+
+use std::fmt::Write;
+
+use mmb_packet::DropReason;
+
+use crate::api::{
+    DiffReply, DropList, FieldList, InterfaceEntry, InterfaceList, InterfaceState, RuleList, Runtime,
+    TableList, VersionEntry,
+};
+
+/// Which side of a column its cells stand on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Align {
+    Left,
+    Right,
+}
+
+use Align::{Left, Right};
+
+/// Columns of text under a header line. The last column is not padded, so that lines end with their text.
+struct Columns<const N: usize> {
+    aligns: [Align; N],
+    rows: Vec<[String; N]>,
+}
+
+impl<const N: usize> Columns<N> {
+    fn new(header: [(&str, Align); N]) -> Self {
+        Columns {
+            aligns: header.map(|(_, align)| align),
+            rows: vec![header.map(|(name, _)| name.to_owned())],
+        }
+    }
+
+    fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
+    }
+
+    fn render(&self) -> String {
+        let mut widths = [0; N];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let mut text = String::new();
+        for row in &self.rows {
+            for (column, cell) in row.iter().enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                let width = widths[column];
+                // Writing to a String cannot fail.
+                let _ = match self.aligns[column] {
+                    Right => write!(text, "{gap}{cell:>width$}"),
+                    Left if column + 1 == N => write!(text, "{gap}{cell}"),
+                    Left => write!(text, "{gap}{cell:<width$}"),
+                };
+            }
+            text.truncate(text.trim_end_matches(' ').len());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// `list`.
+pub fn rules(list: &RuleList) -> String {
+    if list.rules.is_empty() {
+        return "no rules\n".to_owned();
+    }
+    let mut columns = Columns::new([("index", Right), ("packets", Right), ("bytes", Right), ("rule", Left)]);
+    for r in &list.rules {
+        columns.row([r.index.to_string(), r.packets.to_string(), r.bytes.to_string(), r.text.clone()]);
+    }
+    columns.render()
+}
+
+/// `show tables`.
+pub fn tables(list: &TableList) -> String {
+    if list.tables.is_empty() {
+        return "no tables: there are no rules\n".to_owned();
+    }
+    let mut columns = Columns::new([("rules", Right), ("keys", Right), ("bytes", Right), ("mask", Left)]);
+    for t in &list.tables {
+        columns.row([t.rules.to_string(), t.keys.to_string(), t.bytes.to_string(), t.mask.clone()]);
+    }
+    columns.render()
+}
+
+/// `show interfaces`; `verbose` adds the device and the rarer counters.
+pub fn interfaces(list: &InterfaceList, verbose: bool) -> String {
+    if list.interfaces.is_empty() {
+        return "no interfaces; add one with `interface add NAME KIND …`\n".to_owned();
+    }
+    let mut columns = Columns::new([
+        ("name", Left),
+        ("kind", Left),
+        ("state", Left),
+        ("wire", Left),
+        ("rules", Left),
+        ("rx-packets", Right),
+        ("rx-bytes", Right),
+        ("tx-packets", Right),
+        ("tx-bytes", Right),
+    ]);
+    for i in &list.interfaces {
+        let state = match i.state {
+            InterfaceState::Down => "down",
+            InterfaceState::Up if i.link => "up",
+            InterfaceState::Up => "up, no link",
+        };
+        columns.row([
+            i.name.clone(),
+            i.kind.clone(),
+            state.to_owned(),
+            i.wire.clone().unwrap_or_else(|| "-".to_owned()),
+            if i.enabled { "enabled" } else { "disabled" }.to_owned(),
+            i.rx_packets.to_string(),
+            i.rx_bytes.to_string(),
+            i.tx_packets.to_string(),
+            i.tx_bytes.to_string(),
+        ]);
+    }
+    let mut text = columns.render();
+    for i in &list.interfaces {
+        interface_details(&mut text, i, verbose);
+    }
+    text
+}
+
+/// Lines below the table: why an interface is down and notes always, the rest when asked for.
+fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
+    if let Some(reason) = &i.reason {
+        let _ = writeln!(text, "{}: down: {reason}", i.name);
+        return;
+    }
+    if verbose {
+        let _ = writeln!(text, "{}: {} by {}, mac {}, mtu {}", i.name, i.device, i.driver, i.mac, i.mtu);
+        let _ = writeln!(
+            text,
+            "{}: rx-missed {}, rx-errors {}, tx-errors {}",
+            i.name, i.rx_missed, i.rx_errors, i.tx_errors
+        );
+    }
+    for note in &i.notes {
+        let _ = writeln!(text, "{}: note: {note}", i.name);
+    }
+}
+
+/// `1 rule`, `2 rules`.
+pub fn count(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
+/// `show runtime`; `verbose` shows nodes that have seen no packet as well.
+pub fn runtime(runtime: &Runtime, verbose: bool) -> String {
+    let mut text = String::new();
+    for w in &runtime.workers {
+        let cpu = w.cpu.map_or_else(String::new, |cpu| format!(", core {cpu}"));
+        let (sleeps, repairs) = (w.sleeps, w.checksum_repairs);
+        let _ = writeln!(text, "worker {}{cpu}, {sleeps} sleeps, {repairs} checksums completed", w.worker);
+        let shown = w.nodes.iter().filter(|(_, n)| verbose || n.packets > 0);
+        text.push_str(&nodes(
+            shown.map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet)),
+        ));
+    }
+    text
+}
+
+/// Graph nodes: name, packets, vectors, clock ticks (TSC) per packet.
+pub fn nodes<'a>(nodes: impl Iterator<Item = (&'a str, u64, u64, f64)>) -> String {
+    let mut columns = Columns::new([
+        ("node", Left),
+        ("packets", Right),
+        ("vectors", Right),
+        ("packets/vector", Right),
+        ("ticks/packet", Right),
+    ]);
+    for (name, packets, vectors, ticks) in nodes {
+        let fill = if vectors == 0 { 0.0 } else { packets as f64 / vectors as f64 };
+        let numbers = [packets.to_string(), vectors.to_string(), format!("{fill:.1}"), format!("{ticks:.1}")];
+        let [packets, vectors, fill, ticks] = numbers;
+        columns.row([name.to_owned(), packets, vectors, fill, ticks]);
+    }
+    columns.render()
+}
+
+/// `show drops`: reasons that have happened; `verbose` shows all.
+pub fn drops(list: &DropList, verbose: bool) -> String {
+    let mut columns = Columns::new([("reason", Left), ("packets", Right), ("meaning", Left)]);
+    for (name, &packets) in &list.drops {
+        if verbose || packets > 0 {
+            let reason = DropReason::ALL.iter().find(|r| r.name() == name);
+            columns.row([name.clone(), packets.to_string(), reason.map_or("", |r| r.help()).to_owned()]);
+        }
+    }
+    if columns.rows.len() == 1 { "nothing dropped\n".to_owned() } else { columns.render() }
+}
+
+/// `show fields`.
+pub fn fields(list: &FieldList) -> String {
+    let mut columns = Columns::new([
+        ("field", Left),
+        ("protocol", Left),
+        ("bits", Right),
+        ("match", Left),
+        ("mod", Left),
+        ("meaning", Left),
+    ]);
+    let mark = |yes| if yes { "yes" } else { "-" }.to_owned();
+    for f in &list.fields {
+        let bits = if f.bits == 0 { "-".to_owned() } else { f.bits.to_string() };
+        columns.row([
+            f.name.clone(),
+            f.protocol.clone(),
+            bits,
+            mark(f.match_),
+            mark(f.modify),
+            f.help.clone(),
+        ]);
+    }
+    columns.render()
+}
+
+/// `show version`.
+pub fn version(v: &VersionEntry) -> String {
+    format!(
+        "mmb {}\nengine: {}\nprocess {}, up {} s, {}\n",
+        v.version,
+        v.engine,
+        v.pid,
+        v.uptime_seconds,
+        count(v.rules, "rule")
+    )
+}
+
+/// `diff`: lines that go with `-`, lines that come with `+`; nothing when nothing would change.
+pub fn diff(d: &DiffReply) -> String {
+    let mut text = String::new();
+    for (sign, lines) in [('-', &d.removed), ('+', &d.added)] {
+        for line in lines {
+            let _ = writeln!(text, "{sign} {line}");
+        }
+    }
+    if d.reordered {
+        text.push_str("# the rules that stay change their order\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::RuleEntry;
+
+    #[test]
+    fn a_rule_list_is_aligned() {
+        let entry =
+            |index, packets, bytes, text: &str| RuleEntry { index, packets, bytes, text: text.to_owned() };
+        let rules = vec![entry(1, 12, 7200, "add ip-proto udp drop"), entry(107, 0, 0, "add all accept")];
+        let expected = "\
+index  packets  bytes  rule
+    1       12   7200  add ip-proto udp drop
+  107        0      0  add all accept
+";
+        assert_eq!(super::rules(&RuleList { rules }), expected);
+        assert_eq!(super::rules(&RuleList::default()), "no rules\n");
+    }
+
+    #[test]
+    fn a_down_interface_says_why() {
+        let i = InterfaceEntry {
+            name: "a".into(),
+            kind: "af-xdp eth9".into(),
+            reason: Some("there is no interface eth9".into()),
+            ..InterfaceEntry::default()
+        };
+        let text = interfaces(&InterfaceList { interfaces: vec![i] }, false);
+        assert!(text.ends_with("a: down: there is no interface eth9\n"), "{text}");
+        assert!(text.lines().nth(1).is_some_and(|l| l.contains("  down  ")), "{text}");
+    }
+
+    #[test]
+    fn drops_without_any_say_so() {
+        let mut list = DropList { drops: [("rule".to_owned(), 0)].into_iter().collect() };
+        assert_eq!(drops(&list, false), "nothing dropped\n");
+        list.drops.insert("unwired".to_owned(), 3);
+        let text = drops(&list, false);
+        assert!(text.contains("unwired") && !text.contains("rule"), "{text}");
+        assert!(drops(&list, true).contains("rule"));
+    }
+}

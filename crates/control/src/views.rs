@@ -1,0 +1,183 @@
+//! What the daemon shows of itself, as the API's documents.
+
+use mmb_dataplane::NodeRuntime;
+use mmb_lang::{FIELDS, Support};
+
+use crate::api::*;
+use crate::control::{Control, State};
+use crate::file;
+use crate::metrics::{RULE_LIMIT, Scrape};
+
+impl Control {
+    /// `list`.
+    pub fn rules(&self) -> RuleList {
+        self.first_rules(usize::MAX)
+    }
+
+    fn first_rules(&self, limit: usize) -> RuleList {
+        let config = self.present().config;
+        let entry = |view: mmb_policy::RuleView<'_>| {
+            let counters = self.engine().rule_counters(view.slot);
+            RuleEntry {
+                index: view.index,
+                text: view.text.to_owned(),
+                packets: counters.packets,
+                bytes: counters.bytes,
+            }
+        };
+        RuleList { rules: config.policy().rules().take(limit).map(entry).collect() }
+    }
+
+    /// `show tables`.
+    pub fn tables(&self) -> TableList {
+        let config = self.present().config;
+        let entry = |t: mmb_policy::TableInfo| TableEntry {
+            mask: mask_text(t.mask.mask()),
+            keys: t.occupancy.keys as u64,
+            rules: t.occupancy.rules as u64,
+            bytes: t.occupancy.bytes as u64,
+        };
+        TableList { tables: config.policy().tables().map(entry).collect() }
+    }
+
+    /// `show interfaces`.
+    pub fn interfaces(&self) -> InterfaceList {
+        let State { config, down } = self.present();
+        let mut interfaces = Vec::new();
+        for i in config.interfaces() {
+            let peer = i.peer.and_then(|id| config.interface_by_id(id));
+            let mut entry = InterfaceEntry {
+                name: i.name.clone(),
+                kind: i.kind.to_string(),
+                reason: down.get(&i.id).cloned(),
+                wire: peer.map(|p| p.name.clone()),
+                enabled: i.enabled,
+                ..InterfaceEntry::default()
+            };
+            if let Some(info) = self.engine().port_info(i.id).filter(|_| entry.reason.is_none()) {
+                fill(&mut entry, info);
+            }
+            interfaces.push(entry);
+        }
+        InterfaceList { interfaces }
+    }
+
+    /// `show runtime`.
+    pub fn runtime(&self) -> Runtime {
+        let workers = self.engine().runtime().into_iter().map(|w| WorkerEntry {
+            worker: w.worker as u64,
+            cpu: w.cpu.map(|cpu| cpu as u64),
+            sleeps: w.sleeps,
+            checksum_repairs: w.checksum_repairs,
+            nodes: w.nodes.into_iter().map(|n| (n.name.clone(), node(&n))).collect(),
+        });
+        Runtime { workers: workers.collect() }
+    }
+
+    /// `show drops`: every reason, those that never happened included.
+    pub fn drops(&self) -> DropList {
+        let drops = self.engine().drops().into_iter().map(|(reason, n)| (reason.name().to_owned(), n));
+        DropList { drops: drops.collect() }
+    }
+
+    /// `show version`.
+    pub fn version(&self) -> VersionEntry {
+        let config = self.present().config;
+        VersionEntry {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            engine: self.engine().describe(),
+            pid: std::process::id(),
+            uptime_seconds: self.uptime().as_secs(),
+            rules: config.policy().len() as u64,
+        }
+    }
+
+    /// `show config`.
+    pub fn config(&self) -> ConfigEntry {
+        let config = self.present().config;
+        ConfigEntry { config: file::text(&config) }
+    }
+
+    /// The values for `/metrics`.
+    pub fn scrape(&self) -> Scrape {
+        let version = self.version();
+        Scrape {
+            rule_count: version.rules,
+            version: Some(version),
+            rules: self.first_rules(RULE_LIMIT).rules,
+            interfaces: self.interfaces(),
+            runtime: self.runtime(),
+            drops: self.drops(),
+        }
+    }
+}
+
+fn fill(entry: &mut InterfaceEntry, info: mmb_dataplane::PortInfo) {
+    entry.state = InterfaceState::Up;
+    entry.link = info.link_up;
+    entry.driver = info.driver;
+    entry.device = info.device;
+    entry.mac = info.mac;
+    entry.mtu = info.mtu;
+    entry.rx_packets = info.rx_packets;
+    entry.rx_bytes = info.rx_bytes;
+    entry.tx_packets = info.tx_packets;
+    entry.tx_bytes = info.tx_bytes;
+    entry.rx_missed = info.rx_missed;
+    entry.rx_errors = info.rx_errors;
+    entry.tx_errors = info.tx_errors;
+    entry.notes = info.notes;
+}
+
+/// The chunks of a mask that are not zero, each with its number, bytes in the order of the window.
+fn mask_text(mask: &[u128]) -> String {
+    let chunks = mask.iter().enumerate().filter(|(_, chunk)| **chunk != 0);
+    chunks.map(|(n, chunk)| format!("{n}:{:032x}", u128::from_be(*chunk))).collect::<Vec<_>>().join(" ")
+}
+
+fn node(n: &NodeRuntime) -> NodeEntry {
+    let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+    NodeEntry {
+        packets: n.packets,
+        vectors: n.vectors,
+        cycles: n.cycles,
+        cycles_per_packet: ratio(n.cycles, n.packets),
+        packets_per_vector: ratio(n.packets, n.vectors),
+    }
+}
+
+/// `show fields`.
+pub fn fields() -> FieldList {
+    let entry = |f: &mmb_lang::FieldDef| FieldEntry {
+        name: f.name.to_owned(),
+        protocol: f.proto.to_string(),
+        bits: u32::from(f.width_bits),
+        match_: f.match_ == Support::Yes,
+        modify: f.modify == Support::Yes,
+        help: f.help.to_owned(),
+        example: f.example.to_owned(),
+    };
+    FieldList { fields: FIELDS.iter().map(entry).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_show_their_bytes_in_window_order() {
+        let mut mask = [0u128; 5];
+        mask[0] = (0xffff_ff00u128 << 96).to_be();
+        mask[4] = 0xffu128.to_be();
+        let expected = format!("0:ffffff{} 4:{}ff", "0".repeat(26), "0".repeat(30));
+        assert_eq!(mask_text(&mask), expected);
+    }
+
+    #[test]
+    fn every_field_of_the_language_is_listed() {
+        let fields = fields().fields;
+        assert_eq!(fields.len(), FIELDS.len());
+        assert!(fields.iter().any(|f| f.name == "tcp-dport" && f.match_ && f.modify && f.bits == 16));
+        assert!(fields.iter().any(|f| f.name == "ip-checksum" && !f.modify));
+    }
+}

@@ -1,0 +1,122 @@
+//! One daemon for all tests of the process (DPDK starts once in a process), used by one test at a time.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use mmb_control::api::{CommandReply, Format};
+use mmb_control::{Client, Config, Control, ControlSocket, serve};
+use mmb_dataplane::{Engine, EngineConfig};
+use serde_json::Value;
+
+/// The daemon while a test has it for itself.
+pub struct Daemon {
+    pub control: Arc<Control>,
+    path: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The daemon with an empty configuration.
+pub fn daemon() -> Daemon {
+    static TURN: Mutex<()> = Mutex::new(());
+    static SERVED: OnceLock<(Arc<Control>, PathBuf)> = OnceLock::new();
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let (control, path) = SERVED.get_or_init(start).clone();
+    let daemon = Daemon { control, path, _turn: turn };
+    daemon.reset();
+    daemon
+}
+
+fn start() -> (Arc<Control>, PathBuf) {
+    let engine = Engine::start(&EngineConfig { workers: 1, memory_mb: 64 }).unwrap();
+    let (control, down) = Control::start(engine, Config::new());
+    assert!(down.is_empty());
+    let control = Arc::new(control);
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("daemon.sock");
+    let (served, at) = (control.clone(), path.clone());
+    let (ready, wait) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut socket = ControlSocket::bind(&at).unwrap();
+        let listener = socket.take_listener().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        ready.send(()).unwrap();
+        runtime.block_on(serve(served, listener, std::future::pending())).unwrap();
+    });
+    wait.recv().unwrap();
+    (control, path)
+}
+
+impl Daemon {
+    /// Deletes all rules, wires and interfaces.
+    pub fn reset(&self) {
+        self.run("flush").unwrap();
+        let interfaces = self.control.interfaces().interfaces;
+        for i in interfaces.iter().filter(|i| i.wire.is_some()) {
+            // The second end of a wire is free already.
+            let _ = self.run(&format!("wire del {}", i.name));
+        }
+        for i in &interfaces {
+            self.run(&format!("interface del {}", i.name)).unwrap();
+        }
+    }
+
+    /// Runs a line without the socket; the sentence if it is refused.
+    pub fn run(&self, line: &str) -> Result<String, String> {
+        self.control.execute(line).map(|output| output.text()).map_err(|refusal| refusal.message)
+    }
+
+    /// A client on the socket.
+    pub fn client(&self) -> Client {
+        Client::new(&self.path).unwrap()
+    }
+
+    /// Runs a line over the socket.
+    pub fn send(&self, line: &str) -> CommandReply {
+        self.client().command(line, Format::Both).unwrap()
+    }
+
+    /// Everything about the configuration that a user can see. Counters are left out, and addresses: a device that was
+    /// closed and opened again has another.
+    pub fn state(&self) -> String {
+        let mut interfaces = self.control.interfaces();
+        for i in &mut interfaces.interfaces {
+            (i.rx_packets, i.tx_packets) = (0, 0);
+            i.mac.clear();
+        }
+        let rules = self.control.rules().rules;
+        let rules: Vec<_> = rules.iter().map(|r| (r.index, r.text.as_str())).collect();
+        format!("{}\n{rules:?}\n{interfaces:?}", self.control.config().config)
+    }
+
+    /// A request as bytes on the socket, independent of the crate's client.
+    pub fn http(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Response {
+        let mut stream = UnixStream::connect(&self.path).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: mmb\r\nConnection: close\r\nContent-Type: {content_type}\r\n\
+             Content-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let split = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8(bytes[..split].to_vec()).unwrap().to_lowercase();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Response { status, head, body: bytes[split + 4..].to_vec() }
+    }
+}
+
+/// What came back.
+pub struct Response {
+    pub status: u16,
+    pub head: String,
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}

@@ -1,0 +1,10 @@
+//! The control side as a whole: a real engine with ports on no devices, behind the real socket. Needs no privileges.
+
+// A helper that cannot go on fails its test.
+#![allow(clippy::unwrap_used)]
+
+mod api;
+mod harness;
+mod refusals;
+mod rules;
+mod transactions;

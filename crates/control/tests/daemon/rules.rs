@@ -1,0 +1,100 @@
+//! Rules: indexes, counters' slots, large numbers.
+
+use std::time::{Duration, Instant};
+
+use mmb_control::api::RuleList;
+
+use crate::harness::{Daemon, daemon};
+
+#[test]
+fn indexes_stay_when_other_rules_go_and_start_again_after_flush() {
+    let daemon = daemon();
+    for rule in ["add ip-proto udp drop", "add ip-proto tcp drop", "add ip-df accept"] {
+        daemon.send(rule);
+    }
+    daemon.send("del 2");
+    daemon.send("add ip-ttl 1 drop");
+    let list: RuleList = daemon.client().get("/v1/rules").unwrap();
+    let indexes: Vec<_> = list.rules.iter().map(|r| r.index).collect();
+    assert_eq!(indexes, [1, 3, 4]);
+    let text = daemon.send("list").text.unwrap();
+    assert_eq!(text.lines().next(), Some("index  packets  bytes  rule"));
+    assert_eq!(text.lines().last(), Some("    4        0      0  add ip-ttl 1 drop"));
+    daemon.send("flush");
+    assert_eq!(daemon.send("list").text.unwrap(), "no rules\n");
+    let reply = daemon.send("add all accept");
+    assert!(reply.json.unwrap().get().contains(r#""index":1"#));
+}
+
+/// `n` distinct 5-tuple rules.
+fn many(n: u32) -> String {
+    let rule = |i: u32| {
+        let (a, b, c) = (i >> 16 & 255, i >> 8 & 255, i & 255);
+        format!(
+            "add ip-proto tcp ip-saddr 10.{a}.{b}.{c} ip-daddr 198.18.{c}.{b} tcp-sport {} tcp-dport 80 drop\n",
+            1024 + i % 50_000
+        )
+    };
+    (0..n).map(rule).collect()
+}
+
+/// Times hold for optimised builds; others are checked for working at all.
+fn assert_faster(what: &str, took: Duration, limit: Duration) {
+    println!("{what}: {took:?}");
+    assert!(cfg!(debug_assertions) || took < limit, "{what} took {took:?}, more than {limit:?}");
+}
+
+/// Adds a rule to `n` and deletes it, many times.
+fn one_more_and_one_less(daemon: &Daemon, n: u32, limit: Duration) {
+    const TIMES: u32 = 200;
+    let (mut add, mut del) = (Duration::ZERO, Duration::ZERO);
+    for i in 1..=TIMES {
+        let start = Instant::now();
+        daemon.run(&format!("add ip-proto udp ip-saddr 10.1.2.3 udp-dport {i} drop")).unwrap();
+        add += start.elapsed();
+        let start = Instant::now();
+        daemon.run(&format!("del {}", n + i)).unwrap();
+        del += start.elapsed();
+    }
+    assert_faster(&format!("one rule more than {n}"), add / TIMES, limit);
+    assert_faster(&format!("one rule less than {n}"), del / TIMES, limit);
+}
+
+#[test]
+fn a_hundred_thousand_rules_load_in_two_seconds_and_one_more_takes_no_millisecond() {
+    let daemon = daemon();
+    let text = many(100_000);
+    let start = Instant::now();
+    let reply = daemon.client().apply(text.clone().into_bytes()).unwrap();
+    assert_faster("100,000 rules applied", start.elapsed(), Duration::from_secs(2));
+    assert_eq!((reply.rules, reply.added, reply.kept), (100_000, 100_000, 0));
+
+    one_more_and_one_less(&daemon, 100_000, Duration::from_millis(1));
+
+    let start = Instant::now();
+    let reply = daemon.client().apply(text.into_bytes()).unwrap();
+    assert_faster("the same rules again", start.elapsed(), Duration::from_secs(2));
+    assert_eq!((reply.added, reply.removed, reply.kept), (0, 0, 100_000));
+
+    let start = Instant::now();
+    let list: RuleList = daemon.client().get("/v1/rules").unwrap();
+    assert_faster("list as JSON", start.elapsed(), Duration::from_secs(2));
+    assert_eq!(list.rules.len(), 100_000);
+    assert_eq!(daemon.send("list").text.unwrap().lines().count(), 100_001);
+    daemon.run("flush").unwrap();
+    assert!(daemon.control.rules().rules.is_empty());
+}
+
+#[test]
+#[ignore = "takes minutes without optimisation; run with --release -- --ignored"]
+fn a_million_rules_load() {
+    let daemon = daemon();
+    let text = many(1_000_000).into_bytes();
+    let start = Instant::now();
+    let reply = daemon.client().apply(text).unwrap();
+    println!("1,000,000 rules applied: {:?}", start.elapsed());
+    assert_eq!(reply.rules, 1_000_000);
+    one_more_and_one_less(&daemon, 1_000_000, Duration::from_millis(5));
+    let list: RuleList = daemon.client().get("/v1/rules").unwrap();
+    assert_eq!(list.rules.len(), 1_000_000);
+}

@@ -1,0 +1,177 @@
+//! Sequences of commands and files: all or nothing, and files that say what there is.
+
+use proptest::prelude::*;
+
+use crate::harness::daemon;
+
+fn name() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["a", "b", "c", "nowhere"])
+}
+
+fn matching() -> impl Strategy<Value = String> {
+    let fixed = [
+        "all",
+        "ip-df",
+        "ip-proto udp",
+        "! tcp-syn",
+        "ip6-saddr 2001:db8::/32",
+        "tcp-dport 70000",
+        "bogus 1",
+    ];
+    prop_oneof![
+        prop::sample::select(fixed.to_vec()).prop_map(str::to_owned),
+        name().prop_map(|n| format!("in {n}")),
+        (0u16..4).prop_map(|p| format!("udp-dport {p}")),
+    ]
+}
+
+fn target() -> impl Strategy<Value = String> {
+    let fixed = ["drop", "drop 12.5", "accept", "mod ip-ttl 7", "mod ip-checksum 1"];
+    prop_oneof![
+        prop::sample::select(fixed.to_vec()).prop_map(str::to_owned),
+        name().prop_map(|n| format!("mod out {n}")),
+    ]
+}
+
+fn rule() -> impl Strategy<Value = String> {
+    (prop::collection::vec(matching(), 1..3), target()).prop_map(|(m, t)| format!("add {} {t}", m.join(" ")))
+}
+
+/// Lines that work and lines that do not.
+fn line() -> impl Strategy<Value = String> {
+    prop_oneof![
+        4 => rule(),
+        2 => (0u32..8).prop_map(|i| format!("del {i}")),
+        1 => Just("flush".to_owned()),
+        3 => name().prop_map(|n| format!("interface add {n} null")),
+        1 => name().prop_map(|n| format!("interface add {n} af-packet no-such-if0")),
+        2 => name().prop_map(|n| format!("interface del {n}")),
+        3 => (name(), name()).prop_map(|(a, b)| format!("wire {a} {b}")),
+        2 => name().prop_map(|n| format!("wire del {n}")),
+        2 => (name(), name()).prop_map(|(a, b)| format!("disable {a} {b}")),
+        1 => name().prop_map(|n| format!("enable {n}")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_command_works_wholly_or_changes_nothing(lines in prop::collection::vec(line(), 1..40)) {
+        let daemon = daemon();
+        for line in &lines {
+            let before = daemon.state();
+            if daemon.run(line).is_err() {
+                prop_assert_eq!(daemon.state(), before, "{}", line);
+            }
+        }
+        // What runs, written down, is a file that changes nothing, indexes apart.
+        let text = daemon.control.config().config;
+        let diff = daemon.control.diff(text.as_bytes()).unwrap();
+        prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
+        let reply = daemon.control.apply(text.as_bytes()).unwrap();
+        prop_assert_eq!((reply.added, reply.removed), (0, 0));
+        prop_assert_eq!(daemon.control.config().config, text);
+    }
+
+    #[test]
+    fn after_a_file_is_applied_it_differs_in_nothing(
+        old in prop::collection::vec(rule(), 0..12),
+        new in prop::collection::vec(rule(), 0..12),
+        bad in any::<prop::sample::Index>(),
+    ) {
+        let daemon = daemon();
+        for line in ["interface add a null", "interface add b null", "wire a b"] {
+            daemon.run(line).unwrap();
+        }
+        for line in &old {
+            let _ = daemon.run(line);
+        }
+        // Lines that the daemon takes one by one make a file that it takes.
+        let good = |line: &&String| daemon.control.diff(line.as_bytes()).is_ok();
+        let mut lines: Vec<&str> = new.iter().filter(good).map(String::as_str).collect();
+        let text = lines.join("\n");
+        let reply = daemon.control.apply(text.as_bytes()).unwrap();
+        prop_assert_eq!(reply.rules as usize, lines.len());
+        let diff = daemon.control.diff(text.as_bytes()).unwrap();
+        prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
+        let indexes: Vec<_> = daemon.control.rules().rules.iter().map(|r| r.index as usize).collect();
+        prop_assert_eq!(indexes, (1..=lines.len()).collect::<Vec<_>>());
+        // One bad line anywhere: nothing happens.
+        let before = daemon.state();
+        lines.insert(bad.index(lines.len() + 1), "add tcp-dport 70000 drop");
+        prop_assert!(daemon.control.apply(lines.join("\n").as_bytes()).is_err());
+        prop_assert_eq!(daemon.state(), before);
+    }
+}
+
+#[test]
+fn a_file_with_interfaces_is_the_whole_configuration() {
+    let daemon = daemon();
+    for line in ["interface add a null", "interface add b null", "wire a b", "add in a ip-df drop"] {
+        daemon.run(line).unwrap();
+    }
+    let file = "\
+# rules may come before the interfaces they name
+add in c drop 50
+interface add c null
+interface add b null
+wire b c
+disable c
+";
+    let diff = daemon.control.diff(file.as_bytes()).unwrap();
+    assert_eq!(diff.removed, ["interface add a null", "wire a b", "add in a ip-df drop"]);
+    assert_eq!(diff.added, ["interface add c null", "wire c b", "disable c", "add in c drop 50"]);
+    daemon.control.apply(file.as_bytes()).unwrap();
+    let expected = "interface add c null\ninterface add b null\nwire c b\ndisable c\nadd in c drop 50\n";
+    assert_eq!(daemon.control.config().config, expected);
+}
+
+#[test]
+fn a_file_without_interfaces_keeps_those_there_are() {
+    let daemon = daemon();
+    for line in ["interface add a null", "interface add b null", "wire a b", "add ip-df drop"] {
+        daemon.run(line).unwrap();
+    }
+    daemon.control.apply(b"add in a ip-proto udp drop\ndisable b\n").unwrap();
+    let config = daemon.control.config().config;
+    assert!(config.contains("wire a b\n") && config.contains("disable b\n"), "{config}");
+    assert_eq!(daemon.control.rules().rules.len(), 1);
+}
+
+#[test]
+fn a_file_whose_interface_cannot_be_opened_changes_nothing() {
+    let daemon = daemon();
+    for line in ["interface add a null", "interface add b null", "wire a b", "add in a ip-df drop"] {
+        daemon.run(line).unwrap();
+    }
+    let before = daemon.state();
+    // `a` changes its kind, so its device is exchanged before the failure.
+    let file = "interface add a tap\ninterface add b null\ninterface add c af-packet no-such-if0\nwire a b\n";
+    let error = daemon.control.apply(file.as_bytes()).unwrap_err();
+    assert!(error.message.contains("interface `c`") || error.message.contains("interface `a`"), "{error}");
+    assert_eq!(daemon.state(), before);
+}
+
+#[test]
+fn files_that_are_wrong_as_a_whole_are_refused() {
+    let daemon = daemon();
+    for (file, line, word) in [
+        ("interface add a null\ninterface add a null\n", 2, "already"),
+        ("interface add a null\nwire a b\n", 2, "`b`"),
+        (
+            "interface add a null\ninterface add b null\ninterface add c null\nwire a b\nwire b c\n",
+            5,
+            "wired to `a`",
+        ),
+        ("interface add a null\ninterface del a\n", 2, "interface"),
+        ("add ip-df drop\n\nadd in a drop\n", 3, "`a`"),
+        ("add ip-df drop\nlist\n", 2, "list"),
+        ("add ip-df drop\nflush\n", 2, "flush"),
+    ] {
+        let error = daemon.control.apply(file.as_bytes()).unwrap_err();
+        assert_eq!(error.diagnostics.len(), 1, "{file}: {error:?}");
+        assert_eq!(error.diagnostics[0].line, line, "{file}: {error:?}");
+        assert!(error.message.contains(word), "{file}: {error}");
+    }
+}

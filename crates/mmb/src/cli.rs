@@ -1,0 +1,244 @@
+//! The command line: what can be asked for, and its help.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "mmb",
+    version,
+    about = "Modular MiddleBox: real traffic through one-line rules",
+    after_help = "Without a command, mmb opens a shell on the running daemon; lines from standard input run one by one.",
+    max_term_width = 100
+)]
+pub struct Cli {
+    /// Control socket of the daemon
+    #[arg(long, value_name = "PATH", env = "MMB_SOCKET", global = true)]
+    pub socket: Option<PathBuf>,
+    /// Answer with JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do; the shell when absent.
+    #[command(subcommand)]
+    pub command: Option<Cmd>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Cmd {
+    /// Run the daemon in the foreground
+    Run(RunArgs),
+    /// Say what is wrong with a configuration file, without a daemon
+    Check(FileArgs),
+    /// Make a file the daemon's configuration: all of it or nothing
+    Apply(FileArgs),
+    /// Show what `apply` would change
+    Diff(FileArgs),
+    /// Run a capture through a configuration, without a daemon
+    Replay(ReplayArgs),
+    /// Measure what a configuration costs, with traffic made in memory
+    Bench(BenchArgs),
+    /// Add a rule: `add tcp-dport 80 mod tcp-dport 8080`
+    Add(Line),
+    /// Add a rule that works packet by packet (the same as `add`)
+    AddStateless(Line),
+    /// Add a rule that works on sessions
+    AddStateful(Line),
+    /// Delete a rule by its index
+    Del(Line),
+    /// Delete every rule
+    Flush(Line),
+    /// List the rules with index, packets and bytes
+    List(Line),
+    /// Show tables, interfaces, runtime, drops, fields, version or config
+    Show(Line),
+    /// Add or delete an interface: `interface add NAME af-xdp IFNAME`
+    Interface(Line),
+    /// Connect two interfaces: `wire A B`; `wire del A` undoes it
+    Wire(Line),
+    /// Apply rules to what comes in at these interfaces (they are from the start)
+    Enable(Line),
+    /// Let what comes in at these interfaces pass without rules
+    Disable(Line),
+    /// Network functions
+    #[command(hide = true)]
+    Nf(Line),
+    /// Service chains
+    #[command(hide = true)]
+    Chain(Line),
+}
+
+/// A line of the language for the daemon.
+#[derive(Debug, Args)]
+pub struct Line {
+    /// The rest of the line, as in a configuration file
+    #[arg(value_name = "WORD", allow_negative_numbers = true)]
+    pub words: Vec<String>,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Configuration to start with
+    #[arg(short, long = "config", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Worker threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub workers: usize,
+    /// Memory for packets, in MiB
+    #[arg(long, value_name = "MB", default_value_t = 256)]
+    pub memory: u32,
+}
+
+/// `check`, `apply` and `diff`.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// Configuration file; `-` is standard input
+    pub file: PathBuf,
+}
+
+/// `replay`.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Configuration
+    #[arg(short, long = "config", value_name = "FILE")]
+    pub config: PathBuf,
+    /// Capture to read (pcap or pcapng)
+    #[arg(value_name = "IN.pcap")]
+    pub input: PathBuf,
+    /// Write what is forwarded to this capture (pcap)
+    #[arg(short = 'w', long = "write", value_name = "OUT.pcap")]
+    pub output: Option<PathBuf>,
+    /// Interface of the configuration by which the packets come in; the first one if absent
+    #[arg(long = "in", value_name = "IFACE")]
+    pub interface: Option<String>,
+}
+
+/// `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// Configuration; no rules if absent
+    #[arg(short, long = "config", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Take the packets from a capture instead of making them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["flows", "size", "proto", "order", "ip6"])]
+    pub pcap: Option<PathBuf>,
+    /// Receive and send on DPDK's null ports, whose frames are all zero, as testpmd does in its own benchmarks
+    #[arg(long, conflicts_with_all = ["pcap", "flows", "proto", "order", "ip6"])]
+    pub null_ports: bool,
+    /// Flows to make
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub flows: u32,
+    /// Frame length in bytes, without the checksum; more where headers need it
+    #[arg(long, value_name = "B", default_value_t = 64)]
+    pub size: usize,
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    pub seconds: f64,
+    /// Transport protocols of the flows
+    #[arg(long, value_enum, default_value_t = Proto::Mix)]
+    pub proto: Proto,
+    /// Order of the flows
+    #[arg(long, value_enum, default_value_t = Order::Uniform)]
+    pub order: Order,
+    /// IPv6 instead of IPv4
+    #[arg(long)]
+    pub ip6: bool,
+    /// How packets are forwarded
+    #[arg(long, value_enum, default_value_t = Mode::Wire)]
+    pub mode: Mode,
+    /// Worker threads
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub workers: usize,
+    /// Seed of everything random
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Transport protocols of generated flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Proto {
+    /// TCP segments with a timestamp option
+    Tcp,
+    /// UDP datagrams
+    Udp,
+    /// Both, flow by flow
+    Mix,
+}
+
+/// The order in which generated flows send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// Each packet's flow drawn uniformly
+    Uniform,
+    /// Few flows send most of the packets
+    Zipf,
+    /// Trains of packets of one flow
+    Burst,
+}
+
+/// How packets are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mode {
+    /// From one port to the other
+    Wire,
+    /// By routes
+    Routed,
+}
+
+impl Cmd {
+    /// The first word and the rest of a line for the daemon, if this command is one.
+    pub fn line(&self) -> Option<(&'static str, &Line)> {
+        Some(match self {
+            Cmd::Add(line) => ("add", line),
+            Cmd::AddStateless(line) => ("add-stateless", line),
+            Cmd::AddStateful(line) => ("add-stateful", line),
+            Cmd::Del(line) => ("del", line),
+            Cmd::Flush(line) => ("flush", line),
+            Cmd::List(line) => ("list", line),
+            Cmd::Show(line) => ("show", line),
+            Cmd::Interface(line) => ("interface", line),
+            Cmd::Wire(line) => ("wire", line),
+            Cmd::Enable(line) => ("enable", line),
+            Cmd::Disable(line) => ("disable", line),
+            Cmd::Nf(line) => ("nf", line),
+            Cmd::Chain(line) => ("chain", line),
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn rule_words_pass_through_untouched_and_options_stand_anywhere() {
+        let line = ["mmb", "add", "--json", "tcp-dport", "80", "!", "ip-df", "-5", "drop", "--socket", "/s"];
+        let cli = Cli::parse_from(line);
+        let command = cli.command.unwrap();
+        let (word, line) = command.line().unwrap();
+        assert_eq!(word, "add");
+        assert_eq!(line.words, ["tcp-dport", "80", "!", "ip-df", "-5", "drop"]);
+        assert!(cli.json);
+        assert_eq!(cli.socket, Some("/s".into()));
+        let cli = Cli::parse_from(["mmb", "--socket", "/s", "--json", "list"]);
+        assert!(cli.json);
+        assert_eq!(cli.socket, Some("/s".into()));
+    }
+
+    #[test]
+    fn unknown_commands_and_options_are_usage_errors() {
+        for line in [&["mmb", "frobnicate"][..], &["mmb", "list", "--frob"], &["mmb", "check"]] {
+            assert_eq!(Cli::try_parse_from(line).unwrap_err().exit_code(), 2, "{line:?}");
+        }
+    }
+}

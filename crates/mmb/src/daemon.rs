@@ -1,0 +1,108 @@
+//! `mmb run`: the daemon in the foreground.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mmb_control::render::count;
+use mmb_control::{Config, Control, ControlSocket, DownInterface, default_path, serve};
+use mmb_dataplane::{Engine, EngineConfig};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::RunArgs;
+use crate::failure::{Failure, print};
+use crate::offline::load;
+
+/// Runs until SIGINT or SIGTERM.
+pub fn run(args: &RunArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
+    // What is wrong with the file or the socket is found before any device is touched.
+    let config = args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?;
+    let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
+    let mut socket = ControlSocket::bind(&path).map_err(Failure::new)?;
+    let Some(listener) = socket.take_listener() else { return Ok(()) };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("mmb-control")
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))?;
+    // From here on a signal waits until the daemon can stop in good order.
+    let signals = runtime.block_on(async { Signals::new() })?;
+    let engine = Engine::start(&EngineConfig { workers: args.workers, memory_mb: args.memory })
+        .map_err(Failure::new)?;
+    let (control, down) = Control::start(engine, config);
+    let control = Arc::new(control);
+    print(&report(&control, &down))?;
+    for interface in &down {
+        eprintln!("error: interface `{}` is down: {}", interface.name, interface.reason);
+    }
+    print(&format!("listening on {}\n", path.display()))?;
+    notify(&[NotifyState::Ready]);
+    let stop = async {
+        let name = signals.wait().await;
+        notify(&[NotifyState::Stopping]);
+        // Nobody may be reading any more; that is no reason not to stop.
+        let _ = print(&format!("{name}: stopping\n"));
+    };
+    let served = runtime.block_on(serve(control.clone(), listener, stop));
+    // Requests that still run hold the control; they end before the engine goes.
+    drop(runtime);
+    drop(control);
+    drop(socket);
+    served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))
+}
+
+/// Tells the service manager, if there is one.
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(states) {
+        eprintln!("error: the service manager could not be told: {e}");
+    }
+}
+
+/// What was opened.
+fn report(control: &Control, down: &[DownInterface]) -> String {
+    let version = control.version();
+    let mut text = format!("mmb {}: {}\n", version.version, version.engine);
+    let interfaces = control.interfaces().interfaces;
+    for i in interfaces.iter().filter(|i| !down.iter().any(|d| d.name == i.name)) {
+        let link = if i.link { "" } else { ", no link" };
+        text.push_str(&format!(
+            "interface {}: {} ({}, mac {}, mtu {}{link})\n",
+            i.name, i.kind, i.driver, i.mac, i.mtu
+        ));
+        for note in &i.notes {
+            text.push_str(&format!("interface {}: {note}\n", i.name));
+        }
+    }
+    for (n, i) in interfaces.iter().enumerate() {
+        if let Some(peer) = i.wire.as_ref().filter(|peer| interfaces[n..].iter().any(|j| j.name == **peer)) {
+            text.push_str(&format!("wire {} {peer}\n", i.name));
+        }
+    }
+    text.push_str(&format!("{}\n", count(version.rules, "rule")));
+    text
+}
+
+/// The signals that stop the daemon.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Signals, Failure> {
+        let listen = |kind| signal(kind).map_err(|e| Failure::new(format!("cannot listen for signals: {e}")));
+        Ok(Signals {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
+    }
+
+    async fn wait(mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}

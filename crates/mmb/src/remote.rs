@@ -1,0 +1,116 @@
+//! One-shot commands: the daemon does the work.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use mmb_control::api::Format;
+use mmb_control::{Client, client_path, render};
+
+use crate::failure::{Failure, print};
+
+/// Runs one line of the language.
+pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let text = join(first, words);
+    let mut client = connect(socket)?;
+    let answer = command(&mut client, &text, json).map_err(|e| Failure::of_line(&text, None, &e))?;
+    print(&answer)
+}
+
+/// The words as one line. What the shell took apart fits together again: words are words whether or not they were given
+/// as one argument, except that a path with blanks is one word.
+fn join(first: &str, words: &[String]) -> String {
+    let mut text = first.to_owned();
+    for word in words {
+        let path = first == "interface" && word.contains(char::is_whitespace) && !word.contains('"');
+        text.push_str(&if path { format!(" \"{word}\"") } else { format!(" {word}") });
+    }
+    text
+}
+
+/// Runs a line; the answer is ready to print.
+pub fn command(client: &mut Client, line: &str, json: bool) -> Result<String, mmb_control::ClientError> {
+    let reply = client.command(line, if json { Format::Json } else { Format::Text })?;
+    Ok(match reply.json {
+        Some(document) if json => format!("{}\n", document.get()),
+        _ => reply.text.unwrap_or_default(),
+    })
+}
+
+/// `mmb apply FILE`.
+pub fn apply(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let mut client = connect(socket)?;
+    let text = apply_file(&mut client, file, json)?;
+    print(&text)
+}
+
+/// Applies a file; the answer is ready to print.
+pub fn apply_file(client: &mut Client, file: &Path, json: bool) -> Result<String, Failure> {
+    let text = read_file(file)?;
+    let reply = client.apply(text.clone()).map_err(|e| Failure::of_file_there(&name(file), &text, &e))?;
+    answer(&reply, json, || format!("{}\n", reply.done))
+}
+
+/// `mmb diff FILE`.
+pub fn diff(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
+    let mut client = connect(socket)?;
+    let text = diff_file(&mut client, file, json)?;
+    print(&text)
+}
+
+/// Compares a file with what runs; the answer is ready to print.
+pub fn diff_file(client: &mut Client, file: &Path, json: bool) -> Result<String, Failure> {
+    let text = read_file(file)?;
+    let reply = client.diff(text.clone()).map_err(|e| Failure::of_file_there(&name(file), &text, &e))?;
+    answer(&reply, json, || render::diff(&reply))
+}
+
+fn answer(
+    reply: &impl serde::Serialize,
+    json: bool,
+    text: impl FnOnce() -> String,
+) -> Result<String, Failure> {
+    if !json {
+        return Ok(text());
+    }
+    let document = serde_json::to_string(reply).map_err(Failure::new)?;
+    Ok(document + "\n")
+}
+
+/// A client for the daemon at `socket`, or where daemons are.
+pub fn connect(socket: Option<PathBuf>) -> Result<Client, Failure> {
+    let path = socket.unwrap_or_else(client_path);
+    Client::new(&path).map_err(|e| Failure::new(format!("cannot start the client: {e}")))
+}
+
+/// The bytes of a file; `-` is standard input.
+pub fn read_file(file: &Path) -> Result<Vec<u8>, Failure> {
+    let mut text = Vec::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().lock().read_to_end(&mut text).map(drop)
+    } else {
+        std::fs::read(file).map(|bytes| text = bytes)
+    };
+    read.map_err(|e| Failure::new(format!("cannot read {}: {e}", name(file))))?;
+    Ok(text)
+}
+
+/// What a file is called in messages.
+pub fn name(file: &Path) -> String {
+    if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn words_join_to_the_line_that_was_meant() {
+        let join = |first, words: &[&str]| {
+            super::join(first, &words.iter().map(|w| w.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(join("add", &["tcp-dport", "80", "!", "ip-df", "drop"]), "add tcp-dport 80 ! ip-df drop");
+        assert_eq!(join("add", &["tcp-dport 80 drop"]), "add tcp-dport 80 drop");
+        assert_eq!(
+            join("interface", &["add", "a", "pcap", "my in.pcap", "/o"]),
+            "interface add a pcap \"my in.pcap\" /o"
+        );
+    }
+}

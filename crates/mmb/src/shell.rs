@@ -1,0 +1,145 @@
+//! The shell: lines for the daemon, typed by a person or read from a script.
+
+use std::io::{BufRead, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use mmb_control::api::InterfaceList;
+use mmb_control::{Client, ClientError};
+use rustyline::Editor;
+use rustyline::config::{CompletionType, Config};
+use rustyline::error::ReadlineError;
+use rustyline::history::FileHistory;
+
+use crate::failure::{Failure, print};
+use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
+
+mod assist;
+
+use assist::Assist;
+
+/// Longest line read from a script, in bytes; the language refuses shorter ones than this already.
+const LINE_LIMIT: u64 = 16 << 20;
+
+const HELP: &str = "\
+rules       add MATCH… TARGET…   del INDEX   flush   list
+            add tcp-dport 80 mod tcp-dport 8080
+            add ip-proto udp ! in lan drop
+interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
+            interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
+look        show interfaces|drops|runtime|tables|fields|version|config [verbose]
+files       apply FILE   diff FILE   check FILE
+shell       help [WORD]   exit
+Tab completes; a line that ends with ? shows what can follow; `show fields` lists every field.
+";
+
+/// Opens the shell, or runs the lines of standard input when that is no terminal.
+pub fn run(socket: Option<PathBuf>) -> Result<(), Failure> {
+    let mut client = connect(socket)?;
+    if std::io::stdin().is_terminal() { interactive(&mut client) } else { script(&mut client) }
+}
+
+/// What to do after a line.
+enum Next {
+    Go,
+    Exit,
+}
+
+/// Runs one line. `number` is its place in a script.
+fn run_line(client: &mut Client, line: &str, number: Option<u32>) -> Result<Next, Failure> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let answer = match words.as_slice() {
+        ["exit" | "quit"] => return Ok(Next::Exit),
+        ["help"] => HELP.to_owned(),
+        ["help", word] => assist::explain(word)?,
+        ["apply", file] => apply_file(client, Path::new(file), false)?,
+        ["diff", file] => diff_file(client, Path::new(file), false)?,
+        ["check", file] => check(Path::new(file))?,
+        _ if line.trim_end().ends_with('?') => {
+            assist::following(line.trim_end().trim_end_matches('?'), &interfaces(client))
+        }
+        _ => command(client, line, false).map_err(|e| Failure::of_line(line, number, &e))?,
+    };
+    print(&answer)?;
+    Ok(Next::Go)
+}
+
+fn check(file: &Path) -> Result<String, Failure> {
+    let text = read_file(file)?;
+    match mmb_control::file::check(&text) {
+        Ok(_) => Ok(format!("{}: ok\n", name(file))),
+        Err(refusal) => Err(Failure::of_file(&name(file), &text, &refusal)),
+    }
+}
+
+/// The interfaces there are; none when the daemon does not say.
+fn interfaces(client: &mut Client) -> Vec<String> {
+    let list = client.get::<InterfaceList>("/v1/interfaces");
+    list.map(|l| l.interfaces.into_iter().map(|i| i.name).collect()).unwrap_or_default()
+}
+
+/// Lines of a script, up to the first that fails.
+fn script(client: &mut Client) -> Result<(), Failure> {
+    let mut input = std::io::stdin().lock();
+    let mut bytes = Vec::new();
+    for number in 1u32.. {
+        bytes.clear();
+        let read = input.by_ref().take(LINE_LIMIT).read_until(b'\n', &mut bytes);
+        if read.map_err(|e| Failure::new(format!("cannot read standard input: {e}")))? == 0 {
+            break;
+        }
+        let line = match std::str::from_utf8(&bytes) {
+            Ok(line) => line.trim_end_matches(['\n', '\r']),
+            Err(e) => {
+                let sentence = format!("byte {} is no UTF-8 text", e.valid_up_to() + 1);
+                return Err(Failure::new(sentence).at_line(number));
+            }
+        };
+        if let Next::Exit = run_line(client, line, Some(number)).map_err(|f| f.at_line(number))? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Lines typed by a person; errors are shown and the shell goes on.
+fn interactive(client: &mut Client) -> Result<(), Failure> {
+    let failed = |e: ReadlineError| Failure::new(format!("the shell cannot use this terminal: {e}"));
+    let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
+    let mut editor: Editor<Assist, FileHistory> = Editor::with_config(config).map_err(failed)?;
+    let history = history_file();
+    if let Some(file) = &history {
+        // The first time there is none.
+        let _ = editor.load_history(file);
+    }
+    if let Err(e @ ClientError::NoDaemon(_)) = client.get::<InterfaceList>("/v1/interfaces") {
+        eprintln!("{e}");
+    }
+    loop {
+        editor.set_helper(Some(Assist::new(interfaces(client))));
+        match editor.readline("mmb> ") {
+            Ok(line) => match run_line(client, &line, None) {
+                Ok(Next::Go) => {}
+                Ok(Next::Exit) => break,
+                Err(failure) => eprintln!("{}", failure.text),
+            },
+            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Eof) => break,
+            Err(e) => return Err(failed(e)),
+        }
+        if let Some(file) = &history {
+            // A history that cannot be kept is no reason to stop working.
+            let _ = editor.append_history(file);
+        }
+    }
+    Ok(())
+}
+
+/// Where the history is kept: the user's state directory (XDG base directories).
+fn history_file() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let dir =
+        variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
+    let dir = dir.join("mmb");
+    std::fs::create_dir_all(&dir).ok()?;
+    Some(dir.join("history"))
+}

@@ -1,0 +1,187 @@
+//! The daemon and the commands that talk to it. No privileges: the ports are on no devices.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use crate::support::{Daemon, Files, mmb, mmb_with_input};
+
+#[test]
+fn a_day_with_the_daemon() {
+    let files = Files::new();
+    let config = files
+        .write("start.mmb", "interface add a null\ninterface add b null\nwire a b\nadd in a ip-df drop\n");
+    let daemon = Daemon::start(&files.path("s"), &["-c", &config]);
+    for words in ["interface a: null", "interface b: null", "wire a b", "1 rule\n", "listening on "] {
+        assert!(daemon.banner.contains(words), "{}", daemon.banner);
+    }
+    let mode = std::fs::metadata(&daemon.socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o660);
+
+    assert_eq!(daemon.mmb(&["add", "tcp-dport", "80", "!", "ip-df", "drop"]).good(), "rule 2 added\n");
+    assert_eq!(daemon.mmb(&["add all accept", "--json"]).good(), "{\"done\":\"rule 3 added\",\"index\":3}\n");
+    daemon.mmb(&["del", "1"]).good();
+    let list = daemon.mmb(&["list"]).good();
+    assert_eq!(list.lines().nth(1), Some("    2        0      0  add tcp-dport 80 ! ip-df drop"));
+    let json: serde_json::Value = serde_json::from_str(&daemon.mmb(&["list", "--json"]).good()).unwrap();
+    assert_eq!(json["rules"][0]["index"], 2);
+    assert_eq!(json["rules"][0]["text"], "add tcp-dport 80 ! ip-df drop");
+    for what in ["tables", "interfaces", "runtime", "drops", "fields", "version", "config"] {
+        assert!(!daemon.mmb(&["show", what]).good().is_empty(), "{what}");
+        let json = daemon.mmb(&["show", what, "verbose", "--json"]).good();
+        assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().is_object(), "{what}");
+    }
+    let file = files.write("next.mmb", "add all accept\nadd ip-proto udp drop\n");
+    let diff = daemon.mmb(&["diff", &file]).good();
+    assert_eq!(diff, "- add tcp-dport 80 ! ip-df drop\n+ add ip-proto udp drop\n");
+    let applied = daemon.mmb(&["apply", &file]).good();
+    assert_eq!(applied, "2 rules (1 added, 1 removed, 1 kept), 2 interfaces\n");
+    assert_eq!(daemon.mmb(&["diff", &file]).good(), "");
+    daemon.mmb(&["flush"]).good();
+    assert_eq!(daemon.mmb(&["list"]).good(), "no rules\n");
+
+    let socket = daemon.socket.clone();
+    let (status, err) = daemon.stop("-TERM");
+    assert_eq!((status, err.as_str()), (Some(0), ""));
+    assert!(!std::path::Path::new(&socket).exists());
+}
+
+#[test]
+fn refusals_show_the_offending_word_and_change_nothing() {
+    let files = Files::new();
+    let daemon = Daemon::start(&files.path("s"), &[]);
+    daemon.mmb(&["interface", "add", "a", "null"]).good();
+    daemon.mmb(&["add", "in", "a", "ip-df", "drop"]).good();
+    let before = daemon.mmb(&["show", "config"]).good();
+    let run = daemon.mmb(&["add", "tcp-dprot", "80", "drop"]);
+    assert_eq!(
+        run.err,
+        "error: there is no field `tcp-dprot`\n  add tcp-dprot 80 drop\n      ^^^^^^^^^\n  help: did you mean `tcp-dport`?\n"
+    );
+    let run = daemon.mmb(&["del", "9"]);
+    assert!(run.err.starts_with("error: there is no rule 9\n  del 9\n      ^\n"), "{run:?}");
+    let lines: [&[&str]; 9] = [
+        &["add"],
+        &["add", "ip-ttl", "-5", "drop"],
+        &["add", "tcp-dport", "70000", "drop"],
+        &["add", "in", "b", "drop"],
+        &["add-stateful", "all", "accept"],
+        &["interface", "add", "a", "null"],
+        &["interface", "del", "a"],
+        &["wire", "a", "b"],
+        &["nf", "add", "x", "y"],
+    ];
+    for line in lines {
+        let run = daemon.mmb(line);
+        run.refused(&["error: ", "^"]);
+        assert_eq!(run.err.matches("error: ").count(), 1, "{run:?}");
+        assert_eq!(run.out, "");
+    }
+    let bad = files.write("bad.mmb", "add ip-df drop\nadd ip-fd drop\n");
+    daemon.mmb(&["apply", &bad]).refused(&[&format!("{bad}:2:5: ")]);
+    daemon.mmb(&["diff", &bad]).refused(&[&format!("{bad}:2:5: ")]);
+    assert_eq!(daemon.mmb(&["show", "config"]).good(), before);
+}
+
+#[test]
+fn scripts_stop_at_the_first_error_and_name_the_line() {
+    let files = Files::new();
+    let daemon = Daemon::start(&files.path("s"), &[]);
+    let script = "interface add a null\n# comment\n\nadd in a drop\nadd in b drop\nadd all drop\n";
+    let run = mmb_with_input(&["--socket", &daemon.socket], script.as_bytes());
+    run.refused(&["line 5, column 8: ", "`b`"]);
+    assert_eq!(daemon.mmb(&["list"]).good().lines().count(), 2);
+    let run = mmb_with_input(&["--socket", &daemon.socket], b"list\n\xff\xfe\n");
+    run.refused(&["line 2: "]);
+    let run = mmb_with_input(&["--socket", &daemon.socket], b"help tcp-syn\nadd tcp-d?\nexit\nbogus\n");
+    let out = run.good();
+    assert!(out.contains("tcp-syn (TCP, 1 bits)") && out.contains("tcp-dport"), "{out}");
+}
+
+#[test]
+fn a_second_daemon_is_refused_and_the_first_goes_on() {
+    let files = Files::new();
+    let daemon = Daemon::start(&files.path("s"), &[]);
+    let run = mmb(&["run", "--socket", &daemon.socket]);
+    let sentence =
+        format!("another mmb daemon is already running on {}; stop it or use --socket", daemon.socket);
+    assert_eq!((run.status, run.err), (1, format!("error: {sentence}\n")));
+    daemon.mmb(&["add", "all", "accept"]).good();
+    // SIGKILL leaves the socket behind; the next daemon takes it over.
+    let path = files.path("s");
+    daemon.stop("-KILL");
+    assert!(path.exists());
+    let daemon = Daemon::start(&path, &[]);
+    assert_eq!(daemon.mmb(&["list"]).good(), "no rules\n");
+}
+
+#[test]
+fn sockets_and_files_of_others_are_left_alone() {
+    let files = Files::new();
+    let plain = files.write("plain", "precious");
+    mmb(&["run", "--socket", &plain]).refused(&["exists and is not a socket"]);
+    assert_eq!(std::fs::read_to_string(&plain).unwrap(), "precious");
+    let taken = files.path("taken");
+    let _listener = UnixListener::bind(&taken).unwrap();
+    mmb(&["run", "--socket", taken.to_str().unwrap()]).refused(&["another program listens"]);
+}
+
+#[test]
+fn a_wrong_file_refuses_the_start_and_a_wrong_port_does_not() {
+    let files = Files::new();
+    let path = files.path("s");
+    let bad = files.write("bad.mmb", "interface add a null\nadd in b drop\n");
+    mmb(&["run", "-c", &bad, "--socket", path.to_str().unwrap()]).refused(&[&format!("{bad}:2:8: "), "`b`"]);
+    assert!(!path.exists());
+
+    let half = "interface add a null\ninterface add b af-packet no-such-if0\nwire a b\nadd in b drop\n";
+    let half = files.write("half.mmb", half);
+    let daemon = Daemon::start(&path, &["-c", &half]);
+    let show: serde_json::Value =
+        serde_json::from_str(&daemon.mmb(&["show", "interfaces", "--json"]).good()).unwrap();
+    assert_eq!(show["interfaces"][0]["state"], "up");
+    assert_eq!(show["interfaces"][1]["state"], "down");
+    assert!(show["interfaces"][1]["reason"].as_str().unwrap().contains("no-such-if0"), "{show}");
+    assert_eq!(show["interfaces"][1]["wire"], "a");
+    daemon.mmb(&["interface", "add", "b", "af-packet", "no-such-if1"]).refused(&["no-such-if1"]);
+    daemon.mmb(&["interface", "add", "b", "null"]).good();
+    let config = daemon.mmb(&["show", "config"]).good();
+    assert_eq!(config, "interface add a null\ninterface add b null\nwire a b\nadd in b drop\n");
+    let (status, err) = daemon.stop("-INT");
+    assert_eq!(status, Some(0));
+    assert!(err.starts_with("error: interface `b` is down: ") && err.lines().count() == 1, "{err}");
+}
+
+#[test]
+fn the_service_manager_is_told() {
+    let files = Files::new();
+    let path = files.path("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let daemon = Daemon::start_with(&files.path("s"), &[], &[("NOTIFY_SOCKET", &path)]);
+    let told = || {
+        let mut buffer = [0; 64];
+        let n = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..n].to_vec()).unwrap()
+    };
+    assert_eq!(told().trim(), "READY=1");
+    daemon.stop("-TERM");
+    assert_eq!(told().trim(), "STOPPING=1");
+}
+
+#[test]
+fn connections_that_stay_open_do_not_hold_up_the_end() {
+    let files = Files::new();
+    let daemon = Daemon::start(&files.path("s"), &[]);
+    let _idle = UnixStream::connect(&daemon.socket).unwrap();
+    let mut half = UnixStream::connect(&daemon.socket).unwrap();
+    std::io::Write::write_all(
+        &mut half,
+        b"POST /v1/apply HTTP/1.1\r\nHost: mmb\r\nContent-Length: 99\r\n\r\nadd",
+    )
+    .unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let start = Instant::now();
+    assert_eq!(daemon.stop("-TERM").0, Some(0));
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}

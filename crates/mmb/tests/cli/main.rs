@@ -1,0 +1,8 @@
+//! The program from outside: what it prints, and its exit status.
+
+// A helper that cannot go on fails its test.
+#![allow(clippy::unwrap_used)]
+
+mod daemon;
+mod offline;
+mod support;

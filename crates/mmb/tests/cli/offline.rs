@@ -1,0 +1,202 @@
+//! Commands that need no daemon: check, replay, bench, and the command line itself.
+
+use crate::support::{Files, mmb, mmb_with_input};
+
+#[test]
+fn version_and_help() {
+    assert!(mmb(&["--version"]).good().starts_with("mmb "));
+    let help = mmb(&["help"]).good();
+    for word in ["run", "check", "apply", "diff", "replay", "bench", "add", "list", "interface", "wire"] {
+        assert!(help.contains(word), "{help}");
+    }
+}
+
+#[test]
+fn command_lines_that_make_no_sense_exit_with_2() {
+    let lines: [&[&str]; 6] = [
+        &["frobnicate"],
+        &["list", "--frob"],
+        &["check"],
+        &["run", "--workers", "many"],
+        &["run", "--json"],
+        &["--json"],
+    ];
+    for line in lines {
+        let run = mmb(line);
+        assert_eq!(run.status, 2, "{line:?}: {run:?}");
+        assert!(run.err.starts_with("error: "), "{run:?}");
+    }
+}
+
+#[test]
+fn without_a_daemon_commands_say_how_to_start_one() {
+    let socket = Files::new().path("none.sock");
+    let socket = socket.to_str().unwrap();
+    let sentence = format!("error: no mmb daemon answers at {socket}; start one with `mmb run`\n");
+    let lines: [&[&str]; 4] =
+        [&["list"], &["add", "all", "drop"], &["diff", "-"], &["show", "drops", "--json"]];
+    for line in lines {
+        let run = mmb(&[line, &["--socket", socket]].concat());
+        assert_eq!((run.status, run.err.as_str(), run.out.as_str()), (1, sentence.as_str(), ""), "{line:?}");
+    }
+    let run = mmb_with_input(&["--socket", socket], b"\nlist\n");
+    run.refused(&["line 1: error: no mmb daemon answers"]);
+}
+
+/// Files with an error: text, line, column, words of the message.
+const BAD: [(&str, u32, u32, &[&str]); 16] = [
+    ("add tcp-dprot 80 drop\n", 1, 5, &["tcp-dprot", "did you mean `tcp-dport`?"]),
+    ("# fine\nadd tcp-dport http drop\n", 2, 15, &["http"]),
+    ("add tcp-dport 65536 drop\n", 1, 15, &["65536", "65535"]),
+    ("add ip-ttl 10/4 drop\n", 1, 12, &["10/4"]),
+    ("add ip-saddr 10.0.0.0/33 drop\n", 1, 14, &["33"]),
+    ("add ip-proto tcp udp-dport 53 drop\n", 1, 18, &["udp-dport"]),
+    ("add ip6-hop-limit 3 mod ip-ttl 3\n", 1, 21, &["ip-ttl"]),
+    ("add\n", 1, 4, &[]),
+    ("add tcp-dport 80\n", 1, 17, &[]),
+    ("add in lan drop\n", 1, 8, &["`lan`"]),
+    ("interface add a null\ninterface add a null\n", 2, 15, &["`a`", "already"]),
+    ("interface add a null\nwire a b\n", 2, 8, &["`b`"]),
+    ("add tcp-opt-mss > 1460 drop\n", 1, 5, &["not supported"]),
+    ("add all mod ip-checksum 0\n", 1, 9, &["ip-checksum"]),
+    ("list\n", 1, 1, &["`list`"]),
+    ("\u{1b}[31madd all drop\n", 1, 1, &["U+001B"]),
+];
+
+#[test]
+fn check_says_what_is_wrong_and_where() {
+    let files = Files::new();
+    for (text, line, column, words) in BAD {
+        let path = files.write("bad.mmb", text);
+        let run = mmb(&["check", &path]);
+        run.refused(words);
+        assert!(run.err.starts_with(&format!("{path}:{line}:{column}: ")), "{text}: {run:?}");
+        assert!(run.err.lines().any(|l| l.trim_start().starts_with('^')), "no caret: {run:?}");
+        assert_eq!(run.out, "", "{text}");
+    }
+}
+
+#[test]
+fn check_accepts_good_files_and_standard_input() {
+    let files = Files::new();
+    let path = files
+        .write("good.mmb", "interface add lan null\nadd in lan ! ip-proto udp drop 0.5 # half a percent\n");
+    assert_eq!(mmb(&["check", &path]).good(), format!("{path}: 1 rule, 1 interface: ok\n"));
+    let run = mmb_with_input(&["check", "-", "--json"], b"mmb add all accept\n");
+    assert_eq!(run.good(), "{\"rules\":1,\"interfaces\":0}\n");
+    mmb_with_input(&["check", "-"], b"add all acept\n").refused(&["standard input:1:9: "]);
+    mmb(&["check", "/no/such/file"]).refused(&["cannot read /no/such/file"]);
+}
+
+#[test]
+fn check_survives_long_lines_and_garbage() {
+    let files = Files::new();
+    let long = files.write("long", format!("add all drop\nadd tcp-dport {} drop\n", "8".repeat(10 << 20)));
+    let run = mmb(&["check", &long]);
+    run.refused(&[":2:"]);
+    assert!(run.err.len() < 1000, "{} bytes", run.err.len());
+    let garbage: Vec<u8> = (0..200_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let garbage = files.write("garbage", garbage);
+    let run = mmb(&["check", &garbage]);
+    run.refused(&[":1:"]);
+    assert!(run.err.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", run.err);
+}
+
+#[test]
+fn check_finds_the_one_bad_line_among_100_000() {
+    let mut text = String::new();
+    for i in 0..100_000 {
+        match i {
+            77_777 => text.push_str("add ip-saddr 10.0.0.1 tcp-dport 99999 drop\n"),
+            _ => text.push_str(&format!("add ip-saddr 10.1.{}.{} drop\n", i / 256 % 256, i % 256)),
+        }
+    }
+    let path = Files::new();
+    let path = path.write("many.mmb", text);
+    let run = mmb(&["check", &path]);
+    run.refused(&[&format!("{path}:77778:33: ")]);
+    assert!(run.err.lines().count() <= 4, "{run:?}");
+}
+
+/// A capture with one UDP packet to each of ports 1 to 10, in the classic format, little endian, microseconds.
+fn capture() -> Vec<u8> {
+    let mut file: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    for port in 1u16..=10 {
+        let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        frame.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0x66, 0xcf, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0x10, 0, 0, port as u8, 0, 8, 0, 0]);
+        let len = frame.len() as u32;
+        file.extend([u32::from(port), 0, len, len].map(u32::to_le_bytes).concat());
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn replay_shows_what_rules_do_to_a_capture() {
+    let files = Files::new();
+    let rules =
+        files.write("rules.mmb", "add udp-dport 3 drop\nadd ip-proto udp mod ip-ttl 9\nadd tcp-syn drop\n");
+    let input = files.write("in.pcap", capture());
+    let output = files.path("out.pcap");
+    let run = mmb(&["replay", "-c", &rules, &input, "-w", output.to_str().unwrap(), "--json"]);
+    let summary: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
+    assert_eq!(summary["packets"], 10);
+    assert_eq!(summary["forwarded"], 9);
+    assert_eq!(summary["dropped"], serde_json::json!({ "rule": 1 }));
+    let hits: Vec<_> =
+        summary["rules"].as_array().unwrap().iter().map(|r| r["packets"].as_u64().unwrap()).collect();
+    assert_eq!(hits, [1, 10, 0]);
+    assert_eq!(summary["rules"][0]["text"], "add udp-dport 3 drop");
+    assert_eq!(std::fs::read(&output).unwrap().len(), 24 + 9 * (16 + 42));
+    let text = mmb(&["replay", "-c", &rules, &input]).good();
+    assert!(text.starts_with("10 packets: 9 forwarded, 1 dropped\n"), "{text}");
+}
+
+#[test]
+fn replay_of_a_truncated_capture_says_so_after_what_was_readable() {
+    let files = Files::new();
+    let rules = files.write("rules.mmb", "");
+    let capture = capture();
+    let input = files.write("in.pcap", &capture[..capture.len() - 20]);
+    let run = mmb(&["replay", "-c", &rules, &input]);
+    run.refused(&[&input, "9 packets"]);
+    assert!(run.out.starts_with("9 packets: 9 forwarded"), "{run:?}");
+    mmb(&["replay", "-c", &rules, "/no/such.pcap"]).refused(&["/no/such.pcap"]);
+    let other = files.write("other", "this is no capture");
+    mmb(&["replay", "-c", &rules, &other]).refused(&[&other]);
+}
+
+#[test]
+fn replay_enters_by_the_interface_that_is_asked_for() {
+    let files = Files::new();
+    let rules = files.write(
+        "rules.mmb",
+        "interface add a null\ninterface add b af-xdp no-such-if0\nwire a b\nadd in b drop\n",
+    );
+    let input = files.write("in.pcap", capture());
+    assert!(
+        mmb(&["replay", "-c", &rules, &input]).good().starts_with("10 packets: 10 forwarded, 0 dropped\n")
+    );
+    let text = mmb(&["replay", "-c", &rules, &input, "--in", "b"]).good();
+    assert!(text.starts_with("10 packets: 0 forwarded, 10 dropped\n"), "{text}");
+    mmb(&["replay", "-c", &rules, &input, "--in", "c"]).refused(&["`c`", "a, b"]);
+}
+
+#[test]
+fn bench_measures_and_refuses_what_it_cannot_do() {
+    let files = Files::new();
+    let rules = files.write("rules.mmb", "add ip-proto udp drop\n");
+    let run = mmb(&["bench", "-c", &rules, "--seconds", "0.1", "--flows", "10", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
+    for key in ["packets", "seconds", "pps", "cycles_per_packet", "nodes", "drops", "rules"] {
+        assert!(!report[key].is_null(), "{key}: {report}");
+    }
+    assert!(report["nodes"]["classify"]["cycles_per_packet"].as_f64().unwrap() > 0.0);
+    assert!(report["rules"][0]["packets"].as_u64().unwrap() > 0);
+    let text = mmb(&["bench", "--seconds", "0.1"]).good();
+    assert!(text.contains("ticks a packet") && text.contains("l2-input"), "{text}");
+    mmb(&["bench", "--mode", "routed"]).refused(&["--mode wire"]);
+    mmb(&["bench", "--seconds", "0"]).refused(&["seconds"]);
+    assert_eq!(mmb(&["bench", "--pcap", "x", "--flows", "3"]).status, 2);
+}
