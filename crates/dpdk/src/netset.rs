@@ -151,9 +151,9 @@ fn attach_xdp_pass(index: u32) -> io::Result<OwnedFd> {
 
 /// The ethertype of a service tag (IEEE 802.1ad).
 pub const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
-/// What stands for it in frames that an interface with an XDP program of [`SmallFrames`] receives: the second of IEEE 802's
-/// two ethertypes for local experiments.
-pub const SERVICE_TAG_STAND_IN: [u8; 2] = [0x88, 0xb6];
+/// What stands for it in frames that an interface with an XDP program of [`SmallFrames`] receives: the one ethertype
+/// that is reserved and never on a wire (IANA's registry, after RFC 1701).
+pub const SERVICE_TAG_STAND_IN: [u8; 2] = [0xff, 0xff];
 
 /// One BPF instruction.
 fn instruction(opcode: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> u64 {
