@@ -1,0 +1,180 @@
+"""The mmb binary: the daemon under test, and its one-shot commands."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+
+from . import wait
+from .netns import end, run
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def binary():
+    """The program under test: $MMB_BIN, or where `make build` puts it."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return pathlib.Path(os.environ.get("MMB_BIN", target / "release" / "mmb"))
+
+
+def mmb(*words, **options):
+    """Runs mmb to its end, without a daemon."""
+    return run(binary(), *words, **options)
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path):
+        super().__init__("localhost", timeout=wait.PATIENCE)
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class DidNotStart(AssertionError):
+    """The daemon ended before it was ready; says what it printed."""
+
+
+class Daemon:
+    """`mmb run` in a namespace (or none), with its own directory for socket, configuration and log."""
+
+    def __init__(self, namespace=None, config="", workers=1, directory=None, arguments=()):
+        self.namespace = namespace
+        self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix="mmb-e2e-"))
+        self.socket = self.directory / "control.sock"
+        self.log_file = self.directory / "log"
+        self.arguments = ["run", "--socket", self.socket, "--workers", workers, *arguments]
+        if config is not None:
+            self.config = self.directory / "mmb.conf"
+            self.config.write_text(config, encoding="utf-8")
+            self.arguments += ["-c", self.config]
+        self.process = None
+        self._notify = None
+
+    def start(self):
+        """Starts the daemon and waits until it says that it is ready (sd_notify)."""
+        notify_path = self.directory / "notify"
+        notify_path.unlink(missing_ok=True)
+        # Open for as long as the daemon may have something to say.
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(str(notify_path))
+        self.launch({"NOTIFY_SOCKET": str(notify_path)})
+        self._await_ready()
+        return self
+
+    def launch(self, environment=None):
+        """Starts the process without waiting for anything."""
+        command = [str(word) for word in (binary(), *self.arguments)]
+        with self.log_file.open("ab") as log:
+            options = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": log,
+                "stderr": log,
+                "env": {**os.environ, **(environment or {})},
+            }
+            if self.namespace:
+                self.process = self.namespace.popen(*command, **options)
+            else:
+                self.process = subprocess.Popen(command, **options)
+
+    def _await_ready(self):
+        ended = os.pidfd_open(self.process.pid)
+        try:
+            while True:
+                ready = wait.readable([self._notify, ended], wait.PATIENCE)
+                if self._notify in ready:
+                    if b"READY=1" in self._notify.recv(4096).splitlines():
+                        return
+                elif ready:
+                    raise DidNotStart(f"mmb ended with {self.process.wait()} before it was ready:\n{self.log()}")
+                else:
+                    raise wait.Late(f"mmb was not ready after {wait.PATIENCE:g} s:\n{self.log()}")
+        finally:
+            os.close(ended)
+
+    def log(self):
+        return self.log_file.read_text(encoding="utf-8", errors="replace") if self.log_file.exists() else ""
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def command(self, *words, **options):
+        """One one-shot command against this daemon, e.g. command("add", "all", "drop")."""
+        return mmb(*words, "--socket", self.socket, **options)
+
+    def line(self, text, **options):
+        """A rule or command as a person would type it."""
+        return self.command(*text.split(), **options)
+
+    def json(self, *words):
+        """The answer of a command with --json, decoded."""
+        return json.loads(self.command(*words, "--json").stdout)
+
+    def add(self, text):
+        """Adds a rule and returns its index."""
+        return self.json("add", *text.split())["index"]
+
+    def rules(self):
+        """The rules by index: {index: {"index", "text", "packets", "bytes"}}."""
+        return {rule["index"]: rule for rule in self.json("list")["rules"]}
+
+    def hits(self, index):
+        return self.rules()[index]["packets"]
+
+    def drops(self):
+        """Dropped packets by reason, reasons that never occurred included."""
+        return self.json("show", "drops")["drops"]
+
+    def interfaces(self):
+        return {interface["name"]: interface for interface in self.json("show", "interfaces")["interfaces"]}
+
+    def nodes(self):
+        """What the graph's nodes have seen, all workers together: {name: packets}."""
+        packets = {}
+        for worker in self.json("show", "runtime")["workers"]:
+            for name, node in worker["nodes"].items():
+                packets[name] = packets.get(name, 0) + node["packets"]
+        return packets
+
+    def state(self):
+        """The whole configuration and all counters a command could have touched, to be compared."""
+        interfaces = {
+            name: (i["kind"], i["state"], i.get("wire"), i["enabled"]) for name, i in self.interfaces().items()
+        }
+        return self.json("list"), interfaces, self.json("show", "tables"), self.json("show", "config")
+
+    def request(self, method, path, body=None):
+        """A plain HTTP request on the control socket: (status, body as bytes)."""
+        connection = _SocketConnection(self.socket)
+        try:
+            # A daemon that does not want the body answers and closes without reading it.
+            with contextlib.suppress(BrokenPipeError):
+                connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def send_signal(self, number):
+        os.kill(self.process.pid, number)
+
+    def stop(self, number=signal.SIGTERM):
+        """Signals the daemon and waits for its end; returns the exit status (negative: killed by a signal)."""
+        self.send_signal(number)
+        return wait.for_end(self.process, "mmb")
+
+    def close(self):
+        """For finalizers: whatever state the daemon is in, it is gone afterwards."""
+        if self.process is not None:
+            end(self.process)
+        if self._notify is not None:
+            self._notify.close()

@@ -1,0 +1,86 @@
+"""Frames in and out of an interface, byte for byte, without the kernel's protocols in between."""
+
+import socket
+import struct
+import time
+
+from . import wait
+
+ETH_P_ALL = 0x0003
+SOL_PACKET = 263
+PACKET_AUXDATA = 8
+PACKET_IGNORE_OUTGOING = 23
+TP_STATUS_VLAN_VALID = 1 << 4
+TP_STATUS_VLAN_TPID_VALID = 1 << 6
+SO_RCVBUFFORCE = 33
+BUFFER = 64 << 20
+
+# struct tpacket_auxdata: status, length, captured length, mac offset, net offset, VLAN tag, VLAN type
+AUXDATA = struct.Struct("=IIIHHHH")
+
+
+class RawPort:
+    """An AF_PACKET socket on one interface that sees arriving frames only.
+
+    The kernel takes the outer VLAN tag out of a received frame and hands it over beside it; `receive` puts
+    it back, so that what is compared is what crossed the wire.
+    """
+
+    def __init__(self, namespace, interface):
+        with namespace.entered():
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self.socket.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+            self.socket.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER)
+            self.socket.bind((interface, ETH_P_ALL))
+        self.socket.setblocking(False)
+
+    def fileno(self):
+        return self.socket.fileno()
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, frame):
+        """Sends a frame (bytes or a scapy packet), waiting for room in the socket's buffer."""
+        frame = bytes(frame)
+        while True:
+            try:
+                self.socket.send(frame)
+                return
+            except BlockingIOError:
+                time.sleep(0)
+
+    def receive_one(self):
+        """The next frame that is there, as bytes, or None."""
+        try:
+            frame, ancillary, _, _ = self.socket.recvmsg(70_000, socket.CMSG_SPACE(AUXDATA.size))
+        except BlockingIOError:
+            return None
+        for level, kind, data in ancillary:
+            if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+                status, _, _, _, _, tag, tag_type = AUXDATA.unpack(data[: AUXDATA.size])
+                if status & TP_STATUS_VLAN_VALID:
+                    if not status & TP_STATUS_VLAN_TPID_VALID:
+                        tag_type = 0x8100
+                    frame = frame[:12] + struct.pack("!HH", tag_type, tag) + frame[12:]
+        return frame
+
+    def drain(self):
+        """Throws away what has arrived so far."""
+        while self.receive_one() is not None:
+            pass
+
+    def receive_until(self, last, patience=wait.PATIENCE):
+        """Collects frames up to the one for which `last(frame)` holds, which is not among them."""
+        frames = []
+        deadline = time.monotonic() + patience
+        while True:
+            frame = self.receive_one()
+            if frame is not None:
+                if last(frame):
+                    return frames
+                frames.append(frame)
+            elif not wait.readable([self], deadline - time.monotonic()):
+                shown = "".join(f"\n  {frame.hex()}" for frame in frames[:10])
+                raise wait.Late(f"waited {patience:g} s for a frame; {len(frames)} others came{shown}")

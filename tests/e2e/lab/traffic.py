@@ -1,0 +1,156 @@
+"""Real traffic between the ends: TCP streams hashed on both sides, numbered datagrams, a web server."""
+
+import concurrent.futures
+import hashlib
+import os
+import pathlib
+import socket
+import struct
+import tempfile
+import time
+
+from . import wait
+from .netns import end
+
+CHUNK = 256 << 10
+
+
+def bulk_transfer(source, sink, address, port=5001, size=64 << 20, patience=30):
+    """Sends `size` random bytes over one TCP connection; returns the SHA-256 on both sides. All of it has to be
+    over after `patience` seconds."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    deadline = time.monotonic() + patience
+    with sink.entered():
+        listener = socket.create_server((address, port), family=family)
+    with listener, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        received = pool.submit(_receive_all, listener, deadline)
+        sent = pool.submit(_send_all, source, family, (address, port), size, deadline)
+        return sent.result(), received.result()
+
+
+def _in_time(endpoint, deadline):
+    """`endpoint`, whose next call ends by the deadline."""
+    endpoint.settimeout(max(0.001, deadline - time.monotonic()))
+    return endpoint
+
+
+def _receive_all(listener, deadline):
+    connection, _ = _in_time(listener, deadline).accept()
+    digest = hashlib.sha256()
+    with connection:
+        while data := _in_time(connection, deadline).recv(CHUNK):
+            digest.update(data)
+        _in_time(connection, deadline).sendall(b"done")
+    return digest.hexdigest()
+
+
+def _send_all(source, family, address, size, deadline):
+    digest = hashlib.sha256()
+    with source.socket(family, socket.SOCK_STREAM) as connection:
+        _in_time(connection, deadline).connect(address)
+        block = os.urandom(CHUNK)
+        for number in range(size // CHUNK):
+            data = struct.pack("!Q", number) + block[8:]
+            digest.update(data)
+            _in_time(connection, deadline).sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        if _in_time(connection, deadline).recv(4) != b"done":
+            raise AssertionError("the receiver did not confirm the end of the stream")
+    return digest.hexdigest()
+
+
+class Datagrams:
+    """Numbered UDP datagrams from client to server with few under way at a time, so that no buffer on the way
+    overflows: what is missing in the end was taken out by somebody."""
+
+    WINDOW = 64
+
+    def __init__(self, client, server, address, port=7000):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.receiver = server.socket(family, socket.SOCK_DGRAM)
+        self.receiver.setsockopt(socket.SOL_SOCKET, 33, 8 << 20)
+        self.receiver.bind((address, port))
+        self.receiver.setblocking(False)
+        self.sender = client.socket(family, socket.SOCK_DGRAM)
+        self.sender.connect((address, port))
+        self.sent = 0
+        self.arrived = set()
+
+    def send(self, count):
+        """Sends `count` datagrams; every WINDOW of them it waits until the last one has arrived."""
+        for _ in range(count):
+            self.sender.send(struct.pack("!Q", self.sent) + bytes(40))
+            self.sent += 1
+            if self.sent % self.WINDOW == 0:
+                self.settle()
+
+    def settle(self, patience=wait.PATIENCE):
+        """Collects until every datagram that was sent is here; says which are missing otherwise."""
+        self.collect()
+        while len(self.arrived) < self.sent:
+            if not wait.readable([self.receiver], patience):
+                missing = sorted(set(range(self.sent)) - self.arrived)
+                raise wait.Late(
+                    f"{len(missing)} of {self.sent} datagrams did not arrive, the first is number {missing[0]}"
+                )
+            self.collect()
+
+    def collect(self):
+        while True:
+            try:
+                data = self.receiver.recv(2048)
+            except BlockingIOError:
+                return
+            self.arrived.add(struct.unpack("!Q", data[:8])[0])
+
+    def close(self):
+        self.sender.close()
+        self.receiver.close()
+
+
+class WebServer:
+    """A real nginx in a namespace, serving one file named `file` with random content."""
+
+    CONFIG = """daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;
+events {{ worker_connections 64; }}
+http {{
+  access_log {directory}/access.log;
+  client_body_temp_path {directory}/tmp; proxy_temp_path {directory}/tmp; fastcgi_temp_path {directory}/tmp;
+  uwsgi_temp_path {directory}/tmp; scgi_temp_path {directory}/tmp;
+  server {{ listen {port}; listen [::]:{port}; root {directory}/www; }}
+}}
+"""
+
+    def __init__(self, namespace, port, size=1 << 20):
+        self._directory = tempfile.TemporaryDirectory(prefix="mmb-web-")
+        directory = pathlib.Path(self._directory.name)
+        # nginx serves as an unprivileged user, who has to be able to walk in.
+        directory.chmod(0o755)
+        (directory / "www").mkdir()
+        self.content = os.urandom(size)
+        (directory / "www" / "file").write_bytes(self.content)
+        config = directory / "nginx.conf"
+        config.write_text(self.CONFIG.format(directory=directory, port=port), encoding="utf-8")
+        self._log = (directory / "log").open("wb")
+        self.process = namespace.popen("nginx", "-c", config, stderr=self._log)
+        wait.until(lambda: self._accepts(namespace, port), "nginx to accept connections")
+
+    def _accepts(self, namespace, port):
+        if self.process.poll() is not None:
+            raise AssertionError(f"nginx ended with {self.process.returncode}")
+        with namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def close(self):
+        end(self.process)
+        self._log.close()
+        self._directory.cleanup()
+
+
+def fetch(namespace, url, patience=20):
+    """What a real curl gets, as bytes; the exit status of a failure is in the message."""
+    with tempfile.NamedTemporaryFile() as file:
+        namespace.run(
+            "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", patience, "-o", file.name, url
+        )
+        return pathlib.Path(file.name).read_bytes()

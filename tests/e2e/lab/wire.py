@@ -1,0 +1,57 @@
+"""mmb as a bump in the wire between client and server, with raw sockets at both ends."""
+
+from . import frames
+from .raw import RawPort
+
+DRIVERS = ("af-xdp", "af-packet")
+
+
+def wire_config(driver):
+    """The configuration of a wire over the middlebox's two interfaces."""
+    return f"interface add left {driver} m0\ninterface add right {driver} m1\nwire left right\n"
+
+
+class Wire:
+    """A bench with a running daemon; `cross` sends frames through and says which ones arrived.
+
+    No test has to wait for something not to happen: a sentinel follows the frames, and when it has arrived, a
+    second one. Packets of one vector may overtake each other, those of different vectors do not (with one worker);
+    the second sentinel cannot share a vector with the frames, so when it is here, everything else is too, or was
+    dropped.
+    """
+
+    def __init__(self, driver, bench, make_daemon, config="", workers=1):
+        self.driver, self.bench = driver, bench
+        self.client, self.mbox, self.server = bench.client, bench.mbox, bench.server
+        self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, workers=workers)
+        self.left = RawPort(bench.client, "c0")
+        self.right = RawPort(bench.server, "s0")
+
+    def cross(self, *sent, backwards=False):
+        """Sends frames from the client's end (backwards: the server's) and returns what arrived, as bytes, in the order
+        in which the frames' payloads were made."""
+        source, sink = (self.right, self.left) if backwards else (self.left, self.right)
+        sink.drain()
+        for frame in sent:
+            source.send(frame)
+        arrived = []
+        for _ in range(2):
+            last = frames.sentinel()
+            source.send(last)
+            arrived += sink.receive_until(last.__eq__)
+        return sorted((frame for frame in arrived if frames.is_ours(frame)), key=frames.serial)
+
+    def passes(self, frame, **options):
+        """Whether a frame arrives; it must not arrive changed."""
+        arrived = self.cross(frame, **options)
+        assert arrived in ([], [bytes(frame)]), f"sent {bytes(frame).hex()}\ncame {[found.hex() for found in arrived]}"
+        return bool(arrived)
+
+    def settle(self):
+        """Waits until what is under way has arrived, in both directions."""
+        self.cross()
+        self.cross(backwards=True)
+
+    def close(self):
+        self.left.close()
+        self.right.close()

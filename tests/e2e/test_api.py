@@ -1,0 +1,105 @@
+"""The control API over its Unix socket, held against the document it serves."""
+
+import json
+
+import pytest
+
+from lab.daemon import mmb
+
+# What each operation needs to be answered with success; {index} is that of an existing rule.
+BODIES = {
+    ("post", "/v1/command"): {"line": "list"},
+    ("post", "/v1/apply"): "add udp-dport 2 drop\n",
+    ("post", "/v1/diff"): "add udp-dport 2 drop\n",
+    ("post", "/v1/check"): "add udp-dport 2 drop\n",
+    ("post", "/v1/rules"): {"rule": "add udp-dport 3 drop"},
+}
+
+
+@pytest.fixture
+def daemon(make_daemon, root):
+    return make_daemon()
+
+
+def document(daemon):
+    status, body = daemon.request("GET", "/v1/openapi.json")
+    assert status == 200
+    return json.loads(body)
+
+
+def test_document_is_openapi(daemon):
+    served = document(daemon)
+    assert served["openapi"].startswith("3.")
+    assert {"/v1/rules", "/v1/command", "/v1/apply", "/metrics"} <= set(served["paths"])
+
+
+def test_every_path_of_the_document_answers_as_documented(daemon):
+    for path, operations in document(daemon)["paths"].items():
+        for method, operation in operations.items():
+            index = daemon.add("udp-dport 1 drop")
+            body = BODIES.get((method, path))
+            assert ("requestBody" in operation) == (body is not None), f"{method} {path}"
+            data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
+            status, answer = daemon.request(method.upper(), path.replace("{index}", str(index)), data)
+            assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
+            (kind,) = operation["responses"][str(status)]["content"]
+            if kind == "application/json":
+                matches(
+                    json.loads(answer), operation["responses"][str(status)]["content"][kind]["schema"], document(daemon)
+                )
+
+
+def matches(value, schema, served):
+    """A small check of a value against a JSON schema: types, required and known properties."""
+    if "$ref" in schema:
+        schema = served["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
+    if "oneOf" in schema or "anyOf" in schema:
+        return
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    names = {
+        dict: "object",
+        list: "array",
+        str: "string",
+        bool: "boolean",
+        int: "integer",
+        float: "number",
+        type(None): "null",
+    }
+    name = names[type(value)]
+    assert kinds == [None] or name in kinds or (name == "integer" and "number" in kinds), f"{value!r} is no {kinds}"
+    if name == "array":
+        for item in value:
+            matches(item, schema["items"], served)
+    if name == "object" and "properties" in schema:
+        assert set(schema.get("required", ())) <= set(value)
+        assert set(value) <= set(schema["properties"]), f"undocumented: {set(value) - set(schema['properties'])}"
+        for key, item in value.items():
+            matches(item, schema["properties"][key], served)
+
+
+def test_metrics(daemon):
+    daemon.add("udp-dport 1 drop")
+    status, body = daemon.request("GET", "/metrics")
+    assert status == 200
+    text = body.decode()
+    assert text.rstrip().endswith("# EOF")
+    for expected in ('reason="rule"', 'reason="ip4-malformed"', "# TYPE"):
+        assert expected in text
+
+
+def test_rules_over_http(daemon):
+    status, body = daemon.request("POST", "/v1/rules", b'{"rule": "add udp-dport 1 drop"}')
+    assert status == 201
+    index = json.loads(body)["index"]
+    assert [rule["index"] for rule in json.loads(daemon.request("GET", "/v1/rules")[1])["rules"]] == [index]
+    assert daemon.request("DELETE", f"/v1/rules/{index}")[0] == 200
+    assert daemon.request("DELETE", f"/v1/rules/{index}")[0] == 404
+
+
+def test_json_of_a_command_is_the_document_of_its_path(daemon):
+    daemon.add("udp-dport 1 drop")
+    for words, path in ((["list"], "/v1/rules"), (["show", "tables"], "/v1/tables"), (["show", "drops"], "/v1/drops")):
+        assert json.loads(mmb(*words, "--socket", daemon.socket, "--json").stdout) == json.loads(
+            daemon.request("GET", path)[1]
+        )

@@ -1,0 +1,104 @@
+"""What stands beside the code: the demo, the examples, the check of the layers."""
+
+import importlib.machinery
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+
+import pytest
+
+from lab import wait
+from lab.daemon import ROOT, binary, mmb
+
+
+@pytest.fixture(scope="module")
+def check_layers():
+    loader = importlib.machinery.SourceFileLoader("check_layers", str(ROOT / "tools" / "check-layers"))
+    spec = importlib.util.spec_from_loader("check_layers", loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def package(name, *dependencies):
+    return {"name": name, "dependencies": [{"name": used, "kind": kind} for used, kind in dependencies]}
+
+
+@pytest.mark.parametrize(
+    "user, used, kind, fine",
+    [
+        ("mmb-dataplane", "mmb-policy", None, True),
+        ("mmb-policy", "mmb-dataplane", None, False),
+        ("mmb-packet", "mmb-lang", None, False),
+        ("mmb-classify", "mmb-rewrite", None, False),
+        ("mmb-packet", "mmb-lang", "dev", False),
+        ("mmb-packet", "mmb-oracle", "dev", True),
+        ("mmb-policy", "mmb-oracle", None, False),
+        ("mmb-dataplane", "mmb-dpdk-sys", None, False),
+        ("mmb-dataplane", "mmb-control", "build", False),
+        ("mmb-stranger", "mmb-packet", None, False),
+    ],
+)
+def test_check_layers(check_layers, user, used, kind, fine):
+    packages = [package(user, (used, kind)), package(used)]
+    assert (list(check_layers.wrong_arrows(packages)) == []) == fine
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.conf")), ids=lambda path: path.name)
+def test_examples_are_right(path):
+    assert mmb("check", path).returncode == 0
+
+
+def documents():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_links_lead_somewhere(path):
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+def demo():
+    """The demo, with its output to read as it comes."""
+    return subprocess.Popen(
+        ["/usr/bin/python3", "-u", str(ROOT / "tools" / "demo")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "MMB_BIN": str(binary())},
+    )
+
+
+def namespaces_of(pid):
+    return [name for name in os.listdir("/run/netns") if name.startswith(f"mmb{pid}-")]
+
+
+def test_demo(root):
+    process = demo()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "everything showed what it should" in output and "✗" not in output
+    assert namespaces_of(process.pid) == []
+
+
+def test_demo_cleans_up_when_interrupted(root):
+    process = demo()
+    try:
+        for line in process.stdout:
+            if "curl" in line:
+                break
+        assert namespaces_of(process.pid)
+        # As a terminal does it: to the whole foreground process group.
+        os.killpg(process.pid, signal.SIGINT)
+        process.stdout.read()
+        assert wait.for_end(process, "the demo") == 130
+        assert namespaces_of(process.pid) == []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
