@@ -100,7 +100,7 @@ impl Engine {
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config).map_err(|e| EngineError(e.to_string()))?;
-        let pools = Pools::create(&eal, config.memory_mb)?;
+        let pools = Pools::create(config.memory_mb)?;
         let (shared, inboxes) = shares(config.workers)?;
         let mut engine = Engine {
             workers: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use mmb_dpdk::{Eal, Mempool};
+use mmb_dpdk::Mempool;
 
 use crate::engine::EngineError;
 
@@ -24,7 +24,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// Makes the ordinary pool, with half of `memory_mb`; the rest is for jumbo frames, rings and devices.
-    pub fn create(_eal: &Eal, memory_mb: u32) -> Result<Pools, EngineError> {
+    pub fn create(memory_mb: u32) -> Result<Pools, EngineError> {
         let buffers = (((memory_mb as usize) << 19) / ORDINARY_FOOTPRINT).max(4096);
         let ordinary = create("mmb-packets", buffers, ORDINARY)?;
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })

@@ -54,7 +54,6 @@ mod open;
 mod packet;
 mod port;
 mod ring;
-mod wait;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use device::Device;

@@ -12,7 +12,7 @@
 //! takes, and packets in several segments where the driver sends the first one only (those are made one segment).
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -208,6 +208,12 @@ impl Port {
     /// Borrowed: valid while the port or one of its queues lives. Empty when the driver has none (all other kinds).
     pub fn rx_fds(&self) -> &[RawFd] {
         &self.shared.fds
+    }
+
+    /// The same descriptors, borrowed from the port for the compiler as well.
+    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the descriptors are the driver's and stay open as long as the port, which the result borrows.
+        self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
     }
 
     /// Counters. The drivers of some ports count wrongly packets that they free themselves.

@@ -165,7 +165,7 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
         ..EalConfig::default()
     })
     .map_err(|e| BenchError(e.to_string()))?;
-    let pools = Pools::create(&eal, MEMORY_MB)?;
+    let pools = Pools::create(MEMORY_MB)?;
     let (forwarding, in_port) = with_wire(&config.forwarding);
     let ports = ends.open_ports(&pools, &forwarding, config.workers)?;
     let slots = forwarding.policy.slots();

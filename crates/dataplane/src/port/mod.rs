@@ -57,6 +57,7 @@ pub(crate) struct OpenPort {
     notes: Vec<String>,
     kind: String,
     checks_frames: bool,
+    receives: bool,
 }
 
 impl OpenPort {
@@ -77,7 +78,7 @@ impl OpenPort {
 
     /// Whether packets can come in at all.
     pub fn receives(&self) -> bool {
-        !self.kind.eq("null")
+        self.receives
     }
 
     /// The receive queue of `worker`, if any: its own where there is one per worker, else one worker has the port's first

@@ -34,12 +34,9 @@ pub(crate) fn open(
         PortKind::AfPacket { ifname } => SmallFrames::keep(ifname).ok(),
         _ => None,
     };
-    let from_kernel =
-        matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     let mut port = open_device(pools, name, device(kind), workers)?;
-    if from_kernel {
-        port.checks_frames = true;
-    }
+    port.checks_frames =
+        matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
     port.notes = notes(kind, small.as_ref());
     port.small = small;
@@ -81,11 +78,21 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
     let pool =
         if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo().map_err(failed)? } else { pools.ordinary() };
     let queues = workers as u16;
+    let receives = device != Device::Null { receive: None };
     let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
     let mut port = Port::open(&spec).map_err(failed)?;
     let rx = (0..queues).map_while(|queue| port.take_rx(queue)).map(Mutex::new).collect();
     let tx = (0..queues).map_while(|queue| port.take_tx(queue)).map(Mutex::new).collect();
-    Ok(OpenPort { rx, tx, port, kind: String::new(), checks_frames: false, small: None, notes: Vec::new() })
+    Ok(OpenPort {
+        rx,
+        tx,
+        port,
+        kind: String::new(),
+        checks_frames: false,
+        receives,
+        small: None,
+        notes: Vec::new(),
+    })
 }
 
 /// Whether a memif server listens on this socket already, so that we are the one to connect. A socket that a server left

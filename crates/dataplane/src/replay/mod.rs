@@ -78,8 +78,8 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
         ),
         None => None,
     };
-    let eal = environment().map_err(|e| failed(&e))?;
-    let pools = Pools::create(&eal, MEMORY_MB).map_err(|e| failed(&e))?;
+    environment().map_err(|e| failed(&e))?;
+    let pools = Pools::create(MEMORY_MB).map_err(|e| failed(&e))?;
     let slots = config.forwarding.policy.slots();
     let mut table = RuleTable::default();
     table.grow(slots);
