@@ -2,8 +2,16 @@
 //! makes up, a test of the crate on the corpus and on random frames.
 
 use mmb_packet::checksum::complete_partial;
-use mmb_packet::window::{CHUNKS, ETHERTYPE, IN_PORT, KIND, OUT_PORT};
-use mmb_packet::{DropReason, Kind, Loc, Meta, Window, fill_window, flags, parse};
+use mmb_packet::window::{
+    CHUNKS, ETHERTYPE, IN_PORT, IP6_EXTENSIONS, KIND, OPTION_TIMESTAMP, OPTIONS_VALUED, OUT_PORT,
+};
+use mmb_packet::{
+    DropReason, Kind, Loc, Meta, Payload, Window, fill_window, flags, parse, payload, tcp_options,
+};
+
+#[path = "options.rs"]
+#[allow(dead_code, reason = "its own target and tests use the rest")]
+pub mod options;
 
 /// Longest Ethernet header with the tags that are looked behind.
 const L2_MOST: usize = 14 + 4 * 4;
@@ -15,12 +23,14 @@ pub fn check(frame: &[u8]) {
     let whole = parse(frame, frame.len(), &mut meta);
     check_meta(frame, whole, &meta);
     check_window(frame, &meta);
+    check_payloads(frame, &meta);
     for cut in 0..frame.len().min(300) {
         let mut short = Meta::default();
         let result = parse(&frame[..cut], cut, &mut short);
         check_meta(&frame[..cut], result, &short);
         check_head(frame, cut, whole, &meta);
     }
+    any_metadata(frame);
     if whole.is_ok() {
         check_symmetry(frame, &meta);
         check_partial(frame, &meta);
@@ -88,7 +98,8 @@ fn check_window(frame: &[u8], meta: &Meta) {
     let bytes = expected.bytes_mut();
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let mut copy = |loc: fn(u16) -> Loc, header: usize, bits: u16| {
-        let (mask, value) = loc(0).kind_test();
+        let (byte, mask, value) = loc(0).present();
+        assert_eq!(byte, KIND);
         for at in (0..bits).filter(|_| meta.kind.0 & mask == value) {
             let to = loc(at).window_bit();
             bytes[to / 8] |= bit(frame, header * 8 + usize::from(at)) << (7 - to % 8);
@@ -106,6 +117,11 @@ fn check_window(frame: &[u8], meta: &Meta) {
         Kind::IP6 => bytes[64 + 6] = frame[l3 + 6],
         _ => {}
     }
+    if meta.kind.l4() == Kind::TCP {
+        let area = &frame[l4 + 20..l4 + usize::from(frame[l4 + 12] >> 4) * 4];
+        bytes[OPTION_TIMESTAMP..=OPTIONS_VALUED].copy_from_slice(&options::index(area));
+    }
+    bytes[IP6_EXTENSIONS..].copy_from_slice(&extensions(frame, meta).to_be_bytes());
     bytes[KIND] = meta.kind.0;
     bytes[IN_PORT..IN_PORT + 2].copy_from_slice(&PORTS.0.to_be_bytes());
     bytes[ETHERTYPE..ETHERTYPE + 2].copy_from_slice(&meta.ethertype.to_be_bytes());
@@ -121,6 +137,66 @@ fn check_window(frame: &[u8], meta: &Meta) {
                 "chunk {i} of {chunks:#b}, {meta:?}"
             );
         }
+    }
+}
+
+/// The bits of the extension headers that are there, from a walk of its own.
+fn extensions(frame: &[u8], meta: &Meta) -> u16 {
+    if meta.kind.l3() != Kind::IP6 {
+        return 0;
+    }
+    let ip = &frame[usize::from(meta.l3_off)..usize::from(meta.end)];
+    let (mut number, mut at, mut found) = (ip[6], 40, 0);
+    let numbers = [0, 43, 44, 50, 51, 60, 135, 139, 140];
+    while let Some(bit) = numbers.iter().position(|n| *n == number)
+        && let Some(header) = ip.get(at..at + 8)
+    {
+        let length = match number {
+            44 | 50 => 8,
+            51 => 4 * (usize::from(header[1]) + 2),
+            _ => 8 * (usize::from(header[1]) + 1),
+        };
+        if at + length > ip.len() {
+            break;
+        }
+        found |= 0x8000 >> bit | 0x0040;
+        let later = number == 44 && u16::from_be_bytes([header[2], header[3]]) >= 8;
+        if number == 50 || later {
+            break;
+        }
+        (number, at) = (header[0], at + length);
+    }
+    found
+}
+
+/// Payloads end where the IP packet does, begin where the header before them ends, and are never empty.
+fn check_payloads(frame: &[u8], meta: &Meta) {
+    let (l3, l4, end) = (usize::from(meta.l3_off), usize::from(meta.l4_off), usize::from(meta.end));
+    let (net, transport) = (meta.kind.l3(), meta.kind.l4());
+    let expect = |which, there: bool, start: usize, end: usize| {
+        let expected = (there && start < end).then(|| &frame[start..end]);
+        assert_eq!(payload(frame, meta, which), expected, "{which:?} of {meta:?}");
+    };
+    let byte = |at: usize| usize::from(*frame.get(at).unwrap_or(&0));
+    let udp_end = end.min(l4 + (byte(l4 + 4) << 8 | byte(l4 + 5)));
+    expect(Payload::Ip, net == Kind::IP4, l3 + byte(l3) % 16 * 4, end);
+    expect(Payload::Ip6, net == Kind::IP6, l3 + 40, end);
+    expect(Payload::Icmp, transport == Kind::ICMP, l4 + 8, end);
+    expect(Payload::Icmp6, transport == Kind::ICMP6, l4 + 8, end);
+    expect(Payload::Udp, transport == Kind::UDP, l4 + 8, udp_end);
+    expect(Payload::Tcp, transport == Kind::TCP, l4 + byte(l4 + 12) / 16 * 4, end);
+}
+
+/// Metadata that belongs to another packet, or to none: no panic.
+fn any_metadata(bytes: &[u8]) {
+    let Some((&[l3, l4, l4_high, kind, proto, flags], head)) = bytes.split_first_chunk() else { return };
+    let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
+    let meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), proto, flags, ..Meta::default() };
+    let filled = window(head, &meta);
+    assert_eq!(filled.bytes()[KIND], kind);
+    assert!(tcp_options(head, &meta).count() <= 20);
+    for which in [Payload::Ip, Payload::Ip6, Payload::Icmp, Payload::Icmp6, Payload::Udp, Payload::Tcp] {
+        assert!(payload(head, &meta, which).is_none_or(|bytes| !bytes.is_empty()));
     }
 }
 

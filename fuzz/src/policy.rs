@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use mmb_lang::Rule;
-use mmb_oracle::{Verdict, evaluate, generate};
+use mmb_lang::{OnError, Rule};
+use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Evaluator, Policy, Processed, VECTOR};
+use mmb_policy::{Batch, Evaluator, Limits, Policy, Processed, Surroundings, VECTOR};
 
 /// Panics if policy and oracle disagree on what is in `bytes`.
 pub fn check(bytes: &[u8]) {
@@ -28,9 +28,10 @@ pub struct Pair {
     next_index: u32,
 }
 
-/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush. Policies on
-/// the way must agree with the oracle on all frames, after all that was done to its successors.
-pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) {
+/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush, rebuild. Policies
+/// on the way must agree with the oracle on all frames, after all that was done to its successors. How many pairs of a
+/// policy and a frame were compared, and how many rules matched.
+pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) -> (u64, u64) {
     let mut now = Pair { next_index: 1, ..Pair::default() };
     let mut all = Vec::new();
     let mut freed = Vec::new();
@@ -42,6 +43,7 @@ pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) {
             4 => freed.drain(..).for_each(|slot| now.policy.release(slot)),
             5 | 6 => freed.extend(now.replace(choice / 16, rules)),
             7 if choice / 16 == 7 => freed.extend(now.flush()),
+            8 => now.rebuild(),
             _ => {}
         }
         now.check_slots(&freed);
@@ -54,6 +56,7 @@ pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) {
     for pair in &all {
         pair.agrees(frames, &mut tester);
     }
+    (all.len() as u64 * frames.len() as u64, tester.matched)
 }
 
 impl Pair {
@@ -104,6 +107,11 @@ impl Pair {
         gone.into_keys().collect()
     }
 
+    fn rebuild(&mut self) {
+        self.policy = self.policy.rebuilt();
+        assert!(!self.policy.is_stale(), "it was just built");
+    }
+
     fn flush(&mut self) -> Vec<u32> {
         let slots = self.policy.flush();
         let mut expected: Vec<u32> =
@@ -138,17 +146,26 @@ impl Pair {
         let rules: Vec<(u32, Rule)> =
             self.rules.iter().map(|(index, (rule, _))| (*index, rule.clone())).collect();
         for (position, frame) in frames.iter().enumerate() {
-            let (in_port, out_port) = ports(position);
-            let outcome = evaluate(&rules, &generate::port, in_port, out_port, frame);
+            let around = surroundings(position);
+            let Surroundings { in_port, out_port, on_error, frame_max } = around;
+            let settings = Settings { on_error, frame_max };
+            let outcome = evaluate_with(&settings, &rules, &generate::port, in_port, out_port, frame);
+            tester.matched += outcome.matched.len() as u64;
             for random in [DROP_ALL, DROP_NONE] {
                 let mut packet = VecPacket::new(frame);
-                let processed = tester.evaluator.run(&self.policy, &mut packet, in_port, out_port, || random);
-                let verdict = match outcome.verdict {
-                    Verdict::Drop(reason) => Err(reason),
-                    Verdict::MayDrop if random == DROP_ALL => Err(DropReason::Rule),
+                let processed = tester.evaluator.run(&self.policy, &mut packet, around, || random);
+                let by_chance = outcome.verdict == Verdict::MayDrop && random == DROP_ALL;
+                let verdict = match (outcome.verdict, outcome.refused) {
+                    (Verdict::Drop(reason), _) => Err(reason),
+                    _ if by_chance => Err(DropReason::Rule),
+                    (_, Some(reason)) if on_error == OnError::Drop => Err(reason),
                     _ => Ok(outcome.out_port),
                 };
-                assert_eq!(processed, Processed { verdict, matched: outcome.matched.clone() });
+                let refused = if by_chance { None } else { outcome.refused };
+                let expected = Processed { verdict, matched: outcome.matched.clone(), refused };
+                if processed != expected {
+                    self.tell(frame, &processed, &expected);
+                }
                 let same = match verdict {
                     Ok(_) => outcome.check_bytes(packet.head()),
                     Err(_) => {
@@ -165,27 +182,41 @@ impl Pair {
         }
     }
 
+    /// Panics with what is needed to see why policy and oracle disagree on a frame.
+    fn tell(&self, frame: &[u8], processed: &Processed, expected: &Processed) -> ! {
+        let [missing, surplus] = [(expected, processed), (processed, expected)].map(|(one, other)| {
+            let only = one.matched.iter().filter(|index| !other.matched.contains(index));
+            only.map(|index| self.rules[index].0.to_string()).collect::<Vec<_>>()
+        });
+        let verdicts = [processed, expected].map(|p| (p.verdict, p.refused));
+        panic!(
+            "{:?}: rules not found {missing:?}, found wrongly {surplus:?}; {:?} instead of {:?}",
+            generate::Frame(frame.to_vec()),
+            verdicts[0],
+            verdicts[1]
+        )
+    }
+
     /// The frames in one vector: what is found and decided is what it is for each alone.
     fn agrees_with_itself(&self, first: usize, frames: &[&[u8]], tester: &mut Tester) {
-        let Tester { evaluator, batch, edits } = tester;
+        let Tester { evaluator, batch, edits, .. } = tester;
         let mut alone = Vec::new();
         batch.n = 0;
         for (frame, position) in frames.iter().zip(first..) {
-            let (in_port, out_port) = ports(position);
-            let mut meta = Meta::default();
+            let around = surroundings(position);
+            let mut meta = Meta { out_port: around.out_port, ..Meta::default() };
             if parse(frame, frame.len(), &mut meta).is_err() || meta.kind.0 == 0 {
                 continue;
             }
             let window = &mut batch.windows[batch.n];
-            fill_window(frame, &meta, in_port, out_port, self.policy.chunks(), window);
+            fill_window(frame, &meta, around.in_port, around.out_port, self.policy.chunks(), window);
+            if self.policy.needs_bytes() {
+                self.policy.inspect(batch, batch.n, frame, &meta);
+            }
             batch.n += 1;
             let mut packet = VecPacket::new(frame);
-            alone.push((
-                evaluator.run(&self.policy, &mut packet, in_port, out_port, || DROP_ALL),
-                packet,
-                meta,
-                frame,
-            ));
+            let processed = evaluator.run(&self.policy, &mut packet, around, || DROP_ALL);
+            alone.push((processed, packet, meta, frame, around.frame_max));
         }
         self.policy.classify(batch);
         edits.clear();
@@ -197,14 +228,13 @@ impl Pair {
         counted.iter_mut().for_each(|matched| matched.sort());
         assert!(counted.iter().eq(alone.iter().map(|(processed, ..)| &processed.matched)));
         for verdict in verdicts {
-            let (processed, packet, mut meta, frame) = alone[usize::from(verdict.pkt)].clone();
+            let (processed, packet, mut meta, frame, frame_max) = alone[usize::from(verdict.pkt)].clone();
             assert_eq!(verdict.drop, processed.verdict == Err(DropReason::Rule));
-            let mut bytes = frame.to_vec();
+            let mut edited = VecPacket::new(frame);
             let at = verdict.edits_at as usize;
-            for &slot in &edits[at..at + usize::from(verdict.edits_len)] {
-                self.policy.edit(slot, &mut bytes, &mut meta);
-            }
-            assert_eq!(bytes, packet.head());
+            let slots = &edits[at..at + usize::from(verdict.edits_len)];
+            let result = self.policy.edit(slots, &mut edited, &mut meta, Limits { frame_max });
+            assert_eq!((result.err(), edited.head()), (processed.refused, packet.head()));
         }
     }
 }
@@ -215,11 +245,25 @@ struct Tester {
     evaluator: Evaluator,
     batch: Batch,
     edits: Vec<u32>,
+    /// Rules that matched, all frames and policies together.
+    matched: u64,
 }
 
 /// Where the frame at this position comes in and goes out.
 fn ports(position: usize) -> (u16, u16) {
     (position as u16 % 4, position as u16 / 3 % 5)
+}
+
+/// The same, and what else differs from frame to frame: whether edits may fail, and how long frames may get.
+fn surroundings(position: usize) -> Surroundings<'static> {
+    let (in_port, out_port) = ports(position);
+    let on_error = if position.is_multiple_of(2) { OnError::Forward } else { OnError::Drop };
+    Surroundings {
+        in_port,
+        out_port,
+        on_error,
+        frame_max: &|port| [74, usize::MAX, 62, 1_500][usize::from(port) % 4],
+    }
 }
 
 /// A rule is refused although the language takes it: only if it can match nothing.

@@ -2,9 +2,9 @@
 //! and frames that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random ones.
 
 use mmb_lang::{Match, Rule};
-use mmb_oracle::{Verdict, evaluate, generate};
-use mmb_packet::{Kind, Meta, parse};
-use mmb_rewrite::EditProgram;
+use mmb_oracle::{Outcome, Settings, Verdict, evaluate, evaluate_with, generate};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, parse};
+use mmb_rewrite::{EditProgram, Limits, apply_all};
 
 const IN_PORT: u16 = 0;
 const OUT_PORT: u16 = 1;
@@ -31,9 +31,32 @@ pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere.
+/// Bytes of options that can be added to a frame: more than any header holds, none, and the least there can be.
+const GROWTH: [usize; 3] = [64, 0, 4];
+
+/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere; whatever
+/// longer frames its port takes, and whatever room there is in front of it.
 pub fn agree(rules: &[Rule], frame: &[u8]) {
-    let outcome = evaluate(&generate::numbered(rules), &generate::port, IN_PORT, OUT_PORT, frame);
+    for growth in GROWTH {
+        let most = frame.len() + growth;
+        // The longer frame of a packet that is sent elsewhere is that port's affair.
+        let frame_max = |port| if port == OUT_PORT { most } else { most + 4 };
+        let settings = Settings { frame_max: &frame_max, ..Settings::default() };
+        let rules = generate::numbered(rules);
+        let outcome = evaluate_with(&settings, &rules, &generate::port, IN_PORT, OUT_PORT, frame);
+        for room in GROWTH {
+            agree_within(&rules, frame, &outcome, &frame_max, room);
+        }
+    }
+}
+
+fn agree_within(
+    rules: &[(u32, Rule)],
+    frame: &[u8],
+    outcome: &Outcome,
+    frame_max: &dyn Fn(u16) -> usize,
+    room: usize,
+) {
     let mut meta = Meta { out_port: OUT_PORT, ..Meta::default() };
     let parsed = parse(frame, frame.len(), &mut meta);
     if let Verdict::Drop(reason) = outcome.verdict {
@@ -41,14 +64,31 @@ pub fn agree(rules: &[Rule], frame: &[u8]) {
         return;
     }
     assert_eq!(parsed, Ok(()));
-    let mut bytes = frame.to_vec();
-    for &index in &outcome.matched {
-        program(&rules[index as usize - 1]).apply(&mut bytes, &mut meta);
+    let matched = outcome.matched.iter().map(|index| program(&rules[*index as usize - 1].1));
+    let programs: Vec<EditProgram> = matched.collect();
+    let (mut packet, before) = (VecPacket::with_room(frame, room), meta);
+    let done = apply_all(programs.iter(), &mut packet, &mut meta, Limits { frame_max });
+    let growth = outcome.bytes.len().saturating_sub(frame.len());
+    if done == Err(DropReason::OptionRoom) || outcome.refused.is_some() || growth > room {
+        assert_eq!(done, Err(outcome.refused.unwrap_or(DropReason::OptionRoom)));
+        assert_eq!((packet.head(), meta), (frame, before), "refused, yet changed");
+        return;
     }
+    assert_eq!(done, Ok(()));
     assert_eq!(meta.out_port, outcome.out_port);
-    if let Err(difference) = outcome.check_bytes(&bytes) {
-        panic!("{difference} in {:?}", generate::Frame(bytes));
+    assert_eq!(packet.head_room(), room + frame.len() - packet.len(), "the payload was moved");
+    if let Err(difference) = outcome.check_bytes(packet.head()) {
+        panic!("{difference} in {:?}", generate::Frame(packet.head().to_vec()));
     }
+    still_fits(&packet, &meta);
+}
+
+/// The metadata is what a parse of the edited packet finds; but for the flow, which is that of the packet as it came.
+fn still_fits(packet: &VecPacket, meta: &Meta) {
+    let mut again = Meta { out_port: meta.out_port, ..Meta::default() };
+    assert_eq!(parse(packet.head(), packet.len(), &mut again), Ok(()));
+    let fields = |meta: &Meta| (meta.l3_off, meta.l4_off, meta.end, meta.kind, meta.proto, meta.flags);
+    assert_eq!(fields(&again), fields(meta));
 }
 
 /// The frame with another error in its transport checksum: one that makes it come to zero under these rules.
@@ -75,16 +115,16 @@ pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
 pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
-    let mut meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), flags, ..Meta::default() };
+    let meta = Meta { l3_off: l3.into(), l4_off, kind: Kind(kind), flags, ..Meta::default() };
     let transport = (Kind::TCP..=Kind::ICMP6).contains(&meta.kind.l4());
     for rule in rules {
-        let mut edited = head.to_vec();
-        program(rule).apply(&mut edited, &mut meta);
+        let (mut packet, mut meta) = (VecPacket::new(head), meta);
+        let done = apply_all([program(rule)].iter(), &mut packet, &mut meta, Limits { frame_max: |_| 300 });
         let first = usize::from(meta.l3_off).min(if transport { usize::from(l4_off) } else { usize::MAX });
         let untouched = first.min(head.len());
-        assert_eq!(edited[..untouched], head[..untouched]);
-        if transport && usize::from(l4_off) >= head.len() {
-            assert_eq!(edited, head);
+        assert_eq!(packet.head()[..untouched], head[..untouched]);
+        if done.is_err() || (transport && usize::from(l4_off) >= head.len()) {
+            assert_eq!(packet.head(), head);
         }
     }
 }

@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import subprocess
 
@@ -53,6 +54,16 @@ def test_examples_are_right(path):
 
 def documents():
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
+def test_documented_rules_are_right(path, tmp_path):
+    """Every `mmb add …` of the documents is a rule, as a shell would hand it over."""
+    config = tmp_path / "config"
+    for line in re.findall(r"^(?:\$ )?mmb (add.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
+        words = " ".join(shlex.split(line, comments=True))
+        config.write_text(f"interface add left null\ninterface add right null\n{words}\n", encoding="utf-8")
+        assert mmb("check", config).returncode == 0, line
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)

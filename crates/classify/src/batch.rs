@@ -2,6 +2,10 @@
 
 use mmb_packet::Window;
 
+use crate::predicate::Truths;
+use crate::recent::Recent;
+use crate::sink::{Heads, Hits};
+
 /// Most packets in a batch.
 pub const VECTOR: usize = 256;
 
@@ -25,8 +29,13 @@ pub struct Batch {
     pub n: usize,
     /// Every matching rule of every packet, in ascending order of packets (no order within a packet).
     pub hits: Vec<Hit>,
-    /// Hits before they are put in order.
-    unordered: Vec<Hit>,
+    /// Hits before every packet has its own.
+    pub(crate) gathered: Hits,
+    pub(crate) heads: Heads,
+    /// What is true of the packets' bytes.
+    pub(crate) truths: Truths,
+    /// What was found for the flows of earlier vectors.
+    pub(crate) recent: Recent,
 }
 
 impl Default for Batch {
@@ -42,25 +51,10 @@ impl Batch {
             windows: Box::new([Window::default(); VECTOR]),
             n: 0,
             hits: Vec::with_capacity(VECTOR),
-            unordered: Vec::with_capacity(VECTOR),
-        }
-    }
-
-    /// Puts the hits in order of packets: a counting sort, since there are few packets and maybe many hits.
-    pub(crate) fn sort_hits(&mut self) {
-        let mut next = [0u32; VECTOR + 1];
-        for hit in &self.hits {
-            next[usize::from(hit.pkt) % VECTOR + 1] += 1;
-        }
-        for i in 1..=VECTOR {
-            next[i] += next[i - 1];
-        }
-        self.unordered.clear();
-        self.unordered.extend_from_slice(&self.hits);
-        for hit in &self.unordered {
-            let at = &mut next[usize::from(hit.pkt) % VECTOR];
-            self.hits[*at as usize] = *hit;
-            *at += 1;
+            gathered: Hits::default(),
+            heads: Heads::default(),
+            truths: Truths::default(),
+            recent: Recent::default(),
         }
     }
 }

@@ -1,48 +1,68 @@
-//! All tables together.
+//! All rules together.
 
-use std::collections::HashMap;
+use std::iter::Peekable;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use mmb_packet::Window;
 use mmb_packet::window::{CHUNKS, KIND};
+use mmb_packet::{Meta, Window};
 
-use crate::batch::{Batch, VECTOR};
+use crate::batch::{Batch, Hit, VECTOR};
 use crate::hash::Seeds;
-use crate::masked::{Masked, Test};
-use crate::pattern::Pattern;
-use crate::rules::{Not, Nots};
-use crate::store::Occupancy;
-use crate::table::{Table, chunks_of, kind_bit};
+use crate::info::{TableInfo, describe, describe_pivot};
+use crate::leaf::Item;
+use crate::masked::Masked;
+use crate::node::{self, Node, Path};
+use crate::paged::{PagedVec, SortedPages};
+use crate::pattern::{Entry, Pattern};
+use crate::predicate::{Predicates, Truths};
+use crate::sink::{Hits, Sink};
+use crate::table::{Table, kind_bit};
+use crate::walk::{TABLES, Walk};
 
-/// Where a rule stands: what [`Classifier::insert`] returns and [`Classifier::remove`] wants back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    hash: u64,
-    table: u32,
+/// What packets are known to be before anything is looked up: the classifier sees IP packets only.
+const START: Path = Path { known: Masked::IP, pivot: None };
+
+/// Tables that are probed in hardly more time than a flow is looked up.
+const CHEAP: usize = 3;
+
+/// What tells classifiers apart: every change takes the next number.
+static STAMPS: AtomicU64 = AtomicU64::new(1);
+
+fn new_stamp() -> u64 {
+    STAMPS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What there is to know about one table.
-#[derive(Clone, Debug)]
-pub struct TableInfo {
-    /// The table's mask; the key is zero.
-    pub mask: Masked,
-    /// Keys, rules, memory.
-    pub occupancy: Occupancy,
+/// Where a rule stands.
+#[derive(Clone, Debug, Default)]
+enum Place {
+    /// Nowhere: there is no such rule.
+    #[default]
+    None,
+    /// It is one entry that asks for nothing but a key of one of the root's tables; this is the key's hash.
+    Exact(u64),
+    /// Where its entries have to be.
+    Entries(Arc<[Arc<Entry>]>),
 }
 
 /// Rules by what they match. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     seeds: Seeds,
-    /// Tables keep their index as long as they have rules.
-    tables: Arc<Vec<Option<Arc<Table>>>>,
-    /// Index of each mask's table.
-    by_mask: Arc<HashMap<[u128; CHUNKS], u32>>,
-    /// Where the last rule was inserted: the next one's mask is often the same.
-    last: u32,
-    /// How many rules read each chunk.
+    /// Of clones it is the same until one of them changes.
+    stamp: u64,
+    root: Arc<Node>,
+    predicates: Predicates,
+    /// Entries that are found through a predicate, by its number.
+    pivots: SortedPages<(u32, Arc<Node>), 64>,
+    /// By slot.
+    places: PagedVec<Place, 256>,
+    /// How many entries read each chunk.
     readers: [u32; CHUNKS],
     rules: usize,
+    /// How many rules there were when the tree was last built as a whole, and how many came or went since.
+    built: usize,
+    changes: usize,
 }
 
 impl Default for Classifier {
@@ -65,11 +85,15 @@ impl Classifier {
     pub(crate) fn with_seeds(seeds: Seeds) -> Self {
         Classifier {
             seeds,
-            tables: Arc::default(),
-            by_mask: Arc::default(),
-            last: 0,
+            stamp: new_stamp(),
+            root: Arc::new(Node::new(seeds)),
+            predicates: Predicates::default(),
+            pivots: SortedPages::default(),
+            places: PagedVec::default(),
             readers: [0; CHUNKS],
             rules: 0,
+            built: 0,
+            changes: 0,
         }
     }
 
@@ -88,37 +112,156 @@ impl Classifier {
         (0..CHUNKS).fold(0, |chunks, i| chunks | u8::from(self.readers[i] != 0) << i)
     }
 
-    /// Adds the rule that the caller calls `slot` (below 2³¹ and not in use). Copies one page of one table if a clone
-    /// shares it.
-    pub fn insert(&mut self, slot: u32, pattern: &Pattern) -> Place {
-        let nots = nots_of(pattern);
-        let chunks = nots.iter().flat_map(|nots| nots.iter()).fold(0, |chunks, not| chunks | not.chunks());
-        let mask = pattern.must().mask();
-        let table = self.table_of(mask);
-        self.last = table;
-        let mut hash = 0;
-        if let Some(Some(table)) = Arc::make_mut(&mut self.tables).get_mut(table as usize) {
-            hash = Arc::make_mut(table).insert(pattern.must(), slot, nots.as_ref());
+    /// Adds many rules, as [`Classifier::insert`] does one by one, and makes the whole tree anew, which is faster and
+    /// gives a better tree.
+    pub fn extend(&mut self, rules: impl IntoIterator<Item = (u32, Pattern)>) {
+        let mut items = self.root.items(&START);
+        for (slot, pattern) in rules {
+            let entries: Arc<[Arc<Entry>]> =
+                self.predicates.intern_unsettled(&pattern).into_iter().map(Arc::new).collect();
+            for entry in entries.iter() {
+                self.count_readers(entry.chunks(), 1);
+                match entry.pivot {
+                    None => items.push((slot, entry.clone())),
+                    Some(id) => self.change_pivot(id, |node, path| node.insert((slot, entry.clone()), path)),
+                }
+            }
+            self.set_place(slot, Place::Entries(entries));
+            self.rules += 1;
         }
-        self.count_readers(chunks | chunks_of(mask), 1);
-        self.rules += 1;
-        Place { hash, table }
+        self.predicates.settle();
+        self.build(items);
     }
 
-    /// Takes out the rule `slot` that was inserted at `place`; false, and nothing done, if it is not there.
-    pub fn remove(&mut self, slot: u32, place: Place) -> bool {
-        let tables = Arc::make_mut(&mut self.tables);
-        let Some(entry) = tables.get_mut(place.table as usize) else { return false };
-        let Some(table) = entry else { return false };
-        let Some(chunks) = Arc::make_mut(table).remove(place.hash, slot) else { return false };
-        let chunks = chunks | chunks_of(table.mask());
-        if table.is_empty() {
-            Arc::make_mut(&mut self.by_mask).remove(table.mask());
-            *entry = None;
+    fn build(&mut self, items: Vec<Item>) {
+        self.root = Arc::new(Node::build(items.clone(), &START, self.seeds));
+        self.stamp = new_stamp();
+        self.built = self.rules;
+        self.changes = 0;
+        // What is a key of a root's table may have become one or be none any more.
+        for (slot, entry) in items {
+            let single = match self.places.get(slot as usize) {
+                Some(Place::Entries(entries)) => entries.len() == 1,
+                Some(Place::Exact(_)) => true,
+                Some(Place::None) | None => false,
+            };
+            if single {
+                let exact = self.exact_hash(&entry).map(Place::Exact);
+                self.set_place(slot, exact.unwrap_or_else(|| Place::Entries([entry].into())));
+            }
         }
-        self.count_readers(chunks, -1);
+    }
+
+    /// Whether so many rules came or went since the tree was made as a whole that making it anew may give a better one.
+    pub fn stale(&self) -> bool {
+        self.changes > 64 + self.built / 2 || self.predicates.is_stale()
+    }
+
+    /// The same rules in a tree made anew: takes the longer the more rules there are, some microseconds each.
+    pub fn rebuilt(&self) -> Classifier {
+        let mut anew = self.clone();
+        if self.predicates.is_stale() {
+            anew.predicates = self.predicates.rebuilt();
+        }
+        for (id, node) in self.pivots.iter() {
+            let path = pivot_path(*id);
+            anew.pivots.insert((*id, Arc::new(Node::build(node.items(&path), &path, self.seeds))));
+        }
+        anew.build(self.root.items(&START));
+        anew
+    }
+
+    /// Adds the rule that the caller calls `slot` (below 2³¹ and not in use). Copies what is on the path to its place and
+    /// shared with a clone.
+    pub fn insert(&mut self, slot: u32, pattern: &Pattern) {
+        self.stamp = new_stamp();
+        let mut entries = self.predicates.intern(pattern);
+        self.rules += 1;
+        self.changes += 1;
+        for entry in &entries {
+            self.count_readers(entry.chunks(), 1);
+        }
+        if let [entry] = &entries[..]
+            && let Some(hash) = self.exact_hash(entry)
+            && let Some(entry) = entries.pop()
+        {
+            Arc::make_mut(&mut self.root).insert((slot, Arc::new(entry)), &START);
+            return self.set_place(slot, Place::Exact(hash));
+        }
+        let entries: Arc<[Arc<Entry>]> = entries.into_iter().map(Arc::new).collect();
+        for entry in entries.iter() {
+            let item = (slot, entry.clone());
+            match entry.pivot {
+                None => Arc::make_mut(&mut self.root).insert(item, &START),
+                Some(id) => self.change_pivot(id, |node, path| node.insert(item, path)),
+            }
+        }
+        self.set_place(slot, Place::Entries(entries));
+    }
+
+    /// The hash of the key of one of the root's tables that says all about the entry.
+    fn exact_hash(&self, entry: &Entry) -> Option<u64> {
+        let table = self.root.tables().iter().find(|table| table.takes(entry))?;
+        let key = table.key_of(entry);
+        let exact = entry.pivot.is_none() && node::is_exact(entry, &table.path(&START, key));
+        exact.then(|| table.store.seeds.hash(key).0)
+    }
+
+    fn change_pivot<R>(&mut self, id: u32, change: impl FnOnce(&mut Node, &Path) -> R) -> R {
+        if self.pivots.get(id).is_none() {
+            self.pivots.insert((id, Arc::new(Node::new(self.seeds))));
+        }
+        let path = pivot_path(id);
+        match self.pivots.get_mut(id) {
+            Some((_, node)) => change(Arc::make_mut(node), &path),
+            None => change(&mut Node::new(self.seeds), &path),
+        }
+    }
+
+    fn set_place(&mut self, slot: u32, place: Place) {
+        while self.places.len() <= slot as usize {
+            self.places.push(Place::None);
+        }
+        if let Some(at) = self.places.get_mut(slot as usize) {
+            *at = place;
+        }
+    }
+
+    /// Takes out the rule `slot`; false, and nothing done, if there is none.
+    pub fn remove(&mut self, slot: u32) -> bool {
+        let Some(place) = self.places.get_mut(slot as usize) else { return false };
+        match std::mem::take(place) {
+            Place::None => return false,
+            Place::Exact(hash) => self.remove_exact(slot, hash),
+            Place::Entries(entries) => entries.iter().for_each(|entry| self.remove_entry(slot, entry)),
+        }
+        self.stamp = new_stamp();
         self.rules -= 1;
+        self.changes += 1;
         true
+    }
+
+    fn remove_exact(&mut self, slot: u32, hash: u64) {
+        let found = self.root.tables().iter().find_map(|table| {
+            let key = table.store.key_of(hash, slot)?;
+            Some(table.path(&START, key).entry())
+        });
+        if let Some(entry) = found {
+            self.remove_entry(slot, &entry);
+        }
+    }
+
+    fn remove_entry(&mut self, slot: u32, entry: &Entry) {
+        self.predicates.release(entry.predicates());
+        self.count_readers(entry.chunks(), -1);
+        let Some(id) = entry.pivot else {
+            Arc::make_mut(&mut self.root).remove(slot, entry, &START);
+            return;
+        };
+        self.change_pivot(id, |node, path| node.remove(slot, entry, path));
+        if self.pivots.get(id).is_some_and(|(_, node)| node.len() == 0) {
+            self.pivots.remove(id);
+        }
     }
 
     fn count_readers(&mut self, chunks: u8, by: i32) {
@@ -129,73 +272,190 @@ impl Classifier {
         }
     }
 
-    /// Index of the table for a mask, which is made if there is none.
-    fn table_of(&mut self, mask: &[u128; CHUNKS]) -> u32 {
-        if let Some(Some(table)) = self.tables.get(self.last as usize)
-            && table.mask() == mask
-        {
-            return self.last;
-        }
-        if let Some(&index) = self.by_mask.get(mask) {
-            return index;
-        }
-        let table = Some(Arc::new(Table::new(self.seeds, mask)));
-        let tables = Arc::make_mut(&mut self.tables);
-        let full = tables.len() == self.by_mask.len();
-        let index = match if full { None } else { tables.iter().position(Option::is_none) } {
-            Some(index) => {
-                tables[index] = table;
-                index as u32
-            }
-            None => {
-                tables.push(table);
-                tables.len() as u32 - 1
-            }
-        };
-        Arc::make_mut(&mut self.by_mask).insert(*mask, index);
-        index
-    }
-
-    /// The tables and what is in them; walks all their pages.
+    /// The parts of the tree, each before those below it; walks all of it.
     pub fn tables(&self) -> impl Iterator<Item = TableInfo> {
-        self.tables
-            .iter()
-            .flatten()
-            .map(|table| TableInfo { mask: Masked::mask_only(table.mask()), occupancy: table.occupancy() })
+        let mut infos = Vec::new();
+        describe(&self.root, 0, &mut infos);
+        for (id, node) in self.pivots.iter() {
+            describe_pivot(*id, node, &mut infos);
+        }
+        infos.into_iter()
     }
 
-    /// Replaces `batch.hits` by every matching rule of each of the batch's windows.
+    /// Bytes of memory, shares with other clones included; walks all of it.
+    pub fn bytes(&self) -> usize {
+        self.places.bytes()
+            + self.predicates.bytes()
+            + self.tables().map(|info| info.occupancy.bytes).sum::<usize>()
+    }
+
+    /// Whether some rule asks about bytes that are not in the window: then [`Classifier::inspect`] has to be called for
+    /// every packet before [`Classifier::classify`].
+    #[inline]
+    pub fn needs_bytes(&self) -> bool {
+        self.predicates.needs_bytes()
+    }
+
+    /// Looks at the bytes of the batch's packet `pkt`: `head` is the contiguous beginning of the frame of which
+    /// [`mmb_packet::parse`] made `meta`.
+    pub fn inspect(&self, batch: &mut Batch, pkt: usize, head: &[u8], meta: &Meta) {
+        self.predicates.inspect(pkt, head, meta, &mut batch.truths);
+    }
+
+    /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
+    /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
-        batch.hits.clear();
-        let windows = &batch.windows[..batch.n.min(VECTOR)];
-        let mut tables = self.tables.iter().flatten();
-        let (Some(first), second) = (tables.next(), tables.next()) else { return };
-        let Some(second) = second else { return first.classify(windows, &mut batch.hits) };
-        let kinds = windows.iter().fold(0, |kinds, window| kinds | kind_bit(kind(window)));
-        let mut contributors = 0;
-        for table in [first, second].into_iter().chain(tables) {
-            if table.concerns(kinds) {
-                let before = batch.hits.len();
-                table.classify(windows, &mut batch.hits);
-                contributors += usize::from(batch.hits.len() > before);
+        let Batch { windows, n, hits, gathered, heads, truths, recent } = batch;
+        let windows = &windows[..(*n).min(VECTOR)];
+        hits.clear();
+        gathered.clear();
+        heads.find(windows, self.chunks(), truths.is_empty());
+        let by_flow = self.is_by_flow() && self.is_costly() && recent.begin(self.stamp);
+        if by_flow {
+            heads.recall(recent, self.seeds, windows);
+        }
+        self.visit_root(windows, heads.packets(), truths, gathered);
+        if !truths.is_empty() {
+            self.visit_pivots(windows, truths, &mut gathered.others);
+            truths.clear();
+        }
+        gathered.spread(heads, windows.len(), hits);
+        if by_flow {
+            gathered.remember(heads, recent, self.seeds, windows);
+        }
+    }
+
+    /// Whether packets that agree in the window's first chunk match the same rules.
+    fn is_by_flow(&self) -> bool {
+        self.chunks() == 1 && !self.needs_bytes()
+    }
+
+    /// Whether a walk through the tree costs much more than a look at what recent flows matched.
+    fn is_costly(&self) -> bool {
+        self.root.tables().len() > CHEAP || self.root.has_more()
+    }
+
+    /// Finds what is found through the root.
+    fn visit_root(&self, windows: &[Window], heads: &[u16], truths: &Truths, hits: &mut Hits) {
+        let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
+        let kinds = heads.iter().fold(0, |kinds, packet| kinds | kind(packet));
+        let mut tables = self.root.tables().iter().filter(|table| table.concerns(kinds)).peekable();
+        let (_, rest, _) = self.root.rest();
+        let mut walk = Walk { windows, heads, truths, rest: rest.blocks(), tables: &[] };
+        let Some(any) = tables.peek() else {
+            walk.run(hits);
+            return self.visit_others(&walk, hits, tables);
+        };
+        let mut together: [&Table; TABLES] = [any; TABLES];
+        let mut n = 0;
+        for (place, table) in together.iter_mut().zip(&mut tables) {
+            *place = table;
+            n += 1;
+        }
+        walk.tables = &together[..n];
+        walk.run(hits);
+        self.visit_others(&walk, hits, tables);
+    }
+
+    /// Finds what is neither in the tables nor among the blocks of a walk: what else the root has, and these `tables`.
+    fn visit_others<'a>(
+        &self,
+        walk: &Walk<'_>,
+        hits: &mut Hits,
+        mut tables: Peekable<impl Iterator<Item = &'a Table> + Clone>,
+    ) {
+        if tables.peek().is_none() && !self.root.has_more() {
+            return;
+        }
+        for (head, &packet) in walk.heads.iter().enumerate() {
+            let (window, facts) = (&walk.windows[usize::from(packet)], walk.truths.facts(packet.into()));
+            let sink = &mut Sink::new(&mut hits.others, head as u16);
+            self.root.visit_more(window, facts, sink);
+            tables.clone().for_each(|table| table.visit(window, facts, sink));
+        }
+    }
+
+    /// Finds what is found through the packets' predicates. All packets are heads.
+    fn visit_pivots(&self, windows: &[Window], truths: &Truths, hits: &mut Vec<Hit>) {
+        for (packet, window) in windows.iter().enumerate() {
+            let facts = truths.facts(packet);
+            let sink = &mut Sink::new(hits, packet as u16);
+            for (_, node) in facts.iter().filter_map(|id| self.pivots.get(id)) {
+                node.visit(window, facts, sink);
             }
         }
-        if contributors > 1 {
-            batch.sort_hits();
-        }
     }
 }
 
-/// The window's [`KIND`] byte.
-fn kind(window: &Window) -> u8 {
-    window.bytes()[KIND]
+/// What is known of packets of which a predicate is true.
+fn pivot_path(id: u32) -> Path {
+    Path { pivot: Some(id), ..START }
 }
 
-/// The residual constraints of a pattern; None if there are none.
-fn nots_of(pattern: &Pattern) -> Option<Nots> {
-    let not = |exclusion: &crate::Exclusion| Not {
-        what: Test::new(&exclusion.what),
-        unless: exclusion.unless.as_ref().map(Test::new),
-    };
-    (!pattern.not().is_empty()).then(|| pattern.not().iter().map(not).collect())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(cover: &Masked) -> Pattern {
+        Pattern::new(vec![Entry::new(cover, None).unwrap()], Vec::new()).unwrap()
+    }
+
+    fn found(classifier: &Classifier, windows: &[Window]) -> Vec<Hit> {
+        let mut batch = Batch::new();
+        batch.n = windows.len();
+        batch.windows[..windows.len()].copy_from_slice(windows);
+        classifier.classify(&mut batch);
+        assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
+        batch.hits.sort();
+        batch.hits
+    }
+
+    /// With a hash that tells no keys apart, everything beyond the first group lands outside the pages, and works.
+    #[test]
+    fn survives_a_useless_hash() {
+        let cover = |i: u32| {
+            Masked::bits(128, 32, (i / 2).wrapping_mul(0x9e37_79b1).into())
+                .and_then(|m| m.and(&Masked::IP))
+                .unwrap()
+        };
+        let mut classifier = Classifier::with_seeds(Seeds::useless());
+        classifier.extend((0..100).map(|slot| (slot, rule(&cover(slot)))));
+        assert!(classifier.tables().any(|info| info.occupancy.overflow > 0));
+        let windows: Vec<Window> = (0..100).map(|i| Window { chunk: *cover(i).key() }).collect();
+        let hits = |all: &[u32]| {
+            let of =
+                |pkt: u32| all.iter().filter(move |slot| **slot / 2 == pkt / 2).map(move |slot| (pkt, *slot));
+            (0..100).flat_map(of).map(|(pkt, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+        };
+        let mut left: Vec<u32> = (0..100).collect();
+        assert_eq!(found(&classifier, &windows), hits(&left));
+        while let Some(slot) = left.pop() {
+            assert!(classifier.remove(slot) && !classifier.remove(slot));
+            assert_eq!(found(&classifier, &windows), hits(&left));
+        }
+        assert!(classifier.tables().next().is_none());
+    }
+
+    /// More tables than are probed together: masks that have nothing in common.
+    #[test]
+    fn a_root_with_many_tables() {
+        // The kind's own byte is left out.
+        let places = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
+        let keys = places.flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
+        let cover =
+            |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
+        let rules: Vec<Masked> = keys.filter_map(cover).collect();
+        let mut classifier = Classifier::with_seed(3);
+        classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
+        assert!(classifier.root.tables().len() > TABLES);
+        for windows in rules.chunks(VECTOR) {
+            let windows: Vec<Window> = windows.iter().map(|cover| Window { chunk: *cover.key() }).collect();
+            let holds = |(pkt, window): (usize, &Window)| {
+                let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
+                slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+            };
+            let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+            assert_eq!(found(&classifier, &windows), expected);
+        }
+    }
 }

@@ -41,6 +41,12 @@ impl Group {
 pub(crate) struct Lanes(u32);
 
 impl Lanes {
+    /// As bits.
+    #[inline(always)]
+    pub fn bits(self) -> u8 {
+        self.0 as u8
+    }
+
     /// Whether there are none.
     #[inline(always)]
     pub fn is_empty(self) -> bool {

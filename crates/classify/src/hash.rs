@@ -1,16 +1,14 @@
-//! The hash of a masked window.
+//! The hash of a masked chunk.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use mmb_packet::window::CHUNKS;
-
-/// A seeded hash of 16-byte chunks: one folded 64 × 64 → 128 bit multiplication each.
+/// A seeded hash of a 16-byte chunk: one folded 64 × 64 → 128 bit multiplication.
 ///
 /// The seed is not a secret worth attacking: packets never enter keys into the tables, so crafted packets can only make
 /// themselves compare one key more.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seeds([u64; CHUNKS + 1]);
+pub(crate) struct Seeds([u64; 2]);
 
 impl Seeds {
     /// Seeds that differ from process to process.
@@ -32,18 +30,14 @@ impl Seeds {
     /// Seeds under which all keys collide.
     #[cfg(test)]
     pub fn useless() -> Self {
-        Seeds([0; CHUNKS + 1])
+        Seeds([0; 2])
     }
 
-    /// Hashes a masked key.
+    /// Hashes a masked chunk.
     #[inline(always)]
-    pub fn hash<const N: usize>(&self, key: &[u128; N]) -> Hash {
-        let mut acc = self.0[0];
-        for (chunk, seed) in key.iter().zip(&self.0[1..]) {
-            let product = u128::from(*chunk as u64 ^ acc) * u128::from((*chunk >> 64) as u64 ^ seed);
-            acc = product as u64 ^ (product >> 64) as u64;
-        }
-        Hash(acc)
+    pub fn hash(&self, key: u128) -> Hash {
+        let product = u128::from(key as u64 ^ self.0[0]) * u128::from((key >> 64) as u64 ^ self.0[1]);
+        Hash(product as u64 ^ (product >> 64) as u64)
     }
 }
 

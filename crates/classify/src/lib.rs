@@ -1,32 +1,48 @@
 //! The classifier: which rules match a packet, for a vector of packets at a time.
 //!
-//! Theory of operation. A rule's equality and prefix constraints are a mask and a key over the canonical window
-//! ([`mmb_packet::window`]); what it excludes (`!=`, `!`) is a list of residual constraints. All rules with the same
-//! mask share one hash table from keys to rules ("tuple space search", Srinivasan et al., 1999), so a packet costs one
-//! lookup per distinct mask, whatever the number of rules; residual constraints are looked at only for packets that
-//! have the rule's key. Every mask asks for IP, so that no rule speaks of other packets.
+//! Theory of operation. A rule is one or more [`Entry`]s: a mask and a key over the canonical window
+//! ([`mmb_packet::window`]) that every matching packet satisfies, and tests for what those cannot say. Entries stand in
+//! a tree without copies: a node has a few hash tables, each for one mask within one chunk of the window ("tuple space
+//! search", Srinivasan et al., 1999, with masks merged), and an entry stands in the first whose mask is within its own.
+//! A key leads to a rule, to a short row of entries that are compared four at a time, or to a node again. Which masks a
+//! node has is chosen by what they cost and save, so that thousands of masks need a handful of tables. What no mask
+//! tells apart stands in bit vectors, and what asks about bytes outside the window is found through predicates. A packet
+//! meets every entry that it matches, once.
 //!
-//! A [`Classifier`] is a value. Clones share everything, an insertion or removal copies one page of one table, and a
-//! clone that readers use never changes. Tables are probed one after the other for the whole vector: what a table's
-//! code and top levels need stays in the nearest caches, and the packets' memory accesses overlap.
+//! A [`Classifier`] is a value. Clones share everything, an insertion or removal copies one page of each table on the
+//! path, and a clone that readers use never changes. A vector of packets goes through the root's tables in passes, so
+//! that the packets' memory accesses overlap; of a train of packets that look alike only the first is looked up.
 
 #![forbid(unsafe_code)]
 
 mod batch;
+mod bitvec;
+mod choose;
 mod classifier;
 mod compile;
 mod group;
 mod hash;
+mod info;
+mod leaf;
 mod masked;
+mod node;
+mod owner;
 mod page;
 pub mod paged;
 mod pattern;
-mod rules;
+mod predicate;
+mod ranges;
+mod recent;
+mod sink;
 mod store;
 mod table;
+mod walk;
 
 pub use batch::{Batch, Hit, VECTOR};
-pub use classifier::{Classifier, Place, TableInfo};
+pub use classifier::Classifier;
+pub use info::{Structure, TableInfo};
 pub use masked::Masked;
-pub use pattern::{Exclusion, Pattern};
+pub use pattern::{Entry, Facts, Field, Pattern, Presence, Test};
+pub use predicate::{Ask, How, Kinds, Predicates, Source, Truths};
+pub use ranges::Ranges;
 pub use store::Occupancy;

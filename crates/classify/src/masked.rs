@@ -51,9 +51,18 @@ impl Masked {
         masked
     }
 
-    /// A mask with key zero.
-    pub(crate) fn mask_only(mask: &[u128; CHUNKS]) -> Masked {
-        Masked { mask: *mask, key: [0; CHUNKS] }
+    /// Bits of one byte of the window: `window[at] & mask == value`. None: there is no such byte.
+    pub fn byte(at: usize, mask: u8, value: u8) -> Option<Masked> {
+        let of_byte = |bits: u8| Masked::bits(at * 8, 8, bits.into());
+        Some(Masked { mask: of_byte(mask)?.key, key: of_byte(value & mask)?.key })
+    }
+
+    /// With the bits `mask` of a chunk known to be those of `key`.
+    pub(crate) fn with(&self, chunk: usize, mask: u128, key: u128) -> Masked {
+        let mut both = *self;
+        both.mask[chunk] |= mask;
+        both.key[chunk] |= key & mask;
+        both
     }
 
     /// Both at once; None: no window satisfies both.
@@ -69,11 +78,26 @@ impl Masked {
         Some(both)
     }
 
+    /// What every window that satisfies either has in common.
+    pub(crate) fn shared(&self, other: &Masked) -> Masked {
+        let mut shared = Masked::ANY;
+        for i in 0..CHUNKS {
+            shared.mask[i] = self.mask[i] & other.mask[i] & !(self.key[i] ^ other.key[i]);
+            shared.key[i] = self.key[i] & shared.mask[i];
+        }
+        shared
+    }
+
     /// Whether the window satisfies it.
     #[inline]
     pub fn holds(&self, window: &Window) -> bool {
         let differ = |i: usize| (window.chunk[i] & self.mask[i]) ^ self.key[i];
         (0..CHUNKS).fold(0, |acc, i| acc | differ(i)) == 0
+    }
+
+    /// The chunks that it looks at, as bits.
+    pub fn chunks(&self) -> u8 {
+        (0..CHUNKS).fold(0, |chunks, i| chunks | u8::from(self.mask[i] != 0) << i)
     }
 
     /// The mask, chunk by chunk.
@@ -88,7 +112,7 @@ impl Masked {
 }
 
 /// A [`Masked`] without the chunks that it does not look at.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Test(Box<[Term]>);
 
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +130,6 @@ impl Test {
 
     pub fn holds(&self, window: &Window) -> bool {
         self.0.iter().all(|t| window.chunk[usize::from(t.chunk) % CHUNKS] & t.mask == t.key)
-    }
-
-    /// The chunks of the window that it reads, as bits.
-    pub fn chunks(&self) -> u8 {
-        self.0.iter().fold(0, |chunks, t| chunks | 1 << t.chunk)
     }
 }
 
@@ -156,8 +175,8 @@ mod tests {
     proptest! {
         #[test]
         fn and_is_conjunction(a in 0usize..600, b in 0usize..16, wa in 1usize..40, wb in 1usize..40,
-                              va: u128, vb: u128, bytes: [[u8; 20]; 4]) {
-            let (Some(x), Some(y)) = (Masked::bits(a, wa, va), Masked::bits((a + b) % 640, wb, vb)) else {
+                              va: u128, vb: u128, bytes: [[u8; 24]; 4]) {
+            let (Some(x), Some(y)) = (Masked::bits(a, wa, va), Masked::bits((a + b) % 768, wb, vb)) else {
                 return Ok(());
             };
             let mut window = Window::default();

@@ -1,15 +1,19 @@
-//! One table per mask, whatever the number of chunks it uses.
+//! One table of a node: the entries whose cover has a mask's bits, by what the mask leaves of a chunk.
 
 use mmb_packet::window::{CHUNKS, KIND};
 use mmb_packet::{Kind, Window};
 
-use crate::batch::Hit;
+use crate::choose::Choice;
 use crate::hash::Seeds;
+use crate::leaf::Item;
 use crate::masked::Masked;
-use crate::rules::Nots;
-use crate::store::{Occupancy, Store};
+use crate::node::Path;
+use crate::owner::Owner;
+use crate::pattern::{Entry, Facts};
+use crate::sink::Sink;
+use crate::store::Store;
 
-/// The kinds of packets that a key, or a batch, is about: bit `kind_bit(kind)` for each.
+/// The kinds of packets that an entry, or a batch, is about: bit `kind_bit(kind)` for each.
 pub(crate) type Kinds = u32;
 
 /// The bit in [`Kinds`] for a window's [`KIND`] byte: all that [`Kind`] defines have one of their own.
@@ -18,85 +22,79 @@ pub(crate) fn kind_bit(kind: u8) -> Kinds {
     1 << ((kind >> 3 & 0x1e) | (kind >> 1 & 1))
 }
 
-/// The kinds of packets that can satisfy `must`.
-fn kinds_of(must: &Masked) -> Kinds {
+/// The kinds of packets that can satisfy `cover`.
+fn kinds_of(cover: &Masked) -> Kinds {
     let byte = |chunks: &[u128; CHUNKS]| chunks[0].to_ne_bytes()[KIND];
-    let (mask, key) = (byte(must.mask()), byte(must.key()));
+    let (mask, key) = (byte(cover.mask()), byte(cover.key()));
     let layers4 = [Kind::L4_NONE, Kind::TCP, Kind::UDP, Kind::ICMP, Kind::ICMP6];
     let kinds = layers4.iter().flat_map(|l4| [l4 | Kind::IP4, l4 | Kind::IP6]);
     kinds.filter(|kind| kind & mask == key).fold(0, |kinds, kind| kinds | kind_bit(kind))
 }
 
-/// A store for each number of chunks: one, the commonest, has code of its own that way.
-#[derive(Clone, Debug)]
-enum Stores {
-    One(Store<1>),
-    Two(Store<2>),
-    Three(Store<3>),
-    Four(Store<4>),
-    Five(Store<5>),
-}
-
-macro_rules! with_store {
-    ($stores:expr, $store:ident => $do:expr) => {
-        match $stores {
-            Stores::One($store) => $do,
-            Stores::Two($store) => $do,
-            Stores::Three($store) => $do,
-            Stores::Four($store) => $do,
-            Stores::Five($store) => $do,
-        }
-    };
-}
-
-/// The rules of one mask.
+/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
-    mask: [u128; CHUNKS],
-    /// Kinds of packets that some key is about, or was since the table was last empty.
+    pub chunk: usize,
+    pub mask: u128,
+    /// Kinds of packets that some entry is about, or was since the table was made.
     kinds: Kinds,
-    stores: Stores,
+    /// Entries.
+    pub len: usize,
+    pub store: Store,
 }
 
 impl Table {
-    /// An empty table; the mask uses chunk 0, as all do that ask for IP.
-    pub fn new(seeds: Seeds, mask: &[u128; CHUNKS]) -> Self {
-        let mut used = (0..CHUNKS).filter(|&i| i == 0 || mask[i] != 0);
-        let n = used.clone().count();
-        let mut next = || used.next().unwrap_or(0);
-        let stores = match n {
-            1 => Stores::One(Store::new(seeds, [next()], mask)),
-            2 => Stores::Two(Store::new(seeds, [next(), next()], mask)),
-            3 => Stores::Three(Store::new(seeds, [next(), next(), next()], mask)),
-            4 => Stores::Four(Store::new(seeds, [next(), next(), next(), next()], mask)),
-            _ => Stores::Five(Store::new(seeds, [next(), next(), next(), next(), next()], mask)),
-        };
-        Table { mask: *mask, kinds: 0, stores }
+    /// An empty table.
+    pub fn new(seeds: Seeds, Choice { chunk, mask }: Choice) -> Self {
+        Table { chunk, mask, kinds: 0, len: 0, store: Store::new(seeds) }
     }
 
-    /// The mask, chunk by chunk.
-    pub fn mask(&self) -> &[u128; CHUNKS] {
-        &self.mask
+    /// Whether the entry belongs here if it does not belong to a table before.
+    pub fn takes(&self, entry: &Entry) -> bool {
+        entry.cover.mask()[self.chunk] & self.mask == self.mask
     }
 
-    /// Adds a rule; returns its key's hash.
-    pub fn insert(&mut self, must: &Masked, slot: u32, nots: Option<&Nots>) -> u64 {
-        self.kinds |= kinds_of(must);
-        with_store!(&mut self.stores, store => store.insert(must.key(), slot, nots))
+    /// What is known of packets that come by `path` and have this key.
+    pub fn path(&self, path: &Path, key: u128) -> Path {
+        path.with(self.chunk, self.mask, key)
     }
 
-    /// Takes out a rule whose key has this hash. None: it is not here; otherwise the chunks that its residual
-    /// constraints read, as bits.
-    pub fn remove(&mut self, hash: u64, slot: u32) -> Option<u8> {
-        with_store!(&mut self.stores, store => store.remove(hash, slot))
+    pub fn key_of(&self, entry: &Entry) -> u128 {
+        entry.cover.key()[self.chunk] & self.mask
     }
 
-    pub fn is_empty(&self) -> bool {
-        with_store!(&self.stores, store => store.is_empty())
+    /// Adds an entry that [`Table::takes`].
+    pub fn insert(&mut self, item: Item, path: &Path) {
+        let key = self.key_of(&item.1);
+        let path = self.path(path, key);
+        self.kinds |= kinds_of(&item.1.cover);
+        self.len += 1;
+        let seeds = self.store.seeds;
+        self.store.change(key, |owner| owner.insert(item, &path, seeds));
     }
 
-    pub fn occupancy(&self) -> Occupancy {
-        with_store!(&self.stores, store => store.occupancy())
+    /// Adds entries to a new table.
+    pub fn fill(&mut self, mut items: Vec<Item>, path: &Path) {
+        let seeds = self.store.seeds;
+        self.len = items.len();
+        self.kinds = items.iter().fold(0, |kinds, item| kinds | kinds_of(&item.1.cover));
+        let Table { chunk, mask, .. } = *self;
+        let key_of = |item: &Item| item.1.cover.key()[chunk] & mask;
+        items.sort_by_key(key_of);
+        for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
+            let key = key_of(&group[0]);
+            let path = self.path(path, key);
+            self.store.change(key, |owner| *owner = Owner::of(group, &path, seeds));
+        }
+    }
+
+    /// Takes an entry out; false: it is not here.
+    pub fn remove(&mut self, slot: u32, entry: &Entry, path: &Path) -> bool {
+        let key = self.key_of(entry);
+        let path = self.path(path, key);
+        let removed = self.store.change(key, |owner| owner.remove(slot, entry, &path));
+        self.len -= usize::from(removed);
+        removed
     }
 
     /// Whether some packet of these kinds may match.
@@ -105,15 +103,43 @@ impl Table {
         self.kinds & kinds != 0
     }
 
-    /// Appends a hit for each rule that matches each of the windows, in ascending order of packets.
-    pub fn classify(&self, windows: &[Window], hits: &mut Vec<Hit>) {
-        with_store!(&self.stores, store => store.classify(windows, hits));
+    /// What the mask leaves of a packet.
+    #[inline(always)]
+    pub fn key(&self, window: &Window) -> u128 {
+        window.chunk[self.chunk % CHUNKS] & self.mask
     }
-}
 
-/// The chunks that a mask uses, as bits.
-pub(crate) fn chunks_of(mask: &[u128; CHUNKS]) -> u8 {
-    (0..CHUNKS).fold(0, |chunks, i| chunks | u8::from(mask[i] != 0) << i)
+    /// Gives `sink` what matches a packet.
+    #[inline]
+    pub fn visit(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
+        self.visit_lanes(0, window, facts, sink);
+        self.visit_spill(window, facts, sink);
+    }
+
+    /// Gives `sink` what matches a packet in the lanes of its group that agree with the hash of its key, without the
+    /// first `skip` of them.
+    #[inline]
+    pub fn visit_lanes(&self, skip: usize, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
+        let packet = self.key(window);
+        let hash = self.store.seeds.hash(packet);
+        let page = self.store.page(hash);
+        for at in page.candidates(hash).skip(skip) {
+            match page.body.at(at) {
+                (key, Ok(slot)) if key == packet => sink.one(slot),
+                (_, Ok(_)) => {}
+                (key, Err(owner)) => owner.visit(key == packet, window, facts, sink),
+            }
+        }
+    }
+
+    /// Gives `sink` what stands outside the pages and matches a packet.
+    #[inline]
+    pub fn visit_spill(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
+        let packet = self.key(window);
+        for (_, owner) in self.store.spill().iter().filter(|(key, _)| *key == packet) {
+            owner.visit(true, window, facts, sink);
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! From text to patterns.
 
-use mmb_classify::{Batch, Classifier, Exclusion, Masked, Pattern};
+use mmb_classify::{Ask, Batch, Classifier, Entry, How, Kinds, Masked, Pattern, Source, Test};
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Tcp};
-use mmb_packet::{Kind, Loc, Meta, fill_window, parse};
+use mmb_packet::{Kind, Loc, Meta, NamedOption, Payload, fill_window, parse};
 
 fn rule(matches: &str) -> Rule {
     match parse_line(&format!("add {matches} drop")) {
@@ -20,42 +20,123 @@ fn compile(matches: &str) -> Result<Pattern, Diagnostic> {
     Pattern::compile(&rule(matches), &ifaces)
 }
 
-fn must(matches: &str) -> Masked {
-    *compile(matches).expect("a good rule").must()
+/// The entries, as covers with the numbers of the ranges that are tested beside each.
+fn entries(matches: &str) -> Vec<(Masked, Vec<usize>)> {
+    let ranges = |test: &Test| match test {
+        Test::Within { ranges, .. } => Some(ranges.iter().count()),
+        Test::Clause { .. } => None,
+    };
+    let pattern = compile(matches).expect("a good rule");
+    let entry = |entry: &Entry| (entry.cover, entry.tests.iter().filter_map(ranges).collect());
+    pattern.entries().iter().map(entry).collect()
+}
+
+/// The cover of a rule that it says all of.
+fn cover(matches: &str) -> Masked {
+    match &entries(matches)[..] {
+        [(cover, tests)] if tests.is_empty() => *cover,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn kind(loc: Loc) -> Masked {
+    let (byte, mask, value) = loc.present();
+    Masked::byte(byte, mask, value).and_then(|kind| kind.and(&Masked::IP)).expect("a byte of the window")
 }
 
 #[test]
 fn the_5_tuple_fits_one_chunk() {
     let pattern =
-        must("in lan ip-saddr 10.1.2.3 ip-daddr 198.18.0.1 ip-proto tcp tcp-sport 1025 tcp-dport 80");
+        cover("in lan ip-saddr 10.1.2.3 ip-daddr 198.18.0.1 ip-proto tcp tcp-sport 1025 tcp-dport 80");
     let mut key = [0u8; 16];
     key[..8].copy_from_slice(&[10, 1, 2, 3, 198, 18, 0, 1]);
     key[8..].copy_from_slice(&[4, 1, 0, 80, Kind::TCP | Kind::IP4, 6, 0, 7]);
     assert_eq!(pattern.key()[0].to_ne_bytes(), key);
     assert_eq!(pattern.mask()[0].to_ne_bytes(), [0xff; 16]);
-    assert_eq!(pattern.mask()[1..], [0; 4]);
+    assert_eq!(pattern.chunks(), 1);
 }
 
 #[test]
 fn all_and_network_protocols_look_at_the_kind_only() {
-    assert_eq!(must("all"), Masked::IP);
-    assert_eq!(must("net-proto ip6"), Masked::kind((Kind::L3_MASK, Kind::IP6)));
-    assert_eq!(must("ip-saddr 0.0.0.0/0"), must("ip-ttl"));
-    assert_eq!(must("! tcp-dport 80"), Masked::IP);
+    assert_eq!(cover("all"), Masked::IP);
+    assert_eq!(cover("net-proto ip6"), Masked::kind((Kind::L3_MASK, Kind::IP6)));
+    assert_eq!(cover("net-proto {ip,ip6}"), Masked::IP);
+    assert_eq!(cover("ip-saddr 0.0.0.0/0"), cover("ip-ttl"));
+    assert_eq!(entries("! tcp-dport 80"), [(Masked::IP, vec![2])]);
 }
 
 #[test]
-fn exclusions_that_cannot_hold_are_left_out() {
-    assert_eq!(compile("tcp-dport 80 ! udp-dport 53").unwrap().not(), []);
-    assert_eq!(compile("ip-proto != udp ip-proto != tcp").unwrap().not().len(), 2);
+fn a_range_is_a_prefix_and_a_test_where_it_needs_one() {
+    let ports = |len, value| kind(Loc::Tcp(0)).and(&Masked::bits(80, len, value).unwrap()).unwrap();
+    assert_eq!(entries("tcp-dport 1024-2047"), [(ports(6, 1), vec![])]);
+    assert_eq!(entries("tcp-dport >= 1024 tcp-dport < 2048"), [(ports(6, 1), vec![])]);
+    assert_eq!(entries("tcp-dport 1024-2000"), [(ports(6, 1), vec![1])]);
+    assert_eq!(entries("tcp-dport 8-15 tcp-dport != 12"), [(ports(13, 1), vec![2])]);
+    assert_eq!(entries("tcp-dport 12-40 ! tcp-dport > 12"), [(ports(16, 12), vec![])]);
 }
 
 #[test]
-fn a_negated_inequality_excludes_what_is_present_and_different() {
-    let not = compile("! ip-proto != udp").unwrap().not().to_vec();
-    let ip4 = Masked::kind(Loc::Ip4(0).kind_test());
-    let udp = Masked::bits(Loc::Ip4(72).window_bit(), 8, 17).and_then(|proto| proto.and(&ip4));
-    assert_eq!(not, [Exclusion { what: ip4, unless: udp }]);
+fn sets_are_split_where_it_pays() {
+    let ports = |len, value| kind(Loc::Tcp(0)).and(&Masked::bits(80, len, value).unwrap()).unwrap();
+    assert_eq!(entries("tcp-dport {80,443}"), [(ports(16, 80), vec![]), (ports(16, 443), vec![])]);
+    assert_eq!(entries("tcp-dport {80,81}"), [(ports(15, 40), vec![])]);
+    assert_eq!(entries("tcp-dport 1022-1025"), [(ports(15, 511), vec![]), (ports(15, 512), vec![])]);
+    assert_eq!(entries("tcp-dport != 80"), [(kind(Loc::Tcp(0)), vec![2])]);
+    let odd = (0..20).map(|i| (2 * i + 1).to_string()).collect::<Vec<_>>().join(",");
+    assert_eq!(entries(&format!("tcp-dport {{{odd}}}")).len(), 1);
+    let both = entries("tcp-dport {80,443,8080} tcp-sport {1,1000,30000,50000}");
+    assert_eq!(both.len(), 4, "12 would be too many");
+}
+
+#[test]
+fn a_negation_is_about_fields_that_are_there_where_the_rest_says_so() {
+    assert_eq!(cover("ip-ttl ! ip-proto != udp"), cover("ip-proto udp"));
+    assert_eq!(cover("tcp-dport 80 ! udp-dport 53"), cover("tcp-dport 80"));
+    assert_eq!(entries("ip-proto != udp ip-proto != tcp"), [(kind(Loc::Ip4(0)), vec![3])]);
+    assert_eq!(entries("! ip-proto != udp"), [(Masked::IP, vec![1])]);
+    assert_eq!(cover("! net-proto ip6 ! ip-ttl != 3"), cover("ip-ttl 3"));
+    assert_eq!(cover("! ip-ttl"), cover("net-proto ip6"));
+    assert_eq!(cover("tcp-syn ! tcp-ack ! tcp-rst"), cover("tcp-syn tcp-ack 0 tcp-rst 0"));
+}
+
+#[test]
+fn options_and_extension_headers_say_what_they_stand_in() {
+    let mss = cover("tcp-opt-mss 1460");
+    for implied in ["tcp-opt-mss", "tcp-opt", "tcp-dport"] {
+        assert_eq!(mss.and(&cover(implied)), Some(mss), "{implied}");
+    }
+    assert_eq!(cover("tcp-opt 2"), cover("tcp-opt-mss"));
+    assert_eq!(cover("tcp-opt >= 2"), cover("tcp-opt"));
+    assert_eq!(cover("ip6-eh-routing").and(&cover("ip6-eh")), Some(cover("ip6-eh-routing")));
+    assert_eq!(compile("tcp-opt 2").unwrap().asks(), []);
+    assert_eq!(entries("! tcp-opt-mss > 1460"), [(Masked::IP, vec![1])]);
+}
+
+#[test]
+fn bytes_are_asked_for_by_predicates() {
+    let asks = |matches: &str| compile(matches).unwrap().asks().to_vec();
+    let get = |how| {
+        let source = Source::Payload(Payload::Tcp);
+        Ask::bytes(source, how, vec![(*b"GET").into()]).unwrap()
+    };
+    assert_eq!(asks(r#"tcp-payload "GET""#), [get(How::Starts)]);
+    assert_eq!(asks(r#"tcp-payload contains {"GET","GET"}"#), [get(How::Contains)]);
+    assert_eq!(asks(r#"tcp-payload != "GET""#), [get(How::Starts), Ask::Exists(Payload::Tcp)]);
+    let fast_open = Source::Option(NamedOption::FastOpen);
+    let cookie = Ask::bytes(fast_open, How::Equals, vec![[1, 2].into()]).unwrap();
+    assert_eq!(asks("tcp-opt-fast-open 0x0102"), [cookie]);
+    assert_eq!(asks("tcp-opt {19,20}"), [Ask::OptionKind(Kinds::new([19, 20]))]);
+
+    let pattern =
+        compile(r#"tcp-opt {19,20} tcp-payload contains "abcdef" tcp-payload "a" tcp-dport 80"#).unwrap();
+    let [entry] = pattern.entries() else { panic!("{pattern:?}") };
+    let pivot = &pattern.asks()[entry.pivot.unwrap() as usize];
+    assert!(
+        matches!(pivot, Ask::Bytes { how: How::Contains, .. }),
+        "the longest literal says most: {pivot:?}"
+    );
+    assert_eq!(entry.tests.len(), 2);
+    assert_eq!(compile("! tcp-payload \"x\"").unwrap().entries()[0].pivot, None);
 }
 
 #[test]
@@ -66,11 +147,17 @@ fn errors_mark_the_words() {
         (line[error.span.start..error.span.end].to_owned(), error.message)
     };
     assert_eq!(marked("ip-ttl 3 in nowhere"), ("nowhere".into(), "there is no interface \"nowhere\"".into()));
-    let (words, message) = marked("tcp-flags 2 tcp-ack");
-    assert_eq!(words, "tcp-ack");
-    assert!(message.starts_with("no packet can match"), "{message}");
-    for matches in ["tcp-dport > 80", "tcp-dport {80,443}", "tcp-dport 80-90", "tcp-opt-mss 1460"] {
-        assert_eq!(marked(matches).0, matches);
+    for (matches, offending) in [
+        ("tcp-flags 2 tcp-ack", "tcp-ack"),
+        ("tcp-dport > 80 tcp-dport {1-80}", "tcp-dport {1-80}"),
+        ("tcp-dport 80 ! tcp-sport < 3 ! tcp-dport 3-90", "! tcp-dport 3-90"),
+        ("tcp-opt-mss 3 ! tcp-opt", "! tcp-opt"),
+        ("ip-ttl 3 ip6-eh", "ip6-eh"),
+        ("tcp-flags > 250 tcp-cwr 0", "tcp-cwr 0"),
+    ] {
+        let (words, message) = marked(matches);
+        assert_eq!(words, offending);
+        assert!(message.starts_with("no packet can match"), "{message}");
     }
 }
 

@@ -2,50 +2,87 @@
 
 use std::collections::BTreeMap;
 
-use mmb_classify::{Batch, Classifier, Exclusion, Hit, Masked, Pattern, Place, VECTOR};
-use mmb_packet::window::{CHUNKS, KIND};
-use mmb_packet::{Kind, Window};
+use mmb_classify::{
+    Ask, Batch, Classifier, Entry, Facts, Field, Hit, How, Masked, Occupancy, Pattern, Presence, Ranges,
+    Source, Structure, Test, VECTOR,
+};
+use mmb_packet::build::{Frame, Ip4, Tcp};
+use mmb_packet::window::{BYTES, CHUNKS, KIND};
+use mmb_packet::{Kind, Meta, Payload, Window, fill_window, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-const KINDS: [u8; 5] = [0, Kind::IP4, Kind::IP4 | Kind::TCP, Kind::IP6 | Kind::TCP, Kind::IP6 | Kind::UDP];
+const KINDS: [u8; 4] = [Kind::IP4, Kind::IP4 | Kind::TCP, Kind::IP6 | Kind::TCP, Kind::IP6 | Kind::UDP];
 
 /// Bits anywhere; few values, so that keys are shared and windows hit.
 fn masked() -> impl Strategy<Value = Masked> {
     let bits = (0..CHUNKS * 8, select(vec![1usize, 4, 8, 16]), 0u128..3)
         .prop_filter_map("inside a chunk", |(byte, width, value)| Masked::bits(byte * 16, width, value));
-    let kind = select(KINDS[1..].to_vec()).prop_map(|kind| Masked::kind((0xff, kind)));
-    prop_oneof![4 => bits, 1 => kind, 1 => Just(Masked::ANY)]
+    // Crowded: prefixes of one address.
+    let prefix = (1usize..24, 0u128..3).prop_filter_map("inside", |(len, value)| Masked::bits(0, len, value));
+    let kind = select(KINDS.to_vec()).prop_map(|kind| Masked::kind((0xff, kind)));
+    prop_oneof![4 => bits, 4 => prefix, 1 => kind, 1 => Just(Masked::ANY)]
 }
 
+/// A range of the values of 16 bits, or its complement, in few places.
+fn test() -> impl Strategy<Value = Test> {
+    (0u8..CHUNKS as u8, 0u8..4, 0u128..0x300, 0u128..0x200, any::<bool>()).prop_map(
+        |(chunk, word, low, span, absent)| {
+            let present = Presence { byte: KIND as u8, mask: Kind::L4_MASK, value: Kind::TCP };
+            let field = Field { chunk, shift: word * 16, width: 16, present };
+            Test::Within { field, ranges: Ranges::new([(low, low + span)]), absent }
+        },
+    )
+}
+
+/// One entry, or two that a bit tells apart.
 fn pattern() -> impl Strategy<Value = Pattern> {
-    let exclusion =
-        (masked(), proptest::option::of(masked())).prop_map(|(what, unless)| Exclusion { what, unless });
-    (vec(masked(), 0..3), vec(exclusion, 0..3)).prop_filter_map("no contradiction", |(musts, nots)| {
-        let must = musts.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
-        Pattern::new(&must, nots)
-    })
+    (vec(masked(), 0..3), vec(test(), 0..2), vec(test(), 0..2), any::<bool>()).prop_filter_map(
+        "no contradiction",
+        |(musts, tests, others, split)| {
+            let must = musts.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
+            let half = |bit| must.and(&Masked::bits(BYTES * 8 - 16, 1, bit)?);
+            let entries = match (split, half(0), half(1)) {
+                (true, Some(a), Some(b)) => vec![Entry::new(&a, tests)?, Entry::new(&b, others)?],
+                _ => vec![Entry::new(&must, tests)?],
+            };
+            Pattern::new(entries, Vec::new())
+        },
+    )
 }
 
 fn window() -> impl Strategy<Value = Window> {
-    (select(KINDS.to_vec()), vec(0u8..3, 80)).prop_map(|(kind, bytes)| {
+    (select(KINDS.to_vec()), vec(0u8..3, BYTES)).prop_map(|(kind, bytes)| {
         let mut window = Window::default();
-        for (at, byte) in window.bytes_mut().iter_mut().zip(bytes) {
-            *at = byte;
-        }
+        window.bytes_mut().copy_from_slice(&bytes);
         window.bytes_mut()[KIND] = kind;
         window
     })
 }
 
-fn matches(pattern: &Pattern, window: &Window) -> bool {
-    let excluded =
-        |not: &Exclusion| not.what.holds(window) && !not.unless.is_some_and(|unless| unless.holds(window));
-    pattern.must().holds(window) && !pattern.not().iter().any(excluded)
+fn exact(must: &Masked) -> Pattern {
+    let entry = Entry::new(must, None).expect("about IP");
+    Pattern::new(vec![entry], Vec::new()).expect("one entry")
 }
 
-type Model = BTreeMap<u32, (Pattern, Place)>;
+fn cover(pattern: &Pattern) -> &Masked {
+    &pattern.entries()[0].cover
+}
+
+/// What all hash tables of a classifier come to.
+fn hashed(classifier: &Classifier) -> Occupancy {
+    let tables = classifier.tables().filter(|info| info.structure == Structure::Hash);
+    tables.fold(Occupancy::default(), |sum, info| Occupancy {
+        keys: sum.keys + info.occupancy.keys,
+        pages: sum.pages + info.occupancy.pages,
+        lanes: sum.lanes + info.occupancy.lanes,
+        overflow: sum.overflow + info.occupancy.overflow,
+        bytes: sum.bytes + info.occupancy.bytes,
+    })
+}
+
+type Model = BTreeMap<u32, Pattern>;
 
 fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut Batch) {
     assert_eq!(classifier.len(), model.len());
@@ -55,49 +92,52 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
     let mut hits = batch.hits.clone();
     hits.sort();
+    let matches = |pattern: &Pattern, window: &Window| {
+        pattern.entries().iter().any(|entry| entry.holds(window, Facts::NONE))
+    };
     let expected = windows.iter().enumerate().flat_map(|(pkt, window)| {
-        let matching = model.iter().filter(|(_, (pattern, _))| matches(pattern, window));
+        let matching = model.iter().filter(move |(_, pattern)| matches(pattern, window));
         matching.map(move |(&slot, _)| Hit { pkt: pkt as u16, slot })
     });
-    assert_eq!(hits, expected.collect::<Vec<_>>());
-    let chunks = model.values().fold(0, |chunks, (pattern, _)| chunks | read_by(pattern));
-    assert_eq!(classifier.chunks(), chunks);
-    let tables: Vec<_> = classifier.tables().collect();
-    assert_eq!(tables.iter().map(|t| t.occupancy.rules).sum::<usize>(), model.len());
-    let mut keys: Vec<_> = model.values().map(|(p, _)| (p.must().mask(), p.must().key())).collect();
-    keys.sort();
-    keys.dedup();
-    assert_eq!(tables.iter().map(|t| t.occupancy.keys).sum::<usize>(), keys.len());
-    keys.dedup_by_key(|key| key.0);
-    assert_eq!(tables.len(), keys.len());
-}
-
-fn read_by(pattern: &Pattern) -> u8 {
-    let chunks = |masked: &Masked| (0..CHUNKS).map(|i| u8::from(masked.mask()[i] != 0) << i).sum::<u8>();
-    let not = |not: &Exclusion| chunks(&not.what) | not.unless.as_ref().map_or(0, chunks);
-    pattern.not().iter().fold(chunks(pattern.must()), |all, one| all | not(one))
+    let expected: Vec<_> = expected.collect();
+    let differ = hits.iter().zip(&expected).find(|(a, b)| a != b);
+    assert_eq!((differ, hits.len()), (None, expected.len()), "found and expected");
+    let entries = || model.values().flat_map(|pattern| pattern.entries());
+    assert_eq!(classifier.chunks(), entries().fold(0, |chunks, entry| chunks | entry.chunks()));
+    let top = classifier.tables().filter(|info| info.depth == 0);
+    assert_eq!(top.map(|info| info.entries).sum::<usize>(), entries().count());
 }
 
 proptest! {
     #[test]
     fn finds_every_match_and_nothing_else(
-        steps in vec((pattern(), any::<u16>(), any::<bool>()), 1..60),
-        windows in vec(window(), 1..40),
+        bulk in vec(pattern(), 0..120),
+        steps in vec((pattern(), any::<u16>(), 0u8..5), 1..120),
+        trains in vec((window(), 1usize..4), 1..40),
         seed: u64,
     ) {
+        let windows: Vec<Window> = trains.iter().flat_map(|&(w, n)| std::iter::repeat_n(w, n)).collect();
         let mut batch = Batch::new();
         let mut classifier = Classifier::with_seed(seed);
-        let mut model = Model::new();
+        let mut model: Model = (1000..).zip(bulk).collect();
+        classifier.extend(model.clone());
         let mut past = Vec::new();
-        for (slot, (pattern, choice, remove)) in (0..).zip(steps) {
-            if remove && !model.is_empty() {
-                let victim = *model.keys().nth(usize::from(choice) % model.len()).unwrap();
-                let (_, place) = model.remove(&victim).unwrap();
-                prop_assert!(classifier.remove(victim, place));
-                prop_assert!(!classifier.remove(victim, place), "twice");
-            } else {
-                let place = classifier.insert(slot, &pattern);
-                model.insert(slot, (pattern, place));
+        for (slot, (pattern, choice, step)) in (0..).zip(steps) {
+            match step {
+                0 | 1 if !model.is_empty() => {
+                    let victim = *model.keys().nth(usize::from(choice) % model.len()).unwrap();
+                    model.remove(&victim);
+                    prop_assert!(classifier.remove(victim));
+                    prop_assert!(!classifier.remove(victim), "twice");
+                }
+                2 if choice % 8 == 0 => {
+                    classifier = classifier.rebuilt();
+                    prop_assert!(!classifier.stale());
+                }
+                _ => {
+                    classifier.insert(slot, &pattern);
+                    model.insert(slot, pattern);
+                }
             }
             if slot % 8 == 0 {
                 past.push((classifier.clone(), model.clone()));
@@ -106,6 +146,50 @@ proptest! {
         past.push((classifier, model));
         for (classifier, model) in &past {
             check(classifier, model, &windows, &mut batch);
+            check(&classifier.rebuilt(), model, &windows, &mut batch);
+        }
+        let (mut classifier, model) = past.pop().unwrap();
+        model.keys().for_each(|&slot| assert!(classifier.remove(slot)));
+        check(&classifier, &Model::new(), &windows, &mut batch);
+        prop_assert!(classifier.tables().next().is_none());
+    }
+}
+
+/// Rules that read the first chunk only, so that what a flow matched is recalled: until the rules change.
+fn flow_rule() -> impl Strategy<Value = Pattern> {
+    let bits = (0usize..12, select(vec![4usize, 8, 16]), 0u128..3)
+        .prop_filter_map("inside", |(byte, width, value)| Masked::bits(byte * 8, width, value));
+    vec(bits, 0..3).prop_filter_map("no contradiction", |musts| {
+        let must = musts.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
+        Pattern::new(vec![Entry::new(&must, None)?], Vec::new())
+    })
+}
+
+proptest! {
+    #[test]
+    fn flows_that_come_again(
+        rules in vec(flow_rule(), 40..120),
+        steps in vec((flow_rule(), any::<u16>(), any::<bool>()), 1..20),
+        windows in vec(window(), 1..100),
+    ) {
+        let mut batch = Batch::new();
+        let mut classifier = Classifier::new();
+        let mut model: Model = (1000..).zip(rules).collect();
+        classifier.extend(model.clone());
+        for (slot, (pattern, choice, insert)) in (0..).zip(steps) {
+            let old = (classifier.clone(), model.clone());
+            if insert {
+                classifier.insert(slot, &pattern);
+                model.insert(slot, pattern);
+            } else {
+                let victim = *model.keys().nth(usize::from(choice) % model.len()).unwrap();
+                model.remove(&victim);
+                prop_assert!(classifier.remove(victim));
+            }
+            for (classifier, model) in [&old, &(classifier.clone(), model.clone()), &old] {
+                check(classifier, model, &windows, &mut batch);
+                check(classifier, model, &windows, &mut batch);
+            }
         }
     }
 }
@@ -113,23 +197,22 @@ proptest! {
 /// Keys that differ in their last bits only, as address ranges and port lists do, in numbers that split pages.
 #[test]
 fn many_keys_come_and_go() {
-    let key = |i: u32| Masked::bits(0, 32, (0x0a00_0000 + i).into()).unwrap();
-    let pattern = |i: u32| Pattern::new(&key(i), None).unwrap();
-    let window = |i: u32| Window { chunk: *pattern(i).must().key() };
+    let pattern = |i: u32| exact(&Masked::bits(0, 32, (0x0a00_0000 + i).into()).unwrap());
+    let window = |i: u32| Window { chunk: *cover(&pattern(i)).key() };
     let n = 50_000;
     let mut classifier = Classifier::with_seed(5);
-    let mut places: Vec<Place> = (0..n).map(|i| classifier.insert(i, &pattern(i))).collect();
+    (0..n).for_each(|i| classifier.insert(i, &pattern(i)));
     let full = classifier.clone();
-    let occupancy = full.tables().next().unwrap().occupancy;
-    assert_eq!((occupancy.keys, occupancy.rules), (n as usize, n as usize));
+    let occupancy = hashed(&full);
+    assert_eq!(occupancy.keys, n as usize);
     let load = occupancy.keys as f64 / occupancy.lanes as f64;
     assert_eq!(occupancy.overflow, 0);
     assert!(load > 0.25, "the hash spreads badly: {load}");
 
     for i in (0..n).filter(|i| i % 100 != 0) {
-        assert!(classifier.remove(i, places[i as usize]));
+        assert!(classifier.remove(i));
     }
-    let rest = classifier.tables().next().unwrap().occupancy;
+    let rest = hashed(&classifier);
     assert!(rest.pages * 10 < occupancy.pages, "{} of {} pages are left", rest.pages, occupancy.pages);
 
     let mut batch = Batch::new();
@@ -144,9 +227,7 @@ fn many_keys_come_and_go() {
         classifier.classify(&mut batch);
         assert_eq!(batch.hits, all.filter(|hit| hit.slot % 100 == 0).collect::<Vec<_>>());
     }
-    for (i, place) in places.drain(..).enumerate().filter(|(i, _)| i % 100 == 0) {
-        assert!(classifier.remove(i as u32, place));
-    }
+    assert!((0..n).step_by(100).all(|i| classifier.remove(i)));
     assert!(classifier.is_empty() && classifier.tables().next().is_none() && classifier.chunks() == 0);
 }
 
@@ -167,12 +248,12 @@ fn regular_keys_spread_evenly() {
     for (name, shape) in shapes {
         for seed in 0..16 {
             let mut classifier = Classifier::with_seed(seed);
-            for i in 0..20_000 {
+            let rule = |i| {
                 let [a, b, c] = shape(i).map(|(at, value)| bits(at, 16, value));
-                let Some(must) = a.and(&b).and_then(|ab| ab.and(&c)) else { continue };
-                classifier.insert(i, &Pattern::new(&must, None).unwrap());
-            }
-            let occupancy = classifier.tables().next().unwrap().occupancy;
+                (i, exact(&a.and(&b).and_then(|ab| ab.and(&c)).unwrap()))
+            };
+            classifier.extend((0..20_000).map(rule));
+            let occupancy = hashed(&classifier);
             let load = occupancy.keys as f64 / occupancy.lanes as f64;
             assert_eq!(occupancy.overflow, 0);
             assert!(load > 0.15, "{name}, seed {seed}: {load}");
@@ -180,51 +261,87 @@ fn regular_keys_spread_evenly() {
     }
 }
 
-/// Time and memory grow with the number of rules, not with its square, when all rules have the same key.
+/// Time and memory grow with the number of rules, not with its square, when all rules ask for the same.
 #[test]
 fn a_key_with_many_rules() {
     let n = 100_000;
-    let port = |i: u128| Masked::bits(80, 16, i).unwrap();
-    let plain = Pattern::new(&port(80), None).unwrap();
-    let guarded = |i: u32| {
-        let not = Exclusion { what: Masked::bits(64, 16, u128::from(i) % 7).unwrap(), unless: None };
-        Pattern::new(&port(80), [not]).unwrap()
-    };
+    let port = exact(&Masked::bits(80, 16, 7).unwrap());
     let mut classifier = Classifier::with_seed(5);
-    let mut places = Vec::new();
     let mut older = Vec::new();
     for i in 0..n {
         if i % 1000 == 0 {
             older.push(classifier.clone());
         }
-        places.push(classifier.insert(i, &if i % 2 == 0 { plain.clone() } else { guarded(i) }));
+        classifier.insert(i, &port);
     }
-    let occupancy = classifier.tables().next().unwrap().occupancy;
-    assert_eq!((occupancy.keys, occupancy.rules), (1, n as usize));
-    assert!(occupancy.bytes < n as usize * 300, "{} bytes", occupancy.bytes);
+    assert!(classifier.bytes() < n as usize * 500, "{} bytes", classifier.bytes());
     let mut batch = Batch::new();
     batch.n = 1;
-    batch.windows[0] = Window { chunk: *plain.must().key() };
+    batch.windows[0] = Window { chunk: *cover(&port).key() };
     classifier.classify(&mut batch);
-    let excluded = (0..n).filter(|i| i % 2 == 1 && i % 7 == 0).count();
-    assert_eq!(batch.hits.len(), n as usize - excluded);
-    for (i, place) in (0..n).zip(&places).rev() {
-        assert!(classifier.remove(i, *place));
-    }
+    assert_eq!(batch.hits.len(), n as usize);
+    assert!((0..n).rev().all(|i| classifier.remove(i)));
     assert!(classifier.is_empty());
     assert!(older.iter().enumerate().all(|(i, c)| c.len() == i * 1000));
 }
 
 #[test]
-fn packets_that_are_not_ip_match_nothing() {
+fn no_rule_is_about_packets_that_are_not_ip() {
+    assert!(Entry::new(&Masked::kind((0xff, 0)), None).is_none());
+}
+
+#[test]
+fn what_exceeds_a_vector_is_ignored() {
     let mut classifier = Classifier::new();
-    classifier.insert(0, &Pattern::new(&Masked::ANY, None).unwrap());
+    classifier.insert(0, &exact(&Masked::kind((Kind::L3_MASK, Kind::IP6))));
     let mut batch = Batch::default();
+    batch.windows.iter_mut().for_each(|window| window.bytes_mut()[KIND] = Kind::IP4);
+    batch.windows[VECTOR - 1].bytes_mut()[KIND] = Kind::IP6;
     batch.n = VECTOR + 1;
     classifier.classify(&mut batch);
-    assert_eq!(batch.hits, []);
-    batch.windows[VECTOR - 1].bytes_mut()[KIND] = Kind::IP6;
-    classifier.classify(&mut batch);
     assert_eq!(batch.hits, [Hit { pkt: VECTOR as u16 - 1, slot: 0 }]);
-    assert!(Pattern::new(&Masked::kind((0xff, 0)), None).is_none());
+}
+
+/// Rules that ask about bytes: found through a predicate, or by what is not true; what one vector found out is forgotten
+/// in the next.
+#[test]
+fn rules_that_ask_about_bytes() {
+    let kind = Masked::kind((Kind::L4_MASK, Kind::TCP));
+    let rule = |pivot, tests: Vec<Test>| {
+        let entry = Entry { pivot, ..Entry::new(&kind, tests).unwrap() };
+        let ask = Ask::bytes(Source::Payload(Payload::Tcp), How::Starts, vec![Box::from(&b"GET"[..])]);
+        Pattern::new(vec![entry], vec![ask.unwrap()]).unwrap()
+    };
+    let mut classifier = Classifier::with_seed(9);
+    classifier.extend((0..100).map(|slot| (slot, rule(Some(0), Vec::new()))));
+    classifier.insert(100, &rule(None, vec![Test::Clause { yes: None, no: Some(0) }]));
+    let payloads: [&[u8]; 4] = [b"GET /", b"GET /", b"PUT /", b""];
+    let frames = payloads.map(|payload| {
+        let bytes =
+            Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1, 2)).payload(payload).build();
+        let mut meta = Meta::default();
+        parse(&bytes, bytes.len(), &mut meta).unwrap();
+        (bytes, meta)
+    });
+    let mut batch = Batch::new();
+    let mut hits = |classifier: &Classifier| {
+        batch.n = frames.len();
+        for (pkt, (bytes, meta)) in frames.iter().enumerate() {
+            fill_window(bytes, meta, 0, 1, classifier.chunks(), &mut batch.windows[pkt]);
+            if classifier.needs_bytes() {
+                classifier.inspect(&mut batch, pkt, bytes, meta);
+            }
+        }
+        classifier.classify(&mut batch);
+        let of = |pkt| batch.hits.iter().filter(move |hit| hit.pkt == pkt).map(|hit| hit.slot);
+        (0..4).map(|pkt| (of(pkt).count(), of(pkt).max())).collect::<Vec<_>>()
+    };
+    let all = [(100, Some(99)), (100, Some(99)), (1, Some(100)), (1, Some(100))];
+    assert_eq!(hits(&classifier), all);
+    assert_eq!(hits(&classifier.rebuilt()), all);
+    assert!((0..100).all(|slot| classifier.remove(slot)));
+    let rest = [(0, None), (0, None), (1, Some(100)), (1, Some(100))];
+    assert_eq!(hits(&classifier), rest);
+    assert!(classifier.remove(100) && !classifier.needs_bytes());
+    assert_eq!(hits(&classifier), [(0, None); 4]);
 }

@@ -111,21 +111,45 @@ pub struct RuleEntry {
 /// `show tables`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TableList {
-    /// The tables.
+    /// The parts of the classifier.
     pub tables: Vec<TableEntry>,
+    /// Whether so many rules came or went one by one that the classifier is about to be built anew.
+    #[serde(default)]
+    pub stale: bool,
 }
 
-/// One of the classifier's tables: the rules that compare the same bits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// One part of the classifier's tree: each part before those below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TableEntry {
-    /// The bits compared: chunks of 16 bytes of the header window, as `NUMBER:HEX`; chunks that are zero are left out.
+    /// The bits that a hash table compares: chunks of 16 bytes of the header window, as `NUMBER:HEX`; chunks that are zero
+    /// are left out.
     pub mask: String,
-    /// Distinct keys.
+    /// Distinct keys of a hash table.
     pub keys: u64,
-    /// Rules.
+    /// Rules in it and below it; one that is looked for in several ways counts several times.
     pub rules: u64,
-    /// Memory, in bytes.
+    /// Memory, in bytes, without the parts below.
     pub bytes: u64,
+    /// How many parts are above it.
+    #[serde(default)]
+    pub depth: u64,
+    /// How its rules are looked for: `hash` (by the fields of the mask), `leaf` (one by one), `bits` (bit vectors over the
+    /// values of fields), `always` (every packet that comes there matches), `predicate` (by what is true of the packet's
+    /// bytes).
+    #[serde(default)]
+    pub structure: String,
+    /// The mask in the words of the language; fields of TCP stand for those of UDP and ICMP at the same place.
+    #[serde(default)]
+    pub fields: String,
+    /// Room for keys.
+    #[serde(default)]
+    pub lanes: u64,
+    /// Keys that lead to further parts.
+    #[serde(default)]
+    pub nodes: u64,
+    /// Most rules that are compared with one packet one by one.
+    #[serde(default)]
+    pub longest: u64,
 }
 
 /// `show interfaces`, in the order they were added.
@@ -196,6 +220,9 @@ pub enum InterfaceState {
 pub struct DropList {
     /// Packets by reason, for every reason there is.
     pub drops: IndexMap<String, u64>,
+    /// Packets that went on as they came because their edits could not be made, for every reason there is.
+    #[serde(default)]
+    pub unedited: IndexMap<String, u64>,
 }
 
 /// `show runtime`.
@@ -251,12 +278,18 @@ pub struct FieldEntry {
     pub protocol: String,
     /// Width in bits; 0 where it varies.
     pub bits: u32,
-    /// Whether rules can match it in this release.
+    /// Whether rules can match it.
     #[serde(rename = "match")]
     pub match_: bool,
-    /// Whether `mod` can write it in this release.
+    /// Whether `mod` can write it.
     #[serde(rename = "mod")]
     pub modify: bool,
+    /// How rules can match it: conditions, or `no: ` and why not.
+    #[serde(default)]
+    pub matched: String,
+    /// The targets that write it, or `no: ` and why not.
+    #[serde(default)]
+    pub written: String,
     /// What it is.
     pub help: String,
     /// A match, as one would write it.

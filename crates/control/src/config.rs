@@ -1,4 +1,4 @@
-//! The configuration: interfaces, wires and rules, as one value.
+//! The configuration: interfaces, wires, settings and rules, as one value.
 //!
 //! Theory of operation. A command works on a copy and the copy replaces the original when all of it has worked; a
 //! command that fails therefore changes nothing. Copies are cheap: interfaces are behind a shared pointer, rules are a
@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use mmb_dataplane::{Forwarding, MAX_PORTS, PortConfig, PortId};
-use mmb_lang::{Action, At, MatchOn, PortKind, Rule, Value, ValueItem, Word};
+use mmb_lang::{Action, At, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
 use mmb_policy::{Policy, RuleView};
 
 use crate::error::{Fault, RefusalKind};
@@ -30,17 +30,25 @@ pub struct Interface {
     pub enabled: bool,
 }
 
-/// Interfaces in the order they were added, wires and rules.
+/// Interfaces in the order they were added, wires, settings and rules.
 #[derive(Clone, Default)]
 pub struct Config {
     interfaces: Arc<Vec<Interface>>,
     policy: Policy,
+    /// Counts the changes of the policy.
+    revision: u64,
+    on_error: OnError,
 }
 
 impl Config {
     /// No interfaces, no rules.
     pub fn new() -> Config {
         Config::default()
+    }
+
+    /// No interfaces, no rules: the beginning of what is to come after `earlier`.
+    pub(crate) fn after(earlier: &Config) -> Config {
+        Config { revision: earlier.revision + 1, ..Config::default() }
     }
 
     /// The interfaces, in the order they were added.
@@ -65,7 +73,28 @@ impl Config {
 
     /// The rules, to change them.
     pub fn policy_mut(&mut self) -> &mut Policy {
+        self.revision += 1;
         &mut self.policy
+    }
+
+    /// Whether the policy is `earlier`'s, of which this configuration came by changes.
+    pub(crate) fn has_rules_of(&self, earlier: &Config) -> bool {
+        self.revision == earlier.revision
+    }
+
+    /// Exchanges the policy for one with the same rules and another classifier.
+    pub(crate) fn set_rebuilt(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// What becomes of packets whose edits cannot be made.
+    pub fn on_error(&self) -> OnError {
+        self.on_error
+    }
+
+    /// Says what becomes of them.
+    pub fn set_on_error(&mut self, on_error: OnError) {
+        self.on_error = on_error;
     }
 
     /// The id that `name` stands for in `in` and `out`.
@@ -73,9 +102,14 @@ impl Config {
         self.interface(name).map(|i| i.id.0)
     }
 
-    /// The same interfaces and wires, with other rules.
+    /// The same interfaces, wires and settings, with other rules.
     pub fn with_policy(&self, policy: Policy) -> Config {
-        Config { interfaces: self.interfaces.clone(), policy }
+        Config {
+            interfaces: self.interfaces.clone(),
+            policy,
+            revision: self.revision + 1,
+            on_error: self.on_error,
+        }
     }
 
     /// Whether every interface that the rule names is there.
@@ -91,7 +125,7 @@ impl Config {
         self.check_names(rule)?;
         let interfaces = self.interfaces.clone();
         let resolve = |name: &str| interfaces.iter().find(|i| i.name == name).map(|i| i.id.0);
-        Ok(self.policy.add(rule, &resolve)?)
+        Ok(self.policy_mut().add(rule, &resolve)?)
     }
 
     /// Adds an interface. Its id is `keep` if that is given and free (the id its name had before), else the lowest
@@ -206,6 +240,7 @@ impl Config {
         let ports = self.interfaces.iter().filter(|i| up(i.id));
         Forwarding {
             policy: self.policy.clone(),
+            on_error: self.on_error,
             ports: ports.map(|i| PortConfig { id: i.id, peer: i.peer, enabled: i.enabled }).collect(),
         }
     }

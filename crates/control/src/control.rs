@@ -12,13 +12,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
-use mmb_lang::{Command, Rule, ShowWhat, Word};
+use mmb_lang::{Command, OnError, Rule, ShowWhat, Word};
 
 use crate::api::*;
 use crate::config::Config;
 use crate::error::{Fault, Refusal, RefusalKind};
 use crate::output::Output;
 use crate::render::count;
+use crate::upkeep::Upkeep;
 use crate::views;
 
 /// The engine and the configuration it runs.
@@ -28,6 +29,7 @@ pub struct Control {
     changes: Mutex<()>,
     state: Mutex<State>,
     started: Instant,
+    upkeep: Upkeep,
 }
 
 /// What is configured, and what of it does not work.
@@ -59,8 +61,13 @@ impl Control {
                 down.insert(i.id, error.to_string());
             }
         }
-        let control =
-            Control { engine, changes: Mutex::default(), state: Mutex::default(), started: Instant::now() };
+        let control = Control {
+            engine,
+            changes: Mutex::default(),
+            state: Mutex::default(),
+            started: Instant::now(),
+            upkeep: Upkeep::default(),
+        };
         let state = State { config, down };
         control.publish(&state);
         control.commit(state);
@@ -94,12 +101,13 @@ impl Control {
                 let peer = self.change(|config| config.unwire(a))?;
                 Ok(Output::Done(done(format!("{} and {peer} are no longer wired", &**a))))
             }
+            Command::SetOnError(on_error) => self.set_on_error(*on_error).map(Output::Done),
         }
     }
 
     fn show(&self, what: ShowWhat, verbose: bool) -> Result<Output, Fault> {
         Ok(match what {
-            ShowWhat::Tables => Output::Tables(self.tables()),
+            ShowWhat::Tables => Output::Tables(self.tables(), verbose),
             ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), verbose),
             ShowWhat::Runtime => Output::Runtime(self.runtime(), verbose),
             ShowWhat::Drops => Output::Drops(self.drops(), verbose),
@@ -118,6 +126,18 @@ impl Control {
         let list: Vec<&str> = names.iter().map(|n| &**n).collect();
         let what = if enabled { "apply" } else { "do not apply" };
         Ok(done(format!("rules {what} to what comes in at {}", list.join(", "))))
+    }
+
+    fn set_on_error(&self, on_error: OnError) -> Result<Done, Fault> {
+        self.change(|config| {
+            config.set_on_error(on_error);
+            Ok(())
+        })?;
+        let what = match on_error {
+            OnError::Forward => "go on as they came",
+            OnError::Drop => "are dropped",
+        };
+        Ok(done(format!("packets whose edits cannot be made {what}")))
     }
 
     /// Adds a rule; the reply has its index.
@@ -180,9 +200,13 @@ impl Control {
 
     /// Ends a change: what was worked on is the state.
     pub(crate) fn commit(&self, state: State) {
+        let stale = state.config.policy().is_stale();
         let old = std::mem::replace(&mut *self.lock(), state);
         // Freeing many rules takes a while, which readers need not wait for.
         drop(old);
+        if stale {
+            self.upkeep.ask();
+        }
     }
 
     /// Makes the engine run this.
@@ -211,6 +235,11 @@ impl Control {
     /// The engine.
     pub(crate) fn engine(&self) -> &Engine {
         &self.engine
+    }
+
+    /// What is to be done when there is time.
+    pub(crate) fn upkeep(&self) -> &Upkeep {
+        &self.upkeep
     }
 
     /// Time since the start.

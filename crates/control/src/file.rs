@@ -2,11 +2,12 @@
 //!
 //! A file says what there is, not what to do: the order of its lines matters for the rules' indexes only. A file with
 //! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces
-//! and wires there are, and may wire, enable or disable them.
+//! and wires there are, and may wire, enable or disable them. Settings are part of the rules: those that a file does not
+//! set are as they are without one.
 
 use std::collections::HashMap;
 
-use mmb_lang::{At, Command, Diagnostic, Located, PortKind, Rule, Word};
+use mmb_lang::{At, Command, Diagnostic, Located, OnError, PortKind, Rule, Word};
 
 use crate::api::{CheckReply, DiffReply};
 use crate::config::{Config, Interface};
@@ -19,7 +20,7 @@ const ERROR_LIMIT: usize = 20;
 /// have keep their slots, and so their counters.
 pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
     let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
-    let mut builder = Builder { base, config: Config::new(), errors: Vec::new() };
+    let mut builder = Builder { base, config: Config::after(base), errors: Vec::new() };
     let config = builder.build(commands);
     config.ok_or_else(|| {
         let mut errors = builder.errors;
@@ -74,6 +75,7 @@ impl Builder<'_> {
         let whole = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
         if !whole {
             self.config = self.base.clone();
+            self.config.set_on_error(OnError::default());
         }
         for c in &commands {
             if let Command::InterfaceAdd { name, kind } = &c.item {
@@ -88,6 +90,7 @@ impl Builder<'_> {
                 Command::Wire { a, b } => self.note(c.line, |this| this.config.wire(&a, &b)),
                 Command::Enable(names) => self.note(c.line, |b| b.config.set_enabled(&names, true)),
                 Command::Disable(names) => self.note(c.line, |b| b.config.set_enabled(&names, false)),
+                Command::SetOnError(on_error) => self.config.set_on_error(on_error),
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -142,7 +145,7 @@ fn out_of_place(command: &Command) -> Fault {
 /// The lines of a file that gives this configuration.
 pub fn text(config: &Config) -> String {
     let mut text = String::new();
-    for line in interface_lines(config) {
+    for line in setting_lines(config) {
         text.push_str(&line);
         text.push('\n');
     }
@@ -153,8 +156,8 @@ pub fn text(config: &Config) -> String {
     text
 }
 
-/// The lines about interfaces and wires.
-fn interface_lines(config: &Config) -> Vec<String> {
+/// The lines about interfaces, wires and settings.
+fn setting_lines(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let word = |i: &Interface| Word::from(i.name.as_str());
     for i in config.interfaces() {
@@ -171,12 +174,15 @@ fn interface_lines(config: &Config) -> Vec<String> {
     }
     let disabled = config.interfaces().iter().filter(|i| !i.enabled);
     lines.extend(disabled.map(|i| Command::Disable(vec![word(i)]).to_string()));
+    if config.on_error() != OnError::default() {
+        lines.push(Command::SetOnError(config.on_error()).to_string());
+    }
     lines
 }
 
 /// What turns `old` into `new`.
 pub fn diff(old: &Config, new: &Config) -> DiffReply {
-    let (before, after) = (interface_lines(old), interface_lines(new));
+    let (before, after) = (setting_lines(old), setting_lines(new));
     let mut reply = DiffReply {
         removed: before.iter().filter(|l| !after.contains(l)).cloned().collect(),
         added: after.iter().filter(|l| !before.contains(l)).cloned().collect(),

@@ -13,12 +13,14 @@ mod control;
 mod devices;
 mod error;
 pub mod file;
+mod masks;
 mod metrics;
 mod output;
 pub mod render;
 mod routes;
 mod server;
 mod socket;
+mod upkeep;
 mod views;
 
 pub use client::{Client, ClientError};

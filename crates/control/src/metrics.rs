@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use indexmap::IndexMap;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
 use prometheus_client::metrics::MetricType;
@@ -80,8 +81,14 @@ impl Collector for Scrape {
         self.per_rule(&mut e)?;
         self.per_interface(&mut e)?;
         self.per_worker(&mut e)?;
-        let mut metric = e.encode_descriptor("drops", "Packets dropped", None, MetricType::Counter)?;
-        self.drops.drops.iter().try_for_each(|(reason, &n)| counter(&mut metric, &[("reason", reason)], n))
+        let DropList { drops, unedited } = &self.drops;
+        per_reason(&mut e, "drops", "Packets dropped", drops)?;
+        per_reason(
+            &mut e,
+            "unedited",
+            "Packets that went on as they came: their edits could not be made",
+            unedited,
+        )
     }
 }
 
@@ -92,6 +99,17 @@ fn counter<const N: usize>(
     value: u64,
 ) -> fmt::Result {
     metric.encode_family(labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&value, None)
+}
+
+/// One counter with a time series for each reason.
+fn per_reason(
+    e: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    counts: &IndexMap<String, u64>,
+) -> fmt::Result {
+    let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+    counts.iter().try_for_each(|(reason, &n)| counter(&mut metric, &[("reason", reason)], n))
 }
 
 impl Scrape {
@@ -160,13 +178,17 @@ mod tests {
         let scrape = Scrape {
             rules: vec![RuleEntry { index: 7, packets: 3, bytes: 180, text: "add in \"a\\b\" drop".into() }],
             rule_count: 1,
-            drops: DropList { drops: [("rule".to_owned(), 3)].into_iter().collect() },
+            drops: DropList {
+                drops: [("rule".to_owned(), 3)].into_iter().collect(),
+                unedited: [("option-mtu".to_owned(), 4)].into_iter().collect(),
+            },
             ..Scrape::default()
         };
         let text = encode(scrape).unwrap();
         let has = |line: &str| assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
         has(r#"mmb_rule_packets_total{index="7",rule="add in \"a\\b\" drop"} 3"#);
         has(r#"mmb_drops_total{reason="rule"} 3"#);
+        has(r#"mmb_unedited_total{reason="option-mtu"} 4"#);
         has("# TYPE mmb_drops counter");
         has("mmb_rules 1");
         assert!(text.ends_with("# EOF\n"));

@@ -14,8 +14,8 @@ pub enum Output {
     Done(Done),
     /// `list`.
     Rules(RuleList),
-    /// `show tables`.
-    Tables(TableList),
+    /// `show tables`, verbose or not.
+    Tables(TableList, bool),
     /// `show interfaces`, verbose or not.
     Interfaces(InterfaceList, bool),
     /// `show runtime`, verbose or not.
@@ -37,7 +37,7 @@ impl Output {
             Output::Nothing => String::new(),
             Output::Done(done) => format!("{}\n", done.done),
             Output::Rules(list) => render::rules(list),
-            Output::Tables(list) => render::tables(list),
+            Output::Tables(list, verbose) => render::tables(list, *verbose),
             Output::Interfaces(list, verbose) => render::interfaces(list, *verbose),
             Output::Runtime(runtime, verbose) => render::runtime(runtime, *verbose),
             Output::Drops(list, verbose) => render::drops(list, *verbose),
@@ -54,7 +54,7 @@ impl Output {
             Output::Nothing => to_raw_value(&serde_json::Map::new()),
             Output::Done(done) => to_raw_value(done),
             Output::Rules(list) => to_raw_value(list),
-            Output::Tables(list) => to_raw_value(list),
+            Output::Tables(list, _) => to_raw_value(list),
             Output::Interfaces(list, _) => to_raw_value(list),
             Output::Runtime(runtime, _) => to_raw_value(runtime),
             Output::Drops(list, _) => to_raw_value(list),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use indexmap::IndexMap;
 use mmb_packet::DropReason;
 
 use crate::api::{
@@ -74,14 +75,40 @@ pub fn rules(list: &RuleList) -> String {
     columns.render()
 }
 
-/// `show tables`.
-pub fn tables(list: &TableList) -> String {
+/// `show tables`: what every packet visits, with what is below it in sum; `verbose` shows all parts.
+pub fn tables(list: &TableList, verbose: bool) -> String {
     if list.tables.is_empty() {
         return "no tables: there are no rules\n".to_owned();
     }
-    let mut columns = Columns::new([("rules", Right), ("keys", Right), ("bytes", Right), ("mask", Left)]);
-    for t in &list.tables {
-        columns.row([t.rules.to_string(), t.keys.to_string(), t.bytes.to_string(), t.mask.clone()]);
+    let mut columns = Columns::new([
+        ("structure", Left),
+        ("rules", Right),
+        ("keys", Right),
+        ("full", Right),
+        ("longest", Right),
+        ("parts", Right),
+        ("bytes", Right),
+        ("fields", Left),
+    ]);
+    let mut at = 0;
+    while let Some(top) = list.tables.get(at) {
+        let below = list.tables[at + 1..].iter().take_while(|t| !verbose && t.depth > top.depth);
+        let (mut parts, mut bytes, mut longest) = (0, top.bytes, top.longest);
+        for part in below {
+            (parts, bytes, longest) = (parts + 1, bytes + part.bytes, longest.max(part.longest));
+        }
+        at += 1 + parts;
+        let is_hash = top.structure == "hash";
+        columns.row([
+            format!("{:indent$}{}", "", top.structure, indent = 2 * top.depth as usize),
+            top.rules.to_string(),
+            if is_hash { top.keys.to_string() } else { "-".to_owned() },
+            if is_hash { format!("{} %", 100 * top.keys / top.lanes.max(1)) } else { "-".to_owned() },
+            longest.to_string(),
+            if verbose { top.nodes.to_string() } else { parts.to_string() },
+            bytes.to_string(),
+            top.fields.clone(),
+        ]);
     }
     columns.render()
 }
@@ -186,14 +213,22 @@ pub fn nodes<'a>(nodes: impl Iterator<Item = (&'a str, u64, u64, f64)>) -> Strin
 
 /// `show drops`: reasons that have happened; `verbose` shows all.
 pub fn drops(list: &DropList, verbose: bool) -> String {
-    let mut columns = Columns::new([("reason", Left), ("packets", Right), ("meaning", Left)]);
-    for (name, &packets) in &list.drops {
-        if verbose || packets > 0 {
-            let reason = DropReason::ALL.iter().find(|r| r.name() == name);
-            columns.row([name.clone(), packets.to_string(), reason.map_or("", |r| r.help()).to_owned()]);
-        }
+    let mut text = reasons(&list.drops, verbose).unwrap_or_else(|| "nothing dropped\n".to_owned());
+    if let Some(columns) = reasons(&list.unedited, verbose) {
+        text.push_str("went on unedited:\n");
+        text.push_str(&columns);
     }
-    if columns.rows.len() == 1 { "nothing dropped\n".to_owned() } else { columns.render() }
+    text
+}
+
+/// Packets by reason; none if there are none to show.
+fn reasons(counts: &IndexMap<String, u64>, verbose: bool) -> Option<String> {
+    let mut columns = Columns::new([("reason", Left), ("packets", Right), ("meaning", Left)]);
+    for (name, &packets) in counts.iter().filter(|&(_, &packets)| verbose || packets > 0) {
+        let reason = DropReason::ALL.iter().find(|r| r.name() == name);
+        columns.row([name.clone(), packets.to_string(), reason.map_or("", |r| r.help()).to_owned()]);
+    }
+    (columns.rows.len() > 1).then(|| columns.render())
 }
 
 /// `show fields`.
@@ -203,18 +238,17 @@ pub fn fields(list: &FieldList) -> String {
         ("protocol", Left),
         ("bits", Right),
         ("match", Left),
-        ("mod", Left),
+        ("write", Left),
         ("meaning", Left),
     ]);
-    let mark = |yes| if yes { "yes" } else { "-" }.to_owned();
     for f in &list.fields {
         let bits = if f.bits == 0 { "-".to_owned() } else { f.bits.to_string() };
         columns.row([
             f.name.clone(),
             f.protocol.clone(),
             bits,
-            mark(f.match_),
-            mark(f.modify),
+            f.matched.clone(),
+            f.written.clone(),
             f.help.clone(),
         ]);
     }
@@ -250,7 +284,7 @@ pub fn diff(d: &DiffReply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::RuleEntry;
+    use crate::api::{RuleEntry, TableEntry};
 
     #[test]
     fn a_rule_list_is_aligned() {
@@ -280,12 +314,51 @@ index  packets  bytes  rule
     }
 
     #[test]
+    fn tables_are_summed_up_or_shown_as_a_tree() {
+        let part = |depth, structure: &str, rules, bytes, fields: &str| TableEntry {
+            depth,
+            structure: structure.to_owned(),
+            rules,
+            bytes,
+            keys: rules,
+            lanes: 2 * rules,
+            fields: fields.to_owned(),
+            ..TableEntry::default()
+        };
+        let list = TableList {
+            tables: vec![
+                part(0, "leaf", 3, 100, ""),
+                part(0, "hash", 40, 1_000, "ip-saddr/24"),
+                part(1, "hash", 30, 500, "tcp-dport"),
+                part(1, "bits", 10, 70, ""),
+            ],
+            stale: false,
+        };
+        let expected = "\
+structure  rules  keys  full  longest  parts  bytes  fields
+leaf           3     -     -        0      0    100
+hash          40    40  50 %        0      2   1570  ip-saddr/24
+";
+        assert_eq!(tables(&list, false), expected);
+        let all = tables(&list, true);
+        assert!(all.lines().count() == 5 && all.contains("\n  hash") && all.contains("\n  bits"), "{all}");
+    }
+
+    #[test]
     fn drops_without_any_say_so() {
-        let mut list = DropList { drops: [("rule".to_owned(), 0)].into_iter().collect() };
+        let mut list =
+            DropList { drops: [("rule".to_owned(), 0)].into_iter().collect(), ..DropList::default() };
         assert_eq!(drops(&list, false), "nothing dropped\n");
         list.drops.insert("unwired".to_owned(), 3);
         let text = drops(&list, false);
         assert!(text.contains("unwired") && !text.contains("rule"), "{text}");
         assert!(drops(&list, true).contains("rule"));
+        list.unedited.insert("option-mtu".to_owned(), 0);
+        assert_eq!(drops(&list, false), text);
+        list.unedited.insert("option-space".to_owned(), 7);
+        let both = drops(&list, false);
+        let unedited = both.strip_prefix(&text).expect("a section of its own behind the other");
+        assert!(unedited.starts_with("went on unedited:\n") && unedited.contains("option-space"), "{both}");
+        assert!(!unedited.contains("option-mtu"), "{both}");
     }
 }

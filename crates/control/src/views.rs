@@ -2,10 +2,13 @@
 
 use mmb_dataplane::NodeRuntime;
 use mmb_lang::{FIELDS, Support};
+use mmb_packet::DropReason;
+use mmb_policy::Structure;
 
 use crate::api::*;
 use crate::control::{Control, State};
 use crate::file;
+use crate::masks;
 use crate::metrics::{RULE_LIMIT, Scrape};
 
 impl Control {
@@ -34,10 +37,16 @@ impl Control {
         let entry = |t: mmb_policy::TableInfo| TableEntry {
             mask: mask_text(t.mask.mask()),
             keys: t.occupancy.keys as u64,
-            rules: t.occupancy.rules as u64,
+            rules: t.entries as u64,
             bytes: t.occupancy.bytes as u64,
+            depth: t.depth as u64,
+            structure: structure(t.structure).to_owned(),
+            fields: if t.structure == Structure::Hash { masks::words(t.mask.mask()) } else { String::new() },
+            lanes: t.occupancy.lanes as u64,
+            nodes: t.nodes as u64,
+            longest: t.longest as u64,
         };
-        TableList { tables: config.policy().tables().map(entry).collect() }
+        TableList { tables: config.policy().tables().map(entry).collect(), stale: config.policy().is_stale() }
     }
 
     /// `show interfaces`.
@@ -76,8 +85,10 @@ impl Control {
 
     /// `show drops`: every reason, those that never happened included.
     pub fn drops(&self) -> DropList {
-        let drops = self.engine().drops().into_iter().map(|(reason, n)| (reason.name().to_owned(), n));
-        DropList { drops: drops.collect() }
+        let named = |counts: Vec<(DropReason, u64)>| {
+            counts.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
+        };
+        DropList { drops: named(self.engine().drops()), unedited: named(self.engine().unedited()) }
     }
 
     /// `show version`.
@@ -129,6 +140,17 @@ fn fill(entry: &mut InterfaceEntry, info: mmb_dataplane::PortInfo) {
     entry.notes = info.notes;
 }
 
+/// The word for a structure.
+fn structure(structure: Structure) -> &'static str {
+    match structure {
+        Structure::Hash => "hash",
+        Structure::Leaf => "leaf",
+        Structure::Bits => "bits",
+        Structure::Always => "always",
+        Structure::Predicate(_) => "predicate",
+    }
+}
+
 /// The chunks of a mask that are not zero, each with its number, bytes in the order of the window.
 fn mask_text(mask: &[u128]) -> String {
     let chunks = mask.iter().enumerate().filter(|(_, chunk)| **chunk != 0);
@@ -154,6 +176,8 @@ pub fn fields() -> FieldList {
         bits: u32::from(f.width_bits),
         match_: f.match_ == Support::Yes,
         modify: f.modify == Support::Yes,
+        matched: f.info().matched.replace('`', ""),
+        written: f.info().written.replace('`', ""),
         help: f.help.to_owned(),
         example: f.example.to_owned(),
     };

@@ -1,5 +1,6 @@
 //! What the engine is told: its size at start, and the forwarding configuration that is published to it.
 
+use mmb_lang::OnError;
 use mmb_policy::Policy;
 use serde::Serialize;
 
@@ -43,6 +44,8 @@ impl Default for EngineConfig {
 pub struct Forwarding {
     /// The rules.
     pub policy: Policy,
+    /// What becomes of packets whose edits cannot be made.
+    pub on_error: OnError,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

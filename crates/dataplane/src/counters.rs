@@ -9,8 +9,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, prefetch};
 use serde::Serialize;
+
+/// Why edits may fail, so that a packet goes on unedited or is dropped, as the configuration says.
+pub const EDIT_FAILURES: [DropReason; 4] =
+    [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
 
 /// Packets and bytes that a rule matched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -75,6 +79,14 @@ impl RuleTable {
         self.pages.get(slot / PAGE).map(|page| &page[slot % PAGE])
     }
 
+    /// Starts loading a slot's counters into the cache.
+    #[inline]
+    pub fn prefetch(&self, slot: u32) {
+        if let Some(cell) = self.cell(slot) {
+            prefetch::read(cell);
+        }
+    }
+
     /// Counts one packet of `bytes` bytes; the owner's call.
     #[inline]
     pub fn count(&self, slot: u32, bytes: u32) {
@@ -100,17 +112,17 @@ impl RuleTable {
     }
 }
 
-/// One worker's drop counters, by reason.
+/// One worker's counters by reason: of packets dropped, of packets that went on unedited.
 #[derive(Debug)]
-pub(crate) struct DropCounters([Counter; 256]);
+pub(crate) struct ReasonCounters([Counter; 256]);
 
-impl Default for DropCounters {
+impl Default for ReasonCounters {
     fn default() -> Self {
-        DropCounters(std::array::from_fn(|_| Counter::default()))
+        ReasonCounters(std::array::from_fn(|_| Counter::default()))
     }
 }
 
-impl DropCounters {
+impl ReasonCounters {
     #[inline]
     pub fn add(&self, reason: u8, n: u64) {
         self.0[usize::from(reason)].add(n);

@@ -16,7 +16,7 @@ use mmb_packet::DropReason;
 use serde::Serialize;
 
 use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortId};
-use crate::counters::{RuleCounters, RuleTable};
+use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::nodes;
 use crate::pools::Pools;
 use crate::port::{self, OpenPort, PortError, PortInfo};
@@ -228,6 +228,11 @@ impl Engine {
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         drops(&self.shared)
     }
+
+    /// Packets that went on as they came because their edits failed, by each reason there is.
+    pub fn unedited(&self) -> Vec<(DropReason, u64)> {
+        unedited(&self.shared)
+    }
 }
 
 impl Drop for Engine {
@@ -262,6 +267,11 @@ pub(crate) fn node_runtime(stats: &StatsHandle) -> Vec<NodeRuntime> {
 pub(crate) fn drops(shared: &Shared) -> Vec<(DropReason, u64)> {
     let sum = |reason| shared.workers.iter().map(|w| w.counters.drops.get(reason)).sum();
     DropReason::ALL.iter().map(|&reason| (reason, sum(reason))).collect()
+}
+
+pub(crate) fn unedited(shared: &Shared) -> Vec<(DropReason, u64)> {
+    let sum = |reason| shared.workers.iter().map(|w| w.counters.unedited.get(reason)).sum();
+    EDIT_FAILURES.iter().map(|&reason| (reason, sum(reason))).collect()
 }
 
 fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {

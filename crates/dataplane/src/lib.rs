@@ -26,7 +26,7 @@ mod snapshot;
 mod worker;
 
 pub use config::{EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortConfig, PortId};
-pub use counters::RuleCounters;
+pub use counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::{Engine, EngineError, NodeRuntime, WorkerRuntime};
 pub use mmb_policy::Policy;
 pub use port::{PortError, PortInfo};

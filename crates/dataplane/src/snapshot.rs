@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use mmb_lang::OnError;
 use mmb_policy::Policy;
 
 use crate::config::{Forwarding, MAX_PORTS, PortId};
@@ -27,6 +28,8 @@ pub(crate) mod path {
 pub(crate) struct Snapshot {
     pub generation: u64,
     pub policy: Policy,
+    /// What becomes of packets whose edits cannot be made.
+    pub on_error: OnError,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
     /// Other end of each port's wire ([`PortId::NONE`] if it has none).
@@ -54,6 +57,7 @@ impl Snapshot {
             path: [0; MAX_PORTS],
             straight: true,
             policy: forwarding.policy,
+            on_error: forwarding.on_error,
             counters,
         };
         for config in &forwarding.ports {
@@ -81,6 +85,13 @@ impl Snapshot {
     #[inline]
     pub fn peer(&self, port: u16) -> u16 {
         self.peer.get(usize::from(port)).copied().unwrap_or(PortId::NONE.0)
+    }
+
+    /// Bytes of the longest frame that goes out at `port` if its network header stands behind `link` bytes; any length
+    /// where there is no device.
+    #[inline]
+    pub fn frame_max(&self, port: u16, link: u16) -> usize {
+        self.port(port).map_or(usize::MAX, |port| port.max_frame_behind(link))
     }
 
     /// The open port with this id.

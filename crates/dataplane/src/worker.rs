@@ -15,20 +15,24 @@ use std::time::{Duration, Instant};
 use mmb_dpdk::{Burst, Graph, RingReceiver};
 use mmb_policy::Batch;
 
-use crate::counters::{Counter, DropCounters};
+use crate::counters::{Counter, ReasonCounters};
 use crate::shared::{Inbox, Shared};
 use crate::sleep::Sleeper;
 use crate::snapshot::Snapshot;
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
+/// Bytes of the longest IP packet with its link header and tags; longer frames make the scratch buffer grow once.
+const SCRATCH: usize = 65_536 + 128;
 /// Walks between two looks at the clock while nothing comes.
 const WALKS_PER_CLOCK: u32 = 64;
 
 /// What one worker counts.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
-    pub drops: DropCounters,
+    pub drops: ReasonCounters,
+    /// Packets that went on as they came because their edits failed.
+    pub unedited: ReasonCounters,
     /// Transport checksums completed for kernel peers.
     pub repairs: Counter,
     /// Times the worker went to sleep.
@@ -60,6 +64,8 @@ pub(crate) struct Worker {
     pub batch: Box<Batch>,
     /// Edit lists of the packets of this walk: rule slots in rule order.
     pub edits: Vec<u32>,
+    /// Packets of several buffers in one piece, for rules that look at bytes: of the longest IP packet with its link header.
+    pub scratch: Vec<u8>,
     pub random: Random,
     /// Workers among which flows are spread by software: 1 when each receives its own flows already.
     pub spread: u32,
@@ -87,6 +93,7 @@ impl Worker {
             shared,
             batch: Box::default(),
             edits: Vec::with_capacity(1024),
+            scratch: Vec::with_capacity(SCRATCH),
             random: Random::new(seed),
             received: 0,
             first_port: 0,

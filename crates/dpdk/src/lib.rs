@@ -52,6 +52,7 @@ mod netdev;
 mod netset;
 mod open;
 mod packet;
+mod packet_buf;
 mod port;
 mod ring;
 

@@ -267,6 +267,14 @@ impl Port {
         self.shared.max_frame.load(Ordering::Relaxed)
     }
 
+    /// Longest frame whose network header stands behind `link` bytes: what counts for the kernel is the IP packet and as
+    /// many tags as there are.
+    #[inline]
+    pub fn max_frame_behind(&self, link: u32) -> u32 {
+        let longest = self.max_frame();
+        longest.min(longest.saturating_sub(LINK_BYTES).saturating_add(link))
+    }
+
     fn ask(&self, step: &'static str, f: impl FnOnce() -> i32) -> Result<(), PortError> {
         open::step(&self.shared.info.name, step, f).map(|_| ())
     }
@@ -280,7 +288,7 @@ pub(crate) fn device_mtu(id: u16) -> u32 {
     if status == 0 { u32::from(mtu) } else { sys::RTE_ETHER_MTU }
 }
 
-/// Longest frame that may be handed to a driver.
+/// Longest frame that may be handed to a driver, two tags included.
 pub(crate) fn max_frame(device: &Device, pool: &Mempool, mtu: u32) -> u32 {
     match device {
         // Goes out in a buffer of the pool.

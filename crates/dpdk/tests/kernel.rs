@@ -159,6 +159,8 @@ fn carries(device: Device) {
         (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.link_up()),
         (true, 1500, 1522, true)
     );
+    // An IP packet of 1,500 bytes behind no tag, one, two, and three, which is one too many.
+    assert_eq!([14, 18, 22, 26].map(|link| port.max_frame_behind(link)), [1514, 1518, 1522, 1522]);
     let (mut rx, mut tx) = queues(&mut port);
     let fds = port.rx_fds().to_vec();
     assert_eq!((fds.len(), rx.rx_fds()), (1, &fds[..]));

@@ -82,6 +82,25 @@ pub enum Command {
         /// Either end.
         a: Word,
     },
+    /// `set on-error forward`, `set on-error drop`.
+    SetOnError(OnError),
+}
+
+/// What becomes of a packet whose edits cannot all be made, because TCP options do not fit, say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnError {
+    /// It goes on just as it came, and is counted. What stands when nothing is set.
+    #[default]
+    Forward,
+    /// It is dropped, with the reason.
+    Drop,
+}
+
+impl OnError {
+    /// The word behind `set on-error`.
+    pub fn word(self) -> &'static str {
+        crate::keyword::on_error_word(self)
+    }
 }
 
 /// The subject of `show`.
@@ -224,7 +243,8 @@ pub enum Cond {
     Gt,
     /// `>=` or `ge`.
     Ge,
-    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start).
+    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start), or in the data of the option
+    /// ([`Cond::Eq`]: they are all of it).
     Contains,
 }
 
@@ -341,27 +361,29 @@ pub struct Target {
 /// What a target does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it.
+    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it. A TCP option that stands
+    /// there several times gets the value each time.
     Mod {
         /// The field.
         field: FieldId,
         /// What it is set to; never a prefix shorter than the address.
         value: Value,
     },
-    /// `add <option> [<value>]`: add a TCP option.
+    /// `add <option> [<value>]`: give a TCP option this value as `mod` does, or append it where there is none.
     Add {
         /// A `tcp-opt…` field.
         field: FieldId,
         /// The option's value, where it has one.
         value: Option<Value>,
     },
-    /// `strip [!] <option>`: remove a TCP option; with `!`, keep it and remove all that no `strip !` names.
+    /// `strip [!] <option>`: remove a TCP option wherever it stands; with `!`, keep it and remove all that no `strip !` of
+    /// the rule names, at the place of the first `strip !`.
     Strip {
         /// `!`.
         keep: bool,
         /// A `tcp-opt…` field.
         field: FieldId,
-        /// The option's kind, for `tcp-opt <kind>`.
+        /// The option's kind, for `tcp-opt <kind>`; `tcp-opt` without is all options.
         kind: Option<u8>,
     },
     /// `strip all`: remove all TCP options.

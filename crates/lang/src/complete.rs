@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::field::{FIELDS, FieldId, ValueKind};
-use crate::keyword::{self, CONDS, SHOW};
+use crate::keyword::{self, CONDS, ON_ERROR, SHOW};
 use crate::lex::{Lexer, Tok};
 use crate::names;
-use crate::parse::{Expect, expected, is_name};
+use crate::parse::{Expect, expected, is_name, takes};
 
 /// Names that completion offers and that the language does not know itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,9 +71,10 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             table.iter().filter(|keyword| keyword.runs).for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::Show => SHOW.iter().for_each(|(_, keyword)| each(keyword.word, keyword.help)),
-        Expect::Cond => {
-            let runs = CONDS.iter().filter(|(.., keyword)| keyword.runs);
-            runs.for_each(|(.., keyword)| each(keyword.word, keyword.help));
+        Expect::OnError => ON_ERROR.iter().for_each(|(_, keyword)| each(keyword.word, keyword.help)),
+        Expect::Cond(field) => {
+            let sensible = CONDS.iter().filter(|(cond, ..)| takes(field.def(), *cond));
+            sensible.for_each(|(.., keyword)| each(keyword.word, keyword.help));
         }
         Expect::Field(wanted) => {
             FIELDS.iter().filter(|def| wanted(def)).for_each(|def| each(def.name, def.help));

@@ -32,6 +32,7 @@ impl Display for Command {
             Command::InterfaceDel { name } => write!(f, "interface del {name}"),
             Command::Wire { a, b } => write!(f, "wire {a} {b}"),
             Command::Unwire { a } => write!(f, "wire del {a}"),
+            Command::SetOnError(policy) => write!(f, "set on-error {}", policy.word()),
         }
     }
 }

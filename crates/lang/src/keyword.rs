@@ -1,6 +1,6 @@
 //! The words of the grammar other than fields, with one line of help each.
 
-use crate::ast::{Cond, ShowWhat};
+use crate::ast::{Cond, OnError, ShowWhat};
 
 /// A word and what it means.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("show", "show the state of the engine: show <what> [verbose]"),
     word("interface", "add or delete an interface"),
     word("wire", "join two interfaces: wire <a> <b>"),
+    word("set", "change a setting: set on-error forward, set on-error drop"),
 ];
 
 /// Commands of the language's future.
@@ -40,8 +41,8 @@ pub(crate) const COMMANDS_NOT_YET: &[&str] = &["nf", "chain"];
 /// First words of a target.
 pub(crate) const TARGETS: &[Keyword] = &[
     word("mod", "write a field: mod <field> <value>"),
-    not_yet("add", "add a TCP option: add <option> [<value>]"),
-    not_yet("strip", "remove TCP options: strip [!] <option>, strip all"),
+    word("add", "add a TCP option: add <option> [<value>]"),
+    word("strip", "remove TCP options: strip [!] <option>, strip all"),
     not_yet("map", "give sessions another value: map <field> <value>"),
     not_yet("shuffle", "give sessions a random value: shuffle <field>"),
     not_yet("lb", "spread sessions: lb <address> …"),
@@ -54,11 +55,11 @@ pub(crate) const TARGETS: &[Keyword] = &[
 pub(crate) const CONDS: &[(Cond, &str, Keyword)] = &[
     (Cond::Eq, "eq", word("==", "equal")),
     (Cond::Ne, "ne", word("!=", "not equal")),
-    (Cond::Lt, "lt", not_yet("<", "less than")),
-    (Cond::Le, "le", not_yet("<=", "at most")),
-    (Cond::Gt, "gt", not_yet(">", "more than")),
-    (Cond::Ge, "ge", not_yet(">=", "at least")),
-    (Cond::Contains, "contains", not_yet("contains", "has the bytes somewhere")),
+    (Cond::Lt, "lt", word("<", "less than")),
+    (Cond::Le, "le", word("<=", "at most")),
+    (Cond::Gt, "gt", word(">", "more than")),
+    (Cond::Ge, "ge", word(">=", "at least")),
+    (Cond::Contains, "contains", word("contains", "has the bytes somewhere")),
 ];
 
 /// What starts a match, other than fields.
@@ -99,6 +100,22 @@ pub(crate) const PORTS: &[Keyword] = &[
 /// What follows `wire`, other than an interface.
 pub(crate) const WIRE: &[Keyword] = &[word("del", "undo the wire of an interface: wire del <interface>")];
 
+/// What follows `set`.
+pub(crate) const SET: &[Keyword] =
+    &[word("on-error", "what becomes of packets whose edits cannot be made: forward or drop")];
+
+/// What follows `set on-error`.
+pub(crate) const ON_ERROR: &[(OnError, Keyword)] = &[
+    (OnError::Forward, word("forward", "they go on as they came, and are counted")),
+    (OnError::Drop, word("drop", "they are dropped, with the reason")),
+];
+
+/// What follows `strip`, other than an option.
+pub(crate) const STRIP: &[Keyword] = &[
+    word("!", "keep this option and remove all that no `strip !` names"),
+    word("all", "remove all options"),
+];
+
 /// Whether the engine can run a target.
 pub(crate) fn target_runs(name: &str) -> bool {
     TARGETS.iter().any(|keyword| keyword.word == name && keyword.runs)
@@ -119,11 +136,6 @@ pub(crate) fn cond_sign(cond: Cond) -> &'static str {
     CONDS.iter().find(|entry| entry.0 == cond).map_or("", |(.., keyword)| keyword.word)
 }
 
-/// Whether the engine can run a condition.
-pub(crate) fn cond_runs(cond: Cond) -> bool {
-    CONDS.iter().any(|(known, _, keyword)| *known == cond && keyword.runs)
-}
-
 /// Words that cannot be names of interfaces, because a rule could not be read then.
 pub(crate) fn is_reserved(name: &str) -> bool {
     // The first test is for speed: values are looked up here, too.
@@ -137,6 +149,11 @@ pub(crate) fn is_reserved(name: &str) -> bool {
 /// The words of a table.
 pub(crate) fn words(table: &'static [Keyword]) -> impl Iterator<Item = &'static str> + Clone {
     table.iter().map(|keyword| keyword.word)
+}
+
+/// The word of what `set on-error` sets.
+pub(crate) fn on_error_word(policy: OnError) -> &'static str {
+    ON_ERROR.iter().find(|(known, _)| *known == policy).map_or("", |(_, keyword)| keyword.word)
 }
 
 /// The word of a subject of `show`.

@@ -30,8 +30,8 @@ mod parse;
 mod span;
 
 pub use ast::{
-    Action, AddKind, Arg, Command, Cond, Match, MatchOn, PortKind, Rule, ShowWhat, Target, Value, ValueItem,
-    ValueSet, Word,
+    Action, AddKind, Arg, Command, Cond, Match, MatchOn, OnError, PortKind, Rule, ShowWhat, Target, Value,
+    ValueItem, ValueSet, Word,
 };
 pub use check::check;
 pub use complete::{Candidate, Completion, Names, complete};

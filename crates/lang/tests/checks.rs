@@ -41,6 +41,25 @@ fn what_can_match_passes() {
         "add udp-dport 53 mod ip-ttl 1 mod ip6-hop-limit 1 mod out wan",
         "add all mod ip-saddr 10.0.0.1 mod ip-df 0 mod ip-res 1 drop 0.5",
         "add-stateless all accept mod tcp-flags 2",
+        "add ! tcp-opt-mss tcp-syn add tcp-opt-mss 1460",
+        "add ! tcp-opt ! tcp-payload tcp-dport 80 drop",
+        "add tcp-opt-mss ! tcp-opt-mss 0-65535 drop",
+        "add tcp-opt 2 tcp-opt 3 tcp-opt != 4 ! tcp-opt 5-255 drop",
+        "add tcp-opt {2,19} ! tcp-opt 19 tcp-opt-mss != 5 drop",
+        "add ! tcp-opt != 2 tcp-opt 3 drop",
+        "add ! ip6-eh-routing ip6-eh drop",
+        "add ! ip6-eh ip6-next tcp tcp-syn drop",
+        "add ! ip6-eh ip-ttl 1 drop",
+        "add tcp-dport >= 1024 tcp-dport < 1025 drop",
+        "add ip-saddr 10.0.0.0/8 ip-saddr > 10.255.255.254 drop",
+        "add ! tcp-dport < 80 ! tcp-dport > 80 drop",
+        "add ip-proto {tcp,udp} mod tcp-dport 80 mod udp-dport 80",
+        "add ip-frag-offset 0-5 tcp-dport 80 drop",
+        "add net-proto {ip,ip6} ip6-hop-limit 1 drop",
+        "add ip-ecn {0,3} ip-ce drop",
+        "add all strip tcp-opt-mss add tcp-opt-mss 1460 strip tcp-opt 19 mod tcp-opt-wscale 7",
+        "add all strip ! tcp-opt-mss strip ! tcp-opt 3 add tcp-opt-sackp strip tcp-opt-sack",
+        "add all add tcp-opt 254 \"123456789012345678901234567890\" add tcp-opt-mss 1 add tcp-opt-sackp",
     ] {
         let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
         assert!(check(&rule).is_ok(), "{line}: {}", check(&rule).unwrap_err());
@@ -52,6 +71,7 @@ fn what_can_match_passes() {
 fn the_table_is_what_passes() {
     for def in &FIELDS {
         let value = match def.kind {
+            _ if def.id == FieldId::TcpOpt => "19",
             ValueKind::Ip4 => "192.0.2.1",
             ValueKind::Ip6 => "2001:db8::1",
             ValueKind::Interface => "lan",
@@ -65,7 +85,12 @@ fn the_table_is_what_passes() {
         };
         let writes = passes(format!("add all mod {} {value}", def.name));
         assert_eq!(writes, def.modify == Support::Yes, "{}", def.name);
+        let value = if def.id == FieldId::TcpOptSackp { "" } else { value };
+        let adds = passes(format!("add all add {} {value}", def.name));
+        let strips = passes(format!("add all strip {}", def.name));
+        assert_eq!((adds, strips), (def.is_option(), def.is_option()), "{}", def.name);
         let own = matches!(def.id, FieldId::IpVer | FieldId::Ip6Ver);
+        let value = if def.kind == ValueKind::Presence { "" } else { value };
         let matches = passes(format!("add {} {value} drop", def.name)) || own;
         assert_eq!(matches, def.match_ == Support::Yes, "{}", def.name);
     }
@@ -151,6 +176,19 @@ fn long_rules_are_quick() {
         let Ok(Some(Command::Add(rule))) = parse_line(&line) else { panic!("{last}") };
         let _ = check(&rule);
         assert_eq!(rule.to_string().len(), line.len());
+    }
+    let ports: String = (0..50_000).map(|port| format!("tcp-dport != {port} ")).collect();
+    let kinds: String = (0..60_000).map(|n| format!("tcp-opt {} ", n % 250 + 2)).collect();
+    let set: Vec<String> = (0..100_000).map(|port| (port % 65_536).to_string()).collect();
+    for (line, passes) in [
+        (format!("add {ports}tcp-dport >= 50000 drop"), true),
+        (format!("add {ports}tcp-dport < 50000 drop"), false),
+        (format!("add {kinds}tcp-opt != 255 drop"), true),
+        (format!("add {kinds}tcp-opt != 251 drop"), false),
+        (format!("add tcp-dport != {{{}}} drop", set.join(",")), false),
+    ] {
+        let Ok(Some(Command::Add(rule))) = parse_line(&line) else { panic!("{}", &line[line.len() - 40..]) };
+        assert_eq!(check(&rule).is_ok(), passes, "{}", &line[line.len() - 40..]);
     }
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
 }

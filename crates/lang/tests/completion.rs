@@ -25,26 +25,33 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
     assert_eq!(offered("list "), (5, vec![]));
+    assert_eq!(offered("set "), (4, vec!["on-error".into()]));
+    assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));
 }
 
 #[test]
 fn rules() {
     assert_eq!(offered("add tcp-dp"), (4, vec!["tcp-dport".into()]));
     assert_eq!(offered("add !tcp-dp").0, 5);
-    assert_eq!(offered("add tcp-opt"), (4, vec![]));
+    assert!(offered("add tcp-opt-m").1 == ["tcp-opt-mss", "tcp-opt-mptcp"]);
     assert!(!offered("add ").1.contains(&"drop".into()));
     let after = offered("add tcp-dport 80 ").1;
     assert!(
         ["drop", "accept", "mod", "!", "tcp-sport"].iter().all(|word| after.contains(&(*word).to_owned()))
     );
-    assert!(!after.contains(&"==".into()) && !after.contains(&"strip".into()));
+    assert!(
+        !after.contains(&"==".into()) && after.contains(&"strip".into()) && !after.contains(&"map".into())
+    );
     assert!(offered("add tcp-dport ").1.starts_with(&["==".into(), "!=".into()]));
     assert_eq!(offered("add ip-proto != sc"), (16, vec!["sctp".into()]));
     assert_eq!(offered("add in {lan,"), (12, vec!["lan".into(), "wan".into()]));
     assert_eq!(offered("add net-proto "), (14, vec!["ip".into(), "ip6".into(), "==".into(), "!=".into()]));
     assert_eq!(offered("add all mod ip-m"), (12, vec![]));
     assert_eq!(offered("add all mod out "), (16, vec!["lan".into(), "wan".into()]));
-    assert_eq!(offered("add all drop "), (13, vec!["mod".into(), "drop".into(), "accept".into()]));
+    assert_eq!(
+        offered("add all drop "),
+        (13, ["mod", "add", "strip", "drop", "accept"].map(str::to_owned).to_vec())
+    );
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn blanks_comments_and_mmb_shift_the_caret() {
     let shown = "error: the rule has no target
   add tcp-dport 80   # drop
                   ^
-  help: say what happens to the packets: mod <field> <value>, drop or accept";
+  help: say what happens to the packets: mod <field> <value>, add, strip, drop or accept";
     assert_eq!(error(line).unwrap().render(line), shown);
 }
 

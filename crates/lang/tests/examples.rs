@@ -28,13 +28,10 @@ fn the_papers_examples() {
         "mmb add ip-proto != udp ip-proto != tcp drop",
         "mmb add all mod ip-ecn 0",
         "mmb add ip-proto tcp drop",
+        "mmb add tcp-opt-mss > 1460 mod tcp-opt-mss 1460",
+        "mmb add tcp-opt-timestamp strip ! tcp-opt-mss strip ! tcp-opt-wscale",
     ];
     let later = [
-        ("mmb add tcp-opt-mss > 1460 mod tcp-opt-mss 1460", "matching `tcp-opt-mss` is"),
-        (
-            "mmb add tcp-opt-timestamp strip ! tcp-opt-mss strip ! tcp-opt-wscale",
-            "matching `tcp-opt-timestamp` is",
-        ),
         ("mmb add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept", "stateful rules are"),
         (
             "mmb add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp tcp-syn shuffle tcp-sport mod ip-saddr 200.0.0.1",
@@ -103,13 +100,59 @@ fn targets() {
         "add all add tcp-opt-mss 1400 add tcp-opt-sackp",
     );
     prints("add all add tcp-opt-fast-open add tcp-opt 254", "add all add tcp-opt-fast-open add tcp-opt 254");
-    prints("add all add tcp-opt 254 0xf989 strip all", "add all add tcp-opt 254 0xf989 strip all");
+    prints("add all strip all add tcp-opt 254 0xf989", "add all strip all add tcp-opt 254 0xf989");
     prints("add all strip tcp-opt strip tcp-opt 19", "add all strip tcp-opt strip tcp-opt 19");
     prints("add all strip not tcp-opt-mss", "add all strip ! tcp-opt-mss");
     prints("add all mod tcp-opt 30 \"ab\"", "add all mod tcp-opt 30 \"ab\"");
     prints("add all mod out wan mod ip-saddr 10.0.0.1", "add all mod out wan mod ip-saddr 10.0.0.1");
     prints("add all map tcp-sport 1024-65535", "add all map tcp-sport 1024-65535");
     prints("add all lb 10.0.0.1 2001:db8::1 accept", "add all lb 10.0.0.1 2001:db8::1 accept");
+}
+
+/// A target without a field means the one field of the matches that it can act on.
+#[test]
+fn shortened_targets() {
+    for (line, canonical) in [
+        ("add tcp-opt-mss > 1460 mod 1460", "add tcp-opt-mss > 1460 mod tcp-opt-mss 1460"),
+        ("add ip-proto tcp tcp-dport 80 mod 443", "add ip-proto tcp tcp-dport 80 mod tcp-dport 443"),
+        ("add ip-saddr 10.0.0.1 mod 10.0.0.2", "add ip-saddr 10.0.0.1 mod ip-saddr 10.0.0.2"),
+        ("add ip6-saddr ::1 mod ::2 accept", "add ip6-saddr ::1 mod ip6-saddr ::2 accept"),
+        ("add out lan mod wan", "add out lan mod out wan"),
+        ("add tcp-syn mod 0", "add tcp-syn mod tcp-syn 0"),
+        ("add ip-ce mod 1", "add ip-ce mod ip-ecn 3"),
+        ("add tcp-opt-sack mod 0x0011", "add tcp-opt-sack mod tcp-opt-sack 0x0011"),
+        ("add tcp-opt 254 mod \"ab\"", "add tcp-opt 254 mod tcp-opt 254 \"ab\""),
+        ("add tcp-opt mod 254 \"ab\"", "add tcp-opt mod tcp-opt 254 \"ab\""),
+        ("add tcp-opt-timestamp strip", "add tcp-opt-timestamp strip tcp-opt-timestamp"),
+        ("add tcp-opt strip", "add tcp-opt strip tcp-opt"),
+        ("add tcp-opt 19 ip-ttl 1 strip accept", "add tcp-opt 19 ip-ttl 1 strip tcp-opt 19 accept"),
+        ("add tcp-opt-mss strip add tcp-opt-mss 9", "add tcp-opt-mss strip tcp-opt-mss add tcp-opt-mss 9"),
+    ] {
+        prints(line, canonical);
+        check(&rule(line)).unwrap();
+    }
+}
+
+/// Everything that one match can say runs.
+#[test]
+fn matches_of_every_make() {
+    for line in [
+        "add tcp-dport 1024-65535 tcp-dport != {8080,9000-9999} drop",
+        "add ip-ttl < 5 ip-len >= 1000 ip-saddr > 10.0.0.5 drop",
+        "add ip-saddr {10.0.0.0/8,192.168.0.0-192.168.1.7} drop",
+        "add in {lan,wan} net-proto {ip,ip6} drop",
+        "add tcp-opt {2,5-8} tcp-opt != 30 drop",
+        "add tcp-opt >= 0 tcp-opt < 3 ! tcp-opt-mptcp drop",
+        "add tcp-opt-timestamp < 4294967296 tcp-opt-wscale {7,8} tcp-opt-sackp drop",
+        "add tcp-opt-mptcp contains 0x00ff tcp-opt-fast-open != 0x01 drop",
+        "add ip6-eh ip6-eh-fragment ! ip6-eh-routing drop",
+        "add tcp-payload \"GET \" tcp-payload contains {0x0d0a0d0a,\"HTTP/1\"} drop",
+        "add ip-payload ! udp-payload icmp-payload != 0x00 drop",
+        "add ip6-payload contains \"x\" icmp6-payload drop",
+    ] {
+        prints(line, line);
+        check(&rule(line)).unwrap();
+    }
 }
 
 #[test]
@@ -136,6 +179,8 @@ fn commands() {
         "interface del hole",
         "wire lan wan",
         "wire del lan",
+        "set on-error forward",
+        "set on-error drop",
         "add-stateless all accept",
     ] {
         prints(line, line);

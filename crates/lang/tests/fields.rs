@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use mmb_lang::{Command, FIELDS, Support, check, fields_markdown, parse_line};
+use mmb_lang::{Command, FIELDS, check, fields_markdown, parse_line};
 
 #[test]
 fn the_documentation_is_current() {
@@ -25,7 +25,7 @@ fn examples_hold() {
     for def in &FIELDS {
         let line = format!("add {} drop", def.example);
         let Ok(Some(Command::Add(rule))) = parse_line(&line) else { panic!("{line}") };
-        assert_eq!(check(&rule).is_ok(), def.match_ == Support::Yes, "{line}");
+        assert!(check(&rule).is_ok(), "{line}");
         assert!(
             !def.help.is_empty() && !def.help.contains('|') && !def.example.contains('|'),
             "{}",

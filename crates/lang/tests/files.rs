@@ -10,7 +10,7 @@ fn rendered(text: &[u8]) -> Vec<String> {
 #[test]
 fn a_policy() {
     let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
-        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan";
+        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop";
     let commands = load_file(text).unwrap();
     let lines: Vec<String> = commands.iter().map(|at| format!("{} {}", at.line, at.item)).collect();
     assert_eq!(
@@ -24,6 +24,7 @@ fn a_policy() {
             "8 interface del wan",
             "9 wire del lan",
             "10 disable lan",
+            "11 set on-error drop",
         ]
     );
     assert_eq!(load_file(b"").unwrap(), []);
@@ -32,7 +33,8 @@ fn a_policy() {
 #[test]
 fn what_asks_or_undoes_is_no_description() {
     let text = b"show tables\nlist\ndel 1\n flush\n";
-    let help = "  help: a file describes what there shall be: interface, wire, enable, disable and add lines";
+    let help =
+        "  help: a file describes what there shall be: interface, wire, enable, disable, set and add lines";
     assert_eq!(
         rendered(text),
         [
@@ -62,7 +64,7 @@ fn one_bad_line_among_many() {
 
 #[test]
 fn parser_and_check_report_together_in_order() {
-    let text = b"add tcp-dport 80 drop\nadd tcp-dport 80-90 drop\nadd tcp-dprot 80 drop\nadd tcp-syn udp-len 8 drop\n";
+    let text = b"add tcp-dport 80 drop\nadd all map tcp-sport 80\nadd tcp-dprot 80 drop\nadd tcp-syn udp-len 8 drop\n";
     let lines: Vec<u32> = load_file(text).unwrap_err().iter().map(|error| error.line).collect();
     assert_eq!(lines, [2, 3, 4]);
     let lines: Vec<u32> = parse_file(text).unwrap_err().iter().map(|error| error.line).collect();

@@ -40,6 +40,9 @@ pub enum Cmd {
     Replay(ReplayArgs),
     /// Measure what a configuration costs, with traffic made in memory
     Bench(BenchArgs),
+    /// Turn rules of another system into lines of mmb, without a daemon
+    #[command(subcommand)]
+    Import(ImportCmd),
     /// Add a rule: `add tcp-dport 80 mod tcp-dport 8080`
     Add(Line),
     /// Add a rule that works packet by packet (the same as `add`)
@@ -62,6 +65,8 @@ pub enum Cmd {
     Enable(Line),
     /// Let what comes in at these interfaces pass without rules
     Disable(Line),
+    /// Say what becomes of packets whose edits cannot be made: `set on-error forward|drop`
+    Set(Line),
     /// Network functions
     #[command(hide = true)]
     Nf(Line),
@@ -99,6 +104,37 @@ pub struct FileArgs {
     pub file: PathBuf,
 }
 
+/// `import`: what the file has.
+#[derive(Debug, Subcommand)]
+pub enum ImportCmd {
+    /// A filter set of ClassBench
+    Classbench(ClassbenchArgs),
+    /// The output of `iptables-save` or `ip6tables-save`: one chain of the table filter
+    IptablesSave(FilterArgs),
+    /// The output of `nft -j list ruleset`: one base chain
+    Nft(FilterArgs),
+}
+
+/// `import classbench`.
+#[derive(Debug, Args)]
+pub struct ClassbenchArgs {
+    /// The filter set; `-` is standard input
+    pub file: PathBuf,
+    /// What every rule does; the format does not say
+    #[arg(long, value_name = "TARGETS", default_value = "drop")]
+    pub target: String,
+}
+
+/// `import iptables-save` and `import nft`.
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// The rules; `-` is standard input
+    pub file: PathBuf,
+    /// The chain to take; the one of forwarded packets if absent, or else of arriving packets
+    #[arg(long, value_name = "NAME")]
+    pub chain: Option<String>,
+}
+
 /// `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
@@ -122,9 +158,21 @@ pub struct BenchArgs {
     /// Configuration; no rules if absent
     #[arg(short, long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Rules made up for a case instead of a configuration's
+    #[arg(long, value_enum, value_name = "CASE", conflicts_with_all = ["config", "ip6"])]
+    pub case: Option<Case>,
+    /// Filter set of the case `classbench`
+    #[arg(value_name = "FILE", requires = "case")]
+    pub filters: Option<PathBuf>,
+    /// Rules to make up
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub rules: usize,
     /// Take the packets from a capture instead of making them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["flows", "size", "proto", "order", "ip6"])]
     pub pcap: Option<PathBuf>,
+    /// Make the packets that a ClassBench trace lists
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "null_ports", "flows", "proto", "order", "ip6"])]
+    pub trace: Option<PathBuf>,
     /// Receive and send on DPDK's null ports, whose frames are all zero, as testpmd does in its own benchmarks
     #[arg(long, conflicts_with_all = ["pcap", "flows", "proto", "order", "ip6"])]
     pub null_ports: bool,
@@ -137,9 +185,9 @@ pub struct BenchArgs {
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     pub seconds: f64,
-    /// Transport protocols of the flows
-    #[arg(long, value_enum, default_value_t = Proto::Mix)]
-    pub proto: Proto,
+    /// Transport protocols of the flows; mix, for the case `options` tcp, if absent
+    #[arg(long, value_enum)]
+    pub proto: Option<Proto>,
     /// Order of the flows
     #[arg(long, value_enum, default_value_t = Order::Uniform)]
     pub order: Order,
@@ -155,6 +203,23 @@ pub struct BenchArgs {
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
+}
+
+/// Kinds of rules to make up. Where packets are made up as well, no rule matches any of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Case {
+    /// Exact 5-tuples
+    Exact,
+    /// Random prefixes and port ranges
+    Mixed,
+    /// As many distinct masks as rules (up to 1,156): prefix lengths, ports or none
+    Masks,
+    /// Random values of random TCP options
+    Options,
+    /// Ranges and inequalities on several fields
+    Ranges,
+    /// The ClassBench filter set in FILE
+    Classbench,
 }
 
 /// Transport protocols of generated flows.
@@ -203,6 +268,7 @@ impl Cmd {
             Cmd::Wire(line) => ("wire", line),
             Cmd::Enable(line) => ("enable", line),
             Cmd::Disable(line) => ("disable", line),
+            Cmd::Set(line) => ("set", line),
             Cmd::Nf(line) => ("nf", line),
             Cmd::Chain(line) => ("chain", line),
             _ => return None,

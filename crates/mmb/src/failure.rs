@@ -10,6 +10,8 @@ use mmb_lang::Diagnostic;
 pub const FAILED: u8 = 1;
 /// Exit status of a command line that makes no sense.
 pub const USAGE: u8 = 2;
+/// Exit status of an import that left something out.
+pub const PARTLY: u8 = 3;
 
 /// A command that failed.
 #[derive(Debug, PartialEq, Eq)]

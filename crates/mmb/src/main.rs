@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod cli;
 mod daemon;
 mod failure;
+mod import;
 mod offline;
 mod remote;
 mod shell;
@@ -38,7 +40,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Cmd::Apply(args)) => remote::apply(&args.file, socket, json),
         Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
         Some(Cmd::Replay(args)) => offline::replay(&args, json),
-        Some(Cmd::Bench(args)) => offline::bench(&args, json),
+        Some(Cmd::Bench(args)) => bench::bench(&args, json),
+        Some(Cmd::Import(command)) => import::run(&command, json),
         Some(command) => match command.line() {
             Some((first, line)) => remote::line(first, &line.words, socket, json),
             None => Ok(()),

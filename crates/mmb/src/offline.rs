@@ -1,16 +1,15 @@
-//! What needs no daemon: checking a file, replaying a capture, measuring.
+//! What needs no daemon: checking a file, replaying a capture.
 
 use std::path::Path;
 
 use mmb_control::api::RuleEntry;
 use mmb_control::render::count;
 use mmb_control::{Config, file, render};
-use mmb_dataplane::bench::{self, BenchConfig, BenchReport, Generated, Traffic};
 use mmb_dataplane::replay::{self, ReplayConfig, ReplayReport};
 use mmb_dataplane::{Forwarding, PortConfig, PortId, RuleCounters};
 use serde::Serialize;
 
-use crate::cli::{BenchArgs, Mode, Order, Proto, ReplayArgs};
+use crate::cli::ReplayArgs;
 use crate::failure::{Failure, print, print_json};
 use crate::remote::{name, read_file};
 
@@ -44,6 +43,7 @@ struct ReplaySummary<'a> {
     packets: u64,
     forwarded: u64,
     dropped: &'a std::collections::BTreeMap<&'static str, u64>,
+    unedited: &'a std::collections::BTreeMap<&'static str, u64>,
     foreign: u64,
     damage: Option<&'a str>,
     rules: Vec<RuleEntry>,
@@ -61,6 +61,7 @@ pub fn replay(args: &ReplayArgs, json: bool) -> Result<(), Failure> {
             packets: report.packets,
             forwarded: report.forwarded,
             dropped: &report.drops,
+            unedited: &report.unedited,
             foreign: report.foreign,
             damage: report.damage.as_deref(),
             rules,
@@ -87,6 +88,9 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
     );
     for (reason, n) in &report.drops {
         text.push_str(&format!("dropped, {reason}: {n}\n"));
+    }
+    for (reason, n) in &report.unedited {
+        text.push_str(&format!("went on unedited, {reason}: {n}\n"));
     }
     if report.foreign > 0 {
         text.push_str(&format!("passed over, not Ethernet: {}\n", report.foreign));
@@ -121,7 +125,7 @@ fn stage(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId
 }
 
 /// The rules with what their slots counted, which is sorted by slot.
-fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<RuleEntry> {
+pub fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<RuleEntry> {
     let count = |slot| match counters.binary_search_by_key(&slot, |(slot, _)| *slot) {
         Ok(at) => counters[at].1,
         Err(_) => RuleCounters::default(),
@@ -131,88 +135,4 @@ fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<RuleEn
         RuleEntry { index: view.index, text: view.text.to_owned(), packets, bytes }
     };
     config.policy().rules().map(entry).collect()
-}
-
-/// The report of a bench as JSON.
-#[derive(Serialize)]
-struct BenchSummary<'a> {
-    #[serde(flatten)]
-    report: &'a BenchReport,
-    rules: Vec<RuleEntry>,
-}
-
-/// `mmb bench`.
-pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
-    if args.mode == Mode::Routed {
-        return Err(Failure::new("this release forwards by wires only; use --mode wire"));
-    }
-    let config = args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?;
-    let bench = BenchConfig {
-        forwarding: config.forwarding(|_| true),
-        traffic: traffic(args),
-        seconds: args.seconds,
-        workers: args.workers,
-    };
-    let report = bench::run(&bench).map_err(Failure::new)?;
-    let rules = rule_entries(&config, &report.rules);
-    if json {
-        print_json(&BenchSummary { report: &report, rules })
-    } else {
-        print(&bench_text(&report, rules))
-    }
-}
-
-fn traffic(args: &BenchArgs) -> Traffic {
-    if let Some(path) = &args.pcap {
-        return Traffic::Pcap(path.clone());
-    }
-    if args.null_ports {
-        return Traffic::NullPorts(args.size);
-    }
-    Traffic::Generated(Generated {
-        flows: args.flows,
-        size: args.size,
-        proto: match args.proto {
-            Proto::Tcp => bench::Proto::Tcp,
-            Proto::Udp => bench::Proto::Udp,
-            Proto::Mix => bench::Proto::Mix,
-        },
-        order: match args.order {
-            Order::Uniform => bench::Order::Uniform,
-            Order::Zipf => bench::Order::Zipf,
-            Order::Burst => bench::Order::Burst,
-        },
-        ip6: args.ip6,
-        seed: args.seed,
-    })
-}
-
-/// Rules shown in the text; the JSON has all.
-const RULES_SHOWN: usize = 20;
-
-fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
-    let mut text = format!(
-        "{} packets in {:.2} s: {:.2} million packets a second, {:.1} ticks a packet ({:.2} GHz)\n",
-        report.packets,
-        report.seconds,
-        report.pps / 1e6,
-        report.cycles_per_packet,
-        report.tsc_hz as f64 / 1e9
-    );
-    let nodes =
-        report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet));
-    text.push_str(&render::nodes(nodes));
-    for (reason, n) in &report.drops {
-        text.push_str(&format!("dropped, {reason}: {n}\n"));
-    }
-    let matched: Vec<_> = rules.into_iter().filter(|r| r.packets > 0).collect();
-    let more = matched.len().saturating_sub(RULES_SHOWN);
-    if !matched.is_empty() {
-        let rules = matched.into_iter().take(RULES_SHOWN).collect();
-        text.push_str(&render::rules(&mmb_control::api::RuleList { rules }));
-    }
-    if more > 0 {
-        text.push_str(&format!("and {more} more rules that matched; --json has all\n"));
-    }
-    text
 }

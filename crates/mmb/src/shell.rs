@@ -26,6 +26,7 @@ rules       add MATCH… TARGET…   del INDEX   flush   list
             add ip-proto udp ! in lan drop
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
+settings    set on-error forward|drop
 look        show interfaces|drops|runtime|tables|fields|version|config [verbose]
 files       apply FILE   diff FILE   check FILE
 shell       help [WORD]   exit

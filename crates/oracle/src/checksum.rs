@@ -29,7 +29,7 @@ pub(crate) enum Wanted {
 }
 
 /// Put right the IPv4 header checksum and the transport checksum of `after`, which differs from `before` in header
-/// fields other than those. Gives the offsets of checksums where 0x0000 and 0xffff are both right (they read 0xffff).
+/// fields other than those, and perhaps in the length of its TCP header; `headers` are those of `before`. Gives the offsets of checksums where 0x0000 and 0xffff are both right (they read 0xffff).
 pub(crate) fn settle(before: &[u8], after: &mut [u8], headers: &Headers) -> Vec<usize> {
     let mut either = Vec::new();
     let mut settle_one = |at: usize, wanted: Option<Wanted>, after: &mut [u8]| {
@@ -101,8 +101,9 @@ fn ip4_header(before: &[u8], after: &[u8], headers: &Headers) -> Wanted {
 
 fn transport(before: &[u8], after: &[u8], headers: &Headers, at: usize) -> Option<Wanted> {
     let stored = word(before, at);
+    let end = headers.end + after.len() - before.len();
     let before = covered(before, headers, at);
-    let after = covered(after, headers, at);
+    let after = covered(after, &Headers { end, ..headers.clone() }, at);
     let kept = keep_error(stored, &before, &after);
     match headers.transport {
         Transport::Udp if stored == 0 => None,

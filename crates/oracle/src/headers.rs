@@ -45,6 +45,8 @@ pub(crate) struct Headers {
     pub routed: bool,
     /// The final destination, where `routed` and the kind of routing header is one we can read it from.
     pub final_destination: Option<[u8; 16]>,
+    /// Numbers of the IPv6 extension headers that are there, whole.
+    pub extensions: Vec<u8>,
 }
 
 /// Headers of `frame`; `None` if it is not IP.
@@ -103,6 +105,7 @@ fn read_ip4(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
         fragment: more_fragments || offset != 0,
         routed: false,
         final_destination: None,
+        extensions: Vec::new(),
     })
 }
 
@@ -131,6 +134,7 @@ fn read_ip6(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
         fragment: false,
         routed: false,
         final_destination: None,
+        extensions: Vec::new(),
     };
     walk_extensions(frame, packet[6], at + 40, &mut headers);
     Ok(headers)
@@ -151,6 +155,10 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
             51 if rest.len() >= 8 => (usize::from(rest[1]) + 2) * 4,
             0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => return,
             _ => {
+                // What is behind ESP is encrypted; the header itself has 8 bytes (RFC 4303, 2).
+                if next == 50 && rest.len() >= 8 {
+                    headers.extensions.push(50);
+                }
                 headers.transport = transport(next, Net::Ip6, rest);
                 headers.transport_at = at;
                 return;
@@ -159,6 +167,7 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
         if rest.len() < length {
             return;
         }
+        headers.extensions.push(next);
         match next {
             43 if rest[3] != 0 => {
                 headers.routed = true;
@@ -190,6 +199,39 @@ fn final_destination(routing: &[u8]) -> Option<[u8; 16]> {
         _ => None,
     };
     address?.try_into().ok()
+}
+
+impl Headers {
+    /// Where the TCP header's options are in the frame, from behind the fixed header to the data offset; `None` without
+    /// a readable TCP header.
+    pub fn option_area(&self, frame: &[u8]) -> Option<std::ops::Range<usize>> {
+        let at = self.transport_at;
+        (self.transport == Transport::Tcp).then(|| at + 20..at + usize::from(frame[at + 12] >> 4) * 4)
+    }
+
+    /// The bytes that the payload field `name` stands for; `None` if the packet has no such header or no byte behind it.
+    pub fn payload<'a>(&self, frame: &'a [u8], name: &str) -> Option<&'a [u8]> {
+        let at = self.transport_at;
+        let (there, start, end) = match name {
+            "ip-payload" => {
+                let header = usize::from(frame[self.net_at] & 15) * 4;
+                (self.net == Net::Ip4, self.net_at + header, self.end)
+            }
+            "ip6-payload" => (self.net == Net::Ip6, self.net_at + 40, self.end),
+            "icmp-payload" => (self.transport == Transport::Icmp, at + 8, self.end),
+            "icmp6-payload" => (self.transport == Transport::Icmp6, at + 8, self.end),
+            "udp-payload" if self.transport == Transport::Udp => {
+                let length = u16::from_be_bytes([frame[at + 4], frame[at + 5]]);
+                (true, at + 8, self.end.min(at + usize::from(length)))
+            }
+            "tcp-payload" => match self.option_area(frame) {
+                Some(options) => (true, options.end, self.end),
+                None => return None,
+            },
+            _ => return None,
+        };
+        (there && start < end).then(|| &frame[start..end])
+    }
 }
 
 /// Which transport header stands at the start of `segment` (which runs to the end of the packet).

@@ -16,13 +16,15 @@ mod fields;
 pub mod generate;
 mod headers;
 mod matching;
+mod options;
 
 #[cfg(test)]
 mod tests;
 
-use mmb_lang::{Action, FieldId, Rule, Value};
+use mmb_lang::{Action, FieldId, OnError, Rule, Value};
 use mmb_packet::DropReason;
 
+use headers::Net;
 use matching::Packet;
 
 /// What happens to a frame.
@@ -32,8 +34,25 @@ pub enum Verdict {
     Pass,
     /// It is dropped.
     Drop(DropReason),
-    /// It is dropped sometimes: a rule with a percentage under 100 matches and nothing else decides.
+    /// It is dropped sometimes: a rule with a percentage under 100 matches and nothing else decides. What is not dropped
+    /// so goes on, or with [`Outcome::refused`] and [`OnError::Drop`] is dropped for that reason.
     MayDrop,
+}
+
+/// What surrounds the rules.
+#[derive(Clone, Copy)]
+pub struct Settings<'a> {
+    /// What becomes of packets whose edits cannot be made.
+    pub on_error: OnError,
+    /// The longest frame, in bytes, that goes out at a port.
+    pub frame_max: &'a dyn Fn(u16) -> usize,
+}
+
+impl Default for Settings<'_> {
+    /// Forward, and frames of any length.
+    fn default() -> Self {
+        Self { on_error: OnError::Forward, frame_max: &|_| usize::MAX }
+    }
 }
 
 /// What a rule set does to a frame.
@@ -43,9 +62,12 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Indexes of all rules that match, in the order they were given. Empty for what is not (readable) IP.
     pub matched: Vec<u32>,
-    /// The frame as it goes on; as it came if it is dropped.
+    /// Why none of the edits is made, if that is so: `option-space`, `option-fragment` or `option-mtu`, the first of these
+    /// that holds. Not set for what a rule drops for sure.
+    pub refused: Option<DropReason>,
+    /// The frame as it goes on; as it came if it is dropped or its edits are refused.
     pub bytes: Vec<u8>,
-    /// The port it goes out at.
+    /// The port it goes out at; the one it was to leave at if its edits are refused.
     pub out_port: u16,
     /// Offsets in `bytes` of checksums that may be 0x0000 just as well as 0xffff (`bytes` has 0xffff): they were not
     /// what a sender would have written before, or cover bytes that nobody need look at.
@@ -80,11 +102,13 @@ impl Outcome {
 ///
 /// What claims to be IP and cannot be read is dropped with the reason, what is not IP passes: neither sees the rules.
 /// Otherwise every rule is tried on the frame as it came. Any matching `accept` keeps the frame; else any matching
-/// `drop` drops it; if it goes on, all matching rules' edits apply in order, and checksums follow.
+/// `drop` drops it; if it goes on, all matching rules' edits apply in order, and lengths and checksums follow. If the TCP
+/// options that come out do not fit, no edit is made at all, and `settings` say whether the frame goes on.
 ///
 /// # Panics
-/// On rules that [`mmb_lang::check`] refuses.
-pub fn evaluate(
+/// On rules that [`mmb_lang::check`] refuses for more than a contradiction.
+pub fn evaluate_with(
+    settings: &Settings<'_>,
     rules: &[(u32, Rule)],
     ifaces: &dyn Fn(&str) -> Option<u16>,
     in_port: u16,
@@ -94,6 +118,7 @@ pub fn evaluate(
     let mut outcome = Outcome {
         verdict: Verdict::Pass,
         matched: Vec::new(),
+        refused: None,
         bytes: frame.to_vec(),
         out_port,
         either_zero: Vec::new(),
@@ -110,11 +135,38 @@ pub fn evaluate(
     let matching: Vec<_> = rules.iter().filter(|(_, rule)| matching::rule_matches(rule, &packet)).collect();
     outcome.matched = matching.iter().map(|(index, _)| *index).collect();
     outcome.verdict = verdict(matching.iter().flat_map(|(_, rule)| actions(rule)));
-    if !matches!(outcome.verdict, Verdict::Drop(_)) {
-        let rules: Vec<_> = matching.iter().map(|(_, rule)| rule).collect();
-        edit(&rules, &packet, &mut outcome);
+    if matches!(outcome.verdict, Verdict::Drop(_)) {
+        return outcome;
+    }
+    let rules: Vec<_> = matching.iter().map(|(_, rule)| rule).collect();
+    match edit(settings, &rules, &packet) {
+        Ok(edited) => {
+            outcome.bytes = edited.bytes;
+            outcome.out_port = edited.out_port;
+            outcome.either_zero = edited.either_zero;
+        }
+        Err(reason) => {
+            outcome.refused = Some(reason);
+            if settings.on_error == OnError::Drop && outcome.verdict == Verdict::Pass {
+                outcome.verdict = Verdict::Drop(reason);
+            }
+        }
     }
     outcome
+}
+
+/// [`evaluate_with`] the default settings.
+///
+/// # Panics
+/// On rules that [`mmb_lang::check`] refuses for more than a contradiction.
+pub fn evaluate(
+    rules: &[(u32, Rule)],
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+    in_port: u16,
+    out_port: u16,
+    frame: &[u8],
+) -> Outcome {
+    evaluate_with(&Settings::default(), rules, ifaces, in_port, out_port, frame)
 }
 
 fn actions(rule: &Rule) -> impl Iterator<Item = &Action> {
@@ -138,32 +190,79 @@ fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {
     }
 }
 
-/// The edits of all matching `rules`, one field after the other, then the checksums.
-fn edit(rules: &[&Rule], packet: &Packet<'_>, outcome: &mut Outcome) {
+/// A frame that was edited.
+struct Edited {
+    bytes: Vec<u8>,
+    out_port: u16,
+    either_zero: Vec<usize>,
+}
+
+/// The edits of all matching `rules`: one header field after the other, then the options, then lengths and checksums.
+fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result<Edited, DropReason> {
+    let (frame, headers) = (packet.frame, packet.headers);
+    let mut edited = Edited { bytes: frame.to_vec(), out_port: packet.out_port, either_zero: Vec::new() };
     // A checksum is looked at if any rule's edits made a difference, even if a later rule's undid it.
     let mut touched = false;
     for rule in rules {
         for action in actions(rule) {
             match action {
-                Action::Mod { field, value } => modify(*field, value, packet, outcome),
+                Action::Mod { field, .. } if options::is_option(*field) => {}
+                Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
+                Action::Add { .. } | Action::Strip { .. } | Action::StripAll => {}
                 Action::Drop { .. } | Action::Accept => {}
                 other => panic!("mmb_lang::check lets no {other:?} pass"),
             }
         }
-        touched |= outcome.bytes != packet.frame;
+        touched |= edited.bytes != frame;
+    }
+    if let Some(area) = headers.option_area(frame)
+        && let Some(options) =
+            options::edited(&frame[area.clone()], rules).map_err(|_| DropReason::OptionSpace)?
+    {
+        replace_options(&mut edited.bytes, headers, area, &options)?;
+        let (before, after) = (frame.len(), edited.bytes.len());
+        if before != after && headers.fragment {
+            return Err(DropReason::OptionFragment);
+        }
+        if after > before && after > (settings.frame_max)(edited.out_port) {
+            return Err(DropReason::OptionMtu);
+        }
+        touched = true;
     }
     if touched {
-        outcome.either_zero = checksum::settle(packet.frame, &mut outcome.bytes, packet.headers);
+        edited.either_zero = checksum::settle(frame, &mut edited.bytes, headers);
     }
+    Ok(edited)
 }
 
-fn modify(field: FieldId, value: &Value, packet: &Packet<'_>, outcome: &mut Outcome) {
+/// Puts `options` where the options are; data offset and IP length follow.
+fn replace_options(
+    frame: &mut Vec<u8>,
+    headers: &headers::Headers,
+    area: std::ops::Range<usize>,
+    options: &[u8],
+) -> Result<(), DropReason> {
+    let words = (20 + options.len()) / 4;
+    bits::set(&mut frame[headers.transport_at..], 96, 4, words as u128);
+    let (start, old_end) = match headers.net {
+        Net::Ip4 => (headers.net_at, headers.end),
+        Net::Ip6 => (headers.net_at + 40, headers.end),
+    };
+    let length = u16::try_from(old_end - area.len() + options.len() - start);
+    let length = length.map_err(|_| DropReason::OptionSpace)?.to_be_bytes();
+    let at = headers.net_at + if headers.net == Net::Ip4 { 2 } else { 4 };
+    frame[at..at + 2].copy_from_slice(&length);
+    frame.splice(area, options.iter().copied());
+    Ok(())
+}
+
+fn modify(field: FieldId, value: &Value, packet: &Packet<'_>, edited: &mut Edited) {
     let name = field.name();
     let Some(number) = matching::number(value, packet) else { return };
     if name == "out" {
-        outcome.out_port = number as u16;
+        edited.out_port = number as u16;
         return;
     }
     let place = fields::place(name).unwrap_or_else(|| panic!("mmb_lang::check lets no `mod {name}` pass"));
-    place.write(&mut outcome.bytes, packet.headers, number);
+    place.write(&mut edited.bytes, packet.headers, number);
 }

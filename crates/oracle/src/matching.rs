@@ -6,6 +6,7 @@ use mmb_lang::{Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem};
 
 use crate::fields;
 use crate::headers::{Headers, Net};
+use crate::options::{self, Opt, named};
 
 /// A packet and what surrounds it.
 pub(crate) struct Packet<'a> {
@@ -31,6 +32,16 @@ fn match_holds(one: &Match, packet: &Packet<'_>) -> bool {
 
 fn field_holds(field: FieldId, arg: Option<&Arg>, packet: &Packet<'_>) -> bool {
     let name = field.name();
+    if let Some(numbers) = extension(name) {
+        return packet.headers.extensions.iter().any(|number| numbers.contains(number));
+    }
+    if name.ends_with("-payload") {
+        let payload = packet.headers.payload(packet.frame, name);
+        return payload.is_some_and(|bytes| arg.is_none_or(|arg| payload_holds(arg, bytes)));
+    }
+    if options::is_option(field) {
+        return option_holds(name, arg, packet);
+    }
     let Some((value, width)) = read(name, packet) else { return false };
     match (arg, fields::shorthand(name)) {
         (Some(arg), _) => arg_holds(arg, value, width, packet),
@@ -56,6 +67,79 @@ fn read(name: &str, packet: &Packet<'_>) -> Option<(u128, usize)> {
     }
 }
 
+/// Numbers of the extension headers that the field called `name` stands for (RFC 8200, 4; IANA).
+fn extension(name: &str) -> Option<&'static [u8]> {
+    Some(match name {
+        "ip6-eh" => &[0, 43, 44, 50, 51, 60, 135, 139, 140],
+        "ip6-eh-hopbyhop" => &[0],
+        "ip6-eh-routing" => &[43],
+        "ip6-eh-fragment" => &[44],
+        "ip6-eh-esp" => &[50],
+        "ip6-eh-ah" => &[51],
+        "ip6-eh-destopt" => &[60],
+        "ip6-eh-mobility" => &[135],
+        "ip6-eh-hip" => &[139],
+        "ip6-eh-shim6" => &[140],
+        _ => return None,
+    })
+}
+
+fn payload_holds(arg: &Arg, payload: &[u8]) -> bool {
+    let starts = || literals(arg).any(|literal| payload.starts_with(literal));
+    match arg.cond {
+        Cond::Eq => starts(),
+        Cond::Ne => !starts(),
+        Cond::Contains => literals(arg).any(|literal| contains(payload, literal)),
+        cond => panic!("mmb_lang::check lets no {cond} on a payload pass"),
+    }
+}
+
+fn option_holds(name: &str, arg: Option<&Arg>, packet: &Packet<'_>) -> bool {
+    let area = packet.headers.option_area(packet.frame);
+    let list = area.map_or_else(Vec::new, |area| options::walk(&packet.frame[area]));
+    let Some((kind, number)) = named(name) else {
+        let fits = |arg: &Arg, option: &Opt| arg_holds(arg, option.kind.into(), 8, packet);
+        return match arg {
+            None => !list.is_empty(),
+            // None of the kinds fits, which is to say that all are unequal.
+            Some(arg) if arg.cond == Cond::Ne => {
+                !list.is_empty() && list.iter().all(|option| fits(arg, option))
+            }
+            Some(arg) => list.iter().any(|option| fits(arg, option)),
+        };
+    };
+    let mut of_kind = list.iter().filter(|option| option.kind == kind);
+    match (arg, number) {
+        (None, _) => of_kind.next().is_some(),
+        (Some(arg), Some(length)) => {
+            let value = of_kind.rfind(|option| option.data.len() == length);
+            let value = value.map(|option| option.data.iter().fold(0, |n, byte| n << 8 | u128::from(*byte)));
+            value.is_some_and(|value| arg_holds(arg, value, length * 8, packet))
+        }
+        (Some(arg), None) => of_kind.next_back().is_some_and(|option| data_holds(arg, &option.data)),
+    }
+}
+
+fn data_holds(arg: &Arg, data: &[u8]) -> bool {
+    match arg.cond {
+        Cond::Eq => literals(arg).any(|literal| data == literal),
+        Cond::Ne => literals(arg).all(|literal| data != literal),
+        Cond::Contains => literals(arg).any(|literal| contains(data, literal)),
+        cond => panic!("mmb_lang::check lets no {cond} on an option's bytes pass"),
+    }
+}
+
+fn literals(arg: &Arg) -> impl Iterator<Item = &[u8]> {
+    arg.values.iter().map(|item| match item {
+        ValueItem::Single(Value::Bytes(bytes)) => &**bytes,
+        other => panic!("mmb_lang::check lets no {other:?} on bytes pass"),
+    })
+}
+
+fn contains(bytes: &[u8], literal: &[u8]) -> bool {
+    bytes.windows(literal.len()).any(|window| window == literal)
+}
+
 fn arg_holds(arg: &Arg, field: u128, width: usize, packet: &Packet<'_>) -> bool {
     let fits = |item: &ValueItem| item_fits(item, field, width, packet);
     let ordered = |holds: fn(&u128, &u128) -> bool| {
@@ -69,7 +153,7 @@ fn arg_holds(arg: &Arg, field: u128, width: usize, packet: &Packet<'_>) -> bool 
         Cond::Le => ordered(u128::le),
         Cond::Gt => ordered(u128::gt),
         Cond::Ge => ordered(u128::ge),
-        Cond::Contains => panic!("mmb_lang::check lets no `contains` pass"),
+        Cond::Contains => panic!("mmb_lang::check lets no `contains` on numbers pass"),
     }
 }
 

@@ -1,5 +1,8 @@
 //! The oracle itself, on frames and rules written out by hand.
 
+mod parts;
+mod readings;
+
 use mmb_lang::{Command, FIELDS, Rule, parse_line};
 use mmb_packet::{DropReason, Loc};
 
@@ -215,6 +218,7 @@ fn fields_are_where_the_language_says() {
         let Some(loc) = def.loc else { continue };
         let bit = match loc {
             Loc::InPort | Loc::OutPort | Loc::Ethertype => continue,
+            Loc::TcpOption(_) | Loc::TcpOptionAny | Loc::Ip6Ext(_) => continue,
             Loc::Ip4(bit)
             | Loc::Ip6(bit)
             | Loc::Tcp(bit)

@@ -56,10 +56,15 @@ impl VecPacket {
 
     /// A copy of `frame` with [`VecPacket::ROOM`] bytes of room on both sides.
     pub fn new(frame: &[u8]) -> Self {
-        let end = Self::ROOM + frame.len();
-        let mut room = vec![0; end + Self::ROOM];
-        room[Self::ROOM..end].copy_from_slice(frame);
-        VecPacket { room, start: Self::ROOM, end }
+        Self::with_room(frame, Self::ROOM)
+    }
+
+    /// The same with `room` bytes on both sides.
+    pub fn with_room(frame: &[u8], room: usize) -> Self {
+        let (start, end) = (room, room + frame.len());
+        let mut room = vec![0; end + room];
+        room[start..end].copy_from_slice(frame);
+        VecPacket { room, start, end }
     }
 }
 
@@ -140,5 +145,8 @@ mod tests {
         assert!(!p.shrink_front(4) && !p.shrink_back(4));
         assert_eq!(p, before);
         assert!(p.shrink_front(3) && p.is_empty());
+        let mut tight = VecPacket::with_room(b"abc", 1);
+        assert_eq!((tight.head(), tight.head_room(), tight.tail_room()), (&b"abc"[..], 1, 1));
+        assert!(!tight.grow_front(2) && tight.grow_front(1));
     }
 }

@@ -1,5 +1,6 @@
 //! IPv6 and its extension headers (RFC 8200).
 
+use crate::loc::Ip6Ext;
 use crate::meta::{Kind, Meta, flags};
 use crate::transport::{self, Found};
 use crate::{DropReason, bytes, hash};
@@ -14,6 +15,10 @@ const DESTINATION: u8 = 60;
 const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
+/// Encapsulating security payload: nothing behind it can be read.
+const ESP: u8 = 50;
+/// Bytes of its index and sequence number (RFC 4303, 2).
+const ESP_LEAST: usize = 8;
 
 /// Fills `meta` from the IPv6 header at `meta.l3_off` on; `meta.ethertype` and `meta.l3_off` are given.
 ///
@@ -61,7 +66,7 @@ fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
     let Some(found) = transport::find_common(start, ip[6], end.min(head.len()) - l4) else {
         return false;
     };
-    write(meta, ip, &Chain { proto: ip[6], at: l4, flags: 0 }, end, found);
+    write(meta, ip, &Chain { proto: ip[6], at: l4, flags: 0, seen: 0 }, end, found);
     true
 }
 
@@ -117,15 +122,17 @@ struct Chain {
     proto: u8,
     at: usize,
     flags: u8,
+    /// [`Ip6Ext::bit`]s of the headers that were passed.
+    seen: u16,
 }
 
 /// Walks the extension headers from offset `at` on, where one of type `proto` stands. Every step consumes eight bytes
 /// or more of a payload of at most 65,535.
 fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, DropReason> {
-    let mut flags = 0;
+    let (mut flags, mut seen) = (0, 0);
     while is_extension(proto) {
         if end - at < 8 {
-            return Ok(Chain { proto, at: end, flags });
+            return Ok(Chain { proto, at: end, flags, seen });
         }
         let header = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
         let length = match proto {
@@ -134,7 +141,7 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, 
             _ => (usize::from(header[1]) + 1) * 8,
         };
         if end - at < length {
-            return Ok(Chain { proto, at: end, flags });
+            return Ok(Chain { proto, at: end, flags, seen });
         }
         if at + length > head.len() {
             return Err(DropReason::HeaderTooLong);
@@ -144,12 +151,49 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, 
             FRAGMENT => fragment_flags(bytes::be16(header, 2)),
             _ => 0,
         };
+        seen |= extension_bit(proto);
         (proto, at) = (header[0], at + length);
         if flags & flags::LATER_FRAGMENT != 0 {
             break;
         }
     }
-    Ok(Chain { proto, at, flags })
+    Ok(Chain { proto, at, flags, seen })
+}
+
+/// The bit of an extension header that is walked over.
+fn extension_bit(number: u8) -> u16 {
+    let header = match number {
+        HOP_BY_HOP => Ip6Ext::HopByHop,
+        ROUTING => Ip6Ext::Routing,
+        FRAGMENT => Ip6Ext::Fragment,
+        AUTHENTICATION => Ip6Ext::Ah,
+        DESTINATION => Ip6Ext::DestOpt,
+        MOBILITY => Ip6Ext::Mobility,
+        HIP => Ip6Ext::Hip,
+        _ => Ip6Ext::Shim6,
+    };
+    header.bit() | Ip6Ext::Any.bit()
+}
+
+/// [`Ip6Ext::bit`]s of the extension headers that the walk of [`parse_ip6`] passed, and of the encapsulating security
+/// payload (50) if it stopped there with eight bytes or more left. 0 for packets that are not IPv6.
+#[inline]
+pub(crate) fn extensions(head: &[u8], meta: &Meta) -> u16 {
+    let nothing_passed = usize::from(meta.l4_off) == usize::from(meta.l3_off) + FIXED;
+    if meta.kind.l3() != Kind::IP6 || (nothing_passed && meta.proto != ESP) { 0 } else { walked(head, meta) }
+}
+
+#[inline(never)]
+fn walked(head: &[u8], meta: &Meta) -> u16 {
+    let l3 = usize::from(meta.l3_off);
+    let Some(ip) = bytes::at::<FIXED>(head, l3) else { return 0 };
+    let start = l3 + FIXED;
+    let end = start + usize::from(bytes::be16(ip, 4));
+    // Does not fail on what `parse_ip6` has passed.
+    let Ok(Chain { proto, at, flags, seen }) = walk(head, start, end, ip[6]) else { return 0 };
+    // A later fragment does not begin with a header, whatever the fragment header says of the first.
+    let esp = proto == ESP && flags & flags::LATER_FRAGMENT == 0 && end - at >= ESP_LEAST;
+    seen | if esp { Ip6Ext::Esp.bit() | Ip6Ext::Any.bit() } else { 0 }
 }
 
 /// Flags from the word of a fragment header that holds offset (13 bits), two reserved bits and "more".
@@ -266,6 +310,40 @@ mod tests {
         assert_eq!(outcome(&last), Ok((Kind::IP6, 17, 62, both)));
         let destination = Frame::new(piece(2, true), Transport::Raw(60)).payload([0; 8]).build();
         assert_eq!(outcome(&destination), Ok((Kind::IP6, 60, 62, both)), "not walked in a later fragment");
+    }
+
+    fn seen(frame: &[u8]) -> u16 {
+        let mut m = Meta::default();
+        assert_eq!(parse(frame, frame.len(), &mut m), Ok(()));
+        extensions(frame, &m)
+    }
+
+    #[test]
+    fn extension_headers_are_seen_if_they_are_whole() {
+        let none = Frame::new(ip(), Udp::new(1, 2)).build();
+        assert_eq!(seen(&none), 0);
+        assert_eq!(seen(&Frame::new(crate::build::Ip4::new([1; 4], [2; 4]), Transport::Raw(50)).build()), 0);
+        for (i, number) in [0, 43, 44, 51, 60, 135, 139, 140].into_iter().enumerate() {
+            let bit = [0x8000, 0x4000, 0x2000, 0x0800, 0x0400, 0x0200, 0x0100, 0x0080][i];
+            let frame = Frame::new(ip(), Transport::Raw(number)).payload([17, 0, 0, 0, 0, 0, 0, 0]).build();
+            assert_eq!(seen(&frame), bit | 0x0040, "{number}");
+            assert_eq!(seen(&with(frame, 19, 7)), 0, "{number} cut short");
+        }
+        let chain = [plain(0, 8), plain(60, 16)];
+        let frame = Frame::new(ip().with(chain), Udp::new(1, 2)).build();
+        assert_eq!(seen(&frame), 0x8440);
+        assert_eq!(seen(&with(frame, 19, 23)), 0x8040, "the second is cut short");
+    }
+
+    #[test]
+    fn esp_is_seen_with_its_first_eight_bytes() {
+        let esp = |payload: usize| {
+            Frame::new(ip().with([plain(60, 8)]), Transport::Raw(50)).payload(vec![0; payload]).build()
+        };
+        assert_eq!((seen(&esp(7)), seen(&esp(8))), (0x0440, 0x1440));
+        assert_eq!(seen(&Frame::new(ip(), Transport::Raw(50)).payload([0; 8]).build()), 0x1040);
+        let later = ip().with([Extension::Fragment { offset: 2, more: false, id: 9 }]);
+        assert_eq!(seen(&Frame::new(later, Transport::Raw(50)).payload([0; 8]).build()), 0x2040);
     }
 
     #[test]

@@ -5,7 +5,9 @@
 //!
 //! The life of a packet here: [`parse_l2`] walks the VLAN tags, [`parse_ip4`] or [`parse_ip6`] finds where the headers
 //! stand and writes that into [`Meta`]; [`fill_window`] copies the header fields to the places where the classifier
-//! compares them. All functions are total: there is no frame, however short or broken, on which they panic.
+//! compares them, with an index of TCP options and extension headers for policies that ask about these. What no window
+//! holds, [`tcp_options`] and [`payload()`] find. All functions are total: there is no frame, however short or broken,
+//! on which they panic.
 
 #![deny(unsafe_code)]
 
@@ -17,7 +19,10 @@ mod hash;
 mod ip4;
 mod ip6;
 mod l2;
+mod loc;
 mod meta;
+mod options;
+mod payload;
 pub mod prefetch;
 mod reason;
 mod transport;
@@ -27,9 +32,12 @@ pub use buf::{PacketBuf, VecPacket};
 pub use ip4::parse_ip4;
 pub use ip6::parse_ip6;
 pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, parse_l2};
+pub use loc::{Ip6Ext, Loc, NamedOption};
 pub use meta::{Kind, Meta, flags};
+pub use options::{TcpOption, TcpOptions, tcp_options};
+pub use payload::{Payload, payload};
 pub use reason::DropReason;
-pub use window::{Loc, Window, fill_window};
+pub use window::{Window, fill_window};
 
 /// Fewest leading bytes of a frame that must be contiguous for [`parse`] and [`fill_window`]: a caller hands over at
 /// least this many, or the whole frame if that is shorter. It holds four VLAN tags, the longest IPv4 and TCP headers,

@@ -41,6 +41,10 @@ drop_reasons! {
     GsoFrame = "gso-frame", "segmentation-offload superframe from a kernel peer";
     HandoffFull = "handoff-full", "queue to another worker is full";
     NoBuffer = "no-buffer", "no packet buffer left";
+    OptionSpace = "option-space", "TCP options edited to more than 40 bytes, or the packet to more than IP can count";
+    OptionMtu = "option-mtu", "TCP options added to a frame that the output port would not take with them";
+    OptionFragment = "option-fragment", "TCP options resized in the first fragment of a datagram";
+    OptionRoom = "option-room", "no room in front of the frame for TCP options";
 }
 
 impl DropReason {

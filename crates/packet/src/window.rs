@@ -13,17 +13,25 @@
 //! chunk 3  48 transport bytes 4..20 (TCP seq, ack, offset/flags, window, checksum, urgent; UDP length, checksum;
 //!             ICMP and ICMPv6 bytes 4..8)
 //! chunk 4  64 IPv4 bytes 0..12 or IPv6 bytes 0..8   76 ethertype (big endian)   78 output port (big endian)
+//! chunk 5  80 timestamp  88 mss  90 window scale (big endian)   91 TCP options that are there   92 those with a value
+//!          94 IPv6 extension headers that are there (16 bits, big endian)
 //! ```
 //!
-//! Bytes that a packet does not have are zero.
+//! Bytes that a packet does not have are zero. The last chunk is an index of what stands at no fixed place: TCP options
+//! ([`NamedOption::bit`]; 0x01: any option at all) and extension headers ([`Ip6Ext::bit`]). It costs a walk over them
+//! and is filled for policies that ask for it.
+//!
+//! [`NamedOption::bit`]: crate::NamedOption::bit
+//! [`Ip6Ext::bit`]: crate::Ip6Ext::bit
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::bytes;
 use crate::meta::{Kind, Meta};
+use crate::options::Index;
+use crate::{bytes, ip6};
 
 /// Bytes in the window.
-pub const BYTES: usize = 80;
+pub const BYTES: usize = 96;
 /// Bytes in one chunk, the unit of masks and hashing.
 pub const CHUNK: usize = 16;
 /// Chunks in the window.
@@ -37,70 +45,20 @@ pub const IN_PORT: usize = 14;
 pub const ETHERTYPE: usize = 76;
 /// Byte offset of the output port, big endian.
 pub const OUT_PORT: usize = 78;
+/// Byte offset of the timestamp option's value and echo reply, 8 bytes, big endian.
+pub const OPTION_TIMESTAMP: usize = 80;
+/// Byte offset of the maximum segment size, big endian.
+pub const OPTION_MSS: usize = 88;
+/// Byte offset of the window scale.
+pub const OPTION_WSCALE: usize = 90;
+/// Byte offset of the bits of the TCP options that are there.
+pub const OPTIONS_PRESENT: usize = 91;
+/// Byte offset of the bits of those whose value is in the window.
+pub const OPTIONS_VALUED: usize = 92;
+/// Byte offset of the bits of the IPv6 extension headers that are there, 16 bits, big endian.
+pub const IP6_EXTENSIONS: usize = 94;
 
-/// Where a fixed-offset field lives in a packet. Bit 0 is the most significant bit of the header's first byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Loc {
-    /// Input port (interface), 16 bits.
-    InPort,
-    /// Output port (interface), 16 bits.
-    OutPort,
-    /// Ethertype after VLAN tags, 16 bits.
-    Ethertype,
-    /// Bit offset in the IPv4 header.
-    Ip4(u16),
-    /// Bit offset in the IPv6 header.
-    Ip6(u16),
-    /// Bit offset in the TCP header.
-    Tcp(u16),
-    /// Bit offset in the UDP header.
-    Udp(u16),
-    /// Bit offset in the ICMP header.
-    Icmp(u16),
-    /// Bit offset in the ICMPv6 header.
-    Icmp6(u16),
-}
-
-impl Loc {
-    /// Bit offset of the field in the window.
-    pub const fn window_bit(self) -> usize {
-        match self {
-            Loc::InPort => IN_PORT * 8,
-            Loc::OutPort => OUT_PORT * 8,
-            Loc::Ethertype => ETHERTYPE * 8,
-            Loc::Ip4(b) => match b {
-                72..=79 => 13 * 8 + (b as usize - 72),
-                0..=95 => 64 * 8 + b as usize,
-                _ => b as usize - 96,
-            },
-            Loc::Ip6(b) => match b {
-                48..=55 => 13 * 8 + (b as usize - 48),
-                0..=63 => 64 * 8 + b as usize,
-                _ => 16 * 8 + (b as usize - 64),
-            },
-            Loc::Tcp(b) | Loc::Udp(b) | Loc::Icmp(b) | Loc::Icmp6(b) => match b {
-                0..=31 => 8 * 8 + b as usize,
-                _ => 48 * 8 + (b as usize - 32),
-            },
-        }
-    }
-
-    /// `(mask, value)` that the window's [`KIND`] byte must satisfy for the field to be there.
-    pub const fn kind_test(self) -> (u8, u8) {
-        use crate::Kind;
-        match self {
-            Loc::InPort | Loc::OutPort | Loc::Ethertype => (0, 0),
-            Loc::Ip4(_) => (Kind::L3_MASK, Kind::IP4),
-            Loc::Ip6(_) => (Kind::L3_MASK, Kind::IP6),
-            Loc::Tcp(_) => (Kind::L4_MASK, Kind::TCP),
-            Loc::Udp(_) => (Kind::L4_MASK, Kind::UDP),
-            Loc::Icmp(_) => (Kind::L4_MASK, Kind::ICMP),
-            Loc::Icmp6(_) => (Kind::L4_MASK, Kind::ICMP6),
-        }
-    }
-}
-
-/// The canonical window of one packet: 80 wire bytes as five chunks, each a native-endian `u128` over its 16 bytes.
+/// The canonical window of one packet: 96 bytes as six chunks, each a native-endian `u128` over its 16 bytes.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Window {
@@ -130,14 +88,17 @@ fn load<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
 
 /// Fills the chunks of `w` whose bits are set in `chunks` (bit `i`: chunk `i`) and leaves the others alone.
 ///
-/// `head` is what [`crate::parse`] saw, `meta` what it found; ports are indexes of the dataplane's port table. An output
-/// port that is not known yet is whatever the caller takes for "none".
+/// `head` is what [`crate::parse`] saw, `meta` what it found; ports are indexes of the dataplane's port table. An
+/// output port that is not known yet is whatever the caller takes for "none".
 #[inline]
 pub fn fill_window(head: &[u8], meta: &Meta, in_port: u16, out_port: u16, chunks: u8, w: &mut Window) {
     if chunks & 1 != 0 {
         w.chunk[0] = first_chunk(head, meta, in_port);
     }
-    if chunks & !1 != 0 {
+    if chunks & 1 << 5 != 0 {
+        w.chunk[5] = Index::of(head, meta).chunk(ip6::extensions(head, meta));
+    }
+    if chunks & 0b11110 != 0 {
         fill_others(head, meta, out_port, chunks, w);
     }
 }
@@ -179,7 +140,7 @@ fn fill_others(head: &[u8], meta: &Meta, out_port: u16, chunks: u8, w: &mut Wind
         w.chunk[3] = more & MORE_OF[usize::from(meta.kind.0 >> 4)];
     }
     if chunks & 1 << 4 != 0 {
-        w.chunk[4] = last_chunk(head, meta, out_port);
+        w.chunk[4] = net_chunk(head, meta, out_port);
     }
 }
 
@@ -198,7 +159,7 @@ static MORE_OF: [u128; 16] = {
     masks
 };
 
-fn last_chunk(head: &[u8], meta: &Meta, out_port: u16) -> u128 {
+fn net_chunk(head: &[u8], meta: &Meta, out_port: u16) -> u128 {
     let l3 = usize::from(meta.l3_off);
     let mut ip = [0; 12];
     match meta.kind.l3() {
@@ -222,8 +183,15 @@ mod tests {
     fn window(frame: &[u8]) -> [u8; BYTES] {
         let (mut meta, mut w) = (Meta::default(), Window::default());
         assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
-        fill_window(frame, &meta, 3, 4, 0b11111, &mut w);
+        fill_window(frame, &meta, 3, 4, 0b111111, &mut w);
         *w.bytes()
+    }
+
+    /// The last four bytes before the index, and an index of nothing.
+    fn with_nothing_more(before: [u8; 4]) -> [u8; 20] {
+        let mut end = [0; 20];
+        end[..4].copy_from_slice(&before);
+        end
     }
 
     #[test]
@@ -238,7 +206,7 @@ mod tests {
         assert_eq!(w[48..60], [1, 2, 3, 4, 5, 6, 7, 8, 0x50, 2, 0x0a, 0x0b]);
         assert_eq!(w[60..64], frame[50..54]);
         assert_eq!(w[64..76], frame[14..26]);
-        assert_eq!(w[76..], [8, 0, 0, 4]);
+        assert_eq!(w[76..], with_nothing_more([8, 0, 0, 4]));
     }
 
     #[test]
@@ -269,21 +237,36 @@ mod tests {
         assert_eq!(w[12..16], [0x26, 60, 0, 3]);
         assert_eq!((&w[16..32], &w[32..48]), (&[1; 16][..], &[2; 16][..]));
         assert_eq!(w[64..76], [0x6f, 0xc0, 0, 0, 0, 16, 60, 7, 0, 0, 0, 0]);
-        assert_eq!(w[76..], [0x86, 0xdd, 0, 4]);
+        assert_eq!(w[76..94], with_nothing_more([0x86, 0xdd, 0, 4])[..18]);
+        assert_eq!(w[94..], [0x04, 0x40], "destination options");
+    }
+
+    #[test]
+    fn options_and_extension_headers_are_indexed() {
+        let options =
+            vec![2, 4, 0x05, 0xb4, 1, 3, 3, 7, 1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 4, 2, 30, 4, 0, 0];
+        let ip = Ip6::new([1; 16], [2; 16]).with([
+            Extension::Plain { number: 0, body: vec![] },
+            Extension::Authentication { spi: 1, sequence: 1 },
+        ]);
+        let w = window(&Frame::new(ip, Tcp { options, ..Tcp::new(1, 2) }).build());
+        assert_eq!(w[80..91], [1, 2, 3, 4, 5, 6, 7, 8, 0x05, 0xb4, 7]);
+        assert_eq!(w[91..94], [0x80 | 0x40 | 0x20 | 0x08 | 0x02 | 0x01, 0x80 | 0x40 | 0x08, 0]);
+        assert_eq!(w[94..], [0x88, 0x40]);
     }
 
     #[test]
     fn no_ip_no_fields() {
         let w = window(&Frame::ethernet(0x0806).payload([0xff; 28]).build());
         assert!(w.iter().enumerate().all(|(i, b)| *b == 0 || [15, 76, 77, 79].contains(&i)));
-        assert_eq!((w[15], &w[76..]), (3, &[8, 6, 0, 4][..]));
+        assert_eq!((w[15], &w[76..]), (3, &with_nothing_more([8, 6, 0, 4])[..]));
     }
 
     #[test]
     fn metadata_that_does_not_fit_the_bytes_reads_zeros() {
         let meta = Meta { l3_off: 60_000, l4_off: 65_535, kind: Kind(0x14), proto: 6, ..Meta::default() };
         let mut w = Window::default();
-        fill_window(&[0xff; 20], &meta, 0, 0, 0b11111, &mut w);
+        fill_window(&[0xff; 20], &meta, 0, 0, 0b111111, &mut w);
         assert_eq!((w.bytes()[KIND], w.bytes()[13]), (0x14, 6));
         assert!(w.bytes().iter().enumerate().all(|(i, b)| *b == 0 || [KIND, 13].contains(&i)));
     }

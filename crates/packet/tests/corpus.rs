@@ -1,17 +1,28 @@
-//! Replays the corpus of the fuzz target `packet` (see `fuzz/README.md`) without a fuzzer.
+//! Replays the corpora of the fuzz targets `packet` and `options` (see `fuzz/README.md`) without a fuzzer.
 
 #[path = "../../../fuzz/src/packet.rs"]
 mod packet;
 
+use std::fs::DirEntry;
 use std::path::Path;
 
+/// Gives every file of the corpus to `check`, and returns how many there were.
+fn replay(target: &str, check: fn(&[u8])) -> usize {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let files = std::fs::read_dir(corpus).expect("a corpus");
+    let read =
+        |file: std::io::Result<DirEntry>| std::fs::read(file.expect("a file").path()).expect("readable");
+    files.map(|file| check(&read(file))).count()
+}
+
 #[test]
-fn the_corpus_breaks_no_promise() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/packet");
-    let mut seen = 0;
-    for file in std::fs::read_dir(corpus).unwrap() {
-        packet::check(&std::fs::read(file.unwrap().path()).unwrap());
-        seen += 1;
-    }
+fn frames_break_no_promise() {
+    let seen = replay("packet", packet::check);
+    assert!(seen > 30, "{seen} files in the corpus");
+}
+
+#[test]
+fn options_break_no_promise() {
+    let seen = replay("options", packet::options::check);
     assert!(seen > 30, "{seen} files in the corpus");
 }

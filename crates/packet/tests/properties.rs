@@ -47,6 +47,11 @@ fn transport() -> impl Strategy<Value = Transport> {
     prop_oneof![3 => tcp, 3 => udp, 1 => icmp, 1 => Just(Transport::Raw(47))]
 }
 
+/// Mostly kinds that are known, so that there are duplicates.
+fn option_kind() -> impl Strategy<Value = u8> {
+    prop_oneof![9 => prop::sample::select(vec![1, 1, 2, 3, 4, 5, 8, 8, 30, 34]), 1 => any::<u8>()]
+}
+
 #[derive(Clone, Debug)]
 struct Sound {
     tags: Vec<u16>,
@@ -156,6 +161,20 @@ proptest! {
             noise[12..15].copy_from_slice(if six { &[0x86, 0xdd, 0x60] } else { &[0x08, 0x00, 0x45] });
         }
         packet::check(&noise);
+    }
+
+    #[test]
+    fn options_break_no_promise(list in vec((option_kind(), 0..12u8, any::<[u8; 10]>()), 0..8), cut in 0..60usize) {
+        let mut area = Vec::new();
+        for (kind, length, data) in list {
+            area.push(kind);
+            if kind > 1 {
+                area.push(length);
+                area.extend(&data[..usize::from(length).saturating_sub(2)]);
+            }
+        }
+        area.truncate(cut);
+        packet::options::check(&area);
     }
 
     #[test]

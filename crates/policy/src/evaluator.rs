@@ -1,6 +1,8 @@
 //! One packet through a policy, from its bytes to its bytes: for tests, fuzzing and offline tools.
 
+use mmb_lang::OnError;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
+use mmb_rewrite::Limits;
 
 use crate::{Batch, Policy};
 
@@ -11,6 +13,28 @@ pub struct Processed {
     pub verdict: Result<u16, DropReason>,
     /// Indexes of all rules that match, ascending. Empty for what is not (readable) IP.
     pub matched: Vec<u32>,
+    /// Why its edits could not be made, if that is so: it goes on as it came, or is dropped for that.
+    pub refused: Option<DropReason>,
+}
+
+/// What surrounds a packet.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The port it came in at.
+    pub in_port: u16,
+    /// The port it is to leave at.
+    pub out_port: u16,
+    /// What becomes of it if its edits cannot be made.
+    pub on_error: OnError,
+    /// The longest frame, in bytes, that goes out at a port.
+    pub frame_max: &'a dyn Fn(u16) -> usize,
+}
+
+impl Surroundings<'_> {
+    /// From port to port, with frames of any length, and forward on errors.
+    pub fn wire(in_port: u16, out_port: u16) -> Self {
+        Surroundings { in_port, out_port, on_error: OnError::Forward, frame_max: &|_| usize::MAX }
+    }
 }
 
 /// The buffers that evaluating takes, to be used for many packets.
@@ -26,19 +50,17 @@ impl Evaluator {
         Self::default()
     }
 
-    /// Does to a packet what the dataplane's nodes do: parses it, finds the rules that match, decides, edits. The packet
-    /// came in at `in_port` and is to leave at `out_port`; `random` decides about percentages. A packet that is dropped
-    /// is left as it was.
+    /// Does to a packet what the dataplane's nodes do: parses it, finds the rules that match, decides, edits. `random`
+    /// decides about percentages. A packet that is dropped is left as it was.
     pub fn run(
         &mut self,
         policy: &Policy,
         packet: &mut impl PacketBuf,
-        in_port: u16,
-        out_port: u16,
+        around: Surroundings<'_>,
         random: impl FnMut() -> u32,
     ) -> Processed {
-        let mut processed = Processed { verdict: Ok(out_port), matched: Vec::new() };
-        let mut meta = Meta { out_port, ..Meta::default() };
+        let mut processed = Processed { verdict: Ok(around.out_port), matched: Vec::new(), refused: None };
+        let mut meta = Meta { out_port: around.out_port, ..Meta::default() };
         if let Err(reason) = parse(packet.head(), packet.len(), &mut meta) {
             processed.verdict = Err(reason);
             return processed;
@@ -46,10 +68,7 @@ impl Evaluator {
         if meta.kind == Kind::default() {
             return processed;
         }
-        self.batch.n = 1;
-        let window = &mut self.batch.windows[0];
-        fill_window(packet.head(), &meta, in_port, out_port, policy.chunks(), window);
-        policy.classify(&mut self.batch);
+        self.classify(policy, packet.head(), &meta, around);
         self.edits.clear();
         let mut drop = false;
         let count = |slot, _| processed.matched.extend(policy.effect(slot).map(|effect| effect.index));
@@ -59,10 +78,27 @@ impl Evaluator {
             processed.verdict = Err(DropReason::Rule);
             return processed;
         }
-        for &slot in &self.edits {
-            policy.edit(slot, packet.head_mut(), &mut meta);
+        let limits = Limits { frame_max: around.frame_max };
+        match policy.edit(&self.edits, packet, &mut meta, limits) {
+            Ok(()) => processed.verdict = Ok(meta.out_port),
+            Err(reason) => {
+                processed.refused = Some(reason);
+                if around.on_error == OnError::Drop {
+                    processed.verdict = Err(reason);
+                }
+            }
         }
-        processed.verdict = Ok(meta.out_port);
         processed
+    }
+
+    /// Finds the rules that match.
+    fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: Surroundings<'_>) {
+        self.batch.n = 1;
+        let window = &mut self.batch.windows[0];
+        fill_window(head, meta, around.in_port, around.out_port, policy.chunks(), window);
+        if policy.needs_bytes() {
+            policy.inspect(&mut self.batch, 0, head, meta);
+        }
+        policy.classify(&mut self.batch);
     }
 }

@@ -8,9 +8,13 @@
 //! are flushed. Its *slot* is dense and names the rule's counters; a deleted rule's slot is given out again only after
 //! [`Policy::release`], when nobody counts it any more.
 //!
-//! A vector of packets goes through [`Policy::classify`] (every matching rule of every packet) and [`Policy::decide`]
-//! (accept over drop over edits); [`Policy::edit`] then applies one rule's edits. Nothing of this allocates once the
-//! buffers have grown, locks, or knows a clock. [`Evaluator`] does it all for one packet.
+//! A policy that changes rule by rule keeps a classifier that fitted it once; [`Policy::is_stale`] says when it is worth
+//! while to make that anew ([`Policy::rebuilt`]).
+//!
+//! A vector of packets goes through [`Policy::inspect`] (where rules ask about bytes that are not in the window),
+//! [`Policy::classify`] (every matching rule of every packet) and [`Policy::decide`] (accept over drop over edits);
+//! [`Policy::edit`] then applies the edits of one packet's rules. Nothing of this allocates once the buffers have grown,
+//! locks, or knows a clock. [`Evaluator`] does it all for one packet.
 //!
 //! A rule's syntax tree is not kept: its canonical text is a fifth of that, and parses to the same rule.
 
@@ -21,6 +25,7 @@ mod evaluator;
 mod policy;
 
 pub use decide::{MAX_EDITS, Verdict};
-pub use evaluator::{Evaluator, Processed};
-pub use mmb_classify::{Batch, Hit, Occupancy, TableInfo, VECTOR};
+pub use evaluator::{Evaluator, Processed, Surroundings};
+pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
+pub use mmb_rewrite::Limits;
 pub use policy::{Policy, RuleView};

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
-use mmb_classify::{Batch, Classifier, Pattern, Place, TableInfo};
+use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
 use mmb_lang::{Action, Diagnostic, Rule};
-use mmb_packet::Meta;
-use mmb_rewrite::EditProgram;
+use mmb_packet::{DropReason, Meta, PacketBuf};
+use mmb_rewrite::{EditProgram, Limits, apply_all};
 
 use crate::decide::Effect;
 
@@ -30,7 +30,6 @@ pub struct Policy {
 
 #[derive(Clone, Debug)]
 struct Record {
-    place: Place,
     text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
 }
@@ -132,7 +131,9 @@ impl Policy {
                 .with_help("`flush` starts them anew"));
         }
         let slot = self.new_slot();
-        Ok(self.insert(slot, compiled))
+        let (pattern, index) = self.put(slot, compiled);
+        self.classifier.insert(slot, &pattern);
+        Ok(index)
     }
 
     fn new_slot(&mut self) -> u32 {
@@ -142,31 +143,31 @@ impl Policy {
         })
     }
 
-    fn insert(&mut self, slot: u32, compiled: Compiled) -> u32 {
+    /// Keeps all of a rule but what it matches, and returns that and the rule's index.
+    fn put(&mut self, slot: u32, compiled: Compiled) -> (Pattern, u32) {
         let Compiled { pattern, effect, edits, text } = compiled;
         let index = self.next_index;
         self.next_index += 1;
-        let place = self.classifier.insert(slot, &pattern);
         self.slots.insert((index, slot));
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { place, text, edits });
+            *record = Some(Record { text, edits });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
         }
-        index
+        (pattern, index)
     }
 
     /// Deletes the rule with this index and returns its slot, which the caller gives to [`Policy::release`] once no
     /// worker uses an older policy. None: there is no such rule.
     pub fn del(&mut self, index: u32) -> Option<u32> {
         let (_, slot) = self.slots.remove(index)?;
-        let record = self.records.get_mut(slot as usize)?.take()?;
-        self.classifier.remove(slot, record.place);
+        self.records.get_mut(slot as usize)?.take()?;
+        self.classifier.remove(slot);
         Some(slot)
     }
 
@@ -201,12 +202,24 @@ impl Policy {
         ifaces: &dyn Fn(&str) -> Option<u16>,
     ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByText::of(self);
-        let mut policy = self.emptied();
-        for (position, rule) in new.iter().enumerate() {
-            let compiled = compile(rule, ifaces).map_err(|diagnostic| (position, diagnostic))?;
-            let slot = kept.take(&compiled.text).unwrap_or_else(|| policy.new_slot());
-            policy.insert(slot, compiled);
+        let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
+        let mut wrong = None;
+        // One by one on their way into the classifier: all patterns at once would take more memory than all else.
+        let patterns = new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces) {
+            Ok(compiled) => {
+                let slot = kept.take(&compiled.text).unwrap_or_else(|| policy.new_slot());
+                Some((slot, policy.put(slot, compiled).0))
+            }
+            Err(diagnostic) => {
+                wrong = Some((position, diagnostic));
+                None
+            }
+        });
+        classifier.extend(patterns);
+        if let Some(wrong) = wrong {
+            return Err(wrong);
         }
+        policy.classifier = classifier;
         Ok(policy)
     }
 
@@ -222,18 +235,50 @@ impl Policy {
         self.classifier.classify(batch);
     }
 
-    /// Applies the edits of the rule in `slot`; nothing happens if there are none. `head` is the contiguous beginning
-    /// of the frame of which [`mmb_packet::parse`] made `meta`.
+    /// Applies the edits of the rules in `slots`, one after the other, to a packet of which [`mmb_packet::parse`] made
+    /// `meta`, where the output port of a packet that no rule redirects stands already.
+    ///
+    /// # Errors
+    /// Why the edits cannot be made ([`mmb_rewrite::apply_all`]); packet and `meta` are as they were then.
     #[inline]
-    pub fn edit(&self, slot: u32, head: &mut [u8], meta: &mut Meta) {
-        if let Some(edits) = self.record(slot).and_then(|record| record.edits.as_ref()) {
-            edits.apply(head, meta);
-        }
+    pub fn edit(
+        &self,
+        slots: &[u32],
+        packet: &mut impl PacketBuf,
+        meta: &mut Meta,
+        limits: Limits<impl Fn(u16) -> usize>,
+    ) -> Result<(), DropReason> {
+        let programs = slots.iter().filter_map(|&slot| self.record(slot)?.edits.as_deref());
+        apply_all(programs, packet, meta, limits)
     }
 
     #[inline]
     pub(crate) fn effect(&self, slot: u32) -> Option<&Effect> {
         self.effects.get(slot as usize)
+    }
+
+    /// Whether [`Policy::inspect`] has to see each packet before [`Policy::classify`]: some rule asks about bytes that are
+    /// not in the window.
+    #[inline]
+    pub fn needs_bytes(&self) -> bool {
+        self.classifier.needs_bytes()
+    }
+
+    /// Finds out what rules ask about the bytes of packet `pkt` of the batch. `frame` is the whole frame, or its contiguous
+    /// beginning (what lies behind is then taken not to be there), of which [`mmb_packet::parse`] made `meta`.
+    #[inline]
+    pub fn inspect(&self, batch: &mut Batch, pkt: usize, frame: &[u8], meta: &Meta) {
+        self.classifier.inspect(batch, pkt, frame, meta);
+    }
+
+    /// Whether a classifier built anew would serve packets noticeably better.
+    pub fn is_stale(&self) -> bool {
+        self.classifier.stale()
+    }
+
+    /// The same rules, with the same indexes and slots, and a classifier that is built anew.
+    pub fn rebuilt(&self) -> Policy {
+        Policy { classifier: self.classifier.rebuilt(), ..self.clone() }
     }
 
     /// The classifier's tables; walks all their pages.

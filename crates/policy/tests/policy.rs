@@ -3,7 +3,7 @@
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
-use mmb_policy::{Batch, Evaluator, MAX_EDITS, Policy, Processed};
+use mmb_policy::{Batch, Evaluator, MAX_EDITS, Policy, Processed, Surroundings};
 
 fn rule(line: &str) -> Rule {
     match parse_line(line) {
@@ -42,7 +42,7 @@ fn listed(policy: &Policy) -> Vec<(u32, u32, &str)> {
 fn run(policy: &Policy, random: impl FnMut() -> u32) -> (Processed, Vec<u8>) {
     let frame = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1025, 80));
     let mut packet = VecPacket::new(&frame.build());
-    let processed = Evaluator::new().run(policy, &mut packet, 0, 1, random);
+    let processed = Evaluator::new().run(policy, &mut packet, Surroundings::wire(0, 1), random);
     (processed, packet.head().to_vec())
 }
 

@@ -1,10 +1,9 @@
 //! A program at work on a packet.
 
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
 
-use crate::EditProgram;
 use crate::words::{Delta, Part};
-
+use crate::{EditProgram, options};
 /// A transport header.
 struct Transport {
     /// Its part of a program.
@@ -67,15 +66,62 @@ const IP4_LENGTH: usize = 20;
 const IP4_CHECKSUM: usize = 10;
 const IP6_LENGTH: usize = 40;
 
+/// What bounds edits that make a packet longer.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits<F: Fn(u16) -> usize> {
+    /// The longest frame, in bytes from the Ethernet header on, that goes out at a port (an index of the dataplane's
+    /// port table).
+    pub frame_max: F,
+}
+
+/// Edits a packet as the programs of all rules that match it say, in their order: header fields, TCP options, lengths
+/// and checksums in the packet, and the output port in `meta`, which is what [`mmb_packet::parse`] made of it.
+///
+/// All TCP options must lie in the packet's head, as they do behind `parse`; the payload is not looked at. A packet
+/// that gets longer or shorter does so at its front; `meta` fits it afterwards. A header that `meta` places beyond the
+/// head is left out.
+///
+/// # Errors
+/// Packet and `meta` are as they were then. In this order:
+/// * [`DropReason::OptionSpace`]: more than 40 bytes of TCP options, or a packet longer than IP can count;
+/// * [`DropReason::OptionFragment`]: the length of the options would change in the first fragment of a datagram, whose
+///   other fragments would not follow;
+/// * [`DropReason::OptionMtu`]: the frame would grow to more than [`Limits::frame_max`] of the port it goes out at;
+/// * [`DropReason::OptionRoom`]: there is no room in front of the frame.
+#[inline]
+pub fn apply_all<'a>(
+    programs: impl Iterator<Item = &'a EditProgram> + Clone,
+    packet: &mut impl PacketBuf,
+    meta: &mut Meta,
+    limits: Limits<impl Fn(u16) -> usize>,
+) -> Result<(), DropReason> {
+    // Nearly always there is one program; finding it twice would cost as much as applying it.
+    let mut each = programs.clone();
+    if let (Some(only), None) = (each.next(), each.next())
+        && !only.edits_options()
+    {
+        only.apply(packet.head_mut(), meta);
+        return Ok(());
+    }
+    if meta.kind.l4() == Kind::TCP && programs.clone().any(EditProgram::edits_options) {
+        options::edit(programs.clone(), packet, meta, &limits)?;
+    }
+    let head = packet.head_mut();
+    for program in programs {
+        program.apply(head, meta);
+    }
+    Ok(())
+}
+
 impl EditProgram {
-    /// Edits a packet: header fields and checksums in `head`, the contiguous beginning of the frame that
-    /// [`mmb_packet::parse`] saw, and the output port in `meta`, which is what `parse` made of it.
+    /// Edits fixed header fields and their checksums in `head`, the contiguous beginning of the frame that
+    /// [`mmb_packet::parse`] saw, and the output port in `meta`, which is what `parse` made of it; not TCP options.
     ///
     /// `head` may end behind the fixed transport header; the payload is not looked at. Whatever `meta` says, nothing
     /// outside of `head` is touched: a header that it places beyond `head` is left out, and if that is the transport
     /// header, so is the network header, for an address must not change without the checksum over it.
     #[inline]
-    pub fn apply(&self, head: &mut [u8], meta: &mut Meta) {
+    pub(crate) fn apply(&self, head: &mut [u8], meta: &mut Meta) {
         if let Some(port) = self.out_port {
             meta.out_port = port;
         }

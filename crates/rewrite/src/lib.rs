@@ -1,4 +1,4 @@
-//! Edits of packets: a rule's `mod` targets, compiled once, applied to every packet that matches.
+//! Edits of packets: a rule's `mod`, `add` and `strip` targets, compiled once, applied to every packet that matches.
 //!
 //! Theory of operation. An [`EditProgram`] holds, for each header it writes to, the 16-bit words that change, as
 //! `new = (old & keep) | key`. Fields that share a word share its edit, and a later `mod` of the same bits replaces an
@@ -18,10 +18,15 @@
 //! * The first fragment of a datagram carries its transport checksum, which the difference keeps right although the
 //!   other fragments are not seen. Later fragments have neither transport header nor checksum.
 //! * Fields of headers that a packet does not have are left out.
+//!
+//! TCP options stand at no fixed place and change the packet's length: they have edits of their own (see `options`),
+//! which are computed for all of a packet's rules before anything is written, so that a packet whose options would not
+//! fit stays as it came.
 
 #![forbid(unsafe_code)]
 
 mod apply;
+mod options;
 mod words;
 
 #[cfg(test)]
@@ -31,9 +36,12 @@ use mmb_lang::{Action, Diagnostic, FieldId, Target, Value};
 use mmb_packet::Loc;
 use std::net::IpAddr;
 
+pub use apply::{Limits, apply_all};
+use options::OptionEdit;
 use words::{Part, Word, Words};
 
-/// The edits of one rule: what its `mod` targets do to a packet. Equal programs have the same effect on every packet.
+/// The edits of one rule: what its targets do to a packet that it matches, other than to drop it. Equal programs have
+/// the same effect on every packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EditProgram {
     /// Where the packet is sent instead.
@@ -44,21 +52,25 @@ pub struct EditProgram {
     ends: [u8; Part::COUNT],
     /// The parts that have any: [`Part::bit`].
     used: u16,
+    /// Edits of TCP options, in order.
+    options: Box<[OptionEdit]>,
 }
 
 impl EditProgram {
-    /// Compiles the `mod` targets among `targets`. `drop` and `accept` are verdicts, not edits: they add nothing.
+    /// Compiles the `mod`, `add` and `strip` targets among `targets`. `drop` and `accept` are verdicts, not edits: they
+    /// add nothing.
     ///
     /// `ifaces` gives the port of an interface, as an index of the dataplane's port table. Values are taken to fit
     /// their fields, which [`mmb_lang::check`] makes sure of; bits beyond a field's width are ignored.
     ///
     /// # Errors
-    /// One that marks the offending word: an interface that does not exist, or a target other than those three.
+    /// One that marks the offending word: an interface that does not exist, or a target other than those five.
     pub fn compile(
         targets: &[Target],
         ifaces: &dyn Fn(&str) -> Option<u16>,
     ) -> Result<EditProgram, Diagnostic> {
         let (mut out_port, mut words) = (None, Words::default());
+        let mut options = options::Compiler::new(targets);
         for target in targets {
             match &target.action {
                 Action::Drop { .. } | Action::Accept => {}
@@ -66,10 +78,11 @@ impl EditProgram {
                     out_port = Some(ifaces(name).ok_or_else(|| unknown_interface(name))?);
                 }
                 action => {
-                    let Some((loc, width, value)) = fixed_field(action) else {
-                        return Err(unsupported(target));
+                    let set = match fixed_field(action) {
+                        Some((loc, width, value)) => words.set(loc, width, value),
+                        None => options.add(action),
                     };
-                    if !words.set(loc, width, value) {
+                    if !set {
                         return Err(unsupported(target));
                     }
                 }
@@ -77,12 +90,18 @@ impl EditProgram {
         }
         let used = words.parts();
         let (words, ends) = words.finish();
-        Ok(EditProgram { out_port, words, ends, used })
+        Ok(EditProgram { out_port, words, ends, used, options: options.finish() })
     }
 
     /// Whether there is nothing to do, whatever the packet.
     pub fn is_empty(&self) -> bool {
-        self.out_port.is_none() && self.words.is_empty()
+        self.out_port.is_none() && self.words.is_empty() && self.options.is_empty()
+    }
+
+    /// Whether TCP options are edited, so that the packet's length may change.
+    #[inline]
+    pub fn edits_options(&self) -> bool {
+        !self.options.is_empty()
     }
 
     fn part(&self, part: Part) -> &[Word] {
@@ -96,6 +115,9 @@ impl EditProgram {
 fn fixed_field(action: &Action) -> Option<(Loc, u16, u128)> {
     let Action::Mod { field, value } = action else { return None };
     let def = field.def();
+    if !def.in_header() {
+        return None;
+    }
     let value = match value {
         Value::Int(n) => u128::from(*n),
         Value::Prefix { addr: IpAddr::V4(addr), .. } => u32::from(*addr).into(),

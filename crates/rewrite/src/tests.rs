@@ -51,10 +51,20 @@ fn verdicts_are_no_edits() {
 fn what_cannot_be_compiled_is_named() {
     let error = EditProgram::compile(&[out("moon")], &port_of).unwrap_err();
     assert_eq!(error.message, "there is no interface \"moon\"");
-    let error = EditProgram::compile(&[Action::StripAll.into()], &port_of).unwrap_err();
-    assert_eq!(error.message, "the engine cannot do `strip all` to a packet");
-    let error = EditProgram::compile(&[modify(FieldId::TcpOptMss, 1460)], &port_of).unwrap_err();
-    assert_eq!(error.message, "the engine cannot do `mod tcp-opt-mss 1460` to a packet");
+    let refused = |target: Target| EditProgram::compile(&[target], &port_of).unwrap_err().message;
+    let chain = Action::Chain { name: "web".into() };
+    assert_eq!(refused(chain.into()), "the engine cannot do `chain web` to a packet");
+    for target in [
+        modify(FieldId::TcpOpt, 8),
+        modify(FieldId::TcpPayload, 1),
+        modify(FieldId::Ip6EhAh, 1),
+        Action::Add { field: FieldId::TcpOptMss, value: None }.into(),
+        Action::Add { field: FieldId::TcpSport, value: Some(Value::Int(1)) }.into(),
+        Action::Add { field: FieldId::TcpOpt, value: Some(Value::Option { kind: 1, data: [].into() }) }
+            .into(),
+    ] {
+        assert!(refused(target).starts_with("the engine cannot do"));
+    }
 }
 
 #[test]

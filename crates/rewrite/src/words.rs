@@ -39,6 +39,8 @@ impl Part {
     fn of(loc: Loc) -> Option<(u16, PartOf)> {
         Some(match loc {
             Loc::InPort | Loc::OutPort | Loc::Ethertype => return None,
+            // Their place is the window's, not the packet's.
+            Loc::TcpOption(_) | Loc::TcpOptionAny | Loc::Ip6Ext(_) => return None,
             Loc::Ip4(first) => (first, |byte| if byte < 12 { Part::Ip4 } else { Part::Ip4Addresses }),
             Loc::Ip6(first) => (first, |byte| match byte {
                 0..8 => Part::Ip6,

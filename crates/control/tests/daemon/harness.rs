@@ -48,9 +48,10 @@ fn start() -> (Arc<Control>, PathBuf) {
 }
 
 impl Daemon {
-    /// Deletes all rules, wires and interfaces.
+    /// Deletes all rules, wires and interfaces, and unsets what is set.
     pub fn reset(&self) {
         self.run("flush").unwrap();
+        self.run("set on-error forward").unwrap();
         let interfaces = self.control.interfaces().interfaces;
         for i in interfaces.iter().filter(|i| i.wire.is_some()) {
             // The second end of a wire is free already.

@@ -98,3 +98,28 @@ fn a_million_rules_load() {
     let list: RuleList = daemon.client().get("/v1/rules").unwrap();
     assert_eq!(list.rules.len(), 1_000_000);
 }
+
+#[test]
+fn after_many_single_changes_the_classifier_is_built_anew_in_the_background() {
+    let daemon = daemon();
+    let rule = |i: u32| match i % 3 {
+        0 => format!("add ip-saddr 10.{i}.0.0/{} drop", 16 + i % 17),
+        1 => format!("add tcp-dport {}-{} accept", i, 3 * i + 7),
+        _ => format!("add tcp-payload contains \"word{i}\" drop"),
+    };
+    (0..250).for_each(|i| drop(daemon.run(&rule(i)).unwrap()));
+    let before = daemon.state();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while daemon.control.tables().stale {
+        assert!(Instant::now() < deadline, "nothing was built");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(daemon.state(), before);
+    // Commands go on as before, and rules go again.
+    assert_eq!(daemon.run("del 7").unwrap(), "rule 7 deleted\n");
+    daemon.run(&rule(251)).unwrap();
+    assert_eq!(daemon.control.rules().rules.len(), 250);
+    let text = daemon.run("show tables verbose").unwrap();
+    assert!(text.contains("structure") && text.contains("predicate") && text.contains("ip-saddr"), "{text}");
+    assert_eq!(daemon.run("flush").unwrap(), "250 rules deleted\n");
+}

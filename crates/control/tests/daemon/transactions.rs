@@ -50,6 +50,7 @@ fn line() -> impl Strategy<Value = String> {
         2 => name().prop_map(|n| format!("wire del {n}")),
         2 => (name(), name()).prop_map(|(a, b)| format!("disable {a} {b}")),
         1 => name().prop_map(|n| format!("enable {n}")),
+        1 => prop::sample::select(vec!["forward", "drop"]).prop_map(|what| format!("set on-error {what}")),
     ]
 }
 
@@ -137,6 +138,29 @@ fn a_file_without_interfaces_keeps_those_there_are() {
     let config = daemon.control.config().config;
     assert!(config.contains("wire a b\n") && config.contains("disable b\n"), "{config}");
     assert_eq!(daemon.control.rules().rules.len(), 1);
+}
+
+#[test]
+fn settings_are_part_of_the_configuration() {
+    let daemon = daemon();
+    for line in ["interface add a null", "interface add b null", "wire a b", "add ip-df drop"] {
+        daemon.run(line).unwrap();
+    }
+    assert!(!daemon.control.config().config.contains("on-error"), "what stands without a line");
+    assert_eq!(daemon.run("set on-error drop").unwrap(), "packets whose edits cannot be made are dropped\n");
+    let config = daemon.control.config().config;
+    assert!(config.contains("set on-error drop\n"), "{config}");
+    let diff = daemon.control.diff(config.as_bytes()).unwrap();
+    assert!(diff.added.is_empty() && diff.removed.is_empty(), "{diff:?}");
+    let diff = daemon.control.diff(b"add ip-df drop\n").unwrap();
+    assert_eq!((diff.added, diff.removed), (vec![], vec!["set on-error drop".to_owned()]));
+    daemon.control.apply(b"add ip-df drop\n").unwrap();
+    assert!(!daemon.control.config().config.contains("on-error"));
+    daemon.control.apply(b"set on-error drop\n").unwrap();
+    assert!(daemon.control.config().config.contains("set on-error drop\n"));
+    daemon.run("set on-error forward").unwrap();
+    assert!(!daemon.control.config().config.contains("on-error"));
+    assert!(daemon.run("set on-error panic").is_err());
 }
 
 #[test]

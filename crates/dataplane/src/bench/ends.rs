@@ -43,6 +43,13 @@ impl Plan {
             }
             Traffic::Generated(g) => Ok(Plan::Generated(g.clone())),
             Traffic::NullPorts(size) => Ok(Plan::NullPorts(*size)),
+            Traffic::Frames(frames) if frames.is_empty() => Err("there is no frame to send".into()),
+            Traffic::Frames(frames) => match frames.iter().find(|frame| frame.len() > MAX_FRAME) {
+                Some(frame) => {
+                    Err(format!("frames of {} bytes do not go; the largest is {MAX_FRAME}", frame.len()))
+                }
+                None => Ok(Plan::Frames(frames.clone())),
+            },
             Traffic::Pcap(path) => {
                 let mut reader = Reader::open(path)?;
                 let mut frames = Vec::new();

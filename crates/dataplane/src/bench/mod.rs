@@ -22,7 +22,7 @@ use serde::Serialize;
 pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
 
 use crate::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
-use crate::counters::{RuleCounters, RuleTable};
+use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::engine::{EngineError, NodeRuntime, node_runtime};
 use crate::nodes;
 use crate::pools::Pools;
@@ -42,6 +42,8 @@ pub enum Traffic {
     Generated(Generated),
     /// A capture's frames, over and over.
     Pcap(PathBuf),
+    /// These frames, over and over.
+    Frames(Vec<Vec<u8>>),
     /// DPDK's null ports, frames of so many zero bytes; receive and transmit are part of the cost.
     NullPorts(usize),
 }
@@ -88,6 +90,8 @@ pub struct BenchReport {
     pub nodes: BTreeMap<String, NodeCost>,
     /// Packets dropped, by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<&'static str, u64>,
+    /// Packets that went on as they came because their edits failed, by reason; reasons that did not occur are left out.
+    pub unedited: BTreeMap<&'static str, u64>,
     /// What each rule's slot matched, for slots that matched anything.
     #[serde(skip)]
     pub rules: Vec<(u32, RuleCounters)>,
@@ -108,6 +112,7 @@ impl From<EngineError> for BenchError {
 struct Reading {
     nodes: Vec<NodeRuntime>,
     drops: Vec<(DropReason, u64)>,
+    unedited: Vec<(DropReason, u64)>,
     rules: Vec<RuleCounters>,
 }
 
@@ -116,10 +121,11 @@ impl Reading {
         let worker = graph.state();
         let slots = worker.snapshot.policy.slots() as u32;
         let table = &worker.snapshot.counters[worker.id];
-        let drops = &worker.counters().drops;
+        let (drops, unedited) = (&worker.counters().drops, &worker.counters().unedited);
         Reading {
             nodes: node_runtime(&graph.stats_handle()),
             drops: DropReason::ALL.iter().map(|&reason| (reason, drops.get(reason))).collect(),
+            unedited: EDIT_FAILURES.iter().map(|&reason| (reason, unedited.get(reason))).collect(),
             rules: (0..slots).map(|slot| table.get(slot)).collect(),
         }
     }
@@ -132,6 +138,7 @@ impl Reading {
             now.cycles -= then.cycles;
         }
         self.drops.iter_mut().zip(&before.drops).for_each(|(now, then)| now.1 -= then.1);
+        self.unedited.iter_mut().zip(&before.unedited).for_each(|(now, then)| now.1 -= then.1);
         for (now, then) in self.rules.iter_mut().zip(&before.rules) {
             now.packets -= then.packets;
             now.bytes -= then.bytes;
@@ -263,15 +270,17 @@ fn walk(graph: &mut Graph<Worker>, seconds: f64) -> Measured {
 
 fn report(measured: &[Measured], eal: Eal) -> BenchReport {
     let mut nodes: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
-    let mut drops: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let (mut drops, mut unedited) = (BTreeMap::new(), BTreeMap::new());
     let mut rules: BTreeMap<u32, RuleCounters> = BTreeMap::new();
     for reading in measured.iter().map(|m| &m.reading) {
         for node in reading.nodes.iter().filter(|node| node.vectors > 0) {
             let sum = nodes.entry(node.name.clone()).or_default();
             *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.cycles);
         }
-        for (reason, n) in reading.drops.iter().filter(|(_, n)| *n > 0) {
-            *drops.entry(reason.name()).or_default() += n;
+        for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.unedited)] {
+            for (reason, n) in counts.iter().filter(|(_, n)| *n > 0) {
+                *sums.entry(reason.name()).or_default() += n;
+            }
         }
         for (slot, counters) in (0..).zip(&reading.rules).filter(|(_, c)| c.packets > 0) {
             *rules.entry(slot).or_default() += *counters;
@@ -296,6 +305,7 @@ fn report(measured: &[Measured], eal: Eal) -> BenchReport {
         workers: measured.len(),
         nodes: nodes.into_iter().map(|(name, sum)| (name, cost(sum))).collect(),
         drops,
+        unedited,
         rules: rules.into_iter().collect(),
     }
 }

@@ -4,7 +4,8 @@
 //! IPv4 from 10.0.0.0/8 to 198.18.0.0/15, IPv6 from 2001:2:0::/49 to 2001:2:0:8000::/49 (RFC 5180's block, one half for
 //! each side). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
 //! checksums follow from sums that the template carries, so a packet costs a copy and a few additions. TCP
-//! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them.
+//! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them; each
+//! flow has a timestamp of its own.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -66,6 +67,7 @@ struct Tuple {
     destination: u128,
     source_port: u16,
     destination_port: u16,
+    timestamp: u64,
 }
 
 /// One protocol's frame with everything but addresses and ports, and the checksums' part that does not change.
@@ -73,9 +75,11 @@ struct Template {
     frame: Vec<u8>,
     l4: usize,
     l4_checksum: usize,
+    /// Where the timestamp option's value stands, if there is one.
+    timestamp: Option<usize>,
     /// Sum over the IPv4 header without addresses.
     ip_sum: u32,
-    /// Sum over pseudo header, transport header and payload without addresses and ports.
+    /// Sum over pseudo header, transport header and payload without addresses, ports and timestamp.
     l4_sum: u32,
 }
 
@@ -114,6 +118,14 @@ impl Generator {
     /// Bytes of the largest frame that this generator makes.
     pub fn frame_len(&self) -> usize {
         self.templates.iter().map(|t| t.frame.len()).max().unwrap_or(0)
+    }
+
+    /// The frame that flow `flow` sends.
+    pub fn flow(&self, flow: u32) -> Vec<u8> {
+        let mut frame = vec![0; self.frame_len()];
+        let len = self.write_flow(flow, &mut frame);
+        frame.truncate(len);
+        frame
     }
 
     /// Writes the next packet's frame to the start of `out` (at least [`Generator::frame_len`] bytes) and returns its length.
@@ -168,8 +180,12 @@ impl Generator {
         };
         out[t.l4..t.l4 + 2].copy_from_slice(&tuple.source_port.to_be_bytes());
         out[t.l4 + 2..t.l4 + 4].copy_from_slice(&tuple.destination_port.to_be_bytes());
-        let ports = u32::from(tuple.source_port) + u32::from(tuple.destination_port);
-        let sum = !checksum::fold(u32::from(checksum::fold(t.l4_sum + address_sum)) + ports);
+        let mut own_sum = u32::from(tuple.source_port) + u32::from(tuple.destination_port);
+        if let Some(at) = t.timestamp {
+            out[at..at + 8].copy_from_slice(&tuple.timestamp.to_be_bytes());
+            own_sum = checksum::sum(&out[at..at + 8], own_sum);
+        }
+        let sum = !checksum::fold(u32::from(checksum::fold(t.l4_sum + address_sum)) + own_sum);
         let sum = if sum == 0 { 0xffff } else { sum };
         out[t.l4_checksum..t.l4_checksum + 2].copy_from_slice(&sum.to_be_bytes());
         len
@@ -205,6 +221,7 @@ fn tuple(config: &Generated, flow: u32) -> Tuple {
         destination,
         source_port: 1024 + (a >> 48) as u16 % (65_535 - 1024),
         destination_port: 1 + (b >> 48) as u16 % 65_534,
+        timestamp: mix(b),
     }
 }
 
@@ -239,7 +256,6 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
         frame[l4 + 13] = 0x10;
         frame[l4 + 14..l4 + 16].copy_from_slice(&[0xff, 0xff]);
         frame[l4 + 20..l4 + 24].copy_from_slice(&[1, 1, 8, 10]);
-        frame[l4 + 24..l4 + 32].copy_from_slice(&payload[8..16]);
     } else {
         frame[l4 + 4..l4 + 6].copy_from_slice(&l4_bytes.to_be_bytes());
     }
@@ -248,6 +264,7 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
     Template {
         l4,
         l4_checksum: l4 + if proto == 6 { 16 } else { 6 },
+        timestamp: (proto == 6).then_some(l4 + 24),
         ip_sum: checksum::sum(&frame[ETHER..ETHER + 20], 0),
         l4_sum: u32::from(checksum::fold(checksum::sum(&frame[l4..], pseudo))),
         frame,
@@ -310,6 +327,9 @@ mod tests {
             Generated { flows: 50, size: 64, proto: Proto::Mix, order: Order::Burst, ip6: false, seed: 3 };
         assert_eq!(frames(&config, 500), frames(&config, 500));
         assert_ne!(frames(&config, 500), frames(&Generated { seed: 4, ..config.clone() }, 500));
+        let generator = Generator::new(&config, 0);
+        let flows: Vec<_> = (0..50).map(|flow| generator.flow(flow)).collect();
+        assert!(frames(&config, 500).iter().all(|frame| flows.contains(frame)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, fill_window};
-use mmb_policy::Verdict;
+use mmb_policy::{Batch, Policy, Verdict};
 
 use crate::nodes::VECTOR;
 use crate::worker::Worker;
@@ -21,12 +21,30 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
     }
     batch.n = n;
+    if snapshot.policy.needs_bytes() {
+        inspect(&snapshot.policy, batch, vector.packets(), &mut worker.scratch);
+    }
     snapshot.policy.classify(batch);
     if batch.hits.is_empty() {
         return vector.send_all(WIRE);
     }
     let edges = decide(worker, vector.packets());
     vector.send(&edges[..n]);
+}
+
+/// Finds out what rules ask about the packets' bytes. A packet in several buffers is copied into one piece first.
+#[inline(never)]
+fn inspect(policy: &Policy, batch: &mut Batch, packets: &[&mut Packet], scratch: &mut Vec<u8>) {
+    for (at, packet) in packets.iter().enumerate() {
+        let frame = if packet.nb_segs() == 1 {
+            packet.data()
+        } else {
+            scratch.clear();
+            packet.segments().for_each(|segment| scratch.extend_from_slice(segment));
+            scratch.as_slice()
+        };
+        policy.inspect(batch, at, frame, packet.meta());
+    }
 }
 
 /// Counts the rules that match, writes each packet's edits or drop reason into its metadata, and returns the edges.
@@ -38,6 +56,7 @@ fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [u16; VECTOR] {
         *length = packet.pkt_len() as u32;
     }
     let counters = &snapshot.counters[*id];
+    batch.hits.iter().for_each(|hit| counters.prefetch(hit.slot));
     let count = |slot, packet: u16| counters.count(slot, lengths[usize::from(packet)]);
     let verdict = |verdict: Verdict| {
         let at = usize::from(verdict.pkt);

@@ -82,7 +82,7 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
         node("ip4-input", ip_input::process4, vec!["classify", "wire-output", "drop", "handoff"]),
         node("ip6-input", ip_input::process6, vec!["classify", "wire-output", "drop", "handoff"]),
         node("classify", classify::process, vec!["wire-output", "rewrite", "drop"]),
-        node("rewrite", rewrite::process, vec![sink]),
+        node("rewrite", rewrite::process, vec![sink, "drop"]),
         node("wire-output", wire_output::process, vec![sink, "drop"]),
         node("handoff", handoff::process, vec!["drop"]),
         node("drop", drop::process, vec![]),

@@ -1,20 +1,52 @@
-//! `rewrite`: applies the edits of every matching rule, in rule order.
+//! `rewrite`: applies the edits of every matching rule, in rule order. A packet whose edits cannot be made goes on as it
+//! came and is counted, or is dropped, as the configuration says.
 
-use mmb_dpdk::Vector;
+use mmb_dpdk::{Packet, Vector};
+use mmb_lang::OnError;
+use mmb_packet::DropReason;
+use mmb_policy::Limits;
 
-use crate::worker::Worker;
+use crate::nodes::VECTOR;
+use crate::snapshot::Snapshot;
+use crate::worker::{Worker, WorkerCounters};
 
 const TX: u16 = 0;
+const DROP: u16 = 1;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let policy = &worker.snapshot.policy;
-    for packet in vector.packets().iter_mut() {
-        let (data, meta) = packet.data_and_meta();
+    let snapshot = &*worker.snapshot;
+    let mut edges = [TX; VECTOR];
+    let n = vector.len();
+    let mut failed = false;
+    for (packet, edge) in vector.packets().iter_mut().zip(&mut edges) {
+        // A copy, since the packet is borrowed as a whole while its length may change.
+        let mut meta = *packet.meta();
         let first = meta.edits_at as usize;
         let slots = worker.edits.get(first..first + usize::from(meta.edits_len)).unwrap_or(&[]);
-        for &slot in slots {
-            policy.edit(slot, data, meta);
+        let link = meta.l3_off;
+        let limits = Limits { frame_max: |port| snapshot.frame_max(port, link) };
+        match snapshot.policy.edit(slots, &mut **packet, &mut meta, limits) {
+            Ok(()) => *packet.meta_mut() = meta,
+            Err(reason) => {
+                failed = true;
+                *edge = unedited(packet, reason, snapshot, worker.counters());
+            }
         }
     }
-    vector.send_all(TX);
+    if failed { vector.send(&edges[..n]) } else { vector.send_all(TX) }
+}
+
+/// Counts a packet whose edits cannot be made, or says why it is dropped; its edge.
+#[cold]
+fn unedited(packet: &mut Packet, reason: DropReason, snapshot: &Snapshot, counters: &WorkerCounters) -> u16 {
+    match snapshot.on_error {
+        OnError::Forward => {
+            counters.unedited.add(reason as u8, 1);
+            TX
+        }
+        OnError::Drop => {
+            packet.meta_mut().drop_reason = reason as u8;
+            DROP
+        }
+    }
 }

@@ -76,6 +76,11 @@ impl OpenPort {
         self.port.max_frame() as usize
     }
 
+    /// Bytes of the longest frame that goes out if its network header stands behind `link` bytes.
+    pub fn max_frame_behind(&self, link: u16) -> usize {
+        self.port.max_frame_behind(link.into()) as usize
+    }
+
     /// Whether packets can come in at all.
     pub fn receives(&self) -> bool {
         self.receives

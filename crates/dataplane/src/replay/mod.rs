@@ -14,11 +14,12 @@ use std::sync::Arc;
 use mmb_dpdk::{
     Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Slots, Vector, register_thread,
 };
+use mmb_packet::DropReason;
 use serde::Serialize;
 
 use crate::config::{Forwarding, PortId};
 use crate::counters::{RuleCounters, RuleTable};
-use crate::engine::drops;
+use crate::engine::{drops, unedited};
 use crate::nodes::{self, Ends};
 use crate::pools::Pools;
 use crate::shared::Shared;
@@ -51,6 +52,8 @@ pub struct ReplayReport {
     pub dropped: u64,
     /// Dropped packets by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<&'static str, u64>,
+    /// Packets that went on as they came because their edits failed, by reason; reasons that did not occur are left out.
+    pub unedited: BTreeMap<&'static str, u64>,
     /// Packets passed over: their link is not Ethernet, or they are empty or longer than 256 KiB.
     pub foreign: u64,
     /// Why the capture could not be read to its end; what was readable was processed.
@@ -97,11 +100,17 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
         packets,
         forwarded,
         dropped: packets - forwarded,
-        drops: drops(&shared).into_iter().filter(|(_, n)| *n > 0).map(|(r, n)| (r.name(), n)).collect(),
+        drops: occurred(drops(&shared)),
+        unedited: occurred(unedited(&shared)),
         foreign: tape.0,
         damage: tape.1,
         rules: (0..slots as u32).map(|slot| (slot, table.get(slot))).filter(|(_, c)| c.packets > 0).collect(),
     })
+}
+
+/// The reasons that occurred, by name.
+fn occurred(counts: Vec<(DropReason, u64)>) -> BTreeMap<&'static str, u64> {
+    counts.into_iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name(), n)).collect()
 }
 
 fn environment() -> Result<Eal, mmb_dpdk::Error> {

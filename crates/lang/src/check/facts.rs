@@ -5,16 +5,20 @@
 //! over the matches, each linear: protocols first, because they fix bits themselves (TCP over IPv4 means `ip-proto` 6
 //! and fragment offset 0); then equalities; then negations and `!=`, which contradict when all bits they ask about are
 //! fixed to just that value. Facts are sound, not complete: what they refuse never matches, what they let pass may
-//! still match nothing.
+//! still match nothing. More passes look at what bits cannot say: which options, extension headers and payloads are there
+//! and which are not; where the rule has ranges, sets or comparisons, which numbers are left for each field; and which
+//! kinds of options are left.
 
 use std::net::IpAddr;
 
 use mmb_packet::Loc;
 
-use crate::ast::{Action, Arg, Cond, Match, MatchOn, Target, Value};
+use super::bits::Header;
+use super::{domain, kinds};
+use crate::ast::{Action, Arg, Cond, Match, MatchOn, Target, Value, ValueItem};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Layer, ValueKind};
-use crate::names::ETHERTYPE_IP4;
+use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 
 /// What all packets that match have in common.
 #[derive(Default)]
@@ -27,6 +31,11 @@ pub(super) struct Facts<'a> {
     not_l4: u16,
     /// Bits of the headers, by [`place`].
     headers: [Header; 6],
+    /// Options, extension headers and payloads that are there, and that are not, as [`bit`]s.
+    present: u128,
+    absent: u128,
+    /// Options that have a value.
+    valued: u128,
     input: Option<&'a str>,
     output: Option<&'a str>,
 }
@@ -62,6 +71,11 @@ impl<'a> Facts<'a> {
         facts.imply();
         pass(&mut |one| wanted(one).is_none_or(|wanted| !wanted.equal || facts.learn(&wanted)))?;
         pass(&mut |one| facts.learn_negative(one))?;
+        pass(&mut |one| facts.learn_part(one))?;
+        facts.learn_numbers(matches.clone())?;
+        if facts.present & bit(FieldId::TcpOpt) != 0 {
+            kinds::check(matches)?;
+        }
         Ok(facts)
     }
 
@@ -70,11 +84,17 @@ impl<'a> Facts<'a> {
         let MatchOn::Field { field, arg } = &one.what else { return true };
         let def = field.def();
         if def.proto == Layer::Network {
-            return network_protocol(one.negated, arg.as_ref()).is_none_or(|l3| set(&mut self.l3, l3));
+            return match network_protocols(one.negated, arg.as_ref()) {
+                (true, true) => true,
+                (true, false) => set(&mut self.l3, Layer::Ip4),
+                (false, true) => set(&mut self.l3, Layer::Ip6),
+                (false, false) => false,
+            };
         }
         if one.negated {
             // A negated question about a value holds without the header, too; only a negated presence says something.
             return arg.is_some()
+                || !def.in_header()
                 || match (def.kind, def.proto) {
                     (ValueKind::Flag | ValueKind::Shorthand(_), _) => true,
                     (_, Layer::Ip4) => set(&mut self.l3, Layer::Ip6),
@@ -139,6 +159,72 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// An option, an extension header, a payload that is there or not; false: it is both.
+    fn learn_part(&mut self, one: &Match) -> bool {
+        let MatchOn::Field { field, arg } = &one.what else { return true };
+        let def = field.def();
+        if def.in_header() {
+            return true;
+        }
+        if !one.negated {
+            let any = match def.loc {
+                Some(Loc::TcpOption(_)) => bit(FieldId::TcpOpt),
+                Some(Loc::Ip6Ext(_)) => bit(FieldId::Ip6Eh),
+                _ => 0,
+            };
+            self.present |= bit(*field) | any;
+            self.valued |= if arg.is_some() { bit(*field) } else { 0 };
+        } else if arg.is_none() {
+            self.absent |= bit(*field);
+        }
+        self.present & self.absent == 0
+    }
+
+    /// Numbers that are left for fields, if the rule asks for more than equality. An error is the index of the last
+    /// match on a field for which none is left.
+    fn learn_numbers(&mut self, matches: impl Iterator<Item = &'a Match> + Clone) -> Result<(), usize> {
+        if !matches.clone().any(domain::is_complex) {
+            return Ok(());
+        }
+        let mut excluded: Vec<(FieldId, domain::Range)> = Vec::new();
+        for one in matches.clone() {
+            let Some((def, ranges)) = domain::excluded(one) else { continue };
+            // Negated, a question holds without a value, too.
+            let has_value =
+                if def.in_header() { self.has(def.proto) } else { self.valued & bit(def.id) != 0 };
+            if !one.negated || has_value {
+                let fixed =
+                    self.number(def).map(|value| domain::complement(vec![(value, value)], domain::max(def)));
+                excluded.extend(ranges.into_iter().chain(fixed.into_iter().flatten()).map(|r| (def.id, r)));
+            }
+        }
+        excluded.sort_unstable();
+        for group in excluded.chunk_by(|a, b| a.0 == b.0) {
+            let field = group[0].0;
+            let ranges: Vec<domain::Range> = group.iter().map(|(_, range)| *range).collect();
+            if field == FieldId::IpProto {
+                for (l4, number) in L4 {
+                    let out = ranges.iter().any(|(low, high)| (*low..=*high).contains(&number.into()));
+                    self.not_l4 |= if out { flag(l4) } else { 0 };
+                }
+            }
+            if domain::complement(ranges, domain::max(field.def())).is_empty() {
+                let about = |one: &Match| matches!(&one.what, MatchOn::Field { field: f, .. } if *f == field);
+                return Err(matches.enumerate().filter(|(_, one)| about(one)).last().map_or(0, |(i, _)| i));
+            }
+        }
+        Ok(())
+    }
+
+    /// The number that a field of a header must have, where all its bits are fixed.
+    fn number(&self, def: &FieldDef) -> Option<u128> {
+        let (header, bit) = place(def.loc?)?;
+        if def.width_bits > 32 {
+            return None;
+        }
+        self.headers[header].get(bit, def.width_bits).map(u128::from)
+    }
+
     /// Whether all matching packets have that header.
     fn has(&self, layer: Layer) -> bool {
         matches!(layer, Layer::Interface | Layer::Network) || self.l3 == Some(layer) || self.l4 == Some(layer)
@@ -146,8 +232,12 @@ impl<'a> Facts<'a> {
 
     /// Refuses a target that applies to none of the packets that match.
     pub(super) fn check_reach(&self, target: &Target) -> Result<(), Diagnostic> {
-        let Action::Mod { field, .. } = &target.action else { return Ok(()) };
-        let layer = field.def().proto;
+        let (layer, what) = match &target.action {
+            Action::Mod { field, .. } => (field.def().proto, format!("mod {field}")),
+            Action::Add { field, .. } => (field.def().proto, format!("add {field}")),
+            Action::Strip { .. } | Action::StripAll => (Layer::Tcp, target.to_string()),
+            _ => return Ok(()),
+        };
         let can_be = match layer {
             Layer::Interface | Layer::Network => true,
             Layer::Ip4 | Layer::Ip6 => self.l3.is_none_or(|l3| l3 == layer),
@@ -159,7 +249,7 @@ impl<'a> Facts<'a> {
             return Ok(());
         }
         let message =
-            format!("`mod {field}` never applies: the rule's matches leave no packet with {}", header(layer));
+            format!("`{what}` never applies: the rule's matches leave no packet with {}", header(layer));
         Err(Diagnostic::new(target.span.span(), message))
     }
 
@@ -187,19 +277,24 @@ fn set<T: PartialEq + Copy>(fact: &mut Option<T>, value: T) -> bool {
     *fact.get_or_insert(value) == value
 }
 
-/// The network protocol that a match on `net-proto` leaves: rules see IPv4 and IPv6 only.
-fn network_protocol(negated: bool, arg: Option<&Arg>) -> Option<Layer> {
-    let arg = arg?;
-    let Some(Value::Int(number)) = arg.values.single() else { return None };
-    let is_ip4 = (*number == ETHERTYPE_IP4) == ((arg.cond == Cond::Eq) != negated);
-    Some(if is_ip4 { Layer::Ip4 } else { Layer::Ip6 })
+/// Whether a match on `net-proto` holds for IPv4, and for IPv6; rules see no other.
+fn network_protocols(negated: bool, arg: Option<&Arg>) -> (bool, bool) {
+    let Some(arg) = arg else { return (true, true) };
+    let holds = |ethertype: u64| {
+        let named = arg.values.contains(&ValueItem::Single(Value::Int(ethertype)));
+        named == ((arg.cond == Cond::Eq) != negated)
+    };
+    (holds(ETHERTYPE_IP4), holds(ETHERTYPE_IP6))
 }
 
 /// Whether a match asks for packets without that header.
 fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
     match &one.what {
         MatchOn::Field { field, arg: None } => {
-            one.negated && Some(field.def().proto) == layer && wanted(one).is_none()
+            one.negated
+                && Some(field.def().proto) == layer
+                && field.def().in_header()
+                && wanted(one).is_none()
         }
         _ => false,
     }
@@ -284,6 +379,11 @@ fn flag(layer: Layer) -> u16 {
     1 << layer as u16
 }
 
+/// A bit of its own for each field.
+fn bit(field: FieldId) -> u128 {
+    1 << field as u8
+}
+
 fn number(l4: Layer) -> u8 {
     L4.iter().find(|(layer, _)| *layer == l4).map_or(0, |(_, number)| *number)
 }
@@ -299,6 +399,7 @@ const IP6_NEXT: u16 = 48;
 fn place(loc: Loc) -> Option<(usize, u16)> {
     match loc {
         Loc::InPort | Loc::OutPort | Loc::Ethertype => None,
+        Loc::TcpOption(_) | Loc::TcpOptionAny | Loc::Ip6Ext(_) => None,
         Loc::Ip4(bit) => Some((IP4, bit)),
         Loc::Ip6(bit) => Some((IP6, bit)),
         Loc::Tcp(bit) => Some((2, bit)),
@@ -306,53 +407,4 @@ fn place(loc: Loc) -> Option<(usize, u16)> {
         Loc::Icmp(bit) => Some((4, bit)),
         Loc::Icmp6(bit) => Some((5, bit)),
     }
-}
-
-/// 32-bit words of the longest header, IPv6.
-const WORDS: usize = 10;
-
-/// Bits of one header: which are fixed, and to what. Fields of up to 32 bits lie inside one word, longer ones start
-/// and end with words.
-#[derive(Clone, Copy, Default)]
-struct Header {
-    fixed: [u32; WORDS],
-    value: [u32; WORDS],
-}
-
-impl Header {
-    /// Fixes the bits of `mask` in the field at `bit` to `key`; false when one is fixed to the opposite.
-    fn fix(&mut self, bit: u16, mask: u128, key: u128, width: u16) -> bool {
-        words(bit, mask, key, width).all(|(word, mask, key)| {
-            let clash = self.fixed[word] & mask & (self.value[word] ^ key);
-            self.fixed[word] |= mask;
-            self.value[word] |= key & mask;
-            clash == 0
-        })
-    }
-
-    /// Whether the bits of `mask` are all fixed, to those of `key`.
-    fn is_fixed_to(&self, bit: u16, mask: u128, key: u128, width: u16) -> bool {
-        words(bit, mask, key, width)
-            .all(|(word, mask, key)| self.fixed[word] & mask == mask && (self.value[word] ^ key) & mask == 0)
-    }
-
-    /// The value of a field of up to 32 bits, if it is fixed.
-    fn get(&self, bit: u16, width: u16) -> Option<u32> {
-        let word = usize::from(bit) / 32;
-        let shift = 32 - bit % 32 - width;
-        let all = u32::MAX >> (32 - width);
-        (self.fixed[word] >> shift & all == all).then(|| self.value[word] >> shift & all)
-    }
-}
-
-/// The words that a field covers, with the part of mask and key in each.
-fn words(bit: u16, mask: u128, key: u128, width: u16) -> impl Iterator<Item = (usize, u32, u32)> {
-    let first = usize::from(bit) / 32;
-    let last = usize::from(bit + width - 1) / 32;
-    let left = 31 - (bit + width - 1) % 32;
-    (first..=last).map(move |word| {
-        let right = 32 * (last - word);
-        let part = |bits: u128| (bits << left >> right) as u32;
-        (word, part(mask), part(key))
-    })
 }

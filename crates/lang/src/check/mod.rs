@@ -1,13 +1,17 @@
 //! What a rule that parses may still have wrong: it asks for what this engine cannot do yet, writes what cannot be
 //! written, or can never match.
 
+mod bits;
+mod domain;
 mod facts;
+mod kinds;
+mod options;
 mod shape;
 
-use crate::ast::{Action, AddKind, Arg, Match, MatchOn, Rule, Target, Value, ValueItem};
+use crate::ast::{Action, AddKind, Arg, Cond, Match, MatchOn, Rule, Target, Value, ValueItem};
 use crate::diag::Diagnostic;
-use crate::field::{FieldDef, Support, ValueKind};
-use crate::keyword::{cond_runs, target_runs};
+use crate::field::{FieldDef, FieldId, Support, ValueKind};
+use crate::keyword::target_runs;
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 use crate::span::Span;
 use facts::Facts;
@@ -37,14 +41,12 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     }
     let facts = Facts::of(&rule.matches)?;
     check_together(&rule.targets)?;
+    options::check(&rule.targets)?;
     for target in &rule.targets {
         facts.check_reach(target)?;
     }
     Ok(())
 }
-
-/// Help for what is not supported yet.
-const SUPPORTED: &str = "fixed header fields can be matched: alone, or with == or != and one value or prefix";
 
 fn not_yet(span: Span, what: &str) -> Diagnostic {
     Diagnostic::new(span, format!("{what} not supported by this version of mmb yet"))
@@ -62,35 +64,36 @@ fn check_match(one: &Match) -> Result<(), Diagnostic> {
     };
     let def = field.def();
     shape::check_arg(def, arg.as_ref()).map_err(|message| malformed(span, &message))?;
-    match def.match_ {
-        Support::Yes => {}
-        Support::NotYet => return Err(not_yet(span, &format!("matching `{field}` is")).with_help(SUPPORTED)),
-        Support::No(reason) => {
-            return Err(Diagnostic::new(span, format!("`{field}` cannot be matched: {reason}")));
-        }
+    if let Support::No(reason) = def.match_ {
+        return Err(Diagnostic::new(span, format!("`{field}` cannot be matched: {reason}")));
     }
     arg.as_ref().map_or(Ok(()), |arg| check_arg(def, arg))
 }
 
 fn check_arg(def: &FieldDef, arg: &Arg) -> Result<(), Diagnostic> {
-    let span = arg.span.span();
-    let unsupported = |what: &str| Err(not_yet(span, what).with_help(SUPPORTED));
-    if !cond_runs(arg.cond) {
-        return unsupported(&format!("the condition `{}` is", arg.cond));
+    let error = |message: &str, help: &str| Err(Diagnostic::new(arg.span.span(), message).with_help(help));
+    let ip = |item: &ValueItem| matches!(item, ValueItem::Single(Value::Int(ETHERTYPE_IP4 | ETHERTYPE_IP6)));
+    if def.kind == ValueKind::EtherType && !arg.values.iter().all(ip) {
+        return error(
+            "rules see IP packets only; everything else passes untouched",
+            "`net-proto` is ip or ip6",
+        );
     }
-    match &*arg.values {
-        [ValueItem::Single(value)] => {
-            if def.kind == ValueKind::EtherType && !matches!(value, Value::Int(ETHERTYPE_IP4 | ETHERTYPE_IP6))
-            {
-                let error =
-                    Diagnostic::new(span, "rules see IP packets only; everything else passes untouched");
-                return Err(error.with_help("`net-proto` is ip or ip6"));
-            }
-            Ok(())
-        }
-        [ValueItem::Range(_)] => unsupported("ranges are"),
-        _ => unsupported("sets are"),
+    if def.id == FieldId::TcpOpt && asks_for_padding(arg) {
+        return error("kinds 0 and 1 are padding and no options", "an option's kind is 2 to 255");
     }
+    Ok(())
+}
+
+/// Whether a question about kinds of options, or a member of its set, is about padding only.
+fn asks_for_padding(arg: &Arg) -> bool {
+    arg.values.iter().any(|item| match (item, arg.cond) {
+        (ValueItem::Single(Value::Int(most)), Cond::Le) => *most < 2,
+        (ValueItem::Single(Value::Int(bound)), Cond::Lt) => *bound <= 2,
+        (ValueItem::Single(Value::Int(kind)), Cond::Eq | Cond::Ne) => *kind < 2,
+        (ValueItem::Range(ends), _) => matches!(ends[1], Value::Int(high) if high < 2),
+        _ => false,
+    })
 }
 
 fn check_target(target: &Target) -> Result<(), Diagnostic> {
@@ -98,13 +101,12 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
     let word = target.action.word();
     shape::check_action(&target.action).map_err(|message| malformed(span, &message))?;
     if !target_runs(word) {
-        let help = "the targets are mod <field> <value>, drop and accept";
+        let help = "the targets are mod <field> <value>, add, strip, drop and accept";
         return Err(not_yet(span, &format!("the target `{word}` is")).with_help(help));
     }
     let Action::Mod { field, .. } = target.action else { return Ok(()) };
     match field.def().modify {
         Support::Yes => Ok(()),
-        Support::NotYet => Err(not_yet(span, &format!("writing `{field}` is"))),
         Support::No(reason) => Err(Diagnostic::new(span, format!("`{field}` cannot be written: {reason}"))),
     }
 }
@@ -117,7 +119,9 @@ fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
         let again = match &target.action {
             Action::Drop { .. } => std::mem::replace(&mut drops, true),
             Action::Accept => std::mem::replace(&mut accepts, true),
-            Action::Mod { field, .. } => std::mem::replace(&mut written[*field as usize], true),
+            Action::Mod { field, .. } if !field.def().is_option() => {
+                std::mem::replace(&mut written[*field as usize], true)
+            }
             _ => false,
         };
         let span = target.span.span();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::ast::{Action, Arg, Cond, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
-use crate::parse::{is_name, is_option, network, order};
+use crate::parse::{is_name, network, order, takes};
 
 type Shape = Result<(), String>;
 
@@ -21,13 +21,11 @@ pub(super) fn check_arg(def: &FieldDef, arg: Option<&Arg>) -> Shape {
         return Err(format!("`{}` takes no value", def.name));
     }
     check_values(def, &arg.values)?;
-    let bytes = matches!(def.kind, ValueKind::Bytes { .. });
-    let ordered = !bytes && !matches!(def.kind, ValueKind::Interface | ValueKind::EtherType);
     let one = arg.values.single().is_some_and(|value| !value.is_subnet());
     match arg.cond {
-        Cond::Eq | Cond::Ne => Ok(()),
-        Cond::Contains if bytes => Ok(()),
-        Cond::Lt | Cond::Le | Cond::Gt | Cond::Ge if ordered && one => Ok(()),
+        cond if !takes(def, cond) => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),
+        Cond::Eq | Cond::Ne | Cond::Contains => Ok(()),
+        _ if one => Ok(()),
         cond => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),
     }
 }
@@ -73,14 +71,16 @@ pub(super) fn check_action(action: &Action) -> Shape {
         Action::Add { field, value } => {
             let def = field.def();
             match value {
-                _ if !is_option(def) => Err(format!("`add` is for TCP options, and `{field}` is none")),
+                _ if !def.is_option() => Err(format!("`add` is for TCP options, and `{field}` is none")),
                 Some(value) => check_operand(def, value),
                 None if matches!(def.kind, ValueKind::Presence | ValueKind::Bytes { .. }) => Ok(()),
                 None => Err(format!("the value of `{field}` is missing")),
             }
         }
         Action::Strip { field, kind, .. } => match kind {
-            _ if !is_option(field.def()) => Err(format!("`strip` is for TCP options, and `{field}` is none")),
+            _ if !field.def().is_option() => {
+                Err(format!("`strip` is for TCP options, and `{field}` is none"))
+            }
             Some(0 | 1) => Err("an option's kind is 2 to 255".to_owned()),
             Some(_) if *field != FieldId::TcpOpt => Err(format!("`{field}` has its kind in its name")),
             _ => Ok(()),

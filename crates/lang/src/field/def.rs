@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mmb_packet::Loc;
+use mmb_packet::{Ip6Ext, Loc, NamedOption};
 
 use super::FieldId;
 
@@ -15,15 +15,15 @@ pub struct FieldDef {
     pub name: &'static str,
     /// The header it belongs to.
     pub proto: Layer,
-    /// Bits; 0 when the length varies.
+    /// Bits of the value; 0 when its length varies or it has none.
     pub width_bits: u16,
     /// What values it takes.
     pub kind: ValueKind,
-    /// Where it stands, for fields at a fixed place.
+    /// Where the window has it; `None` for payloads, whose bytes are not in the window.
     pub loc: Option<Loc>,
     /// Whether rules can match it.
     pub match_: Support,
-    /// Whether `mod` can write it.
+    /// Whether `mod` can write it. TCP options can also be added and stripped, all of them ([`FieldDef::is_option`]).
     pub modify: Support,
     /// One line for people.
     pub help: &'static str,
@@ -108,8 +108,6 @@ impl ValueKind {
 pub enum Support {
     /// Yes.
     Yes,
-    /// The language knows it, the engine cannot do it yet.
-    NotYet,
     /// It makes no sense; the reason, to follow a colon.
     No(&'static str),
 }
@@ -124,14 +122,33 @@ impl FieldDef {
         }
     }
 
+    /// Whether the field is a TCP option, `tcp-opt` included.
+    pub const fn is_option(&self) -> bool {
+        matches!(self.loc, Some(Loc::TcpOption(_) | Loc::TcpOptionAny))
+    }
+
+    /// The kind of a TCP option that has a name.
+    pub const fn option_kind(&self) -> Option<u8> {
+        match self.loc {
+            Some(Loc::TcpOption(option)) => Some(option.kind()),
+            _ => None,
+        }
+    }
+
+    /// Whether the field is part of the fixed header of [`FieldDef::proto`], so that a packet with that header has the
+    /// field; others (options, extension headers, payloads) may be missing from it.
+    pub const fn in_header(&self) -> bool {
+        !self.is_option() && !matches!(self.loc, None | Some(Loc::Ip6Ext(_)))
+    }
+
     /// A field at a fixed place: matched and written as a number (one bit: a flag) unless the builder says otherwise.
     pub(super) const fn fixed(id: FieldId, name: &'static str, loc: Loc, width_bits: u16) -> Self {
         let proto = match loc {
             Loc::InPort | Loc::OutPort => Layer::Interface,
             Loc::Ethertype => Layer::Network,
             Loc::Ip4(_) => Layer::Ip4,
-            Loc::Ip6(_) => Layer::Ip6,
-            Loc::Tcp(_) => Layer::Tcp,
+            Loc::Ip6(_) | Loc::Ip6Ext(_) => Layer::Ip6,
+            Loc::Tcp(_) | Loc::TcpOption(_) | Loc::TcpOptionAny => Layer::Tcp,
             Loc::Udp(_) => Layer::Udp,
             Loc::Icmp(_) => Layer::Icmp,
             Loc::Icmp6(_) => Layer::Icmp6,
@@ -150,17 +167,30 @@ impl FieldDef {
         }
     }
 
-    /// A field whose place differs from packet to packet (options, extension headers, payloads).
-    pub(super) const fn variable(id: FieldId, name: &'static str, proto: Layer, kind: ValueKind) -> Self {
+    /// A TCP option; the builder says what values it takes.
+    pub(super) const fn option(id: FieldId, name: &'static str, option: NamedOption) -> Self {
+        Self::fixed(id, name, Loc::TcpOption(option), 0)
+    }
+
+    /// An IPv6 extension header, which is there or not.
+    pub(super) const fn extension(id: FieldId, name: &'static str, header: Ip6Ext) -> Self {
+        Self::fixed(id, name, Loc::Ip6Ext(header), 0)
+            .kind(ValueKind::Presence)
+            .read_only("extension headers are matched, not written")
+            .example(name)
+    }
+
+    /// The bytes behind the header of `proto`.
+    pub(super) const fn payload(id: FieldId, name: &'static str, proto: Layer) -> Self {
         Self {
             id,
             name,
             proto,
             width_bits: 0,
-            kind,
+            kind: ValueKind::Bytes { max: 1024 },
             loc: None,
-            match_: Support::NotYet,
-            modify: Support::NotYet,
+            match_: Support::Yes,
+            modify: Support::No(PAYLOAD),
             help: "",
             example: "",
         }
@@ -196,5 +226,6 @@ impl FieldDef {
 pub(super) const CHECKSUM: &str = "mmb keeps checksums right itself";
 /// Why lengths are not written.
 pub(super) const LENGTH: &str = "it follows from the packet's length";
-/// Most payload bytes in one value.
-pub(super) const PAYLOAD: ValueKind = ValueKind::Bytes { max: 1024 };
+/// Why payloads are not written.
+const PAYLOAD: &str =
+    "rules edit headers; with other bytes it would not be the stream or message its ends agreed on";

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::{FIELDS, FieldDef, Support, ValueKind};
+use super::{FIELDS, FieldDef, FieldId, Support, ValueKind};
 
 /// One field in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,9 +17,9 @@ pub struct FieldInfo {
     pub bits: Option<u16>,
     /// The values it takes.
     pub values: String,
-    /// `yes`, `not yet`, or `no: ` and the reason.
+    /// How it can be matched: `alone` and conditions, or `no: ` and the reason.
     pub matched: String,
-    /// `yes`, `not yet`, or `no: ` and the reason.
+    /// The targets that write it, or `no: ` and the reason.
     pub written: String,
     /// What it is.
     pub help: &'static str,
@@ -30,26 +30,47 @@ pub struct FieldInfo {
 impl FieldDef {
     /// The field in words.
     pub fn info(&self) -> FieldInfo {
-        let support = |support| match support {
-            Support::Yes => "yes".to_owned(),
-            Support::NotYet => "not yet".to_owned(),
-            Support::No(reason) => format!("no: {reason}"),
-        };
         FieldInfo {
             name: self.name,
             layer: self.proto.to_string(),
             bits: (self.width_bits != 0).then_some(self.width_bits),
             values: self.values(),
-            matched: support(self.match_),
-            written: support(self.modify),
+            matched: self.matched(),
+            written: self.written(),
             help: self.help,
             example: self.example,
+        }
+    }
+
+    /// The conditions that the parser and the check take.
+    fn matched(&self) -> String {
+        match (self.match_, self.kind) {
+            (Support::No(reason), _) => format!("no: {reason}"),
+            (_, ValueKind::Presence) => "alone".to_owned(),
+            (_, ValueKind::Shorthand(_)) => "alone, `==` `!=`".to_owned(),
+            (_, ValueKind::Interface | ValueKind::EtherType) => "`==` `!=`, sets".to_owned(),
+            (_, ValueKind::Bytes { .. }) if self.is_option() => {
+                "alone, `==` `!=` (all its data), `contains`, sets".to_owned()
+            }
+            (_, ValueKind::Bytes { .. }) => "alone, `==` `!=` (at its start), `contains`, sets".to_owned(),
+            _ => "alone, `==` `!=` `<` `<=` `>` `>=`, ranges, sets".to_owned(),
+        }
+    }
+
+    /// The targets that the parser and the check take.
+    fn written(&self) -> String {
+        match (self.modify, self.is_option()) {
+            (Support::Yes, true) => "`mod` `add` `strip`".to_owned(),
+            (Support::Yes, false) => "`mod`".to_owned(),
+            (Support::No(reason), true) => format!("`add` `strip`; no `mod`: {reason}"),
+            (Support::No(reason), false) => format!("no: {reason}"),
         }
     }
 
     /// The values the field takes, as they follow "takes".
     pub fn values(&self) -> String {
         match self.kind {
+            ValueKind::Int if self.id == FieldId::TcpOpt => "a kind, 2 to 255".to_owned(),
             ValueKind::Int => format!("0 to {}", self.max_int()),
             ValueKind::Flag | ValueKind::Shorthand(_) => "0 or 1".to_owned(),
             ValueKind::Proto => "a protocol name or 0 to 255".to_owned(),
@@ -72,10 +93,25 @@ const INTRODUCTION: &str = "\
 A match is `[!] <field> [[<cond>] <value>]`, or `all`. A field alone asks for the header or option to be there, and a
 field of one bit for the bit to be 1; with a value, the packet must have the field and its value must fit. `!` turns
 the whole match round: `! ip-proto udp` holds for IPv6 packets too, `ip-proto != udp` only for IPv4 packets.
-Bits behind a prefix do not count: `ip-saddr 10.0.0.1/24` is `ip-saddr 10.0.0.0/24`. `mod` leaves packets alone that do
-not have the field.
+Bits behind a prefix do not count: `ip-saddr 10.0.0.1/24` is `ip-saddr 10.0.0.0/24`. Conditions are `==` `!=` `<` `<=`
+`>` `>=` (`eq` `ne` `lt` `le` `gt` `ge`), `contains` for bytes, and `not` for `!`. Where a value can stand behind `==` or
+`!=`, so can a range (`1024-65535`) or a set (`{80,443,8000-8100}`); a set fits when one of its members does.
 
-\"Not yet\": the language knows the field, this version of mmb refuses rules that use it so.
+`mod` leaves packets alone that do not have the field. A target may leave out its field when exactly one of the rule's
+matches names a field that it can act on: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
+
+**TCP options.** An option that stands in a header twice is there; its value is that of the last one that has the length
+its kind asks for, as in the TCP stacks of Linux and the BSDs. A header's options end where they cannot be read any more.
+`mod` gives the value to every option of the kind; `add` does the same, and where there is none appends one; `strip`
+removes all of a kind, `strip all` all options, `strip ! tcp-opt-mss strip ! tcp-opt-sackp` all but these two. Maximum
+segment size, window scale, SACK permitted and the fast open cookie mean something in SYN segments only (RFC 9293, 7323,
+2018, 7413): match `tcp-syn` to add them there and nowhere else. A packet whose options would need more than 40 bytes,
+whose frame would grow beyond what its output port takes, or that is the first fragment of a datagram and would change
+its length, goes on as it came, without any edit, and is counted; after `set on-error drop` it is dropped.
+
+**Payloads** are what the packet carries of them; a payload without a byte is not there. Behind `==` literal bytes must
+stand at the start, behind `contains` anywhere. Nothing is put together across packets. Fragments other than the first
+have no TCP, UDP or ICMP payload, and their bytes can be matched as `ip-payload` and `ip6-payload`.
 ";
 
 /// `docs/fields.md`: every field, its width, its values, what can be matched and written.

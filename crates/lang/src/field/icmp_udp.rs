@@ -3,7 +3,7 @@
 use mmb_packet::Loc;
 
 use super::FieldId;
-use super::def::{CHECKSUM, FieldDef, LENGTH, Layer, PAYLOAD};
+use super::def::{CHECKSUM, FieldDef, LENGTH, Layer};
 
 const fn icmp(id: FieldId, name: &'static str, bit: u16, width: u16) -> FieldDef {
     FieldDef::fixed(id, name, Loc::Icmp(bit), width)
@@ -26,7 +26,7 @@ pub(super) const FIELDS: [FieldDef; 13] = [
         .help("checksum")
         .example("icmp-checksum 0")
         .read_only(CHECKSUM),
-    FieldDef::variable(FieldId::IcmpPayload, "icmp-payload", Layer::Icmp, PAYLOAD)
+    FieldDef::payload(FieldId::IcmpPayload, "icmp-payload", Layer::Icmp)
         .help("what follows the 8 bytes of the ICMP header")
         .example("icmp-payload 0x4500"),
     icmp6(FieldId::Icmp6Type, "icmp6-type", 0, 8)
@@ -37,7 +37,7 @@ pub(super) const FIELDS: [FieldDef; 13] = [
         .help("checksum")
         .example("icmp6-checksum 0")
         .read_only(CHECKSUM),
-    FieldDef::variable(FieldId::Icmp6Payload, "icmp6-payload", Layer::Icmp6, PAYLOAD)
+    FieldDef::payload(FieldId::Icmp6Payload, "icmp6-payload", Layer::Icmp6)
         .help("what follows the 8 bytes of the ICMPv6 header")
         .example("icmp6-payload 0x6000"),
     udp(FieldId::UdpSport, "udp-sport", 0, 16).help("source port").example("udp-sport 53"),
@@ -50,7 +50,7 @@ pub(super) const FIELDS: [FieldDef; 13] = [
         .help("checksum; 0 over IPv4: none")
         .example("udp-checksum 0")
         .read_only(CHECKSUM),
-    FieldDef::variable(FieldId::UdpPayload, "udp-payload", Layer::Udp, PAYLOAD)
-        .help("what follows the UDP header")
+    FieldDef::payload(FieldId::UdpPayload, "udp-payload", Layer::Udp)
+        .help("what follows the UDP header, up to udp-len")
         .example("udp-payload 0x0001"),
 ];

@@ -3,7 +3,7 @@
 use mmb_packet::Loc;
 
 use super::FieldId;
-use super::def::{CHECKSUM, FieldDef, LENGTH, Layer, PAYLOAD, ValueKind};
+use super::def::{CHECKSUM, FieldDef, LENGTH, Layer, ValueKind};
 
 const fn ip4(id: FieldId, name: &'static str, bit: u16, width: u16) -> FieldDef {
     FieldDef::fixed(id, name, Loc::Ip4(bit), width)
@@ -68,7 +68,7 @@ pub(super) const FIELDS: [FieldDef; 21] = [
         .kind(ValueKind::Ip4)
         .help("destination address")
         .example("ip-daddr 192.0.2.1"),
-    FieldDef::variable(FieldId::IpPayload, "ip-payload", Layer::Ip4, PAYLOAD)
+    FieldDef::payload(FieldId::IpPayload, "ip-payload", Layer::Ip4)
         .help("what follows the IPv4 header")
         .example("ip-payload 0x4500"),
 ];

@@ -1,19 +1,17 @@
 //! IPv6 and its extension headers (RFC 8200).
 
-use mmb_packet::Loc;
+use mmb_packet::{Ip6Ext, Loc};
 
 use super::FieldId;
-use super::def::{FieldDef, LENGTH, Layer, PAYLOAD, ValueKind};
+use super::def::{FieldDef, LENGTH, Layer, ValueKind};
 
 const fn ip6(id: FieldId, name: &'static str, bit: u16, width: u16) -> FieldDef {
     FieldDef::fixed(id, name, Loc::Ip6(bit), width)
 }
 
 /// An extension header.
-const fn eh(id: FieldId, name: &'static str) -> FieldDef {
-    FieldDef::variable(id, name, Layer::Ip6, ValueKind::Presence)
-        .read_only("extension headers are matched, not written")
-        .example(name)
+const fn eh(id: FieldId, name: &'static str, header: Ip6Ext) -> FieldDef {
+    FieldDef::extension(id, name, header)
 }
 
 pub(super) const FIELDS: [FieldDef; 19] = [
@@ -43,17 +41,17 @@ pub(super) const FIELDS: [FieldDef; 19] = [
         .kind(ValueKind::Ip6)
         .help("destination address")
         .example("ip6-daddr 2001:db8::1"),
-    FieldDef::variable(FieldId::Ip6Payload, "ip6-payload", Layer::Ip6, PAYLOAD)
-        .help("what follows the IPv6 header and its extension headers")
-        .example("ip6-payload 0x6000"),
-    eh(FieldId::Ip6Eh, "ip6-eh").help("any extension header"),
-    eh(FieldId::Ip6EhHopbyhop, "ip6-eh-hopbyhop").help("hop-by-hop options header (0)"),
-    eh(FieldId::Ip6EhRouting, "ip6-eh-routing").help("routing header (43)"),
-    eh(FieldId::Ip6EhFragment, "ip6-eh-fragment").help("fragment header (44)"),
-    eh(FieldId::Ip6EhEsp, "ip6-eh-esp").help("encapsulating security payload (50)"),
-    eh(FieldId::Ip6EhAh, "ip6-eh-ah").help("authentication header (51)"),
-    eh(FieldId::Ip6EhDestopt, "ip6-eh-destopt").help("destination options header (60)"),
-    eh(FieldId::Ip6EhMobility, "ip6-eh-mobility").help("mobility header (135)"),
-    eh(FieldId::Ip6EhHip, "ip6-eh-hip").help("host identity protocol (139)"),
-    eh(FieldId::Ip6EhShim6, "ip6-eh-shim6").help("shim6 header (140)"),
+    FieldDef::payload(FieldId::Ip6Payload, "ip6-payload", Layer::Ip6)
+        .help("what follows the 40 bytes of the IPv6 header, extension headers included")
+        .example("ip6-payload 0x3a00"),
+    eh(FieldId::Ip6Eh, "ip6-eh", Ip6Ext::Any).help("any extension header of those below"),
+    eh(FieldId::Ip6EhHopbyhop, "ip6-eh-hopbyhop", Ip6Ext::HopByHop).help("hop-by-hop options header (0)"),
+    eh(FieldId::Ip6EhRouting, "ip6-eh-routing", Ip6Ext::Routing).help("routing header (43)"),
+    eh(FieldId::Ip6EhFragment, "ip6-eh-fragment", Ip6Ext::Fragment).help("fragment header (44)"),
+    eh(FieldId::Ip6EhEsp, "ip6-eh-esp", Ip6Ext::Esp).help("encapsulating security payload (50)"),
+    eh(FieldId::Ip6EhAh, "ip6-eh-ah", Ip6Ext::Ah).help("authentication header (51)"),
+    eh(FieldId::Ip6EhDestopt, "ip6-eh-destopt", Ip6Ext::DestOpt).help("destination options header (60)"),
+    eh(FieldId::Ip6EhMobility, "ip6-eh-mobility", Ip6Ext::Mobility).help("mobility header (135)"),
+    eh(FieldId::Ip6EhHip, "ip6-eh-hip", Ip6Ext::Hip).help("host identity protocol (139)"),
+    eh(FieldId::Ip6EhShim6, "ip6-eh-shim6", Ip6Ext::Shim6).help("shim6 header (140)"),
 ];

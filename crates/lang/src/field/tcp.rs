@@ -1,9 +1,9 @@
 //! TCP and its options (RFC 9293, RFC 3168; options: RFC 7323, RFC 2018, RFC 7413, RFC 8684).
 
-use mmb_packet::Loc;
+use mmb_packet::{Loc, NamedOption};
 
 use super::FieldId;
-use super::def::{CHECKSUM, FieldDef, Layer, PAYLOAD, ValueKind};
+use super::def::{CHECKSUM, FieldDef, Layer, ValueKind};
 
 const fn tcp(id: FieldId, name: &'static str, bit: u16, width: u16) -> FieldDef {
     FieldDef::fixed(id, name, Loc::Tcp(bit), width)
@@ -13,8 +13,8 @@ const fn flag(id: FieldId, name: &'static str, bit: u16) -> FieldDef {
     tcp(id, name, bit, 1).example(name)
 }
 
-const fn option(id: FieldId, name: &'static str, kind: ValueKind) -> FieldDef {
-    FieldDef::variable(id, name, Layer::Tcp, kind)
+const fn option(id: FieldId, name: &'static str, option: NamedOption) -> FieldDef {
+    FieldDef::option(id, name, option)
 }
 
 pub(super) const FIELDS: [FieldDef; 27] = [
@@ -44,36 +44,45 @@ pub(super) const FIELDS: [FieldDef; 27] = [
         .help("checksum")
         .example("tcp-checksum 0")
         .read_only(CHECKSUM),
-    FieldDef::variable(FieldId::TcpPayload, "tcp-payload", Layer::Tcp, PAYLOAD)
+    FieldDef::payload(FieldId::TcpPayload, "tcp-payload", Layer::Tcp)
         .help("what follows the TCP header and its options")
         .example("tcp-payload \"GET \""),
-    option(FieldId::TcpOpt, "tcp-opt", ValueKind::Int)
-        .bits(8)
-        .help("any option, or the options of some kinds (numbers)")
+    FieldDef::fixed(FieldId::TcpOpt, "tcp-opt", Loc::TcpOptionAny, 8)
+        .help("any option, or those of some kinds (2 to 255); written and stripped by kind: tcp-opt 254 0xf989")
         .example("tcp-opt 19"),
-    option(FieldId::TcpOptMss, "tcp-opt-mss", ValueKind::Int)
+    option(FieldId::TcpOptMss, "tcp-opt-mss", NamedOption::Mss)
+        .kind(ValueKind::Int)
         .bits(16)
-        .help("maximum segment size (2)")
+        .help("maximum segment size (2); ends read it in SYN segments only: match tcp-syn to add it")
         .example("tcp-opt-mss > 1460"),
-    option(FieldId::TcpOptWscale, "tcp-opt-wscale", ValueKind::Int)
+    option(FieldId::TcpOptWscale, "tcp-opt-wscale", NamedOption::Wscale)
+        .kind(ValueKind::Int)
         .bits(8)
-        .help("window scale, as a shift count (3)")
+        .help(
+            "window scale (3), a shift count, 14 at most; ends read it in SYN segments only, and it counts only if both \
+             ends sent one",
+        )
         .example("tcp-opt-wscale 7"),
-    option(FieldId::TcpOptSackp, "tcp-opt-sackp", ValueKind::Presence)
-        .help("selective acknowledgements permitted (4)")
+    option(FieldId::TcpOptSackp, "tcp-opt-sackp", NamedOption::Sackp)
+        .kind(ValueKind::Presence)
+        .help("selective acknowledgements permitted (4); may stand in SYN segments only")
         .example("tcp-opt-sackp")
         .read_only("the option has no value"),
-    option(FieldId::TcpOptSack, "tcp-opt-sack", ValueKind::Bytes { max: 32 })
+    option(FieldId::TcpOptSack, "tcp-opt-sack", NamedOption::Sack)
+        .kind(ValueKind::Bytes { max: 32 })
         .help("selective acknowledgement blocks (5)")
         .example("tcp-opt-sack"),
-    option(FieldId::TcpOptTimestamp, "tcp-opt-timestamp", ValueKind::Int)
+    option(FieldId::TcpOptTimestamp, "tcp-opt-timestamp", NamedOption::Timestamp)
+        .kind(ValueKind::Int)
         .bits(64)
         .help("timestamps (8): value in the upper, echo reply in the lower 32 bits")
         .example("tcp-opt-timestamp"),
-    option(FieldId::TcpOptFastOpen, "tcp-opt-fast-open", ValueKind::Bytes { max: 16 })
-        .help("fast open cookie (34)")
+    option(FieldId::TcpOptFastOpen, "tcp-opt-fast-open", NamedOption::FastOpen)
+        .kind(ValueKind::Bytes { max: 16 })
+        .help("fast open cookie (34), in SYN segments only; without data it asks for a cookie")
         .example("tcp-opt-fast-open"),
-    option(FieldId::TcpOptMptcp, "tcp-opt-mptcp", ValueKind::Bytes { max: 38 })
+    option(FieldId::TcpOptMptcp, "tcp-opt-mptcp", NamedOption::Mptcp)
+        .kind(ValueKind::Bytes { max: 38 })
         .help("multipath TCP (30)")
         .example("tcp-opt-mptcp"),
 ];

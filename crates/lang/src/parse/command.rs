@@ -3,7 +3,9 @@
 use super::{Expect, Parse, Parser};
 use crate::ast::{AddKind, Command, PortKind, Word};
 use crate::diag::{Diagnostic, quote, suggest};
-use crate::keyword::{COMMANDS, COMMANDS_NOT_YET, INTERFACE, Keyword, PORTS, SHOW, VERBOSE, WIRE, words};
+use crate::keyword::{
+    COMMANDS, COMMANDS_NOT_YET, INTERFACE, Keyword, ON_ERROR, PORTS, SET, SHOW, VERBOSE, WIRE, words,
+};
 use crate::lex::Tok;
 use crate::parse::is_name;
 use crate::span::Span;
@@ -33,6 +35,7 @@ impl Parser<'_> {
             "disable" => Command::Disable(self.names()?),
             "show" => self.show()?,
             "interface" => self.interface()?,
+            "set" => self.set()?,
             _ => self.wire()?,
         };
         let source = self.lex.text(Span::new(start, self.lex.last_end()));
@@ -97,6 +100,13 @@ impl Parser<'_> {
         let index = self.choice(SHOW.iter().map(|(_, keyword)| keyword.word), "subject of `show`")?;
         self.expect(Expect::Words(VERBOSE));
         Ok(Command::Show { what: SHOW[index].0, verbose: self.eat_word("verbose") })
+    }
+
+    fn set(&mut self) -> Parse<Command> {
+        self.keyword(SET, "setting")?;
+        self.expect(Expect::OnError);
+        let index = self.choice(ON_ERROR.iter().map(|(_, keyword)| keyword.word), "value of `on-error`")?;
+        Ok(Command::SetOnError(ON_ERROR[index].0))
     }
 
     fn interface(&mut self) -> Parse<Command> {

@@ -93,6 +93,6 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     };
     let start = line.find(word).unwrap_or(0);
     let message = format!("`{word}` has no place in a file");
-    let help = "a file describes what there shall be: interface, wire, enable, disable and add lines";
+    let help = "a file describes what there shall be: interface, wire, enable, disable, set and add lines";
     Err(Diagnostic::new(Span::new(start, start + word.len()), message).with_help(help))
 }

@@ -8,11 +8,12 @@
 mod command;
 mod file;
 mod rule;
+mod short;
 mod target;
 mod value;
 
 pub use file::{Located, load_file, parse_file};
-pub(crate) use target::is_option;
+pub(crate) use rule::takes;
 pub(crate) use value::{network, order};
 
 use crate::ast::{Command, Word};
@@ -36,8 +37,10 @@ pub(crate) enum Expect {
     Words(&'static [Keyword]),
     /// A subject of `show`.
     Show,
-    /// A condition.
-    Cond,
+    /// What `set on-error` sets.
+    OnError,
+    /// A condition that makes sense with the field.
+    Cond(FieldId),
     /// A field for which this holds.
     Field(fn(&FieldDef) -> bool),
     /// A value of the field.

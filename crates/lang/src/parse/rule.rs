@@ -12,7 +12,7 @@ impl<'a> Parser<'a> {
     /// What follows the keyword: matches, then targets.
     pub(super) fn rule(&mut self, kind: AddKind, start: usize) -> Parse<Rule> {
         let matches = self.matches()?;
-        let targets = self.targets()?;
+        let targets = self.targets(&matches)?;
         Ok(Rule { kind, matches, targets, span: self.since(start) })
     }
 
@@ -38,7 +38,8 @@ impl<'a> Parser<'a> {
                     return Err(Diagnostic::new(token.span, "the rule is empty").with_help(EXAMPLE));
                 }
                 _ if token.tok == Tok::End => {
-                    let help = "say what happens to the packets: mod <field> <value>, drop or accept";
+                    let help =
+                        "say what happens to the packets: mod <field> <value>, add, strip, drop or accept";
                     return Err(Diagnostic::new(token.span, "the rule has no target").with_help(help));
                 }
                 _ => matches.push(self.single_match()?),
@@ -99,7 +100,7 @@ impl<'a> Parser<'a> {
         let start = self.lex.peek().span.start;
         if def.kind != ValueKind::Presence {
             self.expect(Expect::Value(def.id));
-            self.expect(Expect::Cond);
+            self.expect(Expect::Cond(def.id));
         }
         let written = self.cond()?;
         match written {
@@ -214,7 +215,7 @@ impl Place {
     fn otherwise(self) -> &'static str {
         match self {
             Place::Match | Place::Negated | Place::Field => "`show fields` lists the fields",
-            Place::Target => "a target is mod <field> <value>, drop or accept",
+            Place::Target => "a target is mod <field> <value>, add, strip, drop or accept",
         }
     }
 
@@ -226,20 +227,27 @@ impl Place {
     }
 }
 
-/// Conditions that make no sense with a field, whatever the value.
+/// Whether a condition makes sense with a field, whatever the value.
+pub(crate) fn takes(def: &FieldDef, cond: Cond) -> bool {
+    use ValueKind::{Bytes, EtherType, Interface, Presence, Shorthand};
+    match cond {
+        Cond::Eq | Cond::Ne => def.kind != Presence,
+        Cond::Contains => matches!(def.kind, Bytes { .. }),
+        _ => !matches!(def.kind, Presence | Shorthand(_) | Interface | EtherType | Bytes { .. }),
+    }
+}
+
+/// What is wrong with a condition that makes no sense with a field.
 fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
     let error = |message: String| Err(Diagnostic::new(span, message));
     match (def.kind, cond) {
+        _ if takes(def, cond) => Ok(()),
         (ValueKind::Presence, _) => Err(no_value(def, span)),
-        (_, Cond::Eq | Cond::Ne) | (ValueKind::Bytes { .. }, Cond::Contains) => Ok(()),
         (ValueKind::Shorthand(_), _) => Err(yes_or_no(def, span)),
         (_, Cond::Contains) => {
-            error(format!("`contains` is for payloads and options, and `{}` is neither", def.name))
+            error(format!("`contains` is for payloads and options' bytes, and `{}` has none", def.name))
         }
-        (ValueKind::Interface | ValueKind::EtherType | ValueKind::Bytes { .. }, _) => {
-            error(format!("`{}` has no order, so that `{cond}` means nothing", def.name))
-        }
-        _ => Ok(()),
+        _ => error(format!("`{}` has no order, so that `{cond}` means nothing", def.name)),
     }
 }
 

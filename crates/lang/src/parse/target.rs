@@ -3,20 +3,21 @@
 use std::net::IpAddr;
 
 use super::rule::Place;
+use super::short::Subject;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Action, Target, Value};
+use crate::ast::{Action, Match, Target, Value};
 use crate::diag::{Diagnostic, quote};
-use crate::field::{FieldDef, FieldId, Layer, Support, ValueKind, field};
-use crate::keyword::{TARGETS, is_target};
+use crate::field::{FieldDef, FieldId, Support, ValueKind, field};
+use crate::keyword::{STRIP, TARGETS, is_target};
 use crate::lex::Tok;
 
 impl Parser<'_> {
-    /// All that is left of the line.
-    pub(super) fn targets(&mut self) -> Parse<Vec<Target>> {
+    /// All that is left of the line, behind these matches.
+    pub(super) fn targets(&mut self, matches: &[Match]) -> Parse<Vec<Target>> {
         let mut targets = Vec::with_capacity(1);
         while self.peek() != Tok::End {
             let start = self.lex.peek().span.start;
-            let action = self.action()?;
+            let action = self.action(matches)?;
             targets.push(Target { action, span: self.since(start) });
             self.expect(Expect::Words(TARGETS));
         }
@@ -24,15 +25,15 @@ impl Parser<'_> {
         Ok(targets)
     }
 
-    fn action(&mut self) -> Parse<Action> {
+    fn action(&mut self, matches: &[Match]) -> Parse<Action> {
         let token = self.lex.peek();
         let word = self.peek_word().filter(|word| is_target(word));
         let Some(word) = word else { return Err(self.no_target()) };
         self.lex.next();
         match word {
-            "mod" => self.modify(),
+            "mod" => self.modify(matches),
             "add" => self.add(),
-            "strip" => self.strip(),
+            "strip" => self.strip(matches),
             "map" => {
                 let field = self.field("map")?;
                 let values = self.values(field, None)?;
@@ -75,10 +76,14 @@ impl Parser<'_> {
         }
     }
 
-    fn modify(&mut self) -> Parse<Action> {
+    fn modify(&mut self, matches: &[Match]) -> Parse<Action> {
         let start = self.lex.peek().span.start;
         self.expect(Expect::Field(|def| def.modify == Support::Yes));
-        let def = self.field("mod")?;
+        let subject = Subject::of(matches, |def| def.modify == Support::Yes);
+        let (def, kind) = match subject.operand(self) {
+            true => subject.resolved("mod", self.lex.peek().span)?,
+            false => (self.field("mod")?, None),
+        };
         let (field, value) = match def.kind {
             ValueKind::Shorthand(bits) => match self.one_value(def, "mod")? {
                 Value::Int(1) => (FieldId::IpEcn, Value::Int(bits.into())),
@@ -93,7 +98,7 @@ impl Parser<'_> {
                 let message = format!("`{}` has no value that could be written", def.name);
                 return Err(Diagnostic::new(self.since(start).span(), message));
             }
-            _ if def.id == FieldId::TcpOpt => (def.id, self.numbered_option(def, "mod")?),
+            _ if def.id == FieldId::TcpOpt => (def.id, self.numbered_option(def, kind, "mod")?),
             _ => (def.id, self.one_value(def, "mod")?),
         };
         Ok(Action::Mod { field, value })
@@ -104,16 +109,24 @@ impl Parser<'_> {
         let value = match def.kind {
             ValueKind::Presence => None,
             ValueKind::Bytes { .. } if !self.bytes_follow() => None,
-            _ if def.id == FieldId::TcpOpt => Some(self.numbered_option(def, "add")?),
+            _ if def.id == FieldId::TcpOpt => Some(self.numbered_option(def, None, "add")?),
             _ => Some(self.one_value(def, "add")?),
         };
         Ok(Action::Add { field: def.id, value })
     }
 
-    fn strip(&mut self) -> Parse<Action> {
+    fn strip(&mut self, matches: &[Match]) -> Parse<Action> {
+        self.expect(Expect::Words(STRIP));
         let keep = self.eat_not();
         if !keep && self.eat_word("all") {
             return Ok(Action::StripAll);
+        }
+        let bare = self.peek() == Tok::End || self.peek_word().is_some_and(is_target);
+        if bare && !keep {
+            self.expect(Expect::Field(FieldDef::is_option));
+            let subject = Subject::of(matches, FieldDef::is_option);
+            let (def, kind) = subject.resolved("strip", self.lex.peek().span)?;
+            return Ok(Action::Strip { keep, field: def.id, kind });
         }
         let def = self.option("strip")?;
         let numbered = def.id == FieldId::TcpOpt && self.peek_word().is_some_and(|word| !is_target(word));
@@ -124,9 +137,9 @@ impl Parser<'_> {
     /// A field that is a TCP option.
     fn option(&mut self, target: &str) -> Parse<&'static FieldDef> {
         let span = self.lex.peek().span;
-        self.expect(Expect::Field(|def| is_option(def) && def.modify == Support::Yes));
+        self.expect(Expect::Field(FieldDef::is_option));
         let def = self.field(target)?;
-        if is_option(def) {
+        if def.is_option() {
             return Ok(def);
         }
         let message = format!("`{target}` is for TCP options, and `{}` is none", def.name);
@@ -134,10 +147,13 @@ impl Parser<'_> {
             .with_help("options are tcp-opt-mss, tcp-opt-wscale, tcp-opt <kind> and so on"))
     }
 
-    /// `<kind> [<bytes>]`.
-    fn numbered_option(&mut self, def: &'static FieldDef, target: &str) -> Parse<Value> {
+    /// `<kind> [<bytes>]`, or the bytes only when the kind is known.
+    fn numbered_option(&mut self, def: &'static FieldDef, known: Option<u8>, target: &str) -> Parse<Value> {
         const MOST_DATA: u16 = 38;
-        let kind = self.option_kind(def, target)?;
+        let kind = match known {
+            Some(kind) => kind,
+            None => self.option_kind(def, target)?,
+        };
         let data = if self.bytes_follow() { self.bytes(def, MOST_DATA)? } else { Box::default() };
         Ok(Value::Option { kind, data })
     }
@@ -205,11 +221,6 @@ impl Parser<'_> {
             }
         }
     }
-}
-
-/// Whether a field is a TCP option.
-pub(crate) fn is_option(def: &FieldDef) -> bool {
-    def.proto == Layer::Tcp && def.loc.is_none() && def.id != FieldId::TcpPayload
 }
 
 /// A decimal number with at most two digits behind the point, in hundredths.

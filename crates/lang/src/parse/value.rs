@@ -133,7 +133,10 @@ impl<'a> Parser<'a> {
             },
         };
         if bytes.is_empty() || bytes.len() > usize::from(max) {
-            return error(format!("`{}` takes 1 to {max} bytes, not {}", def.name, bytes.len()));
+            let message = format!("`{}` takes 1 to {max} bytes, not {}", def.name, bytes.len());
+            let error = Diagnostic::new(token.span, message);
+            let help = "a TCP header has room for 40 bytes of options, kind and length of each included";
+            return Err(if def.is_option() && !bytes.is_empty() { error.with_help(help) } else { error });
         }
         Ok(bytes.into())
     }

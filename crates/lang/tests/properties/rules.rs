@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
-    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Match, MatchOn, PortKind, Rule,
-    ShowWhat, Target, Value, ValueItem, ValueKind, ValueSet, Word,
+    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Match, MatchOn, OnError, PortKind,
+    Rule, ShowWhat, Target, Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -201,5 +201,6 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => name().prop_map(|name| Command::InterfaceDel { name }),
         1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
         1 => name().prop_map(|a| Command::Unwire { a }),
+        1 => select(&[OnError::Forward, OnError::Drop][..]).prop_map(Command::SetOnError),
     ]
 }

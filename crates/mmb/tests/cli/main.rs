@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod daemon;
+mod import;
 mod offline;
 mod support;

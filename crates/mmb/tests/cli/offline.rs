@@ -57,7 +57,7 @@ const BAD: [(&str, u32, u32, &[&str]); 16] = [
     ("add in lan drop\n", 1, 8, &["`lan`"]),
     ("interface add a null\ninterface add a null\n", 2, 15, &["`a`", "already"]),
     ("interface add a null\nwire a b\n", 2, 8, &["`b`"]),
-    ("add tcp-opt-mss > 1460 drop\n", 1, 5, &["not supported"]),
+    ("add-stateful ip-proto tcp accept\n", 1, 1, &["not supported"]),
     ("add all mod ip-checksum 0\n", 1, 9, &["ip-checksum"]),
     ("list\n", 1, 1, &["`list`"]),
     ("\u{1b}[31madd all drop\n", 1, 1, &["U+001B"]),
@@ -196,7 +196,44 @@ fn bench_measures_and_refuses_what_it_cannot_do() {
     assert!(report["rules"][0]["packets"].as_u64().unwrap() > 0);
     let text = mmb(&["bench", "--seconds", "0.1"]).good();
     assert!(text.contains("ticks a packet") && text.contains("l2-input"), "{text}");
+    assert!(report["case"].is_null());
     mmb(&["bench", "--mode", "routed"]).refused(&["--mode wire"]);
     mmb(&["bench", "--seconds", "0"]).refused(&["seconds"]);
     assert_eq!(mmb(&["bench", "--pcap", "x", "--flows", "3"]).status, 2);
+}
+
+#[test]
+fn bench_makes_up_rules_that_miss_and_packets_of_a_trace() {
+    for (case, rules) in [("exact", 2_000), ("mixed", 500), ("masks", 300), ("options", 300), ("ranges", 300)]
+    {
+        let rules = rules.to_string();
+        let line =
+            ["bench", "--case", case, "--rules", &rules, "--seconds", "0.05", "--flows", "100", "--json"];
+        let report: serde_json::Value = serde_json::from_str(&mmb(&line).good()).unwrap();
+        assert_eq!(report["case"]["name"], case);
+        assert_eq!(report["case"]["rules"].to_string(), rules);
+        assert_eq!(report["rules"], serde_json::json!([]), "{case}: none matches");
+        assert!(report["nodes"]["classify"]["packets"].as_u64().unwrap() > 0);
+    }
+    let files = Files::new();
+    let filters = files.write(
+        "filters",
+        "@10.0.0.0/8\t192.0.2.0/24\t0 : 65535\t80 : 80\t0x06/0xFF\t0x0000/0x0000\t\n\
+         @10.0.0.1/32\t192.0.2.7/32\t53 : 53\t0 : 1023\t0x11/0xFF\t0x0000/0x0000\t\n",
+    );
+    let trace = files
+        .write("trace", "167772161\t3221225991\t53\t80\t6\t0\t0\n167772161\t3221225991\t53\t80\t17\t0\t1\n");
+    let line = ["bench", "--case", "classbench", &filters, "--trace", &trace, "--seconds", "0.05"];
+    let text = mmb(&line).good();
+    assert!(text.contains("2 rules loaded") && text.contains("classify"), "{text}");
+    let report: serde_json::Value =
+        serde_json::from_str(&mmb(&[&line[..], &["--json"]].concat()).good()).unwrap();
+    assert_eq!(report["rules"].as_array().unwrap().len(), 2, "both match: {report}");
+    let run = mmb(&["bench", "--case", "classbench"]);
+    assert!(run.status == 2 && run.err.contains("wants the FILE"), "{run:?}");
+    let run = mmb(&["bench", "--case", "exact", &filters]);
+    assert!(run.status == 2 && run.err.contains("only the case classbench"), "{run:?}");
+    mmb(&["bench", "--case", "masks", "--rules", "5000"]).refused(&["1156"]);
+    mmb(&["bench", "--trace", &filters]).refused(&["line 1 is no packet"]);
+    assert_eq!(mmb(&["bench", "--case", "exact", "-c", "x"]).status, 2);
 }

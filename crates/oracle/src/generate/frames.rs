@@ -2,7 +2,7 @@
 
 use mmb_lang::FieldId;
 
-use super::{Dice, pools};
+use super::{Dice, options, pools};
 use crate::{checksum, headers};
 
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
@@ -12,6 +12,9 @@ const OTHER_ETHERTYPES: [u16; 5] = [0x0806, 0x8847, 46, 0, 0x88cc];
 const EXTENSIONS: [u8; 8] = [0, 60, 43, 44, 51, 135, 139, 140];
 /// Protocols without a transport header that the engine reads: IPv6 in IPv4, ESP, none, SCTP, UDP-Lite, any.
 const OTHER_PROTOCOLS: [u8; 6] = [41, 50, 59, 132, 136, 255];
+
+/// Encapsulating security payload: the end of a chain of extension headers, and one of them.
+const ESP: u8 = 50;
 
 /// What a frame carries over IP.
 #[derive(Clone, Copy)]
@@ -115,7 +118,12 @@ fn ip6(dice: &mut Dice<'_>, frame: &mut Vec<u8>) {
         frame[next_at] = kind;
         next_at = frame.len();
         extension(dice, kind, frame);
+        // A header that leads out of the packet.
+        if dice.one_in(16) {
+            frame[next_at + 1] = 200;
+        }
     }
+    let (payload, last) = if dice.one_in(10) { (Payload::Other(ESP), ESP) } else { (payload, last) };
     frame[next_at] = last;
     transport(dice, payload, frame);
     let length = (frame.len() - at - 40) as u16;
@@ -163,9 +171,9 @@ fn extension(dice: &mut Dice<'_>, kind: u8, frame: &mut Vec<u8>) {
 
 fn payload(dice: &mut Dice<'_>) -> Payload {
     match dice.below(16) {
-        0..6 => Payload::Tcp,
-        6..11 => Payload::Udp,
-        11..14 => Payload::Icmp,
+        0..8 => Payload::Tcp,
+        8..12 => Payload::Udp,
+        12..14 => Payload::Icmp,
         14 => Payload::ForeignIcmp,
         _ => Payload::Other(dice.pick(&OTHER_PROTOCOLS)),
     }
@@ -188,25 +196,26 @@ fn tos(dice: &mut Dice<'_>) -> u8 {
 
 /// The transport header with its payload; checksums zero.
 fn transport(dice: &mut Dice<'_>, payload: Payload, frame: &mut Vec<u8>) {
-    let data = dice.pick(&[0, 1, 8, 3, 40]);
+    let data = data(dice);
     match payload {
         Payload::Tcp => {
-            let option_words = dice.pick(&[0, 3, 0, 1, 10]);
+            let options = options::area(dice);
             ports(dice, FieldId::TcpSport, frame);
             for field in [FieldId::TcpSeqNum, FieldId::TcpAckNum] {
                 frame.extend_from_slice(&(pools::number(dice, field, 32) as u32).to_be_bytes());
             }
             let reserved = if dice.one_in(8) { dice.byte() & 15 } else { 0 };
             let flags = pools::number(dice, FieldId::TcpFlags, 8) as u8;
-            frame.extend_from_slice(&[(5 + option_words as u8) << 4 | reserved, flags]);
+            frame.extend_from_slice(&[(5 + options.len() as u8 / 4) << 4 | reserved, flags]);
             frame.extend_from_slice(&(pools::number(dice, FieldId::TcpWin, 16) as u16).to_be_bytes());
             frame.extend_from_slice(&[0, 0]);
             frame.extend_from_slice(&(pools::number(dice, FieldId::TcpUrgPtr, 16) as u16).to_be_bytes());
-            bytes(dice, option_words * 4, frame);
+            frame.extend_from_slice(&options);
         }
         Payload::Udp => {
             ports(dice, FieldId::UdpSport, frame);
-            let length = if dice.one_in(16) { dice.pick(&[0, 7, 8, 0xffff]) } else { 8 + data as u16 };
+            let length =
+                if dice.one_in(16) { dice.pick(&[0, 7, 8, 10, 0xffff]) } else { 8 + data.len() as u16 };
             frame.extend_from_slice(&length.to_be_bytes());
             frame.extend_from_slice(&[0, 0]);
         }
@@ -217,7 +226,31 @@ fn transport(dice: &mut Dice<'_>, payload: Payload, frame: &mut Vec<u8>) {
         }
         Payload::Other(_) => {}
     }
-    bytes(dice, data, frame);
+    frame.extend_from_slice(&data);
+}
+
+/// Bytes behind a transport header: none, a few, or some of the strings that rules look for.
+fn data(dice: &mut Dice<'_>) -> Vec<u8> {
+    let mut data = Vec::new();
+    match dice.below(8) {
+        0 | 1 => bytes(dice, 0, &mut data),
+        2 => {
+            let length = dice.pick(&[1, 8, 3, 40]);
+            bytes(dice, length, &mut data);
+        }
+        _ => {
+            for _ in 0..1 + dice.below(3) {
+                data.extend_from_slice(pools::literal(dice));
+                // Between two strings, or behind them: something that may hide where one starts.
+                data.extend((0..dice.pick(&[0, 0, 1, 5])).map(|_| b'a'));
+            }
+            // A string that the end of the packet cuts short.
+            if dice.one_in(6) {
+                data.pop();
+            }
+        }
+    }
+    data
 }
 
 fn ports(dice: &mut Dice<'_>, field: FieldId, frame: &mut Vec<u8>) {

@@ -5,8 +5,10 @@
 
 mod dice;
 mod frames;
+mod options;
 mod pools;
 mod rules;
+mod targets;
 
 use std::fmt;
 use std::ops::Deref;
@@ -21,8 +23,8 @@ pub use pools::{IFACES, port};
 pub use rules::{any_rule, rule};
 
 /// Bytes that decide a rule, and a frame.
-const RULE_BYTES: usize = 96;
-const FRAME_BYTES: usize = 160;
+const RULE_BYTES: usize = 160;
+const FRAME_BYTES: usize = 256;
 
 /// A frame that shows itself in hexadecimal.
 #[derive(Clone, PartialEq, Eq)]

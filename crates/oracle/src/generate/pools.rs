@@ -63,6 +63,48 @@ pub(super) fn subnet(dice: &mut Dice<'_>, addr: IpAddr) -> (IpAddr, u8) {
     }
 }
 
+/// Byte strings that payloads are made of and that rules look for: some start with others, some overlap themselves.
+const LITERALS: [&[u8]; 14] = [
+    b"GET ",
+    b"G",
+    b"\0",
+    b"HTTP/1.1",
+    b"\r\n\r\n",
+    b"GET /index.html HTTP/1.1\r\n",
+    b"aaaa",
+    b"aab",
+    b"\xff\xff",
+    b"\x16\x03\x01",
+    b"\x01\x02\x03\x04\x05\x06\x07\x08",
+    b"\x80",
+    b"Host: example.org",
+    b"\x01\x01\x08\x0a",
+];
+
+/// One of the byte strings that payloads are made of.
+pub(super) fn literal(dice: &mut Dice<'_>) -> &'static [u8] {
+    dice.pick(&LITERALS)
+}
+
+/// Kinds of TCP options: those with a name, some that are registered or experimental, some that are nothing.
+const KINDS: [u8; 12] = [2, 8, 4, 3, 5, 30, 34, 254, 19, 6, 253, 255];
+
+/// The kind of a TCP option, 2 or above.
+pub(super) fn kind(dice: &mut Dice<'_>) -> u8 {
+    if dice.one_in(16) { dice.byte().max(2) } else { dice.pick(&KINDS) }
+}
+
+/// Data that an option whose length varies has: up to `most` bytes, perhaps none.
+pub(super) fn option_data(dice: &mut Dice<'_>, most: usize) -> Vec<u8> {
+    let length = dice.pick(&[8, 4, 0, 1, 2, 16, 18, 10, 38]).min(most);
+    match dice.below(4) {
+        0 => (0..length).map(|i| i as u8).collect(),
+        1 => vec![0; length],
+        2 => literal(dice).iter().copied().cycle().take(length).collect(),
+        _ => (0..length).map(|_| dice.byte() & 3).collect(),
+    }
+}
+
 /// A number for `field`, whose width is `bits`: from the field's pool, or now and then any.
 pub(super) fn number(dice: &mut Dice<'_>, field: FieldId, bits: u16) -> u64 {
     let all = u64::MAX >> (64 - bits);
@@ -84,6 +126,12 @@ pub(super) fn number(dice: &mut Dice<'_>, field: FieldId, bits: u16) -> u64 {
         }
         FieldId::IcmpType | FieldId::Icmp6Type => &[0, 8, 3, 128, 129, 255],
         FieldId::TcpOffset => &[5, 6, 8, 15],
+        FieldId::TcpOpt => &[2, 8, 4, 3, 5, 30, 34, 254, 19, 6, 253, 255],
+        FieldId::TcpOptMss => &[1460, 1400, 536, 0, 0xffff, 8960],
+        FieldId::TcpOptWscale => &[7, 0, 14, 255],
+        FieldId::TcpOptTimestamp => {
+            &[1 << 32 | 2, 0, 2 << 32, 0x1234_5678_9abc_def0, 0xffff_ffff, 1 << 32, u64::MAX]
+        }
         FieldId::TcpFlags => &[0x02, 0x12, 0x10, 0, 0xff, 0xc2],
         _ => &[0, 1, 2, 0x40, 0x1234_5678, u64::MAX],
     };

@@ -1,18 +1,23 @@
-//! Rules over everything that the engine runs today, read off the field table.
+//! Rules over the whole stateless language, read off the field table.
+
+use std::net::IpAddr;
 
 use mmb_lang::{
-    Action, AddKind, Cond, FIELDS, FieldDef, FieldId, Layer, Match, Rule, Support, Target, Value, ValueKind,
+    AddKind, Arg, Cond, FIELDS, FieldDef, FieldId, Layer, Match, MatchOn, Rule, Value, ValueItem, ValueKind,
+    ValueSet,
 };
 
-use super::{Dice, pools};
+use super::{Dice, pools, targets};
 
 /// Protocols whose fields may stand in one rule.
-const PROFILES: [&[Layer]; 10] = [
+const PROFILES: [&[Layer]; 12] = [
     &[Layer::Ip4, Layer::Tcp],
     &[Layer::Ip4, Layer::Udp],
     &[Layer::Ip6, Layer::Tcp],
     &[Layer::Ip6, Layer::Udp],
     &[Layer::Tcp],
+    &[Layer::Tcp],
+    &[Layer::Ip4, Layer::Tcp],
     &[Layer::Udp],
     &[Layer::Ip4],
     &[Layer::Ip6],
@@ -34,13 +39,17 @@ pub fn any_rule(dice: &mut Dice<'_>) -> Rule {
     let layers = dice.pick(&PROFILES);
     let allowed = |def: &&FieldDef| {
         let general = matches!(def.proto, Layer::Interface | Layer::Network);
-        def.loc.is_some() && (general || negative || layers.contains(&def.proto))
+        general || negative || layers.contains(&def.proto)
     };
     let fields: Vec<&FieldDef> = FIELDS.iter().filter(allowed).collect();
+    // Rules that do not speak of transport headers may edit options of what turns out to be TCP.
+    let edits =
+        |def: &&FieldDef| allowed(def) || def.is_option() && layers.len() == 1 && layers[0] != Layer::Udp;
+    let edited: Vec<&FieldDef> = FIELDS.iter().filter(edits).collect();
     Rule {
         kind: dice.pick(&[AddKind::Add, AddKind::Stateless]),
         matches: matches(dice, &fields, layers, negative),
-        targets: targets(dice, &fields),
+        targets: targets::targets(dice, &edited),
         span: Default::default(),
     }
 }
@@ -49,12 +58,16 @@ fn matches(dice: &mut Dice<'_>, fields: &[&FieldDef], layers: &[Layer], negative
     if dice.one_in(12) {
         return vec![Match::all()];
     }
-    let fields: Vec<_> = fields.iter().filter(|def| def.match_ == Support::Yes).collect();
+    // Options, extension headers and payloads are few among the fields, and there is more to them.
+    let (plain, parts): (Vec<&FieldDef>, Vec<&FieldDef>) =
+        fields.iter().copied().partition(|def| def.in_header());
     let mut used: Vec<FieldId> = Vec::new();
     let mut matches = Vec::new();
     for _ in 0..1 + dice.below(4) {
-        let def = dice.pick(&fields);
-        if used.contains(&def.id) {
+        let part = !parts.is_empty() && dice.below(5) >= 3;
+        let def = dice.pick(if part { &parts } else { &plain });
+        // Now and then a field twice, so that questions about it meet.
+        if used.contains(&def.id) && !dice.one_in(4) {
             continue;
         }
         used.push(def.id);
@@ -65,25 +78,82 @@ fn matches(dice: &mut Dice<'_>, fields: &[&FieldDef], layers: &[Layer], negative
 }
 
 fn one_match(dice: &mut Dice<'_>, def: &FieldDef, layers: &[Layer]) -> Match {
-    let says_something_alone = !matches!(def.proto, Layer::Interface | Layer::Network);
-    if matches!(def.kind, ValueKind::Shorthand(_)) || says_something_alone && dice.one_in(5) {
+    let alone = match def.kind {
+        ValueKind::Shorthand(_) | ValueKind::Presence => true,
+        ValueKind::Interface | ValueKind::EtherType => false,
+        _ => dice.one_in(5),
+    };
+    if alone {
         return Match::field(def.id);
     }
-    let cond = if dice.one_in(4) { Cond::Ne } else { Cond::Eq };
-    let mut value = value(dice, def);
-    if let Value::Prefix { addr, .. } = value
-        && dice.one_in(2)
-    {
-        let (addr, len) = pools::subnet(dice, addr);
-        value = Value::Prefix { addr, len };
+    let (cond, values) = question(dice, def);
+    let implied = implied(def.id, layers).filter(|_| cond == Cond::Eq && !dice.one_in(8));
+    let values = match implied {
+        None => values,
+        Some(number) if values.single().is_some() => Value::Int(number).into(),
+        // A set or a range with the one value that makes sense added.
+        Some(number) => {
+            let mut items = values.to_vec();
+            items.push(ValueItem::Single(Value::Int(number)));
+            ValueSet::new(items).unwrap_or(values)
+        }
+    };
+    let arg = Arg { cond, values, span: Default::default() };
+    MatchOn::Field { field: def.id, arg: Some(arg) }.into()
+}
+
+/// A condition and values that go together with the field.
+fn question(dice: &mut Dice<'_>, def: &FieldDef) -> (Cond, ValueSet) {
+    let bytes = matches!(def.kind, ValueKind::Bytes { .. });
+    let named = matches!(def.kind, ValueKind::Interface | ValueKind::EtherType);
+    let equality = if dice.one_in(4) { Cond::Ne } else { Cond::Eq };
+    match dice.below(8) {
+        4 | 5 if bytes => (Cond::Contains, value(dice, def).into()),
+        5 if !named => {
+            let cond = dice.pick(&[Cond::Lt, Cond::Le, Cond::Gt, Cond::Ge]);
+            (cond, value(dice, def).into())
+        }
+        6 if !named && !bytes => (equality, range(dice, def).into()),
+        7 => {
+            let cond = if bytes && dice.one_in(2) { Cond::Contains } else { equality };
+            let count = 2 + dice.below(3);
+            let items = (0..count).map(|_| item(dice, def)).collect();
+            (cond, ValueSet::new(items).unwrap_or_else(|| value(dice, def).into()))
+        }
+        _ => (equality, single(dice, def).into()),
     }
-    if cond == Cond::Eq
-        && let Some(number) = implied(def.id, layers)
-        && !dice.one_in(8)
-    {
-        value = Value::Int(number);
+}
+
+/// A member of a set.
+fn item(dice: &mut Dice<'_>, def: &FieldDef) -> ValueItem {
+    let ranges = !matches!(def.kind, ValueKind::Interface | ValueKind::EtherType | ValueKind::Bytes { .. });
+    if ranges && dice.one_in(3) { range(dice, def) } else { ValueItem::Single(single(dice, def)) }
+}
+
+fn range(dice: &mut Dice<'_>, def: &FieldDef) -> ValueItem {
+    let (a, b) = (value(dice, def), value(dice, def));
+    let ends = if order(&a) <= order(&b) { [a, b] } else { [b, a] };
+    ValueItem::Range(Box::new(ends))
+}
+
+fn order(value: &Value) -> u128 {
+    match value {
+        Value::Int(number) => (*number).into(),
+        Value::Prefix { addr: IpAddr::V4(addr), .. } => addr.to_bits().into(),
+        Value::Prefix { addr: IpAddr::V6(addr), .. } => addr.to_bits(),
+        _ => 0,
     }
-    Match::compare(def.id, cond, value)
+}
+
+/// A value, of addresses a subnet half of the times.
+fn single(dice: &mut Dice<'_>, def: &FieldDef) -> Value {
+    match value(dice, def) {
+        Value::Prefix { addr, .. } if dice.one_in(2) => {
+            let (addr, len) = pools::subnet(dice, addr);
+            Value::Prefix { addr, len }
+        }
+        value => value,
+    }
 }
 
 /// What a field that names a protocol must be for the other fields of the rule to make sense.
@@ -105,37 +175,18 @@ fn implied(field: FieldId, layers: &[Layer]) -> Option<u64> {
     }
 }
 
-fn value(dice: &mut Dice<'_>, def: &FieldDef) -> Value {
+/// A value of the field; of addresses a whole one.
+pub(super) fn value(dice: &mut Dice<'_>, def: &FieldDef) -> Value {
     match def.kind {
         ValueKind::Interface => Value::Iface(dice.pick(&pools::IFACES).into()),
         ValueKind::EtherType => Value::Int(dice.pick(&[0x0800, 0x86dd])),
         ValueKind::Ip4 => Value::address(pools::ip4(dice)),
         ValueKind::Ip6 => Value::address(pools::ip6(dice)),
+        ValueKind::Bytes { max } if def.is_option() => {
+            let data = pools::option_data(dice, max.into());
+            Value::Bytes(if data.is_empty() { [0].into() } else { data.into() })
+        }
+        ValueKind::Bytes { .. } => Value::Bytes(pools::literal(dice).into()),
         _ => Value::Int(pools::number(dice, def.id, def.width_bits)),
     }
-}
-
-fn targets(dice: &mut Dice<'_>, fields: &[&FieldDef]) -> Vec<Target> {
-    let writable: Vec<_> = fields
-        .iter()
-        .filter(|def| def.modify == Support::Yes && !matches!(def.kind, ValueKind::Shorthand(_)))
-        .collect();
-    let mut targets: Vec<Target> = Vec::new();
-    match dice.below(8) {
-        5 => targets.push(Action::Drop { ten_thousandths: 10_000 }.into()),
-        6 => targets.push(Action::Drop { ten_thousandths: dice.pick(&[1, 50, 5_000, 9_999]) }.into()),
-        7 => targets.push(Action::Accept.into()),
-        _ => {}
-    }
-    let edits = if targets.is_empty() { 1 + dice.below(3) } else { dice.below(3) };
-    let mut used: Vec<FieldId> = Vec::new();
-    for _ in 0..edits {
-        let def = dice.pick(&writable);
-        if used.contains(&def.id) {
-            continue;
-        }
-        used.push(def.id);
-        targets.push(Action::Mod { field: def.id, value: value(dice, def) }.into());
-    }
-    targets
 }

@@ -5,7 +5,7 @@
 
 One vector a line: name | edits in mmb's language | frame before | frame after, frames in hexadecimal. The frame
 "after" is built by setting the fields of scapy's layers and having scapy compute every length and checksum anew;
-fragments "after" are those of the edited datagram.
+fragments "after" are those of the edited datagram. TCP options "after" are written down here, and padded by scapy.
 """
 
 import copy
@@ -91,6 +91,16 @@ def case_fragments(name, packet, split, *edits):
     assert len(before) == len(after) > 1
     for i, (one, other) in enumerate(zip(before, after)):
         vector(f"{name}-{i}", edits, one, other)
+
+
+def case_options(name, stack, targets, before, after):
+    """TCP options before and after, over each of the stacks, with payloads of even, odd and no length."""
+    for i, (below, payload) in enumerate(stack):
+        packets = []
+        for options in (before, after):
+            tcp = TCP(sport=40000, dport=80, seq=0x01020304, flags="S", window=65535, options=options)
+            packets.append(Ether(bytes(below / tcp / payload)))
+        print(f"{name}-{i} | {targets} | {bytes(packets[0]).hex()} | {bytes(packets[1]).hex()}")
 
 
 def split4(packet):
@@ -209,6 +219,39 @@ def fragments():
         case_fragments(f"fragment-{name}", packet, split6, *NAT6)
 
 
+def options():
+    """TCP options written, added, stripped."""
+    with_options = copy.deepcopy(IP4)
+    with_options.options = OPTIONS
+    stack = [
+        (ETHER / IP4, DATA), (ETHER / Dot1Q(vlan=7) / with_options, Raw(bytes(range(256)) * 5)), (ETHER / IP6, Raw()),
+        (ETHER / IP6 / HOP / IPv6ExtHdrRouting(addresses=["2001:db8::77", "2001:db8::88"], segleft=2) / DEST, DATA),
+    ]
+    nop, mss, scale, sackp, stamp = ("NOP", None), ("MSS", 1460), ("WScale", 7), ("SAckOK", b""), ("Timestamp", (9, 7))
+    linux = [mss, sackp, stamp, nop, scale]
+    case_options("clamp", stack, "mod tcp-opt-mss 1400", linux, [("MSS", 1400), sackp, stamp, nop, scale])
+    case_options("clamp-odd", stack, "mod tcp-opt-mss 536", [nop, mss, nop], [nop, ("MSS", 536), nop])
+    case_options("scale-odd", stack, "mod tcp-opt-wscale 14", [scale, mss], [("WScale", 14), mss])
+    case_options("stamp-odd", stack, "mod tcp-opt-timestamp 0x0102030405060708", [nop, stamp, nop],
+                 [nop, ("Timestamp", (0x01020304, 0x05060708)), nop])
+    case_options("absent", stack, "mod tcp-opt-mss 1400 strip tcp-opt-wscale", [nop, nop, stamp], [nop, nop, stamp])
+    case_options("add", stack, "add tcp-opt-mss 1460", [], [mss])
+    case_options("add-behind", stack, "add tcp-opt-wscale 7 add tcp-opt-sackp", [mss, nop, nop, stamp],
+                 [mss, nop, nop, stamp, scale, sackp])
+    case_options("add-present", stack, "add tcp-opt-mss 1400", linux, [("MSS", 1400), sackp, stamp, nop, scale])
+    case_options("strip-all", stack, "strip all", linux, [])
+    case_options("strip-one", stack, "strip tcp-opt-timestamp", linux, [mss, sackp, nop, scale])
+    case_options("strip-padding", stack, "strip tcp-opt-wscale", linux, [mss, sackp, stamp])
+    case_options("whitelist", stack, "strip ! tcp-opt-mss strip ! tcp-opt-wscale", linux, [mss, nop, scale])
+    case_options("longer", stack, "mod tcp-opt-fast-open 0x0011223344556677", [mss, (34, b"")],
+                 [mss, (34, bytes.fromhex("0011223344556677"))])
+    case_options("shorter", stack, "mod tcp-opt 253 0x01", [mss, (253, b"abcdefghi"), nop, nop, stamp],
+                 [mss, (253, b"\1"), nop, nop, stamp])
+    case_options("forty", stack, "add tcp-opt 253 0x" + "5a" * 18, linux, linux + [(253, b"Z" * 18)])
+    case_options("mixed", stack, "mod tcp-win 65535 strip tcp-opt-sackp mod tcp-opt-mss 1 add tcp-opt 254 0xab", linux,
+                 [("MSS", 1), stamp, nop, scale, (254, b"\xab")])
+
+
 def untouched():
     """Fields that the packet does not have."""
     case("absent-ip6", ETHER / IP4 / TCP_ / DATA, *NAT6[:2], ("udp-dport", "1"), ("icmp-type", "1"))
@@ -224,6 +267,7 @@ def main():
     stacks()
     zero_checksums()
     fragments()
+    options()
     untouched()
 
 

@@ -1,0 +1,193 @@
+//! What a lookup costs: ticks of the time-stamp counter per packet, vectors of 256, for rules of many shapes.
+//!
+//! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
+//!
+//! A case is one of `exact`, `mixed`, `masks`, `ranges`, `options`, or a ClassBench file of rules, followed by
+//! `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the rules).
+
+#![forbid(unsafe_code)]
+
+mod classbench;
+mod rules;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use mmb_classify::{Batch, Classifier, Pattern, VECTOR};
+use mmb_packet::Window;
+use mmb_packet::window::IN_PORT;
+
+use rules::Random;
+
+/// Different windows that the batches take turns with: more than the caches next to the core hold.
+const PACKETS: usize = 64 * VECTOR;
+
+fn main() {
+    let mut seed = 1;
+    let mut cases = Vec::new();
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        match &arg[..] {
+            "--seed" => seed = args.next().and_then(|s| s.parse().ok()).unwrap_or(seed),
+            _ => cases.push(arg),
+        }
+    }
+    if cases.is_empty() {
+        cases = ["exact", "mixed", "masks", "ranges", "options"].map(String::from).to_vec();
+    }
+    println!(
+        "{:<28} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "case", "rules", "ticks", "new flow", "hits", "build ms", "insert us", "remove us", "B/rule"
+    );
+    for case in &cases {
+        let mut random = Random(seed);
+        match &case[..] {
+            "exact" => {
+                for n in [10, 1000, 10_000, 100_000, 1_000_000] {
+                    report("exact, no hit", rules::exact(n, 11, &mut random), &misses(&mut random), seed);
+                }
+                let rules = rules::exact(100_000, 11, &mut random);
+                let hits = rules::matching(&rules, PACKETS, &mut random);
+                report("exact, all hit", rules, &hits, seed);
+            }
+            "mixed" => {
+                for n in [1000, 10_000, 100_000] {
+                    report(
+                        "mixed",
+                        rules::mixed(n, &mut random),
+                        &rules::packets(PACKETS, &mut random),
+                        seed,
+                    );
+                }
+            }
+            "masks" => {
+                for n in [1, 26, 100, 1000] {
+                    report("prefix masks", rules::masks(n, &mut random), &misses(&mut random), seed);
+                }
+                for n in [1, 26, 100, 1000] {
+                    let rules = rules::subsets(n, &mut random);
+                    report("field masks", rules, &rules::packets(PACKETS, &mut random), seed);
+                }
+            }
+            "ranges" => {
+                for n in [10, 1000] {
+                    report(
+                        "ranges",
+                        rules::ranges(n, &mut random),
+                        &rules::packets(PACKETS, &mut random),
+                        seed,
+                    );
+                }
+            }
+            "options" => {
+                for n in [100, 10_000] {
+                    report(
+                        "options",
+                        rules::options(n, &mut random),
+                        &rules::packets(PACKETS, &mut random),
+                        seed,
+                    );
+                }
+            }
+            files => {
+                let (rules, trace) = files.split_once('+').unwrap_or((files, ""));
+                let name = rules.rsplit('/').next().unwrap_or(rules);
+                let patterns = classbench::rules(rules);
+                let packets = match trace {
+                    "" => rules::matching(&patterns, PACKETS, &mut random),
+                    trace => classbench::trace(trace),
+                };
+                report(name, patterns, &packets, seed);
+            }
+        }
+    }
+}
+
+/// Packets like those of exact rules that no such rule matches.
+fn misses(random: &mut Random) -> Vec<Window> {
+    let rules = rules::exact(PACKETS, 10, random);
+    rules.iter().map(|pattern| Window { chunk: *pattern.entries()[0].cover.key() }).collect()
+}
+
+/// Measures one case and prints a line.
+fn report(name: &str, rules: Vec<Pattern>, packets: &[Window], seed: u64) {
+    let n = rules.len();
+    let probe: Vec<Pattern> = rules.iter().step_by((n / 1000).max(1)).cloned().collect();
+    let mut classifier = Classifier::with_seed(seed);
+    let start = Instant::now();
+    classifier.extend((0..).zip(rules));
+    let build = start.elapsed();
+    let (hits, ns) = measure(&classifier, packets, false);
+    let (_, new) = measure(&classifier, packets, true);
+    let (insert, remove) = update_cost(&classifier, &probe);
+    println!(
+        "{name:<28} {n:>8} {:>8.1} {:>8.1} {hits:>8.2} {:>9.1} {insert:>9.1} {remove:>9.1} {:>8.0}",
+        ns * ticks_per_ns(),
+        new * ticks_per_ns(),
+        build.as_secs_f64() * 1e3,
+        classifier.bytes() as f64 / n as f64
+    );
+    if std::env::var_os("TABLES").is_some() {
+        for info in classifier.tables().filter(|info| info.depth < 2) {
+            println!("{info:?}");
+        }
+    }
+}
+
+/// The rate of the time-stamp counter, as far as the kernel tells it.
+fn ticks_per_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("bogomips"));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    value.map_or(1.0, |bogomips| bogomips / 2000.0)
+}
+
+/// Hits per packet, and nanoseconds per packet to classify vectors of `windows`: for each vector the shortest time of
+/// many, so that other work on the machine hardly counts. With `new` no flow comes again: packets come in at another
+/// port each time, at which no rule looks.
+fn measure(classifier: &Classifier, windows: &[Window], new: bool) -> (f64, f64) {
+    let mut batch = Batch::new();
+    batch.n = VECTOR;
+    let mut times = vec![Duration::MAX; windows.len() / VECTOR];
+    let mut hits = 0;
+    let end = Instant::now() + Duration::from_millis(400);
+    for round in 0u16.. {
+        if round >= 5 && Instant::now() > end {
+            break;
+        }
+        hits = 0;
+        for (windows, time) in windows.chunks_exact(VECTOR).zip(&mut times) {
+            batch.windows.copy_from_slice(windows);
+            if new {
+                batch
+                    .windows
+                    .iter_mut()
+                    .for_each(|w| w.bytes_mut()[IN_PORT..][..2].copy_from_slice(&round.to_be_bytes()));
+            }
+            let start = Instant::now();
+            classifier.classify(&mut batch);
+            *time = start.elapsed().min(*time);
+            hits += black_box(&batch.hits).len();
+        }
+    }
+    let packets = (times.len() * VECTOR) as f64;
+    (hits as f64 / packets, times.iter().sum::<Duration>().as_nanos() as f64 / packets)
+}
+
+/// Microseconds to insert one rule more, and to remove it, in a clone while the older value is kept: means.
+fn update_cost(classifier: &Classifier, rules: &[Pattern]) -> (f64, f64) {
+    let (mut insert, mut remove) = (Duration::ZERO, Duration::ZERO);
+    let free = classifier.len() as u32;
+    for pattern in rules {
+        let mut next = classifier.clone();
+        let start = Instant::now();
+        next.insert(free, pattern);
+        insert += start.elapsed();
+        let mut after = next.clone();
+        let start = Instant::now();
+        after.remove(free);
+        remove += start.elapsed();
+    }
+    let micros = |time: Duration| time.as_nanos() as f64 / rules.len() as f64 / 1000.0;
+    (micros(insert), micros(remove))
+}

@@ -1,0 +1,159 @@
+//! Against a list of entries that is walked from the front.
+
+use mmb_packet::Kind;
+use mmb_packet::window::{CHUNKS, KIND};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::*;
+use crate::masked::Masked;
+use crate::pattern::{Field, Presence, Test};
+use crate::ranges::{Ranges, largest};
+
+const ALWAYS: Presence = Presence { byte: 0, mask: 0, value: 0 };
+const TCP: Presence = Presence { byte: 12, mask: 0xf0, value: 0x10 };
+
+/// Fields of all widths, some over one another, some not always there.
+const FIELDS: [Field; 8] = [
+    Field { chunk: 0, shift: 96, width: 32, present: Presence { byte: 12, mask: 0x0f, value: 4 } },
+    Field { chunk: 0, shift: 48, width: 16, present: TCP },
+    Field { chunk: 0, shift: 48, width: 16, present: ALWAYS },
+    Field { chunk: 0, shift: 32, width: 16, present: ALWAYS },
+    Field { chunk: 0, shift: 16, width: 8, present: ALWAYS },
+    Field { chunk: 1, shift: 0, width: 128, present: ALWAYS },
+    Field { chunk: 5, shift: 64, width: 64, present: TCP },
+    Field { chunk: 3, shift: 9, width: 3, present: TCP },
+];
+
+const PRESENCE: Field = Field { chunk: 0, shift: 0, width: 0, present: TCP };
+
+fn value(width: u8) -> BoxedStrategy<u128> {
+    let last = largest(width);
+    prop_oneof![0u128..6, Just(last), Just(last - 1), Just(last / 2), Just(last / 2 + 1), 0..=last].boxed()
+}
+
+fn test() -> impl Strategy<Value = Test> {
+    let ranges = select(FIELDS.to_vec()).prop_flat_map(|field| {
+        let range = (value(field.width), value(field.width)).prop_map(|(a, b)| (a.min(b), a.max(b)));
+        let many = prop_oneof![9 => vec(range.clone(), 0..4), 1 => vec(range, 60..90)];
+        (Just(field), many, any::<bool>(), any::<bool>())
+    });
+    let within = ranges.prop_map(|(field, ranges, absent, flip)| {
+        let ranges = Ranges::new(ranges);
+        let ranges = if flip { ranges.complement(field.width) } else { ranges };
+        Test::Within { field, ranges, absent }
+    });
+    let absent = Just(Test::Within { field: PRESENCE, ranges: Ranges::none(), absent: true });
+    let clause = (0u32..3, any::<bool>()).prop_map(|(id, yes)| match yes {
+        true => Test::Clause { yes: Some(id), no: None },
+        false => Test::Clause { yes: None, no: Some(id) },
+    });
+    prop_oneof![6 => within, 1 => absent, 1 => clause]
+}
+
+fn masked() -> impl Strategy<Value = Masked> {
+    let bits =
+        (select(FIELDS.to_vec()), 0u8..=128, 0u128..8).prop_filter_map("inside", |(field, len, key)| {
+            let first =
+                usize::from(field.chunk) * 128 + 128 - usize::from(field.shift) - usize::from(field.width);
+            Masked::bits(first, len.min(field.width).into(), key)
+        });
+    let tcp = Just(Masked::byte(12, 0xf0, 0x10).unwrap());
+    prop_oneof![4 => bits, 1 => tcp, 1 => Just(Masked::ANY), 1 => Just(Masked::byte(57, 0x12, 2).unwrap())]
+}
+
+fn entry() -> impl Strategy<Value = Arc<Entry>> {
+    (vec(masked(), 0..3), vec(test(), 0..4)).prop_filter_map("no contradiction", |(covers, tests)| {
+        let cover = covers.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
+        Some(Arc::new(Entry::new(&cover, tests)?))
+    })
+}
+
+fn window() -> impl Strategy<Value = Window> {
+    let fields = FIELDS.map(|field| value(field.width)).to_vec();
+    (fields, select(vec![Kind::IP4 | Kind::TCP, Kind::IP6 | Kind::TCP, Kind::IP4, 0]), any::<u8>()).prop_map(
+        |(values, kind, flags)| {
+            let mut window = Window { chunk: [0; CHUNKS] };
+            for (field, value) in FIELDS.iter().zip(values) {
+                window.chunk[usize::from(field.chunk)] ^= (value << field.shift).to_be();
+            }
+            window.bytes_mut()[KIND] = kind;
+            window.bytes_mut()[57] = flags;
+            window
+        },
+    )
+}
+
+fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
+    assert_eq!(vector.len(), model.len());
+    let sorted = |mut all: Vec<(u32, Masked)>| {
+        all.sort_by_key(|(slot, _)| *slot);
+        all
+    };
+    let listed = vector.iter().map(|(slot, entry)| (slot, entry.cover)).collect();
+    assert_eq!(sorted(listed), sorted(model.iter().map(|(slot, entry)| (*slot, entry.cover)).collect()));
+    let facts = Facts::new(&[1]);
+    for window in windows {
+        let mut found = Vec::new();
+        vector.classify(window, facts, |slot| found.push(slot));
+        found.sort();
+        let holds = model.iter().filter(|(_, entry)| entry.holds(window, facts));
+        let mut expected: Vec<u32> = holds.map(|(slot, _)| *slot).collect();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn finds_every_match_and_nothing_else(
+        first in prop_oneof![3 => vec(entry(), 0..40), 1 => vec(entry(), 250..300)],
+        steps in vec((entry(), any::<u16>(), any::<bool>()), 0..80),
+        windows in vec(window(), 1..30),
+    ) {
+        let mut model: Vec<(u32, Arc<Entry>)> = (0..).zip(first).collect();
+        let mut vector = BitVector::build(&model);
+        let mut past = vec![(vector.clone(), model.clone())];
+        for (slot, (entry, choice, remove)) in (1000..).zip(steps) {
+            if remove && !model.is_empty() {
+                let (victim, entry) = model.swap_remove(usize::from(choice) % model.len());
+                prop_assert_eq!(vector.remove(victim), Some(entry));
+                prop_assert_eq!(vector.remove(victim), None);
+            } else {
+                vector.insert(slot, entry.clone());
+                model.push((slot, entry));
+            }
+            if slot % 16 == 0 {
+                past.push((vector.clone(), model.clone()));
+            }
+        }
+        past.push((vector.clone(), model.clone()));
+        for (vector, model) in &past {
+            check(vector, model, &windows);
+        }
+        for (slot, _) in model {
+            prop_assert!(vector.remove(slot).is_some());
+        }
+        prop_assert_eq!(vector.leaves.len(), 0);
+    }
+}
+
+/// What is left of a dimension after its entries is what it was before them.
+#[test]
+fn bounds_go_with_their_entries() {
+    let mut dim = Dim::new(FIELDS[3]);
+    let takes = |i: u128| Takes {
+        values: Some(Ranges::new([(i * 7, i * 7 + 90), (60_000 + i, 65_535)])),
+        absent: false,
+    };
+    assert!(dim.is_trivial());
+    for i in 0..500 {
+        dim.insert(i, &takes(i as u128));
+    }
+    assert!(!dim.is_trivial());
+    for i in 0..500 {
+        dim.remove(i * 7 % 500, &takes((i * 7 % 500) as u128));
+    }
+    assert!(dim.is_trivial());
+}

@@ -1,0 +1,154 @@
+//! Which mask to hash by.
+//!
+//! Theory of operation. A table for mask `T` takes the entries whose cover has all bits of `T`, so `T` may be any
+//! intersection of masks. A longer one spreads its entries over more keys, a shorter one takes more of them. The price
+//! of a table is one probe for every packet and, for those whose key is there, a visit of what the key leads to; what it
+//! saves is comparing its entries one by one. The mask with the best ratio is taken first, then the next for what is
+//! left ("set cover"), until a table costs more than it saves. The entries' own keys stand for the traffic: where many
+//! entries crowd, packets are taken to come. Prices are in ticks as measured; see `docs/classifier.md`.
+
+use std::collections::HashMap;
+
+use mmb_packet::window::CHUNKS;
+
+use crate::leaf::Item;
+
+/// A probe that finds nothing.
+const PROBE: f32 = 8.0;
+/// What a probe that finds something costs more, without comparing entries.
+const VISIT: f32 = 15.0;
+/// Comparing one of a leaf's entries …
+const COMPARE: f32 = 1.2;
+/// … that asks for more than the first chunk.
+const COMPARE_GUARDED: f32 = 8.0;
+/// What comparing the entries of a full leaf costs.
+const FULL: f32 = 38.0;
+/// A visit of bit vectors …
+const BITS: f32 = 130.0;
+/// … of which each entry makes the rows longer.
+const BIT: f32 = 0.35;
+/// How many entries are looked at: enough for the ratios to be right within a few percent.
+const SAMPLE: usize = 2048;
+/// How many masks are intersected with each other: the most frequent.
+const MASKS: usize = 40;
+
+/// A mask of one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub chunk: usize,
+    pub mask: u128,
+}
+
+/// The entries of a sample, in one chunk.
+struct Sample {
+    /// Mask, key and price of a comparison.
+    entries: Vec<(u128, u128, f32)>,
+    /// How many entries each stands for.
+    share: f32,
+    /// The part of its price that an entry really costs if nothing is done: many are not compared one by one.
+    rest: f32,
+}
+
+/// The best mask to hash `items` by, beyond the bits `path` that are known of every packet that comes here; None: it is
+/// cheaper to compare them one by one, or no mask tells them apart.
+pub(crate) fn choose(items: &[Item], path: &[u128; CHUNKS]) -> Option<Choice> {
+    let mut best: Option<(f32, Choice)> = None;
+    for (chunk, path) in path.iter().enumerate() {
+        let sample = Sample::new(items, chunk);
+        if let Some((price, mask)) = sample.best(*path)
+            && price < best.map_or(1.0, |(price, _)| price)
+        {
+            best = Some((price, Choice { chunk, mask }));
+        }
+    }
+    best.map(|(_, choice)| choice)
+}
+
+impl Sample {
+    fn new(items: &[Item], chunk: usize) -> Sample {
+        let step = items.len().div_ceil(SAMPLE).max(1);
+        let entry = |(_, entry): &Item| {
+            let guarded = entry.cover.chunks() & !1 != 0 || !entry.is_exact();
+            let price = if guarded { COMPARE_GUARDED } else { COMPARE };
+            (entry.cover.mask()[chunk], entry.cover.key()[chunk], price)
+        };
+        let entries: Vec<_> = items.iter().step_by(step).map(entry).collect();
+        let share = step as f32;
+        let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
+        Sample { entries, share, rest: at_most_bits(price, items.len() as f32) / price }
+    }
+
+    /// The best mask, and what it costs per tick that it saves.
+    fn best(&self, path: u128) -> Option<(f32, u128)> {
+        let mut count: HashMap<u128, usize> = HashMap::new();
+        for (mask, ..) in &self.entries {
+            *count.entry(*mask).or_default() += 1;
+        }
+        let mut masks: Vec<_> = count.into_iter().filter(|(mask, _)| mask & !path != 0).collect();
+        masks.sort_unstable_by_key(|&(mask, n)| (std::cmp::Reverse(n), mask));
+        masks.truncate(MASKS);
+        let mut candidates: Vec<u128> = Vec::new();
+        for (i, (a, _)) in masks.iter().enumerate() {
+            candidates.extend(masks[..=i].iter().map(|(b, _)| a & b).filter(|both| both & !path != 0));
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut scratch = Vec::with_capacity(self.entries.len());
+        let mut best = (f32::MAX, 0);
+        for mask in candidates {
+            let price = self.price(mask, &mut scratch);
+            if price < best.0 {
+                best = (price, mask);
+            }
+        }
+        // Shortened further, as long as that helps.
+        loop {
+            let before = best.1;
+            for (mask, _) in &masks {
+                let both = before & mask;
+                if both & !path != 0 && both != best.1 {
+                    let price = self.price(both, &mut scratch);
+                    if price < best.0 {
+                        best = (price, both);
+                    }
+                }
+            }
+            if best.1 == before {
+                return (best.0 < f32::MAX).then_some(best);
+            }
+        }
+    }
+
+    /// What a table for this mask costs per tick that it saves.
+    fn price(&self, mask: u128, keys: &mut Vec<(u128, f32)>) -> f32 {
+        keys.clear();
+        let fitting = self.entries.iter().filter(|(m, ..)| m & mask == mask);
+        keys.extend(fitting.map(|(_, key, price)| (key & mask, *price)));
+        if keys.is_empty() {
+            return f32::MAX;
+        }
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        if keys.len() == self.entries.len() && keys.first().map(|e| e.0) == keys.last().map(|e| e.0) {
+            // It tells nothing apart.
+            return f32::MAX;
+        }
+        let (mut saved, mut visits) = (0.0, 0.0);
+        for group in keys.chunk_by(|a, b| a.0 == b.0) {
+            let price: f32 = group.iter().map(|(_, price)| price).sum();
+            saved += price;
+            visits += group.len() as f32 * visit(price * self.share, group.len() as f32 * self.share);
+        }
+        (PROBE + visits / self.entries.len() as f32) / (saved * self.share * self.rest)
+    }
+}
+
+/// What it costs to visit `n` entries that cost `price` to compare one by one.
+fn visit(price: f32, n: f32) -> f32 {
+    let divided = FULL + (VISIT + PROBE) * (price / FULL).max(1.0).log2();
+    VISIT + if price <= FULL { price } else { at_most_bits(divided, n) }
+}
+
+/// A price, or that of bit vectors for `n` entries if they are cheaper.
+fn at_most_bits(price: f32, n: f32) -> f32 {
+    price.min(BITS + BIT * n)
+}

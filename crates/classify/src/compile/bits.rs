@@ -1,0 +1,121 @@
+//! Ranges of values and masks over their bits.
+
+use crate::masked::Masked;
+use crate::pattern::Field;
+use crate::ranges::{Ranges, largest};
+
+/// How many leading bits, of `width`, two values have in common.
+pub(super) fn common(width: u8, (low, high): (u128, u128)) -> u8 {
+    width - (128 - (low ^ high).leading_zeros() as u8).min(width)
+}
+
+/// What the values from `low` to `high` of a field have in common: their leading bits.
+pub(super) fn prefix(field: &Field, ends: (u128, u128)) -> Option<Masked> {
+    let len = common(field.width, ends);
+    if len == 0 {
+        return Some(Masked::ANY);
+    }
+    Masked::bits(first_bit(field)?, len.into(), ends.0 >> (field.width - len))
+}
+
+/// The field's most significant bit, as a bit of the window.
+fn first_bit(field: &Field) -> Option<usize> {
+    let in_chunk = 128usize.checked_sub(usize::from(field.shift) + usize::from(field.width))?;
+    Some(usize::from(field.chunk) * 128 + in_chunk)
+}
+
+/// The ranges, each from the first to the last value that `cover` allows; those without one are left out.
+pub(super) fn trimmed(values: &Ranges, field: &Field, cover: &Masked) -> Ranges {
+    let (mask, key) = field.fixed(cover);
+    let last = largest(field.width);
+    let trim = |(low, high): (u128, u128)| {
+        let low = first_from(low, mask, key, last)?;
+        // The last value up to `high` is the first from there on when all is seen upside down.
+        let high = last ^ first_from(last ^ high, mask, mask & !key, last)?;
+        (low <= high).then_some((low, high))
+    };
+    Ranges::new(values.iter().filter_map(trim))
+}
+
+/// Whether `cover` rules out all values but those of `values`.
+pub(super) fn says_all(values: &Ranges, field: &Field, cover: &Masked) -> bool {
+    trimmed(&values.complement(field.width), field, cover).is_empty()
+}
+
+/// The smallest value from `from` to `last` (all ones) whose bits in `mask` are those of `key`.
+fn first_from(from: u128, mask: u128, key: u128, last: u128) -> Option<u128> {
+    let differ = (from ^ key) & mask;
+    if differ == 0 {
+        return Some(from);
+    }
+    let highest = 127 - differ.leading_zeros();
+    // Bits from here up stay as they are, but for one that becomes a one.
+    let one = if key >> highest & 1 == 1 {
+        highest
+    } else {
+        let above = u128::MAX.checked_shl(highest + 1).unwrap_or(0);
+        let free = !mask & !from & above & last;
+        if free == 0 {
+            return None;
+        }
+        free.trailing_zeros()
+    };
+    let above = u128::MAX.checked_shl(one + 1).unwrap_or(0);
+    Some(from & above | 1 << one | key & !above & !(1 << one))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pattern::Presence;
+
+    const FIELD: Field =
+        Field { chunk: 1, shift: 40, width: 6, present: Presence { byte: 12, mask: 0, value: 0 } };
+
+    fn cover(mask: u128, key: u128) -> Masked {
+        let bit = |i: usize| {
+            (mask >> (5 - i) & 1 == 1)
+                .then(|| Masked::bits(first_bit(&FIELD).unwrap() + i, 1, key >> (5 - i)))
+        };
+        (0..6).filter_map(bit).fold(Masked::ANY, |all, one| all.and(&one.unwrap()).unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn finds_the_first(from in 0u128..64, mask in 0u128..64, key in 0u128..64) {
+            let key = key & mask;
+            let naive = (from..64).find(|value| value & mask == key);
+            prop_assert_eq!(first_from(from, mask, key, 63), naive);
+        }
+
+        #[test]
+        fn trims_to_what_is_left(set in proptest::collection::vec((0u128..64, 0u128..64), 0..4),
+                                 mask in 0u128..64, key in 0u128..64) {
+            let (set, cover) = (Ranges::new(set), cover(mask, key));
+            prop_assert_eq!(FIELD.fixed(&cover), (mask, key & mask));
+            let allowed = |value: &u128| value & mask == key & mask;
+            let trimmed = trimmed(&set, &FIELD, &cover);
+            for (low, high) in trimmed.iter() {
+                prop_assert!(allowed(&low) && allowed(&high));
+            }
+            for value in (0..64).filter(allowed) {
+                prop_assert_eq!(trimmed.contains(value), set.contains(value));
+            }
+            let all = (0..64).filter(allowed).all(|value| set.contains(value));
+            prop_assert_eq!(says_all(&set, &FIELD, &cover), all);
+        }
+
+        #[test]
+        fn a_prefix_is_what_all_have_in_common(a in 0u128..64, b in 0u128..64) {
+            let (low, high) = (a.min(b), a.max(b));
+            let (mask, key) = FIELD.fixed(&prefix(&FIELD, (low, high)).unwrap());
+            prop_assert!((low..=high).all(|value| value & mask == key));
+            prop_assert_eq!(mask.count_ones(), u32::from(common(6, (low, high))));
+            // One bit more, and some value has another.
+            let next = 32u128 >> mask.count_ones();
+            prop_assert!(next == 0 || (low..=high).any(|value| (value ^ low) & next != 0));
+        }
+    }
+}

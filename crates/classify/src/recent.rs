@@ -1,0 +1,252 @@
+//! What was found for recent flows.
+//!
+//! Theory of operation. Packets of a flow agree in the first chunk of the window: addresses, ports, protocol, input
+//! port. If rules read nothing else, what matched the flow's last packet matches the next, so that a lookup here spares
+//! the walk through the tree: an exact-match cache in front of the classifier, as Open vSwitch has one (Pfaff et al.,
+//! "The design and implementation of Open vSwitch", NSDI 2015, section 4.2).
+//!
+//! The cache belongs to one worker. A flow's chunk chooses a set of two lines; a line says where in a ring of slots the
+//! flow's hits stand, as a count of all slots ever written, so that what the ring has overwritten is known by its age.
+//! New lines push older ones out. A classifier that changes gets another stamp, and lines of an earlier stamp are void.
+//!
+//! Traffic whose flows do not come again (scans, floods) makes a cache a burden. So the cache counts: when too few
+//! lookups find something it rests, and tries again later. In front of a tree that is cheap to walk it is not used.
+
+use mmb_packet::{Window, prefetch};
+
+use crate::batch::VECTOR;
+use crate::hash::Seeds;
+
+/// Sets: room for twice as many flows, 1 MiB.
+const SETS: usize = 1 << 14;
+/// Slots in the ring: 1 MiB.
+const RING: usize = 1 << 18;
+/// Most hits of a flow that is worth a line.
+const LONGEST: usize = 64;
+/// Vectors of a trial, the first half of which only fills the lines …
+const TRIAL: u32 = 512;
+/// … and of a rest after one in which fewer than one lookup in [`WORTH`] found something.
+const REST: u32 = 8192;
+const WORTH: u32 = 8;
+
+/// A flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    chunk: u128,
+    /// Where its hits begin, in slots written before them.
+    at: u64,
+    /// Of which stamp it is; 0: none.
+    epoch: u32,
+    len: u16,
+}
+
+/// The two flows of a hash: a cache line.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+struct Set([Line; 2]);
+
+/// Whether looking up pays.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Trial { vectors: u32, looked: u32, found: u32 },
+    Rest { vectors: u32 },
+}
+
+const NEW_TRIAL: Mode = Mode::Trial { vectors: 0, looked: 0, found: 0 };
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Recent {
+    /// Empty until it is first used.
+    sets: Vec<Set>,
+    ring: Vec<u32>,
+    written: u64,
+    stamp: u64,
+    epoch: u32,
+    mode: Mode,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Recent { sets: Vec::new(), ring: Vec::new(), written: 0, stamp: 0, epoch: 0, mode: NEW_TRIAL }
+    }
+}
+
+impl Recent {
+    /// Whether to look up this vector's flows, in a classifier of this stamp.
+    pub fn begin(&mut self, stamp: u64) -> bool {
+        if let Mode::Rest { vectors } = &mut self.mode {
+            *vectors -= 1;
+            if *vectors == 0 {
+                self.mode = NEW_TRIAL;
+            }
+            return false;
+        }
+        if self.sets.is_empty() {
+            self.sets = vec![Set::default(); SETS];
+            self.ring = vec![0; RING];
+        }
+        if stamp != self.stamp {
+            self.stamp = stamp;
+            self.epoch = self.epoch.wrapping_add(1);
+            if self.epoch == 0 {
+                self.sets.fill(Set::default());
+                self.epoch = 1;
+            }
+        }
+        true
+    }
+
+    /// For each of the packets `heads` of `windows`: appends its hits to `slots` and says where they are, or that nothing
+    /// is known (None).
+    pub fn look_up(
+        &mut self,
+        seeds: Seeds,
+        windows: &[Window],
+        heads: &[u16],
+        slots: &mut Vec<u32>,
+        known: &mut [Option<(u32, u32)>; VECTOR],
+    ) {
+        let mut sets = [0u16; VECTOR];
+        for (set, &head) in sets.iter_mut().zip(heads) {
+            *set = set_of(seeds, windows[usize::from(head)].chunk[0]) as u16;
+            prefetch::read(&self.sets[usize::from(*set)]);
+        }
+        let mut lines = [const { None }; VECTOR];
+        for ((line, set), &head) in lines.iter_mut().zip(&sets).zip(heads) {
+            if let Some(found) = self.find(usize::from(*set), windows[usize::from(head)].chunk[0]) {
+                let at = found.at as usize % RING;
+                prefetch::read(&self.ring[at]);
+                *line = Some(at..at + usize::from(found.len));
+            }
+        }
+        let mut found = 0;
+        for ((known, line), _) in known.iter_mut().zip(lines).zip(heads) {
+            *known = line.map(|line| {
+                found += 1;
+                let from = slots.len();
+                slots.extend_from_slice(&self.ring[line]);
+                (from as u32, slots.len() as u32)
+            });
+        }
+        self.judge(heads.len() as u32, found);
+    }
+
+    fn find(&self, set: usize, chunk: u128) -> Option<Line> {
+        let alive = |line: &&Line| {
+            line.chunk == chunk
+                && line.epoch == self.epoch
+                && self.written - line.at <= (RING - LONGEST) as u64
+        };
+        self.sets[set].0.iter().find(alive).copied()
+    }
+
+    fn judge(&mut self, looked: u32, found: u32) {
+        let Mode::Trial { vectors, looked: all, found: good } = &mut self.mode else { return };
+        *vectors += 1;
+        if *vectors > TRIAL / 2 {
+            *all += looked;
+            *good += found;
+        }
+        if *vectors == TRIAL {
+            let worth = *good >= *all / WORTH;
+            self.mode = if worth { NEW_TRIAL } else { Mode::Rest { vectors: REST } };
+        }
+    }
+
+    /// Remembers what was found for a packet.
+    pub fn remember(&mut self, seeds: Seeds, window: &Window, slots: &[u32], others: &[u32]) {
+        let len = slots.len() + others.len();
+        if len > LONGEST || self.sets.is_empty() {
+            return;
+        }
+        let mut at = self.written as usize % RING;
+        if at + LONGEST > RING {
+            self.written += (RING - at) as u64;
+            at = 0;
+        }
+        self.ring[at..at + slots.len()].copy_from_slice(slots);
+        self.ring[at + slots.len()..at + len].copy_from_slice(others);
+        let chunk = window.chunk[0];
+        let line = Line { chunk, at: self.written, epoch: self.epoch, len: len as u16 };
+        let Set(lines) = &mut self.sets[set_of(seeds, chunk)];
+        *lines = [line, lines[0]];
+        self.written += len as u64;
+    }
+}
+
+fn set_of(seeds: Seeds, chunk: u128) -> usize {
+    (seeds.hash(chunk).0 >> 20) as usize % SETS
+}
+
+const _: () = assert!(SETS <= 1 << 16 && size_of::<Set>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(flow: u32) -> Window {
+        let mut window = Window::default();
+        window.chunk[0] = flow.into();
+        window
+    }
+
+    /// What is known of one flow.
+    fn recall(recent: &mut Recent, seeds: Seeds, flow: u32) -> Option<Vec<u32>> {
+        let (mut slots, mut known) = (vec![99], [None; VECTOR]);
+        recent.look_up(seeds, &[window(flow)], &[0], &mut slots, &mut known);
+        known[0].map(|(from, to)| slots[from as usize..to as usize].to_vec())
+    }
+
+    #[test]
+    fn recalls_what_it_was_told_until_the_rules_change() {
+        let (mut recent, seeds) = (Recent::default(), Seeds::from_seed(1));
+        assert!(recent.begin(7));
+        assert_eq!(recall(&mut recent, seeds, 1), None);
+        recent.remember(seeds, &window(1), &[3, 4], &[5]);
+        recent.remember(seeds, &window(2), &[], &[]);
+        recent.remember(seeds, &window(3), &[0; LONGEST + 1], &[]);
+        assert_eq!(recall(&mut recent, seeds, 1), Some(vec![3, 4, 5]));
+        assert_eq!(recall(&mut recent, seeds, 2), Some(vec![]));
+        assert_eq!(recall(&mut recent, seeds, 3), None, "too long");
+        for stamp in [8, 7] {
+            assert!(recent.begin(stamp));
+            assert_eq!(recall(&mut recent, seeds, 1), None, "of another classifier");
+        }
+    }
+
+    /// Flows by the ten thousand, so that sets and ring wrap many times: what is recalled is right, and what is fresh is
+    /// recalled.
+    #[test]
+    fn forgets_and_does_not_invent() {
+        let (mut recent, seeds) = (Recent::default(), Seeds::from_seed(2));
+        assert!(recent.begin(1));
+        let hits = |flow: u32| vec![flow; flow as usize % (LONGEST + 1)];
+        let mut recalled = 0;
+        for flow in 0..100_000 {
+            recent.remember(seeds, &window(flow), &hits(flow), &[]);
+            assert_eq!(recall(&mut recent, seeds, flow), Some(hits(flow)));
+            if let Some(found) = recall(&mut recent, seeds, flow / 2) {
+                assert_eq!(found, hits(flow / 2));
+                recalled += 1;
+            }
+        }
+        assert!(recalled > 1000 && recent.written > 4 * RING as u64, "{recalled}, {}", recent.written);
+    }
+
+    #[test]
+    fn rests_when_no_flow_comes_again() {
+        let (mut recent, seeds) = (Recent::default(), Seeds::useless());
+        for flow in 0..TRIAL {
+            assert!(recent.begin(1));
+            assert_eq!(recall(&mut recent, seeds, flow), None);
+        }
+        assert!((0..REST).all(|_| !recent.begin(1)));
+        assert!(recent.begin(1), "another trial");
+        recent.remember(seeds, &window(0), &[1], &[]);
+        for _ in 0..10 * TRIAL {
+            assert!(recent.begin(1));
+            assert_eq!(recall(&mut recent, seeds, 0), Some(vec![1]));
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Where hits go.
+//!
+//! Theory of operation. Packets of one flow come in trains; a packet whose window is that of the packet before it matches
+//! what that one does, and is not looked at: only the first of a train, its head, is. The heads' hits come in two
+//! kinds: in ascending order of heads, from [`crate::walk`], as bare slots with an end for each head; and in any order, from
+//! nodes and other places that only some packets come to. In the end every packet gets the hits of its head.
+
+use bytemuck::cast;
+use mmb_packet::Window;
+use wide::u8x16;
+
+use crate::batch::{Hit, VECTOR};
+use crate::hash::Seeds;
+use crate::recent::Recent;
+
+/// Hits that come in any order; `pkt` is the number of a head.
+#[derive(Debug)]
+pub(crate) struct Sink<'a> {
+    hits: &'a mut Vec<Hit>,
+    head: u16,
+}
+
+impl<'a> Sink<'a> {
+    /// What follows is about this head.
+    pub fn new(hits: &'a mut Vec<Hit>, head: u16) -> Self {
+        Sink { hits, head }
+    }
+
+    /// One hit.
+    #[inline(always)]
+    pub fn one(&mut self, slot: u32) {
+        self.hits.push(Hit { pkt: self.head, slot });
+    }
+
+    /// Those of four slots whose bit is set in `lanes`.
+    #[inline(always)]
+    pub fn four(&mut self, mut lanes: u32, slots: &[u32; 4]) {
+        while lanes != 0 {
+            self.one(slots[lanes.trailing_zeros() as usize % 4]);
+            lanes &= lanes - 1;
+        }
+    }
+}
+
+/// The heads of a vector of packets.
+#[derive(Clone, Debug)]
+pub(crate) struct Heads {
+    /// Their packets, ascending.
+    packets: [u16; VECTOR],
+    len: usize,
+    /// For each packet the number of its head; for one whose hits are [recalled](Heads::recall), [`RECALLED`] and the
+    /// number of the flow.
+    of: [u16; VECTOR],
+    /// Where the hits of recalled flows stand in `slots`.
+    flows: [Option<(u32, u32)>; VECTOR],
+    slots: Vec<u32>,
+}
+
+const RECALLED: u16 = 1 << 15;
+
+impl Default for Heads {
+    fn default() -> Self {
+        let flows = [None; VECTOR];
+        Heads { packets: [0; VECTOR], len: 0, of: [0; VECTOR], flows, slots: Vec::new() }
+    }
+}
+
+impl Heads {
+    /// Finds the heads; windows are alike if the chunks in `chunks` (bits) are. Unless `trains`, all packets are heads.
+    pub fn find(&mut self, windows: &[Window], chunks: u8, trains: bool) {
+        self.len = 0;
+        let mut before = None;
+        for (packet, window) in windows.iter().enumerate() {
+            let is_head = !trains || before.is_none_or(|before| differ(before, window, chunks));
+            self.packets[self.len % VECTOR] = packet as u16;
+            self.len += usize::from(is_head);
+            self.of[packet % VECTOR] = self.len as u16 - 1;
+            before = Some(window);
+        }
+    }
+
+    /// The heads' packets.
+    pub fn packets(&self) -> &[u16] {
+        &self.packets[..self.len]
+    }
+
+    /// Leaves only those heads whose flows are not known.
+    pub fn recall(&mut self, recent: &mut Recent, seeds: Seeds, windows: &[Window]) {
+        self.slots.clear();
+        recent.look_up(seeds, windows, &self.packets[..self.len], &mut self.slots, &mut self.flows);
+        let mut number = [0; VECTOR];
+        let all = std::mem::take(&mut self.len);
+        for (head, flow) in self.flows.iter().enumerate().take(all) {
+            number[head] = if flow.is_some() { RECALLED | head as u16 } else { self.len as u16 };
+            self.packets[self.len] = self.packets[head];
+            self.len += usize::from(flow.is_none());
+        }
+        for of in &mut self.of[..windows.len()] {
+            *of = number[usize::from(*of) % VECTOR];
+        }
+    }
+
+    /// The hits of a recalled flow.
+    fn recalled(&self, of: u16) -> Option<&[u32]> {
+        let flow = of.checked_sub(RECALLED)?;
+        let (from, to) = self.flows[usize::from(flow) % VECTOR]?;
+        self.slots.get(from as usize..to as usize)
+    }
+}
+
+#[inline(always)]
+fn differ(a: &Window, b: &Window, chunks: u8) -> bool {
+    let mut differ = (a.chunk[0] ^ b.chunk[0]) != 0;
+    let mut others = chunks & !1;
+    while others != 0 && !differ {
+        let chunk = others.trailing_zeros() as usize;
+        differ |= a.chunk.get(chunk) != b.chunk.get(chunk);
+        others &= others - 1;
+    }
+    differ
+}
+
+/// For each set of lanes (bits), the places of their bytes: those of the first lane in the set, then those of the next.
+static PACK: [[u8; 16]; 16] = {
+    let mut pack = [[0; 16]; 16];
+    let mut lanes = 0;
+    while lanes < 16 {
+        let (mut at, mut lane) = (0, 0);
+        while lane < 4 {
+            if lanes & 1 << lane != 0 {
+                let mut byte = 0;
+                while byte < 4 {
+                    pack[lanes][at] = (lane * 4 + byte) as u8;
+                    at += 1;
+                    byte += 1;
+                }
+            }
+            lane += 1;
+        }
+        lanes += 1;
+    }
+    pack
+};
+
+/// The hits of a vector before every packet has its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Hits {
+    /// Hits in order of heads, up to `len`; what is beyond means nothing.
+    slots: Vec<u32>,
+    len: usize,
+    /// Where each head's end.
+    ends: Vec<u32>,
+    /// Hits in any order.
+    pub others: Vec<Hit>,
+    /// The same in order of heads, and where those of each head start.
+    sorted: Vec<u32>,
+    starts: [u32; VECTOR + 2],
+}
+
+impl Default for Hits {
+    fn default() -> Self {
+        let (slots, ends, others, sorted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Hits { slots, len: 0, ends, others, sorted, starts: [0; VECTOR + 2] }
+    }
+}
+
+impl Hits {
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.ends.clear();
+        self.others.clear();
+    }
+
+    /// Those of four slots whose bit is set in `lanes`, for the head after the last that was [ended](Hits::end);
+    /// without branches, since which do is hard to predict.
+    #[inline(always)]
+    pub fn four(&mut self, lanes: u32, slots: &[u32; 4]) {
+        if self.slots.len() < self.len + 4 {
+            self.slots.resize(self.len * 2 + VECTOR, 0);
+        }
+        if let Some(out) = self.slots[self.len..].first_chunk_mut::<4>() {
+            let order = u8x16::new(PACK[lanes as usize % 16]);
+            *out = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
+            self.len += lanes.count_ones() as usize;
+        }
+    }
+
+    /// One hit, for the same head.
+    #[inline(always)]
+    pub fn one(&mut self, slot: u32) {
+        self.four(1, &[slot; 4]);
+    }
+
+    /// There are no more hits in order for this head.
+    #[inline(always)]
+    pub fn end(&mut self) {
+        self.ends.push(self.len as u32);
+    }
+
+    /// Appends every packet's hits to `hits`, in order of packets.
+    pub fn spread(&mut self, heads: &Heads, packets: usize, hits: &mut Vec<Hit>) {
+        self.starts.fill(0);
+        if self.len == 0 && self.others.is_empty() && heads.slots.is_empty() {
+            return;
+        }
+        if !self.others.is_empty() {
+            self.sort_others();
+        }
+        hits.reserve(self.len + self.others.len());
+        for (packet, &of) in heads.of.iter().enumerate().take(packets) {
+            let hit = |&slot: &u32| Hit { pkt: packet as u16, slot };
+            if let Some(slots) = heads.recalled(of) {
+                hits.extend(slots.iter().map(hit));
+                continue;
+            }
+            let (slots, others) = self.of(of.into());
+            hits.extend(slots.iter().map(hit));
+            if !others.is_empty() {
+                hits.extend(others.iter().map(hit));
+            }
+        }
+    }
+
+    /// A head's hits: those in order, and those that came in any.
+    fn of(&self, head: usize) -> (&[u32], &[u32]) {
+        let from = head.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        let slots =
+            from.zip(self.ends.get(head)).and_then(|(from, to)| self.slots.get(from as usize..*to as usize));
+        let others = self.starts.get(head).zip(self.starts.get(head + 1));
+        let others = others.and_then(|(from, to)| self.sorted.get(*from as usize..*to as usize));
+        (slots.unwrap_or_default(), others.unwrap_or_default())
+    }
+
+    /// Lets `recent` remember what was found for the heads.
+    pub fn remember(&self, heads: &Heads, recent: &mut Recent, seeds: Seeds, windows: &[Window]) {
+        for (head, &packet) in heads.packets().iter().enumerate() {
+            let (slots, others) = self.of(head);
+            recent.remember(seeds, &windows[usize::from(packet)], slots, others);
+        }
+    }
+
+    /// Puts the hits that came in any order in order of heads: a counting sort, since there are few heads and maybe many
+    /// hits. Afterwards the hits of head `i` are `sorted[starts[i]..starts[i + 1]]`.
+    fn sort_others(&mut self) {
+        let starts = &mut self.starts;
+        for hit in &self.others {
+            starts[usize::from(hit.pkt) % VECTOR + 2] += 1;
+        }
+        for i in 2..starts.len() {
+            starts[i] += starts[i - 1];
+        }
+        self.sorted.clear();
+        self.sorted.resize(self.others.len(), 0);
+        for hit in &self.others {
+            let at = &mut starts[usize::from(hit.pkt) % VECTOR + 1];
+            self.sorted[*at as usize] = hit.slot;
+            *at += 1;
+        }
+    }
+}

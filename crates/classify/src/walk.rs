@@ -1,0 +1,221 @@
+//! The way of a vector of packets through the root's tables.
+//!
+//! Theory of operation. A few packets at a time go through passes, so that the memory accesses of all of them overlap
+//! and hardly anything depends on a branch that only data decides: hash what each table's mask leaves of each packet
+//! and prefetch the group of tags; compare the tags and note which agree; find the lanes and prefetch what they hold;
+//! find the blocks of entries to be compared and prefetch them; compare. All passes go packet by packet, which gives
+//! the hits their order. What does not fit that scheme (nodes below, lanes beyond the first that agree, keys that stand
+//! outside the pages) is left to the end.
+
+use std::ops::Range;
+
+use mmb_packet::window::CHUNKS;
+use mmb_packet::{Window, prefetch};
+
+use crate::hash::Hash;
+use crate::leaf::{Block, words};
+use crate::node::Node;
+use crate::owner::Owner;
+use crate::page::Page;
+use crate::predicate::Truths;
+use crate::sink::{Hits, Sink};
+use crate::table::Table;
+
+/// Most tables that are probed together; those beyond are probed packet by packet.
+pub(crate) const TABLES: usize = 64;
+/// Pairs of packets and tables that go through the passes together: enough for their memory accesses to overlap, few
+/// enough for what one pass leaves to the next to stay in the nearest cache.
+const PAIRS: usize = 128;
+/// Most packets that do.
+const STRIDE: usize = 64;
+
+/// A packet and a table whose tags agree.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    /// Number of the packet among the heads.
+    packet: u16,
+    table: u8,
+    /// Lanes of the group that agree, as bits.
+    lanes: u8,
+    /// The first lane of the group.
+    first: u32,
+    page: &'a Page,
+}
+
+impl Candidate<'_> {
+    /// The first of the lanes.
+    #[inline(always)]
+    fn lane(&self) -> usize {
+        self.first as usize + self.lanes.trailing_zeros() as usize
+    }
+}
+
+/// A packet, and entries to be compared with it.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    packet: u16,
+    /// A rule that is known to match.
+    slot: Option<u32>,
+    blocks: &'a [Block],
+}
+
+/// What the passes have to do with.
+pub(crate) struct Walk<'a> {
+    pub windows: &'a [Window],
+    /// Numbers of the packets to be looked at.
+    pub heads: &'a [u16],
+    pub truths: &'a Truths,
+    /// Blocks that every packet is compared with.
+    pub rest: &'a [Block],
+    /// At most [`TABLES`].
+    pub tables: &'a [&'a Table],
+}
+
+/// What they leave to each other and to the end.
+struct Scratch<'a> {
+    probes: [(&'a Page, Hash); PAIRS],
+    candidates: [Candidate<'a>; PAIRS],
+    works: [Work<'a>; PAIRS],
+    /// Packets that come to nodes, or to lanes beyond the first.
+    nodes: Vec<(u16, &'a Node)>,
+    lanes_beyond: Vec<Candidate<'a>>,
+}
+
+impl<'a> Walk<'a> {
+    /// Gives `hits` the hits of all heads.
+    pub fn run(&self, hits: &mut Hits) {
+        let Some(any) = self.tables.first() else { return self.compare(0..self.heads.len(), &[], hits) };
+        let none = any.store.page(Hash::default());
+        let mut scratch = Scratch {
+            probes: [(none, Hash::default()); PAIRS],
+            candidates: [Candidate { packet: 0, table: 0, lanes: 0, first: 0, page: none }; PAIRS],
+            works: [Work { packet: 0, slot: None, blocks: &[] }; PAIRS],
+            nodes: Vec::new(),
+            lanes_beyond: Vec::new(),
+        };
+        let stride = STRIDE.min(PAIRS / self.tables.len());
+        for first in (0..self.heads.len()).step_by(stride) {
+            let heads = first..(first + stride).min(self.heads.len());
+            let n = self.probe(heads.clone(), &mut scratch);
+            for candidate in &scratch.candidates[..n] {
+                candidate.page.body.prefetch(candidate.lane());
+            }
+            self.find_blocks(n, &mut scratch);
+            self.compare(heads, &scratch.works[..n], hits);
+        }
+        self.visit_others(&scratch, hits);
+    }
+
+    #[inline(always)]
+    fn window(&self, head: impl Into<usize>) -> &'a Window {
+        &self.windows[usize::from(self.heads[head.into()])]
+    }
+
+    /// Finds the tables that may have a packet's key, packet by packet; returns how many pairs there are.
+    #[inline(always)]
+    fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
+        let n = self.tables.len();
+        let mut chunks = [0; STRIDE];
+        let mut chunk = usize::MAX;
+        for (t, table) in self.tables.iter().enumerate() {
+            if chunk != table.chunk {
+                chunk = table.chunk;
+                for (at, &packet) in chunks.iter_mut().zip(&self.heads[heads.clone()]) {
+                    *at = self.windows[usize::from(packet)].chunk[chunk % CHUNKS];
+                }
+            }
+            let mut probes = scratch.probes[t..].iter_mut().step_by(n);
+            let store = &table.store;
+            for (chunk, probe) in chunks[..heads.len()].iter().zip(&mut probes) {
+                let hash = store.seeds.hash(chunk & table.mask);
+                let page = store.page(hash);
+                prefetch::read(page.group(hash).1);
+                *probe = (page, hash);
+            }
+        }
+        let mut found = 0;
+        for (head, probes) in heads.zip(scratch.probes.chunks_exact(n)) {
+            for (t, &(page, hash)) in probes.iter().enumerate() {
+                let (first, group) = page.group(hash);
+                let (packet, lanes) = (head as u16, group.find(hash.tag()).bits());
+                scratch.candidates[found % PAIRS] =
+                    Candidate { packet, table: t as u8, lanes, first: first as u32, page };
+                found += usize::from(lanes != 0);
+            }
+        }
+        found
+    }
+
+    /// Finds the blocks of entries that candidates lead to.
+    #[inline(always)]
+    fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>) {
+        for (candidate, work) in scratch.candidates[..n].iter().zip(&mut scratch.works) {
+            let packet = candidate.packet;
+            *work = Work { packet, slot: None, blocks: &[] };
+            if candidate.lanes & (candidate.lanes - 1) != 0 {
+                scratch.lanes_beyond.push(*candidate);
+            }
+            let is_key = |key| key == self.tables[usize::from(candidate.table)].key(self.window(packet));
+            match candidate.page.body.at(candidate.lane()) {
+                (_, Err(Owner::Leaf(leaf))) => {
+                    work.blocks = leaf.blocks();
+                    work.blocks.iter().take(1).for_each(Block::prefetch);
+                }
+                (key, Ok(slot)) => work.slot = is_key(key).then_some(slot),
+                (key, Err(Owner::Node(node))) => {
+                    if is_key(key) {
+                        scratch.nodes.push((packet, node));
+                    }
+                }
+                (_, Err(Owner::One(_) | Owner::Free)) => {}
+            }
+        }
+    }
+
+    /// Compares.
+    #[inline(always)]
+    fn compare(&self, heads: Range<usize>, works: &[Work<'_>], hits: &mut Hits) {
+        let mut works = works.iter().peekable();
+        for head in heads {
+            let packet = usize::from(self.heads[head]);
+            let window = &self.windows[packet];
+            let (words, facts) = (words(window.chunk[0]), self.truths.facts(packet));
+            for block in self.rest {
+                let lanes = block.matches(&words, window, facts);
+                if lanes != 0 {
+                    hits.four(lanes, &block.slots);
+                }
+            }
+            while let Some(work) = works.next_if(|work| usize::from(work.packet) == head) {
+                if let Some(slot) = work.slot {
+                    hits.one(slot);
+                }
+                for block in work.blocks {
+                    let lanes = block.matches(&words, window, facts);
+                    hits.four(lanes, &block.slots);
+                }
+            }
+            hits.end();
+        }
+    }
+
+    /// Visits what was left.
+    fn visit_others(&self, scratch: &Scratch<'_>, hits: &mut Hits) {
+        for (head, node) in &scratch.nodes {
+            let packet = self.heads[usize::from(*head)];
+            let facts = self.truths.facts(packet.into());
+            node.visit(self.window(*head), facts, &mut Sink::new(&mut hits.others, *head));
+        }
+        for Candidate { packet: head, table, .. } in &scratch.lanes_beyond {
+            let facts = self.truths.facts(self.heads[usize::from(*head)].into());
+            let sink = &mut Sink::new(&mut hits.others, *head);
+            self.tables[usize::from(*table)].visit_lanes(1, self.window(*head), facts, sink);
+        }
+        for table in self.tables.iter().filter(|table| !table.store.spill().is_empty()) {
+            for (head, &packet) in self.heads.iter().enumerate() {
+                let sink = &mut Sink::new(&mut hits.others, head as u16);
+                table.visit_spill(self.window(head), self.truths.facts(packet.into()), sink);
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Which kinds of TCP options matching packets can have. A packet has several, so that this is no question about one
+//! number: matches that ask for no option of some kinds exclude these, and every other match needs one that is left.
+
+use super::domain::fitting;
+use crate::ast::{Arg, Cond, Match, MatchOn};
+use crate::field::FieldId;
+
+/// Kinds, as a set.
+type Kinds = [bool; 256];
+
+/// Looks for options that must be there and must not; an error is the index of the match that asks for one.
+pub(super) fn check<'a>(matches: impl Iterator<Item = &'a Match> + Clone) -> Result<(), usize> {
+    let mut excluded: Kinds = [false; 256];
+    // Padding is no option.
+    (excluded[0], excluded[1]) = (true, true);
+    for (none, kinds) in matches.clone().filter_map(asked) {
+        if none {
+            excluded.iter_mut().zip(kinds).for_each(|(out, kind)| *out |= kind);
+        }
+    }
+    let hopeless = |one: &Match| {
+        asked(one).is_some_and(|(none, kinds)| {
+            !none && kinds.iter().zip(excluded).all(|(kind, excluded)| !kind || excluded)
+        })
+    };
+    matches.clone().position(hopeless).map_or(Ok(()), Err)
+}
+
+/// The kinds that a match is about, and whether it wants none of them or at least one. Nothing for matches that hold
+/// both with and without.
+fn asked(one: &Match) -> Option<(bool, Kinds)> {
+    let MatchOn::Field { field, arg } = &one.what else { return None };
+    let def = field.def();
+    if !def.is_option() {
+        return None;
+    }
+    match (def.option_kind(), arg) {
+        (Some(_), Some(_)) if one.negated => None,
+        (Some(kind), _) => Some((one.negated, set(|other| other == kind))),
+        (None, None) => Some((one.negated, [true; 256])),
+        (None, Some(Arg { cond: Cond::Ne, .. })) if one.negated => None,
+        (None, Some(arg)) => {
+            let ranges = fitting(arg, super::domain::max(FieldId::TcpOpt.def()));
+            let fits = |kind: u8| ranges.iter().any(|(low, high)| (*low..=*high).contains(&kind.into()));
+            Some((one.negated || arg.cond == Cond::Ne, set(fits)))
+        }
+    }
+}
+
+fn set(contains: impl Fn(u8) -> bool) -> Kinds {
+    std::array::from_fn(|kind| contains(kind as u8))
+}

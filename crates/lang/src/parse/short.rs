@@ -1,0 +1,83 @@
+//! Targets without a field: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
+
+use super::{Parse, Parser, is_name};
+use crate::ast::{Cond, Match, MatchOn, Value};
+use crate::diag::{Diagnostic, nearest_distance};
+use crate::field::{FIELDS, FieldDef, FieldId, ValueKind, field};
+use crate::keyword::is_reserved;
+use crate::lex::Tok;
+use crate::span::Span;
+
+/// What a target without a field means: the field of the one match that names a field it can act on.
+pub(super) enum Subject {
+    /// This field; for `tcp-opt <kind>`, with the kind.
+    One(&'static FieldDef, Option<u8>),
+    /// No match names such a field.
+    None,
+    /// Several do, or one does for several kinds of options.
+    Several,
+}
+
+impl Subject {
+    /// What these matches name, of the fields for which `can` holds.
+    pub(super) fn of(matches: &[Match], can: fn(&FieldDef) -> bool) -> Self {
+        let mut named = matches.iter().filter(|one| match &one.what {
+            MatchOn::All => false,
+            MatchOn::Field { field, .. } => can(field.def()),
+        });
+        match (named.next(), named.next()) {
+            (Some(one), None) => Self::named_by(one),
+            (None, _) => Self::None,
+            _ => Self::Several,
+        }
+    }
+
+    fn named_by(one: &Match) -> Self {
+        let MatchOn::Field { field, arg } = &one.what else { return Self::None };
+        let (def, Some(arg)) = (field.def(), arg) else { return Self::One(field.def(), None) };
+        if *field != FieldId::TcpOpt {
+            return Self::One(def, None);
+        }
+        match arg.values.single() {
+            Some(Value::Int(kind @ 2..=255)) if arg.cond == Cond::Eq && !one.negated => {
+                Self::One(def, Some(*kind as u8))
+            }
+            _ => Self::Several,
+        }
+    }
+
+    /// Whether the parser stands at a value where a field could stand: the field is left out. What may be a field with
+    /// a slip is taken for that.
+    pub(super) fn operand(&self, parser: &Parser<'_>) -> bool {
+        let word = match parser.peek() {
+            Tok::Text | Tok::OpenText => return true,
+            Tok::Word => parser.text(parser.lex.peek()),
+            _ => return false,
+        };
+        match self {
+            _ if field(word).is_some() => false,
+            Self::One(def, _) if def.kind == ValueKind::Interface => {
+                let slip = nearest_distance(word, FIELDS.iter().map(|def| def.name)).is_some();
+                is_name(word) && !is_reserved(word) && !slip
+            }
+            Self::One(def, _) => parser.looks_like_value(def, word),
+            _ => word.starts_with(|c: char| c.is_ascii_digit()),
+        }
+    }
+
+    /// The field that is meant, and the option's kind if the field is `tcp-opt` and the match names one.
+    ///
+    /// # Errors
+    /// There is none, or it is not clear which; the error stands at `span`.
+    pub(super) fn resolved(&self, target: &str, span: Span) -> Parse<(&'static FieldDef, Option<u8>)> {
+        let found = match self {
+            Self::One(def, kind) => return Ok((def, *kind)),
+            Self::None => "there is none",
+            Self::Several => "there are several",
+        };
+        let help = format!(
+            "`{target}` alone means the one field of the rule's matches that it can act on, and {found}"
+        );
+        Err(Diagnostic::new(span, format!("the field behind `{target}` is missing")).with_help(help))
+    }
+}

@@ -1,0 +1,236 @@
+//! `mmb bench`: what a policy costs. The engine measures ([`mmb_dataplane::bench`]); here are the rules and the packets.
+//!
+//! Theory of operation. The rules are a configuration's, or made up for a case. Made-up rules go through the language,
+//! the checks and the compiler as text. Where the packets are made up as well, no rule is to match one: all flows are
+//! run through the policy, and rules that match are drawn again until none does.
+
+mod cases;
+mod trace;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Instant;
+
+use mmb_control::api::RuleEntry;
+use mmb_control::render::count;
+use mmb_control::{Config, file, render};
+use mmb_dataplane::bench::{self, BenchConfig, BenchReport, Generated, Generator, Traffic};
+use mmb_packet::VecPacket;
+use mmb_policy::{Evaluator, Policy, Surroundings};
+use serde::Serialize;
+
+use crate::cli::{BenchArgs, Case, Mode, Order, Proto};
+use crate::failure::{Failure, print, print_json};
+use crate::offline::{load, rule_entries};
+use crate::remote::{name, read_file};
+use cases::Maker;
+
+/// How often rules are drawn again because packets match them.
+const DRAWS: usize = 100;
+
+/// The report of a bench as JSON.
+#[derive(Serialize)]
+struct BenchSummary<'a> {
+    #[serde(flatten)]
+    report: &'a BenchReport,
+    /// The case whose rules were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    case: Option<&'a CaseSummary>,
+    /// All rules of a configuration, those that matched of a case.
+    rules: Vec<RuleEntry>,
+}
+
+/// The rules of a case.
+#[derive(Serialize)]
+struct CaseSummary {
+    name: String,
+    rules: usize,
+    seed: u64,
+    /// Seconds from the text of all rules to the policy.
+    load_seconds: f64,
+    /// Memory that this took, in bytes, as far as the system had to give some.
+    load_bytes: u64,
+}
+
+/// `mmb bench`.
+pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
+    if args.mode == Mode::Routed {
+        return Err(Failure::new("this release forwards by wires only; use --mode wire"));
+    }
+    let traffic = traffic(args)?;
+    let (config, case) = match args.case {
+        Some(case) => {
+            let (config, summary) = config_of_case(case, args, &traffic)?;
+            (config, Some(summary))
+        }
+        None => (args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?, None),
+    };
+    let forwarding = config.forwarding(|_| true);
+    let bench = BenchConfig { forwarding, traffic, seconds: args.seconds, workers: args.workers };
+    let report = bench::run(&bench).map_err(Failure::new)?;
+    let mut rules = rule_entries(&config, &report.rules);
+    if case.is_some() {
+        rules.retain(|rule| rule.packets > 0);
+    }
+    if json {
+        return print_json(&BenchSummary { report: &report, case: case.as_ref(), rules });
+    }
+    print(&(case.as_ref().map_or_else(String::new, case_text) + &bench_text(&report, rules)))
+}
+
+/// The rules of a case.
+fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Config, CaseSummary), Failure> {
+    let maker = match (Maker::new(case, args.seed), &args.filters) {
+        (None, Some(filters)) => return config_of_filters(filters, args.seed),
+        (None, None) => return Err(Failure::usage("the case classbench wants the FILE of a filter set")),
+        (Some(_), Some(_)) => return Err(Failure::usage("only the case classbench takes a FILE")),
+        (Some(maker), None) => maker,
+    };
+    if args.rules > maker.most() {
+        let most = maker.most();
+        return Err(Failure::new(format!("{} rules do not go; the case has up to {most}", args.rules)));
+    }
+    let frames = match traffic {
+        Traffic::Generated(config) => {
+            let generator = Generator::new(config, 0);
+            (0..config.flows).map(|flow| generator.flow(flow)).collect()
+        }
+        _ => Vec::new(),
+    };
+    let name =
+        clap::ValueEnum::to_possible_value(&case).map_or_else(String::new, |v| v.get_name().to_owned());
+    missed(maker, args, name, &frames)
+}
+
+/// Draws rules until none matches a frame.
+fn missed(
+    mut maker: Maker,
+    args: &BenchArgs,
+    name: String,
+    frames: &[Vec<u8>],
+) -> Result<(Config, CaseSummary), Failure> {
+    let mut lines: Vec<String> = (0..args.rules).map(|position| maker.line(position)).collect();
+    // The first load shows what memory it takes; later ones get what it gave back.
+    let mut most_bytes = 0;
+    for _ in 0..DRAWS {
+        let (config, mut summary) = load_text(&lines.join("\n"), name.clone(), args.seed)?;
+        most_bytes = summary.load_bytes.max(most_bytes);
+        summary.load_bytes = most_bytes;
+        let matching = matching(config.policy(), frames);
+        if matching.is_empty() {
+            return Ok((config, summary));
+        }
+        drop(config);
+        for position in matching.into_iter().map(|index| index as usize - 1) {
+            lines[position] = maker.line(position);
+        }
+    }
+    Err(Failure::new(format!("{DRAWS} times rules matched the packets; ask for fewer --flows")))
+}
+
+/// Indexes of the rules that match some frame.
+fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
+    let mut evaluator = Evaluator::new();
+    let around = Surroundings::wire(0, 1);
+    let run = |frame: &Vec<u8>| evaluator.run(policy, &mut VecPacket::new(frame), around, || 0).matched;
+    frames.iter().flat_map(run).collect()
+}
+
+/// The rules of a ClassBench filter set.
+fn config_of_filters(path: &Path, seed: u64) -> Result<(Config, CaseSummary), Failure> {
+    let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
+    load_text(&crate::import::classbench(&text), "classbench".to_owned(), seed)
+}
+
+fn load_text(text: &str, name: String, seed: u64) -> Result<(Config, CaseSummary), Failure> {
+    let (start, before) = (Instant::now(), resident());
+    let config = file::load(text.as_bytes(), &Config::new())
+        .map_err(|refusal| Failure::of_file("a rule of the case", text.as_bytes(), &refusal))?;
+    let load_seconds = start.elapsed().as_secs_f64();
+    let load_bytes = resident().saturating_sub(before);
+    let rules = config.policy().len();
+    Ok((config, CaseSummary { name, rules, seed, load_seconds, load_bytes }))
+}
+
+/// Resident memory of this process in bytes (Linux, `proc_pid_status(5)`); 0 if the system does not say.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+fn case_text(case: &CaseSummary) -> String {
+    format!(
+        "{}, seed {}: {} loaded in {:.2} s, {:.1} MiB\n",
+        case.name,
+        case.seed,
+        count(case.rules as u64, "rule"),
+        case.load_seconds,
+        case.load_bytes as f64 / f64::from(1 << 20)
+    )
+}
+
+fn traffic(args: &BenchArgs) -> Result<Traffic, Failure> {
+    if let Some(path) = &args.pcap {
+        return Ok(Traffic::Pcap(path.clone()));
+    }
+    if let Some(path) = &args.trace {
+        let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
+        let frames = trace::frames(&text, args.size);
+        return frames.map(Traffic::Frames).map_err(|why| Failure::new(format!("{}: {why}", name(path))));
+    }
+    if args.null_ports {
+        return Ok(Traffic::NullPorts(args.size));
+    }
+    // Options are found in TCP segments only.
+    let usual = if args.case == Some(Case::Options) { Proto::Tcp } else { Proto::Mix };
+    Ok(Traffic::Generated(Generated {
+        flows: args.flows,
+        size: args.size,
+        proto: match args.proto.unwrap_or(usual) {
+            Proto::Tcp => bench::Proto::Tcp,
+            Proto::Udp => bench::Proto::Udp,
+            Proto::Mix => bench::Proto::Mix,
+        },
+        order: match args.order {
+            Order::Uniform => bench::Order::Uniform,
+            Order::Zipf => bench::Order::Zipf,
+            Order::Burst => bench::Order::Burst,
+        },
+        ip6: args.ip6,
+        seed: args.seed,
+    }))
+}
+
+/// Rules shown in the text; the JSON has all.
+const RULES_SHOWN: usize = 20;
+
+fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
+    let mut text = format!(
+        "{} packets in {:.2} s: {:.2} million packets a second, {:.1} ticks a packet ({:.2} GHz)\n",
+        report.packets,
+        report.seconds,
+        report.pps / 1e6,
+        report.cycles_per_packet,
+        report.tsc_hz as f64 / 1e9
+    );
+    let nodes =
+        report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet));
+    text.push_str(&render::nodes(nodes));
+    for (reason, n) in &report.drops {
+        text.push_str(&format!("dropped, {reason}: {n}\n"));
+    }
+    for (reason, n) in &report.unedited {
+        text.push_str(&format!("went on unedited, {reason}: {n}\n"));
+    }
+    let matched: Vec<_> = rules.into_iter().filter(|r| r.packets > 0).collect();
+    let more = matched.len().saturating_sub(RULES_SHOWN);
+    if !matched.is_empty() {
+        let rules = matched.into_iter().take(RULES_SHOWN).collect();
+        text.push_str(&render::rules(&mmb_control::api::RuleList { rules }));
+    }
+    if more > 0 {
+        text.push_str(&format!("and {more} more rules that matched; --json has all\n"));
+    }
+    text
+}

@@ -1,0 +1,322 @@
+//! Match expressions of nftables as filters.
+
+use std::collections::{BTreeSet, HashMap};
+
+use mmb_lang::{FieldId, ValueKind};
+use serde_json::Value;
+
+use super::filter::{Filter, IP4, Values, max};
+use super::intervals::Intervals;
+use super::iptables::{addresses, flags_equal};
+use super::names;
+
+/// Elements of named sets and maps, by family, table and name.
+pub type Sets = HashMap<String, Vec<Value>>;
+
+/// The named sets of one table.
+pub struct TableSets<'a> {
+    /// All sets.
+    pub all: &'a Sets,
+    /// Family and name of the table.
+    pub table: String,
+}
+
+impl<'a> TableSets<'a> {
+    /// The elements of a set.
+    pub fn get(&self, name: &str) -> Option<&'a [Value]> {
+        self.all.get(&format!("{} {name}", self.table)).map(Vec::as_slice)
+    }
+}
+
+/// The left side of a comparison.
+enum Key {
+    /// One of these fields, each with the protocol that its packets must have; a packet has one of them at most.
+    Fields(Vec<FieldId>),
+    /// The six upper bits of the IPv6 traffic class.
+    Ip6Dscp,
+    /// The protocol of IPv4.
+    Ip4Protocol,
+    /// Some flags of TCP.
+    Flags { mask: u128 },
+    /// Several, compared one by one.
+    Concat(Vec<Value>),
+}
+
+/// What of the filters fits a `match` statement.
+///
+/// # Errors
+/// What cannot be said in the language.
+pub fn narrow(filters: Vec<Filter>, test: &Value, sets: &TableSets<'_>) -> Result<Vec<Filter>, String> {
+    with_key(filters, &test["left"], test["op"].as_str().unwrap_or("=="), &test["right"], sets)
+}
+
+/// What of the filters has a `left` that compares so with `right`.
+///
+/// # Errors
+/// What cannot be said in the language.
+pub fn with_key(
+    filters: Vec<Filter>,
+    left: &Value,
+    op: &str,
+    right: &Value,
+    sets: &TableSets<'_>,
+) -> Result<Vec<Filter>, String> {
+    let mut narrowed = Vec::new();
+    match key(left)? {
+        Key::Concat(keys) => return concatenated(filters, &keys, op, right, sets),
+        Key::Fields(fields) => {
+            for field in fields {
+                let values = compared(field, op, values(field, right, sets)?)?;
+                narrowed.extend(filters.iter().cloned().filter_map(|filter| filter.and(field, &values)));
+            }
+        }
+        Key::Ip4Protocol => {
+            let values = compared(FieldId::IpProto, op, values(FieldId::IpProto, right, sets)?)?;
+            let both = |filter: Filter| {
+                filter.and(FieldId::NetProto, &Values::one(IP4))?.and(FieldId::IpProto, &values)
+            };
+            narrowed.extend(filters.into_iter().filter_map(both));
+        }
+        Key::Ip6Dscp => {
+            let values = compared(FieldId::IpDscp, op, values(FieldId::IpDscp, right, sets)?)?;
+            let Values::Numbers(numbers) = values else { return Err("a code point is a number".into()) };
+            let shifted = Intervals::of(numbers.iter().map(|(low, high)| (low << 2, high << 2 | 3)));
+            let values = Values::Numbers(shifted);
+            narrowed.extend(
+                filters.into_iter().filter_map(|filter| filter.and(FieldId::Ip6TrafficClass, &values)),
+            );
+        }
+        Key::Flags { mask } => {
+            let fits = flags(mask, op, bits(right)?)?;
+            narrowed.extend(filters.iter().flat_map(|a| fits.iter().filter_map(|b| a.intersection(b))));
+        }
+    }
+    Ok(narrowed)
+}
+
+/// `a . b == { x . y, … }`: a filter for each element.
+fn concatenated(
+    filters: Vec<Filter>,
+    keys: &[Value],
+    op: &str,
+    right: &Value,
+    sets: &TableSets<'_>,
+) -> Result<Vec<Filter>, String> {
+    if op != "==" {
+        return Err("mmb's import compares concatenations with == only".into());
+    }
+    let elements = match right {
+        Value::String(name) => name
+            .strip_prefix('@')
+            .and_then(|name| sets.get(name))
+            .ok_or_else(|| format!("no set `{name}`"))?,
+        right => right["set"].as_array().map_or(std::slice::from_ref(right), Vec::as_slice),
+    };
+    let mut all = Vec::new();
+    for element in elements {
+        let Some(parts) = element["concat"].as_array().filter(|parts| parts.len() == keys.len()) else {
+            return Err("an element of a concatenation has another shape".into());
+        };
+        let mut fits = filters.clone();
+        for (key, part) in keys.iter().zip(parts) {
+            fits = with_key(fits, key, "==", part, sets)?;
+        }
+        all.extend(fits);
+    }
+    Ok(all)
+}
+
+fn key(left: &Value) -> Result<Key, String> {
+    let unknown = || format!("mmb's import has no field for {left}");
+    if let Some(parts) = left["concat"].as_array() {
+        return Ok(Key::Concat(parts.clone()));
+    }
+    if let Some([of, mask]) = left["&"].as_array().map(Vec::as_slice) {
+        return match key(of)? {
+            Key::Flags { .. } => Ok(Key::Flags { mask: bits(mask)? }),
+            _ => Err(unknown()),
+        };
+    }
+    if left.get("ct").is_some() {
+        return Err("`ct` needs memory of earlier packets, which `add` rules do not have".into());
+    }
+    let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    if let Some(payload) = left.get("payload") {
+        return payload_key(&word(payload, "protocol"), &word(payload, "field")).ok_or_else(unknown);
+    }
+    let field = if let Some(meta) = left.get("meta") {
+        match word(meta, "key").as_str() {
+            "iifname" | "iif" => Some(FieldId::In),
+            "oifname" | "oif" => Some(FieldId::Out),
+            "l4proto" => Some(FieldId::IpProto),
+            "nfproto" | "protocol" => Some(FieldId::NetProto),
+            _ => None,
+        }
+    } else if let Some(option) = left.get("tcp option") {
+        match (word(option, "name").as_str(), word(option, "field").as_str()) {
+            ("maxseg", "size") => Some(FieldId::TcpOptMss),
+            ("window", "count") => Some(FieldId::TcpOptWscale),
+            _ => None,
+        }
+    } else {
+        None
+    };
+    field.map(|field| Key::Fields(vec![field])).ok_or_else(unknown)
+}
+
+fn payload_key(protocol: &str, field: &str) -> Option<Key> {
+    use FieldId as F;
+    let one = |field| Some(Key::Fields(vec![field]));
+    match (protocol, field) {
+        ("ip", "saddr") => one(F::IpSaddr),
+        ("ip", "daddr") => one(F::IpDaddr),
+        ("ip", "protocol") => Some(Key::Ip4Protocol),
+        ("ip", "ttl") => one(F::IpTtl),
+        ("ip", "dscp") => one(F::IpDscp),
+        ("ip", "ecn") => one(F::IpEcn),
+        ("ip", "length") => one(F::IpLen),
+        ("ip", "id") => one(F::IpId),
+        ("ip", "hdrlength") => one(F::IpIhl),
+        ("ip6", "saddr") => one(F::Ip6Saddr),
+        ("ip6", "daddr") => one(F::Ip6Daddr),
+        ("ip6", "nexthdr") => one(F::Ip6Next),
+        ("ip6", "hoplimit") => one(F::Ip6HopLimit),
+        ("ip6", "length") => one(F::Ip6Len),
+        ("ip6", "flowlabel") => one(F::Ip6FlowLabel),
+        ("ip6", "dscp") => Some(Key::Ip6Dscp),
+        ("icmp", "type") => one(F::IcmpType),
+        ("icmp", "code") => one(F::IcmpCode),
+        ("icmpv6", "type") => one(F::Icmp6Type),
+        ("icmpv6", "code") => one(F::Icmp6Code),
+        ("udp", "sport") => one(F::UdpSport),
+        ("udp", "dport") => one(F::UdpDport),
+        ("udp", "length") => one(F::UdpLen),
+        ("tcp", "sport") => one(F::TcpSport),
+        ("tcp", "dport") => one(F::TcpDport),
+        ("tcp", "sequence") => one(F::TcpSeqNum),
+        ("tcp", "ackseq") => one(F::TcpAckNum),
+        ("tcp", "window") => one(F::TcpWin),
+        ("tcp", "urgptr") => one(F::TcpUrgPtr),
+        ("tcp", "doff") => one(F::TcpOffset),
+        ("tcp", "flags") => Some(Key::Flags { mask: 0xff }),
+        // Ports of any protocol: those of TCP and UDP.
+        ("th", "sport") => Some(Key::Fields(vec![F::TcpSport, F::UdpSport])),
+        ("th", "dport") => Some(Key::Fields(vec![F::TcpDport, F::UdpDport])),
+        _ => None,
+    }
+}
+
+/// Which values compare so with those on the right side.
+fn compared(field: FieldId, op: &str, right: Values) -> Result<Values, String> {
+    if matches!(op, "==" | "!=") {
+        return Ok(if op == "!=" { right.complement(field) } else { right });
+    }
+    let bound = match &right {
+        Values::Numbers(numbers) => numbers.numbers(1).and_then(|one| one.first().copied()),
+        Values::Names { .. } => None,
+    };
+    let Some(bound) = bound else { return Err(format!("`{op}` compares with one number")) };
+    let below = bound.checked_sub(1).map(|high| (0, high));
+    let interval = match op {
+        "<" => below,
+        "<=" => Some((0, bound)),
+        ">" => Some((bound + 1, max(field))),
+        ">=" => Some((bound, max(field))),
+        _ => return Err(format!("mmb's import does not know the comparison `{op}`")),
+    };
+    Ok(Values::Numbers(Intervals::of(interval)))
+}
+
+fn flags(mask: u128, op: &str, set: u128) -> Result<Vec<Filter>, String> {
+    match op {
+        "==" => Ok(flags_equal(mask, set, false)),
+        "!=" => Ok(flags_equal(mask, set, true)),
+        // Any of these flags.
+        "in" => Ok(flags_equal(mask & set, 0, true)),
+        _ => Err(format!("mmb's import does not compare flags with `{op}`")),
+    }
+}
+
+/// Flags of TCP: a number, a name, several names.
+fn bits(value: &Value) -> Result<u128, String> {
+    let bits = match value {
+        Value::Number(number) => number.as_u64().map(u128::from),
+        Value::String(name) => names::flag(name).or_else(|| names::number(name)),
+        Value::Array(names) => return names.iter().map(bits).try_fold(0, |all, one| Ok(all | one?)),
+        Value::Object(object) => match object.get("|").and_then(Value::as_array) {
+            Some(parts) => return parts.iter().map(bits).try_fold(0, |all, one| Ok(all | one?)),
+            None => None,
+        },
+        _ => None,
+    };
+    bits.filter(|bits| *bits <= 0xff).ok_or_else(|| format!("{value} are no flags of TCP"))
+}
+
+/// The values of a field on the right side of a comparison.
+fn values(field: FieldId, right: &Value, sets: &TableSets<'_>) -> Result<Values, String> {
+    if field.def().kind == ValueKind::Interface {
+        return interfaces(right, sets);
+    }
+    let mut intervals = Vec::new();
+    collect(field, right, sets, &mut intervals)?;
+    Ok(Values::Numbers(Intervals::of(intervals)))
+}
+
+/// The members of a set, named or written out; a single value is a set of one.
+fn members<'a>(right: &'a Value, sets: &'a TableSets<'a>) -> Result<&'a [Value], String> {
+    match right {
+        Value::String(name) if name.starts_with('@') => {
+            sets.get(&name[1..]).ok_or_else(|| format!("no set `{name}`"))
+        }
+        right => Ok(right["set"].as_array().map_or(std::slice::from_ref(right), Vec::as_slice)),
+    }
+}
+
+fn interfaces(right: &Value, sets: &TableSets<'_>) -> Result<Values, String> {
+    let mut found = BTreeSet::new();
+    for member in members(right, sets)? {
+        match member.as_str() {
+            Some(name) if !name.ends_with('*') => found.insert(name.to_owned()),
+            _ => return Err(format!("mmb names interfaces one by one, not as {member}")),
+        };
+    }
+    Ok(Values::Names { names: found, listed: true })
+}
+
+fn collect(
+    field: FieldId,
+    right: &Value,
+    sets: &TableSets<'_>,
+    into: &mut Vec<(u128, u128)>,
+) -> Result<(), String> {
+    for member in members(right, sets)? {
+        let member = member["elem"].get("val").unwrap_or(member);
+        into.push(
+            interval(field, member).ok_or_else(|| {
+                format!("{member} is no value that mmb's import knows for {}", field.name())
+            })?,
+        );
+    }
+    Ok(())
+}
+
+fn interval(field: FieldId, value: &Value) -> Option<(u128, u128)> {
+    let fits = |(low, high): (u128, u128)| (high <= max(field)).then_some((low, high));
+    let interval = match value {
+        Value::Number(number) => number.as_u64().map(|number| (number.into(), number.into()))?,
+        Value::String(text) => match field.def().kind {
+            ValueKind::Ip4 | ValueKind::Ip6 => addresses(text)?,
+            _ => names::value(field, text).or_else(|| names::number(text)).map(|number| (number, number))?,
+        },
+        Value::Object(object) => {
+            if let Some([low, high]) = object.get("range").and_then(Value::as_array).map(Vec::as_slice) {
+                (interval(field, low)?.0, interval(field, high)?.1)
+            } else {
+                let prefix = object.get("prefix")?;
+                addresses(&format!("{}/{}", prefix["addr"].as_str()?, prefix["len"]))?
+            }
+        }
+        _ => return None,
+    };
+    fits(interval)
+}

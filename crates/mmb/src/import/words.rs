@@ -1,0 +1,264 @@
+//! Filters as matches of the language.
+
+use mmb_lang::{FieldId, ValueKind};
+
+use super::filter::{Filter, ICMP6, IP4, IP6, TCP, Term, UDP, Values, max};
+use super::intervals::Intervals;
+
+/// Most protocols of an IPv6 rule that become a rule each.
+const PROTOCOLS: u128 = 16;
+
+/// The matches of rules that together match exactly what fits.
+///
+/// # Errors
+/// What the language cannot say.
+pub fn matches(filter: &Filter) -> Result<Vec<String>, String> {
+    match (network(filter), filter.values(FieldId::IpProto)) {
+        (Network::Both, Some(protocols)) if !has_header_field(filter) && !is_presence(protocols) => {
+            let mut all = Vec::new();
+            for version in [IP4, IP6] {
+                if let Some(part) = filter.clone().and(FieldId::NetProto, &Values::one(version)) {
+                    all.extend(matches(&part)?);
+                }
+            }
+            Ok(all)
+        }
+        (Network::Ip6, Some(Values::Numbers(protocols))) if !has_header_field(filter) => {
+            let Some(numbers) = protocols.numbers(PROTOCOLS) else {
+                return Err("IPv6 rules of mmb name protocols one by one".into());
+            };
+            let one =
+                |number: u128| Some((filter.clone().and(FieldId::IpProto, &Values::one(number))?, number));
+            numbers.into_iter().filter_map(one).map(|(part, number)| line(&part, Some(number))).collect()
+        }
+        _ => Ok(vec![line(filter, None)?]),
+    }
+}
+
+/// The versions of IP that fit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Network {
+    Ip4,
+    Ip6,
+    Both,
+}
+
+fn network(filter: &Filter) -> Network {
+    match filter.values(FieldId::NetProto) {
+        Some(values) if *values == Values::one(IP4) => Network::Ip4,
+        Some(values) if *values == Values::one(IP6) => Network::Ip6,
+        _ => Network::Both,
+    }
+}
+
+/// Whether a field of a transport header is asked for, which says the protocol.
+fn has_header_field(filter: &Filter) -> bool {
+    use mmb_lang::Layer::{Icmp, Icmp6, Tcp, Udp};
+    filter.terms().iter().any(|term| matches!(term.field.def().proto, Tcp | Udp | Icmp | Icmp6))
+}
+
+/// Whether a field of the header alone says the protocol, for both versions.
+fn is_presence(protocols: &Values) -> bool {
+    *protocols == Values::one(TCP) || *protocols == Values::one(UDP)
+}
+
+/// A field that a packet has exactly when it has this transport header.
+fn header_field(protocol: u128) -> Option<&'static str> {
+    match protocol {
+        TCP => Some("tcp-sport"),
+        UDP => Some("udp-sport"),
+        ICMP6 => Some("icmp6-type"),
+        _ => None,
+    }
+}
+
+/// One rule's matches; `next` is the one protocol of an IPv6 rule that no field of a header says.
+fn line(filter: &Filter, next: Option<u128>) -> Result<String, String> {
+    let version = network(filter);
+    let mut words = Vec::new();
+    for term in filter.terms() {
+        match term.field {
+            FieldId::NetProto => {}
+            FieldId::IpProto if next.is_some() => {}
+            FieldId::IpProto => words.extend(protocol(term, version, has_header_field(filter))),
+            _ => words.push(question(term)),
+        }
+    }
+    words.extend(next.map(|number| match header_field(number) {
+        Some(field) => field.to_owned(),
+        None => format!("ip6-next {number}"),
+    }));
+    let says = |prefix: &str| words.iter().any(|word| word.starts_with(prefix));
+    match version {
+        Network::Ip4 if !says("ip-") && !says("icmp-") => words.insert(0, "net-proto ip".into()),
+        Network::Ip6 if !says("ip6-") && !says("icmp6-") => words.insert(0, "net-proto ip6".into()),
+        _ => {}
+    }
+    for term in filter.without().iter().filter(|term| !filter.excludes(term)) {
+        words.extend(excluded(term, version)?.iter().map(|question| format!("! {question}")));
+    }
+    if words.is_empty() {
+        words.push("all".into());
+    }
+    Ok(words.join(" "))
+}
+
+/// The words for the transport protocol, if it needs some.
+fn protocol(term: &Term, version: Network, has_header_field: bool) -> Option<String> {
+    match (&term.values, version) {
+        (_, Network::Ip4) => Some(question(term)),
+        (_, _) if has_header_field => None,
+        (Values::Numbers(numbers), _) => {
+            numbers.iter().next().and_then(|(number, _)| header_field(number)).map(str::to_owned)
+        }
+        _ => None,
+    }
+}
+
+/// Questions of which none may be answered with yes.
+fn excluded(term: &Term, version: Network) -> Result<Vec<String>, String> {
+    let numbers = match &term.values {
+        Values::Numbers(numbers) if term.field == FieldId::IpProto && version != Network::Ip4 => numbers,
+        _ => return Ok(vec![question(term)]),
+    };
+    let Some(numbers) = numbers.numbers(PROTOCOLS) else {
+        return Err("IPv6 rules of mmb name protocols one by one".into());
+    };
+    let words = |number: u128| match header_field(number) {
+        Some(field) => vec![field.to_owned()],
+        None if version == Network::Ip6 => vec![format!("ip6-next {number}")],
+        None => vec![format!("ip-proto {number}"), format!("ip6-next {number}")],
+    };
+    Ok(numbers.into_iter().flat_map(words).collect())
+}
+
+fn question(term: &Term) -> String {
+    let name = term.field.name();
+    match &term.values {
+        Values::Names { names, listed } => {
+            let sign = if *listed { "" } else { "!= " };
+            format!("{name} {sign}{}", braces(names.iter().cloned().collect()))
+        }
+        // A flag alone asks for 1.
+        values if term.field.def().kind == ValueKind::Flag => {
+            if *values == Values::one(1) {
+                name.to_owned()
+            } else {
+                format!("{name} 0")
+            }
+        }
+        Values::Numbers(numbers) => {
+            let rest = numbers.complement(max(term.field));
+            if rest.is_empty() {
+                return name.to_owned();
+            }
+            match rest.count() < numbers.count() {
+                true => format!("{name} != {}", list(term.field, &rest)),
+                false => format!("{name} {}", list(term.field, numbers)),
+            }
+        }
+    }
+}
+
+fn braces(mut items: Vec<String>) -> String {
+    match items.len() {
+        1 => items.remove(0),
+        _ => format!("{{{}}}", items.join(",")),
+    }
+}
+
+fn list(field: FieldId, numbers: &Intervals) -> String {
+    braces(numbers.iter().flat_map(|(low, high)| interval(field, low, high)).collect())
+}
+
+/// An interval: a number, a range, a subnet.
+fn interval(field: FieldId, low: u128, high: u128) -> Vec<String> {
+    let bits = match field.def().kind {
+        ValueKind::Ip4 => 32,
+        ValueKind::Ip6 => 128,
+        ValueKind::EtherType => {
+            return (low..=high)
+                .map(|number| if number == IP4 { "ip".into() } else { format!("{number:#x}") })
+                .collect();
+        }
+        _ if low == high => return vec![low.to_string()],
+        _ => return vec![format!("{low}-{high}")],
+    };
+    let address = |number: u128| match bits {
+        32 => std::net::Ipv4Addr::from(number as u32).to_string(),
+        _ => std::net::Ipv6Addr::from(number).to_string(),
+    };
+    let free = (high - low).checked_add(1).map_or(128, u128::trailing_zeros);
+    let aligned = low.trailing_zeros().min(bits) >= free;
+    let is_subnet = aligned && high - low == 1u128.checked_shl(free).map_or(u128::MAX, |size| size - 1);
+    vec![match is_subnet {
+        true if free == 0 => address(low),
+        true => format!("{}/{}", address(low), bits - free),
+        false => format!("{}-{}", address(low), address(high)),
+    }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(questions: &[(FieldId, Values)]) -> Filter {
+        let and = |filter: Filter, (field, values): &(FieldId, Values)| filter.and(*field, values);
+        questions.iter().try_fold(Filter::default(), and).unwrap()
+    }
+
+    fn words(questions: &[(FieldId, Values)]) -> Vec<String> {
+        matches(&filter(questions)).unwrap()
+    }
+
+    const ANY: (FieldId, fn(u128) -> Values) = (FieldId::NetProto, Values::one);
+
+    #[test]
+    fn addresses_are_subnets_where_they_can() {
+        let v4 = |low: u32, high: u32| words(&[(FieldId::IpSaddr, Values::range(low.into(), high.into()))]);
+        assert_eq!(v4(0x0a000000, 0x0affffff), ["ip-saddr 10.0.0.0/8"]);
+        assert_eq!(v4(0x0a000001, 0x0a000001), ["ip-saddr 10.0.0.1"]);
+        assert_eq!(v4(0x0a000001, 0x0a000002), ["ip-saddr 10.0.0.1-10.0.0.2"]);
+        assert_eq!(v4(0, u32::MAX), ["ip-saddr"]);
+        assert_eq!(v4(1, u32::MAX), ["ip-saddr 0.0.0.1-255.255.255.255"]);
+        let half = Values::range(1 << 127, u128::MAX);
+        assert_eq!(words(&[(FieldId::Ip6Daddr, half.clone())]), ["ip6-daddr 8000::/1"]);
+        assert_eq!(words(&[(FieldId::Ip6Daddr, Values::range(1, u128::MAX))]).len(), 1);
+    }
+
+    #[test]
+    fn the_version_of_ip_is_said_once() {
+        assert_eq!(words(&[(FieldId::TcpDport, Values::one(80))]), ["tcp-dport 80"]);
+        let v4 = (ANY.0, ANY.1(IP4));
+        let v6 = (ANY.0, ANY.1(IP6));
+        let port = (FieldId::TcpDport, Values::one(80));
+        assert_eq!(words(&[v4.clone(), port.clone()]), ["ip-proto 6 tcp-dport 80"]);
+        assert_eq!(words(&[v6.clone(), port]), ["net-proto ip6 tcp-dport 80"]);
+        assert_eq!(words(std::slice::from_ref(&v4)), ["net-proto ip"]);
+        assert_eq!(words(&[]), ["all"]);
+        assert_eq!(words(&[(FieldId::IpProto, Values::one(TCP))]), ["tcp-sport"]);
+        assert_eq!(words(&[v4, (FieldId::IpProto, Values::one(TCP))]), ["ip-proto 6"]);
+        let some = Values::Numbers(Intervals::of([(TCP, TCP), (47, 47)]));
+        assert_eq!(
+            words(&[v6, (FieldId::IpProto, some.clone())]),
+            ["net-proto ip6 tcp-sport", "ip6-next 47"]
+        );
+        assert_eq!(
+            words(&[(FieldId::IpProto, some)]),
+            ["ip-proto {6,47}", "net-proto ip6 tcp-sport", "ip6-next 47"]
+        );
+    }
+
+    #[test]
+    fn flags_and_what_is_excluded() {
+        let flags = [(FieldId::TcpSyn, Values::one(1)), (FieldId::TcpAck, Values::one(0))];
+        assert_eq!(words(&flags), ["tcp-ack 0 tcp-syn"]);
+        let web = filter(&[(FieldId::TcpDport, Values::range(80, 90))]);
+        let rest = web.minus(&filter(&[(FieldId::TcpDport, Values::one(85))]));
+        assert_eq!(matches(&rest[0]).unwrap(), ["tcp-dport 80-90 ! tcp-dport 85"]);
+        let above = rest[0].clone().and(FieldId::TcpDport, &Values::range(86, 99)).unwrap();
+        assert_eq!(matches(&above).unwrap(), ["tcp-dport 86-90"]);
+        let lan = Values::Names { names: ["a".into(), "b".into()].into(), listed: false };
+        assert_eq!(words(&[(FieldId::In, lan)]), ["in != {a,b}"]);
+    }
+}

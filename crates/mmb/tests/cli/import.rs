@@ -1,0 +1,93 @@
+//! `import`: what `iptables-save` and `nft -j list ruleset` printed, filter sets of ClassBench.
+
+use crate::support::{Files, Run, mmb, mmb_with_input};
+
+/// Rules as the kernel's tools print them, and what they become. All of these were loaded into a kernel and read back.
+const RULES: [(&str, &[u8], &str); 3] = [
+    ("iptables-save", include_bytes!("../data/iptables-save.txt"), include_str!("../data/iptables-save.mmb")),
+    (
+        "iptables-save",
+        include_bytes!("../data/ip6tables-save.txt"),
+        include_str!("../data/ip6tables-save.mmb"),
+    ),
+    ("nft", include_bytes!("../data/nft.json"), include_str!("../data/nft.mmb")),
+];
+
+fn import(format: &str, input: &[u8], options: &[&str]) -> Run {
+    mmb_with_input(&[&["import", format, "-"], options].concat(), input)
+}
+
+#[test]
+fn rules_of_the_kernel_s_packet_filters() {
+    for (format, input, expected) in RULES {
+        let run = import(format, input, &[]);
+        assert_eq!(run.out, expected, "{format}");
+        let lost = expected.matches("# not mapped: ").count();
+        let differ = expected.matches("# differs: ").count();
+        let status = if lost + differ > 0 { 3 } else { 0 };
+        assert_eq!(run.status, status, "{run:?}");
+        let last = format!("not mapped: {lost}, mapped with a difference: {differ}\n");
+        assert!(
+            run.err.is_empty() == (status == 0) && (run.err.is_empty() || run.err.ends_with(&last)),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_printed_is_a_configuration() {
+    let files = Files::new();
+    for (format, input, _) in RULES {
+        let interfaces = "interface add eth0 null\ninterface add eth1 null\n";
+        let path = files.write("rules.mmb", interfaces.to_owned() + &import(format, input, &[]).out);
+        assert!(mmb(&["check", &path]).good().ends_with("2 interfaces: ok\n"));
+    }
+}
+
+#[test]
+fn json_has_the_rules_and_what_did_not_map() {
+    let run = import("iptables-save", RULES[0].1, &["--json"]);
+    let document: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(document["rules"][0], "add ip-saddr 192.0.2.0/24 drop");
+    assert_eq!(document["remarks"][0]["kind"], "not-mapped");
+    assert_eq!(run.status, 3);
+}
+
+#[test]
+fn another_chain() {
+    let rules =
+        b"*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n[5:60] -A INPUT -p tcp -j DROP\nCOMMIT\n";
+    let dropped = "# line 4: [5:60] -A INPUT -p tcp -j DROP\nadd ip-proto tcp drop\n";
+    assert!(import("iptables-save", rules, &[]).good().ends_with(dropped));
+    let run = import("iptables-save", rules, &["--chain", "FORWARD"]);
+    assert_eq!(run.status, 3);
+    assert!(run.err.contains("--chain INPUT takes this one"), "{run:?}");
+    import("iptables-save", rules, &["--chain", "NONE"]).refused(&["standard input", "NONE"]);
+}
+
+#[test]
+fn a_filter_set_of_classbench() {
+    let set = b"@10.0.0.0/8\t192.0.2.1/32\t0 : 65535\t80 : 80\t0x06/0xFF\t0x0200/0x1200\t\n\
+        @0.0.0.0/0\t192.0.2.0/24\t1024 : 65535\t0 : 65535\t0x00/0x00\t0x0000/0x0000\t\n";
+    assert_eq!(
+        import("classbench", set, &["--target", "mod ip-dscp 8"]).good(),
+        "# from standard input, a filter set of ClassBench; every rule: mod ip-dscp 8\n\
+         add ip-saddr 10.0.0.0/8 ip-daddr 192.0.2.1 ip-proto tcp tcp-dport 80 tcp-syn tcp-ack 0 mod ip-dscp 8\n\
+         add ip-daddr 192.0.2.0/24 ip-proto tcp tcp-sport 1024-65535 mod ip-dscp 8\n\
+         add ip-daddr 192.0.2.0/24 ip-proto udp udp-sport 1024-65535 mod ip-dscp 8\n"
+    );
+    let run = import("classbench", b"@10.0.0.0/8 nonsense\n", &[]);
+    assert_eq!(run.status, 3);
+    assert!(run.out.contains("# not mapped: line 1: @10.0.0.0/8 nonsense\n"), "{run:?}");
+}
+
+#[test]
+fn what_is_something_else() {
+    import("nft", b"table inet filter {\n}\n", &[]).refused(&["standard input", "JSON"]);
+    import("nft", b"{}", &[]).refused(&["nft -j list ruleset"]);
+    import("nft", br#"{"nftables": []}"#, &[]).refused(&["--chain"]);
+    import("iptables-save", b"hello\n", &[]).refused(&["line 1", "hello"]);
+    import("iptables-save", b"*filter\n:FORWARD DROP\nhello\n", &[]).refused(&["line 3", "hello"]);
+    mmb(&["import", "classbench", "/no/such/file"]).refused(&["cannot read /no/such/file"]);
+    assert_eq!(mmb(&["import", "cisco", "-"]).status, 2);
+}

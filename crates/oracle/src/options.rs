@@ -1,0 +1,247 @@
+//! TCP options, walked and edited as a list (RFC 9293, 3.1 and 3.2).
+//!
+//! Deliberately without `mmb_packet::tcp_options`: see [`crate::headers`].
+
+use mmb_lang::{Action, FieldId, Rule, Value};
+
+/// Most bytes of options: 15 words of header less the 5 that are fixed.
+const ROOM: usize = 40;
+
+/// An option, kinds 0 and 1 excluded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Opt {
+    pub kind: u8,
+    /// What follows kind and length.
+    pub data: Vec<u8>,
+    /// NOPs between the option before, or the start, and this one.
+    nops: usize,
+    /// Where the data is in the area; 0 for an option that was added.
+    data_at: usize,
+}
+
+/// The options in the bytes behind a fixed TCP header, up to an end-of-list or to what cannot be read.
+pub(crate) fn walk(area: &[u8]) -> Vec<Opt> {
+    let mut list = Vec::new();
+    let mut at = 0;
+    let mut nops = 0;
+    while at < area.len() && area[at] != 0 {
+        if area[at] == 1 {
+            nops += 1;
+            at += 1;
+            continue;
+        }
+        // Kind, length (which counts both), data.
+        if at + 1 >= area.len() {
+            break;
+        }
+        let length = usize::from(area[at + 1]);
+        if length < 2 || at + length > area.len() {
+            break;
+        }
+        list.push(Opt { kind: area[at], data: area[at + 2..at + length].to_vec(), nops, data_at: at + 2 });
+        nops = 0;
+        at += length;
+    }
+    list
+}
+
+/// Kind of the option that is called `name`, and the length its data must have for it to have a number as its value
+/// (RFC 9293, 3.2; RFC 7323, 2.2 and 3.2; RFC 2018, 2 and 3; RFC 7413, 2; RFC 8684, 3). Copied by hand, like the places of
+/// fields.
+pub(crate) fn named(name: &str) -> Option<(u8, Option<usize>)> {
+    match name {
+        "tcp-opt-mss" => Some((2, Some(2))),
+        "tcp-opt-wscale" => Some((3, Some(1))),
+        "tcp-opt-sackp" => Some((4, None)),
+        "tcp-opt-sack" => Some((5, None)),
+        "tcp-opt-timestamp" => Some((8, Some(8))),
+        "tcp-opt-fast-open" => Some((34, None)),
+        "tcp-opt-mptcp" => Some((30, None)),
+        _ => None,
+    }
+}
+
+/// The option area after the edits of these rules, in their order; `None` if it is to stay as it is.
+///
+/// # Errors
+/// The options need more bytes than a header has.
+pub(crate) fn edited(area: &[u8], rules: &[&Rule]) -> Result<Option<Vec<u8>>, TooLong> {
+    let before = walk(area);
+    let mut list = before.clone();
+    for rule in rules {
+        edit(&mut list, rule);
+    }
+    let same = |a: &Opt, b: &Opt| a.kind == b.kind && a.data.len() == b.data.len();
+    if list.len() == before.len() && list.iter().zip(&before).all(|(a, b)| same(a, b)) {
+        let mut bytes = area.to_vec();
+        for (new, old) in list.iter().zip(&before) {
+            bytes[old.data_at..old.data_at + old.data.len()].copy_from_slice(&new.data);
+        }
+        return Ok((bytes != area).then_some(bytes));
+    }
+    let mut bytes = Vec::new();
+    for option in &list {
+        bytes.extend(std::iter::repeat_n(1, option.nops));
+        bytes.push(option.kind);
+        bytes.push((option.data.len() + 2) as u8);
+        bytes.extend(&option.data);
+    }
+    if bytes.len() > ROOM {
+        return Err(TooLong);
+    }
+    while bytes.len() % 4 != 0 {
+        bytes.push(0);
+    }
+    Ok(Some(bytes))
+}
+
+/// More than 40 bytes of options.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooLong;
+
+fn edit(list: &mut Vec<Opt>, rule: &Rule) {
+    let actions = || rule.targets.iter().map(|target| &target.action);
+    // All `strip !` of a rule are one edit, at the place of the first.
+    let keeps: Vec<u8> = actions()
+        .filter_map(|action| match action {
+            Action::Strip { keep: true, field, kind } => kind.or(named(field.name()).map(|(kind, _)| kind)),
+            _ => None,
+        })
+        .collect();
+    let mut whitelisted = false;
+    for action in actions() {
+        match action {
+            Action::Mod { field, value } if is_option(*field) => set(list, *field, Some(value), false),
+            Action::Add { field, value } => set(list, *field, value.as_ref(), true),
+            Action::StripAll => list.clear(),
+            Action::Strip { keep: true, .. } => {
+                if !whitelisted {
+                    list.retain(|option| keeps.contains(&option.kind));
+                }
+                whitelisted = true;
+            }
+            Action::Strip { keep: false, field, kind } => {
+                match kind.or(named(field.name()).map(|(kind, _)| kind)) {
+                    Some(kind) => list.retain(|option| option.kind != kind),
+                    None => list.clear(),
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether the field is a TCP option, by name or by number.
+pub(crate) fn is_option(field: FieldId) -> bool {
+    field.name().starts_with("tcp-opt")
+}
+
+/// Every option of the kind gets this value; where there is none, `add` appends one.
+fn set(list: &mut Vec<Opt>, field: FieldId, value: Option<&Value>, add: bool) {
+    let (kind, length) = named(field.name()).unwrap_or((0, None));
+    let (kind, data) = match value {
+        None => (kind, Vec::new()),
+        Some(Value::Int(number)) => (kind, number.to_be_bytes()[8 - length.unwrap_or(8)..].to_vec()),
+        Some(Value::Bytes(bytes)) => (kind, bytes.to_vec()),
+        Some(Value::Option { kind, data }) => (*kind, data.to_vec()),
+        Some(other) => panic!("mmb_lang::check lets no option with {other:?} pass"),
+    };
+    if add && list.iter().all(|option| option.kind != kind) {
+        list.push(Opt { kind, data: Vec::new(), nops: 0, data_at: 0 });
+    }
+    for option in list.iter_mut().filter(|option| option.kind == kind) {
+        option.data = data.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The options of a Linux SYN: MSS 1460, SACK permitted, timestamps, NOP, window scale 7.
+    const SYN: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+
+    fn edit_area(lines: &[&str], area: &[u8]) -> Result<Option<Vec<u8>>, TooLong> {
+        let rules: Vec<Rule> = lines
+            .iter()
+            .map(|line| match mmb_lang::parse_line(&format!("add all {line}")) {
+                Ok(Some(mmb_lang::Command::Add(rule))) => rule,
+                other => panic!("{line}: {other:?}"),
+            })
+            .collect();
+        edited(area, &rules.iter().collect::<Vec<_>>())
+    }
+
+    fn becomes(lines: &[&str], area: &[u8], expected: &[u8]) {
+        assert_eq!(edit_area(lines, area), Ok(Some(expected.to_vec())), "{lines:?}");
+    }
+
+    fn kinds(area: &[u8]) -> Vec<u8> {
+        walk(area).iter().map(|option| option.kind).collect()
+    }
+
+    #[test]
+    fn the_walk_ends_where_nothing_can_be_read() {
+        assert_eq!(kinds(&SYN), [2, 4, 8, 3]);
+        assert_eq!(kinds(&[1, 1, 1, 1]), []);
+        assert_eq!(kinds(&[4, 2, 0, 4, 2, 0, 0, 0]), [4], "behind the end of the list");
+        assert_eq!(kinds(&[4, 2, 3, 0, 4, 2, 0, 0]), [4], "length 0");
+        assert_eq!(kinds(&[4, 2, 3, 1, 4, 2, 0, 0]), [4], "length 1");
+        assert_eq!(kinds(&[4, 2, 3, 7, 4, 2, 0, 0]), [4], "beyond the header");
+        assert_eq!(kinds(&[4, 2, 3, 6, 4, 2, 0, 0]), [4, 3], "up to the end of the header");
+        assert_eq!(kinds(&[1, 1, 1, 8]), [], "a kind without a length");
+    }
+
+    #[test]
+    fn values_of_the_same_length_are_written_in_place() {
+        let mut changed = SYN;
+        changed[2..4].copy_from_slice(&1200_u16.to_be_bytes());
+        becomes(&["mod tcp-opt-mss 1200"], &SYN, &changed);
+        becomes(&["add tcp-opt-mss 1200"], &SYN, &changed);
+        becomes(&["mod tcp-opt-mss 9", "mod tcp-opt-mss 1200"], &SYN, &changed);
+        let twice = [2, 4, 0, 1, 0, 2, 9, 9];
+        becomes(&["mod tcp-opt-mss 5"], &twice, &[2, 4, 0, 5, 0, 2, 9, 9]);
+        let odd = [1, 2, 4, 0, 1, 2, 4, 0, 2, 1, 3, 0];
+        becomes(&["mod tcp-opt-mss 5"], &odd, &[1, 2, 4, 0, 5, 2, 4, 0, 5, 1, 3, 0]);
+        assert_eq!(edit_area(&["mod tcp-opt-mss 1460", "strip tcp-opt 19"], &SYN), Ok(None));
+        assert_eq!(edit_area(&["mod tcp-opt 254 0x00"], &SYN), Ok(None));
+        assert_eq!(edit_area(&["strip tcp-opt-wscale", "add tcp-opt-wscale 7"], &SYN), Ok(None));
+    }
+
+    #[test]
+    fn what_goes_takes_its_padding_along() {
+        becomes(&["strip tcp-opt-wscale"], &SYN, &SYN[..16]);
+        becomes(&["strip tcp-opt-mss strip tcp-opt-wscale"], &SYN, &[&SYN[4..16], &[]].concat());
+        becomes(&["strip ! tcp-opt-mss strip ! tcp-opt-wscale"], &SYN, &[2, 4, 5, 0xb4, 1, 3, 3, 7]);
+        becomes(&["strip all"], &SYN, &[]);
+        becomes(&["strip tcp-opt"], &[1, 1, 4, 2], &[]);
+        becomes(&["strip tcp-opt-sackp"], &[4, 2, 1, 1, 2, 4, 0, 9, 4, 2, 3, 77], &[1, 1, 2, 4, 0, 9, 0, 0]);
+        becomes(&["strip tcp-opt 2"], &[2, 3, 0, 3, 3, 1, 0, 9], &[3, 3, 1, 0]);
+    }
+
+    #[test]
+    fn what_comes_is_appended() {
+        becomes(&["add tcp-opt-mss 1460 add tcp-opt-sackp"], &[], &[2, 4, 5, 0xb4, 4, 2, 0, 0]);
+        becomes(&["add tcp-opt 254 0xf989"], &[1, 3, 3, 7], &[1, 3, 3, 7, 254, 4, 0xf9, 0x89]);
+        becomes(&["add tcp-opt-sackp"], &[1, 1, 1, 1], &[4, 2, 0, 0]);
+        becomes(&["add tcp-opt-sackp", "strip tcp-opt-wscale"], &[1, 3, 3, 7], &[4, 2, 0, 0]);
+        becomes(&["strip tcp-opt-mss add tcp-opt-mss 9"], &SYN, &[&SYN[4..], &[2, 4, 0, 9]].concat());
+        becomes(
+            &["add tcp-opt-timestamp 4294967298"],
+            &[3, 3, 7, 0],
+            &[3, 3, 7, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0],
+        );
+        becomes(&["mod tcp-opt-sack 0x0102", "mod tcp-opt-sack 0x01"], &[5, 2, 1, 0], &[5, 3, 1, 0]);
+    }
+
+    #[test]
+    fn forty_bytes_and_no_more() {
+        let twenty = "add tcp-opt 254 0x000000000000000000000000000000000000";
+        assert_eq!(edit_area(&[twenty], &SYN).unwrap().unwrap().len(), 40);
+        assert_eq!(edit_area(&[twenty, "add tcp-opt 253"], &SYN), Err(TooLong));
+        assert_eq!(
+            edit_area(&[twenty, "add tcp-opt 253", "strip tcp-opt-sackp"], &SYN).unwrap().unwrap().len(),
+            40
+        );
+    }
+}

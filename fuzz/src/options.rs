@@ -1,0 +1,98 @@
+//! What must hold for the walk over TCP options and their index in the window, whatever the bytes are. The fuzz target
+//! `options` runs it on what the fuzzer makes up, a test of the crate on the corpus and on random options.
+
+use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp};
+use mmb_packet::window::{OPTION_MSS, OPTION_TIMESTAMP, OPTION_WSCALE, OPTIONS_PRESENT, OPTIONS_VALUED};
+use mmb_packet::{Meta, NamedOption, TcpOption, TcpOptions, Window, fill_window, parse, tcp_options};
+
+/// Most bytes of options that a header holds.
+const MOST: usize = 40;
+
+/// Panics if the walk or the index breaks one of its promises on `bytes` as the options of a header.
+pub fn check(bytes: &[u8]) {
+    check_area(bytes);
+    let area = &bytes[..bytes.len().min(MOST)];
+    let tcp = || Tcp { options: area.to_vec(), ..Tcp::new(40_000, 80) };
+    let ip6 = Ip6::new([1; 8], [2; 8]);
+    let extended = ip6.clone().with([Extension::Plain { number: 60, body: vec![0; 14] }]);
+    let nets = [Net::from(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2])), ip6.into(), extended.into()];
+    for (net, payload) in nets.into_iter().zip([&b""[..], b"x", b"\x08\x0a\x01\x02\x03\x04\x05\x06\x07\x08"])
+    {
+        let frame = Frame::new(net, tcp()).payload(payload).build();
+        check_frame(&frame, frame.len() - payload.len());
+    }
+}
+
+/// The walk is total, finds what a plain one finds, and says where it ended.
+fn check_area(area: &[u8]) {
+    let mut options = TcpOptions::new(area);
+    assert_eq!((options.area(), options.position()), (area, 0));
+    let (expected, end) = walk(area);
+    for option in expected {
+        assert_eq!(options.next(), Some(option));
+        assert_eq!(options.position(), option.at + 2 + option.data.len());
+    }
+    assert_eq!((options.next(), options.next(), options.position()), (None, None, end));
+}
+
+/// The header's options end at `header_end`: neither the walk nor the index looks at what follows.
+fn check_frame(frame: &[u8], header_end: usize) {
+    let mut meta = Meta::default();
+    assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
+    let area = &frame[usize::from(meta.l4_off) + 20..header_end];
+    check_area(area);
+    assert!(tcp_options(frame, &meta).eq(walk(area).0));
+    assert!(tcp_options(&frame[..header_end], &meta).eq(walk(area).0));
+    assert_eq!(tcp_options(&frame[..header_end], &meta).area(), area);
+    assert_eq!(tcp_options(&frame[..header_end - 1], &meta).next(), None, "cut short");
+    let mut window = Window::default();
+    fill_window(frame, &meta, 1, 2, 1 << 5, &mut window);
+    assert_eq!(window.bytes()[OPTION_TIMESTAMP..93], index(area)[..], "{area:?}");
+}
+
+/// The options in `area`, the long way, and where the last of them ends.
+fn walk(area: &[u8]) -> (Vec<TcpOption<'_>>, usize) {
+    let (mut options, mut at, mut end) = (Vec::new(), 0, 0);
+    while at < area.len() && area[at] != 0 {
+        if area[at] == 1 {
+            at += 1;
+            continue;
+        }
+        let length = if at + 1 < area.len() { usize::from(area[at + 1]) } else { 0 };
+        if length < 2 || at + length > area.len() {
+            break;
+        }
+        options.push(TcpOption { kind: area[at], data: &area[at + 2..at + length], at });
+        at += length;
+        end = at;
+    }
+    (options, end)
+}
+
+/// What the window must say of the options in `area`: its bytes from [`OPTION_TIMESTAMP`] to [`OPTIONS_VALUED`].
+pub fn index(area: &[u8]) -> [u8; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP] {
+    let (options, _) = walk(area);
+    let mut index = [0; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP];
+    index[OPTIONS_PRESENT - OPTION_TIMESTAMP] = u8::from(!options.is_empty());
+    let names = [
+        (2, NamedOption::Mss, Some((OPTION_MSS, 2))),
+        (3, NamedOption::Wscale, Some((OPTION_WSCALE, 1))),
+        (4, NamedOption::Sackp, None),
+        (5, NamedOption::Sack, None),
+        (8, NamedOption::Timestamp, Some((OPTION_TIMESTAMP, 8))),
+        (34, NamedOption::FastOpen, None),
+        (30, NamedOption::Mptcp, None),
+    ];
+    for (kind, name, value) in names {
+        if options.iter().any(|option| option.kind == kind) {
+            index[OPTIONS_PRESENT - OPTION_TIMESTAMP] |= name.bit();
+        }
+        let Some((at, length)) = value else { continue };
+        let sound = options.iter().rfind(|option| option.kind == kind && option.data.len() == length);
+        if let Some(option) = sound {
+            index[OPTIONS_VALUED - OPTION_TIMESTAMP] |= name.bit();
+            index[at - OPTION_TIMESTAMP..][..length].copy_from_slice(option.data);
+        }
+    }
+    index
+}
