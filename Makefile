@@ -8,7 +8,7 @@ MMB    := $(TARGET)/release/mmb
 FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: deps build test test-rust test-e2e demo fmt lint clean fuzz help
+.PHONY: deps build test test-rust test-e2e demo fmt lint clean fuzz bench-acl help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -29,9 +29,11 @@ demo: deps build ## watch mmb work between a real client and a real server (root
 
 fmt: ## format the code
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml
 
 lint: ## formatting, clippy with warnings as errors, the layering of the crates
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
 
@@ -43,9 +45,12 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (30)
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096; \
 	done
 
+bench-acl: ## the classifier beside DPDK's rte_acl; SETS=DIRECTORY has the filter sets of ClassBench
+	bench/acl/run $(SETS)
+
 clean: ## remove everything that was built
 	$(CARGO) clean
-	rm -rf fuzz/target
+	rm -rf fuzz/target bench/acl/target
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
