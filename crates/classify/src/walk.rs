@@ -133,13 +133,23 @@ impl<'a> Walk<'a> {
                 *probe = (page, hash);
             }
         }
+        let probes = &scratch.probes[..heads.len() * n];
+        let mut lanes = [0u8; PAIRS];
+        let mut any = 0;
+        for (lanes, &(page, hash)) in lanes.iter_mut().zip(probes) {
+            *lanes = page.group(hash).1.find(hash.tag()).bits();
+            any |= *lanes;
+        }
+        // Nearly always so where few packets match.
+        if any == 0 {
+            return 0;
+        }
         let mut found = 0;
-        for (head, probes) in heads.zip(scratch.probes.chunks_exact(n)) {
-            for (t, &(page, hash)) in probes.iter().enumerate() {
-                let (first, group) = page.group(hash);
-                let (packet, lanes) = (head as u16, group.find(hash.tag()).bits());
+        for (head, (probes, lanes)) in heads.zip(probes.chunks_exact(n).zip(lanes.chunks_exact(n))) {
+            for (t, (&(page, hash), &lanes)) in probes.iter().zip(lanes).enumerate() {
+                let first = page.group(hash).0 as u32;
                 scratch.candidates[found % PAIRS] =
-                    Candidate { packet, table: t as u8, lanes, first: first as u32, page };
+                    Candidate { packet: head as u16, table: t as u8, lanes, first, page };
                 found += usize::from(lanes != 0);
             }
         }
