@@ -5,7 +5,9 @@
 //! of a table is one probe for every packet and, for those whose key is there, a visit of what the key leads to; what it
 //! saves is comparing its entries one by one. The mask with the best ratio is taken first, then the next for what is
 //! left ("set cover"), until a table costs more than it saves. The entries' own keys stand for the traffic: where many
-//! entries crowd, packets are taken to come. Prices are in ticks as measured; see `docs/classifier.md`.
+//! entries crowd, packets are taken to come; but no key of `n` bits is taken to be rarer than one packet in 2ⁿ, so that
+//! masks of few bits, whose keys most packets have, look as dear as they are. Prices are in ticks as measured; see
+//! `docs/classifier.md`.
 
 use std::collections::HashMap;
 
@@ -32,6 +34,9 @@ const SAMPLE: usize = 2048;
 /// How many masks are intersected with each other: the most frequent.
 const MASKS: usize = 40;
 
+/// The bits of the first chunk that have few values in a packet's life: kind, protocol, input port.
+const FEW_VALUES: u128 = u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+
 /// A mask of one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Choice {
@@ -45,6 +50,8 @@ struct Sample {
     entries: Vec<(u128, u128, f32)>,
     /// How many entries each stands for.
     share: f32,
+    /// The bits that may differ from packet to packet as if by chance.
+    free: u128,
     /// The part of its price that an entry really costs if nothing is done: many are not compared one by one.
     rest: f32,
 }
@@ -54,7 +61,7 @@ struct Sample {
 pub(crate) fn choose(items: &[Item], path: &[u128; CHUNKS]) -> Option<Choice> {
     let mut best: Option<(f32, Choice)> = None;
     for (chunk, path) in path.iter().enumerate() {
-        let sample = Sample::new(items, chunk);
+        let sample = Sample::new(items, chunk, *path);
         if let Some((price, mask)) = sample.best(*path)
             && price < best.map_or(1.0, |(price, _)| price)
         {
@@ -65,7 +72,7 @@ pub(crate) fn choose(items: &[Item], path: &[u128; CHUNKS]) -> Option<Choice> {
 }
 
 impl Sample {
-    fn new(items: &[Item], chunk: usize) -> Sample {
+    fn new(items: &[Item], chunk: usize, path: u128) -> Sample {
         let step = items.len().div_ceil(SAMPLE).max(1);
         let entry = |(_, entry): &Item| {
             let guarded = entry.cover.chunks() & !1 != 0 || !entry.is_exact();
@@ -75,7 +82,8 @@ impl Sample {
         let entries: Vec<_> = items.iter().step_by(step).map(entry).collect();
         let share = step as f32;
         let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
-        Sample { entries, share, rest: at_most_bits(price, items.len() as f32) / price }
+        let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
+        Sample { entries, share, free, rest: at_most_bits(price, items.len() as f32) / price }
     }
 
     /// The best mask, and what it costs per tick that it saves.
@@ -132,13 +140,19 @@ impl Sample {
             // It tells nothing apart.
             return f32::MAX;
         }
-        let (mut saved, mut visits) = (0.0, 0.0);
+        let rarest = (-((mask & self.free).count_ones() as f32)).exp2();
+        let (mut saved, mut visits, mut packets) = (0.0, 0.0, 0.0);
         for group in keys.chunk_by(|a, b| a.0 == b.0) {
             let price: f32 = group.iter().map(|(_, price)| price).sum();
+            let n = group.len() as f32;
+            let often = rarest.max(n / self.entries.len() as f32);
             saved += price;
-            visits += group.len() as f32 * visit(price * self.share, group.len() as f32 * self.share);
+            visits += often * visit(price * self.share, n * self.share);
+            packets += often;
         }
-        (PROBE + visits / self.entries.len() as f32) / (saved * self.share * self.rest)
+        // A packet has one key.
+        visits /= f32::max(packets, 1.0);
+        (PROBE + visits) / (saved * self.share * self.rest)
     }
 }
 
