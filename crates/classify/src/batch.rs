@@ -18,6 +18,35 @@ pub struct Hit {
     pub slot: u32,
 }
 
+/// When to find out first whether there is anything to be found: not where that was in vain of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Glance {
+    /// Vectors until it is tried again.
+    wait: u8,
+    /// How long to wait if it is in vain once more.
+    patience: u8,
+}
+
+impl Glance {
+    /// Most vectors to wait.
+    const LONGEST: u8 = 64;
+
+    /// Whether to try.
+    #[inline]
+    pub fn is_due(&mut self) -> bool {
+        let due = self.wait == 0;
+        self.wait -= u8::from(!due);
+        due
+    }
+
+    /// What came of it.
+    #[inline]
+    pub fn learn(&mut self, in_vain: bool) {
+        self.patience = if in_vain { (self.patience * 2).clamp(1, Self::LONGEST) } else { 0 };
+        self.wait = self.patience;
+    }
+}
+
 /// Windows in, hits out. Made once per worker and used for every vector: nothing is allocated once `hits` has grown to
 /// what the traffic needs.
 #[derive(Clone, Debug)]
@@ -36,6 +65,7 @@ pub struct Batch {
     pub(crate) truths: Truths,
     /// What was found for the flows of earlier vectors.
     pub(crate) recent: Recent,
+    pub(crate) glance: Glance,
 }
 
 impl Default for Batch {
@@ -55,6 +85,7 @@ impl Batch {
             heads: Heads::default(),
             truths: Truths::default(),
             recent: Recent::default(),
+            glance: Glance::default(),
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::pattern::{Entry, Pattern};
 use crate::predicate::{Predicates, Truths};
 use crate::sink::{Hits, Sink};
 use crate::table::{Table, kind_bit};
-use crate::walk::{TABLES, Walk};
+use crate::walk::{TABLES, Walk, finds_nothing};
 
 /// What packets are known to be before anything is looked up: the classifier sees IP packets only.
 const START: Path = Path { known: Masked::IP, pivot: None };
@@ -305,9 +305,19 @@ impl Classifier {
     /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
-        let Batch { windows, n, hits, gathered, heads, truths, recent } = batch;
+        let Batch { windows, n, hits, gathered, heads, truths, recent, glance } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
         hits.clear();
+        if truths.is_empty()
+            && let Some(table) = self.only_table()
+            && glance.is_due()
+        {
+            let nothing = finds_nothing(windows, table);
+            glance.learn(!nothing);
+            if nothing {
+                return;
+            }
+        }
         gathered.clear();
         heads.find(windows, self.chunks(), truths.is_empty());
         let by_flow = self.is_by_flow() && self.is_costly() && recent.begin(self.stamp);
@@ -323,6 +333,13 @@ impl Classifier {
         if by_flow {
             gathered.remember(heads, recent, self.seeds, windows);
         }
+    }
+
+    /// The root's table, if there is nothing else.
+    fn only_table(&self) -> Option<&Table> {
+        let [table] = self.root.tables() else { return None };
+        let (_, rest, _) = self.root.rest();
+        (rest.is_empty() && !self.root.has_more()).then_some(table)
     }
 
     /// Whether packets that agree in the window's first chunk match the same rules.

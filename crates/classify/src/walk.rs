@@ -12,6 +12,7 @@ use std::ops::Range;
 use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 
+use crate::group::Group;
 use crate::hash::Hash;
 use crate::leaf::{Block, words};
 use crate::node::Node;
@@ -57,6 +58,22 @@ struct Work<'a> {
     /// A rule that is known to match.
     slot: Option<u32>,
     blocks: &'a [Block],
+}
+
+/// Whether no packet's key has a tag in the table: certain if true, and cheaper to find out than what is there.
+pub(crate) fn finds_nothing(windows: &[Window], table: &Table) -> bool {
+    let mut agree = 0;
+    for windows in windows.chunks(PAIRS) {
+        let mut probes = [(&Group::EMPTY, 0); PAIRS];
+        for (probe, window) in probes.iter_mut().zip(windows) {
+            let hash = table.store.seeds.hash(table.key(window));
+            let group = table.store.page(hash).group(hash).1;
+            prefetch::read(group);
+            *probe = (group, hash.tag());
+        }
+        agree |= probes[..windows.len()].iter().fold(0, |all, (group, tag)| all | group.find(*tag).bits());
+    }
+    agree == 0 && table.store.spill().is_empty()
 }
 
 /// What the passes have to do with.
