@@ -57,6 +57,10 @@ pub struct Predicates {
     about_kinds: usize,
     /// As [`SOURCES`].
     relations: Arc<[Relations; SOURCES.len()]>,
+    /// The kinds of options that somebody asks about, and whether somebody asks about payloads: most packets have nothing
+    /// to be looked at.
+    asked: Kinds,
+    payloads: bool,
 }
 
 /// A predicate.
@@ -85,6 +89,8 @@ impl Default for Predicates {
             kinds: Arc::new(std::array::from_fn(|_| Ids::default())),
             about_kinds: 0,
             relations: Arc::default(),
+            asked: Kinds::default(),
+            payloads: false,
         }
     }
 }
@@ -232,6 +238,7 @@ impl Predicates {
                 }
             }
         }
+        self.find_asked();
     }
 
     /// Undoes [`Predicates::attach`].
@@ -262,6 +269,20 @@ impl Predicates {
                         How::Contains => relations.contains.remove(literal, id),
                     }
                 }
+            }
+        }
+        self.find_asked();
+    }
+
+    fn find_asked(&mut self) {
+        (self.asked, self.payloads) = (Kinds::default(), false);
+        for kind in (0..=255u8).filter(|kind| !self.kinds[usize::from(*kind)].is_empty()) {
+            self.asked.insert(kind);
+        }
+        for (source, _) in SOURCES.iter().zip(self.relations.iter()).filter(|(_, some)| !some.is_empty()) {
+            match source {
+                Source::Payload(_) => self.payloads = true,
+                Source::Option(named) => self.asked.insert(named.kind()),
             }
         }
     }
@@ -295,6 +316,9 @@ impl Predicates {
     /// Finds out which predicates are true of packet `pkt` of a batch. `head` is the whole packet, `meta` what
     /// [`mmb_packet::parse`] found.
     pub fn inspect(&self, pkt: usize, head: &[u8], meta: &Meta, truths: &mut Truths) {
+        if !self.payloads && !tcp_options(head, meta).any(|option| self.asked.contains(option.kind)) {
+            return;
+        }
         truths.record(pkt, |scan| {
             self.inspect_options(head, meta, scan);
             for (source, relations) in SOURCES.iter().zip(self.relations.iter()) {
