@@ -201,14 +201,15 @@ struct Edited {
 fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result<Edited, DropReason> {
     let (frame, headers) = (packet.frame, packet.headers);
     let mut edited = Edited { bytes: frame.to_vec(), out_port: packet.out_port, either_zero: Vec::new() };
-    // A checksum is looked at if any rule's edits made a difference, even if a later rule's undid it.
+    // A checksum is looked at if any rule's edits made a difference, even if a later rule's undid it; edits of options
+    // are taken to have made one, so that of the two spellings of zero either may come out.
     let mut touched = false;
     for rule in rules {
         for action in actions(rule) {
             match action {
-                Action::Mod { field, .. } if options::is_option(*field) => {}
+                Action::Mod { field, .. } if options::is_option(*field) => touched = true,
                 Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
-                Action::Add { .. } | Action::Strip { .. } | Action::StripAll => {}
+                Action::Add { .. } | Action::Strip { .. } | Action::StripAll => touched = true,
                 Action::Drop { .. } | Action::Accept => {}
                 other => panic!("mmb_lang::check lets no {other:?} pass"),
             }
