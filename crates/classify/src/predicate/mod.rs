@@ -53,8 +53,6 @@ pub struct Predicates {
     live: usize,
     /// Predicates by the option kinds that they name.
     kinds: Arc<[Ids; 256]>,
-    /// Of how many predicates each kind of question is.
-    about_kinds: usize,
     /// As [`SOURCES`].
     relations: Arc<[Relations; SOURCES.len()]>,
     /// The kinds of options that somebody asks about, and whether somebody asks about payloads: most packets have nothing
@@ -87,7 +85,6 @@ impl Default for Predicates {
             by_hash: SortedPages::default(),
             live: 0,
             kinds: Arc::new(std::array::from_fn(|_| Ids::default())),
-            about_kinds: 0,
             relations: Arc::default(),
             asked: Kinds::default(),
             payloads: false,
@@ -219,7 +216,6 @@ impl Predicates {
                 for kind in kinds.iter() {
                     of[usize::from(kind)].insert(id);
                 }
-                self.about_kinds += 1;
             }
             Ask::Exists(which) => {
                 self.relations(Source::Payload(*which)).exists.insert(id);
@@ -249,7 +245,6 @@ impl Predicates {
                 for kind in kinds.iter() {
                     of[usize::from(kind)].remove(id);
                 }
-                self.about_kinds -= 1;
             }
             Ask::Exists(which) => {
                 self.relations(Source::Payload(*which)).exists.remove(id);
@@ -333,19 +328,18 @@ impl Predicates {
     }
 
     fn inspect_options(&self, head: &[u8], meta: &Meta, scan: &mut Scan<'_>) {
-        let data_asked = self.relations[6..].iter().any(|relations| !relations.is_empty());
-        if self.about_kinds == 0 && !data_asked {
+        if self.asked == Kinds::default() {
             return;
         }
         let mut seen = Kinds::default();
         let mut last: [Option<&[u8]>; SOURCES.len()] = [None; SOURCES.len()];
-        for option in tcp_options(head, meta) {
+        for option in tcp_options(head, meta).filter(|option| self.asked.contains(option.kind)) {
             if !seen.contains(option.kind) {
                 seen.insert(option.kind);
                 scan.add(&self.kinds[usize::from(option.kind)]);
             }
             let is = |source: &Source| matches!(source, Source::Option(named) if named.kind() == option.kind);
-            if data_asked && let Some(at) = SOURCES.iter().position(is) {
+            if let Some(at) = SOURCES.iter().position(is) {
                 last[at] = Some(option.data);
             }
         }
