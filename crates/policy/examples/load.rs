@@ -7,22 +7,11 @@
 use std::time::Instant;
 
 use mmb_lang::{Command, Rule, parse_line};
+use mmb_oracle::generate::Random;
 use mmb_policy::Policy;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 fn line(random: &mut Random) -> String {
-    let (a, b) = (random.next(), random.next());
+    let (a, b) = (random.number(), random.number());
     let proto = if b >> 63 == 0 { "tcp" } else { "udp" };
     let [source, destination] =
         [(a & 0xff_ffff | 0x0a00_0000) as u32, (a >> 32) as u32].map(std::net::Ipv4Addr::from);

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_oracle::generate::{self, Dice};
+use mmb_oracle::generate::{self, Dice, Random};
 
 #[expect(dead_code, reason = "the fuzz target's way in")]
 #[path = "../../../fuzz/src/policy.rs"]
@@ -19,22 +19,10 @@ const MANY_RULES: u64 = 800;
 const FRAMES: u64 = 256;
 const BYTES: u64 = 256;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Up to `most` bytes.
-    fn bytes(&mut self, most: u64) -> Vec<u8> {
-        let n = self.next() % (most + 1);
-        (0..n).map(|_| self.next() as u8).collect()
-    }
+/// Up to `most` bytes.
+fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
+    let n = random.number() % (most + 1);
+    (0..n).map(|_| random.number() as u8).collect()
 }
 
 fn argument(position: usize, default: u64) -> u64 {
@@ -69,14 +57,14 @@ impl Sums {
         let mut random = Random(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         // Few rules most of the time, sometimes so many that every structure of the classifier comes to be used.
         let many = number.is_multiple_of(32);
-        let count = 1 + random.next() % if many { MANY_RULES } else { RULES };
-        let rule = |random: &mut Random| generate::rule(&mut Dice::new(&random.bytes(BYTES)));
+        let count = 1 + random.number() % if many { MANY_RULES } else { RULES };
+        let rule = |random: &mut Random| generate::rule(&mut Dice::new(&bytes(random, BYTES)));
         let rules: Vec<_> = (0..count).filter_map(|_| rule(&mut random)).collect();
-        let choices = random.bytes(2 * RULES);
+        let choices = bytes(&mut random, 2 * RULES);
         let late = if many { rules.len().saturating_sub(choices.len()) } else { 0 };
         let choices = [vec![0; late], choices].concat();
         let frames: Vec<_> =
-            (0..FRAMES).map(|_| generate::frame(&mut Dice::new(&random.bytes(BYTES)))).collect();
+            (0..FRAMES).map(|_| generate::frame(&mut Dice::new(&bytes(&mut random, BYTES)))).collect();
         let slices: Vec<&[u8]> = frames.iter().map(|frame| &**frame).collect();
         let (pairs, matches) = policy::history(&rules, &choices, &slices);
         self.histories += 1;

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use mmb_lang::Rule;
+use mmb_oracle::generate::Random;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{Meta, fill_window, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
@@ -112,39 +113,27 @@ fn traced(trace: &str, count: usize) -> Vec<Vec<u8>> {
 
 /// Packets that match some rule, every other one with a bit turned over.
 fn sampled(tuples: &[FiveTuple], count: usize) -> Vec<Vec<u8>> {
-    let mut dice = Dice(7);
+    let mut random = Random(7);
+    let mut next = || (random.number() >> 32) as u32;
     let packet = |number: usize| {
-        let tuple = &tuples[dice.next() as usize % tuples.len()];
+        let tuple = &tuples[next() as usize % tuples.len()];
         let mut address = |(base, bits): (std::net::Ipv4Addr, u8)| {
             let free = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
-            u32::from(base) & !free | dice.next() & free
+            u32::from(base) & !free | next() & free
         };
         let mut addresses = [address(tuple.source), address(tuple.destination)];
-        let mut port = |(low, high): (u16, u16)| low + (dice.next() % (u32::from(high - low) + 1)) as u16;
+        let mut port = |(low, high): (u16, u16)| low + (next() % (u32::from(high - low) + 1)) as u16;
         let mut ports = [port(tuple.source_ports), port(tuple.destination_ports)];
         let (value, mask) = tuple.flags;
-        let upper = (value >> 8) as u8 | dice.next() as u8 & !(mask >> 8) as u8;
-        let protocol = tuple.protocol.unwrap_or([1, 6, 17][dice.next() as usize % 3]);
+        let upper = (value >> 8) as u8 | next() as u8 & !(mask >> 8) as u8;
+        let protocol = tuple.protocol.unwrap_or([1, 6, 17][next() as usize % 3]);
         if number % 2 == 1 {
-            let (side, bit) = (dice.next() as usize % 2, dice.next());
+            let (side, bit) = (next() as usize % 2, next());
             if bit & 64 == 0 { addresses[side] ^= 1 << (bit % 32) } else { ports[side] ^= 1 << (bit % 16) }
         }
         Packet { addresses, ports, protocol, upper }.frame()
     };
     (0..count).map(packet).collect()
-}
-
-/// Numbers that look random (SplitMix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) >> 32) as u32
-    }
 }
 
 /// Whether the policy finds the rules that the oracle finds, for each of the frames.

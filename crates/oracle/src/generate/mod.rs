@@ -7,6 +7,7 @@ mod dice;
 mod frames;
 mod options;
 mod pools;
+mod random;
 mod rules;
 mod targets;
 
@@ -20,6 +21,7 @@ use proptest::prelude::{Strategy, any};
 pub use dice::Dice;
 pub use frames::{frame, sound_frame};
 pub use pools::{IFACES, port};
+pub use random::Random;
 pub use rules::{any_rule, rule};
 
 /// Bytes that decide a rule, and a frame.
