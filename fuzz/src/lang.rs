@@ -2,7 +2,8 @@
 //! test of the crate on the corpus, on random texts and on slips in valid lines.
 
 use mmb_lang::{
-    Command, Diagnostic, Names, check as check_rule, complete, load_file, parse_file, parse_line,
+    Command, Diagnostic, Names, check as check_rule, check_filter, complete, load_file, parse_file,
+    parse_line,
 };
 
 /// Most lines of one input that are looked at one by one.
@@ -50,9 +51,14 @@ fn check_line(line: &str) {
 fn check_command(line: &str, command: &Command) {
     let printed = command.to_string();
     assert_eq!(parse_line(&printed).as_ref(), Ok(&Some(command.clone())), "{line:?} prints as {printed:?}");
-    if let Command::Add(rule) = command
-        && let Err(error) = check_rule(rule)
-    {
+    let checked = match command {
+        Command::Add(rule) => check_rule(rule),
+        Command::ShowConnections { matches, .. } | Command::ClearConnections { matches } => {
+            check_filter(matches)
+        }
+        _ => Ok(()),
+    };
+    if let Err(error) = checked {
         assert!(error.span.start < error.span.end);
         check_error(line, &error);
     }
@@ -76,7 +82,7 @@ fn check_rendered(rendered: &str) {
 /// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends too early.
 fn check_completion(line: &str, cursor: usize) {
     let interfaces = ["lan", "eth0.100", "drop", "no name"].map(str::to_owned);
-    let found = complete(line, cursor, &Names { interfaces: &interfaces });
+    let found = complete(line, cursor, &Names { interfaces: &interfaces, pools: &interfaces });
     assert!(found.start <= cursor);
     for candidate in &found.candidates {
         assert!(candidate.text.starts_with(&line[found.start..cursor]) && !candidate.help.is_empty());

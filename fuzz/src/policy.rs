@@ -2,12 +2,12 @@
 //! with the rules that are left. The fuzz target `policy` runs it on rules and frames that it makes of the fuzzer's bytes,
 //! tests of the crate on the corpus and on random ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use mmb_lang::{OnError, Rule};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Evaluator, Limits, Policy, Processed, Surroundings, VECTOR};
+use mmb_policy::{Batch, Class, Evaluator, Hit, Limits, Policy, Processed, RuleId, Surroundings, VECTOR};
 
 /// Panics if policy and oracle disagree on what is in `bytes`.
 pub fn check(bytes: &[u8]) {
@@ -25,6 +25,9 @@ pub struct Pair {
     policy: Policy,
     /// Rules and slots by index.
     rules: BTreeMap<u32, (Rule, u32)>,
+    /// Identities of the rules that there are, and of those that there were.
+    ids: BTreeMap<u32, RuleId>,
+    gone: BTreeSet<RuleId>,
     next_index: u32,
 }
 
@@ -47,6 +50,7 @@ pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) -> (u64, u64) {
             _ => {}
         }
         now.check_slots(&freed);
+        now.check_identities();
         if choice % 4 == 1 {
             all.push(now.clone());
         }
@@ -141,6 +145,18 @@ impl Pair {
         assert_eq!((self.policy.len(), self.policy.is_empty()), (self.rules.len(), self.rules.is_empty()));
     }
 
+    /// A rule keeps its identity as long as it has its slot, and no other rule ever has it.
+    fn check_identities(&mut self) {
+        let slots = self.rules.values().map(|(_, slot)| *slot);
+        let now: BTreeMap<u32, RuleId> =
+            slots.map(|slot| (slot, self.policy.rule_id(slot).expect("a rule"))).collect();
+        let distinct: BTreeSet<RuleId> = now.values().copied().collect();
+        assert_eq!(distinct.len(), now.len());
+        assert!(self.gone.is_disjoint(&distinct), "an identity comes again");
+        let left = std::mem::replace(&mut self.ids, now).into_iter();
+        self.gone.extend(left.filter(|(slot, id)| self.ids.get(slot) != Some(id)).map(|(_, id)| id));
+    }
+
     /// Every frame, alone and in a vector with the others.
     fn agrees(&self, frames: &[&[u8]], tester: &mut Tester) {
         let rules: Vec<(u32, Rule)> =
@@ -182,6 +198,38 @@ impl Pair {
         }
     }
 
+    /// The second classifier finds the rules that have to be asked again, of those that the first one has found.
+    fn per_packet_is_part(&self, found: &Batch, frames: &[&[u8]], first: usize) {
+        let is_asked = |slot: u32| self.policy.traits(slot).class == Class::PerPacket;
+        let Some(again) = self.policy.per_packet() else {
+            assert!(found.hits.iter().all(|hit| !is_asked(hit.slot)));
+            return;
+        };
+        let mut batch = Batch::new();
+        for (frame, position) in frames.iter().zip(first..) {
+            let mut meta = Meta::default();
+            if parse(frame, frame.len(), &mut meta).is_err() || meta.kind.0 == 0 {
+                continue;
+            }
+            let Surroundings { in_port, out_port, .. } = surroundings(position);
+            let pkt = batch.n;
+            fill_window(frame, &meta, in_port, out_port, again.chunks(), &mut batch.windows[pkt]);
+            if again.needs_bytes() {
+                again.inspect(&mut batch, pkt, frame, &meta);
+            }
+            batch.n += 1;
+        }
+        again.classify(&mut batch);
+        let sorted = |hits: &[Hit]| {
+            let mut hits: Vec<_> = hits.iter().map(|hit| (hit.pkt, hit.slot)).collect();
+            hits.retain(|(_, slot)| is_asked(*slot));
+            hits.sort();
+            hits
+        };
+        assert_eq!(batch.hits.len(), sorted(&batch.hits).len());
+        assert_eq!(sorted(&batch.hits), sorted(&found.hits));
+    }
+
     /// Panics with what is needed to see why policy and oracle disagree on a frame.
     fn tell(&self, frame: &[u8], processed: &Processed, expected: &Processed) -> ! {
         let [missing, surplus] = [(expected, processed), (processed, expected)].map(|(one, other)| {
@@ -219,6 +267,7 @@ impl Pair {
             alone.push((processed, packet, meta, frame, around.frame_max));
         }
         self.policy.classify(batch);
+        self.per_packet_is_part(batch, frames, first);
         edits.clear();
         let mut verdicts = Vec::new();
         let mut counted = vec![Vec::new(); batch.n];

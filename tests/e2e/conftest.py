@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from lab import daemon as lab_daemon  # noqa: E402
+from lab.natbench import NatBench  # noqa: E402
 from lab.netns import Bench  # noqa: E402
 from lab.wire import DRIVERS, Wire  # noqa: E402
 
@@ -104,13 +105,27 @@ def make_wire(make_bench, make_daemon):
     """make_wire(driver, ...) -> Wire of its own: for tests that change more than rules."""
     wires = []
 
-    def make(driver, config="", workers=1, **options):
-        wires.append(Wire(driver, make_bench(**options), make_daemon, config, workers))
+    def make(driver, config="", workers=1, arguments=(), **options):
+        wires.append(Wire(driver, make_bench(**options), make_daemon, config, workers, arguments))
         return wires[-1]
 
     yield make
     for wire in wires:
         wire.close()
+
+
+@pytest.fixture
+def make_nat(root, make_daemon):
+    """make_nat(config, ...) -> NatBench, gone after the test."""
+    made = []
+
+    def make(config="", driver="af-packet", **options):
+        made.append(NatBench(driver, make_daemon, config, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
 
 
 def pytest_generate_tests(metafunc):

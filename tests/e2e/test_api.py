@@ -9,6 +9,7 @@ from lab.daemon import mmb
 # What each operation needs to be answered with success; {index} is that of an existing rule.
 BODIES = {
     ("post", "/v1/command"): {"line": "list"},
+    ("post", "/v1/print"): {"line": "list"},
     ("post", "/v1/apply"): "add udp-dport 2 drop\n",
     ("post", "/v1/diff"): "add udp-dport 2 drop\n",
     ("post", "/v1/check"): "add udp-dport 2 drop\n",
@@ -42,8 +43,10 @@ def test_every_path_of_the_document_answers_as_documented(daemon):
             data = None if body is None else (body if isinstance(body, str) else json.dumps(body)).encode()
             status, answer = daemon.request(method.upper(), path.replace("{index}", str(index)), data)
             assert str(status) in operation["responses"] and status < 300, f"{method} {path}: {status} {answer[:500]}"
-            (kind,) = operation["responses"][str(status)]["content"]
-            if kind == "application/json":
+            kinds = operation["responses"][str(status)]["content"]
+            # Where both can be had, JSON is what comes unasked, but for a line's printed answer.
+            kind = "application/json"
+            if kind in kinds and path != "/v1/print":
                 matches(
                     json.loads(answer), operation["responses"][str(status)]["content"][kind]["schema"], document(daemon)
                 )

@@ -58,11 +58,18 @@ def documents():
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documented_rules_are_right(path, tmp_path):
-    """Every `mmb add …` of the documents is a rule, as a shell would hand it over."""
+    """Every `mmb add …` of the documents is a rule, as a shell would hand it over; so are the pools that it may name."""
     config = tmp_path / "config"
-    for line in re.findall(r"^(?:\$ )?mmb (add.*)$", path.read_text(encoding="utf-8"), re.MULTILINE):
-        words = " ".join(shlex.split(line, comments=True))
-        config.write_text(f"interface add left null\ninterface add right null\n{words}\n", encoding="utf-8")
+
+    def commands(first):
+        lines = re.findall(rf"^(?:\$ )?mmb ({first}.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        return {line: " ".join(shlex.split(line, comments=True)) for line in lines}
+
+    pools = {words.split()[3]: words for words in commands("nat pool add").values()}
+    for line, words in commands("add").items():
+        named = [pools[word] for word in words.split() if word in pools]
+        lines = ["interface add left null", "interface add right null", *named, words]
+        config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert mmb("check", config).returncode == 0, line
 
 

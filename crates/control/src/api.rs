@@ -1,10 +1,14 @@
 //! The control API's documents: what requests and replies look like as JSON. Part of the interface: fields are added,
 //! never renamed.
 
+mod sessions;
+
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
+
+pub use sessions::*;
 
 /// Which parts of a command's reply the client wants; a long rule list need not be rendered twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -230,6 +234,9 @@ pub struct DropList {
 pub struct Runtime {
     /// The workers.
     pub workers: Vec<WorkerEntry>,
+    /// Sessions of all workers.
+    #[serde(default)]
+    pub sessions: SessionCounts,
 }
 
 /// A worker since its start.
@@ -243,6 +250,9 @@ pub struct WorkerEntry {
     pub sleeps: u64,
     /// Transport checksums it completed that a kernel peer had left to hardware.
     pub checksum_repairs: u64,
+    /// Sessions that live with it.
+    #[serde(default)]
+    pub sessions: u64,
     /// Its graph's nodes by name.
     pub nodes: IndexMap<String, NodeEntry>,
 }

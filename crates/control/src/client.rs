@@ -4,9 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Method, Request, StatusCode, header};
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -39,8 +39,10 @@ pub enum ClientError {
 pub struct Client {
     path: PathBuf,
     runtime: tokio::runtime::Runtime,
-    connection: Option<SendRequest<Full<Bytes>>>,
+    connection: Option<Connection>,
 }
+
+type Connection = SendRequest<Full<Bytes>>;
 
 impl Client {
     /// A client for the daemon at `path`; connects later. Fails only when the system has no more file descriptors.
@@ -76,6 +78,39 @@ impl Client {
         self.call(Method::GET, path, "application/json", Vec::new())
     }
 
+    /// Runs one line of the language and gives its answer to `sink` piece by piece, as it is to be printed: text, or a
+    /// JSON document. False from `sink`: no more is wanted.
+    pub fn print(
+        &mut self,
+        line: &str,
+        json: bool,
+        mut sink: impl FnMut(&[u8]) -> bool,
+    ) -> Result<(), ClientError> {
+        let format = if json { Format::Json } else { Format::Text };
+        let request = CommandRequest { line: line.to_owned(), format };
+        let body = serde_json::to_vec(&request).map_err(|e| self.broken(e))?;
+        let (sender, response) = self.exchange(Method::POST, "/v1/print", "application/json", body)?;
+        let (status, mut body) = (response.status(), response.into_body());
+        if !status.is_success() {
+            let bytes = self.whole(sender, body)?;
+            return Err(self.refused(status, &bytes));
+        }
+        let path = self.path.clone();
+        let complete = self.runtime.block_on(async {
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|e| broken(&path, e))?;
+                if frame.data_ref().is_some_and(|data| !sink(data)) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        })?;
+        if complete {
+            self.connection = Some(sender);
+        }
+        Ok(())
+    }
+
     fn call<T: DeserializeOwned>(
         &mut self,
         method: Method,
@@ -83,23 +118,30 @@ impl Client {
         content_type: &str,
         body: Vec<u8>,
     ) -> Result<T, ClientError> {
-        let (status, bytes) = self.exchange(method, path, content_type, body)?;
+        let (sender, response) = self.exchange(method, path, content_type, body)?;
+        let status = response.status();
+        let bytes = self.whole(sender, response.into_body())?;
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|e| self.broken(e));
         }
-        match serde_json::from_slice(&bytes) {
-            Ok(reply) => Err(ClientError::Refused(Box::new(reply))),
-            Err(_) => Err(self.broken(format!("{status}: {}", String::from_utf8_lossy(&bytes)))),
+        Err(self.refused(status, &bytes))
+    }
+
+    fn refused(&self, status: StatusCode, bytes: &[u8]) -> ClientError {
+        match serde_json::from_slice(bytes) {
+            Ok(reply) => ClientError::Refused(Box::new(reply)),
+            Err(_) => self.broken(format!("{status}: {}", String::from_utf8_lossy(bytes))),
         }
     }
 
+    /// Sends a request and waits for the head of the response. The connection is of use again behind its body.
     fn exchange(
         &mut self,
         method: Method,
         path: &str,
         content_type: &str,
         body: Vec<u8>,
-    ) -> Result<(StatusCode, Bytes), ClientError> {
+    ) -> Result<(Connection, Response<Incoming>), ClientError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -109,7 +151,7 @@ impl Client {
             .map_err(|e| self.broken(e))?;
         let mut connection = self.connection.take();
         let socket = self.path.clone();
-        let result = self.runtime.block_on(async {
+        self.runtime.block_on(async {
             // Only a connection known to be good gets the request: sending it twice could run a command twice.
             let mut sender = match connection.take().filter(|old| !old.is_closed()) {
                 Some(mut old) => match old.ready().await {
@@ -120,13 +162,15 @@ impl Client {
             };
             sender.ready().await.map_err(|e| broken(&socket, e))?;
             let response = sender.send_request(request).await.map_err(|e| broken(&socket, e))?;
-            let status = response.status();
-            let bytes = response.into_body().collect().await.map_err(|e| broken(&socket, e))?.to_bytes();
-            Ok((sender, status, bytes))
-        });
-        let (sender, status, bytes) = result?;
+            Ok((sender, response))
+        })
+    }
+
+    /// All of a body; the connection is kept for the next request.
+    fn whole(&mut self, sender: Connection, body: Incoming) -> Result<Bytes, ClientError> {
+        let bytes = self.runtime.block_on(body.collect()).map_err(|e| self.broken(e))?.to_bytes();
         self.connection = Some(sender);
-        Ok((status, bytes))
+        Ok(bytes)
     }
 
     fn broken(&self, reason: impl ToString) -> ClientError {
@@ -138,7 +182,7 @@ fn broken(path: &Path, reason: impl ToString) -> ClientError {
     ClientError::Broken { path: path.to_owned(), reason: reason.to_string() }
 }
 
-async fn connect(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
+async fn connect(path: &Path) -> Result<Connection, ClientError> {
     let stream = UnixStream::connect(path).await.map_err(|e| match e.kind() {
         io::ErrorKind::PermissionDenied => ClientError::Permission(path.to_owned()),
         _ => ClientError::NoDaemon(path.to_owned()),

@@ -1,4 +1,4 @@
-//! The configuration: interfaces, wires, settings and rules, as one value.
+//! The configuration: interfaces, wires, NAT pools, settings and rules, as one value.
 //!
 //! Theory of operation. A command works on a copy and the copy replaces the original when all of it has worked; a
 //! command that fails therefore changes nothing. Copies are cheap: interfaces are behind a shared pointer, rules are a
@@ -10,10 +10,12 @@
 use std::sync::Arc;
 
 use mmb_dataplane::{Forwarding, MAX_PORTS, PortConfig, PortId};
-use mmb_lang::{Action, At, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
+use mmb_flow::Settings;
+use mmb_lang::{Action, At, Match, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
 use mmb_policy::{Policy, RuleView};
 
 use crate::error::{Fault, RefusalKind};
+use crate::nat::Nat;
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,14 +32,16 @@ pub struct Interface {
     pub enabled: bool,
 }
 
-/// Interfaces in the order they were added, wires, settings and rules.
+/// Interfaces in the order they were added, wires, NAT pools, settings and rules.
 #[derive(Clone, Default)]
 pub struct Config {
     interfaces: Arc<Vec<Interface>>,
+    nat: Arc<Nat>,
     policy: Policy,
     /// Counts the changes of the policy.
     revision: u64,
     on_error: OnError,
+    settings: Settings,
 }
 
 impl Config {
@@ -97,24 +101,69 @@ impl Config {
         self.on_error = on_error;
     }
 
+    /// NAT pools and forwards.
+    pub fn nat(&self) -> &Nat {
+        &self.nat
+    }
+
+    /// The same, to change them.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        Arc::make_mut(&mut self.nat)
+    }
+
+    /// Removes a NAT pool that no rule names.
+    pub fn delete_pool(&mut self, name: &Word) -> Result<(), Fault> {
+        let named = |view: &RuleView<'_>| {
+            view.text.contains(&**name) && view.rule().is_ok_and(|rule| pools(&rule).any(|p| **p == **name))
+        };
+        if let Some(view) = self.policy.rules().find(named) {
+            let message = format!("NAT pool `{}` is named by rule {} (`{}`)", &**name, view.index, view.text);
+            return Err(Fault::conflict(message, name.span).help(format!("`del {}` first", view.index)));
+        }
+        self.nat_mut().delete_pool(name)
+    }
+
+    /// What is set about sessions.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The same, to change it.
+    pub fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// Takes back all that is set and all that is said about NAT.
+    pub(crate) fn unset(&mut self) {
+        self.on_error = OnError::default();
+        self.settings = Settings::default();
+        self.nat = Arc::default();
+    }
+
     /// The id that `name` stands for in `in` and `out`.
     pub fn resolve(&self, name: &str) -> Option<u16> {
         self.interface(name).map(|i| i.id.0)
     }
 
-    /// The same interfaces, wires and settings, with other rules.
+    /// The same interfaces, wires, NAT pools and settings, with other rules.
     pub fn with_policy(&self, policy: Policy) -> Config {
-        Config {
-            interfaces: self.interfaces.clone(),
-            policy,
-            revision: self.revision + 1,
-            on_error: self.on_error,
+        Config { policy, revision: self.revision + 1, ..self.clone() }
+    }
+
+    /// Whether every interface and every NAT pool that the rule names is there.
+    pub fn check_names(&self, rule: &Rule) -> Result<(), Fault> {
+        if let Some(name) = names(rule).find(|name| self.interface(name).is_none()) {
+            return Err(self.unknown(name, name.span));
+        }
+        match pools(rule).find(|name| self.nat.pool(name).is_none()) {
+            Some(name) => Err(self.nat.unknown_pool(name)),
+            None => Ok(()),
         }
     }
 
-    /// Whether every interface that the rule names is there.
-    pub fn check_names(&self, rule: &Rule) -> Result<(), Fault> {
-        match names(rule).find(|name| self.interface(name).is_none()) {
+    /// Whether every interface that the matches name is there.
+    pub fn check_matches(&self, matches: &[Match]) -> Result<(), Fault> {
+        match matched_names(matches).find(|name| self.interface(name).is_none()) {
             Some(name) => Err(self.unknown(name, name.span)),
             None => Ok(()),
         }
@@ -241,6 +290,8 @@ impl Config {
         Forwarding {
             policy: self.policy.clone(),
             on_error: self.on_error,
+            nat: self.nat.compiled().clone(),
+            settings: self.settings,
             ports: ports.map(|i| PortConfig { id: i.id, peer: i.peer, enabled: i.enabled }).collect(),
         }
     }
@@ -267,20 +318,36 @@ fn rule_names(view: &RuleView<'_>, interface: &str) -> bool {
 
 /// The interfaces that a rule names.
 fn names(rule: &Rule) -> impl Iterator<Item = &Word> {
-    let matched = rule.matches.iter().filter_map(|m| match &m.what {
-        MatchOn::Field { arg: Some(arg), .. } => Some(arg.values.iter()),
-        _ => None,
-    });
-    let matched = matched.flatten().flat_map(|item| match item {
-        ValueItem::Single(value) => std::slice::from_ref(value),
-        ValueItem::Range(ends) => ends.as_slice(),
-    });
     let written = rule.targets.iter().filter_map(|t| match &t.action {
         Action::Mod { value, .. } => Some(value),
         _ => None,
     });
-    matched.chain(written).filter_map(|value| match value {
+    matched_names(&rule.matches).chain(interfaces_of(written))
+}
+
+/// The interfaces that matches name.
+fn matched_names(matches: &[Match]) -> impl Iterator<Item = &Word> {
+    let items = matches.iter().filter_map(|m| match &m.what {
+        MatchOn::Field { arg: Some(arg), .. } => Some(arg.values.iter()),
+        _ => None,
+    });
+    interfaces_of(items.flatten().flat_map(|item| match item {
+        ValueItem::Single(value) => std::slice::from_ref(value),
+        ValueItem::Range(ends) => ends.as_slice(),
+    }))
+}
+
+fn interfaces_of<'a>(values: impl Iterator<Item = &'a Value>) -> impl Iterator<Item = &'a Word> {
+    values.filter_map(|value| match value {
         Value::Iface(word) => Some(word),
+        _ => None,
+    })
+}
+
+/// The NAT pools that a rule names.
+fn pools(rule: &Rule) -> impl Iterator<Item = &Word> {
+    rule.targets.iter().filter_map(|t| match &t.action {
+        Action::Nat { pool } => Some(pool),
         _ => None,
     })
 }

@@ -12,13 +12,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
-use mmb_lang::{Command, OnError, Rule, ShowWhat, Word};
+use mmb_flow::Settings;
+use mmb_lang::{Command, NatForward, OnError, Rule, ShowWhat, Word};
 
 use crate::api::*;
 use crate::config::Config;
 use crate::error::{Fault, Refusal, RefusalKind};
 use crate::output::Output;
 use crate::render::count;
+use crate::settings;
 use crate::upkeep::Upkeep;
 use crate::views;
 
@@ -102,6 +104,45 @@ impl Control {
                 Ok(Output::Done(done(format!("{} and {peer} are no longer wired", &**a))))
             }
             Command::SetOnError(on_error) => self.set_on_error(*on_error).map(Output::Done),
+            Command::ShowConnections { verbose, matches } => {
+                self.listing(matches, *verbose).map(|l| Output::Connections(Box::new(l)))
+            }
+            Command::ClearConnections { matches } => self.clear_connections(matches).map(Output::Cleared),
+            Command::NatPoolAdd(pool) => {
+                self.change(|config| config.nat_mut().add_pool(pool))?;
+                Ok(Output::Done(done(format!("NAT pool {} added", &*pool.name))))
+            }
+            Command::NatPoolDel { name } => {
+                self.change(|config| config.delete_pool(name))?;
+                Ok(Output::Done(done(format!("NAT pool {} deleted", &**name))))
+            }
+            Command::NatForwardAdd(forward) => {
+                self.change(|config| config.nat_mut().add_forward(forward))?;
+                let NatForward { proto, outside, inside } = forward;
+                Ok(Output::Done(done(format!("{proto} {outside} is forwarded to {inside}"))))
+            }
+            Command::NatForwardDel { proto, outside } => {
+                self.change(|config| config.nat_mut().delete_forward(*proto, *outside))?;
+                Ok(Output::Done(done(format!("{proto} {outside} is no longer forwarded"))))
+            }
+            Command::SetTimeout { timeout, seconds } => {
+                self.change_settings(|settings| settings::set_timeout(settings, *timeout, *seconds))?;
+                Ok(Output::Done(done(format!(
+                    "{} is {}",
+                    timeout.word(),
+                    count(u64::from(*seconds), "second")
+                ))))
+            }
+            Command::SetTcpPickup(on) => {
+                self.change_settings(|settings| settings.tcp_pickup = *on)?;
+                let what = if *on { "may" } else { "may not" };
+                Ok(Output::Done(done(format!("TCP segments other than SYNs {what} open sessions"))))
+            }
+            Command::SetTcpWindowCheck(on) => {
+                self.change_settings(|settings| settings.tcp_window_check = *on)?;
+                let what = if *on { "are dropped" } else { "pass" };
+                Ok(Output::Done(done(format!("TCP segments outside of their connection's window {what}"))))
+            }
         }
     }
 
@@ -114,8 +155,9 @@ impl Control {
             ShowWhat::Fields => Output::Fields(views::fields()),
             ShowWhat::Version => Output::Version(self.version()),
             ShowWhat::Config => Output::Config(self.config()),
-            ShowWhat::Connections | ShowWhat::Chains => {
-                let message = "this release has no sessions and no chains to show".to_owned();
+            ShowWhat::Nat => Output::Nat(self.nat()),
+            ShowWhat::Chains => {
+                let message = "this release has no chains to show".to_owned();
                 return Err(Fault::new(RefusalKind::Invalid, message, Default::default()));
             }
         })
@@ -138,6 +180,13 @@ impl Control {
             OnError::Drop => "are dropped",
         };
         Ok(done(format!("packets whose edits cannot be made {what}")))
+    }
+
+    fn change_settings(&self, set: impl FnOnce(&mut Settings)) -> Result<(), Fault> {
+        self.change(|config| {
+            set(config.settings_mut());
+            Ok(())
+        })
     }
 
     /// Adds a rule; the reply has its index.
@@ -201,11 +250,15 @@ impl Control {
     /// Ends a change: what was worked on is the state.
     pub(crate) fn commit(&self, state: State) {
         let stale = state.config.policy().is_stale();
+        let pools = !state.config.nat().pools().is_empty();
         let old = std::mem::replace(&mut *self.lock(), state);
         // Freeing many rules takes a while, which readers need not wait for.
         drop(old);
         if stale {
             self.upkeep.ask();
+        }
+        if pools {
+            self.upkeep.look();
         }
     }
 

@@ -104,6 +104,16 @@ impl Refusal {
         Refusal::new(RefusalKind::Failed, message)
     }
 
+    /// The same refusal of a text that lacks the first `bytes` bytes, all of them of one byte each.
+    pub(crate) fn without_first(mut self, bytes: usize) -> Refusal {
+        let less = bytes as u64;
+        for d in &mut self.diagnostics {
+            (d.start, d.end) = (d.start.saturating_sub(less), d.end.saturating_sub(less));
+            d.column = d.column.saturating_sub(less).max(1);
+        }
+        self
+    }
+
     /// The document sent to the client.
     pub fn into_reply(self) -> ErrorReply {
         ErrorReply { error: self.message, diagnostics: self.diagnostics }

@@ -2,8 +2,8 @@
 //!
 //! A file says what there is, not what to do: the order of its lines matters for the rules' indexes only. A file with
 //! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces
-//! and wires there are, and may wire, enable or disable them. Settings are part of the rules: those that a file does not
-//! set are as they are without one.
+//! and wires there are, and may wire, enable or disable them. Settings and NAT pools are part of the rules: what a file does
+//! not set is as it is without one, and pools that it does not have go.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,7 @@ use mmb_lang::{At, Command, Diagnostic, Located, OnError, PortKind, Rule, Word};
 use crate::api::{CheckReply, DiffReply};
 use crate::config::{Config, Interface};
 use crate::error::{Fault, Refusal, RefusalKind};
+use crate::settings;
 
 /// Most errors reported for one file; more would hide the first.
 const ERROR_LIMIT: usize = 20;
@@ -75,22 +76,33 @@ impl Builder<'_> {
         let whole = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
         if !whole {
             self.config = self.base.clone();
-            self.config.set_on_error(OnError::default());
+            self.config.unset();
         }
+        // Lines that bring what others name.
         for c in &commands {
-            if let Command::InterfaceAdd { name, kind } = &c.item {
-                self.note(c.line, |b| b.interface(name, kind));
+            match &c.item {
+                Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
+                Command::NatPoolAdd(pool) => self.note(c.line, |b| b.config.nat_mut().add_pool(pool)),
+                _ => {}
             }
         }
         let mut lines = Vec::new();
         let mut rules = Vec::new();
         for c in commands {
             match c.item {
-                Command::InterfaceAdd { .. } => {}
+                Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) => {}
+                Command::NatForwardAdd(forward) => {
+                    self.note(c.line, |b| b.config.nat_mut().add_forward(&forward));
+                }
                 Command::Wire { a, b } => self.note(c.line, |this| this.config.wire(&a, &b)),
                 Command::Enable(names) => self.note(c.line, |b| b.config.set_enabled(&names, true)),
                 Command::Disable(names) => self.note(c.line, |b| b.config.set_enabled(&names, false)),
                 Command::SetOnError(on_error) => self.config.set_on_error(on_error),
+                Command::SetTimeout { timeout, seconds } => {
+                    settings::set_timeout(self.config.settings_mut(), timeout, seconds);
+                }
+                Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
+                Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -156,7 +168,7 @@ pub fn text(config: &Config) -> String {
     text
 }
 
-/// The lines about interfaces, wires and settings.
+/// The lines about interfaces, wires, settings and NAT.
 fn setting_lines(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let word = |i: &Interface| Word::from(i.name.as_str());
@@ -177,6 +189,8 @@ fn setting_lines(config: &Config) -> Vec<String> {
     if config.on_error() != OnError::default() {
         lines.push(Command::SetOnError(config.on_error()).to_string());
     }
+    lines.extend(settings::lines(config.settings()));
+    lines.extend(config.nat().lines());
     lines
 }
 

@@ -9,8 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::api::{
-    DropList, InterfaceEntry, InterfaceList, InterfaceState, NodeEntry, RuleEntry, Runtime, VersionEntry,
-    WorkerEntry,
+    DropList, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry, PoolEntry, RuleEntry,
+    Runtime, SessionCounts, VersionEntry, WorkerEntry,
 };
 
 /// Media type of the reply.
@@ -31,8 +31,10 @@ pub struct Scrape {
     pub rule_count: u64,
     /// Interfaces.
     pub interfaces: InterfaceList,
-    /// Workers.
+    /// Workers and sessions.
     pub runtime: Runtime,
+    /// NAT pools.
+    pub nat: NatReply,
     /// Packets dropped.
     pub drops: DropList,
 }
@@ -75,12 +77,33 @@ const NODE_METRICS: [Metric<NodeEntry>; 3] = [
     ("node_ticks", "Clock ticks (TSC) a graph node took", |n| n.cycles),
 ];
 
+const SESSION_GAUGES: [Metric<SessionCounts>; 3] = [
+    ("sessions", "Sessions there are", |s| s.sessions),
+    ("sessions_half_open", "Sessions that nobody has answered yet", |s| s.half_open),
+    ("sessions_capacity", "Most sessions there can be", |s| s.capacity),
+];
+
+const POOL_GAUGES: [Metric<PoolEntry>; 5] = [
+    ("nat_hosts", "Hosts inside that have a mapping or a block of a NAT pool", |p| p.hosts),
+    ("nat_sessions", "Sessions that hosts inside have opened through a NAT pool", |p| p.sessions),
+    ("nat_ports", "Ports of a NAT pool, for each protocol", |p| p.ports_total),
+    ("nat_blocks", "Port blocks of a NAT pool", |p| p.blocks_total),
+    ("nat_blocks_used", "Port blocks of a NAT pool in use", |p| p.blocks_used),
+];
+
+const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
+    ("nat_exhausted", "Times a NAT pool had no port left", |p| p.exhausted),
+    ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
+];
+
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
         self.daemon(&mut e)?;
         self.per_rule(&mut e)?;
         self.per_interface(&mut e)?;
         self.per_worker(&mut e)?;
+        self.sessions(&mut e)?;
+        self.per_pool(&mut e)?;
         let DropList { drops, unedited } = &self.drops;
         per_reason(&mut e, "drops", "Packets dropped", drops)?;
         per_reason(
@@ -99,6 +122,11 @@ fn counter<const N: usize>(
     value: u64,
 ) -> fmt::Result {
     metric.encode_family(labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&value, None)
+}
+
+/// One time series of a gauge.
+fn gauge<const N: usize>(metric: &mut MetricEncoder, labels: &[(&str, &str); N], value: u64) -> fmt::Result {
+    metric.encode_family(labels)?.encode_gauge(&value)
 }
 
 /// One counter with a time series for each reason.
@@ -149,6 +177,56 @@ impl Scrape {
         Ok(())
     }
 
+    fn sessions(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let sessions = &self.runtime.sessions;
+        for (name, help, get) in SESSION_GAUGES {
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(sessions))?;
+        }
+        let mut metric = e.encode_descriptor(
+            "worker_sessions",
+            "Sessions that live with a worker",
+            None,
+            MetricType::Gauge,
+        )?;
+        for w in &self.runtime.workers {
+            gauge(&mut metric, &[("worker", &w.worker.to_string())], w.sessions)?;
+        }
+        e.encode_descriptor("sessions_created", "Sessions opened", None, MetricType::Counter)?
+            .encode_counter::<[(&str, &str); 0], _, u64>(&sessions.created, None)?;
+        per_reason(e, "sessions_ended", "Sessions that ended", &sessions.ended)?;
+        per_reason(
+            e,
+            "sessions_refused",
+            "Packets that would have opened a session and were refused",
+            &sessions.refused,
+        )
+    }
+
+    fn per_pool(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let series: [(&[Metric<PoolEntry>], MetricType); 2] =
+            [(&POOL_GAUGES, MetricType::Gauge), (&POOL_COUNTERS, MetricType::Counter)];
+        for (metrics, kind) in series {
+            for (name, help, get) in metrics {
+                let mut metric = e.encode_descriptor(name, help, None, kind)?;
+                for pool in &self.nat.pools {
+                    let labels = [("pool", pool.name.as_str())];
+                    match kind {
+                        MetricType::Counter => counter(&mut metric, &labels, get(pool))?,
+                        _ => gauge(&mut metric, &labels, get(pool))?,
+                    }
+                }
+            }
+        }
+        let help = "Ports of a NAT pool in use";
+        let mut metric = e.encode_descriptor("nat_ports_used", help, None, MetricType::Gauge)?;
+        for pool in &self.nat.pools {
+            for (proto, &n) in &pool.ports_used {
+                gauge(&mut metric, &[("pool", &pool.name), ("protocol", proto)], n)?;
+            }
+        }
+        Ok(())
+    }
+
     fn per_worker(&self, e: &mut DescriptorEncoder) -> fmt::Result {
         for (name, help, get) in WORKER_METRICS {
             let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -178,6 +256,15 @@ mod tests {
         let scrape = Scrape {
             rules: vec![RuleEntry { index: 7, packets: 3, bytes: 180, text: "add in \"a\\b\" drop".into() }],
             rule_count: 1,
+            runtime: Runtime {
+                sessions: SessionCounts {
+                    sessions: 5,
+                    created: 9,
+                    refused: [("session-full".to_owned(), 2)].into_iter().collect(),
+                    ..SessionCounts::default()
+                },
+                ..Runtime::default()
+            },
             drops: DropList {
                 drops: [("rule".to_owned(), 3)].into_iter().collect(),
                 unedited: [("option-mtu".to_owned(), 4)].into_iter().collect(),
@@ -191,6 +278,9 @@ mod tests {
         has(r#"mmb_unedited_total{reason="option-mtu"} 4"#);
         has("# TYPE mmb_drops counter");
         has("mmb_rules 1");
+        has("mmb_sessions 5");
+        has("mmb_sessions_created_total 9");
+        has(r#"mmb_sessions_refused_total{reason="session-full"} 2"#);
         assert!(text.ends_with("# EOF\n"));
     }
 }

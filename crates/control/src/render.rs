@@ -10,58 +10,13 @@ use crate::api::{
     TableList, VersionEntry,
 };
 
-/// Which side of a column its cells stand on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Align {
-    Left,
-    Right,
-}
+mod columns;
+mod sessions;
 
-use Align::{Left, Right};
-
-/// Columns of text under a header line. The last column is not padded, so that lines end with their text.
-struct Columns<const N: usize> {
-    aligns: [Align; N],
-    rows: Vec<[String; N]>,
-}
-
-impl<const N: usize> Columns<N> {
-    fn new(header: [(&str, Align); N]) -> Self {
-        Columns {
-            aligns: header.map(|(_, align)| align),
-            rows: vec![header.map(|(name, _)| name.to_owned())],
-        }
-    }
-
-    fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells);
-    }
-
-    fn render(&self) -> String {
-        let mut widths = [0; N];
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        let mut text = String::new();
-        for row in &self.rows {
-            for (column, cell) in row.iter().enumerate() {
-                let gap = if column == 0 { "" } else { "  " };
-                let width = widths[column];
-                // Writing to a String cannot fail.
-                let _ = match self.aligns[column] {
-                    Right => write!(text, "{gap}{cell:>width$}"),
-                    Left if column + 1 == N => write!(text, "{gap}{cell}"),
-                    Left => write!(text, "{gap}{cell:<width$}"),
-                };
-            }
-            text.truncate(text.trim_end_matches(' ').len());
-            text.push('\n');
-        }
-        text
-    }
-}
+use columns::Align::{Left, Right};
+use columns::Columns;
+pub(crate) use sessions::ConnectionColumns;
+pub use sessions::nat;
 
 /// `list`.
 pub fn rules(list: &RuleList) -> String {
@@ -184,7 +139,12 @@ pub fn runtime(runtime: &Runtime, verbose: bool) -> String {
     for w in &runtime.workers {
         let cpu = w.cpu.map_or_else(String::new, |cpu| format!(", core {cpu}"));
         let (sleeps, repairs) = (w.sleeps, w.checksum_repairs);
-        let _ = writeln!(text, "worker {}{cpu}, {sleeps} sleeps, {repairs} checksums completed", w.worker);
+        let sessions = count(w.sessions, "session");
+        let _ = writeln!(
+            text,
+            "worker {}{cpu}, {sleeps} sleeps, {repairs} checksums completed, {sessions}",
+            w.worker
+        );
         let shown = w.nodes.iter().filter(|(_, n)| verbose || n.packets > 0);
         text.push_str(&nodes(
             shown.map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet)),
@@ -228,7 +188,7 @@ fn reasons(counts: &IndexMap<String, u64>, verbose: bool) -> Option<String> {
         let reason = DropReason::ALL.iter().find(|r| r.name() == name);
         columns.row([name.clone(), packets.to_string(), reason.map_or("", |r| r.help()).to_owned()]);
     }
-    (columns.rows.len() > 1).then(|| columns.render())
+    (!columns.is_empty()).then(|| columns.render())
 }
 
 /// `show fields`.

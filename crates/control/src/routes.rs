@@ -1,14 +1,15 @@
 //! The endpoints of the control API and their OpenAPI document, from one declaration each.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -17,6 +18,8 @@ use crate::api::*;
 use crate::control::Control;
 use crate::error::{Refusal, RefusalKind};
 use crate::metrics;
+use crate::output::Output;
+use crate::stream;
 
 /// Largest request body, in bytes: a file of some millions of rules.
 pub const BODY_LIMIT: usize = 256 << 20;
@@ -29,6 +32,9 @@ pub const BODY_LIMIT: usize = 256 << 20;
                    one sentence."
 ))]
 struct ApiDocument;
+
+/// Media type of the documents.
+const JSON: &str = "application/json";
 
 type Ctl = State<Arc<Control>>;
 type Reply = Result<Document, Refusal>;
@@ -57,7 +63,7 @@ impl Document {
 
 impl IntoResponse for Document {
     fn into_response(self) -> Response {
-        ([(header::CONTENT_TYPE, "application/json")], self.0).into_response()
+        ([(header::CONTENT_TYPE, JSON)], self.0).into_response()
     }
 }
 
@@ -90,15 +96,29 @@ async fn reply<T: Serialize>(
     (status = 409, body = ErrorReply, description = "it contradicts what there is"),
     (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
 ))]
-async fn command(State(control): Ctl, body: Bytes) -> Reply {
-    let request: CommandRequest = document(&body)?;
-    let run = move |c: &Control| {
-        c.execute(&request.line).map(|output| CommandReply {
-            text: (request.format != Format::Json).then(|| output.text()),
-            json: (request.format != Format::Text).then(|| output.json()),
-        })
+async fn command(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+    let CommandRequest { line, format } = document(&body)?;
+    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
+}
+
+/// Run one line of the language, for its answer as it is to be printed: text for people, or with the format `json` the
+/// document and a line feed. Long answers are sent while they are made.
+#[utoipa::path(post, path = "/v1/print", request_body = CommandRequest, responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 400, body = ErrorReply, description = "the line is wrong"),
+    (status = 404, body = ErrorReply, description = "it names something that does not exist"),
+    (status = 409, body = ErrorReply, description = "it contradicts what there is"),
+    (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
+))]
+async fn print(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+    let CommandRequest { line, format } = document(&body)?;
+    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    let write = move |out: &mut stream::ChunkWriter| match format {
+        Format::Json => output.write_json(&control, out).and_then(|()| out.write_all(b"\n")),
+        Format::Text | Format::Both => output.write_text(&control, out),
     };
-    reply(control, run).await
+    stream::reply("text/plain; charset=utf-8", write).await
 }
 
 /// Make the text the configuration: all of it or nothing. Rules that stay keep their counters.
@@ -178,6 +198,53 @@ async fn interfaces(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.interfaces())).await
 }
 
+/// Which sessions are meant.
+#[derive(Deserialize)]
+struct Meant {
+    /// Matches of the language.
+    #[serde(default, rename = "match")]
+    matches: String,
+}
+
+/// Runs a line about the sessions that are meant; places in its errors are places in the matches.
+async fn about_connections(control: Arc<Control>, words: &str, meant: &Meant) -> Result<Output, Refusal> {
+    let line = format!("{words} {}", meant.matches);
+    let before = words.len() + 1;
+    blocking(control, move |c| c.execute(&line)).await.map_err(|refusal| refusal.without_first(before))
+}
+
+/// Sessions, written while they are found.
+#[utoipa::path(get, path = "/v1/connections",
+    params(("match" = Option<String>, Query, description = "matches of the language; all sessions if absent")),
+    responses(
+        (status = 200, body = ConnectionList),
+        (status = 400, body = ErrorReply, description = "the matches are wrong, or ask what sessions do not have"),
+        (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
+    ))]
+async fn connections(State(control): Ctl, Query(meant): Query<Meant>) -> Result<Response, Refusal> {
+    let output = about_connections(control.clone(), "show connections", &meant).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// End sessions.
+#[utoipa::path(delete, path = "/v1/connections",
+    params(("match" = Option<String>, Query, description = "matches of the language; all sessions if absent")),
+    responses(
+        (status = 200, body = ClearReply),
+        (status = 400, body = ErrorReply, description = "the matches are wrong, or ask what sessions do not have"),
+        (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
+    ))]
+async fn clear_connections(State(control): Ctl, Query(meant): Query<Meant>) -> Result<Response, Refusal> {
+    let output = about_connections(control.clone(), "clear connections", &meant).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// NAT pools with their use, and forwards.
+#[utoipa::path(get, path = "/v1/nat", responses((status = 200, body = NatReply)))]
+async fn nat(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.nat())).await
+}
+
 /// What each graph node of each worker has done.
 #[utoipa::path(get, path = "/v1/runtime", responses((status = 200, body = Runtime)))]
 async fn runtime(State(control): Ctl) -> Reply {
@@ -238,6 +305,7 @@ fn document<T: serde::de::DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
     let (router, api) = OpenApiRouter::with_openapi(ApiDocument::openapi())
         .routes(routes!(command))
+        .routes(routes!(print))
         .routes(routes!(apply))
         .routes(routes!(diff))
         .routes(routes!(check))
@@ -245,6 +313,8 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(delete_rule))
         .routes(routes!(tables))
         .routes(routes!(interfaces))
+        .routes(routes!(connections, clear_connections))
+        .routes(routes!(nat))
         .routes(routes!(runtime))
         .routes(routes!(drops))
         .routes(routes!(fields))
@@ -272,7 +342,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
 /// Gives the framework's own refusals (a method that a path has not, a body too large) the shape of ours.
 async fn plain_errors(response: Response) -> Response {
     let status = response.status();
-    let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|t| t == "application/json");
+    let json = response.headers().get(header::CONTENT_TYPE).is_some_and(|t| t == JSON);
     if !(status.is_client_error() || status.is_server_error()) || json {
         return response;
     }

@@ -1,7 +1,9 @@
 //! What the daemon shows of itself, as the API's documents.
 
-use mmb_dataplane::NodeRuntime;
-use mmb_lang::{FIELDS, Support};
+use indexmap::IndexMap;
+use mmb_dataplane::{NodeRuntime, SessionCounters};
+use mmb_flow::{PoolUsage, Proto};
+use mmb_lang::{FIELDS, NatForward, NatPool, Support};
 use mmb_packet::DropReason;
 use mmb_policy::Structure;
 
@@ -73,22 +75,35 @@ impl Control {
 
     /// `show runtime`.
     pub fn runtime(&self) -> Runtime {
+        let sessions = self.engine().session_counters_by_worker();
         let workers = self.engine().runtime().into_iter().map(|w| WorkerEntry {
             worker: w.worker as u64,
             cpu: w.cpu.map(|cpu| cpu as u64),
             sleeps: w.sleeps,
             checksum_repairs: w.checksum_repairs,
+            sessions: sessions.get(w.worker).map_or(0, |counters| counters.sessions),
             nodes: w.nodes.into_iter().map(|n| (n.name.clone(), node(&n))).collect(),
         });
-        Runtime { workers: workers.collect() }
+        Runtime { workers: workers.collect(), sessions: session_counts(&sessions) }
+    }
+
+    /// `show nat`.
+    pub fn nat(&self) -> NatReply {
+        let config = self.present().config;
+        let usage = self.engine().nat_usage();
+        let entry = |pool: &NatPool| pool_entry(pool, usage.iter().find(|u| u.pool == *pool.name.text));
+        NatReply {
+            pools: config.nat().pools().iter().map(entry).collect(),
+            forwards: config.nat().forwards().iter().map(forward_entry).collect(),
+        }
     }
 
     /// `show drops`: every reason, those that never happened included.
     pub fn drops(&self) -> DropList {
-        let named = |counts: Vec<(DropReason, u64)>| {
+        let by_name = |counts: Vec<(DropReason, u64)>| {
             counts.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
         };
-        DropList { drops: named(self.engine().drops()), unedited: named(self.engine().unedited()) }
+        DropList { drops: by_name(self.engine().drops()), unedited: by_name(self.engine().unedited()) }
     }
 
     /// `show version`.
@@ -118,8 +133,70 @@ impl Control {
             rules: self.first_rules(RULE_LIMIT).rules,
             interfaces: self.interfaces(),
             runtime: self.runtime(),
+            nat: self.nat(),
             drops: self.drops(),
         }
+    }
+}
+
+/// Counts by name, in this order.
+fn named<const N: usize>(counts: [(&str, u64); N]) -> IndexMap<String, u64> {
+    counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
+}
+
+/// What all workers count, in sum.
+fn session_counts(workers: &[SessionCounters]) -> SessionCounts {
+    let sum = |get: fn(&SessionCounters) -> u64| workers.iter().map(get).sum();
+    SessionCounts {
+        sessions: sum(|c| c.sessions),
+        half_open: sum(|c| c.half_open),
+        capacity: sum(|c| c.capacity),
+        created: sum(|c| c.created),
+        ended: named([
+            ("expired", sum(|c| c.expired)),
+            ("replaced", sum(|c| c.replaced)),
+            ("evicted", sum(|c| c.evicted)),
+            ("ended", sum(|c| c.ended)),
+            ("cleared", sum(|c| c.cleared)),
+        ]),
+        refused: named([
+            (DropReason::SessionFull.name(), sum(|c| c.refused_full)),
+            (DropReason::NatExhausted.name(), sum(|c| c.refused_exhausted)),
+            (DropReason::NatLimit.name(), sum(|c| c.refused_limit)),
+            (DropReason::SessionMiddle.name(), sum(|c| c.refused_middle)),
+        ]),
+    }
+}
+
+/// A pool; `usage` is none until the workers know it.
+fn pool_entry(pool: &NatPool, usage: Option<&PoolUsage>) -> PoolEntry {
+    let mut entry = PoolEntry {
+        name: pool.name.to_string(),
+        addresses: pool.addresses.map(|a| a.to_string()),
+        ports: pool.ports,
+        block: pool.block,
+        limit: pool.limit,
+        filtering: pool.filtering.word().to_owned(),
+        ..PoolEntry::default()
+    };
+    if let Some(u) = usage {
+        (entry.hosts, entry.sessions) = (u.hosts, u.sessions);
+        entry.ports_used =
+            Proto::ALL.iter().zip(u.ports).map(|(proto, n)| (proto.name().to_owned(), n)).collect();
+        entry.ports_total = u.ports_total;
+        (entry.blocks_used, entry.blocks_total) = (u.blocks, u.blocks_total);
+        (entry.exhausted, entry.limited) = (u.exhausted, u.limited);
+    }
+    entry
+}
+
+fn forward_entry(forward: &NatForward) -> ForwardEntry {
+    ForwardEntry {
+        protocol: forward.proto.word().to_owned(),
+        outside: forward.outside.address.to_string(),
+        outside_port: forward.outside.port,
+        inside: forward.inside.address.to_string(),
+        inside_port: forward.inside.port,
     }
 }
 

@@ -1,5 +1,8 @@
 //! What the engine is told: its size at start, and the forwarding configuration that is published to it.
 
+use std::sync::Arc;
+
+use mmb_flow::{NatConfig, Settings};
 use mmb_lang::OnError;
 use mmb_policy::Policy;
 use serde::Serialize;
@@ -8,6 +11,12 @@ use serde::Serialize;
 pub const MAX_WORKERS: usize = 16;
 /// Most ports an engine holds at a time.
 pub const MAX_PORTS: usize = 32;
+
+/// Sessions that an engine has room for when nothing else is said.
+pub const DEFAULT_SESSIONS: usize = 524_288;
+
+/// Most sessions that can be asked for; numbers of sessions, with their direction, have 32 bits.
+pub const MAX_SESSIONS: usize = 1 << 30;
 
 /// A port's index in the engine's port table; what `in` and `out` compare with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -31,11 +40,13 @@ pub struct EngineConfig {
     pub workers: usize,
     /// Memory for packets, in MiB.
     pub memory_mb: u32,
+    /// Sessions that all workers together have room for. Room that no session has used yet takes no memory.
+    pub sessions: usize,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { workers: 1, memory_mb: 256 }
+        EngineConfig { workers: 1, memory_mb: 256, sessions: DEFAULT_SESSIONS }
     }
 }
 
@@ -46,6 +57,10 @@ pub struct Forwarding {
     pub policy: Policy,
     /// What becomes of packets whose edits cannot be made.
     pub on_error: OnError,
+    /// Pools and forwards of NAT.
+    pub nat: Arc<NatConfig>,
+    /// Timeouts of sessions, and what their tracker does.
+    pub settings: Settings,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

@@ -87,12 +87,12 @@ impl RuleTable {
         }
     }
 
-    /// Counts one packet of `bytes` bytes; the owner's call.
+    /// Counts packets, and the bytes of their frames; the owner's call.
     #[inline]
-    pub fn count(&self, slot: u32, bytes: u32) {
+    pub fn count(&self, slot: u32, packets: u32, bytes: u64) {
         if let Some(cell) = self.cell(slot) {
-            cell.packets.add(1);
-            cell.bytes.add(u64::from(bytes));
+            cell.packets.add(packets.into());
+            cell.bytes.add(bytes);
         }
     }
 
@@ -143,10 +143,10 @@ mod tests {
         old.grow(1);
         let mut new = old.clone();
         new.grow(PAGE + 1);
-        old.count(0, 60);
-        new.count(0, 40);
-        new.count(PAGE as u32, 1);
-        assert_eq!(new.get(0), RuleCounters { packets: 2, bytes: 100 });
+        old.count(0, 1, 60);
+        new.count(0, 2, 40);
+        new.count(PAGE as u32, 1, 1);
+        assert_eq!(new.get(0), RuleCounters { packets: 3, bytes: 100 });
         assert_eq!(old.get(PAGE as u32), RuleCounters::default());
         new.zero(0);
         assert_eq!(old.get(0), RuleCounters::default());

@@ -13,9 +13,10 @@ use std::time::Duration;
 use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, RingReceiver, StatsHandle, ThreadGuard, register_thread};
 use mmb_lang::PortKind;
 use mmb_packet::DropReason;
+use mmb_session::{Config as SessionConfig, Sessions};
 use serde::Serialize;
 
-use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortId};
+use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_SESSIONS, MAX_WORKERS, PortId};
 use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::nodes;
 use crate::pools::Pools;
@@ -97,6 +98,12 @@ impl Engine {
                 config.workers
             )));
         }
+        if !(1..=MAX_SESSIONS).contains(&config.sessions) {
+            return Err(EngineError(format!(
+                "{} sessions do not go; ask for 1 to {MAX_SESSIONS}",
+                config.sessions
+            )));
+        }
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config).map_err(|e| EngineError(e.to_string()))?;
@@ -114,11 +121,18 @@ impl Engine {
             eal,
         };
         let cpus = cpus_for(config.workers);
+        let seed = seed();
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
-            let running = spawn(id, cpu, inbox, &engine.shared)?;
+            let sessions = sessions(id, config.workers, config.sessions, seed)?;
+            let running = spawn(id, cpu, inbox, sessions, &engine.shared)?;
             engine.workers.push(running);
         }
         Ok(engine)
+    }
+
+    /// What crosses threads.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// The engine's size in a few words.
@@ -274,6 +288,20 @@ pub(crate) fn unedited(shared: &Shared) -> Vec<(DropReason, u64)> {
     EDIT_FAILURES.iter().map(|&reason| (reason, sum(reason))).collect()
 }
 
+/// A number that others cannot guess: the standard library seeds its hash tables from the system.
+fn seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+}
+
+/// Room for the sessions of worker `id` of `workers`, which have room for `total` together.
+pub(crate) fn sessions(id: usize, workers: usize, total: usize, seed: u64) -> Result<Sessions, EngineError> {
+    let config =
+        SessionConfig { sessions: total.div_ceil(workers), worker: id as u16, workers: workers as u16, seed };
+    Sessions::new(config).map_err(|e| {
+        EngineError(format!("no memory for {total} sessions ({e}); ask for fewer with --sessions"))
+    })
+}
+
 fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {
     Snapshot::new(generation, Forwarding::default(), |_| None, vec![RuleTable::default(); workers])
 }
@@ -311,12 +339,13 @@ fn spawn(
     id: usize,
     cpu: Option<usize>,
     inbox: Option<Inbox<RingReceiver>>,
+    sessions: Sessions,
     shared: &Arc<Shared>,
 ) -> Result<Running, EngineError> {
     let (tell, told) = mpsc::channel();
     let shared = shared.clone();
     let body = move || {
-        let ready = prepare(id, cpu, inbox, shared);
+        let ready = prepare(id, cpu, inbox, sessions, shared);
         match ready {
             Ok((registration, mut graph, mut sleeper)) => {
                 // The engine waits for this message; it cannot be gone.
@@ -342,6 +371,7 @@ fn prepare(
     id: usize,
     cpu: Option<usize>,
     inbox: Option<Inbox<RingReceiver>>,
+    sessions: Sessions,
     shared: Arc<Shared>,
 ) -> Result<Prepared, EngineError> {
     let failed = |what: &str, e: &dyn std::fmt::Display| EngineError(format!("worker {id}: {what}: {e}"));
@@ -356,11 +386,7 @@ fn prepare(
     let registration = register_thread().map_err(|e| failed("DPDK does not take the thread", &e))?;
     let sleeper =
         Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed("cannot wait on ports", &e))?;
-    let seed = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(1, |d| d.as_nanos() as u64)
-        .wrapping_add(id as u64);
-    let mut state = Box::new(Worker::new(id, shared, seed));
+    let mut state = Box::new(Worker::new(id, shared, seed(), sessions));
     state.spread = state.shared.workers.len() as u32;
     let nodes = nodes::live(inbox.is_some());
     state.inbox = inbox;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use mmb_dpdk::{RingReceiver, RingSender, ring};
 
+use crate::mailbox::Mailbox;
 use crate::sleep::Waker;
 use crate::snapshot::Snapshot;
 use crate::worker::WorkerCounters;
@@ -17,6 +18,8 @@ pub(crate) struct WorkerShared {
     pub seen: AtomicU64,
     pub sleeping: AtomicBool,
     pub waker: Arc<Waker>,
+    /// What other threads want of its sessions.
+    pub mailbox: Mailbox,
     /// The way in for packets from other workers; none when there is one worker only.
     pub inbox: Option<Inbox<RingSender>>,
 }
@@ -46,6 +49,7 @@ impl WorkerShared {
             seen: 0.into(),
             sleeping: false.into(),
             waker: Arc::new(Waker::new()?),
+            mailbox: Mailbox::default(),
             inbox,
         })
     }

@@ -15,7 +15,7 @@ use crate::worker::Worker;
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 /// Longest sleep when every port has a descriptor; a bound in case the kernel loses an event.
-const LONGEST_MS: u16 = 100;
+const LONGEST_MS: u32 = 100;
 
 /// Wakes a sleeping worker.
 pub(crate) struct Waker(EventFd);
@@ -80,15 +80,17 @@ impl Sleeper {
         self.pause = PAUSE_MIN;
     }
 
-    /// Sleeps until a watched descriptor or the waker has something, or the pause is over.
-    pub fn sleep(&mut self) {
+    /// Sleeps until a watched descriptor or the waker has something, the pause is over, or `timers` milliseconds have gone
+    /// by, when there is something to do without a packet.
+    pub fn sleep(&mut self, timers: Option<u32>) {
         let mut events = [EpollEvent::empty(); 8];
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         } else {
             // An interrupted or failed wait is a short sleep; the worker looks at everything afterwards anyway.
-            let n = self.epoll.wait(&mut events, EpollTimeout::from(LONGEST_MS)).unwrap_or(0);
+            let longest = timers.map_or(LONGEST_MS, |timers| timers.min(LONGEST_MS)) as u16;
+            let n = self.epoll.wait(&mut events, EpollTimeout::from(longest)).unwrap_or(0);
             if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
                 self.watched.iter().for_each(|port| port.clear_errors());
             }

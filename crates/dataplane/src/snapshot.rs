@@ -7,11 +7,14 @@
 
 use std::sync::Arc;
 
+use mmb_flow::{NatConfig, Settings};
 use mmb_lang::OnError;
 use mmb_policy::Policy;
+use mmb_session::Host;
 
 use crate::config::{Forwarding, MAX_PORTS, PortId};
 use crate::counters::RuleTable;
+use crate::nodes::ip_input;
 use crate::port::OpenPort;
 
 /// What happens to packets that enter by a port, as bits: 0 means straight to the other end of the wire.
@@ -30,6 +33,14 @@ pub(crate) struct Snapshot {
     pub policy: Policy,
     /// What becomes of packets whose edits cannot be made.
     pub on_error: OnError,
+    /// NAT's pools and forwards.
+    pub nat: Arc<NatConfig>,
+    /// What operators set about sessions.
+    pub settings: Settings,
+    /// Rules or NAT need sessions.
+    pub flows: bool,
+    /// The edge of `ip4-input` and `ip6-input` that packets take which rules apply to.
+    pub rules: u16,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
     /// Other end of each port's wire ([`PortId::NONE`] if it has none).
@@ -50,6 +61,7 @@ impl Snapshot {
         open: impl Fn(PortId) -> Option<Arc<OpenPort>>,
         counters: Vec<RuleTable>,
     ) -> Snapshot {
+        let flows = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
         let mut snapshot = Snapshot {
             generation,
             ports: std::array::from_fn(|_| None),
@@ -58,12 +70,16 @@ impl Snapshot {
             straight: true,
             policy: forwarding.policy,
             on_error: forwarding.on_error,
+            nat: forwarding.nat,
+            settings: forwarding.settings,
+            flows,
+            rules: if flows { ip_input::FLOW_LOOKUP } else { ip_input::CLASSIFY },
             counters,
         };
         for config in &forwarding.ports {
             let Some(index) = config.id.index() else { continue };
             let port = open(config.id);
-            let rules = config.enabled && !snapshot.policy.is_empty();
+            let rules = config.enabled && (flows || !snapshot.policy.is_empty());
             let bit = |on: bool, bit: u8| if on { bit } else { 0 };
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
@@ -98,5 +114,42 @@ impl Snapshot {
     #[inline]
     pub fn port(&self, port: u16) -> Option<&OpenPort> {
         self.ports.get(usize::from(port)).and_then(|p| p.as_deref())
+    }
+
+    /// The snapshot as the sessions of `worker` see it.
+    #[inline]
+    pub fn of(&self, worker: usize) -> OfWorker<'_> {
+        OfWorker { snapshot: self, counters: &self.counters[worker] }
+    }
+}
+
+/// A snapshot with the rule counters of one worker.
+pub(crate) struct OfWorker<'a> {
+    snapshot: &'a Snapshot,
+    counters: &'a RuleTable,
+}
+
+impl Host for OfWorker<'_> {
+    #[inline]
+    fn policy(&self) -> &Policy {
+        &self.snapshot.policy
+    }
+
+    fn nat(&self) -> &Arc<NatConfig> {
+        &self.snapshot.nat
+    }
+
+    fn settings(&self) -> Settings {
+        self.snapshot.settings
+    }
+
+    #[inline]
+    fn out_port(&self, in_port: u16) -> u16 {
+        self.snapshot.peer(in_port)
+    }
+
+    #[inline]
+    fn count(&self, slot: u32, packets: u32, bytes: u64) {
+        self.counters.count(slot, packets, bytes);
     }
 }

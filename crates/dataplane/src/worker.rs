@@ -1,8 +1,9 @@
 //! One worker: the state that the nodes of its graph share, and the thread that walks the graph.
 //!
-//! Theory of operation. A worker owns everything it touches: its receive queues, batch buffers, counters and random
-//! numbers. What crosses threads is the published snapshot (read), two rings per worker (packets of its flows that
-//! another worker received; packets for ports it sends on), and a sleep flag. The thread polls while there is
+//! Theory of operation. A worker owns everything it touches: its receive queues, batch buffers, sessions, counters and
+//! random numbers. What crosses threads is the published snapshot (read), two rings per worker (packets of its flows that
+//! another worker received; packets for ports it sends on), a mailbox, and a sleep flag. Between two walks it takes over a
+//! new snapshot, reads the clock, and lets some of the sessions end whose time has come; a walk is one instant. The thread polls while there is
 //! traffic. When nothing has come for [`SPIN`], it sets its sleep flag, looks once more, and sleeps on the file
 //! descriptors of its ports and an eventfd that others write to when they leave it work; ports without a descriptor
 //! are looked at again after a pause that grows while nothing comes.
@@ -12,8 +13,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Graph, RingReceiver};
+use mmb_dpdk::{Burst, Graph, Mbuf, RingReceiver};
+use mmb_packet::DropReason;
 use mmb_policy::Batch;
+use mmb_session::{Sessions, Ticket};
 
 use crate::counters::{Counter, ReasonCounters};
 use crate::shared::{Inbox, Shared};
@@ -26,6 +29,9 @@ const SPIN: Duration = Duration::from_micros(200);
 const SCRATCH: usize = 65_536 + 128;
 /// Walks between two looks at the clock while nothing comes.
 const WALKS_PER_CLOCK: u32 = 64;
+
+/// Sessions that end between two walks, at most.
+const ENDS: usize = 64;
 
 /// What one worker counts.
 #[derive(Debug, Default)]
@@ -56,12 +62,43 @@ impl Random {
     }
 }
 
+/// What a worker takes the time from.
+pub(crate) enum Clock {
+    /// Time that goes by, from here on.
+    Runs(Instant),
+    /// Milliseconds that somebody sets.
+    Stands(u32),
+}
+
+impl Clock {
+    /// Milliseconds, which begin again at 0 after 49 days.
+    fn now(&self) -> u32 {
+        match self {
+            Clock::Runs(origin) => origin.elapsed().as_millis() as u32,
+            Clock::Stands(now) => *now,
+        }
+    }
+}
+
 /// The state of one worker, shared by the nodes of its graph.
 pub(crate) struct Worker {
     pub id: usize,
     pub shared: Arc<Shared>,
     pub snapshot: Arc<Snapshot>,
     pub batch: Box<Batch>,
+    /// The same, for the rules that are asked for each packet of a session.
+    pub per_packet: Box<Batch>,
+    /// The sessions of this worker's flows.
+    pub sessions: Sessions,
+    /// Fragments that wait for the first one of their datagram, in the places that the sessions give out.
+    pub held: Box<[Option<Mbuf>]>,
+    pub clock: Clock,
+    /// The time of this walk, in milliseconds of the clock.
+    pub now: u32,
+    /// There is something to do for the sessions at once, packets or none.
+    busy: bool,
+    /// There are sessions, though the snapshot does not need them, or timers that run.
+    lingering: bool,
     /// Edit lists of the packets of this walk: rule slots in rule order.
     pub edits: Vec<u32>,
     /// Packets of several buffers in one piece, for rules that look at bytes: of the longest IP packet with its link header.
@@ -83,15 +120,24 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A worker that receives its own flows only.
-    pub fn new(id: usize, shared: Arc<Shared>, seed: u64) -> Worker {
+    pub fn new(id: usize, shared: Arc<Shared>, seed: u64, mut sessions: Sessions) -> Worker {
+        let snapshot = shared.current();
+        sessions.adopt(&snapshot.of(id), &snapshot.of(id));
         Worker {
             id,
             spread: 1,
             inbox: None,
             burst: Some(Burst::new()),
-            snapshot: shared.current(),
+            snapshot,
             shared,
             batch: Box::default(),
+            per_packet: Box::default(),
+            sessions,
+            held: (0..Sessions::TICKETS).map(|_| None).collect(),
+            clock: Clock::Runs(Instant::now()),
+            now: 0,
+            busy: false,
+            lingering: false,
             edits: Vec::with_capacity(1024),
             scratch: Vec::with_capacity(SCRATCH),
             random: Random::new(seed),
@@ -115,15 +161,55 @@ impl Worker {
         }
     }
 
-    /// Takes over a newly published snapshot, if there is one; to be called between walks only.
+    /// Does what is to be done between two walks. Whether a newly published snapshot was taken over.
     #[inline]
-    pub fn adopt(&mut self) -> bool {
+    pub fn begin(&mut self) -> bool {
         self.edits.clear();
-        if self.shared.generation.load(Acquire) == self.snapshot.generation {
-            return false;
+        let published = self.shared.generation.load(Acquire) != self.snapshot.generation;
+        let asked = !self.shared.workers[self.id].mailbox.is_empty();
+        if published || asked || self.snapshot.flows || self.lingering {
+            self.tend(published);
         }
-        self.snapshot = self.shared.current();
-        true
+        published
+    }
+
+    /// The same, where it takes a look at the clock.
+    fn tend(&mut self, published: bool) {
+        self.now = self.clock.now();
+        if published {
+            let new = self.shared.current();
+            self.sessions.adopt(&self.snapshot.of(self.id), &new.of(self.id));
+            self.snapshot = new;
+        }
+        self.busy = self.sessions.tick(self.now, &self.snapshot.of(self.id), ENDS);
+        if !self.snapshot.flows {
+            self.busy |= self.sessions.clear_some(ENDS, &self.snapshot.of(self.id));
+        }
+        while let Some(Ticket::Go(place) | Ticket::Lost(place)) = self.sessions.ticket() {
+            self.lose(place);
+        }
+        if let Some(errand) = self.shared.workers[self.id].mailbox.take() {
+            errand(&mut self.sessions, &self.snapshot.of(self.id), self.now);
+        }
+        self.lingering = self.timers().is_some();
+    }
+
+    /// Milliseconds until there is something to do for the sessions if no packet comes.
+    fn timers(&self) -> Option<u32> {
+        if self.busy { Some(0) } else { self.sessions.next_tick() }
+    }
+
+    /// Whether fragments wait.
+    pub fn holds(&self) -> bool {
+        self.held.iter().any(Option::is_some)
+    }
+
+    /// Drops the fragment that waits in `place`.
+    pub fn lose(&mut self, place: u32) {
+        if let Some(packet) = self.held.get_mut(place as usize).and_then(Option::take) {
+            self.counters().drops.add(DropReason::FragmentLost as u8, 1);
+            drop(packet);
+        }
     }
 
     /// Says that nothing of an older snapshot is in use any more.
@@ -139,7 +225,7 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     let mut idle_walks = 0u32;
     sleeper.watch(graph.state());
     while !shared.stop.load(Relaxed) {
-        if graph.state_mut().adopt() {
+        if graph.state_mut().begin() {
             sleeper.watch(graph.state());
             graph.state().acknowledge();
         }
@@ -162,16 +248,19 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
 
 /// Says that the worker sleeps, makes sure that nothing came in between, and sleeps.
 fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
-    let worker = graph.state();
+    let worker = graph.state_mut();
     let me = &worker.shared.workers[worker.id];
     me.sleeping.store(true, SeqCst);
     fence(SeqCst);
     let pending = me.inbox_len() > 0
         || worker.shared.generation.load(Acquire) != worker.snapshot.generation
-        || worker.shared.stop.load(Relaxed);
+        || worker.shared.stop.load(Relaxed)
+        || !me.mailbox.is_empty()
+        || worker.busy;
     if !pending {
         me.counters.sleeps.add(1);
-        sleeper.sleep();
+        worker.sessions.flush(&worker.snapshot.of(worker.id));
+        sleeper.sleep(worker.timers());
     }
     me.sleeping.store(false, SeqCst);
 }

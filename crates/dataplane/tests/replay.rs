@@ -1,56 +1,21 @@
 //! The graph against the oracle: random rules and frames, through files, sources, nodes and sinks.
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+mod common;
 
-use mmb_dataplane::replay::capture::{End, Frame, Reader, Writer};
-use mmb_dataplane::replay::{ReplayConfig, ReplayReport, run};
-use mmb_dataplane::{Forwarding, Policy, PortConfig, PortId};
+use std::collections::BTreeMap;
+
+use common::{LEFT, RIGHT, forwarding};
+use mmb_dataplane::replay::ReplayReport;
+use mmb_dataplane::replay::capture::Frame;
+use mmb_dataplane::{Forwarding, Policy};
 use mmb_lang::{Command, OnError, Rule, parse_line};
 use mmb_oracle::{Settings, Verdict, evaluate_with, generate};
 use mmb_packet::build;
 use proptest::prelude::*;
 
-const LEFT: u16 = 0;
-const RIGHT: u16 = 1;
-
-fn forwarding(rules: &[Rule], on_error: OnError) -> Forwarding {
-    let mut policy = Policy::new();
-    for rule in rules {
-        policy.add(rule, &generate::port).expect("sound rules");
-    }
-    let wire = |id, peer| PortConfig { id: PortId(id), peer: Some(PortId(peer)), enabled: true };
-    Forwarding { policy, on_error, ports: vec![wire(LEFT, RIGHT), wire(RIGHT, LEFT)] }
-}
-
-/// DPDK starts once per process, and the tests of this file are threads of one.
-static ALONE: Mutex<()> = Mutex::new(());
-
 fn replay(rules: &[Rule], on_error: OnError, frames: &[Vec<u8>]) -> (ReplayReport, Vec<Frame>) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let dir = tempfile::tempdir().expect("tempdir");
-    let (input, output) = (dir.path().join("in.pcap"), dir.path().join("out.pcap"));
-    let mut writer = Writer::create(&input).expect("create");
-    for (i, frame) in frames.iter().enumerate() {
-        writer.write(&Frame { time_ns: 1_000 + i as u64, data: frame.clone(), missing: 0 }).expect("write");
-    }
-    writer.finish().expect("finish");
-    let config = ReplayConfig { forwarding: forwarding(rules, on_error), in_port: PortId(LEFT) };
-    let report = run(&config, &input, Some(&output)).expect("replay");
-    (report, read(&output))
-}
-
-fn read(path: &Path) -> Vec<Frame> {
-    let mut reader = Reader::open(path).expect("open");
-    let mut frames = Vec::new();
-    loop {
-        match reader.next_frame() {
-            Ok(frame) => frames.push(frame),
-            Err(End::Clean) => return frames,
-            Err(End::Damaged(why)) => panic!("{why}"),
-        }
-    }
+    let frames: Vec<_> = (1_000..).zip(frames.iter().cloned()).collect();
+    common::replay(Forwarding { on_error, ..forwarding(rules) }, &frames)
 }
 
 /// Holds what left against the oracle, frame by frame: time stamps tell which is which.

@@ -1,6 +1,6 @@
 //! Borrowed packets: the bytes, and what rides with them.
 //!
-//! Two fields ride in the header beside DPDK's own: [`Meta`] at byte 96, and the time stamp that DPDK's capture
+//! Two fields ride in the header beside DPDK's own: [`Meta`] at byte 92, and the time stamp that DPDK's capture
 //! drivers use at byte 120. Both are registered at start-up, so that no driver takes the room.
 
 use std::marker::PhantomData;
@@ -12,7 +12,7 @@ use mmb_packet::Meta;
 use crate::error::{Error, last_errno, strerror};
 
 /// Where [`Meta`] lies in the header.
-const META_OFFSET: usize = 96;
+const META_OFFSET: usize = 92;
 /// Where the time stamp lies.
 const TIMESTAMP_OFFSET: usize = 120;
 

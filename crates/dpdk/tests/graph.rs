@@ -7,7 +7,8 @@ mod common;
 use std::collections::VecDeque;
 
 use mmb_dpdk::{
-    Burst, Emit, Error, Graph, Mbuf, Mempool, NodeDef, NodeKind, NodeStats, VECTOR_MAX, Vector, WALK_MAX,
+    Burst, Emit, Error, Graph, Mbuf, Mempool, NodeDef, NodeKind, NodeStats, Packet, VECTOR_MAX, Vector,
+    WALK_MAX,
 };
 use proptest::prelude::*;
 
@@ -191,6 +192,105 @@ fn what_is_dropped_is_freed_with_the_graph() {
     drop(graph);
     assert_eq!(pool.in_use(), 0, "the state goes with the graph");
     assert_eq!(counts(&stats.stats())[1], ("hold", 10, 1), "the counters with the last handle");
+}
+
+/// Numbers pass `door`, where odd ones wait; what waits comes in again, behind the first number that divides by ten.
+struct Room {
+    line: Box<Line>,
+    waiting: Vec<Mbuf>,
+    full: bool,
+}
+
+fn room_door(room: &mut Room, mut vector: Vector<'_>) {
+    let number = |packet: &Packet| u32::from_le_bytes(packet.data().try_into().unwrap());
+    let numbers: Vec<_> = vector.packets().iter().map(|packet| number(packet)).collect();
+    let again: Vec<_> = vector.packets().iter().map(|packet| packet.port() == 7).collect();
+    let waits = |at: usize| numbers[at] % 2 == 1 && !again[at];
+    vector.take_some(waits, |packet| room.waiting.push(packet));
+    let left: Vec<_> = vector.packets().iter().map(|packet| number(packet)).collect();
+    let expected: Vec<_> = (0..numbers.len()).filter(|at| !waits(*at)).map(|at| numbers[at]).collect();
+    assert_eq!(left, expected);
+    if left.iter().any(|number| number % 10 == 0) {
+        for mut packet in room.waiting.drain(..) {
+            packet.set_port(7);
+            room.full |= vector.add(1, packet).is_err();
+        }
+    }
+    let edges = vec![0; vector.len()];
+    vector.send(&edges);
+}
+
+const ROOM: [NodeDef<Room>; 4] = [
+    NodeDef {
+        name: "room-source",
+        kind: NodeKind::Source(|room, emit| line_source(&mut room.line, emit)),
+        next: &["room-back"],
+    },
+    NodeDef {
+        name: "room-back",
+        kind: NodeKind::Inner(|_, vector| vector.send_all(0)),
+        next: &["room-door"],
+    },
+    NodeDef { name: "room-door", kind: NodeKind::Inner(room_door), next: &["room-sink", "room-back"] },
+    NodeDef {
+        name: "room-sink",
+        kind: NodeKind::Inner(|room, vector| {
+            let arrived = &mut room.line.arrived;
+            vector.take(|packet| arrived.push(u32::from_le_bytes(packet.data().try_into().unwrap())));
+        }),
+        next: &[],
+    },
+];
+
+#[test]
+fn packets_wait_outside_of_the_graph_and_come_back() {
+    let _alone = common::alone();
+    let pool = pool(40_000);
+    // The fresh ports of the pool's packets are not 7.
+    let room =
+        |plan: &[usize]| Box::new(Room { line: Line::new(&pool, plan), waiting: Vec::new(), full: false });
+    let mut graph = Graph::build("room", &ROOM, room(&[1, 5, 5, 700])).unwrap();
+    graph.walk();
+    graph.walk();
+    assert_eq!((&graph.state().line.arrived[..], graph.state().waiting.len()), (&[0, 2, 4][..], 3));
+    graph.walk();
+    assert_eq!(graph.state().line.arrived, [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9]);
+    graph.walk();
+    let mut arrived = graph.state().line.arrived.clone();
+    arrived.sort_unstable();
+    assert_eq!(arrived, (0..711).collect::<Vec<_>>());
+    assert_eq!(pool.in_use(), 0);
+    drop(graph);
+    // All that comes back counts as coming in: a walk that is full takes nothing back.
+    let mut graph = Graph::build("room", &ROOM, room(&[WALK_MAX])).unwrap();
+    graph.walk();
+    assert!(graph.state().full);
+    assert_eq!((graph.state().line.arrived.len(), pool.in_use()), (WALK_MAX / 2, 0));
+}
+
+#[test]
+fn a_vector_of_which_all_packets_are_taken_can_be_sent() {
+    let _alone = common::alone();
+    let pool = pool(1000);
+    const TAKE: [NodeDef<Line>; 2] = [
+        NodeDef { name: "take-source", kind: NodeKind::Source(line_source), next: &["take"] },
+        NodeDef {
+            name: "take",
+            kind: NodeKind::Inner(|line, mut vector| {
+                vector.take_some(|_| true, |packet| line.arrived.push(packet.pkt_len() as u32));
+                assert!(vector.is_empty());
+                if line.arrived.len() > 5 { vector.send_all(0) } else { vector.send(&[]) }
+            }),
+            next: &["end"],
+        },
+    ];
+    let end = NodeDef { name: "end", kind: NodeKind::Inner(line_sink), next: &[] };
+    let [source, take] = TAKE;
+    let mut graph = Graph::build("take", &[source, take, end], Line::new(&pool, &[5, 5])).unwrap();
+    graph.walk();
+    graph.walk();
+    assert_eq!((graph.state().arrived.clone(), pool.in_use()), (vec![4; 10], 0));
+    assert_eq!(counts(&graph.stats()), [("take-source", 10, 2), ("take", 10, 2), ("end", 0, 0)]);
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use crate::ast::AddKind;
 use crate::field::{FIELDS, FieldId, ValueKind};
-use crate::keyword::{self, CONDS, ON_ERROR, SHOW};
+use crate::keyword::{
+    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, SHOW, TARGETS, TIMEOUTS, is_stateful,
+};
 use crate::lex::{Lexer, Tok};
 use crate::names;
 use crate::parse::{Expect, expected, is_name, takes};
@@ -13,6 +16,8 @@ use crate::parse::{Expect, expected, is_name, takes};
 pub struct Names<'a> {
     /// The interfaces there are.
     pub interfaces: &'a [String],
+    /// The NAT pools there are.
+    pub pools: &'a [String],
 }
 
 /// What completion found.
@@ -70,8 +75,18 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         Expect::Words(table) => {
             table.iter().filter(|keyword| keyword.runs).for_each(|keyword| each(keyword.word, keyword.help));
         }
-        Expect::Show => SHOW.iter().for_each(|(_, keyword)| each(keyword.word, keyword.help)),
-        Expect::OnError => ON_ERROR.iter().for_each(|(_, keyword)| each(keyword.word, keyword.help)),
+        Expect::Target(kind) => {
+            let can = |word: &Keyword| word.runs && (kind == AddKind::Stateful || !is_stateful(word.word));
+            TARGETS.iter().filter(|word| can(word)).for_each(|word| each(word.word, word.help));
+        }
+        Expect::Show => {
+            table(SHOW, each);
+            CONNECTIONS.iter().for_each(|keyword| each(keyword.word, keyword.help));
+        }
+        Expect::OnError => table(ON_ERROR, each),
+        Expect::Timeout => table(TIMEOUTS, each),
+        Expect::Filtering => table(FILTERING, each),
+        Expect::NatProto => table(NAT_PROTOS, each),
         Expect::Cond(field) => {
             let sensible = CONDS.iter().filter(|(cond, ..)| takes(field.def(), *cond));
             sensible.for_each(|(.., keyword)| each(keyword.word, keyword.help));
@@ -81,7 +96,12 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::Value(field) => values(field, names, each),
         Expect::Interface => interfaces(names, each),
+        Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
     }
+}
+
+fn table<T>(table: &'static [(T, Keyword)], each: &mut dyn FnMut(&str, &str)) {
+    table.iter().for_each(|(_, keyword)| each(keyword.word, keyword.help));
 }
 
 fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
@@ -103,6 +123,10 @@ fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
 }
 
 fn interfaces(names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
-    let good = |name: &&String| is_name(name) && !keyword::is_reserved(name);
-    names.interfaces.iter().filter(good).for_each(|name| each(name, "interface"));
+    good(names.interfaces).for_each(|name| each(name, "interface"));
+}
+
+/// Names that the language can say.
+fn good(names: &[String]) -> impl Iterator<Item = &String> {
+    names.iter().filter(|name| is_name(name) && !keyword::is_reserved(name))
 }

@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, AddKind, Command, Cond, Match, MatchOn, PortKind, Rule, Target, Value, ValueItem, ValueSet, Word,
+    Action, AddKind, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool, NatProto, PortKind, Rule,
+    Socket4, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -33,6 +34,17 @@ impl Display for Command {
             Command::Wire { a, b } => write!(f, "wire {a} {b}"),
             Command::Unwire { a } => write!(f, "wire del {a}"),
             Command::SetOnError(policy) => write!(f, "set on-error {}", policy.word()),
+            Command::ShowConnections { verbose, matches } => {
+                list(f, if *verbose { "show connections verbose" } else { "show connections" }, matches)
+            }
+            Command::ClearConnections { matches } => list(f, "clear connections", matches),
+            Command::NatPoolAdd(pool) => pool.fmt(f),
+            Command::NatPoolDel { name } => write!(f, "nat pool del {name}"),
+            Command::NatForwardAdd(forward) => forward.fmt(f),
+            Command::NatForwardDel { proto, outside } => write!(f, "nat forward del {proto} {outside}"),
+            Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
+            Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
+            Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
         }
     }
 }
@@ -40,6 +52,48 @@ impl Display for Command {
 fn list<T: Display>(f: &mut Formatter<'_>, first: &str, rest: &[T]) -> fmt::Result {
     f.write_str(first)?;
     rest.iter().try_for_each(|item| write!(f, " {item}"))
+}
+
+fn switch(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+impl Display for NatPool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let [first, last] = self.addresses;
+        write!(f, "nat pool add {} {first}", self.name)?;
+        if first != last {
+            write!(f, "-{last}")?;
+        }
+        if self.ports != NatPool::PORTS {
+            write!(f, " ports {}-{}", self.ports[0], self.ports[1])?;
+        }
+        self.block.map_or(Ok(()), |block| write!(f, " block {block}"))?;
+        self.limit.map_or(Ok(()), |limit| write!(f, " limit {limit}"))?;
+        if self.filtering != Filtering::default() {
+            write!(f, " filtering {}", self.filtering.word())?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for NatForward {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "nat forward add {} {} to {}", self.proto, self.outside, self.inside)
+    }
+}
+
+impl Display for NatProto {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl Display for Socket4 {
+    /// As the language writes it, with a blank between.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.address, self.port)
+    }
 }
 
 impl Display for PortKind {
@@ -126,14 +180,19 @@ impl Display for Action {
         f.write_str(self.word())?;
         match self {
             Action::Mod { field, value } => write!(f, " {field} {}", One(*field, value)),
-            Action::Add { field, value: None } | Action::Shuffle { field } => write!(f, " {field}"),
+            Action::Add { field, value: None } | Action::Shuffle { field, values: None } => {
+                write!(f, " {field}")
+            }
             Action::Add { field, value: Some(value) } => write!(f, " {field} {}", One(*field, value)),
             Action::Strip { keep, field, kind } => {
                 write!(f, "{} {field}", if *keep { " !" } else { "" })?;
                 kind.map_or(Ok(()), |kind| write!(f, " {kind}"))
             }
             Action::StripAll => f.write_str(" all"),
-            Action::Map { field, values } => write!(f, " {field} {}", Values(*field, values)),
+            Action::Map { field, values } | Action::Shuffle { field, values: Some(values) } => {
+                write!(f, " {field} {}", Values(*field, values))
+            }
+            Action::Nat { pool } => write!(f, " {pool}"),
             Action::Lb { addresses } => list(f, "", addresses),
             Action::Drop { ten_thousandths } => percent(f, *ten_thousandths),
             Action::Accept => Ok(()),
@@ -152,6 +211,7 @@ impl Action {
             Action::Map { .. } => "map",
             Action::Shuffle { .. } => "shuffle",
             Action::Lb { .. } => "lb",
+            Action::Nat { .. } => "nat",
             Action::Drop { .. } => "drop",
             Action::Accept => "accept",
             Action::Chain { .. } => "chain",
@@ -225,7 +285,7 @@ impl Display for One<'_> {
 
 fn int(f: &mut Formatter<'_>, kind: ValueKind, number: u64) -> fmt::Result {
     let name = match kind {
-        ValueKind::Proto => names::protocol_name(number),
+        ValueKind::Proto => names::protocol_of(number),
         ValueKind::EtherType => names::ethertype_name(number),
         _ => None,
     };

@@ -1,6 +1,6 @@
 //! The words of the grammar other than fields, with one line of help each.
 
-use crate::ast::{Cond, OnError, ShowWhat};
+use crate::ast::{Cond, Filtering, NatProto, OnError, ShowWhat, Timeout};
 
 /// A word and what it means.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ const fn not_yet(word: &'static str, help: &'static str) -> Keyword {
 pub(crate) const COMMANDS: &[Keyword] = &[
     word("add", "add a rule: add <match> … <target> …"),
     word("add-stateless", "the same as add"),
-    not_yet("add-stateful", "add a rule that applies to whole sessions"),
+    word("add-stateful", "add a rule that applies to whole sessions, in both directions"),
     word("del", "delete a rule: del <index>"),
     word("flush", "delete all rules"),
     word("list", "show the rules with their counters"),
@@ -32,7 +32,9 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("show", "show the state of the engine: show <what> [verbose]"),
     word("interface", "add or delete an interface"),
     word("wire", "join two interfaces: wire <a> <b>"),
-    word("set", "change a setting: set on-error forward, set on-error drop"),
+    word("set", "change a setting: set <setting> <value>"),
+    word("nat", "add or delete a pool of addresses, or a port forward"),
+    word("clear", "end sessions: clear connections [<match> …]"),
 ];
 
 /// Commands of the language's future.
@@ -43,9 +45,10 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("mod", "write a field: mod <field> <value>"),
     word("add", "add a TCP option: add <option> [<value>]"),
     word("strip", "remove TCP options: strip [!] <option>, strip all"),
-    not_yet("map", "give sessions another value: map <field> <value>"),
-    not_yet("shuffle", "give sessions a random value: shuffle <field>"),
-    not_yet("lb", "spread sessions: lb <address> …"),
+    word("map", "give sessions another value: map <field> <value>"),
+    word("shuffle", "give sessions a random value: shuffle <field> [<values>]"),
+    word("lb", "spread sessions: lb <address> …"),
+    word("nat", "give sessions an address and port of a pool: nat <pool>"),
     word("drop", "drop the packet, or some percent of the packets: drop [<percent>]"),
     word("accept", "let no rule drop the packet"),
     not_yet("chain", "send through a service chain: chain <name>"),
@@ -69,11 +72,11 @@ pub(crate) const MATCH_WORDS: &[Keyword] =
 /// Subjects of `show`.
 pub(crate) const SHOW: &[(ShowWhat, Keyword)] = &[
     (ShowWhat::Tables, word("tables", "the classifier's tables")),
-    (ShowWhat::Connections, word("connections", "sessions")),
     (ShowWhat::Interfaces, word("interfaces", "interfaces and their counters")),
     (ShowWhat::Runtime, word("runtime", "packets, vectors and cycles per node")),
     (ShowWhat::Drops, word("drops", "dropped packets by reason")),
     (ShowWhat::Fields, word("fields", "the fields of the language")),
+    (ShowWhat::Nat, word("nat", "NAT pools and their use, and forwards")),
     (ShowWhat::Chains, word("chains", "service chains")),
     (ShowWhat::Version, word("version", "versions of mmb and of what it is built on")),
     (ShowWhat::Config, word("config", "the running configuration as a file")),
@@ -100,9 +103,72 @@ pub(crate) const PORTS: &[Keyword] = &[
 /// What follows `wire`, other than an interface.
 pub(crate) const WIRE: &[Keyword] = &[word("del", "undo the wire of an interface: wire del <interface>")];
 
+/// What follows `show` and `clear`, other than a subject of [`SHOW`].
+pub(crate) const CONNECTIONS: &[Keyword] = &[word("connections", "sessions")];
+
 /// What follows `set`.
-pub(crate) const SET: &[Keyword] =
-    &[word("on-error", "what becomes of packets whose edits cannot be made: forward or drop")];
+pub(crate) const SET: &[Keyword] = &[
+    word("on-error", "what becomes of packets whose edits cannot be made: forward or drop"),
+    word("timeout", "how long sessions live without packets: set timeout <name> <seconds>"),
+    word("tcp-pickup", "whether TCP segments other than SYNs may open sessions: on or off"),
+    word("tcp-window-check", "whether TCP segments outside of the window are dropped: on or off"),
+];
+
+/// What follows `set tcp-pickup` and `set tcp-window-check`.
+pub(crate) const SWITCH: &[Keyword] = &[word("on", "yes"), word("off", "no")];
+
+/// What follows `set timeout`.
+pub(crate) const TIMEOUTS: &[(Timeout, Keyword)] = &[
+    (Timeout::TcpHandshake, word("tcp-handshake", "a TCP connection that is being opened")),
+    (Timeout::TcpEstablished, word("tcp-established", "an open TCP connection")),
+    (Timeout::TcpHalfClosed, word("tcp-half-closed", "a TCP connection that one side has closed")),
+    (Timeout::TcpClosed, word("tcp-closed", "a TCP connection that both sides have closed")),
+    (Timeout::TcpReset, word("tcp-reset", "a TCP connection that was reset")),
+    (Timeout::UdpUnreplied, word("udp-unreplied", "UDP before the first reply")),
+    (Timeout::UdpReplied, word("udp-replied", "UDP after it")),
+    (Timeout::Icmp, word("icmp", "ICMP queries")),
+    (Timeout::Other, word("other", "other protocols")),
+    (Timeout::Fragment, word("fragment", "fragments whose datagram's first one has not come")),
+];
+
+/// What follows `nat`.
+pub(crate) const NAT: &[Keyword] =
+    &[word("pool", "addresses for the target nat"), word("forward", "send what comes to a port to a host")];
+
+/// What follows `nat pool`.
+pub(crate) const NAT_POOL: &[Keyword] =
+    &[word("add", "nat pool add <name> <address>[-<address>] …"), word("del", "nat pool del <name>")];
+
+/// What follows `nat forward`.
+pub(crate) const NAT_FORWARD: &[Keyword] = &[
+    word("add", "nat forward add tcp|udp <address> <port> to <address> <port>"),
+    word("del", "nat forward del tcp|udp <address> <port>"),
+];
+
+/// What follows the addresses of a pool.
+pub(crate) const POOL_OPTIONS: &[Keyword] = &[
+    word("ports", "the ports it gives out: ports <low>-<high>"),
+    word("block", "ports that a host gets at a time: block <number>"),
+    word("limit", "sessions that a host may have: limit <number>"),
+    word("filtering", "who may send from outside: filtering <how>"),
+];
+
+/// What follows `filtering`.
+pub(crate) const FILTERING: &[(Filtering, Keyword)] = &[
+    (Filtering::EndpointIndependent, word("endpoint-independent", "anybody")),
+    (Filtering::AddressDependent, word("address-dependent", "addresses that were sent to")),
+    (
+        Filtering::AddressAndPortDependent,
+        word("address-and-port-dependent", "addresses and ports that were sent to"),
+    ),
+];
+
+/// What follows `nat forward add` and `nat forward del`.
+pub(crate) const NAT_PROTOS: &[(NatProto, Keyword)] =
+    &[(NatProto::Tcp, word("tcp", "TCP")), (NatProto::Udp, word("udp", "UDP"))];
+
+/// What stands between the two ends of a forward.
+pub(crate) const TO: &[Keyword] = &[word("to", "the host behind NAT: to <address> <port>")];
 
 /// What follows `set on-error`.
 pub(crate) const ON_ERROR: &[(OnError, Keyword)] = &[
@@ -119,6 +185,11 @@ pub(crate) const STRIP: &[Keyword] = &[
 /// Whether the engine can run a target.
 pub(crate) fn target_runs(name: &str) -> bool {
     TARGETS.iter().any(|keyword| keyword.word == name && keyword.runs)
+}
+
+/// Whether a target is for stateful rules only.
+pub(crate) fn is_stateful(target: &str) -> bool {
+    matches!(target, "map" | "shuffle" | "lb" | "nat")
 }
 
 /// Whether `name` starts a target.
@@ -153,10 +224,29 @@ pub(crate) fn words(table: &'static [Keyword]) -> impl Iterator<Item = &'static 
 
 /// The word of what `set on-error` sets.
 pub(crate) fn on_error_word(policy: OnError) -> &'static str {
-    ON_ERROR.iter().find(|(known, _)| *known == policy).map_or("", |(_, keyword)| keyword.word)
+    word_of(ON_ERROR, policy)
 }
 
 /// The word of a subject of `show`.
 pub(crate) fn show_word(what: ShowWhat) -> &'static str {
-    SHOW.iter().find(|(known, _)| *known == what).map_or("", |(_, keyword)| keyword.word)
+    word_of(SHOW, what)
+}
+
+/// The word of a timeout.
+pub(crate) fn timeout_word(timeout: Timeout) -> &'static str {
+    word_of(TIMEOUTS, timeout)
+}
+
+/// The word of a pool's filtering.
+pub(crate) fn filtering_word(filtering: Filtering) -> &'static str {
+    word_of(FILTERING, filtering)
+}
+
+/// The word of a forward's protocol.
+pub(crate) fn nat_proto_word(proto: NatProto) -> &'static str {
+    word_of(NAT_PROTOS, proto)
+}
+
+fn word_of<T: PartialEq>(table: &'static [(T, Keyword)], what: T) -> &'static str {
+    table.iter().find(|(known, _)| *known == what).map_or("", |(_, keyword)| keyword.word)
 }

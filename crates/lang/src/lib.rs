@@ -30,12 +30,13 @@ mod parse;
 mod span;
 
 pub use ast::{
-    Action, AddKind, Arg, Command, Cond, Match, MatchOn, OnError, PortKind, Rule, ShowWhat, Target, Value,
-    ValueItem, ValueSet, Word,
+    Action, AddKind, Arg, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool, NatProto, OnError,
+    PortKind, Rule, ShowWhat, Socket4, Target, Timeout, Value, ValueItem, ValueSet, Word,
 };
-pub use check::check;
+pub use check::{check, check_filter};
 pub use complete::{Candidate, Completion, Names, complete};
 pub use diag::Diagnostic;
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
+pub use names::protocol_name;
 pub use parse::{Located, MAX_LINE, MAX_NAME, load_file, parse_file, parse_line};
 pub use span::{At, Span};

@@ -85,9 +85,14 @@ pub(crate) fn protocol(name: &str) -> Option<u8> {
     }
 }
 
-/// The name of an IP protocol.
-pub(crate) fn protocol_name(number: u64) -> Option<&'static str> {
-    u8::try_from(number).ok().and_then(|number| name(PROTOCOLS, number))
+/// The name of an IP protocol, as rules write it.
+pub fn protocol_name(number: u8) -> Option<&'static str> {
+    name(PROTOCOLS, number)
+}
+
+/// The same of a value.
+pub(crate) fn protocol_of(number: u64) -> Option<&'static str> {
+    u8::try_from(number).ok().and_then(protocol_name)
 }
 
 /// The number of a network protocol.
@@ -122,7 +127,7 @@ mod tests {
             assert_eq!(protocols().filter(|other| *other == name).count(), 1, "{name}");
             assert!(crate::field(name).is_none(), "{name}");
         }
-        assert_eq!(protocol_name(protocol("icmpv6").unwrap().into()), Some("icmp6"));
+        assert_eq!(protocol_name(protocol("icmpv6").unwrap()), Some("icmp6"));
         assert_eq!(ethertype_name(ethertype("ipv4").unwrap().into()), Some("ip"));
     }
 }

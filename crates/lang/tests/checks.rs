@@ -132,11 +132,12 @@ fn rules_built_by_hand() {
     let order = Match::compare(FieldId::In, Cond::Lt, Value::Iface("lan".into()));
     says(&rule(vec![order], vec![Action::Accept]), "malformed rule: `in` cannot be compared so with `<`");
     let backwards = ValueItem::Range(Box::new([Value::Int(2), Value::Int(1)]));
-    let ports = Action::Map { field: FieldId::TcpSport, values: backwards.into() };
-    says(
-        &rule(vec![Match::all()], vec![ports]),
-        "malformed rule: the range of `tcp-sport` ends before it starts",
-    );
+    let ports = Action::Map { field: FieldId::TcpSport, values: backwards.clone().into() };
+    let random = Action::Shuffle { field: FieldId::TcpSport, values: Some(backwards.into()) };
+    for action in [ports, random] {
+        let rule = Rule { kind: AddKind::Stateful, ..rule(vec![Match::all()], vec![action]) };
+        says(&rule, "malformed rule: the range of `tcp-sport` ends before it starts");
+    }
     for (action, message) in [
         (Action::Drop { ten_thousandths: 0 }, "`drop` takes 0.01 to 100 percent in steps of 0.01"),
         (
@@ -158,6 +159,7 @@ fn rules_built_by_hand() {
             "`tcp-opt` is written as a kind and bytes",
         ),
         (Action::Chain { name: "drop".into() }, "the chain's name is no name"),
+        (Action::Nat { pool: "nat".into() }, "the pool's name is no name"),
     ] {
         says(&rule(vec![Match::all()], vec![action]), &format!("malformed rule: {message}"));
     }

@@ -5,7 +5,8 @@ use mmb_lang::{Names, complete};
 /// The words offered at the end of a line, and where they would start.
 fn offered(line: &str) -> (usize, Vec<String>) {
     let interfaces = ["lan", "wan", "not a name", "drop"].map(str::to_owned);
-    let found = complete(line, line.len(), &Names { interfaces: &interfaces });
+    let pools = ["office", "nat"].map(str::to_owned);
+    let found = complete(line, line.len(), &Names { interfaces: &interfaces, pools: &pools });
     (found.start, found.candidates.into_iter().map(|candidate| candidate.text).collect())
 }
 
@@ -14,18 +15,22 @@ fn the_grammar_step_by_step() {
     let (start, all) = offered("");
     assert_eq!(start, 0);
     assert!(
-        all.starts_with(&["add".into(), "add-stateless".into(), "del".into()]) && !all.contains(&"nf".into())
+        all.starts_with(&["add".into(), "add-stateless".into(), "add-stateful".into()])
+            && !all.contains(&"nf".into())
     );
-    assert_eq!(offered("mmb add-s"), (4, vec!["add-stateless".into()]));
+    assert_eq!(offered("mmb add-s"), (4, vec!["add-stateless".into(), "add-stateful".into()]));
     assert_eq!(offered("show r"), (5, vec!["runtime".into()]));
     assert_eq!(offered("show runtime "), (13, vec!["verbose".into()]));
     assert_eq!(offered("enable "), (7, vec!["lan".into(), "wan".into()]));
     assert_eq!(offered("enable lan w"), (11, vec!["wan".into()]));
     assert_eq!(offered("wire "), (5, vec!["del".into(), "lan".into(), "wan".into()]));
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
+    assert_eq!(offered("interface add "), (14, vec![]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
     assert_eq!(offered("list "), (5, vec![]));
-    assert_eq!(offered("set "), (4, vec!["on-error".into()]));
+    assert_eq!(offered("set ").1, ["on-error", "timeout", "tcp-pickup", "tcp-window-check"]);
+    assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
+    assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));
 }
 
@@ -52,6 +57,30 @@ fn rules() {
         offered("add all drop "),
         (13, ["mod", "add", "strip", "drop", "accept"].map(str::to_owned).to_vec())
     );
+}
+
+#[test]
+fn sessions() {
+    let all = offered("add-stateful tcp-dport 80 ").1;
+    assert!(["map", "shuffle", "lb", "nat", "drop"].iter().all(|word| all.contains(&(*word).to_owned())));
+    assert!(!all.contains(&"chain".into()));
+    assert_eq!(
+        offered("add-stateful all map ip").1,
+        ["ip-id", "ip-saddr", "ip-daddr", "ip6-flow-label", "ip6-saddr", "ip6-daddr"]
+    );
+    assert_eq!(offered("add-stateful all shuffle udp-").1, ["udp-sport", "udp-dport"]);
+    assert_eq!(offered("add-stateful all nat ").1, ["office"]);
+    assert_eq!(offered("nat ").1, ["pool", "forward"]);
+    assert_eq!(offered("nat pool del ").1, ["office"]);
+    assert_eq!(offered("nat pool add x 192.0.2.1 ").1, ["ports", "block", "limit", "filtering"]);
+    assert_eq!(offered("nat pool add x 192.0.2.1 filtering address-").1.len(), 2);
+    assert_eq!(offered("nat forward add ").1, ["tcp", "udp"]);
+    assert_eq!(offered("nat forward add tcp 192.0.2.1 80 ").1, ["to"]);
+    assert_eq!(offered("show con").1, ["config", "connections"]);
+    assert_eq!(offered("clear ").1, ["connections"]);
+    assert_eq!(offered("show connections v").1, ["verbose"]);
+    assert_eq!(offered("show connections verbose tcp-dp").1, ["tcp-dport"]);
+    assert_eq!(offered("clear connections tcp-dport 80 ! ip-sad").1, ["ip-saddr"]);
 }
 
 #[test]

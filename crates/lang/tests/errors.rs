@@ -1,11 +1,14 @@
 //! Every error of one line, to the letter: `errors.txt` has what is printed for a line, the line itself among it.
 
-use mmb_lang::{Command, Diagnostic, check, parse_line};
+use mmb_lang::{Command, Diagnostic, check, check_filter, parse_line};
 
 /// What is wrong with a line, be it the parser or the check that says so.
 fn error(line: &str) -> Option<Diagnostic> {
     match parse_line(line) {
         Ok(Some(Command::Add(rule))) => check(&rule).err(),
+        Ok(Some(Command::ShowConnections { matches, .. } | Command::ClearConnections { matches })) => {
+            check_filter(&matches).err()
+        }
         Ok(_) => None,
         Err(error) => Some(error),
     }

@@ -10,7 +10,8 @@ fn rendered(text: &[u8]) -> Vec<String> {
 #[test]
 fn a_policy() {
     let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
-        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop";
+        wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop\n\
+        nat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office";
     let commands = load_file(text).unwrap();
     let lines: Vec<String> = commands.iter().map(|at| format!("{} {}", at.line, at.item)).collect();
     assert_eq!(
@@ -25,6 +26,9 @@ fn a_policy() {
             "9 wire del lan",
             "10 disable lan",
             "11 set on-error drop",
+            "12 nat pool add office 192.0.2.1",
+            "13 set timeout icmp 30",
+            "14 add-stateful in lan nat office",
         ]
     );
     assert_eq!(load_file(b"").unwrap(), []);
@@ -32,9 +36,8 @@ fn a_policy() {
 
 #[test]
 fn what_asks_or_undoes_is_no_description() {
-    let text = b"show tables\nlist\ndel 1\n flush\n";
-    let help =
-        "  help: a file describes what there shall be: interface, wire, enable, disable, set and add lines";
+    let text = b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\n";
+    let help = "  help: a file describes what there shall be: interface, wire, enable, disable, set, nat and add lines";
     assert_eq!(
         rendered(text),
         [
@@ -42,6 +45,8 @@ fn what_asks_or_undoes_is_no_description() {
             format!("policy.mmb:2:1: `list` has no place in a file\n  list\n  ^^^^\n{help}"),
             format!("policy.mmb:3:1: `del` has no place in a file\n  del 1\n  ^^^\n{help}"),
             format!("policy.mmb:4:2: `flush` has no place in a file\n   flush\n   ^^^^^\n{help}"),
+            format!("policy.mmb:5:1: `clear` has no place in a file\n  clear connections\n  ^^^^^\n{help}"),
+            format!("policy.mmb:6:1: `show` has no place in a file\n  show connections\n  ^^^^\n{help}"),
         ]
     );
 }

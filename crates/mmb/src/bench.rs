@@ -1,10 +1,11 @@
 //! `mmb bench`: what a policy costs. The engine measures ([`mmb_dataplane::bench`]); here are the rules and the packets.
 //!
 //! Theory of operation. The rules are a configuration's, or made up for a case. Made-up rules go through the language,
-//! the checks and the compiler as text. Where the packets are made up as well, no rule is to match one: all flows are
-//! run through the policy, and rules that match are drawn again until none does.
+//! the checks and the compiler as text. Where the packets are made up as well, no stateless rule is to match one: all flows
+//! are run through the policy, and rules that match are drawn again until none does.
 
 mod cases;
+mod sessions;
 mod trace;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use std::time::Instant;
 use mmb_control::api::RuleEntry;
 use mmb_control::render::count;
 use mmb_control::{Config, file, render};
+use mmb_dataplane::DEFAULT_SESSIONS;
 use mmb_dataplane::bench::{self, BenchConfig, BenchReport, Generated, Generator, Traffic};
 use mmb_packet::VecPacket;
 use mmb_policy::{Evaluator, Policy, Surroundings};
@@ -66,7 +68,8 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
         None => (args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?, None),
     };
     let forwarding = config.forwarding(|_| true);
-    let bench = BenchConfig { forwarding, traffic, seconds: args.seconds, workers: args.workers };
+    let sessions = args.sessions.unwrap_or_else(|| (args.flows as usize * 2).max(DEFAULT_SESSIONS));
+    let bench = BenchConfig { forwarding, traffic, seconds: args.seconds, workers: args.workers, sessions };
     let report = bench::run(&bench).map_err(Failure::new)?;
     let mut rules = rule_entries(&config, &report.rules);
     if case.is_some() {
@@ -80,6 +83,9 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
 
 /// The rules of a case.
 fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Config, CaseSummary), Failure> {
+    if let Some(kind) = sessions::Kind::of(case) {
+        return config_of_sessions(kind, case, args, traffic);
+    }
     let maker = match (Maker::new(case, args.seed), &args.filters) {
         (None, Some(filters)) => return config_of_filters(filters, args.seed),
         (None, None) => return Err(Failure::usage("the case classbench wants the FILE of a filter set")),
@@ -97,9 +103,28 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
         }
         _ => Vec::new(),
     };
-    let name =
-        clap::ValueEnum::to_possible_value(&case).map_or_else(String::new, |v| v.get_name().to_owned());
-    missed(maker, args, name, &frames)
+    missed(maker, args, name_of(case), &frames)
+}
+
+fn name_of(case: Case) -> String {
+    clap::ValueEnum::to_possible_value(&case).map_or_else(String::new, |v| v.get_name().to_owned())
+}
+
+/// The rules of a case in which every packet belongs to a session, or opens one.
+fn config_of_sessions(
+    kind: sessions::Kind,
+    case: Case,
+    args: &BenchArgs,
+    traffic: &Traffic,
+) -> Result<(Config, CaseSummary), Failure> {
+    let Traffic::Generated(traffic) = traffic else {
+        return Err(Failure::usage("cases of sessions make their packets themselves"));
+    };
+    if args.filters.is_some() {
+        return Err(Failure::usage("only the case classbench takes a FILE"));
+    }
+    let lines = sessions::lines(kind, args.rules, traffic, args.seed);
+    load_text(&lines.join("\n"), name_of(case), args.seed)
 }
 
 /// Draws rules until none matches a frame.
@@ -193,6 +218,7 @@ fn traffic(args: &BenchArgs) -> Result<Traffic, Failure> {
             Proto::Mix => bench::Proto::Mix,
         },
         order: match args.order {
+            _ if args.case.and_then(sessions::Kind::of).is_some_and(|kind| kind.opens) => bench::Order::Fresh,
             Order::Uniform => bench::Order::Uniform,
             Order::Zipf => bench::Order::Zipf,
             Order::Burst => bench::Order::Burst,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use mmb_dataplane::DEFAULT_SESSIONS;
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -47,7 +48,7 @@ pub enum Cmd {
     Add(Line),
     /// Add a rule that works packet by packet (the same as `add`)
     AddStateless(Line),
-    /// Add a rule that works on sessions
+    /// Add a rule that applies to whole sessions: `add-stateful ip-saddr 10.0.0.0/8 nat POOL`
     AddStateful(Line),
     /// Delete a rule by its index
     Del(Line),
@@ -55,8 +56,12 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with index, packets and bytes
     List(Line),
-    /// Show tables, interfaces, runtime, drops, fields, version or config
+    /// Show connections, nat, tables, interfaces, runtime, drops, fields, version or config
     Show(Line),
+    /// End sessions: `clear connections [MATCH…]`
+    Clear(Line),
+    /// Add or delete a NAT pool or a port forward: `nat pool add NAME ADDRESS[-ADDRESS]`
+    Nat(Line),
     /// Add or delete an interface: `interface add NAME af-xdp IFNAME`
     Interface(Line),
     /// Connect two interfaces: `wire A B`; `wire del A` undoes it
@@ -65,7 +70,7 @@ pub enum Cmd {
     Enable(Line),
     /// Let what comes in at these interfaces pass without rules
     Disable(Line),
-    /// Say what becomes of packets whose edits cannot be made: `set on-error forward|drop`
+    /// Change a setting: `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
     /// Network functions
     #[command(hide = true)]
@@ -95,6 +100,9 @@ pub struct RunArgs {
     /// Memory for packets, in MiB
     #[arg(long, value_name = "MB", default_value_t = 256)]
     pub memory: u32,
+    /// Most sessions, of all workers together
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
+    pub sessions: usize,
 }
 
 /// `check`, `apply` and `diff`.
@@ -150,6 +158,9 @@ pub struct ReplayArgs {
     /// Interface of the configuration by which the packets come in; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,
+    /// Most sessions
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
+    pub sessions: usize,
 }
 
 /// `bench`.
@@ -200,12 +211,15 @@ pub struct BenchArgs {
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
+    /// Most sessions; as many as the flows need if absent
+    #[arg(long, value_name = "N")]
+    pub sessions: Option<usize>,
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Kinds of rules to make up. Where packets are made up as well, no rule matches any of them.
+/// Kinds of rules to make up. Where packets are made up as well, no stateless rule matches any of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Case {
     /// Exact 5-tuples
@@ -220,6 +234,16 @@ pub enum Case {
     Ranges,
     /// The ClassBench filter set in FILE
     Classbench,
+    /// Stateful rules; every packet is of a session that is open
+    Stateful,
+    /// Source NAT; every packet is of a session that is open
+    Nat,
+    /// Stateful rules and source NAT on the same sessions
+    StatefulNat,
+    /// Stateful rules; every packet opens a session
+    NewSessions,
+    /// Source NAT; every packet opens a session
+    NewNat,
 }
 
 /// Transport protocols of generated flows.
@@ -264,6 +288,8 @@ impl Cmd {
             Cmd::Flush(line) => ("flush", line),
             Cmd::List(line) => ("list", line),
             Cmd::Show(line) => ("show", line),
+            Cmd::Clear(line) => ("clear", line),
+            Cmd::Nat(line) => ("nat", line),
             Cmd::Interface(line) => ("interface", line),
             Cmd::Wire(line) => ("wire", line),
             Cmd::Enable(line) => ("enable", line),

@@ -29,8 +29,8 @@ pub fn run(args: &RunArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
         .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))?;
     // From here on a signal waits until the daemon can stop in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let engine = Engine::start(&EngineConfig { workers: args.workers, memory_mb: args.memory })
-        .map_err(Failure::new)?;
+    let size = EngineConfig { workers: args.workers, memory_mb: args.memory, sessions: args.sessions };
+    let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);
     print(&report(&control, &down))?;

@@ -93,12 +93,39 @@ impl From<ClientError> for Failure {
 
 /// Prints to standard output. A reader that has seen enough (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("cannot write the output: {e}")))
+    let mut pipe = Pipe::new();
+    pipe.write(text.as_bytes());
+    pipe.end()
+}
+
+/// Standard output, piece by piece.
+pub struct Pipe {
+    out: io::Stdout,
+    error: Option<io::Error>,
+}
+
+impl Pipe {
+    /// Nothing written yet.
+    pub fn new() -> Pipe {
+        Pipe { out: io::stdout(), error: None }
+    }
+
+    /// Writes a piece. False: nobody reads more.
+    pub fn write(&mut self, bytes: &[u8]) -> bool {
+        if self.error.is_none() {
+            self.error = self.out.write_all(bytes).and_then(|()| self.out.flush()).err();
         }
-        _ => Ok(()),
+        self.error.is_none()
+    }
+
+    /// What went wrong. A reader that has seen enough (`| head`) is no error.
+    pub fn end(self) -> Result<(), Failure> {
+        match self.error {
+            Some(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::new(format!("cannot write the output: {e}")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -53,8 +53,8 @@ struct ReplaySummary<'a> {
 pub fn replay(args: &ReplayArgs, json: bool) -> Result<(), Failure> {
     let config = load(&args.config)?;
     let (forwarding, in_port) = stage(&config, args.interface.as_deref())?;
-    let report = replay::run(&ReplayConfig { forwarding, in_port }, &args.input, args.output.as_deref())
-        .map_err(Failure::new)?;
+    let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions };
+    let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
     let rules = rule_entries(&config, &report.rules);
     if json {
         print_json(&ReplaySummary {

@@ -3,17 +3,13 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use mmb_control::api::Format;
 use mmb_control::{Client, client_path, render};
 
-use crate::failure::{Failure, print};
+use crate::failure::{Failure, Pipe, print};
 
 /// Runs one line of the language.
 pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) -> Result<(), Failure> {
-    let text = join(first, words);
-    let mut client = connect(socket)?;
-    let answer = command(&mut client, &text, json).map_err(|e| Failure::of_line(&text, None, &e))?;
-    print(&answer)
+    command(&mut connect(socket)?, &join(first, words), None, json)
 }
 
 /// The words as one line. What the shell took apart fits together again: words are words whether or not they were given
@@ -27,13 +23,11 @@ fn join(first: &str, words: &[String]) -> String {
     text
 }
 
-/// Runs a line; the answer is ready to print.
-pub fn command(client: &mut Client, line: &str, json: bool) -> Result<String, mmb_control::ClientError> {
-    let reply = client.command(line, if json { Format::Json } else { Format::Text })?;
-    Ok(match reply.json {
-        Some(document) if json => format!("{}\n", document.get()),
-        _ => reply.text.unwrap_or_default(),
-    })
+/// Runs a line and prints the answer while it comes. `number` is its place in a script.
+pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool) -> Result<(), Failure> {
+    let mut out = Pipe::new();
+    client.print(line, json, |piece| out.write(piece)).map_err(|e| Failure::of_line(line, number, &e))?;
+    out.end()
 }
 
 /// `mmb apply FILE`.

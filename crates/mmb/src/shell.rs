@@ -3,7 +3,7 @@
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
 
-use mmb_control::api::InterfaceList;
+use mmb_control::api::{InterfaceList, NatReply};
 use mmb_control::{Client, ClientError};
 use rustyline::Editor;
 use rustyline::config::{CompletionType, Config};
@@ -15,7 +15,7 @@ use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
 
 mod assist;
 
-use assist::Assist;
+use assist::{Assist, Known};
 
 /// Longest line read from a script, in bytes; the language refuses shorter ones than this already.
 const LINE_LIMIT: u64 = 16 << 20;
@@ -24,10 +24,15 @@ const HELP: &str = "\
 rules       add MATCH… TARGET…   del INDEX   flush   list
             add tcp-dport 80 mod tcp-dport 8080
             add ip-proto udp ! in lan drop
+sessions    add-stateful MATCH… accept|drop|mod|map|shuffle|lb|nat …   clear connections [MATCH…]
+            add-stateful in lan accept
+nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N] [filtering HOW]   nat pool del NAME
+            nat forward add tcp|udp ADDRESS PORT to ADDRESS PORT   nat forward del tcp|udp ADDRESS PORT
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
-settings    set on-error forward|drop
-look        show interfaces|drops|runtime|tables|fields|version|config [verbose]
+settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check on|off
+look        show interfaces|nat|drops|runtime|tables|fields|version|config [verbose]
+            show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE
 shell       help [WORD]   exit
 Tab completes; a line that ends with ? shows what can follow; `show fields` lists every field.
@@ -56,9 +61,12 @@ fn run_line(client: &mut Client, line: &str, number: Option<u32>) -> Result<Next
         ["diff", file] => diff_file(client, Path::new(file), false)?,
         ["check", file] => check(Path::new(file))?,
         _ if line.trim_end().ends_with('?') => {
-            assist::following(line.trim_end().trim_end_matches('?'), &interfaces(client))
+            assist::following(line.trim_end().trim_end_matches('?'), Assist::new(known(client)))
         }
-        _ => command(client, line, false).map_err(|e| Failure::of_line(line, number, &e))?,
+        _ => {
+            command(client, line, number, false)?;
+            return Ok(Next::Go);
+        }
     };
     print(&answer)?;
     Ok(Next::Go)
@@ -72,10 +80,16 @@ fn check(file: &Path) -> Result<String, Failure> {
     }
 }
 
-/// The interfaces there are; none when the daemon does not say.
-fn interfaces(client: &mut Client) -> Vec<String> {
-    let list = client.get::<InterfaceList>("/v1/interfaces");
-    list.map(|l| l.interfaces.into_iter().map(|i| i.name).collect()).unwrap_or_default()
+/// The names there are; none when the daemon does not say.
+fn known(client: &mut Client) -> Known {
+    let interfaces = client.get::<InterfaceList>("/v1/interfaces");
+    let nat = client.get::<NatReply>("/v1/nat");
+    Known {
+        interfaces: interfaces
+            .map(|l| l.interfaces.into_iter().map(|i| i.name).collect())
+            .unwrap_or_default(),
+        pools: nat.map(|n| n.pools.into_iter().map(|p| p.name).collect()).unwrap_or_default(),
+    }
 }
 
 /// Lines of a script, up to the first that fails.
@@ -116,7 +130,7 @@ fn interactive(client: &mut Client) -> Result<(), Failure> {
         eprintln!("{e}");
     }
     loop {
-        editor.set_helper(Some(Assist::new(interfaces(client))));
+        editor.set_helper(Some(Assist::new(known(client))));
         match editor.readline("mmb> ") {
             Ok(line) => match run_line(client, &line, None) {
                 Ok(Next::Go) => {}

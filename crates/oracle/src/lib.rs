@@ -106,7 +106,8 @@ impl Outcome {
 /// options that come out do not fit, no edit is made at all, and `settings` say whether the frame goes on.
 ///
 /// # Panics
-/// On rules that [`mmb_lang::check`] refuses for more than a contradiction.
+/// On stateful rules with targets that no stateless rule has, and on rules that [`mmb_lang::check`] refuses for more than a
+/// contradiction.
 pub fn evaluate_with(
     settings: &Settings<'_>,
     rules: &[(u32, Rule)],
@@ -158,7 +159,8 @@ pub fn evaluate_with(
 /// [`evaluate_with`] the default settings.
 ///
 /// # Panics
-/// On rules that [`mmb_lang::check`] refuses for more than a contradiction.
+/// On stateful rules with targets that no stateless rule has, and on rules that [`mmb_lang::check`] refuses for more than a
+/// contradiction.
 pub fn evaluate(
     rules: &[(u32, Rule)],
     ifaces: &dyn Fn(&str) -> Option<u16>,
@@ -211,7 +213,7 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
                 Action::Add { .. } | Action::Strip { .. } | Action::StripAll => touched = true,
                 Action::Drop { .. } | Action::Accept => {}
-                other => panic!("mmb_lang::check lets no {other:?} pass"),
+                other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }
         }
         touched |= edited.bytes != frame;

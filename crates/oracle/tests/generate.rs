@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mmb_lang::{Action, FIELDS, MatchOn, OnError, Support, ValueItem, ValueKind};
+use mmb_lang::{Action, FIELDS, MatchOn, OnError, Rule, Support, ValueItem, ValueKind};
 use mmb_oracle::generate::{self, Dice};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with};
 use mmb_packet::{DropReason, Kind, Meta, Window, flags, parse};
@@ -32,6 +32,24 @@ fn rules_hit() {
         hits * 2 > total && decided * 10 > total && edited * 10 > total,
         "{hits} {decided} {edited} {total}"
     );
+}
+
+/// Every target and every field that sessions can be given comes, and not every second try is in vain.
+#[test]
+fn stateful_rules_of_every_make() {
+    let rules: Vec<Rule> = draws(generate::stateful_rules(20), 200).concat();
+    assert!(rules.len() > 800, "{}", rules.len());
+    let mut seen = BTreeSet::new();
+    for action in rules.iter().flat_map(|rule| &rule.targets).map(|target| &target.action) {
+        let line = action.to_string();
+        let words = if matches!(action, Action::Map { .. } | Action::Shuffle { .. }) { 2 } else { 1 };
+        seen.insert(line.split(' ').take(words).collect::<Vec<_>>().join(" "));
+    }
+    let given = FIELDS.iter().filter(|def| def.translate == Support::Yes);
+    let mut expected: BTreeSet<String> =
+        given.flat_map(|def| ["map", "shuffle"].map(|word| format!("{word} {}", def.name))).collect();
+    expected.extend(["mod", "add", "strip", "drop", "accept", "lb", "nat"].map(str::to_owned));
+    assert_eq!(seen, expected);
 }
 
 #[test]

@@ -16,18 +16,18 @@ fn fold_mul(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Hash of an IPv4 flow: source and destination address, source and destination port (zeros: none) as on the wire.
+/// Hash of an IPv4 flow, as [`crate::Meta::flow_hash`]: source and destination address, source and destination port (zeros: none) as on the wire.
 #[inline]
-pub(crate) fn flow4(addresses: [u8; 8], ports: [u8; 4], proto: u8) -> u32 {
+pub fn flow_hash4(addresses: [u8; 8], ports: [u8; 4], proto: u8) -> u32 {
     let [source, destination]: [u32; 2] = bytemuck::cast(addresses);
     let [sport, dport]: [u16; 2] = bytemuck::cast(ports);
     let end = |address: u32, port: u16| u64::from(address) << 16 | u64::from(port);
     flow(end(source, sport), end(destination, dport), proto)
 }
 
-/// Hash of an IPv6 flow, from the same.
+/// Hash of an IPv6 flow, from the same: 16 bytes of source, 16 of destination address.
 #[inline]
-pub(crate) fn flow6(addresses: &[u8; 32], ports: [u8; 4], proto: u8) -> u32 {
+pub fn flow_hash6(addresses: &[u8; 32], ports: [u8; 4], proto: u8) -> u32 {
     let [s0, s1, d0, d1]: [u64; 4] = bytemuck::cast(*addresses);
     let [sport, dport]: [u16; 2] = bytemuck::cast(ports);
     let end = |hi, lo, port: u16| fold_mul(hi ^ K2, lo ^ K3).wrapping_add(u64::from(port));
@@ -54,14 +54,14 @@ mod tests {
 
     #[test]
     fn both_directions_agree_and_protocols_differ() {
-        let (there, back) = (flow4(A, [0, 80, 1, 2], 6), flow4(reversed4(A), [1, 2, 0, 80], 6));
+        let (there, back) = (flow_hash4(A, [0, 80, 1, 2], 6), flow_hash4(reversed4(A), [1, 2, 0, 80], 6));
         assert_eq!(there, back);
-        assert_ne!(there, flow4(A, [0, 80, 1, 2], 17));
-        assert_ne!(there, flow4(A, [1, 2, 0, 80], 6), "ports belong to their addresses");
+        assert_ne!(there, flow_hash4(A, [0, 80, 1, 2], 17));
+        assert_ne!(there, flow_hash4(A, [1, 2, 0, 80], 6), "ports belong to their addresses");
         let (mut six, mut back6) = ([7; 32], [7; 32]);
         (six[3], back6[19]) = (1, 1);
-        assert_eq!(flow6(&six, [0, 80, 1, 2], 6), flow6(&back6, [1, 2, 0, 80], 6));
-        assert_ne!(flow6(&six, [0, 80, 1, 2], 6), flow6(&six, [1, 2, 0, 80], 6));
+        assert_eq!(flow_hash6(&six, [0, 80, 1, 2], 6), flow_hash6(&back6, [1, 2, 0, 80], 6));
+        assert_ne!(flow_hash6(&six, [0, 80, 1, 2], 6), flow_hash6(&six, [1, 2, 0, 80], 6));
     }
 
     /// Flipping one input bit flips each output bit about every other time.
@@ -75,7 +75,7 @@ mod tests {
                 let (mut addresses, mut ports) = (base, [n, 80, 4, n]);
                 let byte = if bit < 64 { &mut addresses[bit / 8] } else { &mut ports[bit / 8 - 8] };
                 *byte ^= 1 << (bit % 8);
-                let change = flow4(base, [n, 80, 4, n], 6) ^ flow4(addresses, ports, 6);
+                let change = flow_hash4(base, [n, 80, 4, n], 6) ^ flow_hash4(addresses, ports, 6);
                 (0..32).for_each(|i| flips[i] += change >> i & 1);
                 trials += 1;
             }
@@ -93,9 +93,9 @@ mod tests {
         for n in 0..4096u16 {
             let [hi, lo] = n.to_be_bytes();
             for flow in [
-                flow4([10, 0, hi, lo, 198, 18, hi, lo], [0; 4], 17),
-                flow4([10, 0, 0, 1, 198, 18, 0, 1], [hi, lo, 0, 80], 6),
-                flow4([10, 0, hi, lo, 10, 0, 0, 1], [hi, lo, hi, lo], 6),
+                flow_hash4([10, 0, hi, lo, 198, 18, hi, lo], [0; 4], 17),
+                flow_hash4([10, 0, 0, 1, 198, 18, 0, 1], [hi, lo, 0, 80], 6),
+                flow_hash4([10, 0, hi, lo, 10, 0, 0, 1], [hi, lo, hi, lo], 6),
             ] {
                 seen.insert(flow);
                 workers[flow as usize % 8] += 1;

@@ -61,7 +61,7 @@ fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
 fn write(meta: &mut Meta, ip: &[u8; FIXED], l4: usize, end: usize, found: Found, flags: u8) {
     let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
     let addresses = [ip[12], ip[13], ip[14], ip[15], ip[16], ip[17], ip[18], ip[19]];
-    meta.flow_hash = hash::flow4(addresses, ports, ip[9]);
+    meta.flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
     meta.l4_off = l4 as u16;
     meta.end = bytes::saturate(end);
     meta.kind = Kind(Kind::IP4 | found.kind);

@@ -74,7 +74,7 @@ fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
 fn write(meta: &mut Meta, ip: &[u8; FIXED], chain: &Chain, end: usize, found: Found) {
     let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
     let [_, addresses @ ..]: &[[u8; 8]; 5] = bytemuck::cast_ref(ip);
-    meta.flow_hash = hash::flow6(bytemuck::cast_ref(addresses), ports, chain.proto);
+    meta.flow_hash = hash::flow_hash6(bytemuck::cast_ref(addresses), ports, chain.proto);
     meta.l4_off = chain.at as u16;
     meta.end = bytes::saturate(end);
     meta.kind = Kind(Kind::IP6 | found.kind);

@@ -29,6 +29,7 @@ mod transport;
 pub mod window;
 
 pub use buf::{PacketBuf, VecPacket};
+pub use hash::{flow_hash4, flow_hash6};
 pub use ip4::parse_ip4;
 pub use ip6::parse_ip6;
 pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, parse_l2};

@@ -51,10 +51,19 @@ pub mod flags {
     pub const LATER_FRAGMENT: u8 = 1 << 1;
     /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC 8200, 8.1).
     pub const ROUTED: u8 = 1 << 2;
+    /// Another worker gave the packet to this one. Never set by a parse.
+    pub const HANDED: u8 = 1 << 3;
+    /// Its source has been translated, and it is to be translated once more as if it had come from outside, since it is
+    /// for an address that stands for somebody inside. Never set by a parse.
+    pub const LOOPED: u8 = 1 << 4;
+    /// The worker that it was given to had no room for it and gave it back. Never set by a parse.
+    pub const REFUSED: u8 = 1 << 5;
+    /// The worker that it was given to has nothing to do with it, and gave it back. Never set by a parse.
+    pub const ASTRAY: u8 = 1 << 6;
 }
 
 /// What rides with every packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the
-/// frame. 24 bytes; the size is part of the dataplane's layout and asserted at compile time.
+/// frame. 28 bytes; the size is part of the dataplane's layout and asserted at compile time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Meta {
@@ -83,6 +92,8 @@ pub struct Meta {
     pub flags: u8,
     /// Why the packet is dropped, once it is ([`crate::DropReason`] as a number).
     pub drop_reason: u8,
+    /// The session that the packet belongs to, as the flow table of its worker numbers them; see `mmb_flow::Found`.
+    pub session: u32,
 }
 
 impl Meta {
@@ -97,4 +108,4 @@ impl Meta {
     }
 }
 
-const _: () = assert!(size_of::<Meta>() == 24);
+const _: () = assert!(size_of::<Meta>() == 28);

@@ -45,6 +45,16 @@ drop_reasons! {
     OptionMtu = "option-mtu", "TCP options added to a frame that the output port would not take with them";
     OptionFragment = "option-fragment", "TCP options resized in the first fragment of a datagram";
     OptionRoom = "option-room", "no room in front of the frame for TCP options";
+    SessionFull = "session-full", "no room for another session, and none that is only half open to take its place";
+    SessionMiddle = "session-middle", "first packet seen of a TCP connection does not open it, and tcp-pickup is off";
+    TcpWindow = "tcp-window", "TCP segment outside of the window of its connection, and tcp-window-check is on";
+    NatExhausted = "nat-exhausted", "no external address and port left to translate a new session to";
+    NatLimit = "nat-limit", "source has as many translated sessions as the pool allows each";
+    NatUnmapped = "nat-unmapped", "packet to an address of a NAT pool that nothing is mapped to there";
+    NatFiltered = "nat-filtered", "packet to a mapped address and port from where the pool's filtering lets nothing in";
+    NatFailed = "nat-failed", "packet of a translated session whose headers cannot be translated";
+    FragmentLost = "fragment-lost", "fragment whose first fragment did not come in time, or too many that waited";
+    IcmpQuote = "icmp-quote", "ICMP error to a NAT pool about a packet of no session";
 }
 
 impl DropReason {

@@ -3,7 +3,7 @@
 use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
-use crate::Policy;
+use crate::{Class, Policy};
 
 /// Most rules whose edits one packet gets. If more match, those with the lowest indexes are left out: what they write
 /// is overwritten but for the oddest of policies.
@@ -12,14 +12,51 @@ pub const MAX_EDITS: usize = u16::MAX as usize;
 /// What a rule does to packets that match, in 8 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Effect {
-    /// The rule's index, which orders edits.
+    /// The rule's index, which orders edits; 0: there is no rule in the slot.
     pub index: u32,
     /// How many of 10,000 packets to drop; 10,000 is all.
     pub drop: u16,
+    /// Bits of [`flags`].
+    pub flags: u8,
+    /// How often sessions ask.
+    pub class: Class,
+}
+
+/// Bits of [`Effect::flags`].
+pub(crate) mod flags {
     /// Keep the packet whatever others say.
-    pub accept: bool,
+    pub const ACCEPT: u8 = 1 << 0;
     /// The rule has edits.
-    pub edits: bool,
+    pub const EDITS: u8 = 1 << 1;
+    /// The rule is stateful.
+    pub const STATEFUL: u8 = 1 << 2;
+    /// The rule has bindings.
+    pub const BINDS: u8 = 1 << 3;
+}
+
+const _: () = assert!(size_of::<Effect>() == 8);
+
+impl Effect {
+    #[inline]
+    pub(crate) fn accepts(self) -> bool {
+        self.flags & flags::ACCEPT != 0
+    }
+
+    #[inline]
+    pub(crate) fn edits(self) -> bool {
+        self.flags & flags::EDITS != 0
+    }
+}
+
+/// Whether a packet is among `part` of 10,000.
+#[inline]
+pub(crate) fn part_of(part: u16, random: &mut impl FnMut() -> u32) -> bool {
+    match part {
+        0 => false,
+        10_000.. => true,
+        // A random number below 10,000 without a division.
+        part => (u64::from(random()) * 10_000) >> 32 < u64::from(part),
+    }
 }
 
 /// What happens to a packet that some rule matches.
@@ -82,14 +119,9 @@ impl Policy {
         for &Hit { pkt, slot } in hits {
             let Some(effect) = self.effect(slot) else { continue };
             count(slot, pkt);
-            accept |= effect.accept;
-            drop |= match effect.drop {
-                0 => false,
-                10_000 => true,
-                // A random number below 10,000 without a division.
-                part => (u64::from(random()) * 10_000) >> 32 < u64::from(part),
-            };
-            if effect.edits {
+            accept |= effect.accepts();
+            drop |= part_of(effect.drop, random);
+            if effect.edits() {
                 edits.push(slot);
             }
         }
@@ -97,7 +129,7 @@ impl Policy {
     }
 
     #[inline]
-    fn put_in_rule_order(&self, edits: &mut Vec<u32>, first: usize) {
+    pub(crate) fn put_in_rule_order(&self, edits: &mut Vec<u32>, first: usize) {
         if edits.len() - first < 2 {
             return;
         }

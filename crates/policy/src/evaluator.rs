@@ -1,4 +1,5 @@
-//! One packet through a policy, from its bytes to its bytes: for tests, fuzzing and offline tools.
+//! One packet through a policy, from its bytes to its bytes: for tests, fuzzing and offline tools. There are no sessions
+//! here: stateful rules work packet by packet as well, and what they would give to sessions is left out.
 
 use mmb_lang::OnError;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};

@@ -16,16 +16,32 @@
 //! [`Policy::edit`] then applies the edits of one packet's rules. Nothing of this allocates once the buffers have grown,
 //! locks, or knows a clock. [`Evaluator`] does it all for one packet.
 //!
+//! Sessions need more of a policy: the identity of rules ([`Policy::rule_id`]), what stateful rules give to the sessions
+//! that they open ([`Policy::stateful`]), and what to ask again for each packet of a session. A rule is of a [`Class`]: most
+//! match all packets of one direction of a session or none, so that a session keeps what they decide ([`Decision`]);
+//! [`Policy::per_packet`] is a second classifier of the others alone, and [`Policy::decide_together`] puts its answer and the
+//! session's decision together.
+//!
 //! A rule's syntax tree is not kept: its canonical text is a fifth of that, and parses to the same rule.
 
 #![forbid(unsafe_code)]
 
+mod class;
 mod decide;
+mod decision;
 mod evaluator;
 mod policy;
+mod stateful;
+mod traits;
+mod values;
 
+pub use class::Class;
 pub use decide::{MAX_EDITS, Verdict};
+pub use decision::Decision;
 pub use evaluator::{Evaluator, Processed, Surroundings};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::Limits;
 pub use policy::{Policy, RuleView};
+pub use stateful::{Binding, Choice, Side, Stateful};
+pub use traits::{PerPacket, RuleId, Traits};
+pub use values::Values;

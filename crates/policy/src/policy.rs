@@ -5,16 +5,23 @@ use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
 use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
-use mmb_lang::{Action, Diagnostic, Rule};
+use mmb_lang::{Action, AddKind, Diagnostic, Rule, Target};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditProgram, Limits, apply_all};
 
-use crate::decide::Effect;
+use crate::class::class;
+use crate::decide::{Effect, flags};
+use crate::stateful::binds;
+use crate::{Class, RuleId, Stateful};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Policy {
     classifier: Classifier,
+    /// The rules of [`Class::PerPacket`] once more.
+    pub(crate) per_packet: Classifier,
+    /// How many rules are stateful.
+    pub(crate) stateful: usize,
     /// Slot of each rule by index.
     slots: SortedPages<(u32, u32), 2048>,
     /// What a matching rule does, by slot: all that the packet path reads of most rules.
@@ -29,9 +36,11 @@ pub struct Policy {
 }
 
 #[derive(Clone, Debug)]
-struct Record {
+pub(crate) struct Record {
+    pub id: RuleId,
     text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
+    pub stateful: Option<Arc<Stateful>>,
 }
 
 /// A rule as it stands in a policy.
@@ -63,6 +72,7 @@ struct Compiled {
     pattern: Pattern,
     effect: Effect,
     edits: Option<Arc<EditProgram>>,
+    stateful: Option<Arc<Stateful>>,
     text: Arc<str>,
 }
 
@@ -77,6 +87,8 @@ impl Policy {
     pub fn new() -> Self {
         Policy {
             classifier: Classifier::new(),
+            per_packet: Classifier::new(),
+            stateful: 0,
             slots: SortedPages::default(),
             effects: PagedVec::default(),
             records: PagedVec::default(),
@@ -116,7 +128,12 @@ impl Policy {
     }
 
     #[inline]
-    fn record(&self, slot: u32) -> Option<&Record> {
+    pub(crate) fn has(&self, slot: u32) -> bool {
+        self.effect(slot).is_some_and(|effect| effect.index != 0)
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, slot: u32) -> Option<&Record> {
         self.records.get(slot as usize)?.as_ref()
     }
 
@@ -131,9 +148,12 @@ impl Policy {
                 .with_help("`flush` starts them anew"));
         }
         let slot = self.new_slot();
-        let (pattern, index) = self.put(slot, compiled);
+        let pattern = self.put(slot, RuleId::new(), compiled);
         self.classifier.insert(slot, &pattern);
-        Ok(index)
+        if self.traits(slot).class == Class::PerPacket {
+            self.per_packet.insert(slot, &pattern);
+        }
+        Ok(self.next_index - 1)
     }
 
     fn new_slot(&mut self) -> u32 {
@@ -143,31 +163,35 @@ impl Policy {
         })
     }
 
-    /// Keeps all of a rule but what it matches, and returns that and the rule's index.
-    fn put(&mut self, slot: u32, compiled: Compiled) -> (Pattern, u32) {
-        let Compiled { pattern, effect, edits, text } = compiled;
+    /// Keeps all of a rule but what it matches, which it returns; the rule takes the next index.
+    fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> Pattern {
+        let Compiled { pattern, effect, edits, stateful, text } = compiled;
         let index = self.next_index;
         self.next_index += 1;
         self.slots.insert((index, slot));
+        self.stateful += usize::from(stateful.is_some());
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { text, edits });
+            *record = Some(Record { id, text, edits, stateful });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
         }
-        (pattern, index)
+        pattern
     }
 
     /// Deletes the rule with this index and returns its slot, which the caller gives to [`Policy::release`] once no
     /// worker uses an older policy. None: there is no such rule.
     pub fn del(&mut self, index: u32) -> Option<u32> {
         let (_, slot) = self.slots.remove(index)?;
-        self.records.get_mut(slot as usize)?.take()?;
+        let record = self.records.get_mut(slot as usize)?.take()?;
+        *self.effects.get_mut(slot as usize)? = Effect::default();
+        self.stateful -= usize::from(record.stateful.is_some());
         self.classifier.remove(slot);
+        self.per_packet.remove(slot);
         Some(slot)
     }
 
@@ -192,7 +216,7 @@ impl Policy {
     }
 
     /// A policy of exactly these rules, with indexes 1, 2, … in their order. A rule that is in this policy as well
-    /// keeps its slot, and so its counters. The slots of those that are not are free after [`Policy::release`].
+    /// keeps its slot, and so its counters, and its identity. The slots of those that are not are free after [`Policy::release`].
     ///
     /// # Errors
     /// Position (from 0) of the first rule that is wrong, and what is wrong with it.
@@ -203,12 +227,19 @@ impl Policy {
     ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByText::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
-        let mut wrong = None;
+        let (mut wrong, mut per_packet) = (None, Vec::new());
         // One by one on their way into the classifier: all patterns at once would take more memory than all else.
         let patterns = new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces) {
             Ok(compiled) => {
-                let slot = kept.take(&compiled.text).unwrap_or_else(|| policy.new_slot());
-                Some((slot, policy.put(slot, compiled).0))
+                let kept = kept.take(&compiled.text);
+                let slot = kept.unwrap_or_else(|| policy.new_slot());
+                let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
+                let is_per_packet = compiled.effect.class == Class::PerPacket;
+                let pattern = policy.put(slot, id, compiled);
+                if is_per_packet {
+                    per_packet.push((slot, pattern.clone()));
+                }
+                Some((slot, pattern))
             }
             Err(diagnostic) => {
                 wrong = Some((position, diagnostic));
@@ -220,6 +251,7 @@ impl Policy {
             return Err(wrong);
         }
         policy.classifier = classifier;
+        policy.per_packet.extend(per_packet);
         Ok(policy)
     }
 
@@ -273,12 +305,16 @@ impl Policy {
 
     /// Whether a classifier built anew would serve packets noticeably better.
     pub fn is_stale(&self) -> bool {
-        self.classifier.stale()
+        self.classifier.stale() || self.per_packet.stale()
     }
 
-    /// The same rules, with the same indexes and slots, and a classifier that is built anew.
+    /// The same rules, with the same indexes, slots and identities, and classifiers that are built anew.
     pub fn rebuilt(&self) -> Policy {
-        Policy { classifier: self.classifier.rebuilt(), ..self.clone() }
+        Policy {
+            classifier: self.classifier.rebuilt(),
+            per_packet: self.per_packet.rebuilt(),
+            ..self.clone()
+        }
     }
 
     /// The classifier's tables; walks all their pages.
@@ -293,17 +329,27 @@ const SLOTS: u32 = u32::MAX / 2;
 fn compile(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Compiled, Diagnostic> {
     mmb_lang::check(rule)?;
     let pattern = Pattern::compile(rule, ifaces)?;
-    let program = EditProgram::compile(&rule.targets, ifaces)?;
-    let mut effect = Effect { edits: !program.is_empty(), ..Effect::default() };
+    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(Stateful::of(rule)));
+    let program = match &stateful {
+        Some(stateful) if !stateful.bindings.is_empty() => {
+            let others: Vec<Target> = rule.targets.iter().filter(|target| !binds(target)).cloned().collect();
+            EditProgram::compile(&others, ifaces)?
+        }
+        _ => EditProgram::compile(&rule.targets, ifaces)?,
+    };
+    let mut effect = Effect { class: class(rule), ..Effect::default() };
+    let mut mark = |flag: u8, on: bool| effect.flags |= if on { flag } else { 0 };
+    mark(flags::EDITS, !program.is_empty());
+    mark(flags::STATEFUL, stateful.is_some());
+    mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
+    mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
-        match target.action {
-            Action::Accept => effect.accept = true,
-            Action::Drop { ten_thousandths } => effect.drop = ten_thousandths.min(10_000) as u16,
-            _ => {}
+        if let Action::Drop { ten_thousandths } = target.action {
+            effect.drop = ten_thousandths.min(10_000) as u16;
         }
     }
-    let edits = effect.edits.then(|| Arc::new(program));
-    Ok(Compiled { pattern, effect, edits, text: rule.to_string().into() })
+    let edits = effect.edits().then(|| Arc::new(program));
+    Ok(Compiled { pattern, effect, edits, stateful, text: rule.to_string().into() })
 }
 
 /// The slots of a policy's rules, to be taken by rules with the same text, those with the lowest indexes first.

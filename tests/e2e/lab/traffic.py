@@ -132,6 +132,7 @@ http {{
         config = directory / "nginx.conf"
         config.write_text(self.CONFIG.format(directory=directory, port=port), encoding="utf-8")
         self._log = (directory / "log").open("wb")
+        self._access_log = directory / "access.log"
         self.process = namespace.popen("nginx", "-c", config, stderr=self._log)
         wait.until(lambda: self._accepts(namespace, port), "nginx to accept connections")
 
@@ -140,6 +141,10 @@ http {{
             raise AssertionError(f"nginx ended with {self.process.returncode}")
         with namespace.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
+
+    def log_lines(self):
+        """What nginx wrote about requests so far; a line begins with the client's address."""
+        return self._access_log.read_text(encoding="utf-8").splitlines()
 
     def close(self):
         end(self.process)

@@ -20,10 +20,10 @@ class Wire:
     dropped.
     """
 
-    def __init__(self, driver, bench, make_daemon, config="", workers=1):
+    def __init__(self, driver, bench, make_daemon, config="", workers=1, arguments=()):
         self.driver, self.bench = driver, bench
         self.client, self.mbox, self.server = bench.client, bench.mbox, bench.server
-        self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, workers=workers)
+        self.daemon = make_daemon(bench.mbox, wire_config(driver) + config, workers=workers, arguments=arguments)
         self.left = RawPort(bench.client, "c0")
         self.right = RawPort(bench.server, "s0")
 

@@ -5,17 +5,20 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints, as users know them.
-const ENDPOINTS: [(&str, &[&str]); 15] = [
+const ENDPOINTS: [(&str, &[&str]); 18] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/check", &["post"]),
     ("/v1/command", &["post"]),
     ("/v1/config", &["get"]),
+    ("/v1/connections", &["delete", "get"]),
     ("/v1/diff", &["post"]),
     ("/v1/drops", &["get"]),
     ("/v1/fields", &["get"]),
     ("/v1/interfaces", &["get"]),
+    ("/v1/nat", &["get"]),
     ("/v1/openapi.json", &["get"]),
+    ("/v1/print", &["post"]),
     ("/v1/rules", &["delete", "get", "post"]),
     ("/v1/rules/{index}", &["delete"]),
     ("/v1/runtime", &["get"]),
@@ -37,12 +40,10 @@ fn validate(document: &Value, method: &str, path: &str, response: &Response) {
     let described = &operation["responses"][response.status.to_string()];
     assert!(described.is_object(), "{method} {path}: status {} is not described", response.status);
     let content = described["content"].as_object().unwrap();
-    let (media, content) = content.iter().next().unwrap();
-    assert!(
-        response.head.contains(&format!("content-type: {media}")),
-        "{method} {path}: {media}, but {}",
-        response.head
-    );
+    let (media, content) = content
+        .iter()
+        .find(|(media, _)| response.head.contains(&format!("content-type: {media}")))
+        .unwrap_or_else(|| panic!("{method} {path}: not described: {}", response.head));
     if media != "application/json" {
         return;
     }
@@ -111,9 +112,42 @@ fn every_endpoint_answers_as_the_document_says() {
     command("interface add a null", 200);
     command("interface add b null", 200);
     command("wire a b", 200);
-    for line in ["list", "show tables", "show interfaces", "show runtime", "show drops", "show version"] {
+    let looks = [
+        "list",
+        "show tables",
+        "show interfaces",
+        "show runtime",
+        "show drops",
+        "show version",
+        "show connections",
+        "show nat",
+    ];
+    for line in looks {
         command(line, 200);
     }
+    command("nat pool add p 192.0.2.1", 200);
+    command("nat forward add tcp 192.0.2.1 80 to 10.0.0.1 80", 200);
+    command("nat pool add p 192.0.2.2", 409);
+    command("nat pool del q", 404);
+    command("clear connections", 200);
+    for (line, format, status) in [("list", "text", 200), ("list", "json", 200), ("list now", "json", 400)] {
+        let body = json!({ "line": line, "format": format }).to_string();
+        call("post", "/v1/print", "/v1/print", json, &body, status);
+    }
+    for method in ["get", "delete"] {
+        for (query, status) in [
+            ("", 200),
+            ("?match=tcp-dport%2080", 200),
+            ("?match=tcp-win%2080", 400),
+            ("?match=in%20nowhere", 404),
+        ] {
+            let at = format!("/v1/connections{query}");
+            call(method, "/v1/connections", &at, json, "", status);
+        }
+    }
+    let error = daemon.http("GET", "/v1/connections?match=in%20nowhere", json, b"").json();
+    let place = &error["diagnostics"][0];
+    assert_eq!((&place["start"], &place["end"], &place["column"]), (&json!(3), &json!(10), &json!(4)));
     command("add in a ip-proto udp drop", 200);
     command("add ip-prot udp drop", 400);
     command("interface add a null", 409);
@@ -133,9 +167,18 @@ fn every_endpoint_answers_as_the_document_says() {
     call("post", "/v1/rules", "/v1/rules", json, r#"{"rule": "list"}"#, 400);
     call("post", "/v1/rules", "/v1/rules", json, r#"{}"#, 400);
     call("post", "/v1/rules", "/v1/rules", json, r#"{"rule": "add in nowhere drop"}"#, 404);
-    for path in
-        ["rules", "tables", "interfaces", "runtime", "drops", "fields", "version", "config", "openapi.json"]
-    {
+    for path in [
+        "rules",
+        "tables",
+        "interfaces",
+        "runtime",
+        "drops",
+        "fields",
+        "version",
+        "config",
+        "nat",
+        "openapi.json",
+    ] {
         let path = format!("/v1/{path}");
         call("get", &path, &path, json, "", 200);
     }

@@ -10,6 +10,9 @@ use mmb_control::{Client, Config, Control, ControlSocket, serve};
 use mmb_dataplane::{Engine, EngineConfig};
 use serde_json::Value;
 
+/// Most sessions.
+pub const SESSIONS: usize = 50_000;
+
 /// The daemon while a test has it for itself.
 pub struct Daemon {
     pub control: Arc<Control>,
@@ -29,7 +32,7 @@ pub fn daemon() -> Daemon {
 }
 
 fn start() -> (Arc<Control>, PathBuf) {
-    let engine = Engine::start(&EngineConfig { workers: 1, memory_mb: 64 }).unwrap();
+    let engine = Engine::start(&EngineConfig { workers: 1, memory_mb: 64, sessions: SESSIONS }).unwrap();
     let (control, down) = Control::start(engine, Config::new());
     assert!(down.is_empty());
     let control = Arc::new(control);
@@ -48,10 +51,11 @@ fn start() -> (Arc<Control>, PathBuf) {
 }
 
 impl Daemon {
-    /// Deletes all rules, wires and interfaces, and unsets what is set.
+    /// Deletes all rules, NAT pools, wires and interfaces, unsets what is set, and ends all sessions.
     pub fn reset(&self) {
-        self.run("flush").unwrap();
-        self.run("set on-error forward").unwrap();
+        // A file without interfaces leaves them alone; rules, settings, pools and forwards go.
+        self.control.apply(b"").unwrap();
+        self.run("clear connections").unwrap();
         let interfaces = self.control.interfaces().interfaces;
         for i in interfaces.iter().filter(|i| i.wire.is_some()) {
             // The second end of a wire is free already.
@@ -64,7 +68,10 @@ impl Daemon {
 
     /// Runs a line without the socket; the sentence if it is refused.
     pub fn run(&self, line: &str) -> Result<String, String> {
-        self.control.execute(line).map(|output| output.text()).map_err(|refusal| refusal.message)
+        let output = self.control.execute(line).map_err(|refusal| refusal.message)?;
+        let mut text = Vec::new();
+        output.write_text(&self.control, &mut text).unwrap();
+        Ok(String::from_utf8(text).unwrap())
     }
 
     /// A client on the socket.

@@ -7,4 +7,5 @@ mod api;
 mod harness;
 mod refusals;
 mod rules;
+mod sessions;
 mod transactions;

@@ -5,17 +5,20 @@ use mmb_control::api::Format;
 
 use crate::harness::daemon;
 
-const SETUP: [&str; 6] = [
+const SETUP: [&str; 9] = [
     "interface add a null",
     "interface add b null",
     "interface add c null",
     "wire a b",
     "add in a ip-proto udp drop",
     "disable b",
+    "nat pool add home 192.0.2.1-192.0.2.4",
+    "add-stateful in a nat home",
+    "nat forward add tcp 192.0.2.1 80 to 10.0.0.1 8080",
 ];
 
 /// Lines that are refused, and words that the sentence must have.
-const BAD: [(&str, &[&str]); 32] = [
+const BAD: [(&str, &[&str]); 44] = [
     ("add ip-prot udp drop", &["ip-prot"]),
     ("add tcp-dport http drop", &["http"]),
     ("add tcp-dport 70000 drop", &["70000", "65535"]),
@@ -31,7 +34,19 @@ const BAD: [(&str, &[&str]); 32] = [
     ("add all drop 100.5", &[]),
     ("add in nowhere drop", &["nowhere"]),
     ("add all mod out nowhere", &["nowhere"]),
-    ("add-stateful ip-proto tcp accept", &["stateful"]),
+    ("add-stateful ip-proto tcp nat nowhere", &["nowhere", "home"]),
+    ("add ip-proto tcp nat home", &["stateful"]),
+    ("nat pool add home 192.0.2.9", &["`home`", "already"]),
+    ("nat pool add other 192.0.2.2", &["home"]),
+    ("nat pool add other 192.0.2.9-192.0.2.8", &[]),
+    ("nat pool del nowhere", &["nowhere"]),
+    ("nat pool del home", &["rule 2"]),
+    ("nat forward add tcp 192.0.2.1 80 to 10.0.0.9 80", &["10.0.0.1 8080"]),
+    ("nat forward del udp 192.0.2.1 80", &["not forwarded"]),
+    ("set timeout tcp-established 0", &["0"]),
+    ("set timeout forever 1", &["forever"]),
+    ("show connections tcp-win 3", &["tcp-win"]),
+    ("clear connections in nowhere", &["nowhere"]),
     ("interface add a null", &["`a`", "already"]),
     ("interface add", &[]),
     ("interface add d", &[]),

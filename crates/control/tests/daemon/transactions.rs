@@ -51,6 +51,14 @@ fn line() -> impl Strategy<Value = String> {
         2 => (name(), name()).prop_map(|(a, b)| format!("disable {a} {b}")),
         1 => name().prop_map(|n| format!("enable {n}")),
         1 => prop::sample::select(vec!["forward", "drop"]).prop_map(|what| format!("set on-error {what}")),
+        1 => (prop::sample::select(vec!["tcp-established", "icmp", "fragment"]), 0u32..4)
+            .prop_map(|(name, seconds)| format!("set timeout {name} {seconds}")),
+        1 => any::<bool>().prop_map(|on| format!("set tcp-pickup {}", if on { "on" } else { "off" })),
+        2 => (name(), 0u8..6, 0u8..6).prop_map(|(n, a, b)| format!("nat pool add {n} 192.0.2.{a}-192.0.2.{b}")),
+        1 => name().prop_map(|n| format!("nat pool del {n}")),
+        1 => name().prop_map(|n| format!("add-stateful ip-proto tcp nat {n}")),
+        1 => (0u8..3, 0u16..3).prop_map(|(a, p)| format!("nat forward add tcp 192.0.2.{a} {p} to 10.0.0.{a} {p}")),
+        1 => (0u8..3, 0u16..3).prop_map(|(a, p)| format!("nat forward del tcp 192.0.2.{a} {p}")),
     ]
 }
 
@@ -161,6 +169,41 @@ fn settings_are_part_of_the_configuration() {
     daemon.run("set on-error forward").unwrap();
     assert!(!daemon.control.config().config.contains("on-error"));
     assert!(daemon.run("set on-error panic").is_err());
+}
+
+#[test]
+fn pools_and_session_settings_are_part_of_the_configuration() {
+    let daemon = daemon();
+    let file = "\
+set timeout udp-unreplied 30
+set tcp-pickup off
+set tcp-window-check on
+nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
+nat pool add office 192.0.2.9
+nat forward add udp 192.0.2.1 53 to 10.0.0.53 53
+add-stateful ip-saddr 10.0.0.0/8 nat home
+add-stateful ip-saddr 172.16.0.0/12 nat office
+";
+    // Rules may come before the pools that they name.
+    let (settings, rules) = file.split_at(file.find("add-stateful").unwrap());
+    daemon.control.apply(format!("{rules}{settings}").as_bytes()).unwrap();
+    assert_eq!(daemon.control.config().config, file);
+    for line in file.lines().filter(|line| !line.starts_with("add") && !line.contains("pool add")) {
+        let fewer: String = file.lines().filter(|l| *l != line).map(|l| format!("{l}\n")).collect();
+        let diff = daemon.control.diff(fewer.as_bytes()).unwrap();
+        assert_eq!((diff.added.len(), diff.removed), (0, vec![line.to_owned()]));
+    }
+    let error = daemon.control.apply(file.replace("nat office", "nat cellar").as_bytes()).unwrap_err();
+    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (8, 41), "{error:?}");
+    let error = daemon.control.apply(file.replace("192.0.2.9", "192.0.2.4").as_bytes()).unwrap_err();
+    assert_eq!(error.diagnostics[0].line, 5, "{error:?}");
+    assert_eq!(daemon.control.config().config, file);
+    let nat = daemon.run("show nat").unwrap();
+    assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");
+    // What a file does not have goes.
+    daemon.control.apply(b"add ip-df drop\n").unwrap();
+    assert_eq!(daemon.control.config().config, "add ip-df drop\n");
+    assert!(daemon.run("show nat").unwrap().starts_with("no NAT pools"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Source and sink of a bench: packets made in memory, and their end.
 
-use mmb_dpdk::{Emit, Mempool, NodeDef, NodeKind, Vector};
+use mmb_dpdk::{Emit, Graph, Mempool, NodeDef, NodeKind, Slots, Vector};
 
 use super::{BenchError, Generated, Generator, MAX_FRAME, Ports, Traffic, open_null_ports};
 use crate::config::{Forwarding, PortId};
@@ -99,7 +99,7 @@ impl Plan {
             }
         };
         let pool = if largest <= ORDINARY { pools.ordinary() } else { pools.jumbo()? };
-        Ok(Some(Source { maker, pool, largest, in_port: in_port.0 }))
+        Ok(Some(Source { maker, pool, largest, in_port: in_port.0, script: None }))
     }
 }
 
@@ -114,6 +114,15 @@ pub(super) struct Source {
     pool: Mempool,
     largest: usize,
     in_port: u16,
+    /// What is sent in the place of the source's own frames while there is one.
+    script: Option<Script>,
+}
+
+/// Frames to send, each by its port, and those that came out.
+#[derive(Default)]
+pub(super) struct Script {
+    pub frames: Vec<(u16, Vec<u8>)>,
+    pub sent: Vec<Vec<u8>>,
 }
 
 impl Maker {
@@ -131,9 +140,60 @@ impl Maker {
     }
 }
 
+impl Source {
+    /// The generator, if the traffic comes from one.
+    pub fn generator(&self) -> Option<&Generator> {
+        match &self.maker {
+            Maker::Generator(generator) => Some(generator),
+            Maker::Frames { .. } => None,
+        }
+    }
+
+    /// The port by which packets come in.
+    pub fn in_port(&self) -> u16 {
+        self.in_port
+    }
+
+    fn has_more(&self) -> bool {
+        self.script.as_ref().is_some_and(|script| !script.frames.is_empty())
+    }
+}
+
+/// A worker's source.
+pub(super) fn source(worker: &mut Worker) -> Option<&mut Source> {
+    worker.ends.as_mut()?.downcast_mut()
+}
+
+/// Walks until all frames of a script have been sent, and answers those that came out.
+pub(super) fn perform(graph: &mut Graph<Worker>, frames: Vec<(u16, Vec<u8>)>) -> Vec<Vec<u8>> {
+    if let Some(source) = source(graph.state_mut()) {
+        source.script = Some(Script { frames, sent: Vec::new() });
+    }
+    while source(graph.state_mut()).is_some_and(|source| source.has_more()) {
+        graph.state_mut().begin();
+        graph.walk();
+    }
+    let script = source(graph.state_mut()).and_then(|source| source.script.take());
+    script.map_or_else(Vec::new, |script| script.sent)
+}
+
+fn play(script: &mut Script, pool: &Mempool, slots: &mut Slots<'_>) {
+    let n = script.frames.len().min(slots.room());
+    for (port, frame) in script.frames.drain(..n) {
+        // Without a buffer the frame is missing among those that come out, which is noticed.
+        if let Some(mut packet) = pool.packet(&frame) {
+            packet.set_port(port);
+            let _ = slots.push(packet);
+        }
+    }
+}
+
 fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
-    let Some(source) = worker.ends.as_mut().and_then(|e| e.downcast_mut::<Source>()) else { return 0 };
+    let Some(source) = source(worker) else { return 0 };
     emit.emit(L2_INPUT, VECTOR, |slots| {
+        if let Some(script) = &mut source.script {
+            return play(script, &source.pool, slots);
+        }
         source.pool.alloc_bulk(VECTOR, slots);
         for at in 0..slots.len() {
             let Some(packet) = slots.get_mut(at) else { continue };
@@ -144,6 +204,9 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     })
 }
 
-fn free(_worker: &mut Worker, vector: Vector<'_>) {
+fn free(worker: &mut Worker, mut vector: Vector<'_>) {
+    if let Some(script) = source(worker).and_then(|source| source.script.as_mut()) {
+        script.sent.extend(vector.packets().iter().map(|packet| packet.to_vec()));
+    }
     vector.free();
 }

@@ -4,10 +4,13 @@
 //! sink that frees them. Source and sink are nodes of their own, so that the graph's own cycle counters keep their cost
 //! apart; `cycles_per_packet` is the sum of all other nodes over the packets made. A short warm-up fills caches and
 //! branch predictors and is not counted. Workers of a bench share nothing but the policy, as with RSS.
+//! Where rules need sessions, flows are opened before it, and what a worker does for its sessions between two walks counts
+//! as one more node.
 //! With [`Traffic::NullPorts`] the nodes poll and send on DPDK's null ports instead, receive and transmit
 //! included, which is what testpmd between such ports does.
 
 mod ends;
+mod open;
 mod traffic;
 
 use std::collections::BTreeMap;
@@ -15,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, ThreadGuard, register_thread};
+use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, ThreadGuard, rdtsc, register_thread};
 use mmb_packet::DropReason;
 use serde::Serialize;
 
@@ -23,7 +26,7 @@ pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
 
 use crate::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
 use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
-use crate::engine::{EngineError, NodeRuntime, node_runtime};
+use crate::engine::{EngineError, NodeRuntime, node_runtime, sessions};
 use crate::nodes;
 use crate::pools::Pools;
 use crate::port::{self, OpenPort};
@@ -58,6 +61,8 @@ pub struct BenchConfig {
     pub seconds: f64,
     /// Workers, each with traffic of its own.
     pub workers: usize,
+    /// Sessions that each worker has room for.
+    pub sessions: usize,
 }
 
 /// One node's share.
@@ -108,6 +113,11 @@ impl From<EngineError> for BenchError {
     }
 }
 
+/// What a worker does between two walks, as a node.
+const BETWEEN: &str = "between-walks";
+/// Of everything random but the traffic.
+const SEED: u64 = 1;
+
 /// One worker's counters at one time, or what came to them between two.
 struct Reading {
     nodes: Vec<NodeRuntime>,
@@ -151,6 +161,9 @@ impl Reading {
 struct Measured {
     reading: Reading,
     seconds: f64,
+    /// Ticks between walks, for sessions.
+    between: u64,
+    walks: u64,
 }
 
 /// Runs a bench. It starts DPDK, so a process can run one.
@@ -211,11 +224,11 @@ fn measure(
         let start = |id: usize| {
             let barrier = &barrier;
             scope.spawn(move || -> Result<Measured, BenchError> {
-                let result = prepare(id, ends, pools, shared, in_port);
+                let result = prepare(id, config, ends, pools, shared, in_port);
                 // Every thread reaches the barrier, also one that failed, or the others would wait for ever.
                 barrier.wait();
                 let (registration, mut graph) = result?;
-                let measured = walk(&mut graph, config.seconds);
+                let measured = prepared_walk(&mut graph, config)?;
                 drop(graph);
                 drop(registration);
                 Ok(measured)
@@ -231,13 +244,15 @@ fn measure(
 
 fn prepare(
     id: usize,
+    config: &BenchConfig,
     ends: &ends::Plan,
     pools: &Pools,
     shared: &Arc<Shared>,
     in_port: PortId,
 ) -> Result<(ThreadGuard, Graph<Worker>), BenchError> {
     let registration = register_thread().map_err(|e| BenchError(e.to_string()))?;
-    let mut worker = Box::new(Worker::new(id, shared.clone(), 1 + id as u64));
+    let sessions = sessions(0, 1, config.sessions, SEED)?;
+    let mut worker = Box::new(Worker::new(id, shared.clone(), SEED + id as u64, sessions));
     worker.spread = 1;
     let nodes = match ends.source(id as u64, pools, in_port)? {
         Some(source) => {
@@ -251,21 +266,43 @@ fn prepare(
     Ok((registration, graph))
 }
 
-fn walk(graph: &mut Graph<Worker>, seconds: f64) -> Measured {
-    let walk_for = |graph: &mut Graph<Worker>, time: Duration| {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            for _ in 0..WALKS_PER_CLOCK {
-                graph.state_mut().adopt();
-                graph.walk();
-            }
+/// Opens the flows, if they are opened by something else than the packets that are measured, warms up, and measures.
+fn prepared_walk(graph: &mut Graph<Worker>, config: &BenchConfig) -> Result<Measured, BenchError> {
+    let mut most = usize::MAX;
+    if let Traffic::Generated(traffic) = &config.traffic
+        && graph.state().snapshot.flows
+    {
+        match traffic.order {
+            Order::Fresh => most = traffic.flows as usize,
+            _ => open::open(graph, traffic.flows)?,
         }
-        start.elapsed().as_secs_f64()
-    };
-    walk_for(graph, WARM_UP);
+    }
+    walk_for(graph, most, WARM_UP);
+    Ok(walk_for(graph, most, Duration::from_secs_f64(config.seconds)))
+}
+
+/// Walks for some time. As soon as there are `most` sessions, they are ended, which is not measured.
+fn walk_for(graph: &mut Graph<Worker>, most: usize, time: Duration) -> Measured {
     let before = Reading::take(graph);
-    let seconds = walk_for(graph, Duration::from_secs_f64(seconds));
-    Measured { reading: Reading::take(graph).since(&before), seconds }
+    let (mut between, mut walks) = (0, 0);
+    let start = Instant::now();
+    while start.elapsed() < time {
+        for _ in 0..WALKS_PER_CLOCK {
+            let tick = rdtsc();
+            graph.state_mut().begin();
+            between += rdtsc() - tick;
+            graph.walk();
+        }
+        walks += u64::from(WALKS_PER_CLOCK);
+        let Worker { id, snapshot, sessions, .. } = graph.state_mut();
+        if sessions.counters().sessions as usize >= most {
+            while sessions.clear_some(nodes::VECTOR, &snapshot.of(*id)) {}
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let worker = graph.state_mut();
+    worker.sessions.flush(&worker.snapshot.of(worker.id));
+    Measured { reading: Reading::take(graph).since(&before), seconds, between, walks }
 }
 
 fn report(measured: &[Measured], eal: Eal) -> BenchReport {
@@ -287,6 +324,10 @@ fn report(measured: &[Measured], eal: Eal) -> BenchReport {
         }
     }
     let packets = nodes.get("l2-input").map_or(0, |sum| sum.0);
+    if nodes.contains_key("flow-lookup") {
+        let sum = |f: fn(&Measured) -> u64| measured.iter().map(f).sum();
+        nodes.insert(BETWEEN.to_owned(), (packets, sum(|m| m.walks), sum(|m| m.between)));
+    }
     let seconds = measured.iter().map(|m| m.seconds).fold(0.0, f64::max);
     let cycles: u64 = nodes.iter().filter(|(name, _)| !ends::is_end(name)).map(|(_, sum)| sum.2).sum();
     let per_packet =

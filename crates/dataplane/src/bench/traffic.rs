@@ -5,7 +5,7 @@
 //! each side). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
 //! checksums follow from sums that the template carries, so a packet costs a copy and a few additions. TCP
 //! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them; each
-//! flow has a timestamp of its own.
+//! flow has a timestamp of its own. In traffic of which every packet begins another flow, TCP segments are SYNs.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -35,6 +35,8 @@ pub enum Order {
     Zipf,
     /// Trains of 1 to 32 packets of one flow.
     Burst,
+    /// Every packet the first one of another flow: TCP segments are SYNs.
+    Fresh,
 }
 
 /// What to generate.
@@ -58,6 +60,9 @@ pub struct Generated {
 pub const MAX_FRAME: usize = 9_018;
 
 const ETHER: usize = 14;
+/// TCP's flags (RFC 9293, 3.1).
+pub(super) const SYN: u8 = 0x02;
+pub(super) const ACK: u8 = 0x10;
 const ZIPF_DRAWS: usize = 1 << 18;
 
 /// A flow's changing bytes.
@@ -92,6 +97,7 @@ pub struct Generator {
     next_zipf: usize,
     train: u32,
     train_flow: u32,
+    fresh: u32,
 }
 
 impl Generator {
@@ -102,7 +108,7 @@ impl Generator {
         rng.fill_bytes(&mut payload);
         let zipf = match config.order {
             Order::Zipf => zipf_draws(config.flows, &mut rng),
-            Order::Uniform | Order::Burst => Vec::new(),
+            Order::Uniform | Order::Burst | Order::Fresh => Vec::new(),
         };
         Generator {
             templates: [template(config, 6, &payload), template(config, 17, &payload)],
@@ -112,6 +118,7 @@ impl Generator {
             next_zipf: 0,
             train: 0,
             train_flow: 0,
+            fresh: (stream as u32) << 28,
         }
     }
 
@@ -148,6 +155,10 @@ impl Generator {
                 }
                 self.train -= 1;
                 self.train_flow
+            }
+            Order::Fresh => {
+                self.fresh = self.fresh.wrapping_add(1);
+                self.fresh
             }
         }
     }
@@ -253,7 +264,7 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
     if proto == 6 {
         frame[l4 + 4..l4 + 12].copy_from_slice(&payload[..8]);
         frame[l4 + 12] = 8 << 4;
-        frame[l4 + 13] = 0x10;
+        frame[l4 + 13] = if config.order == Order::Fresh { SYN } else { ACK };
         frame[l4 + 14..l4 + 16].copy_from_slice(&[0xff, 0xff]);
         frame[l4 + 20..l4 + 24].copy_from_slice(&[1, 1, 8, 10]);
     } else {
@@ -290,7 +301,7 @@ mod tests {
     #[test]
     fn every_frame_is_well_formed_and_its_checksums_are_right() {
         for ip6 in [false, true] {
-            for order in [Order::Uniform, Order::Zipf, Order::Burst] {
+            for order in [Order::Uniform, Order::Zipf, Order::Burst, Order::Fresh] {
                 for size in [60, 64, 101, 1500] {
                     let config = Generated { flows: 1000, size, proto: Proto::Mix, order, ip6, seed: 7 };
                     for frame in frames(&config, 200) {
@@ -330,6 +341,16 @@ mod tests {
         let generator = Generator::new(&config, 0);
         let flows: Vec<_> = (0..50).map(|flow| generator.flow(flow)).collect();
         assert!(frames(&config, 500).iter().all(|frame| flows.contains(frame)));
+    }
+
+    #[test]
+    fn fresh_flows_do_not_come_again() {
+        let config =
+            Generated { flows: 1, size: 64, proto: Proto::Tcp, order: Order::Fresh, ip6: false, seed: 1 };
+        let frames = frames(&config, 5000);
+        let tuples: std::collections::HashSet<_> = frames.iter().map(|f| f[26..38].to_vec()).collect();
+        assert_eq!(tuples.len(), 5000);
+        assert!(frames.iter().all(|frame| frame[47] == SYN));
     }
 
     #[test]

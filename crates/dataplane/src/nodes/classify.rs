@@ -1,10 +1,11 @@
 //! `classify`: finds the rules that match, and decides: pass, rewrite or drop.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, fill_window};
-use mmb_policy::{Batch, Policy, Verdict};
+use mmb_packet::{DropReason, Meta, fill_window};
+use mmb_policy::{Batch, PerPacket, Policy, Verdict};
 
 use crate::nodes::VECTOR;
+use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 const WIRE: u16 = 0;
@@ -12,19 +13,9 @@ const REWRITE: u16 = 1;
 const DROP: u16 = 2;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let snapshot = &*worker.snapshot;
-    let batch = &mut *worker.batch;
-    let chunks = snapshot.policy.chunks();
+    let Worker { snapshot, batch, scratch, .. } = worker;
     let n = vector.len();
-    for (packet, window) in vector.packets().iter_mut().zip(batch.windows.iter_mut()) {
-        let port = packet.port();
-        fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
-    }
-    batch.n = n;
-    if snapshot.policy.needs_bytes() {
-        inspect(&snapshot.policy, batch, vector.packets(), &mut worker.scratch);
-    }
-    snapshot.policy.classify(batch);
+    matches(&snapshot.policy, snapshot, batch, vector.packets(), scratch);
     if batch.hits.is_empty() {
         return vector.send_all(WIRE);
     }
@@ -32,9 +23,67 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     vector.send(&edges[..n]);
 }
 
+/// Rules to look among: all of a policy's, or those that have to be asked for each packet of a session.
+pub(super) trait Rules {
+    fn chunks(&self) -> u8;
+    fn needs_bytes(&self) -> bool;
+    fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
+    fn classify(&self, batch: &mut Batch);
+}
+
+macro_rules! rules {
+    ($type:ty) => {
+        impl Rules for $type {
+            #[inline]
+            fn chunks(&self) -> u8 {
+                self.chunks()
+            }
+
+            #[inline]
+            fn needs_bytes(&self) -> bool {
+                self.needs_bytes()
+            }
+
+            #[inline]
+            fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta) {
+                self.inspect(batch, at, frame, meta);
+            }
+
+            #[inline]
+            fn classify(&self, batch: &mut Batch) {
+                self.classify(batch);
+            }
+        }
+    };
+}
+
+rules!(Policy);
+rules!(PerPacket<'_>);
+
+/// Finds the rules that match, for each packet of a vector.
+#[inline]
+pub(super) fn matches(
+    rules: &impl Rules,
+    snapshot: &Snapshot,
+    batch: &mut Batch,
+    packets: &mut [&mut Packet],
+    scratch: &mut Vec<u8>,
+) {
+    let chunks = rules.chunks();
+    for (packet, window) in packets.iter_mut().zip(batch.windows.iter_mut()) {
+        let port = packet.port();
+        fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
+    }
+    batch.n = packets.len();
+    if rules.needs_bytes() {
+        inspect(rules, batch, packets, scratch);
+    }
+    rules.classify(batch);
+}
+
 /// Finds out what rules ask about the packets' bytes. A packet in several buffers is copied into one piece first.
 #[inline(never)]
-fn inspect(policy: &Policy, batch: &mut Batch, packets: &[&mut Packet], scratch: &mut Vec<u8>) {
+fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], scratch: &mut Vec<u8>) {
     for (at, packet) in packets.iter().enumerate() {
         let frame = if packet.nb_segs() == 1 {
             packet.data()
@@ -43,7 +92,7 @@ fn inspect(policy: &Policy, batch: &mut Batch, packets: &[&mut Packet], scratch:
             packet.segments().for_each(|segment| scratch.extend_from_slice(segment));
             scratch.as_slice()
         };
-        policy.inspect(batch, at, frame, packet.meta());
+        rules.inspect(batch, at, frame, packet.meta());
     }
 }
 
@@ -57,7 +106,7 @@ fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [u16; VECTOR] {
     }
     let counters = &snapshot.counters[*id];
     batch.hits.iter().for_each(|hit| counters.prefetch(hit.slot));
-    let count = |slot, packet: u16| counters.count(slot, lengths[usize::from(packet)]);
+    let count = |slot, packet: u16| counters.count(slot, 1, lengths[usize::from(packet)].into());
     let verdict = |verdict: Verdict| {
         let at = usize::from(verdict.pkt);
         let packet = &mut packets[at];

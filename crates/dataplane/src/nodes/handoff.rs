@@ -7,16 +7,17 @@ use crate::nodes::VECTOR;
 use crate::worker::Worker;
 
 /// Edges of `handoff-rx`.
-pub(crate) const RX_NEXT: &[&str] = &["classify", "port-tx"];
+pub(crate) const RX_NEXT: &[&str] = &["classify", "port-tx", "flow-lookup"];
 const CLASSIFY: u16 = 0;
 const TX: u16 = 1;
+const FLOW_LOOKUP: u16 = 2;
 
-/// Sends parsed packets to their flows' workers, in runs.
+/// Sends parsed packets to the workers whose numbers stand in the place of their output ports, in runs.
 pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
     let mut target = worker.id;
     vector.take(|packet| {
-        let owner = worker.owner_of_flow(packet.meta().flow_hash);
+        let owner = usize::from(packet.meta().out_port);
         if owner != target {
             send(worker, target, Ring::Flows, &mut burst);
             target = owner;
@@ -31,7 +32,8 @@ pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
 pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let Some(inbox) = &mut worker.inbox else { return 0 };
     let mut received = 0;
-    for (edge, ring) in [(CLASSIFY, &mut inbox.flows), (TX, &mut inbox.sends)] {
+    let rules = if worker.snapshot.flows { FLOW_LOOKUP } else { CLASSIFY };
+    for (edge, ring) in [(rules, &mut inbox.flows), (TX, &mut inbox.sends)] {
         if !ring.is_empty() {
             received += emit.emit(edge, VECTOR, |slots| {
                 ring.receive(slots);

@@ -7,7 +7,10 @@ use crate::nodes::{VECTOR, for_each};
 use crate::snapshot::{Snapshot, path};
 use crate::worker::Worker;
 
-const CLASSIFY: u16 = 0;
+/// Where packets go that rules apply to: the one edge or the other, as the snapshot says.
+pub(crate) const CLASSIFY: u16 = 0;
+/// The same, if the rules need sessions.
+pub(crate) const FLOW_LOOKUP: u16 = 4;
 const WIRE: u16 = 1;
 const DROP: u16 = 2;
 const HANDOFF: u16 = 3;
@@ -30,7 +33,8 @@ fn process(
 ) {
     let snapshot = &*worker.snapshot;
     let n = vector.len();
-    let mut edges = [CLASSIFY; VECTOR];
+    let rules = snapshot.rules;
+    let mut edges = [rules; VECTOR];
     let mut repairs = 0;
     for_each(vector.packets(), |at, packet| {
         let length = packet.pkt_len();
@@ -44,12 +48,21 @@ fn process(
         edges[at] = match parsed {
             Err(reason) => malformed(packet, snapshot, reason),
             Ok(()) if path & path::RULES == 0 => WIRE,
-            Ok(()) if worker.owner_of_flow(hash) != worker.id => HANDOFF,
-            Ok(()) => CLASSIFY,
+            Ok(()) => match worker.owner_of_flow(hash) {
+                owner if owner == worker.id => rules,
+                owner => hand_off(packet, owner),
+            },
         };
     });
     worker.counters().repairs.add(repairs);
     vector.send(&edges[..n]);
+}
+
+/// Marks a packet for another worker.
+#[inline]
+fn hand_off(packet: &mut Packet, owner: usize) -> u16 {
+    packet.meta_mut().out_port = owner as u16;
+    HANDOFF
 }
 
 /// Completes a transport checksum that a kernel peer left to hardware that is not there.

@@ -7,14 +7,18 @@
 //!                              └──────────────────────────────┘
 //! ```
 //!
+//! When the policy needs sessions, `flow-lookup`, with `flow-classify` and `flow-track` behind it, stands in the place of
+//! `classify`; a snapshot says which of the two `ip4-input` and `ip6-input` lead to.
+//!
 //! With more than one worker, `ip4-input` and `ip6-input` give packets of other workers' flows to `handoff`, and
-//! `handoff-rx` brings those of this worker in at `classify`; packets for a port that another worker sends on come in
+//! `handoff-rx` brings those of this worker in at `classify` or `flow-lookup`; packets for a port that another worker sends on come in
 //! at `port-tx`. Replay and bench run the same nodes between a source and a sink of their own.
 
 mod classify;
 mod drop;
+mod flow;
 mod handoff;
-mod ip_input;
+pub(crate) mod ip_input;
 mod l2_input;
 mod port_rx;
 mod port_tx;
@@ -71,6 +75,9 @@ pub(crate) fn between(ends: Ends) -> Vec<NodeDef<Worker>> {
     nodes
 }
 
+/// Edges of `ip4-input` and `ip6-input`.
+const IP_NEXT: [&str; 5] = ["classify", "wire-output", "drop", "handoff", "flow-lookup"];
+
 fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
     let node = |name, process, next: Vec<&'static str>| NodeDef {
         name,
@@ -79,9 +86,12 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
     };
     vec![
         node("l2-input", l2_input::process, vec!["ip4-input", "ip6-input", "wire-output", "drop"]),
-        node("ip4-input", ip_input::process4, vec!["classify", "wire-output", "drop", "handoff"]),
-        node("ip6-input", ip_input::process6, vec!["classify", "wire-output", "drop", "handoff"]),
+        node("ip4-input", ip_input::process4, IP_NEXT.to_vec()),
+        node("ip6-input", ip_input::process6, IP_NEXT.to_vec()),
         node("classify", classify::process, vec!["wire-output", "rewrite", "drop"]),
+        node("flow-lookup", flow::lookup::process, flow::edges("flow-lookup", sink)),
+        node("flow-classify", flow::classify::process, flow::edges("flow-classify", sink)),
+        node("flow-track", flow::track::process, flow::edges("flow-track", sink)),
         node("rewrite", rewrite::process, vec![sink, "drop"]),
         node("wire-output", wire_output::process, vec![sink, "drop"]),
         node("handoff", handoff::process, vec!["drop"]),

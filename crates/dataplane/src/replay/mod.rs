@@ -4,6 +4,10 @@
 //! sent. Within one walk packets may reach the sink by different ways and so out of order; the source numbers
 //! them, and after each walk the sink's collection is put back in order and written with the time stamps of
 //! the capture. Frames longer than a buffer are chained from several, as drivers do it.
+//!
+//! Where rules need sessions, the capture's time is the clock of the worker: a walk ends before a packet of another
+//! millisecond. It ends behind a fragment, too, so that those that waited for it are known by their numbers, which are
+//! lower than those of the walk: they go out behind the packet that they waited for, and with its time.
 
 pub mod capture;
 
@@ -14,17 +18,17 @@ use std::sync::Arc;
 use mmb_dpdk::{
     Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Slots, Vector, register_thread,
 };
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Meta, flags, parse};
 use serde::Serialize;
 
 use crate::config::{Forwarding, PortId};
 use crate::counters::{RuleCounters, RuleTable};
-use crate::engine::{drops, unedited};
+use crate::engine::{drops, sessions, unedited};
 use crate::nodes::{self, Ends};
 use crate::pools::Pools;
 use crate::shared::Shared;
 use crate::snapshot::Snapshot;
-use crate::worker::Worker;
+use crate::worker::{Clock, Worker};
 use capture::{End, Frame, Reader, Writer};
 
 /// Packets in one walk.
@@ -33,12 +37,19 @@ const MEMORY_MB: u32 = 64;
 /// Longest frame that is replayed; longer ones are an oddity of captures with offloads.
 const MAX_FRAME: usize = 262_144;
 
+/// Most steps in which time goes by behind the end of a capture.
+const PATIENCE: usize = 8;
+/// Of everything random: a replay does the same each time.
+const SEED: u64 = 1;
+
 /// What to replay through.
 pub struct ReplayConfig {
     /// Policy and wires; no device is opened, port ids are just numbers.
     pub forwarding: Forwarding,
     /// The port by which the capture's packets come in.
     pub in_port: PortId,
+    /// Sessions that there is room for.
+    pub sessions: usize,
 }
 
 /// What became of the packets.
@@ -89,21 +100,25 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     let snapshot = Snapshot::new(1, config.forwarding.clone(), |_| None, vec![table.clone()]);
     let shared = Arc::new(Shared::detached(snapshot, 1).map_err(|e| failed(&e))?);
     let _registration = register_thread().map_err(|e| failed(&e))?;
-    let mut worker = Box::new(Worker::new(0, shared.clone(), 1));
+    let sessions = sessions(0, 1, config.sessions, SEED).map_err(|e| failed(&e))?;
+    let mut worker = Box::new(Worker::new(0, shared.clone(), SEED, sessions));
     worker.ends = Some(Box::new(Tape::new(reader, &pools, config.in_port)));
     let mut graph = Graph::build("replay", &nodes::between(ends()), worker).map_err(|e| failed(&e))?;
-    let (packets, forwarded, tape) = walk_all(&mut graph, &mut writer)?;
+    let (packets, rest) = walk_all(&mut graph, &mut writer)?;
     if let Some(writer) = writer {
         writer.finish().map_err(|e| failed(&e))?;
     }
+    let drops = occurred(drops(&shared));
+    // A packet that is answered is dropped, though something is sent.
+    let dropped = drops.values().sum();
     Ok(ReplayReport {
         packets,
-        forwarded,
-        dropped: packets - forwarded,
-        drops: occurred(drops(&shared)),
+        forwarded: packets - dropped,
+        dropped,
+        drops,
         unedited: occurred(unedited(&shared)),
-        foreign: tape.0,
-        damage: tape.1,
+        foreign: rest.0,
+        damage: rest.1,
         rules: (0..slots as u32).map(|slot| (slot, table.get(slot))).filter(|(_, c)| c.packets > 0).collect(),
     })
 }
@@ -122,33 +137,40 @@ fn environment() -> Result<Eal, mmb_dpdk::Error> {
 type Rest = (u64, Option<String>);
 
 /// Walks until the capture ends, writing out after each walk.
-fn walk_all(graph: &mut Graph<Worker>, writer: &mut Option<Writer>) -> Result<(u64, u64, Rest), ReplayError> {
-    let (mut packets, mut forwarded) = (0, 0);
+fn walk_all(graph: &mut Graph<Worker>, writer: &mut Option<Writer>) -> Result<(u64, Rest), ReplayError> {
+    let mut packets = 0;
+    let lost = || ReplayError("the replay lost its capture".into());
     loop {
-        graph.state_mut().adopt();
+        let (flows, holds) = (graph.state().snapshot.flows, graph.state().holds());
+        let now = tape(graph.state_mut()).ok_or_else(lost)?.start_walk(flows, holds);
+        graph.state_mut().clock = Clock::Stands(now);
+        graph.state_mut().begin();
         graph.walk();
-        let Some(tape) = tape(graph.state_mut()) else {
-            return Err(ReplayError("the replay lost its capture".into()));
-        };
-        packets += tape.times.len() as u64;
-        tape.sent.sort_by_key(|(number, _)| *number);
-        for (number, data) in tape.sent.drain(..) {
-            forwarded += 1;
-            let Some(&(time_ns, missing)) = tape.times.get(number as usize) else { continue };
-            if let Some(writer) = writer {
-                let frame = Frame { time_ns, data, missing };
-                writer.write(&frame).map_err(|e| ReplayError(format!("cannot write the capture: {e}")))?;
-            }
-        }
-        tape.times.clear();
+        let tape = tape(graph.state_mut()).ok_or_else(lost)?;
+        packets += (tape.times.len() - tape.first) as u64;
+        tape.write(writer).map_err(|e| ReplayError(format!("cannot write the capture: {e}")))?;
         if let Some(end) = &tape.end {
             let damage = match end {
                 End::Clean => None,
                 End::Damaged(why) => Some(why.clone()),
             };
-            return Ok((packets, forwarded, (tape.reader.foreign, damage)));
+            let rest = (tape.reader.foreign, damage);
+            end_of_time(graph.state_mut());
+            return Ok((packets, rest));
         }
     }
+}
+
+/// Lets the time go by in which something may come that fragments wait for, and gives the rules their last counts.
+fn end_of_time(worker: &mut Worker) {
+    for _ in 0..PATIENCE {
+        if !worker.holds() {
+            break;
+        }
+        worker.clock = Clock::Stands(worker.now.wrapping_add(worker.snapshot.settings.timeouts.fragment));
+        worker.begin();
+    }
+    worker.sessions.flush(&worker.snapshot.of(worker.id));
 }
 
 /// The capture on its way through the graph.
@@ -156,8 +178,19 @@ struct Tape {
     reader: Reader,
     pool: Mempool,
     in_port: u16,
-    /// Time stamp and missing bytes of this walk's packets, by number.
+    /// The frame that comes next.
+    next: Option<Frame>,
+    /// Whether time matters, and with it which packets share a walk.
+    flows: bool,
+    /// When the capture begins, in nanoseconds.
+    origin: Option<u64>,
+    /// The time of this walk, in milliseconds since then.
+    now: u32,
+    /// Time stamp and missing bytes of packets, by number: of this walk's, and before them of those in earlier ones as
+    /// long as some of them are on their way.
     times: Vec<(u64, u32)>,
+    /// Number of this walk's first packet.
+    first: usize,
     /// What reached the sink in this walk.
     sent: Vec<(u64, Vec<u8>)>,
     end: Option<End>,
@@ -169,23 +202,98 @@ impl Tape {
             reader,
             pool: pools.ordinary(),
             in_port: in_port.0,
+            next: None,
+            flows: false,
+            origin: None,
+            now: 0,
             times: Vec::with_capacity(VECTOR),
+            first: 0,
             sent: Vec::with_capacity(VECTOR),
             end: None,
         }
     }
 
-    fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) {
+    /// Gets ready for another walk and answers its time. `holds`: packets of earlier walks are on their way.
+    fn start_walk(&mut self, flows: bool, holds: bool) -> u32 {
+        self.flows = flows;
+        if !holds {
+            self.times.clear();
+        }
+        self.first = self.times.len();
+        self.read_ahead();
+        if let Some(frame) = &self.next {
+            let origin = *self.origin.get_or_insert(frame.time_ns);
+            // Captures of several queues step back a little here and there; time does not.
+            let time = (frame.time_ns.saturating_sub(origin) / 1_000_000) as u32;
+            if (time.wrapping_sub(self.now) as i32) > 0 {
+                self.now = time;
+            }
+        }
+        self.now
+    }
+
+    /// Sees to it that `next` holds a frame, unless there is none left.
+    fn read_ahead(&mut self) {
+        while self.next.is_none() && self.end.is_none() {
+            match self.reader.next_frame() {
+                Ok(frame) if frame.data.is_empty() || frame.data.len() > MAX_FRAME => {
+                    self.reader.foreign += 1
+                }
+                Ok(frame) => self.next = Some(frame),
+                Err(end) => self.end = Some(end),
+            }
+        }
+    }
+
+    /// Whether a frame belongs to this walk, as far as time goes.
+    fn is_now(&self, frame: &Frame) -> bool {
+        let origin = self.origin.unwrap_or(frame.time_ns);
+        let time = (frame.time_ns.saturating_sub(origin) / 1_000_000) as u32;
+        !self.flows || (time.wrapping_sub(self.now) as i32) <= 0
+    }
+
+    /// Brings in the next frame; false if the walk ends before or behind it.
+    fn play(&mut self, slots: &mut Slots<'_>) -> bool {
+        self.read_ahead();
+        let Some(frame) = self.next.take() else { return false };
+        if !self.is_now(&frame) {
+            self.next = Some(frame);
+            return false;
+        }
+        self.push(&frame, slots) && !(self.flows && is_fragment(&frame.data))
+    }
+
+    fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) -> bool {
         let Some(mut packet) = self.pool.packet(&frame.data) else {
             self.end = Some(End::Damaged("the replay ran out of packet buffers".into()));
-            return;
+            return false;
         };
         packet.set_port(self.in_port);
         packet.set_timestamp(self.times.len() as u64);
         self.times.push((frame.time_ns, frame.missing));
         // The caller made sure that there is room.
-        let _ = slots.push(packet);
+        slots.push(packet).is_ok()
     }
+
+    /// Writes what was sent, in order: those that waited behind the others.
+    fn write(&mut self, writer: &mut Option<Writer>) -> std::io::Result<()> {
+        let first = self.first as u64;
+        let walk_ends = self.times.last().map_or(0, |(time, _)| *time);
+        self.sent.sort_by_key(|(number, _)| (*number < first, *number));
+        for (number, data) in self.sent.drain(..) {
+            let Some(&(time_ns, missing)) = self.times.get(number as usize) else { continue };
+            let time_ns = if number < first { walk_ends } else { time_ns };
+            if let Some(writer) = writer {
+                writer.write(&Frame { time_ns, data, missing })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_fragment(frame: &[u8]) -> bool {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).is_ok() && meta.flags & flags::FRAGMENT != 0
 }
 
 fn tape(worker: &mut Worker) -> Option<&mut Tape> {
@@ -201,17 +309,7 @@ fn ends() -> Ends {
 
 fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let Some(tape) = tape(worker) else { return 0 };
-    emit.emit(0, VECTOR, |slots| {
-        while slots.room() > 0 && tape.end.is_none() {
-            match tape.reader.next_frame() {
-                Ok(frame) if frame.data.is_empty() || frame.data.len() > MAX_FRAME => {
-                    tape.reader.foreign += 1
-                }
-                Ok(frame) => tape.push(&frame, slots),
-                Err(end) => tape.end = Some(end),
-            }
-        }
-    })
+    emit.emit(0, VECTOR, |slots| while slots.room() > 0 && tape.play(slots) {})
 }
 
 fn collect(worker: &mut Worker, mut vector: Vector<'_>) {

@@ -70,16 +70,18 @@ unsafe extern "C" fn run_inner<W>(
     unsafe {
         let context = (&raw const (*node).ctx).cast::<Context>().read();
         let function: fn(&mut W, Vector<'_>) = std::mem::transmute(context.function);
-        let state: &mut W = &mut (*context.worker.cast::<Worker<W>>()).state;
+        let worker = &mut *context.worker.cast::<Worker<W>>();
+        let (state, emitted): (&mut W, _) = (&mut worker.state, &raw mut worker.emitted);
         if usize::from(n) <= VECTOR_MAX {
-            function(state, Vector { graph, node, objs, n, whole: true, brand: PhantomData });
+            function(state, Vector { graph, node, objs, n, whole: true, emitted, brand: PhantomData });
             return n;
         }
         let mut from = 0;
         while from < n {
             let piece = (n - from).min(VECTOR_MAX as u16);
             let objs = objs.add(usize::from(from));
-            function(state, Vector { graph, node, objs, n: piece, whole: false, brand: PhantomData });
+            let piece_of = Vector { graph, node, objs, n: piece, whole: false, emitted, brand: PhantomData };
+            function(state, piece_of);
             from += piece;
             (*node).total_calls += u64::from(from < n);
         }
@@ -99,6 +101,8 @@ pub struct Vector<'a> {
     n: u16,
     /// Whether these are all packets of the node's stream.
     whole: bool,
+    /// How many packets have come into the walk; nobody else looks while the vector lives.
+    emitted: *mut usize,
     brand: Brand<'a>,
 }
 
@@ -109,7 +113,7 @@ impl<'a> Vector<'a> {
         usize::from(self.n)
     }
 
-    /// Never, in a node function.
+    /// Never, in a node function that took no packet out.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.n == 0
@@ -135,7 +139,7 @@ impl<'a> Vector<'a> {
             assert!(edge < (*this.node).nb_edges, "no edge {edge}");
             if this.whole {
                 sys::mmb_node_move_all(this.graph, this.node, edge);
-            } else {
+            } else if this.n > 0 {
                 sys::mmb_node_enqueue(this.graph, this.node, edge, this.objs, this.n);
             }
         }
@@ -149,6 +153,9 @@ impl<'a> Vector<'a> {
     pub fn send(self, edges: &[u16]) {
         let this = ManuallyDrop::new(self);
         assert!(edges.len() == usize::from(this.n), "{} edges for {} packets", edges.len(), this.n);
+        if this.n == 0 {
+            return;
+        }
         let last = edges.iter().fold(0, |last, edge| last.max(*edge));
         // SAFETY: the vector owns its packets and gives them away; all edges exist.
         unsafe {
@@ -170,6 +177,48 @@ impl<'a> Vector<'a> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the vector owns its packets and gives them away.
         unsafe { queue.send_or_free(this.objs.cast(), this.n) }
+    }
+
+    /// Takes those packets out of the graph whose position `which` names, in order; the others move up.
+    pub fn take_some(&mut self, mut which: impl FnMut(usize) -> bool, mut f: impl FnMut(Mbuf)) {
+        let all = usize::from(std::mem::take(&mut self.n));
+        self.whole = false;
+        for at in 0..all {
+            // SAFETY: the vector owns the packets from `at` on and the first `n`, which is at most `at`. If `f` panics, the
+            // packets from `at` on leak.
+            unsafe {
+                let object = *self.objs.add(at);
+                match NonNull::new(object.cast()) {
+                    Some(packet) if which(at) => f(Mbuf::from_raw(packet)),
+                    _ => {
+                        *self.objs.add(usize::from(self.n)) = object;
+                        self.n += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Brings one more packet into the graph, into the stream of the node behind `edge`.
+    ///
+    /// # Errors
+    /// The packet, when [`WALK_MAX`] packets have come into the walk.
+    ///
+    /// # Panics
+    /// When the node has no such edge.
+    pub fn add(&mut self, edge: u16, packet: Mbuf) -> Result<(), Mbuf> {
+        // SAFETY: the pointer is to the count of the graph that is walked, which nothing else uses meanwhile. The edge
+        // exists, and the node behind it takes the packet over.
+        unsafe {
+            assert!(edge < (*self.node).nb_edges, "no edge {edge}");
+            if *self.emitted >= WALK_MAX {
+                return Err(packet);
+            }
+            *self.emitted += 1;
+            let mut object: *mut c_void = packet.into_raw().cast();
+            sys::mmb_node_enqueue(self.graph, self.node, edge, &raw mut object, 1);
+        }
+        Ok(())
     }
 
     /// Takes the packets out of the graph, in order.

@@ -236,6 +236,17 @@ impl<'a> Facts<'a> {
             Action::Mod { field, .. } => (field.def().proto, format!("mod {field}")),
             Action::Add { field, .. } => (field.def().proto, format!("add {field}")),
             Action::Strip { .. } | Action::StripAll => (Layer::Tcp, target.to_string()),
+            Action::Map { field, .. } => (field.def().proto, format!("map {field}")),
+            Action::Shuffle { field, .. } => (field.def().proto, format!("shuffle {field}")),
+            Action::Nat { .. } => (Layer::Ip4, target.to_string()),
+            Action::Lb { addresses } => {
+                let other = addresses.iter().find(|one| self.l3 == Some(other_family(one)));
+                match other {
+                    Some(address) if address.is_ipv4() => (Layer::Ip4, format!("lb {address}")),
+                    Some(address) => (Layer::Ip6, format!("lb {address}")),
+                    None => return Ok(()),
+                }
+            }
             _ => return Ok(()),
         };
         let can_be = match layer {
@@ -373,6 +384,11 @@ fn header(layer: Layer) -> String {
 
 /// The transport protocols that have fields, with their numbers.
 const L4: [(Layer, u8); 4] = [(Layer::Tcp, 6), (Layer::Udp, 17), (Layer::Icmp, 1), (Layer::Icmp6, 58)];
+
+/// The network protocol in which there is no such address.
+fn other_family(address: &IpAddr) -> Layer {
+    if address.is_ipv4() { Layer::Ip6 } else { Layer::Ip4 }
+}
 
 /// A bit of its own for each layer.
 fn flag(layer: Layer) -> u16 {

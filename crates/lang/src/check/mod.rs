@@ -6,6 +6,7 @@ mod domain;
 mod facts;
 mod kinds;
 mod options;
+mod sessions;
 mod shape;
 
 use crate::ast::{Action, AddKind, Arg, Cond, Match, MatchOn, Rule, Target, Value, ValueItem};
@@ -30,22 +31,36 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     if rule.targets.is_empty() {
         return error("the rule has no target");
     }
-    if rule.kind == AddKind::Stateful {
-        return error("stateful rules are not supported by this version of mmb yet");
-    }
     for one in &rule.matches {
         check_match(one)?;
     }
     for target in &rule.targets {
         check_target(target)?;
+        sessions::check_target(rule.kind, target)?;
     }
     let facts = Facts::of(&rule.matches)?;
     check_together(&rule.targets)?;
+    if rule.kind == AddKind::Stateful {
+        sessions::check_together(&rule.targets)?;
+    }
     options::check(&rule.targets)?;
     for target in &rule.targets {
         facts.check_reach(target)?;
     }
     Ok(())
+}
+
+/// Says whether matches make sense as what `show connections` and `clear connections` look for: as [`check`] does of a
+/// rule's, and all that they ask about is something that a connection has, and not its packets one by one.
+///
+/// # Errors
+/// The first thing wrong, with the span of the match.
+pub fn check_filter(matches: &[Match]) -> Result<(), Diagnostic> {
+    for one in matches {
+        check_match(one)?;
+        sessions::check_filter(one)?;
+    }
+    Facts::of(matches).map(drop)
 }
 
 fn not_yet(span: Span, what: &str) -> Diagnostic {
@@ -99,9 +114,17 @@ fn asks_for_padding(arg: &Arg) -> bool {
 fn check_target(target: &Target) -> Result<(), Diagnostic> {
     let span = target.span.span();
     let word = target.action.word();
+    if let Action::Map { field, .. } | Action::Shuffle { field, .. } = target.action
+        && let Support::No(reason) = field.def().translate
+    {
+        let message = format!("sessions cannot be given another `{field}`: {reason}");
+        let help = "they can be given addresses, ports, ip-id, ip6-flow-label, tcp-seq-num and tcp-ack-num";
+        return Err(Diagnostic::new(span, message).with_help(help));
+    }
     shape::check_action(&target.action).map_err(|message| malformed(span, &message))?;
     if !target_runs(word) {
-        let help = "the targets are mod <field> <value>, add, strip, drop and accept";
+        let help =
+            "the targets are mod <field> <value>, add, strip, drop, accept, and map, shuffle, lb and nat";
         return Err(not_yet(span, &format!("the target `{word}` is")).with_help(help));
     }
     let Action::Mod { field, .. } = target.action else { return Ok(()) };
@@ -119,14 +142,15 @@ fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
         let again = match &target.action {
             Action::Drop { .. } => std::mem::replace(&mut drops, true),
             Action::Accept => std::mem::replace(&mut accepts, true),
-            Action::Mod { field, .. } if !field.def().is_option() => {
+            Action::Mod { field, .. } if field.def().is_option() => false,
+            Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. } => {
                 std::mem::replace(&mut written[*field as usize], true)
             }
             _ => false,
         };
         let span = target.span.span();
         match (&target.action, again) {
-            (Action::Mod { field, .. }, true) => {
+            (Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. }, true) => {
                 return Err(Diagnostic::new(span, format!("the rule writes `{field}` twice")));
             }
             (action, true) => {

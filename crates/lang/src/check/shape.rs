@@ -85,7 +85,12 @@ pub(super) fn check_action(action: &Action) -> Shape {
             Some(_) if *field != FieldId::TcpOpt => Err(format!("`{field}` has its kind in its name")),
             _ => Ok(()),
         },
-        Action::Map { field, values } => check_values(field.def(), values),
+        Action::Map { field, values } | Action::Shuffle { field, values: Some(values) } => {
+            check_values(field.def(), values)
+        }
+        Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => {
+            Err("the pool's name is no name".to_owned())
+        }
         Action::Lb { addresses } if addresses.is_empty() => {
             Err("the address behind `lb` is missing".to_owned())
         }

@@ -25,6 +25,8 @@ pub struct FieldDef {
     pub match_: Support,
     /// Whether `mod` can write it. TCP options can also be added and stripped, all of them ([`FieldDef::is_option`]).
     pub modify: Support,
+    /// Whether `map` and `shuffle` can give sessions another value of it, undone on the way back.
+    pub translate: Support,
     /// One line for people.
     pub help: &'static str,
     /// A match, as one would write it.
@@ -162,6 +164,7 @@ impl FieldDef {
             loc: Some(loc),
             match_: Support::Yes,
             modify: Support::Yes,
+            translate: Support::No(NOT_TRANSLATED),
             help: "",
             example: "",
         }
@@ -191,6 +194,7 @@ impl FieldDef {
             loc: None,
             match_: Support::Yes,
             modify: Support::No(PAYLOAD),
+            translate: Support::No(NOT_TRANSLATED),
             help: "",
             example: "",
         }
@@ -198,6 +202,12 @@ impl FieldDef {
 
     pub(super) const fn kind(mut self, kind: ValueKind) -> Self {
         self.kind = kind;
+        self
+    }
+
+    /// Sessions can be given another value of it.
+    pub(super) const fn translated(mut self) -> Self {
+        self.translate = Support::Yes;
         self
     }
 
@@ -222,6 +232,9 @@ impl FieldDef {
     }
 }
 
+/// Why most fields are not mapped and shuffled.
+const NOT_TRANSLATED: &str =
+    "it has no one value for all of a session that could be put back on the way back";
 /// Why checksums are not written.
 pub(super) const CHECKSUM: &str = "mmb keeps checksums right itself";
 /// Why lengths are not written.

@@ -61,6 +61,7 @@ impl FieldDef {
     fn written(&self) -> String {
         match (self.modify, self.is_option()) {
             (Support::Yes, true) => "`mod` `add` `strip`".to_owned(),
+            (Support::Yes, false) if self.translate == Support::Yes => "`mod` `map` `shuffle`".to_owned(),
             (Support::Yes, false) => "`mod`".to_owned(),
             (Support::No(reason), true) => format!("`add` `strip`; no `mod`: {reason}"),
             (Support::No(reason), false) => format!("no: {reason}"),
@@ -99,6 +100,11 @@ Bits behind a prefix do not count: `ip-saddr 10.0.0.1/24` is `ip-saddr 10.0.0.0/
 
 `mod` leaves packets alone that do not have the field. A target may leave out its field when exactly one of the rule's
 matches names a field that it can act on: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
+
+**Sessions.** In rules that start with `add-stateful`, `map <field> <values>` gives a session another value of the field: the
+one that is written, or one of several, the same for all packets of the session. `shuffle <field> [<values>]` gives it a
+random one; without values, any that the field can have, ports from 1024 on. Both are undone on the way back, and so is `mod`
+of an address or a port. They can be used with the fields whose last column says so.
 
 **TCP options.** An option that stands in a header twice is there; its value is that of the last one that has the length
 its kind asks for, as in the TCP stacks of Linux and the BSDs. A header's options end where they cannot be read any more.

@@ -40,8 +40,8 @@ pub(super) const FIELDS: [FieldDef; 13] = [
     FieldDef::payload(FieldId::Icmp6Payload, "icmp6-payload", Layer::Icmp6)
         .help("what follows the 8 bytes of the ICMPv6 header")
         .example("icmp6-payload 0x6000"),
-    udp(FieldId::UdpSport, "udp-sport", 0, 16).help("source port").example("udp-sport 53"),
-    udp(FieldId::UdpDport, "udp-dport", 16, 16).help("destination port").example("udp-dport 53"),
+    udp(FieldId::UdpSport, "udp-sport", 0, 16).translated().help("source port").example("udp-sport 53"),
+    udp(FieldId::UdpDport, "udp-dport", 16, 16).translated().help("destination port").example("udp-dport 53"),
     udp(FieldId::UdpLen, "udp-len", 32, 16)
         .help("length of UDP header and payload in bytes")
         .example("udp-len 8")

@@ -35,7 +35,7 @@ pub(super) const FIELDS: [FieldDef; 21] = [
         .help("length of the IPv4 packet in bytes, header included")
         .example("ip-len 1500")
         .read_only(LENGTH),
-    ip4(FieldId::IpId, "ip-id", 32, 16).help("identification").example("ip-id 0"),
+    ip4(FieldId::IpId, "ip-id", 32, 16).translated().help("identification").example("ip-id 0"),
     ip4(FieldId::IpFlags, "ip-flags", 48, 3)
         .help("the three flags: 4 reserved, 2 don't fragment, 1 more fragments")
         .example("ip-flags 2")
@@ -61,10 +61,12 @@ pub(super) const FIELDS: [FieldDef; 21] = [
         .example("ip-checksum 0")
         .read_only(CHECKSUM),
     ip4(FieldId::IpSaddr, "ip-saddr", 96, 32)
+        .translated()
         .kind(ValueKind::Ip4)
         .help("source address")
         .example("ip-saddr 10.0.0.0/8"),
     ip4(FieldId::IpDaddr, "ip-daddr", 128, 32)
+        .translated()
         .kind(ValueKind::Ip4)
         .help("destination address")
         .example("ip-daddr 192.0.2.1"),

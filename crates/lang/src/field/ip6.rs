@@ -22,7 +22,10 @@ pub(super) const FIELDS: [FieldDef; 19] = [
     ip6(FieldId::Ip6TrafficClass, "ip6-traffic-class", 4, 8)
         .help("traffic class: 6 bits DSCP, 2 bits ECN")
         .example("ip6-traffic-class 0xb8"),
-    ip6(FieldId::Ip6FlowLabel, "ip6-flow-label", 12, 20).help("flow label").example("ip6-flow-label 0"),
+    ip6(FieldId::Ip6FlowLabel, "ip6-flow-label", 12, 20)
+        .translated()
+        .help("flow label")
+        .example("ip6-flow-label 0"),
     ip6(FieldId::Ip6Len, "ip6-len", 32, 16)
         .help("length of what follows the IPv6 header, in bytes")
         .example("ip6-len 1460")
@@ -34,10 +37,12 @@ pub(super) const FIELDS: [FieldDef; 19] = [
         .read_only("the header behind it would stay what it is"),
     ip6(FieldId::Ip6HopLimit, "ip6-hop-limit", 56, 8).help("hop limit").example("ip6-hop-limit 255"),
     ip6(FieldId::Ip6Saddr, "ip6-saddr", 64, 128)
+        .translated()
         .kind(ValueKind::Ip6)
         .help("source address")
         .example("ip6-saddr 2001:db8::/32"),
     ip6(FieldId::Ip6Daddr, "ip6-daddr", 192, 128)
+        .translated()
         .kind(ValueKind::Ip6)
         .help("destination address")
         .example("ip6-daddr 2001:db8::1"),

@@ -18,10 +18,10 @@ const fn option(id: FieldId, name: &'static str, option: NamedOption) -> FieldDe
 }
 
 pub(super) const FIELDS: [FieldDef; 27] = [
-    tcp(FieldId::TcpSport, "tcp-sport", 0, 16).help("source port").example("tcp-sport 80"),
-    tcp(FieldId::TcpDport, "tcp-dport", 16, 16).help("destination port").example("tcp-dport 443"),
-    tcp(FieldId::TcpSeqNum, "tcp-seq-num", 32, 32).help("sequence number").example("tcp-seq-num 0"),
-    tcp(FieldId::TcpAckNum, "tcp-ack-num", 64, 32).help("acknowledgement number").example("tcp-ack-num 0"),
+    tcp(FieldId::TcpSport, "tcp-sport", 0, 16).translated().help("source port").example("tcp-sport 80"),
+    tcp(FieldId::TcpDport, "tcp-dport", 16, 16).translated().help("destination port").example("tcp-dport 443"),
+    tcp(FieldId::TcpSeqNum, "tcp-seq-num", 32, 32).translated().help("sequence number").example("tcp-seq-num 0"),
+    tcp(FieldId::TcpAckNum, "tcp-ack-num", 64, 32).translated().help("acknowledgement number").example("tcp-ack-num 0"),
     tcp(FieldId::TcpOffset, "tcp-offset", 96, 4)
         .help("header length in 32-bit words; 5 without options")
         .example("tcp-offset != 5")

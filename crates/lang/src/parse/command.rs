@@ -1,10 +1,11 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{AddKind, Command, PortKind, Word};
+use crate::ast::{AddKind, Command, Match, PortKind, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
-    COMMANDS, COMMANDS_NOT_YET, INTERFACE, Keyword, ON_ERROR, PORTS, SET, SHOW, VERBOSE, WIRE, words,
+    COMMANDS, COMMANDS_NOT_YET, CONNECTIONS, INTERFACE, Keyword, ON_ERROR, PORTS, SET, SHOW, SWITCH,
+    TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::is_name;
@@ -36,6 +37,11 @@ impl Parser<'_> {
             "show" => self.show()?,
             "interface" => self.interface()?,
             "set" => self.set()?,
+            "nat" => self.nat()?,
+            "clear" => {
+                self.keyword(CONNECTIONS, "subject of `clear`")?;
+                Command::ClearConnections { matches: self.filter("clear connections")? }
+            }
             _ => self.wire()?,
         };
         let source = self.lex.text(Span::new(start, self.lex.last_end()));
@@ -44,14 +50,21 @@ impl Parser<'_> {
     }
 
     /// One of these words; `what` they are.
-    fn keyword(&mut self, table: &'static [Keyword], what: &str) -> Parse<&'static str> {
+    pub(super) fn keyword(&mut self, table: &'static [Keyword], what: &str) -> Parse<&'static str> {
         self.expect(Expect::Words(table));
         self.choice(words(table), what).map(|index| table[index].word)
     }
 
     /// The place of the next word among `all`.
-    fn choice(&mut self, all: impl Iterator<Item = &'static str> + Clone, what: &str) -> Parse<usize> {
-        let list = || format!("one of {}", all.clone().collect::<Vec<_>>().join(", "));
+    pub(super) fn choice(
+        &mut self,
+        all: impl Iterator<Item = &'static str> + Clone,
+        what: &str,
+    ) -> Parse<usize> {
+        let list = || match &all.clone().collect::<Vec<_>>()[..] {
+            [only] => format!("it can only be `{only}`"),
+            words => format!("one of {}", words.join(", ")),
+        };
         let token = self.lex.peek();
         if token.tok == Tok::End {
             return Err(Diagnostic::new(token.span, format!("the {what} is missing")).with_help(list()));
@@ -86,10 +99,10 @@ impl Parser<'_> {
     }
 
     fn names(&mut self) -> Parse<Vec<Word>> {
-        let mut names = vec![self.name("an interface")?];
+        let mut names = vec![self.interface_name("an interface")?];
         self.expect(Expect::Interface);
         while self.peek() != Tok::End {
-            names.push(self.name("an interface")?);
+            names.push(self.interface_name("an interface")?);
             self.expect(Expect::Interface);
         }
         Ok(names)
@@ -97,16 +110,54 @@ impl Parser<'_> {
 
     fn show(&mut self) -> Parse<Command> {
         self.expect(Expect::Show);
-        let index = self.choice(SHOW.iter().map(|(_, keyword)| keyword.word), "subject of `show`")?;
+        let subjects = SHOW.iter().map(|(_, keyword)| keyword.word).chain(words(CONNECTIONS));
+        let index = self.choice(subjects, "subject of `show`")?;
         self.expect(Expect::Words(VERBOSE));
-        Ok(Command::Show { what: SHOW[index].0, verbose: self.eat_word("verbose") })
+        let verbose = self.eat_word("verbose");
+        match SHOW.get(index) {
+            Some((what, _)) => Ok(Command::Show { what: *what, verbose }),
+            None => Ok(Command::ShowConnections { verbose, matches: self.filter("show connections")? }),
+        }
+    }
+
+    /// Matches up to the end of the line, maybe none.
+    fn filter(&mut self, command: &str) -> Parse<Vec<Match>> {
+        let mut matches = Vec::new();
+        self.expect_match();
+        while self.peek() != Tok::End {
+            if let Some(word) = self.peek_word().filter(|word| is_target(word)) {
+                let message = format!("{} is a target, and `{command}` takes matches only", quote(word));
+                return Err(self.error_here(message));
+            }
+            matches.push(self.single_match()?);
+            self.expect_match();
+        }
+        Ok(matches)
     }
 
     fn set(&mut self) -> Parse<Command> {
-        self.keyword(SET, "setting")?;
-        self.expect(Expect::OnError);
-        let index = self.choice(ON_ERROR.iter().map(|(_, keyword)| keyword.word), "value of `on-error`")?;
-        Ok(Command::SetOnError(ON_ERROR[index].0))
+        match self.keyword(SET, "setting")? {
+            "on-error" => {
+                self.expect(Expect::OnError);
+                let words = ON_ERROR.iter().map(|(_, keyword)| keyword.word);
+                let index = self.choice(words, "value of `on-error`")?;
+                Ok(Command::SetOnError(ON_ERROR[index].0))
+            }
+            "timeout" => {
+                self.expect(Expect::Timeout);
+                let words = TIMEOUTS.iter().map(|(_, keyword)| keyword.word);
+                let (timeout, _) = TIMEOUTS[self.choice(words, "timeout")?];
+                let seconds = self.number("time in seconds", 1..=Timeout::MAX_SECONDS.into())?;
+                Ok(Command::SetTimeout { timeout, seconds: seconds as u32 })
+            }
+            "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
+            _ => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
+        }
+    }
+
+    /// `on` or `off`.
+    fn switch(&mut self, setting: &str) -> Parse<bool> {
+        Ok(self.keyword(SWITCH, &format!("value of `{setting}`"))? == "on")
     }
 
     fn interface(&mut self) -> Parse<Command> {
@@ -115,7 +166,7 @@ impl Parser<'_> {
                 let name = self.name("an interface")?;
                 Ok(Command::InterfaceAdd { name, kind: self.port()? })
             }
-            _ => Ok(Command::InterfaceDel { name: self.name("an interface")? }),
+            _ => Ok(Command::InterfaceDel { name: self.interface_name("an interface")? }),
         }
     }
 
@@ -158,9 +209,12 @@ impl Parser<'_> {
     fn wire(&mut self) -> Parse<Command> {
         self.expect(Expect::Words(WIRE));
         if self.eat_word("del") {
-            return Ok(Command::Unwire { a: self.name("an interface")? });
+            return Ok(Command::Unwire { a: self.interface_name("an interface")? });
         }
-        Ok(Command::Wire { a: self.name("an interface")?, b: self.name("the other interface")? })
+        Ok(Command::Wire {
+            a: self.interface_name("an interface")?,
+            b: self.interface_name("the other interface")?,
+        })
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Located<T> {
 /// Most errors reported for one file.
 const MAX_ERRORS: usize = 20;
 
-/// Reads a file: the same lines as in the shell, without `show`, `list`, `del` and `flush`, which ask or undo and have
+/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush` and `clear`, which ask or undo and have
 /// no place in a description. Rules are not checked ([`load_file`] does that).
 ///
 /// # Errors
@@ -85,7 +85,8 @@ fn text_line(bytes: &[u8]) -> Result<&str, Diagnostic> {
 fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     let command = Parser::new(line).line()?;
     let word = match command {
-        Some(Command::Show { .. }) => "show",
+        Some(Command::Show { .. } | Command::ShowConnections { .. }) => "show",
+        Some(Command::ClearConnections { .. }) => "clear",
         Some(Command::List) => "list",
         Some(Command::Del { .. }) => "del",
         Some(Command::Flush) => "flush",
@@ -93,6 +94,7 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     };
     let start = line.find(word).unwrap_or(0);
     let message = format!("`{word}` has no place in a file");
-    let help = "a file describes what there shall be: interface, wire, enable, disable, set and add lines";
+    let help =
+        "a file describes what there shall be: interface, wire, enable, disable, set, nat and add lines";
     Err(Diagnostic::new(Span::new(start, start + word.len()), message).with_help(help))
 }

@@ -7,6 +7,7 @@
 
 mod command;
 mod file;
+mod nat;
 mod rule;
 mod short;
 mod target;
@@ -16,7 +17,7 @@ pub use file::{Located, load_file, parse_file};
 pub(crate) use rule::takes;
 pub(crate) use value::{network, order};
 
-use crate::ast::{Command, Word};
+use crate::ast::{AddKind, Command, Word};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId};
 use crate::keyword::{self, Keyword};
@@ -35,10 +36,18 @@ type Parse<T> = Result<T, Diagnostic>;
 pub(crate) enum Expect {
     /// One of these words.
     Words(&'static [Keyword]),
+    /// A target of a rule of that kind.
+    Target(AddKind),
     /// A subject of `show`.
     Show,
     /// What `set on-error` sets.
     OnError,
+    /// A timeout.
+    Timeout,
+    /// A pool's filtering.
+    Filtering,
+    /// A protocol of forwards.
+    NatProto,
     /// A condition that makes sense with the field.
     Cond(FieldId),
     /// A field for which this holds.
@@ -47,6 +56,8 @@ pub(crate) enum Expect {
     Value(FieldId),
     /// The name of an interface.
     Interface,
+    /// The name of a NAT pool.
+    Pool,
 }
 
 /// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the end.
@@ -163,9 +174,33 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The name of an interface (or a chain): 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule grammar.
-    fn name(&mut self, what: &str) -> Parse<Word> {
+    /// The name of an interface that there is.
+    fn interface_name(&mut self, what: &str) -> Parse<Word> {
         self.expect(Expect::Interface);
+        self.name(what)
+    }
+
+    /// The name of a NAT pool that there is.
+    fn pool_name(&mut self) -> Parse<Word> {
+        self.expect(Expect::Pool);
+        self.name("a pool")
+    }
+
+    /// The current token, which is a word; `what` it should be.
+    fn operand(&mut self, what: &str) -> Parse<(&'a str, Span)> {
+        let token = self.lex.peek();
+        match token.tok {
+            Tok::Word => {
+                self.lex.next();
+                Ok((self.text(token), token.span))
+            }
+            Tok::End => Err(self.error_here(format!("{what} is missing"))),
+            _ => Err(self.error_here(format!("{} stands where {what} should be", quote(self.text(token))))),
+        }
+    }
+
+    /// The name of an interface, a pool or a chain: 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule grammar.
+    fn name(&mut self, what: &str) -> Parse<Word> {
         if self.peek() == Tok::End {
             return Err(self.error_here(format!("the name of {what} is missing")));
         }

@@ -11,20 +11,19 @@ use crate::span::Span;
 impl<'a> Parser<'a> {
     /// What follows the keyword: matches, then targets.
     pub(super) fn rule(&mut self, kind: AddKind, start: usize) -> Parse<Rule> {
-        let matches = self.matches()?;
-        let targets = self.targets(&matches)?;
+        let matches = self.matches(kind)?;
+        let targets = self.targets(kind, &matches)?;
         Ok(Rule { kind, matches, targets, span: self.since(start) })
     }
 
-    fn matches(&mut self) -> Parse<Vec<Match>> {
+    fn matches(&mut self, kind: AddKind) -> Parse<Vec<Match>> {
         const EXAMPLE: &str = "for example: add tcp-dport 80 drop";
         // Room for most rules, so that growing costs nothing; the rest is given back below.
         let mut matches = Vec::with_capacity(8);
         loop {
-            self.expect(Expect::Words(MATCH_WORDS));
-            self.expect(Expect::Field(|def| def.match_ == Support::Yes));
+            self.expect_match();
             if !matches.is_empty() {
-                self.expect(Expect::Words(TARGETS));
+                self.expect(Expect::Target(kind));
             }
             let token = self.lex.peek();
             match self.peek_word() {
@@ -38,8 +37,14 @@ impl<'a> Parser<'a> {
                     return Err(Diagnostic::new(token.span, "the rule is empty").with_help(EXAMPLE));
                 }
                 _ if token.tok == Tok::End => {
-                    let help =
-                        "say what happens to the packets: mod <field> <value>, add, strip, drop or accept";
+                    let help = match kind {
+                        AddKind::Stateful => {
+                            "say what happens to the sessions: accept, drop, mod <field> <value>, map, nat and so on"
+                        }
+                        _ => {
+                            "say what happens to the packets: mod <field> <value>, add, strip, drop or accept"
+                        }
+                    };
                     return Err(Diagnostic::new(token.span, "the rule has no target").with_help(help));
                 }
                 _ => matches.push(self.single_match()?),
@@ -49,7 +54,13 @@ impl<'a> Parser<'a> {
         Ok(matches)
     }
 
-    fn single_match(&mut self) -> Parse<Match> {
+    /// Notes that a match could stand here.
+    pub(super) fn expect_match(&mut self) {
+        self.expect(Expect::Words(MATCH_WORDS));
+        self.expect(Expect::Field(|def| def.match_ == Support::Yes));
+    }
+
+    pub(super) fn single_match(&mut self) -> Parse<Match> {
         let start = self.lex.peek().span.start;
         let negated = self.eat_not();
         if negated {

@@ -5,21 +5,21 @@ use std::net::IpAddr;
 use super::rule::Place;
 use super::short::Subject;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Action, Match, Target, Value};
+use crate::ast::{Action, AddKind, Match, Target, Value};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Support, ValueKind, field};
-use crate::keyword::{STRIP, TARGETS, is_target};
+use crate::keyword::{STRIP, is_target};
 use crate::lex::Tok;
 
 impl Parser<'_> {
     /// All that is left of the line, behind these matches.
-    pub(super) fn targets(&mut self, matches: &[Match]) -> Parse<Vec<Target>> {
+    pub(super) fn targets(&mut self, kind: AddKind, matches: &[Match]) -> Parse<Vec<Target>> {
         let mut targets = Vec::with_capacity(1);
         while self.peek() != Tok::End {
             let start = self.lex.peek().span.start;
             let action = self.action(matches)?;
             targets.push(Target { action, span: self.since(start) });
-            self.expect(Expect::Words(TARGETS));
+            self.expect(Expect::Target(kind));
         }
         targets.shrink_to_fit();
         Ok(targets)
@@ -35,12 +35,21 @@ impl Parser<'_> {
             "add" => self.add(),
             "strip" => self.strip(matches),
             "map" => {
+                self.expect(Expect::Field(|def| def.translate == Support::Yes));
                 let field = self.field("map")?;
                 let values = self.values(field, None)?;
                 Ok(Action::Map { field: field.id, values })
             }
-            "shuffle" => Ok(Action::Shuffle { field: self.field("shuffle")?.id }),
+            "shuffle" => {
+                self.expect(Expect::Field(|def| def.translate == Support::Yes));
+                let field = self.field("shuffle")?;
+                let follow = self.peek() == Tok::Open
+                    || self.peek_word().is_some_and(|word| self.looks_like_value(field, word));
+                let values = if follow { Some(self.values(field, None)?) } else { None };
+                Ok(Action::Shuffle { field: field.id, values })
+            }
             "lb" => self.balance(),
+            "nat" => Ok(Action::Nat { pool: self.pool_name()? }),
             "drop" => self.drop(),
             "accept" => Ok(Action::Accept),
             "chain" => Ok(Action::Chain { name: self.name("a chain")? }),

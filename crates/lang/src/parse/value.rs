@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         }
         match def.kind {
             ValueKind::Interface => {
-                self.name("an interface").map(|name| ValueItem::Single(Value::Iface(name)))
+                self.interface_name("an interface").map(|name| ValueItem::Single(Value::Iface(name)))
             }
             ValueKind::Bytes { max } => {
                 self.bytes(def, max).map(|bytes| ValueItem::Single(Value::Bytes(bytes)))

@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
-    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Match, MatchOn, OnError, PortKind,
-    Rule, ShowWhat, Target, Value, ValueItem, ValueKind, ValueSet, Word,
+    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Filtering, Match, MatchOn,
+    NatForward, NatPool, NatProto, OnError, PortKind, Rule, ShowWhat, Socket4, Support, Target, Timeout,
+    Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -148,13 +149,18 @@ fn action() -> impl Strategy<Value = Action> {
         .prop_filter("shorthands have no ranges", |action| {
             !matches!(action, Action::Map { field, .. } if matches!(field.def().kind, ValueKind::Shorthand(_)))
         });
+    let shuffle = fields(|def| def.translate == Support::Yes).prop_flat_map(|def| {
+        values(def).prop_map(|values| Action::Shuffle { field: def.id, values: Some(values) })
+    });
     prop_oneof![
         4 => modify,
         2 => add,
         2 => strip,
         1 => Just(Action::StripAll),
         1 => map,
-        1 => fields(|_| true).prop_map(|def| Action::Shuffle { field: def.id }),
+        1 => fields(|_| true).prop_map(|def| Action::Shuffle { field: def.id, values: None }),
+        1 => shuffle,
+        1 => name().prop_map(|pool| Action::Nat { pool }),
         1 => vec(any::<IpAddr>(), 1..4).prop_map(|addresses| Action::Lb { addresses }),
         2 => (1_u32..=10_000).prop_map(|ten_thousandths| Action::Drop { ten_thousandths }),
         1 => Just(Action::Drop { ten_thousandths: 10_000 }),
@@ -188,8 +194,7 @@ fn port() -> impl Strategy<Value = PortKind> {
 
 pub fn command() -> impl Strategy<Value = Command> {
     use ShowWhat::*;
-    let show =
-        select(&[Tables, Connections, Interfaces, Runtime, Drops, Fields, Chains, Version, Config][..]);
+    let show = select(&[Tables, Nat, Interfaces, Runtime, Drops, Fields, Chains, Version, Config][..]);
     prop_oneof![
         20 => rule().prop_map(Command::Add),
         1 => (1_u32..).prop_map(|index| Command::Del { index }),
@@ -202,5 +207,57 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
         1 => name().prop_map(|a| Command::Unwire { a }),
         1 => select(&[OnError::Forward, OnError::Drop][..]).prop_map(Command::SetOnError),
+        4 => about_sessions(),
     ]
+}
+
+fn about_sessions() -> impl Strategy<Value = Command> {
+    let filter = || vec(one_match(), 0..4);
+    let seconds = 1..=Timeout::MAX_SECONDS;
+    prop_oneof![
+        (any::<bool>(), filter())
+            .prop_map(|(verbose, matches)| Command::ShowConnections { verbose, matches }),
+        filter().prop_map(|matches| Command::ClearConnections { matches }),
+        pool().prop_map(Command::NatPoolAdd),
+        name().prop_map(|name| Command::NatPoolDel { name }),
+        (proto(), socket(), socket()).prop_map(|(proto, outside, inside)| {
+            Command::NatForwardAdd(NatForward { proto, outside, inside })
+        }),
+        (proto(), socket()).prop_map(|(proto, outside)| Command::NatForwardDel { proto, outside }),
+        (select(&Timeout::ALL[..]), seconds)
+            .prop_map(|(timeout, seconds)| Command::SetTimeout { timeout, seconds }),
+        any::<bool>().prop_map(Command::SetTcpPickup),
+        any::<bool>().prop_map(Command::SetTcpWindowCheck),
+    ]
+}
+
+fn proto() -> impl Strategy<Value = NatProto> {
+    select(&[NatProto::Tcp, NatProto::Udp][..])
+}
+
+/// An address that a host can have.
+fn host() -> impl Strategy<Value = Ipv4Addr> {
+    prop_oneof![0x0100_0000..0x7f00_0000_u32, 0x8000_0000..0xe000_0000_u32].prop_map(Ipv4Addr::from_bits)
+}
+
+fn socket() -> impl Strategy<Value = Socket4> {
+    (host(), 1..=u16::MAX).prop_map(|(address, port)| Socket4 { address, port })
+}
+
+fn pool() -> impl Strategy<Value = NatPool> {
+    let addresses = (host(), 0..NatPool::MAX_ADDRESSES).prop_map(|(first, more)| {
+        // Up to the end of the block of sixteen million at most: what lies behind may be no host's.
+        let last = first.to_bits().saturating_add(more).min(first.to_bits() | 0x00ff_ffff);
+        [first, Ipv4Addr::from_bits(last)]
+    });
+    let some = (1..=u16::MAX, 1..=u16::MAX).prop_map(|(a, b)| [a.min(b), a.max(b)]);
+    let ports = prop_oneof![Just(NatPool::PORTS), some];
+    let filtering = select(
+        &[Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent][..],
+    );
+    let rest = (prop::option::of(1..=u16::MAX), prop::option::of(1_u32..), filtering);
+    (name(), addresses, ports, rest).prop_map(|(name, addresses, ports, (block, limit, filtering))| {
+        let block = block.map(|block| block.min(ports[1] - ports[0]).max(1));
+        NatPool { name, addresses, ports, block, limit, filtering }
+    })
 }

@@ -88,7 +88,8 @@ const UDP: [(&str, u64); 7] = [
 ];
 
 impl Maker {
-    /// Rules of `case`, of which `seed` decides everything that is random; none for the case whose rules are in a file.
+    /// Rules of `case`, of which `seed` decides everything that is random; none for the case whose rules are in a file, and
+    /// for those of sessions.
     pub fn new(case: Case, seed: u64) -> Option<Maker> {
         let mut random = Random(seed);
         let kind = match case {
@@ -97,9 +98,20 @@ impl Maker {
             Case::Masks => Kind::Masks(shuffled_masks(&mut random)),
             Case::Options => Kind::Options,
             Case::Ranges => Kind::Ranges,
-            Case::Classbench => return None,
+            Case::Classbench
+            | Case::Stateful
+            | Case::Nat
+            | Case::StatefulNat
+            | Case::NewSessions
+            | Case::NewNat => return None,
         };
         Some(Maker { kind, random })
+    }
+
+    /// A rule with this keyword and target for a random flow.
+    pub fn exact(random: &mut Random, keyword: &str, target: &str) -> String {
+        let mask = Mask { source: 32, destination: 32, sport: true, dport: true };
+        masked(random, mask, keyword, target)
     }
 
     /// Most rules that the case can have.
@@ -111,9 +123,9 @@ impl Maker {
     pub fn line(&mut self, position: usize) -> String {
         let random = &mut self.random;
         match &self.kind {
-            Kind::Exact => masked(random, Mask { source: 32, destination: 32, sport: true, dport: true }),
+            Kind::Exact => Maker::exact(random, "add", "drop"),
             Kind::Mixed => mixed(random),
-            Kind::Masks(masks) => masked(random, masks[position % masks.len()]),
+            Kind::Masks(masks) => masked(random, masks[position % masks.len()], "add", "drop"),
             Kind::Options => option(random),
             Kind::Ranges => ranges(random),
         }
@@ -148,15 +160,16 @@ fn addresses(random: &mut Random, source: u8, destination: u8) -> String {
     format!("ip-saddr {source} ip-daddr {destination}")
 }
 
-fn masked(random: &mut Random, mask: Mask) -> String {
+fn masked(random: &mut Random, mask: Mask, keyword: &str, target: &str) -> String {
     let proto = random.pick(&["tcp", "udp"]);
-    let mut line = format!("add {} ip-proto {proto}", addresses(random, mask.source, mask.destination));
+    let addresses = addresses(random, mask.source, mask.destination);
+    let mut line = format!("{keyword} {addresses} ip-proto {proto}");
     for (port, compared) in [("sport", mask.sport), ("dport", mask.dport)] {
         if compared {
             line += &format!(" {proto}-{port} {}", random.below(0x1_0000));
         }
     }
-    line + " drop"
+    line + " " + target
 }
 
 fn mixed(random: &mut Random) -> String {

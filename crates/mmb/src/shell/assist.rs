@@ -20,20 +20,30 @@ const SHELL_WORDS: [(&str, &str); 5] = [
     ("exit", "leave the shell"),
 ];
 
-/// What the line editor asks for help; knows the interfaces there are.
+/// Names that users have given.
+#[derive(Default)]
+pub struct Known {
+    /// Interfaces.
+    pub interfaces: Vec<String>,
+    /// NAT pools.
+    pub pools: Vec<String>,
+}
+
+/// What the line editor asks for help; knows the names there are.
 pub struct Assist {
-    interfaces: Vec<String>,
+    known: Known,
 }
 
 impl Assist {
-    /// Help with these interfaces.
-    pub fn new(interfaces: Vec<String>) -> Assist {
-        Assist { interfaces }
+    /// Help with these names.
+    pub fn new(known: Known) -> Assist {
+        Assist { known }
     }
 
     /// What can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let mut found = complete(line, cursor, &Names { interfaces: &self.interfaces });
+        let names = Names { interfaces: &self.known.interfaces, pools: &self.known.pools };
+        let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
             let own = SHELL_WORDS.iter().filter(|(word, _)| word.starts_with(typed));
@@ -91,8 +101,7 @@ impl Validator for Assist {}
 impl Helper for Assist {}
 
 /// `LINE ?`: what can follow, one a line.
-pub fn following(line: &str, interfaces: &[String]) -> String {
-    let assist = Assist::new(interfaces.to_vec());
+pub fn following(line: &str, assist: Assist) -> String {
     let candidates = assist.candidates(line, line.len()).candidates;
     if candidates.is_empty() {
         return "nothing can follow here\n".to_owned();
@@ -114,8 +123,19 @@ pub fn explain(word: &str) -> Result<String, Failure> {
             field.name, field.proto, field.help, field.example
         ));
     }
-    let assist = Assist::new(Vec::new());
-    let places = ["", "add all ", "show ", "interface ", "interface add x "];
+    let assist = Assist::new(Known::default());
+    let places = [
+        "",
+        "add all ",
+        "show ",
+        "interface ",
+        "interface add x ",
+        "set ",
+        "set timeout ",
+        "nat ",
+        "nat pool ",
+        "nat pool add x 192.0.2.1 ",
+    ];
     let mut all = places.iter().flat_map(|line| assist.candidates(line, line.len()).candidates);
     match all.find(|c| c.text == word) {
         Some(c) => Ok(format!("{}: {}\n", c.text, c.help)),
@@ -128,7 +148,9 @@ mod tests {
     use super::*;
 
     fn texts(line: &str) -> Vec<String> {
-        let assist = Assist::new(vec!["lan".to_owned(), "wan".to_owned()]);
+        let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+        let assist =
+            Assist::new(Known { interfaces: names(["lan", "wan"]), pools: names(["home", "office"]) });
         assist.candidates(line, line.len()).candidates.into_iter().map(|c| c.text).collect()
     }
 
@@ -139,13 +161,16 @@ mod tests {
         assert!(texts("add tcp-dp").contains(&"tcp-dport".to_owned()));
         assert_eq!(texts("add in w"), ["wan"]);
         assert_eq!(texts("wire l"), ["lan"]);
+        assert_eq!(texts("add-stateful all nat o"), ["office"]);
         assert!(!texts("add he").contains(&"help".to_owned()));
     }
 
     #[test]
     fn explains_fields_and_commands() {
         assert!(explain("tcp-dport").unwrap().starts_with("tcp-dport (TCP, 16 bits): "));
-        assert!(explain("flush").unwrap().starts_with("flush: "));
+        for word in ["flush", "add-stateful", "nat", "clear", "limit", "tcp-pickup", "udp-replied"] {
+            assert!(explain(word).unwrap().starts_with(&format!("{word}: ")), "{word}");
+        }
         assert!(explain("nonsense").is_err());
     }
 }

@@ -26,7 +26,9 @@ fn a_day_with_the_daemon() {
     let json: serde_json::Value = serde_json::from_str(&daemon.mmb(&["list", "--json"]).good()).unwrap();
     assert_eq!(json["rules"][0]["index"], 2);
     assert_eq!(json["rules"][0]["text"], "add tcp-dport 80 ! ip-df drop");
-    for what in ["tables", "interfaces", "runtime", "drops", "fields", "version", "config"] {
+    for what in
+        ["tables", "interfaces", "runtime", "drops", "fields", "version", "config", "nat", "connections"]
+    {
         assert!(!daemon.mmb(&["show", what]).good().is_empty(), "{what}");
         let json = daemon.mmb(&["show", what, "verbose", "--json"]).good();
         assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().is_object(), "{what}");
@@ -44,6 +46,46 @@ fn a_day_with_the_daemon() {
     let (status, err) = daemon.stop("-TERM");
     assert_eq!((status, err.as_str()), (Some(0), ""));
     assert!(!std::path::Path::new(&socket).exists());
+}
+
+#[test]
+fn sessions_and_nat_from_the_command_line() {
+    let files = Files::new();
+    let daemon = Daemon::start(&files.path("s"), &["--sessions", "1000"]);
+    let stateless = "no connections: the policy is stateless; `add-stateful` rules open sessions\n";
+    assert_eq!(daemon.mmb(&["show", "connections"]).good(), stateless);
+    assert_eq!(
+        daemon.mmb(&["show", "connections", "tcp-dport", "80", "--json"]).good(),
+        "{\"connections\":[]}\n"
+    );
+    assert_eq!(daemon.mmb(&["nat", "pool", "add", "p", "192.0.2.1-192.0.2.2"]).good(), "NAT pool p added\n");
+    daemon.mmb(&["add-stateful", "ip-saddr", "10.0.0.0/8", "nat", "p"]).good();
+    daemon.mmb(&["nat", "forward", "add", "tcp", "192.0.2.1", "80", "to", "10.0.0.1", "8080"]).good();
+    daemon.mmb(&["set", "timeout", "udp-replied", "60"]).good();
+    assert_eq!(daemon.mmb(&["show", "connections"]).good(), "no connections\n");
+    assert_eq!(daemon.mmb(&["clear", "connections", "ip-proto", "tcp"]).good(), "0 connections ended\n");
+    assert_eq!(
+        daemon.mmb(&["clear", "connections", "--json"]).good(),
+        "{\"done\":\"0 connections ended\",\"cleared\":0}\n"
+    );
+    daemon.mmb(&["show", "connections", "tcp-win", "3"]).refused(&["tcp-win", "^"]);
+    daemon.mmb(&["nat", "pool", "del", "p"]).refused(&["rule 1", "^"]);
+    let config = "set timeout udp-replied 60\nnat pool add p 192.0.2.1-192.0.2.2\n\
+                  nat forward add tcp 192.0.2.1 80 to 10.0.0.1 8080\nadd-stateful ip-saddr 10.0.0.0/8 nat p\n";
+    assert_eq!(daemon.mmb(&["show", "config"]).good(), config);
+    let runtime: serde_json::Value =
+        serde_json::from_str(&daemon.mmb(&["show", "runtime", "--json"]).good()).unwrap();
+    assert_eq!(
+        (&runtime["sessions"]["capacity"], &runtime["workers"][0]["sessions"]),
+        (&1000.into(), &0.into())
+    );
+    let script =
+        "set tcp-pickup off\nadd-stateful all nat ?\nhelp tcp-window-check\nshow connections verbose\n";
+    let out = mmb_with_input(&["--socket", &daemon.socket], script.as_bytes()).good();
+    assert!(
+        out.contains("\np ") && out.contains("tcp-window-check: ") && out.ends_with("no connections\n"),
+        "{out}"
+    );
 }
 
 #[test]
@@ -65,7 +107,7 @@ fn refusals_show_the_offending_word_and_change_nothing() {
         &["add", "ip-ttl", "-5", "drop"],
         &["add", "tcp-dport", "70000", "drop"],
         &["add", "in", "b", "drop"],
-        &["add-stateful", "all", "accept"],
+        &["add-stateful", "all", "nat", "nowhere"],
         &["interface", "add", "a", "null"],
         &["interface", "del", "a"],
         &["wire", "a", "b"],

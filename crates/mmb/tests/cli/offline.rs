@@ -44,7 +44,7 @@ fn without_a_daemon_commands_say_how_to_start_one() {
 }
 
 /// Files with an error: text, line, column, words of the message.
-const BAD: [(&str, u32, u32, &[&str]); 16] = [
+const BAD: [(&str, u32, u32, &[&str]); 18] = [
     ("add tcp-dprot 80 drop\n", 1, 5, &["tcp-dprot", "did you mean `tcp-dport`?"]),
     ("# fine\nadd tcp-dport http drop\n", 2, 15, &["http"]),
     ("add tcp-dport 65536 drop\n", 1, 15, &["65536", "65535"]),
@@ -57,7 +57,9 @@ const BAD: [(&str, u32, u32, &[&str]); 16] = [
     ("add in lan drop\n", 1, 8, &["`lan`"]),
     ("interface add a null\ninterface add a null\n", 2, 15, &["`a`", "already"]),
     ("interface add a null\nwire a b\n", 2, 8, &["`b`"]),
-    ("add-stateful ip-proto tcp accept\n", 1, 1, &["not supported"]),
+    ("add-stateful ip-proto tcp chain web\n", 1, 27, &["not supported"]),
+    ("nat pool add p 192.0.2.1\nadd-stateful all nat q\n", 2, 22, &["`q`", "p"]),
+    ("nat pool add p 192.0.2.1-192.0.2.3\n\nnat pool add q 192.0.2.2\n", 3, 14, &["p", "q"]),
     ("add all mod ip-checksum 0\n", 1, 9, &["ip-checksum"]),
     ("list\n", 1, 1, &["`list`"]),
     ("\u{1b}[31madd all drop\n", 1, 1, &["U+001B"]),

@@ -20,9 +20,9 @@ use proptest::prelude::{Strategy, any};
 
 pub use dice::Dice;
 pub use frames::{frame, sound_frame};
-pub use pools::{IFACES, port};
+pub use pools::{IFACES, NAT_POOL, port};
 pub use random::Random;
-pub use rules::{any_rule, rule};
+pub use rules::{any_rule, rule, stateful_rule};
 
 /// Bytes that decide a rule, and a frame.
 const RULE_BYTES: usize = 160;
@@ -46,10 +46,16 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// A rule set of up to `most` rules; interfaces are those of [`IFACES`].
+/// A rule set of up to `most` stateless rules; interfaces are those of [`IFACES`].
 pub fn rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
     vec(vec(any::<u8>(), 0..RULE_BYTES), 0..=most)
         .prop_map(|all| all.iter().filter_map(|bytes| rule(&mut Dice::new(bytes))).collect())
+}
+
+/// Up to `most` stateful rules, which the oracle does not evaluate; pools are [`NAT_POOL`].
+pub fn stateful_rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
+    vec(vec(any::<u8>(), 0..RULE_BYTES), 0..=most)
+        .prop_map(|all| all.iter().filter_map(|bytes| stateful_rule(&mut Dice::new(bytes))).collect())
 }
 
 /// A rule that may contradict itself, so that [`mmb_lang::check`] may refuse it.

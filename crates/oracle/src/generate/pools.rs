@@ -9,6 +9,9 @@ use super::Dice;
 /// Interfaces that rules name; the port number is the index.
 pub const IFACES: [&str; 4] = ["lan", "wan", "dmz", "lab"];
 
+/// The NAT pool that stateful rules name.
+pub const NAT_POOL: &str = "office";
+
 /// The port of an interface of [`IFACES`].
 pub fn port(name: &str) -> Option<u16> {
     IFACES.iter().position(|iface| *iface == name).map(|i| i as u16)

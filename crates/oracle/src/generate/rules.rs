@@ -1,4 +1,5 @@
-//! Rules over the whole stateless language, read off the field table.
+//! Rules over the whole language, read off the field table: stateless ones, which is what the oracle evaluates, and
+//! stateful ones.
 
 use std::net::IpAddr;
 
@@ -52,6 +53,19 @@ pub fn any_rule(dice: &mut Dice<'_>) -> Rule {
         targets: targets::targets(dice, &edited),
         span: Default::default(),
     }
+}
+
+/// A stateful rule that [`mmb_lang::check`] accepts, if the dice fall on one: a stateless one's matches and maybe its
+/// targets, and up to three that give sessions something.
+pub fn stateful_rule(dice: &mut Dice<'_>) -> Option<Rule> {
+    let Rule { matches, mut targets, span, .. } = any_rule(dice);
+    let given = dice.below(4);
+    if given > 0 && dice.one_in(2) {
+        targets.clear();
+    }
+    targets.extend((0..given).map(|_| targets::gift(dice)));
+    let rule = Rule { kind: AddKind::Stateful, matches, targets, span };
+    mmb_lang::check(&rule).is_ok().then_some(rule)
 }
 
 fn matches(dice: &mut Dice<'_>, fields: &[&FieldDef], layers: &[Layer], negative: bool) -> Vec<Match> {
@@ -122,6 +136,13 @@ fn question(dice: &mut Dice<'_>, def: &FieldDef) -> (Cond, ValueSet) {
         }
         _ => (equality, single(dice, def).into()),
     }
+}
+
+/// A value, a range or a set.
+pub(super) fn values(dice: &mut Dice<'_>, def: &FieldDef) -> ValueSet {
+    let count = dice.pick(&[1, 1, 2, 3]);
+    let items = (0..count).map(|_| item(dice, def)).collect();
+    ValueSet::new(items).unwrap_or_else(|| value(dice, def).into())
 }
 
 /// A member of a set.

@@ -1,8 +1,10 @@
 //! What the rules do: verdicts, and edits of header fields and TCP options.
 
-use mmb_lang::{Action, FieldDef, FieldId, Support, Target, Value, ValueKind};
+use std::net::IpAddr;
 
-use super::rules::value;
+use mmb_lang::{Action, FIELDS, FieldDef, FieldId, Support, Target, Value, ValueKind};
+
+use super::rules::{value, values};
 use super::{Dice, pools};
 
 /// One to four targets that write these fields only.
@@ -35,6 +37,26 @@ pub(super) fn targets(dice: &mut Dice<'_>, fields: &[&FieldDef]) -> Vec<Target> 
         targets.push(Action::Mod { field: def.id, value: value(dice, def) }.into());
     }
     targets
+}
+
+/// Something that sessions are given.
+pub(super) fn gift(dice: &mut Dice<'_>) -> Target {
+    let fields: Vec<&FieldDef> = FIELDS.iter().filter(|def| def.translate == Support::Yes).collect();
+    let def = dice.pick(&fields);
+    let action = match dice.below(8) {
+        0..3 => Action::Map { field: def.id, values: values(dice, def) },
+        3 | 4 => Action::Shuffle { field: def.id, values: None },
+        5 => Action::Shuffle { field: def.id, values: Some(values(dice, def)) },
+        6 => {
+            let mut addresses =
+                vec![IpAddr::from(pools::ip4(dice)), pools::ip6(dice).into(), pools::ip4(dice).into()];
+            addresses.rotate_left(dice.below(3));
+            addresses.truncate(1 + dice.below(3));
+            Action::Lb { addresses }
+        }
+        _ => Action::Nat { pool: pools::NAT_POOL.into() },
+    };
+    action.into()
 }
 
 /// An edit of the option, of a whitelist, or of all options.

@@ -4,13 +4,19 @@
 //! width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were built by hand get
 //! the same guarantees from [`crate::check`].
 
+mod command;
+mod nat;
+
 use std::net::IpAddr;
 use std::ops::Deref;
+
+pub use command::{Command, OnError, PortKind, ShowWhat, Timeout};
+pub use nat::{Filtering, NatForward, NatPool, NatProto, Socket4};
 
 use crate::field::FieldId;
 use crate::span::At;
 
-/// A name the user wrote: an interface, a chain.
+/// A name the user wrote: an interface, a NAT pool, a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     /// The name.
@@ -31,138 +37,6 @@ impl Deref for Word {
     fn deref(&self) -> &str {
         &self.text
     }
-}
-
-/// One line of the language.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// `add`, `add-stateless`, `add-stateful`.
-    Add(Rule),
-    /// `del <rule-index>`.
-    Del {
-        /// The rule's index, from 1.
-        index: u32,
-    },
-    /// `flush`: delete all rules.
-    Flush,
-    /// `list`: show all rules.
-    List,
-    /// `enable <interface> …`, at least one.
-    Enable(Vec<Word>),
-    /// `disable <interface> …`, at least one.
-    Disable(Vec<Word>),
-    /// `show <what> [verbose]`.
-    Show {
-        /// The subject.
-        what: ShowWhat,
-        /// With every detail.
-        verbose: bool,
-    },
-    /// `interface add NAME KIND …`.
-    InterfaceAdd {
-        /// The interface's name in mmb.
-        name: Word,
-        /// What it is made of.
-        kind: PortKind,
-    },
-    /// `interface del NAME`.
-    InterfaceDel {
-        /// The interface's name in mmb.
-        name: Word,
-    },
-    /// `wire A B`: what comes in at one goes out at the other.
-    Wire {
-        /// One end.
-        a: Word,
-        /// The other end.
-        b: Word,
-    },
-    /// `wire del A`: undoes the wire that `a` is an end of.
-    Unwire {
-        /// Either end.
-        a: Word,
-    },
-    /// `set on-error forward`, `set on-error drop`.
-    SetOnError(OnError),
-}
-
-/// What becomes of a packet whose edits cannot all be made, because TCP options do not fit, say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnError {
-    /// It goes on just as it came, and is counted. What stands when nothing is set.
-    #[default]
-    Forward,
-    /// It is dropped, with the reason.
-    Drop,
-}
-
-impl OnError {
-    /// The word behind `set on-error`.
-    pub fn word(self) -> &'static str {
-        crate::keyword::on_error_word(self)
-    }
-}
-
-/// The subject of `show`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ShowWhat {
-    /// The classifier's tables.
-    Tables,
-    /// Sessions.
-    Connections,
-    /// Ports and their counters.
-    Interfaces,
-    /// Packets, vectors and cycles per node.
-    Runtime,
-    /// Drops by reason.
-    Drops,
-    /// The field table.
-    Fields,
-    /// Service chains.
-    Chains,
-    /// Versions of mmb and of what it is built on.
-    Version,
-    /// The running configuration, as a file that gives it again.
-    Config,
-}
-
-/// What a port is made of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum PortKind {
-    /// `af-xdp IFNAME`: a kernel interface through an AF_XDP socket.
-    AfXdp {
-        /// The kernel's name of the interface.
-        ifname: String,
-    },
-    /// `af-packet IFNAME`: a kernel interface through a packet socket.
-    AfPacket {
-        /// The kernel's name of the interface.
-        ifname: String,
-    },
-    /// `tap [IFNAME]`: a new kernel interface.
-    Tap {
-        /// The kernel's name for it; the kernel chooses one when it is not given.
-        ifname: Option<String>,
-    },
-    /// `pci ADDRESS`: a network card driven from user space.
-    Pci {
-        /// `dddd:bb:dd.f`, lower-case hexadecimal, always with the domain.
-        address: String,
-    },
-    /// `memif SOCKET`: shared memory with another process.
-    Memif {
-        /// Path of the socket.
-        socket: String,
-    },
-    /// `pcap RX TX`: packets from one capture file, into another.
-    Pcap {
-        /// The capture that is read.
-        rx: String,
-        /// The capture that is written.
-        tx: String,
-    },
-    /// `null`: nothing comes in, what goes out is gone.
-    Null,
 }
 
 /// A rule: when all matches hold, the targets apply.
@@ -395,15 +269,22 @@ pub enum Action {
         /// What it is chosen from.
         values: ValueSet,
     },
-    /// `shuffle <field>`: give the session a random value of the field, undone on the way back.
+    /// `shuffle <field> [<value>]`: give the session a random value of the field, undone on the way back.
     Shuffle {
         /// The field.
         field: FieldId,
+        /// What it is chosen from; without, all values that the field can have, ports from 1024 on.
+        values: Option<ValueSet>,
     },
     /// `lb <address> …`: spread sessions over these destinations.
     Lb {
         /// At least one.
         addresses: Vec<IpAddr>,
+    },
+    /// `nat <pool>`: give the session an address and a port of a pool, undone on the way back.
+    Nat {
+        /// The pool.
+        pool: Word,
     },
     /// `drop [<percent>]`.
     Drop {

@@ -1,0 +1,128 @@
+//! The nodes of policies that need sessions: `flow-lookup` finds every packet's session and does what its cached decision
+//! says; `flow-classify` finds the rules that have to be asked for each packet of a session; `flow-track` is for packets
+//! that open sessions, change their state, or are out of the ordinary. What is done is [`mmb_session`]'s business; a node
+//! shows it the packets and sends them where it says.
+//!
+//! Theory of operation. [`Next`], as a number, is the edge that a packet takes, the same for all three nodes, so that most
+//! vectors are sent on without a look at each packet. Fragments that wait for the first one of their datagram leave the
+//! graph: their buffers stand in the worker's `held`, at the place that the sessions gave out, and come back by
+//! `flow-track` to `flow-lookup` when the first one has come.
+
+pub(crate) mod classify;
+pub(crate) mod lookup;
+pub(crate) mod track;
+
+use mmb_dpdk::{Packet, Vector};
+use mmb_packet::Meta;
+use mmb_session::{Next, Packets, Tally};
+
+use crate::nodes::VECTOR;
+use crate::worker::Worker;
+
+/// Behind the edges that [`Next`] numbers: back to `flow-lookup`, from `flow-track`.
+const AGAIN: u16 = 9;
+
+const _: () = assert!(
+    Next::Pass as u16 == 0
+        && Next::Send as u16 == 1
+        && Next::Edit as u16 == 2
+        && Next::Drop as u16 == 3
+        && Next::Answer as u16 == 4
+        && Next::HandOff as u16 == 5
+        && Next::Hold as u16 == 6
+        && Next::PerPacket as u16 == 7
+        && Next::Slow as u16 == 8
+);
+
+/// Edges of the three nodes. No packet takes that of [`Next::Hold`]; nor is one sent back to where it was, except by the
+/// last edge.
+pub(super) fn edges(node: &str, sink: &'static str) -> Vec<&'static str> {
+    let (per_packet, slow) = match node {
+        "flow-lookup" => ("flow-classify", "flow-track"),
+        "flow-classify" => ("drop", "flow-track"),
+        _ => ("drop", "drop"),
+    };
+    let mut edges = vec!["wire-output", sink, "rewrite", "drop", sink, "handoff", "drop", per_packet, slow];
+    if node == "flow-track" {
+        edges.push("flow-lookup");
+    }
+    edges
+}
+
+/// A vector's packets as the sessions see them.
+pub(super) struct Shown<'a, 'b>(pub &'a mut [&'b mut Packet]);
+
+impl Packets for Shown<'_, '_> {
+    #[inline]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    fn head(&self, at: usize) -> &[u8] {
+        self.0[at].data()
+    }
+
+    #[inline]
+    fn meta(&self, at: usize) -> &Meta {
+        self.0[at].meta()
+    }
+
+    #[inline]
+    fn head_and_meta(&mut self, at: usize) -> (&mut [u8], &mut Meta) {
+        self.0[at].data_and_meta()
+    }
+
+    #[inline]
+    fn in_port(&self, at: usize) -> u16 {
+        self.0[at].port()
+    }
+
+    #[inline]
+    fn bytes(&self, at: usize) -> u32 {
+        self.0[at].pkt_len() as u32
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        if let Some(packet) = self.0.get(at) {
+            packet.prefetch_header();
+            packet.prefetch_data();
+        }
+    }
+}
+
+/// Sends every packet where it was said to go.
+#[inline]
+fn dispatch(worker: &mut Worker, mut vector: Vector<'_>, next: &mut [Next; VECTOR], tally: Tally) {
+    if tally.all(Next::Pass) {
+        return vector.send_all(Next::Pass as u16);
+    }
+    if tally.has(Next::Hold) {
+        set_aside(worker, &mut vector, next);
+    }
+    let n = vector.len();
+    let mut edges = [0; VECTOR];
+    for (edge, next) in edges.iter_mut().zip(&*next) {
+        *edge = *next as u16;
+    }
+    vector.send(&edges[..n]);
+}
+
+/// Takes the packets that have to wait out of the vector. The others move up, as their `next` do.
+#[cold]
+fn set_aside(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut [Next; VECTOR]) {
+    let all = *next;
+    let stay = all[..vector.len()].iter().filter(|next| **next != Next::Hold);
+    next.iter_mut().zip(stay).for_each(|(to, next)| *to = *next);
+    vector.take_some(
+        |at| all[at] == Next::Hold,
+        |packet| {
+            let place = packet.meta().edits_at as usize;
+            // The place is free: the sessions give it out again only after they have called for the packet in it.
+            if let Some(place) = worker.held.get_mut(place) {
+                *place = Some(packet);
+            }
+        },
+    );
+}

@@ -1,0 +1,53 @@
+//! `flow-track`: packets that open sessions or change their state, one by one, with all rules that match them.
+
+use mmb_dpdk::Vector;
+use mmb_session::{Next, Tally, Ticket};
+
+use super::{AGAIN, dispatch, set_aside};
+use crate::nodes::VECTOR;
+use crate::nodes::classify::matches;
+use crate::worker::Worker;
+
+pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
+    let Worker { id, now, snapshot, sessions, batch, scratch, edits, shared, .. } = worker;
+    let drops = &shared.workers[*id].counters.drops;
+    matches(&snapshot.policy, snapshot, batch, vector.packets(), scratch);
+    let host = snapshot.of(*id);
+    let (mut next, mut tally) = ([Next::Pass; VECTOR], Tally::default());
+    let mut hits = batch.hits.as_slice();
+    for (at, packet) in vector.packets().iter_mut().enumerate() {
+        let of_packet = hits.iter().take_while(|hit| usize::from(hit.pkt) == at).count();
+        let (of_packet, rest) = hits.split_at(of_packet);
+        hits = rest;
+        // A copy, since the packet is borrowed as a whole while its length may change.
+        let (mut meta, port) = (*packet.meta(), packet.port());
+        next[at] = sessions.slow(*now, &host, &mut **packet, &mut meta, port, of_packet, edits);
+        *packet.meta_mut() = meta;
+        if next[at] == Next::Answer {
+            drops.add(meta.drop_reason, 1);
+        }
+        tally.add(next[at]);
+    }
+    if tally.has(Next::Hold) {
+        set_aside(worker, &mut vector, &mut next);
+    }
+    bring_back(worker, &mut vector);
+    dispatch(worker, vector, &mut next, tally);
+}
+
+/// Sends fragments that waited back to where they came from, and drops those that waited in vain.
+fn bring_back(worker: &mut Worker, vector: &mut Vector<'_>) {
+    while let Some(ticket) = worker.sessions.ticket() {
+        match ticket {
+            Ticket::Go(place) => {
+                let packet = worker.held.get_mut(place as usize).and_then(Option::take);
+                if let Some(Err(packet)) = packet.map(|packet| vector.add(AGAIN, packet)) {
+                    // The walk is full; in its place again, it can be lost.
+                    worker.held[place as usize] = Some(packet);
+                    worker.lose(place);
+                }
+            }
+            Ticket::Lost(place) => worker.lose(place),
+        }
+    }
+}

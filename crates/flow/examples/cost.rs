@@ -1,0 +1,179 @@
+//! What the session table costs: ticks of the time-stamp counter per packet or session, vectors of 256.
+//!
+//! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets lie in the cache, as a graph's earlier nodes have
+//! left them, and belong to sessions and directions at random. Of each vector and each step the shortest time of several
+//! rounds counts.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use mmb_flow::{Found, Key, Lookups, Table, VECTOR, key_of};
+use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
+use mmb_packet::{Meta, parse};
+
+const FRAME: usize = 62;
+const ROUNDS: usize = 6;
+
+fn main() {
+    let sizes: Vec<u32> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
+    let sizes = if sizes.is_empty() { vec![1_000, 64_000, 1_000_000] } else { sizes };
+    println!(
+        "{:>10} {:>3} {:>6} {:>6} {:>8} {:>6} {:>8} {:>8} {:>10}",
+        "sessions", "ip", "push", "run", "halves", "miss", "insert", "remove", "B/session"
+    );
+    for ip6 in [false, true] {
+        for &sessions in &sizes {
+            row(sessions, ip6);
+        }
+    }
+}
+
+fn row(sessions: u32, ip6: bool) {
+    let mut table = Table::new(sessions, 24, 0x5eed).expect("memory");
+    let keys: Vec<Key> =
+        (0..sessions).map(|n| key_of(&frame(n, ip6), &meta(&frame(n, ip6))).expect("key")).collect();
+    let vectors = keys.len().div_ceil(VECTOR);
+    let mut times = vec![[Duration::MAX; 2]; vectors];
+    for round in 0..ROUNDS as u32 {
+        let now = round * 1_000_000;
+        for (keys, [insert, _]) in keys.chunks(VECTOR).zip(&mut times) {
+            *insert = fill(&mut table, keys, now).min(*insert);
+        }
+        for [_, remove] in &mut times {
+            *remove = empty(&mut table, now + 500_000).min(*remove);
+        }
+    }
+    for keys in keys.chunks(VECTOR) {
+        fill(&mut table, keys, 0);
+    }
+    let hits = measure(&mut table, sessions, 0, ip6);
+    let misses = measure(&mut table, sessions, sessions, ip6);
+    let each = |step: usize| {
+        let sum: Duration = times.iter().map(|time| time[step]).sum();
+        sum.as_nanos() as f64 * ticks_per_ns() / f64::from(sessions)
+    };
+    println!(
+        "{sessions:>10} {:>3} {:>6.1} {:>6.1} {:>8.1} {:>6.1} {:>8.0} {:>8.0} {:>10}",
+        if ip6 { 6 } else { 4 },
+        hits[0],
+        hits[1],
+        hits[2],
+        misses[0] + misses[1],
+        each(0),
+        each(1),
+        table.bytes() / sessions as usize
+    );
+}
+
+/// Enters the sessions of a vector, having asked for the memory of all, and arms their timers.
+fn fill(table: &mut Table, keys: &[Key], now: u32) -> Duration {
+    let start = Instant::now();
+    for key in keys {
+        table.prefetch(key);
+        table.prefetch(&key.reversed());
+    }
+    for key in keys {
+        if let Ok(id) = table.insert(key, &key.reversed(), now) {
+            table.arm(id, now + 300_000);
+        }
+    }
+    start.elapsed()
+}
+
+/// Removes a vector of sessions whose timers have gone off.
+fn empty(table: &mut Table, now: u32) -> Duration {
+    let start = Instant::now();
+    let mut budget = 2 * VECTOR as u32;
+    let mut ended = Vec::with_capacity(VECTOR);
+    while ended.len() < VECTOR
+        && let Some(id) = table.due(now, &mut budget)
+    {
+        ended.push(id);
+    }
+    ended.iter().for_each(|&id| table.prefetch_keys(id));
+    for id in ended {
+        table.remove(id);
+    }
+    start.elapsed()
+}
+
+/// Ticks per packet to push, to run, and to count on the halves found.
+fn measure(table: &mut Table, flows: u32, first: u32, ip6: bool) -> [f64; 3] {
+    let mut lookups = Box::new(Lookups::default());
+    let vectors = (flows as usize / VECTOR).clamp(64, 4096);
+    let mut times = vec![[Duration::MAX; 3]; vectors];
+    for _ in 0..ROUNDS {
+        // The same packets in each round.
+        let mut random = 1u64;
+        for time in &mut times {
+            let packets: Vec<([u8; FRAME], Meta)> = (0..VECTOR)
+                .map(|_| {
+                    random = random.wrapping_mul(0xd134_2543_de82_ef95).wrapping_add(1);
+                    let flow = first + (((random >> 32) * u64::from(flows)) >> 32) as u32;
+                    packet(&frame(flow, ip6), random >> 20 & 1 != 0, ip6)
+                })
+                .collect();
+            let now = vector(table, &mut lookups, &packets);
+            (0..3).for_each(|step| time[step] = time[step].min(now[step]));
+        }
+    }
+    let packets = (vectors * VECTOR) as f64;
+    let sum = |step| times.iter().map(|time| time[step]).sum::<Duration>().as_nanos() as f64;
+    [0, 1, 2].map(|step| sum(step) * ticks_per_ns() / packets)
+}
+
+fn vector(table: &mut Table, lookups: &mut Lookups, packets: &[([u8; FRAME], Meta)]) -> [Duration; 3] {
+    let start = Instant::now();
+    lookups.clear();
+    for (head, meta) in packets {
+        lookups.push(table, head, meta);
+    }
+    let pushed = Instant::now();
+    lookups.run(table);
+    let run = Instant::now();
+    let halves = table.halves_mut();
+    for &found in black_box(lookups.found()) {
+        if found != Found::NONE {
+            halves[found.0 as usize].count(1, FRAME as u32);
+        }
+    }
+    [pushed - start, run - pushed, run.elapsed()]
+}
+
+fn frame(n: u32, ip6: bool) -> Vec<u8> {
+    let [a, b, c, d] = n.to_be_bytes();
+    let udp = Udp::new(1024 + (n % 60_000) as u16, 53);
+    let frame = if ip6 {
+        let (high, low) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+        Frame::new(Ip6::new([0x2001, 0xdb8, 0, 0, 0, 0, high, low], [0x2001, 0xdb8, 1, 0, 0, 0, 0, 1]), udp)
+    } else {
+        Frame::new(Ip4::new([10, b, c, d], [198, 18 + a, 0, 1]), udp)
+    };
+    frame.pad_to(FRAME).build()
+}
+
+fn meta(frame: &[u8]) -> Meta {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).expect("a sound frame");
+    meta
+}
+
+/// A packet of a flow, or of its replies.
+fn packet(frame: &[u8], reply: bool, ip6: bool) -> ([u8; FRAME], Meta) {
+    let mut bytes = [0; FRAME];
+    bytes.copy_from_slice(frame);
+    if reply {
+        let (addresses, ports, len) = if ip6 { (22, 54, 16) } else { (26, 34, 4) };
+        (0..len).for_each(|i| bytes.swap(addresses + i, addresses + len + i));
+        (0..2).for_each(|i| bytes.swap(ports + i, ports + 2 + i));
+    }
+    (bytes, meta(&bytes))
+}
+
+/// The rate of the time-stamp counter, as far as the kernel tells it.
+fn ticks_per_ns() -> f64 {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("bogomips"));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    value.map_or(1.0, |bogomips| bogomips / 2000.0)
+}

@@ -1,0 +1,258 @@
+//! The flow control block: what is kept of a session.
+//!
+//! An FCB is found by its number and lies in three arrays: two [`Half`]s, one for each direction and each one cache
+//! line, so that a packet of an established session touches one line; the [`Common`] part, which is touched when a
+//! session begins, changes its state or ends; and the scratchpads.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::key::{Key, Packed, has_tail};
+
+/// Number of a session in its worker's table. Given out again after the session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(pub u32);
+
+/// A direction of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// That of the packet that opened it.
+    Forward = 0,
+    /// Replies.
+    Reverse = 1,
+}
+
+/// A session and a direction, or nothing, in 32 bits; what rides in [`mmb_packet::Meta::session`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Found(pub u32);
+
+impl Found {
+    /// No session.
+    pub const NONE: Found = Found(u32::MAX);
+
+    /// The direction of a session.
+    pub fn new(session: SessionId, direction: Direction) -> Found {
+        Found(session.0 << 1 | direction as u32)
+    }
+
+    /// Whether there is a session.
+    pub fn is_some(self) -> bool {
+        self != Found::NONE
+    }
+
+    /// The session; meaningless for [`Found::NONE`].
+    pub fn session(self) -> SessionId {
+        SessionId(self.0 >> 1)
+    }
+
+    /// The direction; meaningless for [`Found::NONE`].
+    pub fn direction(self) -> Direction {
+        if self.0 & 1 == 0 { Direction::Forward } else { Direction::Reverse }
+    }
+
+    /// The same session's other direction.
+    pub fn other(self) -> Found {
+        Found(self.0 ^ 1)
+    }
+}
+
+/// Bits of [`Half::flags`].
+pub mod half_flags {
+    /// Packets of this direction that open, close and ask for nothing may take the short way.
+    pub const SETTLED: u8 = 1 << 0;
+    /// Addresses or ports of this direction are translated, and [`super::Xlat4`] says how (IPv4 only).
+    pub const XLAT4: u8 = 1 << 1;
+    /// Translated in some way that [`super::Xlat4`] cannot say: IPv6, sequence numbers, IP identification, flow label.
+    pub const XLAT_SLOW: u8 = 1 << 2;
+    /// Packets have been seen in this direction.
+    pub const SEEN: u8 = 1 << 3;
+    /// Not a session but a note that its packets go to another worker: [`super::Half::decision`] is its number.
+    pub const REDIRECT: u8 = 1 << 7;
+}
+
+/// One direction of a session: one cache line.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub struct Half {
+    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and a word that is zero; IPv6 in five.
+    pub(crate) key: [u64; 5],
+    /// Packets and bytes: lower 32 bits of packets, lower 32 bits of bytes, upper 8 bits of packets over upper 24 of bytes.
+    pub(crate) counts: [u32; 3],
+    /// When the last packet came, in milliseconds of the worker's clock.
+    pub seen: u32,
+    /// Number of the cached decision, as the engine above numbers them: 24 bits.
+    pub(crate) decision: [u8; 3],
+    /// Bits of [`half_flags`].
+    pub flags: u8,
+    /// TCP: the highest acknowledgement number seen in this direction.
+    pub ack: u32,
+}
+
+const _: () = assert!(size_of::<Half>() == 64);
+
+impl Half {
+    /// A direction that nothing was seen of.
+    pub(crate) fn new(key: &Packed) -> Half {
+        let ([a, b], [c, d, e]) = (key.head, key.tail);
+        Half { key: [a, b, c, d, e], ..Half::zeroed() }
+    }
+
+    pub(crate) fn packed(&self) -> Packed {
+        let [a, b, tail @ ..] = self.key;
+        let key = Packed { head: [a, b], tail };
+        if key.is_ip6() { key } else { Packed { tail: [0; 3], ..key } }
+    }
+
+    /// Whether this is the direction with a key of that head and, if it has one, tail.
+    #[inline(always)]
+    pub(crate) fn is(&self, head: &[u64; 2], tail: &[u64; 3]) -> bool {
+        let differ = (self.key[0] ^ head[0]) | (self.key[1] ^ head[1]);
+        differ == 0 && (!has_tail(head) || self.key[2..] == tail[..])
+    }
+
+    /// The key.
+    pub fn key(&self) -> Key {
+        self.packed().unpack()
+    }
+
+    /// Counts packets and their bytes.
+    #[inline(always)]
+    pub fn count(&mut self, packets: u32, bytes: u32) {
+        let [p, b, upper] = self.counts;
+        let ((p, more_p), (b, more_b)) = (p.overflowing_add(packets), b.overflowing_add(bytes));
+        self.counts = [p, b, upper.wrapping_add(u32::from(more_p) << 24 | u32::from(more_b))];
+    }
+
+    /// Packets and bytes so far; they start again from zero after 2^40 and 2^56.
+    pub fn counts(&self) -> (u64, u64) {
+        let [p, b, upper] = self.counts.map(u64::from);
+        ((upper >> 24) << 32 | p, (upper & 0xff_ffff) << 32 | b)
+    }
+
+    /// Number of the cached decision, as the engine above numbers them; 0 to begin with.
+    #[inline(always)]
+    pub fn decision(&self) -> u32 {
+        let [a, b, c] = self.decision;
+        u32::from_le_bytes([a, b, c, 0])
+    }
+
+    /// Keeps a decision's number, of which there are 24 bits.
+    #[inline(always)]
+    pub fn set_decision(&mut self, number: u32) {
+        let [a, b, c, _] = number.to_le_bytes();
+        self.decision = [a, b, c];
+    }
+
+    /// How this direction is translated; of use only with [`half_flags::XLAT4`].
+    #[inline(always)]
+    pub fn xlat4(&self) -> Xlat4 {
+        let [_, _, a, b, _] = self.key;
+        bytemuck::cast([a, b])
+    }
+
+    /// Says how this direction is translated, and sets [`half_flags::XLAT4`]. Nothing happens to halves of IPv6 sessions.
+    pub fn set_xlat4(&mut self, xlat: &Xlat4) {
+        if !self.packed().is_ip6() {
+            [self.key[2], self.key[3]] = bytemuck::cast(*xlat);
+            self.flags |= half_flags::XLAT4;
+        }
+    }
+}
+
+/// How packets of one direction of an IPv4 session are translated: new addresses and ports, and what that does to the
+/// checksums, as ones'-complement sums in native byte order to be added to the complement of the field.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Xlat4 {
+    /// Source address, then destination address, as on the wire.
+    pub addresses: [u8; 8],
+    /// Source port, then destination port. ICMP queries: what the identifier is exclusive-or'ed with, then two zeros.
+    pub ports: [u8; 4],
+    /// Difference of the header checksum: of the addresses.
+    pub ip_delta: u16,
+    /// Difference of the transport checksum: of the addresses (not for ICMP) and of the ports.
+    pub l4_delta: u16,
+}
+
+const _: () = assert!(size_of::<Xlat4>() == 16);
+
+/// What both directions share, but for the packets' short way.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+pub struct Common {
+    /// Links of the timer wheel.
+    pub(crate) timer: [u32; 2],
+    /// Links of the list of half-open sessions, oldest first.
+    pub(crate) embryonic: [u32; 2],
+    /// When the timer goes off, in milliseconds of the worker's clock.
+    pub(crate) expires: u32,
+    /// When the session began, likewise.
+    pub created: u32,
+    /// Number of the list of rules that the session has, as the engine above numbers them.
+    pub rules: u32,
+    /// Number of the NAT mapping that it holds; `u32::MAX`: none.
+    pub mapping: u32,
+    /// What the tracker keeps.
+    pub track: crate::Track,
+    /// State of the table's own: is the session in the list of half-open ones, and the like.
+    pub(crate) table_flags: u8,
+    /// For the engine above.
+    pub flags: u8,
+    /// The ports by which packets of both directions came in.
+    pub in_port: [u16; 2],
+    /// Counts up each time the number is given to another session.
+    pub(crate) uid: u32,
+}
+
+const _: () = assert!(size_of::<Common>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::Kind;
+
+    use super::*;
+
+    fn half(kind: u8) -> Half {
+        let key = Key { source: [7; 16], destination: [9; 16], kind, proto: 6, ..Key::default() };
+        Half::new(&key.pack())
+    }
+
+    #[test]
+    fn counts_go_beyond_32_bits() {
+        let mut half = half(Kind::IP4);
+        let (mut packets, mut bytes) = (0u64, 0u64);
+        for (p, b) in [(u32::MAX, u32::MAX), (1, 0), (0, 1), (5, 7), (u32::MAX, 1), (1 << 31, u32::MAX)] {
+            half.count(p, b);
+            (packets, bytes) = (packets + u64::from(p), bytes + u64::from(b));
+            assert_eq!(half.counts(), (packets, bytes));
+        }
+        half.counts = [u32::MAX, u32::MAX, 0x00ff_ffff];
+        assert_eq!(half.counts(), (0xffff_ffff, (1 << 56) - 1));
+        half.counts = [1, 2, 0xff00_0000];
+        assert_eq!(half.counts(), (0xff << 32 | 1, 2));
+    }
+
+    #[test]
+    fn fields_do_not_touch_each_other() {
+        let xlat = Xlat4 { addresses: [1; 8], ports: [2; 4], ip_delta: 3, l4_delta: 4 };
+        let mut four = half(Kind::IP4 | Kind::TCP);
+        let key = four.key();
+        four.flags = half_flags::SETTLED;
+        four.set_decision(0xff_fffe);
+        four.set_xlat4(&xlat);
+        assert_eq!((four.decision(), four.xlat4(), four.key()), (0xff_fffe, xlat, key));
+        assert_eq!(four.flags, half_flags::SETTLED | half_flags::XLAT4);
+        assert_eq!(four.counts(), (0, 0));
+        let mut six = half(Kind::IP6 | Kind::TCP);
+        let key = six.key();
+        six.set_xlat4(&xlat);
+        assert_eq!((six.key(), six.flags), (key, 0), "there is no room for it");
+    }
+
+    #[test]
+    fn found_is_session_and_direction() {
+        let found = Found::new(SessionId(5), Direction::Reverse);
+        assert_eq!((found.session(), found.direction()), (SessionId(5), Direction::Reverse));
+        assert_eq!(found.other(), Found::new(SessionId(5), Direction::Forward));
+        assert!(found.is_some() && !Found::NONE.is_some());
+    }
+}

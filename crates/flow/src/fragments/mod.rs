@@ -1,0 +1,397 @@
+//! Fragments: which session the later ones of a datagram belong to.
+//!
+//! Theory of operation. Only the first fragment of a datagram has the ports that say which session it belongs to. What
+//! that was (the engine's word for it: `T`) is remembered by source, destination, identification and, over IPv4,
+//! protocol (RFC 791, 2.3; RFC 8200, 4.5), and the later fragments follow it. One that comes before the first waits: it
+//! gets a [`Ticket`], and the caller keeps its buffer under that number. When the first fragment comes, those that waited
+//! are released in the order in which they came; when it does not come in time, they are lost. Both lists come out of
+//! [`Fragments::released`].
+//!
+//! Everything is bounded, and nothing is allocated after [`Fragments::new`]: so many datagrams, the oldest of which makes
+//! room for the next; so many fragments that wait, in all and of one datagram, and those beyond are refused.
+//!
+//! Datagrams lie in an array and on three kinds of lists by index: the chains of a hash table with a random seed, so that
+//! nobody can aim at one chain; the list by age; the free ones. Tickets lie in another array, each on one list: free,
+//! waiting for its datagram, released.
+
+use std::hash::{BuildHasher, RandomState};
+
+use mmb_packet::{Kind, Meta, flags};
+
+/// End of a list.
+const NONE: u32 = u32::MAX;
+
+/// What the fragments of a datagram have in common.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Datagram {
+    source: [u8; 16],
+    destination: [u8; 16],
+    id: [u8; 4],
+    /// The network layer's version, and over IPv4 the protocol.
+    version: u8,
+    proto: u8,
+}
+
+/// Where a waiting fragment is kept: a number below [`FragmentLimits::waiting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(pub u32);
+
+/// Bounds of [`Fragments`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentLimits {
+    /// Datagrams that are remembered.
+    pub datagrams: u32,
+    /// Fragments that wait, in all.
+    pub waiting: u32,
+    /// Fragments of one datagram that wait.
+    pub per_datagram: u32,
+}
+
+/// What becomes of a later fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Later<T> {
+    /// It goes where its first fragment went.
+    Follow(T),
+    /// It waits for it, under this number.
+    Wait(Ticket),
+    /// It cannot wait: too many do.
+    Refused,
+}
+
+/// A fragment that waits no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Released<T> {
+    /// Where it was kept. The number is free from now on.
+    pub ticket: Ticket,
+    /// Where its first fragment went; nothing if that did not come in time, or the datagram had to make room.
+    pub target: Option<T>,
+}
+
+/// First and last of a list of tickets.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    first: u32,
+    last: u32,
+}
+
+impl Queue {
+    const EMPTY: Queue = Queue { first: NONE, last: NONE };
+}
+
+#[derive(Clone, Debug)]
+struct Entry<T> {
+    datagram: Datagram,
+    /// Where the first fragment went, once it has come.
+    target: Option<T>,
+    /// Since when it is waited for; when it came. Milliseconds.
+    since: u32,
+    /// Next in the chain of the hash table; next free one.
+    next: u32,
+    /// By age.
+    older: u32,
+    newer: u32,
+    waiting: Queue,
+    waiting_len: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting<T> {
+    next: u32,
+    target: Option<T>,
+}
+
+/// The fragmented datagrams of a worker. See the module's theory of operation.
+#[derive(Clone, Debug)]
+pub struct Fragments<T> {
+    seed: RandomState,
+    /// First of each chain; a power of two of them.
+    heads: Box<[u32]>,
+    entries: Box<[Entry<T>]>,
+    free: u32,
+    oldest: u32,
+    newest: u32,
+    tickets: Box<[Waiting<T>]>,
+    free_tickets: u32,
+    released: Queue,
+    per_datagram: u32,
+    len: u32,
+    waiting: u32,
+}
+
+impl Datagram {
+    /// The datagram that a parsed packet is a fragment of; nothing if it is none.
+    pub fn of(head: &[u8], meta: &Meta) -> Option<Datagram> {
+        if meta.flags & flags::FRAGMENT == 0 {
+            return None;
+        }
+        let ip = head.get(usize::from(meta.l3_off)..)?;
+        let mut datagram = Datagram { version: meta.kind.l3(), ..Datagram::default() };
+        if meta.kind.l3() == Kind::IP4 {
+            datagram.source[..4].copy_from_slice(ip.get(12..16)?);
+            datagram.destination[..4].copy_from_slice(ip.get(16..20)?);
+            datagram.id[..2].copy_from_slice(ip.get(4..6)?);
+            datagram.proto = *ip.get(9)?;
+        } else {
+            datagram.source.copy_from_slice(ip.get(8..24)?);
+            datagram.destination.copy_from_slice(ip.get(24..40)?);
+            datagram.id = *identification6(ip)?;
+        }
+        Some(datagram)
+    }
+}
+
+/// Numbers of IPv6 extension headers.
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+/// Bytes of IPv6's fixed header.
+const FIXED: usize = 40;
+
+/// The identification in the fragment header of an IPv6 packet that the parser has passed. Each step goes forward.
+fn identification6(ip: &[u8]) -> Option<&[u8; 4]> {
+    let (mut next, mut at) = (*ip.get(6)?, FIXED);
+    loop {
+        let header: &[u8; 8] = ip.get(at..)?.first_chunk()?;
+        let length = usize::from(header[1]);
+        at += match next {
+            FRAGMENT => return header.last_chunk(),
+            AUTHENTICATION => (length + 2) * 4,
+            _ => (length + 1) * 8,
+        };
+        next = header[0];
+    }
+}
+
+impl<T: Copy> Fragments<T> {
+    /// Room for what the limits say, all at once.
+    pub fn new(limits: FragmentLimits) -> Self {
+        let entry = |i: u32| Entry {
+            datagram: Datagram::default(),
+            target: None,
+            since: 0,
+            next: if i + 1 < limits.datagrams { i + 1 } else { NONE },
+            older: NONE,
+            newer: NONE,
+            waiting: Queue::EMPTY,
+            waiting_len: 0,
+        };
+        let ticket =
+            |i: u32| Waiting { next: if i + 1 < limits.waiting { i + 1 } else { NONE }, target: None };
+        let chains = (limits.datagrams.max(1) as usize).next_power_of_two();
+        Fragments {
+            seed: RandomState::new(),
+            heads: vec![NONE; chains].into(),
+            entries: (0..limits.datagrams).map(entry).collect(),
+            free: if limits.datagrams > 0 { 0 } else { NONE },
+            oldest: NONE,
+            newest: NONE,
+            tickets: (0..limits.waiting).map(ticket).collect(),
+            free_tickets: if limits.waiting > 0 { 0 } else { NONE },
+            released: Queue::EMPTY,
+            per_datagram: limits.per_datagram,
+            len: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Datagrams that are remembered.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Tickets that are out: fragments that wait, and those that [`Fragments::released`] has not given out.
+    pub fn waiting(&self) -> u32 {
+        self.waiting
+    }
+
+    /// The first fragment of a datagram goes where `target` says. Those that waited for it are released.
+    pub fn first(&mut self, datagram: &Datagram, target: T, now: u32) {
+        let Some(at) = self.find(datagram).or_else(|| self.insert(datagram)) else { return };
+        self.unlink(at);
+        let entry = &mut self.entries[at as usize];
+        (entry.target, entry.since) = (Some(target), now);
+        self.link_newest(at);
+        self.release(at);
+    }
+
+    /// A later fragment. `timeout`: how long first fragments are remembered and waited for, in milliseconds.
+    pub fn later(&mut self, datagram: &Datagram, now: u32, timeout: u32) -> Later<T> {
+        let known = self.find(datagram).filter(|at| {
+            let gone = self.is_over(*at, now, timeout);
+            if gone {
+                self.remove(*at);
+            }
+            !gone
+        });
+        if let Some(at) = known
+            && let Some(target) = self.entries[at as usize].target
+        {
+            return Later::Follow(target);
+        }
+        let full = known.is_some_and(|at| self.entries[at as usize].waiting_len >= self.per_datagram);
+        if full || self.free_tickets == NONE || self.per_datagram == 0 {
+            return Later::Refused;
+        }
+        let Some(at) = known.or_else(|| {
+            let at = self.insert(datagram)?;
+            self.entries[at as usize].since = now;
+            self.link_newest(at);
+            Some(at)
+        }) else {
+            return Later::Refused;
+        };
+        Later::Wait(self.wait(at))
+    }
+
+    /// Forgets datagrams that are over; those of their fragments that still wait are lost.
+    pub fn expire(&mut self, now: u32, timeout: u32) {
+        while self.oldest != NONE && self.is_over(self.oldest, now, timeout) {
+            self.remove(self.oldest);
+        }
+    }
+
+    /// Forgets everything; what waits is lost.
+    pub fn clear(&mut self) {
+        while self.oldest != NONE {
+            self.remove(self.oldest);
+        }
+    }
+
+    /// The next fragment that waits no longer.
+    pub fn released(&mut self) -> Option<Released<T>> {
+        let at = self.released.first;
+        let ticket = self.tickets.get_mut(at as usize)?;
+        self.released.first = ticket.next;
+        if self.released.first == NONE {
+            self.released = Queue::EMPTY;
+        }
+        ticket.next = self.free_tickets;
+        self.free_tickets = at;
+        self.waiting -= 1;
+        Some(Released { ticket: Ticket(at), target: ticket.target })
+    }
+
+    fn is_over(&self, at: u32, now: u32, timeout: u32) -> bool {
+        now.wrapping_sub(self.entries[at as usize].since) >= timeout
+    }
+
+    fn chain(&self, datagram: &Datagram) -> usize {
+        self.seed.hash_one(datagram) as usize & (self.heads.len() - 1)
+    }
+
+    fn find(&self, datagram: &Datagram) -> Option<u32> {
+        let mut at = self.heads[self.chain(datagram)];
+        while let Some(entry) = self.entries.get(at as usize) {
+            if entry.datagram == *datagram {
+                return Some(at);
+            }
+            at = entry.next;
+        }
+        None
+    }
+
+    /// Puts a datagram into the hash table only; nothing if there is room for none.
+    fn insert(&mut self, datagram: &Datagram) -> Option<u32> {
+        if self.free == NONE && self.oldest != NONE {
+            self.remove(self.oldest);
+        }
+        let (at, chain) = (self.free, self.chain(datagram));
+        let entry = self.entries.get_mut(at as usize)?;
+        self.free = entry.next;
+        (entry.datagram, entry.target, entry.next) = (*datagram, None, self.heads[chain]);
+        self.heads[chain] = at;
+        self.len += 1;
+        Some(at)
+    }
+
+    /// Takes a datagram out of everything.
+    fn remove(&mut self, at: u32) {
+        self.entries[at as usize].target = None;
+        self.release(at);
+        self.unlink(at);
+        let chain = self.chain(&self.entries[at as usize].datagram);
+        let next = self.entries[at as usize].next;
+        if self.heads[chain] == at {
+            self.heads[chain] = next;
+        } else {
+            let mut before = self.heads[chain];
+            while self.entries[before as usize].next != at {
+                before = self.entries[before as usize].next;
+            }
+            self.entries[before as usize].next = next;
+        }
+        self.entries[at as usize].next = self.free;
+        self.free = at;
+        self.len -= 1;
+    }
+
+    /// Takes a datagram out of the list by age, if it is in it.
+    fn unlink(&mut self, at: u32) {
+        let Entry { older, newer, .. } = self.entries[at as usize];
+        match self.entries.get_mut(older as usize) {
+            Some(entry) => entry.newer = newer,
+            None if self.oldest == at => self.oldest = newer,
+            None => {}
+        }
+        match self.entries.get_mut(newer as usize) {
+            Some(entry) => entry.older = older,
+            None if self.newest == at => self.newest = older,
+            None => {}
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.older, entry.newer) = (NONE, NONE);
+    }
+
+    fn link_newest(&mut self, at: u32) {
+        self.entries[at as usize].older = self.newest;
+        match self.entries.get_mut(self.newest as usize) {
+            Some(entry) => entry.newer = at,
+            None => self.oldest = at,
+        }
+        self.newest = at;
+    }
+
+    /// Puts the next free ticket, of which there is one, at the end of those that wait for a datagram.
+    fn wait(&mut self, at: u32) -> Ticket {
+        let ticket = self.free_tickets;
+        let slot = &mut self.tickets[ticket as usize];
+        self.free_tickets = slot.next;
+        (slot.next, slot.target) = (NONE, None);
+        let Queue { first, last } = self.entries[at as usize].waiting;
+        if last != NONE {
+            self.tickets[last as usize].next = ticket;
+        }
+        let entry = &mut self.entries[at as usize];
+        entry.waiting = Queue { first: if first == NONE { ticket } else { first }, last: ticket };
+        entry.waiting_len += 1;
+        self.waiting += 1;
+        Ticket(ticket)
+    }
+
+    /// Moves what waits for a datagram to the end of what is released, with its target.
+    fn release(&mut self, at: u32) {
+        let entry = &mut self.entries[at as usize];
+        let (Queue { first, last }, target) = (entry.waiting, entry.target);
+        (entry.waiting, entry.waiting_len) = (Queue::EMPTY, 0);
+        if first == NONE {
+            return;
+        }
+        let mut ticket = first;
+        while let Some(slot) = self.tickets.get_mut(ticket as usize) {
+            slot.target = target;
+            ticket = slot.next;
+        }
+        match self.tickets.get_mut(self.released.last as usize) {
+            Some(slot) => slot.next = first,
+            None => self.released.first = first,
+        }
+        self.released.last = last;
+    }
+}
+
+#[cfg(test)]
+mod tests;

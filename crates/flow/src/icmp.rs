@@ -1,0 +1,212 @@
+//! ICMP errors of our own.
+
+use mmb_packet::{Kind, Meta, PacketBuf, checksum, flags, parse};
+
+/// What an ICMP error says: type and code, for IPv4 and for IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    icmp: [u8; 2],
+    icmp6: [u8; 2],
+}
+
+impl Complaint {
+    /// Communication administratively prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1): what RFC 5508, REQ-8 asks for when
+    /// no mapping can be made.
+    pub const PROHIBITED: Complaint = Complaint { icmp: [3, 13], icmp6: [1, 1] };
+}
+
+/// How many errors may be sent: one in a millisecond, and 50 at once (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f; the figures
+/// are Linux's).
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorBudget {
+    left: u32,
+    /// When `left` was counted, in milliseconds.
+    counted: u32,
+}
+
+impl ErrorBudget {
+    const MOST: u32 = 50;
+
+    /// A full budget, at a time in milliseconds.
+    pub fn new(now: u32) -> Self {
+        ErrorBudget { left: Self::MOST, counted: now }
+    }
+
+    /// Takes one out, if there is one. `now` is in milliseconds and may wrap.
+    pub fn take(&mut self, now: u32) -> bool {
+        let earned = now.wrapping_sub(self.counted);
+        let all = self.left.saturating_add(earned).min(Self::MOST);
+        (self.left, self.counted) = (all.saturating_sub(1), now);
+        all > 0
+    }
+}
+
+/// Bytes of the header of every ICMP error.
+const ICMP_LENGTH: usize = 8;
+const HOP_LIMIT: u8 = 64;
+/// Internetwork control (RFC 1812, 4.3.2.5).
+const CONTROL: u8 = 0xc0;
+
+/// Turns a packet into an ICMP error to its sender: `true`; or leaves it as it is: `false`.
+///
+/// `packet` is as it came in, and `meta` what [`parse`] made of it; afterwards it is that of the error, and both Ethernet
+/// addresses are swapped, for it goes back where the packet came from. `source` is the address that complains (IPv4: the
+/// first four bytes). As much of the packet as lies in its head is quoted, up to 576 bytes of IPv4 in all (RFC 1812,
+/// 4.3.2.3), or 1280 of IPv6 (RFC 4443, 2.4 c).
+///
+/// There is no error about an ICMP error or ICMPv6 redirect, a fragment other than the first, to or from a group or all
+/// of a network, by Ethernet's or IP's address, or about a packet without a sender (RFC 1812, 4.3.2.7; RFC 4443, 2.4 e);
+/// nor without the room in front of the packet for 28 bytes, or 48 of IPv6.
+pub fn answer(packet: &mut impl PacketBuf, meta: &mut Meta, complaint: Complaint, source: [u8; 16]) -> bool {
+    let (header, most) = match meta.kind.l3() {
+        Kind::IP4 => (20, 576),
+        Kind::IP6 => (40, 1280),
+        _ => return false,
+    };
+    let added = header + ICMP_LENGTH;
+    let (l3, head) = (usize::from(meta.l3_off), packet.head());
+    let Some(sender) = sender(head, meta) else { return false };
+    let end = usize::from(meta.end).min(head.len()).min(l3 + most - added);
+    let cut = packet.len() - end;
+    if end < l3 + header
+        || packet.head_room() < added
+        || !packet.shrink_back(cut)
+        || !packet.grow_front(added)
+    {
+        return false;
+    }
+    let (head, length) = (packet.head_mut(), end + added);
+    head.copy_within(added..added + l3, 0);
+    let (destination, rest) = head.split_at_mut(6);
+    destination.swap_with_slice(&mut rest[..6]);
+    let error = &mut head[l3..length];
+    if meta.kind.l3() == Kind::IP4 {
+        write4(error, complaint.icmp, source, sender);
+    } else {
+        write6(error, complaint.icmp6, source, sender);
+    }
+    let length = packet.len();
+    parse(packet.head(), length, meta).is_ok()
+}
+
+/// The address to which an error about a packet goes, as keys have it; `None` if there must not be one.
+fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
+    let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+    let is_error = match (meta.kind.l4(), meta.proto) {
+        (Kind::ICMP, _) => matches!(head.get(l4)?, 3 | 4 | 5 | 11 | 12),
+        (Kind::ICMP6, _) => matches!(head.get(l4)?, ..128 | 137),
+        // Cut short, so that its type is not known.
+        (_, 1 | 58) => true,
+        _ => false,
+    };
+    if is_error || meta.flags & flags::LATER_FRAGMENT != 0 || l3 < 12 || head.first()? & 1 != 0 {
+        return None;
+    }
+    if meta.kind.l3() == Kind::IP4 {
+        let ip = head.get(l3..)?.first_chunk::<20>()?;
+        let is_one = !matches!(ip[12], 0 | 127 | 224..) && ip[16] < 224;
+        is_one.then(|| std::array::from_fn(|i| if i < 4 { ip[12 + i] } else { 0 }))
+    } else {
+        let ip = head.get(l3..)?.first_chunk::<40>()?;
+        let source = ip[8..].first_chunk::<16>()?;
+        let is_one = ip[8] != 0xff && ip[24] != 0xff && u128::from_be_bytes(*source) > 1;
+        is_one.then_some(*source)
+    }
+}
+
+/// Writes the headers before the quotation in an IPv4 packet.
+fn write4(error: &mut [u8], [kind, code]: [u8; 2], source: [u8; 16], sender: [u8; 16]) {
+    let length = (error.len() as u16).to_be_bytes();
+    error[..20].fill(0);
+    // An atomic datagram (RFC 6864, 4), whose identification means nothing.
+    error[..10].copy_from_slice(&[0x45, CONTROL, length[0], length[1], 0, 0, 0x40, 0, HOP_LIMIT, 1]);
+    error[12..16].copy_from_slice(&source[..4]);
+    error[16..20].copy_from_slice(&sender[..4]);
+    let ip = !checksum::fold(checksum::sum(&error[..20], 0));
+    error[10..12].copy_from_slice(&ip.to_be_bytes());
+    write_icmp(&mut error[20..], kind, code, 0);
+}
+
+fn write6(error: &mut [u8], [kind, code]: [u8; 2], source: [u8; 16], sender: [u8; 16]) {
+    let length = (error.len() - 40) as u16;
+    let [high, low] = length.to_be_bytes();
+    error[..8].copy_from_slice(&[0x60 | CONTROL >> 4, 0, 0, 0, high, low, 58, HOP_LIMIT]);
+    error[8..24].copy_from_slice(&source);
+    error[24..40].copy_from_slice(&sender);
+    write_icmp(&mut error[40..], kind, code, checksum::pseudo6(&source, &sender, 58, length.into()));
+}
+
+/// Writes the ICMP header, given the sum of the pseudo header.
+fn write_icmp(message: &mut [u8], kind: u8, code: u8, pseudo: u32) {
+    message[..ICMP_LENGTH].copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
+    let sum = !checksum::fold(checksum::sum(message, pseudo));
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::VecPacket;
+    use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_budget_fills_up_to_fifty() {
+        let mut budget = ErrorBudget::new(u32::MAX - 1);
+        let burst = |budget: &mut ErrorBudget, now| (0..100).filter(|_| budget.take(now)).count();
+        assert_eq!(burst(&mut budget, u32::MAX - 1), 50);
+        assert_eq!(burst(&mut budget, 1), 3, "the clock wraps");
+        assert_eq!(burst(&mut budget, 1), 0);
+        assert_eq!(burst(&mut budget, 1_000_000), 50);
+    }
+
+    proptest! {
+        /// Whatever comes in, it stays as it is or a sound error goes out.
+        #[test]
+        fn garbage_is_survived(
+            ip4 in any::<bool>(),
+            udp in any::<bool>(),
+            payload in 0..1500usize,
+            hits in prop::collection::vec((12..80usize, any::<u8>()), 0..6),
+            offsets in prop::option::of(any::<[u16; 2]>()),
+        ) {
+            let frame = match (ip4, udp) {
+                (true, true) => Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Udp::new(1, 2)),
+                (true, false) => Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1, 2)),
+                (false, true) => Frame::new(Ip6::new([1; 16], [2; 16]), Udp::new(1, 2)),
+                (false, false) => Frame::new(Ip6::new([1; 16], [2; 16]), Tcp::new(1, 2)),
+            };
+            let mut frame = frame.payload(vec![7; payload]).build();
+            for (at, byte) in hits {
+                if let Some(place) = frame.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            let mut meta = Meta::default();
+            if parse(&frame, frame.len(), &mut meta).is_err() {
+                return Ok(());
+            }
+            let parsed_so = offsets.is_none();
+            if let Some([l3, end]) = offsets {
+                (meta.l3_off, meta.end) = (l3 % 128, end % 2048);
+            }
+            let mut packet = VecPacket::new(&frame);
+            let answered = answer(&mut packet, &mut meta, Complaint::PROHIBITED, [9; 16]);
+            if parsed_so && !answered {
+                prop_assert_eq!(packet.head(), &frame);
+            } else if parsed_so {
+                let message = packet.head().get(usize::from(meta.l4_off)..).unwrap_or_default();
+                let pseudo = match meta.kind.l3() {
+                    Kind::IP4 => 0,
+                    _ => {
+                        let ip = &packet.head()[usize::from(meta.l3_off) + 8..][..32];
+                        checksum::sum(ip, 58 + message.len() as u32)
+                    }
+                };
+                prop_assert_eq!(checksum::fold(checksum::sum(message, pseudo)), 0xffff);
+                prop_assert_eq!(packet.len(), usize::from(meta.end));
+            }
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! What a session is found by.
+//!
+//! Theory of operation. A [`Key`] says in fields what the table keeps and compares in a [`Packed`] form: the first 16
+//! bytes hold the whole of an IPv4 key, and for both versions byte 12 holds the [`Kind`], so that a comparison of these
+//! 16 bytes never takes one version for the other. An IPv6 key has 24 bytes more.
+
+use bytemuck::{Pod, Zeroable};
+use mmb_packet::{Kind, Meta, flags};
+
+/// One direction of a session: addresses, ports, protocol. 40 bytes without holes; equal keys have equal bytes.
+///
+/// IPv4 addresses stand in the first four bytes of the fields, the rest is zero. Ports are as on the wire; see
+/// [`crate::key_of`] for what stands there for ICMP. Protocols without ports have zeros: the session is the address pair.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
+pub struct Key {
+    /// Source address, as on the wire.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// Source port, as on the wire.
+    pub source_port: [u8; 2],
+    /// Destination port.
+    pub destination_port: [u8; 2],
+    /// Which headers there are, as [`Kind`].
+    pub kind: u8,
+    /// The transport protocol's number.
+    pub proto: u8,
+    /// Always zero.
+    pub zone: [u8; 2],
+}
+
+const _: () = assert!(size_of::<Key>() == 40);
+
+impl Key {
+    /// The key of the other direction.
+    pub fn reversed(&self) -> Key {
+        Key {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            ..*self
+        }
+    }
+
+    /// Whether the addresses are IPv4's.
+    pub fn is_ip4(&self) -> bool {
+        Kind(self.kind).l3() == Kind::IP4
+    }
+
+    pub(crate) fn pack(&self) -> Packed {
+        let tag = [self.kind, self.proto, self.zone[0], self.zone[1]];
+        let ports = [self.source_port, self.destination_port];
+        if self.is_ip4() {
+            let [source, ..]: [[u8; 4]; 4] = bytemuck::cast(self.source);
+            let [destination, ..]: [[u8; 4]; 4] = bytemuck::cast(self.destination);
+            return Packed::ip4(bytemuck::cast([source, destination]), bytemuck::cast(ports), tag);
+        }
+        Packed::ip6(&bytemuck::cast([self.source, self.destination]), bytemuck::cast(ports), tag)
+    }
+}
+
+/// A key as the table keeps it: five words in the byte order of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Packed {
+    /// IPv4: source, destination, ports, kind, protocol, zone. IPv6: half of the source in place of the addresses.
+    pub head: [u64; 2],
+    /// IPv6: the source's other half, the destination. IPv4: zeros.
+    pub tail: [u64; 3],
+}
+
+impl Packed {
+    /// From source and destination address, the ports, and kind, protocol and zone.
+    #[inline(always)]
+    pub fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> Packed {
+        Packed { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
+    }
+
+    /// The same of IPv6.
+    #[inline(always)]
+    pub fn ip6(addresses: &[u8; 32], ports: [u8; 4], tag: [u8; 4]) -> Packed {
+        let [first, tail @ ..]: [u64; 4] = bytemuck::cast(*addresses);
+        Packed { head: [first, bytemuck::cast([ports, tag])], tail }
+    }
+
+    /// Whether the tail belongs to the key.
+    #[inline(always)]
+    pub fn is_ip6(&self) -> bool {
+        has_tail(&self.head)
+    }
+
+    /// The key in fields.
+    pub fn unpack(&self) -> Key {
+        let [ports, [kind, proto, zone @ ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
+        let [source_port, destination_port]: [[u8; 2]; 2] = bytemuck::cast(ports);
+        let (source, destination) = if self.is_ip6() {
+            let [t0, t1, t2] = self.tail;
+            (bytemuck::cast([self.head[0], t0]), bytemuck::cast([t1, t2]))
+        } else {
+            let [source, destination]: [[u8; 4]; 2] = bytemuck::cast(self.head[0]);
+            (widen(source), widen(destination))
+        };
+        Key { source, destination, source_port, destination_port, kind, proto, zone }
+    }
+}
+
+/// Whether a key with this head has a tail: is IPv6's.
+#[inline(always)]
+pub(crate) fn has_tail(head: &[u64; 2]) -> bool {
+    let [_, tag]: [[u8; 4]; 2] = bytemuck::cast(head[1]);
+    Kind(tag[0]).l3() == Kind::IP6
+}
+
+fn widen(address: [u8; 4]) -> [u8; 16] {
+    bytemuck::cast([address, [0; 4], [0; 4], [0; 4]])
+}
+
+/// Why a packet is not found by a key of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// Not IP, or cut short of what its parse had promised.
+    NoIp,
+    /// An ICMP error (RFC 792: types 3, 4, 5, 11, 12; RFC 4443: types 1 to 4): belongs to the session of its quotation.
+    IcmpError,
+    /// The first fragment of a datagram, and the key that it has.
+    FirstFragment(Key),
+    /// Another fragment: has no ports.
+    LaterFragment,
+}
+
+/// The key of a packet: of the direction in which it travels.
+///
+/// `head` is the packet's contiguous beginning and `meta` what its parse found. ICMP queries and their replies (RFC 792:
+/// types 8/0, 13/14, 15/16, 17/18; RFC 4443: 128/129) have their identifier as the port of the side that asks and the
+/// request's type, as a 16-bit number in network byte order, as that of the other, so that a reply's key is its
+/// request's reversed. Other ICMP, other protocols and packets whose transport header is cut short: no ports.
+///
+/// # Errors
+/// [`Special`].
+pub fn key_of(head: &[u8], meta: &Meta) -> Result<Key, Special> {
+    if meta.flags & flags::LATER_FRAGMENT != 0 {
+        return Err(Special::LaterFragment);
+    }
+    let mut key = addresses(head, meta).ok_or(Special::NoIp)?;
+    let ports = match meta.kind.l4() {
+        Kind::TCP | Kind::UDP => bytes::<4>(head, meta.l4_off).ok_or(Special::NoIp)?,
+        Kind::ICMP => icmp_ports(head, meta, &ICMP4)?,
+        Kind::ICMP6 => icmp_ports(head, meta, &ICMP6)?,
+        _ => [0; 4],
+    };
+    [key.source_port, key.destination_port] = bytemuck::cast(ports);
+    if meta.flags & flags::FRAGMENT != 0 { Err(Special::FirstFragment(key)) } else { Ok(key) }
+}
+
+fn addresses(head: &[u8], meta: &Meta) -> Option<Key> {
+    let (source, destination) = match meta.kind.l3() {
+        Kind::IP4 => {
+            let [source, destination]: [[u8; 4]; 2] =
+                bytemuck::cast(bytes::<8>(head, meta.l3_off.checked_add(12)?)?);
+            (widen(source), widen(destination))
+        }
+        Kind::IP6 => {
+            let [source, destination]: [[u8; 16]; 2] =
+                bytemuck::cast(bytes::<32>(head, meta.l3_off.checked_add(8)?)?);
+            (source, destination)
+        }
+        _ => return None,
+    };
+    Some(Key { source, destination, kind: meta.kind.0, proto: meta.proto, ..Key::default() })
+}
+
+/// What a type of ICMP message means for the key.
+#[derive(Clone, Copy)]
+enum Icmp {
+    Request,
+    /// The reply to a request of this type.
+    Reply(u8),
+    Error,
+    Other,
+}
+
+const ICMP4: [Icmp; 256] = {
+    let mut types = [Icmp::Other; 256];
+    (types[8], types[0]) = (Icmp::Request, Icmp::Reply(8));
+    (types[13], types[14]) = (Icmp::Request, Icmp::Reply(13));
+    (types[15], types[16]) = (Icmp::Request, Icmp::Reply(15));
+    (types[17], types[18]) = (Icmp::Request, Icmp::Reply(17));
+    (types[3], types[4], types[5]) = (Icmp::Error, Icmp::Error, Icmp::Error);
+    (types[11], types[12]) = (Icmp::Error, Icmp::Error);
+    types
+};
+
+const ICMP6: [Icmp; 256] = {
+    let mut types = [Icmp::Other; 256];
+    (types[128], types[129]) = (Icmp::Request, Icmp::Reply(128));
+    (types[1], types[2], types[3], types[4]) = (Icmp::Error, Icmp::Error, Icmp::Error, Icmp::Error);
+    types
+};
+
+fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<[u8; 4], Special> {
+    let [kind, _, _, _, id @ .., _, _] = bytes::<8>(head, meta.l4_off).ok_or(Special::NoIp)?;
+    match types[usize::from(kind)] {
+        Icmp::Request => Ok([id[0], id[1], 0, kind]),
+        Icmp::Reply(request) => Ok([0, request, id[0], id[1]]),
+        Icmp::Error => Err(Special::IcmpError),
+        Icmp::Other => Ok([0; 4]),
+    }
+}
+
+#[inline(always)]
+pub(crate) fn bytes<const N: usize>(head: &[u8], at: u16) -> Option<[u8; N]> {
+    head.get(usize::from(at)..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+
+    use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
+    use mmb_packet::parse;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const A: [u8; 4] = [192, 0, 2, 1];
+    const B: [u8; 4] = [198, 51, 100, 2];
+    const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 2);
+
+    fn of(frame: &Frame) -> Result<Key, Special> {
+        let frame = frame.build();
+        let mut meta = Meta::default();
+        parse(&frame, frame.len(), &mut meta).unwrap();
+        key_of(&frame, &meta)
+    }
+
+    fn there4(transport: impl Into<Transport>) -> Result<Key, Special> {
+        of(&Frame::new(Ip4::new(A, B), transport).payload([0; 40]))
+    }
+
+    fn back4(transport: impl Into<Transport>) -> Result<Key, Special> {
+        of(&Frame::new(Ip4::new(B, A), transport).payload([0; 40]))
+    }
+
+    fn key4(kind: u8, proto: u8, ports: [u8; 4]) -> Key {
+        let [source_port, destination_port] = bytemuck::cast(ports);
+        let (source, destination) = (widen(A), widen(B));
+        Key {
+            source,
+            destination,
+            source_port,
+            destination_port,
+            kind: Kind::IP4 | kind,
+            proto,
+            zone: [0; 2],
+        }
+    }
+
+    fn echo(kind: u8, id: [u8; 2]) -> Icmp {
+        Icmp { rest: [id[0], id[1], 9, 9], ..Icmp::new(kind) }
+    }
+
+    #[test]
+    fn ports_of_tcp_and_udp() {
+        assert_eq!(there4(Tcp::new(0x1234, 80)), Ok(key4(Kind::TCP, 6, [0x12, 0x34, 0, 80])));
+        assert_eq!(there4(Udp::new(53, 0x1234)), Ok(key4(Kind::UDP, 17, [0, 53, 0x12, 0x34])));
+        assert_eq!(back4(Tcp::new(80, 0x1234)), there4(Tcp::new(0x1234, 80)).map(|key| key.reversed()));
+        let six = of(&Frame::new(Ip6::new(A6, B6), Udp::new(53, 0x1234)).vlan(3)).unwrap();
+        assert_eq!((six.source, six.destination), (A6.octets(), B6.octets()));
+        assert_eq!((six.source_port, six.destination_port), ([0, 53], [0x12, 0x34]));
+        assert_eq!((six.kind, six.proto, six.is_ip4()), (Kind::IP6 | Kind::UDP, 17, false));
+    }
+
+    /// RFC 792 and RFC 950: echo, timestamp, information, address mask; RFC 4443: echo.
+    #[test]
+    fn icmp_replies_have_their_requests_key_reversed() {
+        for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
+            let key = there4(echo(request, [7, 5])).unwrap();
+            assert_eq!(key, key4(Kind::ICMP, 1, [7, 5, 0, request]));
+            assert_eq!(back4(echo(reply, [7, 5])), Ok(key.reversed()));
+            let crossing = back4(echo(request, [7, 5])).unwrap();
+            assert_ne!(crossing, key.reversed(), "B's ping to A is another session");
+        }
+        let six = |src, dst, kind| of(&Frame::new(Ip6::new(src, dst), echo(kind, [7, 5]))).unwrap();
+        let key = six(A6, B6, 128);
+        assert_eq!((key.source_port, key.destination_port), ([7, 5], [0, 128]));
+        assert_eq!(six(B6, A6, 129), key.reversed());
+    }
+
+    #[test]
+    fn icmp_errors_and_other_icmp() {
+        let four: Vec<u8> = (0..=255).filter(|&t| there4(Icmp::new(t)) == Err(Special::IcmpError)).collect();
+        assert_eq!(four, [3, 4, 5, 11, 12]);
+        let error6 = |t| of(&Frame::new(Ip6::new(A6, B6), Icmp::new(t))) == Err(Special::IcmpError);
+        assert_eq!((0..=255).filter(|&t| error6(t)).collect::<Vec<u8>>(), [1, 2, 3, 4]);
+        assert_eq!(there4(echo(9, [7, 5])), Ok(key4(Kind::ICMP, 1, [0; 4])), "router advertisement");
+    }
+
+    #[test]
+    fn other_protocols_are_address_pairs() {
+        assert_eq!(there4(Transport::Raw(47)), Ok(key4(Kind::L4_NONE, 47, [0; 4])));
+        let cut = of(&Frame::new(Ip4::new(A, B), Transport::Raw(6)).payload([0x12, 0x34, 0, 80]));
+        assert_eq!(cut, Ok(key4(Kind::L4_NONE, 6, [0; 4])), "a TCP header that is cut short");
+        assert_eq!(of(&Frame::ethernet(0x0806).payload([0; 46])), Err(Special::NoIp));
+    }
+
+    #[test]
+    fn fragments() {
+        let first = Net::from(Ip4 { flags: 1, ..Ip4::new(A, B) });
+        let key = key4(Kind::UDP, 17, [0, 53, 0, 9]);
+        let first = Frame::new(first, Udp::new(53, 9)).payload([0; 40]);
+        assert_eq!(of(&first), Err(Special::FirstFragment(key)));
+        let later = Ip4 { fragment_offset: 6, ..Ip4::new(A, B) };
+        assert_eq!(of(&Frame::new(later, Transport::Raw(17)).payload([0; 8])), Err(Special::LaterFragment));
+        let six = |offset, more, transport: Transport| {
+            let fragment = Extension::Fragment { offset, more, id: 1 };
+            of(&Frame::new(Ip6::new(A6, B6).with([fragment]), transport).payload([0; 40]))
+        };
+        assert!(matches!(six(0, true, Udp::new(53, 9).into()), Err(Special::FirstFragment(_))));
+        assert_eq!(six(6, false, Transport::Raw(17)), Err(Special::LaterFragment));
+        assert!(six(0, false, Udp::new(53, 9).into()).is_ok(), "RFC 6946: whole");
+    }
+
+    proptest! {
+        #[test]
+        fn packing_loses_nothing(bytes: [[u8; 10]; 4], ip6: bool) {
+            let mut key: Key = bytemuck::cast(bytes);
+            key.kind = key.kind & Kind::L4_MASK | if ip6 { Kind::IP6 } else { Kind::IP4 };
+            if !ip6 {
+                key.source[4..].fill(0);
+                key.destination[4..].fill(0);
+            }
+            prop_assert_eq!(key.pack().unpack(), key);
+            prop_assert_eq!(key.pack().is_ip6(), ip6);
+        }
+
+        #[test]
+        fn no_packet_is_too_short(bytes: Vec<u8>, l3_off: u16, l4_off: u16, kind: u8, flags: u8) {
+            let meta = Meta { l3_off, l4_off, kind: Kind(kind), flags, ..Meta::default() };
+            if bytes.len() < usize::from(l3_off) {
+                prop_assert!(key_of(&bytes, &meta).is_err());
+            }
+        }
+    }
+}

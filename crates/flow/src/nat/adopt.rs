@@ -1,0 +1,127 @@
+//! Taking over another configuration.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::config::ForwardConfig;
+use super::mappings::{Mapping, Nature};
+use super::pool::Pool;
+use super::{Inside, Nat, NatConfig, place};
+
+/// A static forward.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forward {
+    pub(super) config: ForwardConfig,
+    /// Its mapping, if the host inside is this worker's.
+    pub(super) id: Option<u32>,
+    /// Where the host inside is, if it has been seen.
+    pub(super) inside: Option<Inside>,
+}
+
+impl Nat {
+    /// Takes over another configuration. Pools with the same name, ports and blocks whose addresses are the same, or the
+    /// same and more behind them, keep what they have given out; so do forwards that are the same. What else there was
+    /// serves nobody new, and goes when its sessions have gone.
+    pub fn adopt(&mut self, config: Arc<NatConfig>) {
+        if Arc::ptr_eq(&self.config, &config) {
+            return;
+        }
+        let forwards = self.take_kept_forwards(&config);
+        self.adopt_pools(&config);
+        self.config = config;
+        self.adopt_forwards(forwards);
+        self.leftovers = self.pools.iter().flatten().any(|pool| !pool.current);
+    }
+
+    fn adopt_pools(&mut self, config: &NatConfig) {
+        let mut old = std::mem::take(&mut self.places);
+        for pool in config.pools() {
+            let kept = old.iter().position(|&place| {
+                self.pools
+                    .get(usize::from(place))
+                    .and_then(Option::as_ref)
+                    .is_some_and(|old| pool.extends(&old.config))
+            });
+            let place = match kept {
+                Some(at) => {
+                    let place = old.swap_remove(at);
+                    if let Some(Some(kept)) = self.pools.get_mut(usize::from(place)) {
+                        kept.grow(pool.clone());
+                    }
+                    place
+                }
+                None => self.place(Pool::new(pool.clone(), self.worker, self.workers)),
+            };
+            self.places.push(place);
+        }
+        for place in old {
+            let Some(slot) = self.pools.get_mut(usize::from(place)) else { continue };
+            if let Some(pool) = slot {
+                pool.current = false;
+            }
+            slot.take_if(|pool| pool.mappings == 0);
+        }
+    }
+
+    /// Puts a pool where there is none.
+    fn place(&mut self, pool: Pool) -> u16 {
+        if let Some(place) = self.pools.iter().position(Option::is_none) {
+            self.pools[place] = Some(pool);
+            return place as u16;
+        }
+        self.pools.push(Some(pool));
+        (self.pools.len() - 1) as u16
+    }
+
+    /// Lets go of the forwards that the configuration does not have, and gives the others.
+    fn take_kept_forwards(&mut self, config: &NatConfig) -> HashMap<ForwardConfig, Forward> {
+        let mut kept: HashMap<ForwardConfig, Forward> =
+            self.forwards.drain(..).map(|forward| (forward.config, forward)).collect();
+        let stay: std::collections::HashSet<_> = config.forwards().iter().collect();
+        kept.retain(|_, forward| {
+            let stays = stay.contains(&forward.config);
+            if !stays {
+                let (proto, external) = (forward.config.proto(), forward.config.external());
+                self.pools.iter_mut().flatten().for_each(|pool| {
+                    pool.reserve(external, proto, false);
+                });
+                if let Some(id) = forward.id {
+                    self.mappings.end(id);
+                    if self.mappings.unpin(id) {
+                        self.mappings.remove(id);
+                    }
+                }
+            }
+            stays
+        });
+        kept
+    }
+
+    fn adopt_forwards(&mut self, mut kept: HashMap<ForwardConfig, Forward>) {
+        let config = self.config.clone();
+        for (n, &forward) in (0u32..).zip(config.forwards()) {
+            let (proto, external, internal) = (forward.proto(), forward.external(), forward.internal());
+            self.pools.iter_mut().flatten().filter(|pool| pool.current).for_each(|pool| {
+                pool.reserve(external, proto, true);
+            });
+            if let Some(kept) = kept.remove(&forward) {
+                if let Some(id) = kept.id {
+                    self.mappings.renumber(id, n);
+                }
+                self.forwards.push(kept);
+                continue;
+            }
+            // A host may have that port: its sessions end, the forward goes first.
+            if let Some(id) = self.mappings.at_outside(proto.number(), external) {
+                self.mappings.end(id);
+            }
+            let mine = place::home(internal.address, self.workers) == self.worker;
+            let mapping = || Mapping::new(proto.number(), internal, external, 0, Nature::Forward(n));
+            let id = if mine { self.mappings.add(mapping()) } else { None };
+            if let Some(id) = id {
+                self.mappings.pin(id);
+            }
+            self.forwards.push(Forward { config: forward, id, inside: None });
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Records by number, and numbers by hash.
+//!
+//! Theory of operation. A [`Store`] keeps records at numbers that do not change, and gives numbers out again. An
+//! [`Index`] leads from the hash of what a record is sought by to its number: open addressing with a step of one, at
+//! least a quarter of the slots free. A slot has the whole hash, so nothing is moved or compared by looking at records
+//! but where the hash agrees. What is taken out leaves no mark: those behind it move up.
+//!
+//! All memory is reserved at the start and touched only as it comes to be used.
+
+use std::io;
+
+use bytemuck::Pod;
+use mmb_packet::prefetch;
+
+use crate::arena::Arena;
+
+/// Seeded hash of two numbers: whoever does not know the seed cannot bring about collisions at will.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hasher([u64; 2]);
+
+impl Hasher {
+    pub(super) fn new(seed: u64) -> Hasher {
+        let mut random = Random::new(seed);
+        Hasher([random.next(), random.next()])
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, a: u64, b: u64) -> u32 {
+        let wide = u128::from(a ^ self.0[0]) * u128::from(b ^ self.0[1]);
+        let folded = wide as u64 ^ (wide >> 64) as u64;
+        (folded ^ folded >> 32) as u32
+    }
+}
+
+/// Random numbers for choosing ports (SplitMix64): evenly spread, and good enough not to be guessed from outside, where
+/// 16 bits of some of them are seen.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+}
+
+/// From hashes to numbers.
+#[derive(Debug)]
+pub(super) struct Index {
+    /// Hash in the upper half, number + 1 in the lower; zero: free. A power of two of them.
+    slots: Arena<u64>,
+}
+
+/// The slot at a place, which may be beyond the end: then it is counted from the beginning.
+#[inline]
+fn slot(slots: &[u64], at: usize) -> u64 {
+    slots.get(at & (slots.len() - 1)).copied().unwrap_or(0)
+}
+
+#[inline]
+fn set(slots: &mut [u64], at: usize, value: u64) {
+    let mask = slots.len() - 1;
+    if let Some(slot) = slots.get_mut(at & mask) {
+        *slot = value;
+    }
+}
+
+impl Index {
+    /// Room for `capacity` numbers.
+    ///
+    /// # Errors
+    /// The system's, if there is not as much address space.
+    pub(super) fn new(capacity: usize) -> io::Result<Index> {
+        Ok(Index { slots: Arena::new((capacity + capacity / 3 + 1).next_power_of_two())? })
+    }
+
+    /// Asks for the memory in which a hash is looked for.
+    #[inline]
+    pub(super) fn prefetch(&self, hash: u32) {
+        let slots = self.slots.get();
+        if let Some(slot) = slots.get(hash as usize & (slots.len() - 1)) {
+            prefetch::read(slot);
+        }
+    }
+
+    /// The number with this hash that `is` agrees to.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let slots = self.slots.get();
+        let mut at = hash as usize;
+        loop {
+            let slot = slot(slots, at);
+            if slot == 0 {
+                return None;
+            }
+            let number = (slot as u32).wrapping_sub(1);
+            if (slot >> 32) as u32 == hash && is(number) {
+                return Some(number);
+            }
+            at += 1;
+        }
+    }
+
+    /// Adds a number, which is below 2^32 - 1. There must be room, and it must not be there.
+    #[inline]
+    pub(super) fn insert(&mut self, hash: u32, number: u32) {
+        let slots = self.slots.get_mut();
+        let mut at = hash as usize;
+        while slot(slots, at) != 0 {
+            at += 1;
+        }
+        set(slots, at, (u64::from(hash) << 32) | u64::from(number + 1));
+    }
+
+    /// Takes a number out; nothing happens if it is not there.
+    pub(super) fn remove(&mut self, hash: u32, number: u32) {
+        let slots = self.slots.get_mut();
+        let wanted = (u64::from(hash) << 32) | u64::from(number + 1);
+        let mut hole = hash as usize;
+        loop {
+            match slot(slots, hole) {
+                0 => return,
+                slot if slot == wanted => break,
+                _ => hole += 1,
+            }
+        }
+        let mask = slots.len() - 1;
+        let mut at = hole;
+        loop {
+            at += 1;
+            let slot = slot(slots, at);
+            if slot == 0 {
+                break;
+            }
+            // It may move up unless its first slot lies behind the hole.
+            let from_first = at.wrapping_sub((slot >> 32) as usize) & mask;
+            if from_first >= (at.wrapping_sub(hole)) & mask {
+                set(slots, hole, slot);
+                hole = at;
+            }
+        }
+        set(slots, hole, 0);
+    }
+}
+
+/// Records at numbers that do not change.
+#[derive(Debug)]
+pub(super) struct Store<T> {
+    records: Arena<T>,
+    /// Numbers that were given back.
+    free: Arena<u32>,
+    freed: usize,
+    /// Numbers that were ever given out.
+    begun: usize,
+    capacity: usize,
+}
+
+impl<T: Pod> Store<T> {
+    /// Room for `capacity` records.
+    ///
+    /// # Errors
+    /// The system's, if there is not as much address space.
+    pub(super) fn new(capacity: usize) -> io::Result<Store<T>> {
+        Ok(Store {
+            records: Arena::new(capacity)?,
+            free: Arena::new(capacity)?,
+            freed: 0,
+            begun: 0,
+            capacity,
+        })
+    }
+
+    /// Adds a record, and gives its number; none: full.
+    #[inline]
+    pub(super) fn insert(&mut self, record: T) -> Option<u32> {
+        let number = if self.freed > 0 {
+            self.freed -= 1;
+            *self.free.get().get(self.freed)?
+        } else if self.begun < self.capacity {
+            self.begun += 1;
+            self.begun as u32 - 1
+        } else {
+            return None;
+        };
+        *self.records.get_mut().get_mut(number as usize)? = record;
+        Some(number)
+    }
+
+    /// Gives a number back, which must be in use.
+    #[inline]
+    pub(super) fn remove(&mut self, number: u32) {
+        if let Some(free) = self.free.get_mut().get_mut(self.freed) {
+            *free = number;
+            self.freed += 1;
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> Option<&T> {
+        self.records.get().get(number as usize)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.records.get_mut().get_mut(number as usize)
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.begun - self.freed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    proptest! {
+        /// With hashes that collide and wrap around, an index is what a set is.
+        #[test]
+        fn index_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u32..24), 1..400)) {
+            let hash = |n: u32| if n < 12 { u32::MAX - n % 3 } else { n % 5 };
+            let (mut index, mut model) = (Index::new(24).unwrap(), HashSet::new());
+            for (add, n) in ops {
+                if add && model.insert(n) {
+                    index.insert(hash(n), n);
+                } else if !add {
+                    model.remove(&n);
+                    index.remove(hash(n), n);
+                }
+                for m in 0..24 {
+                    let found = index.find(hash(m), |candidate| candidate == m);
+                    prop_assert_eq!(found, model.contains(&m).then_some(m));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_store_is_bounded_and_gives_numbers_again() {
+        let mut store = Store::new(2).unwrap();
+        let (a, b) = (store.insert(b'a'), store.insert(b'b'));
+        assert_eq!((a, b, store.insert(b'c'), store.len()), (Some(0), Some(1), None, 2));
+        store.remove(0);
+        assert_eq!(
+            (store.len(), store.insert(b'd'), store.get(0), store.get(1)),
+            (1, Some(0), Some(&b'd'), Some(&b'b'))
+        );
+    }
+
+    #[test]
+    fn hashes_depend_on_the_seed_and_on_both_numbers() {
+        let (a, b) = (Hasher::new(1), Hasher::new(2));
+        assert_ne!(a.hash(7, 7), b.hash(7, 7));
+        let all: HashSet<_> = (0..1000).flat_map(|n| [a.hash(n, 1), a.hash(n, 2)]).collect();
+        assert_eq!(all.len(), 2000);
+    }
+}

@@ -1,0 +1,262 @@
+//! One pool, as one worker has it.
+//!
+//! Theory of operation. A host keeps the address that it was given first (RFC 4787 REQ-2, "paired"; strictly so, as RFC
+//! 7857 section 4 says). Of the ports that it may have there it gets, in this order: the one it sends from; the one
+//! above that of its port below, if it sends from an odd port (RFC 4787 section 4.2.3: real-time traffic goes by pairs);
+//! a random one that is even or odd as its own (REQ-4); any random one. With blocks, only ports of its blocks are its
+//! own; a new block is the one around the host's port if nobody has that.
+
+use super::blocks::Blocks;
+use super::config::{PoolConfig, Proto};
+use super::events::{Gate, PoolUsage};
+use super::hosts::Host;
+use super::space::{Lane, Space, within};
+
+/// One pool, as one worker has it.
+#[derive(Debug)]
+pub(super) struct Pool {
+    pub(super) config: PoolConfig,
+    /// Whether it is in the configuration; else it is kept until its mappings have ended.
+    pub(super) current: bool,
+    /// Mappings that lead here.
+    pub(super) mappings: u32,
+    /// What it has given out and refused.
+    pub(super) tally: Tally,
+    /// Whether to say that it is exhausted.
+    pub(super) gate: Gate,
+    space: Space,
+    blocks: Option<Blocks>,
+}
+
+/// Figures of a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) ports: [u64; 3],
+    pub(super) hosts: u64,
+    pub(super) sessions: u64,
+    pub(super) exhausted: u64,
+    pub(super) limited: u64,
+}
+
+/// What a port is picked by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) proto: Proto,
+    /// The port that the host sends from.
+    pub(super) port: u16,
+    pub(super) random: u64,
+}
+
+/// A port that was picked, and the ports of the block that the host was given for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Picked {
+    pub(super) port: u16,
+    pub(super) block: Option<(u16, u16)>,
+}
+
+impl Pool {
+    /// The share that `worker` of `workers` has in a pool.
+    pub(super) fn new(config: PoolConfig, worker: usize, workers: usize) -> Pool {
+        let blocks = config.block().map(|size| Blocks::new(&config, size));
+        let mine = |n: u32| n as usize % workers.max(1) == worker;
+        let space = Space::new(&config, blocks.as_ref().map(Blocks::each), config.chunk(workers), mine);
+        let (tally, gate) = (Tally::default(), Gate::default());
+        let mut pool =
+            Pool { current: true, mappings: 0, tally, gate, space, blocks, config: config.clone() };
+        pool.grow(config);
+        pool
+    }
+
+    /// Takes over a configuration that [extends](PoolConfig::extends) the one there was.
+    pub(super) fn grow(&mut self, config: PoolConfig) {
+        if self.space.addresses() != config.len() {
+            self.space.grow(config.len());
+            if let Some(blocks) = &mut self.blocks {
+                blocks.grow(config.len());
+            }
+        }
+        self.config = config;
+    }
+
+    /// How much of it is in use.
+    pub(super) fn usage(&self) -> PoolUsage {
+        let (blocks, blocks_total) = self.blocks_taken_and_total();
+        PoolUsage {
+            pool: self.config.name().into(),
+            hosts: self.tally.hosts,
+            ports: self.tally.ports,
+            ports_total: self.ports_total(),
+            blocks,
+            blocks_total,
+            sessions: self.tally.sessions,
+            exhausted: self.tally.exhausted,
+            limited: self.tally.limited,
+        }
+    }
+
+    /// Ports that this worker has, for each protocol.
+    fn ports_total(&self) -> u64 {
+        let each = match &self.blocks {
+            Some(blocks) => self.space.whole(Lane::BLOCKS) * blocks.size(),
+            None => {
+                self.space.whole(Lane::of(Proto::Udp, 0)) + self.space.whole(Lane::of(Proto::Udp, u32::MAX))
+            }
+        };
+        u64::from(each) * u64::from(self.config.len())
+    }
+
+    /// Blocks that hosts have, and blocks that this worker has.
+    fn blocks_taken_and_total(&self) -> (u64, u64) {
+        let Some(blocks) = &self.blocks else { return (0, 0) };
+        (blocks.taken(), u64::from(self.space.whole(Lane::BLOCKS)) * u64::from(self.config.len()))
+    }
+
+    /// The address, by its number, for a host that has none: its first choice, or the next that has something left for
+    /// its port.
+    pub(super) fn address_for(&self, host: u32, proto: Proto, port: u16) -> Option<u32> {
+        let start = self.config.index_of(self.config.first_choice(host))?;
+        if self.blocks.is_some() {
+            return self.space.open_address(Lane::BLOCKS, start);
+        }
+        let lanes = Lane::serving(proto, port.into(), self.space.only_low());
+        lanes.into_iter().flatten().find_map(|lane| self.space.open_address(lane, start))
+    }
+
+    /// Takes a port of the address of host `number`; none: there is none that it may have. `below` is asked for the
+    /// external port of the host's port below the one it sends from.
+    pub(super) fn pick(
+        &mut self,
+        number: u32,
+        host: &mut Host,
+        wish: Wish,
+        below: impl Fn() -> Option<u16>,
+    ) -> Option<Picked> {
+        let address = host.external;
+        let picked = match &mut self.blocks {
+            None => Picked { port: pick_alone(&mut self.space, address, wish, below)?, block: None },
+            Some(blocks) => pick_in_blocks(&mut self.space, blocks, number, host, wish, below)?,
+        };
+        self.space.take(address, wish.proto, picked.port.into());
+        if let Some(ports) = self.tally.ports.get_mut(wish.proto as usize) {
+            *ports += 1;
+        }
+        Some(picked)
+    }
+
+    /// Gives a port back; if a forward has taken it over, only what else went with it. Some: with it went a block, whose
+    /// ports these are.
+    pub(super) fn give(
+        &mut self,
+        host: &mut Host,
+        proto: Proto,
+        port: u16,
+        forwarded: bool,
+    ) -> Option<(u16, u16)> {
+        let address = host.external;
+        if !forwarded {
+            self.space.give(address, proto, port.into());
+        }
+        if let Some(ports) = self.tally.ports.get_mut(proto as usize) {
+            *ports = ports.saturating_sub(1);
+        }
+        let blocks = self.blocks.as_mut()?;
+        let place = blocks.around(port.into())?;
+        let number = blocks.number(address, place);
+        if !blocks.unuse_port(number, &mut host.blocks) {
+            return None;
+        }
+        self.space.set_block(address, place, false);
+        Some(narrow(blocks.ports(place)))
+    }
+
+    /// Keeps a port from being given out, for a forward, or lets go of it. Nothing happens if it is not this pool's or
+    /// not this worker's. False: a host has it.
+    pub(super) fn reserve(&mut self, external: super::Endpoint, proto: Proto, reserved: bool) -> bool {
+        let Some(address) = self.config.index_of(external.address) else { return true };
+        let port = u32::from(external.port);
+        if !self.space.has(port) {
+            return true;
+        }
+        match (reserved, self.space.is_free(address, proto, port)) {
+            (true, true) => self.space.take(address, proto, port),
+            (false, false) => self.space.give(address, proto, port),
+            (true, false) => return false,
+            (false, true) => {}
+        }
+        true
+    }
+}
+
+/// A free port of an address of a pool without blocks.
+fn pick_alone(space: &mut Space, address: u32, wish: Wish, below: impl Fn() -> Option<u16>) -> Option<u16> {
+    if let Some(port) = fitting(space, address, wish, below, |_| true) {
+        return Some(port);
+    }
+    let port = u32::from(wish.port);
+    let lanes = Lane::serving(wish.proto, port, space.only_low());
+    let found =
+        lanes.into_iter().flatten().find_map(|lane| space.find_in(address, lane, wish.random, port))?;
+    u16::try_from(found).ok()
+}
+
+/// The host's own port, or the one above that of its port below, if it is free and `may` agrees.
+fn fitting(
+    space: &mut Space,
+    address: u32,
+    wish: Wish,
+    below: impl Fn() -> Option<u16>,
+    may: impl Fn(u32) -> bool,
+) -> Option<u16> {
+    let mut free = |port: u16| may(port.into()) && space.is_free(address, wish.proto, port.into());
+    if free(wish.port) {
+        return Some(wish.port);
+    }
+    if wish.proto != Proto::Udp || wish.port.is_multiple_of(2) {
+        return None;
+    }
+    below().filter(|even| even.is_multiple_of(2)).map(|even| even + 1).filter(|&odd| free(odd))
+}
+
+/// A free port of the host's blocks, or else of one more.
+fn pick_in_blocks(
+    space: &mut Space,
+    blocks: &mut Blocks,
+    number: u32,
+    host: &mut Host,
+    wish: Wish,
+    below: impl Fn() -> Option<u16>,
+) -> Option<Picked> {
+    let address = host.external;
+    let its_own =
+        |port| blocks.around(port).is_some_and(|block| blocks.has(number, blocks.number(address, block)));
+    let mut found = fitting(space, address, wish, &below, its_own).map(u32::from);
+    if found.is_none() {
+        let searched = blocks.searched(host.blocks);
+        found = searched.filter_map(|block| random_of(space, address, wish, blocks.ports(block))).next();
+    }
+    if let Some(port) = found {
+        blocks.use_port(blocks.number(address, blocks.around(port)?));
+        return Some(Picked { port: u16::try_from(port).ok()?, block: None });
+    }
+    let around = blocks.around(wish.port.into());
+    let block = space.find_block(address, blocks.each(), around, wish.random)?;
+    let ports = blocks.ports(block);
+    let within = |port| (ports.0..=ports.1).contains(&port);
+    // A block all of whose ports are forwarded is no use, and is left alone.
+    let fitting = fitting(space, address, wish, &below, within).map(u32::from);
+    let port = fitting.or_else(|| random_of(space, address, wish, ports))?;
+    let whole = blocks.number(address, block);
+    space.set_block(address, block, true);
+    blocks.take(number, whole, &mut host.blocks);
+    blocks.use_port(whole);
+    Some(Picked { port: u16::try_from(port).ok()?, block: Some(narrow(ports)) })
+}
+
+fn random_of(space: &mut Space, address: u32, wish: Wish, range: (u32, u32)) -> Option<u32> {
+    space.find(address, wish.proto, range, within(range, wish.random), wish.port.into())
+}
+
+/// Ports as such.
+fn narrow((first, last): (u32, u32)) -> (u16, u16) {
+    (first as u16, last as u16)
+}

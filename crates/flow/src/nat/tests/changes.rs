@@ -1,0 +1,159 @@
+//! Forwards, and configurations that change.
+
+use std::collections::HashSet;
+
+use super::*;
+
+fn forward(external: (Ipv4Addr, u16), internal: (Ipv4Addr, u16)) -> ForwardConfig {
+    ForwardConfig::new(Proto::Tcp, external, internal).unwrap()
+}
+
+/// A forward lets in everybody, is what its inside is known as, and is nobody else's.
+#[test]
+fn forwards_are_permanent_mappings() {
+    let web = forward((outer(1), 8080), (host(1), 80));
+    let mut nat = Nat::new(config(&[pool(1)], &[web]), ROOM, 0, 1, 1).unwrap();
+    assert_eq!(nat.mappings(), 1);
+    let session = key(TCP, (remote(1), 999), (outer(1), 8080));
+    let arrived = nat.inbound(&session).unwrap();
+    assert_eq!((arrived.address, arrived.port, arrived.inside), (host(1).octets(), [0, 80], None));
+    nat.learn(arrived.id, inside());
+    assert_eq!(nat.inside(arrived.id), Some(inside()));
+    assert_eq!(nat.inbound(&key(UDP, (remote(1), 999), (outer(1), 8080))), Err(Refused::Unmapped));
+    let out = nat.map(&key(TCP, (host(1), 80), (remote(2), 5)), P, inside(), 0).unwrap();
+    assert_eq!((out.id, outside(&out)), (arrived.id, (outer(1), 8080)));
+    for h in 2..50 {
+        assert_ne!(outside(&open(&mut nat, TCP, (host(h), 8080), (remote(2), 5)).unwrap()), (outer(1), 8080));
+    }
+    nat.release(arrived.id, &session, 0);
+    nat.release(out.id, &key(TCP, (host(1), 80), (remote(2), 5)), 0);
+    assert!(nat.is_live(arrived.id) && nat.inbound(&session).is_ok());
+}
+
+/// A forward of an address that is no pool's works without one.
+#[test]
+fn forwards_need_no_pool() {
+    let config = config(&[], &[forward((outer(9), 22), (host(1), 22))]);
+    let to = |port| key(TCP, (remote(1), 999), (outer(9), port));
+    assert!(config.claims(&to(22)) && !config.claims(&to(23)));
+    assert!(!config.is_forwarded(&to(22).reversed()));
+    assert!(config.is_forwarded(&key(TCP, (host(1), 22), (remote(1), 1))));
+    let mut nat = Nat::new(config, ROOM, 0, 1, 1).unwrap();
+    assert!(nat.inbound(&to(22)).is_ok());
+    assert_eq!(nat.inbound(&to(23)), Err(Refused::Unmapped));
+    assert_eq!(
+        open(&mut nat, TCP, (host(1), 22), (remote(1), 1)),
+        Err(NatError::Unsupported),
+        "there is no pool"
+    );
+}
+
+/// A new forward of a port that a host has wins, and the host's sessions are told; it goes when it is deleted.
+#[test]
+fn a_forward_takes_over_and_gives_back() {
+    let mut nat = nat(pool(1));
+    let session = key(TCP, (host(2), 8080), (remote(1), 80));
+    let mapped = nat.map(&session, P, inside(), 0).unwrap();
+    assert_eq!(outside(&mapped), (outer(1), 8080));
+    nat.adopt(config(&[pool(1)], &[forward((outer(1), 8080), (host(1), 80))]));
+    assert!(!nat.is_live(mapped.id));
+    let again = nat.map(&session, P, inside(), 0).unwrap();
+    assert_ne!(outside(&again).1, 8080);
+    let from_outside = key(TCP, (remote(3), 3), (outer(1), 8080));
+    let arrived = nat.inbound(&from_outside).unwrap();
+    assert_eq!(arrived.address, host(1).octets());
+    nat.release(mapped.id, &session, 0);
+    assert!(nat.is_live(again.id) && nat.is_live(arrived.id));
+    // Deleted: the session that it let in ends, the port is everybody's again.
+    nat.adopt(config(&[pool(1)], &[]));
+    assert!(!nat.is_live(arrived.id) && nat.is_live(again.id));
+    assert_eq!(nat.inbound(&from_outside), Err(Refused::Unmapped));
+    nat.release(arrived.id, &from_outside, 0);
+    assert_eq!(outside(&open(&mut nat, TCP, (host(3), 8080), (remote(1), 80)).unwrap()).1, 8080);
+    assert_eq!(nat.mappings(), 2);
+}
+
+/// Pools that say the same, or have more addresses, or let in others, go on; others begin anew.
+#[test]
+fn mappings_survive_what_leaves_their_pool_alone() {
+    let mut nat = nat(pool(1));
+    let session = key(UDP, (host(1), 5000), (remote(1), 53));
+    let mapped = nat.map(&session, P, inside(), 0).unwrap();
+    let other = PoolConfig::new("other", outer(100), outer(100)).unwrap();
+    for pools in [
+        vec![pool(1)],
+        vec![other.clone(), pool(1)],
+        vec![pool(70), other.clone()],
+        vec![pool(70).with_filtering(Filtering::EndpointIndependent).with_limit(9).unwrap()],
+    ] {
+        nat.adopt(config(&pools, &[]));
+        assert!(nat.is_live(mapped.id));
+        let id = nat.config().pool("p").unwrap();
+        assert_eq!(nat.map(&session, id, inside(), 0), Ok(mapped));
+        nat.release(mapped.id, &session, 0);
+    }
+    let stranger = key(UDP, (remote(9), 9), outside(&mapped));
+    let arrived = nat.inbound(&stranger).unwrap();
+    nat.release(arrived.id, &stranger, 0);
+    let used: HashSet<_> = (2..2000)
+        .map(|h| outside(&open(&mut nat, UDP, (host(h), 5000), (remote(1), 53)).unwrap()).0)
+        .collect();
+    assert_eq!(used.len(), 70, "added addresses are used");
+}
+
+/// What a deleted or changed pool has given out is nobody else's until its sessions have gone, then it is.
+#[test]
+fn ports_of_a_changed_pool_are_free_when_its_sessions_have_gone() {
+    let mut nat = nat(pool(1).with_ports(2000, 2003).unwrap());
+    let session = |h| key(UDP, (host(h), 2000), (remote(1), 53));
+    let old: Vec<_> = (0..3).map(|h| nat.map(&session(h), P, inside(), 0).unwrap()).collect();
+    nat.adopt(config(&[pool(1).with_ports(2000, 2004).unwrap()], &[]));
+    assert!(old.iter().all(|mapped| !nat.is_live(mapped.id)));
+    assert_eq!(nat.inbound(&key(UDP, (remote(1), 53), outside(&old[0]))), Err(Refused::Unmapped));
+    let taken: HashSet<_> = old.iter().map(outside).collect();
+    let fresh: Vec<_> = (10..20).filter_map(|h| nat.map(&session(h), P, inside(), 0).ok()).collect();
+    assert_eq!(fresh.len(), 2);
+    assert!(fresh.iter().all(|mapped| !taken.contains(&outside(mapped)) && nat.is_live(mapped.id)));
+    for (h, mapped) in (0..).zip(&old) {
+        nat.release(mapped.id, &session(h), 0);
+    }
+    let rest = (20..30).filter_map(|h| nat.map(&session(h), P, inside(), 0).ok()).count();
+    assert_eq!((rest, nat.mappings()), (3, 5));
+    nat.adopt(Arc::default());
+    assert_eq!(nat.usage(), []);
+    assert_eq!(nat.map(&session(1), P, inside(), 0), Err(NatError::Unsupported));
+}
+
+/// Sentences for what makes no sense.
+#[test]
+fn configuration_is_checked() {
+    let new = |a, b| PoolConfig::new("p", a, b);
+    let wrong = |result: Result<PoolConfig, String>, part: &str| {
+        let sentence = result.unwrap_err();
+        assert!(sentence.contains(part), "{sentence}");
+    };
+    wrong(PoolConfig::new("", outer(1), outer(1)), "name");
+    wrong(new(outer(2), outer(1)), "upwards");
+    wrong(new(outer(1), outer(1 + 4096)), "4097 addresses");
+    wrong(new(Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(224, 0, 0, 1)), "224.0.0.1");
+    wrong(new(Ipv4Addr::new(0, 0, 0, 1), Ipv4Addr::new(0, 0, 0, 1)), "0.0.0.1");
+    wrong(pool(1).with_ports(0, 5), "port 0");
+    wrong(pool(1).with_ports(6, 5), "upwards");
+    wrong(pool(1).with_block(0), "at least one");
+    wrong(pool(1).with_ports(10, 19).unwrap().with_block(11), "10-19");
+    wrong(pool(1).with_block(11).unwrap().with_ports(10, 19), "10-19");
+    wrong(pool(1).with_limit(0), "limit");
+    let both = |a: PoolConfig, b: PoolConfig| NatConfig::new(vec![a, b], vec![]);
+    let other = |first: u16| PoolConfig::new("q", outer(first), outer(first + 3)).unwrap();
+    assert!(both(pool(1), pool(1)).unwrap_err().contains("the name p"));
+    assert!(both(pool(4), other(4)).unwrap_err().contains("share"));
+    assert!(both(pool(4), other(5)).is_ok());
+    assert!(both(pool(4).with_ports(1, 999).unwrap(), other(4).with_ports(1000, 2000).unwrap()).is_ok());
+    let to = |port| forward((outer(1), port), (host(1), 80));
+    assert!(NatConfig::new(vec![], vec![to(1), to(1)]).unwrap_err().contains("two forwards"));
+    let inward = forward((outer(100), 80), (outer(1), 80));
+    assert!(NatConfig::new(vec![pool(1)], vec![inward]).unwrap_err().contains("pool p"));
+    assert!(ForwardConfig::new(Proto::Icmp, (outer(1), 1), (host(1), 1)).is_err());
+    assert!(ForwardConfig::new(Proto::Udp, (outer(1), 0), (host(1), 1)).is_err());
+    assert!(ForwardConfig::new(Proto::Udp, (host(1), 1), (host(1), 2)).is_err());
+}

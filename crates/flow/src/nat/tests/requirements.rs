@@ -1,0 +1,380 @@
+//! Requirements one by one.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+
+/// RFC 4787 REQ-1, RFC 5382 REQ-1, RFC 5508 REQ-1: one inside, one outside, whoever it talks to.
+#[test]
+fn mapping_is_endpoint_independent() {
+    for proto in [UDP, TCP] {
+        let mut nat = nat(pool(4));
+        let first = open(&mut nat, proto, (host(1), 5000), (remote(1), 53)).unwrap();
+        for (n, port) in [(1, 80), (2, 53), (3, 4000)] {
+            assert_eq!(open(&mut nat, proto, (host(1), 5000), (remote(n), port)), Ok(first));
+        }
+        assert_eq!(nat.mappings(), 1);
+    }
+    let mut nat = nat(pool(4));
+    let echo = open(&mut nat, ICMP, (host(1), 777), (remote(1), ECHO)).unwrap();
+    let timestamp = open(&mut nat, ICMP, (host(1), 777), (remote(2), 13)).unwrap();
+    assert_eq!(echo, timestamp);
+}
+
+/// A mapping is as long as its sessions: RFC 4787 REQ-5 is a matter of their timeouts.
+#[test]
+fn a_mapping_lives_as_long_as_any_session_of_its_inside() {
+    let mut nat = nat(pool(1));
+    let (one, two) = (key(UDP, (host(1), 5000), (remote(1), 53)), key(UDP, (host(1), 5000), (remote(2), 53)));
+    let mapped = nat.map(&one, P, inside(), 0).unwrap();
+    nat.map(&two, P, inside(), 0).unwrap();
+    nat.release(mapped.id, &one, 0);
+    assert_eq!(nat.map(&one, P, inside(), 0), Ok(mapped), "the other session still holds it");
+    nat.release(mapped.id, &one, 0);
+    nat.release(mapped.id, &two, 0);
+    assert_eq!((nat.mappings(), nat.usage()[0].hosts, nat.usage()[0].ports), (0, 0, [0; 3]));
+    assert_eq!(nat.inbound(&key(UDP, (remote(1), 53), outside(&mapped))), Err(Refused::Unmapped));
+}
+
+/// RFC 4787 REQ-2, RFC 7857 section 4: the same external address for all of a host's sessions, of all protocols.
+#[test]
+fn a_host_keeps_its_external_address() {
+    let mut nat = nat(pool(16));
+    let mut used = HashSet::new();
+    for h in 0..200 {
+        let addresses: HashSet<_> = (0..30u16)
+            .map(|n| {
+                let to = (remote(n), if n % 3 == 2 { ECHO } else { 80 });
+                outside(
+                    &open(&mut nat, [UDP, TCP, ICMP][usize::from(n % 3)], (host(h), 2000 + n), to).unwrap(),
+                )
+                .0
+            })
+            .collect();
+        assert_eq!(addresses.len(), 1);
+        used.extend(addresses);
+    }
+    assert_eq!(used.len(), 16, "hosts are spread over the pool");
+}
+
+/// RFC 7857 section 4: a host whose external address has no ports left is refused rather than given another address.
+#[test]
+fn a_host_whose_address_is_used_up_gets_no_other() {
+    let mut nat = nat(pool(2).with_ports(2000, 2009).unwrap());
+    let (a, _) = outside(&open(&mut nat, UDP, (host(1), 2000), (remote(1), 53)).unwrap());
+    let mut others = vec![];
+    for h in 2..100 {
+        let fresh = open(&mut nat, UDP, (host(h), 2000), (remote(1), 53)).map(|mapped| outside(&mapped).0);
+        others.extend(fresh);
+    }
+    assert_eq!(others.iter().filter(|&&address| address == a).count(), 9);
+    assert_eq!(others.len(), 19, "new hosts fill both addresses");
+    assert_eq!(open(&mut nat, UDP, (host(1), 2001), (remote(1), 53)), Err(NatError::Exhausted));
+    assert!(open(&mut nat, TCP, (host(1), 2001), (remote(1), 53)).is_ok(), "TCP has ports of its own");
+}
+
+/// RFC 4787 REQ-3, RFC 5382 REQ-7: no two insides with the same outside, also when they send from the same port to the
+/// same place; 64,000 hosts over one address.
+#[test]
+fn sixty_four_thousand_hosts_with_the_same_port_share_an_address() {
+    for proto in [UDP, TCP] {
+        let mut nat = nat(pool(1));
+        let mut seen = HashSet::new();
+        for h in 0..64_000 {
+            let mapped = open(&mut nat, proto, (host(h), 40_000), (remote(1), 443)).unwrap();
+            assert!(seen.insert(outside(&mapped)));
+        }
+        let rest =
+            (64_000..65_000).filter(|&h| open(&mut nat, proto, (host(h), 40_000), (remote(1), 443)).is_ok());
+        assert_eq!(rest.count(), 64_512 - 64_000, "1024-65535 are all given out");
+        assert!(
+            open(&mut nat, proto, (host(65_001), 500), (remote(1), 443)).is_ok(),
+            "low ports are kept for low ones"
+        );
+    }
+}
+
+/// RFC 4787 section 4.2.1 "port preservation", where nobody else has the port.
+#[test]
+fn ports_are_preserved_where_they_are_free() {
+    let mut nat = nat(pool(1));
+    for port in [1, 123, 1023, 1024, 5060, 65535] {
+        assert_eq!(outside(&open(&mut nat, UDP, (host(1), port), (remote(1), 53)).unwrap()).1, port);
+        assert_ne!(outside(&open(&mut nat, UDP, (host(2), port), (remote(1), 53)).unwrap()).1, port);
+        assert_eq!(outside(&open(&mut nat, TCP, (host(2), port), (remote(1), 53)).unwrap()).1, port);
+    }
+}
+
+/// RFC 4787 REQ-3 a: ports below 1024 for such, others for others.
+#[test]
+fn low_ports_are_for_low_ports() {
+    let mut nat = nat(pool(1));
+    for h in 0..1000 {
+        let low = outside(&open(&mut nat, UDP, (host(h), 500), (remote(1), 500)).unwrap()).1;
+        let high = outside(&open(&mut nat, UDP, (host(h), 4500), (remote(1), 4500)).unwrap()).1;
+        assert!(low < 1024 && high >= 1024, "{low} {high}");
+    }
+    // When low ones are used up, a high one is better than none.
+    let ports: Vec<_> =
+        (1000..1100).map(|h| open(&mut nat, UDP, (host(h), 500), (remote(1), 500)).unwrap()).collect();
+    assert_eq!(ports.iter().filter(|mapped| outside(mapped).1 < 1024).count(), 23);
+}
+
+/// RFC 4787 REQ-4: even ports for even ones, odd ones for odd ones, while there are any.
+#[test]
+fn port_parity_is_kept() {
+    let mut nat = nat(pool(1).with_ports(30_000, 30_099).unwrap());
+    for n in 0..50 {
+        assert_eq!(outside(&open(&mut nat, UDP, (host(n), 40_000), (remote(1), 53)).unwrap()).1 % 2, 0);
+    }
+    for n in 0..50 {
+        assert_eq!(outside(&open(&mut nat, UDP, (host(n), 40_001), (remote(1), 53)).unwrap()).1 % 2, 1);
+    }
+    let mut nat = self::nat(pool(1).with_ports(30_000, 30_009).unwrap());
+    let given =
+        (0..10).map(|n| outside(&open(&mut nat, UDP, (host(n), 40_000), (remote(1), 53)).unwrap()).1 % 2);
+    assert_eq!(
+        given.collect::<Vec<_>>(),
+        [0, 0, 0, 0, 0, 1, 1, 1, 1, 1],
+        "better the other parity than none"
+    );
+}
+
+/// RFC 4787 section 4.2.3: RTP's port and RTCP's above it stay neighbours where that is to be had.
+#[test]
+fn rtp_pairs_stay_together() {
+    let mut nat = nat(pool(1));
+    for h in 0..50 {
+        let rtp = outside(&open(&mut nat, UDP, (host(h), 6000), (remote(1), 7000)).unwrap()).1;
+        let rtcp = outside(&open(&mut nat, UDP, (host(h), 6001), (remote(1), 7001)).unwrap()).1;
+        assert_eq!((rtp % 2, rtcp), (0, rtp + 1));
+    }
+}
+
+/// What comes from `r:port` to an outside of a UDP session that `host(1):5000` has with `remote(1):53`.
+fn filtering(kind: Filtering) -> [Result<(), Refused>; 3] {
+    let mut nat = nat(pool(1).with_filtering(kind));
+    let to = outside(&open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap());
+    [(remote(1), 53), (remote(1), 54), (remote(2), 53)].map(|from| {
+        nat.inbound(&key(UDP, from, to)).map(|arrived| {
+            assert_eq!((arrived.address, arrived.port), (host(1).octets(), 5000u16.to_be_bytes()));
+            assert_eq!(arrived.inside, Some(inside()));
+        })
+    })
+}
+
+/// RFC 4787 REQ-8, RFC 5382 REQ-3. (The first remote is found by its session, before filtering is asked.)
+#[test]
+fn filtering_is_what_the_pool_says() {
+    use Refused::Filtered;
+    assert_eq!(filtering(Filtering::EndpointIndependent), [Ok(()), Ok(()), Ok(())]);
+    assert_eq!(filtering(Filtering::AddressDependent), [Ok(()), Ok(()), Err(Filtered)]);
+    assert_eq!(filtering(Filtering::AddressAndPortDependent), [Err(Filtered), Err(Filtered), Err(Filtered)]);
+    assert_eq!(Filtering::default(), Filtering::AddressDependent);
+}
+
+/// RFC 7857 sections 5 and 6: a mapping of one protocol is none of the other, and lets nothing of it in.
+#[test]
+fn mappings_and_filters_are_for_each_protocol() {
+    let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
+    let udp = open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap();
+    let to = outside(&udp);
+    for (proto, port) in [(TCP, 53), (ICMP, ECHO)] {
+        assert_eq!(nat.inbound(&key(proto, (remote(1), port), to)), Err(Refused::Unmapped));
+        let port = if proto == ICMP { ECHO } else { 53 };
+        let other = open(&mut nat, proto, (host(2), 5000), (remote(1), port)).unwrap();
+        assert_eq!(outside(&other), to, "each has all the ports");
+    }
+}
+
+/// RFC 7857 section 9, RFC 6056 section 4: ports that cannot be preserved are not to be guessed from one another.
+#[test]
+fn ports_that_must_change_are_random() {
+    let ports = |seed| {
+        let mut nat = Nat::new(config(&[pool(1)], &[]), ROOM, 0, 1, seed).unwrap();
+        (0..200)
+            .map(|h| outside(&open(&mut nat, UDP, (host(h), 5000), (remote(1), 53)).unwrap()).1)
+            .collect::<Vec<_>>()
+    };
+    let (one, two) = (ports(1), ports(2));
+    let near = one.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 64).count();
+    let up = one.windows(2).filter(|pair| pair[0] < pair[1]).count();
+    assert!(near < 10 && (70..130).contains(&up), "{near} {up}");
+    assert!(one.iter().zip(&two).filter(|(a, b)| a == b).count() < 10);
+}
+
+/// Address-dependent filtering of an inside that talks to many, each as long as there is a session with it.
+#[test]
+fn filtering_follows_the_sessions() {
+    let mut nat = nat(pool(1));
+    let out = |n| key(UDP, (host(1), 5000), (remote(n), 53));
+    let all: Vec<_> = (1..=5).map(|n| nat.map(&out(n), P, inside(), 0).unwrap()).collect();
+    let mapped = all[0];
+    let from = |n| key(UDP, (remote(n), 99), outside(&mapped));
+    for n in [3, 1, 5] {
+        let arrived = nat.inbound(&from(n)).unwrap();
+        nat.release(mapped.id, &out(n), 0);
+        assert!(nat.inbound(&from(n)).is_ok(), "the session from outside counts too");
+        nat.release(arrived.id, &from(n), 0);
+        nat.release(arrived.id, &from(n), 0);
+        assert_eq!(nat.inbound(&from(n)), Err(Refused::Filtered));
+    }
+    assert!(nat.inbound(&from(2)).is_ok() && nat.inbound(&from(4)).is_ok());
+    assert_eq!(nat.inbound(&from(6)), Err(Refused::Filtered));
+}
+
+/// RFC 5508 REQ-1: identifiers are translated as ports are; what asks from outside finds nobody.
+#[test]
+fn icmp_queries_go_by_their_identifier() {
+    let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
+    let (one, two) = ((host(1), 4242), (host(2), 4242));
+    let first = open(&mut nat, ICMP, one, (remote(1), ECHO)).unwrap();
+    let second = open(&mut nat, ICMP, two, (remote(1), ECHO)).unwrap();
+    assert_eq!(outside(&first), (outer(1), 4242));
+    assert_ne!(outside(&first), outside(&second));
+    let reply = nat.inbound(&key(ICMP, (remote(9), ECHO), outside(&second))).unwrap();
+    assert_eq!((reply.address, reply.port), (host(2).octets(), 4242u16.to_be_bytes()));
+    // A request to an address of the pool, with an identifier that happens to be mapped, or to look like a type.
+    for identifier in [4242, ECHO, 13] {
+        assert_eq!(
+            nat.inbound(&key(ICMP, (remote(9), identifier), (outer(1), ECHO))),
+            Err(Refused::Unmapped)
+        );
+    }
+    // A reply that nobody asked for, and what is neither.
+    assert_eq!(open(&mut nat, ICMP, (host(1), ECHO), (remote(1), 4242)), Err(NatError::Unsupported));
+    assert_eq!(open(&mut nat, ICMP, (host(1), 0), (remote(1), 0)), Err(NatError::Unsupported));
+}
+
+/// Identifiers that could be taken for a type are not given out, even to who asks with one.
+#[test]
+fn icmp_identifiers_are_not_mistaken_for_types() {
+    let mut nat = nat(pool(1));
+    for h in 0..2000 {
+        for identifier in [8, 13, 15, 17] {
+            let mapped = open(&mut nat, ICMP, (host(h), identifier), (remote(1), ECHO)).unwrap();
+            assert!(outside(&mapped).1 >= 32);
+        }
+    }
+}
+
+/// RFC 5508 REQ-8 and what leads there: no port is an error that says so, is counted, and told once a second.
+#[test]
+fn exhaustion_is_counted_and_told_once_a_second() {
+    let mut nat = nat(pool(1).with_ports(2000, 2003).unwrap());
+    let session = |h| key(UDP, (host(h), 2000), (remote(1), 53));
+    let held: Vec<_> = (0..4).map(|h| nat.map(&session(h), P, inside(), 0).unwrap()).collect();
+    for now in [0, 10, 999, 1000, 1500] {
+        assert_eq!(nat.map(&session(9), P, inside(), now), Err(NatError::Exhausted));
+    }
+    let events: Vec<_> = std::iter::from_fn(|| nat.event()).collect();
+    let told =
+        |at| NatEvent { at, pool: "p".into(), host: host(9), what: NatEventKind::Exhausted(Proto::Udp) };
+    assert_eq!(events, [told(0), told(1000)]);
+    let usage = &nat.usage()[0];
+    assert_eq!((usage.exhausted, usage.ports, usage.ports_total, usage.hosts), (5, [4, 0, 0], 4, 4));
+    nat.release(held[2].id, &session(2), 0);
+    assert_eq!(nat.map(&session(9), P, inside(), 2000).map(|m| outside(&m)), Ok(outside(&held[2])));
+}
+
+/// A host has as many sessions as the limit says, whatever others have; sessions from outside are not its doing.
+#[test]
+fn limit_is_for_each_host() {
+    let mut nat = nat(pool(1).with_limit(3).unwrap().with_filtering(Filtering::EndpointIndependent));
+    let session = |h, n| key(TCP, (host(h), 5000 + n % 2), (remote(n), 80));
+    let mapped: Vec<_> = (0..3).map(|n| nat.map(&session(1, n), P, inside(), 0).unwrap()).collect();
+    assert_eq!(nat.map(&session(1, 3), P, inside(), 0), Err(NatError::Limit));
+    assert_eq!(nat.map(&key(TCP, (host(1), 7777), (remote(1), 80)), P, inside(), 0), Err(NatError::Limit));
+    assert!(nat.map(&session(2, 0), P, inside(), 0).is_ok());
+    let from_outside = key(TCP, (remote(7), 7), outside(&mapped[0]));
+    let arrived = nat.inbound(&from_outside).unwrap();
+    nat.release(arrived.id, &from_outside, 0);
+    assert_eq!(nat.map(&session(1, 3), P, inside(), 0), Err(NatError::Limit));
+    nat.release(mapped[1].id, &session(1, 1), 0);
+    assert!(nat.map(&session(1, 3), P, inside(), 0).is_ok());
+    assert_eq!((nat.usage()[0].limited, nat.usage()[0].sessions), (3, 4));
+}
+
+/// A host and a block of its.
+type Owned = (Ipv4Addr, PortBlock);
+
+/// The blocks that were taken, and freed, since this was asked last.
+fn blocks(nat: &mut Nat) -> (Vec<Owned>, Vec<Owned>) {
+    let (mut taken, mut freed) = (vec![], vec![]);
+    while let Some(event) = nat.event() {
+        match event.what {
+            NatEventKind::BlockTaken(block) => taken.push((event.host, block)),
+            NatEventKind::BlockFreed(block) => freed.push((event.host, block)),
+            NatEventKind::Exhausted(_) => panic!("{event:?}"),
+        }
+    }
+    (taken, freed)
+}
+
+/// One event when a host gets a block, whatever the number of its mappings, and one when it loses it.
+#[test]
+fn blocks_are_told_once_when_taken_and_once_when_freed() {
+    let mut nat = nat(pool(2).with_block(100).unwrap());
+    let session =
+        |h, n: u16| key(if n.is_multiple_of(2) { UDP } else { TCP }, (host(h), 40_000 + n), (remote(1), 80));
+    let mut held = HashMap::new();
+    for h in 0..50 {
+        for n in 0..150 {
+            let mapped = nat.map(&session(h, n), P, inside(), 7).unwrap();
+            held.insert((h, n), mapped);
+        }
+    }
+    let (taken, freed) = blocks(&mut nat);
+    assert_eq!(freed, []);
+    for h in 0..50 {
+        let mine: Vec<_> =
+            taken.iter().filter(|(owner, _)| *owner == host(h)).map(|(_, block)| *block).collect();
+        assert_eq!(mine.len(), 1, "75 ports of each protocol fit into a block of 100");
+        let PortBlock { address, ports: (first, last) } = mine[0];
+        assert!(last - first == 99 && first >= 1024, "{first}-{last}");
+        for n in 0..150 {
+            let (at, port) = outside(&held[&(h, n)]);
+            assert!(at == address && (first..=last).contains(&port));
+        }
+    }
+    let distinct: HashSet<_> = taken.iter().map(|(_, block)| (block.address, block.ports)).collect();
+    assert_eq!(distinct.len(), 50, "nobody shares a block");
+    assert_eq!((nat.usage()[0].blocks, nat.usage()[0].blocks_total), (50, 2 * 645));
+    for ((h, n), mapped) in &held {
+        nat.release(mapped.id, &session(*h, *n), 9);
+    }
+    let (mut ours, mut theirs) = (taken, blocks(&mut nat).1);
+    ours.sort_by_key(|(host, _)| *host);
+    theirs.sort_by_key(|(host, _)| *host);
+    assert_eq!(ours, theirs);
+    assert_eq!((nat.usage()[0].blocks, nat.mappings()), (0, 0));
+}
+
+/// A host that needs more gets more blocks, and goes on with those it has when there are no more.
+#[test]
+fn more_blocks_for_who_needs_them() {
+    let mut nat = nat(pool(1).with_ports(2000, 2039).unwrap().with_block(10).unwrap());
+    for n in 0..35 {
+        open(&mut nat, UDP, (host(1), 3000 + n), (remote(1), 80)).unwrap();
+    }
+    assert_eq!(nat.usage()[0].blocks, 4);
+    assert_eq!(open(&mut nat, UDP, (host(2), 3000), (remote(1), 80)), Err(NatError::Exhausted));
+    for n in 35..40 {
+        open(&mut nat, UDP, (host(1), 3000 + n), (remote(1), 80)).unwrap();
+    }
+    assert_eq!(open(&mut nat, UDP, (host(1), 3100), (remote(1), 80)), Err(NatError::Exhausted));
+    assert!(open(&mut nat, TCP, (host(1), 3100), (remote(1), 80)).is_ok());
+}
+
+/// Protocols without ports get an address, and nothing from outside that has no session finds them.
+#[test]
+fn protocols_without_ports_get_an_address() {
+    const GRE: u8 = 47;
+    let mut nat = nat(pool(4).with_filtering(Filtering::EndpointIndependent));
+    let session = key(GRE, (host(1), 0), (remote(1), 0));
+    let mapped = nat.map(&session, P, inside(), 0).unwrap();
+    let tcp = open(&mut nat, TCP, (host(1), 99), (remote(1), 80)).unwrap();
+    assert_eq!(outside(&mapped), (outside(&tcp).0, 0));
+    assert_eq!(nat.map(&key(GRE, (host(1), 0), (remote(2), 0)), P, inside(), 0), Ok(mapped));
+    assert_eq!(nat.inbound(&key(GRE, (remote(1), 0), outside(&mapped))), Err(Refused::Unmapped));
+}

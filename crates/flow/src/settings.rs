@@ -1,0 +1,63 @@
+//! What operators can set about sessions.
+
+/// How long a session lives without packets, by its state. Milliseconds.
+///
+/// Defaults are the least that the RFCs allow, or what they recommend where that is more: RFC 5382 REQ-5 (TCP), RFC
+/// 4787 REQ-5 (UDP), RFC 5508 REQ-2 (ICMP), RFC 7857 section 2.2 (after a reset).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A TCP connection that is being opened.
+    pub tcp_handshake: u32,
+    /// An open TCP connection.
+    pub tcp_established: u32,
+    /// A TCP connection that one side has closed.
+    pub tcp_half_closed: u32,
+    /// A TCP connection that both sides have closed.
+    pub tcp_closed: u32,
+    /// A TCP connection that was reset.
+    pub tcp_reset: u32,
+    /// UDP before the first reply.
+    pub udp_unreplied: u32,
+    /// UDP after it.
+    pub udp_replied: u32,
+    /// ICMP queries.
+    pub icmp: u32,
+    /// Other protocols.
+    pub other: u32,
+    /// How long fragments wait for the first one of their datagram, and it is remembered for those behind it.
+    pub fragment: u32,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            tcp_handshake: 240_000,
+            tcp_established: 7_440_000,
+            tcp_half_closed: 240_000,
+            tcp_closed: 240_000,
+            tcp_reset: 240_000,
+            udp_unreplied: 120_000,
+            udp_replied: 300_000,
+            icmp: 60_000,
+            other: 120_000,
+            fragment: 2_000,
+        }
+    }
+}
+
+/// Settings of the tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Timeouts.
+    pub timeouts: Timeouts,
+    /// A TCP segment other than a SYN may open a session.
+    pub tcp_pickup: bool,
+    /// TCP segments outside of the window are dropped.
+    pub tcp_window_check: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings { timeouts: Timeouts::default(), tcp_pickup: true, tcp_window_check: false }
+    }
+}

@@ -1,0 +1,83 @@
+//! The hash of a key.
+
+use crate::key::Packed;
+
+/// A key's hash; its parts do not share bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hash(u64);
+
+impl Hash {
+    /// One of `buckets` buckets.
+    #[inline(always)]
+    pub fn bucket(self, buckets: u32) -> u32 {
+        (((self.0 >> 32) * u64::from(buckets)) >> 32) as u32
+    }
+
+    #[cfg(test)]
+    pub fn of_parts(bucket: u32, tag: u16) -> Hash {
+        Hash(u64::from(bucket) << 32 | u64::from(tag))
+    }
+
+    /// Tag in the bucket; never 0, which marks a free lane.
+    #[inline(always)]
+    pub fn tag(self) -> u16 {
+        self.0 as u16 | 1
+    }
+}
+
+/// A family of hash functions, of which the seed takes one.
+///
+/// Packets choose the keys, so that someone may want many of them to meet in one bucket. Of the words of a key, pairs are
+/// multiplied to 128 bits, each plus a secret, and the products added: this is NH (Black et al., "UMAC", CRYPTO 1999,
+/// section 4), under which two given keys give the same sum with a probability of at most 2^-64 over the secrets. A folded
+/// product with two further secrets makes 64 bits of the sum, and leaves no linear trace of the first stage's secrets
+/// to whoever could learn from timing that two keys met.
+#[derive(Clone, Debug)]
+pub(crate) struct Hasher {
+    head: [u64; 2],
+    last: [u64; 2],
+    tail: [u64; 4],
+}
+
+impl Hasher {
+    pub fn new(mut seed: u64) -> Self {
+        // SplitMix64.
+        let mut next = || {
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let z = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ z >> 31
+        };
+        Hasher { head: [next(), next()], last: [next(), next()], tail: [next(), next(), next(), next()] }
+    }
+
+    #[inline(always)]
+    pub fn hash(&self, key: &Packed) -> Hash {
+        if key.is_ip6() { self.ip6(key) } else { self.ip4(key.head) }
+    }
+
+    /// The hash of a key without tail.
+    #[inline(always)]
+    pub fn ip4(&self, head: [u64; 2]) -> Hash {
+        self.fold(product(head, self.head))
+    }
+
+    /// The hash of a key with tail.
+    #[inline(always)]
+    pub fn ip6(&self, key: &Packed) -> Hash {
+        let ([a, b, c], [k, l, m, n]) = (key.tail, self.tail);
+        let tail = product([a, b], [k, l]).wrapping_add(product([c, 0], [m, n]));
+        self.fold(product(key.head, self.head).wrapping_add(tail))
+    }
+
+    #[inline(always)]
+    fn fold(&self, sum: u128) -> Hash {
+        let wide = u128::from(sum as u64 ^ self.last[0]) * u128::from((sum >> 64) as u64 ^ self.last[1]);
+        Hash(wide as u64 ^ (wide >> 64) as u64)
+    }
+}
+
+#[inline(always)]
+fn product([a, b]: [u64; 2], [k, l]: [u64; 2]) -> u128 {
+    u128::from(a.wrapping_add(k)) * u128::from(b.wrapping_add(l))
+}

@@ -1,0 +1,259 @@
+//! The table of a worker's sessions.
+//!
+//! Theory of operation. All memory is taken once, when the table is made, and a session's number says where its parts lie:
+//! two [`Half`]s in one array, the [`Common`] part in another, its scratchpad in a third. An index finds halves by the hash
+//! of their key ([`index`]); a vector of packets is looked up in passes ([`Lookups`]). Numbers are given out in
+//! ascending order and those of ended sessions again first, the last one first, as its memory is likely to be near.
+//!
+//! Sessions that nothing but their first packet speaks for stand in a list in the order in which they began: from its front
+//! room is made when the table is full ([`Table::victim`]). Who removes a session releases what it holds; the table
+//! knows nothing of that.
+//!
+//! A packet's session may live with another worker because its replies arrive there. The table then holds a *redirect*
+//! in its place, which takes a number, a key and a timer, and says only which worker. Redirects stand among the half-open
+//! sessions: they can be found anew.
+
+mod batch;
+#[cfg(test)]
+mod batch_tests;
+mod hash;
+mod index;
+mod sessions;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+
+use mmb_packet::prefetch;
+
+pub use batch::{Lookups, VECTOR};
+use hash::{Hash, Hasher};
+use index::Index;
+
+use crate::arena::Arena;
+use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
+use crate::key::{Key, Packed};
+use crate::wheel::{UNARMED, Wheel};
+
+/// Most sessions that a table can have room for.
+pub const MAX_CAPACITY: u32 = 1 << 29;
+
+const NONE: u32 = u32::MAX;
+
+/// How many insertions before it is needed a session's memory is asked for.
+const INSERTIONS_AHEAD: usize = 4;
+
+/// Bits of [`Common::table_flags`].
+mod state {
+    /// In the list of half-open sessions.
+    pub const EMBRYONIC: u8 = 1 << 0;
+    /// The reverse half is not in the index: a redirect, or a session whose keys are one and the same.
+    pub const ONE_KEY: u8 = 1 << 1;
+}
+
+/// Why a session was not entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InsertError {
+    /// All session numbers are taken. There may be a [`Table::victim`].
+    #[error("the table is full")]
+    Full,
+    /// Too many keys with hashes near this one's.
+    #[error("the key's part of the table is crowded")]
+    Crowded,
+    /// There is a session with one of the two keys.
+    #[error("there is a session with that key")]
+    Taken(Found),
+}
+
+/// How full a table is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Sessions, redirects among them.
+    pub sessions: u32,
+    /// Room for so many.
+    pub capacity: u32,
+    /// Sessions that are only half open, and redirects.
+    pub embryonic: u32,
+    /// Keys outside of their bucket, which take longer to find.
+    pub displaced: u32,
+    /// Timers that are armed.
+    pub timers: u32,
+}
+
+/// The sessions of one worker. See the module's theory of operation.
+#[derive(Debug)]
+pub struct Table {
+    hasher: Hasher,
+    index: Index,
+    halves: Arena<Half>,
+    commons: Arena<Common>,
+    scratch: Arena<u8>,
+    /// Bytes from one scratchpad to the next.
+    stride: usize,
+    /// A bit for each session that lives.
+    live: Vec<u64>,
+    capacity: u32,
+    len: u32,
+    /// Numbers from here on were never given out.
+    fresh: u32,
+    /// Numbers that were given back, the last one last.
+    free: Vec<u32>,
+    /// First and last of the half-open sessions.
+    embryonic: [u32; 2],
+    embryonic_len: u32,
+    wheel: Wheel,
+}
+
+impl Table {
+    /// A table for `capacity` sessions (1 to [`MAX_CAPACITY`]; others are brought into these bounds), each with a
+    /// scratchpad of `scratch_bytes` bytes, rounded up to 8. The seed is a secret: who knows it can make keys collide.
+    ///
+    /// # Errors
+    /// The system's, if there is not as much address space.
+    pub fn new(capacity: u32, scratch_bytes: usize, seed: u64) -> io::Result<Table> {
+        let capacity = capacity.clamp(1, MAX_CAPACITY);
+        let stride = scratch_bytes.next_multiple_of(8);
+        let count = capacity as usize;
+        let scratch = count.checked_mul(stride).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Table {
+            hasher: Hasher::new(seed),
+            index: Index::new(capacity * 2)?,
+            halves: Arena::new(count * 2)?,
+            commons: Arena::new(count)?,
+            scratch: Arena::new(scratch)?,
+            stride,
+            live: vec![0; count.div_ceil(64)],
+            capacity,
+            len: 0,
+            fresh: 0,
+            free: Vec::with_capacity(count),
+            embryonic: [NONE; 2],
+            embryonic_len: 0,
+            wheel: Wheel::new(),
+        })
+    }
+
+    /// Sessions, redirects among them.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Room for so many sessions.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Bytes of memory when all sessions are in use.
+    pub fn bytes(&self) -> usize {
+        let parts =
+            [size_of_val(self.halves.get()), size_of_val(self.commons.get()), size_of_val(&*self.live)];
+        parts.iter().sum::<usize>()
+            + self.scratch.get().len()
+            + self.index.bytes()
+            + self.capacity as usize * size_of::<u32>()
+    }
+
+    /// How full the table is.
+    pub fn occupancy(&self) -> Occupancy {
+        Occupancy {
+            sessions: self.len,
+            capacity: self.capacity,
+            embryonic: self.embryonic_len,
+            displaced: self.index.displaced(),
+            timers: self.wheel.armed(),
+        }
+    }
+
+    /// Finds a session and the direction by the key of a packet.
+    pub fn find(&self, key: &Key) -> Found {
+        let key = key.pack();
+        self.find_hashed(&key, self.hasher.hash(&key))
+    }
+
+    /// Asks for the memory that [`Table::find`] and [`Table::insert`] of the key will look at.
+    pub fn prefetch(&self, key: &Key) {
+        prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
+    }
+
+    fn find_hashed(&self, key: &Packed, hash: Hash) -> Found {
+        let halves = self.halves.get();
+        self.index.find(hash, |found| halves[found.0 as usize].is(&key.head, &key.tail))
+    }
+
+    /// Enters a session that begins `now` (milliseconds) with the keys of its directions. It is half open until it is
+    /// settled ([`Table::settle`]), its timer is not armed, its halves and common part are zeros but for the keys, the
+    /// time and the number of the mapping, which is none.
+    ///
+    /// # Errors
+    /// See [`InsertError`]; the table is as before then.
+    pub fn insert(&mut self, forward: &Key, reverse: &Key, now: u32) -> Result<SessionId, InsertError> {
+        self.enter(&forward.pack(), Some(&reverse.pack()), now)
+    }
+
+    /// Enters a redirect: packets with that key go to another worker.
+    ///
+    /// # Errors
+    /// As [`Table::insert`].
+    pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
+        let id = self.enter(&key.pack(), None, now)?;
+        let half = self.half_mut(Found::new(id, Direction::Forward));
+        half.flags |= half_flags::REDIRECT;
+        half.set_decision(u32::from(worker));
+        Ok(id)
+    }
+
+    /// The worker that a redirect names; none if this is a session.
+    pub fn redirect(&self, found: Found) -> Option<u16> {
+        let half = self.half(found);
+        (half.flags & half_flags::REDIRECT != 0).then_some(half.decision() as u16)
+    }
+
+    fn enter(
+        &mut self,
+        forward: &Packed,
+        reverse: Option<&Packed>,
+        now: u32,
+    ) -> Result<SessionId, InsertError> {
+        let reverse = reverse.filter(|&reverse| reverse != forward);
+        let hash = self.unused(forward)?;
+        let back = reverse.map(|key| self.unused(key)).transpose()?;
+        let id = self.next_free().ok_or(InsertError::Full)?;
+        let [there, home] = [Direction::Forward, Direction::Reverse].map(|d| Found::new(id, d));
+        if !self.index.insert(hash, there) {
+            return Err(InsertError::Crowded);
+        }
+        if back.is_some_and(|back| !self.index.insert(back, home)) {
+            self.index.remove(hash, there);
+            return Err(InsertError::Crowded);
+        }
+        self.take(id);
+        *self.half_mut(there) = Half { seen: now, ..Half::new(forward) };
+        *self.half_mut(home) = Half { seen: now, ..Half::new(reverse.unwrap_or(forward)) };
+        let common = self.common_mut(id);
+        *common = Common {
+            timer: UNARMED,
+            created: now,
+            mapping: NONE,
+            table_flags: if back.is_none() { state::ONE_KEY } else { 0 },
+            uid: common.uid.wrapping_add(1),
+            ..Common::default()
+        };
+        self.join_embryonic(id);
+        self.wheel.start(now);
+        self.prefetch_free();
+        Ok(id)
+    }
+
+    fn unused(&self, key: &Packed) -> Result<Hash, InsertError> {
+        let hash = self.hasher.hash(key);
+        match self.find_hashed(key, hash) {
+            Found::NONE => Ok(hash),
+            found => Err(InsertError::Taken(found)),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The table against a map.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mmb_packet::Kind;
+use proptest::prelude::*;
+
+use super::*;
+
+const SEED: u64 = 0x5eed;
+
+fn key4(source: [u8; 4], sport: u16, destination: [u8; 4], dport: u16) -> Key {
+    let mut key = Key { kind: Kind::IP4 | Kind::TCP, proto: 6, ..Key::default() };
+    key.source[..4].copy_from_slice(&source);
+    key.destination[..4].copy_from_slice(&destination);
+    (key.source_port, key.destination_port) = (sport.to_be_bytes(), dport.to_be_bytes());
+    key
+}
+
+fn numbered(n: u32, ip6: bool) -> Key {
+    let [_, b, c, d] = n.to_be_bytes();
+    let mut key = key4([10, b, c, d], 1024 + d as u16, [198, 51, 100, c], 80);
+    if ip6 {
+        key.kind = Kind::IP6 | Kind::TCP;
+        key.source = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, b, c, d];
+        key.destination = [0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    }
+    key
+}
+
+fn enter(table: &mut Table, key: &Key) -> Result<SessionId, InsertError> {
+    table.insert(key, &key.reversed(), 0)
+}
+
+#[test]
+fn both_directions_are_found_and_know_which_they_are() {
+    let mut table = Table::new(100, 24, SEED).unwrap();
+    for ip6 in [false, true] {
+        let forward = numbered(1, ip6);
+        let reverse = Key { destination: numbered(9, ip6).source, ..forward.reversed() };
+        let id = table.insert(&forward, &reverse, 77).unwrap();
+        let [there, back] = [table.find(&forward), table.find(&reverse)];
+        assert_eq!((there, back), (Found::new(id, Direction::Forward), Found::new(id, Direction::Reverse)));
+        assert_eq!((table.key(there), table.key(back)), (forward, reverse));
+        assert_eq!(table.find(&forward.reversed()), Found::NONE);
+        assert_eq!((table.common(id).created, table.common(id).mapping), (77, u32::MAX));
+        assert_eq!(table.insert(&numbered(2, ip6), &reverse, 78), Err(InsertError::Taken(back)));
+        assert_eq!(table.insert(&forward, &numbered(2, ip6), 78), Err(InsertError::Taken(there)));
+        assert_eq!(table.find(&numbered(2, ip6)), Found::NONE, "a refusal leaves nothing");
+        assert!(table.remove(id) && !table.remove(id));
+        assert_eq!([table.find(&forward), table.find(&reverse)], [Found::NONE; 2]);
+    }
+    assert!(table.is_empty());
+}
+
+#[test]
+fn versions_with_equal_bytes_are_different_keys() {
+    let mut table = Table::new(100, 0, SEED).unwrap();
+    let four = key4([0x20, 1, 0xd, 0xb8], 5, [0, 0, 0, 1], 6);
+    let six = Key { kind: Kind::IP6 | Kind::TCP, ..four };
+    let (a, b) = (enter(&mut table, &four).unwrap(), enter(&mut table, &six).unwrap());
+    assert_eq!((table.find(&four).session(), table.find(&six).session()), (a, b));
+}
+
+#[test]
+fn a_session_with_itself_has_one_key() {
+    let mut table = Table::new(10, 0, SEED).unwrap();
+    let land = key4([10, 0, 0, 1], 80, [10, 0, 0, 1], 80);
+    let id = enter(&mut table, &land).unwrap();
+    assert_eq!(table.find(&land), Found::new(id, Direction::Forward));
+    table.remove(id);
+    assert_eq!(table.find(&land), Found::NONE);
+}
+
+#[test]
+fn redirects_name_a_worker_and_go_as_sessions_do() {
+    let mut table = Table::new(10, 0, SEED).unwrap();
+    let id = table.insert_redirect(&numbered(1, false), 513, 0).unwrap();
+    let found = table.find(&numbered(1, false));
+    assert_eq!((found.session(), table.redirect(found)), (id, Some(513)));
+    assert_eq!(table.find(&numbered(1, false).reversed()), Found::NONE);
+    let session = enter(&mut table, &numbered(2, false)).unwrap();
+    assert_eq!(table.redirect(Found::new(session, Direction::Forward)), None);
+    assert_eq!(table.victim(), Some(id));
+    assert!(table.remove(id));
+    assert_eq!(table.find(&numbered(1, false)), Found::NONE);
+}
+
+#[test]
+fn a_full_table_names_its_oldest_half_open_session() {
+    let mut table = Table::new(3, 0, SEED).unwrap();
+    let ids: Vec<_> = (0..3).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
+    assert_eq!(enter(&mut table, &numbered(3, false)), Err(InsertError::Full));
+    table.settle(ids[0]);
+    assert_eq!((table.victim(), table.is_embryonic(ids[0])), (Some(ids[1]), false));
+    let uid = table.uid(ids[1]);
+    table.remove(ids[1]);
+    assert_eq!(enter(&mut table, &numbered(3, false)), Ok(ids[1]), "the number is given out again");
+    assert_ne!(table.uid(ids[1]), uid);
+    assert_eq!(table.victim(), Some(ids[2]));
+    ids.iter().for_each(|&id| table.settle(id));
+    assert_eq!((table.victim(), table.occupancy().embryonic), (None, 0));
+    assert_eq!(enter(&mut table, &numbered(4, false)), Err(InsertError::Full));
+}
+
+#[test]
+fn scratchpads_are_apart_and_aligned() {
+    let mut table = Table::new(4, 20, SEED).unwrap();
+    let ids: Vec<_> = (0..4).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
+    for &id in &ids {
+        table.scratch_mut(id).fill(id.0 as u8 + 1);
+    }
+    for &id in &ids {
+        assert_eq!(table.scratch(id), [id.0 as u8 + 1; 24]);
+        assert_eq!(table.scratch(id).as_ptr().align_offset(8), 0);
+    }
+    assert_eq!(table.clean_scratch(ids[2]), [0; 24]);
+    assert_eq!(table.scratch(ids[3]), [4; 24]);
+}
+
+/// The bound, with a NAT record in the scratchpad: 256 bytes per session, both directions and index included.
+#[test]
+fn a_session_takes_at_most_256_bytes() {
+    const SESSIONS: u32 = 1_000_000;
+    let table = Table::new(SESSIONS, 24, SEED).unwrap();
+    assert!(table.bytes() <= 256 * SESSIONS as usize, "{} bytes each", table.bytes() / SESSIONS as usize);
+}
+
+#[test]
+fn a_full_table_is_hardly_displaced() {
+    let mut table = Table::new(50_000, 0, SEED).unwrap();
+    for n in 0..50_000 {
+        enter(&mut table, &numbered(n, n % 3 == 0)).unwrap();
+    }
+    let displaced = table.occupancy().displaced;
+    assert!(displaced < 2_000, "{displaced} of 100,000 keys");
+    let ids: Vec<_> = std::iter::successors(table.next_from(0), |id| table.next_from(id.0 + 1)).collect();
+    assert_eq!(ids.len(), 50_000);
+    ids.into_iter().for_each(|id| assert!(table.remove(id)));
+    assert_eq!(table.occupancy(), Occupancy { capacity: 50_000, ..Occupancy::default() });
+}
+
+#[test]
+fn timers_go_with_their_sessions() {
+    let mut table = Table::new(3, 0, SEED).unwrap();
+    let now = u32::MAX - 1000;
+    let ids: Vec<_> = (0..3)
+        .map(|n| table.insert(&numbered(n, false), &numbered(n, false).reversed(), now).unwrap())
+        .collect();
+    for (&id, ahead) in ids.iter().zip([500, 700, 90_000]) {
+        table.arm(id, now.wrapping_add(ahead));
+    }
+    table.arm(ids[2], now.wrapping_add(2_000));
+    table.remove(ids[1]);
+    assert_eq!(enter(&mut table, &numbered(7, false)), Ok(ids[1]), "its number, without its timer");
+    assert_eq!(table.due(now.wrapping_add(400), &mut 10), None);
+    assert_eq!(table.due(now.wrapping_add(1_000), &mut 10), Some(ids[0]));
+    table.arm(ids[0], now.wrapping_add(3_000));
+    assert_eq!(table.due(now.wrapping_add(1_000), &mut 10), None);
+    assert_eq!(table.due(now.wrapping_add(2_500), &mut 10), Some(ids[2]));
+    assert_eq!((table.occupancy().timers, table.deadline(ids[0])), (1, now.wrapping_add(3_000)));
+    assert_eq!(table.due(now.wrapping_add(5_000), &mut 0), None, "no budget");
+    assert_eq!(table.due(now.wrapping_add(5_000), &mut 10), Some(ids[0]));
+}
+
+#[test]
+fn seeds_make_different_tables() {
+    let tables = [1, 2].map(Hasher::new);
+    let same = (0..10_000).filter(|&n| {
+        let [a, b] = [0, 1].map(|i| tables[i].hash(&numbered(n, false).pack()).bucket(1000));
+        a == b
+    });
+    assert!(same.count() < 50);
+}
+
+/// One bit more or less in any place of a key changes bucket and tag as chance would.
+#[test]
+fn every_bit_of_a_key_counts() {
+    let hasher = Hasher::new(SEED);
+    for ip6 in [false, true] {
+        let (mut buckets, mut tags, mut n) = (0, 0, 0);
+        for base in (0..200).map(|i| numbered(i * 977, ip6)) {
+            for bit in (0..36 * 8).filter(|bit| ip6 || !(32..128).contains(&(bit % 128)) || *bit >= 256) {
+                let mut other: [u8; 40] = bytemuck::cast(base);
+                other[bit / 8] ^= 1 << (bit % 8);
+                let [a, b] = [base, bytemuck::cast(other)].map(|key: Key| hasher.hash(&key.pack()));
+                buckets += u32::from(a.bucket(256) == b.bucket(256));
+                tags += u32::from(a.tag() == b.tag());
+                n += 1;
+            }
+        }
+        assert!((n / 512..n / 128).contains(&buckets), "{buckets} of {n}");
+        assert!(tags < 10, "{tags} of {n}");
+    }
+}
+
+/// What operations do to the table, and to a map.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u32, bool, u32),
+    Redirect(u32, u16),
+    Remove(usize),
+    Settle(usize),
+    Find(u32, bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let n = 0..40u32;
+    prop_oneof![
+        4 => (n.clone(), any::<bool>(), n.clone()).prop_map(|(n, ip6, m)| Step::Insert(n, ip6, m)),
+        1 => (n.clone(), any::<u16>()).prop_map(|(n, worker)| Step::Redirect(n, worker)),
+        2 => any::<usize>().prop_map(Step::Remove),
+        1 => any::<usize>().prop_map(Step::Settle),
+        3 => (n, any::<bool>()).prop_map(|(n, ip6)| Step::Find(n, ip6)),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    keys: HashMap<Key, Found>,
+    /// By age: number and whether half open.
+    sessions: BTreeMap<u32, (SessionId, bool)>,
+    clock: u32,
+}
+
+impl Model {
+    fn nth(&self, n: usize) -> Option<(u32, SessionId)> {
+        let at = n.checked_rem(self.sessions.len())?;
+        self.sessions.iter().nth(at).map(|(&age, &(id, _))| (age, id))
+    }
+
+    fn enter(&mut self, keys: &[Key], capacity: u32, got: Result<SessionId, InsertError>) {
+        self.clock += 1;
+        if let Some(&found) = keys.iter().find_map(|key| self.keys.get(key)) {
+            return assert_eq!(got, Err(InsertError::Taken(found)));
+        }
+        if self.sessions.len() == capacity as usize {
+            return assert_eq!(got, Err(InsertError::Full));
+        }
+        let id = got.unwrap();
+        assert!(self.sessions.values().all(|&(other, _)| other != id));
+        for (&key, direction) in keys.iter().zip([Direction::Forward, Direction::Reverse]) {
+            self.keys.entry(key).or_insert(Found::new(id, direction));
+        }
+        self.sessions.insert(self.clock, (id, true));
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_a_map(steps in prop::collection::vec(step(), 1..200), seed: u64, capacity in 1..24u32) {
+        let mut table = Table::new(capacity, 8, seed).unwrap();
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Insert(n, ip6, m) => {
+                    let forward = numbered(n, ip6);
+                    let reverse = Key { source_port: [3, m as u8], ..forward.reversed() };
+                    model.enter(&[forward, reverse], capacity, table.insert(&forward, &reverse, 0));
+                }
+                Step::Redirect(n, worker) => {
+                    let key = numbered(n, false);
+                    model.enter(&[key], capacity, table.insert_redirect(&key, worker, 0));
+                }
+                Step::Remove(n) => if let Some((age, id)) = model.nth(n) {
+                    prop_assert!(table.remove(id));
+                    model.keys.retain(|_, found| found.session() != id);
+                    model.sessions.remove(&age);
+                },
+                Step::Settle(n) => if let Some((age, id)) = model.nth(n) {
+                    table.settle(id);
+                    model.sessions.insert(age, (id, false));
+                },
+                Step::Find(n, ip6) => {
+                    let key = numbered(n, ip6);
+                    prop_assert_eq!(table.find(&key), model.keys.get(&key).copied().unwrap_or(Found::NONE));
+                }
+            }
+            prop_assert_eq!(table.len() as usize, model.sessions.len());
+            prop_assert_eq!(table.victim(), model.sessions.values().find(|(_, open)| *open).map(|(id, _)| *id));
+        }
+        for (key, &found) in &model.keys {
+            prop_assert_eq!((table.find(key), table.key(found)), (found, *key));
+        }
+        let ids: Vec<_> = std::iter::successors(table.next_from(0), |id| table.next_from(id.0 + 1)).collect();
+        let mut expected: Vec<_> = model.sessions.values().map(|&(id, _)| id).collect();
+        expected.sort();
+        prop_assert_eq!(ids, expected);
+    }
+}

@@ -1,0 +1,261 @@
+//! The tracker between two ends that speak TCP.
+//!
+//! Two ends ([`End`]) talk over a network that loses, repeats and reorders segments, with the tracker in its middle.
+//! Whatever happens, the tracker must come to the state that the ends are in, and must drop nothing that an end could use.
+
+mod end;
+
+use end::{End, Phase};
+use proptest::prelude::*;
+
+use super::*;
+use crate::Direction::{Forward, Reverse};
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Write(bool, u16),
+    Read(bool),
+    Close(bool),
+    Abort(bool),
+    Open(bool),
+    /// The retransmission timer of a side.
+    Timer(bool),
+    /// Of the segments at a place of the network (two on the way in each direction), the nth.
+    Deliver(usize, usize),
+    Lose(usize, usize),
+    Repeat(usize, usize),
+    /// A stranger's RST or FIN, as far from the window as this.
+    Forge(bool, bool, u32),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => (any::<bool>(), 1..9000u16).prop_map(|(side, n)| Act::Write(side, n)),
+        3 => any::<bool>().prop_map(Act::Read),
+        1 => any::<bool>().prop_map(Act::Close),
+        1 => prop::bool::weighted(0.5).prop_map(Act::Abort),
+        1 => any::<bool>().prop_map(Act::Open),
+        4 => any::<bool>().prop_map(Act::Timer),
+        50 => (0..4usize, 0..3usize).prop_map(|(place, n)| Act::Deliver(place, n)),
+        4 => (0..4usize, 0..9usize).prop_map(|(place, n)| Act::Lose(place, n)),
+        4 => (0..4usize, 0..9usize).prop_map(|(place, n)| Act::Repeat(place, n)),
+        1 => (any::<bool>(), any::<bool>(), 0..1u32 << 30).prop_map(|(side, fin, n)| Act::Forge(side, fin, n)),
+    ]
+}
+
+struct World {
+    ends: [End; 2],
+    /// Segments from the first end to the tracker, from there to the second end, and the same the other way.
+    places: [Vec<Segment>; 4],
+    settings: Settings,
+    tracked: Option<(Track, Seen)>,
+    acks: [u32; 2],
+    /// Which of the ends the tracker takes for the originator, once there is one.
+    originator: usize,
+    /// A SYN has come again after the end, and opened a session of its own.
+    renewed: bool,
+}
+
+impl World {
+    fn send(&mut self, from: usize, segments: Vec<Segment>) {
+        self.places[from * 2].extend(segments);
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Write(side, n) => {
+                let end = &mut self.ends[usize::from(side)];
+                if !end.closed {
+                    end.written = end.written.wrapping_add(n.into());
+                }
+                self.output(side.into(), false);
+            }
+            Act::Read(side) => self.read(side.into()),
+            Act::Close(side) => {
+                self.ends[usize::from(side)].closed = true;
+                self.output(side.into(), false);
+            }
+            Act::Abort(side) => {
+                let out = self.ends[usize::from(side)].abort();
+                self.send(side.into(), out);
+            }
+            Act::Open(side) => {
+                let end = &mut self.ends[usize::from(side)];
+                if end.phase == Phase::Listen {
+                    end.phase = Phase::SynSent;
+                }
+                self.output(side.into(), false);
+            }
+            Act::Timer(side) => self.output(side.into(), true),
+            Act::Deliver(place, n) => self.deliver(place, n),
+            Act::Lose(place, n) => {
+                if n < self.places[place].len() {
+                    self.places[place].remove(n);
+                }
+            }
+            Act::Repeat(place, n) => {
+                if let Some(segment) = self.places[place].get(n).copied() {
+                    self.places[place].push(segment);
+                }
+            }
+            Act::Forge(side, fin, distance) => self.forge(side.into(), fin, distance),
+        }
+    }
+
+    fn output(&mut self, side: usize, again: bool) {
+        let out = self.ends[side].output(again);
+        self.send(side, out);
+    }
+
+    fn read(&mut self, side: usize) {
+        let end = &mut self.ends[side];
+        if std::mem::take(&mut end.unread) > 0 && end.phase == Phase::Established {
+            let out = end.acknowledgement();
+            self.send(side, out);
+        }
+    }
+
+    fn deliver(&mut self, place: usize, n: usize) {
+        if n >= self.places[place].len() {
+            return;
+        }
+        let segment = self.places[place].remove(n);
+        let from = place / 2;
+        if place.is_multiple_of(2) {
+            if self.pass(from, &segment) {
+                self.places[place + 1].push(segment);
+            }
+        } else {
+            let out = self.ends[1 - from].receive(&segment);
+            self.send(1 - from, out);
+            self.output(1 - from, false);
+        }
+    }
+
+    /// A segment at the tracker: as the engine does it, those that may take the short way do.
+    fn pass(&mut self, from: usize, segment: &Segment) -> bool {
+        let traffic = Traffic::Tcp(*segment);
+        let Some((mut track, seen)) = self.tracked.take() else {
+            self.originator = from;
+            self.tracked = Track::open(&traffic, &mut self.acks, &self.settings).ok();
+            return true;
+        };
+        let direction = if from == self.originator { Forward } else { Reverse };
+        if segment.is(Segment::ACK) && seen.settled[direction as usize] {
+            let ack = &mut self.acks[direction as usize];
+            *ack = later_ack(*ack, segment.ack);
+            self.tracked = Some((track, seen));
+            return true;
+        }
+        let seen = track.packet(direction, &traffic, &mut self.acks, &self.settings);
+        self.tracked = Some((track, seen));
+        match seen.verdict {
+            Tracked::Pass => true,
+            Tracked::New => {
+                (self.tracked, self.renewed) = (None, true);
+                self.pass(from, segment)
+            }
+            Tracked::Drop(_) => {
+                assert!(!self.ends[1 - from].can_use(segment), "dropped {segment:x?}: {:x?}", self.ends);
+                false
+            }
+        }
+    }
+
+    /// A RST or FIN from nowhere near the window, on an open connection: it must not change the state.
+    fn forge(&mut self, from: usize, fin: bool, distance: u32) {
+        let Some((track, seen)) = self.tracked else { return };
+        if !["established", "fin-wait", "close-wait"].contains(&track.name()) || seen.embryonic {
+            return;
+        }
+        let direction = if from == self.originator { Forward } else { Reverse };
+        let flags = if fin { Segment::FIN | Segment::ACK } else { Segment::RST };
+        let [own, other] = [self.acks[direction as usize], self.acks[direction.other() as usize]];
+        let seq = other.wrapping_add(1 << 31).wrapping_add(distance).wrapping_sub(1 << 29);
+        let forged = Segment { seq, ack: own, flags, ..Segment::default() };
+        let mut after = track;
+        let seen = after.packet(direction, &Traffic::Tcp(forged), &mut self.acks, &self.settings);
+        assert_eq!((after.name(), seen.embryonic), (track.name(), false));
+        self.tracked = Some((after, seen));
+    }
+
+    /// Lets the network work, and the applications read, until nothing moves any more.
+    fn come_to_rest(&mut self) {
+        for _ in 0..400 {
+            for place in [0, 1, 2, 3] {
+                while !self.places[place].is_empty() {
+                    self.deliver(place, 0);
+                }
+            }
+            self.read(0);
+            self.read(1);
+            if self.places.iter().all(Vec::is_empty) {
+                if self.at_rest() {
+                    return;
+                }
+                self.output(0, true);
+                self.output(1, true);
+            }
+        }
+        panic!("the ends do not come to rest: {:x?}", self.ends);
+    }
+
+    fn at_rest(&self) -> bool {
+        self.ends.iter().all(|end| match end.phase {
+            Phase::Closed | Phase::Listen => true,
+            Phase::SynSent | Phase::SynReceived => false,
+            Phase::Established => end.una == end.written.wrapping_add(end.closed.into()),
+        })
+    }
+
+    /// What the tracker must say when everything has arrived.
+    fn expected(&self) -> Option<&'static str> {
+        if self.renewed || self.ends.iter().any(|end| end.reset) {
+            return None;
+        }
+        let closed = [self.originator, 1 - self.originator].map(|n| self.ends[n].closed);
+        self.ends.iter().all(|end| end.phase == Phase::Established).then_some(match closed {
+            [false, false] => "established",
+            [true, false] => "fin-wait",
+            [false, true] => "close-wait",
+            [true, true] => "closed",
+        })
+    }
+}
+
+fn end(phase: Phase) -> impl Strategy<Value = End> {
+    let scale = prop::option::weighted(0.8, 0..15u8);
+    // Near the wrap, near the sign, anywhere.
+    let iss = prop_oneof![u32::MAX - 20_000..=u32::MAX, (1u32 << 31) - 20_000..1 << 31, any::<u32>()];
+    let buffer = 3000..60_000u32;
+    (iss, scale, buffer)
+        .prop_map(move |(iss, scale, buffer)| End::new(iss, phase, scale, buffer << scale.unwrap_or(0)))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn it_follows_the_ends(
+        ends in [end(Phase::SynSent), end(Phase::Listen)],
+        tcp_window_check in any::<bool>(),
+        acts in prop::collection::vec(act(), 0..300),
+    ) {
+        let settings = Settings { tcp_window_check, ..Settings::default() };
+        let mut world = World {
+            ends,
+            places: Default::default(),
+            settings,
+            tracked: None,
+            acks: [0; 2],
+            originator: 0,
+            renewed: false,
+        };
+        world.output(0, false);
+        acts.into_iter().for_each(|act| world.act(act));
+        world.come_to_rest();
+        if let (Some(expected), Some((track, _))) = (world.expected(), &world.tracked) {
+            prop_assert_eq!(track.name(), expected, "{:x?}", world.ends);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What the tracker reads of a packet.
+
+use mmb_packet::{Kind, Meta, tcp_options};
+
+/// What a packet is to the tracker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// A TCP segment.
+    Tcp(Segment),
+    /// A UDP datagram.
+    Udp,
+    /// An ICMP or ICMPv6 query or its reply.
+    Icmp,
+    /// Everything else: other protocols, later fragments, transport headers that are cut short.
+    Other,
+}
+
+/// The parts of a TCP segment that the tracker looks at, in host byte order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number.
+    pub seq: u32,
+    /// Acknowledgement number; means nothing without [`Segment::ACK`].
+    pub ack: u32,
+    /// Bytes of payload.
+    pub len: u32,
+    /// Window, as it stands in the header.
+    pub window: u16,
+    /// The lower eight flags, as they stand in the header.
+    pub flags: u8,
+    /// The window scale option of a SYN.
+    pub scale: Option<u8>,
+}
+
+/// Where the TCP header has what, in bytes (RFC 9293, 3.1).
+const SEQ: usize = 4;
+const ACKNOWLEDGEMENT: usize = 8;
+const DATA_OFFSET: usize = 12;
+const FLAGS: usize = 13;
+const WINDOW: usize = 14;
+/// Option kind of the window scale (RFC 7323, 2.2).
+const WSCALE: u8 = 3;
+/// Larger shifts count as this (RFC 7323, 2.3).
+pub(super) const MOST_SCALE: u8 = 14;
+
+/// Types of ICMP queries and their replies (RFC 792, RFC 950) and of ICMPv6's (RFC 4443).
+fn is_query(kind: Kind, icmp_type: u8) -> bool {
+    match kind.l4() {
+        Kind::ICMP => matches!(icmp_type, 0 | 8 | 13..=18),
+        Kind::ICMP6 => matches!(icmp_type, 128 | 129),
+        _ => false,
+    }
+}
+
+impl Traffic {
+    /// What a parsed packet is. `head` and `meta` are those of [`mmb_packet::parse`].
+    pub fn of(head: &[u8], meta: &Meta) -> Traffic {
+        match meta.kind.l4() {
+            Kind::TCP => Segment::read(head, meta).map_or(Traffic::Other, Traffic::Tcp),
+            Kind::UDP => Traffic::Udp,
+            Kind::ICMP | Kind::ICMP6 => match head.get(usize::from(meta.l4_off)) {
+                Some(&icmp_type) if is_query(meta.kind, icmp_type) => Traffic::Icmp,
+                _ => Traffic::Other,
+            },
+            _ => Traffic::Other,
+        }
+    }
+}
+
+impl Segment {
+    /// Flag FIN.
+    pub const FIN: u8 = 0x01;
+    /// Flag SYN.
+    pub const SYN: u8 = 0x02;
+    /// Flag RST.
+    pub const RST: u8 = 0x04;
+    /// Flag ACK.
+    pub const ACK: u8 = 0x10;
+
+    /// The segment of a parsed packet; nothing if it has no readable TCP header.
+    pub fn read(head: &[u8], meta: &Meta) -> Option<Segment> {
+        if meta.kind.l4() != Kind::TCP {
+            return None;
+        }
+        let l4 = usize::from(meta.l4_off);
+        let tcp = head.get(l4..)?;
+        let long = |at| Some(u32::from_be_bytes(*tcp.get(at..)?.first_chunk()?));
+        let flags = *tcp.get(FLAGS)?;
+        let header = usize::from(*tcp.get(DATA_OFFSET)? >> 4) * 4;
+        let len = usize::from(meta.end).saturating_sub(l4 + header);
+        Some(Segment {
+            seq: long(SEQ)?,
+            ack: long(ACKNOWLEDGEMENT)?,
+            len: u32::try_from(len).unwrap_or(u32::MAX),
+            window: u16::from_be_bytes(*tcp.get(WINDOW..)?.first_chunk()?),
+            flags,
+            scale: if flags & Self::SYN != 0 { scale(head, meta) } else { None },
+        })
+    }
+
+    /// Whether a flag is set.
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Whether of SYN, ACK, FIN and RST exactly these are set.
+    pub(super) fn is(&self, flags: u8) -> bool {
+        self.flags & (Self::SYN | Self::ACK | Self::FIN | Self::RST) == flags
+    }
+
+    /// The sequence number behind the last byte of payload; SYN takes one number.
+    pub(super) fn data_end(&self) -> u32 {
+        self.seq.wrapping_add(self.len).wrapping_add(u32::from(self.has(Self::SYN)))
+    }
+
+    /// The sequence number behind the segment; FIN takes one number too.
+    pub(super) fn end(&self) -> u32 {
+        self.data_end().wrapping_add(u32::from(self.has(Self::FIN)))
+    }
+}
+
+/// The shift of the window scale option, the last one with the right length.
+fn scale(head: &[u8], meta: &Meta) -> Option<u8> {
+    let shift = |option: mmb_packet::TcpOption<'_>| match (option.kind, option.data) {
+        (WSCALE, &[shift]) => Some(shift.min(MOST_SCALE)),
+        _ => None,
+    };
+    tcp_options(head, meta).filter_map(shift).last()
+}

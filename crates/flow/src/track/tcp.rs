@@ -1,0 +1,273 @@
+//! Transitions of TCP connections.
+//!
+//! A segment is first asked whether it can be what it says ([`Track::rst_counts`], [`Track::fin_counts`], the
+//! acknowledgement of a SYN); what is left are the [`Event`]s of the table [`next`]. Everything else passes and changes
+//! nothing.
+
+use mmb_packet::DropReason;
+
+use super::state::{Flags, State};
+use super::{Segment, Track, Tracked, later_ack};
+use crate::Direction::{self, Forward, Reverse};
+use crate::Settings;
+
+/// What a segment can mean for the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// A SYN that acknowledges nothing.
+    Syn,
+    /// The other side's SYN is acknowledged.
+    Answer,
+    /// A FIN.
+    Fin,
+    /// The last FIN of two has been acknowledged.
+    Acknowledged,
+}
+
+/// The state after an event in one direction.
+pub(super) fn next(state: State, direction: Direction, event: Event) -> State {
+    match (state, direction, event) {
+        // Both ends open at once (RFC 9293, figure 8; RFC 5382, REQ-2); also how a "split handshake" begins.
+        (State::SynSent, Reverse, Event::Syn) => State::SynBoth,
+        // The usual SYN and ACK; or the other side's acknowledgement when both opened at once.
+        (State::SynSent | State::SynBoth, Reverse, Event::Answer) => State::SynReceived,
+        // The third segment of the handshake: the originator is where it says it is.
+        (State::SynBoth | State::SynReceived, Forward, Event::Answer) => State::Established,
+        // One side has nothing more to send.
+        (State::Established, Forward, Event::Fin) => State::FinForward,
+        (State::Established, Reverse, Event::Fin) => State::FinReverse,
+        // Nor has the other.
+        (State::FinForward, Reverse, Event::Fin) | (State::FinReverse, Forward, Event::Fin) => State::Closing,
+        // Only TIME-WAIT is left, at one of the ends.
+        (State::Closing, _, Event::Acknowledged) => State::Closed,
+        // Sent again, or it means nothing there.
+        _ => state,
+    }
+}
+
+/// Whether `number` is `low`, `high` or between them, modulo 2^32.
+fn between(low: u32, number: u32, high: u32) -> bool {
+    number.wrapping_sub(low) <= high.wrapping_sub(low)
+}
+
+impl Track {
+    /// Begins with any segment.
+    pub(super) fn open_tcp(
+        &mut self,
+        segment: &Segment,
+        acks: &mut [u32; 2],
+        settings: &Settings,
+    ) -> Result<(), DropReason> {
+        if segment.is(Segment::SYN) {
+            self.begin(segment, acks);
+            return Ok(());
+        }
+        if !settings.tcp_pickup {
+            return Err(DropReason::SessionMiddle);
+        }
+        // Picked up in its middle. The window scales are not known, and will not be.
+        self.set_state(if segment.has(Segment::FIN) { State::FinForward } else { State::Established });
+        if segment.has(Segment::RST) {
+            self.set(Flags::RESET);
+        }
+        let ack = if segment.has(Segment::ACK) { segment.ack } else { 0 };
+        *acks = [ack, segment.seq.wrapping_add(segment.has(Segment::SYN).into())];
+        self.set_end(Forward, segment.end());
+        self.follow_if(settings, Forward, segment);
+        Ok(())
+    }
+
+    /// The originator's first SYN, or one that takes its place.
+    fn begin(&mut self, segment: &Segment, acks: &mut [u32; 2]) {
+        self.set_state(State::SynSent);
+        self.set_end(Forward, segment.end());
+        self.set_max_end(Forward, segment.seq);
+        self.set_window(Forward, segment.window);
+        self.set_scale(Forward, segment.scale);
+        *acks = [0, segment.seq.wrapping_add(1)];
+    }
+
+    pub(super) fn tcp(
+        &mut self,
+        direction: Direction,
+        segment: &Segment,
+        acks: &mut [u32; 2],
+        settings: &Settings,
+    ) -> Tracked {
+        let checked = settings.tcp_window_check && self.is_followed();
+        let outside = if checked { Tracked::Drop(DropReason::TcpWindow) } else { Tracked::Pass };
+        if segment.has(Segment::RST) {
+            if !self.rst_counts(direction, segment, acks, checked) {
+                return outside;
+            }
+            self.set(Flags::RESET);
+            return Tracked::Pass;
+        }
+        if segment.has(Segment::SYN) && !segment.has(Segment::ACK) {
+            return if segment.is(Segment::SYN) { self.syn(direction, segment, acks) } else { Tracked::Pass };
+        }
+        if checked && !self.in_window(direction, segment) {
+            if !self.may_open_anew(direction, segment) {
+                return outside;
+            }
+            self.forget_windows();
+        }
+        self.open_anew(direction, segment, acks);
+        self.clear(Flags::RESET);
+        if self.state() < State::Established {
+            self.handshake(direction, segment, acks);
+        }
+        if self.state() >= State::Established {
+            self.opened(direction, segment, acks, settings);
+        }
+        Tracked::Pass
+    }
+
+    /// A SYN that acknowledges nothing.
+    fn syn(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) -> Tracked {
+        let over = self.has(Flags::RESET) || self.state() == State::Closed;
+        match (self.state(), direction) {
+            _ if over => return Tracked::New,
+            // Sent again, or another attempt from the same port.
+            (State::SynSent, Forward) => self.begin(segment, acks),
+            (State::SynSent, Reverse) => {
+                self.set_state(next(State::SynSent, Reverse, Event::Syn));
+                self.greet(segment, acks);
+            }
+            (State::SynBoth | State::SynReceived, _) => {}
+            // What was picked up and not answered is nothing that a new connection could disturb.
+            _ if self.is_embryonic() => return Tracked::New,
+            // Passes, and a receiver that is still connected says so (RFC 9293, 3.10.7.4; RFC 5961, section 4). If the
+            // sender is not, it answers that with a RST, and opens again after it. See also `open_anew`.
+            _ => self.set(Flags::syn(direction)),
+        }
+        Tracked::Pass
+    }
+
+    /// A segment with an acknowledgement, perhaps with SYN, of a connection that is being opened.
+    fn handshake(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) {
+        let state = self.state();
+        let syn = segment.has(Segment::SYN);
+        let [own, others] = [acks[direction as usize], self.end(direction.other())];
+        // The first answer is a SYN too; the originator cannot give it.
+        let comes = state != State::SynSent || (syn && direction == Reverse);
+        // What the other side's SYN demands, up to what came with it (RFC 7413) and behind it.
+        let answers = comes && segment.has(Segment::ACK) && between(own, segment.ack, others);
+        if answers {
+            acks[direction as usize] = segment.ack;
+            if direction == Reverse && syn {
+                // Also if it comes again with another number: so do SYN cookies (RFC 4987, 3.6), after a while.
+                self.greet(segment, acks);
+            } else {
+                self.follow(direction, segment);
+            }
+            self.set_state(next(state, direction, Event::Answer));
+        }
+        if self.state() == State::Established {
+            self.clear(Flags::UNANSWERED);
+        }
+    }
+
+    /// The other side's SYN: the originator must acknowledge it, windows and scales of both are known.
+    fn greet(&mut self, segment: &Segment, acks: &mut [u32; 2]) {
+        acks[Forward as usize] = segment.seq.wrapping_add(1);
+        self.set_end(Reverse, segment.end());
+        self.set_window(Reverse, segment.window);
+        self.settle_scales(segment.scale);
+        for direction in [Forward, Reverse] {
+            let other = direction.other();
+            self.set_max_end(direction, acks[other as usize].wrapping_add(self.window(other)));
+        }
+    }
+
+    /// A segment without RST of a connection that is open, or was.
+    fn opened(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2], settings: &Settings) {
+        let (own, ack) = (direction as usize, segment.has(Segment::ACK));
+        if self.is_embryonic() && direction == Reverse {
+            self.clear(Flags::UNANSWERED);
+            acks[own] = if ack { segment.ack } else { acks[own] };
+        } else if ack {
+            acks[own] = later_ack(acks[own], segment.ack);
+        }
+        let state = self.state();
+        let closed = next(state, direction, Event::Fin);
+        if segment.has(Segment::FIN) && closed != state && self.fin_counts(direction, segment, acks) {
+            self.set_end(direction, segment.end());
+            self.set_state(closed);
+        }
+        if self.fins_acknowledged(acks) {
+            self.set_state(next(self.state(), direction, Event::Acknowledged));
+        }
+        self.follow_if(settings, direction, segment);
+    }
+
+    fn fins_acknowledged(&self, acks: &[u32; 2]) -> bool {
+        let reached = |ack: u32, end: u32| later_ack(ack, end) == ack;
+        reached(acks[Reverse as usize], self.end(Forward))
+            && reached(acks[Forward as usize], self.end(Reverse))
+    }
+
+    /// Whether this direction's side has sent its FIN.
+    pub(super) fn is_closed(&self, direction: Direction) -> bool {
+        match self.state() {
+            State::Closing | State::Closed => true,
+            State::FinForward => direction == Forward,
+            State::FinReverse => direction == Reverse,
+            _ => false,
+        }
+    }
+
+    /// Whether a SYN and ACK may answer a SYN that came on the open connection: both ends have forgotten the connection
+    /// and begin another with the same addresses and ports.
+    fn may_open_anew(&self, direction: Direction, segment: &Segment) -> bool {
+        let both = segment.is(Segment::SYN | Segment::ACK);
+        both && self.state() >= State::Established && self.has(Flags::syn(direction.other()))
+    }
+
+    /// If it does, what was known of the old connection is void. If both of its numbers lie behind what is acknowledged,
+    /// it is the old one's own, which has come again.
+    fn open_anew(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) {
+        let (own, other) = (direction as usize, direction.other() as usize);
+        let next = segment.seq.wrapping_add(1);
+        let behind =
+            later_ack(next, acks[other]) == acks[other] && later_ack(segment.ack, acks[own]) == acks[own];
+        if behind || !self.may_open_anew(direction, segment) {
+            return;
+        }
+        self.set_state(State::Established);
+        self.clear(Flags::SYNS | Flags::UNANSWERED);
+        self.forget_windows();
+        (acks[own], acks[other]) = (segment.ack, next);
+    }
+
+    /// Whether the receiver of a RST can believe it: its number is in the receiver's window (RFC 9293, 3.5.3), or one
+    /// below, as some stacks send it behind a FIN. The receiver itself knows better (RFC 5961, section 3.2), but what
+    /// it has received and not yet acknowledged cannot be seen here. Before the SYN is answered, the answer must
+    /// acknowledge it (RFC 9293, 3.10.7.3).
+    fn rst_counts(&self, direction: Direction, segment: &Segment, acks: &[u32; 2], checked: bool) -> bool {
+        let sent = |number| between(self.max_end(Forward), number, self.end(Forward));
+        match (self.state(), direction) {
+            (State::SynSent, Forward) => sent(segment.seq),
+            (State::SynSent, Reverse) => {
+                let none = segment.ack == self.max_end(Forward);
+                segment.has(Segment::ACK) && sent(segment.ack) && !none
+            }
+            _ => self.may_be_next(direction, segment.seq, acks, checked),
+        }
+    }
+
+    /// Whether a FIN stands in the receiver's window. What it ends may well lie below.
+    fn fin_counts(&self, direction: Direction, segment: &Segment, acks: &[u32; 2]) -> bool {
+        self.may_be_next(direction, segment.data_end(), acks, false)
+    }
+
+    /// Whether the other side may expect this number: it is in the window that it offers, as far as that is known; or
+    /// one below.
+    fn may_be_next(&self, direction: Direction, number: u32, acks: &[u32; 2], exactly: bool) -> bool {
+        let other = direction.other();
+        let low = acks[other as usize];
+        let high =
+            if exactly { self.max_end(direction) } else { low.wrapping_add(self.widest_window(other)) };
+        between(low.wrapping_sub(1), number, later_ack(low, high))
+    }
+}

@@ -1,0 +1,399 @@
+//! Connections as the RFCs tell them, segment by segment.
+
+mod others;
+mod window;
+
+use super::*;
+use crate::Direction::{Forward, Reverse};
+
+const FIN: u8 = Segment::FIN;
+const SYN: u8 = Segment::SYN;
+const RST: u8 = Segment::RST;
+const ACK: u8 = Segment::ACK;
+
+/// Initial sequence numbers; both wrap soon.
+const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
+
+/// A connection that is watched. Sequence numbers of segments count from the sender's initial one, acknowledgements from
+/// the receiver's.
+struct Watched {
+    track: Track,
+    acks: [u32; 2],
+    settings: Settings,
+}
+
+fn segment(direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Segment {
+    let [own, other] = [ISS[direction as usize], ISS[direction.other() as usize]];
+    Segment {
+        seq: own.wrapping_add(seq),
+        ack: if flags & ACK != 0 { other.wrapping_add(ack) } else { 0 },
+        len,
+        window: 1000,
+        flags,
+        scale: (flags & SYN != 0).then_some(2),
+    }
+}
+
+impl Watched {
+    fn open(flags: u8, seq: u32, ack: u32, len: u32, settings: Settings) -> Self {
+        let mut acks = [7; 2];
+        let first = Traffic::Tcp(segment(Forward, flags, seq, ack, len));
+        let (track, seen) = Track::open(&first, &mut acks, &settings).expect("opens");
+        assert_eq!(seen.verdict, Tracked::Pass);
+        assert!(seen.embryonic, "nobody has answered");
+        Watched { track, acks, settings }
+    }
+
+    fn syn() -> Self {
+        Self::open(SYN, 0, 0, 0, Settings::default())
+    }
+
+    fn established_with(settings: Settings) -> Self {
+        Self::open(SYN, 0, 0, 0, settings).then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(
+            Forward,
+            ACK,
+            1,
+            1,
+            0,
+            "established",
+        )
+    }
+
+    fn established() -> Self {
+        Self::established_with(Settings::default())
+    }
+
+    fn closed() -> Self {
+        Self::established()
+            .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
+            .then(Reverse, FIN | ACK, 1, 2, 0, "closing")
+            .then(Forward, ACK, 2, 2, 0, "closed")
+    }
+
+    fn packet(&mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Seen {
+        self.segment(direction, segment(direction, flags, seq, ack, len))
+    }
+
+    fn segment(&mut self, direction: Direction, segment: Segment) -> Seen {
+        self.track.packet(direction, &Traffic::Tcp(segment), &mut self.acks, &self.settings)
+    }
+
+    /// A segment that passes, and the state after it.
+    fn then(mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32, state: &str) -> Self {
+        let seen = self.packet(direction, flags, seq, ack, len);
+        assert_eq!((seen.verdict, self.track.name()), (Tracked::Pass, state));
+        self
+    }
+
+    /// A segment that does not.
+    fn refuses(mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Self {
+        let before = (self.track, self.acks);
+        let seen = self.packet(direction, flags, seq, ack, len);
+        assert_eq!(seen.verdict, Tracked::Drop(DropReason::TcpWindow), "{flags:#x} {seq} {ack} {len}");
+        assert_eq!((self.track, self.acks), before, "dropped, yet it counted");
+        self
+    }
+
+    fn opens_another(mut self, direction: Direction) {
+        assert_eq!(self.packet(direction, SYN, 100_000, 0, 0).verdict, Tracked::New);
+    }
+}
+
+/// Default timeouts by state, from the RFCs: 5382 REQ-5 (two hours and four minutes; four minutes), 7857 section 2.2
+/// (four minutes after a RST).
+const TRANSITORY: u32 = 240_000;
+const ESTABLISHED: u32 = 7_440_000;
+
+#[test]
+fn a_connection_opens_and_closes() {
+    let mut c = Watched::syn();
+    let mut see = |direction, flags, seq, ack, state: &str, timeout, settled, embryonic| {
+        let seen = c.packet(direction, flags, seq, ack, 0);
+        assert_eq!(c.track.name(), state);
+        assert_eq!(
+            seen,
+            Seen { verdict: Tracked::Pass, timeout, settled: [settled; 2], embryonic },
+            "{state}"
+        );
+    };
+    see(Forward, SYN, 0, 0, "syn-sent", TRANSITORY, false, true);
+    see(Reverse, SYN | ACK, 0, 1, "syn-received", TRANSITORY, false, true);
+    see(Forward, ACK, 1, 1, "established", ESTABLISHED, true, false);
+    see(Reverse, FIN | ACK, 1, 1, "close-wait", TRANSITORY, true, false);
+    see(Forward, ACK, 1, 2, "close-wait", TRANSITORY, true, false);
+    see(Forward, FIN | ACK, 1, 2, "closing", TRANSITORY, false, false);
+    see(Forward, FIN | ACK, 1, 2, "closing", TRANSITORY, false, false);
+    see(Reverse, ACK, 2, 2, "closed", TRANSITORY, true, false);
+    see(Forward, FIN | ACK, 1, 2, "closed", TRANSITORY, true, false);
+}
+
+#[test]
+fn acknowledgements_are_kept_and_only_go_forward() {
+    let mut c = Watched::established();
+    assert_eq!(c.acks, [ISS[1].wrapping_add(1), ISS[0].wrapping_add(1)]);
+    c.packet(Reverse, ACK, 1, 5001, 100);
+    c.packet(Reverse, ACK, 1, 4001, 100);
+    assert_eq!(c.acks[1], ISS[0].wrapping_add(5001));
+    assert_eq!(later_ack(u32::MAX, 3), 3);
+    assert_eq!(later_ack(3, u32::MAX), 3);
+}
+
+/// RFC 5382, REQ-2; RFC 9293, figure 8.
+#[test]
+fn both_open_at_once() {
+    let both = || Watched::syn().then(Reverse, SYN, 0, 0, 0, "syn-both");
+    both().then(Forward, SYN | ACK, 0, 1, 0, "established").then(Reverse, SYN | ACK, 0, 1, 0, "established");
+    both().then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(Forward, ACK, 1, 1, 0, "established");
+    both().then(Reverse, SYN, 0, 0, 0, "syn-both").then(Forward, ACK, 1, 3, 0, "syn-both");
+}
+
+#[test]
+fn what_does_not_acknowledge_the_syn_does_not_open() {
+    Watched::syn()
+        .then(Reverse, SYN | ACK, 0, 0, 0, "syn-sent")
+        .then(Reverse, SYN | ACK, 0, 2, 0, "syn-sent")
+        .then(Reverse, ACK, 9000, 1, 0, "syn-sent")
+        .then(Forward, ACK, 1, 1, 0, "syn-sent")
+        .then(Forward, SYN | ACK, 0, 1, 0, "syn-sent")
+        .then(Forward, SYN | FIN, 0, 0, 0, "syn-sent")
+        .then(Reverse, SYN | ACK, 0, 1, 0, "syn-received")
+        .then(Forward, ACK, 1, 0, 0, "syn-received")
+        .then(Forward, ACK, 1, 2, 0, "syn-received")
+        .then(Reverse, ACK, 1, 1, 0, "syn-received")
+        .then(Reverse, FIN | ACK, 1, 1, 0, "syn-received")
+        .then(Forward, ACK, 1, 1, 0, "established");
+}
+
+/// SYN cookies are the answer to each SYN anew, and another one after a while.
+#[test]
+fn the_last_answer_counts() {
+    Watched::syn()
+        .then(Reverse, SYN | ACK, 0, 1, 0, "syn-received")
+        .then(Forward, SYN, 0, 0, 0, "syn-received")
+        .then(Reverse, SYN | ACK, 70_000, 1, 0, "syn-received")
+        .then(Forward, ACK, 1, 1, 0, "syn-received")
+        .then(Forward, ACK, 1, 70_001, 0, "established");
+}
+
+#[test]
+fn another_attempt_from_the_same_port_takes_the_place_of_the_first() {
+    Watched::syn()
+        .then(Forward, SYN, 5000, 0, 0, "syn-sent")
+        .then(Reverse, SYN | ACK, 0, 1, 0, "syn-sent")
+        .then(Reverse, SYN | ACK, 0, 5001, 0, "syn-received");
+}
+
+/// RFC 7413: data in the SYN, acknowledged or not, and data of the server before the handshake is over.
+#[test]
+fn fast_open() {
+    let syn = || Watched::open(SYN, 0, 0, 500, Settings::default());
+    for acknowledged in [1, 200, 501] {
+        syn().then(Reverse, SYN | ACK, 0, acknowledged, 0, "syn-received").then(
+            Forward,
+            ACK,
+            501,
+            1,
+            0,
+            "established",
+        );
+    }
+    syn().then(Reverse, SYN | ACK, 0, 502, 0, "syn-sent");
+    syn()
+        .then(Reverse, SYN | ACK, 0, 501, 100, "syn-received")
+        .then(Reverse, ACK, 101, 501, 1000, "syn-received")
+        .then(Forward, ACK, 501, 1101, 0, "established");
+}
+
+#[test]
+fn a_fin_may_come_with_the_end_of_the_handshake() {
+    Watched::syn().then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(
+        Forward,
+        FIN | ACK,
+        1,
+        1,
+        10,
+        "fin-wait",
+    );
+}
+
+#[test]
+fn half_closed_connections_go_on() {
+    let c = Watched::established()
+        .then(Forward, FIN | ACK, 1, 1, 20, "fin-wait")
+        .then(Reverse, ACK, 1, 22, 0, "fin-wait")
+        .then(Reverse, ACK, 1, 22, 1400, "fin-wait")
+        .then(Forward, ACK, 22, 1401, 0, "fin-wait");
+    // Both FINs are acknowledged only now.
+    c.then(Reverse, FIN | ACK, 1401, 22, 0, "closing")
+        .then(Forward, ACK, 22, 1401, 0, "closing")
+        .then(Forward, ACK, 22, 1402, 0, "closed");
+}
+
+#[test]
+fn both_close_at_once() {
+    Watched::established()
+        .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
+        .then(Reverse, FIN | ACK, 1, 1, 0, "closing")
+        .then(Forward, ACK, 2, 2, 0, "closing")
+        .then(Reverse, ACK, 2, 2, 0, "closed");
+}
+
+/// RFC 5961, section 3, as far as a box in the middle can judge.
+#[test]
+fn a_reset_counts_in_the_window_only() {
+    let window = 65_535 << 2;
+    for (seq, state) in [
+        (0, "reset"),
+        (1, "reset"),
+        (1000, "reset"),
+        (1 + window, "reset"),
+        (2 + window, "established"),
+        (u32::MAX, "established"),
+        (1 << 31, "established"),
+    ] {
+        Watched::established().then(Reverse, RST, seq, 0, 0, state).then(
+            Reverse,
+            RST | ACK,
+            seq,
+            1,
+            0,
+            state,
+        );
+        Watched::established().then(Forward, RST, seq, 0, 0, state);
+    }
+}
+
+#[test]
+fn a_reset_of_what_is_being_opened_acknowledges_it() {
+    for (ack, state) in [(0, "syn-sent"), (1, "reset"), (2, "syn-sent")] {
+        Watched::syn().then(Reverse, RST | ACK, 0, ack, 0, state);
+    }
+    Watched::syn().then(Reverse, RST, 0, 0, 0, "syn-sent");
+    Watched::syn().then(Forward, RST, 1, 0, 0, "reset");
+    Watched::syn().then(Forward, RST, 2, 0, 0, "syn-sent");
+    // To a challenge of a server that still knows an older connection (RFC 9293, figure 10).
+    Watched::syn()
+        .then(Reverse, ACK, 300, 100, 0, "syn-sent")
+        .then(Forward, RST, 100, 0, 0, "syn-sent")
+        .then(Forward, SYN, 0, 0, 0, "syn-sent")
+        .then(Reverse, SYN | ACK, 0, 1, 0, "syn-received")
+        .then(Forward, RST, 1, 0, 0, "reset");
+}
+
+/// RFC 7857, section 2.2: the mapping stays, for four minutes, and if packets come after all, so does the connection.
+#[test]
+fn a_reset_connection_lives_on_if_it_does() {
+    let mut c = Watched::established();
+    c.settings.timeouts.tcp_reset = 250_000;
+    let seen = c.packet(Reverse, RST, 1, 0, 0);
+    assert_eq!((seen.timeout, seen.settled, seen.embryonic), (250_000, [false; 2], false));
+    let mut c = c.then(Forward, ACK, 1, 1, 100, "established");
+    assert_eq!(c.packet(Forward, ACK, 101, 1, 100).timeout, ESTABLISHED);
+    c.packet(Forward, FIN | ACK, 201, 1, 0);
+    let seen = c.packet(Reverse, RST, 1, 0, 0);
+    assert_eq!((seen.timeout, c.track.name()), (TRANSITORY, "reset"), "no longer than without it");
+    c.then(Reverse, ACK, 1, 201, 0, "fin-wait");
+}
+
+#[test]
+fn a_fin_counts_in_the_window_only() {
+    let window = 65_535 << 2;
+    for (seq, state) in
+        [(1, "fin-wait"), (1 + window, "fin-wait"), (2 + window, "established"), (u32::MAX, "established")]
+    {
+        Watched::established().then(Forward, FIN | ACK, seq, 1, 0, state);
+    }
+    // Sent again, with data of which a part is acknowledged.
+    Watched::established().then(Reverse, ACK, 1, 801, 0, "established").then(
+        Forward,
+        FIN | ACK,
+        1,
+        1,
+        1000,
+        "fin-wait",
+    );
+    let c = Watched::established().then(Reverse, ACK, 1, 801, 0, "established");
+    c.then(Forward, FIN | ACK, 1, 1, 700, "established");
+}
+
+#[test]
+fn a_syn_opens_another_connection_where_one_is_over() {
+    for direction in [Forward, Reverse] {
+        Watched::closed().opens_another(direction);
+        Watched::established().then(Forward, RST, 1, 0, 0, "reset").opens_another(direction);
+        Watched::syn().then(Reverse, RST | ACK, 0, 1, 0, "reset").opens_another(direction);
+        Watched::open(ACK, 1, 1, 0, Settings::default()).opens_another(direction);
+    }
+    let other = |c: Watched, state| {
+        c.then(Forward, SYN, 100_000, 0, 0, state).then(Forward, SYN | FIN, 100_000, 0, 0, state)
+    };
+    other(Watched::established(), "established");
+    let c = other(Watched::established().then(Forward, FIN | ACK, 1, 1, 0, "fin-wait"), "fin-wait");
+    other(c.then(Reverse, FIN | ACK, 1, 2, 0, "closing"), "closing");
+}
+
+/// Both ends have lost their state; nobody sends a RST.
+#[test]
+fn a_connection_that_both_ends_forgot_is_opened_anew() {
+    let far = 1 << 30;
+    for state in ["established", "fin-wait"] {
+        for checked in [false, true] {
+            let settings = Settings { tcp_window_check: checked, ..Settings::default() };
+            let mut c = Watched::established_with(settings);
+            if state == "fin-wait" {
+                c = c.then(Forward, FIN | ACK, 1, 1, 0, state);
+            }
+            let c = c
+                .then(Forward, SYN, far, 0, 0, state)
+                .then(Reverse, SYN | ACK, 2 * far, far + 1, 0, "established")
+                .then(Forward, ACK, far + 1, 2 * far + 1, 0, "established")
+                .then(Reverse, ACK, 2 * far + 1, far + 1, 900, "established");
+            if checked {
+                c.then(Reverse, RST, 2 * far + 901, 0, 0, "reset");
+            } else {
+                // Nobody has said how far its windows go.
+                c.then(Reverse, RST, 2 * far + 901 + (far >> 1), 0, 0, "reset");
+            }
+        }
+    }
+    // Without the SYN it is none: one that comes again, or is forged.
+    let mut c = Watched::established();
+    let acks = c.acks;
+    c.packet(Reverse, SYN, far, 0, 0);
+    c.packet(Reverse, SYN | ACK, far, 1, 0);
+    assert_eq!(c.acks, acks, "both of the same side");
+}
+
+#[test]
+fn connections_are_picked_up_in_their_middle() {
+    let mut c = Watched::open(ACK, 5000, 8000, 100, Settings::default());
+    assert_eq!(c.track.name(), "picked-up");
+    let seen = c.packet(Forward, ACK, 5100, 8000, 100);
+    assert_eq!((seen.timeout, seen.settled, seen.embryonic), (TRANSITORY, [true, false], true));
+    let seen = c.packet(Reverse, ACK, 8000, 4000, 0);
+    assert_eq!((seen.timeout, seen.settled, seen.embryonic), (ESTABLISHED, [true; 2], false));
+    assert_eq!(c.track.name(), "established");
+    assert_eq!(c.acks, [ISS[1].wrapping_add(8000), ISS[0].wrapping_add(4000)]);
+    c.then(Forward, FIN | ACK, 5200, 8000, 0, "fin-wait");
+    let closing = || Watched::open(FIN | ACK, 5000, 8000, 0, Settings::default());
+    assert_eq!(closing().track.name(), "picked-up");
+    closing().then(Reverse, ACK, 8000, 5001, 0, "fin-wait");
+    closing().then(Reverse, FIN | ACK, 8000, 5001, 0, "closing").then(Forward, ACK, 5001, 8001, 0, "closed");
+    let reset = Watched::open(RST, 5000, 0, 0, Settings::default());
+    assert_eq!(reset.track.timeout(&reset.settings), TRANSITORY);
+    assert_eq!(reset.track.name(), "reset");
+    let answer = Watched::open(SYN | ACK, 0, 1, 0, Settings::default());
+    assert_eq!(answer.acks, [ISS[1].wrapping_add(1), ISS[0].wrapping_add(1)]);
+    answer.then(Reverse, ACK, 1, 1, 0, "established");
+}
+
+#[test]
+fn unless_that_is_off() {
+    let settings = Settings { tcp_pickup: false, ..Settings::default() };
+    for flags in [ACK, FIN | ACK, RST, RST | ACK, SYN | ACK, SYN | FIN, SYN | RST, 0] {
+        let first = Traffic::Tcp(segment(Forward, flags, 0, 0, 0));
+        let refused = Track::open(&first, &mut [0; 2], &settings).map(|_| ());
+        assert_eq!(refused, Err(DropReason::SessionMiddle), "{flags:#x}");
+    }
+    assert_eq!(Watched::open(SYN, 0, 0, 0, settings).track.name(), "syn-sent");
+}

@@ -1,0 +1,107 @@
+//! The window check.
+
+use super::*;
+
+fn checked() -> Settings {
+    Settings { tcp_window_check: true, ..Settings::default() }
+}
+
+/// Windows are 1,000 with scale 2, but for those of the SYNs, which are 1,000.
+#[test]
+fn the_window_check() {
+    let mut c = Watched::established_with(checked());
+    assert_eq!(c.packet(Forward, ACK, 1, 1, 0).settled, [false; 2]);
+    c.then(Forward, ACK, 1, 1, 1000, "established")
+        .refuses(Forward, ACK, 2, 1, 1000)
+        .then(Reverse, ACK, 1, 1001, 0, "established")
+        .then(Forward, ACK, 1001, 1, 4000, "established")
+        .refuses(Forward, ACK, 1002, 1, 4000)
+        // Not sent yet; and so far back that it cannot be in flight.
+        .refuses(Reverse, ACK, 1, 5002, 0)
+        .refuses(Reverse, ACK, 1, 5001u32.wrapping_sub(66_001), 0)
+        .then(Reverse, ACK, 1, 5001u32.wrapping_sub(66_000), 0, "established")
+        // Sent again: within a window.
+        .then(Forward, ACK, 1, 1, 1000, "established")
+        .refuses(Forward, ACK, 0, 1, 1000)
+        // A keep-alive, and its answer.
+        .then(Reverse, ACK, 0, 5001, 0, "established")
+        .then(Forward, ACK, 5001, 1, 0, "established");
+}
+
+#[test]
+fn the_window_check_applies_to_resets_and_not_to_syns() {
+    Watched::established_with(checked())
+        .refuses(Reverse, RST, 4002, 0, 0)
+        .refuses(Reverse, RST | ACK, u32::MAX, 1, 0)
+        .then(Forward, SYN, 1 << 30, 0, 0, "established")
+        .then(Reverse, RST, 4001, 0, 0, "reset");
+}
+
+/// A shut window: one byte may be sent to see whether it still is (RFC 9293, 3.8.6.1).
+#[test]
+fn a_window_may_be_shut() {
+    let mut c = Watched::established_with(checked());
+    let shut = |direction, seq, ack| Segment { window: 0, ..segment(direction, ACK, seq, ack, 0) };
+    c.packet(Forward, ACK, 1, 1, 1000);
+    c.segment(Reverse, shut(Reverse, 1, 1001));
+    let mut c = c.then(Forward, ACK, 1001, 1, 1, "established").refuses(Forward, ACK, 1001, 1, 2);
+    c.segment(Reverse, shut(Reverse, 1, 1001));
+    c.then(Reverse, ACK, 1, 1002, 0, "established").then(Forward, ACK, 1002, 1, 4000, "established");
+}
+
+/// Behind a FIN there is nothing to acknowledge.
+#[test]
+fn nothing_comes_behind_a_fin() {
+    Watched::established_with(checked())
+        .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
+        .then(Forward, ACK, 2, 1, 100, "fin-wait")
+        .refuses(Reverse, ACK, 1, 102, 0)
+        .then(Reverse, ACK, 1, 2, 0, "fin-wait");
+}
+
+/// RFC 7323, 2.2: the window of a segment with SYN is never scaled.
+#[test]
+fn windows_of_a_syn_are_not_scaled() {
+    Watched::open(SYN, 0, 0, 0, checked())
+        .then(Reverse, SYN, 0, 0, 0, "syn-both")
+        .then(Forward, SYN | ACK, 0, 1, 0, "established")
+        .refuses(Reverse, ACK, 1, 1, 1001)
+        .then(Reverse, ACK, 1, 1, 1000, "established")
+        .then(Forward, ACK, 1, 1001, 0, "established")
+        .then(Reverse, ACK, 1001, 1, 4000, "established");
+}
+
+/// RFC 7323, 1.3: both or none.
+#[test]
+fn windows_are_not_scaled_if_one_side_cannot() {
+    for missing in [Forward, Reverse] {
+        let scale = |direction| (direction != missing).then_some(7);
+        let syn = Segment { scale: scale(Forward), ..segment(Forward, SYN, 0, 0, 0) };
+        let mut acks = [0; 2];
+        let (track, _) = Track::open(&Traffic::Tcp(syn), &mut acks, &checked()).expect("opens");
+        let mut c = Watched { track, acks, settings: checked() };
+        c.segment(Reverse, Segment { scale: scale(Reverse), ..segment(Reverse, SYN | ACK, 0, 1, 0) });
+        c.then(Forward, ACK, 1, 1, 0, "established")
+            .then(Reverse, ACK, 1, 1, 1000, "established")
+            .refuses(Reverse, ACK, 2, 1, 1000);
+    }
+}
+
+/// What was not seen from its beginning, or not all the time, is taken as it comes.
+#[test]
+fn the_window_check_can_be_turned_on_late() {
+    let mut c = Watched::established().then(Forward, ACK, 1, 1, 100, "established");
+    c.settings = checked();
+    let c = c
+        .then(Forward, ACK, 900_000, 700_000, 100, "established")
+        .then(Reverse, ACK, 700_000, 890_000, 100, "established")
+        .then(Reverse, ACK, 700_100, 905_000, 0, "established")
+        .refuses(Reverse, ACK, 700_100, 900_000 + (1 << 30), 0)
+        .refuses(Forward, ACK, 1 << 31, 700_000, 100);
+    let mut c = c.then(Forward, ACK, 905_000, 700_100, 0, "established");
+    c.settings = Settings::default();
+    assert_eq!(c.packet(Forward, ACK, 1 << 31, 1, 0).settled, [true; 2]);
+    let mut c = Watched::open(ACK, 5000, 8000, 100, checked());
+    assert_eq!(c.packet(Forward, ACK, 5100, 8000, 100).settled, [false; 2]);
+    c.then(Reverse, ACK, 8000, 5200, 0, "established").refuses(Forward, ACK, 1 << 31, 8000, 100);
+}

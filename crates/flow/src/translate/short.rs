@@ -1,0 +1,87 @@
+//! The short way: IPv4 addresses and ports.
+
+use mmb_packet::{Kind, Meta, flags};
+
+use super::delta::{Delta, updated};
+use super::headers::{self, Zero, checks_pseudo_header, update_transport_checksum};
+use crate::{Key, Xlat4};
+
+/// Bytes of the fixed IPv4 header.
+const IP4_LENGTH: usize = 20;
+
+impl Xlat4 {
+    /// What takes packets with the key `from` to the key `to`; `None` if that is not IPv4, or if the keys are those of
+    /// a packet without a readable transport header whose checksum covers addresses: see [`super::translate`].
+    pub fn between(from: &Key, to: &Key) -> Option<Xlat4> {
+        if !from.is_ip4() || !headers::is_translatable(from) {
+            return None;
+        }
+        let addresses = headers::addresses4(to);
+        let ip = Delta::between(&headers::addresses4(from), &addresses);
+        let (ports, l4) = match from.kind & Kind::L4_MASK {
+            Kind::TCP | Kind::UDP => {
+                (headers::ports(to), ip + Delta::between(&headers::ports(from), &headers::ports(to)))
+            }
+            Kind::ICMP => {
+                // Which of both is the identifier depends on the type; the other one does not change.
+                let (old, new) = (headers::ports(from), headers::ports(to));
+                let [high, low] = headers::identifier_change(from, to);
+                ([high, low, 0, 0], Delta::between(&old, &new))
+            }
+            _ if checks_pseudo_header(from.proto) => ([0; 4], ip),
+            _ => ([0; 4], Delta::default()),
+        };
+        Some(Xlat4 { addresses, ports, ip_delta: ip.get(), l4_delta: l4.get() })
+    }
+}
+
+/// Translates an IPv4 packet, which is of the session and direction that `xlat` was made for, and not an ICMP error.
+///
+/// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found: TCP, UDP, an ICMP query, another protocol, or a
+/// fragment of one. A header that `meta` places outside of `head` is left out.
+#[inline]
+pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
+    let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+    if let Some(ip) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut::<IP4_LENGTH>) {
+        let checksum = updated(u16::from_ne_bytes([ip[10], ip[11]]), xlat.ip_delta);
+        ip[10..12].copy_from_slice(&checksum.to_ne_bytes());
+        ip[12..20].copy_from_slice(&xlat.addresses);
+    }
+    let transport = meta.kind.l4();
+    if transport == Kind::TCP || transport == Kind::UDP {
+        if let Some(header) = head.get_mut(l4..) {
+            ports(xlat, header, transport == Kind::UDP);
+        }
+    } else {
+        others(xlat, head, meta);
+    }
+}
+
+/// Ports and checksum of TCP and UDP, without a branch between them: traffic mixes both.
+#[inline]
+fn ports(xlat: &Xlat4, header: &mut [u8], is_udp: bool) {
+    let Some(ports) = header.first_chunk_mut::<4>() else { return };
+    *ports = xlat.ports;
+    let at = if is_udp { 6 } else { 16 };
+    let Some(field) = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
+    let old = u16::from_ne_bytes(*field);
+    let new = updated(old, xlat.l4_delta);
+    let new = if is_udp & (new == 0) { 0xffff } else { new };
+    let new = if is_udp & (old == 0) { 0 } else { new };
+    *field = new.to_ne_bytes();
+}
+
+/// ICMP queries, and protocols of which only the addresses are read.
+#[cold]
+fn others(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
+    let (l4, end) = (usize::from(meta.l4_off), usize::from(meta.end).min(head.len()));
+    let Some(packet) = head.get_mut(..end) else { return };
+    let delta = Delta::of(xlat.l4_delta);
+    if meta.kind.l4() == Kind::ICMP {
+        let [high, low, ..] = xlat.ports;
+        headers::flip16(packet, l4 + 4, [high, low]);
+        update_transport_checksum(packet, l4, 2, delta, Zero::WrongOverZeros);
+    } else if checks_pseudo_header(meta.proto) && meta.flags & flags::LATER_FRAGMENT == 0 {
+        update_transport_checksum(packet, l4, 6, delta, headers::zero_of_others(meta.proto));
+    }
+}

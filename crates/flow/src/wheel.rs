@@ -1,0 +1,305 @@
+//! Timers: a hierarchical wheel of ticks.
+//!
+//! Theory of operation. Time is a clock of milliseconds in 32 bits that wraps (after 49.7 days); deadlines lie less than
+//! half of that ahead. It is cut into ticks of 64 ms, so that a tick's number has 26 bits: the lowest ten say a slot of
+//! level 0, the next eight one of level 1, the last eight one of level 2. A timer waits in the lowest level whose window
+//! the present shares with it: in level 0 if all bits above the ten are those of the present tick, and so on. When the
+//! present enters a window of level 0 or 1, the timers of the slot above are moved down, one at a time, so that the work
+//! of a call has a bound that the caller sets: each timer moves at most twice in its life and goes off once.
+//!
+//! A slot is a doubly linked list through the [`Common`] parts; the first link of a list's first timer is its slot's
+//! number with [`SLOT`] set. Timers go off when their tick is over, up to 64 ms after the deadline and never before it.
+//! Nothing is done for packets: who keeps a session alive leaves its timer alone, and when it goes off it is armed again
+//! for what remains.
+
+use crate::fcb::{Common, SessionId};
+
+/// Bits of milliseconds in a tick.
+const TICK_BITS: u32 = 6;
+/// Bits of a tick's number; all arithmetic on ticks is modulo 2 to the power of this.
+const BITS: u32 = 32 - TICK_BITS;
+const MASK: u32 = (1 << BITS) - 1;
+/// Bits of level 0, of levels 0 and 1.
+const LOW: u32 = 10;
+const MIDDLE: u32 = 18;
+/// Where the slots of levels 1 and 2 begin.
+const LEVEL1: u32 = 1 << LOW;
+const LEVEL2: u32 = LEVEL1 + (1 << (MIDDLE - LOW));
+const SLOTS: u32 = LEVEL2 + (1 << (BITS - MIDDLE));
+
+/// No link: of a timer that is not armed, of a list's end.
+const NONE: u32 = u32::MAX;
+/// Set in a first link that is a slot's number.
+const SLOT: u32 = 1 << 31;
+/// The first link of a timer that is not armed.
+pub(crate) const UNARMED: [u32; 2] = [NONE; 2];
+
+/// The timers of a table. The links lie in the blocks, which are therefore an argument of everything.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    /// First timer of each slot.
+    heads: Box<[u32]>,
+    /// Which slots of level 0 have timers.
+    occupied: [u64; (LEVEL1 / 64) as usize],
+    /// The tick whose timers go off next.
+    tick: u32,
+    armed: u32,
+}
+
+impl Wheel {
+    pub fn new() -> Self {
+        Wheel { heads: vec![NONE; SLOTS as usize].into(), occupied: [0; _], tick: 0, armed: 0 }
+    }
+
+    /// Timers that are armed.
+    pub fn armed(&self) -> u32 {
+        self.armed
+    }
+
+    /// Says what time it is while no timer is armed: nothing is overdue then, however long ago the last one was.
+    pub fn start(&mut self, now: u32) {
+        if self.armed == 0 {
+            self.tick = now >> TICK_BITS;
+        }
+    }
+
+    /// Arms a timer that is not, for `blocks[id].expires`.
+    pub fn arm(&mut self, blocks: &mut [Common], id: SessionId) {
+        self.armed += 1;
+        self.link(blocks, id.0);
+    }
+
+    /// Takes a timer out; nothing happens if it is not armed.
+    pub fn disarm(&mut self, blocks: &mut [Common], id: SessionId) {
+        if blocks[id.0 as usize].timer[0] != NONE {
+            self.armed -= 1;
+            self.unlink(blocks, id.0);
+        }
+    }
+
+    /// The next timer that has gone off by `now`; it is no longer armed. `budget` goes down by one for each timer that is
+    /// moved or goes off; at zero there is nothing more to be had, and the work goes on with the next call.
+    pub fn due(&mut self, blocks: &mut [Common], now: u32, budget: &mut u32) -> Option<SessionId> {
+        self.start(now);
+        let now = now >> TICK_BITS;
+        while *budget > 0 {
+            let above = [LEVEL2 + (self.tick >> MIDDLE), LEVEL1 + (self.tick >> LOW) % (LEVEL2 - LEVEL1)];
+            if let Some(&id) = above.iter().map(|&slot| &self.heads[slot as usize]).find(|&&id| id != NONE) {
+                *budget -= 1;
+                self.unlink(blocks, id);
+                self.link(blocks, id);
+                continue;
+            }
+            let behind = now.wrapping_sub(self.tick) & MASK;
+            if behind == 0 || behind > MASK / 2 {
+                return None;
+            }
+            let id = self.heads[(self.tick % LEVEL1) as usize];
+            if id != NONE {
+                *budget -= 1;
+                self.armed -= 1;
+                self.unlink(blocks, id);
+                return Some(SessionId(id));
+            }
+            self.tick = (self.tick + behind.min(self.idle())) & MASK;
+        }
+        None
+    }
+
+    /// The timer that goes off next if its tick is over, or nearly so: to ask for its memory.
+    pub fn next(&self) -> Option<SessionId> {
+        let id = self.heads[(self.tick % LEVEL1) as usize];
+        (id != NONE).then_some(SessionId(id))
+    }
+
+    /// Ticks until the next one of level 0 that has timers, or to the window's end.
+    fn idle(&self) -> u32 {
+        let at = self.tick % LEVEL1;
+        let (word, bit) = ((at / 64) as usize, at % 64);
+        let rest = self.occupied[word] >> bit;
+        if rest != 0 {
+            return rest.trailing_zeros();
+        }
+        let later = self.occupied[word + 1..].iter().position(|&w| w != 0);
+        match later {
+            Some(n) => (n as u32 + 1) * 64 - bit + self.occupied[word + 1 + n].trailing_zeros(),
+            None => LEVEL1 - at,
+        }
+    }
+
+    /// The slot of a deadline, which is now if it has passed.
+    fn slot(&self, expires: u32) -> u32 {
+        let mut tick = expires >> TICK_BITS;
+        if tick.wrapping_sub(self.tick) & MASK > MASK / 2 {
+            tick = self.tick;
+        }
+        match tick ^ self.tick {
+            d if d >> LOW == 0 => tick % LEVEL1,
+            d if d >> MIDDLE == 0 => LEVEL1 + (tick >> LOW) % (LEVEL2 - LEVEL1),
+            _ => LEVEL2 + (tick >> MIDDLE),
+        }
+    }
+
+    fn link(&mut self, blocks: &mut [Common], id: u32) {
+        let slot = self.slot(blocks[id as usize].expires);
+        let next = std::mem::replace(&mut self.heads[slot as usize], id);
+        if let Some(next) = blocks.get_mut(next as usize) {
+            next.timer[0] = id;
+        }
+        blocks[id as usize].timer = [SLOT | slot, next];
+        if slot < LEVEL1 {
+            self.occupied[(slot / 64) as usize] |= 1 << (slot % 64);
+        }
+    }
+
+    fn unlink(&mut self, blocks: &mut [Common], id: u32) {
+        let [previous, next] = std::mem::replace(&mut blocks[id as usize].timer, UNARMED);
+        if let Some(next) = blocks.get_mut(next as usize) {
+            next.timer[0] = previous;
+        }
+        if previous & SLOT == 0 {
+            blocks[previous as usize].timer[1] = next;
+            return;
+        }
+        let slot = previous & !SLOT;
+        self.heads[slot as usize] = next;
+        if slot < LEVEL1 && next == NONE {
+            self.occupied[(slot / 64) as usize] &= !(1 << (slot % 64));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMERS: u32 = 12;
+
+    /// A wheel and a map from timers to deadlines; the time of the model does not wrap.
+    struct Both {
+        wheel: Wheel,
+        blocks: Vec<Common>,
+        deadlines: BTreeMap<u32, u64>,
+        now: u64,
+    }
+
+    impl Both {
+        fn new(now: u64) -> Both {
+            let blocks = vec![Common { timer: UNARMED, ..Common::default() }; TIMERS as usize];
+            let mut wheel = Wheel::new();
+            wheel.start(now as u32);
+            Both { wheel, blocks, deadlines: BTreeMap::new(), now }
+        }
+
+        fn arm(&mut self, id: u32, ahead: u64) {
+            self.disarm(id);
+            self.wheel.start(self.now as u32);
+            self.blocks[id as usize].expires = (self.now + ahead) as u32;
+            self.wheel.arm(&mut self.blocks, SessionId(id));
+            self.deadlines.insert(id, self.now + ahead);
+        }
+
+        fn disarm(&mut self, id: u32) {
+            self.wheel.disarm(&mut self.blocks, SessionId(id));
+            self.deadlines.remove(&id);
+        }
+
+        /// Takes what is due with this budget; whether that is all.
+        fn take(&mut self, mut budget: u32) -> bool {
+            while let Some(id) = self.wheel.due(&mut self.blocks, self.now as u32, &mut budget) {
+                let deadline = self.deadlines.remove(&id.0).expect("armed");
+                assert!(deadline <= self.now, "{} ms early", deadline - self.now);
+                assert_eq!(self.blocks[id.0 as usize].timer, UNARMED);
+            }
+            assert_eq!(self.wheel.armed() as usize, self.deadlines.len());
+            budget > 0
+        }
+
+        fn none_is_late(&self) {
+            assert!(self.deadlines.values().all(|deadline| deadline + 64 > self.now), "{:?}", self.deadlines);
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Arm(u32, u64),
+        Disarm(u32),
+        Wait(u64),
+        Take(u32),
+    }
+
+    fn span() -> impl Strategy<Value = u64> {
+        prop_oneof![0..200u64, 0..100_000u64, 0..20_000_000u64, 0..(1u64 << 30)]
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => (0..TIMERS, span()).prop_map(|(id, ahead)| Step::Arm(id, ahead)),
+            1 => (0..TIMERS).prop_map(Step::Disarm),
+            2 => span().prop_map(Step::Wait),
+            1 => (1..4u32).prop_map(Step::Take),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(steps in prop::collection::vec(step(), 1..80), start: u32) {
+            let mut both = Both::new(u64::from(start));
+            for step in steps {
+                match step {
+                    Step::Arm(id, ahead) => both.arm(id, ahead),
+                    Step::Disarm(id) => both.disarm(id),
+                    Step::Take(budget) => drop(both.take(budget)),
+                    Step::Wait(span) => {
+                        both.now += span;
+                        prop_assert!(both.take(1000), "twelve timers move thirty-six times");
+                        both.none_is_late();
+                    }
+                }
+            }
+        }
+
+        /// A small budget delays; it loses nothing and nothing goes off early.
+        #[test]
+        fn small_budgets_come_to_an_end(spans in prop::collection::vec(span(), TIMERS as usize), start: u32) {
+            let mut both = Both::new(u64::from(start));
+            for (id, &ahead) in spans.iter().enumerate() {
+                both.arm(id as u32, ahead);
+            }
+            both.now += 1 << 30;
+            let calls = (0..).take_while(|_| !both.take(1)).count();
+            prop_assert!(calls <= 3 * TIMERS as usize);
+            both.none_is_late();
+        }
+    }
+
+    #[test]
+    fn deadlines_that_have_passed_go_off_next() {
+        let mut both = Both::new(5_000_000);
+        both.arm(1, 3_000_000);
+        both.blocks[0].expires = 1_000;
+        both.wheel.arm(&mut both.blocks, SessionId(0));
+        both.deadlines.insert(0, 1_000);
+        both.now += 64;
+        assert!(both.take(100));
+        assert_eq!(both.deadlines.keys().copied().collect::<Vec<_>>(), [1]);
+    }
+
+    /// An idle worker comes back after more than half of the clock's range.
+    #[test]
+    fn an_empty_wheel_does_not_mind_how_long_it_was_left() {
+        let mut both = Both::new(0);
+        both.arm(0, 10);
+        both.now = 1_000;
+        assert!(both.take(10));
+        both.now = 3 << 30;
+        assert!(both.take(10));
+        both.arm(0, 10);
+        both.now += 200;
+        assert!(both.take(10) && both.deadlines.is_empty());
+    }
+}

@@ -1,0 +1,80 @@
+//! ICMP errors of our own, beside those that scapy builds (`vectors/make.py`).
+
+use std::net::IpAddr;
+
+use mmb_flow::{Complaint, answer, quote};
+use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
+
+struct Vector {
+    name: &'static str,
+    source: [u8; 16],
+    packet: Vec<u8>,
+    /// Empty: none.
+    error: Vec<u8>,
+}
+
+fn vectors() -> Vec<Vector> {
+    let lines = include_str!("vectors/answers.txt").lines();
+    lines.filter(|line| !line.starts_with('#')).map(vector).collect()
+}
+
+fn vector(line: &'static str) -> Vector {
+    let [name, source, packet, error]: [&str; 4] =
+        line.split('|').map(str::trim).collect::<Vec<_>>().try_into().expect("four columns");
+    let source = match source.parse().expect("an address") {
+        IpAddr::V4(address) => {
+            let [a, b, c, d] = address.octets();
+            [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        }
+        IpAddr::V6(address) => address.octets(),
+    };
+    Vector { name, source, packet: bytes(packet), error: bytes(error) }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hexadecimal")).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parsed(frame: &[u8]) -> Meta {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).expect("a sound packet");
+    meta
+}
+
+#[test]
+fn errors_are_those_of_scapy() {
+    for Vector { name, source, packet, error } in vectors() {
+        let (mut buffer, mut meta) = (VecPacket::new(&packet), parsed(&packet));
+        let answered = answer(&mut buffer, &mut meta, Complaint::PROHIBITED, source);
+        assert_eq!(answered, !error.is_empty(), "{name}");
+        let expected = if answered { &error } else { &packet };
+        assert_eq!(hex(buffer.head()), hex(expected), "{name}");
+        assert_eq!(meta, parsed(expected), "{name}");
+    }
+}
+
+/// What we send, we understand.
+#[test]
+fn the_quotation_is_found_again() {
+    for Vector { name, error, .. } in vectors().iter().filter(|vector| !vector.error.is_empty()) {
+        let found = quote(error, &parsed(error)).is_some();
+        // "padded" is a packet of one byte behind its network header.
+        assert!(found || *name == "padded", "{name}");
+    }
+}
+
+#[test]
+fn a_packet_without_room_in_front_stays_as_it_is() {
+    for Vector { name, source, packet, .. } in vectors() {
+        let mut meta = parsed(&packet);
+        let needed = if meta.kind.l3() == Kind::IP4 { 28 } else { 48 };
+        let mut buffer = VecPacket::with_room(&packet, needed - 1);
+        let before = (buffer.clone(), meta);
+        assert!(!answer(&mut buffer, &mut meta, Complaint::PROHIBITED, source), "{name}");
+        assert_eq!((buffer, meta), before, "{name}");
+    }
+}

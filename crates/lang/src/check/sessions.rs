@@ -1,0 +1,102 @@
+//! What stateful rules may have wrong, and what can be asked about connections.
+
+use crate::ast::{Action, AddKind, Match, MatchOn, Target};
+use crate::diag::{Diagnostic, quote};
+use crate::field::{FieldId, ValueKind};
+use crate::keyword::is_stateful;
+
+/// Targets that give something to sessions are for rules that open some.
+pub(super) fn check_target(kind: AddKind, target: &Target) -> Result<(), Diagnostic> {
+    let word = target.action.word();
+    if kind == AddKind::Stateful || !is_stateful(word) {
+        return Ok(());
+    }
+    let message = format!("`{word}` gives something to a session, and `{kind}` works packet by packet");
+    Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
+}
+
+/// Targets of a stateful rule that give sessions the same thing, or give something to sessions that are never opened.
+/// That the same field is written twice has been looked at.
+pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
+    let (mut nat, mut balances) = (false, false);
+    for target in targets {
+        let again = match target.action {
+            Action::Nat { .. } => std::mem::replace(&mut nat, true),
+            Action::Lb { .. } => std::mem::replace(&mut balances, true),
+            _ => false,
+        };
+        if again {
+            let message = format!("the rule says `{}` twice", target.action.word());
+            return Err(Diagnostic::new(target.span.span(), message));
+        }
+    }
+    // No more than there are fields, and two.
+    let givers: Vec<&Target> = targets.iter().filter(|target| is_giver(&target.action)).collect();
+    for (at, one) in givers.iter().enumerate() {
+        if let Some(before) = givers[..at].iter().find(|before| clash(&before.action, &one.action)) {
+            let (before, now) = (quote(&before.to_string()), quote(&one.to_string()));
+            let message = format!("{before} and {now} give a session the same thing");
+            return Err(Diagnostic::new(one.span.span(), message));
+        }
+    }
+    let drops = targets.iter().any(|target| matches!(target.action, Action::Drop { .. }));
+    match givers.first() {
+        Some(giver) if drops => {
+            let message =
+                format!("{} never applies: a rule with `drop` opens no session", quote(&giver.to_string()));
+            Err(Diagnostic::new(giver.span.span(), message).with_help("make two rules of it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a stateful rule's target gives something to sessions when they are opened.
+fn is_giver(action: &Action) -> bool {
+    use FieldId::*;
+    match action {
+        Action::Mod { field, .. } => matches!(
+            field,
+            IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport
+        ),
+        action => is_stateful(action.word()),
+    }
+}
+
+/// Whether two targets give a session the same thing by different words.
+fn clash(a: &Action, b: &Action) -> bool {
+    use FieldId::*;
+    let one_way = |whole: &Action, part: &Action| {
+        let (Action::Mod { field, .. } | Action::Map { field, .. } | Action::Shuffle { field, .. }) = part
+        else {
+            return false;
+        };
+        match (whole, field) {
+            (Action::Nat { .. }, IpSaddr | TcpSport | UdpSport) => true,
+            (Action::Lb { addresses }, IpDaddr) => addresses.iter().any(|one| one.is_ipv4()),
+            (Action::Lb { addresses }, Ip6Daddr) => addresses.iter().any(|one| one.is_ipv6()),
+            _ => false,
+        }
+    };
+    one_way(a, b) || one_way(b, a)
+}
+
+/// A match asks for something that a connection has.
+pub(super) fn check_filter(one: &Match) -> Result<(), Diagnostic> {
+    use FieldId::*;
+    let MatchOn::Field { field, arg } = &one.what else { return Ok(()) };
+    let def = field.def();
+    let has = match field {
+        In | Out | NetProto | IpProto | Ip6Next => true,
+        IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport => true,
+        _ => {
+            let about_bits = matches!(def.kind, ValueKind::Flag | ValueKind::Shorthand(_));
+            arg.is_none() && def.in_header() && !about_bits
+        }
+    };
+    if has {
+        return Ok(());
+    }
+    let message = format!("a connection has no `{field}`: its packets have, each its own");
+    let help = "connections have interfaces (in, out), net-proto, ip-proto, ip6-next, addresses and ports";
+    Err(Diagnostic::new(one.span.span(), message).with_help(help))
+}

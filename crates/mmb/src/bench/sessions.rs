@@ -1,0 +1,106 @@
+//! Rules for measurements of sessions. Every flow has a rule of its own that accepts it, as far as there are rules enough;
+//! a rule for all flows opens what is left, and translates where that is measured.
+
+use mmb_dataplane::bench::{Generated, Generator};
+use mmb_packet::{Kind as Headers, Meta, parse};
+
+use super::cases::{Maker, Random};
+use crate::cli::Case;
+
+/// Flows that share an external address: each takes a port of it, and a good part stays free.
+const FLOWS_PER_ADDRESS: u32 = 32_768;
+/// Most addresses of the pool; with a port each, more than there are sessions in any table.
+const ADDRESSES: u32 = 4_096;
+
+/// What happens to a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Rules for single flows.
+    pub exact: bool,
+    /// Its source is translated.
+    pub nat: bool,
+    /// Every packet opens one.
+    pub opens: bool,
+}
+
+impl Kind {
+    /// What a case of sessions measures; none for the others.
+    pub fn of(case: Case) -> Option<Kind> {
+        let (exact, nat, opens) = match case {
+            Case::Stateful => (true, false, false),
+            Case::Nat => (false, true, false),
+            Case::StatefulNat => (true, true, false),
+            Case::NewSessions => (true, false, true),
+            Case::NewNat => (false, true, true),
+            Case::Exact | Case::Mixed | Case::Masks | Case::Options | Case::Ranges | Case::Classbench => {
+                return None;
+            }
+        };
+        Some(Kind { exact, nat, opens })
+    }
+}
+
+/// The configuration: `rules` rules for `traffic`, one at least.
+pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<String> {
+    let rules = rules.max(1);
+    let mut lines = Vec::with_capacity(rules + 1);
+    let all = if kind.nat {
+        let last = 0xcb00_0000 | (traffic.flows / FLOWS_PER_ADDRESS).min(ADDRESSES - 1);
+        lines.push(format!("nat pool add bench 203.0.0.0-{}", std::net::Ipv4Addr::from(last)));
+        "add-stateful ip-saddr 10.0.0.0/8 nat bench"
+    } else {
+        "add-stateful ip-saddr 10.0.0.0/8 accept"
+    };
+    if kind.nat || kind.opens || traffic.flows as usize > rules {
+        lines.push(all.to_owned());
+    }
+    if kind.exact {
+        let generator = Generator::new(traffic, 0);
+        let own =
+            (0..if kind.opens { 0 } else { traffic.flows }).filter_map(|flow| exact(&generator.flow(flow)));
+        lines.extend(own.take(rules + usize::from(kind.nat) - lines.len()));
+    }
+    let mut random = Random(seed);
+    while lines.len() - usize::from(kind.nat) < rules {
+        lines.push(Maker::exact(&mut random, "add-stateful", "accept"));
+    }
+    lines
+}
+
+/// A rule for the flow that a frame belongs to.
+fn exact(frame: &[u8]) -> Option<String> {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).ok()?;
+    let address = |at: usize| frame.get(at..at + 4).map(|a| format!("{}.{}.{}.{}", a[0], a[1], a[2], a[3]));
+    let port = |at: usize| frame.get(at..at + 2).map(|p| u16::from_be_bytes([p[0], p[1]]));
+    let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+    let proto = if meta.kind.l4() == Headers::TCP { "tcp" } else { "udp" };
+    let (source, destination) = (address(l3 + 12)?, address(l3 + 16)?);
+    let (sport, dport) = (port(l4)?, port(l4 + 2)?);
+    Some(format!(
+        "add-stateful ip-saddr {source} ip-daddr {destination} ip-proto {proto} {proto}-sport {sport} {proto}-dport {dport} accept"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_dataplane::bench::{Order, Proto};
+
+    use super::*;
+
+    #[test]
+    fn lines_are_as_many_as_asked_for_and_in_the_language() {
+        let traffic =
+            Generated { flows: 10, size: 64, proto: Proto::Mix, order: Order::Uniform, ip6: false, seed: 1 };
+        for case in [Case::Stateful, Case::Nat, Case::StatefulNat, Case::NewSessions, Case::NewNat] {
+            let kind = Kind::of(case).unwrap();
+            for rules in [1, 5, 11, 50] {
+                let lines = lines(kind, rules, &traffic, 1);
+                assert_eq!(lines.len(), rules + usize::from(kind.nat), "{case:?}");
+                for line in &lines {
+                    assert!(matches!(mmb_lang::parse_line(line), Ok(Some(_))), "{line}");
+                }
+            }
+        }
+    }
+}

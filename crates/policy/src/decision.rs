@@ -1,0 +1,113 @@
+//! What several rules do together, worked out once for all packets that they apply to.
+
+use crate::Policy;
+use crate::decide::{MAX_EDITS, part_of};
+
+/// What a list of rules does to each packet that all of them apply to. Equal lists of rules of one policy have equal
+/// decisions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Decision {
+    slots: Box<[u32]>,
+    edits: Box<[u32]>,
+    /// For each rule with a percentage, how many of 10,000 packets it drops.
+    chances: Box<[u16]>,
+    accept: bool,
+    drop: bool,
+}
+
+impl Decision {
+    /// The rules' slots, ascending, each once.
+    pub fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+
+    /// Slots of the rules that have edits, in the order of the rules: what [`Policy::edit`] takes.
+    #[inline]
+    pub fn edits(&self) -> &[u32] {
+        &self.edits
+    }
+
+    /// Whether packets are dropped, if that is the same for all of them; None: by percentages.
+    #[inline]
+    pub fn verdict(&self) -> Option<bool> {
+        match (self.accept, self.drop) {
+            (true, _) => Some(false),
+            (false, true) => Some(true),
+            (false, false) => self.chances.is_empty().then_some(false),
+        }
+    }
+
+    /// Whether one packet is dropped. `random` gives uniformly distributed numbers, as for [`Policy::decide`].
+    #[inline]
+    pub fn drops(&self, random: &mut impl FnMut() -> u32) -> bool {
+        self.verdict().unwrap_or_else(|| self.draw(random))
+    }
+
+    /// Draws for every percentage, so that each has the same share whatever the others say.
+    fn draw(&self, random: &mut impl FnMut() -> u32) -> bool {
+        self.chances.iter().fold(false, |drop, part| part_of(*part, random) | drop)
+    }
+}
+
+impl Policy {
+    /// What the rules in these slots do together; slots without a rule do nothing.
+    pub fn decision(&self, slots: impl IntoIterator<Item = u32>) -> Decision {
+        let mut slots: Vec<u32> = slots.into_iter().filter(|slot| self.has(*slot)).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let mut decision = Decision::default();
+        let (mut edits, mut chances) = (Vec::new(), Vec::new());
+        for (&slot, effect) in slots.iter().filter_map(|slot| Some((slot, self.effect(*slot)?))) {
+            decision.accept |= effect.accepts();
+            match effect.drop {
+                0 => {}
+                10_000.. => decision.drop = true,
+                part => chances.push(part),
+            }
+            if effect.edits() {
+                edits.push(slot);
+            }
+        }
+        self.put_in_rule_order(&mut edits, 0);
+        Decision { slots: slots.into(), edits: edits.into(), chances: chances.into(), ..decision }
+    }
+
+    /// Decides about one packet that `known` applies to and that the rules in `more` match, each rule once: says whether
+    /// it is dropped, and if not appends the slots of the rules whose edits apply to `edits`, in rule order.
+    ///
+    /// `count` is called with the slot of every rule, whatever is decided; `random` is as for [`Policy::decide`].
+    pub fn decide_together(
+        &self,
+        known: &Decision,
+        more: impl IntoIterator<Item = u32>,
+        edits: &mut Vec<u32>,
+        random: &mut impl FnMut() -> u32,
+        count: &mut impl FnMut(u32),
+    ) -> bool {
+        let first = edits.len();
+        edits.extend_from_slice(&known.edits);
+        known.slots.iter().for_each(|slot| count(*slot));
+        let (mut accept, mut drop) = (known.accept, known.drop | known.draw(random));
+        for slot in more {
+            let Some(effect) = self.effect(slot) else { continue };
+            if known.slots.binary_search(&slot).is_ok() {
+                continue;
+            }
+            count(slot);
+            accept |= effect.accepts();
+            drop |= part_of(effect.drop, random);
+            if effect.edits() {
+                edits.push(slot);
+            }
+        }
+        if drop && !accept {
+            edits.truncate(first);
+            return true;
+        }
+        if edits.len() - first > known.edits.len() {
+            self.put_in_rule_order(edits, first);
+        }
+        debug_assert!(edits.len() - first <= MAX_EDITS);
+        false
+    }
+}

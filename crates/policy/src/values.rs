@@ -1,0 +1,154 @@
+//! Sets of numbers that a binding chooses from.
+
+use std::net::IpAddr;
+
+use mmb_lang::{FieldId, Value, ValueItem, ValueSet};
+
+/// A set of numbers, never empty: ranges, each member with a place of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// First and last of each range, ascending, with gaps between.
+    ranges: Box<[(u128, u128)]>,
+    /// How many numbers there are up to and with each range.
+    ends: Box<[u128]>,
+}
+
+impl Values {
+    /// The numbers that the values of a field stand for; None for values that are no numbers.
+    pub(crate) fn of(field: FieldId, values: &ValueSet) -> Option<Values> {
+        let max = u128::MAX >> (128 - field.def().width_bits.clamp(1, 128));
+        let range = |item: &ValueItem| match item {
+            ValueItem::Single(value) => bounds(value),
+            ValueItem::Range(ends) => Some((bounds(&ends[0])?.0, bounds(&ends[1])?.1)),
+        };
+        let ranges: Option<Vec<_>> = values.iter().map(range).collect();
+        Values::new(ranges?).filter(|values| values.ranges.iter().all(|(_, last)| *last <= max))
+    }
+
+    /// All values that a field is given when a rule says nothing about them: ports from 1024 on, else every number.
+    pub(crate) fn all(field: FieldId) -> Values {
+        use FieldId::*;
+        let range = match field {
+            TcpSport | TcpDport | UdpSport | UdpDport => (1024, 65535),
+            _ => (0, u128::MAX >> (128 - field.def().width_bits.clamp(1, 128))),
+        };
+        Values::from_ranges(vec![range])
+    }
+
+    /// These ranges, in any order, overlapping or not; None without any, and where one ends before it starts.
+    pub fn new(mut ranges: Vec<(u128, u128)>) -> Option<Values> {
+        if ranges.is_empty() || ranges.iter().any(|(first, last)| first > last) {
+            return None;
+        }
+        ranges.sort_unstable();
+        ranges.dedup_by(|next, kept| {
+            let joins = next.0 <= kept.1.saturating_add(1);
+            kept.1 = if joins { kept.1.max(next.1) } else { kept.1 };
+            joins
+        });
+        Some(Values::from_ranges(ranges))
+    }
+
+    /// Ranges that are in order, with gaps between.
+    fn from_ranges(ranges: Vec<(u128, u128)>) -> Values {
+        let ends = ranges
+            .iter()
+            .scan(0_u128, |count, (first, last)| {
+                *count = count.saturating_add((last - first).saturating_add(1));
+                Some(*count)
+            })
+            .collect();
+        Values { ranges: ranges.into(), ends }
+    }
+
+    /// How many there are, at least 1; 2¹²⁸ counts as one less.
+    pub fn len(&self) -> u128 {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// Never: there is at least one.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The one with this place, from 0, in ascending order; None from [`Values::len`] on.
+    pub fn nth(&self, place: u128) -> Option<u128> {
+        let range = self.ends.partition_point(|end| *end <= place);
+        let (first, _) = self.ranges.get(range)?;
+        let before = if range == 0 { 0 } else { *self.ends.get(range - 1)? };
+        Some(first + (place - before))
+    }
+
+    /// Whether a number is among them.
+    pub fn contains(&self, number: u128) -> bool {
+        let range = self.ranges.partition_point(|(_, last)| *last < number);
+        self.ranges.get(range).is_some_and(|(first, _)| *first <= number)
+    }
+
+    /// The number, when there is one only.
+    pub fn single(&self) -> Option<u128> {
+        match *self.ranges {
+            [(first, last)] if first == last => Some(first),
+            _ => None,
+        }
+    }
+
+    /// First and last of each range, ascending, with gaps between.
+    pub fn ranges(&self) -> &[(u128, u128)] {
+        &self.ranges
+    }
+}
+
+/// First and last of the numbers that a value stands for.
+fn bounds(value: &Value) -> Option<(u128, u128)> {
+    let (first, bits, len) = match value {
+        Value::Int(number) => return Some(((*number).into(), (*number).into())),
+        Value::Prefix { addr: IpAddr::V4(addr), len } => (u128::from(addr.to_bits()), 32, u32::from(*len)),
+        Value::Prefix { addr: IpAddr::V6(addr), len } => (addr.to_bits(), 128, u32::from(*len)),
+        Value::Iface(_) | Value::Bytes(_) | Value::Option { .. } => return None,
+    };
+    let hosts = u128::MAX.checked_shr(128 - u32::saturating_sub(bits, len)).unwrap_or(0);
+    Some((first & !hosts, first | hosts))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn ranges_meet_and_overlap() {
+        let values = Values::new(vec![(7, 9), (1, 3), (10, 10), (2, 4), (20, 20)]).unwrap();
+        assert_eq!(values.ranges(), [(1, 4), (7, 10), (20, 20)]);
+        assert_eq!(values.len(), 9);
+        assert_eq!(
+            (values.nth(3), values.nth(4), values.nth(8), values.nth(9)),
+            (Some(4), Some(7), Some(20), None)
+        );
+        assert_eq!((values.single(), Values::new(vec![(5, 5)]).unwrap().single()), (None, Some(5)));
+        assert_eq!((Values::new(vec![]), Values::new(vec![(2, 1)])), (None, None));
+    }
+
+    #[test]
+    fn whole_fields() {
+        assert_eq!(Values::all(FieldId::UdpSport).ranges(), [(1024, 65535)]);
+        assert_eq!(Values::all(FieldId::Ip6FlowLabel).ranges(), [(0, 0xfffff)]);
+        let all = Values::all(FieldId::Ip6Saddr);
+        assert_eq!((all.len(), all.nth(u128::MAX - 1)), (u128::MAX, Some(u128::MAX - 1)));
+        assert_eq!(Values::all(FieldId::IpId).len(), 65536);
+    }
+
+    proptest! {
+        /// Places and members are one to one, in order.
+        #[test]
+        fn every_member_has_a_place(parts in prop::collection::vec((0..300_u128, 0..9_u128), 1..9)) {
+            let ranges: Vec<_> = parts.iter().map(|(first, more)| (*first, first + more)).collect();
+            let values = Values::new(ranges.clone()).unwrap();
+            let naive: Vec<u128> =
+                (0..400).filter(|n| ranges.iter().any(|(first, last)| first <= n && n <= last)).collect();
+            let placed: Vec<u128> = (0..values.len()).filter_map(|place| values.nth(place)).collect();
+            prop_assert_eq!(&placed, &naive);
+            prop_assert!((0..400).all(|n| values.contains(n) == naive.contains(&n)));
+        }
+    }
+}

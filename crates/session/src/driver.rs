@@ -1,0 +1,315 @@
+//! One packet through sessions and rules, from its bytes to its bytes: for tests, fuzzing and offline tools.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use mmb_flow::{NatConfig, Settings};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_policy::{Batch, Limits, Policy, VECTOR};
+
+use crate::{Config, Host, Next, Packets, Sessions, Ticket};
+
+/// Rules, pools and settings as values, for wires between ports 0 and 1, 2 and 3, and so on.
+#[derive(Debug, Default)]
+pub struct Rules {
+    /// The rules.
+    pub policy: Policy,
+    /// Pools and forwards.
+    pub nat: Arc<NatConfig>,
+    /// The tracker's settings.
+    pub settings: Settings,
+    /// Packets and bytes by slot.
+    counts: RefCell<Vec<(u64, u64)>>,
+}
+
+impl Rules {
+    /// Rules that have counted nothing.
+    pub fn new(policy: Policy, nat: NatConfig, settings: Settings) -> Rules {
+        Rules { policy, nat: Arc::new(nat), settings, counts: RefCell::default() }
+    }
+
+    /// Packets and bytes that the rule in a slot has matched, as far as they have been given to it.
+    pub fn counts(&self, slot: u32) -> (u64, u64) {
+        self.counts.borrow().get(slot as usize).copied().unwrap_or_default()
+    }
+}
+
+impl Host for Rules {
+    fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn nat(&self) -> &Arc<NatConfig> {
+        &self.nat
+    }
+
+    fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    fn out_port(&self, in_port: u16) -> u16 {
+        in_port ^ 1
+    }
+
+    fn count(&self, slot: u32, packets: u32, bytes: u64) {
+        let mut counts = self.counts.borrow_mut();
+        let at = slot as usize;
+        if at >= counts.len() {
+            counts.resize(at + 1, (0, 0));
+        }
+        counts[at].0 += u64::from(packets);
+        counts[at].1 += bytes;
+    }
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It goes out by this port.
+    Out(u16),
+    /// It is dropped.
+    Dropped(DropReason),
+    /// It is dropped for that, and the ICMP error that it has become goes out by this port.
+    Answered(u16, DropReason),
+    /// Its session belongs to another worker than there is: never, unless workers disagree for ever.
+    Lost,
+}
+
+/// A packet that is done with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// As it has become; if it is dropped, whatever was done until then.
+    pub packet: VecPacket,
+    /// The port by which it came in.
+    pub in_port: u16,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// A packet on its way.
+#[derive(Clone, Debug)]
+struct Traveller {
+    packet: VecPacket,
+    meta: Meta,
+    in_port: u16,
+    worker: usize,
+}
+
+impl Packets for Traveller {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn head(&self, _: usize) -> &[u8] {
+        self.packet.head()
+    }
+
+    fn meta(&self, _: usize) -> &Meta {
+        &self.meta
+    }
+
+    fn head_and_meta(&mut self, _: usize) -> (&mut [u8], &mut Meta) {
+        (self.packet.head_mut(), &mut self.meta)
+    }
+
+    fn in_port(&self, _: usize) -> u16 {
+        self.in_port
+    }
+
+    fn bytes(&self, _: usize) -> u32 {
+        u32::try_from(self.packet.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Some workers' sessions, and everything around them, in one thread.
+#[derive(Debug)]
+pub struct Driver {
+    workers: Vec<Sessions>,
+    rules: Rules,
+    batch: Batch,
+    edits: Vec<u32>,
+    /// By worker and ticket.
+    held: Vec<Vec<Option<Traveller>>>,
+    now: u32,
+}
+
+impl Driver {
+    /// Hand-overs after which a packet is given up.
+    const MOST_HOPS: u32 = 8;
+
+    /// `workers` workers with room for so many sessions each.
+    ///
+    /// # Errors
+    /// As [`Sessions::new`].
+    pub fn new(workers: u16, sessions: usize, seed: u64, rules: Rules) -> io::Result<Driver> {
+        let config = |worker| Config { sessions, worker, workers, seed };
+        let mut all =
+            (0..workers).map(|worker| Sessions::new(config(worker))).collect::<io::Result<Vec<_>>>()?;
+        all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
+        let held = vec![vec![None; Sessions::TICKETS]; all.len()];
+        Ok(Driver { workers: all, rules, batch: Batch::new(), edits: Vec::new(), held, now: 0 })
+    }
+
+    /// The sessions of each worker.
+    pub fn workers(&self) -> &[Sessions] {
+        &self.workers
+    }
+
+    /// The same, to be changed; with the rules, which most of that takes.
+    pub fn workers_mut(&mut self) -> (&mut [Sessions], &Rules) {
+        (&mut self.workers, &self.rules)
+    }
+
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Puts other rules in force and returns the ones before, with their counts complete.
+    pub fn change(&mut self, rules: Rules) -> Rules {
+        for sessions in &mut self.workers {
+            sessions.adopt(&self.rules, &rules);
+        }
+        std::mem::replace(&mut self.rules, rules)
+    }
+
+    /// Gives what was counted to the rules.
+    pub fn flush(&mut self) {
+        self.workers.iter_mut().for_each(|sessions| sessions.flush(&self.rules));
+    }
+
+    /// Lets time pass: what is over ends. The fragments that waited in vain are returned.
+    pub fn pass(&mut self, now: u32) -> Vec<Sent> {
+        self.now = now;
+        let mut sent = Vec::new();
+        for sessions in &mut self.workers {
+            while sessions.tick(now, &self.rules, 1000) {}
+        }
+        self.redeem(&mut sent);
+        sent
+    }
+
+    /// Sends a packet in by a port, and returns what is done with: mostly this packet, but none if it waits, and more if
+    /// others waited for it.
+    pub fn run(&mut self, in_port: u16, packet: VecPacket) -> Vec<Sent> {
+        let mut meta = Meta::default();
+        let parsed = parse(packet.head(), packet.len(), &mut meta);
+        let done = |outcome, packet| vec![Sent { packet, in_port, outcome }];
+        match parsed {
+            Err(reason) => return done(Outcome::Dropped(reason), packet),
+            Ok(()) if meta.kind == Kind::default() => {
+                return done(Outcome::Out(self.rules.out_port(in_port)), packet);
+            }
+            Ok(()) => {}
+        }
+        let worker = ((u64::from(meta.flow_hash) * self.workers.len() as u64) >> 32) as usize;
+        let mut sent = Vec::new();
+        self.travel(Traveller { packet, meta, in_port, worker }, &mut sent);
+        sent
+    }
+
+    fn travel(&mut self, mut traveller: Traveller, sent: &mut Vec<Sent>) {
+        for _ in 0..Self::MOST_HOPS {
+            self.edits.clear();
+            let worker = traveller.worker;
+            let next = self.step(&mut traveller);
+            let out = traveller.meta.out_port;
+            let reason = DropReason::from_number(traveller.meta.drop_reason).unwrap_or(DropReason::Rule);
+            let outcome = match next {
+                Next::HandOff => {
+                    traveller.worker = usize::from(out);
+                    continue;
+                }
+                Next::Hold => {
+                    let ticket = traveller.meta.edits_at as usize;
+                    self.held[worker][ticket] = Some(traveller);
+                    return self.redeem(sent);
+                }
+                Next::Pass => Outcome::Out(self.rules.out_port(traveller.in_port)),
+                Next::Send => Outcome::Out(out),
+                Next::Edit => self.edit(&mut traveller),
+                Next::Drop => Outcome::Dropped(reason),
+                Next::Answer => Outcome::Answered(out, reason),
+                Next::PerPacket | Next::Slow => Outcome::Lost,
+            };
+            let Traveller { packet, in_port, .. } = traveller;
+            sent.push(Sent { packet, in_port, outcome });
+            return self.redeem(sent);
+        }
+        let Traveller { packet, in_port, .. } = traveller;
+        sent.push(Sent { packet, in_port, outcome: Outcome::Lost });
+    }
+
+    /// One worker's part of the way.
+    fn step(&mut self, traveller: &mut Traveller) -> Next {
+        let Driver { workers, rules, batch, edits, now, .. } = self;
+        let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::Slow };
+        let mut next = [Next::Pass; VECTOR];
+        sessions.lookup(*now, rules, traveller, edits, &mut next);
+        if next[0] == Next::PerPacket {
+            find_rules(rules, batch, traveller, true);
+            sessions.per_packet(*now, rules, traveller, &batch.hits, edits, &mut next);
+        }
+        if next[0] != Next::Slow {
+            return next[0];
+        }
+        find_rules(rules, batch, traveller, false);
+        let Traveller { packet, meta, in_port, .. } = traveller;
+        sessions.slow(*now, rules, packet, meta, *in_port, &batch.hits, edits)
+    }
+
+    /// As the dataplane does: what cannot be edited goes on as it is.
+    fn edit(&self, traveller: &mut Traveller) -> Outcome {
+        let first = traveller.meta.edits_at as usize;
+        let slots = self.edits.get(first..first + usize::from(traveller.meta.edits_len)).unwrap_or(&[]);
+        let limits = Limits { frame_max: |_| usize::MAX };
+        let _refused = self.rules.policy.edit(slots, &mut traveller.packet, &mut traveller.meta, limits);
+        Outcome::Out(traveller.meta.out_port)
+    }
+
+    /// Sends on what waits no longer, with whatever worker.
+    fn redeem(&mut self, sent: &mut Vec<Sent>) {
+        let next = |workers: &mut Vec<Sessions>| {
+            workers.iter_mut().enumerate().find_map(|(worker, sessions)| Some((worker, sessions.ticket()?)))
+        };
+        while let Some((worker, ticket)) = next(&mut self.workers) {
+            let (Ticket::Go(number) | Ticket::Lost(number)) = ticket;
+            let Some(traveller) = self.held[worker].get_mut(number as usize).and_then(Option::take) else {
+                continue;
+            };
+            match ticket {
+                Ticket::Go(_) => self.travel(traveller, sent),
+                Ticket::Lost(_) => {
+                    let outcome = Outcome::Dropped(DropReason::FragmentLost);
+                    let Traveller { packet, in_port, .. } = traveller;
+                    sent.push(Sent { packet, in_port, outcome });
+                }
+            }
+        }
+    }
+}
+
+/// Finds the rules that match a packet: all of them, or those that look at each packet.
+fn find_rules(rules: &Rules, batch: &mut Batch, traveller: &Traveller, per_packet: bool) {
+    let Traveller { packet, meta, in_port, .. } = traveller;
+    let policy = &rules.policy;
+    let (in_port, out_port) = (*in_port, rules.out_port(*in_port));
+    batch.n = 1;
+    match policy.per_packet().filter(|_| per_packet) {
+        Some(part) => {
+            fill_window(packet.head(), meta, in_port, out_port, part.chunks(), &mut batch.windows[0]);
+            if part.needs_bytes() {
+                part.inspect(batch, 0, packet.head(), meta);
+            }
+            part.classify(batch);
+        }
+        None => {
+            fill_window(packet.head(), meta, in_port, out_port, policy.chunks(), &mut batch.windows[0]);
+            if policy.needs_bytes() {
+                policy.inspect(batch, 0, packet.head(), meta);
+            }
+            policy.classify(batch);
+        }
+    }
+}

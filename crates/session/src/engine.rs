@@ -1,0 +1,310 @@
+//! The sessions of one worker: what they are kept in, how they end, and time.
+
+use std::io;
+use std::sync::Arc;
+
+use bytemuck::Zeroable;
+use mmb_flow::{
+    Common, Direction, ErrorBudget, Found, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
+    SessionId, Settings, Table, half_flags,
+};
+use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
+use mmb_policy::{Decision, VECTOR};
+
+use crate::attached::{Attached, RuleLists};
+use crate::decisions::Decisions;
+use crate::exhausted::Exhausted;
+use crate::fragment::Target;
+use crate::hot::Gist;
+use crate::numbers::Scratch;
+use crate::open::{REDIRECT_LIFE, as_nat_sees};
+use crate::random::Random;
+use crate::{Config, Counters, Host, Ticket};
+
+/// Bounds of what is kept of fragments.
+const FRAGMENTS: FragmentLimits = FragmentLimits { datagrams: 4096, waiting: 512, per_datagram: 64 };
+/// Decisions whose counts are given to the rules at each tick.
+const FLUSH: usize = 8;
+/// Sessions whose timers have gone off that are seen to together.
+const TOGETHER: usize = 32;
+/// How often timers are looked at while there is no traffic, in milliseconds: as fine as the wheel is.
+const TICK: u32 = 64;
+
+/// Bits of [`mmb_flow::Common::flags`].
+pub(crate) mod session_flags {
+    /// Numbers besides addresses and ports are replaced: there is a record in the scratchpad.
+    pub const MANGLE: u8 = 1 << 0;
+    /// Once translated, forward packets are for an address of NAT's, and come back from there.
+    pub const LOOP_FORWARD: u8 = 1 << 1;
+    /// … reverse packets are.
+    pub const LOOP_REVERSE: u8 = 1 << 2;
+    /// The same by direction.
+    pub const LOOPS: [u8; 2] = [LOOP_FORWARD, LOOP_REVERSE];
+    /// It was opened from outside, by a NAT mapping.
+    pub const INBOUND: u8 = 1 << 3;
+    /// It came in through a forward, and needs no rule to live.
+    pub const RULELESS: u8 = 1 << 4;
+}
+
+/// Why a session ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Expired,
+    Replaced,
+    Evicted,
+    RuleGone,
+    Cleared,
+}
+
+/// The sessions of one worker, and everything that is known about them. See the crate's theory of operation.
+#[derive(Debug)]
+pub struct Sessions {
+    pub(crate) config: Config,
+    pub(crate) table: Table,
+    pub(crate) scratch: Scratch,
+    pub(crate) lookups: Box<Lookups>,
+    pub(crate) gists: Box<[Gist; VECTOR]>,
+    pub(crate) decisions: Decisions,
+    pub(crate) rules: RuleLists,
+    pub(crate) nat: Nat,
+    pub(crate) fragments: Fragments<Target>,
+    pub(crate) settings: Settings,
+    pub(crate) random: Random,
+    pub(crate) budget: ErrorBudget,
+    pub(crate) exhausted: Exhausted,
+    pub(crate) counters: Counters,
+    /// The time as of the last call that said it.
+    pub(crate) clock: u32,
+    /// Sessions that have ended: while this stays the same, what was found is still there.
+    pub(crate) removals: u32,
+    /// Sessions below this number have been ended by [`Sessions::clear_some`].
+    pub(crate) swept: u32,
+    /// Some rule looks at each packet.
+    pub(crate) per_packet: bool,
+    /// What no rule decides.
+    pub(crate) nothing: Decision,
+    /// Lists that are being made.
+    pub(crate) slots: Vec<u32>,
+    pub(crate) attached: Vec<Attached>,
+    /// The pool that translated last: likely the next one to be asked.
+    pub(crate) last_pool: Option<PoolId>,
+    /// By NAT mapping: the rule that brought it about.
+    pub(crate) mapping_rules: Vec<Option<Attached>>,
+}
+
+impl Sessions {
+    /// A worker's sessions: none yet.
+    ///
+    /// # Errors
+    /// The system's, if there is not as much address space.
+    pub fn new(config: Config) -> io::Result<Sessions> {
+        let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
+        let secret = crate::random::mix(config.seed, u64::from(config.worker) + 1);
+        let scratch = Scratch::new()?;
+        Ok(Sessions {
+            table: Table::new(capacity, scratch.bytes, secret)?,
+            scratch,
+            lookups: Box::default(),
+            gists: Box::new([Gist::default(); VECTOR]),
+            decisions: Decisions::new(),
+            rules: RuleLists::new(),
+            nat: Nat::new(
+                Arc::default(),
+                config.sessions,
+                usize::from(config.worker),
+                usize::from(config.workers),
+                config.seed,
+            )?,
+            fragments: Fragments::new(FRAGMENTS),
+            settings: Settings::default(),
+            random: Random::new(secret),
+            budget: ErrorBudget::new(0),
+            exhausted: Exhausted::default(),
+            counters: Counters::default(),
+            clock: 0,
+            removals: 0,
+            swept: 0,
+            per_packet: false,
+            nothing: Decision::default(),
+            slots: Vec::with_capacity(64),
+            attached: Vec::with_capacity(64),
+            last_pool: None,
+            mapping_rules: Vec::new(),
+            config,
+        })
+    }
+
+    /// Tickets that [`crate::Next::Hold`] gives out are below this.
+    pub const TICKETS: usize = FRAGMENTS.waiting as usize;
+
+    /// Takes over other rules, pools or settings; to be called before the first packet under them, and once before the
+    /// first packet at all. `old` is what was there before: it gets what was counted under it.
+    pub fn adopt(&mut self, old: &impl Host, new: &impl Host) {
+        self.flush(old);
+        self.decisions.renew();
+        self.settings = new.settings();
+        self.per_packet = new.policy().per_packet().is_some();
+        self.nat.adopt(new.nat().clone());
+        self.exhausted = Exhausted::default();
+        self.last_pool = None;
+    }
+
+    /// Ends sessions whose time is over, at most `budget` of them, lets go of fragments that waited in vain, and gives
+    /// counts to the rules. True: there is more to be done at once.
+    pub fn tick(&mut self, now: u32, host: &impl Host, budget: usize) -> bool {
+        self.clock = now;
+        let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
+        while self.ring(now, host, &mut left) {}
+        if !self.fragments.is_empty() {
+            self.fragments.expire(now, self.settings.timeouts.fragment);
+        }
+        self.decisions.flush(host, FLUSH);
+        left == 0
+    }
+
+    /// Sees to some timers that have gone off, whose sessions' memory is waited for together. True: there may be more.
+    fn ring(&mut self, now: u32, host: &impl Host, budget: &mut u32) -> bool {
+        let mut due = [SessionId(0); TOGETHER];
+        let mut n = 0;
+        for place in &mut due {
+            let Some(id) = self.table.due(now, budget) else { break };
+            *place = id;
+            n += 1;
+        }
+        let due = &due[..n];
+        due.iter().for_each(|&id| self.table.prefetch_keys(id));
+        for &id in due {
+            match self.lives_until(id, now) {
+                Some(deadline) => self.table.arm(id, deadline),
+                None => self.end(id, End::Expired, host),
+            }
+        }
+        n == TOGETHER
+    }
+
+    /// Milliseconds until [`Sessions::tick`] has something to do. None: not before a packet comes.
+    pub fn next_tick(&self) -> Option<u32> {
+        if self.decisions.owes() {
+            return Some(0);
+        }
+        let idle = self.table.is_empty() && self.fragments.is_empty();
+        (!idle).then_some(TICK)
+    }
+
+    /// Gives everything that was counted to the rules.
+    pub fn flush(&mut self, host: &impl Host) {
+        self.decisions.flush(host, usize::MAX);
+    }
+
+    /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::slow`] and
+    /// [`Sessions::tick`] until there is none.
+    pub fn ticket(&mut self) -> Option<Ticket> {
+        let released = self.fragments.released()?;
+        Some(match released.target {
+            Some(_) => Ticket::Go(released.ticket.0),
+            None => Ticket::Lost(released.ticket.0),
+        })
+    }
+
+    /// What was counted, and how much there is.
+    pub fn counters(&self) -> Counters {
+        let occupancy = self.table.occupancy();
+        Counters {
+            sessions: u64::from(occupancy.sessions)
+                - self.counters.redirects.min(u64::from(occupancy.sessions)),
+            half_open: u64::from(occupancy.embryonic)
+                - self.counters.redirects.min(u64::from(occupancy.embryonic)),
+            capacity: u64::from(occupancy.capacity),
+            decisions: self.decisions.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// NAT's mappings, usage and events.
+    pub fn nat(&self) -> &Nat {
+        &self.nat
+    }
+
+    /// The same, for taking events out.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        &mut self.nat
+    }
+
+    /// When a session ends if no packet comes; none if that is over.
+    pub(crate) fn lives_until(&self, id: SessionId, now: u32) -> Option<u32> {
+        let [there, back] =
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
+        let timeout = match there.flags & half_flags::REDIRECT {
+            0 => self.table.common(id).track.timeout(&self.settings),
+            _ => REDIRECT_LIFE,
+        };
+        let idle = now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen));
+        (idle < timeout).then(|| now.wrapping_add(timeout - idle))
+    }
+
+    /// Ends a session or redirect and gives back all that it holds.
+    pub(crate) fn end(&mut self, id: SessionId, why: End, host: &impl Host) {
+        let found = Found::new(id, Direction::Forward);
+        if self.table.redirect(found).is_some() {
+            self.counters.redirects -= 1;
+        } else {
+            self.release(id, host);
+            *match why {
+                End::Expired => &mut self.counters.expired,
+                End::Replaced => &mut self.counters.replaced,
+                End::Evicted => &mut self.counters.evicted,
+                End::RuleGone => &mut self.counters.ended,
+                End::Cleared => &mut self.counters.cleared,
+            } += 1;
+        }
+        self.table.remove(id);
+        self.removals = self.removals.wrapping_add(1);
+    }
+
+    fn release(&mut self, id: SessionId, host: &impl Host) {
+        for way in [Direction::Forward, Direction::Reverse] {
+            let number = self.table.half(Found::new(id, way)).decision();
+            self.decisions.give_back(number, host);
+        }
+        let &Common { rules, mapping, flags, .. } = self.table.common(id);
+        self.rules.give_back(rules);
+        if mapping != u32::MAX {
+            let mut held = self.table.key(Found::new(id, Direction::Forward));
+            if flags & session_flags::INBOUND == 0 {
+                held = as_nat_sees(&held, &self.table.key(Found::new(id, Direction::Reverse)).reversed());
+            }
+            self.nat.release(MappingId(mapping), &held, self.clock);
+        }
+    }
+
+    /// Whether a packet with this key may be another worker's, as opposed to having to be dealt with here.
+    pub(crate) fn may_hand(&self, key: &Key, bits: u8) -> bool {
+        let settled = bits & flags::HANDED != 0 && bits & flags::ASTRAY != 0 && !self.is_home(key);
+        self.config.workers > 1 && bits & flags::REFUSED == 0 && !settled
+    }
+
+    /// Whether packets with this key come to this worker first.
+    pub(crate) fn is_home(&self, key: &Key) -> bool {
+        self.home(key) == self.config.worker
+    }
+
+    /// The worker that packets with this key come to first.
+    pub(crate) fn home(&self, key: &Key) -> u16 {
+        ((u64::from(flow_hash(key)) * u64::from(self.config.workers)) >> 32) as u16
+    }
+}
+
+/// [`mmb_packet::Meta::flow_hash`] of packets with this key.
+pub(crate) fn flow_hash(key: &Key) -> u32 {
+    let ports = match Kind(key.kind).l4() {
+        Kind::TCP | Kind::UDP => bytemuck::cast([key.source_port, key.destination_port]),
+        _ => <[u8; 4]>::zeroed(),
+    };
+    if key.is_ip4() {
+        let [source, ..]: [[u8; 4]; 4] = bytemuck::cast(key.source);
+        let [destination, ..]: [[u8; 4]; 4] = bytemuck::cast(key.destination);
+        flow_hash4(bytemuck::cast([source, destination]), ports, key.proto)
+    } else {
+        flow_hash6(&bytemuck::cast([key.source, key.destination]), ports, key.proto)
+    }
+}

@@ -1,0 +1,88 @@
+//! Fragments: the first one of a datagram has a key, the later ones follow it.
+
+use mmb_flow::{Datagram, Found, Key, Later};
+use mmb_packet::{DropReason, PacketBuf};
+
+use crate::engine::Sessions;
+use crate::slow::Call;
+use crate::{Host, Next};
+
+/// Where the first fragment of a datagram went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// To a session: the one that had this uid.
+    Session(Found, u32),
+    /// To another worker.
+    Worker(u16),
+    /// Its way, without a session.
+    Nowhere,
+    /// It was dropped.
+    Dropped(DropReason),
+}
+
+impl Sessions {
+    /// The first fragment of a datagram.
+    pub(crate) fn first_fragment<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+    ) -> Next {
+        let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else {
+            return self.keyed(call, key);
+        };
+        let home = self.home(key);
+        let elsewhere = self.config.workers > 1
+            && home != self.config.worker
+            && !call.is_handed()
+            && !self.table.find(key).is_some();
+        let next = if elsewhere { self.hand_off(call.meta, home) } else { self.keyed(call, key) };
+        let found = self.table.find(key);
+        let target = match next {
+            Next::HandOff if !found.is_some() => Target::Worker(call.meta.out_port),
+            _ if found.is_some() => match self.table.redirect(found) {
+                Some(worker) => Target::Worker(worker),
+                None => Target::Session(found, self.table.uid(found.session())),
+            },
+            Next::Drop => {
+                Target::Dropped(DropReason::from_number(call.meta.drop_reason).unwrap_or(DropReason::Rule))
+            }
+            Next::Answer => Target::Dropped(DropReason::NatExhausted),
+            _ => Target::Nowhere,
+        };
+        self.fragments.first(&datagram, target, call.now);
+        next
+    }
+
+    /// Another fragment.
+    pub(crate) fn later_fragment<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+        let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else { return self.stateless(call) };
+        match self.fragments.later(&datagram, call.now, self.settings.timeouts.fragment) {
+            Later::Follow(Target::Session(found, uid)) => {
+                if !self.table.is_live(found.session()) || self.table.uid(found.session()) != uid {
+                    return call.drop(DropReason::FragmentLost);
+                }
+                self.follow(call, found)
+            }
+            Later::Follow(Target::Worker(worker)) => self.hand_off(call.meta, worker),
+            Later::Follow(Target::Nowhere) => self.stateless(call),
+            Later::Follow(Target::Dropped(reason)) => call.drop(reason),
+            Later::Wait(ticket) => {
+                self.counters.held += 1;
+                call.meta.edits_at = ticket.0;
+                Next::Hold
+            }
+            Later::Refused => call.drop(DropReason::FragmentLost),
+        }
+    }
+
+    fn follow<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+        call.meta.session = found.0;
+        if !call.is_looped() && self.judge_related(call, found) {
+            return call.drop(DropReason::Rule);
+        }
+        let half = self.table.half_mut(found);
+        half.count(1, u32::try_from(call.packet.len()).unwrap_or(u32::MAX));
+        half.seen = call.now;
+        self.translated(call, found)
+    }
+}

@@ -1,0 +1,347 @@
+//! The short way: packets of sessions about which everything is known.
+//!
+//! Theory of operation. A vector is looked up as a whole, in passes that wait for memory together: keys and buckets,
+//! halves of sessions, decisions. A packet then needs its half, 64 bytes, and its decision, 16 bytes: if the half is
+//! settled, the packet opens, closes and resets nothing, and the decision is up to date, the packet is counted, its half
+//! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
+//! and done elsewhere.
+
+use mmb_flow::{Direction, Found, Segment, apply4, half_flags, later_ack, translate};
+use mmb_packet::{DropReason, Kind, Meta, flags};
+use mmb_policy::VECTOR;
+
+use crate::decisions::says;
+use crate::engine::Sessions;
+use crate::{Host, Next, Packets, Tally};
+
+/// How many packets ahead of the one that is translated the caches are told of.
+const AHEAD: usize = 4;
+
+impl Sessions {
+    /// Finds the session of each packet of a vector and does with it what is known already: `next[at]` says what became
+    /// of the packet at `at`. [`Next::PerPacket`] and [`Next::Slow`] are left to be done; nothing has been changed in
+    /// those packets. The edits of rules are appended to `edits`. `now` is in milliseconds and wraps.
+    pub fn lookup(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        edits: &mut Vec<u32>,
+        next: &mut [Next; VECTOR],
+    ) -> Tally {
+        let n = packets.len().min(VECTOR);
+        self.lookups.clear();
+        for (at, gist) in self.gists.iter_mut().enumerate().take(n) {
+            let (head, meta) = (packets.head(at), packets.meta(at));
+            self.lookups.push(&self.table, head, meta);
+            *gist = Gist::of(head, meta, packets.in_port(at), packets.bytes(at));
+        }
+        self.lookups.run(&self.table);
+        if self.decisions.are_many() {
+            self.prefetch_decisions();
+        }
+        let (mut tally, mut rare) = (Tally::default(), Positions::default());
+        self.verdicts(now, packets, &mut next[..n], &mut rare);
+        for &at in rare.get() {
+            if let Some(next) = next.get_mut(usize::from(at)) {
+                *next = self.rarely(now, host, packets, usize::from(at), edits);
+            }
+        }
+        next[..n].iter().for_each(|&next| tally.add(next));
+        if tally.has(Next::Slow) {
+            self.prefetch_replies(&next[..n]);
+        }
+        tally
+    }
+
+    /// Finishes the packets that need no more than to be counted, and translated if that is simple. The positions of
+    /// those that the short way has more to say about are put into `rare`.
+    #[inline(always)]
+    fn verdicts(&mut self, now: u32, packets: &mut impl Packets, next: &mut [Next], rare: &mut Positions) {
+        let Sessions { table, lookups, gists, decisions, per_packet, removals, .. } = self;
+        let halves = table.halves_mut();
+        for (at, ((next, &found), gist)) in next.iter_mut().zip(lookups.found()).zip(gists.iter()).enumerate()
+        {
+            *next = Next::Slow;
+            let Some(half) = halves.get_mut(found.0 as usize) else { continue };
+            if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
+                rare.push(at);
+                continue;
+            }
+            if gist.says & Gist::STEADY == 0 {
+                continue;
+            }
+            let (number, stamp) = (half.decision(), decisions.stamp(gist.in_port));
+            if *per_packet {
+                if decisions.is_current(number, stamp) {
+                    let (_, meta) = packets.head_and_meta(at);
+                    // The second one tells whether the session may have ended meanwhile.
+                    (meta.session, meta.edits_at) = (found.0, *removals);
+                    *next = Next::PerPacket;
+                }
+                continue;
+            }
+            let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
+            if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
+                rare.push(at);
+                continue;
+            }
+            half.count(1, gist.bytes);
+            half.seen = now;
+            if gist.says & Gist::ACK != 0 {
+                half.ack = later_ack(half.ack, gist.ack);
+            }
+            if half.flags & half_flags::XLAT4 != 0 {
+                packets.prefetch(at + AHEAD);
+                let (head, meta) = packets.head_and_meta(at);
+                apply4(&half.xlat4(), head, meta);
+            }
+            *next = Next::Pass;
+        }
+    }
+
+    /// Asks for the memory that sessions will want whose packets are all new: where their replies will be looked up, and
+    /// the mapping of where they come from.
+    fn prefetch_replies(&self, next: &[Next]) {
+        for (at, _) in next.iter().enumerate().filter(|(_, next)| **next == Next::Slow) {
+            if self.lookups.found().get(at) == Some(&Found::NONE) {
+                let key = self.lookups.key(at);
+                self.table.prefetch(&key.reversed());
+                if let Some(pool) = self.last_pool {
+                    self.nat.prefetch(&key, pool);
+                }
+            }
+        }
+    }
+
+    fn prefetch_decisions(&mut self) {
+        let Sessions { table, lookups, decisions, .. } = self;
+        let halves = table.halves_mut();
+        for found in lookups.found() {
+            if let Some(half) = halves.get(found.0 as usize) {
+                decisions.prefetch(half.decision());
+            }
+        }
+    }
+
+    /// A packet whose half is not settled, or one that has been counted and whose rules do more than accept, or whose
+    /// translation is not simple.
+    #[inline(never)]
+    fn rarely(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        at: usize,
+        edits: &mut Vec<u32>,
+    ) -> Next {
+        let (Some(&found), Some(&Gist { in_port, bytes, .. })) =
+            (self.lookups.found().get(at), self.gists.get(at))
+        else {
+            return Next::Slow;
+        };
+        let (head, meta) = packets.head_and_meta(at);
+        meta.session = found.0;
+        let half = self.table.half(found);
+        if half.flags & half_flags::SETTLED == 0 || meta.flags & flags::LOOPED != 0 {
+            return self.unsettled(now, found, meta);
+        }
+        let number = half.decision();
+        let (says, ack) = (self.decisions.says(number), steady(head, meta).flatten());
+        let dropped = match says & (says::DROP | says::CHANCE) {
+            0 => Ok(()),
+            _ if self.drops(number, says) => Err(DropReason::Rule),
+            _ => Ok(()),
+        };
+        if let Err(reason) = dropped.and_then(|()| self.forward(now, found, head, meta, bytes, ack)) {
+            meta.drop_reason = reason as u8;
+            return Next::Drop;
+        }
+        if says & says::EDIT == 0 {
+            return Next::Pass;
+        }
+        meta.out_port = host.out_port(in_port);
+        self.edit(number, meta, edits)
+    }
+
+    /// Counts and translates a packet of a settled half.
+    #[inline(always)]
+    pub(crate) fn forward(
+        &mut self,
+        now: u32,
+        found: Found,
+        head: &mut [u8],
+        meta: &Meta,
+        bytes: u32,
+        ack: Option<u32>,
+    ) -> Result<(), DropReason> {
+        let Some(half) = self.table.halves_mut().get_mut(found.0 as usize) else { return Ok(()) };
+        half.count(1, bytes);
+        half.seen = now;
+        if half.flags & half_flags::XLAT_SLOW != 0 {
+            return self.forward_slowly(found, head, meta, ack);
+        }
+        if let Some(ack) = ack {
+            half.ack = later_ack(half.ack, ack);
+        }
+        if half.flags & half_flags::XLAT4 != 0 {
+            apply4(&half.xlat4(), head, meta);
+        }
+        Ok(())
+    }
+
+    /// The same where more than IPv4 addresses and ports is replaced, and so what `ack` counts.
+    fn forward_slowly(
+        &mut self,
+        found: Found,
+        head: &mut [u8],
+        meta: &Meta,
+        ack: Option<u32>,
+    ) -> Result<(), DropReason> {
+        if let Some(ack) = ack {
+            let ack = match (found.direction(), self.mangle(found.session())) {
+                (Direction::Reverse, Some(mangle)) => ack.wrapping_sub(mangle.sequence),
+                _ => ack,
+            };
+            let half = self.table.half_mut(found);
+            half.ack = later_ack(half.ack, ack);
+        }
+        self.translate(found, head, meta)
+    }
+
+    /// Whether a decision that may drop, by chance or always, drops a packet.
+    pub(crate) fn drops(&mut self, number: u32, says: u64) -> bool {
+        if says & says::CHANCE == 0 {
+            return true;
+        }
+        let Sessions { decisions, random, .. } = self;
+        decisions.full(number).is_some_and(|full| full.drops(&mut || random.next()))
+    }
+
+    /// Hands the edits of a decision to the packet.
+    pub(crate) fn edit(&self, number: u32, meta: &mut Meta, edits: &mut Vec<u32>) -> Next {
+        let first = edits.len();
+        if let Some(full) = self.decisions.full(number) {
+            edits.extend_from_slice(full.edits());
+        }
+        edit_from(first, meta, edits)
+    }
+
+    /// A half whose packets have to be looked at, or that is none of this worker's.
+    fn unsettled(&mut self, now: u32, found: Found, meta: &mut Meta) -> Next {
+        let came_back = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
+        let worker = self.table.redirect(found).filter(|_| !came_back);
+        let Some(worker) = worker else { return Next::Slow };
+        self.table.half_mut(found).seen = now;
+        self.hand_off(meta, worker)
+    }
+
+    /// Gives a packet to another worker.
+    pub(crate) fn hand_off(&mut self, meta: &mut Meta, worker: u16) -> Next {
+        self.counters.redirected += 1;
+        meta.flags |= flags::HANDED;
+        meta.out_port = worker;
+        Next::HandOff
+    }
+
+    /// Translates a packet of a session, whatever the way.
+    ///
+    /// # Errors
+    /// As [`mmb_flow::translate`].
+    pub(crate) fn translate(&self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+        let half = self.table.half(found);
+        if half.flags & half_flags::XLAT4 != 0 {
+            apply4(&half.xlat4(), head, meta);
+            return Ok(());
+        }
+        if half.flags & half_flags::XLAT_SLOW == 0 {
+            return Ok(());
+        }
+        let to = self.table.key(found.other()).reversed();
+        let mangle = self.mangle(found.session());
+        translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
+    }
+}
+
+/// What the short way needs to know of a packet, read while it is near.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gist {
+    ack: u32,
+    bytes: u32,
+    in_port: u16,
+    says: u16,
+}
+
+impl Gist {
+    /// It neither opens nor closes nor resets a connection.
+    const STEADY: u16 = 1 << 0;
+    /// It is TCP's and acknowledges.
+    const ACK: u16 = 1 << 1;
+    /// It is on its way back to the inside.
+    const LOOPED: u16 = 1 << 2;
+
+    #[inline(always)]
+    fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
+        let (says, ack) = match steady(head, meta) {
+            None => (0, 0),
+            Some(None) => (Gist::STEADY, 0),
+            Some(Some(ack)) => (Gist::STEADY | Gist::ACK, ack),
+        };
+        let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
+        Gist { ack, bytes, in_port, says: says | looped }
+    }
+}
+
+/// Positions in a vector.
+struct Positions {
+    n: usize,
+    at: [u8; VECTOR],
+}
+
+const _: () = assert!(VECTOR <= 256, "positions are bytes");
+
+impl Default for Positions {
+    fn default() -> Self {
+        Positions { n: 0, at: [0; VECTOR] }
+    }
+}
+
+impl Positions {
+    #[inline(always)]
+    fn push(&mut self, at: usize) {
+        if let Some(place) = self.at.get_mut(self.n) {
+            *place = at as u8;
+            self.n += 1;
+        }
+    }
+
+    fn get(&self) -> &[u8] {
+        self.at.get(..self.n).unwrap_or(&[])
+    }
+}
+
+/// Says where a packet's edits begin; they end where the list does.
+pub(crate) fn edit_from(first: usize, meta: &mut Meta, edits: &mut Vec<u32>) -> Next {
+    edits.truncate(first + mmb_policy::MAX_EDITS);
+    meta.edits_at = first as u32;
+    meta.edits_len = (edits.len() - first) as u16;
+    if meta.edits_len == 0 { Next::Pass } else { Next::Edit }
+}
+
+/// Where acknowledgement number and flags stand in a TCP header, in bytes.
+const ACK: usize = 8;
+const FLAGS: usize = 13;
+
+/// Whether a packet neither opens nor closes nor resets a connection, and what it acknowledges if that is TCP's.
+#[inline(always)]
+pub(crate) fn steady(head: &[u8], meta: &Meta) -> Option<Option<u32>> {
+    if meta.kind.l4() != Kind::TCP {
+        return Some(None);
+    }
+    let tcp: &[u8; FLAGS + 1] = head.get(usize::from(meta.l4_off)..)?.first_chunk()?;
+    if tcp[FLAGS] & (Segment::SYN | Segment::FIN | Segment::RST) != 0 {
+        return None;
+    }
+    let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
+    Some((tcp[FLAGS] & Segment::ACK != 0).then_some(ack))
+}

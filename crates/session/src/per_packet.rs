@@ -1,0 +1,96 @@
+//! Packets of settled sessions that rules have still to be asked about: those rules that look at each packet.
+
+use mmb_flow::{Found, key_of};
+use mmb_packet::DropReason;
+use mmb_policy::{Hit, VECTOR};
+
+use crate::engine::Sessions;
+use crate::hot::{edit_from, steady};
+use crate::{Host, Next, Packets, Tally};
+
+impl Sessions {
+    /// Decides about packets that [`Sessions::lookup`] called [`Next::PerPacket`], and finishes them as it would have
+    /// done. `hits` are the rules of [`mmb_policy::Policy::per_packet`] that match them, in ascending order of positions
+    /// in this vector. Some packets may come out as [`Next::Slow`].
+    pub fn per_packet(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        hits: &[Hit],
+        edits: &mut Vec<u32>,
+        next: &mut [Next; VECTOR],
+    ) -> Tally {
+        let mut tally = Tally::default();
+        let mut rest = hits;
+        for (at, next) in next.iter_mut().enumerate().take(packets.len()) {
+            let end = rest.iter().position(|hit| usize::from(hit.pkt) != at).unwrap_or(rest.len());
+            let (mine, others) = rest.split_at(end);
+            rest = others;
+            *next = self.one(now, host, packets, at, mine, edits);
+            tally.add(*next);
+        }
+        tally
+    }
+
+    fn one(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        at: usize,
+        hits: &[Hit],
+        edits: &mut Vec<u32>,
+    ) -> Next {
+        let (in_port, bytes) = (packets.in_port(at), packets.bytes(at));
+        let (head, meta) = packets.head_and_meta(at);
+        if meta.edits_at != self.removals {
+            meta.session = key_of(head, meta).map_or(Found::NONE, |key| self.table.find(&key)).0;
+        }
+        let found = Found(meta.session);
+        if !found.is_some() {
+            return Next::Slow;
+        }
+        let half = self.table.half(found);
+        let (number, settled) = (half.decision(), half.flags & mmb_flow::half_flags::SETTLED != 0);
+        let stamp = self.decisions.stamp(in_port);
+        let Some(ack) = steady(head, meta).filter(|_| settled && self.decisions.is_current(number, stamp))
+        else {
+            return Next::Slow;
+        };
+        let rules = self.table.common(found.session()).rules;
+        let joins = |hit: &Hit| host.policy().traits(hit.slot).stateful && !self.rules.has(rules, hit.slot);
+        if hits.iter().any(joins) {
+            return Next::Slow;
+        }
+        let first = edits.len();
+        if self.judge(host, number, hits, bytes, edits) {
+            meta.drop_reason = DropReason::Rule as u8;
+            return Next::Drop;
+        }
+        if let Err(reason) = self.forward(now, found, head, meta, bytes, ack) {
+            edits.truncate(first);
+            meta.drop_reason = reason as u8;
+            return Next::Drop;
+        }
+        meta.out_port = host.out_port(in_port);
+        edit_from(first, meta, edits)
+    }
+
+    /// Whether a packet is dropped, by the decision with this number and the rules that match besides. If not, edits are
+    /// appended. Counts all the rules.
+    pub(crate) fn judge(
+        &mut self,
+        host: &impl Host,
+        number: u32,
+        hits: &[Hit],
+        bytes: u32,
+        edits: &mut Vec<u32>,
+    ) -> bool {
+        let Sessions { decisions, random, nothing, .. } = self;
+        let known = decisions.full(number).unwrap_or(nothing);
+        let more = hits.iter().map(|hit| hit.slot);
+        let count = &mut |slot| host.count(slot, 1, u64::from(bytes));
+        host.policy().decide_together(known, more, edits, &mut || random.next(), count)
+    }
+}

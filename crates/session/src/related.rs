@@ -1,0 +1,180 @@
+//! Packets that belong to a session without having its key: ICMP errors, later fragments; and what all packets of
+//! sessions have in common at the end of their way.
+
+use mmb_flow::{Found, Key, MappingId, NatConfig, half_flags, quote, translate_error};
+use mmb_packet::{DropReason, Kind, PacketBuf, flags};
+use mmb_policy::{Binding, Limits};
+
+use crate::engine::{Sessions, session_flags};
+use crate::hot::edit_from;
+use crate::slow::Call;
+use crate::{Host, Next};
+
+impl Sessions {
+    /// An ICMP error. It belongs to the session of the packet that it quotes, and travels in the direction opposite to
+    /// that packet's.
+    pub(crate) fn icmp_error<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+        let Some(quote) = quote(call.packet.head(), call.meta) else { return self.error_of_nobody(call) };
+        let key = quote.key.reversed();
+        let found = self.table.find(&key);
+        if !found.is_some() {
+            return match self.error_elsewhere(call, &key) {
+                Some(worker) => self.hand_off(call.meta, worker),
+                None => self.error_of_nobody(call),
+            };
+        }
+        if let Some(worker) = self.table.redirect(found) {
+            return self.hand_off(call.meta, worker);
+        }
+        call.meta.session = found.0;
+        if !call.is_looped() && self.judge_related(call, found) {
+            return call.drop(DropReason::Rule);
+        }
+        self.counters.icmp_errors += 1;
+        if self.table.half(found).flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) != 0 {
+            let to = self.table.key(found.other()).reversed();
+            let mangle = self.mangle(found.session());
+            let (head, way) = (call.packet.head_mut(), found.direction());
+            if let Err(reason) = translate_error(head, call.meta, &quote, &key, &to, mangle.as_ref(), way) {
+                return call.drop(reason);
+            }
+        }
+        self.onward(call, found)
+    }
+
+    /// The worker that may have the session with this key of an error: the one that packets with the key come to, and
+    /// after that the one that has the sessions which NAT has let in to where they come from.
+    fn error_elsewhere<H: Host, P: PacketBuf>(&self, call: &mut Call<'_, H, P>, key: &Key) -> Option<u16> {
+        let (nat, workers) = (call.host.nat(), usize::from(self.config.workers));
+        let first = self.first_worker(nat, key);
+        if first != self.config.worker && !call.is_handed() {
+            return Some(first);
+        }
+        if workers == 1 || nat.claims(key) || nat.is_empty() || !key.is_ip4() || call.came_back() {
+            return None;
+        }
+        let [a, b, c, d, ..] = key.source;
+        call.meta.flags |= flags::ASTRAY;
+        Some(NatConfig::home([a, b, c, d], workers) as u16).filter(|&second| second != self.config.worker)
+    }
+
+    /// The worker that packets with this key are to come to.
+    fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
+        if nat.claims(key) {
+            return nat.owner_of(key, usize::from(self.config.workers)) as u16;
+        }
+        self.home(key)
+    }
+
+    /// An error about a packet of no session: a packet like others, but not for NAT, where it is nobody's (RFC 5508 REQ-4,
+    /// REQ-5: neither is one let in, nor out with an address that is not to be seen).
+    fn error_of_nobody<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+        if call.meta.kind.l3() == Kind::IP4 && !call.host.nat().is_empty() {
+            let mut key = Key { kind: call.meta.kind.0, proto: call.meta.proto, ..Key::default() };
+            let at = usize::from(call.meta.l3_off) + 16;
+            if let Some(to) = call.packet.head().get(at..at + 4) {
+                key.destination[..4].copy_from_slice(to);
+            }
+            if call.is_looped() || call.host.nat().claims(&key) || is_to_be_mapped(call) {
+                return call.drop(DropReason::IcmpQuote);
+            }
+        }
+        self.stateless(call)
+    }
+
+    /// Whether a packet is dropped that belongs to a session but has not its key: the session's rules count, and those
+    /// that match the packet itself.
+    pub(crate) fn judge_related<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        found: Found,
+    ) -> bool {
+        let policy = call.host.policy();
+        let rules = self.table.common(found.session()).rules;
+        self.slots.clear();
+        self.slots.extend(self.rules.get(rules).filter(|rule| rule.is_alive(policy)).map(|rule| rule.slot));
+        self.slots.extend(call.hits.iter().map(|hit| hit.slot));
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        let bytes = u64::from(call.bytes());
+        let Sessions { random, nothing, slots, .. } = self;
+        let count = &mut |slot| call.host.count(slot, 1, bytes);
+        policy.decide_together(nothing, slots.iter().copied(), call.edits, &mut || random.next(), count)
+    }
+
+    /// Translates a packet of a session and sends it on.
+    pub(crate) fn translated<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        found: Found,
+    ) -> Next {
+        match self.translate(found, call.packet.head_mut(), call.meta) {
+            Ok(()) => self.onward(call, found),
+            Err(reason) => call.drop(reason),
+        }
+    }
+
+    /// Sends a translated packet on: along the wire, to the inside if it was turned back there, or to be turned back.
+    fn onward<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+        let loops = session_flags::LOOPS[found.direction() as usize];
+        if self.table.common(found.session()).flags & loops != 0 {
+            return self.turn_back(call, found);
+        }
+        if call.is_looped() {
+            return self.send_inside(call, found);
+        }
+        call.pass()
+    }
+
+    /// A packet from the inside to an address that stands for another host inside: as if it came from outside now.
+    fn turn_back<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+        if call.is_looped() {
+            return call.drop(DropReason::NatFailed);
+        }
+        let key = self.table.key(found.other()).reversed();
+        let owner = self.first_worker(call.host.nat(), &key);
+        call.meta.flags |= flags::LOOPED;
+        call.hits = &[];
+        if owner == self.config.worker {
+            return self.dispatch(call);
+        }
+        // The other worker knows nothing of the edits.
+        let slots = call.edits.get(call.first_edit..).unwrap_or(&[]);
+        let edited =
+            call.host.policy().edit(slots, call.packet, call.meta, Limits { frame_max: |_| usize::MAX });
+        call.edits.truncate(call.first_edit);
+        match edited {
+            Ok(()) => self.hand_off(call.meta, owner),
+            Err(reason) => call.drop(reason),
+        }
+    }
+
+    /// Sends a packet out where the inside host is, to its Ethernet address and from the one that the packet was for.
+    fn send_inside<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+        let mapping = self.table.common(found.session()).mapping;
+        let Some(inside) = (mapping != u32::MAX).then(|| self.nat.inside(MappingId(mapping))).flatten()
+        else {
+            return call.pass();
+        };
+        if let Some(addresses) = call.packet.head_mut().first_chunk_mut::<12>() {
+            addresses.copy_within(..6, 6);
+            addresses[..6].copy_from_slice(&inside.mac);
+        }
+        call.meta.out_port = inside.in_port;
+        match edit_from(call.first_edit, call.meta, call.edits) {
+            Next::Pass => Next::Send,
+            next => next,
+        }
+    }
+}
+
+/// Whether a rule wants what comes from there to be translated out of a pool.
+fn is_to_be_mapped<H: Host, P: PacketBuf>(call: &Call<'_, H, P>) -> bool {
+    let policy = call.host.policy();
+    let maps = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+    call.stateful().any(maps)
+}
+
+fn is_pool(binding: &Binding) -> bool {
+    matches!(binding, Binding::Nat { .. })
+}

@@ -1,0 +1,310 @@
+//! The long way: packets that open sessions, change them, or belong to none.
+//!
+//! Theory of operation. Such a packet has been matched against all rules. It is looked up once more, since packets
+//! before it in the same vector may have opened or ended sessions. What is found is brought up to date: rules that are
+//! gone leave the session (and end it, if it was translated for one of them or has none left), rules that match now
+//! join it, and the decision of the direction is made anew. Then rules judge, then the tracker takes note, then the
+//! packet is translated. A packet of no session opens one if NAT or a stateful rule says so ([`crate::open`]), or goes
+//! its way as rules without state say.
+//!
+//! With several workers, a packet may be handed to the one that its session lives with, or is to be opened by. It does
+//! not go in circles. The worker that packets with its key come to first may hand it on. One that it was handed to keeps
+//! it, unless it finds that the packet has gone astray (since rules have changed): then it gives it back, once, to have
+//! the matter decided anew; or that it has no port left for it: then it gives it back to be translated where it came
+//! from. (Fragments come first to the worker of their addresses, which hands them to the one that their ports name.)
+
+use mmb_flow::{
+    Common, Direction, Found, Key, MappingId, SessionId, Special, Tracked, Traffic, half_flags, key_of,
+};
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
+use mmb_policy::{Class, Hit};
+
+use crate::attached::{self, Attached};
+use crate::engine::{End, Sessions, session_flags};
+use crate::hot::edit_from;
+use crate::{Host, Next};
+
+/// A packet on the long way, with all that surrounds it.
+pub(crate) struct Call<'a, H, P> {
+    pub now: u32,
+    pub host: &'a H,
+    pub packet: &'a mut P,
+    pub meta: &'a mut Meta,
+    pub in_port: u16,
+    /// All rules that match.
+    pub hits: &'a [Hit],
+    pub edits: &'a mut Vec<u32>,
+    /// Where its edits begin.
+    pub first_edit: usize,
+}
+
+impl<H: Host, P: PacketBuf> Call<'_, H, P> {
+    pub fn bytes(&self) -> u32 {
+        u32::try_from(self.packet.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Drops the packet.
+    pub fn drop(&mut self, reason: DropReason) -> Next {
+        self.edits.truncate(self.first_edit);
+        self.meta.drop_reason = reason as u8;
+        Next::Drop
+    }
+
+    /// Lets it go on to the other end of the wire, with the edits that were found.
+    pub fn pass(&mut self) -> Next {
+        self.meta.out_port = self.host.out_port(self.in_port);
+        edit_from(self.first_edit, self.meta, self.edits)
+    }
+
+    /// Whether it comes from outside as far as NAT is concerned, though an inside host has sent it.
+    pub fn is_looped(&self) -> bool {
+        self.meta.flags & flags::LOOPED != 0
+    }
+
+    pub fn is_handed(&self) -> bool {
+        self.meta.flags & flags::HANDED != 0
+    }
+
+    /// Whether the worker that it was given to has given it back.
+    pub fn came_back(&self) -> bool {
+        self.meta.flags & (flags::REFUSED | flags::ASTRAY) != 0
+    }
+
+    /// Whether it is ICMP's and answers a query. Its key does not tell: it could be that of another query, for a number
+    /// may stand for an identifier and for a type.
+    pub fn is_icmp_reply(&self) -> bool {
+        let kind = self.packet.head().get(usize::from(self.meta.l4_off));
+        match self.meta.kind.l4() {
+            Kind::ICMP => matches!(kind, Some(0 | 14 | 16 | 18)),
+            Kind::ICMP6 => kind == Some(&129),
+            _ => false,
+        }
+    }
+
+    /// The stateful rules that match it.
+    pub fn stateful(&self) -> impl Iterator<Item = u32> + '_ {
+        let policy = self.host.policy();
+        self.hits.iter().map(|hit| hit.slot).filter(move |&slot| policy.traits(slot).stateful)
+    }
+}
+
+impl Sessions {
+    /// Decides about a packet that [`Sessions::lookup`] or [`Sessions::per_packet`] called [`Next::Slow`], and does all
+    /// there is to do. `hits` are all rules that match it; `meta` is what the parse found, and is written back by the
+    /// caller. Never [`Next::PerPacket`] or [`Next::Slow`].
+    #[expect(clippy::too_many_arguments, reason = "what surrounds a packet is all different")]
+    pub fn slow<H: Host, P: PacketBuf>(
+        &mut self,
+        now: u32,
+        host: &H,
+        packet: &mut P,
+        meta: &mut Meta,
+        in_port: u16,
+        hits: &[Hit],
+        edits: &mut Vec<u32>,
+    ) -> Next {
+        self.clock = now;
+        // Rules have seen a looping packet when it was sent.
+        let hits = if meta.flags & flags::LOOPED != 0 { &[] } else { hits };
+        let first_edit = edits.len();
+        let mut call = Call { now, host, packet, meta, in_port, hits, edits, first_edit };
+        self.dispatch(&mut call)
+    }
+
+    pub(crate) fn dispatch<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+        match key_of(call.packet.head(), call.meta) {
+            Ok(key) => self.keyed(call, &key),
+            Err(Special::FirstFragment(key)) => self.first_fragment(call, &key),
+            Err(Special::LaterFragment) => self.later_fragment(call),
+            Err(Special::IcmpError) => self.icmp_error(call),
+            Err(Special::NoIp) => self.stateless(call),
+        }
+    }
+
+    /// A packet with a key of its own.
+    pub(crate) fn keyed<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
+        let found = self.table.find(key);
+        call.meta.session = found.0;
+        if found.is_some() {
+            if let Some(worker) = self.table.redirect(found) {
+                if !call.came_back() {
+                    self.table.half_mut(found).seen = call.now;
+                    return self.hand_off(call.meta, worker);
+                }
+                self.end(found.session(), End::Replaced, call.host);
+            } else if self.lives_until(found.session(), call.now).is_none() {
+                self.end(found.session(), End::Expired, call.host);
+            } else if let Some(next) = self.existing(call, found) {
+                return next;
+            }
+            call.meta.session = Found::NONE.0;
+        }
+        self.unknown(call, key)
+    }
+
+    /// A packet of a session. None: the session has ended, and the packet belongs to none.
+    fn existing<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Option<Next> {
+        if !self.bring_up_to_date(call, found) {
+            self.end(found.session(), End::RuleGone, call.host);
+            return None;
+        }
+        self.learn(call, found);
+        let mut track = self.table.common(found.session()).track;
+        let traffic = self.traffic(call, found);
+        let mut acks = self.acks(found.session());
+        let seen = track.packet(found.direction(), &traffic, &mut acks, &self.settings);
+        match seen.verdict {
+            Tracked::New => {
+                self.end(found.session(), End::Replaced, call.host);
+                return None;
+            }
+            Tracked::Drop(reason) => return Some(call.drop(reason)),
+            Tracked::Pass => {}
+        }
+        let number = self.table.half(found).decision();
+        if !call.is_looped() && self.judge(call.host, number, call.hits, call.bytes(), call.edits) {
+            return Some(call.drop(DropReason::Rule));
+        }
+        self.take_note(call, found, &seen);
+        self.table.common_mut(found.session()).track = track;
+        self.set_acks(found.session(), acks);
+        Some(self.translated(call, found))
+    }
+
+    /// What the tracker sees of a packet: numbers as the side that opened the session sees them.
+    fn traffic<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: Found) -> Traffic {
+        let mut traffic = Traffic::of(call.packet.head(), call.meta);
+        if found.direction() == Direction::Reverse
+            && let Traffic::Tcp(segment) = &mut traffic
+            && let Some(mangle) = self.mangle(found.session())
+        {
+            segment.ack = segment.ack.wrapping_sub(mangle.sequence);
+            segment.seq = segment.seq.wrapping_sub(mangle.acknowledgment);
+        }
+        traffic
+    }
+
+    fn acks(&self, id: SessionId) -> [u32; 2] {
+        [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)).ack)
+    }
+
+    pub(crate) fn set_acks(&mut self, id: SessionId, [there, back]: [u32; 2]) {
+        self.table.half_mut(Found::new(id, Direction::Forward)).ack = there;
+        self.table.half_mut(Found::new(id, Direction::Reverse)).ack = back;
+    }
+
+    /// Sees to it that the session has the rules that it should have, and the half a decision that is up to date. False:
+    /// nothing keeps the session any more.
+    fn bring_up_to_date<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: Found) -> bool {
+        let policy = call.host.policy();
+        let &Common { rules, mapping, flags, .. } = self.table.common(found.session());
+        let (stamp, number) = (self.decisions.stamp(call.in_port), self.table.half(found).decision());
+        let joined = call.stateful().any(|slot| !self.rules.has(rules, slot));
+        if self.decisions.is_current(number, stamp) && !joined {
+            return true;
+        }
+        let mut list = std::mem::take(&mut self.attached);
+        list.clear();
+        list.extend(self.rules.get(rules));
+        let translator_gone = list.iter().any(|rule| rule.translates && !rule.is_alive(policy));
+        list.retain(|rule| rule.is_alive(policy));
+        let kept = !list.is_empty() || flags & session_flags::RULELESS != 0;
+        let mapped = mapping == u32::MAX || self.nat.is_live(MappingId(mapping));
+        let lives = kept && mapped && !translator_gone;
+        if lives {
+            for rule in call.stateful().filter_map(|slot| Attached::of(policy, slot, false)) {
+                attached::insert(&mut list, rule);
+            }
+            self.attach(call, found, &list, joined);
+            let number = self.decide(call, &list, stamp);
+            let half = self.table.half_mut(found);
+            let old = half.decision();
+            half.set_decision(number);
+            self.decisions.give_back(old, call.host);
+        }
+        self.attached = list;
+        lives
+    }
+
+    /// Gives the session a list of rules. If some are new, the other direction will want another decision.
+    fn attach<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        found: Found,
+        list: &[Attached],
+        joined: bool,
+    ) {
+        let number = self.rules.take(list);
+        let old = std::mem::replace(&mut self.table.common_mut(found.session()).rules, number);
+        self.rules.give_back(old);
+        if joined {
+            let other = self.table.half_mut(found.other());
+            let old = other.decision();
+            other.set_decision(0);
+            self.decisions.give_back(old, call.host);
+        }
+    }
+
+    /// The decision of a direction: of the session's rules, and of those that match all of the direction's packets.
+    pub(crate) fn decide<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        list: &[Attached],
+        stamp: u32,
+    ) -> u32 {
+        let policy = call.host.policy();
+        self.slots.clear();
+        self.slots.extend(list.iter().map(|rule| rule.slot));
+        let constant =
+            call.hits.iter().map(|hit| hit.slot).filter(|&slot| policy.traits(slot).class == Class::Constant);
+        self.slots.extend(constant);
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        // A looping packet has no rules of its own: what is decided for it must not last.
+        let stamp = if call.is_looped() { 0 } else { stamp };
+        let number = self.decisions.take(policy, stamp, &self.slots);
+        self.counters.decided += 1;
+        number
+    }
+
+    /// Writes down what the tracker and the wheel need to know about a packet that passes.
+    pub(crate) fn take_note<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        found: Found,
+        seen: &mmb_flow::Seen,
+    ) {
+        let id = found.session();
+        let half = self.table.half_mut(found);
+        half.count(1, call.bytes());
+        half.seen = call.now;
+        half.flags |= half_flags::SEEN;
+        let common = self.table.common_mut(id);
+        common.in_port[found.direction() as usize] = call.in_port;
+        let loops =
+            [session_flags::LOOP_FORWARD, session_flags::LOOP_REVERSE].map(|flag| common.flags & flag != 0);
+        for (way, direction) in [Direction::Forward, Direction::Reverse].into_iter().enumerate() {
+            let half = self.table.half_mut(Found::new(id, direction));
+            match seen.settled[way] && !loops[way] {
+                true => half.flags |= half_flags::SETTLED,
+                false => half.flags &= !half_flags::SETTLED,
+            }
+        }
+        if !seen.embryonic {
+            self.table.settle(id);
+        }
+        let deadline = call.now.wrapping_add(seen.timeout);
+        // The wheel finds out about longer lives itself, when it gets there.
+        if (deadline.wrapping_sub(self.table.deadline(id)) as i32) < 0 {
+            self.table.arm(id, deadline);
+        }
+    }
+
+    /// A packet that belongs to no session and opens none.
+    pub(crate) fn stateless<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+        if self.judge(call.host, 0, call.hits, call.bytes(), call.edits) {
+            return call.drop(DropReason::Rule);
+        }
+        call.pass()
+    }
+}

@@ -1,0 +1,220 @@
+//! A box between two wires, and packets through it. What comes out is compared with frames made from scratch.
+
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, Proto, Settings};
+use mmb_lang::{Command, NatForward, NatPool, NatProto, parse_line};
+use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Udp};
+use mmb_packet::{DropReason, PacketBuf, VecPacket};
+use mmb_policy::Policy;
+use mmb_session::{Counters, Cursor, Driver, Outcome, Rules, Sent, View};
+
+/// Port of the inside; the outside is the other end of the wire.
+pub const IN: u16 = 0;
+pub const OUT: u16 = 1;
+/// Flags of TCP.
+pub const FIN: u8 = 1;
+pub const SYN: u8 = 2;
+pub const RST: u8 = 4;
+pub const ACK: u8 = 16;
+
+/// Rules, pools and forwards, a line each.
+pub fn rules(lines: &[&str]) -> Rules {
+    rules_with(lines, Settings::default(), None)
+}
+
+/// The same with settings; rules with the same text as before keep their identity.
+pub fn rules_with(lines: &[&str], settings: Settings, before: Option<&Policy>) -> Rules {
+    let (mut rules, mut pools, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
+    for line in lines {
+        match parse_line(line) {
+            Ok(Some(Command::Add(rule))) => rules.push(rule),
+            Ok(Some(Command::NatPoolAdd(said))) => pools.push(pool(&said)),
+            Ok(Some(Command::NatForwardAdd(said))) => forwards.push(forward(&said)),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+    let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
+    let policy = match before {
+        Some(before) => before.replace(&rules, &port).expect("good rules"),
+        None => rules.iter().fold(Policy::new(), |mut policy, rule| {
+            policy.add(rule, &port).unwrap_or_else(|error| panic!("{}", error.message));
+            policy
+        }),
+    };
+    Rules::new(policy, NatConfig::new(pools, forwards).expect("good pools"), settings)
+}
+
+fn pool(said: &NatPool) -> PoolConfig {
+    let [first, last] = said.addresses;
+    let [low, high] = said.ports;
+    let mut pool = PoolConfig::new(&said.name.text, first, last)
+        .and_then(|pool| pool.with_ports(low, high))
+        .expect("good");
+    if let Some(size) = said.block {
+        pool = pool.with_block(size).expect("good");
+    }
+    if let Some(sessions) = said.limit {
+        pool = pool.with_limit(sessions).expect("good");
+    }
+    pool.with_filtering(match said.filtering {
+        mmb_lang::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
+        mmb_lang::Filtering::AddressDependent => Filtering::AddressDependent,
+        mmb_lang::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
+    })
+}
+
+fn forward(said: &NatForward) -> ForwardConfig {
+    let proto = match said.proto {
+        NatProto::Tcp => Proto::Tcp,
+        NatProto::Udp => Proto::Udp,
+    };
+    let end = |socket: mmb_lang::Socket4| (socket.address, socket.port);
+    ForwardConfig::new(proto, end(said.outside), end(said.inside)).expect("good")
+}
+
+/// The box.
+pub struct Net {
+    pub driver: Driver,
+    pub now: u32,
+}
+
+impl Net {
+    pub fn new(lines: &[&str]) -> Net {
+        Net::with(rules(lines), 1, 1000)
+    }
+
+    pub fn with(rules: Rules, workers: u16, sessions: usize) -> Net {
+        // The clock is about to wrap.
+        let now = u32::MAX - 5_000;
+        let mut driver = Driver::new(workers, sessions, 42, rules).expect("memory");
+        driver.pass(now);
+        Net { driver, now }
+    }
+
+    /// Lets milliseconds go by.
+    pub fn wait(&mut self, milliseconds: u32) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        // In steps, as a worker would.
+        for step in 1..=16u64 {
+            let now = self.now.wrapping_add((u64::from(milliseconds) * step / 16) as u32);
+            sent.extend(self.driver.pass(now));
+        }
+        self.now = self.now.wrapping_add(milliseconds);
+        sent
+    }
+
+    /// Changes the rules; those with the same text stay what they are.
+    pub fn change(&mut self, lines: &[&str]) {
+        let rules = rules_with(lines, self.driver.rules().settings, Some(&self.driver.rules().policy));
+        self.driver.change(rules);
+    }
+
+    /// All that comes out when a packet goes in.
+    pub fn run(&mut self, in_port: u16, frame: &Frame) -> Vec<Sent> {
+        self.driver.run(in_port, VecPacket::new(&frame.build()))
+    }
+
+    /// The one packet that comes out.
+    pub fn one(&mut self, in_port: u16, frame: &Frame) -> (Outcome, Vec<u8>) {
+        let mut sent = self.run(in_port, frame);
+        assert_eq!(sent.len(), 1, "{sent:?}");
+        let sent = sent.remove(0);
+        (sent.outcome, sent.packet.head().to_vec())
+    }
+
+    /// A packet comes out at the other end as it went in.
+    #[track_caller]
+    pub fn passes(&mut self, in_port: u16, frame: &Frame) {
+        self.becomes(in_port, frame, frame);
+    }
+
+    /// A packet comes out at the other end as another one.
+    #[track_caller]
+    pub fn becomes(&mut self, in_port: u16, frame: &Frame, expected: &Frame) {
+        let (outcome, bytes) = self.one(in_port, frame);
+        assert_eq!(outcome, Outcome::Out(in_port ^ 1));
+        assert_eq!(bytes, expected.build());
+    }
+
+    #[track_caller]
+    pub fn drops(&mut self, in_port: u16, frame: &Frame, reason: DropReason) {
+        assert_eq!(self.one(in_port, frame).0, Outcome::Dropped(reason));
+    }
+
+    /// The sessions of all workers.
+    pub fn views(&self) -> Vec<View> {
+        let mut views = Vec::new();
+        for sessions in self.driver.workers() {
+            let mut cursor = Cursor::default();
+            while sessions.dump(self.now, self.driver.rules(), &mut cursor, 7, |view| views.push(view)) {}
+        }
+        views
+    }
+
+    /// The only session.
+    #[track_caller]
+    pub fn view(&self) -> View {
+        let views = self.views();
+        assert_eq!(views.len(), 1, "{views:?}");
+        views[0].clone()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.driver.workers()[0].counters()
+    }
+
+    /// Packets that the rule with this index matched.
+    pub fn matched(&mut self, index: u32) -> u64 {
+        self.driver.flush();
+        let rules = self.driver.rules();
+        rules.counts(rules.policy.rule(index).expect("there is one").slot).0
+    }
+
+    /// Opens a TCP connection through the box without translation.
+    #[track_caller]
+    pub fn connect(&mut self, client: ([u8; 4], u16), server: ([u8; 4], u16)) {
+        self.passes(IN, &tcp(client, server, SYN, 100, 0));
+        self.passes(OUT, &tcp(server, client, SYN | ACK, 500, 101));
+        self.passes(IN, &tcp(client, server, ACK, 101, 501));
+    }
+}
+
+pub type End = ([u8; 4], u16);
+
+pub fn udp(from: End, to: End) -> Frame {
+    Frame::new(Ip4::new(from.0, to.0), Udp::new(from.1, to.1)).payload(b"payload".as_slice())
+}
+
+pub fn tcp(from: End, to: End, flags: u8, seq: u32, ack: u32) -> Frame {
+    Frame::new(Ip4::new(from.0, to.0), Tcp { flags, seq, ack, ..Tcp::new(from.1, to.1) })
+}
+
+pub fn ping(from: [u8; 4], to: [u8; 4], id: u16) -> Frame {
+    echo(8, from, to, id)
+}
+
+pub fn pong(from: [u8; 4], to: [u8; 4], id: u16) -> Frame {
+    echo(0, from, to, id)
+}
+
+fn echo(kind: u8, from: [u8; 4], to: [u8; 4], id: u16) -> Frame {
+    let [high, low] = id.to_be_bytes();
+    Frame::new(Ip4::new(from, to), Icmp { rest: [high, low, 0, 1], ..Icmp::new(kind) })
+        .payload(b"abcdefgh".as_slice())
+}
+
+/// An ICMP error about a frame, which it quotes without the Ethernet header.
+pub fn error(kind: u8, code: u8, from: [u8; 4], to: [u8; 4], about: &Frame) -> Frame {
+    Frame::new(Ip4::new(from, to), Icmp { code, ..Icmp::new(kind) }).payload(&about.build()[14..])
+}
+
+/// The source address and port of an IPv4 frame without options and tags.
+pub fn source(frame: &[u8]) -> End {
+    (frame[26..30].try_into().expect("long enough"), u16::from_be_bytes([frame[34], frame[35]]))
+}
+
+/// The destination of the same.
+pub fn destination(frame: &[u8]) -> End {
+    (frame[30..34].try_into().expect("long enough"), u16::from_be_bytes([frame[36], frame[37]]))
+}

@@ -1,0 +1,180 @@
+"""A network with an inside and an outside, mmb on the wire between a host and its router.
+
+    hosts                mbox                 router                    servers
+    [ c0 ]=============[ m0  m1 ]=============[ r0   r1 ]================[ s0 ]
+    10.0.0.1 … .9/24   (no address)   10.0.0.254   198.51.100.1   198.51.100.2, .3
+    fd00:a::1/64                      fd00:a::fe   2001:db8::1    2001:db8::2
+
+The router sends everything for 200.0.0.0/24 to the inside, as a provider does with a customer's addresses. It knows
+the way to the inside's own addresses as well, so that what is not translated arrives, too, and shows.
+"""
+
+import contextlib
+import socket
+import threading
+from functools import partial
+
+from . import wait
+from .netns import CLIENT_MAC, Namespace, carrier, run
+from .wire import wire_config
+
+ROUTER_MAC = "02:00:00:00:00:fe"
+INSIDE = [f"10.0.0.{number}" for number in range(1, 10)]
+OUTSIDE = [f"200.0.0.{number}" for number in range(1, 6)]
+GATEWAY, ROUTER = "10.0.0.254", "198.51.100.1"
+SERVER, OTHER = "198.51.100.2", "198.51.100.3"
+INSIDE6, GATEWAY6, SERVER6 = "fd00:a::1", "fd00:a::fe", "2001:db8::2"
+
+
+class NatBench:
+    """Namespaces and a running daemon. mtu: of the link behind the router."""
+
+    def __init__(self, driver, make_daemon, config="", workers=1, mtu=1500, arguments=()):
+        self._closers = contextlib.ExitStack()
+        try:
+            self.hosts, self.mbox, self.router, self.servers = map(
+                self._namespace, ("hosts", "mbox", "router", "servers")
+            )
+            self.mbox.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+            self._link(self.mbox, "m0", self.hosts, "c0", CLIENT_MAC)
+            self._link(self.mbox, "m1", self.router, "r0", ROUTER_MAC)
+            self._link(self.servers, "s0", self.router, "r1", "02:00:00:00:00:fd")
+            self._address()
+            for namespace, interface in ((self.router, "r1"), (self.servers, "s0")):
+                namespace.run("ip", "link", "set", interface, "mtu", mtu)
+            for namespace, interface in ((self.hosts, "c0"), (self.router, "r0"), (self.servers, "s0")):
+                wait.until(partial(carrier, namespace, interface), f"{interface} to come up")
+            self.daemon = make_daemon(self.mbox, wire_config(driver) + config, workers=workers, arguments=arguments)
+        except BaseException:
+            self.close()
+            raise
+
+    def _namespace(self, role):
+        namespace = Namespace(role)
+        self._closers.callback(namespace.delete)
+        return namespace
+
+    def _link(self, one, name, other, peer, peer_mac):
+        run("ip", "-n", one.name, "link", "add", name, "type", "veth", "peer", "name", peer, "netns", other.name)
+        run("ip", "-n", other.name, "link", "set", peer, "address", peer_mac)
+        for namespace, interface in ((one, name), (other, peer)):
+            if namespace is not self.mbox:
+                for setting in ("accept_ra", "accept_dad", "router_solicitations"):
+                    namespace.sysctl(f"net/ipv6/conf/{interface}/{setting}", 0)
+            namespace.run("ip", "link", "set", interface, "up")
+
+    def _address(self):
+        def add(namespace, interface, *addresses):
+            for address in addresses:
+                namespace.run("ip", "address", "add", address, "dev", interface, *(["nodad"] if ":" in address else []))
+
+        add(self.hosts, "c0", *(f"{address}/24" for address in INSIDE), f"{INSIDE6}/64")
+        add(self.router, "r0", f"{GATEWAY}/24", f"{GATEWAY6}/64")
+        add(self.router, "r1", f"{ROUTER}/24", "2001:db8::1/64")
+        add(self.servers, "s0", f"{SERVER}/24", f"{OTHER}/24", f"{SERVER6}/64")
+        self.router.sysctl("net/ipv4/ip_forward", 1)
+        self.router.sysctl("net/ipv6/conf/all/forwarding", 1)
+        self.router.run("ip", "route", "add", "200.0.0.0/24", "dev", "r0")
+        for address in OUTSIDE:
+            self.router.run(
+                "ip", "neigh", "replace", address, "lladdr", CLIENT_MAC, "dev", "r0", "nud", "permanent"
+            )
+        for namespace, interface, gateway4, gateway6 in (
+            (self.hosts, "c0", GATEWAY, GATEWAY6),
+            (self.servers, "s0", ROUTER, "2001:db8::1"),
+        ):
+            namespace.run("ip", "route", "add", "default", "via", gateway4)
+            namespace.run("ip", "-6", "route", "add", "default", "via", gateway6)
+            # Many pings and errors in a short time are the tests' own.
+            namespace.sysctl("net/ipv4/icmp_ratelimit", 0)
+        self.router.sysctl("net/ipv4/icmp_ratelimit", 0)
+
+    def connections(self, *words):
+        """`show connections`, decoded."""
+        return self.daemon.json("show", "connections", *words)
+
+    def on_close(self, callback, *arguments):
+        """Registers something to undo; the last registered is undone first."""
+        self._closers.callback(callback, *arguments)
+
+    def close(self):
+        self._closers.close()
+
+
+class Mirror:
+    """A server that answers every datagram, and every line of a stream, with the address and port it came from."""
+
+    def __init__(self, namespace, address, port, kind=socket.SOCK_DGRAM):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self.socket = namespace.socket(family, kind)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind((address, port))
+        serve = self._datagrams
+        if kind == socket.SOCK_STREAM:
+            self.socket.listen(64)
+            serve = self._accept
+        self._connections = []
+        self._thread = threading.Thread(target=serve, daemon=True)
+        self._thread.start()
+
+    @staticmethod
+    def _name(peer):
+        return f"{peer[0]} {peer[1]}".encode()
+
+    def _datagrams(self):
+        with contextlib.suppress(OSError):
+            while True:
+                _, peer = self.socket.recvfrom(65_535)
+                if peer is None:
+                    return
+                self.socket.sendto(self._name(peer), peer)
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, peer = self.socket.accept()
+                self._connections.append(connection)
+                threading.Thread(target=self._lines, args=(connection, peer), daemon=True).start()
+
+    def _lines(self, connection, peer):
+        with contextlib.suppress(OSError), connection:
+            while connection.recv(4096):
+                connection.sendall(self._name(peer))
+
+    def close(self):
+        for handle in (self.socket, *self._connections):
+            with contextlib.suppress(OSError):
+                handle.shutdown(socket.SHUT_RDWR)
+            handle.close()
+
+
+class Speaker:
+    """The other end of a [`Mirror`]: asks who it is taken for."""
+
+    def __init__(self, namespace, source, source_port=0, kind=socket.SOCK_DGRAM):
+        family = socket.AF_INET6 if ":" in source else socket.AF_INET
+        self.kind = kind
+        self.socket = namespace.socket(family, kind)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.settimeout(wait.PATIENCE)
+        self.socket.bind((source, source_port))
+
+    def port(self):
+        """The port it speaks from."""
+        return self.socket.getsockname()[1]
+
+    def connect(self, address, port):
+        self.socket.connect((address, port))
+        return self
+
+    def ask(self, address=None, port=None):
+        """(address, port) by which the other end knows us; a stream has to be connected before."""
+        if address is None:
+            self.socket.send(b"?\n")
+        else:
+            self.socket.sendto(b"?\n", (address, port))
+        seen, number = self.socket.recv(4096).decode().split()
+        return seen, int(number)
+
+    def close(self):
+        self.socket.close()
