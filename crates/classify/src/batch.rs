@@ -5,6 +5,7 @@ use mmb_packet::Window;
 use crate::predicate::Truths;
 use crate::recent::Recent;
 use crate::sink::{Heads, Hits};
+use crate::walk::Left;
 
 /// Most packets in a batch.
 pub const VECTOR: usize = 256;
@@ -47,8 +48,8 @@ impl Glance {
     }
 }
 
-/// Windows in, hits out. Made once per worker and used for every vector: nothing is allocated once `hits` has grown to
-/// what the traffic needs.
+/// Windows in, hits out. Made once per worker and used for every vector: nothing is allocated once it has grown to what
+/// rules and traffic need.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The packets' windows; the caller fills the first `n` with [`mmb_packet::fill_window`], at least the chunks
@@ -61,6 +62,7 @@ pub struct Batch {
     /// Hits before every packet has its own.
     pub(crate) gathered: Hits,
     pub(crate) heads: Heads,
+    pub(crate) left: Left,
     /// What is true of the packets' bytes.
     pub(crate) truths: Truths,
     /// What was found for the flows of earlier vectors.
@@ -83,6 +85,7 @@ impl Batch {
             hits: Vec::with_capacity(VECTOR),
             gathered: Hits::default(),
             heads: Heads::default(),
+            left: Left::default(),
             truths: Truths::default(),
             recent: Recent::default(),
             glance: Glance::default(),

@@ -29,13 +29,16 @@ const FULL: f32 = 38.0;
 const BITS: f32 = 130.0;
 /// … of which each entry makes the rows longer.
 const BIT: f32 = 0.35;
+/// More than this part of all entries is most of them.
+const MOST: f32 = 0.75;
 /// How many entries are looked at: enough for the ratios to be right within a few percent.
 const SAMPLE: usize = 2048;
 /// How many masks are intersected with each other: the most frequent.
 const MASKS: usize = 40;
 
 /// The bits of the first chunk that have few values in a packet's life: kind, protocol, input port.
-const FEW_VALUES: u128 = u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+pub(crate) const FEW_VALUES: u128 =
+    u128::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
 
 /// A mask of one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +150,11 @@ impl Sample {
             let n = group.len() as f32;
             let often = rarest.max(n / self.entries.len() as f32);
             saved += price;
-            visits += often * visit(price * self.share, n * self.share);
+            let (cost, entries) = (price * self.share, n * self.share);
+            // What nearly all share is no easier to tell apart than all.
+            let is_most = n > MOST * self.entries.len() as f32;
+            visits +=
+                often * if is_most { VISIT + at_most_bits(cost, entries) } else { visit(cost, entries) };
             packets += often;
         }
         // A packet has one key.

@@ -1,6 +1,5 @@
 //! All rules together.
 
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +7,7 @@ use mmb_packet::window::{CHUNKS, KIND};
 use mmb_packet::{Meta, Window};
 
 use crate::batch::{Batch, Hit, VECTOR};
+use crate::bitvec::Packet;
 use crate::hash::Seeds;
 use crate::info::{TableInfo, describe, describe_pivot};
 use crate::leaf::Item;
@@ -16,9 +16,11 @@ use crate::node::{self, Node, Path};
 use crate::paged::{PagedVec, SortedPages};
 use crate::pattern::{Entry, Pattern};
 use crate::predicate::{Predicates, Truths};
+use crate::sieve::Sieve;
 use crate::sink::{Hits, Sink};
+use crate::summary::Summary;
 use crate::table::{Table, kind_bit};
-use crate::walk::{TABLES, Walk, finds_nothing};
+use crate::walk::{Left, STRIDE, TABLES, Walk, finds_nothing};
 
 /// What packets are known to be before anything is looked up: the classifier sees IP packets only.
 const START: Path = Path { known: Masked::IP, pivot: None };
@@ -52,6 +54,8 @@ pub struct Classifier {
     /// Of clones it is the same until one of them changes.
     stamp: u64,
     root: Arc<Node>,
+    /// For what the root compares one by one.
+    sieve: Option<Sieve>,
     predicates: Predicates,
     /// Entries that are found through a predicate, by its number.
     pivots: SortedPages<(u32, Arc<Node>), 64>,
@@ -87,6 +91,7 @@ impl Classifier {
             seeds,
             stamp: new_stamp(),
             root: Arc::new(Node::new(seeds)),
+            sieve: None,
             predicates: Predicates::default(),
             pivots: SortedPages::default(),
             places: PagedVec::default(),
@@ -135,7 +140,7 @@ impl Classifier {
 
     fn build(&mut self, items: Vec<Item>) {
         self.root = Arc::new(Node::build(items.clone(), &START, self.seeds));
-        self.stamp = new_stamp();
+        self.changed();
         self.built = self.rules;
         self.changes = 0;
         // What is a key of a root's table may have become one or be none any more.
@@ -174,7 +179,6 @@ impl Classifier {
     /// Adds the rule that the caller calls `slot` (below 2³¹ and not in use). Copies what is on the path to its place and
     /// shared with a clone.
     pub fn insert(&mut self, slot: u32, pattern: &Pattern) {
-        self.stamp = new_stamp();
         let mut entries = self.predicates.intern(pattern);
         self.rules += 1;
         self.changes += 1;
@@ -186,6 +190,7 @@ impl Classifier {
             && let Some(entry) = entries.pop()
         {
             Arc::make_mut(&mut self.root).insert((slot, Arc::new(entry)), &START);
+            self.changed();
             return self.set_place(slot, Place::Exact(hash));
         }
         let entries: Arc<[Arc<Entry>]> = entries.into_iter().map(Arc::new).collect();
@@ -196,7 +201,14 @@ impl Classifier {
                 Some(id) => self.change_pivot(id, |node, path| node.insert(item, path)),
             }
         }
+        self.changed();
         self.set_place(slot, Place::Entries(entries));
+    }
+
+    /// To be called after each change.
+    fn changed(&mut self) {
+        self.stamp = new_stamp();
+        self.sieve = Sieve::new(self.root.rest().1);
     }
 
     /// The hash of the key of one of the root's tables that says all about the entry.
@@ -235,7 +247,7 @@ impl Classifier {
             Place::Exact(hash) => self.remove_exact(slot, hash),
             Place::Entries(entries) => entries.iter().for_each(|entry| self.remove_entry(slot, entry)),
         }
-        self.stamp = new_stamp();
+        self.changed();
         self.rules -= 1;
         self.changes += 1;
         true
@@ -305,14 +317,12 @@ impl Classifier {
     /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
-        let Batch { windows, n, hits, gathered, heads, truths, recent, glance } = batch;
+        let Batch { windows, n, hits, gathered, heads, left, truths, recent, glance } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
         hits.clear();
-        if truths.is_empty()
-            && let Some(table) = self.only_table()
-            && glance.is_due()
-        {
-            let nothing = finds_nothing(windows, table);
+        let summary = Summary::new(windows, self.root.tables());
+        if truths.is_empty() && self.is_glanceable() && glance.is_due() {
+            let nothing = finds_nothing(windows, self.root.tables(), &summary);
             glance.learn(!nothing);
             if nothing {
                 return;
@@ -324,7 +334,7 @@ impl Classifier {
         if by_flow {
             heads.recall(recent, self.seeds, windows);
         }
-        self.visit_root(windows, heads.packets(), truths, gathered);
+        self.visit_root(windows, heads.packets(), truths, &summary, left, gathered);
         if !truths.is_empty() {
             self.visit_pivots(windows, truths, &mut gathered.others);
             truths.clear();
@@ -335,11 +345,10 @@ impl Classifier {
         }
     }
 
-    /// The root's table, if there is nothing else.
-    fn only_table(&self) -> Option<&Table> {
-        let [table] = self.root.tables() else { return None };
-        let (_, rest, _) = self.root.rest();
-        (rest.is_empty() && !self.root.has_more()).then_some(table)
+    /// Whether the root has a few tables and nothing else.
+    fn is_glanceable(&self) -> bool {
+        let few = (1..=CHEAP).contains(&self.root.tables().len());
+        few && self.root.rest().1.is_empty() && !self.root.has_more()
     }
 
     /// Whether packets that agree in the window's first chunk match the same rules.
@@ -353,14 +362,24 @@ impl Classifier {
     }
 
     /// Finds what is found through the root.
-    fn visit_root(&self, windows: &[Window], heads: &[u16], truths: &Truths, hits: &mut Hits) {
+    fn visit_root(
+        &self,
+        windows: &[Window],
+        heads: &[u16],
+        truths: &Truths,
+        summary: &Summary,
+        left: &mut Left,
+        hits: &mut Hits,
+    ) {
         let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
         let kinds = heads.iter().fold(0, |kinds, packet| kinds | kind(packet));
-        let mut tables = self.root.tables().iter().filter(|table| table.concerns(kinds)).peekable();
+        let concerned = |table: &&Table| table.concerns(kinds) && !summary.excludes(table);
+        let mut tables = self.root.tables().iter().filter(concerned).peekable();
         let (_, rest, _) = self.root.rest();
-        let mut walk = Walk { windows, heads, truths, rest: rest.blocks(), tables: &[] };
+        let (rest, sieve) = (rest.blocks(), self.sieve.as_ref());
+        let mut walk = Walk { windows, heads, truths, rest, sieve, tables: &[] };
         let Some(any) = tables.peek() else {
-            walk.run(hits);
+            walk.run(left, hits);
             return self.visit_others(&walk, hits, tables);
         };
         let mut together: [&Table; TABLES] = [any; TABLES];
@@ -370,35 +389,37 @@ impl Classifier {
             n += 1;
         }
         walk.tables = &together[..n];
-        walk.run(hits);
+        walk.run(left, hits);
         self.visit_others(&walk, hits, tables);
     }
 
     /// Finds what is neither in the tables nor among the blocks of a walk: what else the root has, and these `tables`.
-    fn visit_others<'a>(
-        &self,
-        walk: &Walk<'_>,
-        hits: &mut Hits,
-        mut tables: Peekable<impl Iterator<Item = &'a Table> + Clone>,
-    ) {
-        if tables.peek().is_none() && !self.root.has_more() {
+    fn visit_others<'a>(&self, walk: &Walk<'_>, hits: &mut Hits, tables: impl Iterator<Item = &'a Table>) {
+        let heads = walk.heads.len() as u16;
+        if heads == 0 {
             return;
         }
-        for (head, &packet) in walk.heads.iter().enumerate() {
-            let (window, facts) = (&walk.windows[usize::from(packet)], walk.truths.facts(packet.into()));
-            let sink = &mut Sink::new(&mut hits.others, head as u16);
-            self.root.visit_more(window, facts, sink);
-            tables.clone().for_each(|table| table.visit(window, facts, sink));
+        if self.root.has_more() {
+            let mut packets = [walk.packet(0); STRIDE];
+            for first in (0..heads).step_by(STRIDE) {
+                let n = STRIDE.min(usize::from(heads - first));
+                packets[..n].iter_mut().zip(first..).for_each(|(packet, head)| *packet = walk.packet(head));
+                self.root.visit_more(&packets[..n], &mut hits.others);
+            }
+        }
+        for table in tables {
+            for Packet { window, facts, head } in (0..heads).map(|head| walk.packet(head)) {
+                table.visit(window, facts, &mut Sink::new(&mut hits.others, head));
+            }
         }
     }
 
     /// Finds what is found through the packets' predicates. All packets are heads.
     fn visit_pivots(&self, windows: &[Window], truths: &Truths, hits: &mut Vec<Hit>) {
         for (packet, window) in windows.iter().enumerate() {
-            let facts = truths.facts(packet);
-            let sink = &mut Sink::new(hits, packet as u16);
-            for (_, node) in facts.iter().filter_map(|id| self.pivots.get(id)) {
-                node.visit(window, facts, sink);
+            let packet = Packet { window, facts: truths.facts(packet), head: packet as u16 };
+            for (_, node) in packet.facts.iter().filter_map(|id| self.pivots.get(id)) {
+                node.visit(&[packet], hits);
             }
         }
     }
@@ -410,69 +431,4 @@ fn pivot_path(id: u32) -> Path {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn rule(cover: &Masked) -> Pattern {
-        Pattern::new(vec![Entry::new(cover, None).unwrap()], Vec::new()).unwrap()
-    }
-
-    fn found(classifier: &Classifier, windows: &[Window]) -> Vec<Hit> {
-        let mut batch = Batch::new();
-        batch.n = windows.len();
-        batch.windows[..windows.len()].copy_from_slice(windows);
-        classifier.classify(&mut batch);
-        assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
-        batch.hits.sort();
-        batch.hits
-    }
-
-    /// With a hash that tells no keys apart, everything beyond the first group lands outside the pages, and works.
-    #[test]
-    fn survives_a_useless_hash() {
-        let cover = |i: u32| {
-            Masked::bits(128, 32, (i / 2).wrapping_mul(0x9e37_79b1).into())
-                .and_then(|m| m.and(&Masked::IP))
-                .unwrap()
-        };
-        let mut classifier = Classifier::with_seeds(Seeds::useless());
-        classifier.extend((0..100).map(|slot| (slot, rule(&cover(slot)))));
-        assert!(classifier.tables().any(|info| info.occupancy.overflow > 0));
-        let windows: Vec<Window> = (0..100).map(|i| Window { chunk: *cover(i).key() }).collect();
-        let hits = |all: &[u32]| {
-            let of =
-                |pkt: u32| all.iter().filter(move |slot| **slot / 2 == pkt / 2).map(move |slot| (pkt, *slot));
-            (0..100).flat_map(of).map(|(pkt, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
-        };
-        let mut left: Vec<u32> = (0..100).collect();
-        assert_eq!(found(&classifier, &windows), hits(&left));
-        while let Some(slot) = left.pop() {
-            assert!(classifier.remove(slot) && !classifier.remove(slot));
-            assert_eq!(found(&classifier, &windows), hits(&left));
-        }
-        assert!(classifier.tables().next().is_none());
-    }
-
-    /// More tables than are probed together: masks that have nothing in common.
-    #[test]
-    fn a_root_with_many_tables() {
-        // The kind's own byte is left out.
-        let places = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
-        let keys = places.flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
-        let cover =
-            |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
-        let rules: Vec<Masked> = keys.filter_map(cover).collect();
-        let mut classifier = Classifier::with_seed(3);
-        classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
-        assert!(classifier.root.tables().len() > TABLES);
-        for windows in rules.chunks(VECTOR) {
-            let windows: Vec<Window> = windows.iter().map(|cover| Window { chunk: *cover.key() }).collect();
-            let holds = |(pkt, window): (usize, &Window)| {
-                let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
-                slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
-            };
-            let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
-            assert_eq!(found(&classifier, &windows), expected);
-        }
-    }
-}
+mod tests;

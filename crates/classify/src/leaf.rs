@@ -19,7 +19,7 @@ use crate::sink::Sink;
 const LANES: usize = 4;
 
 /// Entries that a leaf holds; those that ask for more than the first chunk count [`GUARDED`] times more.
-const FULL: usize = 32;
+pub(crate) const FULL: usize = 32;
 const GUARDED: usize = 3;
 /// Most entries that ask for more than the first chunk and have, on average, nothing in it that tells them apart.
 const ALIKE: usize = 4;

@@ -33,8 +33,10 @@ mod pattern;
 mod predicate;
 mod ranges;
 mod recent;
+mod sieve;
 mod sink;
 mod store;
+mod summary;
 mod table;
 mod walk;
 

@@ -11,15 +11,15 @@
 
 use std::sync::Arc;
 
-use mmb_packet::Window;
-
-use crate::bitvec::BitVector;
+use crate::batch::Hit;
+use crate::bitvec::{BitVector, Packet};
 use crate::choose::choose;
 use crate::hash::Seeds;
 use crate::leaf::{self, Item, Leaf};
 use crate::masked::Masked;
 use crate::paged::SortedPages;
-use crate::pattern::{Entry, Facts};
+use crate::pattern::Entry;
+use crate::sieve::Sieve;
 use crate::sink::Sink;
 use crate::table::Table;
 
@@ -114,6 +114,14 @@ impl Node {
 
     /// Finds places for entries that no table takes, while the rest is empty.
     fn divide(&mut self, mut items: Vec<Item>, path: &Path) {
+        if items.len() <= leaf::FULL {
+            // With a sieve the entries cost less than any table.
+            let whole: Leaf = items.iter().cloned().collect();
+            if !whole.is_full() && Sieve::new(&whole).is_some() {
+                self.rest = whole;
+                return;
+            }
+        }
         while let Some(choice) = choose(&items, path.known.mask()) {
             let mut table = Table::new(self.seeds, choice);
             let taken;
@@ -209,23 +217,31 @@ impl Node {
         !self.always.is_empty() || self.bits.len() != 0
     }
 
-    /// Gives `sink` what matches a packet of the entries that are neither in tables nor compared one by one.
-    pub fn visit_more(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
+    /// Gives `hits` what matches some packets of the entries that are neither in tables nor compared one by one.
+    pub fn visit_more(&self, packets: &[Packet<'_>], hits: &mut Vec<Hit>) {
         for slot in self.always.iter() {
-            sink.one(*slot);
+            hits.extend(packets.iter().map(|packet| Hit { pkt: packet.head, slot: *slot }));
         }
-        self.bits.classify(window, facts, |slot| sink.one(slot));
+        self.bits.classify(packets, |pkt, slot| hits.push(Hit { pkt, slot }));
     }
 
-    /// Gives `sink` what matches a packet whose bits on the path here are right.
+    /// Gives `hits` what matches some packets whose bits on the path here are right.
     #[inline(never)]
-    pub fn visit(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
-        leaf::visit(self.rest.blocks(), window, facts, sink);
+    pub fn visit(&self, packets: &[Packet<'_>], hits: &mut Vec<Hit>) {
         if self.has_more() {
-            self.visit_more(window, facts, sink);
+            self.visit_more(packets, hits);
         }
-        for table in &self.tables {
-            table.visit(window, facts, sink);
+        for Packet { window, facts, head } in packets {
+            let sink = &mut Sink::new(hits, *head);
+            leaf::visit(self.rest.blocks(), window, *facts, sink);
+            for table in &self.tables {
+                table.visit(window, *facts, sink);
+            }
         }
+    }
+
+    /// Whether it is cheaper to visit it with many packets than with one after the other.
+    pub fn gains_by_many(&self) -> bool {
+        self.bits.len() != 0
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mmb_packet::Window;
 
+use crate::bitvec::Packet;
 use crate::hash::Seeds;
 use crate::leaf::{self, Item, Leaf};
 use crate::node::{self, Node, Path};
@@ -111,7 +112,9 @@ impl Owner {
         match self {
             Owner::Leaf(leaf) => leaf::visit(leaf.blocks(), window, facts, sink),
             Owner::One(slot) if same_key => sink.one(*slot),
-            Owner::Node(node) if same_key => node.visit(window, facts, sink),
+            Owner::Node(node) if same_key => {
+                sink.with(|head, hits| node.visit(&[Packet { window, facts, head }], hits));
+            }
             Owner::Free | Owner::One(_) | Owner::Node(_) => {}
         }
     }

@@ -26,6 +26,12 @@ impl<'a> Sink<'a> {
         Sink { hits, head }
     }
 
+    /// Gives a packet's hits.
+    #[inline(always)]
+    pub fn with(&mut self, visit: impl FnOnce(u16, &mut Vec<Hit>)) {
+        visit(self.head, self.hits);
+    }
+
     /// One hit.
     #[inline(always)]
     pub fn one(&mut self, slot: u32) {

@@ -31,6 +31,12 @@ fn kinds_of(cover: &Masked) -> Kinds {
     kinds.filter(|kind| kind & mask == key).fold(0, |kinds, kind| kinds | kind_bit(kind))
 }
 
+/// What a mask and a key have in common with another key.
+fn shared((mask, key): (u128, u128), other: u128) -> (u128, u128) {
+    let mask = mask & !(key ^ other);
+    (mask, key & mask)
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
@@ -38,6 +44,8 @@ pub(crate) struct Table {
     pub mask: u128,
     /// Kinds of packets that some entry is about, or was since the table was made.
     kinds: Kinds,
+    /// What all keys have in common, or had: in `mask`, `key`.
+    common: (u128, u128),
     /// Entries.
     pub len: usize,
     pub store: Store,
@@ -46,7 +54,7 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub fn new(seeds: Seeds, Choice { chunk, mask }: Choice) -> Self {
-        Table { chunk, mask, kinds: 0, len: 0, store: Store::new(seeds) }
+        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds) }
     }
 
     /// Whether the entry belongs here if it does not belong to a table before.
@@ -68,6 +76,7 @@ impl Table {
         let key = self.key_of(&item.1);
         let path = self.path(path, key);
         self.kinds |= kinds_of(&item.1.cover);
+        self.common = if self.len == 0 { (self.mask, key) } else { shared(self.common, key) };
         self.len += 1;
         let seeds = self.store.seeds;
         self.store.change(key, |owner| owner.insert(item, &path, seeds));
@@ -81,6 +90,8 @@ impl Table {
         let Table { chunk, mask, .. } = *self;
         let key_of = |item: &Item| item.1.cover.key()[chunk] & mask;
         items.sort_by_key(key_of);
+        let first = items.first().map_or(0, key_of);
+        self.common = items.iter().map(key_of).fold((mask, first), shared);
         for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
             let key = key_of(&group[0]);
             let path = self.path(path, key);
@@ -101,6 +112,14 @@ impl Table {
     #[inline]
     pub fn concerns(&self, kinds: Kinds) -> bool {
         self.kinds & kinds != 0
+    }
+
+    /// Whether none of some packets can match: `all` are the bits that every packet has in the table's chunk, `any` those
+    /// that some packet has.
+    #[inline]
+    pub fn is_out_of_question(&self, all: u128, any: u128) -> bool {
+        let (mask, key) = self.common;
+        key & !any | (mask & !key) & all != 0
     }
 
     /// What the mask leaves of a packet.

@@ -12,6 +12,8 @@ use std::ops::Range;
 use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 
+use crate::batch::{Hit, VECTOR};
+use crate::bitvec::Packet;
 use crate::group::Group;
 use crate::hash::Hash;
 use crate::leaf::{Block, words};
@@ -19,7 +21,9 @@ use crate::node::Node;
 use crate::owner::Owner;
 use crate::page::Page;
 use crate::predicate::Truths;
+use crate::sieve::Sieve;
 use crate::sink::{Hits, Sink};
+use crate::summary::Summary;
 use crate::table::Table;
 
 /// Most tables that are probed together; those beyond are probed packet by packet.
@@ -27,8 +31,10 @@ pub(crate) const TABLES: usize = 64;
 /// Pairs of packets and tables that go through the passes together: enough for their memory accesses to overlap, few
 /// enough for what one pass leaves to the next to stay in the nearest cache.
 const PAIRS: usize = 128;
-/// Most packets that do.
-const STRIDE: usize = 64;
+/// Most packets that do, or that come to a node together.
+pub(crate) const STRIDE: usize = 64;
+/// Most nodes that are visited with all of their packets at once.
+const MANY: usize = 8;
 
 /// A packet and a table whose tags agree.
 #[derive(Clone, Copy)]
@@ -60,8 +66,12 @@ struct Work<'a> {
     blocks: &'a [Block],
 }
 
-/// Whether no packet's key has a tag in the table: certain if true, and cheaper to find out than what is there.
-pub(crate) fn finds_nothing(windows: &[Window], table: &Table) -> bool {
+/// Whether no packet's key has a tag in the tables: certain if true, and cheaper to find out than what is there.
+pub(crate) fn finds_nothing(windows: &[Window], tables: &[Table], summary: &Summary) -> bool {
+    tables.iter().all(|table| summary.excludes(table) || has_no_tag(windows, table))
+}
+
+fn has_no_tag(windows: &[Window], table: &Table) -> bool {
     let mut agree = 0;
     for windows in windows.chunks(PAIRS) {
         let mut probes = [(&Group::EMPTY, 0); PAIRS];
@@ -84,32 +94,40 @@ pub(crate) struct Walk<'a> {
     pub truths: &'a Truths,
     /// Blocks that every packet is compared with.
     pub rest: &'a [Block],
+    /// Tells packets that match none of them.
+    pub sieve: Option<&'a Sieve>,
     /// At most [`TABLES`].
     pub tables: &'a [&'a Table],
 }
 
-/// What they leave to each other and to the end.
+/// What they leave to each other.
 struct Scratch<'a> {
     probes: [(&'a Page, Hash); PAIRS],
     candidates: [Candidate<'a>; PAIRS],
     works: [Work<'a>; PAIRS],
-    /// Packets that come to nodes, or to lanes beyond the first.
-    nodes: Vec<(u16, &'a Node)>,
-    lanes_beyond: Vec<Candidate<'a>>,
+}
+
+/// What they leave to the end, in vectors to be used again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Left {
+    /// Packets that come to nodes: heads, tables, lanes of the keys' pages.
+    nodes: Vec<(u16, u8, u32)>,
+    /// Packets, and tables in which lanes beyond the first agree.
+    lanes_beyond: Vec<(u16, u8)>,
 }
 
 impl<'a> Walk<'a> {
     /// Gives `hits` the hits of all heads.
-    pub fn run(&self, hits: &mut Hits) {
+    pub fn run(&self, left: &mut Left, hits: &mut Hits) {
         let Some(any) = self.tables.first() else { return self.compare(0..self.heads.len(), &[], hits) };
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
             probes: [(none, Hash::default()); PAIRS],
             candidates: [Candidate { packet: 0, table: 0, lanes: 0, first: 0, page: none }; PAIRS],
             works: [Work { packet: 0, slot: None, blocks: &[] }; PAIRS],
-            nodes: Vec::new(),
-            lanes_beyond: Vec::new(),
         };
+        left.nodes.clear();
+        left.lanes_beyond.clear();
         let stride = STRIDE.min(PAIRS / self.tables.len());
         for first in (0..self.heads.len()).step_by(stride) {
             let heads = first..(first + stride).min(self.heads.len());
@@ -117,15 +135,22 @@ impl<'a> Walk<'a> {
             for candidate in &scratch.candidates[..n] {
                 candidate.page.body.prefetch(candidate.lane());
             }
-            self.find_blocks(n, &mut scratch);
+            self.find_blocks(n, &mut scratch, left);
             self.compare(heads, &scratch.works[..n], hits);
         }
-        self.visit_others(&scratch, hits);
+        self.visit_others(left, hits);
     }
 
     #[inline(always)]
     fn window(&self, head: impl Into<usize>) -> &'a Window {
         &self.windows[usize::from(self.heads[head.into()])]
+    }
+
+    /// A head.
+    #[inline(always)]
+    pub fn packet(&self, head: u16) -> Packet<'a> {
+        let packet = usize::from(self.heads[usize::from(head)]);
+        Packet { window: &self.windows[packet], facts: self.truths.facts(packet), head }
     }
 
     /// Finds the tables that may have a packet's key, packet by packet; returns how many pairs there are.
@@ -175,12 +200,12 @@ impl<'a> Walk<'a> {
 
     /// Finds the blocks of entries that candidates lead to.
     #[inline(always)]
-    fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>) {
+    fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, left: &mut Left) {
         for (candidate, work) in scratch.candidates[..n].iter().zip(&mut scratch.works) {
             let packet = candidate.packet;
             *work = Work { packet, slot: None, blocks: &[] };
             if candidate.lanes & (candidate.lanes - 1) != 0 {
-                scratch.lanes_beyond.push(*candidate);
+                left.lanes_beyond.push((packet, candidate.table));
             }
             let is_key = |key| key == self.tables[usize::from(candidate.table)].key(self.window(packet));
             match candidate.page.body.at(candidate.lane()) {
@@ -189,9 +214,9 @@ impl<'a> Walk<'a> {
                     work.blocks.iter().take(1).for_each(Block::prefetch);
                 }
                 (key, Ok(slot)) => work.slot = is_key(key).then_some(slot),
-                (key, Err(Owner::Node(node))) => {
+                (key, Err(Owner::Node(_))) => {
                     if is_key(key) {
-                        scratch.nodes.push((packet, node));
+                        left.nodes.push((packet, candidate.table, candidate.lane() as u32));
                     }
                 }
                 (_, Err(Owner::One(_) | Owner::Free)) => {}
@@ -207,7 +232,8 @@ impl<'a> Walk<'a> {
             let packet = usize::from(self.heads[head]);
             let window = &self.windows[packet];
             let (words, facts) = (words(window.chunk[0]), self.truths.facts(packet));
-            for block in self.rest {
+            let may_match = self.sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]));
+            for block in if may_match { self.rest } else { &[] } {
                 let lanes = block.matches(&words, window, facts);
                 if lanes != 0 {
                     hits.four(lanes, &block.slots);
@@ -226,14 +252,52 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Visits what was left.
-    fn visit_others(&self, scratch: &Scratch<'_>, hits: &mut Hits) {
-        for (head, node) in &scratch.nodes {
-            let packet = self.heads[usize::from(*head)];
-            let facts = self.truths.facts(packet.into());
-            node.visit(self.window(*head), facts, &mut Sink::new(&mut hits.others, *head));
+    /// The node that one of `left.nodes` is about.
+    #[inline(always)]
+    fn node(&self, (head, table, lane): (u16, u8, u32)) -> Option<&'a Node> {
+        let table = self.tables[usize::from(table)];
+        let page = table.store.page(table.store.seeds.hash(table.key(self.window(head))));
+        match page.body.at(lane as usize) {
+            (_, Err(Owner::Node(node))) => Some(node),
+            _ => None,
         }
-        for Candidate { packet: head, table, .. } in &scratch.lanes_beyond {
+    }
+
+    /// Visits nodes, up to [`VECTOR`], some of them with all of their packets at once.
+    fn visit_nodes(&self, left: &[(u16, u8, u32)], hits: &mut Vec<Hit>) {
+        let mut nodes = [None; VECTOR];
+        nodes.iter_mut().zip(left).for_each(|(node, one)| *node = self.node(*one));
+        let mut many = 0;
+        for (at, &(head, ..)) in left.iter().enumerate() {
+            let Some(node) = nodes[at].take() else { continue };
+            let packet = self.packet(head);
+            if !node.gains_by_many() || many == MANY {
+                node.visit(&[packet], hits);
+                continue;
+            }
+            many += 1;
+            let (mut packets, mut n) = ([packet; STRIDE], 1);
+            for (other, &(head, ..)) in nodes.iter_mut().zip(left).skip(at + 1) {
+                if other.take_if(|other| std::ptr::eq(*other, node)).is_none() {
+                    continue;
+                }
+                if n == STRIDE {
+                    node.visit(&packets, hits);
+                    n = 0;
+                }
+                packets[n] = self.packet(head);
+                n += 1;
+            }
+            node.visit(&packets[..n], hits);
+        }
+    }
+
+    /// Visits what was left.
+    fn visit_others(&self, left: &Left, hits: &mut Hits) {
+        for nodes in left.nodes.chunks(VECTOR) {
+            self.visit_nodes(nodes, &mut hits.others);
+        }
+        for (head, table) in &left.lanes_beyond {
             let facts = self.truths.facts(self.heads[usize::from(*head)].into());
             let sink = &mut Sink::new(&mut hits.others, *head);
             self.tables[usize::from(*table)].visit_lanes(1, self.window(*head), facts, sink);

@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
-//! A case is one of `exact`, `mixed`, `masks`, `ranges`, `options`, or a ClassBench file of rules, followed by
+//! A case is one of `exact`, `mixed`, `masks`, `ranges`, `questions`, `options`, or a ClassBench file of rules, followed by
 //! `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the rules).
 
 #![forbid(unsafe_code)]
 
 mod classbench;
+mod questions;
 mod rules;
 
 use std::hint::black_box;
@@ -33,7 +34,7 @@ fn main() {
         }
     }
     if cases.is_empty() {
-        cases = ["exact", "mixed", "masks", "ranges", "options"].map(String::from).to_vec();
+        cases = ["exact", "mixed", "masks", "ranges", "questions", "options"].map(String::from).to_vec();
     }
     println!(
         "{:<28} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
@@ -77,6 +78,12 @@ fn main() {
                         &rules::packets(PACKETS, &mut random),
                         seed,
                     );
+                }
+            }
+            "questions" => {
+                let packets = questions::packets(PACKETS, &mut random);
+                for n in [10, 1000] {
+                    report("questions", questions::rules(n, &packets, &mut random), &packets, seed);
                 }
             }
             "options" => {

@@ -2,7 +2,7 @@
 
 use mmb_packet::window::CHUNKS;
 
-use super::dim::Takes;
+use super::takes::Takes;
 use crate::pattern::{Entry, Field, Presence, Test};
 use crate::ranges::largest;
 

@@ -16,16 +16,12 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use mmb_packet::Window;
-use mmb_packet::window::CHUNKS;
 
+use super::Packet;
 use super::row::{BLOCK, BLOCKS, Block, Lanes, Rows};
-use crate::masked::Masked;
-use crate::pattern::{Entry, Field, Test};
+use super::takes::Takes;
+use crate::pattern::Field;
 use crate::ranges::{Ranges, largest};
-
-/// Most ranges of one entry that are told apart. Beyond that neighbours count as one: a leaf looks at its candidates
-/// again in any case.
-const MOST_RANGES: usize = 64;
 
 /// Most intervals.
 const MOST_INTERVALS: usize = 4096;
@@ -51,29 +47,12 @@ enum Read {
     Chunk,
 }
 
-/// Where the entries stand that take a packet.
-#[derive(Clone, Copy)]
-pub(super) struct Found<'a> {
-    row_of: &'a [u16; BLOCKS],
-    rows: &'a [Block],
-    others: &'a [Block; BLOCKS],
-}
+/// Where the window's last eight bytes start.
+const LAST_WORD: usize = size_of::<Window>() - 8;
 
-static NO_ROWS: [u16; BLOCKS] = [0; BLOCKS];
-
-impl<'a> Found<'a> {
-    /// All of a set.
-    pub fn all(others: &'a Lanes) -> Found<'a> {
-        Found { row_of: &NO_ROWS, rows: &[Block::EMPTY], others: others.blocks() }
-    }
-
-    /// Those lanes of a block that take the packet.
-    #[inline(always)]
-    pub fn filter(&self, block: usize, lanes: Block) -> Block {
-        let block = block % BLOCKS;
-        lanes.keep(&self.rows[usize::from(self.row_of[block])], &self.others[block])
-    }
-}
+/// The interval of packets without the field, and its rows.
+const ABSENT: u16 = u16::MAX;
+static NO_ROWS: [u16; BLOCKS] = [Rows::EMPTY; BLOCKS];
 
 /// The intervals and their rows.
 #[derive(Clone, Debug)]
@@ -99,91 +78,11 @@ enum Bounds {
     Wide(Vec<u128>),
 }
 
-/// What an entry takes in a dimension.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Takes {
-    /// None: any value.
-    pub values: Option<Ranges>,
-    pub absent: bool,
-}
-
-impl Takes {
-    /// What `entry` takes of a field, or more than that.
-    pub fn of(entry: &Entry, field: &Field) -> Takes {
-        let within = entry.tests.iter().find_map(|test| match test {
-            Test::Within { field: tested, ranges, absent } if tested == field => Some((ranges, *absent)),
-            _ => None,
-        });
-        let both = entry.cover.and(&field.present.masked());
-        let absent = both != Some(entry.cover) && within.is_none_or(|(_, absent)| absent);
-        if both.is_none() {
-            return Takes { values: Some(Ranges::none()), absent };
-        }
-        let (mask, key) = field.fixed(&entry.cover);
-        let free = 128 - (!mask & largest(field.width)).leading_zeros();
-        let low = largest(free as u8);
-        let covered = (free < field.width.into()).then(|| Ranges::new([(key & !low, key | low)]));
-        let values = match (covered, within) {
-            (Some(covered), Some((ranges, _))) => Some(covered.and(ranges)),
-            (Some(covered), None) => Some(covered),
-            (None, Some((ranges, _))) => Some(ranges.clone()),
-            (None, None) => None,
-        };
-        Takes { values: values.map(few), absent }
-    }
-}
-
-/// Whether being taken in dimensions over these fields, and having the bits of `known`, is all that `entry` asks for.
-pub(super) fn is_decided<'a>(
-    entry: &Entry,
-    fields: impl Iterator<Item = &'a Field> + Clone,
-    known: &Masked,
-) -> bool {
-    let tested = |at: usize, test: &Test| match test {
-        Test::Within { field, ranges, .. } => {
-            let same = |test: &Test| matches!(test, Test::Within { field: other, .. } if other == field);
-            entry.tests.iter().position(same) == Some(at)
-                && ranges.iter().count() <= MOST_RANGES
-                && fields.clone().any(|other| other == field)
-        }
-        Test::Clause { .. } => false,
-    };
-    if !entry.tests.iter().enumerate().all(|(at, test)| tested(at, test)) {
-        return false;
-    }
-    let mut open: [u128; CHUNKS] = std::array::from_fn(|i| entry.cover.mask()[i] & !known.mask()[i]);
-    for field in fields {
-        let present = field.present.masked();
-        if entry.cover.and(&present) != Some(entry.cover) {
-            continue;
-        }
-        let (mask, _) = field.fixed(&entry.cover);
-        let rest = largest(field.width) & !mask;
-        // The bits in front; others are not told apart by ranges.
-        let asked = if rest & rest.wrapping_add(1) == 0 { mask } else { 0 };
-        if let Some(chunk) = open.get_mut(usize::from(field.chunk)) {
-            *chunk &= !asked.checked_shl(field.shift.into()).unwrap_or(0).to_be();
-        }
-        open.iter_mut().zip(present.mask()).for_each(|(open, mask)| *open &= !mask);
-    }
-    open == [0; CHUNKS]
-}
-
-/// The same ranges, or fewer that hold all of their values.
-fn few(ranges: Ranges) -> Ranges {
-    let all: Vec<_> = ranges.iter().collect();
-    if all.len() <= MOST_RANGES {
-        return ranges;
-    }
-    let groups = all.chunks(all.len().div_ceil(MOST_RANGES));
-    Ranges::new(groups.filter_map(|group| Some((group.first()?.0, group.last()?.1))))
-}
-
 impl Read {
     fn of(field: &Field) -> Read {
         let first = usize::from(field.chunk) * 128
             + 128usize.saturating_sub(usize::from(field.shift) + usize::from(field.width));
-        let at = (first / 8).min(size_of::<Window>() - 8);
+        let at = (first / 8).min(LAST_WORD);
         let above = first - at * 8;
         match 64usize.checked_sub(above + usize::from(field.width)) {
             Some(shift) if field.width > 0 => {
@@ -207,22 +106,57 @@ impl Dim {
         }
     }
 
-    /// The entries that take the packet: those that are in the rows, and those that are in the set.
+    /// For each packet in `which` its value's interval. With `SURE` all packets have the field.
     #[inline(always)]
-    pub fn find(&self, window: &Window) -> Found<'_> {
-        if !self.field.present.holds(window) {
-            return Found::all(&self.absent);
-        }
-        let interval = match (self.read, &self.table.bounds) {
-            (Read::Word { at, shift, mask }, Bounds::Narrow(bounds)) => {
-                let bytes = window.bytes().get(usize::from(at)..).and_then(<[u8]>::first_chunk);
-                let value = u64::from_be_bytes(bytes.copied().unwrap_or_default()) >> (shift & 63) & mask;
-                let (first, last) = self.table.few_bounds((value >> (self.table.below_byte() & 63)) as usize);
-                last_upto(bounds, (first, last), self.table.steps, value)
+    pub fn find<const SURE: bool>(&self, packets: &[Packet<'_>], which: &[u8], intervals: &mut [u16]) {
+        let (table, present) = (&*self.table, self.field.present);
+        let each = intervals.iter_mut().zip(which.iter().map(|at| packets[usize::from(*at)].window));
+        let (Read::Word { at, shift, mask }, Bounds::Narrow(bounds)) = (self.read, &table.bounds) else {
+            for (interval, window) in each {
+                let value = present.holds(window).then(|| self.field.value(window));
+                *interval = value.map_or(ABSENT, |value| table.interval(value) as u16);
             }
-            _ => self.table.interval(self.field.value(window)),
+            return;
         };
-        Found { row_of: &self.table.row_of[interval], rows: self.table.rows.all(), others: self.any.blocks() }
+        let (at, below, steps) = (usize::from(at).min(LAST_WORD), table.below_byte() & 63, table.steps);
+        for (interval, window) in each {
+            let bytes = window.bytes()[at..].first_chunk().copied().unwrap_or_default();
+            let value = u64::from_be_bytes(bytes) >> (shift & 63) & mask;
+            let found = last_upto(bounds, table.few_bounds((value >> below) as usize), steps, value) as u16;
+            let is_there = SURE || present.holds(window);
+            *interval = if SURE { found } else { select_unpredictable(is_there, found, ABSENT) };
+        }
+    }
+
+    /// Leaves of each packet's candidates, `blocks` blocks for each packet, those that take it. The packets that have any
+    /// left are moved to the front of `which`; returns how many they are.
+    #[inline(always)]
+    pub fn filter<const SURE: bool>(
+        &self,
+        intervals: &[u16],
+        which: &mut [u8],
+        candidates: &mut [Block],
+        blocks: usize,
+    ) -> usize {
+        let (row_of, rows) = (&self.table.row_of[..], self.table.rows.all());
+        let (any, absent) = (self.any.blocks(), self.absent.blocks());
+        let mut left = 0;
+        for (at, &interval) in intervals.iter().enumerate().take(which.len()) {
+            let is_there = SURE || interval != ABSENT;
+            let own = &row_of[select_unpredictable(is_there, usize::from(interval), 0)];
+            let own = select_unpredictable(is_there, own, &NO_ROWS);
+            let others = select_unpredictable(is_there, any, absent);
+            let packet = which[at];
+            let lanes = &mut candidates[usize::from(packet) * blocks..][..blocks];
+            let mut all = Block::EMPTY;
+            for ((lanes, row), others) in lanes.iter_mut().zip(own).zip(others) {
+                *lanes = lanes.keep(&rows[usize::from(*row)], others);
+                all = all.or(lanes);
+            }
+            which[left] = packet;
+            left += usize::from(!all.is_empty());
+        }
+        left
     }
 
     /// Whether there are enough intervals left for an entry.

@@ -2,9 +2,12 @@
 //!
 //! Theory of operation. Lakshman and Stiliadis' bit vectors ("High-speed policy-based packet forwarding", 1998): in each
 //! dimension (a field) the packet's value selects a row of bits, one for each entry, that says which entries take that
-//! value; what is set in all rows are the candidates ([`dim`]). The dimensions that leave fewest come first, and the
-//! first empty result ends it. Candidates that the dimensions do not say all of are looked at in full, so that a
+//! value; what is set in all rows are the candidates ([`dim`]). The dimensions that leave fewest come first, and an
+//! empty result ends it for a packet. Candidates that the dimensions do not say all of are looked at in full, so that a
 //! dimension may take more than the entry does and not every field needs one ([`choose`]).
+//!
+//! Packets go through some at a time, dimension by dimension: so the memory accesses of all of them overlap, a dimension's
+//! bounds and rows stay near, and no branch depends on a single packet until candidates are left.
 //!
 //! Rows have no more than [`row::LANES`] bits; where there are more entries there are several leaves. An entry
 //! that comes or goes changes one leaf, and copies those dimensions that it is not indifferent to if a clone shares them.
@@ -12,6 +15,7 @@
 mod choose;
 mod dim;
 mod row;
+mod takes;
 
 use std::sync::Arc;
 
@@ -19,14 +23,24 @@ use mmb_packet::Window;
 
 use crate::masked::{self, Masked};
 use crate::pattern::{Entry, Facts};
-use dim::{Dim, Found, Takes};
-use row::{BLOCK, LANES, Lanes};
+use dim::Dim;
+use row::{BLOCK, BLOCKS, Block, LANES, Lanes};
+use takes::{Takes, is_decided};
 
 /// A growing leaf's dimensions are chosen anew at each power of two up to this many entries.
 const RECONSIDER: usize = 256;
 
-/// So many dimensions are looked at before it is asked whether any entry is left.
-const GROUP: usize = 4;
+/// So many packets go through the dimensions together.
+const TOGETHER: usize = 16;
+
+/// A packet to be looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'a> {
+    pub window: &'a Window,
+    pub facts: Facts<'a>,
+    /// Its number among the heads.
+    pub head: u16,
+}
 
 /// Entries by what they take in each dimension. Clones share everything.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +59,8 @@ struct Leaf {
     /// What all entries' covers ask for, or less; and the same in the form that is quicker to compare.
     common: Masked,
     common_test: masked::Test,
+    /// The dimensions, as bits, whose field all packets have that this is true of.
+    sure: u32,
     /// Entries of which that and the dimensions say all.
     decided: Lanes,
 }
@@ -104,11 +120,23 @@ impl BitVector {
         entry
     }
 
-    /// Calls `hit` with the slot of each entry that matches the packet; pivots are not looked at.
+    /// Calls `hit` with the head of each packet and the slot of each entry that it matches; pivots are not looked at.
     #[inline]
-    pub fn classify(&self, window: &Window, facts: Facts<'_>, mut hit: impl FnMut(u32)) {
+    pub fn classify(&self, packets: &[Packet<'_>], mut hit: impl FnMut(u16, u32)) {
+        if self.leaves.is_empty() {
+            return;
+        }
+        if packets.len() == 1 {
+            for leaf in &self.leaves {
+                leaf.classify(packets, &mut [Block::EMPTY; BLOCKS], &mut hit);
+            }
+            return;
+        }
+        let mut scratch = [Block::EMPTY; BLOCKS * TOGETHER];
         for leaf in &self.leaves {
-            leaf.classify(window, facts, &mut hit);
+            for packets in packets.chunks(TOGETHER) {
+                leaf.classify(packets, &mut scratch, &mut hit);
+            }
         }
     }
 
@@ -166,13 +194,15 @@ impl Leaf {
             let common = if self.len == 1 { new.entry.cover } else { self.common.shared(&new.entry.cover) };
             if common != self.common {
                 (self.common, self.common_test) = (common, masked::Test::new(&common));
+                let is_sure = |dim: &Dim| common.and(&dim.field.present.masked()) == Some(common);
+                self.sure = self.dims.iter().rev().fold(0, |bits, dim| bits << 1 | u32::from(is_sure(dim)));
                 lanes = 0..self.lanes.len();
             }
         }
         for lane in lanes {
             if let Some(Some(one)) = self.lanes.get(lane) {
                 let fields = self.dims.iter().map(|dim| &dim.field);
-                self.decided.set(lane, dim::is_decided(&one.entry, fields, &self.common));
+                self.decided.set(lane, is_decided(&one.entry, fields, &self.common));
             }
         }
     }
@@ -207,36 +237,44 @@ impl Leaf {
         Some(entry)
     }
 
-    #[inline]
-    fn classify(&self, window: &Window, facts: Facts<'_>, hit: &mut impl FnMut(u32)) {
-        if !self.common_test.holds(window) {
-            return;
+    /// Blocks that have lanes.
+    fn blocks(&self) -> usize {
+        self.lanes.len().div_ceil(BLOCK)
+    }
+
+    /// See [`BitVector::classify`]; for up to [`TOGETHER`] packets, with room for their candidates.
+    #[inline(always)]
+    fn classify(&self, packets: &[Packet<'_>], candidates: &mut [Block], hit: &mut impl FnMut(u16, u32)) {
+        let blocks = self.blocks();
+        let used = &self.used.blocks()[..blocks];
+        let (mut which, mut intervals, mut n) = ([0; TOGETHER], [0; TOGETHER], 0);
+        for (at, packet) in packets.iter().enumerate().take(TOGETHER) {
+            candidates[at * blocks..][..blocks].copy_from_slice(used);
+            which[n] = at as u8;
+            n += usize::from(self.common_test.holds(packet.window));
         }
-        let blocks = self.lanes.len().div_ceil(BLOCK);
-        let mut candidates = Lanes::default();
-        candidates.blocks_mut(blocks).copy_from_slice(&self.used.blocks()[..blocks]);
-        for group in self.dims.chunks(GROUP) {
-            // All rows first, so that the memory accesses overlap.
-            let mut found = [Found::all(&self.used); GROUP];
-            for (found, dim) in found.iter_mut().zip(group) {
-                *found = dim.find(window);
-            }
-            let found = &found[..group.len()];
-            let mut none = true;
-            for (block, lanes) in candidates.blocks_mut(blocks).iter_mut().enumerate() {
-                *lanes = found.iter().fold(*lanes, |lanes, found| found.filter(block, lanes));
-                none &= lanes.is_empty();
-            }
-            if none {
+        for (at, dim) in self.dims.iter().enumerate() {
+            if n == 0 {
                 return;
             }
+            let (which, intervals) = (&mut which[..n], &mut intervals[..n]);
+            n = if self.sure >> at & 1 == 1 {
+                dim.find::<true>(packets, which, intervals);
+                dim.filter::<true>(intervals, which, candidates, blocks)
+            } else {
+                dim.find::<false>(packets, which, intervals);
+                dim.filter::<false>(intervals, which, candidates, blocks)
+            };
         }
-        candidates.each(blocks, |lane| {
-            let holds = |found: &Lane| found.cover.holds(window) && found.entry.passes(window, facts);
-            if self.decided.contains(lane) || self.lanes[lane].as_deref().is_some_and(holds) {
-                hit(self.slots[lane]);
-            }
-        });
+        for at in which[..n].iter().map(|at| usize::from(*at)) {
+            let Packet { window, facts, head } = packets[at];
+            row::each(&candidates[at * blocks..][..blocks], |lane| {
+                let holds = |found: &Lane| found.cover.holds(window) && found.entry.passes(window, facts);
+                if self.decided.contains(lane) || self.lanes[lane].as_deref().is_some_and(holds) {
+                    hit(head, self.slots[lane]);
+                }
+            });
+        }
     }
 }
 

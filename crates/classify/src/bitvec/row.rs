@@ -24,7 +24,13 @@ impl Block {
         Block(std::array::from_fn(|word| self.0[word] & (one.0[word] | other.0[word])))
     }
 
-    /// Whether there is any bit.
+    /// Those bits that are in one of both.
+    #[inline(always)]
+    pub fn or(self, other: &Block) -> Block {
+        Block(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// Whether there is no bit.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.0.iter().fold(0, |all, word| all | word) == 0
@@ -51,12 +57,6 @@ impl Lanes {
         self.0[lane / BLOCK % BLOCKS].0[lane % BLOCK / 64] >> (lane % 64) & 1 == 1
     }
 
-    /// The first `blocks` blocks, to be written.
-    #[inline(always)]
-    pub fn blocks_mut(&mut self, blocks: usize) -> &mut [Block] {
-        &mut self.0[..blocks]
-    }
-
     /// All blocks.
     #[inline(always)]
     pub fn blocks(&self) -> &[Block; BLOCKS] {
@@ -70,17 +70,17 @@ impl Lanes {
         let rest = self.0[word * 64 / BLOCK].0[word % (BLOCK / 64)];
         Some(word * 64 + rest.trailing_ones() as usize)
     }
+}
 
-    /// Calls `visit` with each lane of the first `blocks` blocks, ascending.
-    #[inline(always)]
-    pub fn each(&self, blocks: usize, mut visit: impl FnMut(usize)) {
-        for (at, block) in self.0.iter().take(blocks).enumerate() {
-            for (word, bits) in block.0.iter().enumerate() {
-                let mut bits = *bits;
-                while bits != 0 {
-                    visit(at * BLOCK + word * 64 + bits.trailing_zeros() as usize);
-                    bits &= bits - 1;
-                }
+/// Calls `visit` with each lane of some blocks, ascending.
+#[inline(always)]
+pub(super) fn each(blocks: &[Block], mut visit: impl FnMut(usize)) {
+    for (at, block) in blocks.iter().enumerate() {
+        for (word, bits) in block.0.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                visit(at * BLOCK + word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
             }
         }
     }
@@ -95,9 +95,12 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// An empty row for each block of a leaf, numbered by blocks.
+    /// The row that is always empty.
+    pub const EMPTY: u16 = BLOCKS as u16;
+
+    /// An empty row for each block of a leaf, numbered by blocks, and [`Rows::EMPTY`].
     pub fn new() -> Rows {
-        Rows { rows: vec![Block::default(); BLOCKS], free: Vec::new() }
+        Rows { rows: vec![Block::EMPTY; BLOCKS + 1], free: Vec::new() }
     }
 
     /// All rows, by number.

@@ -94,9 +94,15 @@ fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
     let listed = vector.iter().map(|(slot, entry)| (slot, entry.cover)).collect();
     assert_eq!(sorted(listed), sorted(model.iter().map(|(slot, entry)| (*slot, entry.cover)).collect()));
     let facts = Facts::new(&[1]);
-    for window in windows {
-        let mut found = Vec::new();
-        vector.classify(window, facts, |slot| found.push(slot));
+    let packets = windows.iter().zip(0..).map(|(window, head)| Packet { window, facts, head });
+    let packets: Vec<Packet<'_>> = packets.collect();
+    let mut together = vec![Vec::new(); windows.len()];
+    vector.classify(&packets, |head, slot| together[usize::from(head)].push(slot));
+    for (packet, mut found) in packets.iter().zip(together) {
+        let window = packet.window;
+        let mut alone = Vec::new();
+        vector.classify(&[*packet], |_, slot| alone.push(slot));
+        assert_eq!(found, alone);
         found.sort();
         let holds = model.iter().filter(|(_, entry)| entry.holds(window, facts));
         let mut expected: Vec<u32> = holds.map(|(slot, _)| *slot).collect();

@@ -16,7 +16,7 @@ mod truths;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use mmb_packet::{Meta, NamedOption, Payload, payload, tcp_options};
+use mmb_packet::{Meta, NamedOption, Payload, TcpOptions, payload, tcp_options};
 
 pub use ask::{Ask, How, Kinds, Source};
 pub use truths::Truths;
@@ -29,6 +29,9 @@ use truths::Scan;
 
 /// Numbers of predicates.
 type Ids = SortedPages<u32, 256>;
+
+/// The kind of timestamp options.
+const TIMESTAMP: u8 = NamedOption::Timestamp.kind();
 
 /// Payloads and options' data that can be asked about.
 const SOURCES: [Source; 9] = [
@@ -310,10 +313,26 @@ impl Predicates {
 
     /// Finds out which predicates are true of packet `pkt` of a batch. `head` is the whole packet, `meta` what
     /// [`mmb_packet::parse`] found.
+    #[inline]
     pub fn inspect(&self, pkt: usize, head: &[u8], meta: &Meta, truths: &mut Truths) {
-        if !self.payloads && !tcp_options(head, meta).any(|option| self.asked.contains(option.kind)) {
-            return;
+        if self.payloads || self.asks_for_some(tcp_options(head, meta)) {
+            self.look_at(pkt, head, meta, truths);
         }
+    }
+
+    /// Whether somebody asks about one of the options.
+    #[inline]
+    fn asks_for_some(&self, mut options: TcpOptions<'_>) -> bool {
+        // Nearly all segments carry this and nothing else.
+        if let [1, 1, TIMESTAMP, 10, _, _, _, _, _, _, _, _] = options.area() {
+            return self.asked.contains(TIMESTAMP);
+        }
+        options.any(|option| self.asked.contains(option.kind))
+    }
+
+    /// See [`Predicates::inspect`].
+    #[inline(never)]
+    fn look_at(&self, pkt: usize, head: &[u8], meta: &Meta, truths: &mut Truths) {
         truths.record(pkt, |scan| {
             self.inspect_options(head, meta, scan);
             for (source, relations) in SOURCES.iter().zip(self.relations.iter()) {

@@ -1,0 +1,77 @@
+//! Rules that ask for the size of fields in the words of the language, and traffic of which none matches: what
+//! `mmb bench --case ranges` measures in the whole graph.
+
+use mmb_classify::{Facts, Pattern};
+use mmb_lang::Command;
+use mmb_packet::{Kind, Window};
+
+use crate::rules::Random;
+
+/// Fields with their largest values: of TCP, of UDP, of both.
+const FIELDS: [[(&str, u64); 4]; 3] = [
+    [("tcp-sport", 0xffff), ("tcp-dport", 0xffff), ("tcp-win", 0xffff), ("tcp-seq-num", 0xffff_ffff)],
+    [("udp-sport", 0xffff), ("udp-dport", 0xffff), ("udp-len", 0xffff), ("udp-len", 0xffff)],
+    [("ip-len", 0xffff), ("ip-id", 0xffff), ("ip-ttl", 0xff), ("ip-dscp", 0x3f)],
+];
+
+/// So many of the packets are asked whether a rule matches.
+const ASKED: usize = 2000;
+
+/// Rules with two to four questions that match none of the packets.
+pub fn rules(n: usize, packets: &[Window], random: &mut Random) -> Vec<Pattern> {
+    let mut rules = Vec::new();
+    while rules.len() < n {
+        let rule = pattern(&line(random));
+        let matches = |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, Facts::NONE));
+        if !packets.iter().take(ASKED).any(matches) {
+            rules.push(rule);
+        }
+    }
+    rules
+}
+
+fn line(random: &mut Random) -> String {
+    let mut fields = [FIELDS[random.below(2) as usize], FIELDS[2]].concat();
+    fields.dedup();
+    let mut line = "add".to_owned();
+    for _ in 0..2 + random.below(3) {
+        let (field, largest) = fields.swap_remove(random.below(fields.len() as u64) as usize);
+        let mut value = || 2 + random.below(largest - 3);
+        let (a, b) = (value(), value());
+        line += &match random.below(6) {
+            0 => format!(" {field} < {a}"),
+            1 => format!(" {field} <= {a}"),
+            2 => format!(" {field} > {a}"),
+            3 => format!(" {field} >= {a}"),
+            4 => format!(" {field} != {a}"),
+            _ => format!(" {field} {}-{}", a.min(b), a.max(b)),
+        };
+    }
+    line + " drop"
+}
+
+fn pattern(line: &str) -> Pattern {
+    let Ok(Some(Command::Add(rule))) = mmb_lang::parse_line(line) else { panic!("{line}: not a rule") };
+    Pattern::compile(&rule, &|_| None).expect("can match")
+}
+
+/// 64-byte packets of both protocols over IPv4 that differ in addresses and ports only.
+pub fn packets(n: usize, random: &mut Random) -> Vec<Window> {
+    let mut packet = || {
+        let mut window = Window::default();
+        let tcp = random.below(2) == 0;
+        let bytes = window.bytes_mut();
+        bytes[..8].copy_from_slice(&random.next().to_ne_bytes());
+        bytes[8..12].copy_from_slice(&(random.next() as u32).to_ne_bytes());
+        bytes[64..80].copy_from_slice(&[0x45, 0, 0, 52, 0, 0, 0x40, 0, 64, 0, 0, 0, 8, 0, 0, 1]);
+        if tcp {
+            bytes[12..14].copy_from_slice(&[Kind::IP4 | Kind::TCP, 6]);
+            bytes[48..60].copy_from_slice(&[0x53, 0x1e, 0x91, 0x7a, 9, 8, 7, 6, 0x80, 0x10, 0xff, 0xff]);
+        } else {
+            bytes[12..14].copy_from_slice(&[Kind::IP4 | Kind::UDP, 17]);
+            bytes[48..50].copy_from_slice(&[0, 30]);
+        }
+        window
+    };
+    (0..n).map(|_| packet()).collect()
+}

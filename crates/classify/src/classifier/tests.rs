@@ -1,0 +1,104 @@
+//! Cases that rules as they come hardly meet.
+
+use super::*;
+
+fn rule(cover: &Masked) -> Pattern {
+    Pattern::new(vec![Entry::new(cover, None).unwrap()], Vec::new()).unwrap()
+}
+
+fn found(classifier: &Classifier, windows: &[Window]) -> Vec<Hit> {
+    let mut batch = Batch::new();
+    batch.n = windows.len();
+    batch.windows[..windows.len()].copy_from_slice(windows);
+    classifier.classify(&mut batch);
+    assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
+    batch.hits.sort();
+    batch.hits
+}
+
+/// With a hash that tells no keys apart, everything beyond the first group lands outside the pages, and works.
+#[test]
+fn survives_a_useless_hash() {
+    let cover = |i: u32| {
+        Masked::bits(128, 32, (i / 2).wrapping_mul(0x9e37_79b1).into())
+            .and_then(|m| m.and(&Masked::IP))
+            .unwrap()
+    };
+    let mut classifier = Classifier::with_seeds(Seeds::useless());
+    classifier.extend((0..100).map(|slot| (slot, rule(&cover(slot)))));
+    assert!(classifier.tables().any(|info| info.occupancy.overflow > 0));
+    let windows: Vec<Window> = (0..100).map(|i| Window { chunk: *cover(i).key() }).collect();
+    let hits = |all: &[u32]| {
+        let of =
+            |pkt: u32| all.iter().filter(move |slot| **slot / 2 == pkt / 2).map(move |slot| (pkt, *slot));
+        (0..100).flat_map(of).map(|(pkt, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+    };
+    let mut left: Vec<u32> = (0..100).collect();
+    assert_eq!(found(&classifier, &windows), hits(&left));
+    while let Some(slot) = left.pop() {
+        assert!(classifier.remove(slot) && !classifier.remove(slot));
+        assert_eq!(found(&classifier, &windows), hits(&left));
+    }
+    assert!(classifier.tables().next().is_none());
+}
+
+/// More tables than are probed together: masks that have nothing in common.
+#[test]
+fn a_root_with_many_tables() {
+    // The kind's own byte is left out.
+    let places = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
+    let keys = places.flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
+    let cover =
+        |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
+    let rules: Vec<Masked> = keys.filter_map(cover).collect();
+    let mut classifier = Classifier::with_seed(3);
+    classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
+    assert!(classifier.root.tables().len() > TABLES);
+    for windows in rules.chunks(VECTOR) {
+        let windows: Vec<Window> = windows.iter().map(|cover| Window { chunk: *cover.key() }).collect();
+        let holds = |(pkt, window): (usize, &Window)| {
+            let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
+            slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+        };
+        let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+        assert_eq!(found(&classifier, &windows), expected);
+    }
+}
+
+/// Entries behind a sieve, and a table that no packet of a vector asks about, while rules come and go.
+#[test]
+fn what_is_passed_by_loses_nothing() {
+    let prefix = |i: u32| {
+        let (address, length) = (0x0a00_0000 | i.wrapping_mul(0x9e37_79b1) >> 8, 12 + i as usize % 20);
+        let cover = Masked::bits(0, length, u128::from(address) >> (32 - length));
+        cover.and_then(|cover| cover.and(&Masked::IP)).unwrap()
+    };
+    let size = |i: u32| {
+        let cover = Masked::bits(88 * 8, 16, i.into()).and_then(|m| m.and(&Masked::byte(92, 0x80, 0x80)?));
+        cover.and_then(|cover| cover.and(&Masked::IP)).unwrap()
+    };
+    let rules: Vec<Masked> = (0..14).map(prefix).chain((0..60).map(size)).collect();
+    let windows: Vec<Window> = rules.iter().map(|cover| Window { chunk: *cover.key() }).collect();
+    let mut classifier = Classifier::with_seed(3);
+    let check = |classifier: &Classifier, there: &dyn Fn(usize) -> bool| {
+        for windows in [&windows[..14], &windows[14..], &windows[..]] {
+            let holds = |(pkt, window): (usize, &Window)| {
+                let slots =
+                    rules.iter().enumerate().filter(|(slot, cover)| there(*slot) && cover.holds(window));
+                slots.map(|(slot, _)| Hit { pkt: pkt as u16, slot: slot as u32 }).collect::<Vec<_>>()
+            };
+            let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+            assert_eq!(found(classifier, windows), expected);
+        }
+    };
+    classifier.extend((14..).zip(&rules[14..]).map(|(slot, cover)| (slot, rule(cover))));
+    for (slot, cover) in rules.iter().enumerate().take(14) {
+        classifier.insert(slot as u32, &rule(cover));
+        check(&classifier, &|other| other <= slot || other >= 14);
+    }
+    assert!(classifier.sieve.is_some() && !classifier.root.tables().is_empty());
+    for slot in 0..14 {
+        assert!(classifier.remove(slot as u32));
+        check(&classifier, &|other| other > slot);
+    }
+}

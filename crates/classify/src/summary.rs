@@ -1,0 +1,35 @@
+//! What the packets of a vector have in common.
+//!
+//! Theory of operation. Where no packet has a segment size option, or all go to one subnet, whole tables are out of the
+//! question, and that is found out for all packets at once.
+
+use mmb_packet::Window;
+use mmb_packet::window::CHUNKS;
+
+use crate::table::Table;
+
+/// The bits of each chunk that all packets have, and those that any has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summary([(u128, u128); CHUNKS]);
+
+impl Summary {
+    /// What these tables may be asked about. The first chunk is left out: packets differ in it.
+    pub fn new(windows: &[Window], tables: &[Table]) -> Summary {
+        let mut summary = Summary([(0, u128::MAX); CHUNKS]);
+        let chunks = tables.iter().fold(0u8, |chunks, table| chunks | 1 << table.chunk);
+        for (chunk, bits) in summary.0.iter_mut().enumerate().skip(1) {
+            if chunks & 1 << chunk != 0 {
+                let values = windows.iter().map(|window| window.chunk[chunk]);
+                *bits = values.fold((u128::MAX, 0), |(all, any), value| (all & value, any | value));
+            }
+        }
+        summary
+    }
+
+    /// Whether no packet can match through the table.
+    #[inline]
+    pub fn excludes(&self, table: &Table) -> bool {
+        let (all, any) = self.0[table.chunk % CHUNKS];
+        table.is_out_of_question(all, any)
+    }
+}
