@@ -125,8 +125,9 @@ fn measure(table: &mut Table, flows: u32, first: u32, ip6: bool) -> [f64; 3] {
 fn vector(table: &mut Table, lookups: &mut Lookups, packets: &[([u8; FRAME], Meta)]) -> [Duration; 3] {
     let start = Instant::now();
     lookups.clear();
+    let view = table.view();
     for (head, meta) in packets {
-        lookups.push(table, head, meta);
+        lookups.push(&view, head, meta);
     }
     let pushed = Instant::now();
     lookups.run(table);

@@ -6,6 +6,8 @@
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
+use std::hint::select_unpredictable;
+
 use mmb_flow::{Direction, Found, Segment, apply4, half_flags, later_ack, translate};
 use mmb_packet::{DropReason, Kind, Meta, flags};
 use mmb_policy::VECTOR;
@@ -31,9 +33,11 @@ impl Sessions {
     ) -> Tally {
         let n = packets.len().min(VECTOR);
         self.lookups.clear();
+        let view = self.table.view();
         for (at, gist) in self.gists.iter_mut().enumerate().take(n) {
+            packets.prefetch(at + AHEAD);
             let (head, meta) = (packets.head(at), packets.meta(at));
-            self.lookups.push(&self.table, head, meta);
+            self.lookups.push(&view, head, meta);
             *gist = Gist::of(head, meta, packets.in_port(at), packets.bytes(at));
         }
         self.lookups.run(&self.table);
@@ -88,9 +92,8 @@ impl Sessions {
             }
             half.count(1, gist.bytes);
             half.seen = now;
-            if gist.says & Gist::ACK != 0 {
-                half.ack = later_ack(half.ack, gist.ack);
-            }
+            half.ack =
+                select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
             if half.flags & half_flags::XLAT4 != 0 {
                 packets.prefetch(at + AHEAD);
                 let (head, meta) = packets.head_and_meta(at);
@@ -282,13 +285,28 @@ impl Gist {
 
     #[inline(always)]
     fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
-        let (says, ack) = match steady(head, meta) {
-            None => (0, 0),
-            Some(None) => (Gist::STEADY, 0),
-            Some(Some(ack)) => (Gist::STEADY | Gist::ACK, ack),
-        };
         let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
-        Gist { ack, bytes, in_port, says: says | looped }
+        let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ FLAGS + 1 }>);
+        let Some(tcp) = tcp else {
+            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | looped };
+        };
+        // Without a branch between TCP and the others: traffic mixes them. Others have no flags.
+        let mask = select_unpredictable(
+            meta.kind.l4() == Kind::TCP,
+            Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK,
+            0,
+        );
+        let flags = tcp[FLAGS] & mask;
+        let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
+        let steady = u16::from(flags & !Segment::ACK == 0) * Gist::STEADY;
+        let acks = u16::from(flags & Segment::ACK != 0) * Gist::ACK;
+        Gist { ack, bytes, in_port, says: steady | acks | looped }
+    }
+
+    /// Of a packet that ends before a TCP header does: TCP's has one by its kind.
+    #[cold]
+    fn of_short(meta: &Meta) -> u16 {
+        if meta.kind.l4() == Kind::TCP { 0 } else { Gist::STEADY }
     }
 }
 

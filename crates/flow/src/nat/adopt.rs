@@ -26,6 +26,10 @@ impl Nat {
         if Arc::ptr_eq(&self.config, &config) {
             return;
         }
+        if self.config.pools().is_empty() && !config.pools().is_empty() {
+            self.mappings.touch();
+            self.hosts.touch();
+        }
         let forwards = self.take_kept_forwards(&config);
         self.adopt_pools(&config);
         self.config = config;

@@ -50,6 +50,11 @@ impl Hosts {
         Ok(Hosts { store: Store::new(capacity)?, index: Index::new(capacity)? })
     }
 
+    /// Has the system give the memory in which hosts are looked for.
+    pub(super) fn touch(&mut self) {
+        self.index.touch();
+    }
+
     /// Asks for the memory in which a host is looked for.
     pub(super) fn prefetch(&self, hasher: &Hasher, pool: u16, address: u32) {
         self.index.prefetch(hash(hasher, pool, address));

@@ -82,6 +82,11 @@ impl Index {
         Ok(Index { slots: Arena::new((capacity + capacity / 3 + 1).next_power_of_two())? })
     }
 
+    /// Has the system give the memory now, and not when packets wait.
+    pub(super) fn touch(&mut self) {
+        self.slots.touch(usize::MAX);
+    }
+
     /// Asks for the memory in which a hash is looked for.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {

@@ -150,6 +150,12 @@ impl Mappings {
         })
     }
 
+    /// Has the system give the memory of what is read for each session.
+    pub(super) fn touch(&mut self) {
+        self.by_inside.touch();
+        self.by_outside.touch();
+    }
+
     pub(super) fn get(&self, id: u32) -> Option<&Mapping> {
         self.store.get(id)
     }

@@ -8,7 +8,8 @@
 use mmb_packet::{Kind, Meta, flags, prefetch};
 
 use super::Table;
-use super::hash::Hash;
+use super::hash::{Hash, Hasher};
+use super::index::Buckets;
 use crate::fcb::Found;
 use crate::key::{Key, Packed, bytes, key_of};
 
@@ -25,6 +26,21 @@ pub struct Lookups {
     tails: [[u64; 3]; VECTOR],
     hashes: [Hash; VECTOR],
     found: [Found; VECTOR],
+}
+
+/// What the first pass reads of a table, the same for the whole vector.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    hasher: &'a Hasher,
+    buckets: Buckets<'a>,
+}
+
+impl Table {
+    /// For [`Lookups::push`].
+    #[inline]
+    pub fn view(&self) -> View<'_> {
+        View { hasher: &self.hasher, buckets: self.index.buckets() }
+    }
 }
 
 impl Default for Lookups {
@@ -49,7 +65,7 @@ impl Lookups {
     /// The first pass, for the vector's next packet; see [`key_of`] for the arguments. Packets behind the 256th are not
     /// taken in.
     #[inline(always)]
-    pub fn push(&mut self, table: &Table, head: &[u8], meta: &Meta) {
+    pub fn push(&mut self, view: &View<'_>, head: &[u8], meta: &Meta) {
         let n = self.n;
         if n >= VECTOR {
             return;
@@ -64,21 +80,21 @@ impl Lookups {
         {
             let key = Packed::ip4(addresses, ports, tag);
             self.heads[n] = key.head;
-            table.hasher.ip4(key.head)
+            view.hasher.ip4(key.head)
         } else if ip6
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(8))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
             let key = Packed::ip6(&addresses, ports, tag);
             (self.heads[n], self.tails[n]) = (key.head, key.tail);
-            table.hasher.ip6(&key)
+            view.hasher.ip6(&key)
         } else {
             let key = any_key(head, meta);
             (self.heads[n], self.tails[n]) = (key.head, key.tail);
-            table.hasher.hash(&key)
+            view.hasher.hash(&key)
         };
         self.hashes[n] = hash;
-        prefetch::read(table.index.buckets().of(hash));
+        prefetch::read(view.buckets.of(hash));
         self.n = n + 1;
     }
 

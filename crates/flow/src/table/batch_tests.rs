@@ -33,12 +33,12 @@ fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
     let mut lookups = Box::new(Lookups::default());
     // What an earlier vector left must not matter.
     for frame in frames.iter().rev() {
-        lookups.push(table, frame, &parsed(frame));
+        lookups.push(&table.view(), frame, &parsed(frame));
     }
     lookups.run(table);
     lookups.clear();
     for frame in frames {
-        lookups.push(table, frame, &parsed(frame));
+        lookups.push(&table.view(), frame, &parsed(frame));
     }
     lookups.run(table);
     for (i, frame) in frames.iter().take(VECTOR).enumerate() {

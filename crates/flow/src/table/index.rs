@@ -79,7 +79,10 @@ impl Index {
     /// For so many keys.
     pub fn new(keys: u32) -> io::Result<Self> {
         let count = keys.div_ceil(LANES as u32 / 2).max(1);
-        Ok(Index { buckets: Arena::new(count as usize)?, count, displaced: 0 })
+        let mut buckets = Arena::new(count as usize)?;
+        // Keys lie all over it from the first session on.
+        buckets.touch(usize::MAX);
+        Ok(Index { buckets, count, displaced: 0 })
     }
 
     pub fn displaced(&self) -> u32 {

@@ -26,11 +26,11 @@ use std::io;
 
 use mmb_packet::prefetch;
 
-pub use batch::{Lookups, VECTOR};
+pub use batch::{Lookups, VECTOR, View};
 use hash::{Hash, Hasher};
 use index::Index;
 
-use crate::arena::Arena;
+use crate::arena::{Arena, HUGE};
 use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
 use crate::key::{Key, Packed};
 use crate::wheel::{UNARMED, Wheel};
@@ -115,12 +115,19 @@ impl Table {
         let stride = scratch_bytes.next_multiple_of(8);
         let count = capacity as usize;
         let scratch = count.checked_mul(stride).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut halves = Arena::new(count * 2)?;
+        let mut commons = Arena::new(count)?;
+        let mut scratch = Arena::new(scratch)?;
+        // These fill from the front.
+        halves.touch(HUGE);
+        commons.touch(HUGE);
+        scratch.touch(HUGE);
         Ok(Table {
             hasher: Hasher::new(seed),
             index: Index::new(capacity * 2)?,
-            halves: Arena::new(count * 2)?,
-            commons: Arena::new(count)?,
-            scratch: Arena::new(scratch)?,
+            halves,
+            commons,
+            scratch,
             stride,
             live: vec![0; count.div_ceil(64)],
             capacity,

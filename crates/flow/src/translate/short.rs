@@ -1,5 +1,7 @@
 //! The short way: IPv4 addresses and ports.
 
+use std::hint::select_unpredictable;
+
 use mmb_packet::{Kind, Meta, flags};
 
 use super::delta::{Delta, updated};
@@ -39,7 +41,7 @@ impl Xlat4 {
 ///
 /// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found: TCP, UDP, an ICMP query, another protocol, or a
 /// fragment of one. A header that `meta` places outside of `head` is left out.
-#[inline]
+#[inline(always)]
 pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     if let Some(ip) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut::<IP4_LENGTH>) {
@@ -48,7 +50,8 @@ pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
         ip[12..20].copy_from_slice(&xlat.addresses);
     }
     let transport = meta.kind.l4();
-    if transport == Kind::TCP || transport == Kind::UDP {
+    // One comparison for both: no other transport's number lies between them.
+    if transport.wrapping_sub(Kind::TCP) <= Kind::UDP - Kind::TCP {
         if let Some(header) = head.get_mut(l4..) {
             ports(xlat, header, transport == Kind::UDP);
         }
@@ -58,16 +61,16 @@ pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
 }
 
 /// Ports and checksum of TCP and UDP, without a branch between them: traffic mixes both.
-#[inline]
+#[inline(always)]
 fn ports(xlat: &Xlat4, header: &mut [u8], is_udp: bool) {
     let Some(ports) = header.first_chunk_mut::<4>() else { return };
     *ports = xlat.ports;
-    let at = if is_udp { 6 } else { 16 };
+    let at = select_unpredictable(is_udp, 6, 16);
     let Some(field) = header.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<2>) else { return };
     let old = u16::from_ne_bytes(*field);
     let new = updated(old, xlat.l4_delta);
-    let new = if is_udp & (new == 0) { 0xffff } else { new };
-    let new = if is_udp & (old == 0) { 0 } else { new };
+    let new = select_unpredictable(is_udp & (new == 0), 0xffff, new);
+    let new = select_unpredictable(is_udp & (old == 0), 0, new);
     *field = new.to_ne_bytes();
 }
 
