@@ -15,7 +15,7 @@ import threading
 from functools import partial
 
 from . import wait
-from .netns import CLIENT_MAC, Namespace, carrier, run
+from .netns import CLIENT_MAC, Network, carrier, run
 from .wire import wire_config
 
 ROUTER_MAC = "02:00:00:00:00:fe"
@@ -26,11 +26,11 @@ SERVER, OTHER = "198.51.100.2", "198.51.100.3"
 INSIDE6, GATEWAY6, SERVER6 = "fd00:a::1", "fd00:a::fe", "2001:db8::2"
 
 
-class NatBench:
+class NatBench(Network):
     """Namespaces and a running daemon. mtu: of the link behind the router."""
 
     def __init__(self, driver, make_daemon, config="", workers=1, mtu=1500, arguments=()):
-        self._closers = contextlib.ExitStack()
+        super().__init__()
         try:
             self.hosts, self.mbox, self.router, self.servers = map(
                 self._namespace, ("hosts", "mbox", "router", "servers")
@@ -48,11 +48,6 @@ class NatBench:
         except BaseException:
             self.close()
             raise
-
-    def _namespace(self, role):
-        namespace = Namespace(role)
-        self._closers.callback(namespace.delete)
-        return namespace
 
     def _link(self, one, name, other, peer, peer_mac):
         run("ip", "-n", one.name, "link", "add", name, "type", "veth", "peer", "name", peer, "netns", other.name)
@@ -92,13 +87,6 @@ class NatBench:
     def connections(self, *words):
         """`show connections`, decoded."""
         return self.daemon.json("show", "connections", *words)
-
-    def on_close(self, callback, *arguments):
-        """Registers something to undo; the last registered is undone first."""
-        self._closers.callback(callback, *arguments)
-
-    def close(self):
-        self._closers.close()
 
 
 class Mirror:

@@ -116,7 +116,26 @@ def end(process, patience=10):
     process.wait()
 
 
-class Bench:
+class Network:
+    """Namespaces that belong together; what was made last goes first."""
+
+    def __init__(self):
+        self._closers = contextlib.ExitStack()
+
+    def _namespace(self, role):
+        namespace = Namespace(role)
+        self._closers.callback(namespace.delete)
+        return namespace
+
+    def on_close(self, callback, *arguments):
+        """Registers something to undo; the last registered is undone first."""
+        self._closers.callback(callback, *arguments)
+
+    def close(self):
+        self._closers.close()
+
+
+class Bench(Network):
     """Client, middlebox and server, wired; addresses at the ends only.
 
     offloads: leave the checksum and segmentation offloads of the kernel's end points as they are by default
@@ -125,7 +144,7 @@ class Bench:
     """
 
     def __init__(self, offloads=True, mtu=1500):
-        self._closers = contextlib.ExitStack()
+        super().__init__()
         try:
             self.client, self.mbox, self.server = (self._namespace(role) for role in ("client", "mbox", "server"))
             # The middlebox's own kernel stays silent, so that every frame seen is one that mmb let through.
@@ -150,11 +169,6 @@ class Bench:
         except BaseException:
             self.close()
             raise
-
-    def _namespace(self, role):
-        namespace = Namespace(role)
-        self._closers.callback(namespace.delete)
-        return namespace
 
     def _pair(self, end_point, inner, mac, outer, mtu):
         run(
@@ -196,13 +210,6 @@ class Bench:
         ):
             for address in (address4, address6):
                 end_point.run("ip", "neigh", "replace", address, "lladdr", mac, "dev", interface, "nud", "permanent")
-
-    def on_close(self, callback, *arguments):
-        """Registers something to undo; the last registered is undone first."""
-        self._closers.callback(callback, *arguments)
-
-    def close(self):
-        self._closers.close()
 
 
 def carrier(namespace, interface):
