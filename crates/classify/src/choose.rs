@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::Item;
+use crate::leaf::{Item, is_guarded};
 
 /// A probe that finds nothing.
 const PROBE: f32 = 8.0;
@@ -78,7 +78,7 @@ impl Sample {
     fn new(items: &[Item], chunk: usize, path: u128) -> Sample {
         let step = items.len().div_ceil(SAMPLE).max(1);
         let entry = |(_, entry): &Item| {
-            let guarded = entry.cover.chunks() & !1 != 0 || !entry.is_exact();
+            let guarded = entry.cover.chunks() & !1 != 0 || is_guarded(entry);
             let price = if guarded { COMPARE_GUARDED } else { COMPARE };
             (entry.cover.mask()[chunk], entry.cover.key()[chunk], price)
         };

@@ -10,7 +10,7 @@ use crate::batch::{Batch, Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::hash::Seeds;
 use crate::info::{TableInfo, describe, describe_pivot};
-use crate::leaf::Item;
+use crate::leaf::{Block, Item, MOST_BLOCKS};
 use crate::masked::Masked;
 use crate::node::{self, Node, Path};
 use crate::paged::{PagedVec, SortedPages};
@@ -56,6 +56,8 @@ pub struct Classifier {
     root: Arc<Node>,
     /// For what the root compares one by one.
     sieve: Option<Sieve>,
+    /// The chunks, as bits, of which it helps to know what the packets of a vector have in common.
+    summed: u8,
     predicates: Predicates,
     /// Entries that are found through a predicate, by its number.
     pivots: SortedPages<(u32, Arc<Node>), 64>,
@@ -92,6 +94,7 @@ impl Classifier {
             stamp: new_stamp(),
             root: Arc::new(Node::new(seeds)),
             sieve: None,
+            summed: 0,
             predicates: Predicates::default(),
             pivots: SortedPages::default(),
             places: PagedVec::default(),
@@ -208,7 +211,10 @@ impl Classifier {
     /// To be called after each change.
     fn changed(&mut self) {
         self.stamp = new_stamp();
-        self.sieve = Sieve::new(self.root.rest().1);
+        let (_, rest, bits) = self.root.rest();
+        self.sieve = Sieve::new(rest);
+        let chunks = rest.blocks().iter().map(Block::chunk).chain(self.root.tables().iter().map(|t| t.chunk));
+        self.summed = (bits.asked() | chunks.fold(0, |bits, chunk| bits | 1 << chunk)) & !1;
     }
 
     /// The hash of the key of one of the root's tables that says all about the entry.
@@ -320,8 +326,8 @@ impl Classifier {
         let Batch { windows, n, hits, gathered, heads, left, truths, recent, glance } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
         hits.clear();
-        let summary = Summary::new(windows, self.root.tables());
-        if truths.is_empty() && self.is_glanceable() && glance.is_due() {
+        let summary = Summary::new(windows, self.summed);
+        if truths.is_empty() && self.is_glanceable(&summary) && glance.is_due() {
             let nothing = finds_nothing(windows, self.root.tables(), &summary);
             glance.learn(!nothing);
             if nothing {
@@ -345,10 +351,14 @@ impl Classifier {
         }
     }
 
-    /// Whether the root has a few tables and nothing else.
-    fn is_glanceable(&self) -> bool {
-        let few = (1..=CHEAP).contains(&self.root.tables().len());
-        few && self.root.rest().1.is_empty() && !self.root.has_more()
+    /// Whether the packets may match through a few tables of the root and nothing else.
+    fn is_glanceable(&self, summary: &Summary) -> bool {
+        let (always, rest, bits) = self.root.rest();
+        always.is_empty()
+            && rest.blocks().iter().all(|block| summary.excludes_block(block))
+            && bits.is_out_of_question(summary)
+            && self.root.tables().iter().filter(|table| !summary.excludes(table)).take(CHEAP + 1).count()
+                <= CHEAP
     }
 
     /// Whether packets that agree in the window's first chunk match the same rules.
@@ -377,10 +387,16 @@ impl Classifier {
         let mut tables = self.root.tables().iter().filter(concerned).peekable();
         let (_, rest, _) = self.root.rest();
         let (rest, sieve) = (rest.blocks(), self.sieve.as_ref());
-        let mut walk = Walk { windows, heads, truths, rest, sieve, tables: &[] };
+        let (mut concerned, mut blocks) = ([&Block::EMPTY; MOST_BLOCKS], 0);
+        for block in rest.iter().filter(|block| !summary.excludes_block(block)) {
+            concerned[blocks % MOST_BLOCKS] = block;
+            blocks += 1;
+        }
+        let mut walk =
+            Walk { windows, heads, truths, rest: &concerned[..blocks.min(MOST_BLOCKS)], sieve, tables: &[] };
         let Some(any) = tables.peek() else {
             walk.run(left, hits);
-            return self.visit_others(&walk, hits, tables);
+            return self.visit_others(&walk, summary, hits, tables);
         };
         let mut together: [&Table; TABLES] = [any; TABLES];
         let mut n = 0;
@@ -390,16 +406,23 @@ impl Classifier {
         }
         walk.tables = &together[..n];
         walk.run(left, hits);
-        self.visit_others(&walk, hits, tables);
+        self.visit_others(&walk, summary, hits, tables);
     }
 
     /// Finds what is neither in the tables nor among the blocks of a walk: what else the root has, and these `tables`.
-    fn visit_others<'a>(&self, walk: &Walk<'_>, hits: &mut Hits, tables: impl Iterator<Item = &'a Table>) {
+    fn visit_others<'a>(
+        &self,
+        walk: &Walk<'_>,
+        summary: &Summary,
+        hits: &mut Hits,
+        tables: impl Iterator<Item = &'a Table>,
+    ) {
         let heads = walk.heads.len() as u16;
         if heads == 0 {
             return;
         }
-        if self.root.has_more() {
+        let (always, _, bits) = self.root.rest();
+        if !always.is_empty() || !bits.is_out_of_question(summary) {
             let mut packets = [walk.packet(0); STRIDE];
             for first in (0..heads).step_by(STRIDE) {
                 let n = STRIDE.min(usize::from(heads - first));

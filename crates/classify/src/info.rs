@@ -97,6 +97,7 @@ fn describe_table(table: &Table, depth: usize, infos: &mut Vec<TableInfo>) {
     for (_, owner) in table.store.iter() {
         match owner {
             Owner::Free | Owner::One(_) => {}
+            Owner::Same(slots) => infos[at].occupancy.bytes += size_of_val(&*slots),
             Owner::Leaf(leaf) => {
                 infos[at].longest = infos[at].longest.max(leaf.len());
                 infos[at].occupancy.bytes += bytes_of_leaf(&leaf);

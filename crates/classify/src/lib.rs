@@ -30,6 +30,7 @@ mod owner;
 mod page;
 pub mod paged;
 mod pattern;
+mod ports;
 mod predicate;
 mod ranges;
 mod recent;

@@ -1,6 +1,6 @@
 //! Masks and keys over the window.
 
-use mmb_packet::window::{CHUNK, CHUNKS, KIND};
+use mmb_packet::window::{CHUNK, CHUNKS, IP6_EXTENSIONS, KIND, OPTIONS_PRESENT, OPTIONS_VALUED};
 use mmb_packet::{Kind, Window};
 
 /// Bits in a chunk.
@@ -98,6 +98,24 @@ impl Masked {
     /// The chunks that it looks at, as bits.
     pub fn chunks(&self) -> u8 {
         (0..CHUNKS).fold(0, |chunks, i| chunks | u8::from(self.mask[i] != 0) << i)
+    }
+
+    /// Without what follows from the rest: only TCP segments have TCP options, and only IPv6 packets extension headers, so
+    /// that what asks for one of those, and of the first chunk for nothing but such a packet, asks of one chunk alone.
+    pub(crate) fn without_implied(&self) -> Masked {
+        let kind_only = |bits: u8| (u128::from(bits) << (CHUNK_BITS - 8 - KIND * 8)).to_be();
+        let index = self.key[CHUNKS - 1].to_ne_bytes();
+        let (options, extensions) = (OPTIONS_PRESENT % CHUNK, IP6_EXTENSIONS % CHUNK);
+        let tcp = if index[options] | index[OPTIONS_VALUED % CHUNK] != 0 { Kind::L4_MASK } else { 0 };
+        let ip6 = if index[extensions] | index[extensions + 1] != 0 { Kind::L3_MASK } else { 0 };
+        let [known, wanted] = [Masked::kind((tcp | ip6, Kind::TCP & tcp | Kind::IP6 & ip6)), *self];
+        let rest = self.mask[0] & !kind_only(tcp | ip6) & !Masked::IP.mask[0];
+        if rest != 0 || known.and(&wanted).is_none() {
+            return *self;
+        }
+        let mut short = *self;
+        (short.mask[0], short.key[0]) = (Masked::IP.mask[0], Masked::IP.key[0]);
+        short
     }
 
     /// The mask, chunk by chunk.

@@ -18,6 +18,8 @@ pub(crate) enum Owner {
     Free,
     /// One entry that asks for nothing but the key.
     One(u32),
+    /// Some entries that all ask for nothing but the key: two or more.
+    Same(Arc<[u32]>),
     /// A few entries, which are compared with the packet as a whole: the key need not be.
     Leaf(Leaf),
     /// Many entries, whose node is about packets with the key only.
@@ -26,13 +28,14 @@ pub(crate) enum Owner {
 
 const _: () = assert!(size_of::<Owner>() <= 24);
 
+/// Most entries of [`Owner::Same`], which every change copies.
+const MOST_SAME: usize = 64;
+
 impl Owner {
     /// The owner of a key that some packets have and these entries ask for; `path` includes the key's mask.
     pub fn of(items: &[Item], path: &Path, seeds: Seeds) -> Owner {
-        if let [(slot, entry)] = items
-            && node::is_exact(entry, path)
-        {
-            return Owner::One(*slot);
+        if items.len() <= MOST_SAME && items.iter().all(|(_, entry)| node::is_exact(entry, path)) {
+            return Owner::same(items.iter().map(|(slot, _)| *slot).collect());
         }
         let leaf: Leaf = items.iter().cloned().collect();
         if leaf.is_full() {
@@ -42,10 +45,22 @@ impl Owner {
         }
     }
 
+    /// The owner of a key for which these rules' entries ask and for nothing else.
+    fn same(slots: Vec<u32>) -> Owner {
+        match slots[..] {
+            [] => Owner::Free,
+            [slot] => Owner::One(slot),
+            _ => Owner::Same(slots.into()),
+        }
+    }
+
     pub fn insert(&mut self, item: Item, path: &Path, seeds: Seeds) {
         match self {
             Owner::Free => *self = Owner::of(&[item], path, seeds),
-            Owner::One(slot) => *self = Owner::of(&[(*slot, path.entry()), item], path, seeds),
+            Owner::One(_) | Owner::Same(_) => {
+                let items: Vec<Item> = self.items(path).into_iter().chain([item]).collect();
+                *self = Owner::of(&items, path, seeds);
+            }
             Owner::Leaf(leaf) => {
                 leaf.push(item);
                 if leaf.is_full() {
@@ -65,6 +80,13 @@ impl Owner {
                 let removed = *own == slot;
                 if removed {
                     *self = Owner::Free;
+                }
+                removed
+            }
+            Owner::Same(slots) => {
+                let removed = slots.contains(&slot) && node::is_exact(entry, path);
+                if removed {
+                    *self = Owner::same(slots.iter().copied().filter(|other| *other != slot).collect());
                 }
                 removed
             }
@@ -92,6 +114,7 @@ impl Owner {
         match self {
             Owner::Free => Vec::new(),
             Owner::One(slot) => vec![(*slot, path.entry())],
+            Owner::Same(slots) => slots.iter().map(|slot| (*slot, path.entry())).collect(),
             Owner::Leaf(leaf) => leaf.items().collect(),
             Owner::Node(node) => node.items(path),
         }
@@ -102,6 +125,7 @@ impl Owner {
         match self {
             Owner::Free => false,
             Owner::One(own) => *own == slot,
+            Owner::Same(slots) => slots.contains(&slot),
             Owner::Leaf(leaf) => leaf.items().any(|item| item.0 == slot),
             Owner::Node(node) => node.has_exact(slot),
         }
@@ -112,10 +136,11 @@ impl Owner {
         match self {
             Owner::Leaf(leaf) => leaf::visit(leaf.blocks(), window, facts, sink),
             Owner::One(slot) if same_key => sink.one(*slot),
+            Owner::Same(slots) if same_key => slots.iter().for_each(|slot| sink.one(*slot)),
             Owner::Node(node) if same_key => {
                 sink.with(|head, hits| node.visit(&[Packet { window, facts, head }], hits));
             }
-            Owner::Free | Owner::One(_) | Owner::Node(_) => {}
+            Owner::Free | Owner::One(_) | Owner::Same(_) | Owner::Node(_) => {}
         }
     }
 }

@@ -217,10 +217,16 @@ impl Body {
         }
     }
 
-    /// The key in a lane, and what it leads to: a slot or an owner.
+    /// The key in a lane.
     #[inline(always)]
-    pub fn at(&self, at: usize) -> (u128, Result<u32, &Owner>) {
-        let value = self.values[at];
-        (self.keys[at], value.owner().map_or(Ok(value.0), |index| Err(&self.owners[index])))
+    pub fn key(&self, at: usize) -> u128 {
+        self.keys[at]
+    }
+
+    /// What the key in a lane leads to: a slot or an owner.
+    #[inline(always)]
+    pub fn value(&self, at: usize) -> Result<&u32, &Owner> {
+        let value = &self.values[at];
+        value.owner().map_or(Ok(&value.0), |index| Err(&self.owners[index]))
     }
 }

@@ -156,7 +156,8 @@ impl<'a> Facts<'a> {
 /// One way for a packet to match a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Every packet that matches satisfies it; it asks for IP at least.
+    /// Every packet that matches satisfies it; it asks for IP at least, and not for what [follows from the
+    /// rest](Masked::without_implied) if there are no tests.
     pub cover: Masked,
     /// What must hold, too.
     pub tests: Box<[Test]>,
@@ -169,7 +170,9 @@ impl Entry {
     /// The packets that satisfy `cover` and all `tests`; None: `cover` is about packets that are not IP.
     pub fn new(cover: &Masked, tests: impl IntoIterator<Item = Test>) -> Option<Entry> {
         let cover = cover.and(&Masked::IP)?;
-        Some(Entry { cover, tests: tests.into_iter().collect(), pivot: None })
+        let tests: Box<[Test]> = tests.into_iter().collect();
+        let cover = if tests.is_empty() { cover.without_implied() } else { cover };
+        Some(Entry { cover, tests, pivot: None })
     }
 
     /// Whether the cover says all there is to say (once the pivot is true).

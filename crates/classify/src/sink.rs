@@ -154,8 +154,8 @@ pub(crate) struct Hits {
     /// Hits in order of heads, up to `len`; what is beyond means nothing.
     slots: Vec<u32>,
     len: usize,
-    /// Where each head's end.
-    ends: Vec<u32>,
+    /// Where each head's are: from, to; to is 0 where there are none.
+    runs: [(u32, u32); VECTOR],
     /// Hits in any order.
     pub others: Vec<Hit>,
     /// The same in order of heads, and where those of each head start.
@@ -165,20 +165,21 @@ pub(crate) struct Hits {
 
 impl Default for Hits {
     fn default() -> Self {
-        let (slots, ends, others, sorted) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Hits { slots, len: 0, ends, others, sorted, starts: [0; VECTOR + 2] }
+        let (slots, others, sorted) = (Vec::new(), Vec::new(), Vec::new());
+        Hits { slots, len: 0, runs: [(0, 0); VECTOR], others, sorted, starts: [0; VECTOR + 2] }
     }
 }
 
 impl Hits {
     pub fn clear(&mut self) {
         self.len = 0;
-        self.ends.clear();
+        self.runs.fill((0, 0));
+        self.starts.fill(0);
         self.others.clear();
     }
 
-    /// Those of four slots whose bit is set in `lanes`, for the head after the last that was [ended](Hits::end);
-    /// without branches, since which do is hard to predict.
+    /// Those of four slots whose bit is set in `lanes`, for the head that [began](Hits::begin); without branches, since
+    /// which do is hard to predict.
     #[inline(always)]
     pub fn four(&mut self, lanes: u32, slots: &[u32; 4]) {
         if self.slots.len() < self.len + 4 {
@@ -191,22 +192,50 @@ impl Hits {
         }
     }
 
-    /// One hit, for the same head.
+    /// Some hits, for the same head.
     #[inline(always)]
-    pub fn one(&mut self, slot: u32) {
-        self.four(1, &[slot; 4]);
+    pub fn several(&mut self, slots: &[u32]) {
+        match slots {
+            [] => {}
+            [slot] => self.four(1, &[*slot; 4]),
+            _ => self.many(slots),
+        }
     }
 
-    /// There are no more hits in order for this head.
+    #[inline(never)]
+    fn many(&mut self, slots: &[u32]) {
+        for slots in slots.chunks(4) {
+            let mut four = [0; 4];
+            four.iter_mut().zip(slots).for_each(|(place, slot)| *place = *slot);
+            self.four((1 << slots.len()) - 1, &four);
+        }
+    }
+
+    /// What follows is about one head; to be given to [`Hits::end`].
     #[inline(always)]
-    pub fn end(&mut self) {
-        self.ends.push(self.len as u32);
+    pub fn begin(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// What came since it [began](Hits::begin) are hits of this head, which may have got some right before.
+    #[inline(always)]
+    pub fn end(&mut self, head: usize, from: u32) {
+        let run = &mut self.runs[head % VECTOR];
+        *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
     }
 
     /// Appends every packet's hits to `hits`, in order of packets.
     pub fn spread(&mut self, heads: &Heads, packets: usize, hits: &mut Vec<Hit>) {
-        self.starts.fill(0);
         if self.len == 0 && self.others.is_empty() && heads.slots.is_empty() {
+            return;
+        }
+        if heads.len == packets && self.others.is_empty() {
+            // Every packet is a head, and all hits are in order.
+            hits.reserve(self.len);
+            for (&(from, to), pkt) in self.runs[..packets].iter().zip(0..) {
+                let slots = self.slots.get(from as usize..to as usize).unwrap_or_default();
+                hits.extend(slots.iter().map(|&slot| Hit { pkt, slot }));
+            }
             return;
         }
         if !self.others.is_empty() {
@@ -229,9 +258,7 @@ impl Hits {
 
     /// A head's hits: those in order, and those that came in any.
     fn of(&self, head: usize) -> (&[u32], &[u32]) {
-        let from = head.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
-        let slots =
-            from.zip(self.ends.get(head)).and_then(|(from, to)| self.slots.get(from as usize..*to as usize));
+        let slots = self.runs.get(head).and_then(|(from, to)| self.slots.get(*from as usize..*to as usize));
         let others = self.starts.get(head).zip(self.starts.get(head + 1));
         let others = others.and_then(|(from, to)| self.sorted.get(*from as usize..*to as usize));
         (slots.unwrap_or_default(), others.unwrap_or_default())

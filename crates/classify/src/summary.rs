@@ -1,11 +1,13 @@
 //! What the packets of a vector have in common.
 //!
 //! Theory of operation. Where no packet has a segment size option, or all go to one subnet, whole tables are out of the
-//! question, and that is found out for all packets at once.
+//! question, and so are entries and bit vectors outside of tables; that is found out for all packets at once.
 
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
+use crate::leaf::Block;
+use crate::masked::Masked;
 use crate::table::Table;
 
 /// The bits of each chunk that all packets have, and those that any has.
@@ -13,10 +15,9 @@ use crate::table::Table;
 pub(crate) struct Summary([(u128, u128); CHUNKS]);
 
 impl Summary {
-    /// What these tables may be asked about. The first chunk is left out: packets differ in it.
-    pub fn new(windows: &[Window], tables: &[Table]) -> Summary {
+    /// What is asked about these chunks (bits). The first is left out: packets differ in it.
+    pub fn new(windows: &[Window], chunks: u8) -> Summary {
         let mut summary = Summary([(0, u128::MAX); CHUNKS]);
-        let chunks = tables.iter().fold(0u8, |chunks, table| chunks | 1 << table.chunk);
         for (chunk, bits) in summary.0.iter_mut().enumerate().skip(1) {
             if chunks & 1 << chunk != 0 {
                 let values = windows.iter().map(|window| window.chunk[chunk]);
@@ -31,5 +32,18 @@ impl Summary {
     pub fn excludes(&self, table: &Table) -> bool {
         let (all, any) = self.0[table.chunk % CHUNKS];
         table.is_out_of_question(all, any)
+    }
+
+    /// Whether no packet can match an entry of the block.
+    #[inline]
+    pub fn excludes_block(&self, block: &Block) -> bool {
+        let (all, any) = self.0[block.chunk()];
+        block.is_out_of_question(all, any)
+    }
+
+    /// Whether no packet satisfies a cover.
+    pub fn excludes_cover(&self, cover: &Masked) -> bool {
+        let each = self.0.iter().zip(cover.mask().iter().zip(cover.key()));
+        each.fold(0, |never, ((all, any), (mask, key))| never | key & !any | mask & !key & all) != 0
     }
 }

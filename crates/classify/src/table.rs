@@ -143,10 +143,11 @@ impl Table {
         let hash = self.store.seeds.hash(packet);
         let page = self.store.page(hash);
         for at in page.candidates(hash).skip(skip) {
-            match page.body.at(at) {
-                (key, Ok(slot)) if key == packet => sink.one(slot),
-                (_, Ok(_)) => {}
-                (key, Err(owner)) => owner.visit(key == packet, window, facts, sink),
+            let is_key = page.body.key(at) == packet;
+            match page.body.value(at) {
+                Ok(slot) if is_key => sink.one(*slot),
+                Ok(_) => {}
+                Err(owner) => owner.visit(is_key, window, facts, sink),
             }
         }
     }

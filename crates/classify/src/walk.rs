@@ -16,10 +16,10 @@ use crate::batch::{Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::group::Group;
 use crate::hash::Hash;
-use crate::leaf::{Block, words};
+use crate::leaf::{Block, first_words};
 use crate::node::Node;
 use crate::owner::Owner;
-use crate::page::Page;
+use crate::page::Body;
 use crate::predicate::Truths;
 use crate::sieve::Sieve;
 use crate::sink::{Hits, Sink};
@@ -44,25 +44,17 @@ struct Candidate<'a> {
     table: u8,
     /// Lanes of the group that agree, as bits.
     lanes: u8,
-    /// The first lane of the group.
-    first: u32,
-    page: &'a Page,
-}
-
-impl Candidate<'_> {
-    /// The first of the lanes.
-    #[inline(always)]
-    fn lane(&self) -> usize {
-        self.first as usize + self.lanes.trailing_zeros() as usize
-    }
+    /// The first of those, as a lane of the page.
+    lane: u32,
+    body: &'a Body,
 }
 
 /// A packet, and entries to be compared with it.
 #[derive(Clone, Copy)]
 struct Work<'a> {
     packet: u16,
-    /// A rule that is known to match.
-    slot: Option<u32>,
+    /// Rules that are known to match.
+    slots: &'a [u32],
     blocks: &'a [Block],
 }
 
@@ -93,7 +85,7 @@ pub(crate) struct Walk<'a> {
     pub heads: &'a [u16],
     pub truths: &'a Truths,
     /// Blocks that every packet is compared with.
-    pub rest: &'a [Block],
+    pub rest: &'a [&'a Block],
     /// Tells packets that match none of them.
     pub sieve: Option<&'a Sieve>,
     /// At most [`TABLES`].
@@ -102,7 +94,7 @@ pub(crate) struct Walk<'a> {
 
 /// What they leave to each other.
 struct Scratch<'a> {
-    probes: [(&'a Page, Hash); PAIRS],
+    probes: [(&'a Group, Hash); PAIRS],
     candidates: [Candidate<'a>; PAIRS],
     works: [Work<'a>; PAIRS],
 }
@@ -116,29 +108,48 @@ pub(crate) struct Left {
     lanes_beyond: Vec<(u16, u8)>,
 }
 
+impl Left {
+    /// What a candidate's key, which its packet has, leads to: rules, or a node that is left to the end. Apart from what
+    /// most keys lead to, so that those take no more than a branch.
+    #[inline(never)]
+    fn other<'o>(&mut self, owner: &'o Owner, candidate: &Candidate<'_>) -> &'o [u32] {
+        match owner {
+            Owner::Same(slots) => return slots,
+            Owner::Node(_) => self.nodes.push((candidate.packet, candidate.table, candidate.lane)),
+            Owner::One(_) | Owner::Leaf(_) | Owner::Free => {}
+        }
+        &[]
+    }
+}
+
 impl<'a> Walk<'a> {
     /// Gives `hits` the hits of all heads.
     pub fn run(&self, left: &mut Left, hits: &mut Hits) {
+        left.nodes.clear();
+        left.lanes_beyond.clear();
+        self.pass(left, hits);
+        self.visit_others(left, hits);
+    }
+
+    /// The passes, in order.
+    fn pass(&self, left: &mut Left, hits: &mut Hits) {
         let Some(any) = self.tables.first() else { return self.compare(0..self.heads.len(), &[], hits) };
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
-            probes: [(none, Hash::default()); PAIRS],
-            candidates: [Candidate { packet: 0, table: 0, lanes: 0, first: 0, page: none }; PAIRS],
-            works: [Work { packet: 0, slot: None, blocks: &[] }; PAIRS],
+            probes: [(&Group::EMPTY, Hash::default()); PAIRS],
+            candidates: [Candidate { packet: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
+            works: [Work { packet: 0, slots: &[], blocks: &[] }; PAIRS],
         };
-        left.nodes.clear();
-        left.lanes_beyond.clear();
         let stride = STRIDE.min(PAIRS / self.tables.len());
         for first in (0..self.heads.len()).step_by(stride) {
             let heads = first..(first + stride).min(self.heads.len());
             let n = self.probe(heads.clone(), &mut scratch);
             for candidate in &scratch.candidates[..n] {
-                candidate.page.body.prefetch(candidate.lane());
+                candidate.body.prefetch(candidate.lane as usize);
             }
             self.find_blocks(n, &mut scratch, left);
             self.compare(heads, &scratch.works[..n], hits);
         }
-        self.visit_others(left, hits);
     }
 
     #[inline(always)]
@@ -170,30 +181,27 @@ impl<'a> Walk<'a> {
             let store = &table.store;
             for (chunk, probe) in chunks[..heads.len()].iter().zip(&mut probes) {
                 let hash = store.seeds.hash(chunk & table.mask);
-                let page = store.page(hash);
-                prefetch::read(page.group(hash).1);
-                *probe = (page, hash);
+                let group = store.page(hash).group(hash).1;
+                prefetch::read(group);
+                *probe = (group, hash);
             }
         }
         let probes = &scratch.probes[..heads.len() * n];
-        let mut lanes = [0u8; PAIRS];
-        let mut any = 0;
-        for (lanes, &(page, hash)) in lanes.iter_mut().zip(probes) {
-            *lanes = page.group(hash).1.find(hash.tag()).bits();
-            any |= *lanes;
-        }
-        // Nearly always so where few packets match.
-        if any == 0 {
-            return 0;
-        }
-        let mut found = 0;
-        for (head, (probes, lanes)) in heads.zip(probes.chunks_exact(n).zip(lanes.chunks_exact(n))) {
-            for (t, (&(page, hash), &lanes)) in probes.iter().zip(lanes).enumerate() {
-                let first = page.group(hash).0 as u32;
-                scratch.candidates[found % PAIRS] =
-                    Candidate { packet: head as u16, table: t as u8, lanes, first, page };
+        let (mut agreed, mut found) = ([(0u8, 0u8, 0u8); PAIRS], 0);
+        for (at, probes) in probes.chunks_exact(n).enumerate() {
+            for (t, &(group, hash)) in probes.iter().enumerate() {
+                let lanes = group.find(hash.tag()).bits();
+                agreed[found % PAIRS] = (at as u8, t as u8, lanes);
                 found += usize::from(lanes != 0);
             }
+        }
+        for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
+            let hash = probes[usize::from(at) * n + usize::from(table)].1;
+            let page = self.tables[usize::from(table)].store.page(hash);
+            let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
+            prefetch::read(&*page.body);
+            let packet = heads.start as u16 + u16::from(at);
+            *candidate = Candidate { packet, table, lanes, lane: lane as u32, body: &page.body };
         }
         found
     }
@@ -203,35 +211,62 @@ impl<'a> Walk<'a> {
     fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, left: &mut Left) {
         for (candidate, work) in scratch.candidates[..n].iter().zip(&mut scratch.works) {
             let packet = candidate.packet;
-            *work = Work { packet, slot: None, blocks: &[] };
+            *work = Work { packet, slots: &[], blocks: &[] };
             if candidate.lanes & (candidate.lanes - 1) != 0 {
                 left.lanes_beyond.push((packet, candidate.table));
             }
-            let is_key = |key| key == self.tables[usize::from(candidate.table)].key(self.window(packet));
-            match candidate.page.body.at(candidate.lane()) {
-                (_, Err(Owner::Leaf(leaf))) => {
+            match candidate.body.value(candidate.lane as usize) {
+                Err(Owner::Leaf(leaf)) => {
                     work.blocks = leaf.blocks();
                     work.blocks.iter().take(1).for_each(Block::prefetch);
                 }
-                (key, Ok(slot)) => work.slot = is_key(key).then_some(slot),
-                (key, Err(Owner::Node(_))) => {
-                    if is_key(key) {
-                        left.nodes.push((packet, candidate.table, candidate.lane() as u32));
-                    }
+                Ok(slot) => {
+                    work.slots = &std::slice::from_ref(slot)[..usize::from(self.is_key(candidate))];
                 }
-                (_, Err(Owner::One(_) | Owner::Free)) => {}
+                Err(other) if self.is_key(candidate) => work.slots = left.other(other, candidate),
+                Err(_) => {}
             }
+        }
+    }
+
+    /// Whether a candidate's packet has the key.
+    #[inline(always)]
+    fn is_key(&self, candidate: &Candidate<'_>) -> bool {
+        let table = self.tables[usize::from(candidate.table)];
+        candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.packet))
+    }
+
+    /// Compares where there is no block that every packet is compared with: most packets may have nothing to do.
+    #[inline(always)]
+    fn compare_works(&self, works: &[Work<'_>], hits: &mut Hits) {
+        for work in works {
+            let from = hits.begin();
+            hits.several(work.slots);
+            if let [_, ..] = work.blocks {
+                let packet = usize::from(self.heads[usize::from(work.packet)]);
+                let window = &self.windows[packet];
+                let words = first_words(window.chunk[0]);
+                for block in work.blocks {
+                    let lanes = block.matches(&words, window, || self.truths.facts(packet));
+                    hits.four(lanes, &block.slots);
+                }
+            }
+            hits.end(work.packet.into(), from);
         }
     }
 
     /// Compares.
     #[inline(always)]
     fn compare(&self, heads: Range<usize>, works: &[Work<'_>], hits: &mut Hits) {
+        if self.rest.is_empty() {
+            return self.compare_works(works, hits);
+        }
         let mut works = works.iter().peekable();
         for head in heads {
             let packet = usize::from(self.heads[head]);
             let window = &self.windows[packet];
-            let (words, facts) = (words(window.chunk[0]), self.truths.facts(packet));
+            let (words, facts) = (first_words(window.chunk[0]), || self.truths.facts(packet));
+            let from = hits.begin();
             let may_match = self.sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]));
             for block in if may_match { self.rest } else { &[] } {
                 let lanes = block.matches(&words, window, facts);
@@ -240,15 +275,13 @@ impl<'a> Walk<'a> {
                 }
             }
             while let Some(work) = works.next_if(|work| usize::from(work.packet) == head) {
-                if let Some(slot) = work.slot {
-                    hits.one(slot);
-                }
+                hits.several(work.slots);
                 for block in work.blocks {
                     let lanes = block.matches(&words, window, facts);
                     hits.four(lanes, &block.slots);
                 }
             }
-            hits.end();
+            hits.end(head, from);
         }
     }
 
@@ -257,8 +290,8 @@ impl<'a> Walk<'a> {
     fn node(&self, (head, table, lane): (u16, u8, u32)) -> Option<&'a Node> {
         let table = self.tables[usize::from(table)];
         let page = table.store.page(table.store.seeds.hash(table.key(self.window(head))));
-        match page.body.at(lane as usize) {
-            (_, Err(Owner::Node(node))) => Some(node),
+        match page.body.value(lane as usize) {
+            Err(Owner::Node(node)) => Some(node),
             _ => None,
         }
     }

@@ -102,9 +102,17 @@ fn a_negation_is_about_fields_that_are_there_where_the_rest_says_so() {
 #[test]
 fn options_and_extension_headers_say_what_they_stand_in() {
     let mss = cover("tcp-opt-mss 1460");
-    for implied in ["tcp-opt-mss", "tcp-opt", "tcp-dport"] {
+    for implied in ["tcp-opt-mss", "tcp-opt"] {
         assert_eq!(mss.and(&cover(implied)), Some(mss), "{implied}");
     }
+    assert_eq!(
+        cover("tcp-opt-mss 1460 tcp-dport"),
+        mss,
+        "which kinds of packets have options is no question"
+    );
+    assert_eq!(mss.mask()[0], Masked::IP.mask()[0]);
+    assert_eq!(cover("ip6-eh-routing ip6-ver"), cover("ip6-eh-routing"));
+    assert!(compile("tcp-opt-mss udp-dport").is_err() && compile("ip6-eh ip-ttl").is_err());
     assert_eq!(cover("tcp-opt 2"), cover("tcp-opt-mss"));
     assert_eq!(cover("tcp-opt >= 2"), cover("tcp-opt"));
     assert_eq!(cover("ip6-eh-routing").and(&cover("ip6-eh")), Some(cover("ip6-eh-routing")));

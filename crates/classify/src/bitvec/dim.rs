@@ -10,7 +10,7 @@
 //! block: what the blocks take grows with the number of entries and not with its square, and an entry that comes or goes
 //! changes one column of blocks.
 //!
-//! A value's interval is found by its highest byte, which gives the few bounds to search.
+//! A value's interval is found by its highest bits, which give the few bounds to search.
 
 use std::hint::select_unpredictable;
 use std::sync::Arc;
@@ -25,6 +25,9 @@ use crate::ranges::{Ranges, largest};
 
 /// Most intervals.
 const MOST_INTERVALS: usize = 4096;
+
+/// Bits of a value that a search starts with: with 11, a thousand bounds spread evenly take a step or two.
+const TOP: u32 = 11;
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -58,9 +61,9 @@ static NO_ROWS: [u16; BLOCKS] = [Rows::EMPTY; BLOCKS];
 #[derive(Clone, Debug)]
 struct Table {
     width: u8,
-    /// By a value's highest byte: the interval of the byte's first value; and one more, the last interval.
-    by_byte: [u16; 257],
-    /// Steps of a search among the bounds of any one byte.
+    /// By a value's [`TOP`] highest bits: the interval of the first such value; and one more, the last interval.
+    by_top: [u16; (1 << TOP) + 1],
+    /// Steps of a search among the bounds of values with the same highest bits.
     steps: u32,
     bounds: Bounds,
     /// How many ends lie on each interval's start.
@@ -118,7 +121,7 @@ impl Dim {
             }
             return;
         };
-        let (at, below, steps) = (usize::from(at).min(LAST_WORD), table.below_byte() & 63, table.steps);
+        let (at, below, steps) = (usize::from(at).min(LAST_WORD), table.below_top() & 63, table.steps);
         for (interval, window) in each {
             let bytes = window.bytes()[at..].first_chunk().copied().unwrap_or_default();
             let value = u64::from_be_bytes(bytes) >> (shift & 63) & mask;
@@ -194,7 +197,7 @@ impl Dim {
         self.any == none
             && self.absent == none
             && self.table.ends.len() == 1
-            && self.table.by_byte == [0; 257]
+            && self.table.by_top == [0; (1 << TOP) + 1]
     }
 
     /// Bytes of memory.
@@ -212,7 +215,7 @@ impl Table {
     fn new(width: u8) -> Table {
         Table {
             width,
-            by_byte: [0; 257],
+            by_top: [0; (1 << TOP) + 1],
             steps: 0,
             bounds: if width <= 64 { Bounds::Narrow(vec![0]) } else { Bounds::Wide(vec![0]) },
             ends: vec![1],
@@ -221,27 +224,27 @@ impl Table {
         }
     }
 
-    /// The intervals in which values with this highest byte are: from the first to the last.
+    /// The intervals in which values with these highest bits are: from the first to the last.
     #[inline(always)]
-    fn few_bounds(&self, byte: usize) -> (usize, usize) {
-        let byte = byte & 0xff;
-        (self.by_byte[byte].into(), self.by_byte[byte + 1].into())
+    fn few_bounds(&self, top: usize) -> (usize, usize) {
+        let top = top & ((1 << TOP) - 1);
+        (self.by_top[top].into(), self.by_top[top + 1].into())
     }
 
     /// The interval of a value.
     #[inline]
     fn interval(&self, value: u128) -> usize {
-        let ends = self.few_bounds((value >> self.below_byte()) as usize);
+        let ends = self.few_bounds((value >> self.below_top()) as usize);
         match &self.bounds {
             Bounds::Narrow(bounds) => last_upto(bounds, ends, self.steps, value as u64),
             Bounds::Wide(bounds) => last_upto(bounds, ends, self.steps, value),
         }
     }
 
-    /// Bits of a value below its highest byte.
+    /// Bits of a value below its highest.
     #[inline(always)]
-    fn below_byte(&self) -> u32 {
-        u32::from(self.width.saturating_sub(8))
+    fn below_top(&self) -> u32 {
+        u32::from(self.width.saturating_sub(TOP as u8))
     }
 
     fn insert(&mut self, lane: usize, values: &Ranges) {
@@ -343,14 +346,14 @@ impl Table {
         }
     }
 
-    /// Corrects `by_byte` for an interval more or less that begins at `bound`.
+    /// Corrects `by_top` for an interval more or less that begins at `bound`.
     fn shift_from(&mut self, bound: u128, by: i16) {
-        let below = self.below_byte();
+        let below = self.below_top();
         let first = (bound >> below) as usize + usize::from(bound & largest(below as u8) != 0);
-        for interval in &mut self.by_byte[first..] {
+        for interval in &mut self.by_top[first..] {
             *interval = interval.wrapping_add_signed(by);
         }
-        let longest = self.by_byte.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
+        let longest = self.by_top.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         self.steps = u16::BITS - longest.leading_zeros();
     }
 }

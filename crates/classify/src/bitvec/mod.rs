@@ -23,6 +23,7 @@ use mmb_packet::Window;
 
 use crate::masked::{self, Masked};
 use crate::pattern::{Entry, Facts};
+use crate::summary::Summary;
 use dim::Dim;
 use row::{BLOCK, BLOCKS, Block, LANES, Lanes};
 use takes::{Takes, is_decided};
@@ -87,6 +88,16 @@ impl BitVector {
             vector.leaves.push(Arc::new(leaf));
         }
         vector
+    }
+
+    /// The chunks, as bits, that [`BitVector::is_out_of_question`] wants to know about.
+    pub fn asked(&self) -> u8 {
+        self.leaves.iter().fold(0, |chunks, leaf| chunks | leaf.common.chunks())
+    }
+
+    /// Whether no packet of a vector can match.
+    pub fn is_out_of_question(&self, summary: &Summary) -> bool {
+        self.leaves.iter().all(|leaf| summary.excludes_cover(&leaf.common))
     }
 
     /// Number of entries.

@@ -102,3 +102,40 @@ fn what_is_passed_by_loses_nothing() {
         check(&classifier, &|other| other > slot);
     }
 }
+
+/// Rules that ask for an option and for nothing else, some for the same: what no packet of a vector has is passed by, and
+/// what many rules ask for is one key, while rules come and go.
+#[test]
+fn presence_of_options() {
+    let option = |i: u32| Masked::byte(91, 1 << (i % 7 + 1), 0xff).and_then(|m| m.and(&Masked::IP)).unwrap();
+    let window = |present: u8| {
+        let mut window = Window::default();
+        (window.bytes_mut()[KIND], window.bytes_mut()[91]) = (0x14, present);
+        window
+    };
+    let vectors =
+        [vec![window(0); 3], vec![window(8), window(0), window(8)], (0..=255).map(window).collect()];
+    // Up to some a key's rules stand side by side, beyond that in a node.
+    let rules: Vec<Masked> = (0..21).map(option).chain((0..90).map(|_| option(2))).collect();
+    let mut classifier = Classifier::with_seed(4);
+    let check = |classifier: &Classifier, there: &dyn Fn(usize) -> bool| {
+        for windows in &vectors {
+            let holds = |(pkt, window): (usize, &Window)| {
+                let slots = rules.iter().enumerate().filter(|(slot, own)| there(*slot) && own.holds(window));
+                slots.map(|(slot, _)| Hit { pkt: pkt as u16, slot: slot as u32 }).collect::<Vec<_>>()
+            };
+            let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+            assert_eq!(found(classifier, windows), expected);
+        }
+    };
+    for (slot, cover) in rules.iter().enumerate() {
+        classifier.insert(slot as u32, &rule(cover));
+        check(&classifier, &|other| other <= slot);
+    }
+    classifier = classifier.rebuilt();
+    check(&classifier, &|_| true);
+    for slot in 0..rules.len() {
+        assert!(classifier.remove(slot as u32));
+        check(&classifier, &|other| other > slot);
+    }
+}
