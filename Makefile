@@ -8,7 +8,7 @@ MMB    := $(TARGET)/release/mmb
 FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: deps build test test-rust test-e2e demo fmt lint clean fuzz bench-acl help
+.PHONY: deps build test test-rust test-e2e demo fmt lint clean fuzz bench-acl bench-route help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -30,10 +30,12 @@ demo: deps build ## watch mmb work between a real client and a real server (root
 fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/route/Cargo.toml
 
 lint: ## formatting, clippy with warnings as errors, the layering of the crates
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml --check
+	$(CARGO) fmt --manifest-path bench/route/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
 
@@ -48,9 +50,12 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (30)
 bench-acl: ## the classifier beside DPDK's rte_acl; SETS=DIRECTORY has the filter sets of ClassBench
 	bench/acl/run $(SETS)
 
+bench-route: build ## routing beside DPDK's ip4_lookup and ip4_rewrite, rte_fib and rte_lpm
+	MMB_BIN=$(abspath $(MMB)) bench/route/run
+
 clean: ## remove everything that was built
 	$(CARGO) clean
-	rm -rf fuzz/target bench/acl/target
+	rm -rf fuzz/target bench/acl/target bench/route/target
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -1,5 +1,5 @@
-//! Generates the bindings from the installed headers, compiles the C shim, and says which of DPDK's static
-//! libraries the binary takes (see the crate's documentation for why static).
+//! Generates the bindings from the installed headers, compiles the C shim and the XDP program, and says which of DPDK's
+//! static libraries the binary takes (see the crate's documentation for why static).
 
 use std::env;
 use std::path::PathBuf;
@@ -16,8 +16,11 @@ const LIBRARIES: &str = "
     rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
     rte_net_vmxnet3 rte_net_ena";
 
-/// The one that is changed: see shim/packet.c.
-const PACKET_DRIVER: &str = "rte_net_af_packet";
+/// Those that are changed, and which of the functions they call is another's: see shim/packet.c and shim/xsk.c.
+const CHANGED: &[(&str, &str)] = &[
+    ("rte_net_af_packet", "setsockopt=mmb_packet_setsockopt"),
+    ("rte_net_af_xdp", "bpf_xdp_detach=mmb_xsk_detach"),
+];
 
 /// What those need from the system.
 const SYSTEM: &str = "xdp bpf pcap numa bsd";
@@ -32,20 +35,27 @@ const FUNCTIONS: &str = "
     rte_malloc rte_free rte_ring_create rte_ring_free
     rte_mbuf_dynfield_register_offset rte_mbuf_dyn_rx_timestamp_register
     rte_graph_(create|destroy|lookup|node_get) __rte_node_register
-    rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz";
+    rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz
+    bpf_object__(open_mem|load|close|find_map_by_name|find_program_by_name) bpf_(map|program)__fd
+    bpf_map_(update|delete)_elem bpf_link_create bpf_prog_test_run_opts";
 const TYPES: &str = "
     rte_mbuf rte_mempool rte_ring rte_graph rte_node rte_node_register rte_graph_param rte_pktmbuf_pool_private
-    rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield";
+    rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield
+    bpf_object bpf_link_create_opts bpf_test_run_opts xdp_action";
 const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
-    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? MMB_.*";
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? BPF_XDP XDP_FLAGS_(SKB|DRV)_MODE STEER_.* MMB_.*";
 
-const SHIM: &[&str] = &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c"];
+const SHIM: &[&str] = &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c"];
+
+/// Where the programs for the kernel are.
+const BPF: &str = "../../bpf";
 
 fn main() {
     println!("cargo:rerun-if-changed=shim");
+    println!("cargo:rerun-if-changed={BPF}");
     println!("cargo:rerun-if-changed=build.rs");
     let dpdk = pkg_config::Config::new()
         .range_version("22.11".."22.12")
@@ -58,7 +68,9 @@ fn main() {
         dpdk.include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
     // pkg-config's "-include rte_config.h -march=corei7" are not include paths and so not in the list.
     flags.extend(["-include", "rte_config.h", "-DALLOW_EXPERIMENTAL_API", "-march=corei7"].map(String::from));
+    flags.push(format!("-I{BPF}"));
     compile_shim(&flags);
+    compile_steer();
     generate(&flags);
     link();
 }
@@ -72,6 +84,26 @@ fn compile_shim(flags: &[String]) {
     // Whole, because DPDK's drivers, which come later on the linker's command line, call into it.
     build.link_lib_modifier("-bundle").link_lib_modifier("+whole-archive");
     build.compile("mmb_shim");
+}
+
+/// Compiles the XDP program, for the crate to embed.
+fn compile_steer() {
+    let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    // Debug information is where the types of the maps stand. BPF has no directory of its own for <asm/types.h>.
+    let status = Command::new("clang")
+        .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"])
+        .arg(format!("-idirafter/usr/include/{architecture}-linux-gnu"))
+        .args(["-c", &format!("{BPF}/steer.c"), "-o"])
+        .arg(out_dir().join("steer.o"))
+        .status();
+    assert!(
+        status.is_ok_and(|status| status.success()),
+        "clang cannot compile {BPF}/steer.c (apt-get install clang libbpf-dev)"
+    );
+}
+
+fn out_dir() -> PathBuf {
+    PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default())
 }
 
 fn generate(flags: &[String]) {
@@ -94,7 +126,7 @@ fn generate(flags: &[String]) {
     for name in VALUES.split_whitespace() {
         builder = builder.allowlist_var(name);
     }
-    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default()).join("bindings.rs");
+    let out = out_dir().join("bindings.rs");
     let bindings = builder.generate().unwrap_or_else(|error| {
         panic!("the bindings cannot be generated (apt-get install clang libclang-dev): {error}")
     });
@@ -104,19 +136,20 @@ fn generate(flags: &[String]) {
 fn link() {
     let dir =
         pkg_config::get_variable("libdpdk", "libdir").unwrap_or_else(|error| panic!("libdpdk: {error}"));
-    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
-    let changed = format!("mmb_{PACKET_DRIVER}");
-    let from = format!("{dir}/lib{PACKET_DRIVER}.a");
-    let status = Command::new("objcopy")
-        .args(["--redefine-sym", "setsockopt=mmb_packet_setsockopt", &from])
-        .arg(out.join(format!("lib{changed}.a")))
-        .status();
-    assert!(status.is_ok_and(|s| s.success()), "objcopy cannot copy {from} (apt-get install binutils)");
+    let out = out_dir();
+    for (name, redefined) in CHANGED {
+        let from = format!("{dir}/lib{name}.a");
+        let status = Command::new("objcopy")
+            .args(["--redefine-sym", redefined, &from])
+            .arg(out.join(format!("libmmb_{name}.a")))
+            .status();
+        assert!(status.is_ok_and(|s| s.success()), "objcopy cannot copy {from} (apt-get install binutils)");
+    }
     println!("cargo:rustc-link-search=native={dir}");
     println!("cargo:rustc-link-search=native={}", out.display());
     for name in LIBRARIES.split_whitespace() {
-        let name = if name == PACKET_DRIVER { &changed } else { name };
-        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={name}");
+        let prefix = if CHANGED.iter().any(|(changed, _)| *changed == name) { "mmb_" } else { "" };
+        println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={prefix}{name}");
     }
     for name in SYSTEM.split_whitespace() {
         println!("cargo:rustc-link-lib=dylib={name}");

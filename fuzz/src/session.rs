@@ -4,13 +4,15 @@
 //! * Each packet comes out once, or is dropped once, or waits and does so later; its length stays.
 //! * A packet with right checksums has right checksums when it comes out.
 //! * What was translated has a reply that comes back to whom it is for, or is dropped.
+//! * What was translated leads back to what it was.
 //! * When everything is over, nothing is left.
 
+use std::net::IpAddr;
+
 use mmb_flow::{
-    Direction, Filtering, ForwardConfig, Key, Mangle, NatConfig, PoolConfig, Proto, Segment, Settings,
-    Timeouts, Track, Traffic, quote, translate, translate_error,
+    Direction, Key, Mangle, NatConfig, Segment, Settings, Timeouts, Track, Traffic, quote, translate,
+    translate_error, untranslate,
 };
-use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
@@ -24,7 +26,7 @@ const RULES: [&str; 8] = [
     "add-stateful udp-dport 53 map ip-daddr 192.0.2.9 map udp-dport 5353 map ip-id 99",
     "add-stateful ip-daddr 192.0.2.100 lb 192.0.2.1 192.0.2.2",
     "add-stateful ip-saddr 10.0.0.0/8 accept",
-    "add in port1 ip-ttl < 64 drop",
+    "add in port1 out port0 ip-ttl < 64 drop",
     "add-stateful tcp-dport 80 ip-ttl > 3 mod ip-dscp 7 map ip-saddr 200.0.2.0/30",
 ];
 
@@ -45,28 +47,26 @@ const TIMEOUTS: Timeouts = Timeouts {
 const FOREVER: u32 = 400_000;
 const SESSIONS: usize = 24;
 
+const FILTERING: [&str; 3] = ["endpoint-independent", "address-dependent", "address-and-port-dependent"];
+
 fn rules(config: u8, more: u8, before: Option<&Policy>) -> Rules {
-    let chosen: Vec<_> = (0..8).filter(|n| config & 1 << n != 0).map(|n| RULES[n]).collect();
-    let rules: Vec<_> = chosen
-        .iter()
-        .map(|line| match parse_line(line) {
-            Ok(Some(Command::Add(rule))) => rule,
-            other => panic!("{line}: {other:?}"),
-        })
-        .collect();
-    let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
-    let policy = before.unwrap_or(&Policy::new()).replace(&rules, &port).expect("good rules");
-    let (first, last) = ([200, 0, 1, 1].into(), [200, 0, 1, 2].into());
-    let pool = || PoolConfig::new("p", first, last)?.with_ports(2000, 2031)?.with_block(16)?.with_limit(12);
-    let filtering =
-        [Filtering::EndpointIndependent, Filtering::AddressDependent, Filtering::AddressAndPortDependent];
-    let pool = pool().expect("a good pool").with_filtering(filtering[usize::from(more >> 2) % 3]);
-    let door = ForwardConfig::new(Proto::Tcp, ([200, 0, 1, 1].into(), 80), ([10, 0, 0, 2].into(), 80));
-    let doors = if more & 1 == 0 { vec![] } else { vec![door.expect("a good forward")] };
-    let nat = NatConfig::new(vec![pool], doors).expect("good pools");
+    let filtering = FILTERING[usize::from(more >> 2) % 3];
+    let pool =
+        format!("nat pool add p 200.0.1.1-200.0.1.2 ports 2000-2031 block 16 limit 12 filtering {filtering}");
+    let mut lines: Vec<&str> = (0..8).filter(|n| config & 1 << n != 0).map(|n| RULES[n]).collect();
+    lines.push(&pool);
+    if more & 1 != 0 {
+        lines.push("nat forward add tcp 200.0.1.1 80 to 10.0.0.2 80");
+    }
     let settings =
         Settings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
-    Rules::new(policy, nat, settings)
+    let rules = Rules::read(&lines, settings, before).expect("good lines");
+    // Both ports are a wire's, or routed, or one of them.
+    let routed: &[u16] = [&[][..], &[0, 1], &[0], &[1]][usize::from(more >> 4 & 3)];
+    rules.routed(routed, |to| match to {
+        IpAddr::V4(to) => Some(u16::from(to.octets()[0] != 10)),
+        IpAddr::V6(to) => Some(u16::from(to.octets()[0] != 0xfd)),
+    })
 }
 
 /// Panics if a promise is broken on what the bytes say.
@@ -166,12 +166,27 @@ impl History {
             if parse(frame, frame.len(), &mut before).is_ok() && before.kind != Kind::default() {
                 assert_eq!(parse(out, out.len(), &mut after), Ok(()));
                 assert_eq!((before.kind, before.l4_off, before.end), (after.kind, after.l4_off, after.end));
-                let sound = is_right(frame, &before) && !is_ambiguous(frame, &before);
+                let sound = is_right(frame, &before);
                 assert!(!sound || is_right(out, &after), "checksum: {frame:x?} {out:x?}");
+                self.leads_back(frame, &before, out);
                 self.comes_back(frame, &before, *port, out);
             }
         }
         self.take(&sent);
+    }
+
+    /// What has other addresses or ports than before is led back to them, if one worker knows everything.
+    fn leads_back(&self, frame: &[u8], meta: &Meta, out: &[u8]) {
+        let ports = matches!(meta.kind.l4(), Kind::TCP | Kind::UDP | Kind::L4_NONE);
+        let moved = ends(frame, meta) != ends(out, meta);
+        let whole = meta.flags & (flags::LATER_FRAGMENT | flags::ROUTED) == 0;
+        if let ([sessions], true) = (self.driver.workers(), ports && moved && whole) {
+            let mut back = out.to_vec();
+            assert!(sessions.untranslate(&mut back, meta), "{frame:x?} {out:x?}");
+            assert_eq!(ends(&back, meta), ends(frame, meta), "{frame:x?} {out:x?}");
+            let sound = is_right(frame, meta);
+            assert!(!sound || is_right(&back, meta), "checksum: {frame:x?} {out:x?} {back:x?}");
+        }
     }
 
     /// What has other addresses or ports than before has a session. Its reply is for the one who sent it.
@@ -301,12 +316,6 @@ fn is_right(frame: &[u8], meta: &Meta) -> bool {
     sum(&frame[l4..end], pseudo) == 0xffff
 }
 
-/// Whether a reply's key is that of another query, whose type its identifier is. It is taken for one, if there is such.
-fn is_ambiguous(frame: &[u8], meta: &Meta) -> bool {
-    let identifier = frame.get(usize::from(meta.l4_off) + 4..).and_then(<[u8]>::first_chunk);
-    meta.kind.l4() == Kind::ICMP && matches!(identifier, Some([0, 8 | 13 | 15 | 17]))
-}
-
 /// A sound frame from a few bytes, so that the fuzzer gets far.
 fn made(kind: u8, &[ends, ports, flags, seq]: &[u8; 4]) -> Vec<u8> {
     let host = [10, 0, 0, ends & 3];
@@ -366,6 +375,7 @@ fn any_metadata(bytes: &[u8]) {
         let mut head = head.to_vec();
         let quoted = quote(&head, &meta);
         let _ = translate(&mut head, &meta, &from, &to, Some(&mangle), direction);
+        let _ = untranslate(&mut head, &meta, &to, &from, Some(&mangle), direction);
         if let Some(quoted) = quoted {
             let _ = translate_error(&mut head, &meta, &quoted, &from, &to, Some(&mangle), direction);
         }

@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from lab import daemon as lab_daemon  # noqa: E402
 from lab.natbench import NatBench  # noqa: E402
 from lab.netns import Bench  # noqa: E402
+from lab.routebench import RouteBench  # noqa: E402
 from lab.wire import DRIVERS, Wire  # noqa: E402
 
 _figures = []
@@ -121,6 +122,20 @@ def make_nat(root, make_daemon):
 
     def make(config="", driver="af-packet", **options):
         made.append(NatBench(driver, make_daemon, config, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def make_router(root, make_daemon):
+    """make_router(config, ...) -> RouteBench, gone after the test."""
+    made = []
+
+    def make(config="", driver="af-xdp", **options):
+        made.append(RouteBench(driver, make_daemon, config, **options))
         return made[-1]
 
     yield make

@@ -95,6 +95,50 @@ def test_two_workers(bench):
     assert bench("add udp-dport 1 drop\n", "--workers", 2)["packets"] > 0
 
 
+PATHS = {
+    (): ("ip4-input", "ip4-lookup", "ip4-rewrite"),
+    ("--ip6",): ("ip6-input", "ip6-lookup", "ip6-rewrite"),
+}
+
+
+@pytest.mark.parametrize("options", PATHS, ids=["ip4", "ip6"])
+def test_routed(bench, options):
+    report = bench("", "--mode", "routed", "--routes", 2000, "--flows", 5000, *options)
+    assert report["routes"] == 2000 and report["packets"] > 50_000 and not report["drops"]
+    nodes = [report["nodes"][name] for name in PATHS[options]]
+    assert all(node["packets"] == pytest.approx(report["packets"], rel=0.01) for node in nodes)
+    assert report["plain_path"] == pytest.approx(sum(node["cycles_per_packet"] for node in nodes), rel=0.01)
+    assert "ratio" not in report and "wire-output" not in report["nodes"]
+
+
+def test_routed_with_rules(bench):
+    """Rules apply to what is routed as to what passes a wire, and their cost is set beside the path without them."""
+    report = bench("add ip-proto udp drop\nadd ip-proto tcp mod ip-dscp 1\n", "--mode", "routed", "--flows", 4000)
+    assert report["drops"]["rule"] / report["packets"] == pytest.approx(0.5, abs=0.1)
+    nodes = report["nodes"]
+    assert nodes["classify"]["packets"] == pytest.approx(report["packets"], rel=0.01)
+    assert nodes["ip4-rewrite"]["packets"] == pytest.approx(nodes["rewrite"]["packets"], rel=0.01)
+    assert report["plain_path"] > 0 and report["ratio"] > 0
+
+
+@pytest.mark.parametrize("case", ["exact", "stateful", "nat", "stateful-nat", "new-sessions"])
+def test_routed_cases(case):
+    words = ("--mode", "routed", "--case", case, "--rules", 20, "--flows", 500, "--seconds", "0.3", "--json")
+    report = json.loads(mmb("bench", *words).stdout)
+    assert report["plain_path"] > 0 and report["ratio"] > 0
+    assert report["nodes"]["ip4-rewrite"]["packets"] == pytest.approx(report["packets"], rel=0.02)
+
+
+def test_routed_configuration_and_capture(bench, tmp_path):
+    """A wire's configuration can be routed, a capture's frames are addressed to the port, and all of them have a route."""
+    frame = frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload()
+    (tmp_path / "in.pcap").write_bytes(captures.pcap([(captures.START, frame)]))
+    policy = "interface add a null\ninterface add b null\nwire a b\nadd in a udp-dport 2 mod udp-dport 3\n"
+    report = bench(policy, "--mode", "routed", "--pcap", tmp_path / "in.pcap")
+    assert report["rules"][0]["packets"] == pytest.approx(report["packets"], rel=0.01)
+    assert report["nodes"]["ip4-rewrite"]["packets"] == pytest.approx(report["packets"], rel=0.01)
+
+
 def test_text_for_people(tmp_path):
     path = tmp_path / "policy"
     path.write_text("add udp-dport 1 drop\n", encoding="utf-8")
@@ -132,6 +176,9 @@ def test_a_hundred_thousand_rules(bench, tmp_path, figure):
         (["--order", "none"], "none"),
         (["--seconds", "0"], "seconds"),
         (["--pcap", "/nonexistent/in.pcap"], "/nonexistent/in.pcap"),
+        (["--routes", "10"], "--mode routed"),
+        (["--mode", "routed", "--routes", "0"], "routes"),
+        (["--mode", "routed", "--null-ports"], "null ports"),
     ],
 )
 def test_bad_options(tmp_path, options, word):

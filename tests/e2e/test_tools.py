@@ -68,7 +68,7 @@ def test_documented_rules_are_right(path, tmp_path):
     pools = {words.split()[3]: words for words in commands("nat pool add").values()}
     for line, words in commands("add").items():
         named = [pools[word] for word in words.split() if word in pools]
-        lines = ["interface add left null", "interface add right null", *named, words]
+        lines = [*(f"interface add {name} null" for name in ("left", "right", "lan", "wan")), *named, words]
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert mmb("check", config).returncode == 0, line
 

@@ -1,6 +1,7 @@
 //! The control API's documents: what requests and replies look like as JSON. Part of the interface: fields are added,
 //! never renamed.
 
+mod routing;
 mod sessions;
 
 use indexmap::IndexMap;
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use routing::*;
 pub use sessions::*;
 
 /// Which parts of a command's reply the client wants; a long rule list need not be rendered twice.
@@ -180,6 +182,9 @@ pub struct InterfaceEntry {
     /// The other end of its wire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<String>,
+    /// How it is routed, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routed: Option<RoutedEntry>,
     /// Whether rules apply to what comes in here.
     pub enabled: bool,
     /// Driver; empty while the interface is down.
@@ -204,6 +209,9 @@ pub struct InterfaceEntry {
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
+    /// Packets that came in here and were dropped, by reason, for every reason that has happened.
+    #[serde(default)]
+    pub drops: IndexMap<String, u64>,
     /// What was set up or found on the device and is worth knowing.
     pub notes: Vec<String>,
 }
@@ -237,6 +245,9 @@ pub struct Runtime {
     /// Sessions of all workers.
     #[serde(default)]
     pub sessions: SessionCounts,
+    /// Routing, while there is a routed interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<RoutingCounts>,
 }
 
 /// A worker since its start.

@@ -1,4 +1,4 @@
-//! The configuration: interfaces, wires, NAT pools, settings and rules, as one value.
+//! The configuration: interfaces, wires, routed ports, NAT pools, settings and rules, as one value.
 //!
 //! Theory of operation. A command works on a copy and the copy replaces the original when all of it has worked; a
 //! command that fails therefore changes nothing. Copies are cheap: interfaces are behind a shared pointer, rules are a
@@ -9,13 +9,18 @@
 
 use std::sync::Arc;
 
-use mmb_dataplane::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use mmb_dataplane::{MAX_PORTS, PortId};
 use mmb_flow::Settings;
 use mmb_lang::{Action, At, Match, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
 use mmb_policy::{Policy, RuleView};
 
 use crate::error::{Fault, RefusalKind};
 use crate::nat::Nat;
+
+mod routing;
+
+pub use routing::Routing;
+pub(crate) use routing::{Device, DeviceKind, PUNT};
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub struct Interface {
     pub peer: Option<PortId>,
     /// Whether rules apply to what comes in here.
     pub enabled: bool,
+    /// How it is routed, if it is.
+    pub routed: Option<Routing>,
 }
 
 /// Interfaces in the order they were added, wires, NAT pools, settings and rules.
@@ -42,6 +49,8 @@ pub struct Config {
     revision: u64,
     on_error: OnError,
     settings: Settings,
+    /// The port of the TAP by which routed AF_XDP ports hand packets to the kernel; there is one if there are such ports.
+    punt: Option<PortId>,
 }
 
 impl Config {
@@ -177,33 +186,26 @@ impl Config {
         Ok(self.policy_mut().add(rule, &resolve)?)
     }
 
-    /// Adds an interface. Its id is `keep` if that is given and free (the id its name had before), else the lowest
-    /// that is free here and not in `reserved`.
+    /// Adds an interface. Its id is the one that its name has in `earlier`, else the lowest that is free both here and
+    /// there.
     pub fn add_interface(
         &mut self,
         name: &Word,
         kind: &PortKind,
-        keep: Option<PortId>,
-        reserved: &[Interface],
+        earlier: Option<&Config>,
     ) -> Result<PortId, Fault> {
         if self.interface(name).is_some() {
             return Err(Fault::conflict(format!("there is an interface `{}` already", &**name), name.span));
         }
-        if let Some(other) = self.interfaces.iter().find(|i| same_device(&i.kind, kind)) {
-            let message = format!("{} is in use already, by interface `{}`", device_text(kind), other.name);
-            return Err(Fault::conflict(message, name.span));
-        }
-        let used = |id: PortId| self.interface_by_id(id).is_some();
-        let taken = |id: PortId| used(id) || reserved.iter().any(|i| i.id == id);
-        let fresh = || (0..MAX_PORTS as u16).map(PortId).find(|&id| !taken(id));
-        let id = keep.filter(|&id| !used(id)).or_else(fresh).ok_or_else(|| {
-            Fault::conflict(
-                format!("there are {MAX_PORTS} interfaces already, the most there can be"),
-                name.span,
-            )
-        })?;
+        self.check_device(name, kind)?;
+        let keep = earlier.and_then(|earlier| earlier.interface(name)).map(|i| i.id);
+        let id = keep
+            .filter(|&id| !self.has_port(id))
+            .or_else(|| self.free_ports(earlier).next())
+            .ok_or_else(|| no_room(name.span))?;
+        let kind = kind.clone();
         let interface =
-            Interface { name: name.to_string(), id, kind: kind.clone(), peer: None, enabled: true };
+            Interface { name: name.to_string(), id, kind, peer: None, enabled: true, routed: None };
         Arc::make_mut(&mut self.interfaces).push(interface);
         Ok(id)
     }
@@ -211,12 +213,24 @@ impl Config {
     /// Gives an interface another device.
     pub fn set_kind(&mut self, name: &Word, kind: &PortKind) -> Result<(), Fault> {
         let at = self.position(name)?;
-        if let Some(other) = self.interfaces.iter().find(|i| i.name != **name && same_device(&i.kind, kind)) {
+        self.check_device(name, kind)?;
+        Arc::make_mut(&mut self.interfaces)[at].kind = kind.clone();
+        if self.interfaces[at].routed.is_some() { self.settle(at, name, None) } else { Ok(()) }
+    }
+
+    /// Whether what `name` shall be made of is free.
+    fn check_device(&self, name: &Word, kind: &PortKind) -> Result<(), Fault> {
+        let others = || self.interfaces.iter().filter(|i| i.name != **name);
+        if let Some(other) = others().find(|i| same_device(&i.kind, kind)) {
             let message = format!("{} is in use already, by interface `{}`", device_text(kind), other.name);
             return Err(Fault::conflict(message, name.span));
         }
-        Arc::make_mut(&mut self.interfaces)[at].kind = kind.clone();
-        Ok(())
+        match kernel_interface(kind).and_then(|ifname| self.ours_in_kernel(ifname)) {
+            Some(whose) => {
+                Err(Fault::conflict(format!("{} is in use already: {whose}", device_text(kind)), name.span))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Removes an interface that no wire and no rule names.
@@ -228,6 +242,10 @@ impl Config {
             return Err(
                 Fault::conflict(message, name.span).help(format!("`wire del {}` first", interface.name))
             );
+        }
+        if interface.routed.is_some() {
+            let fault = Fault::conflict(format!("interface `{}` is routed", interface.name), name.span);
+            return Err(fault.help(format!("`route del {}` first", interface.name)));
         }
         if let Some(view) = self.policy.rules().find(|view| rule_names(view, &interface.name)) {
             let message =
@@ -251,6 +269,14 @@ impl Config {
             let peer = self.interface_by_id(peer).map_or("?", |p| &p.name);
             let message = format!("interface `{}` is wired to `{peer}` already", &**word);
             return Err(Fault::conflict(message, word.span).help(format!("`wire del {}` first", &**word)));
+        }
+        for (word, at) in [(a, i), (b, j)] {
+            if self.interfaces[at].routed.is_some() {
+                let message = format!("interface `{}` is routed, and so has no wire", &**word);
+                return Err(
+                    Fault::conflict(message, word.span).help(format!("`route del {}` first", &**word))
+                );
+            }
         }
         let interfaces = Arc::make_mut(&mut self.interfaces);
         interfaces[i].peer = Some(second);
@@ -284,18 +310,6 @@ impl Config {
         Ok(())
     }
 
-    /// What the engine is to run. Interfaces for which `up` says no take no part.
-    pub fn forwarding(&self, up: impl Fn(PortId) -> bool) -> Forwarding {
-        let ports = self.interfaces.iter().filter(|i| up(i.id));
-        Forwarding {
-            policy: self.policy.clone(),
-            on_error: self.on_error,
-            nat: self.nat.compiled().clone(),
-            settings: self.settings,
-            ports: ports.map(|i| PortConfig { id: i.id, peer: i.peer, enabled: i.enabled }).collect(),
-        }
-    }
-
     fn position(&self, name: &Word) -> Result<usize, Fault> {
         self.interfaces.iter().position(|i| i.name == **name).ok_or_else(|| self.unknown(name, name.span))
     }
@@ -309,6 +323,13 @@ impl Config {
             known => fault.help(format!("there are: {}", known.join(", "))),
         }
     }
+}
+
+/// The error where no port id is free.
+fn no_room(at: At) -> Fault {
+    let message =
+        format!("there are {MAX_PORTS} ports already, the most there can be; twins of routed ones count too");
+    Fault::conflict(message, at)
 }
 
 /// Whether a rule names the interface. Most rules are told apart by their text, without parsing it.
@@ -357,15 +378,23 @@ pub fn same_device(a: &PortKind, b: &PortKind) -> bool {
     matches!((device(a), device(b)), (Some(a), Some(b)) if a == b)
 }
 
+/// What kernel interfaces are called among devices.
+const INTERFACE: &str = "interface";
+
 fn device(kind: &PortKind) -> Option<(&'static str, &str)> {
     match kind {
-        PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } => Some(("interface", ifname)),
-        PortKind::Tap { ifname } => ifname.as_deref().map(|name| ("interface", name)),
+        PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } => Some((INTERFACE, ifname)),
+        PortKind::Tap { ifname } => ifname.as_deref().map(|name| (INTERFACE, name)),
         PortKind::Pci { address } => Some(("card", address)),
         PortKind::Memif { socket } => Some(("memif socket", socket)),
         PortKind::Pcap { tx, .. } => Some(("capture file", tx)),
         PortKind::Null => None,
     }
+}
+
+/// The kernel interface that a port is on.
+fn kernel_interface(kind: &PortKind) -> Option<&str> {
+    device(kind).filter(|(what, _)| *what == INTERFACE).map(|(_, name)| name)
 }
 
 fn device_text(kind: &PortKind) -> String {

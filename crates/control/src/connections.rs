@@ -119,7 +119,7 @@ fn has_sessions(config: &Config) -> bool {
 }
 
 /// Names of interfaces by port.
-fn interface_names(config: &Config) -> Vec<String> {
+pub(crate) fn interface_names(config: &Config) -> Vec<String> {
     let mut names = vec![String::new(); MAX_PORTS];
     for i in config.interfaces() {
         if let Some(name) = i.id.index().and_then(|at| names.get_mut(at)) {

@@ -1,23 +1,24 @@
 //! The running configuration: commands against it, one after the other, each wholly or not at all.
 //!
 //! Theory of operation. One lock orders all changes. A change computes the next [`Config`] from the present one,
-//! opens what devices it needs, publishes to the engine (which returns when no worker uses the old value any more),
-//! and only then makes the next configuration the present one and gives back what the old one alone used: devices,
-//! and the slots of rules that went, their counters set to zero. Whatever fails before the publication is undone, so
-//! nobody sees half a change. Readers copy the present configuration, which is cheap, and wait for nobody: a second lock
+//! opens what devices it needs, has the routes of newly routed ports mirrored, publishes to the engine (which returns when
+//! no worker uses the old value any more), and only then makes the next configuration the present one and gives back what
+//! the old one alone used: devices, routes, and the slots of rules that went, their counters set to zero. Whatever fails
+//! before the publication is undone, so nobody sees half a change. Readers copy the present configuration, which is cheap, and wait for nobody: a second lock
 //! around it is held for the copy only.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
 use mmb_flow::Settings;
-use mmb_lang::{Command, NatForward, OnError, Rule, ShowWhat, Word};
+use mmb_lang::{At, Command, NatForward, OnError, Rule, ShowWhat, Word};
 
 use crate::api::*;
-use crate::config::Config;
+use crate::config::{Config, Interface};
 use crate::error::{Fault, Refusal, RefusalKind};
+use crate::mirror::Mirror;
 use crate::output::Output;
 use crate::render::count;
 use crate::settings;
@@ -26,7 +27,9 @@ use crate::views;
 
 /// The engine and the configuration it runs.
 pub struct Control {
-    engine: Engine,
+    /// Ends before the engine, which it publishes to.
+    mirror: Mirror,
+    engine: Arc<Engine>,
     /// Held by the change that is under way.
     changes: Mutex<()>,
     state: Mutex<State>,
@@ -42,6 +45,13 @@ pub(crate) struct State {
     pub down: BTreeMap<PortId, String>,
 }
 
+impl State {
+    /// Whether an interface's device is open.
+    pub fn is_up(&self, id: PortId) -> bool {
+        !self.down.contains_key(&id)
+    }
+}
+
 /// An interface that stays down, with the reason; see [`Control::start`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownInterface {
@@ -55,23 +65,20 @@ impl Control {
     /// Takes over an engine that runs nothing yet and makes it run `config`. Interfaces that cannot be opened stay
     /// down and are returned; everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
-        let mut down = BTreeMap::new();
-        let mut report = Vec::new();
-        for i in config.interfaces() {
-            if let Err(error) = engine.open_port(i.id, &i.name, &i.kind) {
-                report.push(DownInterface { name: i.name.clone(), reason: error.to_string() });
-                down.insert(i.id, error.to_string());
-            }
-        }
         let control = Control {
-            engine,
+            mirror: Mirror::default(),
+            engine: Arc::new(engine),
             changes: Mutex::default(),
             state: Mutex::default(),
             started: Instant::now(),
             upkeep: Upkeep::default(),
         };
-        let state = State { config, down };
+        let mut state = State { config, down: BTreeMap::new() };
+        control.open_what_opens(&mut state);
         control.publish(&state);
+        let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
+        let down = state.config.interfaces().iter().filter_map(reason);
+        let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();
         control.commit(state);
         (control, report)
     }
@@ -103,6 +110,13 @@ impl Control {
                 let peer = self.change(|config| config.unwire(a))?;
                 Ok(Output::Done(done(format!("{} and {peer} are no longer wired", &**a))))
             }
+            Command::Route(names) => self.route(names).map(Output::Done),
+            Command::Unroute { name } => {
+                self.change(|config| config.unroute(name))?;
+                Ok(Output::Done(done(format!("{} is no longer routed", &**name))))
+            }
+            Command::ShowFib { within } => Ok(Output::Fib(self.fib_listing(*within))),
+            Command::ShowNeighbors { within } => Ok(Output::Neighbors(self.neighbors(*within))),
             Command::SetOnError(on_error) => self.set_on_error(*on_error).map(Output::Done),
             Command::ShowConnections { verbose, matches } => {
                 self.listing(matches, *verbose).map(|l| Output::Connections(Box::new(l)))
@@ -150,7 +164,7 @@ impl Control {
         Ok(match what {
             ShowWhat::Tables => Output::Tables(self.tables(), verbose),
             ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), verbose),
-            ShowWhat::Runtime => Output::Runtime(self.runtime(), verbose),
+            ShowWhat::Runtime => Output::Runtime(Box::new(self.runtime()), verbose),
             ShowWhat::Drops => Output::Drops(self.drops(), verbose),
             ShowWhat::Fields => Output::Fields(views::fields()),
             ShowWhat::Version => Output::Version(self.version()),
@@ -168,6 +182,12 @@ impl Control {
         let list: Vec<&str> = names.iter().map(|n| &**n).collect();
         let what = if enabled { "apply" } else { "do not apply" };
         Ok(done(format!("rules {what} to what comes in at {}", list.join(", "))))
+    }
+
+    fn route(&self, names: &[Word]) -> Result<Done, Fault> {
+        self.change(|config| config.route(names, None))?;
+        let list: Vec<&str> = names.iter().map(|n| &**n).collect();
+        Ok(done(format!("what comes in at {} is routed", list.join(", "))))
     }
 
     fn set_on_error(&self, on_error: OnError) -> Result<Done, Fault> {
@@ -232,12 +252,14 @@ impl Control {
         done(words)
     }
 
-    /// Changes the configuration where no device is concerned and no rule goes.
+    /// Changes the configuration where no rule goes.
     fn change<T>(&self, edit: impl FnOnce(&mut Config) -> Result<T, Fault>) -> Result<T, Fault> {
-        let (_turn, mut state) = self.begin();
-        let value = edit(&mut state.config)?;
-        self.publish(&state);
-        self.commit(state);
+        let (_turn, state) = self.begin();
+        let mut next = state.clone();
+        let value = edit(&mut next.config)?;
+        self.go(state, &next)
+            .map_err(|failed| Fault::new(RefusalKind::Failed, failed.reason, At::default()))?;
+        self.commit(next);
         Ok(value)
     }
 
@@ -264,7 +286,7 @@ impl Control {
 
     /// Makes the engine run this.
     pub(crate) fn publish(&self, state: &State) {
-        self.engine.publish(state.config.forwarding(|id| !state.down.contains_key(&id)));
+        self.engine.publish(state.config.forwarding(|id| state.is_up(id)));
     }
 
     /// Makes slots free for new rules once no worker counts in them any more: after the publication without them.
@@ -286,8 +308,13 @@ impl Control {
     }
 
     /// The engine.
-    pub(crate) fn engine(&self) -> &Engine {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// The mirror of the kernel's routes.
+    pub(crate) fn mirror(&self) -> &Mirror {
+        &self.mirror
     }
 
     /// What is to be done when there is time.

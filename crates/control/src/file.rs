@@ -1,9 +1,9 @@
 //! A configuration from a file, as one value, and what sets two configurations apart.
 //!
 //! A file says what there is, not what to do: the order of its lines matters for the rules' indexes only. A file with
-//! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces
-//! and wires there are, and may wire, enable or disable them. Settings and NAT pools are part of the rules: what a file does
-//! not set is as it is without one, and pools that it does not have go.
+//! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces,
+//! wires and routed ports there are, and may wire, route, enable or disable them. Settings and NAT pools are part of the
+//! rules: what a file does not set is as it is without one, and pools that it does not have go.
 
 use std::collections::HashMap;
 
@@ -95,6 +95,7 @@ impl Builder<'_> {
                     self.note(c.line, |b| b.config.nat_mut().add_forward(&forward));
                 }
                 Command::Wire { a, b } => self.note(c.line, |this| this.config.wire(&a, &b)),
+                Command::Route(names) => self.note(c.line, |b| b.config.route(&names, Some(b.base))),
                 Command::Enable(names) => self.note(c.line, |b| b.config.set_enabled(&names, true)),
                 Command::Disable(names) => self.note(c.line, |b| b.config.set_enabled(&names, false)),
                 Command::SetOnError(on_error) => self.config.set_on_error(on_error),
@@ -121,8 +122,7 @@ impl Builder<'_> {
     }
 
     fn interface(&mut self, name: &Word, kind: &PortKind) -> Result<(), Fault> {
-        let keep = self.base.interface(name).map(|i| i.id);
-        self.config.add_interface(name, kind, keep, self.base.interfaces()).map(drop)
+        self.config.add_interface(name, kind, Some(self.base)).map(drop)
     }
 
     fn rules(&mut self, lines: &[u32], rules: &[Rule]) {
@@ -168,7 +168,7 @@ pub fn text(config: &Config) -> String {
     text
 }
 
-/// The lines about interfaces, wires, settings and NAT.
+/// The lines about interfaces, wires, routed ports, settings and NAT.
 fn setting_lines(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let word = |i: &Interface| Word::from(i.name.as_str());
@@ -184,6 +184,8 @@ fn setting_lines(config: &Config) -> Vec<String> {
             lines.push(Command::Wire { a: word(i), b: word(peer) }.to_string());
         }
     }
+    let routed = config.interfaces().iter().filter(|i| i.routed.is_some());
+    lines.extend(routed.map(|i| Command::Route(vec![word(i)]).to_string()));
     let disabled = config.interfaces().iter().filter(|i| !i.enabled);
     lines.extend(disabled.map(|i| Command::Disable(vec![word(i)]).to_string()));
     if config.on_error() != OnError::default() {

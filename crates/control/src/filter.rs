@@ -6,7 +6,7 @@
 use mmb_dataplane::{Connection, MAX_PORTS, PortId};
 use mmb_flow::Key;
 use mmb_lang::{Action, AddKind, At, Match, Rule};
-use mmb_packet::{Kind, Meta, fill_window};
+use mmb_packet::{Kind, Meta, OUT_ROUTED, fill_window};
 use mmb_policy::{Batch, Policy, VECTOR};
 
 use crate::config::Config;
@@ -24,7 +24,7 @@ const L4_OF_IP6: usize = 40;
 pub(crate) struct Filter {
     /// One rule that accepts what is meant.
     policy: Policy,
-    /// The other end of the wire, by port.
+    /// The other end of the wire, by port; of routed ones, [`OUT_ROUTED`].
     peers: [u16; MAX_PORTS],
 }
 
@@ -49,8 +49,9 @@ impl Filter {
         policy.add(&rule, &|name: &str| config.resolve(name))?;
         let mut peers = [PortId::NONE.0; MAX_PORTS];
         for i in config.interfaces() {
-            if let (Some(at), Some(peer)) = (i.id.index(), i.peer) {
-                peers[at] = peer.0;
+            let out = i.peer.map(|peer| peer.0).or(i.routed.map(|_| OUT_ROUTED));
+            if let (Some(at), Some(out)) = (i.id.index(), out) {
+                peers[at] = out;
             }
         }
         Ok(Some(Filter { policy, peers }))
@@ -62,8 +63,9 @@ impl Filter {
         for some in connections.chunks(SESSIONS) {
             batch.n = 2 * some.len();
             for (i, view) in some.iter().enumerate() {
-                self.window(&view.original, false, view.in_port[0], batch, 2 * i);
-                self.window(&view.reply, true, view.in_port[1], batch, 2 * i + 1);
+                let [there, back] = view.in_port;
+                self.window(&view.original, false, [there, back], batch, 2 * i);
+                self.window(&view.reply, true, [back, there], batch, 2 * i + 1);
             }
             self.policy.classify(batch);
             let before = keep.len();
@@ -76,10 +78,17 @@ impl Filter {
         connections.retain(|_| keep.next().unwrap_or(false));
     }
 
-    /// Fills a window with what packets of one direction have in common.
-    fn window(&self, key: &Key, is_reply: bool, in_port: u16, batch: &mut Batch, at: usize) {
+    /// Fills a window with what packets of one direction have in common. `ports` are those by which they come in, and those
+    /// of the other direction.
+    fn window(&self, key: &Key, is_reply: bool, ports: [u16; 2], batch: &mut Batch, at: usize) {
         let (head, meta) = headers(key, is_reply);
-        let out_port = self.peers.get(usize::from(in_port)).copied().unwrap_or(PortId::NONE.0);
+        let [in_port, others] = ports;
+        let out_port = match self.peers.get(usize::from(in_port)) {
+            // Routes may lead elsewhere by now; where answers come from is the best that is known.
+            Some(&OUT_ROUTED) => others,
+            Some(&peer) => peer,
+            None => PortId::NONE.0,
+        };
         if let Some(window) = batch.windows.get_mut(at) {
             fill_window(&head, &meta, in_port, out_port, self.policy.chunks(), window);
         }
@@ -158,7 +167,7 @@ mod tests {
     fn config() -> Config {
         let mut config = Config::new();
         for name in ["a", "b", "c"] {
-            config.add_interface(&Word::from(name), &PortKind::Null, None, &[]).unwrap();
+            config.add_interface(&Word::from(name), &PortKind::Null, None).unwrap();
         }
         config.wire(&Word::from("a"), &Word::from("b")).unwrap();
         config
@@ -196,7 +205,7 @@ mod tests {
                 destination_port: ports[1].to_be_bytes(),
                 kind: l4 | if self.six { Kind::IP6 } else { Kind::IP4 },
                 proto: self.proto,
-                zone: [0; 2],
+                asks: [0; 2],
             }
         }
 
@@ -325,6 +334,25 @@ mod tests {
             filter.retain(&mut views, &mut Batch::default());
             prop_assert_eq!(views.iter().map(|v| v.id.0).collect::<Vec<_>>(), expected, "{}", text);
         }
+    }
+
+    #[test]
+    fn what_is_routed_leaves_where_answers_come_from() {
+        let mut config = config();
+        config.route(&[Word::from("c")], None).unwrap();
+        let flow = Flow { six: false, proto: 17, ends: [1, 2], ports: [3, 4], in_port: 2 };
+        let mut other = Flow { in_port: 0, ..flow };
+        let meant = |matches: &str, flows: &[Flow; 2]| {
+            let filter = Filter::new(&matches_of(matches), &config).unwrap().unwrap();
+            let mut views = vec![view(flows, 0)];
+            filter.retain(&mut views, &mut Batch::default());
+            !views.is_empty()
+        };
+        // In at `c`, answers at `a`; the answers themselves are of a wire's, which leads to `b`.
+        assert!(meant("in c out a", &[flow, other]) && meant("in a out b", &[flow, other]));
+        assert!(!meant("out c", &[flow, other]));
+        other.in_port = PortId::NONE.0;
+        assert!(!meant("in c out a", &[flow, other]));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! line or file ─► config (a copy, changed) ─► engine: open, publish ─► the copy is the configuration
-//!                      │ error: nothing changed
+//!                      │ error: nothing changed  ▲
+//!                      └─► mirror: the kernel's routes, while a port is routed
 //! HTTP/JSON ◄─ routes ◄─ control ─► views, render, metrics
 //! ```
 
@@ -13,11 +14,13 @@ mod connections;
 mod control;
 mod devices;
 mod error;
+mod fib;
 pub mod file;
 mod filter;
 mod log;
 mod masks;
 mod metrics;
+mod mirror;
 mod nat;
 mod output;
 pub mod render;
@@ -30,10 +33,11 @@ mod upkeep;
 mod views;
 
 pub use client::{Client, ClientError};
-pub use config::{Config, Interface};
+pub use config::{Config, Interface, Routing};
 pub use connections::Listing;
 pub use control::{Control, DownInterface};
 pub use error::{Fault, Refusal, RefusalKind};
+pub use fib::FibListing;
 pub use mmb_policy::RuleView;
 pub use nat::Nat;
 pub use output::Output;

@@ -9,8 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::api::{
-    DropList, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry, PoolEntry, RuleEntry,
-    Runtime, SessionCounts, VersionEntry, WorkerEntry,
+    DropList, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry, PoolEntry, RoutingCounts,
+    RuleEntry, Runtime, SessionCounts, VersionEntry, WorkerEntry,
 };
 
 /// Media type of the reply.
@@ -96,6 +96,34 @@ const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
     ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
 ];
 
+const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [
+    ("router_next_hops", "Next hops of routes, groups of them included", |r| r.next_hops),
+    ("router_neighbors", "Neighbors that the kernel knows", |r| r.neighbors),
+    ("neighbor_waiting", "Packets that wait until a neighbor is found", |r| r.waiting),
+];
+
+const ROUTING_COUNTERS: [Metric<RoutingCounts>; 11] = [
+    (
+        "router_resyncs",
+        "Times the mirror of the kernel's routes was compared with the kernel as a whole",
+        |r| r.resyncs,
+    ),
+    ("router_overruns", "Times it had to be, since the kernel told more than could be read", |r| r.overruns),
+    ("router_messages", "Messages from the kernel about routes, neighbors, links and addresses", |r| {
+        r.messages
+    }),
+    ("router_publications", "Times that other routes were given to the workers", |r| r.publications),
+    ("router_requests", "Times that the kernel was asked to find a neighbor", |r| r.requests),
+    ("punted_packets", "Packets of routed interfaces that were handed to the kernel", |r| r.punted),
+    ("icmp_errors", "ICMP errors sent about packets that could not be routed", |r| r.icmp_errors),
+    ("icmp_errors_suppressed", "ICMP errors that were due and held back: there were too many", |r| {
+        r.icmp_suppressed
+    }),
+    ("fragmented_packets", "Packets that were cut into fragments", |r| r.fragmented),
+    ("fragments", "Fragments that they were cut into", |r| r.fragments),
+    ("neighbor_queued_packets", "Packets that waited until a neighbor was found", |r| r.queued),
+];
+
 impl Collector for Scrape {
     fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
         self.daemon(&mut e)?;
@@ -104,6 +132,7 @@ impl Collector for Scrape {
         self.per_worker(&mut e)?;
         self.sessions(&mut e)?;
         self.per_pool(&mut e)?;
+        self.routing(&mut e)?;
         let DropList { drops, unedited } = &self.drops;
         per_reason(&mut e, "drops", "Packets dropped", drops)?;
         per_reason(
@@ -173,6 +202,42 @@ impl Scrape {
             for i in &self.interfaces.interfaces {
                 counter(&mut metric, &[("interface", &i.name)], get(i))?;
             }
+        }
+        let help = "Packets dropped that came in at an interface, by reasons that have happened";
+        let mut metric = e.encode_descriptor("interface_drops", help, None, MetricType::Counter)?;
+        for i in &self.interfaces.interfaces {
+            for (reason, &n) in &i.drops {
+                counter(&mut metric, &[("interface", &i.name), ("reason", reason)], n)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The mirror of the kernel's routes, and what routing did; nothing while no interface is routed.
+    fn routing(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let Some(r) = &self.runtime.routing else { return Ok(()) };
+        let lags = [
+            (
+                "router_lag_seconds",
+                "Time from the kernel's last change until packets went by it",
+                r.lag_last_us,
+            ),
+            ("router_lag_max_seconds", "The longest that this took", r.lag_max_us),
+        ];
+        for (name, help, microseconds) in lags {
+            let seconds = microseconds as f64 / 1e6;
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&seconds)?;
+        }
+        let mut metric = e.encode_descriptor("router_routes", "Routes by family", None, MetricType::Gauge)?;
+        for (family, n) in [("ip4", r.routes_ip4), ("ip6", r.routes_ip6)] {
+            gauge(&mut metric, &[("family", family)], n)?;
+        }
+        for (name, help, get) in ROUTING_GAUGES {
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(r))?;
+        }
+        for (name, help, get) in ROUTING_COUNTERS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            metric.encode_counter::<[(&str, &str); 0], _, u64>(&get(r), None)?;
         }
         Ok(())
     }
@@ -250,6 +315,35 @@ impl Scrape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routing_has_its_figures_while_there_is_any() {
+        assert!(!encode(Scrape::default()).unwrap().contains("router"));
+        let routing = RoutingCounts {
+            routes_ip4: 1_000_000,
+            lag_last_us: 1_500,
+            resyncs: 2,
+            punted: 9,
+            ..RoutingCounts::default()
+        };
+        let drops = [("no-route".to_owned(), 4)].into_iter().collect();
+        let lan = InterfaceEntry { name: "lan".into(), drops, ..InterfaceEntry::default() };
+        let text = encode(Scrape {
+            runtime: Runtime { routing: Some(routing), ..Runtime::default() },
+            interfaces: InterfaceList { interfaces: vec![lan] },
+            ..Scrape::default()
+        })
+        .unwrap();
+        for line in [
+            "mmb_router_lag_seconds 0.0015",
+            "mmb_router_routes{family=\"ip4\"} 1000000",
+            "mmb_router_resyncs_total 2",
+            "mmb_punted_packets_total 9",
+            "mmb_interface_drops_total{interface=\"lan\",reason=\"no-route\"} 4",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in\n{text}");
+        }
+    }
 
     #[test]
     fn counters_end_in_total_and_labels_are_escaped() {

@@ -2,10 +2,13 @@
 //!
 //! They are few and change rarely: each change makes a new list, in the order of the lines that made it.
 
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use mmb_flow::{ForwardConfig, NatConfig, PoolConfig};
-use mmb_lang::{At, Command, Filtering, NatForward, NatPool, NatProto, Socket4, Word};
+use mmb_flow::NatConfig;
+use mmb_lang::{At, Command, NatForward, NatPool, NatProto, Socket4, Word};
+use mmb_session::{forward_config, pool_config};
 
 use crate::error::{Fault, RefusalKind};
 
@@ -39,6 +42,13 @@ impl Nat {
     /// What the engine makes of them.
     pub fn compiled(&self) -> &Arc<NatConfig> {
         &self.compiled
+    }
+
+    /// The addresses that hosts inside are known by outside: of pools and forwards.
+    pub fn outside(&self) -> Vec<RangeInclusive<IpAddr>> {
+        let pools = self.pools.iter().map(|p| p.addresses);
+        let forwards = self.forwards.iter().map(|f| [f.outside.address; 2]);
+        pools.chain(forwards).map(|[first, last]| first.into()..=last.into()).collect()
     }
 
     /// Adds a pool whose name is free and that takes no address from another. On an error this value is of no use.
@@ -116,33 +126,6 @@ impl Nat {
         let pools = self.pools.iter().map(|p| Command::NatPoolAdd(p.clone()).to_string());
         pools.chain(self.forwards.iter().map(|f| Command::NatForwardAdd(*f).to_string()))
     }
-}
-
-/// A pool for the engine.
-fn pool_config(pool: &NatPool) -> Result<PoolConfig, String> {
-    let ([first, last], [low, high]) = (pool.addresses, pool.ports);
-    let mut config = PoolConfig::new(&pool.name, first, last)?.with_ports(low, high)?;
-    if let Some(size) = pool.block {
-        config = config.with_block(size)?;
-    }
-    if let Some(limit) = pool.limit {
-        config = config.with_limit(limit)?;
-    }
-    Ok(config.with_filtering(match pool.filtering {
-        Filtering::EndpointIndependent => mmb_flow::Filtering::EndpointIndependent,
-        Filtering::AddressDependent => mmb_flow::Filtering::AddressDependent,
-        Filtering::AddressAndPortDependent => mmb_flow::Filtering::AddressAndPortDependent,
-    }))
-}
-
-/// A forward for the engine.
-fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
-    let proto = match forward.proto {
-        NatProto::Tcp => mmb_flow::Proto::Tcp,
-        NatProto::Udp => mmb_flow::Proto::Udp,
-    };
-    let end = |socket: Socket4| (socket.address, socket.port);
-    ForwardConfig::new(proto, end(forward.outside), end(forward.inside))
 }
 
 #[cfg(test)]

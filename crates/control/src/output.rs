@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::api::*;
 use crate::connections::Listing;
 use crate::control::Control;
+use crate::fib::FibListing;
 use crate::render;
 
 /// A command's answer.
@@ -21,7 +22,7 @@ pub enum Output {
     /// `show interfaces`, verbose or not.
     Interfaces(InterfaceList, bool),
     /// `show runtime`, verbose or not.
-    Runtime(Runtime, bool),
+    Runtime(Box<Runtime>, bool),
     /// `show drops`, verbose or not.
     Drops(DropList, bool),
     /// `show fields`.
@@ -32,6 +33,10 @@ pub enum Output {
     Cleared(ClearReply),
     /// `show nat`.
     Nat(NatReply),
+    /// `show fib`: asked for while it is written.
+    Fib(FibListing),
+    /// `show neighbors`.
+    Neighbors(NeighborList),
     /// `show version`.
     Version(VersionEntry),
     /// `show config`.
@@ -56,6 +61,8 @@ impl Output {
             Output::Connections(listing) => return control.write_connections(listing, out),
             Output::Cleared(reply) => format!("{}\n", reply.done),
             Output::Nat(reply) => render::nat(reply),
+            Output::Fib(listing) => return control.write_fib(listing, out),
+            Output::Neighbors(list) => render::neighbors(list),
             Output::Version(version) => render::version(version),
             Output::Config(entry) => entry.config.clone(),
         };
@@ -79,6 +86,8 @@ impl Output {
             Output::Connections(listing) => return control.write_connections_json(listing, out),
             Output::Cleared(reply) => serde_json::to_writer(out, reply),
             Output::Nat(reply) => serde_json::to_writer(out, reply),
+            Output::Fib(listing) => return control.write_fib_json(listing, out),
+            Output::Neighbors(list) => serde_json::to_writer(out, list),
             Output::Version(version) => serde_json::to_writer(out, version),
             Output::Config(entry) => serde_json::to_writer(out, entry),
         };

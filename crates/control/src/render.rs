@@ -11,10 +11,13 @@ use crate::api::{
 };
 
 mod columns;
+mod routing;
 mod sessions;
 
 use columns::Align::{Left, Right};
 use columns::Columns;
+pub use routing::neighbors;
+pub(crate) use routing::{FibColumns, routing};
 pub(crate) use sessions::ConnectionColumns;
 pub use sessions::nat;
 
@@ -94,7 +97,11 @@ pub fn interfaces(list: &InterfaceList, verbose: bool) -> String {
             i.name.clone(),
             i.kind.clone(),
             state.to_owned(),
-            i.wire.clone().unwrap_or_else(|| "-".to_owned()),
+            match (&i.wire, &i.routed) {
+                (Some(peer), _) => peer.clone(),
+                (None, Some(_)) => "routed".to_owned(),
+                (None, None) => "-".to_owned(),
+            },
             if i.enabled { "enabled" } else { "disabled" }.to_owned(),
             i.rx_packets.to_string(),
             i.rx_bytes.to_string(),
@@ -109,7 +116,7 @@ pub fn interfaces(list: &InterfaceList, verbose: bool) -> String {
     text
 }
 
-/// Lines below the table: why an interface is down and notes always, the rest when asked for.
+/// Lines below the table: why an interface is down, how it is routed, and notes always, the rest when asked for.
 fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
     if let Some(reason) = &i.reason {
         let _ = writeln!(text, "{}: down: {reason}", i.name);
@@ -123,6 +130,13 @@ fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
             i.name, i.rx_missed, i.rx_errors, i.tx_errors
         );
     }
+    if let Some(routed) = &i.routed {
+        let _ = writeln!(text, "{}: {}", i.name, routing::face(routed));
+    }
+    if (verbose || i.routed.is_some()) && !i.drops.is_empty() {
+        let drops: Vec<_> = i.drops.iter().map(|(reason, n)| format!("{reason} {n}")).collect();
+        let _ = writeln!(text, "{}: dropped: {}", i.name, drops.join(", "));
+    }
     for note in &i.notes {
         let _ = writeln!(text, "{}: note: {note}", i.name);
     }
@@ -135,7 +149,7 @@ pub fn count(n: u64, what: &str) -> String {
 
 /// `show runtime`; `verbose` shows nodes that have seen no packet as well.
 pub fn runtime(runtime: &Runtime, verbose: bool) -> String {
-    let mut text = String::new();
+    let mut text = runtime.routing.as_ref().map(routing).unwrap_or_default();
     for w in &runtime.workers {
         let cpu = w.cpu.map_or_else(String::new, |cpu| format!(", core {cpu}"));
         let (sleeps, repairs) = (w.sleeps, w.checksum_repairs);
@@ -244,7 +258,7 @@ pub fn diff(d: &DiffReply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{RuleEntry, TableEntry};
+    use crate::api::{RoutedEntry, RuleEntry, TableEntry, TwinEntry};
 
     #[test]
     fn a_rule_list_is_aligned() {
@@ -271,6 +285,28 @@ index  packets  bytes  rule
         let text = interfaces(&InterfaceList { interfaces: vec![i] }, false);
         assert!(text.ends_with("a: down: there is no interface eth9\n"), "{text}");
         assert!(text.lines().nth(1).is_some_and(|l| l.contains("  down  ")), "{text}");
+    }
+
+    #[test]
+    fn a_routed_interface_tells_its_face_and_what_it_dropped() {
+        let mut i = InterfaceEntry {
+            name: "lan".into(),
+            kind: "af-xdp eth1".into(),
+            state: InterfaceState::Up,
+            routed: Some(RoutedEntry { interface: "eth1".into(), ..RoutedEntry::default() }),
+            drops: [("no-route".to_owned(), 3), ("ttl-expired".to_owned(), 2)].into_iter().collect(),
+            ..InterfaceEntry::default()
+        };
+        let text = interfaces(&InterfaceList { interfaces: vec![i.clone()] }, false);
+        assert!(text.lines().nth(1).is_some_and(|l| l.contains("  routed  ")), "{text}");
+        let below = "lan: its addresses are those of eth1\nlan: dropped: no-route 3, ttl-expired 2\n";
+        assert!(text.ends_with(below), "{text}");
+        let twin = TwinEntry { to_kernel: 7, from_kernel: 5 };
+        i.routed = Some(RoutedEntry { interface: "lan".into(), twin: Some(twin) });
+        i.drops.clear();
+        let text = interfaces(&InterfaceList { interfaces: vec![i] }, false);
+        let below = "lan: its addresses are those of the twin lan; 7 packets to the kernel, 5 from it\n";
+        assert!(text.ends_with(below), "{text}");
     }
 
     #[test]

@@ -245,6 +245,54 @@ async fn nat(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.nat())).await
 }
 
+/// Which routes or neighbours are meant.
+#[derive(Deserialize)]
+struct Within {
+    /// An address or a subnet.
+    #[serde(default)]
+    prefix: String,
+    /// Most routes.
+    limit: Option<usize>,
+}
+
+/// Runs a line about the prefix that is meant; places in its errors are places in the prefix.
+async fn about_prefix(control: Arc<Control>, words: &str, within: &Within) -> Result<Output, Refusal> {
+    let line = format!("{words} {}", within.prefix);
+    let before = words.len() + 1;
+    blocking(control, move |c| c.execute(&line)).await.map_err(|refusal| refusal.without_first(before))
+}
+
+/// Routes, as packets follow them, written while they are found.
+#[utoipa::path(get, path = "/v1/fib",
+    params(
+        ("prefix" = Option<String>, Query, description = "an address: the routes that packets to it follow; a subnet: those \
+            inside it; all if absent"),
+        ("limit" = Option<u64>, Query, description = "most routes; all if absent"),
+    ),
+    responses(
+        (status = 200, body = FibList),
+        (status = 400, body = ErrorReply, description = "the prefix or the limit is none"),
+    ))]
+async fn fib(State(control): Ctl, Query(within): Query<Within>) -> Result<Response, Refusal> {
+    let output = match about_prefix(control.clone(), "show fib", &within).await? {
+        Output::Fib(listing) => Output::Fib(listing.at_most(within.limit)),
+        other => other,
+    };
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// Hosts and routers on connected networks, as the kernel has them.
+#[utoipa::path(get, path = "/v1/neighbors",
+    params(("prefix" = Option<String>, Query, description = "an address or a subnet; all if absent")),
+    responses(
+        (status = 200, body = NeighborList),
+        (status = 400, body = ErrorReply, description = "the prefix is none"),
+    ))]
+async fn neighbors(State(control): Ctl, Query(within): Query<Within>) -> Result<Response, Refusal> {
+    let output = about_prefix(control.clone(), "show neighbors", &within).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
 /// What each graph node of each worker has done.
 #[utoipa::path(get, path = "/v1/runtime", responses((status = 200, body = Runtime)))]
 async fn runtime(State(control): Ctl) -> Reply {
@@ -315,6 +363,8 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(interfaces))
         .routes(routes!(connections, clear_connections))
         .routes(routes!(nat))
+        .routes(routes!(fib))
+        .routes(routes!(neighbors))
         .routes(routes!(runtime))
         .routes(routes!(drops))
         .routes(routes!(fields))

@@ -8,6 +8,7 @@ use mmb_packet::DropReason;
 use mmb_policy::Structure;
 
 use crate::api::*;
+use crate::config::Interface;
 use crate::control::{Control, State};
 use crate::file;
 use crate::masks;
@@ -54,23 +55,35 @@ impl Control {
     /// `show interfaces`.
     pub fn interfaces(&self) -> InterfaceList {
         let State { config, down } = self.present();
-        let mut interfaces = Vec::new();
-        for i in config.interfaces() {
+        let entry = |i: &Interface| {
             let peer = i.peer.and_then(|id| config.interface_by_id(id));
             let mut entry = InterfaceEntry {
                 name: i.name.clone(),
                 kind: i.kind.to_string(),
                 reason: down.get(&i.id).cloned(),
                 wire: peer.map(|p| p.name.clone()),
+                routed: i.face().map(|face| self.routed(i, face)),
                 enabled: i.enabled,
                 ..InterfaceEntry::default()
             };
             if let Some(info) = self.engine().port_info(i.id).filter(|_| entry.reason.is_none()) {
                 fill(&mut entry, info);
+                let drops = self.engine().port_drops(i.id).into_iter().filter(|(_, n)| *n > 0);
+                entry.drops = drops.map(|(reason, n)| (reason.name().to_owned(), n)).collect();
             }
-            interfaces.push(entry);
+            entry
+        };
+        InterfaceList { interfaces: config.interfaces().iter().map(entry).collect() }
+    }
+
+    /// A routed interface, whose addresses `face` has.
+    fn routed(&self, i: &Interface, face: &str) -> RoutedEntry {
+        let twin = i.routed.and_then(|routing| self.engine().port_info(routing.twin?));
+        RoutedEntry {
+            interface: face.to_owned(),
+            // What the TAP sends is what the kernel gets.
+            twin: twin.map(|info| TwinEntry { to_kernel: info.tx_packets, from_kernel: info.rx_packets }),
         }
-        InterfaceList { interfaces }
     }
 
     /// `show runtime`.
@@ -84,7 +97,7 @@ impl Control {
             sessions: sessions.get(w.worker).map_or(0, |counters| counters.sessions),
             nodes: w.nodes.into_iter().map(|n| (n.name.clone(), node(&n))).collect(),
         });
-        Runtime { workers: workers.collect(), sessions: session_counts(&sessions) }
+        Runtime { workers: workers.collect(), sessions: session_counts(&sessions), routing: self.routing() }
     }
 
     /// `show nat`.

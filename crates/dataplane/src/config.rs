@@ -70,8 +70,29 @@ pub struct Forwarding {
 pub struct PortConfig {
     /// The port.
     pub id: PortId,
-    /// The other end of its wire.
+    /// The other end of its wire; of a routed port's twin, that port.
     pub peer: Option<PortId>,
     /// Whether rules apply to what comes in here.
     pub enabled: bool,
+    /// What comes in here is routed, in the place of going to the other end of a wire.
+    pub routed: Option<Routed>,
+}
+
+/// What a routed port needs besides the routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Routed {
+    /// The port by which the kernel gets what is its: ARP, packets for the machine itself, … None: such packets are dropped.
+    pub punt: Option<PortId>,
+}
+
+impl PortConfig {
+    /// One end of a wire whose rules apply.
+    pub fn wire(id: PortId, peer: PortId) -> PortConfig {
+        PortConfig { id, peer: Some(peer), enabled: true, routed: None }
+    }
+
+    /// A routed port whose rules apply.
+    pub fn routed(id: PortId, punt: Option<PortId>) -> PortConfig {
+        PortConfig { id, peer: None, enabled: true, routed: Some(Routed { punt }) }
+    }
 }

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use mmb_packet::{DropReason, prefetch};
 use serde::Serialize;
 
+use crate::config::MAX_PORTS;
+
 /// Why edits may fail, so that a packet goes on unedited or is dropped, as the configuration says.
 pub const EDIT_FAILURES: [DropReason; 4] =
     [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
@@ -47,8 +49,13 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
+    /// Says how many there are; the owner's call.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
     fn zero(&self) {
-        self.0.store(0, Relaxed);
+        self.set(0);
     }
 }
 
@@ -112,9 +119,14 @@ impl RuleTable {
     }
 }
 
+/// Reasons that there is room for; a power of two.
+const REASONS: usize = 64;
+
+const _: () = assert!(DropReason::ALL.len() <= REASONS);
+
 /// One worker's counters by reason: of packets dropped, of packets that went on unedited.
 #[derive(Debug)]
-pub(crate) struct ReasonCounters([Counter; 256]);
+pub(crate) struct ReasonCounters([Counter; REASONS]);
 
 impl Default for ReasonCounters {
     fn default() -> Self {
@@ -125,12 +137,58 @@ impl Default for ReasonCounters {
 impl ReasonCounters {
     #[inline]
     pub fn add(&self, reason: u8, n: u64) {
-        self.0[usize::from(reason)].add(n);
+        self.0[usize::from(reason) % REASONS].add(n);
     }
 
     pub fn get(&self, reason: DropReason) -> u64 {
         self.0[usize::from(reason as u8)].get()
     }
+}
+
+/// One worker's counters of packets dropped, by reason and by the port that they had come in by.
+#[derive(Debug, Default)]
+pub(crate) struct DropCounters {
+    all: ReasonCounters,
+    of_ports: [ReasonCounters; MAX_PORTS],
+}
+
+impl DropCounters {
+    #[inline]
+    pub fn add(&self, port: u16, reason: u8, n: u64) {
+        self.all.add(reason, n);
+        if let Some(of_port) = self.of_ports.get(usize::from(port)) {
+            of_port.add(reason, n);
+        }
+    }
+
+    /// Packets of all ports.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.all.get(reason)
+    }
+
+    pub fn of_port(&self, port: u16, reason: DropReason) -> u64 {
+        self.of_ports.get(usize::from(port)).map_or(0, |of_port| of_port.get(reason))
+    }
+
+    /// Sets the counters of a port to zero; no packet of it may be under way.
+    pub fn zero_port(&self, port: u16) {
+        let of_port = self.of_ports.get(usize::from(port));
+        of_port.iter().flat_map(|of_port| &of_port.0).for_each(Counter::zero);
+    }
+}
+
+/// What one worker counts of its routing; see [`crate::RoutingCounters`].
+#[derive(Debug, Default)]
+pub(crate) struct RoutingTally {
+    pub punted: Counter,
+    pub icmp_errors: Counter,
+    pub icmp_suppressed: Counter,
+    pub fragmented: Counter,
+    pub fragments: Counter,
+    pub queued: Counter,
+    pub waiting: Counter,
+    pub wants: Counter,
+    pub wants_lost: Counter,
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, RingReceiver, StatsHandle, ThreadGuard, register_thread};
+use mmb_dpdk::{
+    Eal, EalConfig, Graph, HugePages, Mempool, RingReceiver, StatsHandle, ThreadGuard, register_thread,
+};
 use mmb_lang::PortKind;
 use mmb_packet::DropReason;
 use mmb_session::{Config as SessionConfig, Sessions};
@@ -124,7 +126,7 @@ impl Engine {
         let seed = seed();
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
             let sessions = sessions(id, config.workers, config.sessions, seed)?;
-            let running = spawn(id, cpu, inbox, sessions, &engine.shared)?;
+            let running = spawn(id, cpu, inbox, sessions, &engine)?;
             engine.workers.push(running);
         }
         Ok(engine)
@@ -162,6 +164,8 @@ impl Engine {
             return Err(PortError(format!("{name} is open already")));
         }
         *place = Some(Arc::new(port::open(&self.pools, name, kind, self.workers.len())?));
+        // Nothing of the port that had the number before is under way any more.
+        self.shared.workers.iter().for_each(|worker| worker.counters.drops.zero_port(id.0));
         Ok(())
     }
 
@@ -220,8 +224,12 @@ impl Engine {
 
     /// A port's state and counters.
     pub fn port_info(&self, id: PortId) -> Option<PortInfo> {
-        let port = lock(&self.ports)[id.index()?].clone();
-        port.map(|port| port.info())
+        self.open(id).map(|port| port.info())
+    }
+
+    /// The open port with this id.
+    pub(crate) fn open(&self, id: PortId) -> Option<Arc<OpenPort>> {
+        lock(&self.ports)[id.index()?].clone()
     }
 
     /// What every worker's nodes did.
@@ -306,6 +314,10 @@ fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {
     Snapshot::new(generation, Forwarding::default(), |_| None, vec![RuleTable::default(); workers])
 }
 
+fn no_eventfd(e: std::io::Error) -> EngineError {
+    EngineError(format!("cannot make an eventfd: {e}"))
+}
+
 type Shares = (Shared, Vec<Option<Inbox<RingReceiver>>>);
 
 /// What `workers` workers share, and the receiving ends of their rings.
@@ -317,12 +329,11 @@ fn shares(workers: usize) -> Result<Shares, EngineError> {
             1 => (None, None),
             _ => inbox(id).map(|(s, r)| (Some(s), Some(r))).map_err(|e| EngineError(e.to_string()))?,
         };
-        let worker =
-            WorkerShared::new(inbox).map_err(|e| EngineError(format!("cannot make an eventfd: {e}")))?;
-        all.push(worker);
+        all.push(WorkerShared::new(inbox).map_err(no_eventfd)?);
         inboxes.push(receiver);
     }
-    Ok((Shared::new(empty_snapshot(0, workers), all), inboxes))
+    let shared = Shared::new(empty_snapshot(0, workers), all).map_err(no_eventfd)?;
+    Ok((shared, inboxes))
 }
 
 /// One CPU for each worker, from the last one down, so that CPU 0 (interrupts, the control side) is used last. None when
@@ -340,12 +351,12 @@ fn spawn(
     cpu: Option<usize>,
     inbox: Option<Inbox<RingReceiver>>,
     sessions: Sessions,
-    shared: &Arc<Shared>,
+    engine: &Engine,
 ) -> Result<Running, EngineError> {
     let (tell, told) = mpsc::channel();
-    let shared = shared.clone();
+    let (shared, pool) = (engine.shared.clone(), engine.pools.ordinary());
     let body = move || {
-        let ready = prepare(id, cpu, inbox, sessions, shared);
+        let ready = prepare(id, cpu, inbox, sessions, shared, pool);
         match ready {
             Ok((registration, mut graph, mut sleeper)) => {
                 // The engine waits for this message; it cannot be gone.
@@ -373,6 +384,7 @@ fn prepare(
     inbox: Option<Inbox<RingReceiver>>,
     sessions: Sessions,
     shared: Arc<Shared>,
+    pool: Mempool,
 ) -> Result<Prepared, EngineError> {
     let failed = |what: &str, e: &dyn std::fmt::Display| EngineError(format!("worker {id}: {what}: {e}"));
     if let Some(cpu) = cpu {
@@ -388,6 +400,7 @@ fn prepare(
         Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed("cannot wait on ports", &e))?;
     let mut state = Box::new(Worker::new(id, shared, seed(), sessions));
     state.spread = state.shared.workers.len() as u32;
+    state.pool = Some(pool);
     let nodes = nodes::live(inbox.is_some());
     state.inbox = inbox;
     let graph = Graph::build(&format!("worker-{id}"), &nodes, state).map_err(|e| failed("no graph", &e))?;

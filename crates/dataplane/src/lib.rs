@@ -7,9 +7,11 @@
 //! | `shared`, `snapshot`, `counters` | what crosses threads |
 //! | `worker`, `sleep`, `mailbox` | a worker's thread |
 //! | `connections` | what the engine tells of sessions |
+//! | `routing`, `wants`, `locals` | what the engine takes and tells about routes |
+//! | `neighbors` | packets that wait for an Ethernet address |
 //! | `nodes` | the graph, one file per node |
 //! | `port`, `pools` | devices and packet memory |
-//! | [`replay`], [`bench`] | the same graph between ends made in memory |
+//! | [`replay`], [`bench`], [`lab`] | the same graph between ends made in memory |
 
 #![forbid(unsafe_code)]
 
@@ -18,19 +20,29 @@ pub mod config;
 mod connections;
 mod counters;
 pub mod engine;
+pub mod lab;
+mod locals;
 mod mailbox;
+mod neighbors;
 mod nodes;
 mod pools;
 mod port;
 pub mod replay;
+mod routing;
 mod shared;
 mod sleep;
 mod snapshot;
+mod wants;
 mod worker;
 
-pub use config::{DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortConfig, PortId};
+pub use config::{
+    DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortConfig, PortId, Routed,
+};
 pub use connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
 pub use counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::{Engine, EngineError, NodeRuntime, WorkerRuntime};
+pub use mmb_dpdk::Steering;
 pub use mmb_policy::Policy;
 pub use port::{PortError, PortInfo};
+pub use routing::RoutingCounters;
+pub use wants::{Want, Wants};

@@ -1,14 +1,19 @@
 //! What the control side and the workers share.
 
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use mmb_dpdk::{RingReceiver, RingSender, ring};
+use mmb_route::Routes;
 
+use crate::config::PortId;
+use crate::locals::Locals;
 use crate::mailbox::Mailbox;
 use crate::sleep::Waker;
 use crate::snapshot::Snapshot;
+use crate::wants::Wants;
 use crate::worker::WorkerCounters;
 
 /// The part of a worker that other threads see.
@@ -73,24 +78,37 @@ pub(crate) struct Shared {
     current: ArcSwap<Snapshot>,
     /// Generation of the published snapshot.
     pub generation: AtomicU64,
+    routes: ArcSwap<Routes>,
+    locals: ArcSwap<Locals>,
+    /// Counts publications of routes and of local addresses.
+    pub routes_generation: AtomicU64,
+    /// Routes that are not in force any more, until no worker uses them: they are freed here, and not by a worker.
+    retired: Mutex<Vec<Arc<Routes>>>,
+    /// What workers want the kernel to find out.
+    pub wants: Wants,
     pub stop: AtomicBool,
     pub workers: Vec<WorkerShared>,
 }
 
 impl Shared {
-    pub fn new(first: Snapshot, workers: Vec<WorkerShared>) -> Shared {
-        Shared {
+    pub fn new(first: Snapshot, workers: Vec<WorkerShared>) -> std::io::Result<Shared> {
+        Ok(Shared {
             generation: AtomicU64::new(first.generation),
             current: ArcSwap::from_pointee(first),
+            routes: ArcSwap::default(),
+            locals: ArcSwap::default(),
+            routes_generation: AtomicU64::new(0),
+            retired: Mutex::default(),
+            wants: Wants::new()?,
             stop: AtomicBool::new(false),
             workers,
-        }
+        })
     }
 
     /// For workers that run on one snapshot and get no packets from each other.
     pub fn detached(snapshot: Snapshot, workers: usize) -> std::io::Result<Shared> {
         let workers = (0..workers).map(|_| WorkerShared::new(None)).collect::<Result<_, _>>()?;
-        Ok(Shared::new(snapshot, workers))
+        Shared::new(snapshot, workers)
     }
 
     /// The published snapshot.
@@ -107,5 +125,37 @@ impl Shared {
             worker.wake_if_sleeping();
         }
         old
+    }
+
+    /// The published routes.
+    pub fn routes(&self) -> Arc<Routes> {
+        self.routes.load_full()
+    }
+
+    /// Publishes routes; workers take them over when they get to it.
+    pub fn publish_routes(&self, routes: Routes) {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        retired.push(self.routes.swap(Arc::new(routes)));
+        self.routes_changed();
+        // Nobody can come by one of them any more, so those that are only here stay so.
+        retired.retain(|routes| Arc::strong_count(routes) > 1);
+    }
+
+    /// Which of the machine's own addresses no rule is to see.
+    pub fn locals(&self) -> Arc<Locals> {
+        self.locals.load_full()
+    }
+
+    /// Says what the machine's own addresses are for packets that come in by a port.
+    pub fn set_locals(&self, port: PortId, local: &[IpAddr]) {
+        self.locals.rcu(|locals| locals.with(port, local));
+        self.routes_changed();
+    }
+
+    fn routes_changed(&self) {
+        self.routes_generation.fetch_add(1, Ordering::Release);
+        for worker in &self.workers {
+            worker.wake_if_sleeping();
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
 use mmb_lang::OnError;
+use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
 use mmb_session::Host;
 
@@ -25,7 +26,20 @@ pub(crate) mod path {
     pub const KERNEL: u8 = 1 << 1;
     /// Service tags come disguised (see [`mmb_dpdk::SmallFrames`]).
     pub const STAND_IN: u8 = 1 << 2;
+    /// They are routed.
+    pub const ROUTED: u8 = 1 << 3;
 }
+
+/// The way to the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Punt {
+    /// The port ([`PortId::NONE`] if there is none).
+    pub port: u16,
+    /// The Ethernet address that frames get; none for a twin, which has the port's own.
+    pub mac: Option<[u8; 6]>,
+}
+
+const NO_PUNT: Punt = Punt { port: PortId::NONE.0, mac: None };
 
 /// A published forwarding configuration, resolved for the nodes.
 pub(crate) struct Snapshot {
@@ -43,8 +57,12 @@ pub(crate) struct Snapshot {
     pub rules: u16,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
-    /// Other end of each port's wire ([`PortId::NONE`] if it has none).
+    /// Other end of each port's wire ([`PortId::NONE`] if it has none), or [`OUT_ROUTED`].
     pub peer: [u16; MAX_PORTS],
+    /// For each routed port, the port by which the kernel gets what is its, and that one's Ethernet address.
+    pub punt: [Punt; MAX_PORTS],
+    /// Rules ask by which port packets go out that are routed: they are looked up before rules are.
+    pub asks_out: bool,
     /// Bits of [`path`] for each input port.
     pub path: [u8; MAX_PORTS],
     /// No input port needs a look at its packets.
@@ -66,6 +84,8 @@ impl Snapshot {
             generation,
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
+            punt: [NO_PUNT; MAX_PORTS],
+            asks_out: forwarding.policy.reads_out() && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
             straight: true,
             policy: forwarding.policy,
@@ -83,8 +103,17 @@ impl Snapshot {
             let bit = |on: bool, bit: u8| if on { bit } else { 0 };
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
-                | bit(port.as_ref().is_some_and(|p| p.stands_in()), path::STAND_IN);
-            snapshot.peer[index] = config.peer.unwrap_or(PortId::NONE).0;
+                | bit(port.as_ref().is_some_and(|p| p.stands_in()), path::STAND_IN)
+                | bit(config.routed.is_some(), path::ROUTED);
+            snapshot.peer[index] = match config.routed {
+                Some(_) => OUT_ROUTED,
+                None => config.peer.unwrap_or(PortId::NONE).0,
+            };
+            if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
+                let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
+                let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
+                snapshot.punt[index] = Punt { port: punt.0, mac };
+            }
             snapshot.ports[index] = port;
         }
         snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
@@ -97,7 +126,18 @@ impl Snapshot {
         self.path.get(usize::from(port)).copied().unwrap_or(0)
     }
 
-    /// The other end of `port`'s wire, or [`PortId::NONE`].
+    /// Whether what comes in by `port` is routed.
+    #[inline]
+    pub fn is_routed(&self, port: u16) -> bool {
+        self.path(port) & path::ROUTED != 0
+    }
+
+    /// The way to the kernel of what came in by `port`.
+    pub fn punt(&self, port: u16) -> Punt {
+        self.punt.get(usize::from(port)).copied().unwrap_or(NO_PUNT)
+    }
+
+    /// The other end of `port`'s wire, or [`PortId::NONE`], or [`OUT_ROUTED`].
     #[inline]
     pub fn peer(&self, port: u16) -> u16 {
         self.peer.get(usize::from(port)).copied().unwrap_or(PortId::NONE.0)
@@ -146,6 +186,10 @@ impl Host for OfWorker<'_> {
     #[inline]
     fn out_port(&self, in_port: u16) -> u16 {
         self.snapshot.peer(in_port)
+    }
+
+    fn routed(&self, in_port: u16) -> bool {
+        self.snapshot.is_routed(in_port)
     }
 
     #[inline]

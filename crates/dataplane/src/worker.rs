@@ -13,15 +13,22 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Graph, Mbuf, RingReceiver};
+use mmb_dpdk::{Burst, Graph, Mbuf, Mempool, RingReceiver};
+use mmb_flow::ErrorBudget;
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
+use mmb_route::Routes;
 use mmb_session::{Sessions, Ticket};
 
-use crate::counters::{Counter, ReasonCounters};
+use crate::config::MAX_PORTS;
+use crate::counters::{Counter, DropCounters, ReasonCounters, RoutingTally};
+use crate::locals::Locals;
+use crate::neighbors::Waiting;
+use crate::nodes::VECTOR;
 use crate::shared::{Inbox, Shared};
 use crate::sleep::Sleeper;
 use crate::snapshot::Snapshot;
+use crate::wants::Asked;
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
@@ -36,7 +43,8 @@ const ENDS: usize = 64;
 /// What one worker counts.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounters {
-    pub drops: ReasonCounters,
+    pub drops: DropCounters,
+    pub routing: RoutingTally,
     /// Packets that went on as they came because their edits failed.
     pub unedited: ReasonCounters,
     /// Transport checksums completed for kernel peers.
@@ -85,6 +93,24 @@ pub(crate) struct Worker {
     pub id: usize,
     pub shared: Arc<Shared>,
     pub snapshot: Arc<Snapshot>,
+    pub routes: Arc<Routes>,
+    routes_generation: u64,
+    /// The machine's own addresses, of which neither rules nor sessions are to know.
+    pub locals: Arc<Locals>,
+    /// The Ethernet address of each routed port, as [`macs`] has it.
+    pub macs: [u64; MAX_PORTS],
+    /// Packets that wait for the Ethernet address of their next hop.
+    pub waiting: Waiting,
+    /// What the kernel has been asked for of late.
+    pub asked: Asked,
+    /// ICMP errors that routing may send.
+    pub errors: ErrorBudget,
+    /// Packets that are about to be cut into fragments.
+    pub long: Vec<Mbuf>,
+    /// A fragment in the making.
+    pub piece: Vec<u8>,
+    /// Buffers for packets made here; without it, none are.
+    pub pool: Option<Mempool>,
     pub batch: Box<Batch>,
     /// The same, for the rules that are asked for each packet of a session.
     pub per_packet: Box<Batch>,
@@ -123,7 +149,19 @@ impl Worker {
     pub fn new(id: usize, shared: Arc<Shared>, seed: u64, mut sessions: Sessions) -> Worker {
         let snapshot = shared.current();
         sessions.adopt(&snapshot.of(id), &snapshot.of(id));
+        let routes_generation = shared.routes_generation.load(Acquire);
+        let routes = shared.routes();
         Worker {
+            macs: macs(&routes),
+            locals: shared.locals(),
+            routes,
+            routes_generation,
+            waiting: Waiting::default(),
+            asked: Asked::default(),
+            errors: ErrorBudget::new(0),
+            long: Vec::with_capacity(VECTOR),
+            piece: Vec::with_capacity(SCRATCH),
+            pool: None,
             id,
             spread: 1,
             inbox: None,
@@ -166,11 +204,24 @@ impl Worker {
     pub fn begin(&mut self) -> bool {
         self.edits.clear();
         let published = self.shared.generation.load(Acquire) != self.snapshot.generation;
+        if self.shared.routes_generation.load(Acquire) != self.routes_generation {
+            self.take_over_routes();
+        }
         let asked = !self.shared.workers[self.id].mailbox.is_empty();
-        if published || asked || self.snapshot.flows || self.lingering {
+        if published || asked || self.snapshot.flows || self.lingering || !self.waiting.is_empty() {
             self.tend(published);
         }
         published
+    }
+
+    #[cold]
+    fn take_over_routes(&mut self) {
+        // In this order: routes that are newer than their number are only taken over once more.
+        self.routes_generation = self.shared.routes_generation.load(Acquire);
+        self.routes = self.shared.routes();
+        self.macs = macs(&self.routes);
+        self.locals = self.shared.locals();
+        self.waiting.look_again();
     }
 
     /// The same, where it takes a look at the clock.
@@ -195,8 +246,19 @@ impl Worker {
     }
 
     /// Milliseconds until there is something to do for the sessions if no packet comes.
-    fn timers(&self) -> Option<u32> {
-        if self.busy { Some(0) } else { self.sessions.next_tick() }
+    pub fn timers(&self) -> Option<u32> {
+        if self.busy {
+            return Some(0);
+        }
+        let timers = [self.sessions.next_tick(), self.waiting.next_tick(self.now)];
+        timers.into_iter().flatten().min()
+    }
+
+    /// Reads the clock, unless that was done before this walk: for what is rare.
+    pub fn tell_time(&mut self) {
+        if !self.snapshot.flows {
+            self.now = self.clock.now();
+        }
     }
 
     /// Whether fragments wait.
@@ -207,7 +269,7 @@ impl Worker {
     /// Drops the fragment that waits in `place`.
     pub fn lose(&mut self, place: u32) {
         if let Some(packet) = self.held.get_mut(place as usize).and_then(Option::take) {
-            self.counters().drops.add(DropReason::FragmentLost as u8, 1);
+            self.counters().drops.add(packet.port(), DropReason::FragmentLost as u8, 1);
             drop(packet);
         }
     }
@@ -216,6 +278,21 @@ impl Worker {
     fn acknowledge(&self) {
         self.shared.workers[self.id].seen.store(self.snapshot.generation, Release);
     }
+}
+
+/// In the place of an Ethernet address where there is none; no frame's is like that.
+const NO_MAC: u64 = u64::MAX;
+
+/// The Ethernet addresses of routed ports: what the first eight bytes of a frame to them are as a little-endian number, but
+/// for the upper two.
+fn macs(routes: &Routes) -> [u64; MAX_PORTS] {
+    std::array::from_fn(|port| match routes.face(port as u16) {
+        Some(face) => {
+            let [a, b, c, d, e, f] = face.mac;
+            u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+        }
+        None => NO_MAC,
+    })
 }
 
 /// Walks the graph until the engine stops.
@@ -254,6 +331,7 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     fence(SeqCst);
     let pending = me.inbox_len() > 0
         || worker.shared.generation.load(Acquire) != worker.snapshot.generation
+        || worker.shared.routes_generation.load(Acquire) != worker.routes_generation
         || worker.shared.stop.load(Relaxed)
         || !me.mailbox.is_empty()
         || worker.busy;

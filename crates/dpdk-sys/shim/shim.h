@@ -25,6 +25,12 @@
 #include <rte_ring.h>
 #include <rte_thread.h>
 
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <linux/if_link.h>
+
+#include "steer.h"
+
 /* Errors: rte_errno is a thread-local variable of EAL. */
 int mmb_errno(void);
 unsigned mmb_lcore_id(void);
@@ -39,6 +45,11 @@ void mmb_log_install(mmb_log_sink sink);
 void mmb_xsk_install(void);
 /* Why this thread's last AF_XDP registration or socket could not be made (a positive error number), once; or 0. */
 int mmb_xsk_take_error(void);
+/* The descriptor of the last AF_XDP socket that this thread made, once; or -1. The socket stays its maker's. */
+int mmb_xsk_take_socket(void);
+
+/* Has a started tap port send frames for that MTU, which its interface has by now. See tap.c. */
+int mmb_tap_follow_mtu(uint16_t port, uint16_t mtu);
 
 /* Packet buffers. */
 struct rte_mbuf *mmb_pktmbuf_alloc(struct rte_mempool *pool);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What DPDK 22.11's AF_XDP driver forgets when it closes a port.
+ * What DPDK 22.11's AF_XDP driver forgets when it closes a port, and whose XDP program is loaded.
  *
  * It deletes the socket object, but (the condition is off by one) never the memory registration that owns the file
  * descriptor: the kernel's socket stays bound, and the interface's queue busy, until the process ends. And the
@@ -11,14 +11,21 @@
  * deletion does the rest of the driver's: deletes the registration as well and gives the buffers back once the kernel
  * is done with them. A driver that deletes the registration itself finds it deleted. The few buffers that the kernel
  * has taken from the rings but not used (one at most in copy mode) stay lost.
+ *
+ * The XDP program is our own (bpf/steer.c), which the opener of the port attaches by a link. So libxdp is told to load
+ * none, and the driver, which when it closes a port or fails to open one detaches whatever program there is, another's
+ * too, calls a function that does nothing: the build makes a copy of the driver's library in which bpf_xdp_detach has
+ * that function's name.
  */
 #define _GNU_SOURCE
 #include "shim.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <net/if.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <xdp/xsk.h>
 
@@ -38,7 +45,7 @@ static struct registration table[SOCKETS];
 static struct xsk_umem *deleted;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static __thread int last_error;
+static __thread int last_error, last_socket = -1;
 
 static int (*umem_create)(struct xsk_umem **, void *, __u64, struct xsk_ring_prod *, struct xsk_ring_cons *,
 			  const struct xsk_umem_config *);
@@ -61,6 +68,24 @@ int mmb_xsk_take_error(void)
 
 	last_error = 0;
 	return error;
+}
+
+int mmb_xsk_take_socket(void)
+{
+	int socket = last_socket;
+
+	last_socket = -1;
+	return socket;
+}
+
+int mmb_xsk_detach(int ifindex, __u32 flags, const struct bpf_xdp_attach_opts *opts);
+
+int mmb_xsk_detach(int ifindex, __u32 flags, const struct bpf_xdp_attach_opts *opts)
+{
+	(void)ifindex;
+	(void)flags;
+	(void)opts;
+	return 0;
 }
 
 /* The entry of a registration or of a socket (the other one NULL); with both NULL, a free entry. */
@@ -177,18 +202,40 @@ int xsk_umem__delete(struct xsk_umem *umem)
 	return 0;
 }
 
+/* Makes a socket. The kernel lets go of a queue some time after its socket was closed, so while the queue is busy and
+ * nobody has a program on the interface, that is waited for: half a second at most. */
+static int create_when_free(struct xsk_socket **xsk, const char *interface, __u32 queue, struct xsk_umem *umem,
+			    struct xsk_ring_cons *rx, struct xsk_ring_prod *tx, const struct xsk_socket_config *config)
+{
+	const struct timespec moment = { .tv_nsec = 5 * 1000 * 1000 };
+	__u32 program;
+	int status, round;
+
+	for (round = 0; ; round++) {
+		status = socket_create(xsk, interface, queue, umem, rx, tx, config);
+		if (status != -EBUSY || round == 100)
+			return status;
+		if (bpf_xdp_query_id(if_nametoindex(interface), 0, &program) != 0 || program != 0)
+			return status;
+		nanosleep(&moment, NULL);
+	}
+}
+
 int xsk_socket__create(struct xsk_socket **xsk, const char *interface, __u32 queue, struct xsk_umem *umem,
 		       struct xsk_ring_cons *rx, struct xsk_ring_prod *tx, const struct xsk_socket_config *config)
 {
+	struct xsk_socket_config without_program = *config;
 	struct registration *at;
 	int status;
 
 	if (socket_create == NULL || socket_delete == NULL)
 		return -ENOSYS;
-	status = socket_create(xsk, interface, queue, umem, rx, tx, config);
+	without_program.libxdp_flags |= XSK_LIBXDP_FLAGS__INHIBIT_PROG_LOAD;
+	status = create_when_free(xsk, interface, queue, umem, rx, tx, &without_program);
 	last_error = -status;
 	if (status != 0)
 		return status;
+	last_socket = xsk_socket__fd(*xsk);
 	pthread_mutex_lock(&lock);
 	at = find(umem, NULL);
 	if (at != NULL) {

@@ -5,8 +5,9 @@
 //! `libdpdk-dev`); their layouts are asserted at compile time. Names starting with `mmb_` are the shim's:
 //! * `shim/shim.c`: DPDK's inline functions, called once per vector;
 //! * `shim/log.c`: the messages of DPDK, libbpf and libxdp in one sink;
-//! * `shim/xsk.c`: what DPDK 22.11's AF_XDP driver forgets when it closes a port;
-//! * `shim/packet.c`: what its AF_PACKET driver asks of the kernel and must not.
+//! * `shim/xsk.c`: what DPDK 22.11's AF_XDP driver forgets when it closes a port, and whose XDP program is loaded;
+//! * `shim/packet.c`: what its AF_PACKET driver asks of the kernel and must not;
+//! * `shim/tap.c`: the MTU of taps.
 //!
 //! # How it is linked
 //! DPDK and a choice of its drivers are linked statically, libxdp, libbpf, libpcap and libnuma dynamically. Linked
@@ -19,3 +20,14 @@
 #![allow(unsafe_op_in_unsafe_fn, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 
 include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+
+/// The XDP program of AF_XDP ports (bpf/steer.c), compiled: an ELF object for libbpf.
+pub static STEER: &[u8] = &ALIGNED.bytes;
+
+/// An ELF object is made of words, which libelf reads as such.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized> {
+    bytes: T,
+}
+
+static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer.o")) };

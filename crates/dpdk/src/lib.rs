@@ -6,7 +6,8 @@
 //!   [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
 //! * [`ring()`] hands packets from threads to a thread.
 //! * [`Graph`] runs nodes over vectors of packets.
-//! * [`NetDev`] asks the kernel about an interface; [`SmallFrames`] sets one for reading raw frames from it.
+//! * [`NetDev`] asks the kernel about an interface; [`SmallFrames`] sets one for reading raw frames from it;
+//!   [`Steering`] says which frames of an AF_XDP port stay with the kernel.
 //!
 //! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends) or moved
 //! ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or write memory it
@@ -55,6 +56,7 @@ mod packet;
 mod packet_buf;
 mod port;
 mod ring;
+mod xdp;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use device::Device;
@@ -69,3 +71,4 @@ pub use netset::{SERVICE_TAG, SERVICE_TAG_STAND_IN, SmallFrames, is_veth};
 pub use packet::{Packet, Segments};
 pub use port::{Port, PortInfo, PortSpec, PortStats, RxQueue, TxCount, TxQueue};
 pub use ring::{RingReceiver, RingSender, ring};
+pub use xdp::Steering;

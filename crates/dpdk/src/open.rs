@@ -15,11 +15,15 @@ use crate::error::{PortError, last_errno, strerror};
 use crate::log;
 use crate::netdev::{self, FdKind, NetDev};
 use crate::port::{HOTPLUG, PortInfo, PortSpec, Shared, device_mtu, max_frame, unplug};
+use crate::xdp::{self, XdpProgram};
 
 /// Descriptors in a hardware queue; drivers adjust it.
 const DESCRIPTORS: u16 = 1024;
 /// The same for AF_XDP, whose rings are as long as libxdp's default.
 const XDP_DESCRIPTORS: u16 = 2048;
+/// The same for a tap's queue to us: the buffers that one frame can fill, which is all that the driver takes it for. The
+/// longest frame needs 33 small ones; the kernel looks at all of them for each frame.
+const TAP_DESCRIPTORS: u16 = 40;
 /// Two bytes that, repeated, make a hash key under which both directions of a flow hash alike.
 const SYMMETRIC_KEY: [u8; 2] = [0x6d, 0x5a];
 /// Longest hash key of any driver.
@@ -35,6 +39,9 @@ pub(crate) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<Shared, PortError> {
 
     let _alone = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
     let before = netdev::open_fds();
+    if matches!(spec.device, Device::Tap { .. }) {
+        ignore_overflow();
+    }
     let opening = Opening::plug(spec.name, &devargs).map_err(|error| explain(spec, error))?;
     let (rx_queues, tx_queues) = opening.configure(spec).map_err(|error| explain(spec, error))?;
     if interface.as_ref().is_some_and(|interface| interface.promiscuous) {
@@ -55,6 +62,7 @@ pub(crate) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<Shared, PortError> {
         opening.set_tap_mtu(spec)?;
     }
     let info = opening.describe(rx_queues, tx_queues)?;
+    let xdp = attach_xdp(spec, interface.as_ref())?;
     let own_mtu = interface.map_or_else(|| device_mtu(opening.id), |interface| interface.mtu);
     let chains = opening.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS != 0
         || matches!(spec.device, Device::Null { .. } | Device::Pcap { .. });
@@ -68,6 +76,7 @@ pub(crate) fn open(eal: Eal, spec: &PortSpec<'_>) -> Result<Shared, PortError> {
         pool: spec.pool.clone(),
         fds,
         chains,
+        xdp,
         _promiscuous: promiscuous,
     })
 }
@@ -119,6 +128,14 @@ fn check_tap_name(port: &str, name: &str) -> Result<(), PortError> {
         return Ok(());
     };
     Err(PortError::Driver { port: port.to_owned(), step: "make its interface", errno: libc::EEXIST, reason })
+}
+
+/// The driver of taps has the kernel signal each frame. When more signals wait than the process may have (frames that come
+/// in faster than a busy thread can be signalled), the kernel sends SIGIO, which would end the process; those that wait
+/// say enough.
+fn ignore_overflow() {
+    // SAFETY: sets what a signal does that nobody else here uses; ignoring it takes no code.
+    unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
 }
 
 /// AF_XDP shares the pool's memory with the kernel, which has its own ideas of it.
@@ -181,23 +198,20 @@ fn explain(spec: &PortSpec<'_>, error: PortError) -> PortError {
     let PortError::Driver { port, step, errno, reason } = error else { return error };
     // SAFETY: reads and resets a thread-local variable of the shim.
     let xsk = unsafe { sys::mmb_xsk_take_error() };
-    let reason = match (&spec.device, xsk) {
-        (Device::AfXdp { .. }, libc::EPERM | libc::EACCES) => {
-            let capability = "cap_net_raw, cap_net_admin and cap_bpf";
-            return PortError::NotPermitted { port, what: "use AF_XDP", capability };
-        }
-        (Device::AfXdp { interface }, libc::EBUSY) => {
-            format!(
-                "another program uses XDP on {interface} (see: ip link show {interface}; or use af-packet)"
-            )
-        }
-        (Device::AfXdp { interface }, libc::EOPNOTSUPP | libc::EINVAL) => {
-            format!("the driver of {interface} cannot do this with XDP (use af-packet): {}", strerror(xsk))
-        }
-        (Device::AfXdp { .. }, 1..) => format!("{reason}: {}", strerror(xsk)),
-        _ => reason,
-    };
-    PortError::Driver { port, step, errno: if xsk > 0 { xsk } else { errno }, reason }
+    match &spec.device {
+        Device::AfXdp { interface } if xsk > 0 => xdp::refused(port, interface, step, xsk, Some(&reason)),
+        _ => PortError::Driver { port, step, errno, reason },
+    }
+}
+
+/// Gives an AF_XDP port its frames. Its socket is the last one that this thread made.
+fn attach_xdp(spec: &PortSpec<'_>, netdev: Option<&NetDev>) -> Result<Option<XdpProgram>, PortError> {
+    let (Device::AfXdp { interface }, Some(netdev)) = (&spec.device, netdev) else { return Ok(None) };
+    // SAFETY: reads and resets a thread-local variable of the shim.
+    let socket = unsafe { sys::mmb_xsk_take_socket() };
+    XdpProgram::attach(netdev.index, socket)
+        .map(Some)
+        .map_err(|(step, errno)| xdp::refused(spec.name.to_owned(), interface, step, errno, None))
 }
 
 /// Runs one step of DPDK's; on a negative answer, the error says what the driver said.
@@ -252,9 +266,11 @@ impl<'a> Opening<'a> {
         let tx_queues = most(spec.tx_queues, self.info.max_tx_queues);
         let mut key: [u8; KEY_MAX] = std::array::from_fn(|at| SYMMETRIC_KEY[at % 2]);
         let conf = self.configuration(spec, rx_queues, &mut key)?;
-        let xdp = matches!(spec.device, Device::AfXdp { .. });
-        let (mut rx, mut tx) =
-            if xdp { (XDP_DESCRIPTORS, XDP_DESCRIPTORS) } else { (DESCRIPTORS, DESCRIPTORS) };
+        let (mut rx, mut tx) = match spec.device {
+            Device::AfXdp { .. } => (XDP_DESCRIPTORS, XDP_DESCRIPTORS),
+            Device::Tap { .. } => (TAP_DESCRIPTORS, DESCRIPTORS),
+            _ => (DESCRIPTORS, DESCRIPTORS),
+        };
         let socket = u32::MAX;
         let id = self.id;
         // SAFETY: the port is open and stopped; all pointers are to live data; the pool lives for ever. A queue

@@ -28,6 +28,7 @@ use crate::mempool::Mempool;
 use crate::netdev::{self, NetDev};
 use crate::open;
 use crate::packet::Packet;
+use crate::xdp::{self, Steering, XdpProgram};
 
 /// How to open a port.
 #[derive(Clone, Debug)]
@@ -131,6 +132,8 @@ pub(crate) struct Shared {
     pub(crate) max_frame: AtomicU32,
     /// Whether the driver sends packets in several segments.
     pub(crate) chains: bool,
+    /// What gives an AF_XDP port its frames.
+    pub(crate) xdp: Option<XdpProgram>,
     /// Keeps the interface promiscuous.
     pub(crate) _promiscuous: Option<OwnedFd>,
 }
@@ -144,6 +147,8 @@ unsafe impl Sync for Shared {}
 impl Drop for Shared {
     fn drop(&mut self) {
         let _alone = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the socket goes, the kernel gets its frames back.
+        self.xdp = None;
         // SAFETY: the port is open and nothing uses its queues any more.
         unsafe { unplug(self.id, self.plugged) };
     }
@@ -256,7 +261,14 @@ impl Port {
     /// The MTU now: of the kernel interface behind the port, or of the device. Also sets what the send queues take for
     /// the longest frame, so call it when the interface's MTU may have changed.
     pub fn mtu(&self) -> u32 {
-        let mtu = self.net_dev().map_or_else(|| device_mtu(self.shared.id), |device| device.mtu);
+        let known = device_mtu(self.shared.id);
+        let mut mtu = self.net_dev().map_or(known, |device| device.mtu);
+        if matches!(self.shared.device, Device::Tap { .. }) && mtu != known {
+            let told = u16::try_from(mtu).unwrap_or(u16::MAX);
+            // SAFETY: the port is a tap, and started.
+            let status = unsafe { sys::mmb_tap_follow_mtu(self.shared.id, told) };
+            mtu = if status == 0 { mtu } else { known };
+        }
         let longest = max_frame(&self.shared.device, &self.shared.pool, mtu);
         self.shared.max_frame.store(longest, Ordering::Relaxed);
         mtu
@@ -273,6 +285,25 @@ impl Port {
     pub fn max_frame_behind(&self, link: u32) -> u32 {
         let longest = self.max_frame();
         longest.min(longest.saturating_sub(LINK_BYTES).saturating_add(link))
+    }
+
+    /// Has an AF_XDP port leave to the kernel what is its own, from now on; None: the port gets every frame, as when it
+    /// was opened. May be called at any time; no frame is lost. Ports of other kinds have nothing to steer.
+    ///
+    /// # Errors
+    /// When the kernel refuses; nothing has changed then.
+    pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
+        let Some(program) = &self.shared.xdp else { return Ok(()) };
+        program.steer(steering).map_err(|(step, errno)| {
+            let interface = self.shared.device.interface().unwrap_or_default();
+            xdp::refused(self.shared.info.name.clone(), interface, step, errno, None)
+        })
+    }
+
+    /// Whether the driver of an AF_XDP port's interface has no XDP, so that the kernel does it in the driver's place,
+    /// and slower.
+    pub fn is_generic_xdp(&self) -> bool {
+        self.shared.xdp.as_ref().is_some_and(XdpProgram::is_generic)
     }
 
     fn ask(&self, step: &'static str, f: impl FnOnce() -> i32) -> Result<(), PortError> {

@@ -4,151 +4,18 @@
 #![allow(clippy::unwrap_used)]
 
 mod common;
+#[path = "common/net.rs"]
+mod net;
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, Port, PortError, PortSpec, RxQueue, TxQueue};
-
-/// Runs a test with `mmb0` and its peer `peer0` up, IPv6 quiet; or says why not.
-fn in_namespace(test: impl FnOnce()) {
-    let _alone = common::alone();
-    // SAFETY: plain system calls. The namespace is this test thread's and what it starts.
-    let refused = unsafe {
-        if libc::geteuid() != 0 {
-            Some("it takes root".to_owned())
-        } else if libc::unshare(libc::CLONE_NEWNET) != 0 {
-            Some(io::Error::last_os_error().to_string())
-        } else {
-            None
-        }
-    };
-    if let Some(reason) = refused {
-        println!("skipped: no network namespace ({reason})");
-        return;
-    }
-    ip("link add mmb0 type veth peer name peer0");
-    for name in ["mmb0", "peer0"] {
-        // With IPv6 the kernel would speak up by itself.
-        sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
-        ip(&format!("link set {name} up"));
-    }
-    test();
-}
-
-fn sysctl(path: &str, value: &str) {
-    std::fs::write(format!("/proc/sys/{path}"), value).unwrap();
-}
-
-fn ip(arguments: &str) {
-    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
-    assert!(status.success(), "ip {arguments}");
-}
-
-fn link(name: &str) -> String {
-    let output = Command::new("ip").args(["-d", "link", "show", name]).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
-}
-
-fn pool() -> Mempool {
-    Mempool::create("kernel", 8192, 2048, 0).unwrap()
-}
-
-fn xdp() -> Device {
-    Device::AfXdp { interface: "mmb0".into() }
-}
+use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, PortError, Steering};
+use net::*;
 
 fn packet() -> Device {
     Device::AfPacket { interface: "mmb0".into() }
-}
-
-fn open(device: Device, pool: &Mempool) -> Result<Port, Error> {
-    Port::open(&PortSpec { name: "p0", device, pool, rx_queues: 1, tx_queues: 1, mtu: None })
-}
-
-/// A raw socket of the test's own on an interface.
-struct Raw(OwnedFd);
-
-impl Raw {
-    fn new(interface: &str) -> Raw {
-        let index = NetDev::lookup(interface).unwrap().unwrap().index;
-        // SAFETY: plain system calls on live structures.
-        unsafe {
-            let protocol = (libc::ETH_P_ALL as u16).to_be();
-            let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0);
-            assert!(fd >= 0);
-            let mut address: libc::sockaddr_ll = std::mem::zeroed();
-            address.sll_family = libc::AF_PACKET as u16;
-            address.sll_protocol = protocol;
-            address.sll_ifindex = index.cast_signed();
-            assert_eq!(libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32), 0);
-            let bytes: libc::c_int = 64 << 20;
-            let size = size_of::<libc::c_int>() as u32;
-            libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, (&raw const bytes).cast(), size);
-            Raw(OwnedFd::from_raw_fd(fd))
-        }
-    }
-
-    fn send(&self, frame: &[u8]) {
-        // SAFETY: a live buffer.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
-    }
-
-    /// What arrives within a quarter of a second, tags put back that the kernel took out.
-    fn receive(&self) -> Option<Vec<u8>> {
-        if !readable(self.0.as_raw_fd(), 250) {
-            return None;
-        }
-        let mut frame = vec![0u8; 70_000];
-        // SAFETY: a live buffer.
-        let len = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
-        frame.truncate(usize::try_from(len).ok()?);
-        Some(frame)
-    }
-}
-
-fn readable(fd: RawFd, milliseconds: i32) -> bool {
-    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one live structure.
-    unsafe { libc::poll(&mut poll, 1, milliseconds) == 1 && poll.revents & libc::POLLIN != 0 }
-}
-
-fn frame(len: usize, number: u32) -> Vec<u8> {
-    let mut frame = b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02\x88\xb5".to_vec();
-    frame.extend(number.to_be_bytes());
-    frame.extend((frame.len()..len).map(|at| (at as u32 * 31 + number) as u8));
-    frame
-}
-
-fn queues(port: &mut Port) -> (RxQueue, TxQueue) {
-    (port.take_rx(0).unwrap(), port.take_tx(0).unwrap())
-}
-
-/// Receives `n` frames, or as many as come within two seconds.
-fn receive(rx: &mut RxQueue, n: usize) -> Vec<Vec<u8>> {
-    receive_within(rx, n, 2000)
-}
-
-fn receive_within(rx: &mut RxQueue, n: usize, milliseconds: u64) -> Vec<Vec<u8>> {
-    let (mut frames, mut burst) = (Vec::new(), Burst::new());
-    let end = Instant::now() + Duration::from_millis(milliseconds);
-    while frames.len() < n && Instant::now() < end {
-        burst.fill(|slots| rx.receive(slots));
-        burst.drain(|packet| frames.push(packet.to_vec()));
-    }
-    frames
-}
-
-fn send(tx: &mut TxQueue, pool: &Mempool, frames: &[Vec<u8>]) {
-    let mut burst = Burst::new();
-    for frame in frames {
-        burst.push(pool.packet(frame).unwrap()).unwrap();
-    }
-    let count = tx.send_all(&mut burst);
-    assert_eq!(count.sent, frames.len(), "{count:?}");
 }
 
 /// Sleeping, waking, both directions, sizes, tags.
@@ -434,40 +301,6 @@ fn an_interface_that_goes_down_or_away_is_survived() {
 }
 
 #[test]
-fn a_tap_is_made_used_and_taken_away() {
-    in_namespace(|| {
-        let pool = pool();
-        for _ in 0..5 {
-            let mut port = open(Device::Tap { interface: Some("mmbtap".into()) }, &pool).unwrap();
-            sysctl("net/ipv6/conf/mmbtap/disable_ipv6", "1");
-            let (mut rx, mut tx) = queues(&mut port);
-            let fds = port.rx_fds().to_vec();
-            assert_eq!((fds.is_empty(), port.net_dev().map(|device| device.mtu)), (false, Some(1500)));
-            let peer = Raw::new("mmbtap");
-            while receive_within(&mut rx, 1, 50).len() == 1 {}
-            assert!(fds.iter().all(|fd| !readable(*fd, 20)));
-            peer.send(&frame(60, 1));
-            assert!(fds.iter().any(|fd| readable(*fd, 300)), "a frame wakes");
-            assert_eq!(receive(&mut rx, 1), [frame(60, 1)]);
-            peer.send(&frame(1514, 2));
-            assert_eq!(receive(&mut rx, 1), [frame(1514, 2)]);
-            send(&mut tx, &pool, &[frame(1514, 3)]);
-            let mut seen = std::iter::from_fn(|| peer.receive());
-            assert!(seen.any(|seen| seen == frame(1514, 3)));
-            drop((port, rx, tx));
-            assert!(NetDev::lookup("mmbtap").unwrap().is_none());
-        }
-        assert_eq!(pool.in_use(), 0);
-        let message =
-            |name: &str| open(Device::Tap { interface: Some(name.into()) }, &pool).err().unwrap().to_string();
-        let long = message("a-name-of-sixteen");
-        assert_eq!(long, "port p0: cannot make its interface: 'a-name-of-sixteen' is longer than 15 bytes");
-        let taken = message("mmb0");
-        assert_eq!(taken, "port p0: cannot make its interface: there is a network interface 'mmb0' already");
-    });
-}
-
-#[test]
 fn memif_connects_two_ports() {
     in_namespace(|| {
         let pool = pool();
@@ -504,7 +337,8 @@ fn a_killed_process_leaves_usable_interfaces() {
         let _alone = common::alone();
         let pool = pool();
         let device = if std::env::var(CHILD).unwrap() == "xdp" { xdp() } else { packet() };
-        let _port = open(device, &pool).unwrap();
+        let port = open(device, &pool).unwrap();
+        port.steer(Some(&Steering { mac: port.info().mac, local: Vec::new() })).unwrap();
         println!("open");
         std::thread::sleep(Duration::from_secs(60));
         return;
@@ -522,7 +356,7 @@ fn a_killed_process_leaves_usable_interfaces() {
             assert!(lines.any(|line| line.unwrap().ends_with("open")));
             child.kill().unwrap();
             child.wait().unwrap();
-            assert!(!NetDev::lookup("mmb0").unwrap().unwrap().promiscuous);
+            assert!(!NetDev::lookup("mmb0").unwrap().unwrap().promiscuous && !link("mmb0").contains("xdp"));
             let raw = Raw::new("mmb0");
             peer.send(&frame(60, 1));
             assert_eq!(raw.receive(), Some(frame(60, 1)), "the kernel has its interface back");

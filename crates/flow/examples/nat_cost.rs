@@ -41,7 +41,7 @@ fn key(from: (u32, u16), to: (u32, u16)) -> Key {
         destination_port: to.1.to_be_bytes(),
         kind: Kind::IP4 | Kind::UDP,
         proto: 17,
-        zone: [0; 2],
+        asks: [0; 2],
     }
 }
 

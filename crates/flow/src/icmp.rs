@@ -2,17 +2,36 @@
 
 use mmb_packet::{Kind, Meta, PacketBuf, checksum, flags, parse};
 
-/// What an ICMP error says: type and code, for IPv4 and for IPv6.
+/// What an ICMP error says: type and code, for IPv4 and for IPv6, and the word behind the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Complaint {
     icmp: [u8; 2],
     icmp6: [u8; 2],
+    word: u32,
 }
 
 impl Complaint {
+    /// Network unreachable; no route to destination (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
+    pub const NO_ROUTE: Complaint = Complaint::new([3, 0], [1, 0]);
+    /// Host unreachable; no route to destination: what Linux says of a route of type unreachable.
+    pub const UNREACHABLE: Complaint = Complaint::new([3, 1], [1, 0]);
+    /// Host unreachable; address unreachable: the next hop does not answer (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
+    pub const NO_NEIGHBOR: Complaint = Complaint::new([3, 1], [1, 3]);
+    /// Time to live, or hop limit, exceeded in transit (RFC 1812, 5.2.7.3; RFC 4443, 3.3).
+    pub const TIME_EXCEEDED: Complaint = Complaint::new([11, 0], [3, 0]);
     /// Communication administratively prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1): what RFC 5508, REQ-8 asks for when
     /// no mapping can be made.
-    pub const PROHIBITED: Complaint = Complaint { icmp: [3, 13], icmp6: [1, 1] };
+    pub const PROHIBITED: Complaint = Complaint::new([3, 13], [1, 1]);
+
+    /// Fragmentation needed, and not allowed; packet too big. `mtu`: bytes of the largest packet that goes the way
+    /// (RFC 1191, 4; RFC 4443, 3.2).
+    pub const fn too_big(mtu: u32) -> Complaint {
+        Complaint { word: mtu, ..Complaint::new([3, 4], [2, 0]) }
+    }
+
+    const fn new(icmp: [u8; 2], icmp6: [u8; 2]) -> Complaint {
+        Complaint { icmp, icmp6, word: 0 }
+    }
 }
 
 /// How many errors may be sent: one in a millisecond, and 50 at once (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f; the figures
@@ -32,10 +51,18 @@ impl ErrorBudget {
         ErrorBudget { left: Self::MOST, counted: now }
     }
 
+    /// Whether there is one to take out.
+    pub fn has_some(&self, now: u32) -> bool {
+        self.all(now) > 0
+    }
+
+    fn all(&self, now: u32) -> u32 {
+        self.left.saturating_add(now.wrapping_sub(self.counted)).min(Self::MOST)
+    }
+
     /// Takes one out, if there is one. `now` is in milliseconds and may wrap.
     pub fn take(&mut self, now: u32) -> bool {
-        let earned = now.wrapping_sub(self.counted);
-        let all = self.left.saturating_add(earned).min(Self::MOST);
+        let all = self.all(now);
         (self.left, self.counted) = (all.saturating_sub(1), now);
         all > 0
     }
@@ -81,9 +108,9 @@ pub fn answer(packet: &mut impl PacketBuf, meta: &mut Meta, complaint: Complaint
     destination.swap_with_slice(&mut rest[..6]);
     let error = &mut head[l3..length];
     if meta.kind.l3() == Kind::IP4 {
-        write4(error, complaint.icmp, source, sender);
+        write4(error, complaint, source, sender);
     } else {
-        write6(error, complaint.icmp6, source, sender);
+        write6(error, complaint, source, sender);
     }
     let length = packet.len();
     parse(packet.head(), length, meta).is_ok()
@@ -115,7 +142,7 @@ fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
 }
 
 /// Writes the headers before the quotation in an IPv4 packet.
-fn write4(error: &mut [u8], [kind, code]: [u8; 2], source: [u8; 16], sender: [u8; 16]) {
+fn write4(error: &mut [u8], complaint: Complaint, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() as u16).to_be_bytes();
     error[..20].fill(0);
     // An atomic datagram (RFC 6864, 4), whose identification means nothing.
@@ -124,21 +151,23 @@ fn write4(error: &mut [u8], [kind, code]: [u8; 2], source: [u8; 16], sender: [u8
     error[16..20].copy_from_slice(&sender[..4]);
     let ip = !checksum::fold(checksum::sum(&error[..20], 0));
     error[10..12].copy_from_slice(&ip.to_be_bytes());
-    write_icmp(&mut error[20..], kind, code, 0);
+    write_icmp(&mut error[20..], complaint.icmp, complaint.word, 0);
 }
 
-fn write6(error: &mut [u8], [kind, code]: [u8; 2], source: [u8; 16], sender: [u8; 16]) {
+fn write6(error: &mut [u8], complaint: Complaint, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() - 40) as u16;
     let [high, low] = length.to_be_bytes();
     error[..8].copy_from_slice(&[0x60 | CONTROL >> 4, 0, 0, 0, high, low, 58, HOP_LIMIT]);
     error[8..24].copy_from_slice(&source);
     error[24..40].copy_from_slice(&sender);
-    write_icmp(&mut error[40..], kind, code, checksum::pseudo6(&source, &sender, 58, length.into()));
+    let pseudo = checksum::pseudo6(&source, &sender, 58, length.into());
+    write_icmp(&mut error[40..], complaint.icmp6, complaint.word, pseudo);
 }
 
 /// Writes the ICMP header, given the sum of the pseudo header.
-fn write_icmp(message: &mut [u8], kind: u8, code: u8, pseudo: u32) {
-    message[..ICMP_LENGTH].copy_from_slice(&[kind, code, 0, 0, 0, 0, 0, 0]);
+fn write_icmp(message: &mut [u8], [kind, code]: [u8; 2], word: u32, pseudo: u32) {
+    message[..4].copy_from_slice(&[kind, code, 0, 0]);
+    message[4..ICMP_LENGTH].copy_from_slice(&word.to_be_bytes());
     let sum = !checksum::fold(checksum::sum(message, pseudo));
     message[2..4].copy_from_slice(&sum.to_be_bytes());
 }

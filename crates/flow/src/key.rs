@@ -26,16 +26,24 @@ pub struct Key {
     pub kind: u8,
     /// The transport protocol's number.
     pub proto: u8,
-    /// Always zero.
-    pub zone: [u8; 2],
+    /// Of ICMP queries and their replies [`Key::BY_SOURCE`] or [`Key::BY_DESTINATION`]: which side asks, for an identifier
+    /// may be the number of a type. Else zeros.
+    pub asks: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Key>() == 40);
 
 impl Key {
+    /// The source asks: an ICMP query.
+    pub const BY_SOURCE: [u8; 2] = [1, 0];
+    /// The destination has asked: the reply to one.
+    pub const BY_DESTINATION: [u8; 2] = [0, 1];
+
     /// The key of the other direction.
     pub fn reversed(&self) -> Key {
+        let [source, destination] = self.asks;
         Key {
+            asks: [destination, source],
             source: self.destination,
             destination: self.source,
             source_port: self.destination_port,
@@ -50,7 +58,7 @@ impl Key {
     }
 
     pub(crate) fn pack(&self) -> Packed {
-        let tag = [self.kind, self.proto, self.zone[0], self.zone[1]];
+        let tag = [self.kind, self.proto, self.asks[0], self.asks[1]];
         let ports = [self.source_port, self.destination_port];
         if self.is_ip4() {
             let [source, ..]: [[u8; 4]; 4] = bytemuck::cast(self.source);
@@ -64,14 +72,14 @@ impl Key {
 /// A key as the table keeps it: five words in the byte order of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// IPv4: source, destination, ports, kind, protocol, zone. IPv6: half of the source in place of the addresses.
+    /// IPv4: source, destination, ports, kind, protocol, who asks. IPv6: half of the source in place of the addresses.
     pub head: [u64; 2],
     /// IPv6: the source's other half, the destination. IPv4: zeros.
     pub tail: [u64; 3],
 }
 
 impl Packed {
-    /// From source and destination address, the ports, and kind, protocol and zone.
+    /// From source and destination address, the ports, and kind, protocol and who asks.
     #[inline(always)]
     pub fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> Packed {
         Packed { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
@@ -92,7 +100,7 @@ impl Packed {
 
     /// The key in fields.
     pub fn unpack(&self) -> Key {
-        let [ports, [kind, proto, zone @ ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
+        let [ports, [kind, proto, asks @ ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
         let [source_port, destination_port]: [[u8; 2]; 2] = bytemuck::cast(ports);
         let (source, destination) = if self.is_ip6() {
             let [t0, t1, t2] = self.tail;
@@ -101,7 +109,7 @@ impl Packed {
             let [source, destination]: [[u8; 4]; 2] = bytemuck::cast(self.head[0]);
             (widen(source), widen(destination))
         };
-        Key { source, destination, source_port, destination_port, kind, proto, zone }
+        Key { source, destination, source_port, destination_port, kind, proto, asks }
     }
 }
 
@@ -143,12 +151,13 @@ pub fn key_of(head: &[u8], meta: &Meta) -> Result<Key, Special> {
         return Err(Special::LaterFragment);
     }
     let mut key = addresses(head, meta).ok_or(Special::NoIp)?;
-    let ports = match meta.kind.l4() {
-        Kind::TCP | Kind::UDP => bytes::<4>(head, meta.l4_off).ok_or(Special::NoIp)?,
+    let (ports, asks) = match meta.kind.l4() {
+        Kind::TCP | Kind::UDP => (bytes::<4>(head, meta.l4_off).ok_or(Special::NoIp)?, [0; 2]),
         Kind::ICMP => icmp_ports(head, meta, &ICMP4)?,
         Kind::ICMP6 => icmp_ports(head, meta, &ICMP6)?,
-        _ => [0; 4],
+        _ => ([0; 4], [0; 2]),
     };
+    key.asks = asks;
     [key.source_port, key.destination_port] = bytemuck::cast(ports);
     if meta.flags & flags::FRAGMENT != 0 { Err(Special::FirstFragment(key)) } else { Ok(key) }
 }
@@ -198,13 +207,14 @@ const ICMP6: [Icmp; 256] = {
     types
 };
 
-fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<[u8; 4], Special> {
+/// What stands for ports, and who asks.
+fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<([u8; 4], [u8; 2]), Special> {
     let [kind, _, _, _, id @ .., _, _] = bytes::<8>(head, meta.l4_off).ok_or(Special::NoIp)?;
     match types[usize::from(kind)] {
-        Icmp::Request => Ok([id[0], id[1], 0, kind]),
-        Icmp::Reply(request) => Ok([0, request, id[0], id[1]]),
+        Icmp::Request => Ok(([id[0], id[1], 0, kind], Key::BY_SOURCE)),
+        Icmp::Reply(request) => Ok(([0, request, id[0], id[1]], Key::BY_DESTINATION)),
         Icmp::Error => Err(Special::IcmpError),
-        Icmp::Other => Ok([0; 4]),
+        Icmp::Other => Ok(([0; 4], [0; 2])),
     }
 }
 
@@ -253,8 +263,12 @@ mod tests {
             destination_port,
             kind: Kind::IP4 | kind,
             proto,
-            zone: [0; 2],
+            asks: [0; 2],
         }
+    }
+
+    fn query4(ports: [u8; 4]) -> Key {
+        Key { asks: Key::BY_SOURCE, ..key4(Kind::ICMP, 1, ports) }
     }
 
     fn echo(kind: u8, id: [u8; 2]) -> Icmp {
@@ -277,7 +291,7 @@ mod tests {
     fn icmp_replies_have_their_requests_key_reversed() {
         for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
             let key = there4(echo(request, [7, 5])).unwrap();
-            assert_eq!(key, key4(Kind::ICMP, 1, [7, 5, 0, request]));
+            assert_eq!(key, query4([7, 5, 0, request]));
             assert_eq!(back4(echo(reply, [7, 5])), Ok(key.reversed()));
             let crossing = back4(echo(request, [7, 5])).unwrap();
             assert_ne!(crossing, key.reversed(), "B's ping to A is another session");
@@ -286,6 +300,24 @@ mod tests {
         let key = six(A6, B6, 128);
         assert_eq!((key.source_port, key.destination_port), ([7, 5], [0, 128]));
         assert_eq!(six(B6, A6, 129), key.reversed());
+    }
+
+    /// A reply whose identifier is the number of a query's type, and a query with the identifier that is the other's type.
+    #[test]
+    fn a_reply_is_never_a_query() {
+        for id in [8, 13, 15, 17] {
+            for (request, reply) in [(8, 0), (13, 14), (15, 16), (17, 18)] {
+                let reply = there4(echo(reply, [0, id])).unwrap();
+                let query = there4(echo(id, [0, request])).unwrap();
+                assert_eq!(
+                    (reply.source_port, reply.destination_port),
+                    (query.source_port, query.destination_port)
+                );
+                assert_ne!(reply, query);
+                assert_ne!(reply.pack(), query.pack());
+                assert_eq!(query.reversed().asks, Key::BY_DESTINATION);
+            }
+        }
     }
 
     #[test]

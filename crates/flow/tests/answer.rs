@@ -7,6 +7,7 @@ use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 
 struct Vector {
     name: &'static str,
+    complaint: Complaint,
     source: [u8; 16],
     packet: Vec<u8>,
     /// Empty: none.
@@ -19,8 +20,8 @@ fn vectors() -> Vec<Vector> {
 }
 
 fn vector(line: &'static str) -> Vector {
-    let [name, source, packet, error]: [&str; 4] =
-        line.split('|').map(str::trim).collect::<Vec<_>>().try_into().expect("four columns");
+    let [name, complaint, source, packet, error]: [&str; 5] =
+        line.split('|').map(str::trim).collect::<Vec<_>>().try_into().expect("five columns");
     let source = match source.parse().expect("an address") {
         IpAddr::V4(address) => {
             let [a, b, c, d] = address.octets();
@@ -28,7 +29,21 @@ fn vector(line: &'static str) -> Vector {
         }
         IpAddr::V6(address) => address.octets(),
     };
-    Vector { name, source, packet: bytes(packet), error: bytes(error) }
+    Vector { name, complaint: complaint_of(complaint), source, packet: bytes(packet), error: bytes(error) }
+}
+
+fn complaint_of(words: &str) -> Complaint {
+    match words {
+        "prohibited" => Complaint::PROHIBITED,
+        "no-route" => Complaint::NO_ROUTE,
+        "unreachable" => Complaint::UNREACHABLE,
+        "no-neighbor" => Complaint::NO_NEIGHBOR,
+        "time-exceeded" => Complaint::TIME_EXCEEDED,
+        words => {
+            let mtu = words.strip_prefix("too-big ").expect("a complaint");
+            Complaint::too_big(mtu.parse().expect("a number"))
+        }
+    }
 }
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -47,9 +62,9 @@ fn parsed(frame: &[u8]) -> Meta {
 
 #[test]
 fn errors_are_those_of_scapy() {
-    for Vector { name, source, packet, error } in vectors() {
+    for Vector { name, complaint, source, packet, error } in vectors() {
         let (mut buffer, mut meta) = (VecPacket::new(&packet), parsed(&packet));
-        let answered = answer(&mut buffer, &mut meta, Complaint::PROHIBITED, source);
+        let answered = answer(&mut buffer, &mut meta, complaint, source);
         assert_eq!(answered, !error.is_empty(), "{name}");
         let expected = if answered { &error } else { &packet };
         assert_eq!(hex(buffer.head()), hex(expected), "{name}");
@@ -69,12 +84,12 @@ fn the_quotation_is_found_again() {
 
 #[test]
 fn a_packet_without_room_in_front_stays_as_it_is() {
-    for Vector { name, source, packet, .. } in vectors() {
+    for Vector { name, complaint, source, packet, .. } in vectors() {
         let mut meta = parsed(&packet);
         let needed = if meta.kind.l3() == Kind::IP4 { 28 } else { 48 };
         let mut buffer = VecPacket::with_room(&packet, needed - 1);
         let before = (buffer.clone(), meta);
-        assert!(!answer(&mut buffer, &mut meta, Complaint::PROHIBITED, source), "{name}");
+        assert!(!answer(&mut buffer, &mut meta, complaint, source), "{name}");
         assert_eq!((buffer, meta), before, "{name}");
     }
 }

@@ -5,7 +5,8 @@ use serde::Serialize;
 use crate::ast::AddKind;
 use crate::field::{FIELDS, FieldId, ValueKind};
 use crate::keyword::{
-    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, SHOW, TARGETS, TIMEOUTS, is_stateful,
+    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, ROUTING, SHOW, TARGETS, TIMEOUTS,
+    is_stateful,
 };
 use crate::lex::{Lexer, Tok};
 use crate::names;
@@ -81,7 +82,7 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::Show => {
             table(SHOW, each);
-            CONNECTIONS.iter().for_each(|keyword| each(keyword.word, keyword.help));
+            CONNECTIONS.iter().chain(ROUTING).for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::OnError => table(ON_ERROR, each),
         Expect::Timeout => table(TIMEOUTS, each),

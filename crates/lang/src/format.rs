@@ -4,7 +4,7 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, AddKind, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool, NatProto, PortKind, Rule,
-    Socket4, Target, Value, ValueItem, ValueSet, Word,
+    Socket4, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -33,6 +33,10 @@ impl Display for Command {
             Command::InterfaceDel { name } => write!(f, "interface del {name}"),
             Command::Wire { a, b } => write!(f, "wire {a} {b}"),
             Command::Unwire { a } => write!(f, "wire del {a}"),
+            Command::Route(names) => list(f, "route", names),
+            Command::Unroute { name } => write!(f, "route del {name}"),
+            Command::ShowFib { within } => list(f, "show fib", within.as_slice()),
+            Command::ShowNeighbors { within } => list(f, "show neighbors", within.as_slice()),
             Command::SetOnError(policy) => write!(f, "set on-error {}", policy.word()),
             Command::ShowConnections { verbose, matches } => {
                 list(f, if *verbose { "show connections verbose" } else { "show connections" }, matches)
@@ -93,6 +97,16 @@ impl Display for Socket4 {
     /// As the language writes it, with a blank between.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.address, self.port)
+    }
+}
+
+impl Display for Subnet {
+    /// As the language writes it: an address without its length.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.is_address() {
+            true => self.address.fmt(f),
+            false => write!(f, "{}/{}", self.address, self.len),
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("show", "show the state of the engine: show <what> [verbose]"),
     word("interface", "add or delete an interface"),
     word("wire", "join two interfaces: wire <a> <b>"),
+    word("route", "route what comes in by interfaces: route <interface> …"),
     word("set", "change a setting: set <setting> <value>"),
     word("nat", "add or delete a pool of addresses, or a port forward"),
     word("clear", "end sessions: clear connections [<match> …]"),
@@ -102,6 +103,18 @@ pub(crate) const PORTS: &[Keyword] = &[
 
 /// What follows `wire`, other than an interface.
 pub(crate) const WIRE: &[Keyword] = &[word("del", "undo the wire of an interface: wire del <interface>")];
+
+/// What follows `route`, other than interfaces.
+pub(crate) const ROUTE: &[Keyword] = &[word("del", "route an interface no more: route del <interface>")];
+
+/// What follows `show`, other than a subject of [`SHOW`] or sessions.
+pub(crate) const ROUTING: &[Keyword] = &[
+    word("fib", "routes: show fib [<address>|<prefix>]"),
+    word("neighbors", "hosts on connected networks: show neighbors [<address>|<prefix>]"),
+];
+
+/// The other way to spell `neighbors`; understood, not offered.
+pub(crate) const NEIGHBOURS: &str = "neighbours";
 
 /// What follows `show` and `clear`, other than a subject of [`SHOW`].
 pub(crate) const CONNECTIONS: &[Keyword] = &[word("connections", "sessions")];

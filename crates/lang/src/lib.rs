@@ -31,7 +31,7 @@ mod span;
 
 pub use ast::{
     Action, AddKind, Arg, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool, NatProto, OnError,
-    PortKind, Rule, ShowWhat, Socket4, Target, Timeout, Value, ValueItem, ValueSet, Word,
+    PortKind, Rule, ShowWhat, Socket4, Subnet, Target, Timeout, Value, ValueItem, ValueSet, Word,
 };
 pub use check::{check, check_filter};
 pub use complete::{Candidate, Completion, Names, complete};

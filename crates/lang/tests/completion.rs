@@ -24,6 +24,12 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("enable "), (7, vec!["lan".into(), "wan".into()]));
     assert_eq!(offered("enable lan w"), (11, vec!["wan".into()]));
     assert_eq!(offered("wire "), (5, vec!["del".into(), "lan".into(), "wan".into()]));
+    assert_eq!(offered("route "), (6, vec!["del".into(), "lan".into(), "wan".into()]));
+    assert_eq!(offered("route lan w"), (10, vec!["wan".into()]));
+    assert_eq!(offered("route del "), (10, vec!["lan".into(), "wan".into()]));
+    assert_eq!(offered("show f"), (5, vec!["fields".into(), "fib".into()]));
+    assert_eq!(offered("show neigh"), (5, vec!["neighbors".into()]));
+    assert_eq!(offered("show fib "), (9, vec![]));
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
     assert_eq!(offered("interface add "), (14, vec![]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));

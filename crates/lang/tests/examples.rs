@@ -174,12 +174,24 @@ fn commands() {
         "interface del hole",
         "wire lan wan",
         "wire del lan",
+        "route lan",
+        "route lan wan eth0.100",
+        "route del lan",
+        "show fib",
+        "show fib 192.0.2.1",
+        "show fib 0.0.0.0/0",
+        "show fib 2001:db8::/32",
+        "show neighbors",
+        "show neighbors fe80::1",
         "set on-error forward",
         "set on-error drop",
         "add-stateless all accept",
     ] {
         prints(line, line);
     }
+    prints("show fib 10.1.2.3/8", "show fib 10.0.0.0/8");
+    prints("show fib 10.1.2.3/32", "show fib 10.1.2.3");
+    prints("show neighbours 2001:DB8:0::1/128", "show neighbors 2001:db8::1");
     prints("interface add nic pci 3B:1f.7", "interface add nic pci 0000:3b:1f.7");
     for blank in ["", " \t", "# comment", "  # mmb add all drop", "\n"] {
         assert_eq!(parse_line(blank), Ok(None));

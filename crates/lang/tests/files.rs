@@ -11,7 +11,7 @@ fn rendered(text: &[u8]) -> Vec<String> {
 fn a_policy() {
     let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
         wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop\n\
-        nat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office";
+        route lan wan\nroute del wan\nnat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office";
     let commands = load_file(text).unwrap();
     let lines: Vec<String> = commands.iter().map(|at| format!("{} {}", at.line, at.item)).collect();
     assert_eq!(
@@ -26,9 +26,11 @@ fn a_policy() {
             "9 wire del lan",
             "10 disable lan",
             "11 set on-error drop",
-            "12 nat pool add office 192.0.2.1",
-            "13 set timeout icmp 30",
-            "14 add-stateful in lan nat office",
+            "12 route lan wan",
+            "13 route del wan",
+            "14 nat pool add office 192.0.2.1",
+            "15 set timeout icmp 30",
+            "16 add-stateful in lan nat office",
         ]
     );
     assert_eq!(load_file(b"").unwrap(), []);
@@ -36,8 +38,9 @@ fn a_policy() {
 
 #[test]
 fn what_asks_or_undoes_is_no_description() {
-    let text = b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\n";
-    let help = "  help: a file describes what there shall be: interface, wire, enable, disable, set, nat and add lines";
+    let text =
+        b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\n";
+    let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat and add lines";
     assert_eq!(
         rendered(text),
         [
@@ -47,6 +50,8 @@ fn what_asks_or_undoes_is_no_description() {
             format!("policy.mmb:4:2: `flush` has no place in a file\n   flush\n   ^^^^^\n{help}"),
             format!("policy.mmb:5:1: `clear` has no place in a file\n  clear connections\n  ^^^^^\n{help}"),
             format!("policy.mmb:6:1: `show` has no place in a file\n  show connections\n  ^^^^\n{help}"),
+            format!("policy.mmb:7:1: `show` has no place in a file\n  show fib\n  ^^^^\n{help}"),
+            format!("policy.mmb:8:1: `show` has no place in a file\n  show neighbours\n  ^^^^\n{help}"),
         ]
     );
 }

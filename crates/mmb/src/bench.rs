@@ -16,7 +16,9 @@ use mmb_control::api::RuleEntry;
 use mmb_control::render::count;
 use mmb_control::{Config, file, render};
 use mmb_dataplane::DEFAULT_SESSIONS;
-use mmb_dataplane::bench::{self, BenchConfig, BenchReport, Generated, Generator, Traffic};
+use mmb_dataplane::bench::{
+    self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic,
+};
 use mmb_packet::VecPacket;
 use mmb_policy::{Evaluator, Policy, Surroundings};
 use serde::Serialize;
@@ -25,7 +27,7 @@ use crate::cli::{BenchArgs, Case, Mode, Order, Proto};
 use crate::failure::{Failure, print, print_json};
 use crate::offline::{load, rule_entries};
 use crate::remote::{name, read_file};
-use cases::Maker;
+use cases::{Maker, Random};
 
 /// How often rules are drawn again because packets match them.
 const DRAWS: usize = 100;
@@ -56,10 +58,8 @@ struct CaseSummary {
 
 /// `mmb bench`.
 pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
-    if args.mode == Mode::Routed {
-        return Err(Failure::new("this release forwards by wires only; use --mode wire"));
-    }
-    let traffic = traffic(args)?;
+    let routes = routes(args)?;
+    let traffic = traffic(args, routes)?;
     let (config, case) = match args.case {
         Some(case) => {
             let (config, summary) = config_of_case(case, args, &traffic)?;
@@ -69,7 +69,8 @@ pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
     };
     let forwarding = config.forwarding(|_| true);
     let sessions = args.sessions.unwrap_or_else(|| (args.flows as usize * 2).max(DEFAULT_SESSIONS));
-    let bench = BenchConfig { forwarding, traffic, seconds: args.seconds, workers: args.workers, sessions };
+    let (seconds, workers) = (args.seconds, args.workers);
+    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions };
     let report = bench::run(&bench).map_err(Failure::new)?;
     let mut rules = rule_entries(&config, &report.rules);
     if case.is_some() {
@@ -86,7 +87,11 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
     if let Some(kind) = sessions::Kind::of(case) {
         return config_of_sessions(kind, case, args, traffic);
     }
-    let maker = match (Maker::new(case, args.seed), &args.filters) {
+    let destinations = match traffic {
+        Traffic::Generated(config) => config.destinations,
+        _ => None,
+    };
+    let maker = match (Maker::new(case, Random::new(args.seed, destinations)), &args.filters) {
         (None, Some(filters)) => return config_of_filters(filters, args.seed),
         (None, None) => return Err(Failure::usage("the case classbench wants the FILE of a filter set")),
         (Some(_), Some(_)) => return Err(Failure::usage("only the case classbench takes a FILE")),
@@ -195,7 +200,25 @@ fn case_text(case: &CaseSummary) -> String {
     )
 }
 
-fn traffic(args: &BenchArgs) -> Result<Traffic, Failure> {
+/// Routes of routed mode when nothing else is said.
+const ROUTES: usize = 10;
+
+/// The routes that packets go by; none where they go by wires.
+fn routes(args: &BenchArgs) -> Result<Option<Prefixes>, Failure> {
+    match (args.mode, args.routes) {
+        (Mode::Wire, None) => Ok(None),
+        (Mode::Wire, Some(_)) => Err(Failure::usage("--routes wants --mode routed")),
+        (Mode::Routed, routes) => {
+            let routes = routes.unwrap_or(ROUTES);
+            if !(1..=MAX_PREFIXES).contains(&routes) {
+                return Err(Failure::new(format!("{routes} routes do not go; ask for 1 to {MAX_PREFIXES}")));
+            }
+            Ok(Some(Prefixes::new(routes, args.ip6, args.seed)))
+        }
+    }
+}
+
+fn traffic(args: &BenchArgs, destinations: Option<Prefixes>) -> Result<Traffic, Failure> {
     if let Some(path) = &args.pcap {
         return Ok(Traffic::Pcap(path.clone()));
     }
@@ -225,6 +248,7 @@ fn traffic(args: &BenchArgs) -> Result<Traffic, Failure> {
         },
         ip6: args.ip6,
         seed: args.seed,
+        destinations,
     }))
 }
 
@@ -240,6 +264,13 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         report.cycles_per_packet,
         report.tsc_hz as f64 / 1e9
     );
+    if let Some(routed) = &report.routed {
+        let routes = count(routed.routes as u64, "route");
+        let (filled, path) = (routed.routes_seconds, routed.plain_path);
+        text.push_str(&format!("{routes} filled in {filled:.2} s; plain path: {path:.1} ticks a packet"));
+        let ratio = routed.ratio.map(|ratio| format!("; rules and sessions: {ratio:.2} times that"));
+        text.push_str(&format!("{}\n", ratio.unwrap_or_default()));
+    }
     let nodes =
         report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet));
     text.push_str(&render::nodes(nodes));

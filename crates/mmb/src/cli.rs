@@ -56,7 +56,7 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with index, packets and bytes
     List(Line),
-    /// Show connections, nat, tables, interfaces, runtime, drops, fields, version or config
+    /// Show connections, nat, interfaces, fib, neighbors, tables, runtime, drops, fields, version or config
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
@@ -66,6 +66,8 @@ pub enum Cmd {
     Interface(Line),
     /// Connect two interfaces: `wire A B`; `wire del A` undoes it
     Wire(Line),
+    /// Route what comes in at interfaces by the kernel's routes: `route NAME…`; `route del NAME` undoes it
+    Route(Line),
     /// Apply rules to what comes in at these interfaces (they are from the start)
     Enable(Line),
     /// Let what comes in at these interfaces pass without rules
@@ -208,6 +210,9 @@ pub struct BenchArgs {
     /// How packets are forwarded
     #[arg(long, value_enum, default_value_t = Mode::Wire)]
     pub mode: Mode,
+    /// Random routes of the mode routed, destinations within them; 10 if absent
+    #[arg(long, value_name = "N")]
+    pub routes: Option<usize>,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
@@ -292,6 +297,7 @@ impl Cmd {
             Cmd::Nat(line) => ("nat", line),
             Cmd::Interface(line) => ("interface", line),
             Cmd::Wire(line) => ("wire", line),
+            Cmd::Route(line) => ("route", line),
             Cmd::Enable(line) => ("enable", line),
             Cmd::Disable(line) => ("disable", line),
             Cmd::Set(line) => ("set", line),

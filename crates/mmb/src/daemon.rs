@@ -80,6 +80,11 @@ fn report(control: &Control, down: &[DownInterface]) -> String {
             text.push_str(&format!("wire {} {peer}\n", i.name));
         }
     }
+    for i in &interfaces {
+        if let Some(routed) = &i.routed {
+            text.push_str(&format!("route {}, with the addresses of {}\n", i.name, routed.interface));
+        }
+    }
     text.push_str(&format!("{}\n", count(version.rules, "rule")));
     text
 }

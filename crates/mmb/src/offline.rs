@@ -101,6 +101,13 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
 /// Ports and wires of a configuration, and the port by which packets come in. A configuration without interfaces gets
 /// a wire of two nameless ones.
 fn stage(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
+    if let Some(routed) = config.interfaces().iter().find(|i| i.routed.is_some()) {
+        return Err(Failure::new(format!(
+            "the file routes `{0}`, and a replay has no kernel to take routes from; replay a copy of the file with `wire` lines \
+             in the place of `route {0}`",
+            routed.name
+        )));
+    }
     let mut forwarding = config.forwarding(|_| true);
     let known = || config.interfaces().iter().map(|i| i.name.as_str()).collect::<Vec<_>>().join(", ");
     match (interface, config.interfaces().first()) {
@@ -115,10 +122,7 @@ fn stage(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId
         (None, Some(first)) => Ok((forwarding, first.id)),
         (None, None) => {
             let (a, b) = (PortId(0), PortId(1));
-            forwarding.ports = vec![
-                PortConfig { id: a, peer: Some(b), enabled: true },
-                PortConfig { id: b, peer: Some(a), enabled: true },
-            ];
+            forwarding.ports = vec![PortConfig::wire(a, b), PortConfig::wire(b, a)];
             Ok((forwarding, a))
         }
     }

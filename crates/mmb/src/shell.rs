@@ -30,6 +30,7 @@ nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N
             nat forward add tcp|udp ADDRESS PORT to ADDRESS PORT   nat forward del tcp|udp ADDRESS PORT
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
+routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check on|off
 look        show interfaces|nat|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]

@@ -60,7 +60,13 @@ pub mod flags {
     pub const REFUSED: u8 = 1 << 5;
     /// The worker that it was given to has nothing to do with it, and gave it back. Never set by a parse.
     pub const ASTRAY: u8 = 1 << 6;
+    /// It was made here, about another packet: no rule applies to it, and nobody is told when it goes nowhere. Never set by
+    /// a parse.
+    pub const OURS: u8 = 1 << 7;
 }
+
+/// [`Meta::out_port`] of a packet whose way is the routing's to find.
+pub const OUT_ROUTED: u16 = 0xfffe;
 
 /// What rides with every packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the
 /// frame. 28 bytes; the size is part of the dataplane's layout and asserted at compile time.
@@ -70,7 +76,7 @@ pub struct Meta {
     /// Symmetric hash of the 5-tuple: both directions of a flow have the same. Addresses and protocol only
     /// for fragments and for packets without a transport header.
     pub flow_hash: u32,
-    /// First entry of the packet's edit list in the worker's arena.
+    /// First entry of the packet's edit list in the worker's arena; behind the edits, the number of its next hop.
     pub edits_at: u32,
     /// Length of that list; 0: nothing to edit.
     pub edits_len: u16,
@@ -82,7 +88,7 @@ pub struct Meta {
     pub end: u16,
     /// Ethertype after VLAN tags, host order.
     pub ethertype: u16,
-    /// Output port, as an index of the dataplane's port table.
+    /// Output port, as an index of the dataplane's port table, or [`OUT_ROUTED`].
     pub out_port: u16,
     /// Which headers there are.
     pub kind: Kind,

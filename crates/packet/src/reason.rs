@@ -55,6 +55,18 @@ drop_reasons! {
     NatFailed = "nat-failed", "packet of a translated session whose headers cannot be translated";
     FragmentLost = "fragment-lost", "fragment whose first fragment did not come in time, or too many that waited";
     IcmpQuote = "icmp-quote", "ICMP error to a NAT pool about a packet of no session";
+    Ip4Checksum = "ip4-checksum", "IPv4 header with a wrong checksum, on a routed port";
+    OtherHost = "other-host", "frame on a routed port for the Ethernet address of somebody else";
+    Martian = "martian", "source or destination address that must not be forwarded (RFC 1812, 5.3.7; RFC 4291, 2.5)";
+    NoRoute = "no-route", "no route to the destination";
+    Blackhole = "blackhole", "route of type blackhole";
+    UnreachableRoute = "unreachable-route", "route of type unreachable";
+    ProhibitedRoute = "prohibited-route", "route of type prohibit";
+    NeighborFailed = "neighbor-failed", "next hop does not answer ARP or neighbour discovery";
+    NeighborQueue = "neighbor-queue", "next hop's Ethernet address not known in time, or too many packets that waited for it";
+    TtlExpired = "ttl-expired", "TTL or hop limit used up";
+    FragNeeded = "frag-needed", "packet larger than the way out takes, and not to be fragmented";
+    PuntNone = "punt-none", "packet for the kernel, and no port that leads to it";
 }
 
 impl DropReason {

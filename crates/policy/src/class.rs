@@ -1,18 +1,22 @@
 //! How often a rule has to be asked about the packets of one session.
 
-use mmb_lang::{Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
+use mmb_lang::{AddKind, Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
+
+use crate::stateful::binds;
 
 /// What a rule's matches look at, as far as sessions are concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Class {
     /// Only what all packets of one direction of a session have in common (fragments behind the first and ICMP errors
-    /// apart): addresses, ports, protocols, interfaces, which headers there are. It matches all of them or none.
+    /// apart): addresses, ports, protocols, the interface that they come in by, which headers there are. It matches all
+    /// of them or none. Or it has nothing to say to a session that is open: all its targets are bindings.
     #[default]
     Constant,
     /// A TCP flag among SYN, FIN and RST has to be set: what it matches opens or closes connections.
     Control,
-    /// Anything else: it may match one packet of a session and not the next.
+    /// Anything else: it may match one packet of a session and not the next. The interface that packets leave by is of
+    /// this kind, for routes change while sessions live.
     PerPacket,
 }
 
@@ -20,18 +24,32 @@ pub enum Class {
 pub(crate) fn class(rule: &Rule) -> Class {
     if rule.matches.iter().any(is_control) {
         Class::Control
-    } else if rule.matches.iter().all(is_constant) {
+    } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && only_binds(rule)) {
         Class::Constant
     } else {
         Class::PerPacket
     }
 }
 
+/// Whether a rule asks by which interface a packet leaves.
+pub(crate) fn reads_out(rule: &Rule) -> bool {
+    rule.matches.iter().any(is_out)
+}
+
+fn is_out(one: &Match) -> bool {
+    matches!(one.what, MatchOn::Field { field: FieldId::Out, .. })
+}
+
+/// Whether all that a rule does is to say what sessions get when they are opened.
+fn only_binds(rule: &Rule) -> bool {
+    rule.kind == AddKind::Stateful && rule.targets.iter().all(binds)
+}
+
 fn is_constant(one: &Match) -> bool {
     use FieldId::*;
     let MatchOn::Field { field, arg } = &one.what else { return true };
     match field {
-        In | Out | NetProto | IpVer | Ip6Ver | IpProto => true,
+        In | NetProto | IpVer | Ip6Ver | IpProto => true,
         IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport => true,
         _ => {
             let def = field.def();
@@ -67,9 +85,12 @@ mod tests {
     use mmb_lang::{Command, parse_line};
 
     fn class_of(matches: &str) -> Class {
-        let line = format!("add {matches} drop");
-        let Ok(Some(Command::Add(rule))) = parse_line(&line) else { panic!("{line}") };
-        mmb_lang::check(&rule).unwrap_or_else(|error| panic!("{}", error.render(&line)));
+        class_of_rule(&format!("add {matches} drop"))
+    }
+
+    fn class_of_rule(line: &str) -> Class {
+        let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
+        mmb_lang::check(&rule).unwrap_or_else(|error| panic!("{}", error.render(line)));
         class(&rule)
     }
 
@@ -77,7 +98,7 @@ mod tests {
     fn what_every_packet_of_a_session_has() {
         for matches in [
             "all",
-            "in lan ! out wan",
+            "in lan ! in wan",
             "net-proto ip6 tcp-dport {80,443}",
             "ip-proto != udp ! ip-saddr 10.0.0.0/8 ip-daddr 10.0.0.1-10.0.0.9",
             "ip6-saddr 2001:db8::/32 udp-sport > 1023",
@@ -100,8 +121,26 @@ mod tests {
             "tcp-fin tcp-opt-mss",
             "tcp-flags 2",
             "tcp-flags {2,18,20}",
+            "tcp-syn out wan",
         ] {
             assert_eq!(class_of(matches), Class::Control, "{matches}");
+        }
+    }
+
+    /// What a session gets when it is opened stays as it is, whatever way its packets go later.
+    #[test]
+    fn what_only_opens_need_not_be_asked_again() {
+        for (line, class) in [
+            ("add-stateful out wan nat office", Class::Constant),
+            ("add-stateful ! out lan shuffle tcp-sport mod ip-saddr 192.0.2.1", Class::Constant),
+            ("add-stateful out wan tcp-syn nat office", Class::Control),
+            ("add-stateful out wan ip-ttl 1 nat office", Class::PerPacket),
+            ("add-stateful out wan nat office accept", Class::PerPacket),
+            ("add-stateful out wan nat office mod ip-ttl 9", Class::PerPacket),
+            ("add-stateful out wan accept", Class::PerPacket),
+            ("add out wan mod ip-saddr 192.0.2.1", Class::PerPacket),
+        ] {
+            assert_eq!(class_of_rule(line), class, "{line}");
         }
     }
 
@@ -126,6 +165,9 @@ mod tests {
             "tcp-payload",
             "icmp-type 8",
             "ip-id 7",
+            "in lan out wan",
+            "! out {lan,wan} tcp-dport 80",
+            "out != lan ip-ttl 1",
         ] {
             assert_eq!(class_of(matches), Class::PerPacket, "{matches}");
         }

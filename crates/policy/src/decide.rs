@@ -32,6 +32,8 @@ pub(crate) mod flags {
     pub const STATEFUL: u8 = 1 << 2;
     /// The rule has bindings.
     pub const BINDS: u8 = 1 << 3;
+    /// The rule asks by which interface a packet leaves.
+    pub const READS_OUT: u8 = 1 << 4;
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);

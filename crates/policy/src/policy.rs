@@ -9,7 +9,7 @@ use mmb_lang::{Action, AddKind, Diagnostic, Rule, Target};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditProgram, Limits, apply_all};
 
-use crate::class::class;
+use crate::class::{class, reads_out};
 use crate::decide::{Effect, flags};
 use crate::stateful::binds;
 use crate::{Class, RuleId, Stateful};
@@ -22,6 +22,8 @@ pub struct Policy {
     pub(crate) per_packet: Classifier,
     /// How many rules are stateful.
     pub(crate) stateful: usize,
+    /// How many rules ask by which interface a packet leaves.
+    pub(crate) reads_out: usize,
     /// Slot of each rule by index.
     slots: SortedPages<(u32, u32), 2048>,
     /// What a matching rule does, by slot: all that the packet path reads of most rules.
@@ -89,6 +91,7 @@ impl Policy {
             classifier: Classifier::new(),
             per_packet: Classifier::new(),
             stateful: 0,
+            reads_out: 0,
             slots: SortedPages::default(),
             effects: PagedVec::default(),
             records: PagedVec::default(),
@@ -170,6 +173,7 @@ impl Policy {
         self.next_index += 1;
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
+        self.reads_out += usize::from(effect.flags & flags::READS_OUT != 0);
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
@@ -188,7 +192,8 @@ impl Policy {
     pub fn del(&mut self, index: u32) -> Option<u32> {
         let (_, slot) = self.slots.remove(index)?;
         let record = self.records.get_mut(slot as usize)?.take()?;
-        *self.effects.get_mut(slot as usize)? = Effect::default();
+        let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
+        self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
         self.stateful -= usize::from(record.stateful.is_some());
         self.classifier.remove(slot);
         self.per_packet.remove(slot);
@@ -342,6 +347,7 @@ fn compile(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Compiled
     mark(flags::EDITS, !program.is_empty());
     mark(flags::STATEFUL, stateful.is_some());
     mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
+    mark(flags::READS_OUT, reads_out(rule));
     mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
         if let Action::Drop { ten_thousandths } = target.action {

@@ -66,6 +66,12 @@ impl Policy {
         self.stateful != 0
     }
 
+    /// Whether some rule asks by which interface a packet leaves.
+    #[inline]
+    pub fn reads_out(&self) -> bool {
+        self.reads_out != 0
+    }
+
     /// The index of the rule in this slot.
     pub fn index(&self, slot: u32) -> Option<u32> {
         self.effect(slot).map(|effect| effect.index).filter(|index| *index != 0)

@@ -172,3 +172,21 @@ fn one_packet_gets_a_bounded_number_of_edits() {
         (MAX_EDITS + 9, MAX_EDITS + 1, Some(&(MAX_EDITS as u32 + 8)))
     );
 }
+
+/// The count goes with the rules, whatever way they come and go.
+#[test]
+fn whether_a_rule_asks_for_the_way_out() {
+    let mut rules = policy(&["add out wan drop", "add in lan mod out wan", "add-stateful ! out lan accept"]);
+    assert!(rules.reads_out());
+    rules.del(1);
+    assert!(rules.reads_out() && rules.rebuilt().reads_out());
+    let with = replaced(&rules, &["add tcp-syn out != wan drop", "add all accept"]).expect("good rules");
+    assert!(with.reads_out());
+    assert!(!replaced(&with, &["add in wan drop"]).expect("good rules").reads_out());
+    rules.del(3);
+    assert!(!rules.reads_out(), "`mod out` asks nothing");
+    add(&mut rules, "add out lan drop").expect("a good rule");
+    assert!(rules.reads_out());
+    rules.flush();
+    assert!(!rules.reads_out());
+}

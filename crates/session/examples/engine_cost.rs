@@ -8,11 +8,10 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_flow::{NatConfig, PoolConfig, Settings, Timeouts};
-use mmb_lang::{Command, Rule, parse_line};
+use mmb_flow::{Settings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Hit, Policy, VECTOR};
+use mmb_policy::{Batch, Hit, VECTOR};
 use mmb_session::{Config, Host, Next, Packets, Rules, Sessions};
 
 const ROUNDS: usize = 6;
@@ -39,6 +38,7 @@ fn main() {
 fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
     let mut lines = Vec::new();
     if nat {
+        lines.push("nat pool add p 200.0.0.0-200.0.0.63".to_owned());
         lines.push("add-stateful ip-saddr 10.0.0.0/8 nat p".to_owned());
     }
     if each {
@@ -53,23 +53,8 @@ fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
     } else {
         lines.push("add-stateful ip-saddr 10.0.0.0/8 accept".to_owned());
     }
-    let parse = |line: String| match parse_line(&line) {
-        Ok(Some(Command::Add(rule))) => rule,
-        other => panic!("{line}: {other:?}"),
-    };
-    let parsed: Vec<Rule> = lines.into_iter().map(parse).collect();
-    let policy = Policy::new().replace(&parsed, &|_| None).expect("good rules");
-    let pools = if nat {
-        vec![PoolConfig::new("p", [200, 0, 0, 0].into(), [200, 0, 0, 63].into()).expect("good")]
-    } else {
-        Vec::new()
-    };
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
-    Rules::new(
-        policy,
-        NatConfig::new(pools, Vec::new()).expect("good"),
-        Settings { timeouts, ..Settings::default() },
-    )
+    Rules::read(&lines, Settings { timeouts, ..Settings::default() }, None).expect("good lines")
 }
 
 fn host(n: usize) -> ([u8; 4], u16) {

@@ -11,11 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_flow::{NatConfig, PoolConfig, Segment, Settings};
-use mmb_lang::{Command, parse_line};
+use mmb_flow::{Segment, Settings};
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
-use mmb_policy::Policy;
 use mmb_session::{Driver, Outcome, Rules};
 
 const WORKERS: u16 = 2;
@@ -44,18 +42,10 @@ impl Random {
     }
 }
 
+/// The pool and so many rules.
 fn rules(n: usize) -> Rules {
-    let parsed: Vec<_> = RULES[..n]
-        .iter()
-        .map(|line| match parse_line(line) {
-            Ok(Some(Command::Add(rule))) => rule,
-            other => panic!("{line}: {other:?}"),
-        })
-        .collect();
-    let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
-    let policy = Policy::new().replace(&parsed, &port).expect("good rules");
-    let pool = PoolConfig::new("p", [200, 0, 1, 1].into(), [200, 0, 1, 4].into()).expect("a good pool");
-    Rules::new(policy, NatConfig::new(vec![pool], vec![]).expect("good pools"), Settings::default())
+    let lines = [&["nat pool add p 200.0.1.1-200.0.1.4"], &RULES[..n]].concat();
+    Rules::read(&lines, Settings::default(), None).expect("good lines")
 }
 
 struct Soak {

@@ -25,8 +25,13 @@ pub trait Host {
     fn nat(&self) -> &std::sync::Arc<mmb_flow::NatConfig>;
     /// Settings of the tracker.
     fn settings(&self) -> Settings;
-    /// The port at the other end of a port's wire.
+    /// The port at the other end of a port's wire; [`mmb_packet::OUT_ROUTED`] of a routed port.
     fn out_port(&self, in_port: u16) -> u16;
+    /// Whether what comes in by a port is routed.
+    fn routed(&self, in_port: u16) -> bool {
+        let _ = in_port;
+        false
+    }
     /// Counts packets, and the bytes of their frames, that the rule in a slot matched.
     fn count(&self, slot: u32, packets: u32, bytes: u64);
 }
@@ -60,17 +65,18 @@ pub trait Packets {
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// It goes on to the other end of the wire.
+    /// It goes on: to the other end of the wire, or to routing if it came in by a routed port. `meta.out_port` says
+    /// nothing.
     #[default]
     Pass,
-    /// It goes out by `meta.out_port`.
+    /// It goes out by `meta.out_port`, or to routing if that is [`mmb_packet::OUT_ROUTED`].
     Send,
-    /// The rules in `meta.edits_at`, `edits_len` edit it; then it goes out by `meta.out_port`.
+    /// The rules in `meta.edits_at`, `edits_len` edit it; then it goes as with [`Next::Send`].
     Edit,
     /// It is dropped for `meta.drop_reason`.
     Drop,
-    /// It has become an ICMP error and goes out by `meta.out_port`; the packet that it was is dropped, for
-    /// `meta.drop_reason`.
+    /// It has become an ICMP error and goes out by `meta.out_port`, a routed port, too: its Ethernet addresses are turned
+    /// round already. The packet that it was is dropped, for `meta.drop_reason`.
     Answer,
     /// It is given to the worker whose number stands in `meta.out_port`, and is looked up there as it is, without a
     /// parse.

@@ -1,16 +1,31 @@
 //! One packet through sessions and rules, from its bytes to its bytes: for tests, fuzzing and offline tools.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Limits, Policy, VECTOR};
 
 use crate::{Config, Host, Next, Packets, Sessions, Ticket};
 
-/// Rules, pools and settings as values, for wires between ports 0 and 1, 2 and 3, and so on.
+/// The ports that are routed, and by which one a destination is reached; by default, none is.
+#[derive(Clone, Default)]
+struct Routing {
+    ports: Vec<u16>,
+    route: Option<Arc<dyn Fn(IpAddr) -> Option<u16> + Send + Sync>>,
+}
+
+impl fmt::Debug for Routing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ports.fmt(f)
+    }
+}
+
+/// Rules, pools and settings as values, for wires between ports 0 and 1, 2 and 3, and so on, unless they are routed.
 #[derive(Debug, Default)]
 pub struct Rules {
     /// The rules.
@@ -19,6 +34,7 @@ pub struct Rules {
     pub nat: Arc<NatConfig>,
     /// The tracker's settings.
     pub settings: Settings,
+    routing: Routing,
     /// Packets and bytes by slot.
     counts: RefCell<Vec<(u64, u64)>>,
 }
@@ -26,7 +42,32 @@ pub struct Rules {
 impl Rules {
     /// Rules that have counted nothing.
     pub fn new(policy: Policy, nat: NatConfig, settings: Settings) -> Rules {
-        Rules { policy, nat: Arc::new(nat), settings, counts: RefCell::default() }
+        Rules {
+            policy,
+            nat: Arc::new(nat),
+            settings,
+            routing: Routing::default(),
+            counts: RefCell::default(),
+        }
+    }
+
+    /// The same with routed ports, and the port by which an address is reached. Frames keep their Ethernet addresses and
+    /// their time to live: what routing does to them is not this crate's.
+    pub fn routed(
+        self,
+        ports: &[u16],
+        route: impl Fn(IpAddr) -> Option<u16> + Send + Sync + 'static,
+    ) -> Rules {
+        Rules { routing: Routing { ports: ports.to_vec(), route: Some(Arc::new(route)) }, ..self }
+    }
+
+    /// The port by which a packet leaves that goes on as it is, or that routing decides about: what `out` is compared
+    /// with. 0xffff if there is no route.
+    fn way_out(&self, out_port: u16, to: impl FnOnce() -> Option<IpAddr>) -> u16 {
+        match &self.routing.route {
+            Some(route) if out_port == OUT_ROUTED => to().and_then(|to| route(to)).unwrap_or(u16::MAX),
+            _ => out_port,
+        }
     }
 
     /// Packets and bytes that the rule in a slot has matched, as far as they have been given to it.
@@ -49,7 +90,11 @@ impl Host for Rules {
     }
 
     fn out_port(&self, in_port: u16) -> u16 {
-        in_port ^ 1
+        if self.routed(in_port) { OUT_ROUTED } else { in_port ^ 1 }
+    }
+
+    fn routed(&self, in_port: u16) -> bool {
+        self.routing.ports.contains(&in_port)
     }
 
     fn count(&self, slot: u32, packets: u32, bytes: u64) {
@@ -66,7 +111,7 @@ impl Host for Rules {
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It goes out by this port.
+    /// It goes out by this port; 0xffff: there is no route for it.
     Out(u16),
     /// It is dropped.
     Dropped(DropReason),
@@ -233,12 +278,22 @@ impl Driver {
                 Next::Answer => Outcome::Answered(out, reason),
                 Next::PerPacket | Next::Slow => Outcome::Lost,
             };
+            let outcome = self.by_route(outcome, &traveller);
             let Traveller { packet, in_port, .. } = traveller;
             sent.push(Sent { packet, in_port, outcome });
             return self.redeem(sent);
         }
         let Traveller { packet, in_port, .. } = traveller;
         sent.push(Sent { packet, in_port, outcome: Outcome::Lost });
+    }
+
+    /// Finds the route of a packet that is to be routed.
+    fn by_route(&self, outcome: Outcome, traveller: &Traveller) -> Outcome {
+        let Traveller { packet, meta, .. } = traveller;
+        match outcome {
+            Outcome::Out(port) => Outcome::Out(self.rules.way_out(port, || destination(packet.head(), meta))),
+            other => other,
+        }
     }
 
     /// One worker's part of the way.
@@ -248,13 +303,13 @@ impl Driver {
         let mut next = [Next::Pass; VECTOR];
         sessions.lookup(*now, rules, traveller, edits, &mut next);
         if next[0] == Next::PerPacket {
-            find_rules(rules, batch, traveller, true);
+            find_rules(rules, sessions, batch, traveller, true);
             sessions.per_packet(*now, rules, traveller, &batch.hits, edits, &mut next);
         }
         if next[0] != Next::Slow {
             return next[0];
         }
-        find_rules(rules, batch, traveller, false);
+        find_rules(rules, sessions, batch, traveller, false);
         let Traveller { packet, meta, in_port, .. } = traveller;
         sessions.slow(*now, rules, packet, meta, *in_port, &batch.hits, edits)
     }
@@ -291,10 +346,20 @@ impl Driver {
 }
 
 /// Finds the rules that match a packet: all of them, or those that look at each packet.
-fn find_rules(rules: &Rules, batch: &mut Batch, traveller: &Traveller, per_packet: bool) {
+fn find_rules(
+    rules: &Rules,
+    sessions: &Sessions,
+    batch: &mut Batch,
+    traveller: &Traveller,
+    per_packet: bool,
+) {
     let Traveller { packet, meta, in_port, .. } = traveller;
-    let policy = &rules.policy;
-    let (in_port, out_port) = (*in_port, rules.out_port(*in_port));
+    let (policy, in_port) = (&rules.policy, *in_port);
+    let mut out_port = rules.out_port(in_port);
+    if policy.reads_out() {
+        let to = sessions.effective_destination(rules, packet.head(), meta);
+        out_port = rules.way_out(out_port, || to.or_else(|| destination(packet.head(), meta)));
+    }
     batch.n = 1;
     match policy.per_packet().filter(|_| per_packet) {
         Some(part) => {
@@ -311,5 +376,15 @@ fn find_rules(rules: &Rules, batch: &mut Batch, traveller: &Traveller, per_packe
             }
             policy.classify(batch);
         }
+    }
+}
+
+/// The destination address of an IP packet.
+fn destination(head: &[u8], meta: &Meta) -> Option<IpAddr> {
+    let ip = head.get(usize::from(meta.l3_off)..)?;
+    match meta.kind.l3() {
+        Kind::IP4 => Some(IpAddr::from(*ip.get(16..)?.first_chunk::<4>()?)),
+        Kind::IP6 => Some(IpAddr::from(*ip.get(24..)?.first_chunk::<16>()?)),
+        _ => None,
     }
 }

@@ -58,7 +58,7 @@ impl Sessions {
         let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else { return self.stateless(call) };
         match self.fragments.later(&datagram, call.now, self.settings.timeouts.fragment) {
             Later::Follow(Target::Session(found, uid)) => {
-                if !self.table.is_live(found.session()) || self.table.uid(found.session()) != uid {
+                if !self.is_still(found, uid) {
                     return call.drop(DropReason::FragmentLost);
                 }
                 self.follow(call, found)
@@ -73,6 +73,11 @@ impl Sessions {
             }
             Later::Refused => call.drop(DropReason::FragmentLost),
         }
+    }
+
+    /// Whether a session is still there, and the same.
+    pub(crate) fn is_still(&self, found: Found, uid: u32) -> bool {
+        self.table.is_live(found.session()) && self.table.uid(found.session()) == uid
     }
 
     fn follow<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {

@@ -25,6 +25,7 @@ mod engine;
 mod exhausted;
 mod fragment;
 mod hot;
+mod lines;
 mod lists;
 mod numbers;
 mod open;
@@ -33,8 +34,10 @@ mod plan;
 mod ports;
 mod random;
 mod related;
+mod routed;
 mod slow;
 
 pub use api::{Config, Counters, Cursor, Host, Next, Packets, Tally, Ticket, View};
 pub use driver::{Driver, Outcome, Rules, Sent};
 pub use engine::Sessions;
+pub use lines::{forward_config, pool_config};

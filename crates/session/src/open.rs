@@ -11,7 +11,7 @@ use mmb_flow::{
     Complaint, Direction, Found, Half, InsertError, Inside, Key, Mangle, MappingId, NatConfig, NatError,
     PoolId, Refused, Seen, SessionId, Track, Traffic, Xlat4, answer, half_flags,
 };
-use mmb_packet::{DropReason, Kind, PacketBuf, flags};
+use mmb_packet::{DropReason, PacketBuf, flags};
 
 use crate::attached::{self, Attached};
 use crate::engine::{End, Sessions, session_flags};
@@ -97,6 +97,11 @@ impl Sessions {
                 return self.opened(call, key, Err(Refusal::Elsewhere(owner)));
             }
         }
+        if for_nat && !call.is_looped() && call.host.routed(call.in_port) && self.is_unmapped(call.host, key)
+        {
+            // Where routes are, the address may be the machine's own as well: the packet must stay as its sender made it.
+            return self.arrive(call, key);
+        }
         if let Some(worker) = self.forwards_elsewhere(call, key) {
             return self.opened(call, key, Err(Refusal::Elsewhere(worker)));
         }
@@ -108,6 +113,12 @@ impl Sessions {
         }
         let opened = self.open(call, key, for_nat);
         self.opened(call, key, opened)
+    }
+
+    /// Whether a packet to an address of NAT's is for nobody inside, as far as this worker can tell.
+    fn is_unmapped<H: Host>(&self, host: &H, key: &Key) -> bool {
+        let owner = host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
+        owner == self.config.worker && !self.nat.is_mapped(key)
     }
 
     /// The worker that has the sessions of the host that a packet comes from, because of a forward to it: replies may
@@ -218,20 +229,23 @@ impl Sessions {
     ) -> Result<Found, DropReason> {
         let mut acks = [0; 2];
         let traffic = Traffic::of(call.packet.head(), call.meta);
-        let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
-        if Kind(key.kind).l4() == Kind::ICMP && !call.is_icmp_reply() {
-            return Err(DropReason::NatUnmapped);
-        }
+        let opened = Track::open(&traffic, &mut acks, &self.settings);
         let arrived = self.nat.inbound(key).map_err(|refused| match refused {
             Refused::Unmapped => DropReason::NatUnmapped,
             Refused::Filtered => DropReason::NatFiltered,
         })?;
-        let mut to = *key;
-        to.destination[..4].copy_from_slice(&arrived.address);
-        to.destination_port = arrived.port;
         let rule = self.mapping_rules.get(arrived.id.0 as usize).copied().flatten();
         // A forward stands for itself, though a rule may have mapped its host's own packets to it.
         let rule = rule.filter(|_| !self.nat.is_forward(arrived.id));
+        let opened = match rule {
+            // Other sessions hold the mapping still, and will end when their next packets come.
+            Some(rule) if !rule.is_alive(call.host.policy()) => Err(DropReason::NatUnmapped),
+            _ => opened,
+        };
+        let (track, seen) = opened.inspect_err(|_| self.nat.release(arrived.id, key, call.now))?;
+        let mut to = *key;
+        to.destination[..4].copy_from_slice(&arrived.address);
+        to.destination_port = arrived.port;
         let mut list = std::mem::take(&mut self.attached);
         self.collect_rules(call, &mut list);
         if let Some(rule) = rule {
@@ -328,9 +342,6 @@ impl Sessions {
         pool: PoolId,
         list: &[Attached],
     ) -> Result<(Key, MappingId), Refusal> {
-        if call.is_icmp_reply() {
-            return Err(DropReason::NatFailed.into());
-        }
         self.last_pool = Some(pool);
         let config = call.host.nat();
         let home = config.home_of(pool, key, usize::from(self.config.workers)) as u16;

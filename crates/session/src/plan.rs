@@ -164,12 +164,5 @@ pub(crate) fn has_ports(key: &Key) -> bool {
 
 /// Whether the source port is one that may be replaced by another if need be: a port, or a query's identifier.
 pub(crate) fn has_free_port(key: &Key) -> bool {
-    const QUERIES4: [u16; 4] = [8, 13, 15, 17];
-    let to = u16::from_be_bytes(key.destination_port);
-    match Kind(key.kind).l4() {
-        Kind::TCP | Kind::UDP => true,
-        Kind::ICMP => QUERIES4.contains(&to),
-        Kind::ICMP6 => to == 128,
-        _ => false,
-    }
+    has_ports(key) || key.asks == Key::BY_SOURCE
 }

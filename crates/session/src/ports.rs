@@ -113,7 +113,7 @@ impl Sessions {
             }
             _ => Some(old),
         };
-        let free = has_free_port(key) && !call.is_icmp_reply() && ports.len() > 1;
+        let free = has_free_port(key) && ports.len() > 1;
         let may_hand = self.may_hand(key, call.meta.flags);
         let mut elsewhere = None;
         if let Some(first) = first {

@@ -2,7 +2,7 @@
 //! sessions have in common at the end of their way.
 
 use mmb_flow::{Found, Key, MappingId, NatConfig, half_flags, quote, translate_error};
-use mmb_packet::{DropReason, Kind, PacketBuf, flags};
+use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::{Binding, Limits};
 
 use crate::engine::{Sessions, session_flags};
@@ -43,14 +43,14 @@ impl Sessions {
     }
 
     /// The worker that may have the session with this key of an error: the one that packets with the key come to, and
-    /// after that the one that has the sessions which NAT has let in to where they come from.
+    /// after that the one that has the sessions which NAT has let in to where they come from, from outside or from inside.
     fn error_elsewhere<H: Host, P: PacketBuf>(&self, call: &mut Call<'_, H, P>, key: &Key) -> Option<u16> {
         let (nat, workers) = (call.host.nat(), usize::from(self.config.workers));
         let first = self.first_worker(nat, key);
         if first != self.config.worker && !call.is_handed() {
             return Some(first);
         }
-        if workers == 1 || nat.claims(key) || nat.is_empty() || !key.is_ip4() || call.came_back() {
+        if workers == 1 || nat.is_empty() || !key.is_ip4() || call.came_back() {
             return None;
         }
         let [a, b, c, d, ..] = key.source;
@@ -114,7 +114,7 @@ impl Sessions {
         }
     }
 
-    /// Sends a translated packet on: along the wire, to the inside if it was turned back there, or to be turned back.
+    /// Sends a translated packet on: along the wire or its route, to the inside if it was turned back there, or to be turned back.
     fn onward<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
         let loops = session_flags::LOOPS[found.direction() as usize];
         if self.table.common(found.session()).flags & loops != 0 {
@@ -149,18 +149,23 @@ impl Sessions {
         }
     }
 
-    /// Sends a packet out where the inside host is, to its Ethernet address and from the one that the packet was for.
+    /// Sends a packet out where the inside host is: to its Ethernet address and from the one that the packet was for, or by
+    /// its route if its packets are routed.
     fn send_inside<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
         let mapping = self.table.common(found.session()).mapping;
         let Some(inside) = (mapping != u32::MAX).then(|| self.nat.inside(MappingId(mapping))).flatten()
         else {
             return call.pass();
         };
-        if let Some(addresses) = call.packet.head_mut().first_chunk_mut::<12>() {
-            addresses.copy_within(..6, 6);
-            addresses[..6].copy_from_slice(&inside.mac);
-        }
-        call.meta.out_port = inside.in_port;
+        call.meta.out_port = if call.host.routed(inside.in_port) {
+            OUT_ROUTED
+        } else {
+            if let Some(addresses) = call.packet.head_mut().first_chunk_mut::<12>() {
+                addresses.copy_within(..6, 6);
+                addresses[..6].copy_from_slice(&inside.mac);
+            }
+            inside.in_port
+        };
         match edit_from(call.first_edit, call.meta, call.edits) {
             Next::Pass => Next::Send,
             next => next,

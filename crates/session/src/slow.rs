@@ -16,7 +16,7 @@
 use mmb_flow::{
     Common, Direction, Found, Key, MappingId, SessionId, Special, Tracked, Traffic, half_flags, key_of,
 };
-use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
+use mmb_packet::{DropReason, Meta, PacketBuf, flags};
 use mmb_policy::{Class, Hit};
 
 use crate::attached::{self, Attached};
@@ -68,17 +68,6 @@ impl<H: Host, P: PacketBuf> Call<'_, H, P> {
     /// Whether the worker that it was given to has given it back.
     pub fn came_back(&self) -> bool {
         self.meta.flags & (flags::REFUSED | flags::ASTRAY) != 0
-    }
-
-    /// Whether it is ICMP's and answers a query. Its key does not tell: it could be that of another query, for a number
-    /// may stand for an identifier and for a type.
-    pub fn is_icmp_reply(&self) -> bool {
-        let kind = self.packet.head().get(usize::from(self.meta.l4_off));
-        match self.meta.kind.l4() {
-            Kind::ICMP => matches!(kind, Some(0 | 14 | 16 | 18)),
-            Kind::ICMP6 => kind == Some(&129),
-            _ => false,
-        }
     }
 
     /// The stateful rules that match it.

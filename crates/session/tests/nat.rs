@@ -50,6 +50,22 @@ fn pools_map_ends() {
     }
 }
 
+/// A mapping lets nobody in once its rule is gone, though sessions hold it until their next packets.
+#[test]
+fn mappings_end_with_their_rule() {
+    let mut net = Net::new(&[&format!("{POOL} filtering endpoint-independent"), USE]);
+    let shown: End = (NAT, CLIENT.1);
+    for server in 7..9 {
+        let server: End = ([192, 0, 2, server], 80);
+        net.becomes(IN, &udp(CLIENT, server), &udp(shown, server));
+    }
+    net.change(&[&format!("{POOL} filtering endpoint-independent")]);
+    for from in [SERVER, ([198, 51, 100, 1], 9), ([192, 0, 2, 8], 80)] {
+        net.drops(OUT, &udp(from, shown), DropReason::NatUnmapped);
+    }
+    assert_eq!((net.views(), net.driver.workers()[0].nat().mappings()), (vec![], 0));
+}
+
 /// Filtering goes by whom a host really talks to.
 #[test]
 fn pools_know_translated_destinations() {

@@ -12,10 +12,9 @@ the way to the inside's own addresses as well, so that what is not translated ar
 import contextlib
 import socket
 import threading
-from functools import partial
 
 from . import wait
-from .netns import CLIENT_MAC, Network, carrier, run
+from .netns import CLIENT_MAC, Network
 from .wire import wire_config
 
 ROUTER_MAC = "02:00:00:00:00:fe"
@@ -36,27 +35,14 @@ class NatBench(Network):
                 self._namespace, ("hosts", "mbox", "router", "servers")
             )
             self.mbox.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
-            self._link(self.mbox, "m0", self.hosts, "c0", CLIENT_MAC)
-            self._link(self.mbox, "m1", self.router, "r0", ROUTER_MAC)
-            self._link(self.servers, "s0", self.router, "r1", "02:00:00:00:00:fd")
+            self._veth((self.mbox, "m0", None), (self.hosts, "c0", CLIENT_MAC))
+            self._veth((self.mbox, "m1", None), (self.router, "r0", ROUTER_MAC))
+            self._veth((self.servers, "s0", None), (self.router, "r1", "02:00:00:00:00:fd"), mtu=mtu)
             self._address()
-            for namespace, interface in ((self.router, "r1"), (self.servers, "s0")):
-                namespace.run("ip", "link", "set", interface, "mtu", mtu)
-            for namespace, interface in ((self.hosts, "c0"), (self.router, "r0"), (self.servers, "s0")):
-                wait.until(partial(carrier, namespace, interface), f"{interface} to come up")
             self.daemon = make_daemon(self.mbox, wire_config(driver) + config, workers=workers, arguments=arguments)
         except BaseException:
             self.close()
             raise
-
-    def _link(self, one, name, other, peer, peer_mac):
-        run("ip", "-n", one.name, "link", "add", name, "type", "veth", "peer", "name", peer, "netns", other.name)
-        run("ip", "-n", other.name, "link", "set", peer, "address", peer_mac)
-        for namespace, interface in ((one, name), (other, peer)):
-            if namespace is not self.mbox:
-                for setting in ("accept_ra", "accept_dad", "router_solicitations"):
-                    namespace.sysctl(f"net/ipv6/conf/{interface}/{setting}", 0)
-            namespace.run("ip", "link", "set", interface, "up")
 
     def _address(self):
         def add(namespace, interface, *addresses):

@@ -127,6 +127,22 @@ class Network:
         self._closers.callback(namespace.delete)
         return namespace
 
+    def _veth(self, *ends, mtu=1500):
+        """A link that is up, between two of (namespace, interface, Ethernet address; None: the kernel's choice)."""
+
+        def described(namespace, interface, mac):
+            return ["name", interface, "netns", namespace.name, "mtu", mtu, *(["address", mac] if mac else [])]
+
+        one, other = (described(*end) for end in ends)
+        run("ip", "link", "add", *one, "type", "veth", "peer", *other)
+        for namespace, interface, _ in ends:
+            # Router solicitations and duplicate address detection are noise in a test that counts frames.
+            for setting in ("accept_ra", "accept_dad", "router_solicitations"):
+                namespace.sysctl(f"net/ipv6/conf/{interface}/{setting}", 0)
+            namespace.run("ip", "link", "set", interface, "up")
+        for namespace, interface, _ in ends:
+            wait.until(partial(carrier, namespace, interface), f"{interface} to come up")
+
     def on_close(self, callback, *arguments):
         """Registers something to undo; the last registered is undone first."""
         self._closers.callback(callback, *arguments)
@@ -149,8 +165,8 @@ class Bench(Network):
             self.client, self.mbox, self.server = (self._namespace(role) for role in ("client", "mbox", "server"))
             # The middlebox's own kernel stays silent, so that every frame seen is one that mmb let through.
             self.mbox.sysctl("net/ipv6/conf/default/disable_ipv6", 1)
-            self._pair(self.client, "c0", CLIENT_MAC, "m0", mtu)
-            self._pair(self.server, "s0", SERVER_MAC, "m1", mtu)
+            self._veth((self.client, "c0", CLIENT_MAC), (self.mbox, "m0", None), mtu=mtu)
+            self._veth((self.server, "s0", SERVER_MAC), (self.mbox, "m1", None), mtu=mtu)
             for end_point, interface, address4, address6 in (
                 (self.client, "c0", CLIENT4, CLIENT6),
                 (self.server, "s0", SERVER4, SERVER6),
@@ -159,44 +175,9 @@ class Bench(Network):
                 end_point.run("ip", "address", "add", f"{address6}/64", "dev", interface, "nodad")
                 if not offloads:
                     self.without_offloads(end_point, interface)
-            for namespace, interface in (
-                (self.client, "c0"),
-                (self.server, "s0"),
-                (self.mbox, "m0"),
-                (self.mbox, "m1"),
-            ):
-                wait.until(partial(carrier, namespace, interface), f"{interface} to come up")
         except BaseException:
             self.close()
             raise
-
-    def _pair(self, end_point, inner, mac, outer, mtu):
-        run(
-            "ip",
-            "-n",
-            end_point.name,
-            "link",
-            "add",
-            inner,
-            "address",
-            mac,
-            "mtu",
-            mtu,
-            "type",
-            "veth",
-            "peer",
-            "name",
-            outer,
-            "netns",
-            self.mbox.name,
-            "mtu",
-            mtu,
-        )
-        # Router solicitations and duplicate address detection are noise in a test that counts frames.
-        for setting in ("accept_ra", "accept_dad", "router_solicitations"):
-            end_point.sysctl(f"net/ipv6/conf/{inner}/{setting}", 0)
-        end_point.run("ip", "link", "set", inner, "up")
-        self.mbox.run("ip", "link", "set", outer, "up")
 
     def without_offloads(self, end_point, interface):
         offloads = ("tx", "tso", "gso", "gro", "txvlan", "tx-vlan-stag-hw-insert")

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints, as users know them.
-const ENDPOINTS: [(&str, &[&str]); 18] = [
+const ENDPOINTS: [(&str, &[&str]); 20] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/check", &["post"]),
@@ -14,9 +14,11 @@ const ENDPOINTS: [(&str, &[&str]); 18] = [
     ("/v1/connections", &["delete", "get"]),
     ("/v1/diff", &["post"]),
     ("/v1/drops", &["get"]),
+    ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
     ("/v1/interfaces", &["get"]),
     ("/v1/nat", &["get"]),
+    ("/v1/neighbors", &["get"]),
     ("/v1/openapi.json", &["get"]),
     ("/v1/print", &["post"]),
     ("/v1/rules", &["delete", "get", "post"]),
@@ -121,6 +123,8 @@ fn every_endpoint_answers_as_the_document_says() {
         "show version",
         "show connections",
         "show nat",
+        "show fib",
+        "show neighbors",
     ];
     for line in looks {
         command(line, 200);
@@ -145,6 +149,18 @@ fn every_endpoint_answers_as_the_document_says() {
             call(method, "/v1/connections", &at, json, "", status);
         }
     }
+    for path in ["/v1/fib", "/v1/neighbors"] {
+        for (query, status) in
+            [("", 200), ("?prefix=192.0.2.1", 200), ("?prefix=2001:db8::/32", 200), ("?prefix=x", 400)]
+        {
+            call("get", path, &format!("{path}{query}"), json, "", status);
+        }
+    }
+    call("get", "/v1/fib", "/v1/fib?limit=3", json, "", 200);
+    call("get", "/v1/fib", "/v1/fib?limit=many", json, "", 400);
+    command("route a", 409);
+    command("route del a", 409);
+    command("route nowhere", 404);
     let error = daemon.http("GET", "/v1/connections?match=in%20nowhere", json, b"").json();
     let place = &error["diagnostics"][0];
     assert_eq!((&place["start"], &place["end"], &place["column"]), (&json!(3), &json!(10), &json!(4)));

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use mmb_control::api::{CommandReply, Format};
+use mmb_control::api::{CommandReply, Format, TwinEntry};
 use mmb_control::{Client, Config, Control, ControlSocket, serve};
 use mmb_dataplane::{Engine, EngineConfig};
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn start() -> (Arc<Control>, PathBuf) {
 }
 
 impl Daemon {
-    /// Deletes all rules, NAT pools, wires and interfaces, unsets what is set, and ends all sessions.
+    /// Deletes all rules, NAT pools, wires, routed ports and interfaces, unsets what is set, and ends all sessions.
     pub fn reset(&self) {
         // A file without interfaces leaves them alone; rules, settings, pools and forwards go.
         self.control.apply(b"").unwrap();
@@ -60,6 +60,9 @@ impl Daemon {
         for i in interfaces.iter().filter(|i| i.wire.is_some()) {
             // The second end of a wire is free already.
             let _ = self.run(&format!("wire del {}", i.name));
+        }
+        for i in interfaces.iter().filter(|i| i.routed.is_some()) {
+            self.run(&format!("route del {}", i.name)).unwrap();
         }
         for i in &interfaces {
             self.run(&format!("interface del {}", i.name)).unwrap();
@@ -91,6 +94,10 @@ impl Daemon {
         for i in &mut interfaces.interfaces {
             (i.rx_packets, i.tx_packets) = (0, 0);
             i.mac.clear();
+            i.drops.clear();
+            if let Some(twin) = i.routed.as_mut().and_then(|routed| routed.twin.as_mut()) {
+                *twin = TwinEntry::default();
+            }
         }
         let rules = self.control.rules().rules;
         let rules: Vec<_> = rules.iter().map(|r| (r.index, r.text.as_str())).collect();

@@ -1,4 +1,5 @@
-//! The control side as a whole: a real engine with ports on no devices, behind the real socket. Needs no privileges.
+//! The control side as a whole: a real engine with ports on no devices, behind the real socket. Needs no
+//! privileges, but for routed ports.
 
 // A helper that cannot go on fails its test.
 #![allow(clippy::unwrap_used)]
@@ -6,6 +7,7 @@
 mod api;
 mod harness;
 mod refusals;
+mod routing;
 mod rules;
 mod sessions;
 mod transactions;

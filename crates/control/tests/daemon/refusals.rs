@@ -18,7 +18,7 @@ const SETUP: [&str; 9] = [
 ];
 
 /// Lines that are refused, and words that the sentence must have.
-const BAD: [(&str, &[&str]); 44] = [
+const BAD: [(&str, &[&str]); 52] = [
     ("add ip-prot udp drop", &["ip-prot"]),
     ("add tcp-dport http drop", &["http"]),
     ("add tcp-dport 70000 drop", &["70000", "65535"]),
@@ -58,6 +58,14 @@ const BAD: [(&str, &[&str]); 44] = [
     ("wire a nowhere", &["nowhere"]),
     ("wire c c", &["itself"]),
     ("wire del c", &["not wired"]),
+    ("route a", &["wired to `b`", "wire del a"]),
+    ("route c b", &["wired to `a`", "wire del b"]),
+    ("route nowhere", &["nowhere"]),
+    ("route", &[]),
+    ("route del c", &["not routed"]),
+    ("route del a b", &[]),
+    ("show fib 192.0.2.0/33", &["33"]),
+    ("show neighbors fe80::x", &["fe80::x"]),
     ("enable nowhere", &["nowhere"]),
     ("del 99", &["99"]),
     ("del 0", &["0"]),

@@ -2,6 +2,7 @@
 
 use mmb_dpdk::{Emit, Graph, Mempool, NodeDef, NodeKind, Slots, Vector};
 
+use super::traffic::NEAR;
 use super::{BenchError, Generated, Generator, MAX_FRAME, Ports, Traffic, open_null_ports};
 use crate::config::{Forwarding, PortId};
 use crate::engine::EngineError;
@@ -35,7 +36,22 @@ pub(super) enum Plan {
 }
 
 impl Plan {
-    pub fn new(traffic: &Traffic) -> Result<Plan, String> {
+    /// The plan for this traffic; `routed`: frames that are not made here get the Ethernet address of the port they come to.
+    pub fn new(traffic: &Traffic, routed: bool) -> Result<Plan, String> {
+        if routed && matches!(traffic, Traffic::NullPorts(_)) {
+            return Err("frames of zeros cannot be routed; null ports go with wires".into());
+        }
+        let mut plan = Plan::of(traffic)?;
+        if let Plan::Frames(frames) = &mut plan
+            && routed
+        {
+            let to = frames.iter_mut().filter_map(|frame| frame.get_mut(..NEAR.len()));
+            to.for_each(|to| to.copy_from_slice(&NEAR));
+        }
+        Ok(plan)
+    }
+
+    fn of(traffic: &Traffic) -> Result<Plan, String> {
         match traffic {
             Traffic::Generated(g) if g.flows == 0 => Err("0 flows do not go; ask for 1 or more".into()),
             Traffic::Generated(g) if g.size > MAX_FRAME => {
@@ -84,8 +100,13 @@ impl Plan {
         }
     }
 
-    /// The source of worker `stream`, or `None` where ports are polled.
-    pub fn source(&self, stream: u64, pools: &Pools, in_port: PortId) -> Result<Option<Source>, BenchError> {
+    /// The source of worker `stream`, or `None` where ports are polled; packets come in by the first port and leave by the other.
+    pub fn source(
+        &self,
+        stream: u64,
+        pools: &Pools,
+        [in_port, out_port]: [PortId; 2],
+    ) -> Result<Option<Source>, BenchError> {
         let (maker, largest) = match self {
             Plan::NullPorts(_) => return Ok(None),
             Plan::Generated(config) => {
@@ -99,7 +120,7 @@ impl Plan {
             }
         };
         let pool = if largest <= ORDINARY { pools.ordinary() } else { pools.jumbo()? };
-        Ok(Some(Source { maker, pool, largest, in_port: in_port.0, script: None }))
+        Ok(Some(Source { maker, pool, largest, in_port: in_port.0, out_port: out_port.0, script: None }))
     }
 }
 
@@ -114,6 +135,7 @@ pub(super) struct Source {
     pool: Mempool,
     largest: usize,
     in_port: u16,
+    out_port: u16,
     /// What is sent in the place of the source's own frames while there is one.
     script: Option<Script>,
 }
@@ -152,6 +174,11 @@ impl Source {
     /// The port by which packets come in.
     pub fn in_port(&self) -> u16 {
         self.in_port
+    }
+
+    /// The port by which they leave, and their answers come in.
+    pub fn out_port(&self) -> u16 {
+        self.out_port
     }
 
     fn has_more(&self) -> bool {

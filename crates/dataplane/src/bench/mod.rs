@@ -6,22 +6,28 @@
 //! branch predictors and is not counted. Workers of a bench share nothing but the policy, as with RSS.
 //! Where rules need sessions, flows are opened before it, and what a worker does for its sessions between two walks counts
 //! as one more node.
+//! With [`BenchConfig::routes`], packets are routed by a table made up for it. What rules and sessions cost is then compared
+//! with the plain path, which is measured before with the same traffic and no rules.
 //! With [`Traffic::NullPorts`] the nodes poll and send on DPDK's null ports instead, receive and transmit
 //! included, which is what testpmd between such ports does.
 
 mod ends;
 mod open;
+mod prefixes;
+mod report;
+mod routed;
 mod traffic;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, ThreadGuard, rdtsc, register_thread};
 use mmb_packet::DropReason;
-use serde::Serialize;
+use mmb_route::Routes;
 
+pub use prefixes::{MAX_PREFIXES, Prefixes};
+pub use report::{BenchReport, NodeCost, RoutedCost};
 pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
 
 use crate::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
@@ -37,6 +43,8 @@ use crate::worker::Worker;
 const WARM_UP: Duration = Duration::from_millis(200);
 const WALKS_PER_CLOCK: u32 = 32;
 const MEMORY_MB: u32 = 192;
+/// How long the plain path is measured where it is not all that is measured.
+const PLAIN_SECONDS: f64 = 1.0;
 
 /// Where the packets of a bench come from.
 #[derive(Clone, Debug)]
@@ -53,8 +61,11 @@ pub enum Traffic {
 
 /// What to measure.
 pub struct BenchConfig {
-    /// Policy and wires. Packets come in by the first wired port; without ports, by one end of a made-up wire.
+    /// Policy and wires. Packets come in by the first wired port; without ports, by one end of a made-up wire. With routes,
+    /// by the first routed port, or the first wired one, which is then routed.
     pub forwarding: Forwarding,
+    /// Routes by which packets go, in the place of wires.
+    pub routes: Option<Prefixes>,
     /// The packets.
     pub traffic: Traffic,
     /// How long to measure.
@@ -63,43 +74,6 @@ pub struct BenchConfig {
     pub workers: usize,
     /// Sessions that each worker has room for.
     pub sessions: usize,
-}
-
-/// One node's share.
-#[derive(Clone, Debug, Serialize)]
-pub struct NodeCost {
-    /// Packets.
-    pub packets: u64,
-    /// Vectors.
-    pub vectors: u64,
-    /// TSC ticks per packet of this node.
-    pub cycles_per_packet: f64,
-}
-
-/// What was measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct BenchReport {
-    /// Packets made.
-    pub packets: u64,
-    /// Time they took, in seconds.
-    pub seconds: f64,
-    /// Packets per second, making and freeing them included.
-    pub pps: f64,
-    /// TSC ticks per packet of all nodes but the source and the sink.
-    pub cycles_per_packet: f64,
-    /// TSC ticks per second.
-    pub tsc_hz: u64,
-    /// Workers.
-    pub workers: usize,
-    /// Each node's share, source and sink included.
-    pub nodes: BTreeMap<String, NodeCost>,
-    /// Packets dropped, by reason; reasons that did not occur are left out.
-    pub drops: BTreeMap<&'static str, u64>,
-    /// Packets that went on as they came because their edits failed, by reason; reasons that did not occur are left out.
-    pub unedited: BTreeMap<&'static str, u64>,
-    /// What each rule's slot matched, for slots that matched anything.
-    #[serde(skip)]
-    pub rules: Vec<(u32, RuleCounters)>,
 }
 
 /// Why a bench did not run; displays as one sentence.
@@ -113,8 +87,6 @@ impl From<EngineError> for BenchError {
     }
 }
 
-/// What a worker does between two walks, as a node.
-const BETWEEN: &str = "between-walks";
 /// Of everything random but the traffic.
 const SEED: u64 = 1;
 
@@ -177,7 +149,7 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
     if !(config.seconds > 0.0 && config.seconds <= 3600.0) {
         return Err(BenchError(format!("{} seconds do not go; ask for 0.1 to 3600", config.seconds)));
     }
-    let ends = ends::Plan::new(&config.traffic).map_err(BenchError)?;
+    let ends = ends::Plan::new(&config.traffic, config.routes.is_some()).map_err(BenchError)?;
     let eal = Eal::init(&EalConfig {
         memory_mb: MEMORY_MB,
         huge: HugePages::Auto,
@@ -185,56 +157,105 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
         ..EalConfig::default()
     })
     .map_err(|e| BenchError(e.to_string()))?;
-    let pools = Pools::create(MEMORY_MB)?;
-    let (forwarding, in_port) = with_wire(&config.forwarding);
-    let ports = ends.open_ports(&pools, &forwarding, config.workers)?;
-    let slots = forwarding.policy.slots();
-    let mut counters = vec![RuleTable::default(); config.workers];
-    counters.iter_mut().for_each(|table| table.grow(slots));
-    let open = |id: PortId| ports.iter().find(|(p, _)| *p == id).map(|(_, port)| port.clone());
-    let snapshot = Snapshot::new(1, forwarding, open, counters);
-    let shared = Arc::new(Shared::detached(snapshot, config.workers).map_err(|e| BenchError(e.to_string()))?);
-    let measured = measure(config, &ends, &pools, &shared, in_port)?;
-    Ok(report(&measured, eal))
+    let stage = Stage::new(config, ends)?;
+    let rules = !config.forwarding.policy.is_empty() || !config.forwarding.nat.is_empty();
+    let plain = match stage.routes {
+        Some(_) if rules => Some(measure(&stage, &stage.shared(true)?, config.seconds.min(PLAIN_SECONDS))?),
+        _ => None,
+    };
+    let measured = measure(&stage, &stage.shared(false)?, config.seconds)?;
+    let mut report = report::report(&measured, eal.tsc_hz());
+    if let (Some(prefixes), Some((_, seconds))) = (config.routes, &stage.routes) {
+        let plain = plain.map(|plain| report::report(&plain, eal.tsc_hz()));
+        report.routed = Some(report.cost_of_routing(plain.as_ref(), prefixes.count(), *seconds));
+    }
+    Ok(report)
 }
 
-/// `forwarding` with a wire to come in by, and the port where packets come in.
-fn with_wire(forwarding: &Forwarding) -> (Forwarding, PortId) {
+/// What workers are made from.
+struct Stage<'a> {
+    config: &'a BenchConfig,
+    ends: ends::Plan,
+    pools: Pools,
+    forwarding: Forwarding,
+    /// Where packets come in, and where their answers do.
+    ports: [PortId; 2],
+    /// The routes, and the seconds that making them took.
+    routes: Option<(Routes, f64)>,
+}
+
+impl<'a> Stage<'a> {
+    fn new(config: &'a BenchConfig, ends: ends::Plan) -> Result<Stage<'a>, BenchError> {
+        let (forwarding, near, far) = match config.routes {
+            Some(_) => routed::ports(&config.forwarding),
+            None => with_wire(&config.forwarding),
+        };
+        let everything = !matches!(config.traffic, Traffic::Generated(_));
+        let start = Instant::now();
+        let routes = config.routes.map(|prefixes| routed::routes(prefixes, everything, near, far));
+        let routes = routes.map(|routes| (routes, start.elapsed().as_secs_f64()));
+        let pools = Pools::create(MEMORY_MB)?;
+        Ok(Stage { config, ends, pools, forwarding, ports: [near, far], routes })
+    }
+
+    /// What workers share, without rules if it is `plain`.
+    fn shared(&self, plain: bool) -> Result<Arc<Shared>, BenchError> {
+        let mut forwarding = self.forwarding.clone();
+        if plain {
+            forwarding = Forwarding { ports: forwarding.ports, ..Forwarding::default() };
+        }
+        let workers = self.config.workers;
+        let ports = self.ends.open_ports(&self.pools, &forwarding, workers)?;
+        let slots = forwarding.policy.slots();
+        let mut counters = vec![RuleTable::default(); workers];
+        counters.iter_mut().for_each(|table| table.grow(slots));
+        let open = |id: PortId| ports.iter().find(|(p, _)| *p == id).map(|(_, port)| port.clone());
+        let snapshot = Snapshot::new(1, forwarding, open, counters);
+        let shared = Shared::detached(snapshot, workers).map_err(|e| BenchError(e.to_string()))?;
+        if let Some((routes, _)) = &self.routes {
+            shared.publish_routes(routes.clone());
+        }
+        Ok(Arc::new(shared))
+    }
+}
+
+/// `forwarding` with a wire to come in by, and its ends: where packets come in, and where they go.
+fn with_wire(forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
     let mut forwarding = forwarding.clone();
-    if let Some(port) = forwarding.ports.iter().find(|p| p.peer.is_some()) {
-        let id = port.id;
-        return (forwarding, id);
+    if let Some((near, far)) = first_wire(&forwarding.ports) {
+        return (forwarding, near, far);
     }
     let (a, b) = (PortId(0), PortId(1));
     forwarding.ports.retain(|p| p.id != a && p.id != b);
-    forwarding.ports.push(PortConfig { id: a, peer: Some(b), enabled: true });
-    forwarding.ports.push(PortConfig { id: b, peer: Some(a), enabled: true });
-    (forwarding, a)
+    forwarding.ports.push(PortConfig::wire(a, b));
+    forwarding.ports.push(PortConfig::wire(b, a));
+    (forwarding, a, b)
 }
 
-fn measure(
-    config: &BenchConfig,
-    ends: &ends::Plan,
-    pools: &Pools,
-    shared: &Arc<Shared>,
-    in_port: PortId,
-) -> Result<Vec<Measured>, BenchError> {
-    let barrier = Barrier::new(config.workers);
+/// The first wire: two ports that lead to each other, which a routed port and its twin do not.
+fn first_wire(ports: &[PortConfig]) -> Option<(PortId, PortId)> {
+    let leads = |from: PortId, to: PortId| ports.iter().any(|p| p.id == from && p.peer == Some(to));
+    ports.iter().filter_map(|p| Some((p.id, p.peer?))).find(|&(near, far)| leads(far, near))
+}
+
+/// Measures for some time.
+fn measure(stage: &Stage<'_>, shared: &Arc<Shared>, seconds: f64) -> Result<Vec<Measured>, BenchError> {
+    let barrier = Barrier::new(stage.config.workers);
     std::thread::scope(|scope| {
         let start = |id: usize| {
             let barrier = &barrier;
             scope.spawn(move || -> Result<Measured, BenchError> {
-                let result = prepare(id, config, ends, pools, shared, in_port);
+                let result = prepare(id, stage, shared);
                 // Every thread reaches the barrier, also one that failed, or the others would wait for ever.
                 barrier.wait();
                 let (registration, mut graph) = result?;
-                let measured = prepared_walk(&mut graph, config)?;
+                let measured = prepared_walk(&mut graph, &stage.config.traffic, seconds)?;
                 drop(graph);
                 drop(registration);
                 Ok(measured)
             })
         };
-        let threads: Vec<_> = (0..config.workers).map(start).collect();
+        let threads: Vec<_> = (0..stage.config.workers).map(start).collect();
         let join = |t: std::thread::ScopedJoinHandle<'_, Result<Measured, BenchError>>| {
             t.join().unwrap_or_else(|_| Err(BenchError("a worker of the bench ended early".into())))
         };
@@ -244,17 +265,15 @@ fn measure(
 
 fn prepare(
     id: usize,
-    config: &BenchConfig,
-    ends: &ends::Plan,
-    pools: &Pools,
+    stage: &Stage<'_>,
     shared: &Arc<Shared>,
-    in_port: PortId,
 ) -> Result<(ThreadGuard, Graph<Worker>), BenchError> {
     let registration = register_thread().map_err(|e| BenchError(e.to_string()))?;
-    let sessions = sessions(0, 1, config.sessions, SEED)?;
+    let sessions = sessions(0, 1, stage.config.sessions, SEED)?;
     let mut worker = Box::new(Worker::new(id, shared.clone(), SEED + id as u64, sessions));
     worker.spread = 1;
-    let nodes = match ends.source(id as u64, pools, in_port)? {
+    worker.pool = Some(stage.pools.ordinary());
+    let nodes = match stage.ends.source(id as u64, &stage.pools, stage.ports)? {
         Some(source) => {
             worker.ends = Some(Box::new(source));
             nodes::between(ends::nodes())
@@ -267,9 +286,9 @@ fn prepare(
 }
 
 /// Opens the flows, if they are opened by something else than the packets that are measured, warms up, and measures.
-fn prepared_walk(graph: &mut Graph<Worker>, config: &BenchConfig) -> Result<Measured, BenchError> {
+fn prepared_walk(graph: &mut Graph<Worker>, traffic: &Traffic, seconds: f64) -> Result<Measured, BenchError> {
     let mut most = usize::MAX;
-    if let Traffic::Generated(traffic) = &config.traffic
+    if let Traffic::Generated(traffic) = traffic
         && graph.state().snapshot.flows
     {
         match traffic.order {
@@ -278,7 +297,7 @@ fn prepared_walk(graph: &mut Graph<Worker>, config: &BenchConfig) -> Result<Meas
         }
     }
     walk_for(graph, most, WARM_UP);
-    Ok(walk_for(graph, most, Duration::from_secs_f64(config.seconds)))
+    Ok(walk_for(graph, most, Duration::from_secs_f64(seconds)))
 }
 
 /// Walks for some time. As soon as there are `most` sessions, they are ended, which is not measured.
@@ -303,52 +322,6 @@ fn walk_for(graph: &mut Graph<Worker>, most: usize, time: Duration) -> Measured 
     let worker = graph.state_mut();
     worker.sessions.flush(&worker.snapshot.of(worker.id));
     Measured { reading: Reading::take(graph).since(&before), seconds, between, walks }
-}
-
-fn report(measured: &[Measured], eal: Eal) -> BenchReport {
-    let mut nodes: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
-    let (mut drops, mut unedited) = (BTreeMap::new(), BTreeMap::new());
-    let mut rules: BTreeMap<u32, RuleCounters> = BTreeMap::new();
-    for reading in measured.iter().map(|m| &m.reading) {
-        for node in reading.nodes.iter().filter(|node| node.vectors > 0) {
-            let sum = nodes.entry(node.name.clone()).or_default();
-            *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.cycles);
-        }
-        for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.unedited)] {
-            for (reason, n) in counts.iter().filter(|(_, n)| *n > 0) {
-                *sums.entry(reason.name()).or_default() += n;
-            }
-        }
-        for (slot, counters) in (0..).zip(&reading.rules).filter(|(_, c)| c.packets > 0) {
-            *rules.entry(slot).or_default() += *counters;
-        }
-    }
-    let packets = nodes.get("l2-input").map_or(0, |sum| sum.0);
-    if nodes.contains_key("flow-lookup") {
-        let sum = |f: fn(&Measured) -> u64| measured.iter().map(f).sum();
-        nodes.insert(BETWEEN.to_owned(), (packets, sum(|m| m.walks), sum(|m| m.between)));
-    }
-    let seconds = measured.iter().map(|m| m.seconds).fold(0.0, f64::max);
-    let cycles: u64 = nodes.iter().filter(|(name, _)| !ends::is_end(name)).map(|(_, sum)| sum.2).sum();
-    let per_packet =
-        |cycles: u64, packets: u64| if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 };
-    let cost = |(packets, vectors, cycles): (u64, u64, u64)| NodeCost {
-        packets,
-        vectors,
-        cycles_per_packet: per_packet(cycles, packets),
-    };
-    BenchReport {
-        packets,
-        seconds,
-        pps: packets as f64 / seconds,
-        cycles_per_packet: per_packet(cycles, packets),
-        tsc_hz: eal.tsc_hz(),
-        workers: measured.len(),
-        nodes: nodes.into_iter().map(|(name, sum)| (name, cost(sum))).collect(),
-        drops,
-        unedited,
-        rules: rules.into_iter().collect(),
-    }
 }
 
 type Ports = Vec<(PortId, Arc<OpenPort>)>;

@@ -1,7 +1,7 @@
 //! Opens the flows of a bench before it begins: a handshake for TCP, a question and its answer for UDP.
 //!
 //! Theory of operation. What the graph sends says where the answer has to go, translated or not: its addresses and ports,
-//! turned round, are those of the answer, which comes in by the other end of the wire.
+//! turned round, are those of the answer, which comes in by the port that the question left by.
 
 use mmb_dpdk::Graph;
 use mmb_packet::{Kind, Meta, checksum, parse};
@@ -37,8 +37,7 @@ fn open_some(graph: &mut Graph<Worker>, flows: std::ops::Range<u32>) -> usize {
     let frames = |generator: &Generator| flows.clone().map(|flow| generator.flow(flow)).collect::<Vec<_>>();
     let Some(source) = source(graph.state_mut()) else { return 0 };
     let Some(frames) = source.generator().map(frames) else { return 0 };
-    let in_port = source.in_port();
-    let out_port = graph.state().snapshot.peer(in_port);
+    let (in_port, out_port) = (source.in_port(), source.out_port());
     let n = frames.len();
     let come = |frames: Vec<Vec<u8>>, port| frames.into_iter().map(|frame| (port, frame)).collect();
     let first = frames.iter().map(|frame| with_flags(frame, SYN)).collect();

@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. Flow `i` of a seed has addresses and ports drawn from a hash of both, in RFC 2544's spirit:
 //! IPv4 from 10.0.0.0/8 to 198.18.0.0/15, IPv6 from 2001:2:0::/49 to 2001:2:0:8000::/49 (RFC 5180's block, one half for
-//! each side). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
+//! each side); or to destinations of a table of routes ([`Prefixes`]). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
 //! checksums follow from sums that the template carries, so a packet costs a copy and a few additions. TCP
 //! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them; each
 //! flow has a timestamp of its own. In traffic of which every packet begins another flow, TCP segments are SYNs.
@@ -12,6 +12,8 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use rand_distr::{Distribution, Zipf};
 use serde::Serialize;
+
+use super::prefixes::{Prefixes, mix};
 
 /// Transport protocols of generated flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -54,12 +56,32 @@ pub struct Generated {
     pub ip6: bool,
     /// Seed of all randomness.
     pub seed: u64,
+    /// Where destinations are drawn from in the place of 198.18.0.0/15 or 2001:2:0:8000::/49; its prefixes are of the same
+    /// protocol.
+    #[serde(skip)]
+    pub destinations: Option<Prefixes>,
+}
+
+impl Default for Generated {
+    fn default() -> Generated {
+        Generated {
+            flows: 1000,
+            size: 64,
+            proto: Proto::Mix,
+            order: Order::Uniform,
+            ip6: false,
+            seed: 1,
+            destinations: None,
+        }
+    }
 }
 
 /// Largest frame that is generated.
 pub const MAX_FRAME: usize = 9_018;
 
 const ETHER: usize = 14;
+/// The Ethernet address that packets are sent to.
+pub(super) const NEAR: [u8; 6] = [0x02, 0, 0, 0, 0, 2];
 /// TCP's flags (RFC 9293, 3.1).
 pub(super) const SYN: u8 = 0x02;
 pub(super) const ACK: u8 = 0x10;
@@ -210,14 +232,6 @@ fn zipf_draws(flows: u32, rng: &mut SmallRng) -> Vec<u32> {
     }
 }
 
-/// A strong mix of 64 bits (the finaliser of SplitMix64).
-fn mix(mut z: u64) -> u64 {
-    z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn tuple(config: &Generated, flow: u32) -> Tuple {
     let a = mix(config.seed ^ (u64::from(flow) << 1));
     let b = mix(a ^ 0x006d_6d62);
@@ -227,6 +241,7 @@ fn tuple(config: &Generated, flow: u32) -> Tuple {
     } else {
         (0x0a00_0000 | u128::from(a as u32 >> 8), 0xc612_0000 | u128::from(b as u32 >> 15))
     };
+    let destination = config.destinations.map_or(destination, |prefixes| prefixes.address(b));
     Tuple {
         source,
         destination,
@@ -242,7 +257,7 @@ fn template(config: &Generated, proto: u8, payload: &[u8]) -> Template {
     let headers = ETHER + l3_len + l4_len;
     let len = config.size.clamp(headers, MAX_FRAME);
     let mut frame = vec![0u8; len];
-    frame[0..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 2]);
+    frame[0..6].copy_from_slice(&NEAR);
     frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
     let l3_bytes = len - ETHER;
     let l4_bytes = (l3_bytes - l3_len) as u16;
@@ -303,7 +318,7 @@ mod tests {
         for ip6 in [false, true] {
             for order in [Order::Uniform, Order::Zipf, Order::Burst, Order::Fresh] {
                 for size in [60, 64, 101, 1500] {
-                    let config = Generated { flows: 1000, size, proto: Proto::Mix, order, ip6, seed: 7 };
+                    let config = Generated { size, order, ip6, seed: 7, ..Generated::default() };
                     for frame in frames(&config, 200) {
                         check(&frame, ip6);
                     }
@@ -334,8 +349,7 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_traffic_again() {
-        let config =
-            Generated { flows: 50, size: 64, proto: Proto::Mix, order: Order::Burst, ip6: false, seed: 3 };
+        let config = Generated { flows: 50, order: Order::Burst, seed: 3, ..Generated::default() };
         assert_eq!(frames(&config, 500), frames(&config, 500));
         assert_ne!(frames(&config, 500), frames(&Generated { seed: 4, ..config.clone() }, 500));
         let generator = Generator::new(&config, 0);
@@ -345,8 +359,7 @@ mod tests {
 
     #[test]
     fn fresh_flows_do_not_come_again() {
-        let config =
-            Generated { flows: 1, size: 64, proto: Proto::Tcp, order: Order::Fresh, ip6: false, seed: 1 };
+        let config = Generated { flows: 1, proto: Proto::Tcp, order: Order::Fresh, ..Generated::default() };
         let frames = frames(&config, 5000);
         let tuples: std::collections::HashSet<_> = frames.iter().map(|f| f[26..38].to_vec()).collect();
         assert_eq!(tuples.len(), 5000);
@@ -354,9 +367,30 @@ mod tests {
     }
 
     #[test]
+    fn destinations_are_drawn_from_the_routes_and_checksums_are_right() {
+        for ip6 in [false, true] {
+            let prefixes = Prefixes::new(20, ip6, 1);
+            let nets: Vec<_> = prefixes.each().collect();
+            let config = Generated { ip6, destinations: Some(prefixes), ..Generated::default() };
+            for frame in frames(&config, 200) {
+                let mut meta = Meta::default();
+                mmb_packet::parse(&frame, frame.len(), &mut meta).expect("well-formed");
+                let bytes = if ip6 { &frame[38..54] } else { &frame[30..34] };
+                let address = bytes.iter().fold(0u128, |sum, byte| (sum << 8) | u128::from(*byte));
+                let bits = if ip6 { 128 } else { 32 };
+                let within =
+                    |&(net, length): &(u128, u8)| (address ^ net).checked_shr(bits - u32::from(length));
+                assert!(nets.iter().any(|net| within(net).is_none_or(|rest| rest == 0)));
+                let (l4, addresses) = (&frame[usize::from(meta.l4_off)..], if ip6 { 22..54 } else { 26..34 });
+                let pseudo = checksum::sum(&frame[addresses], u32::from(meta.proto) + l4.len() as u32);
+                assert_eq!(checksum::fold(checksum::sum(l4, pseudo)), 0xffff);
+            }
+        }
+    }
+
+    #[test]
     fn there_are_as_many_flows_as_asked_for() {
-        let config =
-            Generated { flows: 64, size: 64, proto: Proto::Udp, order: Order::Uniform, ip6: false, seed: 1 };
+        let config = Generated { flows: 64, proto: Proto::Udp, ..Generated::default() };
         let tuples: std::collections::HashSet<_> =
             frames(&config, 5000).iter().map(|f| f[26..38].to_vec()).collect();
         assert_eq!(tuples.len(), 64);

@@ -1,10 +1,14 @@
 //! `classify`: finds the rules that match, and decides: pass, rewrite or drop.
 
+use std::net::IpAddr;
+
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta, fill_window};
 use mmb_policy::{Batch, PerPacket, Policy, Verdict};
+use mmb_route::Routes;
 
 use crate::nodes::VECTOR;
+use crate::nodes::route::out;
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
@@ -13,9 +17,9 @@ const REWRITE: u16 = 1;
 const DROP: u16 = 2;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { snapshot, batch, scratch, .. } = worker;
+    let Worker { snapshot, routes, batch, scratch, .. } = worker;
     let n = vector.len();
-    matches(&snapshot.policy, snapshot, batch, vector.packets(), scratch);
+    matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, |_| None);
     if batch.hits.is_empty() {
         return vector.send_all(WIRE);
     }
@@ -60,19 +64,28 @@ macro_rules! rules {
 rules!(Policy);
 rules!(PerPacket<'_>);
 
-/// Finds the rules that match, for each packet of a vector.
+/// Finds the rules that match, for each packet of a vector. `destination` answers where a packet will go once it is translated,
+/// if not where it says; it is asked if rules want to know the port by which routed packets go out.
 #[inline]
 pub(super) fn matches(
     rules: &impl Rules,
-    snapshot: &Snapshot,
+    (snapshot, routes): (&Snapshot, &Routes),
     batch: &mut Batch,
     packets: &mut [&mut Packet],
     scratch: &mut Vec<u8>,
+    destination: impl Fn(&Packet) -> Option<IpAddr>,
 ) {
     let chunks = rules.chunks();
-    for (packet, window) in packets.iter_mut().zip(batch.windows.iter_mut()) {
-        let port = packet.port();
-        fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
+    if snapshot.asks_out {
+        let outs = out::ports(routes, snapshot, packets, destination);
+        for ((packet, window), out) in packets.iter().zip(batch.windows.iter_mut()).zip(outs) {
+            fill_window(packet.data(), packet.meta(), packet.port(), out, chunks, window);
+        }
+    } else {
+        for (packet, window) in packets.iter().zip(batch.windows.iter_mut()) {
+            let port = packet.port();
+            fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
+        }
     }
     batch.n = packets.len();
     if rules.needs_bytes() {

@@ -4,6 +4,7 @@ use mmb_dpdk::{Burst, Emit, Vector};
 use mmb_packet::DropReason;
 
 use crate::nodes::VECTOR;
+use crate::nodes::port_tx::discard;
 use crate::worker::Worker;
 
 /// Edges of `handoff-rx`.
@@ -66,8 +67,7 @@ pub(super) fn send(worker: &Worker, target: usize, ring: Ring, burst: &mut Burst
         shared.wake_if_sleeping();
     }
     if !burst.is_empty() {
-        worker.counters().drops.add(DropReason::HandoffFull as u8, burst.len() as u64);
-        burst.clear();
+        discard(worker, DropReason::HandoffFull, burst);
     }
 }
 

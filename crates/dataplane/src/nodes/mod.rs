@@ -10,6 +10,15 @@
 //! When the policy needs sessions, `flow-lookup`, with `flow-classify` and `flow-track` behind it, stands in the place of
 //! `classify`; a snapshot says which of the two `ip4-input` and `ip6-input` lead to.
 //!
+//! What comes in by a routed port is not sent along a wire: `ip4-input` and `ip6-input`, or `wire-output` and `rewrite` where
+//! rules apply, lead to the nodes in [`route`].
+//!
+//! ```text
+//! ip4-lookup ─► ip4-rewrite ─┬─► port-tx
+//!   ▲                        ├─► punt ─► port-tx
+//!   └── neighbor-rx, ip-slow ◄
+//! ```
+//!
 //! With more than one worker, `ip4-input` and `ip6-input` give packets of other workers' flows to `handoff`, and
 //! `handoff-rx` brings those of this worker in at `classify` or `flow-lookup`; packets for a port that another worker sends on come in
 //! at `port-tx`. Replay and bench run the same nodes between a source and a sink of their own.
@@ -18,26 +27,33 @@ mod classify;
 mod drop;
 mod flow;
 mod handoff;
+mod ip;
 pub(crate) mod ip_input;
 mod l2_input;
 mod port_rx;
 mod port_tx;
 mod rewrite;
+mod route;
 mod wire_output;
 
 use mmb_dpdk::{NodeDef, NodeKind, Packet};
+use route::{Ways, lookup, neighbor, punt, slow};
 
 use crate::worker::Worker;
 
-/// How many packets ahead of the one at work the caches are told of.
+/// How many packets ahead of the one at work the caches are told of its bytes; of its header twice as many, for that says
+/// where the bytes are.
 const AHEAD: usize = 4;
 
 /// Calls `f` with each packet and its position, while packets further on are on their way into the nearest cache.
 #[inline(always)]
 pub(crate) fn for_each(packets: &mut [&mut Packet], mut f: impl FnMut(usize, &mut Packet)) {
+    packets.iter().take(2 * AHEAD).for_each(|packet| packet.prefetch_header());
     for at in 0..packets.len() {
-        if let Some(next) = packets.get(at + AHEAD) {
+        if let Some(next) = packets.get(at + 2 * AHEAD) {
             next.prefetch_header();
+        }
+        if let Some(next) = packets.get(at + AHEAD) {
             next.prefetch_data();
         }
         f(at, packets[at]);
@@ -75,9 +91,6 @@ pub(crate) fn between(ends: Ends) -> Vec<NodeDef<Worker>> {
     nodes
 }
 
-/// Edges of `ip4-input` and `ip6-input`.
-const IP_NEXT: [&str; 5] = ["classify", "wire-output", "drop", "handoff", "flow-lookup"];
-
 fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
     let node = |name, process, next: Vec<&'static str>| NodeDef {
         name,
@@ -85,15 +98,22 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
         next: Vec::leak(next),
     };
     vec![
-        node("l2-input", l2_input::process, vec!["ip4-input", "ip6-input", "wire-output", "drop"]),
-        node("ip4-input", ip_input::process4, IP_NEXT.to_vec()),
-        node("ip6-input", ip_input::process6, IP_NEXT.to_vec()),
+        NodeDef { name: "neighbor-rx", kind: NodeKind::Source(neighbor::emit), next: neighbor::NEXT },
+        node("l2-input", l2_input::process, l2_input::NEXT.to_vec()),
+        node("ip4-input", ip_input::process4, ip_input::next("ip4-lookup")),
+        node("ip6-input", ip_input::process6, ip_input::next("ip6-lookup")),
         node("classify", classify::process, vec!["wire-output", "rewrite", "drop"]),
         node("flow-lookup", flow::lookup::process, flow::edges("flow-lookup", sink)),
         node("flow-classify", flow::classify::process, flow::edges("flow-classify", sink)),
         node("flow-track", flow::track::process, flow::edges("flow-track", sink)),
-        node("rewrite", rewrite::process, vec![sink, "drop"]),
-        node("wire-output", wire_output::process, vec![sink, "drop"]),
+        node("rewrite", rewrite::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
+        node("wire-output", wire_output::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
+        node("ip4-lookup", lookup::process4, lookup::NEXT4.to_vec()),
+        node("ip6-lookup", lookup::process6, lookup::NEXT6.to_vec()),
+        node("ip4-rewrite", route::rewrite::process4, route::rewrite::next(sink)),
+        node("ip6-rewrite", route::rewrite::process6, route::rewrite::next(sink)),
+        node("ip-slow", slow::process, slow::NEXT.to_vec()),
+        node("punt", punt::process, punt::next(sink)),
         node("handoff", handoff::process, vec!["drop"]),
         node("drop", drop::process, vec![]),
     ]

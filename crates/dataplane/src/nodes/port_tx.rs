@@ -49,7 +49,8 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
     while !burst.is_empty() {
         let count = queue.send(burst);
         if count.too_big > 0 {
-            worker.counters().drops.add(DropReason::TooBig as u8, count.too_big as u64);
+            // The port has freed them already; which ports they came in by is not known.
+            worker.counters().drops.add(PortId::NONE.0, DropReason::TooBig as u8, count.too_big as u64);
         }
         if count.sent > 0 {
             tries = 0;
@@ -63,7 +64,9 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
     }
 }
 
-fn discard(worker: &Worker, reason: DropReason, burst: &mut Burst) {
-    worker.counters().drops.add(reason as u8, burst.len() as u64);
+pub(super) fn discard(worker: &Worker, reason: DropReason, burst: &mut Burst) {
+    for packet in burst.iter() {
+        worker.counters().drops.add(packet.port(), reason as u8, 1);
+    }
     burst.clear();
 }

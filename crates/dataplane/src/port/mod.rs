@@ -10,7 +10,7 @@ mod open;
 
 use std::sync::Mutex;
 
-use mmb_dpdk::{Port, RxQueue, SmallFrames, TxQueue};
+use mmb_dpdk::{Port, RxQueue, SmallFrames, Steering, TxQueue};
 use serde::Serialize;
 
 pub use open::PortError;
@@ -118,9 +118,20 @@ impl OpenPort {
         }
     }
 
+    /// Its hardware address when it was opened; on a tap, that of the kernel's side.
+    pub fn mac(&self) -> [u8; 6] {
+        self.port.info().mac
+    }
+
     /// The underlying device.
     pub fn device(&self) -> &Port {
         &self.port
+    }
+
+    /// Has an af-xdp port leave to the kernel what is its own; None: the port gets every frame. Other ports have nothing
+    /// to steer.
+    pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
+        self.port.steer(steering).map_err(open::failed)
     }
 
     /// The port as the operator sees it.

@@ -18,7 +18,7 @@ const RING_AND_LINK: u32 = 128;
 #[error("{0}")]
 pub struct PortError(pub(crate) String);
 
-fn failed(e: impl std::fmt::Display) -> PortError {
+pub(super) fn failed(e: impl std::fmt::Display) -> PortError {
     PortError(e.to_string())
 }
 
@@ -38,14 +38,22 @@ pub(crate) fn open(
     port.checks_frames =
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
-    port.notes = notes(kind, small.as_ref());
+    port.notes = notes(kind, &port.port, small.as_ref());
     port.small = small;
     Ok(port)
 }
 
 /// What the operator should know of the device.
-fn notes(kind: &PortKind, small: Option<&SmallFrames>) -> Vec<String> {
+fn notes(kind: &PortKind, port: &Port, small: Option<&SmallFrames>) -> Vec<String> {
     let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
+    if port.is_generic_xdp() {
+        notes.push(
+            "its interface's driver has no XDP, so the kernel does it in the driver's place: slower, and frames longer \
+             than the MTU (merged by an interface below it, or left uncut by a sender on this machine) do not arrive; if \
+             there are any, run `ethtool -K INTERFACE gro off tso off gso off` on those"
+                .into(),
+        );
+    }
     if let PortKind::AfXdp { ifname } = kind
         && is_veth(ifname)
     {

@@ -18,7 +18,7 @@ pub fn forwarding(rules: &[Rule]) -> Forwarding {
     for rule in rules {
         policy.add(rule, &generate::port).expect("sound rules");
     }
-    let wire = |id, peer| PortConfig { id: PortId(id), peer: Some(PortId(peer)), enabled: true };
+    let wire = |id, peer| PortConfig::wire(PortId(id), PortId(peer));
     Forwarding { policy, ports: vec![wire(LEFT, RIGHT), wire(RIGHT, LEFT)], ..Forwarding::default() }
 }
 

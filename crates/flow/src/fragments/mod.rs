@@ -247,6 +247,11 @@ impl<T: Copy> Fragments<T> {
         Later::Wait(self.wait(at))
     }
 
+    /// Where the first fragment of a datagram went, if it has come. It may be over; nothing is changed.
+    pub fn target(&self, datagram: &Datagram) -> Option<T> {
+        self.entries.get(self.find(datagram)? as usize)?.target
+    }
+
     /// Forgets datagrams that are over; those of their fragments that still wait are lost.
     pub fn expire(&mut self, now: u32, timeout: u32) {
         while self.oldest != NONE && self.is_over(self.oldest, now, timeout) {

@@ -185,7 +185,7 @@ impl Nat {
     pub fn map(&mut self, key: &Key, pool: PoolId, inside: Inside, now: u32) -> Result<Mapped, NatError> {
         let pool = *self.places.get(usize::from(pool.0)).ok_or(NatError::Unsupported)?;
         let (source, remote) = (place::source(key), place::destination(key));
-        let proto = asked_of(key, remote)?;
+        let proto = asked_of(key)?;
         let asking = Asking { pool, source, remote: remote.address, inside, now };
         let known = self.mappings.at_inside(pool, key.proto, source);
         let known = known.or_else(|| self.forward_from(pool, proto?, source));
@@ -206,23 +206,46 @@ impl Nat {
     ///
     /// `key` is as the packet came in; NAT must [claim](NatConfig::claims) it, and it must be this worker's.
     pub fn inbound(&mut self, key: &Key) -> Result<Arrived, Refused> {
-        let (remote, outside) = (place::source(key), place::destination(key));
-        match Proto::of(key.proto) {
-            _ if !key.is_ip4() => return Err(Refused::Unmapped),
-            None => return Err(Refused::Unmapped),
-            // What asks a pool's address is for nobody inside.
-            Some(Proto::Icmp) if !place::is_query_type(remote.port) => return Err(Refused::Unmapped),
-            Some(_) => {}
-        }
-        let id = self.forward_at(key.proto, outside).or_else(|| self.mappings.at_outside(key.proto, outside));
-        let id = id.filter(|&id| self.is_live(MappingId(id))).ok_or(Refused::Unmapped)?;
-        if !self.lets_in(id, remote.address) {
-            return Err(Refused::Filtered);
-        }
+        let (id, remote) = (self.stands_for(key)?, place::source(key));
         self.mappings.hold(id, remote.address);
         let mapping = self.mappings.get(id).ok_or(Refused::Unmapped)?;
         let (address, port) = (mapping.internal.to_be_bytes(), mapping.internal_port.to_be_bytes());
         Ok(Arrived { id: MappingId(id), address, port, inside: self.inside(MappingId(id)) })
+    }
+
+    /// The address inside that [`Nat::inbound`] would send a packet with this key to; none, if it would let it in to
+    /// nobody. Of a forward it is told whosever the host is. Changes nothing.
+    pub fn leads_to(&self, key: &Key) -> Option<[u8; 4]> {
+        let proto = Proto::of(key.proto).filter(|_| key.is_ip4())?;
+        if let Some(n) = self.config.forward_at(proto, place::destination(key)) {
+            return Some(self.config.forwards().get(n)?.internal().address.to_be_bytes());
+        }
+        let id = self.stands_for(key).ok()?;
+        Some(self.mappings.get(id)?.internal.to_be_bytes())
+    }
+
+    /// Whether a mapping or forward of this worker's stands for where a packet goes, whoever may send there.
+    pub fn is_mapped(&self, key: &Key) -> bool {
+        self.standing(key).is_ok()
+    }
+
+    /// The mapping by which a packet from outside gets in.
+    fn stands_for(&self, key: &Key) -> Result<u32, Refused> {
+        let id = self.standing(key)?;
+        if self.lets_in(id, place::source(key).address) { Ok(id) } else { Err(Refused::Filtered) }
+    }
+
+    fn standing(&self, key: &Key) -> Result<u32, Refused> {
+        let outside = place::destination(key);
+        match Proto::of(key.proto) {
+            _ if !key.is_ip4() => return Err(Refused::Unmapped),
+            None => return Err(Refused::Unmapped),
+            // What asks a pool's address is for nobody inside.
+            Some(Proto::Icmp) if key.asks != Key::BY_DESTINATION => return Err(Refused::Unmapped),
+            Some(_) => {}
+        }
+        let id = self.forward_at(key.proto, outside).or_else(|| self.mappings.at_outside(key.proto, outside));
+        id.filter(|&id| self.is_live(MappingId(id))).ok_or(Refused::Unmapped)
     }
 
     /// The mapping of the forward of an external end, if its host inside is this worker's.
@@ -318,11 +341,10 @@ impl Nat {
 }
 
 /// The protocol of a packet from inside that asks for an answer; none: it has no ports.
-fn asked_of(key: &Key, remote: Endpoint) -> Result<Option<Proto>, NatError> {
+fn asked_of(key: &Key) -> Result<Option<Proto>, NatError> {
     match Proto::of(key.proto) {
         _ if !key.is_ip4() => Err(NatError::Unsupported),
-        // A query's type stands where the port would that it goes to; a reply's where it comes from.
-        Some(Proto::Icmp) if !place::is_query_type(remote.port) => Err(NatError::Unsupported),
+        Some(Proto::Icmp) if key.asks != Key::BY_SOURCE => Err(NatError::Unsupported),
         proto => Ok(proto),
     }
 }

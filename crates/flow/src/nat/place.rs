@@ -16,14 +16,6 @@ fn scaled(number: u32, step: u32, size: u32) -> u32 {
     ((u64::from(number.wrapping_mul(step)) * u64::from(size)) >> 32) as u32
 }
 
-/// Types of ICMP queries, as the port that stands for them in a [`Key`]: echo, timestamp, information and mask requests.
-const QUERIES: [u16; 4] = [8, 13, 15, 17];
-
-/// Whether a port is what a [`Key`] has for the type of an ICMP query.
-pub(crate) fn is_query_type(port: u16) -> bool {
-    QUERIES.contains(&port)
-}
-
 /// An end of an IPv4 key, in host byte order.
 fn end(address: &[u8; 16], port: [u8; 2]) -> Endpoint {
     let [a, b, c, d, ..] = *address;

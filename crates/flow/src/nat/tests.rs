@@ -32,7 +32,11 @@ pub(super) fn key(proto: u8, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Key 
         destination_port: to.1.to_be_bytes(),
         kind: Kind::IP4,
         proto,
-        zone: [0; 2],
+        asks: match (proto, to.1, from.1) {
+            (ICMP, 8 | 13 | 15 | 17, _) => Key::BY_SOURCE,
+            (ICMP, _, 8 | 13 | 15 | 17) => Key::BY_DESTINATION,
+            _ => [0; 2],
+        },
     }
 }
 

@@ -8,6 +8,7 @@
 //! * [`apply4`] is the short way, for IPv4 packets whose addresses and ports are all that changes: what there is to
 //!   write, and what it does to both checksums, is computed once for a session and direction ([`Xlat4`]).
 //! * [`translate`] does everything: IPv6, and the numbers of a [`Mangle`].
+//! * [`untranslate`] undoes either.
 //! * [`quote`] finds the packet that an ICMP error quotes, and [`translate_error`] translates both.
 //!
 //! Checksums keep the conventions of `mmb-rewrite`: a UDP checksum of zero says that there is none and stays; one that
@@ -56,5 +57,26 @@ pub fn translate(
         return Err(DropReason::NatFailed);
     }
     headers::rewrite(head, meta, &Change::along(from, to, mangle, direction));
+    Ok(())
+}
+
+/// Undoes [`translate`] (and so [`apply4`]): `from` is the key that the packet has been given and `to` the one by which it
+/// came in; everything else is as it was for the translation. An IPv4 identification that was replaced by a fixed one
+/// is lost, and a flow label becomes that of the session's first packet.
+///
+/// # Errors
+/// As [`translate`].
+pub fn untranslate(
+    head: &mut [u8],
+    meta: &Meta,
+    from: &Key,
+    to: &Key,
+    mangle: Option<&Mangle>,
+    direction: Direction,
+) -> Result<(), DropReason> {
+    if !headers::are_inside(head, meta) || !headers::suits(meta, from) {
+        return Err(DropReason::NatFailed);
+    }
+    headers::rewrite(head, meta, &Change::undo(from, to, mangle, direction.other()));
     Ok(())
 }

@@ -104,7 +104,7 @@ impl Shape {
                 destination_port: if self.proto == 1 { [0, query] } else { ports[i + 1] },
                 kind: network | transport,
                 proto,
-                zone: [0; 2],
+                asks: if self.proto == 1 { Key::BY_SOURCE } else { [0; 2] },
             }
         };
         (key(0), key(2))
@@ -199,6 +199,22 @@ fn directions() -> impl Strategy<Value = Direction> {
     prop::sample::select(vec![Direction::Forward, Direction::Reverse])
 }
 
+/// What is found again of a packet that was translated in `direction`: not an identification or a label that was
+/// replaced by a fixed one, nor by which label a reply came that now has the other side's.
+fn regained(numbers: &Numbers, mangle: &Mangle, direction: Direction) -> Numbers {
+    let mut numbers = numbers.clone();
+    let labels = mangle.old_label != mangle.new_label;
+    match direction {
+        Direction::Forward => {
+            numbers.id = if mangle.fixed_id != 0 { mangle.ip_id } else { numbers.id };
+            numbers.label = if labels { mangle.old_label } else { numbers.label };
+        }
+        Direction::Reverse if labels && numbers.label == mangle.old_label => numbers.label = mangle.new_label,
+        Direction::Reverse => {}
+    }
+    numbers
+}
+
 /// What quotes may be cut to, given the bytes up to the transport header and of all: eight bytes of that, or its fixed
 /// part but the urgent pointer, or all of it.
 fn cut(shape: &Shape, upto: usize, all: usize, which: u8) -> usize {
@@ -233,6 +249,8 @@ proptest! {
         let mut frame = before.clone();
         prop_assert_eq!(translate(&mut frame, &meta, &from, &to, Some(&mangle), direction), Ok(()));
         prop_assert_eq!(&frame, &after);
+        prop_assert_eq!(untranslate(&mut frame, &meta, &to, &from, Some(&mangle), direction), Ok(()));
+        prop_assert_eq!(frame, shape.frame(&from, &regained(&numbers, &mangle, direction)));
 
         let mut there = before.clone();
         prop_assert_eq!(translate(&mut there, &meta, &from, &to, None, direction), Ok(()));
@@ -349,6 +367,10 @@ proptest! {
         }
         let before = frame.clone();
         if translate(&mut frame, &meta, &from, &to, Some(&mangle), Direction::Forward).is_err() {
+            prop_assert_eq!(&frame, &before);
+        }
+        let before = frame.clone();
+        if untranslate(&mut frame, &meta, &from, &to, Some(&mangle), Direction::Forward).is_err() {
             prop_assert_eq!(&frame, &before);
         }
         if let Some(xlat) = Xlat4::between(&from, &to) {

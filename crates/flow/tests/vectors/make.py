@@ -11,8 +11,8 @@ No packet is edited here: a packet after translation is built from its own addre
 function that built it from the old ones, and scapy computes every length and checksum of both. Quotations of ICMP
 errors are such packets, cut to what a router quotes.
 
-answers.txt: packets, and the ICMP errors that say to their senders that they are prohibited. One a line: name | address
-that complains | packet | error, or nothing if there must be none.
+answers.txt: packets, and the ICMP errors that say to their senders what is wrong. One a line: name | complaint, with an MTU
+behind it | address that complains | packet | error, or nothing if there must be none.
 """
 
 import sys
@@ -383,7 +383,18 @@ def error6(name, session, kind, network, transport, cut, mangle=NOTHING, ether=E
     both_errors(name, session, mangle, outer, network, transport, cut, ROUTER6, behind, 0)
 
 
-def answer(name, source, packet, most=None):
+COMPLAINTS = {  # RFC 792, 1191, 1812; RFC 4443
+    "prohibited": (ICMP(type=3, code=13), ICMPv6DestUnreach(code=1)),
+    "no-route": (ICMP(type=3, code=0), ICMPv6DestUnreach(code=0)),
+    "unreachable": (ICMP(type=3, code=1), ICMPv6DestUnreach(code=0)),
+    "no-neighbor": (ICMP(type=3, code=1), ICMPv6DestUnreach(code=3)),
+    "time-exceeded": (ICMP(type=11, code=0), ICMPv6TimeExceeded(code=0)),
+    "too-big 1400": (ICMP(type=3, code=4, nexthopmtu=1400), ICMPv6PacketTooBig(mtu=1400)),
+    "too-big 65535": (ICMP(type=3, code=4, nexthopmtu=65535), ICMPv6PacketTooBig(mtu=65535)),
+}
+
+
+def answer(name, source, packet, most=None, complaint="prohibited"):
     """`most`: bytes of the packet that are quoted; None if nothing is answered."""
     frame = bytes(packet)
     error = b""
@@ -396,12 +407,12 @@ def answer(name, source, packet, most=None):
         tags.remove_payload()
         ether.src, ether.dst = packet.dst, packet.src
         if IPv6 in packet:
-            outer = IPv6(src=source, dst=network.src, tc=0xC0, hlim=64) / ICMPv6DestUnreach(code=1)
+            outer = IPv6(src=source, dst=network.src, tc=0xC0, hlim=64) / COMPLAINTS[complaint][1]
         else:
-            outer = IP(src=source, dst=network.src, tos=0xC0, id=0, flags="DF", ttl=64) / ICMP(type=3, code=13)
+            outer = IP(src=source, dst=network.src, tos=0xC0, id=0, flags="DF", ttl=64) / COMPLAINTS[complaint][0]
         length = network.plen + 40 if IPv6 in packet else network.len
         error = bytes(ether / outer / Raw(bytes(network)[:min(most, length)]))
-    print(" | ".join([name, source, frame.hex(), error.hex()]))
+    print(" | ".join([name, complaint, source, frame.hex(), error.hex()]))
 
 
 def answers():
@@ -417,6 +428,11 @@ def answers():
             answer(f"{tags}{name}", ROUTER, ether / ip4()(of4, NUMBERS) / build(of4, NUMBERS, False), four)
             answer(f"{tags}{name}-options", N, ether / with_options / build(of4, NUMBERS, False), four)
             answer(f"{tags}{name}6", ROUTER6, ether / ip6()(of6, NUMBERS) / build(of6, NUMBERS, False), six)
+    for complaint in COMPLAINTS:
+        build = tcp(bytes(1400))
+        of4, of6 = (network(key, NUMBERS) / build(key, NUMBERS, False) for network, key in [(ip4(), key4), (ip6(), key6)])
+        answer("tcp-long", ROUTER, ETHER / of4, four, complaint)
+        answer("tcp-long6", ROUTER6, ETHER / of6, six, complaint)
     plain4, udp4, udp6 = ip4()(key4, NUMBERS), udp()(key4, NUMBERS, False), udp()(key6, NUMBERS, False)
     for padded in (ETHER / plain4 / udp(b"")(key4, NUMBERS, False), VLAN / plain4 / Raw(b"x")):
         answer("padded", ROUTER, Raw(bytes(padded) + bytes(64 - len(padded))), four)

@@ -1,6 +1,8 @@
 //! Lines of the language as a whole.
 
-use super::{Match, NatForward, NatPool, NatProto, Rule, Socket4, Word};
+use std::net::IpAddr;
+
+use super::{Match, NatForward, NatPool, NatProto, Rule, Socket4, Word, address_bits};
 
 /// One line of the language.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -51,6 +53,23 @@ pub enum Command {
         /// Either end.
         a: Word,
     },
+    /// `route <interface> …`, at least one: what comes in there is routed, with the kernel's routes.
+    Route(Vec<Word>),
+    /// `route del <interface>`: it is routed no more.
+    Unroute {
+        /// The interface.
+        name: Word,
+    },
+    /// `show fib [<address>|<prefix>]`: the routes.
+    ShowFib {
+        /// Only those in this subnet, or, of an address, those that it falls into; without, all.
+        within: Option<Subnet>,
+    },
+    /// `show neighbors [<address>|<prefix>]`: the hosts and routers on connected networks.
+    ShowNeighbors {
+        /// Only those with addresses in this subnet; without, all.
+        within: Option<Subnet>,
+    },
     /// `set on-error forward`, `set on-error drop`.
     SetOnError(OnError),
     /// `show connections [verbose] [<match> …]`.
@@ -92,6 +111,22 @@ pub enum Command {
     SetTcpPickup(bool),
     /// `set tcp-window-check on|off`: whether TCP segments outside of the window are dropped.
     SetTcpWindowCheck(bool),
+}
+
+/// An address or a subnet, of either family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Subnet {
+    /// Address of the network: bits behind `len` are zero.
+    pub address: IpAddr,
+    /// Bits that count; all of them, 32 or 128, for a single address.
+    pub len: u8,
+}
+
+impl Subnet {
+    /// Whether it is a single address.
+    pub fn is_address(&self) -> bool {
+        self.len >= address_bits(&self.address)
+    }
 }
 
 /// How long a session lives without packets, by its state.

@@ -10,7 +10,7 @@ mod nat;
 use std::net::IpAddr;
 use std::ops::Deref;
 
-pub use command::{Command, OnError, PortKind, ShowWhat, Timeout};
+pub use command::{Command, OnError, PortKind, ShowWhat, Subnet, Timeout};
 pub use nat::{Filtering, NatForward, NatPool, NatProto, Socket4};
 
 use crate::field::FieldId;

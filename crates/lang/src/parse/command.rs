@@ -1,14 +1,15 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{AddKind, Command, Match, PortKind, Timeout, Word};
+use crate::ast::{AddKind, Command, Match, PortKind, Subnet, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
-    COMMANDS, COMMANDS_NOT_YET, CONNECTIONS, INTERFACE, Keyword, ON_ERROR, PORTS, SET, SHOW, SWITCH,
-    TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    COMMANDS, COMMANDS_NOT_YET, CONNECTIONS, INTERFACE, Keyword, NEIGHBOURS, ON_ERROR, PORTS, ROUTE, ROUTING,
+    SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::is_name;
+use crate::parse::value::subnet;
 use crate::span::Span;
 
 impl Parser<'_> {
@@ -36,6 +37,7 @@ impl Parser<'_> {
             "disable" => Command::Disable(self.names()?),
             "show" => self.show()?,
             "interface" => self.interface()?,
+            "route" => self.route()?,
             "set" => self.set()?,
             "nat" => self.nat()?,
             "clear" => {
@@ -110,14 +112,32 @@ impl Parser<'_> {
 
     fn show(&mut self) -> Parse<Command> {
         self.expect(Expect::Show);
-        let subjects = SHOW.iter().map(|(_, keyword)| keyword.word).chain(words(CONNECTIONS));
-        let index = self.choice(subjects, "subject of `show`")?;
+        if self.eat_word(NEIGHBOURS) {
+            return Ok(Command::ShowNeighbors { within: self.within()? });
+        }
+        let subjects = SHOW.iter().map(|(_, keyword)| keyword.word);
+        let index =
+            self.choice(subjects.chain(words(CONNECTIONS)).chain(words(ROUTING)), "subject of `show`")?;
+        match index.checked_sub(SHOW.len() + CONNECTIONS.len()) {
+            Some(0) => return Ok(Command::ShowFib { within: self.within()? }),
+            Some(_) => return Ok(Command::ShowNeighbors { within: self.within()? }),
+            None => {}
+        }
         self.expect(Expect::Words(VERBOSE));
         let verbose = self.eat_word("verbose");
         match SHOW.get(index) {
             Some((what, _)) => Ok(Command::Show { what: *what, verbose }),
             None => Ok(Command::ShowConnections { verbose, matches: self.filter("show connections")? }),
         }
+    }
+
+    /// An address or a subnet, if one follows.
+    fn within(&mut self) -> Parse<Option<Subnet>> {
+        if self.peek() == Tok::End {
+            return Ok(None);
+        }
+        let (text, span) = self.operand("an address or a prefix")?;
+        subnet(text, span, None).map(Some)
     }
 
     /// Matches up to the end of the line, maybe none.
@@ -215,6 +235,14 @@ impl Parser<'_> {
             a: self.interface_name("an interface")?,
             b: self.interface_name("the other interface")?,
         })
+    }
+
+    fn route(&mut self) -> Parse<Command> {
+        self.expect(Expect::Words(ROUTE));
+        if self.eat_word("del") {
+            return Ok(Command::Unroute { name: self.interface_name("an interface")? });
+        }
+        Ok(Command::Route(self.names()?))
     }
 }
 

@@ -85,7 +85,12 @@ fn text_line(bytes: &[u8]) -> Result<&str, Diagnostic> {
 fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     let command = Parser::new(line).line()?;
     let word = match command {
-        Some(Command::Show { .. } | Command::ShowConnections { .. }) => "show",
+        Some(
+            Command::Show { .. }
+            | Command::ShowConnections { .. }
+            | Command::ShowFib { .. }
+            | Command::ShowNeighbors { .. },
+        ) => "show",
         Some(Command::ClearConnections { .. }) => "clear",
         Some(Command::List) => "list",
         Some(Command::Del { .. }) => "del",
@@ -94,7 +99,6 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     };
     let start = line.find(word).unwrap_or(0);
     let message = format!("`{word}` has no place in a file");
-    let help =
-        "a file describes what there shall be: interface, wire, enable, disable, set, nat and add lines";
+    let help = "a file describes what there shall be: interface, wire, route, enable, disable, set, nat and add lines";
     Err(Diagnostic::new(Span::new(start, start + word.len()), message).with_help(help))
 }

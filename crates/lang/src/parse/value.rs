@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::rule::no_value;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Cond, Value, ValueItem, ValueSet, address_bits};
+use crate::ast::{Cond, Subnet, Value, ValueItem, ValueSet, address_bits};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::field::{FieldDef, ValueKind};
 use crate::keyword::is_reserved;
@@ -254,23 +254,33 @@ fn not_a_number(def: &'static FieldDef, piece: Piece<'_>) -> Diagnostic {
     }
 }
 
-/// An address or a subnet; bits behind the prefix are cleared.
 fn prefix(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
-    let (address, length) = match piece.text.split_once('/') {
-        Some((address, length)) => (address, Some(length)),
-        None => (piece.text, None),
-    };
     let v4 = def.kind == ValueKind::Ip4;
-    let addr = match address.parse::<IpAddr>() {
-        Ok(addr) if addr.is_ipv4() == v4 => addr,
-        Ok(_) => return Err(wrong_family(def, piece)),
-        Err(_) => {
-            let message = format!("{} is not an IPv{} address", quote(piece.text), if v4 { 4 } else { 6 });
-            let example = if v4 { "192.0.2.1 or 192.0.2.0/24" } else { "2001:db8::1 or 2001:db8::/32" };
-            return Err(Diagnostic::new(piece.span, message).with_help(format!("it looks like {example}")));
-        }
+    let text = piece.text.split_once('/').map_or(piece.text, |(address, _)| address);
+    if text.parse::<IpAddr>().is_ok_and(|address| address.is_ipv4() != v4) {
+        return Err(wrong_family(def, piece));
+    }
+    let Subnet { address, len } = subnet(piece.text, piece.span, Some(v4))?;
+    Ok(Value::Prefix { addr: address, len })
+}
+
+/// An address or a subnet, of IPv4, IPv6 or either; bits behind the prefix are cleared.
+pub(super) fn subnet(text: &str, span: Span, v4: Option<bool>) -> Parse<Subnet> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
     };
-    let whole = address_bits(&addr);
+    let good = address.parse::<IpAddr>().ok().filter(|address| v4.is_none_or(|v4| address.is_ipv4() == v4));
+    let Some(address) = good else {
+        let (family, example) = match v4 {
+            Some(true) => ("IPv4", "192.0.2.1 or 192.0.2.0/24"),
+            Some(false) => ("IPv6", "2001:db8::1 or 2001:db8::/32"),
+            None => ("IP", "192.0.2.1, 192.0.2.0/24 or 2001:db8::/32"),
+        };
+        let message = format!("{} is not an {family} address", quote(text));
+        return Err(Diagnostic::new(span, message).with_help(format!("it looks like {example}")));
+    };
+    let whole = address_bits(&address);
     let len = match length {
         None => whole,
         Some(length) if !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -279,16 +289,16 @@ fn prefix(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
                 _ => {
                     let message =
                         format!("the prefix length {} is out of range: 0 to {whole}", quote(length));
-                    return Err(Diagnostic::new(piece.span, message));
+                    return Err(Diagnostic::new(span, message));
                 }
             }
         }
         Some(_) => {
-            let message = format!("the prefix length of {} is not a number", quote(piece.text));
-            return Err(Diagnostic::new(piece.span, message).with_help(format!("it is 0 to {whole}")));
+            let message = format!("the prefix length of {} is not a number", quote(text));
+            return Err(Diagnostic::new(span, message).with_help(format!("it is 0 to {whole}")));
         }
     };
-    Ok(Value::Prefix { addr: network(addr, len), len })
+    Ok(Subnet { address: network(address, len), len })
 }
 
 fn wrong_family(def: &FieldDef, piece: Piece<'_>) -> Diagnostic {

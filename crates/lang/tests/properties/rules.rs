@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Filtering, Match, MatchOn,
-    NatForward, NatPool, NatProto, OnError, PortKind, Rule, ShowWhat, Socket4, Support, Target, Timeout,
-    Value, ValueItem, ValueKind, ValueSet, Word,
+    NatForward, NatPool, NatProto, OnError, PortKind, Rule, ShowWhat, Socket4, Subnet, Support, Target,
+    Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -207,8 +207,19 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
         1 => name().prop_map(|a| Command::Unwire { a }),
         1 => select(&[OnError::Forward, OnError::Drop][..]).prop_map(Command::SetOnError),
+        1 => vec(name(), 1..4).prop_map(Command::Route),
+        1 => name().prop_map(|name| Command::Unroute { name }),
+        1 => prop::option::of(subnet()).prop_map(|within| Command::ShowFib { within }),
+        1 => prop::option::of(subnet()).prop_map(|within| Command::ShowNeighbors { within }),
         4 => about_sessions(),
     ]
+}
+
+fn subnet() -> impl Strategy<Value = Subnet> {
+    any::<bool>().prop_flat_map(|v4| prefix(v4, false)).prop_map(|value| match value {
+        Value::Prefix { addr, len } => Subnet { address: addr, len },
+        _ => unreachable!("a prefix"),
+    })
 }
 
 fn about_sessions() -> impl Strategy<Value = Command> {

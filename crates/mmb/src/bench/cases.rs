@@ -1,19 +1,29 @@
 //! Rules made up for a measurement, as lines of the language: they take the way that an operator's rules take.
 //!
-//! Values are drawn from where the generated traffic's come from (10.0.0.0/8 to 198.18.0.0/15, all ports), so that
+//! Values are drawn from where the generated traffic's come from (10.0.0.0/8 to 198.18.0.0/15 or to the routes, all ports), so that
 //! rules and packets have a lot in common.
 
 use std::net::Ipv4Addr;
 
+use mmb_dataplane::bench::Prefixes;
+
 use crate::cli::Case;
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub struct Random(pub u64);
+/// SplitMix64 (Steele, Lea, Flood 2014), and where destinations come from.
+pub struct Random {
+    state: u64,
+    routes: Option<Prefixes>,
+}
 
 impl Random {
+    /// Everything that is random follows from `seed`; destinations are those of `routes`, or of 198.18.0.0/15.
+    pub fn new(seed: u64, routes: Option<Prefixes>) -> Random {
+        Random { state: seed, routes }
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
@@ -26,6 +36,15 @@ impl Random {
     /// A number from `low` to `high`.
     fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
+    }
+
+    fn source(&mut self) -> u32 {
+        0x0a00_0000 | self.next() as u32 >> 8
+    }
+
+    fn destination(&mut self) -> u32 {
+        let random = self.next();
+        self.routes.map_or(0xc612_0000 | random as u32 >> 15, |routes| routes.address(random) as u32)
     }
 
     fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
@@ -88,10 +107,8 @@ const UDP: [(&str, u64); 7] = [
 ];
 
 impl Maker {
-    /// Rules of `case`, of which `seed` decides everything that is random; none for the case whose rules are in a file, and
-    /// for those of sessions.
-    pub fn new(case: Case, seed: u64) -> Option<Maker> {
-        let mut random = Random(seed);
+    /// Rules of `case`; none for the case whose rules are in a file, and for those of sessions.
+    pub fn new(case: Case, mut random: Random) -> Option<Maker> {
         let kind = match case {
             Case::Exact => Kind::Exact,
             Case::Mixed => Kind::Mixed,
@@ -147,16 +164,15 @@ fn shuffled_masks(random: &mut Random) -> Vec<Mask> {
     masks
 }
 
-/// A prefix of this length around an address of the traffic's sources or destinations.
-fn prefix(random: &mut Random, network: u32, network_bits: u32, length: u8) -> String {
-    let address = network | random.next() as u32 >> network_bits;
+/// The prefix of this length around an address.
+fn prefix(address: u32, length: u8) -> String {
     let network = Ipv4Addr::from(address & (u32::MAX << (32 - u32::from(length))));
     if length == 32 { network.to_string() } else { format!("{network}/{length}") }
 }
 
 fn addresses(random: &mut Random, source: u8, destination: u8) -> String {
-    let source = prefix(random, 0x0a00_0000, 8, source);
-    let destination = prefix(random, 0xc612_0000, 15, destination);
+    let source = prefix(random.source(), source);
+    let destination = prefix(random.destination(), destination);
     format!("ip-saddr {source} ip-daddr {destination}")
 }
 
@@ -239,7 +255,7 @@ mod tests {
     fn every_line_is_a_rule_and_the_seed_decides() {
         for case in [Case::Exact, Case::Mixed, Case::Masks, Case::Options, Case::Ranges] {
             let lines = |seed| {
-                let mut maker = Maker::new(case, seed).unwrap();
+                let mut maker = Maker::new(case, Random::new(seed, None)).unwrap();
                 (0..1_000).map(|at| maker.line(at)).collect::<Vec<_>>()
             };
             let made = lines(1);
@@ -257,7 +273,7 @@ mod tests {
 
     #[test]
     fn masks_are_distinct() {
-        let masks = shuffled_masks(&mut Random(1));
+        let masks = shuffled_masks(&mut Random::new(1, None));
         let all: HashSet<_> = masks.iter().map(|m| (m.source, m.destination, m.sport, m.dport)).collect();
         assert_eq!((all.len(), masks.len()), (1_156, 1_156));
     }

@@ -60,7 +60,7 @@ pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<St
             (0..if kind.opens { 0 } else { traffic.flows }).filter_map(|flow| exact(&generator.flow(flow)));
         lines.extend(own.take(rules + usize::from(kind.nat) - lines.len()));
     }
-    let mut random = Random(seed);
+    let mut random = Random::new(seed, traffic.destinations);
     while lines.len() - usize::from(kind.nat) < rules {
         lines.push(Maker::exact(&mut random, "add-stateful", "accept"));
     }
@@ -84,14 +84,11 @@ fn exact(frame: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use mmb_dataplane::bench::{Order, Proto};
-
     use super::*;
 
     #[test]
     fn lines_are_as_many_as_asked_for_and_in_the_language() {
-        let traffic =
-            Generated { flows: 10, size: 64, proto: Proto::Mix, order: Order::Uniform, ip6: false, seed: 1 };
+        let traffic = Generated { flows: 10, ..Generated::default() };
         for case in [Case::Stateful, Case::Nat, Case::StatefulNat, Case::NewSessions, Case::NewNat] {
             let kind = Kind::of(case).unwrap();
             for rules in [1, 5, 11, 50] {

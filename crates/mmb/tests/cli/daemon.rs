@@ -79,6 +79,11 @@ fn sessions_and_nat_from_the_command_line() {
         (&runtime["sessions"]["capacity"], &runtime["workers"][0]["sessions"]),
         (&1000.into(), &0.into())
     );
+    daemon.mmb(&["interface", "add", "lan", "null"]).good();
+    let out = mmb_with_input(&["--socket", &daemon.socket], b"route ?\nhelp route\nshow ?\n").good();
+    for line in ["\nlan", "del ", "route: ", "\nfib ", "\nneighbors "] {
+        assert!(out.contains(line), "{line} in {out}");
+    }
     let script =
         "set tcp-pickup off\nadd-stateful all nat ?\nhelp tcp-window-check\nshow connections verbose\n";
     let out = mmb_with_input(&["--socket", &daemon.socket], script.as_bytes()).good();
@@ -102,7 +107,17 @@ fn refusals_show_the_offending_word_and_change_nothing() {
     );
     let run = daemon.mmb(&["del", "9"]);
     assert!(run.err.starts_with("error: there is no rule 9\n  del 9\n      ^\n"), "{run:?}");
-    let lines: [&[&str]; 9] = [
+    assert_eq!(
+        daemon.mmb(&["show", "fib"]).good(),
+        "no routes: no interface is routed; `route NAME` routes what comes in at one\n"
+    );
+    assert_eq!(
+        daemon.mmb(&["show", "fib", "10.0.0.0/8", "--json"]).good(),
+        "{\"routes\":[],\"more\":false}\n"
+    );
+    assert_eq!(daemon.mmb(&["show", "neighbours"]).good(), "no neighbors\n");
+    assert_eq!(daemon.mmb(&["show", "neighbors", "--json"]).good(), "{\"neighbors\":[]}\n");
+    let lines: [&[&str]; 12] = [
         &["add"],
         &["add", "ip-ttl", "-5", "drop"],
         &["add", "tcp-dport", "70000", "drop"],
@@ -111,6 +126,9 @@ fn refusals_show_the_offending_word_and_change_nothing() {
         &["interface", "add", "a", "null"],
         &["interface", "del", "a"],
         &["wire", "a", "b"],
+        &["route", "b"],
+        &["route", "del", "a"],
+        &["show", "fib", "10.0.0.0/40"],
         &["nf", "add", "x", "y"],
     ];
     for line in lines {

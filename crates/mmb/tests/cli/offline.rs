@@ -6,7 +6,9 @@ use crate::support::{Files, mmb, mmb_with_input};
 fn version_and_help() {
     assert!(mmb(&["--version"]).good().starts_with("mmb "));
     let help = mmb(&["help"]).good();
-    for word in ["run", "check", "apply", "diff", "replay", "bench", "add", "list", "interface", "wire"] {
+    for word in
+        ["run", "check", "apply", "diff", "replay", "bench", "add", "list", "interface", "wire", "route"]
+    {
         assert!(help.contains(word), "{help}");
     }
 }
@@ -44,7 +46,7 @@ fn without_a_daemon_commands_say_how_to_start_one() {
 }
 
 /// Files with an error: text, line, column, words of the message.
-const BAD: [(&str, u32, u32, &[&str]); 18] = [
+const BAD: [(&str, u32, u32, &[&str]); 20] = [
     ("add tcp-dprot 80 drop\n", 1, 5, &["tcp-dprot", "did you mean `tcp-dport`?"]),
     ("# fine\nadd tcp-dport http drop\n", 2, 15, &["http"]),
     ("add tcp-dport 65536 drop\n", 1, 15, &["65536", "65535"]),
@@ -61,6 +63,13 @@ const BAD: [(&str, u32, u32, &[&str]); 18] = [
     ("nat pool add p 192.0.2.1\nadd-stateful all nat q\n", 2, 22, &["`q`", "p"]),
     ("nat pool add p 192.0.2.1-192.0.2.3\n\nnat pool add q 192.0.2.2\n", 3, 14, &["p", "q"]),
     ("add all mod ip-checksum 0\n", 1, 9, &["ip-checksum"]),
+    (
+        "interface add a null\ninterface add b null\nwire a b\nroute b\n",
+        4,
+        7,
+        &["wired to `a`", "`wire del b` first"],
+    ),
+    ("interface add lan af-packet lan\nroute lan\n", 2, 7, &["twin", "another name"]),
     ("list\n", 1, 1, &["`list`"]),
     ("\u{1b}[31madd all drop\n", 1, 1, &["U+001B"]),
 ];
@@ -170,6 +179,15 @@ fn replay_of_a_truncated_capture_says_so_after_what_was_readable() {
 }
 
 #[test]
+fn replay_has_no_routes() {
+    let files = Files::new();
+    let rules = files.write("p.mmb", "interface add a null\ninterface add b null\nroute a b\n");
+    let run = mmb(&["replay", "-c", &rules, "/no/such.pcap"]);
+    run.refused(&["routes `a`", "`wire` lines"]);
+    assert_eq!(run.err.lines().count(), 1, "{run:?}");
+}
+
+#[test]
 fn replay_enters_by_the_interface_that_is_asked_for() {
     let files = Files::new();
     let rules = files.write(
@@ -199,7 +217,9 @@ fn bench_measures_and_refuses_what_it_cannot_do() {
     let text = mmb(&["bench", "--seconds", "0.1"]).good();
     assert!(text.contains("ticks a packet") && text.contains("l2-input"), "{text}");
     assert!(report["case"].is_null());
-    mmb(&["bench", "--mode", "routed"]).refused(&["--mode wire"]);
+    let text = mmb(&["bench", "--mode", "routed", "--routes", "20", "--seconds", "0.1"]).good();
+    assert!(text.contains("20 routes") && text.contains("ip4-rewrite"), "{text}");
+    assert_eq!(mmb(&["bench", "--routes", "20"]).status, 2);
     mmb(&["bench", "--seconds", "0"]).refused(&["seconds"]);
     assert_eq!(mmb(&["bench", "--pcap", "x", "--flows", "3"]).status, 2);
 }

@@ -2,8 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, Proto, Settings};
-use mmb_lang::{Command, NatForward, NatPool, NatProto, parse_line};
+use mmb_flow::Settings;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Udp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
 use mmb_policy::Policy;
@@ -25,52 +24,7 @@ pub fn rules(lines: &[&str]) -> Rules {
 
 /// The same with settings; rules with the same text as before keep their identity.
 pub fn rules_with(lines: &[&str], settings: Settings, before: Option<&Policy>) -> Rules {
-    let (mut rules, mut pools, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
-    for line in lines {
-        match parse_line(line) {
-            Ok(Some(Command::Add(rule))) => rules.push(rule),
-            Ok(Some(Command::NatPoolAdd(said))) => pools.push(pool(&said)),
-            Ok(Some(Command::NatForwardAdd(said))) => forwards.push(forward(&said)),
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-    let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
-    let policy = match before {
-        Some(before) => before.replace(&rules, &port).expect("good rules"),
-        None => rules.iter().fold(Policy::new(), |mut policy, rule| {
-            policy.add(rule, &port).unwrap_or_else(|error| panic!("{}", error.message));
-            policy
-        }),
-    };
-    Rules::new(policy, NatConfig::new(pools, forwards).expect("good pools"), settings)
-}
-
-fn pool(said: &NatPool) -> PoolConfig {
-    let [first, last] = said.addresses;
-    let [low, high] = said.ports;
-    let mut pool = PoolConfig::new(&said.name.text, first, last)
-        .and_then(|pool| pool.with_ports(low, high))
-        .expect("good");
-    if let Some(size) = said.block {
-        pool = pool.with_block(size).expect("good");
-    }
-    if let Some(sessions) = said.limit {
-        pool = pool.with_limit(sessions).expect("good");
-    }
-    pool.with_filtering(match said.filtering {
-        mmb_lang::Filtering::EndpointIndependent => Filtering::EndpointIndependent,
-        mmb_lang::Filtering::AddressDependent => Filtering::AddressDependent,
-        mmb_lang::Filtering::AddressAndPortDependent => Filtering::AddressAndPortDependent,
-    })
-}
-
-fn forward(said: &NatForward) -> ForwardConfig {
-    let proto = match said.proto {
-        NatProto::Tcp => Proto::Tcp,
-        NatProto::Udp => Proto::Udp,
-    };
-    let end = |socket: mmb_lang::Socket4| (socket.address, socket.port);
-    ForwardConfig::new(proto, end(said.outside), end(said.inside)).expect("good")
+    Rules::read(lines, settings, before).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The box.

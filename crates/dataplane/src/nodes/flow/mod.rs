@@ -4,7 +4,7 @@
 //! shows it the packets and sends them where it says.
 //!
 //! Theory of operation. [`Next`], as a number, is the edge that a packet takes, the same for all three nodes, so that most
-//! vectors are sent on without a look at each packet. Fragments that wait for the first one of their datagram leave the
+//! vectors are sent on without a look at each packet. What passes goes to `wire-output`, by a routed port as well. Fragments that wait for the first one of their datagram leave the
 //! graph: their buffers stand in the worker's `held`, at the place that the sessions gave out, and come back by
 //! `flow-track` to `flow-lookup` when the first one has come.
 
@@ -13,14 +13,19 @@ pub(crate) mod lookup;
 pub(crate) mod track;
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::Meta;
+use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
 use mmb_session::{Next, Packets, Tally};
 
 use crate::nodes::VECTOR;
+use crate::nodes::route::{Ways, is_punted};
 use crate::worker::Worker;
 
-/// Behind the edges that [`Next`] numbers: back to `flow-lookup`, from `flow-track`.
-const AGAIN: u16 = 9;
+/// Behind the edges that [`Next`] numbers: to be routed; and back to `flow-lookup`, from `flow-track`.
+const WAYS: Ways = Ways { first: 9 };
+const AGAIN: u16 = 12;
+/// Reasons for which NAT drops packets to its addresses that it knows nothing of.
+const UNMAPPED: u8 = DropReason::NatUnmapped as u8;
+const QUOTE: u8 = DropReason::IcmpQuote as u8;
 
 const _: () = assert!(
     Next::Pass as u16 == 0
@@ -43,6 +48,7 @@ pub(super) fn edges(node: &str, sink: &'static str) -> Vec<&'static str> {
         _ => ("drop", "drop"),
     };
     let mut edges = vec!["wire-output", sink, "rewrite", "drop", sink, "handoff", "drop", per_packet, slow];
+    edges.extend(Ways::NODES);
     if node == "flow-track" {
         edges.push("flow-lookup");
     }
@@ -106,7 +112,30 @@ fn dispatch(worker: &mut Worker, mut vector: Vector<'_>, next: &mut [Next; VECTO
     for (edge, next) in edges.iter_mut().zip(&*next) {
         *edge = *next as u16;
     }
+    if tally.has(Next::Send) || (tally.has(Next::Drop) && !worker.routes.faces.is_empty()) {
+        route(worker, &mut vector, next, &mut edges);
+    }
     vector.send(&edges[..n]);
+}
+
+/// Has those packets routed that the sessions send where routing says. One to an address that NAT shares with the machine, and of
+/// which NAT knows nothing, is the machine's.
+#[cold]
+fn route(worker: &Worker, vector: &mut Vector<'_>, next: &[Next; VECTOR], edges: &mut [u16; VECTOR]) {
+    for ((packet, next), edge) in vector.packets().iter().zip(next).zip(edges) {
+        let meta = packet.meta();
+        if *next == Next::Send && meta.out_port == OUT_ROUTED {
+            *edge = WAYS.of(packet);
+        }
+        if *next == Next::Drop
+            && (meta.drop_reason == UNMAPPED || meta.drop_reason == QUOTE)
+            && meta.flags & flags::LOOPED == 0
+            && worker.snapshot.is_routed(packet.port())
+            && is_punted(&worker.routes, packet)
+        {
+            *edge = WAYS.punt();
+        }
+    }
 }
 
 /// Takes the packets that have to wait out of the vector. The others move up, as their `next` do.

@@ -1,6 +1,6 @@
 //! `flow-track`: packets that open sessions or change their state, one by one, with all rules that match them.
 
-use mmb_dpdk::Vector;
+use mmb_dpdk::{Packet, Vector};
 use mmb_session::{Next, Tally, Ticket};
 
 use super::{AGAIN, dispatch, set_aside};
@@ -9,10 +9,11 @@ use crate::nodes::classify::matches;
 use crate::worker::Worker;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, now, snapshot, sessions, batch, scratch, edits, shared, .. } = worker;
+    let Worker { id, now, snapshot, routes, sessions, batch, scratch, edits, shared, .. } = worker;
     let drops = &shared.workers[*id].counters.drops;
-    matches(&snapshot.policy, snapshot, batch, vector.packets(), scratch);
     let host = snapshot.of(*id);
+    let out = |packet: &Packet| sessions.effective_destination(&host, packet.data(), packet.meta());
+    matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, out);
     let (mut next, mut tally) = ([Next::Pass; VECTOR], Tally::default());
     let mut hits = batch.hits.as_slice();
     for (at, packet) in vector.packets().iter_mut().enumerate() {
@@ -24,7 +25,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         next[at] = sessions.slow(*now, &host, &mut **packet, &mut meta, port, of_packet, edits);
         *packet.meta_mut() = meta;
         if next[at] == Next::Answer {
-            drops.add(meta.drop_reason, 1);
+            drops.add(port, meta.drop_reason, 1);
         }
         tally.add(next[at]);
     }

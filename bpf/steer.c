@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The XDP program of every af-xdp port: hands the frames of the interface to mmb's socket.
+ *
+ * While `gate` is 0, all of them (wire mode). Else `gate` holds STEER_ON and the interface's address, and the kernel keeps
+ * what is its own: frames to any other address (groups, broadcast), what is neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6
+ * to link-local addresses, and packets to the addresses in `local4` and `local6`. Where there is no socket, or none any
+ * more, the kernel gets every frame.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in6.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include <stddef.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "steer.h"
+
+/* By receive queue; a port has one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, STEER_LOCAL_MAX);
+	__type(key, __be32);
+	__type(value, __u8);
+} local4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, STEER_LOCAL_MAX);
+	__type(key, struct in6_addr);
+	__type(value, __u8);
+} local6 SEC(".maps");
+
+/* Written as a whole by user space, which maps it into its memory. */
+volatile __u64 gate;
+
+static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
+{
+	/* Two bytes at a time: struct ethhdr is packed, and would be read by single ones. */
+	const __u16 *ether = (void *)(long)context->data;
+	const void *end = (void *)(long)context->data_end;
+	const struct iphdr *ip4 = (const void *)ether + ETH_HLEN;
+	const struct ipv6hdr *ip6 = (const void *)ether + ETH_HLEN;
+
+	if ((const void *)ether + ETH_HLEN > end)
+		return 1;
+	if ((STEER_ON | (__u64)ether[2] << 32 | (__u64)ether[1] << 16 | ether[0]) != open)
+		return 1;
+	/* What is cut short is mmb's to drop, with a reason. */
+	if (ether[6] == bpf_htons(ETH_P_IP))
+		return (const void *)(ip4 + 1) <= end && bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL;
+	if (ether[6] == bpf_htons(ETH_P_IPV6)) {
+		if ((const void *)(ip6 + 1) > end)
+			return 0;
+		if ((ip6->daddr.s6_addr16[0] & bpf_htons(0xffc0)) == bpf_htons(0xfe80))
+			return 1;
+		return bpf_map_lookup_elem(&local6, &ip6->daddr) != NULL;
+	}
+	return 1;
+}
+
+SEC("xdp")
+int steer(struct xdp_md *context)
+{
+	__u64 open = gate;
+
+	if (open != 0 && is_kernels(context, open))
+		return XDP_PASS;
+	return bpf_redirect_map(&xsks, context->rx_queue_index, XDP_PASS);
+}
+
+char LICENSE[] SEC("license") = "Apache-2.0";

@@ -1,0 +1,139 @@
+//! What a bench reports.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Measured, ends};
+use crate::counters::RuleCounters;
+
+/// What a worker does between two walks, as a node.
+const BETWEEN: &str = "between-walks";
+
+/// One node's share.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeCost {
+    /// Packets.
+    pub packets: u64,
+    /// Vectors.
+    pub vectors: u64,
+    /// TSC ticks per packet of this node.
+    pub cycles_per_packet: f64,
+}
+
+/// The plain path of routing and what comes to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoutedCost {
+    /// Random routes in the table.
+    pub routes: usize,
+    /// Seconds to make them and to fill the table.
+    pub routes_seconds: f64,
+    /// TSC ticks per packet of `ip4-input`, `ip4-lookup` and `ip4-rewrite` (of IPv6, of their twins) without rules.
+    pub plain_path: f64,
+    /// What the nodes of rules and sessions cost, as a multiple of the plain path; none without rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchReport {
+    /// Packets made.
+    pub packets: u64,
+    /// Time they took, in seconds.
+    pub seconds: f64,
+    /// Packets per second, making and freeing them included.
+    pub pps: f64,
+    /// TSC ticks per packet of all nodes but the source and the sink.
+    pub cycles_per_packet: f64,
+    /// TSC ticks per second.
+    pub tsc_hz: u64,
+    /// Workers.
+    pub workers: usize,
+    /// Each node's share, source and sink included.
+    pub nodes: BTreeMap<String, NodeCost>,
+    /// Packets dropped, by reason; reasons that did not occur are left out.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Packets that went on as they came because their edits failed, by reason; reasons that did not occur are left out.
+    pub unedited: BTreeMap<&'static str, u64>,
+    /// What routing costs, if packets are routed.
+    #[serde(flatten)]
+    pub routed: Option<RoutedCost>,
+    /// What each rule's slot matched, for slots that matched anything.
+    #[serde(skip)]
+    pub rules: Vec<(u32, RuleCounters)>,
+}
+
+pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
+    let mut nodes: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
+    let (mut drops, mut unedited) = (BTreeMap::new(), BTreeMap::new());
+    let mut rules: BTreeMap<u32, RuleCounters> = BTreeMap::new();
+    for reading in measured.iter().map(|m| &m.reading) {
+        for node in reading.nodes.iter().filter(|node| node.vectors > 0) {
+            let sum = nodes.entry(node.name.clone()).or_default();
+            *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.cycles);
+        }
+        for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.unedited)] {
+            for (reason, n) in counts.iter().filter(|(_, n)| *n > 0) {
+                *sums.entry(reason.name()).or_default() += n;
+            }
+        }
+        for (slot, counters) in (0..).zip(&reading.rules).filter(|(_, c)| c.packets > 0) {
+            *rules.entry(slot).or_default() += *counters;
+        }
+    }
+    let packets = nodes.get("l2-input").map_or(0, |sum| sum.0);
+    if nodes.contains_key("flow-lookup") {
+        let sum = |f: fn(&Measured) -> u64| measured.iter().map(f).sum();
+        nodes.insert(BETWEEN.to_owned(), (packets, sum(|m| m.walks), sum(|m| m.between)));
+    }
+    let seconds = measured.iter().map(|m| m.seconds).fold(0.0, f64::max);
+    let cycles: u64 = nodes.iter().filter(|(name, _)| !ends::is_end(name)).map(|(_, sum)| sum.2).sum();
+    let per_packet =
+        |cycles: u64, packets: u64| if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 };
+    let cost = |(packets, vectors, cycles): (u64, u64, u64)| NodeCost {
+        packets,
+        vectors,
+        cycles_per_packet: per_packet(cycles, packets),
+    };
+    BenchReport {
+        packets,
+        seconds,
+        pps: packets as f64 / seconds,
+        cycles_per_packet: per_packet(cycles, packets),
+        tsc_hz,
+        workers: measured.len(),
+        nodes: nodes.into_iter().map(|(name, sum)| (name, cost(sum))).collect(),
+        drops,
+        unedited,
+        routed: None,
+        rules: rules.into_iter().collect(),
+    }
+}
+
+/// The nodes of the plain path.
+const PLAIN: [&str; 6] = ["ip4-input", "ip4-lookup", "ip4-rewrite", "ip6-input", "ip6-lookup", "ip6-rewrite"];
+/// Nodes that no packet gets around, and that are no part of the plain path.
+const OTHERS: [&str; 2] = ["l2-input", "wire-output"];
+
+impl BenchReport {
+    /// TSC ticks per packet of those nodes that are `wanted`.
+    fn ticks(&self, wanted: impl Fn(&str) -> bool) -> f64 {
+        let of = |(_, node): (&String, &NodeCost)| node.packets as f64 * node.cycles_per_packet;
+        let all: f64 = self.nodes.iter().filter(|(name, _)| wanted(name)).map(of).sum();
+        all / self.packets.max(1) as f64
+    }
+
+    /// What routing costs by a report of the same traffic without rules (`None`: there are none in this one).
+    pub(super) fn cost_of_routing(
+        &self,
+        plain: Option<&BenchReport>,
+        routes: usize,
+        seconds: f64,
+    ) -> RoutedCost {
+        let plain_path = plain.unwrap_or(self).ticks(|name| PLAIN.contains(&name));
+        let rules = |name: &str| !PLAIN.contains(&name) && !OTHERS.contains(&name) && !ends::is_end(name);
+        let ratio = plain.map(|_| self.ticks(rules) / plain_path.max(f64::MIN_POSITIVE));
+        RoutedCost { routes, routes_seconds: seconds, plain_path, ratio }
+    }
+}

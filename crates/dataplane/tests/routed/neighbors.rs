@@ -1,0 +1,146 @@
+//! Next hops whose Ethernet address is not known.
+
+use std::net::IpAddr;
+
+use mmb_dataplane::{PortId, Want};
+use mmb_packet::build::{Ip4, Ip6};
+use mmb_route::{Hop, HopKind, Routes};
+
+use crate::world::*;
+
+const FOUND: u32 = 30;
+const SECOND: u32 = 1_000;
+
+fn want(address: &str) -> Want {
+    Want { interface: WAN_INTERFACE, address: address.parse().expect("an address") }
+}
+
+/// Routes in which the kernel has an answer for a neighbour: an address, or none.
+fn answered(neighbor: &str, kind: HopKind) -> Routes {
+    let mut routes = routes();
+    let far = *routes.hops.get(hops::FAR);
+    let hop = if kind == HopKind::Forward { far } else { Hop { kind, ..*routes.hops.get(hops::NEAR) } };
+    routes.hops.set(FOUND, hop);
+    let length = if neighbor.contains(':') { 128 } else { 32 };
+    insert(&mut routes.tables[0], &format!("{neighbor}/{length}"), FOUND);
+    routes
+}
+
+fn frame(to: &str, id: u16) -> Vec<u8> {
+    if to.contains(':') {
+        udp(Ip6 { flow_label: id.into(), ..ip6(to) }, 9)
+    } else {
+        udp(Ip4 { id, ..ip4(to) }, 9)
+    }
+}
+
+fn sent_on(to: &str, id: u16) -> (PortId, Vec<u8>) {
+    let frame = match to.contains(':') {
+        true => udp(Ip6 { flow_label: id.into(), hop_limit: 63, ..ip6(to) }, 9),
+        false => udp(Ip4 { id, ttl: 63, ..ip4(to) }, 9),
+    };
+    (WAN, behind(hops::FAR, &frame))
+}
+
+#[test]
+fn packets_wait_for_the_address_and_go_on_in_order() {
+    for to in ["192.0.2.5", "2001:db8:2::5"] {
+        let mut world = world(forwarding(&[]));
+        let frames = (0..3).map(|id| (LAN, frame(to, id))).collect();
+        assert_eq!(world.lab.run(0, frames), []);
+        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(world.lab.routing_counters().waiting, 3);
+        // Other news do not help.
+        world.lab.publish_routes(answered("192.0.2.77", HopKind::Forward));
+        assert_eq!(world.lab.run(5, vec![]), []);
+        world.lab.publish_routes(answered(to, HopKind::Forward));
+        assert_eq!(world.lab.run(10, vec![]), [0, 1, 2].map(|id| sent_on(to, id)));
+        let counters = world.lab.routing_counters();
+        assert_eq!((world.drops(), counters.queued, counters.waiting), (vec![], 3, 0));
+        assert_eq!(world.lab.run(20, vec![(LAN, frame(to, 3))]), [sent_on(to, 3)]);
+    }
+}
+
+#[test]
+fn a_gateway_is_asked_for_in_the_place_of_the_destination() {
+    let mut world = world(forwarding(&[]));
+    let frames = ["172.16.0.1", "172.17.0.1"].map(|to| (LAN, frame(to, 1)));
+    assert_eq!(world.lab.run(0, frames.to_vec()), []);
+    assert_eq!(world.lab.wants(), [want("192.0.2.254")]);
+}
+
+#[test]
+fn senders_are_told_of_a_neighbour_that_does_not_answer() {
+    for (to, complaint) in [("192.0.2.5", (3, 1, 0)), ("2001:db8:2::5", (1, 3, 0))] {
+        let mut world = world(forwarding(&[]));
+        let packet = frame(to, 1);
+        assert_eq!(world.send(&packet), []);
+        world.lab.publish_routes(answered(to, HopKind::Failed));
+        assert_eq!(error_about(&world.lab.run(10, vec![]), &packet), complaint);
+        // From now on at once; and the kernel is asked again, but not all the time.
+        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(error_about(&world.lab.run(20, vec![(LAN, packet.clone())]), &packet), complaint);
+        assert_eq!(world.lab.wants(), []);
+        assert_eq!(error_about(&world.lab.run(SECOND, vec![(LAN, packet.clone())]), &packet), complaint);
+        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(world.drops(), [("neighbor-failed", 3)]);
+    }
+}
+
+#[test]
+fn nobody_waits_longer_than_three_seconds() {
+    let mut world = world(forwarding(&[]));
+    let packet = frame("192.0.2.5", 1);
+    assert_eq!((world.lab.next_tick(), world.send(&packet)), (None, vec![]));
+    assert_eq!(world.lab.next_tick(), Some(3 * SECOND));
+    assert_eq!(world.lab.run(3 * SECOND - 1, vec![]), []);
+    assert_eq!(world.lab.next_tick(), Some(1));
+    assert_eq!(error_about(&world.lab.run(3 * SECOND, vec![]), &packet), (3, 1, 0));
+    assert_eq!((world.lab.next_tick(), world.drops()), (None, vec![("neighbor-failed", 1)]));
+}
+
+/// RFC 1122, 2.3.2.2: the latest packet is kept.
+#[test]
+fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
+    let mut world = world(forwarding(&[]));
+    let frames = (0..20).map(|id| (LAN, frame("192.0.2.5", id))).collect();
+    assert_eq!(world.lab.run(0, frames), []);
+    assert_eq!(world.drops(), [("neighbor-queue", 12)]);
+    let others = (10..250).map(|last| (LAN, frame(&format!("192.0.2.{last}"), 0)));
+    let others6 = (10..250).map(|last| (LAN, frame(&format!("2001:db8:2::{last}"), 0)));
+    assert_eq!(world.lab.run(0, others.chain(others6).collect()), []);
+    assert_eq!(world.lab.routing_counters().waiting, 256);
+    assert_eq!(world.drops(), [("neighbor-queue", 12 + 480 - 248)]);
+    world.lab.publish_routes(answered("192.0.2.5", HopKind::Forward));
+    let out = world.lab.run(1, vec![]);
+    assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
+    // Wants come once for each neighbour: 1 + 240 + 240.
+    let mut wants = world.lab.wants();
+    assert!(wants.len() >= 481);
+    wants.sort_unstable_by_key(|want| want.address);
+    wants.dedup();
+    assert_eq!(wants.len(), 481);
+}
+
+#[test]
+fn a_route_that_is_gone_releases_what_waits() {
+    let mut world = world(forwarding(&[]));
+    let packet = frame("192.0.2.5", 1);
+    assert_eq!(world.send(&packet), []);
+    let mut routes = routes();
+    routes.tables[0].ip4.remove([192, 0, 2, 0].into(), 24);
+    world.lab.publish_routes(routes);
+    assert_eq!(error_about(&world.lab.run(1, vec![]), &packet), (3, 0, 0));
+}
+
+#[test]
+fn a_stale_neighbour_that_is_used_is_asked_for_once_a_second() {
+    let mut world = world(forwarding(&[]));
+    let mut asked = Vec::new();
+    for now in (0..3 * SECOND).step_by(100) {
+        assert_eq!(world.lab.run(now, vec![(LAN, frame("203.0.113.49", 1)); 3]).len(), 3);
+        asked.extend(world.lab.wants().into_iter().map(|want| (now, want.address)));
+    }
+    let address: IpAddr = [203, 0, 113, 49].into();
+    assert_eq!(asked, [0, SECOND, 2 * SECOND].map(|now| (now, address)));
+}

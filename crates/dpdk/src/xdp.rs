@@ -1,0 +1,291 @@
+//! The XDP program of AF_XDP ports: which frames of the interface are the port's, and which the kernel's.
+//!
+//! # Theory of operation
+//! Every AF_XDP port loads a copy of bpf/steer.c with maps of its own, puts its socket into it and attaches it to the
+//! interface: in the driver, or before the kernel's stack where the driver cannot ("generic"). It hangs on a BPF link,
+//! which ends with the process however that ends, and which nobody replaces by accident; whoever else wants to attach a
+//! program is told that the interface is busy, and so are we where there is one.
+//!
+//! The program hands every frame to the socket while its `gate` is 0. Otherwise the gate holds the interface's address,
+//! and the kernel keeps what is its own ([`Steering`]). The gate is one word in shared memory, so that a frame meets the
+//! old or the new state and nothing in between. Local addresses are added before it is written and removed after, so
+//! that while addresses change no frame for one that is local before and after goes astray.
+
+use std::collections::BTreeSet;
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mmb_dpdk_sys as sys;
+
+use crate::error::{PortError, strerror};
+use crate::log;
+
+/// Leaves to the kernel what is its own on an AF_XDP port: frames that are not to `mac`, that are neither IPv4 nor IPv6
+/// (so also those with VLAN tags), or whose destination is in `local` or is link-local of IPv6. The port gets the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steering {
+    /// The interface's Ethernet address.
+    pub mac: [u8; 6],
+    /// The machine's addresses; up to 16,384 of a family.
+    pub local: Vec<IpAddr>,
+}
+
+/// What the kernel refused: the step, and its error number (positive).
+pub(crate) type Refusal = (&'static str, i32);
+
+/// An attached program.
+#[derive(Debug)]
+pub(crate) struct XdpProgram {
+    // First to go: without it no frame meets the program.
+    _link: OwnedFd,
+    gate: Gate,
+    /// What is in the maps of addresses.
+    known: Mutex<BTreeSet<IpAddr>>,
+    generic: bool,
+    object: Object,
+}
+
+impl XdpProgram {
+    /// Attaches a program to the interface with that index, for that AF_XDP socket on its first queue.
+    pub(crate) fn attach(if_index: u32, socket: RawFd) -> Result<XdpProgram, Refusal> {
+        let object = Object::load()?;
+        let gate =
+            Gate::map(object.map(c".bss")?).map_err(|error| ("reach its XDP program", number(&error)))?;
+        // SAFETY: the key, the number of a queue, and the value of this map.
+        unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
+            .map_err(|errno| ("use its AF_XDP socket", errno))?;
+        let program = object.program()?;
+        let step = "attach its XDP program";
+        let (link, generic) = match link(program, if_index, sys::XDP_FLAGS_DRV_MODE) {
+            Ok(link) => (link, false),
+            Err(libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL) => {
+                let link = link(program, if_index, sys::XDP_FLAGS_SKB_MODE).map_err(|errno| (step, errno))?;
+                (link, true)
+            }
+            Err(errno) => return Err((step, errno)),
+        };
+        Ok(XdpProgram { _link: link, gate, known: Mutex::default(), generic, object })
+    }
+
+    /// Whether the driver has no XDP, so that the kernel does it in the driver's place, and slower.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.generic
+    }
+
+    /// Steers from now on as `steering` says; None: every frame is the port's. When it fails, nothing has changed.
+    pub(crate) fn steer(&self, steering: Option<&Steering>) -> Result<(), Refusal> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted: BTreeSet<IpAddr> =
+            steering.map_or_else(BTreeSet::new, |it| it.local.iter().copied().collect());
+        let before = known.clone();
+        for address in wanted.difference(&before) {
+            if let Err(refusal) = self.add(*address) {
+                known.retain(|address| before.contains(address) || self.remove(*address).is_err());
+                return Err(refusal);
+            }
+            known.insert(*address);
+        }
+        self.gate.set(steering.map_or(0, |steering| sys::STEER_ON | word(steering.mac)));
+        // An address that stays in the map, which the kernel gives no reason for, is removed the next time.
+        known.retain(|address| wanted.contains(address) || self.remove(*address).is_err());
+        Ok(())
+    }
+
+    fn add(&self, address: IpAddr) -> Result<(), Refusal> {
+        let (map, key) = self.entry(address)?;
+        // SAFETY: the key and the value of this map.
+        unsafe { put(map, &key, &[1]) }.map_err(|errno| ("steer its frames", errno))
+    }
+
+    fn remove(&self, address: IpAddr) -> Result<(), Refusal> {
+        let (map, key) = self.entry(address)?;
+        // SAFETY: the key has the length of this map's keys.
+        let removed = ask(|| unsafe { sys::bpf_map_delete_elem(map, key.as_ptr().cast()) });
+        removed.map(|_| ()).map_err(|errno| ("steer its frames", errno))
+    }
+
+    /// The map in which an address stands, and its key there.
+    fn entry(&self, address: IpAddr) -> Result<(c_int, Vec<u8>), Refusal> {
+        Ok(match address {
+            IpAddr::V4(address) => (self.object.map(c"local4")?, address.octets().to_vec()),
+            IpAddr::V6(address) => (self.object.map(c"local6")?, address.octets().to_vec()),
+        })
+    }
+}
+
+/// Says what an error number of AF_XDP or XDP means; `reason` is what else is known.
+pub(crate) fn refused(
+    port: String,
+    interface: &str,
+    step: &'static str,
+    errno: i32,
+    reason: Option<&str>,
+) -> PortError {
+    let error = strerror(errno);
+    let reason = match errno {
+        libc::EPERM | libc::EACCES => {
+            let capability = "cap_net_raw, cap_net_admin and cap_bpf";
+            return PortError::NotPermitted { port, what: "use AF_XDP", capability };
+        }
+        // A program in the driver, one before the kernel's stack, or a socket.
+        libc::EBUSY | libc::EEXIST => {
+            format!(
+                "another program uses XDP on {interface} (see: ip link show {interface}; or use af-packet)"
+            )
+        }
+        libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL => {
+            format!("the driver of {interface} cannot do this with XDP (use af-packet): {error}")
+        }
+        libc::ERANGE => format!(
+            "the MTU of {interface} or of its peer is too large for XDP (lower it, or use af-packet): {error}"
+        ),
+        libc::ENOBUFS => {
+            format!(
+                "the process may not lock enough memory (try: ulimit -l unlimited, or give it cap_ipc_lock): {error}"
+            )
+        }
+        libc::E2BIG => format!("more than {} addresses of one family are local", sys::STEER_LOCAL_MAX),
+        _ => reason.map_or_else(|| error.clone(), |reason| format!("{reason}: {error}")),
+    };
+    PortError::Driver { port, step, errno, reason }
+}
+
+/// What some drivers answer for EOPNOTSUPP, a number that is the kernel's own.
+const ENOTSUPP: i32 = 524;
+
+fn number(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// The bytes of an Ethernet address as the program reads them: two at a time, the first ones lowest.
+fn word(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    [[e, f], [c, d], [a, b]].into_iter().fold(0, |word, two| word << 16 | u64::from(u16::from_ne_bytes(two)))
+}
+
+/// Calls libbpf, whose messages are kept back. What is below zero is an error number, which is answered as positive.
+fn ask(f: impl FnOnce() -> c_int) -> Result<c_int, i32> {
+    let (status, _) = log::capture(f);
+    if status < 0 { Err(status.saturating_neg()) } else { Ok(status) }
+}
+
+/// Puts a value into a map.
+///
+/// # Safety
+/// Key and value are as long as the map's.
+unsafe fn put(map: c_int, key: &[u8], value: &[u8]) -> Result<(), i32> {
+    // SAFETY: the caller's promise; the kernel only reads them.
+    ask(|| unsafe { sys::bpf_map_update_elem(map, key.as_ptr().cast(), value.as_ptr().cast(), 0) })
+        .map(|_| ())
+}
+
+/// Attaches a program to an interface for as long as the result is open.
+fn link(program: c_int, if_index: u32, flags: u32) -> Result<OwnedFd, i32> {
+    // libbpf is shown no more than what is used: padding behind it would have to be zero.
+    let shown = offset_of!(sys::bpf_link_create_opts, flags) + size_of_val(&flags);
+    let options = sys::bpf_link_create_opts { sz: shown, flags, ..Default::default() };
+    // SAFETY: live options that say their size.
+    let fd = ask(|| unsafe {
+        sys::bpf_link_create(program, if_index.cast_signed(), sys::BPF_XDP, &raw const options)
+    })?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The loaded program and its maps.
+#[derive(Debug)]
+struct Object(NonNull<sys::bpf_object>);
+
+// SAFETY: libbpf's objects belong to no thread; after loading, this one is only asked for descriptors, and closed once.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object is open, and nothing uses its descriptors any more.
+        unsafe { sys::bpf_object__close(self.0.as_ptr()) }
+    }
+}
+
+impl Object {
+    fn load() -> Result<Object, Refusal> {
+        let step = "load its XDP program";
+        let shown = offset_of!(sys::bpf_object_open_opts, relaxed_maps);
+        let options =
+            sys::bpf_object_open_opts { sz: shown, object_name: c"mmb_steer".as_ptr(), ..Default::default() };
+        let bytes = sys::STEER;
+        // SAFETY: the bytes live for ever; live options that say their size.
+        let (object, _) = log::capture(|| unsafe {
+            sys::bpf_object__open_mem(bytes.as_ptr().cast(), bytes.len(), &raw const options)
+        });
+        let object =
+            NonNull::new(object).map(Object).ok_or_else(|| (step, number(&io::Error::last_os_error())))?;
+        // SAFETY: the object is open.
+        ask(|| unsafe { sys::bpf_object__load(object.0.as_ptr()) }).map_err(|errno| (step, errno))?;
+        Ok(object)
+    }
+
+    /// The descriptor of a map, which stays the object's.
+    fn map(&self, name: &std::ffi::CStr) -> Result<c_int, Refusal> {
+        // SAFETY: the object is open; a map that is not found is NULL, which the second call answers with an error.
+        ask(|| unsafe { sys::bpf_map__fd(sys::bpf_object__find_map_by_name(self.0.as_ptr(), name.as_ptr())) })
+            .map_err(|errno| ("reach its XDP program", errno))
+    }
+
+    /// The descriptor of the program, which stays the object's.
+    fn program(&self) -> Result<c_int, Refusal> {
+        // SAFETY: as for `map`.
+        ask(|| unsafe {
+            sys::bpf_program__fd(sys::bpf_object__find_program_by_name(self.0.as_ptr(), c"steer".as_ptr()))
+        })
+        .map_err(|errno| ("reach its XDP program", errno))
+    }
+}
+
+/// The program's variable `gate`, mapped.
+#[derive(Debug)]
+struct Gate(NonNull<AtomicU64>);
+
+// SAFETY: an atomic in memory that stays mapped until the gate is dropped.
+unsafe impl Send for Gate {}
+// SAFETY: as above.
+unsafe impl Sync for Gate {}
+
+impl Gate {
+    const BYTES: usize = size_of::<AtomicU64>();
+
+    fn map(fd: c_int) -> io::Result<Gate> {
+        // SAFETY: a new mapping, which the kernel starts at a page. The variable is alone in its section, so at its start.
+        let at = unsafe {
+            let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            libc::mmap(std::ptr::null_mut(), Self::BYTES, access, shared, fd, 0)
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        NonNull::new(at.cast()).map(Gate).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
+    }
+
+    fn set(&self, word: u64) {
+        // SAFETY: mapped until the gate is dropped.
+        unsafe { self.0.as_ref() }.store(word, Ordering::Release);
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // SAFETY: this gate's mapping, which is not used any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast::<c_void>(), Self::BYTES) };
+    }
+}
+
+#[cfg(test)]
+#[path = "xdp_test.rs"]
+mod tests;

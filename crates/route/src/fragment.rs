@@ -1,0 +1,157 @@
+//! Fragmentation of IPv4 packets (RFC 791, 3.2; RFC 1812, 4.2.2.7).
+//!
+//! A packet becomes headers and pieces of its data: an iterator over [`Fragment`]s, which the caller puts into buffers. All
+//! but the last piece are as long as the MTU allows, in multiples of eight bytes. The first fragment has the packet's
+//! header; the others have only those options whose copied flag is set, and may hold more data for it. A packet that is a
+//! fragment itself is cut further: offsets go on from its own, and the last piece has its "more fragments".
+
+use std::ops::Range;
+
+use mmb_packet::checksum::{fold, sum};
+
+/// Bytes of a header without options.
+const FIXED: usize = 20;
+/// Bytes of the longest header.
+const LONGEST: usize = 60;
+const DONT_FRAGMENT: u16 = 0x4000;
+const MORE: u16 = 0x2000;
+const OFFSET: u16 = 0x1fff;
+/// An option's copied flag.
+const COPIED: u8 = 0x80;
+
+/// Why a packet cannot be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfragmentable {
+    /// Its sender forbids it: to be told the MTU (RFC 1191, 4).
+    DontFragment,
+    /// Not even eight bytes of data fit behind the header.
+    SmallMtu,
+    /// The header's lengths contradict each other or the bytes, or the pieces would lie behind the longest packet's end.
+    Malformed,
+}
+
+/// A piece of a packet.
+#[derive(Clone, Debug)]
+pub struct Fragment {
+    bytes: [u8; LONGEST],
+    length: usize,
+    /// Its data: bytes of the packet, counted from the IPv4 header's first.
+    pub data: Range<usize>,
+}
+
+impl Fragment {
+    /// Its IPv4 header, checksum included.
+    pub fn header(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// The pieces of a packet, in order. See [`fragment4`].
+#[derive(Clone, Debug)]
+pub struct Fragments {
+    /// The header of the next piece; total length, offset, flags and checksum are still to be written.
+    next: Fragment,
+    /// The same without the options that only the first piece has.
+    later: Fragment,
+    /// Where the packet ends.
+    end: usize,
+    mtu: usize,
+    /// The packet's own "more fragments", and its reserved bit.
+    flags: u16,
+    /// The next piece's offset, in eight bytes.
+    offset: usize,
+    /// The last piece has been handed out.
+    over: bool,
+}
+
+/// Cuts the IPv4 packet whose header `packet` begins with (all of the header, and as much data as there is in one piece)
+/// into fragments of at most `mtu` bytes. One that fits is its only fragment.
+///
+/// # Errors
+/// See [`Unfragmentable`].
+pub fn fragment4(packet: &[u8], mtu: usize) -> Result<Fragments, Unfragmentable> {
+    let fixed: &[u8; FIXED] = packet.first_chunk().ok_or(Unfragmentable::Malformed)?;
+    let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
+    let (length, end, control) = (usize::from(fixed[0] & 15) * 4, usize::from(word(2)), word(6));
+    if fixed[0] >> 4 != 4 || length < FIXED || end < length {
+        return Err(Unfragmentable::Malformed);
+    }
+    let header = packet.get(..length).ok_or(Unfragmentable::Malformed)?;
+    if end > mtu {
+        if control & DONT_FRAGMENT != 0 {
+            return Err(Unfragmentable::DontFragment);
+        }
+        if mtu < length + 8 {
+            return Err(Unfragmentable::SmallMtu);
+        }
+    }
+    let offset = usize::from(control & OFFSET);
+    if offset * 8 + (end - length) > usize::from(u16::MAX) {
+        return Err(Unfragmentable::Malformed);
+    }
+    let mut next = Fragment { bytes: [0; LONGEST], length, data: length..length };
+    next.bytes[..length].copy_from_slice(header);
+    let mut later = next.clone();
+    later.bytes[FIXED..].fill(0);
+    later.length = FIXED + copied(&header[FIXED..], &mut later.bytes[FIXED..]);
+    later.bytes[0] = 0x40 | (later.length / 4) as u8;
+    Ok(Fragments { next, later, end, mtu, flags: control & !OFFSET, offset, over: false })
+}
+
+/// Writes those options that every fragment has, padded with zeros to a multiple of four bytes; how many that are.
+fn copied(options: &[u8], to: &mut [u8]) -> usize {
+    let (mut at, mut length) = (0, 0);
+    to.fill(0);
+    while let Some([kind, rest @ ..]) = options.get(at..) {
+        let size = match (kind, rest) {
+            (0, _) => break,
+            (1, _) => 1,
+            (_, [size, ..]) if *size >= 2 => usize::from(*size),
+            _ => break,
+        };
+        let Some(option) = options.get(at..at + size) else { break };
+        if kind & COPIED != 0 {
+            to[length..length + size].copy_from_slice(option);
+            length += size;
+        }
+        at += size;
+    }
+    length.next_multiple_of(4)
+}
+
+impl Iterator for Fragments {
+    type Item = Fragment;
+
+    fn next(&mut self) -> Option<Fragment> {
+        if self.over {
+            return None;
+        }
+        let mut fragment = self.next.clone();
+        let start = fragment.data.end;
+        let room = self.mtu.saturating_sub(fragment.length);
+        self.over = self.end - start <= room;
+        // Neither is ever 0: an MTU that has no room for eight bytes has been refused.
+        let size = if self.over { self.end - start } else { (room & !7).max(8) };
+        let more = if self.over { self.flags } else { self.flags | MORE };
+        fragment.data = start..start + size;
+        fragment.complete(self.offset as u16 | more);
+        self.offset += size / 8;
+        self.next = Fragment { data: start..start + size, ..self.later };
+        Some(fragment)
+    }
+}
+
+impl Fragment {
+    /// Writes what differs between fragments.
+    fn complete(&mut self, control: u16) {
+        let total = (self.length + self.data.len()) as u16;
+        self.bytes[2..4].copy_from_slice(&total.to_be_bytes());
+        self.bytes[6..8].copy_from_slice(&control.to_be_bytes());
+        self.bytes[10..12].fill(0);
+        let csum = !fold(sum(&self.bytes[..self.length], 0));
+        self.bytes[10..12].copy_from_slice(&csum.to_be_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! A persistent array of numbers, most of which are 0.
+
+use std::sync::Arc;
+
+use mmb_packet::prefetch;
+
+use super::codes::Others;
+
+/// Numbers in a page: 16 KiB.
+const PAGE: usize = 4096;
+
+type Page = [u32; PAGE];
+
+/// Numbers by place: 0 where nothing was set. Cloning shares all pages; a change copies one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Array {
+    pages: Arc<Vec<Option<Arc<Page>>>>,
+}
+
+impl Array {
+    #[inline(always)]
+    pub fn get(&self, at: usize) -> u32 {
+        match self.pages.get(at / PAGE) {
+            Some(Some(page)) => page[at % PAGE],
+            _ => 0,
+        }
+    }
+
+    /// Sets a number; a page is copied if it is shared and the number another one.
+    pub fn set(&mut self, at: usize, value: u32) {
+        if self.get(at) == value {
+            return;
+        }
+        let pages = Arc::make_mut(&mut self.pages);
+        if pages.len() <= at / PAGE {
+            pages.resize(at / PAGE + 1, None);
+        }
+        let page = pages[at / PAGE].get_or_insert_with(|| Arc::new([0; PAGE]));
+        Arc::make_mut(page)[at % PAGE] = value;
+    }
+
+    /// Bytes of memory, what clones share included.
+    pub fn bytes(&self) -> usize {
+        self.pages.len() * size_of::<Option<Arc<Page>>>()
+            + self.pages.iter().flatten().count() * size_of::<Page>()
+    }
+}
+
+impl Others for Array {
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        if let Some(Some(page)) = self.pages.get(at / PAGE) {
+            prefetch::read(&page[at % PAGE]);
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, at: usize) -> u32 {
+        self.get(at)
+    }
+
+    fn set(&mut self, at: usize, value: u32) {
+        self.set(at, value);
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes()
+    }
+}

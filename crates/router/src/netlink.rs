@@ -1,0 +1,254 @@
+//! Netlink sockets, and the messages that go out.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libc::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::NetlinkBuffer;
+use netlink_sys::Socket;
+use netlink_sys::protocols::NETLINK_ROUTE;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::decode::{RTM_GETNETCONF, RTM_GETNEXTHOP};
+use crate::model::Class;
+use crate::plane::PortState;
+
+/// Groups of messages: links, neighbours, addresses and routes of both families, their settings, nexthop objects.
+/// `enum rtnetlink_groups` of linux/rtnetlink.h.
+const GROUPS: [u32; 9] = [1, 3, 5, 7, 9, 11, 24, 25, 32];
+/// Bytes of messages that have not been read yet. Changes of 100,000 routes at once fit.
+pub(crate) const ROOM: usize = 128 << 20;
+/// The kernel makes its answers as long as the longest read so far, up to 32 KiB.
+const READ: usize = 64 << 10;
+/// A dump was disturbed by changes (linux/netlink.h).
+const DUMP_INTERRUPTED: u16 = 0x10;
+/// No statistics, please (`RTEXT_FILTER_SKIP_STATS`).
+const SKIP_STATS: u32 = 1 << 3;
+
+/// What one read brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// Messages.
+    Some,
+    /// Nothing for now.
+    Empty,
+    /// Messages were lost.
+    Overrun,
+}
+
+/// One message of the kernel.
+pub(crate) struct Message<'a> {
+    pub kind: u16,
+    pub flags: u16,
+    pub sequence: u32,
+    pub body: &'a [u8],
+}
+
+impl Message<'_> {
+    /// Whether it ends a dump or answers a request; the error is a number of errno(3), 0 if there was none.
+    pub fn end(&self) -> Option<i32> {
+        let code = || self.body.first_chunk().map_or(0, |b| -i32::from_ne_bytes(*b));
+        match i32::from(self.kind) {
+            libc::NLMSG_DONE | libc::NLMSG_ERROR => Some(code()),
+            _ => None,
+        }
+    }
+
+    /// Whether the kernel says that changes came between.
+    pub fn is_interrupted(&self) -> bool {
+        self.flags & DUMP_INTERRUPTED != 0
+    }
+}
+
+/// A socket with its buffer.
+pub(crate) struct Channel {
+    socket: Socket,
+    buffer: Vec<u8>,
+    sequence: u32,
+}
+
+impl Channel {
+    /// One that gets all messages about what is mirrored, with room for as many bytes of them.
+    pub fn events(room: usize) -> io::Result<Channel> {
+        let channel = Channel::open()?;
+        // Beyond the system's limit needs a privilege; without it the limit has to do.
+        if setsockopt(&channel.socket.as_fd(), sockopt::RcvBufForce, &room).is_err() {
+            channel.socket.set_rx_buf_sz(room.min(ROOM) as libc::c_int)?;
+        }
+        for group in GROUPS {
+            // Older kernels lack the last ones, and what they would tell.
+            let _ = channel.socket.add_membership(group);
+        }
+        channel.socket.set_non_blocking(true)?;
+        Ok(channel)
+    }
+
+    /// One to ask through; the kernel is strict with what it is asked.
+    pub fn questions() -> io::Result<Channel> {
+        let channel = Channel::open()?;
+        let _ = channel.socket.set_netlink_get_strict_chk(true);
+        channel.socket.set_non_blocking(true)?;
+        Ok(channel)
+    }
+
+    fn open() -> io::Result<Channel> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        Ok(Channel { socket, buffer: Vec::with_capacity(READ), sequence: 0 })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Reads what has come, at most one datagram.
+    ///
+    /// # Errors
+    /// The socket does not work any more.
+    pub fn read(&mut self) -> io::Result<Read> {
+        self.buffer.clear();
+        match self.socket.recv(&mut self.buffer, 0) {
+            Ok(_) => Ok(Read::Some),
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(Read::Overrun),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted => {
+                Ok(Read::Empty)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The messages of the last read.
+    pub fn messages(&self) -> impl Iterator<Item = Message<'_>> {
+        let mut rest = &self.buffer[..];
+        std::iter::from_fn(move || {
+            let header = NetlinkBuffer::new_checked(rest).ok()?;
+            let length = header.length() as usize;
+            let message = Message {
+                kind: header.message_type(),
+                flags: header.flags(),
+                sequence: header.sequence_number(),
+                body: rest.get(16..length)?,
+            };
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+            Some(message)
+        })
+    }
+
+    /// Asks for all there is of a class; the number that the answers bear.
+    pub fn dump(&mut self, class: Class) -> io::Result<u32> {
+        let (kind, family, head) = match class {
+            Class::Links => (libc::RTM_GETLINK, libc::AF_UNSPEC, 16),
+            Class::Addresses => (libc::RTM_GETADDR, libc::AF_UNSPEC, 8),
+            Class::Settings4 => (RTM_GETNETCONF, libc::AF_INET, 4),
+            Class::Settings6 => (RTM_GETNETCONF, libc::AF_INET6, 4),
+            Class::Objects => (RTM_GETNEXTHOP, libc::AF_UNSPEC, 8),
+            Class::Neighbors4 => (libc::RTM_GETNEIGH, libc::AF_INET, 12),
+            Class::Neighbors6 => (libc::RTM_GETNEIGH, libc::AF_INET6, 12),
+            Class::Routes4 => (libc::RTM_GETROUTE, libc::AF_INET, 12),
+            Class::Routes6 => (libc::RTM_GETROUTE, libc::AF_INET6, 12),
+        };
+        let mut body = vec![0; head];
+        body[0] = family as u8;
+        if class == Class::Links {
+            attribute(&mut body, libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
+        }
+        self.send(kind, NLM_F_DUMP, &body)
+    }
+
+    /// Has the kernel find a neighbour, or see whether it is still there; and tell what it has of it.
+    pub fn use_neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<()> {
+        // struct ndmsg: family, pads (3), interface (4), state (2), flags, type.
+        let mut body = vec![0; 12];
+        body[4..8].copy_from_slice(&interface.to_ne_bytes());
+        match address {
+            IpAddr::V4(address) => {
+                body[0] = libc::AF_INET as u8;
+                attribute(&mut body, libc::NDA_DST, &address.octets());
+            }
+            IpAddr::V6(address) => {
+                body[0] = libc::AF_INET6 as u8;
+                attribute(&mut body, libc::NDA_DST, &address.octets());
+            }
+        }
+        let question = body.clone();
+        body[10] = libc::NTF_USE;
+        self.send(libc::RTM_NEWNEIGH, NLM_F_CREATE, &body)?;
+        self.send(libc::RTM_GETNEIGH, 0, &question)?;
+        Ok(())
+    }
+
+    /// Gives an interface the state of a port. With `restart` it is switched off meanwhile, so that what the kernel makes of
+    /// its Ethernet address is made again.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn set_link(&mut self, index: u32, state: &PortState, restart: bool) -> io::Result<()> {
+        // struct ifinfomsg: family, pad, type (2), index (4), flags (4), change (4).
+        let mut body = vec![0; 16];
+        body[4..8].copy_from_slice(&index.to_ne_bytes());
+        body[12..16].copy_from_slice(&(libc::IFF_UP as u32).to_ne_bytes());
+        let off = body.clone();
+        body[8..12].copy_from_slice(&(libc::IFF_UP as u32).to_ne_bytes());
+        let on = body.clone();
+        body[8..16].fill(0);
+        attribute(&mut body, libc::IFLA_ADDRESS, &state.mac);
+        attribute(&mut body, libc::IFLA_MTU, &u32::from(state.mtu).to_ne_bytes());
+        attribute(&mut body, libc::IFLA_CARRIER, &[u8::from(state.up)]);
+        if !restart {
+            return self.set(libc::RTM_NEWLINK, 0, &body);
+        }
+        self.set(libc::RTM_NEWLINK, 0, &off)?;
+        let done = self.set(libc::RTM_NEWLINK, 0, &body);
+        self.set(libc::RTM_NEWLINK, 0, &on)?;
+        done
+    }
+
+    /// Gives an interface an IPv4 address that nobody else is to know of.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn add_address(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {
+        // struct ifaddrmsg: family, prefix length, flags, scope, index (4).
+        let mut body = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST];
+        body.extend(index.to_ne_bytes());
+        attribute(&mut body, libc::IFA_LOCAL, &address.octets());
+        attribute(&mut body, libc::IFA_ADDRESS, &address.octets());
+        self.set(libc::RTM_NEWADDR, NLM_F_CREATE, &body)
+    }
+
+    /// Changes something, and waits for the kernel's word.
+    fn set(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<()> {
+        let sequence = self.send(kind, flags | NLM_F_ACK, body)?;
+        // The kernel answers before it returns from the send.
+        while self.read()? != Read::Empty {
+            let answer = self.messages().find(|message| message.sequence == sequence).and_then(|m| m.end());
+            match answer {
+                Some(0) => return Ok(()),
+                Some(error) => return Err(io::Error::from_raw_os_error(error)),
+                None => {}
+            }
+        }
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn send(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<u32> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = Vec::with_capacity(16 + body.len());
+        message.extend((16 + body.len() as u32).to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend(((flags | NLM_F_REQUEST) as u16).to_ne_bytes());
+        message.extend(self.sequence.to_ne_bytes());
+        message.extend([0; 4]);
+        message.extend(body);
+        self.socket.send(&message, 0)?;
+        Ok(self.sequence)
+    }
+}
+
+fn attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    body.extend((4 + value.len() as u16).to_ne_bytes());
+    body.extend(kind.to_ne_bytes());
+    body.extend(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}

@@ -1,0 +1,400 @@
+//! The model by itself: messages in, what packets meet out.
+
+use std::net::IpAddr;
+
+use mmb_dataplane::PortId;
+use mmb_route::{Hop, HopKind, Routes};
+use proptest::prelude::*;
+use rustc_hash::FxHashMap;
+
+use crate::event::{Address, Event, How, Leg, Legs, Link, Neighbor, Object, Route};
+use crate::faces;
+use crate::model::Model;
+use crate::router::{Device, RoutedPort};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn link(index: u32) -> Link {
+    let mac = Some([2, 0, 0, 0, 1, index as u8]);
+    Link { index, name: format!("e{index}"), mac, mtu: 1500, up: true, carrier: true, ..Link::default() }
+}
+
+fn leg(interface: u32, gateway: &str) -> Leg {
+    Leg { interface, gateway: (!gateway.is_empty()).then(|| ip(gateway)), weight: 1, kernel: false }
+}
+
+fn route(table: u32, prefix: &str, legs: &[Leg]) -> Route {
+    let (address, length) = prefix.split_once('/').expect("a prefix");
+    Route {
+        table,
+        prefix: ip(address),
+        length: length.parse().expect("a length"),
+        metric: 0,
+        kind: libc::RTN_UNICAST,
+        protocol: 4,
+        tos: 0,
+        source_length: 0,
+        mtu: 0,
+        object: 0,
+        legs: Legs::from_slice(legs),
+    }
+}
+
+fn neighbor(interface: u32, address: IpAddr, state: u16) -> Neighbor {
+    Neighbor { interface, address, mac: Some(MAC), state }
+}
+
+/// A model with routed ports on these interfaces, whose numbers are the interfaces'.
+fn model(interfaces: &[u32]) -> Model {
+    let mut model = Model::new();
+    interfaces.iter().for_each(|index| model.apply(Event::Link(link(*index))));
+    model.set_ports(interfaces.iter().map(|index| (*index, *index as u16)).collect());
+    model
+}
+
+fn members(routes: &Routes, table: usize, to: IpAddr) -> Vec<Hop> {
+    let id = match to {
+        IpAddr::V4(to) => routes.tables[table].ip4.lookup(to.into()),
+        IpAddr::V6(to) => routes.tables[table].ip6.lookup(to.into()),
+    };
+    let hop = *routes.hops.get(id);
+    if hop.kind != HopKind::Group {
+        return vec![hop];
+    }
+    let places = hop.first as usize..hop.first as usize + usize::from(hop.members);
+    routes.hops.members()[places].iter().map(|id| *routes.hops.get(*id)).collect()
+}
+
+fn kind(model: &Model, table: usize, to: &str) -> HopKind {
+    members(&model.routes(&[]), table, ip(to))[0].kind
+}
+
+#[test]
+fn a_vrf_has_a_table_of_its_own() {
+    let mut model = model(&[1, 2]);
+    let add = |model: &mut Model, table, prefix: &str, interface| {
+        model.apply(Event::Route(route(table, prefix, &[leg(interface, "")]), How::Add));
+    };
+    add(&mut model, 100, "10.0.0.0/8", 2);
+    assert!(!model.take_doubt(), "nobody uses table 100");
+    // The VRF comes, and takes in the second interface.
+    model.apply(Event::Link(Link { vrf: Some(100), mac: None, ..link(9) }));
+    assert!(model.take_doubt(), "its routes have been passed over");
+    model.apply(Event::Link(Link { master: 9, ..link(2) }));
+    add(&mut model, 254, "10.0.0.0/8", 1);
+    add(&mut model, 100, "10.0.0.0/8", 2);
+    add(&mut model, 100, "2001:db8::/32", 2);
+    let routes = model.routes(&[]);
+    let out = |table: usize, to: &str| members(&routes, table, ip(to))[0].port;
+    assert_eq!((out(0, "10.1.1.1"), out(1, "10.1.1.1"), out(1, "2001:db8::1")), (1, 2, 2));
+    assert_eq!(kind(&model, 0, "2001:db8::1"), HopKind::NoRoute);
+    assert_eq!(kind(&model, 1, "224.0.0.1"), HopKind::Punt);
+    // Its own address in its own table; the face is routed by that.
+    let address = Address { interface: 2, address: ip("10.0.0.1"), length: 8, primary: true, scope: 0 };
+    model.apply(Event::Address(address));
+    let port = |id: u16| RoutedPort {
+        port: PortId(id),
+        name: String::new(),
+        ifname: format!("e{id}"),
+        device: Device::Xdp,
+    };
+    let faces = faces::faces(&model, &[port(1), port(2)]);
+    let table = |id: usize| faces[id].map(|face| (face.table, face.ip4.is_some()));
+    assert_eq!((table(1), table(2)), (Some((0, false)), Some((1, true))));
+    let steering = faces::steering(&model, &[port(1), port(2)], &[]);
+    assert_eq!((steering[&PortId(1)].local.len(), steering[&PortId(2)].local.len()), (0, 1));
+    // The VRF goes: its table is empty, and free for the next one.
+    model.apply(Event::LinkGone(9));
+    assert_eq!(kind(&model, 1, "10.1.1.1"), HopKind::NoRoute);
+    model.apply(Event::Link(Link { vrf: Some(200), ..link(10) }));
+    add(&mut model, 200, "10.0.0.0/8", 1);
+    assert_eq!((kind(&model, 1, "10.1.1.1"), model.tables.len()), (HopKind::Resolve, 2));
+}
+
+#[test]
+fn siblings_of_ipv6_come_together_and_go_one_by_one() {
+    let mut model = model(&[1, 2]);
+    let (a, b) = (leg(1, "fe80::a"), leg(2, "fe80::b"));
+    let with = |legs: &[Leg]| route(254, "2001:db8::/32", legs);
+    let gateways = |model: &Model| -> Vec<IpAddr> {
+        members(&model.routes(&[]), 0, ip("2001:db8::1")).iter().filter_map(|hop| hop.gateway).collect()
+    };
+    // Old kernels tell of one after the other, new ones of all each time.
+    model.apply(Event::Route(with(&[a]), How::Add));
+    model.apply(Event::Route(with(&[b]), How::Append));
+    model.apply(Event::Route(with(&[a, b]), How::Append));
+    assert_eq!(gateways(&model), [ip("fe80::a"), ip("fe80::b")]);
+    model.apply(Event::RouteGone(with(&[a])));
+    assert_eq!(gateways(&model), [ip("fe80::b")]);
+    model.apply(Event::Route(with(&[a]), How::Replace));
+    assert_eq!(gateways(&model), [ip("fe80::a")]);
+    model.apply(Event::RouteGone(with(&[a, b])));
+    assert_eq!((kind(&model, 0, "2001:db8::1"), model.v6.count()), (HopKind::NoRoute, 0));
+}
+
+#[test]
+fn many_routes_follow_one_object() {
+    let mut model = model(&[1, 2]);
+    model.apply(Event::Object(1, Object::Leg(leg(1, "10.0.0.1"))));
+    model.apply(Event::Object(2, Object::Leg(leg(2, "10.0.0.2"))));
+    model.apply(Event::Object(3, Object::Group(vec![(1, 1), (2, 2)])));
+    for n in 0..100 {
+        let prefix = format!("10.1.{n}.0/24");
+        model.apply(Event::Route(Route { object: 3, ..route(254, &prefix, &[]) }, How::Add));
+    }
+    let ports = |model: &Model| -> Vec<u16> {
+        members(&model.routes(&[]), 0, ip("10.1.50.1")).iter().map(|hop| hop.port).collect()
+    };
+    assert_eq!(ports(&model), [1, 2, 2]);
+    assert!(model.ways.count() <= 4, "{}", model.ways.count());
+    model.apply(Event::Object(3, Object::Group(vec![(2, 1)])));
+    assert_eq!(ports(&model), [2]);
+    // The last one goes with its link, and the group with it, and the routes with that.
+    model.apply(Event::Link(Link { up: false, ..link(2) }));
+    assert_eq!((kind(&model, 0, "10.1.50.1"), model.v4.count()), (HopKind::NoRoute, 0));
+    assert!(model.take_doubt());
+}
+
+#[test]
+fn what_a_dump_leaves_out_is_gone_unless_it_is_newer() {
+    let mut model = model(&[1]);
+    let of = |prefix: &str| route(254, prefix, &[leg(1, "10.0.0.1")]);
+    let add = |prefix: &str| Event::Route(of(prefix), How::Add);
+    for prefix in ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"] {
+        model.apply(add(prefix));
+    }
+    model.begin();
+    let line = |prefix: &str| Event::Route(of(prefix), How::Dump);
+    model.confirm(Event::Link(link(1)));
+    model.confirm(line("10.1.0.0/16"));
+    // A line from before the change.
+    model.apply(Event::RouteGone(of("10.2.0.0/16")));
+    model.confirm(line("10.2.0.0/16"));
+    let other = route(254, "10.3.0.0/16", &[leg(1, "10.0.0.9")]);
+    model.apply(Event::Route(other, How::Replace));
+    model.confirm(line("10.3.0.0/16"));
+    model.apply(add("10.5.0.0/16"));
+    assert_eq!(kind(&model, 0, "10.4.0.1"), HopKind::Resolve, "as long as the dump goes on");
+    model.end(|_| true);
+    let there = |n: u8| kind(&model, 0, &format!("10.{n}.0.1")) == HopKind::Resolve;
+    assert_eq!([1, 2, 3, 4, 5].map(there), [true, false, true, false, true]);
+    assert_eq!(members(&model.routes(&[]), 0, ip("10.3.0.1"))[0].gateway, Some(ip("10.0.0.9")));
+    assert_eq!(model.v4.count(), 3);
+}
+
+/// What the kernel has, looked up as the kernel does it.
+#[derive(Default)]
+struct Naive {
+    routes: Vec<Route>,
+    down: Vec<u32>,
+    neighbors: FxHashMap<(u32, IpAddr), u16>,
+}
+
+impl Naive {
+    fn add(&mut self, route: Route, how: How) {
+        let like = |other: &Route| {
+            (other.table, other.prefix, other.length, other.metric)
+                == (route.table, route.prefix, route.length, route.metric)
+        };
+        if how == How::Replace
+            && let Some(first) = self.routes.iter().position(like)
+        {
+            let same = self.routes.iter().position(|other| *other == route);
+            self.routes[first] = route.clone();
+            if let Some(same) = same.filter(|same| *same != first) {
+                self.routes.remove(same);
+            }
+        } else if !self.routes.contains(&route) {
+            match (how, self.routes.iter().position(like)) {
+                (How::Add, Some(first)) => self.routes.insert(first, route),
+                _ => self.routes.push(route),
+            }
+        }
+    }
+
+    fn alive(&self, route: &Route) -> bool {
+        route.kind != libc::RTN_UNICAST || route.legs.iter().any(|leg| !self.down.contains(&leg.interface))
+    }
+
+    /// The kind of hop, and the interface.
+    fn fate(&self, to: IpAddr) -> (HopKind, u32) {
+        let stages: &[&[u32]] = if to.is_ipv4() { &[&[255, 254], &[253]] } else { &[&[255], &[254], &[253]] };
+        for stage in stages {
+            let covers = |route: &&Route| {
+                stage.contains(&route.table) && contains(route.prefix, route.length, to) && self.alive(route)
+            };
+            let rank = |table| stage.iter().position(|other| *other == table);
+            let Some(best) = self
+                .routes
+                .iter()
+                .filter(covers)
+                .min_by_key(|route| (u8::MAX - route.length, rank(route.table), route.metric))
+            else {
+                continue;
+            };
+            match best.kind {
+                libc::RTN_THROW => continue,
+                libc::RTN_BLACKHOLE => return (HopKind::Blackhole, 0),
+                libc::RTN_LOCAL => return (HopKind::Punt, 0),
+                _ => {}
+            }
+            let leg = best.legs[0];
+            let neighbor = self.neighbors.get(&(leg.interface, leg.gateway.unwrap_or(to)));
+            let kind = match neighbor {
+                Some(&libc::NUD_FAILED) => HopKind::Failed,
+                Some(&libc::NUD_REACHABLE) => HopKind::Forward,
+                _ => HopKind::Resolve,
+            };
+            return (kind, leg.interface);
+        }
+        (HopKind::NoRoute, 0)
+    }
+}
+
+fn contains(prefix: IpAddr, length: u8, to: IpAddr) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => address.into(),
+    };
+    prefix.is_ipv4() == to.is_ipv4()
+        && (length == 0 || (bits(prefix) ^ bits(to)) >> (128 - u32::from(length)) == 0)
+}
+
+/// One of few addresses, which lie close together.
+fn address(v6: bool) -> impl Strategy<Value = IpAddr> {
+    (0..4u8, 0..4u8).prop_map(move |(a, b)| {
+        let low = a << 6 | b;
+        if v6 {
+            IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low])
+        } else {
+            IpAddr::from([10, 0, 0, low])
+        }
+    })
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Route, How),
+    Remove(usize),
+    Carrier(u32, bool),
+    Neighbor(u32, IpAddr, u16),
+}
+
+fn some_route(v6: bool) -> impl Strategy<Value = Route> {
+    let kinds = prop_oneof![
+        12 => Just(libc::RTN_UNICAST), 1 => Just(libc::RTN_BLACKHOLE),
+        1 => Just(libc::RTN_LOCAL), 2 => Just(libc::RTN_THROW)
+    ];
+    let lengths = prop_oneof![Just(0u8), 24..=32u8];
+    let gateway = proptest::option::of(address(v6));
+    (253..=255u32, address(v6), lengths, 0..3u32, kinds, 1..3u32, gateway).prop_map(
+        move |(table, prefix, length, metric, kind, interface, gateway)| {
+            let length = if v6 && length > 0 { length + 96 } else { length };
+            let prefix = match prefix {
+                IpAddr::V4(bits) => IpAddr::V4(
+                    (u32::from(bits) & u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0)).into(),
+                ),
+                IpAddr::V6(bits) => IpAddr::V6(
+                    (u128::from(bits) & u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)).into(),
+                ),
+            };
+            // Of one metric there is one route with IPv6 here; several are siblings, tested above.
+            let leg = Leg { interface, gateway, weight: 1, kernel: false };
+            let legs = if kind == libc::RTN_UNICAST { Legs::from_elem(leg, 1) } else { Legs::new() };
+            Route { table, prefix, length, metric, kind, legs, ..route(254, "::/0", &[]) }
+        },
+    )
+}
+
+fn step(v6: bool) -> impl Strategy<Value = Step> {
+    let how = if v6 {
+        Just(How::Replace).boxed()
+    } else {
+        prop_oneof![Just(How::Add), Just(How::Append), Just(How::Replace)].boxed()
+    };
+    prop_oneof![
+        6 => (some_route(v6), how).prop_map(|(route, how)| Step::Add(route, how)),
+        4 => any::<usize>().prop_map(Step::Remove),
+        1 => (1..3u32, any::<bool>()).prop_map(|(link, carrier)| Step::Carrier(link, carrier)),
+        3 => (1..3u32, address(v6), prop_oneof![Just(0u16), Just(libc::NUD_REACHABLE), Just(libc::NUD_FAILED), Just(libc::NUD_INCOMPLETE)])
+            .prop_map(|(link, address, state)| Step::Neighbor(link, address, state)),
+    ]
+}
+
+fn holds(v6: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let (mut model, mut naive) = (model(&[1, 2]), Naive::default());
+    for interface in [1, 2] {
+        model.apply(Event::IgnoresDown { interface, v6, ignores: true });
+    }
+    for step in steps {
+        match step {
+            Step::Add(route, how) => {
+                naive.add(route.clone(), how);
+                model.apply(Event::Route(route, how));
+            }
+            Step::Remove(_) if naive.routes.is_empty() => {}
+            Step::Remove(at) => {
+                let at = at % naive.routes.len();
+                model.apply(Event::RouteGone(naive.routes.remove(at)));
+            }
+            Step::Carrier(index, carrier) => {
+                naive.down.retain(|other| *other != index);
+                if !carrier {
+                    naive.down.push(index);
+                }
+                model.apply(Event::Link(Link { carrier, ..link(index) }));
+            }
+            Step::Neighbor(interface, address, 0) => {
+                naive.neighbors.remove(&(interface, address));
+                model.apply(Event::NeighborGone(neighbor(interface, address, 0)));
+            }
+            Step::Neighbor(interface, address, state) => {
+                naive.neighbors.insert((interface, address), state);
+                model.apply(Event::Neighbor(neighbor(interface, address, state)));
+            }
+        }
+        let routes = model.routes(&[]);
+        for low in (0..=255).step_by(3).chain([64, 65, 128, 129, 193, 194, 195]) {
+            let to = if v6 {
+                IpAddr::from([0x20, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, low])
+            } else {
+                [10, 0, 0, low].into()
+            };
+            let hop = members(&routes, 0, to)[0];
+            prop_assert_eq!((hop.kind, hop.interface), naive.fate(to), "{}", to);
+        }
+    }
+    let count = if v6 { model.v6.count() } else { model.v4.count() };
+    prop_assert_eq!(count, naive.routes.len());
+    for route in naive.routes {
+        model.apply(Event::RouteGone(route));
+    }
+    prop_assert!(model.ways.count() <= 2, "ways are left: {}", model.ways.count());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_model_is_what_the_kernel_does_v4(steps in prop::collection::vec(step(false), 1..60)) {
+        holds(false, steps)?;
+    }
+
+    #[test]
+    fn the_model_is_what_the_kernel_does_v6(steps in prop::collection::vec(step(true), 1..60)) {
+        holds(true, steps)?;
+    }
+
+    #[test]
+    fn messages_of_any_bytes_do_no_harm(kind in 0u16..120, body in prop::collection::vec(any::<u8>(), 0..200)) {
+        let mut model = model(&[1]);
+        if let Ok(Some(event)) = crate::decode::decode(kind, 0, &body, false) {
+            model.apply(event);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! A network namespace of a test's own, the kernel's answers in it, and a stand-in for the engine.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use mmb_dataplane::{PortId, Steering, Want};
+use mmb_route::{Hop, HopKind, Routes};
+use mmb_router::{Device, Plane, PortState, RoutedPort, Router};
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
+use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::eventfd::EventFd;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Runs a test in a network namespace of its own thread; or says why not.
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        if !nix::unistd::geteuid().is_root() {
+            println!("skipped: no network namespace (it takes root)");
+            return;
+        }
+        if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
+            println!("skipped: no network namespace ({e})");
+            return;
+        }
+        ip("link set lo up");
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+pub fn ip(arguments: &str) {
+    let status = Command::new("ip").args(arguments.split(' ')).status().expect("iproute2 is installed");
+    assert!(status.success(), "ip {arguments}");
+}
+
+/// Many commands at once.
+pub fn ip_batch(commands: &str) {
+    let mut child = Command::new("ip")
+        .args(["-force", "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+    child.wait().unwrap();
+}
+
+pub fn sysctl(path: &str, value: &str) {
+    std::fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
+}
+
+pub fn read_sysctl(path: &str) -> String {
+    std::fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim().to_owned()
+}
+
+pub fn index_of(interface: &str) -> u32 {
+    std::fs::read_to_string(format!("/sys/class/net/{interface}/ifindex"))
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_else(|| nix::net::if_::if_nametoindex(interface).unwrap())
+}
+
+/// Stands in for the engine: remembers what it is told.
+pub struct Fake {
+    told: Mutex<Told>,
+    changed: Condvar,
+    event: EventFd,
+}
+
+#[derive(Default)]
+pub struct Told {
+    pub routes: Routes,
+    pub publications: u64,
+    pub steering: Vec<(PortId, Option<Steering>)>,
+    pub state: Option<PortState>,
+    /// Publications by which packets to this address have no route are counted.
+    pub watched: Option<IpAddr>,
+    pub interruptions: u64,
+    wants: Vec<Want>,
+}
+
+impl Fake {
+    pub fn new() -> Arc<Fake> {
+        Arc::new(Fake { told: Mutex::default(), changed: Condvar::new(), event: EventFd::new().unwrap() })
+    }
+
+    pub fn routes(&self) -> Routes {
+        self.told.lock().unwrap().routes.clone()
+    }
+
+    pub fn told<R>(&self, f: impl FnOnce(&mut Told) -> R) -> R {
+        f(&mut self.told.lock().unwrap())
+    }
+
+    /// Waits until what it is told is so; how long that took.
+    pub fn wait(&self, what: &str, mut so: impl FnMut(&Told) -> bool) -> Duration {
+        let start = Instant::now();
+        let told = self.told.lock().unwrap();
+        let (_told, waited) = self.changed.wait_timeout_while(told, PATIENCE, |told| !so(told)).unwrap();
+        assert!(!waited.timed_out(), "never: {what}");
+        start.elapsed()
+    }
+
+    /// Waits until packets to an address meet this; how long that took.
+    pub fn wait_hop(&self, address: &str, so: impl Fn(&Hop) -> bool) -> Duration {
+        let to: IpAddr = address.parse().unwrap();
+        self.wait(address, |told| hops(&told.routes, 0, to).iter().any(&so))
+    }
+
+    pub fn want(&self, interface: u32, address: &str) {
+        self.told.lock().unwrap().wants.push(Want { interface, address: address.parse().unwrap() });
+        self.event.write(1).unwrap();
+    }
+}
+
+impl Plane for Fake {
+    fn publish_routes(&self, routes: Routes) {
+        let mut told = self.told.lock().unwrap();
+        told.routes = routes;
+        told.publications += 1;
+        if let Some(to) = told.watched {
+            told.interruptions += u64::from(mirrored(&told.routes, to).contains(&Fate::None));
+        }
+        self.changed.notify_all();
+    }
+
+    fn steer(&self, port: PortId, steering: Option<&Steering>) -> Result<(), String> {
+        self.told.lock().unwrap().steering.push((port, steering.cloned()));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn wants_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn take_wants(&self) -> Vec<Want> {
+        let wants = std::mem::take(&mut self.told.lock().unwrap().wants);
+        if !wants.is_empty() {
+            let _ = self.event.read();
+        }
+        wants
+    }
+
+    fn port_state(&self, _: PortId) -> Option<PortState> {
+        self.told.lock().unwrap().state
+    }
+}
+
+/// Ports on interfaces of the kernel's, in order.
+pub fn ports(names: &[&str]) -> Vec<RoutedPort> {
+    let port = |(id, name): (usize, &&str)| RoutedPort {
+        port: PortId(id as u16),
+        name: format!("p{id}"),
+        ifname: name.to_string(),
+        device: Device::Xdp,
+    };
+    names.iter().enumerate().map(port).collect()
+}
+
+/// A mirror with ports on these interfaces.
+pub fn mirror(names: &[&str]) -> (Arc<Fake>, Router) {
+    let fake = Fake::new();
+    let router = Router::start(fake.clone()).unwrap();
+    router.set_ports(ports(names), Vec::new()).unwrap();
+    (fake, router)
+}
+
+/// What packets to an address may meet.
+pub fn hops(routes: &Routes, table: usize, to: IpAddr) -> Vec<Hop> {
+    let table = &routes.tables[table];
+    let id = match to {
+        IpAddr::V4(to) => table.ip4.lookup(to.into()),
+        IpAddr::V6(to) => table.ip6.lookup(to.into()),
+    };
+    let hop = *routes.hops.get(id);
+    if hop.kind != HopKind::Group {
+        return vec![hop];
+    }
+    let members = &routes.hops.members()[hop.first as usize..][..usize::from(hop.members)];
+    members.iter().map(|id| *routes.hops.get(*id)).collect()
+}
+
+/// Where a packet goes, in words that the kernel and the mirror have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    Via(u32, IpAddr),
+    Kernel,
+    None,
+    Blackhole,
+    Unreachable,
+    Prohibit,
+}
+
+/// What the mirror does with packets to an address.
+pub fn mirrored(routes: &Routes, to: IpAddr) -> BTreeSet<Fate> {
+    let fate = |hop: &Hop| match hop.kind {
+        HopKind::NoRoute => Fate::None,
+        HopKind::Forward | HopKind::Resolve | HopKind::Failed => {
+            Fate::Via(hop.interface, hop.gateway.unwrap_or(to))
+        }
+        HopKind::Punt => Fate::Kernel,
+        HopKind::Blackhole => Fate::Blackhole,
+        HopKind::Unreachable => Fate::Unreachable,
+        HopKind::Prohibit => Fate::Prohibit,
+        HopKind::Group => panic!("a group in a group"),
+    };
+    hops(routes, 0, to).iter().map(fate).collect()
+}
+
+/// The kernel's own answers.
+pub struct Kernel(Socket);
+
+impl Kernel {
+    pub fn new() -> Kernel {
+        let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
+        socket.bind_auto().unwrap();
+        Kernel(socket)
+    }
+
+    /// What the kernel does with packets to an address: `ip route get`.
+    pub fn fate(&self, to: IpAddr) -> Fate {
+        let mut question = RouteMessage::default();
+        let (family, length) = if to.is_ipv4() { (libc::AF_INET, 32) } else { (libc::AF_INET6, 128) };
+        question.header.address_family = (family as u8).into();
+        question.header.destination_prefix_length = length;
+        question.attributes.push(RouteAttribute::Destination(to.into()));
+        let mut message = NetlinkMessage::from(RouteNetlinkMessage::GetRoute(question));
+        message.header.flags = NLM_F_REQUEST;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.0.send(&bytes, 0).unwrap();
+        let mut answer = Vec::with_capacity(4096);
+        self.0.recv(&mut answer, 0).unwrap();
+        match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).unwrap().payload {
+            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => of_route(&route, to),
+            NetlinkPayload::Error(error) => match -error.code.unwrap().get() {
+                libc::ENETUNREACH => Fate::None,
+                libc::EHOSTUNREACH => Fate::Unreachable,
+                libc::EACCES => Fate::Prohibit,
+                libc::EINVAL => Fate::Blackhole,
+                other => panic!("{to}: error {other}"),
+            },
+            other => panic!("{to}: {other:?}"),
+        }
+    }
+}
+
+fn of_route(route: &RouteMessage, to: IpAddr) -> Fate {
+    match route.header.kind {
+        RouteType::Unicast => {}
+        RouteType::BlackHole => return Fate::Blackhole,
+        RouteType::Unreachable => return Fate::Unreachable,
+        RouteType::Prohibit => return Fate::Prohibit,
+        _ => return Fate::Kernel,
+    }
+    let (mut interface, mut gateway) = (0, to);
+    for attribute in &route.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => interface = *index,
+            RouteAttribute::Gateway(RouteAddress::Inet(address)) => gateway = (*address).into(),
+            RouteAttribute::Gateway(RouteAddress::Inet6(address)) => gateway = (*address).into(),
+            RouteAttribute::Via(RouteVia::Inet6(address)) => gateway = (*address).into(),
+            _ => {}
+        }
+    }
+    Fate::Via(interface, gateway)
+}
+
+/// Holds the mirror against the kernel, for these addresses.
+pub fn compare(fake: &Fake, addresses: impl IntoIterator<Item = IpAddr>) {
+    let (routes, kernel) = (fake.routes(), Kernel::new());
+    let mut compared = 0;
+    for to in addresses {
+        let (ours, theirs) = (mirrored(&routes, to), kernel.fate(to));
+        assert!(ours.contains(&theirs), "{to}: the mirror says {ours:?}, the kernel {theirs:?}");
+        compared += 1;
+    }
+    println!("{compared} destinations compared");
+}
+
+/// Many commands about IPv6 at once.
+pub fn ip6_batch(commands: &str) {
+    let mut child = Command::new("ip")
+        .args(["-6", "-force", "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+    child.wait().unwrap();
+}

@@ -1,0 +1,255 @@
+//! What the mirror does to the kernel and with it: neighbours on demand, twins, lost messages.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::fmt::Write;
+use std::io::Read;
+use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use common::{Fake, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
+use mmb_dataplane::PortId;
+use mmb_route::HopKind;
+use mmb_router::{Device, FibQuery, FibSelect, PortState, RoutedPort, Router};
+
+/// A second namespace with the other end of `v0` in it; gone when this is.
+struct Far(String);
+
+impl Far {
+    fn new() -> Far {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("mmbr-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
+        ip(&format!("netns add {name}"));
+        ip(&format!("link add v0 type veth peer name far netns {name}"));
+        let far = Far(name);
+        ip("link set v0 up");
+        ip("addr add 10.255.0.1/24 dev v0");
+        ip("addr add 2001:db8::1/64 dev v0 nodad");
+        far.ip("link set far address 02:00:00:00:00:77");
+        far.ip("link set far up");
+        far.ip("addr add 10.255.0.77/24 dev far");
+        far.ip("addr add 2001:db8::77/64 dev far nodad");
+        far
+    }
+
+    fn ip(&self, arguments: &str) {
+        ip(&format!("-n {} {arguments}", self.0));
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.0));
+    }
+}
+
+#[test]
+fn neighbors_are_found_on_demand() {
+    in_namespace(|| {
+        let far = Far::new();
+        common::sysctl("ipv4/neigh/v0/retrans_time_ms", "50");
+        common::sysctl("ipv4/neigh/v0/delay_first_probe_time", "0");
+        let (fake, router) = mirror(&["v0"]);
+        let v0 = index_of("v0");
+        ip("route add 192.0.2.0/24 via 10.255.0.77");
+        ip("-6 route add 2001:db8:f::/48 via 2001:db8::77");
+        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Resolve);
+        let mac = [2, 0, 0, 0, 0, 0x77];
+        for (gateway, behind) in [("10.255.0.77", "192.0.2.1"), ("2001:db8::77", "2001:db8:f::1")] {
+            fake.want(v0, gateway);
+            for to in [gateway, behind] {
+                fake.wait_hop(to, |hop| hop.kind == HopKind::Forward && hop.header[..6] == mac && !hop.nudge);
+            }
+        }
+        let known = router.neighbors(Some(("10.255.0.0".parse().unwrap(), 24)));
+        assert_eq!((known.len(), known[0].mac, known[0].port), (1, Some(mac), Some(PortId(0))));
+        assert_eq!(router.counters().requests, 2);
+        // Nobody there.
+        fake.want(v0, "10.255.0.200");
+        fake.wait_hop("10.255.0.200", |hop| hop.kind == HopKind::Failed && hop.gateway.is_some());
+        // Another card.
+        ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud reachable");
+        fake.wait_hop("192.0.2.1", |hop| hop.header[5] == 0x78);
+        // Not heard of for a while: whoever uses it has the kernel ask.
+        ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:77 dev v0 nud stale");
+        fake.wait_hop("192.0.2.1", |hop| hop.nudge && hop.kind == HopKind::Forward);
+        fake.want(v0, "10.255.0.77");
+        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.nudge);
+        // Nobody with that address: its neighbour fails, and is found when it is wanted again.
+        ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud stale");
+        fake.wait_hop("192.0.2.1", |hop| hop.nudge);
+        fake.want(v0, "10.255.0.77");
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Failed);
+        fake.want(v0, "10.255.0.77");
+        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac);
+        ip("neigh del 10.255.0.77 dev v0");
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Resolve && hop.gateway.is_none());
+        // A more specific route takes the neighbour's place, and gives it back.
+        fake.want(v0, "10.255.0.77");
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Forward);
+        ip("route add blackhole 10.255.0.64/27");
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Blackhole);
+        ip("route del blackhole 10.255.0.64/27");
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Forward);
+        drop((router, far));
+    });
+}
+
+#[test]
+fn lost_messages_are_made_up_for() {
+    in_namespace(|| {
+        let _far = Far::new();
+        let fake = Fake::new();
+        let router = Router::start_with_room(fake.clone(), 64 << 10).unwrap();
+        router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
+        ip("route add 192.0.2.0/24 via 10.255.0.77");
+        ip("route add 198.51.100.0/24 via 10.255.0.77");
+        fake.wait_hop("198.51.100.1", |hop| hop.kind == HopKind::Resolve);
+        let steady: IpAddr = "192.0.2.1".parse().unwrap();
+        let prefix = |n: u32| IpAddr::from((0x0b00_0000 + (n << 8)).to_be_bytes());
+        fake.told(|told| {
+            told.watched = Some(steady);
+            // The mirror cannot publish as long as this is held, and messages overflow.
+            let mut commands = String::new();
+            for n in 0..20_000 {
+                writeln!(commands, "route add {}/24 via 10.255.0.{}", prefix(n), 2 + n % 100).unwrap();
+            }
+            commands += "route del 198.51.100.0/24\n";
+            ip_batch(&commands);
+        });
+        fake.wait("the routes that were lost", |told| {
+            let of = |to: IpAddr| hops(&told.routes, 0, to)[0].kind;
+            (0..20_000).all(|n| of(prefix(n)) == HopKind::Resolve)
+                && of("198.51.100.1".parse().unwrap()) == HopKind::NoRoute
+        });
+        let counters = router.counters();
+        assert!(counters.overruns > 0 && counters.resyncs > 0, "{counters:?}");
+        assert_eq!(fake.told(|told| told.interruptions), 0, "what had not changed was there all the time");
+        let some = (0..20_000).step_by(7).map(prefix);
+        compare(&fake, some.chain([steady, "198.51.100.1".parse().unwrap()]));
+        let all = Command::new("ip").args("-4 route show table all".split(' ')).output().unwrap();
+        assert_eq!(counters.routes4, String::from_utf8(all.stdout).unwrap().lines().count() as u64);
+    });
+}
+
+/// A program that has a TAP open, as the engine has: without one it has no carrier.
+struct Owner(Child);
+
+impl Owner {
+    fn of(tap: &str) -> Owner {
+        // TUNSETIFF with IFF_TAP | IFF_NO_PI (linux/if_tun.h).
+        let program = format!(
+            "import fcntl, struct, sys\n\
+             tap = open('/dev/net/tun', 'r+b', buffering=0)\n\
+             fcntl.ioctl(tap, 0x400454ca, struct.pack('16sH22x', b'{tap}', 0x1002))\n\
+             print(flush=True)\n\
+             sys.stdin.read()"
+        );
+        let mut python = Command::new("python3");
+        let child = python.args(["-c", &program]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.expect("python3 is installed");
+        let mut line = [0];
+        child.stdout.take().unwrap().read_exact(&mut line).expect("the TAP is open");
+        Owner(child)
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn twins_follow_their_ports() {
+    in_namespace(|| {
+        ip("link add v0 type veth peer name v0x");
+        ip("tuntap add dev t0 mode tap");
+        let _owner = Owner::of("t0");
+        ip("link set t0 up");
+        let quiet = ["ipv4/conf/v0/forwarding", "ipv4/conf/v0/arp_ignore", "ipv6/conf/v0/disable_ipv6"];
+        let before = quiet.map(read_sysctl);
+        let fake = Fake::new();
+        let state = PortState { mac: [2, 0, 0, 0, 0, 0x44], mtu: 1400, up: true };
+        fake.told(|told| told.state = Some(state));
+        let router = Router::start(fake.clone()).unwrap();
+        let port = |real: &str| RoutedPort {
+            port: PortId(5),
+            name: "wan".into(),
+            ifname: "t0".into(),
+            device: Device::Twin { real: Some(real.into()) },
+        };
+        router.set_ports(vec![port("v0")], Vec::new()).unwrap();
+        assert_eq!(quiet.map(read_sysctl), ["0", "8", "1"]);
+        let face = |told: &common::Told| told.routes.faces.get(5).copied().flatten();
+        assert_eq!(fake.told(|told| face(told)).unwrap().mac, state.mac, "set and known when the ports are");
+        ip("addr add 10.0.0.1/24 dev t0");
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::Resolve && (hop.mtu, hop.port) == (1400, 5));
+        // No carrier any more.
+        common::sysctl("ipv4/conf/t0/ignore_routes_with_linkdown", "1");
+        fake.told(|told| told.state = Some(PortState { up: false, ..state }));
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::NoRoute);
+        fake.told(|told| told.state = Some(PortState { up: true, mtu: 1500, ..state }));
+        fake.wait_hop("10.0.0.9", |hop| hop.mtu == 1500);
+        // Not routed any more, and again, and the end.
+        router.set_ports(Vec::new(), Vec::new()).unwrap();
+        assert_eq!(quiet.map(read_sysctl), before);
+        assert!(fake.told(|told| face(told)).is_none());
+        router.set_ports(vec![port("v0")], Vec::new()).unwrap();
+        assert_eq!(quiet.map(read_sysctl), ["0", "8", "1"]);
+        let error = router.set_ports(vec![port("v7")], Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("no interface v7"), "{error}");
+        assert_eq!(quiet.map(read_sysctl), before);
+        router.set_ports(vec![port("v0")], Vec::new()).unwrap();
+        drop(router);
+        assert_eq!(quiet.map(read_sysctl), before);
+        assert!(fake.told(|told| told.steering.last().unwrap().1.is_none()));
+    });
+}
+
+#[test]
+fn ports_whose_interface_comes_later() {
+    in_namespace(|| {
+        let fake = Fake::new();
+        let router = Router::start(fake.clone()).unwrap();
+        let error = router.set_ports(ports(&["v0"]), Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("no interface v0"), "{error}");
+        ip("link add v0 type veth peer name v0x");
+        ip("addr add 10.0.0.1/24 dev v0");
+        ip("addr add 10.0.0.2/24 dev v0");
+        ip("link set v0 up");
+        ip("link set v0x up");
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::Resolve);
+        let local =
+            |told: &common::Told| told.steering.last().and_then(|last| last.1.clone()).map(|s| s.local);
+        fake.wait("both addresses", |told| local(told).is_some_and(|all| all.len() >= 2));
+        let kept: IpAddr = "10.0.0.2".parse().unwrap();
+        router.set_ports(ports(&["v0"]), vec![kept..=kept]).unwrap();
+        assert!(!fake.told(|told| local(told)).unwrap().contains(&kept));
+        // A listing in pages is the listing as a whole.
+        let all = router.fib(&FibQuery::default(), usize::MAX);
+        assert!(all.next.is_none() && all.entries.len() > 5);
+        let mut paged = Vec::new();
+        let mut query = FibQuery::default();
+        loop {
+            let page = router.fib(&query, 2);
+            paged.extend(page.entries);
+            query.after = page.next;
+            if query.after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(paged, all.entries);
+        let within =
+            FibQuery { select: FibSelect::Within("10.0.0.0".parse().unwrap(), 25), ..FibQuery::default() };
+        let inside: Vec<_> =
+            router.fib(&within, 100).entries.iter().map(|e| e.key.prefix.to_string()).collect();
+        assert_eq!(inside, ["10.0.0.1", "10.0.0.2"]);
+    });
+}
