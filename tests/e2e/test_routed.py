@@ -419,6 +419,7 @@ def test_interfaces_change_their_mode(make_router, driver):
 def test_apply_keeps_traffic(make_router):
     """A file with other rules is applied while datagrams flow: none is lost, the routes stay."""
     bench = make_router()
+    assert answered(bench.client, SERVER)
     flow = traffic.Datagrams(bench.client, bench.servers, SERVER)
     text = bench.daemon.config.read_text(encoding="utf-8")
     try:
