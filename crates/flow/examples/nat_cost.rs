@@ -109,7 +109,9 @@ type Held = (MappingId, Key, (u32, u16));
 /// Opens sessions, and says how many there was no port for.
 fn make(nat: &mut Nat, keys: &[Key], held: &mut Vec<Held>) -> usize {
     let before = held.len();
-    keys.iter().for_each(|key| nat.prefetch(key, POOL));
+    for key in keys {
+        black_box(nat.prefetch(key, POOL));
+    }
     for key in keys {
         if let Ok(mapped) = black_box(nat.map(key, POOL, Inside::default(), 0)) {
             held.push((

@@ -14,6 +14,7 @@ use mmb_policy::VECTOR;
 
 use crate::decisions::says;
 use crate::engine::Sessions;
+use crate::plan::wide;
 use crate::{Host, Next, Packets, Tally};
 
 /// How many packets ahead of the one that is translated the caches are told of.
@@ -109,10 +110,11 @@ impl Sessions {
         for (at, _) in next.iter().enumerate().filter(|(_, next)| **next == Next::Slow) {
             if self.lookups.found().get(at) == Some(&Found::NONE) {
                 let key = self.lookups.key(at);
-                self.table.prefetch(&key.reversed());
-                if let Some(pool) = self.last_pool {
-                    self.nat.prefetch(&key, pool);
+                let mut reply = key.reversed();
+                if let Some((address, port)) = self.last_pool.and_then(|pool| self.nat.prefetch(&key, pool)) {
+                    (reply.destination, reply.destination_port) = (wide(u32::from_be_bytes(address)), port);
                 }
+                self.table.prefetch(&reply);
             }
         }
     }

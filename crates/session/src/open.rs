@@ -12,10 +12,12 @@ use mmb_flow::{
     PoolId, Refused, Seen, SessionId, Track, Traffic, Xlat4, answer, half_flags,
 };
 use mmb_packet::{DropReason, PacketBuf, flags};
+use mmb_policy::Policy;
 
 use crate::attached::{self, Attached};
 use crate::engine::{End, Sessions, session_flags};
 use crate::plan::{NewAddress, Plan, wide};
+use crate::related::is_pool;
 use crate::slow::Call;
 use crate::{Host, Next};
 
@@ -365,12 +367,20 @@ impl Sessions {
         if at >= self.mapping_rules.len() {
             self.mapping_rules.resize(at + 1, None);
         }
-        self.mapping_rules[at] = list.iter().rfind(|rule| rule.translates).copied();
+        self.mapping_rules[at] = self.pool_rule(call.host.policy(), list);
         to.source = wide(u32::from_be_bytes(mapped.address));
         if crate::plan::has_free_port(key) {
             to.source_port = mapped.port;
         }
         Ok((to.reversed(), mapped.id))
+    }
+
+    /// The rule that the plan has heard of a pool from: of those that name one the last, by index.
+    fn pool_rule(&self, policy: &Policy, list: &[Attached]) -> Option<Attached> {
+        let names_one =
+            |slot: &&u32| policy.stateful(**slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+        let slot = self.slots.iter().rfind(names_one)?;
+        list.iter().find(|rule| rule.slot == *slot).copied()
     }
 
     /// Enters a session; the oldest half-open one goes if there is no room.

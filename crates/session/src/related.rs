@@ -180,6 +180,6 @@ fn is_to_be_mapped<H: Host, P: PacketBuf>(call: &Call<'_, H, P>) -> bool {
     call.stateful().any(maps)
 }
 
-fn is_pool(binding: &Binding) -> bool {
+pub(crate) fn is_pool(binding: &Binding) -> bool {
     matches!(binding, Binding::Nat { .. })
 }

@@ -179,6 +179,12 @@ impl Mappings {
         self.by_inside.prefetch(self.inside_hash(pool, proto, inside));
     }
 
+    /// Asks for the memory in which the mapping with an outside is looked for.
+    #[inline]
+    pub(super) fn prefetch_outside(&self, proto: u8, outside: Endpoint) {
+        self.by_outside.prefetch(self.outside_hash(proto, outside));
+    }
+
     /// The mapping of an inside in a pool.
     #[inline]
     pub(super) fn at_inside(&self, pool: u16, proto: u8, inside: Endpoint) -> Option<u32> {

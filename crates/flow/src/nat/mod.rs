@@ -169,12 +169,18 @@ impl Nat {
         &self.config
     }
 
-    /// Asks for the memory that [`Nat::map`] of the same is going to look at: worth it for some packets at a time.
-    pub fn prefetch(&self, key: &Key, pool: PoolId) {
-        let Some(&place) = self.places.get(usize::from(pool.0)) else { return };
+    /// Asks for the memory that [`Nat::map`] of the same is going to look at: worth it for some packets at a time. Answers what
+    /// the source will become unless that is taken: the address and port, in network order.
+    pub fn prefetch(&self, key: &Key, pool: PoolId) -> Option<([u8; 4], [u8; 2])> {
+        let place = *self.places.get(usize::from(pool.0))?;
         let source = place::source(key);
         self.mappings.prefetch(place, key.proto, source);
         self.hosts.prefetch(&self.hasher, place, source.address);
+        let proto = asked_of(key).ok()??;
+        let pool = self.pools.get(usize::from(place))?.as_ref()?;
+        let outside = Endpoint { address: pool.prefetch(source.address, proto, source.port)?, ..source };
+        self.mappings.prefetch_outside(key.proto, outside);
+        Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))
     }
 
     /// Translates the source of a packet that opens a session, of a host that is this worker's. The session then holds the

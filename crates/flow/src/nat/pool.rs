@@ -122,6 +122,13 @@ impl Pool {
         lanes.into_iter().flatten().find_map(|lane| self.space.open_address(lane, start))
     }
 
+    /// Asks for the memory that says whether a port is left of the address that a new host gets; that address.
+    pub(super) fn prefetch(&self, host: u32, proto: Proto, port: u16) -> Option<u32> {
+        let address = self.config.first_choice(host);
+        self.space.prefetch(self.config.index_of(address)?, proto, port.into());
+        Some(address)
+    }
+
     /// Takes a port of the address of host `number`; none: there is none that it may have. `below` is asked for the
     /// external port of the host's port below the one it sends from.
     pub(super) fn pick(

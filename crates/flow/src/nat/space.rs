@@ -5,6 +5,8 @@
 //! above, or blocks. A bit for each address says that a lane of it is empty, so that an address with something left is
 //! found at once.
 
+use mmb_packet::prefetch;
+
 use super::config::{PoolConfig, Proto};
 use super::sheet::{Sheet, WORDS, bar, count_free};
 
@@ -150,6 +152,14 @@ impl Space {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.each > Proto::ALL.len() { &OPEN } else { self.barred.as_slice() };
         Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
+    }
+
+    /// Asks for the memory that says whether a port is taken.
+    pub(super) fn prefetch(&self, address: u32, proto: Proto, port: u32) {
+        let sheet = (address as usize * self.each + proto as usize) * WORDS;
+        if let Some(word) = self.sheets.get(sheet + port as usize / 64) {
+            prefetch::read(word);
+        }
     }
 
     /// The sheet of an address's blocks.
