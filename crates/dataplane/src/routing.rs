@@ -56,6 +56,11 @@ impl RoutingCounters {
 }
 
 impl Engine {
+    /// A port's Ethernet address when it was opened; none if it is not open.
+    pub fn port_mac(&self, id: PortId) -> Option<[u8; 6]> {
+        self.open(id).map(|port| port.mac())
+    }
+
     /// Makes the workers route by `routes`: they take them over between two walks. Returns at once. What only the old ones
     /// used is freed when the next ones are published.
     pub fn publish_routes(&self, routes: Routes) {

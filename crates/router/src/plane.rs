@@ -52,26 +52,6 @@ impl Plane for Engine {
 
     fn port_state(&self, port: PortId) -> Option<PortState> {
         let info = self.port_info(port)?;
-        Some(PortState { mac: parse_mac(&info.mac)?, mtu: info.mtu, up: info.link_up })
-    }
-}
-
-fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let mut bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok());
-    let mut mac = [0; 6];
-    for byte in &mut mac {
-        *byte = bytes.next()??;
-    }
-    bytes.next().is_none().then_some(mac)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn addresses_are_read() {
-        assert_eq!(super::parse_mac("02:00:5e:10:00:ff"), Some([2, 0, 0x5e, 0x10, 0, 0xff]));
-        assert_eq!(super::parse_mac("02:00:5e:10:00"), None);
-        assert_eq!(super::parse_mac("02:00:5e:10:00:ff:01"), None);
-        assert_eq!(super::parse_mac("02:00:5e:10:00:xx"), None);
+        Some(PortState { mac: self.port_mac(port)?, mtu: info.mtu, up: info.link_up })
     }
 }

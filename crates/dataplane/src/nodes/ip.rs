@@ -5,9 +5,7 @@ use std::net::IpAddr;
 use mmb_packet::{DropReason, Kind, Meta, parse_ip4, parse_ip6};
 
 use crate::locals::{hash4, hash6};
-
-/// Where the network header of a routed packet begins: frames with VLAN tags are the kernel's.
-const L3: usize = 14;
+use crate::nodes::ROUTED_L3 as L3;
 
 /// A version of IP. All but the parse are for packets of routed ports.
 pub(crate) trait Ip {

@@ -6,7 +6,7 @@ use mmb_flow::{Found, Key};
 use mmb_packet::{DropReason, Kind, checksum};
 
 use crate::nodes::ip::{Ip, Ip4, Ip6};
-use crate::nodes::{VECTOR, for_each};
+use crate::nodes::{ROUTED_L3 as L3, VECTOR, for_each};
 use crate::snapshot::{Snapshot, path};
 use crate::worker::Worker;
 
@@ -20,8 +20,6 @@ const HANDOFF: u16 = 3;
 const LOOKUP: u16 = 5;
 const SLOW: u16 = 6;
 const PUNT: u16 = 7;
-/// Where the network header of a routed packet begins.
-const L3: usize = 14;
 /// Segments behind the first one that a checksum is completed over; a frame of more is left as it came.
 const SEGMENTS: usize = 32;
 

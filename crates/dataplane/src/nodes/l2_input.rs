@@ -5,7 +5,7 @@ use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_STAND_IN, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, Kind, parse_l2};
 
 use crate::config::MAX_PORTS;
-use crate::nodes::{VECTOR, for_each};
+use crate::nodes::{ROUTED_L3, VECTOR, for_each};
 use crate::snapshot::path;
 use crate::worker::Worker;
 
@@ -16,8 +16,6 @@ const DROP: u16 = 3;
 const PUNT: u16 = 4;
 pub(crate) const NEXT: [&str; 5] = ["ip4-input", "ip6-input", "wire-output", "drop", "punt"];
 
-/// Where the network header begins in a frame without tags.
-const UNTAGGED: u16 = 14;
 /// The lower 48 bits: an Ethernet address, as [`Worker::macs`] has it.
 const MAC: u64 = (1 << 48) - 1;
 
@@ -57,7 +55,7 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> u16 {
     if path & path::ROUTED != 0 {
         let mac = macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX);
         let to = packet.data().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) & MAC);
-        if to != mac || l2.l3_off != UNTAGGED {
+        if to != mac || usize::from(l2.l3_off) != ROUTED_L3 {
             return stray(packet, to, mac);
         }
     }

@@ -60,6 +60,9 @@ pub(crate) fn for_each(packets: &mut [&mut Packet], mut f: impl FnMut(usize, &mu
     }
 }
 
+/// Where the network header of a routed packet begins: frames with VLAN tags are the kernel's.
+pub(crate) const ROUTED_L3: usize = 14;
+
 /// Most packets in a vector.
 pub(crate) const VECTOR: usize = 256;
 

@@ -53,10 +53,15 @@ pub fn translate(
     mangle: Option<&Mangle>,
     direction: Direction,
 ) -> Result<(), DropReason> {
+    rewrite(head, meta, from, &Change::along(from, to, mangle, direction))
+}
+
+/// Changes the headers of a packet, if they are those of `from`.
+fn rewrite(head: &mut [u8], meta: &Meta, from: &Key, change: &Change) -> Result<(), DropReason> {
     if !headers::are_inside(head, meta) || !headers::suits(meta, from) {
         return Err(DropReason::NatFailed);
     }
-    headers::rewrite(head, meta, &Change::along(from, to, mangle, direction));
+    headers::rewrite(head, meta, change);
     Ok(())
 }
 
@@ -74,9 +79,5 @@ pub fn untranslate(
     mangle: Option<&Mangle>,
     direction: Direction,
 ) -> Result<(), DropReason> {
-    if !headers::are_inside(head, meta) || !headers::suits(meta, from) {
-        return Err(DropReason::NatFailed);
-    }
-    headers::rewrite(head, meta, &Change::undo(from, to, mangle, direction.other()));
-    Ok(())
+    rewrite(head, meta, from, &Change::undo(from, to, mangle, direction.other()))
 }

@@ -17,17 +17,24 @@ pub(crate) struct Array {
     pages: Arc<Vec<Option<Arc<Page>>>>,
 }
 
-impl Array {
+impl Others for Array {
     #[inline(always)]
-    pub fn get(&self, at: usize) -> u32 {
+    fn prefetch(&self, at: usize) {
+        if let Some(Some(page)) = self.pages.get(at / PAGE) {
+            prefetch::read(&page[at % PAGE]);
+        }
+    }
+
+    #[inline(always)]
+    fn get(&self, at: usize) -> u32 {
         match self.pages.get(at / PAGE) {
             Some(Some(page)) => page[at % PAGE],
             _ => 0,
         }
     }
 
-    /// Sets a number; a page is copied if it is shared and the number another one.
-    pub fn set(&mut self, at: usize, value: u32) {
+    // A page is copied if it is shared and the number another one.
+    fn set(&mut self, at: usize, value: u32) {
         if self.get(at) == value {
             return;
         }
@@ -39,31 +46,8 @@ impl Array {
         Arc::make_mut(page)[at % PAGE] = value;
     }
 
-    /// Bytes of memory, what clones share included.
-    pub fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         self.pages.len() * size_of::<Option<Arc<Page>>>()
             + self.pages.iter().flatten().count() * size_of::<Page>()
-    }
-}
-
-impl Others for Array {
-    #[inline(always)]
-    fn prefetch(&self, at: usize) {
-        if let Some(Some(page)) = self.pages.get(at / PAGE) {
-            prefetch::read(&page[at % PAGE]);
-        }
-    }
-
-    #[inline(always)]
-    fn get(&self, at: usize) -> u32 {
-        self.get(at)
-    }
-
-    fn set(&mut self, at: usize, value: u32) {
-        self.set(at, value);
-    }
-
-    fn bytes(&self) -> usize {
-        self.bytes()
     }
 }

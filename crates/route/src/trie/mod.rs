@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use array::Array;
 pub(crate) use bits::Bits;
-use codes::Codes;
+use codes::{Codes, Others};
 use node::{Blocks, COVER, NODE, Node, STRIDE, bitmap, block, cold_granules, depth, entry, rank};
 
 use sparse::Sparse;

@@ -67,20 +67,6 @@ impl Sparse {
         ((word(byte / 4) >> (8 * (byte % 4))) as u8, run)
     }
 
-    /// Asks for the row of a place.
-    #[inline(always)]
-    pub fn prefetch(&self, at: usize) {
-        prefetch::read(self.blocks.granule(self.rows.get(at / ROW)));
-    }
-
-    /// The number at a place.
-    #[inline]
-    pub fn get(&self, at: usize) -> u32 {
-        let block = self.rows.get(at / ROW);
-        let (code, run) = self.code(block, at);
-        if code == OTHER { self.other(block, run) } else { self.palette.number(code) }
-    }
-
     /// The number of a run whose code is [`OTHER`].
     fn other(&self, block: u32, run: usize) -> u32 {
         let (first, word) = self.blocks.block(block);
@@ -88,20 +74,6 @@ impl Sparse {
         let before = (0..run / 4).map(|n| others(word(BITMAP / 4 + n))).sum::<usize>()
             + others(word(BITMAP / 4 + run / 4) & !(u32::MAX << (8 * (run % 4))));
         word(words + before)
-    }
-
-    /// Sets a number.
-    pub fn set(&mut self, at: usize, value: u32) {
-        let block = self.rows.get(at / ROW);
-        let (before, run) = self.code(block, at);
-        let code = Arc::make_mut(&mut self.palette).code(value);
-        if code == before && (code != OTHER || self.other(block, run) == value) {
-            return;
-        }
-        Arc::make_mut(&mut self.palette).count(before, code, 1);
-        let mut places = self.load(block);
-        places[at % ROW] = (code, if code == OTHER { value } else { 0 });
-        self.store(at / ROW, block, &places);
     }
 
     /// A row's codes, and the numbers of those that are [`OTHER`].
@@ -163,30 +135,36 @@ impl Sparse {
         let words = numbers(bitmap(first));
         Rows::granules(words + (BITMAP / 4..words).map(|n| others(word(n))).sum::<usize>())
     }
-
-    /// Bytes of memory, what clones share included.
-    pub fn bytes(&self) -> usize {
-        self.rows.bytes() + self.blocks.bytes() + size_of::<Palette>()
-    }
 }
 
 impl Others for Sparse {
     #[inline(always)]
     fn prefetch(&self, at: usize) {
-        self.prefetch(at);
+        prefetch::read(self.blocks.granule(self.rows.get(at / ROW)));
     }
 
-    #[inline(always)]
+    #[inline]
     fn get(&self, at: usize) -> u32 {
-        self.get(at)
+        let block = self.rows.get(at / ROW);
+        let (code, run) = self.code(block, at);
+        if code == OTHER { self.other(block, run) } else { self.palette.number(code) }
     }
 
     fn set(&mut self, at: usize, value: u32) {
-        self.set(at, value);
+        let block = self.rows.get(at / ROW);
+        let (before, run) = self.code(block, at);
+        let code = Arc::make_mut(&mut self.palette).code(value);
+        if code == before && (code != OTHER || self.other(block, run) == value) {
+            return;
+        }
+        Arc::make_mut(&mut self.palette).count(before, code, 1);
+        let mut places = self.load(block);
+        places[at % ROW] = (code, if code == OTHER { value } else { 0 });
+        self.store(at / ROW, block, &places);
     }
 
     fn bytes(&self) -> usize {
-        self.bytes()
+        self.rows.bytes() + self.blocks.bytes() + size_of::<Palette>()
     }
 }
 

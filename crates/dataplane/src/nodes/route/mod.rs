@@ -18,8 +18,7 @@ use mmb_dpdk::Packet;
 use mmb_packet::{DropReason, Kind, Meta, parse};
 use mmb_route::{HopId, HopKind, Routes, Table};
 
-/// Where the network header of a routed packet begins: frames with VLAN tags are the kernel's.
-const L3: usize = 14;
+use crate::nodes::ROUTED_L3 as L3;
 
 /// The edges that packets to be routed take, for nodes that have them in this order: by IP version, and for what is neither.
 #[derive(Clone, Copy)]
