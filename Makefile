@@ -8,7 +8,7 @@ MMB    := $(TARGET)/release/mmb
 FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: deps build test test-rust test-e2e demo fmt lint clean fuzz bench-acl bench-route help
+.PHONY: deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -16,10 +16,14 @@ deps: ## install the Debian packages that building, testing and the demo need (r
 build: ## build the release binary
 	$(CARGO) build --release --package mmb
 
-test: test-rust test-e2e ## unit, property, doc and end-to-end tests (the latter as root)
+test: test-rust test-nf test-e2e ## unit, property, doc and end-to-end tests (the latter as root)
 
 test-rust: ## unit, property and doc tests
 	$(CARGO) test --workspace
+
+# A workspace of its own, as a user's would be; a directory of its own would only compile the same libraries twice.
+test-nf: ## the network function of docs/nf-guide.md: build it, test it, run a capture through it
+	$(CARGO) test --locked --manifest-path examples/nf-hello/Cargo.toml --target-dir $(abspath $(TARGET))
 
 test-e2e: build ## real traffic in network namespaces; E2E="-k vlan" narrows it
 	MMB_BIN=$(abspath $(MMB)) $(PYTHON) -m pytest tests/e2e $(E2E)
@@ -31,11 +35,13 @@ fmt: ## format the code
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml
+	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml
 
 lint: ## formatting, clippy with warnings as errors, the layering of the crates
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml --check
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml --check
+	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
 
@@ -47,15 +53,29 @@ fuzz: ## run every fuzz target for FUZZ_SECONDS (30)
 	  RUSTC_BOOTSTRAP=1 $(CARGO) fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096; \
 	done
 
+bench: build ## the papers' experiments beside nftables, iptables, XDP, HAProxy, nginx: 20 minutes; docs/performance.md (root)
+	bench/install-peers
+	MMB_BIN=$(abspath $(MMB)) bench/run
+
+bench-full: build ## the same with more places and more rounds
+	bench/install-peers
+	MMB_BIN=$(abspath $(MMB)) bench/run --full
+
+bench-check: build ## what a packet costs, beside the committed results: says what got worse by more than 15 %
+	MMB_BIN=$(abspath $(MMB)) bench/run --check
+
 bench-acl: ## the classifier beside DPDK's rte_acl; SETS=DIRECTORY has the filter sets of ClassBench
 	bench/acl/run $(SETS)
 
 bench-route: build ## routing beside DPDK's ip4_lookup and ip4_rewrite, rte_fib and rte_lpm
 	MMB_BIN=$(abspath $(MMB)) bench/route/run
 
+bench-chains: build ## functions of a service chain together, and each with a session table of its own
+	MMB_BIN=$(abspath $(MMB)) bench/chains/run
+
 clean: ## remove everything that was built
 	$(CARGO) clean
-	rm -rf fuzz/target bench/acl/target bench/route/target
+	rm -rf fuzz/target bench/acl/target bench/route/target bench/kernel/target examples/nf-hello/target
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

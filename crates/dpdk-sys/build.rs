@@ -46,9 +46,10 @@ const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
-    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? BPF_XDP XDP_FLAGS_(SKB|DRV)_MODE STEER_.* MMB_.*";
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID) BPF_XDP XDP_FLAGS_(SKB|DRV)_MODE STEER_.* MMB_.*";
 
-const SHIM: &[&str] = &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c"];
+const SHIM: &[&str] =
+    &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c"];
 
 /// Where the programs for the kernel are.
 const BPF: &str = "../../bpf";

@@ -2,8 +2,8 @@
 //! test of the crate on the corpus, on random texts and on slips in valid lines.
 
 use mmb_lang::{
-    Command, Diagnostic, Names, check as check_rule, check_filter, complete, load_file, parse_file,
-    parse_line,
+    Arm, Body, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
+    load_file, parse_file, parse_line, parse_matches,
 };
 
 /// Most lines of one input that are looked at one by one.
@@ -40,6 +40,13 @@ fn check_file(text: &[u8]) {
 }
 
 fn check_line(line: &str) {
+    match parse_matches(line) {
+        Ok(matches) => {
+            let printed: Vec<String> = matches.iter().map(Match::to_string).collect();
+            assert_eq!(parse_matches(&printed.join(" ")), Ok(matches), "{line:?} prints as {printed:?}");
+        }
+        Err(error) => check_error(line, &error),
+    }
     match parse_line(line) {
         Ok(None) => {}
         Ok(Some(command)) => check_command(line, &command),
@@ -56,11 +63,32 @@ fn check_command(line: &str, command: &Command) {
         Command::ShowConnections { matches, .. } | Command::ClearConnections { matches } => {
             check_filter(matches)
         }
+        Command::ChainAdd(chain) | Command::ChainSet(chain) => {
+            let mut parts = 0;
+            check_body(&chain.body, 0, &mut parts);
+            assert!((1..=Chain::MAX_PARTS).contains(&parts), "{line:?}");
+            Ok(())
+        }
         _ => Ok(()),
     };
     if let Err(error) = checked {
         assert!(error.span.start < error.span.end);
         check_error(line, &error);
+    }
+}
+
+/// Chains are as deep and as large as they may be, and no step is without a function and without ways.
+fn check_body(body: &Body, depth: usize, parts: &mut usize) {
+    assert!(depth <= Chain::MAX_DEPTH);
+    for step in &body.0 {
+        assert!(step.function.is_some() || !step.arms.is_empty());
+        *parts += usize::from(step.function.is_some()) + step.arms.len();
+        let others = step.arms.split_last().map_or(&[][..], |(_, others)| others);
+        assert!(!others.iter().any(Arm::is_else));
+        for arm in &step.arms {
+            assert!(step.function.is_none() || arm.label.is_some());
+            check_body(&arm.body, depth + 1, parts);
+        }
     }
 }
 
@@ -81,8 +109,10 @@ fn check_rendered(rendered: &str) {
 
 /// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends too early.
 fn check_completion(line: &str, cursor: usize) {
-    let interfaces = ["lan", "eth0.100", "drop", "no name"].map(str::to_owned);
-    let found = complete(line, cursor, &Names { interfaces: &interfaces, pools: &interfaces });
+    let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
+    let types = [("count".to_owned(), "counts packets".to_owned())];
+    let names = Names { interfaces: &known, pools: &known, instances: &known, chains: &known, types: &types };
+    let found = complete(line, cursor, &names);
     assert!(found.start <= cursor);
     for candidate in &found.candidates {
         assert!(candidate.text.starts_with(&line[found.start..cursor]) && !candidate.help.is_empty());

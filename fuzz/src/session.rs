@@ -1,7 +1,8 @@
 //! What must hold for sessions and translation whatever comes in. The fuzz target `session` runs it on packets, time and
 //! changes of rules that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random bytes.
 //!
-//! * Each packet comes out once, or is dropped once, or waits and does so later; its length stays.
+//! * Each packet comes out once, or is dropped once, or waits and does so later; its length stays, unless `synproxy` has made a SYN
+//!   of it. What functions of chains make comes out besides.
 //! * A packet with right checksums has right checksums when it comes out.
 //! * What was translated has a reply that comes back to whom it is for, or is dropped.
 //! * What was translated leads back to what it was.
@@ -13,6 +14,7 @@ use mmb_flow::{
     Direction, Key, Mangle, NatConfig, Segment, Settings, Timeouts, Track, Traffic, quote, translate,
     translate_error, untranslate,
 };
+use mmb_nf::{Context, DropReason, EmitTo, Function, Packet, Registry, Setup, Traits, Verdict};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
@@ -29,6 +31,86 @@ const RULES: [&str; 8] = [
     "add in port1 out port0 ip-ttl < 64 drop",
     "add-stateful tcp-dport 80 ip-ttl > 3 mod ip-dscp 7 map ip-saddr 200.0.2.0/30",
 ];
+
+/// The same where sessions go through chains.
+const CHAINED: [&str; 8] = [
+    "add-stateful ip-saddr 10.0.0.0/8 chain away",
+    "add-stateful ip6-saddr fd00::/8 chain plain",
+    "add-stateful ip-saddr 10.0.0.0/8 ip-proto tcp shuffle tcp-seq-num map tcp-ack-num 7 chain plain",
+    "add-stateful udp-dport 53 map ip-daddr 192.0.2.9 map udp-dport 5353 chain twice",
+    "add-stateful ip-daddr 192.0.2.100 chain web",
+    "add-stateful tcp-dport 80 chain guarded",
+    "add in port1 out port0 ip-ttl < 64 mod ip-id 99",
+    "add-stateful ip-saddr 10.0.0.0/8 nat p chain plain",
+];
+const FUNCTIONS: [&str; 14] = [
+    "nf add m monitor",
+    "nf add c count",
+    "nf add k mark dscp 3",
+    "nf add s mss-clamp 500",
+    "nf add r police 8kbit burst 1518 per source",
+    "nf add a acl deny ip-saddr 10.0.0.3 allow",
+    "nf add n nat p",
+    "nf add b lb 192.0.2.1 192.0.2.2:5353 by least-connections",
+    "nf add p split web: tcp-dport {80,5353} dns: udp-dport {53,5353}",
+    "nf add t mirror port1 forward",
+    "nf add f flow",
+    "nf add g flow",
+    "nf add y synproxy",
+    "nf add w whim ip-proto udp",
+];
+/// As they are, and after a change.
+const CHAINS: [[&str; 5]; 2] = [
+    [
+        "chain add away m | n | c",
+        "chain add plain c | [w | k, else: s | t]",
+        "chain add twice m | f | c",
+        "chain add web b | p [web: s, dns: drop, rest: pass] | r",
+        "chain add guarded y | a",
+    ],
+    [
+        "chain add away a | n | f | m",
+        "chain add plain [c | w, else: t] | k",
+        "chain add twice m | f | c | g | r",
+        "chain add web a | b | p [web: r, dns: m, rest: drop]",
+        "chain add guarded c | y",
+    ],
+];
+
+/// A function that takes the traffic it is told to, and does whatever the last byte of a packet says.
+struct Whim(String);
+
+impl Function for Whim {
+    const TYPE: &'static str = "whim";
+    const USAGE: &'static str = "MATCH…";
+    const HELP: &'static str = "does anything";
+    type Pad = u64;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        Ok(Whim(setup.words.join(" ")))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { accepts: self.0.clone(), ..Traits::default() }
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut u64, cx: &mut Context<'_, ()>) -> Verdict {
+        *pad += 1;
+        let last = packet.head.last().copied().unwrap_or(0);
+        match last >> 2 & 7 {
+            0 => Verdict::Drop(DropReason::ChainError),
+            1 => Verdict::Refuse(DropReason::Acl),
+            2 => Verdict::End(DropReason::BackendDown),
+            3 => {
+                cx.emit([EmitTo::Back, EmitTo::Onward][usize::from(last >> 7)], packet.head);
+                Verdict::Pass
+            }
+            4 if *pad > 3 => Verdict::Branch(last),
+            _ => Verdict::Pass,
+        }
+    }
+}
 
 /// Timeouts that a few bytes of time can reach.
 const TIMEOUTS: Timeouts = Timeouts {
@@ -49,18 +131,29 @@ const SESSIONS: usize = 24;
 
 const FILTERING: [&str; 3] = ["endpoint-independent", "address-dependent", "address-and-port-dependent"];
 
-fn rules(config: u8, more: u8, before: Option<&Policy>) -> Rules {
+/// Whether a configuration has chains.
+const CHAINS_TOO: u8 = 0x40;
+
+fn rules(config: u8, more: u8, workers: u16, before: Option<&Rules>) -> Rules {
     let filtering = FILTERING[usize::from(more >> 2) % 3];
     let pool =
         format!("nat pool add p 200.0.1.1-200.0.1.2 ports 2000-2031 block 16 limit 12 filtering {filtering}");
-    let mut lines: Vec<&str> = (0..8).filter(|n| config & 1 << n != 0).map(|n| RULES[n]).collect();
+    let chained = more & CHAINS_TOO != 0;
+    let all = if chained { CHAINED } else { RULES };
+    let mut lines: Vec<&str> = (0..8).filter(|n| config & 1 << n != 0).map(|n| all[n]).collect();
     lines.push(&pool);
+    if chained {
+        lines.extend(FUNCTIONS);
+        lines.extend(CHAINS[usize::from(more & 1)]);
+    }
     if more & 1 != 0 {
         lines.push("nat forward add tcp 200.0.1.1 80 to 10.0.0.2 80");
     }
     let settings =
         Settings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
-    let rules = Rules::read(&lines, settings, before).expect("good lines");
+    let mut registry = Registry::builtin();
+    registry.add::<Whim>();
+    let rules = Rules::read_with(&lines, settings, before, &registry, workers).expect("good lines");
     // Both ports are a wire's, or routed, or one of them.
     let routed: &[u16] = [&[][..], &[0, 1], &[0], &[1]][usize::from(more >> 4 & 3)];
     rules.routed(routed, |to| match to {
@@ -74,8 +167,9 @@ pub fn check(bytes: &[u8]) {
     any_metadata(bytes);
     any_segments(bytes);
     let Some((&[config, more, workers], steps)) = bytes.split_first_chunk() else { return };
-    let first = rules(config, more, None);
-    let driver = Driver::new(1 + u16::from(workers % 3), SESSIONS, 1, first).expect("memory");
+    let workers = 1 + u16::from(workers % 3);
+    let first = rules(config, more, workers, None);
+    let driver = Driver::new(workers, SESSIONS, 1, first).expect("memory");
     let mut history = History { driver, now: 0, came: 0, went: 0, last: None };
     history.driver.pass(0);
     history.run(steps);
@@ -104,7 +198,8 @@ impl History {
                     bytes = rest;
                 }
                 2 => {
-                    let rules = rules(a, what, Some(&self.driver.rules().policy));
+                    let workers = self.driver.workers().len() as u16;
+                    let rules = rules(a, what, workers, Some(self.driver.rules()));
                     self.driver.change(rules);
                 }
                 3 | 4 => {
@@ -142,6 +237,9 @@ impl History {
 
     fn take(&mut self, sent: &[Sent]) {
         for sent in sent {
+            if matches!(sent.outcome, Outcome::Emitted(_)) {
+                continue;
+            }
             self.went += 1;
             assert_ne!(sent.outcome, Outcome::Lost);
             if let Outcome::Out(port) = sent.outcome {
@@ -161,6 +259,9 @@ impl History {
         let sent = self.driver.run(in_port, VecPacket::new(frame));
         if let [Sent { packet, outcome: Outcome::Out(port), .. }] = &sent[..] {
             let out = packet.head();
+            if self.driver.rules().chains.chain("guarded").is_some() && out.len() != frame.len() {
+                return self.take(&sent);
+            }
             assert_eq!(out.len(), frame.len());
             let (mut before, mut after) = (Meta::default(), Meta::default());
             if parse(frame, frame.len(), &mut before).is_ok() && before.kind != Kind::default() {

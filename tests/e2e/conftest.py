@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from lab import daemon as lab_daemon  # noqa: E402
+from lab.chainbench import ChainBench  # noqa: E402
 from lab.natbench import NatBench  # noqa: E402
 from lab.netns import Bench  # noqa: E402
 from lab.routebench import RouteBench  # noqa: E402
@@ -122,6 +123,20 @@ def make_nat(root, make_daemon):
 
     def make(config="", driver="af-packet", **options):
         made.append(NatBench(driver, make_daemon, config, **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+@pytest.fixture
+def make_chains(root, make_daemon):
+    """make_chains(config, ...) -> ChainBench, gone after the test."""
+    made = []
+
+    def make(config="", driver="af-packet", **options):
+        made.append(ChainBench(driver, make_daemon, config, **options))
         return made[-1]
 
     yield make

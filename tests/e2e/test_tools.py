@@ -62,13 +62,24 @@ def test_documented_rules_are_right(path, tmp_path):
     config = tmp_path / "config"
 
     def commands(first):
-        lines = re.findall(rf"^(?:\$ )?mmb ({first}.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+        # What is shown to be refused is.
+        lines = re.findall(rf"^(?:\$ )?mmb ({first}.*)$(?!\nerror: )", path.read_text(encoding="utf-8"), re.MULTILINE)
         return {line: " ".join(shlex.split(line, comments=True)) for line in lines}
 
     pools = {words.split()[3]: words for words in commands("nat pool add").values()}
+    chains = {words.split()[2]: words for words in commands("chain add").values()}
+    functions = {words.split()[2]: words for words in commands("nf add").values()}
+
+    def with_what_they_name(words):
+        """The lines that a line builds on, and the line."""
+        names = re.sub(r"[][|,:]", " ", words).split()[2 if words.startswith("add") else 3 :]
+        known = [*pools.items(), *functions.items(), *chains.items()]
+        before = [line for name, line in known if name in names and line != words]
+        return [*(line for other in before for line in with_what_they_name(other)), words]
+
     for line, words in commands("add").items():
-        named = [pools[word] for word in words.split() if word in pools]
-        lines = [*(f"interface add {name} null" for name in ("left", "right", "lan", "wan")), *named, words]
+        ports = [f"interface add {name} null" for name in ("left", "right", "lan", "wan")]
+        lines = dict.fromkeys([*ports, *with_what_they_name(words)])
         config.write_text("\n".join(lines) + "\n", encoding="utf-8")
         assert mmb("check", config).returncode == 0, line
 

@@ -1,6 +1,7 @@
 //! The control API's documents: what requests and replies look like as JSON. Part of the interface: fields are added,
 //! never renamed.
 
+mod chains;
 mod routing;
 mod sessions;
 
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+pub use chains::*;
 pub use routing::*;
 pub use sessions::*;
 
@@ -214,6 +216,20 @@ pub struct InterfaceEntry {
     pub drops: IndexMap<String, u64>,
     /// What was set up or found on the device and is worth knowing.
     pub notes: Vec<String>,
+    /// What else the device could do for mmb; its driver is asked for `show interfaces verbose` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub capabilities: Vec<CapabilityEntry>,
+}
+
+/// Something that a device may do for mmb.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CapabilityEntry {
+    /// What.
+    pub name: String,
+    /// Whether it does.
+    pub yes: bool,
+    /// What its driver was asked, and what it said.
+    pub answer: String,
 }
 
 /// Whether an interface's device is open.

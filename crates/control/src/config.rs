@@ -1,4 +1,5 @@
-//! The configuration: interfaces, wires, routed ports, NAT pools, settings and rules, as one value.
+//! The configuration: interfaces, wires, routed ports, NAT pools, network functions, chains, settings and rules, as one
+//! value.
 //!
 //! Theory of operation. A command works on a copy and the copy replaces the original when all of it has worked; a
 //! command that fails therefore changes nothing. Copies are cheap: interfaces are behind a shared pointer, rules are a
@@ -17,8 +18,10 @@ use mmb_policy::{Policy, RuleView};
 use crate::error::{Fault, RefusalKind};
 use crate::nat::Nat;
 
+mod chains;
 mod routing;
 
+pub use chains::{Chains, Platform};
 pub use routing::Routing;
 pub(crate) use routing::{Device, DeviceKind, PUNT};
 
@@ -51,6 +54,8 @@ pub struct Config {
     settings: Settings,
     /// The port of the TAP by which routed AF_XDP ports hand packets to the kernel; there is one if there are such ports.
     punt: Option<PortId>,
+    chains: Arc<Chains>,
+    platform: Platform,
 }
 
 impl Config {
@@ -59,9 +64,14 @@ impl Config {
         Config::default()
     }
 
+    /// No interfaces, no rules; network functions will be made with this.
+    pub fn on(platform: Platform) -> Config {
+        Config { platform, ..Config::default() }
+    }
+
     /// No interfaces, no rules: the beginning of what is to come after `earlier`.
     pub(crate) fn after(earlier: &Config) -> Config {
-        Config { revision: earlier.revision + 1, ..Config::default() }
+        Config { revision: earlier.revision + 1, ..Config::on(earlier.platform.clone()) }
     }
 
     /// The interfaces, in the order they were added.
@@ -120,7 +130,7 @@ impl Config {
         Arc::make_mut(&mut self.nat)
     }
 
-    /// Removes a NAT pool that no rule names.
+    /// Removes a NAT pool that no rule and no function names.
     pub fn delete_pool(&mut self, name: &Word) -> Result<(), Fault> {
         let named = |view: &RuleView<'_>| {
             view.text.contains(&**name) && view.rule().is_ok_and(|rule| pools(&rule).any(|p| **p == **name))
@@ -129,6 +139,7 @@ impl Config {
             let message = format!("NAT pool `{}` is named by rule {} (`{}`)", &**name, view.index, view.text);
             return Err(Fault::conflict(message, name.span).help(format!("`del {}` first", view.index)));
         }
+        self.check_no_function_of(name)?;
         self.nat_mut().delete_pool(name)
     }
 
@@ -142,8 +153,9 @@ impl Config {
         &mut self.settings
     }
 
-    /// Takes back all that is set and all that is said about NAT.
+    /// Takes back all that is set and all that is said about NAT, functions and chains.
     pub(crate) fn unset(&mut self) {
+        self.chains = Arc::default();
         self.on_error = OnError::default();
         self.settings = Settings::default();
         self.nat = Arc::default();
@@ -151,7 +163,7 @@ impl Config {
 
     /// The id that `name` stands for in `in` and `out`.
     pub fn resolve(&self, name: &str) -> Option<u16> {
-        self.interface(name).map(|i| i.id.0)
+        port_of(&self.interfaces, name)
     }
 
     /// The same interfaces, wires, NAT pools and settings, with other rules.
@@ -159,14 +171,14 @@ impl Config {
         Config { policy, revision: self.revision + 1, ..self.clone() }
     }
 
-    /// Whether every interface and every NAT pool that the rule names is there.
+    /// Whether every interface, every NAT pool and every chain that the rule names is there.
     pub fn check_names(&self, rule: &Rule) -> Result<(), Fault> {
         if let Some(name) = names(rule).find(|name| self.interface(name).is_none()) {
             return Err(self.unknown(name, name.span));
         }
         match pools(rule).find(|name| self.nat.pool(name).is_none()) {
             Some(name) => Err(self.nat.unknown_pool(name)),
-            None => Ok(()),
+            None => self.check_chains(rule),
         }
     }
 
@@ -181,9 +193,9 @@ impl Config {
     /// Adds a rule; its index.
     pub fn add_rule(&mut self, rule: &Rule) -> Result<u32, Fault> {
         self.check_names(rule)?;
-        let interfaces = self.interfaces.clone();
-        let resolve = |name: &str| interfaces.iter().find(|i| i.name == name).map(|i| i.id.0);
-        Ok(self.policy_mut().add(rule, &resolve)?)
+        let (interfaces, chains) = (self.interfaces.clone(), self.chains.clone());
+        let resolve = |name: &str| port_of(&interfaces, name);
+        Ok(self.policy_mut().add_with(rule, &resolve, &|chain| chains.class(chain))?)
     }
 
     /// Adds an interface. Its id is the one that its name has in `earlier`, else the lowest that is free both here and
@@ -233,7 +245,7 @@ impl Config {
         }
     }
 
-    /// Removes an interface that no wire and no rule names.
+    /// Removes an interface that no wire, no rule and no function names.
     pub fn delete_interface(&mut self, name: &Word) -> Result<PortId, Fault> {
         let at = self.position(name)?;
         let interface = &self.interfaces[at];
@@ -252,7 +264,8 @@ impl Config {
                 format!("interface `{}` is named by rule {} (`{}`)", interface.name, view.index, view.text);
             return Err(Fault::conflict(message, name.span).help(format!("`del {}` first", view.index)));
         }
-        let id = interface.id;
+        self.check_no_function_on(name)?;
+        let id = self.interfaces[at].id;
         Arc::make_mut(&mut self.interfaces).remove(at);
         Ok(id)
     }
@@ -323,6 +336,11 @@ impl Config {
             known => fault.help(format!("there are: {}", known.join(", "))),
         }
     }
+}
+
+/// The id of the interface called `name`.
+fn port_of(interfaces: &[Interface], name: &str) -> Option<u16> {
+    interfaces.iter().find(|i| i.name == name).map(|i| i.id.0)
 }
 
 /// The error where no port id is free.

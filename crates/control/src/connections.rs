@@ -153,7 +153,10 @@ fn entry(view: &Connection, names: &[String]) -> ConnectionEntry {
         idle_seconds: seconds(view.idle),
         expires_seconds: seconds(view.expires),
         rules: view.rules.clone(),
+        chain: view.chain.as_deref().map(str::to_owned),
+        refused: view.refused.map(|reason| reason.name().to_owned()),
         worker: u64::from(view.worker),
+        uid: view.uid,
     }
 }
 

@@ -16,6 +16,7 @@ use mmb_flow::Settings;
 use mmb_lang::{At, Command, NatForward, OnError, Rule, ShowWhat, Word};
 
 use crate::api::*;
+use crate::background::Background;
 use crate::config::{Config, Interface};
 use crate::error::{Fault, Refusal, RefusalKind};
 use crate::mirror::Mirror;
@@ -27,6 +28,8 @@ use crate::views;
 
 /// The engine and the configuration it runs.
 pub struct Control {
+    /// Ends first: what its threads work on may tell of the rest.
+    background: Background,
     /// Ends before the engine, which it publishes to.
     mirror: Mirror,
     engine: Arc<Engine>,
@@ -66,6 +69,7 @@ impl Control {
     /// down and are returned; everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
         let control = Control {
+            background: Background::default(),
             mirror: Mirror::default(),
             engine: Arc::new(engine),
             changes: Mutex::default(),
@@ -97,7 +101,7 @@ impl Control {
             Command::Del { index } => self.delete(*index).map(Output::Done),
             Command::Flush => Ok(Output::Done(self.flush())),
             Command::List => Ok(Output::Rules(self.rules())),
-            Command::Show { what, verbose } => self.show(*what, *verbose),
+            Command::Show { what, verbose } => Ok(self.show(*what, *verbose)),
             Command::InterfaceAdd { name, kind } => self.add_interface(name, kind).map(Output::Done),
             Command::InterfaceDel { name } => self.delete_interface(name).map(Output::Done),
             Command::Enable(names) => self.set_enabled(names, true).map(Output::Done),
@@ -139,6 +143,27 @@ impl Control {
                 self.change(|config| config.nat_mut().delete_forward(*proto, *outside))?;
                 Ok(Output::Done(done(format!("{proto} {outside} is no longer forwarded"))))
             }
+            Command::NfAdd(nf) => {
+                self.change(|config| config.add_function(nf))?;
+                Ok(Output::Done(done(format!("function {} added: {}", &*nf.name, &*nf.kind))))
+            }
+            Command::NfDel { name } => {
+                self.change(|config| config.delete_function(name))?;
+                Ok(Output::Done(done(format!("function {} deleted", &**name))))
+            }
+            Command::NfSet { name, words } => self.tell(name, words).map(Output::Done),
+            Command::ChainAdd(chain) => {
+                self.change(|config| config.add_chain(chain))?;
+                Ok(Output::Done(done(format!("chain {} added", &*chain.name))))
+            }
+            Command::ChainSet(chain) => {
+                self.change(|config| config.set_chain(chain))?;
+                Ok(Output::Done(done(format!("chain {} is another now", &*chain.name))))
+            }
+            Command::ChainDel { name } => {
+                self.change(|config| config.delete_chain(name))?;
+                Ok(Output::Done(done(format!("chain {} deleted", &**name))))
+            }
             Command::SetTimeout { timeout, seconds } => {
                 self.change_settings(|settings| settings::set_timeout(settings, *timeout, *seconds))?;
                 Ok(Output::Done(done(format!(
@@ -160,21 +185,30 @@ impl Control {
         }
     }
 
-    fn show(&self, what: ShowWhat, verbose: bool) -> Result<Output, Fault> {
-        Ok(match what {
+    fn show(&self, what: ShowWhat, verbose: bool) -> Output {
+        match what {
             ShowWhat::Tables => Output::Tables(self.tables(), verbose),
-            ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), verbose),
+            ShowWhat::Interfaces if verbose => Output::Interfaces(self.interfaces_in_detail(), true),
+            ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), false),
             ShowWhat::Runtime => Output::Runtime(Box::new(self.runtime()), verbose),
             ShowWhat::Drops => Output::Drops(self.drops(), verbose),
             ShowWhat::Fields => Output::Fields(views::fields()),
             ShowWhat::Version => Output::Version(self.version()),
             ShowWhat::Config => Output::Config(self.config()),
             ShowWhat::Nat => Output::Nat(self.nat()),
-            ShowWhat::Chains => {
-                let message = "this release has no chains to show".to_owned();
-                return Err(Fault::new(RefusalKind::Invalid, message, Default::default()));
-            }
-        })
+            ShowWhat::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowWhat::Functions => Output::Functions(Box::new(self.functions()), verbose),
+        }
+    }
+
+    /// `nf set`.
+    fn tell(&self, name: &Word, words: &[Box<str>]) -> Result<Done, Fault> {
+        // In its turn: not to an instance that is about to go.
+        let (_turn, state) = self.begin();
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let told = state.config.instance(name)?.set(&words);
+        told.map_err(|sentence| Fault::invalid(sentence, At::default()))?;
+        Ok(done(format!("function {}: {}", &**name, words.join(" "))))
     }
 
     fn set_enabled(&self, names: &[Word], enabled: bool) -> Result<Done, Fault> {
@@ -273,6 +307,7 @@ impl Control {
     pub(crate) fn commit(&self, state: State) {
         let stale = state.config.policy().is_stale();
         let pools = !state.config.nat().pools().is_empty();
+        self.background.follow(state.config.chains().program());
         let old = std::mem::replace(&mut *self.lock(), state);
         // Freeing many rules takes a while, which readers need not wait for.
         drop(old);

@@ -11,7 +11,7 @@ use mmb_lang::{PortKind, Word};
 use mmb_policy::Policy;
 use nix::net::if_::if_nametoindex;
 
-use crate::api::{ApplyReply, DiffReply, Done};
+use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
 use crate::config::{Device, DeviceKind, PUNT, same_device};
 use crate::control::{Control, State, done};
 use crate::error::{Fault, Refusal, RefusalKind};
@@ -88,6 +88,11 @@ impl Control {
         let (r, i) = (count(rules, "rule"), count(interfaces, "interface"));
         let done = format!("{r} ({added} added, {removed} removed, {kept} kept), {i}");
         Ok(ApplyReply { done, rules, added, removed, kept, interfaces })
+    }
+
+    /// Whether `text` is right as a configuration of its own, here.
+    pub fn check(&self, text: &[u8]) -> Result<CheckReply, Refusal> {
+        file::check(text, &self.present().config)
     }
 
     /// What [`Control::apply`] would change.

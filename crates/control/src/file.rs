@@ -2,12 +2,14 @@
 //!
 //! A file says what there is, not what to do: the order of its lines matters for the rules' indexes only. A file with
 //! `interface add` lines describes the whole configuration. A file without is about rules: it keeps the interfaces,
-//! wires and routed ports there are, and may wire, route, enable or disable them. Settings and NAT pools are part of the
-//! rules: what a file does not set is as it is without one, and pools that it does not have go.
+//! wires and routed ports there are, and may wire, route, enable or disable them. Settings, NAT pools, network functions
+//! and chains are part of the rules: what a file does not set is as it is without one, and pools, functions and chains that
+//! it does not have go.
 
 use std::collections::HashMap;
 
 use mmb_lang::{At, Command, Diagnostic, Located, OnError, PortKind, Rule, Word};
+use mmb_nf::About;
 
 use crate::api::{CheckReply, DiffReply};
 use crate::config::{Config, Interface};
@@ -18,10 +20,10 @@ use crate::settings;
 const ERROR_LIMIT: usize = 20;
 
 /// The configuration that `text` describes when `base` runs. Interfaces that both have keep their ids, rules that both
-/// have keep their slots, and so their counters.
+/// have keep their slots, and so their counters, functions that both have stay the objects they are.
 pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
     let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
-    let mut builder = Builder { base, config: Config::after(base), errors: Vec::new() };
+    let mut builder = Builder::new(base);
     let config = builder.build(commands);
     config.ok_or_else(|| {
         let mut errors = builder.errors;
@@ -31,9 +33,9 @@ pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
     })
 }
 
-/// Whether `text` is right as a configuration of its own.
-pub fn check(text: &[u8]) -> Result<CheckReply, Refusal> {
-    let config = load(text, &Config::new())?;
+/// Whether `text` is right as a configuration of its own, with functions made as `base` says.
+pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
+    let config = load(text, &Config::on(base.platform().clone()))?;
     Ok(CheckReply { rules: config.policy().len() as u64, interfaces: config.interfaces().len() as u64 })
 }
 
@@ -69,9 +71,17 @@ struct Builder<'a> {
     base: &'a Config,
     config: Config,
     errors: Vec<Diagnostic>,
+    /// The lines of instances and of chains, in their order.
+    functions: Vec<u32>,
+    chains: Vec<u32>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(base: &'a Config) -> Self {
+        let config = Config::after(base);
+        Builder { base, config, errors: Vec::new(), functions: Vec::new(), chains: Vec::new() }
+    }
+
     fn build(&mut self, commands: Vec<Located<Command>>) -> Option<Config> {
         let whole = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
         if !whole {
@@ -83,6 +93,11 @@ impl Builder<'_> {
             match &c.item {
                 Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
                 Command::NatPoolAdd(pool) => self.note(c.line, |b| b.config.nat_mut().add_pool(pool)),
+                Command::NfAdd(nf) => self.note(c.line, |b| {
+                    b.config.put_function(nf)?;
+                    b.functions.push(c.line);
+                    Ok(())
+                }),
                 _ => {}
             }
         }
@@ -90,7 +105,12 @@ impl Builder<'_> {
         let mut rules = Vec::new();
         for c in commands {
             match c.item {
-                Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) => {}
+                Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) | Command::NfAdd(_) => {}
+                Command::ChainAdd(chain) => self.note(c.line, |b| {
+                    b.config.put_chain(&chain)?;
+                    b.chains.push(c.line);
+                    Ok(())
+                }),
                 Command::NatForwardAdd(forward) => {
                     self.note(c.line, |b| b.config.nat_mut().add_forward(&forward));
                 }
@@ -111,7 +131,8 @@ impl Builder<'_> {
                 other => self.note(c.line, |_| Err(out_of_place(&other))),
             }
         }
-        self.rules(&lines, &rules);
+        let compiled = self.compile();
+        self.rules(&lines, &rules, compiled);
         self.errors.is_empty().then(|| self.config.clone())
     }
 
@@ -125,7 +146,23 @@ impl Builder<'_> {
         self.config.add_interface(name, kind, Some(self.base)).map(drop)
     }
 
-    fn rules(&mut self, lines: &[u32], rules: &[Rule]) {
+    /// Compiles functions and chains, if all lines were right so far. False: rules cannot be told what their chains take.
+    fn compile(&mut self) -> bool {
+        if !self.errors.is_empty() {
+            return self.chains.is_empty();
+        }
+        if let Err((about, fault)) = self.config.compile(self.base.chains()) {
+            let line = match about {
+                About::Function(n) => self.functions.get(n),
+                About::Chain(n) => self.chains.get(n),
+            };
+            self.errors.push(fault.diagnostic.at_line(line.copied().unwrap_or_default()));
+            return false;
+        }
+        true
+    }
+
+    fn rules(&mut self, lines: &[u32], rules: &[Rule], compiled: bool) {
         let known = self.errors.len();
         for (rule, &line) in rules.iter().zip(lines) {
             self.note(line, |this| this.config.check_names(rule));
@@ -133,10 +170,12 @@ impl Builder<'_> {
                 return;
             }
         }
-        if self.errors.len() > known {
+        if self.errors.len() > known || !compiled {
             return;
         }
-        match self.base.policy().replace(rules, &|name: &str| self.config.resolve(name)) {
+        let (ports, classes) =
+            (|name: &str| self.config.resolve(name), |chain: &str| self.config.chains().class(chain));
+        match self.base.policy().replace_with(rules, &ports, &classes) {
             Ok(policy) => self.config = self.config.with_policy(policy),
             Err((first, diagnostic)) => self.errors.push(diagnostic.at_line(lines[first])),
         }
@@ -168,7 +207,7 @@ pub fn text(config: &Config) -> String {
     text
 }
 
-/// The lines about interfaces, wires, routed ports, settings and NAT.
+/// The lines about interfaces, wires, routed ports, settings, NAT, functions and chains.
 fn setting_lines(config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let word = |i: &Interface| Word::from(i.name.as_str());
@@ -193,6 +232,7 @@ fn setting_lines(config: &Config) -> Vec<String> {
     }
     lines.extend(settings::lines(config.settings()));
     lines.extend(config.nat().lines());
+    lines.extend(config.chains().lines());
     lines
 }
 

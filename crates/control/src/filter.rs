@@ -261,6 +261,8 @@ mod tests {
             bytes: [0; 2],
             rules: Vec::new(),
             mapped: false,
+            chain: None,
+            refused: None,
         }
     }
 

@@ -3,11 +3,14 @@
 //! ```text
 //! line or file ─► config (a copy, changed) ─► engine: open, publish ─► the copy is the configuration
 //!                      │ error: nothing changed  ▲
-//!                      └─► mirror: the kernel's routes, while a port is routed
+//!                      ├─► mirror: the kernel's routes, while a port is routed
+//!                      └─► background: threads of network functions
 //! HTTP/JSON ◄─ routes ◄─ control ─► views, render, metrics
 //! ```
 
 pub mod api;
+mod background;
+mod chains;
 mod client;
 mod config;
 mod connections;
@@ -33,7 +36,7 @@ mod upkeep;
 mod views;
 
 pub use client::{Client, ClientError};
-pub use config::{Config, Interface, Routing};
+pub use config::{Chains, Config, Interface, Platform, Routing};
 pub use connections::Listing;
 pub use control::{Control, DownInterface};
 pub use error::{Fault, Refusal, RefusalKind};

@@ -9,8 +9,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::api::{
-    DropList, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry, PoolEntry, RoutingCounts,
-    RuleEntry, Runtime, SessionCounts, VersionEntry, WorkerEntry,
+    CostEntry, DropList, FunctionEntry, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry,
+    PoolEntry, RoutingCounts, RuleEntry, Runtime, SessionCounts, VersionEntry, WorkerEntry,
 };
 
 /// Media type of the reply.
@@ -35,6 +35,8 @@ pub struct Scrape {
     pub runtime: Runtime,
     /// NAT pools.
     pub nat: NatReply,
+    /// Instances of network functions.
+    pub functions: Vec<FunctionEntry>,
     /// Packets dropped.
     pub drops: DropList,
 }
@@ -96,6 +98,15 @@ const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
     ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
 ];
 
+const FUNCTION_METRICS: [Metric<CostEntry>; 4] = [
+    ("function_packets", "Packets that a network function has seen", |f| f.packets),
+    ("function_drops", "Packets that a network function has dropped", |f| f.drops),
+    ("function_refused", "Packets with which a network function has refused or ended their session", |f| {
+        f.refused
+    }),
+    ("function_ticks", "Clock ticks (TSC) that a network function took", |f| f.ticks),
+];
+
 const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [
     ("router_next_hops", "Next hops of routes, groups of them included", |r| r.next_hops),
     ("router_neighbors", "Neighbors that the kernel knows", |r| r.neighbors),
@@ -132,6 +143,7 @@ impl Collector for Scrape {
         self.per_worker(&mut e)?;
         self.sessions(&mut e)?;
         self.per_pool(&mut e)?;
+        self.per_function(&mut e)?;
         self.routing(&mut e)?;
         let DropList { drops, unedited } = &self.drops;
         per_reason(&mut e, "drops", "Packets dropped", drops)?;
@@ -287,6 +299,16 @@ impl Scrape {
         for pool in &self.nat.pools {
             for (proto, &n) in &pool.ports_used {
                 gauge(&mut metric, &[("pool", &pool.name), ("protocol", proto)], n)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_function(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in FUNCTION_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for f in &self.functions {
+                counter(&mut metric, &[("function", &f.cost.name), ("type", &f.type_)], get(&f.cost))?;
             }
         }
         Ok(())

@@ -33,6 +33,10 @@ pub enum Output {
     Cleared(ClearReply),
     /// `show nat`.
     Nat(NatReply),
+    /// `show chains`, verbose or not.
+    Chains(Box<ChainList>, bool),
+    /// `show functions`, verbose or not.
+    Functions(Box<FunctionList>, bool),
     /// `show fib`: asked for while it is written.
     Fib(FibListing),
     /// `show neighbors`.
@@ -61,6 +65,8 @@ impl Output {
             Output::Connections(listing) => return control.write_connections(listing, out),
             Output::Cleared(reply) => format!("{}\n", reply.done),
             Output::Nat(reply) => render::nat(reply),
+            Output::Chains(list, verbose) => render::chains(list, *verbose),
+            Output::Functions(list, verbose) => render::functions(list, *verbose),
             Output::Fib(listing) => return control.write_fib(listing, out),
             Output::Neighbors(list) => render::neighbors(list),
             Output::Version(version) => render::version(version),
@@ -86,6 +92,8 @@ impl Output {
             Output::Connections(listing) => return control.write_connections_json(listing, out),
             Output::Cleared(reply) => serde_json::to_writer(out, reply),
             Output::Nat(reply) => serde_json::to_writer(out, reply),
+            Output::Chains(list, _) => serde_json::to_writer(out, list),
+            Output::Functions(list, _) => serde_json::to_writer(out, list),
             Output::Fib(listing) => return control.write_fib_json(listing, out),
             Output::Neighbors(list) => serde_json::to_writer(out, list),
             Output::Version(version) => serde_json::to_writer(out, version),

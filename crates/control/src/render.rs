@@ -10,10 +10,12 @@ use crate::api::{
     TableList, VersionEntry,
 };
 
+mod chains;
 mod columns;
 mod routing;
 mod sessions;
 
+pub use chains::{chains, functions};
 use columns::Align::{Left, Right};
 use columns::Columns;
 pub use routing::neighbors;
@@ -129,6 +131,10 @@ fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
             "{}: rx-missed {}, rx-errors {}, tx-errors {}",
             i.name, i.rx_missed, i.rx_errors, i.tx_errors
         );
+        for c in &i.capabilities {
+            let yes = if c.yes { "yes" } else { "no" };
+            let _ = writeln!(text, "{}: {}: {yes} ({})", i.name, c.name, c.answer);
+        }
     }
     if let Some(routed) = &i.routed {
         let _ = writeln!(text, "{}: {}", i.name, routing::face(routed));

@@ -147,7 +147,7 @@ async fn diff(State(control): Ctl, body: Bytes) -> Reply {
     (status = 400, body = ErrorReply),
 ))]
 async fn check(State(control): Ctl, body: Bytes) -> Reply {
-    reply(control, move |_| crate::file::check(&body)).await
+    reply(control, move |c| c.check(&body)).await
 }
 
 /// Every rule with its counters.
@@ -243,6 +243,18 @@ async fn clear_connections(State(control): Ctl, Query(meant): Query<Meant>) -> R
 #[utoipa::path(get, path = "/v1/nat", responses((status = 200, body = NatReply)))]
 async fn nat(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.nat())).await
+}
+
+/// Service chains: what they take, how the memory of their sessions is laid out, and what their functions cost.
+#[utoipa::path(get, path = "/v1/chains", responses((status = 200, body = ChainList)))]
+async fn chains(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.chains())).await
+}
+
+/// Network functions: instances with what they count and say of themselves, and the types there are.
+#[utoipa::path(get, path = "/v1/functions", responses((status = 200, body = FunctionList)))]
+async fn functions(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.functions())).await
 }
 
 /// Which routes or neighbours are meant.
@@ -363,6 +375,8 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(interfaces))
         .routes(routes!(connections, clear_connections))
         .routes(routes!(nat))
+        .routes(routes!(chains))
+        .routes(routes!(functions))
         .routes(routes!(fib))
         .routes(routes!(neighbors))
         .routes(routes!(runtime))

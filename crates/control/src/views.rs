@@ -1,7 +1,7 @@
 //! What the daemon shows of itself, as the API's documents.
 
 use indexmap::IndexMap;
-use mmb_dataplane::{NodeRuntime, SessionCounters};
+use mmb_dataplane::{Capability, NodeRuntime, SessionCounters};
 use mmb_flow::{PoolUsage, Proto};
 use mmb_lang::{FIELDS, NatForward, NatPool, Support};
 use mmb_packet::DropReason;
@@ -76,6 +76,20 @@ impl Control {
         InterfaceList { interfaces: config.interfaces().iter().map(entry).collect() }
     }
 
+    /// `show interfaces verbose`: with what drivers say of their devices.
+    pub(crate) fn interfaces_in_detail(&self) -> InterfaceList {
+        let mut list = self.interfaces();
+        let config = self.present().config;
+        for entry in list.interfaces.iter_mut().filter(|entry| entry.reason.is_none()) {
+            let id = config.interface(&entry.name).map(|i| i.id);
+            let found = id.and_then(|id| self.engine().port_capabilities(id)).unwrap_or_default();
+            let capability =
+                |c: Capability| CapabilityEntry { name: c.name.to_owned(), yes: c.yes, answer: c.answer };
+            entry.capabilities = found.into_iter().map(capability).collect();
+        }
+        list
+    }
+
     /// A routed interface, whose addresses `face` has.
     fn routed(&self, i: &Interface, face: &str) -> RoutedEntry {
         let twin = i.routed.and_then(|routing| self.engine().port_info(routing.twin?));
@@ -147,6 +161,7 @@ impl Control {
             interfaces: self.interfaces(),
             runtime: self.runtime(),
             nat: self.nat(),
+            functions: self.functions().functions,
             drops: self.drops(),
         }
     }

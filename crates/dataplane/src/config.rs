@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
 use mmb_lang::OnError;
+use mmb_nf::Program;
 use mmb_policy::Policy;
 use serde::Serialize;
 
@@ -14,6 +15,12 @@ pub const MAX_PORTS: usize = 32;
 
 /// Sessions that an engine has room for when nothing else is said.
 pub const DEFAULT_SESSIONS: usize = 524_288;
+
+/// Bytes that functions of chains may keep of each session when nothing else is said.
+pub const DEFAULT_SCRATCHPAD: usize = 256;
+
+/// Most bytes that can be asked for.
+pub const MAX_SCRATCHPAD: usize = 4096;
 
 /// Most sessions that can be asked for; numbers of sessions, with their direction, have 32 bits.
 pub const MAX_SESSIONS: usize = 1 << 30;
@@ -42,11 +49,18 @@ pub struct EngineConfig {
     pub memory_mb: u32,
     /// Sessions that all workers together have room for. Room that no session has used yet takes no memory.
     pub sessions: usize,
+    /// Bytes of each session for functions of chains, 0 to [`MAX_SCRATCHPAD`]: most that a published program may take.
+    pub scratchpad: usize,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        EngineConfig { workers: 1, memory_mb: 256, sessions: DEFAULT_SESSIONS }
+        EngineConfig {
+            workers: 1,
+            memory_mb: 256,
+            sessions: DEFAULT_SESSIONS,
+            scratchpad: DEFAULT_SCRATCHPAD,
+        }
     }
 }
 
@@ -61,6 +75,8 @@ pub struct Forwarding {
     pub nat: Arc<NatConfig>,
     /// Timeouts of sessions, and what their tracker does.
     pub settings: Settings,
+    /// The chains that the rules name, and their functions.
+    pub chains: Arc<Program>,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

@@ -11,16 +11,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use mmb_dpdk::{
-    Eal, EalConfig, Graph, HugePages, Mempool, RingReceiver, StatsHandle, ThreadGuard, register_thread,
+    Eal, EalConfig, FlowHandle, Graph, HugePages, Mempool, RingReceiver, StatsHandle, ThreadGuard,
+    register_thread,
 };
 use mmb_lang::PortKind;
+use mmb_nf::Program;
 use mmb_packet::DropReason;
 use mmb_session::{Config as SessionConfig, Sessions};
 use serde::Serialize;
 
-use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_SESSIONS, MAX_WORKERS, PortId};
+use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS, PortId};
 use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::nodes;
+use crate::offload::Offload;
 use crate::pools::Pools;
 use crate::port::{self, OpenPort, PortError, PortInfo};
 use crate::shared::{Inbox, Shared, WorkerShared, inbox};
@@ -71,6 +74,10 @@ struct Running {
 struct Publisher {
     generation: u64,
     counters: Vec<RuleTable>,
+    /// Programs of chains that have been published and that somebody may still use.
+    programs: Vec<Arc<Program>>,
+    /// The flow rules of ports.
+    offload: Offload<FlowHandle>,
 }
 
 /// Workers, ports and what they run on; see the module's theory of operation.
@@ -106,17 +113,25 @@ impl Engine {
                 config.sessions
             )));
         }
+        if config.scratchpad > MAX_SCRATCHPAD {
+            return Err(EngineError(format!(
+                "{} bytes of each session for functions do not go; ask for at most {MAX_SCRATCHPAD} with --scratchpad",
+                config.scratchpad
+            )));
+        }
         let eal_config =
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config).map_err(|e| EngineError(e.to_string()))?;
         let pools = Pools::create(config.memory_mb)?;
-        let (shared, inboxes) = shares(config.workers)?;
+        let (shared, inboxes) = shares(empty_snapshot(0, config.workers), config.workers)?;
         let mut engine = Engine {
             workers: Vec::new(),
             ports: Mutex::new(std::array::from_fn(|_| None)),
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],
+                programs: Vec::new(),
+                offload: Offload::default(),
             }),
             shared: Arc::new(shared),
             pools,
@@ -125,7 +140,9 @@ impl Engine {
         let cpus = cpus_for(config.workers);
         let seed = seed();
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
-            let sessions = sessions(id, config.workers, config.sessions, seed)?;
+            let room = Room { sessions: config.sessions, scratchpad: config.scratchpad };
+            let mut sessions = sessions(id, config.workers, room, seed)?;
+            sessions.set_ticker(mmb_dpdk::rdtsc);
             let running = spawn(id, cpu, inbox, sessions, &engine)?;
             engine.workers.push(running);
         }
@@ -135,6 +152,11 @@ impl Engine {
     /// What crosses threads.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// What DPDK runs on.
+    pub(crate) fn eal(&self) -> &Eal {
+        &self.eal
     }
 
     /// The engine's size in a few words.
@@ -171,6 +193,7 @@ impl Engine {
 
     /// Closes a port that no published forwarding names any more. Nothing happens if it is not open.
     pub fn close_port(&self, id: PortId) {
+        lock(&self.publisher).offload.forget(id);
         if let Some(index) = id.index() {
             let port = lock(&self.ports)[index].take();
             drop(port);
@@ -185,14 +208,23 @@ impl Engine {
         let slots = forwarding.policy.slots();
         publisher.counters.iter_mut().for_each(|table| table.grow(slots));
         let generation = publisher.generation;
-        let snapshot = {
-            let ports = lock(&self.ports);
-            let open = |id: PortId| id.index().and_then(|i| ports[i].clone());
-            Snapshot::new(generation, forwarding, open, publisher.counters.clone())
-        };
+        let ports = lock(&self.ports).clone();
+        let open = |id: PortId| id.index().and_then(|i| ports[i].clone());
+        let taking_part: Vec<_> =
+            forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
+        let devices = || taking_part.iter().map(|(id, port)| (*id, port.device()));
+        let plan = publisher.offload.begin(&forwarding, devices().map(|(_, port)| port));
+        let snapshot = Snapshot::new(generation, forwarding, open, publisher.counters.clone());
+        let snapshot = Snapshot { mark: plan.mark, ..snapshot };
+        // Kept until no session refers to it any more, so that no worker has to free it.
+        if !publisher.programs.iter().any(|program| Arc::ptr_eq(program, &snapshot.chains)) {
+            publisher.programs.push(snapshot.chains.clone());
+        }
         let old = self.shared.publish(snapshot);
         self.wait_for(generation);
         drop(old);
+        publisher.offload.finish(&plan, devices());
+        publisher.programs.retain(|program| Arc::strong_count(program) > 1);
     }
 
     fn wait_for(&self, generation: u64) {
@@ -230,6 +262,11 @@ impl Engine {
     /// The open port with this id.
     pub(crate) fn open(&self, id: PortId) -> Option<Arc<OpenPort>> {
         lock(&self.ports)[id.index()?].clone()
+    }
+
+    /// Flow rules of a port that are in force.
+    pub(crate) fn flow_rules(&self, id: PortId) -> usize {
+        lock(&self.publisher).offload.count(id)
     }
 
     /// What every worker's nodes did.
@@ -301,12 +338,25 @@ fn seed() -> u64 {
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
 }
 
-/// Room for the sessions of worker `id` of `workers`, which have room for `total` together.
-pub(crate) fn sessions(id: usize, workers: usize, total: usize, seed: u64) -> Result<Sessions, EngineError> {
-    let config =
-        SessionConfig { sessions: total.div_ceil(workers), worker: id as u16, workers: workers as u16, seed };
+/// How much room there is for the sessions of all workers together.
+#[derive(Clone, Copy)]
+pub(crate) struct Room {
+    pub sessions: usize,
+    /// Bytes of each for functions of chains.
+    pub scratchpad: usize,
+}
+
+/// The sessions of worker `id` of `workers`.
+pub(crate) fn sessions(id: usize, workers: usize, room: Room, seed: u64) -> Result<Sessions, EngineError> {
+    let config = SessionConfig {
+        sessions: room.sessions.div_ceil(workers),
+        worker: id as u16,
+        workers: workers as u16,
+        seed,
+        scratchpad: room.scratchpad,
+    };
     Sessions::new(config).map_err(|e| {
-        EngineError(format!("no memory for {total} sessions ({e}); ask for fewer with --sessions"))
+        EngineError(format!("no memory for {} sessions ({e}); ask for fewer with --sessions", room.sessions))
     })
 }
 
@@ -318,10 +368,10 @@ fn no_eventfd(e: std::io::Error) -> EngineError {
     EngineError(format!("cannot make an eventfd: {e}"))
 }
 
-type Shares = (Shared, Vec<Option<Inbox<RingReceiver>>>);
+pub(crate) type Shares = (Shared, Vec<Option<Inbox<RingReceiver>>>);
 
 /// What `workers` workers share, and the receiving ends of their rings.
-fn shares(workers: usize) -> Result<Shares, EngineError> {
+pub(crate) fn shares(first: Snapshot, workers: usize) -> Result<Shares, EngineError> {
     let mut all = Vec::with_capacity(workers);
     let mut inboxes = Vec::with_capacity(workers);
     for id in 0..workers {
@@ -332,7 +382,7 @@ fn shares(workers: usize) -> Result<Shares, EngineError> {
         all.push(WorkerShared::new(inbox).map_err(no_eventfd)?);
         inboxes.push(receiver);
     }
-    let shared = Shared::new(empty_snapshot(0, workers), all).map_err(no_eventfd)?;
+    let shared = Shared::new(first, all).map_err(no_eventfd)?;
     Ok((shared, inboxes))
 }
 

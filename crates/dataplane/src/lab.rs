@@ -1,4 +1,4 @@
-//! One worker without a thread, a device or a clock: frames go into its graph and come out, one walk at a time. For tests, and
+//! Workers without threads, devices or a clock: frames go into their graphs and come out, one walk at a time. For tests, and
 //! for looking at what a configuration does to a packet.
 
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use mmb_dpdk::{
 use mmb_packet::DropReason;
 use mmb_route::Routes;
 
-use crate::config::{Forwarding, PortId};
+use crate::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
 use crate::counters::RuleTable;
-use crate::engine::{EngineError, drops, sessions};
+use crate::engine::{EngineError, Room, drops, sessions, shares};
 use crate::nodes::{self, Ends, VECTOR};
 use crate::pools::Pools;
 use crate::routing::RoutingCounters;
@@ -25,9 +25,9 @@ const MEMORY_MB: u32 = 64;
 /// Of everything random.
 const SEED: u64 = 1;
 
-/// A worker between two hands; see the module's description.
+/// Workers between two hands; see the module's description.
 pub struct Lab {
-    graph: Graph<Worker>,
+    workers: Vec<Graph<Worker>>,
     shared: Arc<Shared>,
     _registration: ThreadGuard,
 }
@@ -36,7 +36,15 @@ pub struct Lab {
 #[derive(Default)]
 struct Table {
     coming: std::collections::VecDeque<(PortId, Vec<u8>)>,
+    hints: Hints,
     gone: Vec<(PortId, Vec<u8>)>,
+}
+
+/// What a device says about all frames.
+#[derive(Clone, Copy, Default)]
+struct Hints {
+    mark: Option<u32>,
+    hash: Option<u32>,
 }
 
 impl Lab {
@@ -46,6 +54,19 @@ impl Lab {
     /// # Errors
     /// What is missing: memory, mostly.
     pub fn new(forwarding: Forwarding, routes: Routes, most_sessions: usize) -> Result<Lab, EngineError> {
+        Lab::with_workers(1, forwarding, routes, most_sessions)
+    }
+
+    /// The same with several workers, which share the sessions out among themselves. All frames come to the first one.
+    ///
+    /// # Errors
+    /// As [`Lab::new`].
+    pub fn with_workers(
+        n: usize,
+        forwarding: Forwarding,
+        routes: Routes,
+        most_sessions: usize,
+    ) -> Result<Lab, EngineError> {
         let failed = |e: &dyn std::fmt::Display| EngineError(e.to_string());
         let config = EalConfig {
             memory_mb: MEMORY_MB,
@@ -55,37 +76,80 @@ impl Lab {
         };
         Eal::get().map_or_else(|| Eal::init(&config), Ok).map_err(|e| failed(&e))?;
         let pools = Pools::create(MEMORY_MB)?;
-        let shared = Shared::detached(snapshot(1, forwarding), 1).map_err(|e| failed(&e))?;
+        let (shared, inboxes) = shares(snapshot(1, forwarding, n), n)?;
         shared.publish_routes(routes);
         let shared = Arc::new(shared);
         let registration = register_thread().map_err(|e| failed(&e))?;
-        let sessions = sessions(0, 1, most_sessions, SEED)?;
-        let mut worker = Box::new(Worker::new(0, shared.clone(), SEED, sessions));
-        worker.clock = Clock::Stands(0);
-        worker.pool = Some(pools.ordinary());
-        worker.ends = Some(Box::new(Table::default()));
-        let ends = Ends {
-            source: NodeDef { name: "lab-rx", kind: NodeKind::Source(emit), next: &["l2-input"] },
-            sink: NodeDef { name: "lab-tx", kind: NodeKind::Inner(collect), next: &[] },
-        };
-        let graph = Graph::build("lab", &nodes::between(ends), worker).map_err(|e| failed(&e))?;
-        Ok(Lab { graph, shared, _registration: registration })
+        let mut workers = Vec::with_capacity(n);
+        for (id, inbox) in inboxes.into_iter().enumerate() {
+            let room = Room { sessions: most_sessions, scratchpad: DEFAULT_SCRATCHPAD };
+            let sessions = sessions(id, n, room, SEED)?;
+            let mut worker = Box::new(Worker::new(id, shared.clone(), SEED, sessions));
+            worker.clock = Clock::Stands(0);
+            worker.spread = n as u32;
+            worker.pool = Some(pools.ordinary());
+            worker.ends = Some(Box::new(Table::default()));
+            let nodes = nodes::between(ends(), inbox.is_some());
+            worker.inbox = inbox;
+            workers.push(Graph::build(&format!("lab-{id}"), &nodes, worker).map_err(|e| failed(&e))?);
+        }
+        Ok(Lab { workers, shared, _registration: registration })
     }
 
     /// Lets frames in, each by its port, at a time in milliseconds; what goes out meanwhile, and by which port.
     pub fn run(&mut self, now: u32, frames: Vec<(PortId, Vec<u8>)>) -> Vec<(PortId, Vec<u8>)> {
-        let worker = self.graph.state_mut();
-        worker.clock = Clock::Stands(now);
-        if let Some(table) = table(worker) {
+        if let Some(table) = self.workers.first_mut().and_then(|graph| table(graph.state_mut())) {
             table.coming = frames.into();
         }
+        let mut gone = Vec::new();
         loop {
-            self.graph.state_mut().begin();
-            self.graph.walk();
-            let Some(table) = table(self.graph.state_mut()) else { return Vec::new() };
-            if table.coming.is_empty() {
-                return std::mem::take(&mut table.gone);
+            let mut more = false;
+            for graph in &mut self.workers {
+                graph.state_mut().clock = Clock::Stands(now);
+                graph.state_mut().begin();
+                graph.walk();
+                if let Some(table) = table(graph.state_mut()) {
+                    gone.append(&mut table.gone);
+                    more |= !table.coming.is_empty();
+                }
+                more |= !graph.state_mut().sessions.emissions().is_empty();
             }
+            if !more && self.shared.workers.iter().all(|worker| worker.inbox_len() == 0) {
+                return gone;
+            }
+        }
+    }
+
+    /// The same with frames that a port has marked.
+    pub fn run_marked(
+        &mut self,
+        now: u32,
+        mark: u32,
+        frames: Vec<(PortId, Vec<u8>)>,
+    ) -> Vec<(PortId, Vec<u8>)> {
+        self.run_with(Hints { mark: Some(mark), hash: None }, now, frames)
+    }
+
+    /// The same with frames of which a port says that this is their flow's hash.
+    pub fn run_hashed(
+        &mut self,
+        now: u32,
+        hash: u32,
+        frames: Vec<(PortId, Vec<u8>)>,
+    ) -> Vec<(PortId, Vec<u8>)> {
+        self.run_with(Hints { mark: None, hash: Some(hash) }, now, frames)
+    }
+
+    fn run_with(&mut self, hints: Hints, now: u32, frames: Vec<(PortId, Vec<u8>)>) -> Vec<(PortId, Vec<u8>)> {
+        self.hint(hints);
+        let gone = self.run(now, frames);
+        self.hint(Hints::default());
+        gone
+    }
+
+    fn hint(&mut self, hints: Hints) {
+        if let Some(table) = self.workers.first_mut().and_then(|graph| table(graph.state_mut())) {
+            table.hints = hints;
         }
     }
 
@@ -101,8 +165,14 @@ impl Lab {
 
     /// Puts other rules and ports in force.
     pub fn publish(&mut self, forwarding: Forwarding) {
-        let generation = self.graph.state().snapshot.generation + 1;
-        self.shared.publish(snapshot(generation, forwarding));
+        let generation = self.shared.current().generation + 1;
+        self.shared.publish(snapshot(generation, forwarding, self.workers.len()));
+    }
+
+    /// The same, and that ports mark packets so that need no flow manager under these rules.
+    pub fn publish_marked(&mut self, forwarding: Forwarding, mark: u32) {
+        let generation = self.shared.current().generation + 1;
+        self.shared.publish(Snapshot { mark, ..snapshot(generation, forwarding, self.workers.len()) });
     }
 
     /// What the worker wants the kernel to find out.
@@ -115,6 +185,11 @@ impl Lab {
         RoutingCounters::of(&self.shared)
     }
 
+    /// Sessions that each worker has.
+    pub fn sessions(&self) -> Vec<u64> {
+        self.workers.iter().map(|graph| graph.state().sessions.counters().sessions).collect()
+    }
+
     /// Packets dropped, by those reasons that occurred.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         drops(&self.shared).into_iter().filter(|(_, n)| *n > 0).collect()
@@ -122,21 +197,30 @@ impl Lab {
 
     /// The same of packets that had come in by a port.
     pub fn port_drops(&self, port: PortId) -> Vec<(DropReason, u64)> {
-        let counters = &self.shared.workers[0].counters.drops;
-        let of = |&reason| (reason, counters.of_port(port.0, reason));
+        let workers = &self.shared.workers;
+        let of = |&reason| {
+            (reason, workers.iter().map(|worker| worker.counters.drops.of_port(port.0, reason)).sum())
+        };
         DropReason::ALL.iter().map(of).filter(|(_, n)| *n > 0).collect()
     }
 
-    /// Milliseconds until the worker has something to do without a packet.
+    /// Milliseconds until some worker has something to do without a packet.
     pub fn next_tick(&self) -> Option<u32> {
-        self.graph.state().timers()
+        self.workers.iter().filter_map(|graph| graph.state().timers()).min()
     }
 }
 
-fn snapshot(generation: u64, forwarding: Forwarding) -> Snapshot {
+fn snapshot(generation: u64, forwarding: Forwarding, workers: usize) -> Snapshot {
     let mut table = RuleTable::default();
     table.grow(forwarding.policy.slots());
-    Snapshot::new(generation, forwarding, |_| None, vec![table])
+    Snapshot::new(generation, forwarding, |_| None, vec![table; workers])
+}
+
+fn ends() -> Ends {
+    Ends {
+        source: NodeDef { name: "lab-rx", kind: NodeKind::Source(emit), next: &["l2-input"] },
+        sink: NodeDef { name: "lab-tx", kind: NodeKind::Inner(collect), next: &[] },
+    }
 }
 
 fn table(worker: &mut Worker) -> Option<&mut Table> {
@@ -153,6 +237,8 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             // Without a buffer the frame is missing among those that come out, which is noticed.
             let Some(mut packet) = pool.packet(&frame) else { continue };
             packet.set_port(port.0);
+            table.hints.mark.into_iter().for_each(|mark| packet.set_mark(mark));
+            table.hints.hash.into_iter().for_each(|hash| packet.set_rss_hash(hash));
             let _ = slots.push(packet);
         }
     })

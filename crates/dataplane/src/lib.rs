@@ -6,16 +6,19 @@
 //! | [`engine`] | start, stop, ports, publication |
 //! | `shared`, `snapshot`, `counters` | what crosses threads |
 //! | `worker`, `sleep`, `mailbox` | a worker's thread |
+//! | `chains` | what the engine tells of chains |
 //! | `connections` | what the engine tells of sessions |
 //! | `routing`, `wants`, `locals` | what the engine takes and tells about routes |
 //! | `neighbors` | packets that wait for an Ethernet address |
 //! | `nodes` | the graph, one file per node |
+//! | `offload` | what ports find out about packets by themselves |
 //! | `port`, `pools` | devices and packet memory |
 //! | [`replay`], [`bench`], [`lab`] | the same graph between ends made in memory |
 
 #![forbid(unsafe_code)]
 
 pub mod bench;
+mod chains;
 pub mod config;
 mod connections;
 mod counters;
@@ -25,6 +28,7 @@ mod locals;
 mod mailbox;
 mod neighbors;
 mod nodes;
+mod offload;
 mod pools;
 mod port;
 pub mod replay;
@@ -36,13 +40,15 @@ mod wants;
 mod worker;
 
 pub use config::{
-    DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_WORKERS, PortConfig, PortId, Routed,
+    DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_WORKERS,
+    PortConfig, PortId, Routed,
 };
 pub use connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
 pub use counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::{Engine, EngineError, NodeRuntime, WorkerRuntime};
 pub use mmb_dpdk::Steering;
 pub use mmb_policy::Policy;
+pub use offload::Capability;
 pub use port::{PortError, PortInfo};
 pub use routing::RoutingCounters;
 pub use wants::{Want, Wants};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
 use mmb_lang::OnError;
+use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
 use mmb_session::Host;
@@ -51,10 +52,14 @@ pub(crate) struct Snapshot {
     pub nat: Arc<NatConfig>,
     /// What operators set about sessions.
     pub settings: Settings,
+    /// The chains that rules give sessions to.
+    pub chains: Arc<Program>,
     /// Rules or NAT need sessions.
     pub flows: bool,
     /// The edge of `ip4-input` and `ip6-input` that packets take which rules apply to.
     pub rules: u16,
+    /// What ports mark packets with that need no flow manager ([`crate::offload`]); 0: nothing.
+    pub mark: u32,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
     /// Other end of each port's wire ([`PortId::NONE`] if it has none), or [`OUT_ROUTED`].
@@ -65,6 +70,8 @@ pub(crate) struct Snapshot {
     pub asks_out: bool,
     /// Bits of [`path`] for each input port.
     pub path: [u8; MAX_PORTS],
+    /// No port is routed or without another end.
+    pub wired: bool,
     /// No input port needs a look at its packets.
     pub straight: bool,
     /// Each worker's rule counters.
@@ -87,13 +94,16 @@ impl Snapshot {
             punt: [NO_PUNT; MAX_PORTS],
             asks_out: forwarding.policy.reads_out() && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
+            wired: true,
             straight: true,
             policy: forwarding.policy,
             on_error: forwarding.on_error,
             nat: forwarding.nat,
             settings: forwarding.settings,
+            chains: forwarding.chains,
             flows,
             rules: if flows { ip_input::FLOW_LOOKUP } else { ip_input::CLASSIFY },
+            mark: 0,
             counters,
         };
         for config in &forwarding.ports {
@@ -109,6 +119,7 @@ impl Snapshot {
                 Some(_) => OUT_ROUTED,
                 None => config.peer.unwrap_or(PortId::NONE).0,
             };
+            snapshot.wired &= snapshot.peer[index] < OUT_ROUTED;
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
@@ -181,6 +192,10 @@ impl Host for OfWorker<'_> {
 
     fn settings(&self) -> Settings {
         self.snapshot.settings
+    }
+
+    fn chains(&self) -> &Arc<Program> {
+        &self.snapshot.chains
     }
 
     #[inline]

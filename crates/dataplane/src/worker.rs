@@ -47,6 +47,10 @@ pub(crate) struct WorkerCounters {
     pub routing: RoutingTally,
     /// Packets that went on as they came because their edits failed.
     pub unedited: ReasonCounters,
+    /// Frames that functions of chains have made and that were sent.
+    pub emitted: Counter,
+    /// … that could not be: counted among the drops, though no packet is missing.
+    pub unsent: Counter,
     /// Transport checksums completed for kernel peers.
     pub repairs: Counter,
     /// Times the worker went to sleep.
@@ -116,6 +120,8 @@ pub(crate) struct Worker {
     pub per_packet: Box<Batch>,
     /// The sessions of this worker's flows.
     pub sessions: Sessions,
+    /// What functions of chains had made in vain as of the last look.
+    pub emissions_lost: u64,
     /// Fragments that wait for the first one of their datagram, in the places that the sessions give out.
     pub held: Box<[Option<Mbuf>]>,
     pub clock: Clock,
@@ -171,6 +177,7 @@ impl Worker {
             batch: Box::default(),
             per_packet: Box::default(),
             sessions,
+            emissions_lost: 0,
             held: (0..Sessions::TICKETS).map(|_| None).collect(),
             clock: Clock::Runs(Instant::now()),
             now: 0,

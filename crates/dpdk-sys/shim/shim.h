@@ -51,6 +51,47 @@ int mmb_xsk_take_socket(void);
 /* Has a started tap port send frames for that MTU, which its interface has by now. See tap.c. */
 int mmb_tap_follow_mtu(uint16_t port, uint16_t mtu);
 
+/* Flow rules, see flow.c. Addresses and ports as on the wire; an IPv4 address stands in the first four bytes. */
+struct rte_flow;
+struct mmb_flow_ends {
+	uint8_t source[16];
+	uint8_t destination[16];
+	uint16_t source_port;
+	uint16_t destination_port;
+};
+static const uint32_t MMB_FLOW_PASSTHRU = 0, MMB_FLOW_QUEUE = 1, MMB_FLOW_RSS = 2, MMB_FLOW_DROP = 3;
+#define MMB_FLOW_QUEUES 64
+struct mmb_flow_rule {
+	struct mmb_flow_ends value;
+	/* Bits that count. */
+	struct mmb_flow_ends mask;
+	/* 4 or 6; 6 (TCP) or 17 (UDP). */
+	uint8_t ip;
+	uint8_t proto;
+	uint8_t marks;
+	uint8_t counts;
+	uint32_t mark;
+	/* 0 comes first. */
+	uint32_t priority;
+	/* One of the above: what becomes of the packet; to queue 0, spread over the first so many queues, … */
+	uint32_t fate;
+	uint32_t queues;
+};
+struct mmb_flow_error {
+	/* An rte_flow_error_type. */
+	int32_t type;
+	char message[124];
+};
+/* 0, or a negative error number. */
+int mmb_flow_validate(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told);
+/* NULL: see mmb_errno. */
+struct rte_flow *mmb_flow_create(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told);
+int mmb_flow_destroy(uint16_t port, struct rte_flow *flow, struct mmb_flow_error *told);
+/* Packets that a rule has matched that counts. */
+int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, struct mmb_flow_error *told);
+/* Before a port is configured: has it deliver marks. 1: it will, 0: it will not, -ENOTSUP: it need not be asked. */
+int mmb_flow_ask_for_marks(uint16_t port);
+
 /* Packet buffers. */
 struct rte_mbuf *mmb_pktmbuf_alloc(struct rte_mempool *pool);
 int mmb_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **pkts, unsigned n);
@@ -65,6 +106,7 @@ uint16_t mmb_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uin
 
 /* Flags whose macros the bindings cannot read. */
 static const uint64_t MMB_RX_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
+static const uint64_t MMB_RX_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
 static const uint64_t MMB_TX_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
 static const uint64_t MMB_RSS_FLOWS = RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP;
 

@@ -7,7 +7,8 @@
 //! * `shim/log.c`: the messages of DPDK, libbpf and libxdp in one sink;
 //! * `shim/xsk.c`: what DPDK 22.11's AF_XDP driver forgets when it closes a port, and whose XDP program is loaded;
 //! * `shim/packet.c`: what its AF_PACKET driver asks of the kernel and must not;
-//! * `shim/tap.c`: the MTU of taps.
+//! * `shim/tap.c`: the MTU of taps;
+//! * `shim/flow.c`: rules of `rte_flow`.
 //!
 //! # How it is linked
 //! DPDK and a choice of its drivers are linked statically, libxdp, libbpf, libpcap and libnuma dynamically. Linked

@@ -12,6 +12,7 @@ use crate::burst::{Burst, Slots, VECTOR_MAX};
 use crate::device::Device;
 use crate::eal::Eal;
 use crate::error::{PortError, last_errno, strerror};
+use crate::flow_rules;
 use crate::log;
 use crate::netdev::{self, FdKind, NetDev};
 use crate::port::{HOTPLUG, PortInfo, PortSpec, Shared, device_mtu, max_frame, unplug};
@@ -266,6 +267,7 @@ impl<'a> Opening<'a> {
         let tx_queues = most(spec.tx_queues, self.info.max_tx_queues);
         let mut key: [u8; KEY_MAX] = std::array::from_fn(|at| SYMMETRIC_KEY[at % 2]);
         let conf = self.configuration(spec, rx_queues, &mut key)?;
+        flow_rules::ask_for_marks(self.id);
         let (mut rx, mut tx) = match spec.device {
             Device::AfXdp { .. } => (XDP_DESCRIPTORS, XDP_DESCRIPTORS),
             Device::Tap { .. } => (TAP_DESCRIPTORS, DESCRIPTORS),
@@ -317,7 +319,10 @@ impl<'a> Opening<'a> {
             conf.rxmode.offloads |= self.info.rx_offload_capa & sys::MMB_RX_SCATTER;
         }
         conf.txmode.offloads |= self.info.tx_offload_capa & sys::MMB_TX_MULTI_SEGS;
-        if rx_queues > 1 {
+        // A device that tells the hash it has computed spares the flow table its own, with one queue, too.
+        let hash = self.info.rx_offload_capa & sys::MMB_RX_RSS_HASH;
+        conf.rxmode.offloads |= hash;
+        if rx_queues > 1 || hash != 0 {
             conf.rxmode.mq_mode = sys::RTE_ETH_MQ_RX_RSS;
             conf.rx_adv_conf.rss_conf = sys::rte_eth_rss_conf {
                 rss_key: key.as_mut_ptr(),

@@ -100,7 +100,7 @@ pub struct TxCount {
 /// An open port.
 #[derive(Debug)]
 pub struct Port {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     rx: Vec<Option<RxQueue>>,
     tx: Vec<Option<TxQueue>>,
 }

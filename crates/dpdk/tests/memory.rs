@@ -73,6 +73,21 @@ fn buffers_do_not_overlap() {
 }
 
 #[test]
+fn a_devices_hints_belong_to_one_packet() {
+    let _alone = common::alone();
+    let pool = pool(2, 100);
+    let mut packet = pool.packet(b"frame").unwrap();
+    assert_eq!((packet.rss_hash(), packet.mark()), (None, None));
+    packet.set_rss_hash(0xdead_beef);
+    assert_eq!((packet.rss_hash(), packet.mark()), (Some(0xdead_beef), None));
+    packet.set_mark(7);
+    assert_eq!((packet.rss_hash(), packet.mark()), (Some(0xdead_beef), Some(7)));
+    drop(packet);
+    let both = [pool.alloc().unwrap(), pool.alloc().unwrap()];
+    assert!(both.iter().all(|packet| packet.rss_hash().is_none() && packet.mark().is_none()));
+}
+
+#[test]
 fn bulk_is_all_or_nothing() {
     let _alone = common::alone();
     let pool = pool(100, 100);

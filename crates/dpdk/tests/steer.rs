@@ -307,7 +307,9 @@ fn generic_where_the_driver_cannot() {
             frames.iter().for_each(|frame| peer.send(frame));
             assert_eq!(receive(&mut rx, frames.len()), frames, "{round}");
             send(&mut tx, &pool, &frames);
-            assert!(frames.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
+            // The bridge sends on in its own time, which may be long where others use the machine.
+            let mut arrived = || (0..20).find_map(|_| peer.receive());
+            frames.iter().for_each(|frame| assert_eq!(arrived().as_ref(), Some(frame), "{round}"));
         }
         drop((port, rx, tx));
         assert!(!link("mmbbr0").contains("xdp"));

@@ -65,6 +65,12 @@ pub mod half_flags {
     pub const XLAT_SLOW: u8 = 1 << 2;
     /// Packets have been seen in this direction.
     pub const SEEN: u8 = 1 << 3;
+    /// The session goes through a service chain, and its scratchpad is in use.
+    pub const CHAINED: u8 = 1 << 4;
+    /// It is that chain which translates, not who finds the session.
+    pub const DEFERRED: u8 = 1 << 5;
+    /// Not in the index: of a session that has ended, or the second half of one with one key. The table's own.
+    pub(crate) const UNLISTED: u8 = 1 << 6;
     /// Not a session but a note that its packets go to another worker: [`super::Half::decision`] is its number.
     pub const REDIRECT: u8 = 1 << 7;
 }

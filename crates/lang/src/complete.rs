@@ -19,6 +19,12 @@ pub struct Names<'a> {
     pub interfaces: &'a [String],
     /// The NAT pools there are.
     pub pools: &'a [String],
+    /// The instances of network functions there are.
+    pub instances: &'a [String],
+    /// The service chains there are.
+    pub chains: &'a [String],
+    /// The types of network functions there are, and one line about each.
+    pub types: &'a [(String, String)],
 }
 
 /// What completion found.
@@ -61,6 +67,12 @@ pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
 /// Where the word that ends at the end of the line starts; `None` in a comment.
 fn word_start(before: &str) -> Option<usize> {
     let mut lexer = Lexer::new(before);
+    if lexer.text(lexer.peek().span) == "mmb" {
+        lexer.next();
+    }
+    if lexer.text(lexer.peek().span) == "chain" {
+        lexer.enter_chain();
+    }
     loop {
         let token = lexer.next();
         match token.tok {
@@ -74,10 +86,10 @@ fn word_start(before: &str) -> Option<usize> {
 fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
     match expect {
         Expect::Words(table) => {
-            table.iter().filter(|keyword| keyword.runs).for_each(|keyword| each(keyword.word, keyword.help));
+            table.iter().for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::Target(kind) => {
-            let can = |word: &Keyword| word.runs && (kind == AddKind::Stateful || !is_stateful(word.word));
+            let can = |word: &Keyword| kind == AddKind::Stateful || !is_stateful(word.word);
             TARGETS.iter().filter(|word| can(word)).for_each(|word| each(word.word, word.help));
         }
         Expect::Show => {
@@ -97,6 +109,12 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::Value(field) => values(field, names, each),
         Expect::Interface => interfaces(names, each),
+        Expect::Instance => {
+            let can = |name: &&String| is_name(name) && !keyword::is_body_word(name);
+            names.instances.iter().filter(can).for_each(|name| each(name, "function"));
+        }
+        Expect::FunctionType => names.types.iter().for_each(|(name, help)| each(name, help)),
+        Expect::Chain => good(names.chains).for_each(|name| each(name, "chain")),
         Expect::Pool => good(names.pools).for_each(|name| each(name, "pool")),
     }
 }

@@ -174,12 +174,8 @@ pub(crate) fn nearest_distance<'a>(
         .min_by_key(|&(distance, _)| distance)
 }
 
-/// Help that suggests the nearest candidate, or else `otherwise`.
-pub(crate) fn suggest<'a>(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-    otherwise: &str,
-) -> String {
+/// Help that suggests the nearest candidate, if one is so near that `word` may be a slip of it, or else `otherwise`.
+pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
     match nearest(word, candidates) {
         Some(candidate) => format!("did you mean `{candidate}`?"),
         None => otherwise.to_owned(),

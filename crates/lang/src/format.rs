@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, AddKind, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool, NatProto, PortKind, Rule,
-    Socket4, Subnet, Target, Value, ValueItem, ValueSet, Word,
+    Action, AddKind, Arm, ArmEnd, Body, Chain, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool,
+    NatProto, NfAdd, PortKind, Rule, Socket4, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -46,6 +46,15 @@ impl Display for Command {
             Command::NatPoolDel { name } => write!(f, "nat pool del {name}"),
             Command::NatForwardAdd(forward) => forward.fmt(f),
             Command::NatForwardDel { proto, outside } => write!(f, "nat forward del {proto} {outside}"),
+            Command::NfAdd(function) => function.fmt(f),
+            Command::NfDel { name } => write!(f, "nf del {name}"),
+            Command::NfSet { name, words } => {
+                write!(f, "nf set {name}")?;
+                words.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))
+            }
+            Command::ChainAdd(chain) => chain.fmt(f),
+            Command::ChainSet(Chain { name, body }) => write!(f, "chain set {name} {body}"),
+            Command::ChainDel { name } => write!(f, "chain del {name}"),
             Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
             Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
             Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
@@ -118,17 +127,74 @@ impl Display for PortKind {
             PortKind::Tap { ifname: None } => f.write_str("tap"),
             PortKind::Tap { ifname: Some(ifname) } => write!(f, "tap {ifname}"),
             PortKind::Pci { address } => write!(f, "pci {address}"),
-            PortKind::Memif { socket } => write!(f, "memif {}", Path(socket)),
-            PortKind::Pcap { rx, tx } => write!(f, "pcap {} {}", Path(rx), Path(tx)),
+            PortKind::Memif { socket } => write!(f, "memif {}", Unbroken(socket)),
+            PortKind::Pcap { rx, tx } => write!(f, "pcap {} {}", Unbroken(rx), Unbroken(tx)),
             PortKind::Null => f.write_str("null"),
         }
     }
 }
 
-/// A path, quoted where it has to be.
-struct Path<'a>(&'a str);
+impl Display for NfAdd {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "nf add {} {}", self.name, self.kind)?;
+        self.args.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))
+    }
+}
 
-impl Display for Path<'_> {
+impl Display for Chain {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "chain add {} {}", self.name, self.body)
+    }
+}
+
+impl Display for Body {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        between(f, " | ", &self.0)
+    }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(function) = &self.function {
+            function.fmt(f)?;
+            if self.arms.is_empty() {
+                return Ok(());
+            }
+            f.write_char(' ')?;
+        }
+        f.write_char('[')?;
+        between(f, ", ", &self.arms)?;
+        f.write_char(']')
+    }
+}
+
+impl Display for Arm {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(label) = &self.label {
+            write!(f, "{label}: ")?;
+        }
+        match self.end {
+            ArmEnd::Drop => f.write_str("drop"),
+            ArmEnd::Join if self.body.0.is_empty() => f.write_str("pass"),
+            ArmEnd::Join => self.body.fmt(f),
+        }
+    }
+}
+
+fn between<T: Display>(f: &mut Formatter<'_>, sign: &str, items: &[T]) -> fmt::Result {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
+            f.write_str(sign)?;
+        }
+        item.fmt(f)?;
+    }
+    Ok(())
+}
+
+/// A path or a word for a function, quoted where it has to be.
+struct Unbroken<'a>(&'a str);
+
+impl Display for Unbroken<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let plain = |c: char| !c.is_ascii_whitespace() && !c.is_control() && c != '"';
         match self.0 {

@@ -7,16 +7,10 @@ use crate::ast::{Cond, Filtering, NatProto, OnError, ShowWhat, Timeout};
 pub(crate) struct Keyword {
     pub word: &'static str,
     pub help: &'static str,
-    /// The engine can do it; completion offers no others.
-    pub runs: bool,
 }
 
 const fn word(word: &'static str, help: &'static str) -> Keyword {
-    Keyword { word, help, runs: true }
-}
-
-const fn not_yet(word: &'static str, help: &'static str) -> Keyword {
-    Keyword { word, help, runs: false }
+    Keyword { word, help }
 }
 
 /// First words of a line.
@@ -35,11 +29,10 @@ pub(crate) const COMMANDS: &[Keyword] = &[
     word("route", "route what comes in by interfaces: route <interface> …"),
     word("set", "change a setting: set <setting> <value>"),
     word("nat", "add or delete a pool of addresses, or a port forward"),
+    word("nf", "add, delete or tell something to an instance of a network function"),
+    word("chain", "add, change or delete a service chain"),
     word("clear", "end sessions: clear connections [<match> …]"),
 ];
-
-/// Commands of the language's future.
-pub(crate) const COMMANDS_NOT_YET: &[&str] = &["nf", "chain"];
 
 /// First words of a target.
 pub(crate) const TARGETS: &[Keyword] = &[
@@ -52,7 +45,7 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("nat", "give sessions an address and port of a pool: nat <pool>"),
     word("drop", "drop the packet, or some percent of the packets: drop [<percent>]"),
     word("accept", "let no rule drop the packet"),
-    not_yet("chain", "send through a service chain: chain <name>"),
+    word("chain", "send sessions through a service chain: chain <name>"),
 ];
 
 /// Conditions: the word for shells, and the sign that mmb writes.
@@ -78,7 +71,11 @@ pub(crate) const SHOW: &[(ShowWhat, Keyword)] = &[
     (ShowWhat::Drops, word("drops", "dropped packets by reason")),
     (ShowWhat::Fields, word("fields", "the fields of the language")),
     (ShowWhat::Nat, word("nat", "NAT pools and their use, and forwards")),
-    (ShowWhat::Chains, word("chains", "service chains")),
+    (ShowWhat::Chains, word("chains", "service chains, and how their sessions' memory is laid out")),
+    (
+        ShowWhat::Functions,
+        word("functions", "instances of network functions and what they say of themselves"),
+    ),
     (ShowWhat::Version, word("version", "versions of mmb and of what it is built on")),
     (ShowWhat::Config, word("config", "the running configuration as a file")),
 ];
@@ -183,6 +180,42 @@ pub(crate) const NAT_PROTOS: &[(NatProto, Keyword)] =
 /// What stands between the two ends of a forward.
 pub(crate) const TO: &[Keyword] = &[word("to", "the host behind NAT: to <address> <port>")];
 
+/// What follows `nf`.
+pub(crate) const NF: &[Keyword] = &[
+    word("add", "nf add <instance> <type> [<word> …]"),
+    word("del", "nf del <instance>"),
+    word("set", "tell an instance something while it runs: nf set <instance> <word> …"),
+];
+
+/// What follows `chain`.
+pub(crate) const CHAIN: &[Keyword] = &[
+    word("add", "chain add <name> <function> | <function> …"),
+    word("set", "the chain is another from now on: chain set <name> <function> | …"),
+    word("del", "chain del <name>"),
+];
+
+/// What follows a function of a chain, and its bracket.
+pub(crate) const PIPE: &[Keyword] = &[word("|", "on to the next function")];
+
+/// What follows a function, or begins a step without one.
+pub(crate) const BRACKET: &[Keyword] =
+    &[word("[", "ways part: a [output: b, output: drop] by a's outputs, [a, b, else: c] by kind of traffic")];
+
+/// What follows a way between brackets.
+pub(crate) const ARMS: &[Keyword] = &[word(",", "the next way"), word("]", "that was the last way")];
+
+/// What a way can be that has no function.
+pub(crate) const ARM_ENDS: &[Keyword] =
+    &[word("drop", "packets are dropped"), word("pass", "on behind the bracket, through no function")];
+
+/// What can stand before a way that no function leads to.
+pub(crate) const ELSE: &[Keyword] = &[word("else:", "what no other way takes; stands last")];
+
+/// Words that mean something in a chain, and cannot be names of functions for that.
+pub(crate) fn is_body_word(name: &str) -> bool {
+    matches!(name, "then" | "else" | "drop" | "pass")
+}
+
 /// What follows `set on-error`.
 pub(crate) const ON_ERROR: &[(OnError, Keyword)] = &[
     (OnError::Forward, word("forward", "they go on as they came, and are counted")),
@@ -195,14 +228,9 @@ pub(crate) const STRIP: &[Keyword] = &[
     word("all", "remove all options"),
 ];
 
-/// Whether the engine can run a target.
-pub(crate) fn target_runs(name: &str) -> bool {
-    TARGETS.iter().any(|keyword| keyword.word == name && keyword.runs)
-}
-
 /// Whether a target is for stateful rules only.
 pub(crate) fn is_stateful(target: &str) -> bool {
-    matches!(target, "map" | "shuffle" | "lb" | "nat")
+    matches!(target, "map" | "shuffle" | "lb" | "nat" | "chain")
 }
 
 /// Whether `name` starts a target.

@@ -24,6 +24,14 @@ pub(crate) enum Tok {
     Close,
     /// `,`.
     Comma,
+    /// `|`; this and what follows in chains only.
+    Pipe,
+    /// `[`.
+    OpenArms,
+    /// `]`.
+    CloseArms,
+    /// `:`.
+    Colon,
     /// The end of the line, or a comment. Its span is empty and stands behind the last token.
     End,
 }
@@ -42,11 +50,14 @@ pub(crate) struct Lexer<'a> {
     token: Token,
     /// End of the token before the current one.
     last_end: usize,
+    /// What is read is a service chain, with signs of its own.
+    chain: bool,
 }
 
 impl<'a> Lexer<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        let mut lexer = Self { text, token: Token { tok: Tok::End, span: Span::default() }, last_end: 0 };
+        let mut lexer =
+            Self { text, token: Token { tok: Tok::End, span: Span::default() }, last_end: 0, chain: false };
         lexer.token = lexer.scan(0);
         lexer
     }
@@ -85,6 +96,17 @@ impl<'a> Lexer<'a> {
         Span::new(start, end)
     }
 
+    /// From the current token on, `|`, `[`, `]` and `:` are tokens.
+    pub(crate) fn enter_chain(&mut self) {
+        self.chain = true;
+        self.token = self.scan(self.last_end);
+    }
+
+    /// Whether a colon stands behind the current token.
+    pub(crate) fn colon_follows(&self) -> bool {
+        self.scan(self.token.span.end).tok == Tok::Colon
+    }
+
     fn scan(&self, from: usize) -> Token {
         let bytes = self.text.as_bytes();
         let blank = |byte: &&u8| byte.is_ascii_whitespace();
@@ -104,9 +126,23 @@ impl<'a> Lexer<'a> {
             Some(b'}') => (Tok::Close, 1),
             Some(b',') => (Tok::Comma, 1),
             Some(b'"') => quoted(&bytes[start..]),
-            Some(_) => (Tok::Word, bytes[start..].iter().take_while(|byte| !ends_word(**byte)).count()),
+            Some(b'|') if self.chain => (Tok::Pipe, 1),
+            Some(b'[') if self.chain => (Tok::OpenArms, 1),
+            Some(b']') if self.chain => (Tok::CloseArms, 1),
+            Some(b':') if self.chain => (Tok::Colon, 1),
+            Some(_) => (Tok::Word, self.word(&bytes[start..])),
         };
         Token { tok, span: Span::new(start, start + length) }
+    }
+
+    /// Length of the word that the bytes begin with.
+    fn word(&self, bytes: &[u8]) -> usize {
+        let of_chain = |byte: u8| ends_word(byte) || b"|[]:".contains(&byte);
+        match self.chain {
+            // Files of a million rules go through here.
+            false => bytes.iter().take_while(|byte| !ends_word(**byte)).count(),
+            true => bytes.iter().take_while(|byte| !of_chain(**byte)).count(),
+        }
     }
 }
 
@@ -219,6 +255,24 @@ mod tests {
                 (Text, "\"a # \\\"b\""),
             ]
         );
+    }
+
+    #[test]
+    fn chains_have_signs_of_their_own() {
+        use Tok::*;
+        let mut lexer = Lexer::new(" web|a[x:b|c,else :d]# e");
+        assert_eq!(lexer.text(lexer.peek().span), "web|a[x:b|c");
+        lexer.enter_chain();
+        let mut all = Vec::new();
+        while lexer.peek().tok != End {
+            all.push((lexer.colon_follows(), lexer.next()));
+        }
+        let texts: Vec<&str> = all.iter().map(|(_, token)| lexer.text(token.span)).collect();
+        assert_eq!(texts, ["web", "|", "a", "[", "x", ":", "b", "|", "c", ",", "else", ":", "d", "]"]);
+        let followed: Vec<&str> =
+            all.iter().filter(|(colon, _)| *colon).map(|(_, token)| lexer.text(token.span)).collect();
+        assert_eq!(followed, ["x", "else"]);
+        assert_eq!(all[1].1.tok, Pipe);
     }
 
     #[test]

@@ -6,7 +6,18 @@ use mmb_lang::{Names, complete};
 fn offered(line: &str) -> (usize, Vec<String>) {
     let interfaces = ["lan", "wan", "not a name", "drop"].map(str::to_owned);
     let pools = ["office", "nat"].map(str::to_owned);
-    let found = complete(line, line.len(), &Names { interfaces: &interfaces, pools: &pools });
+    let instances = ["acl1", "nat", "then", "no name"].map(str::to_owned);
+    let chains = ["web", "drop"].map(str::to_owned);
+    let types = [("acl", "lets sessions pass or not"), ("count", "counts")]
+        .map(|(a, b)| (a.to_owned(), b.to_owned()));
+    let names = Names {
+        interfaces: &interfaces,
+        pools: &pools,
+        instances: &instances,
+        chains: &chains,
+        types: &types,
+    };
+    let found = complete(line, line.len(), &names);
     (found.start, found.candidates.into_iter().map(|candidate| candidate.text).collect())
 }
 
@@ -14,10 +25,7 @@ fn offered(line: &str) -> (usize, Vec<String>) {
 fn the_grammar_step_by_step() {
     let (start, all) = offered("");
     assert_eq!(start, 0);
-    assert!(
-        all.starts_with(&["add".into(), "add-stateless".into(), "add-stateful".into()])
-            && !all.contains(&"nf".into())
-    );
+    assert!(all.starts_with(&["add".into(), "add-stateless".into(), "add-stateful".into()]));
     assert_eq!(offered("mmb add-s"), (4, vec!["add-stateless".into(), "add-stateful".into()]));
     assert_eq!(offered("show r"), (5, vec!["runtime".into()]));
     assert_eq!(offered("show runtime "), (13, vec!["verbose".into()]));
@@ -27,7 +35,7 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("route "), (6, vec!["del".into(), "lan".into(), "wan".into()]));
     assert_eq!(offered("route lan w"), (10, vec!["wan".into()]));
     assert_eq!(offered("route del "), (10, vec!["lan".into(), "wan".into()]));
-    assert_eq!(offered("show f"), (5, vec!["fields".into(), "fib".into()]));
+    assert_eq!(offered("show f"), (5, vec!["fields".into(), "functions".into(), "fib".into()]));
     assert_eq!(offered("show neigh"), (5, vec!["neighbors".into()]));
     assert_eq!(offered("show fib "), (9, vec![]));
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
@@ -69,7 +77,8 @@ fn rules() {
 fn sessions() {
     let all = offered("add-stateful tcp-dport 80 ").1;
     assert!(["map", "shuffle", "lb", "nat", "drop"].iter().all(|word| all.contains(&(*word).to_owned())));
-    assert!(!all.contains(&"chain".into()));
+    assert!(all.contains(&"chain".into()) && !offered("add tcp-dport 80 ").1.contains(&"chain".into()));
+    assert_eq!(offered("add-stateful all chain "), (23, vec!["web".into()]));
     assert_eq!(
         offered("add-stateful all map ip").1,
         ["ip-id", "ip-saddr", "ip-daddr", "ip6-flow-label", "ip6-saddr", "ip6-daddr"]
@@ -87,6 +96,35 @@ fn sessions() {
     assert_eq!(offered("show connections v").1, ["verbose"]);
     assert_eq!(offered("show connections verbose tcp-dp").1, ["tcp-dport"]);
     assert_eq!(offered("clear connections tcp-dport 80 ! ip-sad").1, ["ip-saddr"]);
+}
+
+#[test]
+fn chains() {
+    assert_eq!(offered("n").1, ["nat", "nf"]);
+    assert_eq!(offered("nf ").1, ["add", "del", "set"]);
+    assert_eq!(offered("nf add ").1, [""; 0]);
+    assert_eq!(offered("nf add x ").1, ["acl", "count"]);
+    assert_eq!(offered("nf add x c"), (9, vec!["count".into()]));
+    assert_eq!(offered("nf add x acl ").1, [""; 0]);
+    assert_eq!(offered("nf del ").1, ["acl1", "nat"]);
+    assert_eq!(offered("nf set a").1, ["acl1"]);
+    assert_eq!(offered("mmb chain ").1, ["add", "set", "del"]);
+    assert_eq!(offered("chain add ").1, [""; 0]);
+    assert_eq!(offered("chain set ").1, ["web"]);
+    assert_eq!(offered("chain del w").1, ["web"]);
+    assert_eq!(offered("show f").1, ["fields", "functions", "fib"]);
+    assert_eq!(offered("chain add web ").1, ["acl1", "nat", "["]);
+    assert_eq!(offered("chain add web ac"), (14, vec!["acl1".into()]));
+    assert_eq!(offered("chain add web acl1 ").1, ["[", "|"]);
+    assert_eq!(offered("mmb chain add web acl1|n"), (23, vec!["nat".into()]));
+    assert_eq!(offered("chain add web acl1 then ").1, ["acl1", "nat", "["]);
+    assert_eq!(offered("chain add web [").1, ["else:", "drop", "pass", "acl1", "nat", "["]);
+    assert_eq!(offered("chain add web acl1 [").1, ["else:"]);
+    assert_eq!(offered("chain add web [nat,el"), (19, vec!["else:".into()]));
+    assert_eq!(offered("chain add web [nat, else:").1, ["drop", "pass", "acl1", "nat", "["]);
+    assert_eq!(offered("chain add web acl1[allow:na"), (25, vec!["nat".into()]));
+    assert_eq!(offered("chain add web acl1 [allow: nat ").1, ["[", "|", ",", "]"]);
+    assert_eq!(offered("chain add web acl1 [allow: pass] ").1, ["|"]);
 }
 
 #[test]

@@ -49,6 +49,29 @@ fn a_line_that_is_too_long() {
     assert!(parse_line(&format!("add all drop{}", " ".repeat((1 << 20) - 12))).unwrap().is_some());
 }
 
+/// A chain of this many functions and ways, side by side or one behind the other.
+fn chain_of(parts: usize, side_by_side: bool) -> String {
+    match side_by_side {
+        // The way and its function.
+        true => format!("chain add web [{}]", vec!["a"; parts / 2].join(",")),
+        false => format!("chain add web {}", vec!["a"; parts].join("|")),
+    }
+}
+
+#[test]
+fn chains_have_bounds() {
+    for side_by_side in [true, false] {
+        assert_eq!(error(&chain_of(256, side_by_side)), None);
+        let message = "a chain has 256 functions and ways at most, all brackets together";
+        assert_eq!(error(&chain_of(258, side_by_side)).unwrap().message, message);
+    }
+    let nested = |depth: usize| format!("chain add web {}a{}", "[".repeat(depth), "]".repeat(depth));
+    assert_eq!(error(&nested(8)), None);
+    assert_eq!(error(&nested(9)).unwrap().message, "brackets in a chain nest 8 deep at most");
+    assert_eq!(error(&nested(500_000)).unwrap().span.start, 22);
+    assert!(error(&format!("chain add web {}", "a [x: ".repeat(100_000))).is_some());
+}
+
 #[test]
 fn a_long_line_is_shown_where_it_is_wrong() {
     let line = format!("add {}tcp-snn {}drop", "tcp-syn ".repeat(1000), "tcp-ack ".repeat(1000));

@@ -33,15 +33,12 @@ fn the_papers_examples() {
         "mmb add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept",
         "mmb add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp tcp-syn shuffle tcp-sport mod ip-saddr 200.0.0.1",
         "mmb add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp map ip-saddr 200.0.0.1 shuffle tcp-sport",
+        "mmb add-stateful ip-proto tcp tcp-dport 80 chain web",
     ];
     for line in runs {
         prints(line, &line[4..]);
         check(&rule(line)).unwrap();
     }
-    let line = "mmb add-stateful ip-proto tcp tcp-dport 80 chain web";
-    prints(line, &line[4..]);
-    let error = check(&rule(line)).unwrap_err();
-    assert_eq!(error.message, "the target `chain` is not supported by this version of mmb yet");
 }
 
 #[test]
@@ -232,6 +229,41 @@ fn commands_about_sessions() {
     }
 }
 
+#[test]
+fn functions_and_chains() {
+    for line in [
+        "nf add c count",
+        "nf add nat nat office",
+        "nf add lb lb 10.0.0.1:80 [2001:db8::1]:80 by least-connections check tcp 80 every 2",
+        "nf add fw acl allow ip-saddr 10.0.0.0/8 tcp-dport {80, 443} deny all",
+        r##"nf add log log file "/var/log/a b.txt" "#1" "say \"x\"""##,
+        "nf add x an-external-type-of-thirty-one",
+        "nf set lb drain 10.0.0.1",
+        "nf del nat",
+        "chain add web acl1",
+        "chain add web acl1 | nat | c",
+        "chain set web split [a: nat1 | count, b: drop, c: pass] | log",
+        "chain add web [monitor, filter | log]",
+        "chain add web in | [http, dns [query: count, answer: pass] | q, else: pass] | out",
+        "chain add web [[a, b], [[c, else: drop]]]",
+        "chain add web f [drop: drop, then: b, tcp-syn: c, else: a]",
+        "chain del web",
+        "show chains",
+        "show chains verbose",
+        "show functions",
+        "show functions verbose",
+    ] {
+        prints(line, line);
+    }
+    prints("nf add c count \"a\"   b # c", "nf add c count a b");
+    prints("chain add web acl1 then nat then c", "chain add web acl1 | nat | c");
+    prints(
+        "chain add web acl1|split[a:nat1|count,b:drop]|c #x",
+        "chain add web acl1 | split [a: nat1 | count, b: drop] | c",
+    );
+    prints("chain set web[ a ,else :pass ]then b", "chain set web [a, else: pass] | b");
+}
+
 /// What stateful rules can say runs.
 #[test]
 fn stateful_rules() {
@@ -248,6 +280,7 @@ fn stateful_rules() {
         "add-stateful out wan nat office map ip6-saddr 2001:db8::1",
         "add-stateful ip-saddr 10.0.0.0/8 lb 192.0.2.1 nat office",
         "add-stateful all mod ip-id 0 mod tcp-seq-num 0 drop 0.5",
+        "add-stateful out wan nat office mod ip-ttl 9 chain web accept",
     ] {
         prints(line, line);
         check(&rule(line)).unwrap_or_else(|error| panic!("{}", error.render(line)));

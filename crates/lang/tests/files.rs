@@ -11,7 +11,8 @@ fn rendered(text: &[u8]) -> Vec<String> {
 fn a_policy() {
     let text = b"\xef\xbb\xbf# two ports\r\ninterface add lan af-xdp eth0\r\nmmb interface add wan af-packet eth1\n\n\
         wire lan wan\n  enable lan wan # both\nadd ip-proto udp drop\ninterface del wan\nwire del lan\ndisable lan\nset on-error drop\n\
-        route lan wan\nroute del wan\nnat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office";
+        route lan wan\nroute del wan\nnat pool add office 192.0.2.1\nset timeout icmp 30\nadd-stateful in lan nat office\n\
+        nf add c count\nchain add web c\nchain set web c | c2\nadd-stateful in lan chain web";
     let commands = load_file(text).unwrap();
     let lines: Vec<String> = commands.iter().map(|at| format!("{} {}", at.line, at.item)).collect();
     assert_eq!(
@@ -31,6 +32,10 @@ fn a_policy() {
             "14 nat pool add office 192.0.2.1",
             "15 set timeout icmp 30",
             "16 add-stateful in lan nat office",
+            "17 nf add c count",
+            "18 chain add web c",
+            "19 chain set web c | c2",
+            "20 add-stateful in lan chain web",
         ]
     );
     assert_eq!(load_file(b"").unwrap(), []);
@@ -39,8 +44,8 @@ fn a_policy() {
 #[test]
 fn what_asks_or_undoes_is_no_description() {
     let text =
-        b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\n";
-    let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat and add lines";
+        b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\nnf set a b\n";
+    let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat, nf, chain and add lines";
     assert_eq!(
         rendered(text),
         [
@@ -52,6 +57,7 @@ fn what_asks_or_undoes_is_no_description() {
             format!("policy.mmb:6:1: `show` has no place in a file\n  show connections\n  ^^^^\n{help}"),
             format!("policy.mmb:7:1: `show` has no place in a file\n  show fib\n  ^^^^\n{help}"),
             format!("policy.mmb:8:1: `show` has no place in a file\n  show neighbours\n  ^^^^\n{help}"),
+            format!("policy.mmb:9:1: `nf set` has no place in a file\n  nf set a b\n  ^^\n{help}"),
         ]
     );
 }

@@ -5,20 +5,23 @@
 //! are run through the policy, and rules that match are drawn again until none does.
 
 mod cases;
+mod chains;
 mod sessions;
 mod trace;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use mmb_control::api::RuleEntry;
 use mmb_control::render::count;
-use mmb_control::{Config, file, render};
+use mmb_control::{Config, Platform, file, render};
 use mmb_dataplane::DEFAULT_SESSIONS;
 use mmb_dataplane::bench::{
     self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic,
 };
+use mmb_nf::Registry;
 use mmb_packet::VecPacket;
 use mmb_policy::{Evaluator, Policy, Surroundings};
 use serde::Serialize;
@@ -57,20 +60,33 @@ struct CaseSummary {
 }
 
 /// `mmb bench`.
-pub fn bench(args: &BenchArgs, json: bool) -> Result<(), Failure> {
+pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+    let base = Config::on(Platform {
+        functions,
+        workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
+        seed: args.seed,
+        scratchpad: args.scratchpad,
+    });
     let routes = routes(args)?;
     let traffic = traffic(args, routes)?;
-    let (config, case) = match args.case {
-        Some(case) => {
+    let (config, case) = match (args.case, &args.chain) {
+        (Some(case), _) => {
             let (config, summary) = config_of_case(case, args, &traffic)?;
             (config, Some(summary))
         }
-        None => (args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?, None),
+        (None, Some(chain)) => {
+            let (config, summary) = config_of_chain(chain, args, &base)?;
+            (config, Some(summary))
+        }
+        (None, None) => {
+            (args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?, None)
+        }
     };
     let forwarding = config.forwarding(|_| true);
     let sessions = args.sessions.unwrap_or_else(|| (args.flows as usize * 2).max(DEFAULT_SESSIONS));
     let (seconds, workers) = (args.seconds, args.workers);
-    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions };
+    let scratchpad = args.scratchpad;
+    let bench = BenchConfig { forwarding, routes, traffic, seconds, workers, sessions, scratchpad };
     let report = bench::run(&bench).map_err(Failure::new)?;
     let mut rules = rule_entries(&config, &report.rules);
     if case.is_some() {
@@ -129,7 +145,15 @@ fn config_of_sessions(
         return Err(Failure::usage("only the case classbench takes a FILE"));
     }
     let lines = sessions::lines(kind, args.rules, traffic, args.seed);
-    load_text(&lines.join("\n"), name_of(case), args.seed)
+    load_text(&lines.join("\n"), name_of(case), args.seed, &Config::new())
+}
+
+/// The rule and the chain of `--chain`.
+fn config_of_chain(chain: &str, args: &BenchArgs, base: &Config) -> Result<(Config, CaseSummary), Failure> {
+    let functions = chains::functions(chain).map_err(Failure::new)?;
+    let lines = chains::lines(&functions, args.independent, args.flows);
+    let apart = if args.independent { ", each with a table of its own" } else { "" };
+    load_text(&lines.join("\n"), format!("chain {chain}{apart}"), args.seed, base)
 }
 
 /// Draws rules until none matches a frame.
@@ -143,7 +167,7 @@ fn missed(
     // The first load shows what memory it takes; later ones get what it gave back.
     let mut most_bytes = 0;
     for _ in 0..DRAWS {
-        let (config, mut summary) = load_text(&lines.join("\n"), name.clone(), args.seed)?;
+        let (config, mut summary) = load_text(&lines.join("\n"), name.clone(), args.seed, &Config::new())?;
         most_bytes = summary.load_bytes.max(most_bytes);
         summary.load_bytes = most_bytes;
         let matching = matching(config.policy(), frames);
@@ -169,12 +193,12 @@ fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
 /// The rules of a ClassBench filter set.
 fn config_of_filters(path: &Path, seed: u64) -> Result<(Config, CaseSummary), Failure> {
     let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
-    load_text(&crate::import::classbench(&text), "classbench".to_owned(), seed)
+    load_text(&crate::import::classbench(&text), "classbench".to_owned(), seed, &Config::new())
 }
 
-fn load_text(text: &str, name: String, seed: u64) -> Result<(Config, CaseSummary), Failure> {
+fn load_text(text: &str, name: String, seed: u64, base: &Config) -> Result<(Config, CaseSummary), Failure> {
     let (start, before) = (Instant::now(), resident());
-    let config = file::load(text.as_bytes(), &Config::new())
+    let config = file::load(text.as_bytes(), base)
         .map_err(|refusal| Failure::of_file("a rule of the case", text.as_bytes(), &refusal))?;
     let load_seconds = start.elapsed().as_secs_f64();
     let load_bytes = resident().saturating_sub(before);
@@ -274,6 +298,9 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
     let nodes =
         report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet));
     text.push_str(&render::nodes(nodes));
+    if let Some(cost) = &report.chains {
+        text.push_str(&chains::text(cost));
+    }
     for (reason, n) in &report.drops {
         text.push_str(&format!("dropped, {reason}: {n}\n"));
     }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use mmb_dataplane::DEFAULT_SESSIONS;
+use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -32,7 +32,7 @@ pub enum Cmd {
     /// Run the daemon in the foreground
     Run(RunArgs),
     /// Say what is wrong with a configuration file, without a daemon
-    Check(FileArgs),
+    Check(CheckArgs),
     /// Make a file the daemon's configuration: all of it or nothing
     Apply(FileArgs),
     /// Show what `apply` would change
@@ -56,7 +56,7 @@ pub enum Cmd {
     Flush(Line),
     /// List the rules with index, packets and bytes
     List(Line),
-    /// Show connections, nat, interfaces, fib, neighbors, tables, runtime, drops, fields, version or config
+    /// Show connections, nat, chains, functions, interfaces, fib, neighbors, tables, runtime, drops, fields, version or config
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
@@ -74,11 +74,9 @@ pub enum Cmd {
     Disable(Line),
     /// Change a setting: `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
-    /// Network functions
-    #[command(hide = true)]
+    /// Add, delete or tell an instance of a network function: `nf add NAME TYPE [ARG…]`
     Nf(Line),
-    /// Service chains
-    #[command(hide = true)]
+    /// Add, replace or delete a service chain: `chain add NAME FUNCTION then FUNCTION …`
     Chain(Line),
 }
 
@@ -105,9 +103,22 @@ pub struct RunArgs {
     /// Most sessions, of all workers together
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
+    /// Bytes that functions of service chains may keep of a session
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
+    pub scratchpad: usize,
 }
 
-/// `check`, `apply` and `diff`.
+/// `check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Configuration file; `-` is standard input
+    pub file: PathBuf,
+    /// Bytes that functions of service chains may keep of a session, as in `run`
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
+    pub scratchpad: usize,
+}
+
+/// `apply` and `diff`.
 #[derive(Debug, Args)]
 pub struct FileArgs {
     /// Configuration file; `-` is standard input
@@ -163,6 +174,9 @@ pub struct ReplayArgs {
     /// Most sessions
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
+    /// Bytes that functions of service chains may keep of a session
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
+    pub scratchpad: usize,
 }
 
 /// `bench`.
@@ -174,6 +188,13 @@ pub struct BenchArgs {
     /// Rules made up for a case instead of a configuration's
     #[arg(long, value_enum, value_name = "CASE", conflicts_with_all = ["config", "ip6"])]
     pub case: Option<Case>,
+    /// Send all flows through a service chain: of so many monitors (24 bytes each), of functions by their types
+    /// (`nat+monitor`), or of seven as in MiddleClick's evaluation (`paper`)
+    #[arg(long, value_name = "N|TYPE+…", conflicts_with_all = ["config", "case"])]
+    pub chain: Option<String>,
+    /// Each function of the chain looks up its sessions by itself, in a table of its own
+    #[arg(long, requires = "chain")]
+    pub independent: bool,
     /// Filter set of the case `classbench`
     #[arg(value_name = "FILE", requires = "case")]
     pub filters: Option<PathBuf>,
@@ -219,6 +240,9 @@ pub struct BenchArgs {
     /// Most sessions; as many as the flows need if absent
     #[arg(long, value_name = "N")]
     pub sessions: Option<usize>,
+    /// Bytes that functions of service chains may keep of a session
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
+    pub scratchpad: usize,
     /// Seed of everything random
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,

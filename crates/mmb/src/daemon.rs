@@ -1,11 +1,13 @@
 //! `mmb run`: the daemon in the foreground.
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use mmb_control::render::count;
-use mmb_control::{Config, Control, ControlSocket, DownInterface, default_path, serve};
+use mmb_control::{Config, Control, ControlSocket, DownInterface, Platform, default_path, serve};
 use mmb_dataplane::{Engine, EngineConfig};
+use mmb_nf::Registry;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -14,9 +16,16 @@ use crate::failure::{Failure, print};
 use crate::offline::load;
 
 /// Runs until SIGINT or SIGTERM.
-pub fn run(args: &RunArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
+pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
+    let base = Config::on(Platform {
+        functions,
+        workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
+        // A number that others cannot guess: the standard library seeds its hash tables from the system.
+        seed: RandomState::new().hash_one(0),
+        scratchpad: args.scratchpad,
+    });
     // What is wrong with the file or the socket is found before any device is touched.
-    let config = args.config.as_deref().map_or_else(|| Ok(Config::new()), load)?;
+    let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
     let mut socket = ControlSocket::bind(&path).map_err(Failure::new)?;
     let Some(listener) = socket.take_listener() else { return Ok(()) };
@@ -29,7 +38,12 @@ pub fn run(args: &RunArgs, socket: Option<PathBuf>) -> Result<(), Failure> {
         .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))?;
     // From here on a signal waits until the daemon can stop in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
-    let size = EngineConfig { workers: args.workers, memory_mb: args.memory, sessions: args.sessions };
+    let size = EngineConfig {
+        workers: args.workers,
+        memory_mb: args.memory,
+        sessions: args.sessions,
+        scratchpad: args.scratchpad,
+    };
     let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);

@@ -1,76 +1,9 @@
-//! The program `mmb`: daemon, one-shot commands, offline tools and shell.
+//! The program `mmb` with the built-in network functions.
 
 #![forbid(unsafe_code)]
 
-mod bench;
-mod cli;
-mod daemon;
-mod failure;
-mod import;
-mod offline;
-mod remote;
-mod shell;
-
-use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{Cli, Cmd};
-use failure::Failure;
-
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(split_line(std::env::args_os().collect()));
-    match run(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("{}", failure.text);
-            ExitCode::from(failure.status)
-        }
-    }
-}
-
-fn run(cli: Cli) -> Result<(), Failure> {
-    let Cli { socket, json, command } = cli;
-    match command {
-        None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json goes with a command that answers")),
-        None => shell::run(socket),
-        Some(Cmd::Run(args)) => daemon::run(&args, socket),
-        Some(Cmd::Check(args)) => offline::check(&args.file, json),
-        Some(Cmd::Apply(args)) => remote::apply(&args.file, socket, json),
-        Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
-        Some(Cmd::Replay(args)) => offline::replay(&args, json),
-        Some(Cmd::Bench(args)) => bench::bench(&args, json),
-        Some(Cmd::Import(command)) => import::run(&command, json),
-        Some(command) => match command.line() {
-            Some((first, line)) => remote::line(first, &line.words, socket, json),
-            None => Ok(()),
-        },
-    }
-}
-
-/// A whole line given as one argument (`mmb 'add in a ! ip-df drop'`) becomes its words.
-fn split_line(mut args: Vec<OsString>) -> Vec<OsString> {
-    let mut at = 1;
-    while let Some(option) = args.get(at).filter(|a| a.as_encoded_bytes().starts_with(b"-")) {
-        at += if option == "--socket" { 2 } else { 1 };
-    }
-    let Some(line) = args.get(at).and_then(|a| a.to_str()).filter(|a| a.contains(' ')) else { return args };
-    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-    args.splice(at..=at, words);
-    args
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_in_quotes_is_taken_apart() {
-        let split = |args: &[&str]| split_line(args.iter().map(OsString::from).collect());
-        assert_eq!(split(&["mmb", "add all drop", "--json"]), ["mmb", "add", "all", "drop", "--json"]);
-        assert_eq!(split(&["mmb", "--socket", "/a b", "del 1"]), ["mmb", "--socket", "/a b", "del", "1"]);
-        assert_eq!(split(&["mmb", "check", "my file"]), ["mmb", "check", "my file"]);
-        assert_eq!(split(&["mmb"]), ["mmb"]);
-    }
+    mmb::run(mmb::Registry::builtin())
 }

@@ -1,28 +1,39 @@
 //! What needs no daemon: checking a file, replaying a capture.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use mmb_control::api::RuleEntry;
 use mmb_control::render::count;
-use mmb_control::{Config, file, render};
+use mmb_control::{Config, Platform, file, render};
 use mmb_dataplane::replay::{self, ReplayConfig, ReplayReport};
 use mmb_dataplane::{Forwarding, PortConfig, PortId, RuleCounters};
+use mmb_nf::Registry;
 use serde::Serialize;
 
-use crate::cli::ReplayArgs;
+use crate::cli::{CheckArgs, ReplayArgs};
 use crate::failure::{Failure, print, print_json};
 use crate::remote::{name, read_file};
 
-/// Loads a configuration file that stands for itself.
-pub fn load(path: &Path) -> Result<Config, Failure> {
+/// The seed of functions where one run is to be like the other.
+const SEED: u64 = 1;
+
+/// The beginning of a configuration whose functions run in this process, with one worker.
+pub fn base(functions: Arc<Registry>, scratchpad: usize) -> Config {
+    Config::on(Platform { functions, workers: 1, seed: SEED, scratchpad })
+}
+
+/// Loads a configuration file that stands for itself; `base` is the beginning.
+pub fn load(path: &Path, base: &Config) -> Result<Config, Failure> {
     let text = read_file(path)?;
-    file::load(&text, &Config::new()).map_err(|refusal| Failure::of_file(&name(path), &text, &refusal))
+    file::load(&text, base).map_err(|refusal| Failure::of_file(&name(path), &text, &refusal))
 }
 
 /// `mmb check FILE`.
-pub fn check(path: &Path, json: bool) -> Result<(), Failure> {
+pub fn check(args: &CheckArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+    let path = &args.file;
     let text = read_file(path)?;
-    match file::check(&text) {
+    match file::check(&text, &base(functions, args.scratchpad)) {
         Ok(reply) if json => print_json(&reply),
         Ok(reply) => {
             let (rules, interfaces) = (count(reply.rules, "rule"), count(reply.interfaces, "interface"));
@@ -44,16 +55,19 @@ struct ReplaySummary<'a> {
     forwarded: u64,
     dropped: &'a std::collections::BTreeMap<&'static str, u64>,
     unedited: &'a std::collections::BTreeMap<&'static str, u64>,
+    /// Frames that functions of chains have made.
+    emitted: u64,
     foreign: u64,
     damage: Option<&'a str>,
     rules: Vec<RuleEntry>,
 }
 
 /// `mmb replay`.
-pub fn replay(args: &ReplayArgs, json: bool) -> Result<(), Failure> {
-    let config = load(&args.config)?;
+pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
+    let config = load(&args.config, &base(functions, args.scratchpad))?;
     let (forwarding, in_port) = stage(&config, args.interface.as_deref())?;
-    let setup = ReplayConfig { forwarding, in_port, sessions: args.sessions };
+    let (sessions, scratchpad) = (args.sessions, args.scratchpad);
+    let setup = ReplayConfig { forwarding, in_port, sessions, scratchpad };
     let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
     let rules = rule_entries(&config, &report.rules);
     if json {
@@ -62,6 +76,7 @@ pub fn replay(args: &ReplayArgs, json: bool) -> Result<(), Failure> {
             forwarded: report.forwarded,
             dropped: &report.drops,
             unedited: &report.unedited,
+            emitted: report.emitted,
             foreign: report.foreign,
             damage: report.damage.as_deref(),
             rules,
@@ -91,6 +106,9 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
     }
     for (reason, n) in &report.unedited {
         text.push_str(&format!("went on unedited, {reason}: {n}\n"));
+    }
+    if report.emitted > 0 {
+        text.push_str(&format!("made by functions: {}\n", report.emitted));
     }
     if report.foreign > 0 {
         text.push_str(&format!("passed over, not Ethernet: {}\n", report.foreign));

@@ -2,15 +2,19 @@
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use mmb_control::api::{InterfaceList, NatReply};
-use mmb_control::{Client, ClientError};
+use mmb_control::api::{ChainList, FunctionList, InterfaceList, NatReply};
+use mmb_control::{Client, ClientError, Config};
+use mmb_dataplane::DEFAULT_SCRATCHPAD;
+use mmb_nf::Registry;
 use rustyline::Editor;
-use rustyline::config::{CompletionType, Config};
+use rustyline::config::{CompletionType, Config as EditorConfig};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 
 use crate::failure::{Failure, print};
+use crate::offline;
 use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
 
 mod assist;
@@ -24,15 +28,18 @@ const HELP: &str = "\
 rules       add MATCH… TARGET…   del INDEX   flush   list
             add tcp-dport 80 mod tcp-dport 8080
             add ip-proto udp ! in lan drop
-sessions    add-stateful MATCH… accept|drop|mod|map|shuffle|lb|nat …   clear connections [MATCH…]
+sessions    add-stateful MATCH… accept|drop|mod|map|shuffle|lb|nat|chain …   clear connections [MATCH…]
             add-stateful in lan accept
+chains      nf add NAME TYPE [ARG…]   nf del NAME   nf set NAME WORD…   `show functions verbose` lists the types
+            chain add NAME FUNCTION | FUNCTION [OUTPUT: …, OUTPUT: drop] …   chain set NAME …   chain del NAME
+            add-stateful tcp-dport 80 chain NAME
 nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N] [filtering HOW]   nat pool del NAME
             nat forward add tcp|udp ADDRESS PORT to ADDRESS PORT   nat forward del tcp|udp ADDRESS PORT
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check on|off
-look        show interfaces|nat|drops|runtime|tables|fields|version|config [verbose]
+look        show interfaces|nat|chains|functions|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE
 shell       help [WORD]   exit
@@ -40,9 +47,10 @@ Tab completes; a line that ends with ? shows what can follow; `show fields` list
 ";
 
 /// Opens the shell, or runs the lines of standard input when that is no terminal.
-pub fn run(socket: Option<PathBuf>) -> Result<(), Failure> {
+pub fn run(functions: &Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
     let mut client = connect(socket)?;
-    if std::io::stdin().is_terminal() { interactive(&mut client) } else { script(&mut client) }
+    let base = offline::base(functions.clone(), DEFAULT_SCRATCHPAD);
+    if std::io::stdin().is_terminal() { interactive(&mut client, &base) } else { script(&mut client, &base) }
 }
 
 /// What to do after a line.
@@ -52,7 +60,7 @@ enum Next {
 }
 
 /// Runs one line. `number` is its place in a script.
-fn run_line(client: &mut Client, line: &str, number: Option<u32>) -> Result<Next, Failure> {
+fn run_line(client: &mut Client, base: &Config, line: &str, number: Option<u32>) -> Result<Next, Failure> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let answer = match words.as_slice() {
         ["exit" | "quit"] => return Ok(Next::Exit),
@@ -60,7 +68,7 @@ fn run_line(client: &mut Client, line: &str, number: Option<u32>) -> Result<Next
         ["help", word] => assist::explain(word)?,
         ["apply", file] => apply_file(client, Path::new(file), false)?,
         ["diff", file] => diff_file(client, Path::new(file), false)?,
-        ["check", file] => check(Path::new(file))?,
+        ["check", file] => check(Path::new(file), base)?,
         _ if line.trim_end().ends_with('?') => {
             assist::following(line.trim_end().trim_end_matches('?'), Assist::new(known(client)))
         }
@@ -73,9 +81,9 @@ fn run_line(client: &mut Client, line: &str, number: Option<u32>) -> Result<Next
     Ok(Next::Go)
 }
 
-fn check(file: &Path) -> Result<String, Failure> {
+fn check(file: &Path, base: &Config) -> Result<String, Failure> {
     let text = read_file(file)?;
-    match mmb_control::file::check(&text) {
+    match mmb_control::file::check(&text, base) {
         Ok(_) => Ok(format!("{}: ok\n", name(file))),
         Err(refusal) => Err(Failure::of_file(&name(file), &text, &refusal)),
     }
@@ -83,18 +91,21 @@ fn check(file: &Path) -> Result<String, Failure> {
 
 /// The names there are; none when the daemon does not say.
 fn known(client: &mut Client) -> Known {
-    let interfaces = client.get::<InterfaceList>("/v1/interfaces");
-    let nat = client.get::<NatReply>("/v1/nat");
+    let interfaces = client.get::<InterfaceList>("/v1/interfaces").unwrap_or_default().interfaces;
+    let pools = client.get::<NatReply>("/v1/nat").unwrap_or_default().pools;
+    let chains = client.get::<ChainList>("/v1/chains").unwrap_or_default().chains;
+    let FunctionList { functions, types } = client.get("/v1/functions").unwrap_or_default();
     Known {
-        interfaces: interfaces
-            .map(|l| l.interfaces.into_iter().map(|i| i.name).collect())
-            .unwrap_or_default(),
-        pools: nat.map(|n| n.pools.into_iter().map(|p| p.name).collect()).unwrap_or_default(),
+        interfaces: interfaces.into_iter().map(|i| i.name).collect(),
+        pools: pools.into_iter().map(|p| p.name).collect(),
+        chains: chains.into_iter().map(|c| c.name).collect(),
+        instances: functions.into_iter().map(|f| f.cost.name).collect(),
+        types: types.into_iter().map(|t| (t.name, t.help)).collect(),
     }
 }
 
 /// Lines of a script, up to the first that fails.
-fn script(client: &mut Client) -> Result<(), Failure> {
+fn script(client: &mut Client, base: &Config) -> Result<(), Failure> {
     let mut input = std::io::stdin().lock();
     let mut bytes = Vec::new();
     for number in 1u32.. {
@@ -110,7 +121,7 @@ fn script(client: &mut Client) -> Result<(), Failure> {
                 return Err(Failure::new(sentence).at_line(number));
             }
         };
-        if let Next::Exit = run_line(client, line, Some(number)).map_err(|f| f.at_line(number))? {
+        if let Next::Exit = run_line(client, base, line, Some(number)).map_err(|f| f.at_line(number))? {
             break;
         }
     }
@@ -118,9 +129,9 @@ fn script(client: &mut Client) -> Result<(), Failure> {
 }
 
 /// Lines typed by a person; errors are shown and the shell goes on.
-fn interactive(client: &mut Client) -> Result<(), Failure> {
+fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
     let failed = |e: ReadlineError| Failure::new(format!("the shell cannot use this terminal: {e}"));
-    let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
+    let config = EditorConfig::builder().completion_type(CompletionType::List).auto_add_history(true).build();
     let mut editor: Editor<Assist, FileHistory> = Editor::with_config(config).map_err(failed)?;
     let history = history_file();
     if let Some(file) = &history {
@@ -133,7 +144,7 @@ fn interactive(client: &mut Client) -> Result<(), Failure> {
     loop {
         editor.set_helper(Some(Assist::new(known(client))));
         match editor.readline("mmb> ") {
-            Ok(line) => match run_line(client, &line, None) {
+            Ok(line) => match run_line(client, base, &line, None) {
                 Ok(Next::Go) => {}
                 Ok(Next::Exit) => break,
                 Err(failure) => eprintln!("{}", failure.text),

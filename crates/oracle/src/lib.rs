@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+mod chains;
 mod checksum;
 mod fields;
 pub mod generate;
@@ -20,6 +21,8 @@ mod options;
 
 #[cfg(test)]
 mod tests;
+
+pub use chains::{Classes, chain, matching_rules};
 
 use mmb_lang::{Action, FieldId, OnError, Rule, Value};
 use mmb_packet::DropReason;
@@ -106,7 +109,7 @@ impl Outcome {
 /// options that come out do not fit, no edit is made at all, and `settings` say whether the frame goes on.
 ///
 /// # Panics
-/// On stateful rules with targets that no stateless rule has, and on rules that [`mmb_lang::check`] refuses for more than a
+/// On stateful rules with targets that no stateless rule has (but `chain`, which does nothing to a packet), and on rules that [`mmb_lang::check`] refuses for more than a
 /// contradiction.
 pub fn evaluate_with(
     settings: &Settings<'_>,
@@ -212,7 +215,7 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
                 Action::Mod { field, .. } if options::is_option(*field) => touched = true,
                 Action::Mod { field, value } => modify(*field, value, packet, &mut edited),
                 Action::Add { .. } | Action::Strip { .. } | Action::StripAll => touched = true,
-                Action::Drop { .. } | Action::Accept => {}
+                Action::Drop { .. } | Action::Accept | Action::Chain { .. } => {}
                 other => panic!("{other:?} is for sessions, or nothing that mmb_lang::check lets pass"),
             }
         }

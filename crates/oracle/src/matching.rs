@@ -19,7 +19,12 @@ pub(crate) struct Packet<'a> {
 
 /// All matches of `rule` hold.
 pub(crate) fn rule_matches(rule: &Rule, packet: &Packet<'_>) -> bool {
-    rule.matches.iter().all(|one| match_holds(one, packet))
+    all_hold(&rule.matches, packet)
+}
+
+/// All of these hold.
+pub(crate) fn all_hold(matches: &[Match], packet: &Packet<'_>) -> bool {
+    matches.iter().all(|one| match_holds(one, packet))
 }
 
 fn match_holds(one: &Match, packet: &Packet<'_>) -> bool {

@@ -48,7 +48,7 @@ fn stateful_rules_of_every_make() {
     let given = FIELDS.iter().filter(|def| def.translate == Support::Yes);
     let mut expected: BTreeSet<String> =
         given.flat_map(|def| ["map", "shuffle"].map(|word| format!("{word} {}", def.name))).collect();
-    expected.extend(["mod", "add", "strip", "drop", "accept", "lb", "nat"].map(str::to_owned));
+    expected.extend(["mod", "add", "strip", "drop", "accept", "lb", "nat", "chain"].map(str::to_owned));
     assert_eq!(seen, expected);
 }
 

@@ -67,6 +67,14 @@ drop_reasons! {
     TtlExpired = "ttl-expired", "TTL or hop limit used up";
     FragNeeded = "frag-needed", "packet larger than the way out takes, and not to be fragmented";
     PuntNone = "punt-none", "packet for the kernel, and no port that leads to it";
+    ChainClass = "chain-class", "no branch of the session's chain takes its kind of traffic";
+    ChainError = "chain-error", "a function of the session's chain said drop";
+    Acl = "acl", "a function `acl` denied the session";
+    Police = "police", "a function `police` has let as much pass as it may";
+    SynCookie = "syn-cookie", "TCP SYN that a function `synproxy` has answered itself";
+    SynCookieBad = "syn-cookie-bad", "TCP segment to a function `synproxy` that answers no SYN cookie of the last minutes";
+    NoBackend = "no-backend", "no back end of a function `lb` is there to take a new session";
+    BackendDown = "backend-down", "the session's back end has failed its health checks";
 }
 
 impl DropReason {

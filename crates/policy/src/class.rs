@@ -2,7 +2,7 @@
 
 use mmb_lang::{AddKind, Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
 
-use crate::stateful::binds;
+use crate::stateful::is_given;
 
 /// What a rule's matches look at, as far as sessions are concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,7 +10,7 @@ use crate::stateful::binds;
 pub enum Class {
     /// Only what all packets of one direction of a session have in common (fragments behind the first and ICMP errors
     /// apart): addresses, ports, protocols, the interface that they come in by, which headers there are. It matches all
-    /// of them or none. Or it has nothing to say to a session that is open: all its targets are bindings.
+    /// of them or none. Or it has nothing to say to a session that is open: all its targets are bindings or chains.
     #[default]
     Constant,
     /// A TCP flag among SYN, FIN and RST has to be set: what it matches opens or closes connections.
@@ -24,7 +24,7 @@ pub enum Class {
 pub(crate) fn class(rule: &Rule) -> Class {
     if rule.matches.iter().any(is_control) {
         Class::Control
-    } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && only_binds(rule)) {
+    } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && only_gives(rule)) {
         Class::Constant
     } else {
         Class::PerPacket
@@ -41,8 +41,8 @@ fn is_out(one: &Match) -> bool {
 }
 
 /// Whether all that a rule does is to say what sessions get when they are opened.
-fn only_binds(rule: &Rule) -> bool {
-    rule.kind == AddKind::Stateful && rule.targets.iter().all(binds)
+fn only_gives(rule: &Rule) -> bool {
+    rule.kind == AddKind::Stateful && rule.targets.iter().all(is_given)
 }
 
 fn is_constant(one: &Match) -> bool {

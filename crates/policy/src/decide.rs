@@ -34,6 +34,8 @@ pub(crate) mod flags {
     pub const BINDS: u8 = 1 << 3;
     /// The rule asks by which interface a packet leaves.
     pub const READS_OUT: u8 = 1 << 4;
+    /// The rule gives its sessions to a service chain.
+    pub const CHAIN: u8 = 1 << 5;
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);

@@ -13,6 +13,7 @@ pub struct Decision {
     chances: Box<[u16]>,
     accept: bool,
     drop: bool,
+    chain: Option<u32>,
 }
 
 impl Decision {
@@ -25,6 +26,12 @@ impl Decision {
     #[inline]
     pub fn edits(&self) -> &[u32] {
         &self.edits
+    }
+
+    /// Slot of the rule that says which service chain sessions go through: of several the last one. None: no rule does.
+    #[inline]
+    pub fn chain(&self) -> Option<u32> {
+        self.chain
     }
 
     /// Whether packets are dropped, if that is the same for all of them; None: by percentages.
@@ -69,6 +76,7 @@ impl Policy {
             }
         }
         self.put_in_rule_order(&mut edits, 0);
+        decision.chain = self.chain_among(slots.iter().copied());
         Decision { slots: slots.into(), edits: edits.into(), chances: chances.into(), ..decision }
     }
 

@@ -22,11 +22,16 @@
 //! [`Policy::per_packet`] is a second classifier of the others alone, and [`Policy::decide_together`] puts its answer and the
 //! session's decision together.
 //!
+//! A rule that gives its sessions to a service chain matches only the traffic that the chain takes
+//! ([`Policy::add_with`]).
+//!
 //! A rule's syntax tree is not kept: its canonical text is a fifth of that, and parses to the same rule.
 
 #![forbid(unsafe_code)]
 
+mod chain;
 mod class;
+mod compile;
 mod decide;
 mod decision;
 mod evaluator;
@@ -35,6 +40,7 @@ mod stateful;
 mod traits;
 mod values;
 
+pub use chain::Classes;
 pub use class::Class;
 pub use decide::{MAX_EDITS, Verdict};
 pub use decision::Decision;

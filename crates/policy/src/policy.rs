@@ -5,29 +5,31 @@ use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
 use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
-use mmb_lang::{Action, AddKind, Diagnostic, Rule, Target};
+use mmb_lang::{Diagnostic, Rule};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditProgram, Limits, apply_all};
 
-use crate::class::{class, reads_out};
+use crate::chain::{Classes, all_traffic};
+use crate::compile::{Compiled, compile};
 use crate::decide::{Effect, flags};
-use crate::stateful::binds;
 use crate::{Class, RuleId, Stateful};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    classifier: Classifier,
+    pub(crate) classifier: Classifier,
     /// The rules of [`Class::PerPacket`] once more.
     pub(crate) per_packet: Classifier,
     /// How many rules are stateful.
     pub(crate) stateful: usize,
     /// How many rules ask by which interface a packet leaves.
     pub(crate) reads_out: usize,
+    /// Slot by index of each rule that gives its sessions to a service chain.
+    pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
     slots: SortedPages<(u32, u32), 2048>,
     /// What a matching rule does, by slot: all that the packet path reads of most rules.
-    effects: PagedVec<Effect, 1024>,
+    pub(crate) effects: PagedVec<Effect, 1024>,
     /// Everything else of a rule, by slot; shorter than `next_slot` after a flush.
     records: PagedVec<Option<Record>, 64>,
     next_index: u32,
@@ -69,15 +71,6 @@ impl RuleView<'_> {
     }
 }
 
-/// A rule on its way into a policy.
-struct Compiled {
-    pattern: Pattern,
-    effect: Effect,
-    edits: Option<Arc<EditProgram>>,
-    stateful: Option<Arc<Stateful>>,
-    text: Arc<str>,
-}
-
 impl Default for Policy {
     fn default() -> Self {
         Self::new()
@@ -92,6 +85,7 @@ impl Policy {
             per_packet: Classifier::new(),
             stateful: 0,
             reads_out: 0,
+            chained: SortedPages::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
             records: PagedVec::default(),
@@ -140,12 +134,26 @@ impl Policy {
         self.records.get(slot as usize)?.as_ref()
     }
 
-    /// Adds a rule and returns its index. `ifaces` gives the port of an interface.
+    /// [`Policy::add_with`] where every chain that a rule names is there and takes all traffic.
+    ///
+    /// # Errors
+    /// As [`Policy::add_with`].
+    pub fn add(&mut self, rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<u32, Diagnostic> {
+        self.add_with(rule, ifaces, &all_traffic)
+    }
+
+    /// Adds a rule and returns its index. `ifaces` gives the port of an interface, `classes` the traffic that a service
+    /// chain takes (None: there is no such chain): a rule with a chain matches only what its chain takes.
     ///
     /// # Errors
     /// What is wrong with the rule; nothing was done then.
-    pub fn add(&mut self, rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<u32, Diagnostic> {
-        let compiled = compile(rule, ifaces)?;
+    pub fn add_with(
+        &mut self,
+        rule: &Rule,
+        ifaces: &dyn Fn(&str) -> Option<u16>,
+        classes: &Classes<'_>,
+    ) -> Result<u32, Diagnostic> {
+        let compiled = compile(rule, ifaces, classes)?;
         if self.next_index == u32::MAX || self.next_slot > SLOTS {
             return Err(Diagnostic::new(rule.span.span(), "the numbers for rules are used up")
                 .with_help("`flush` starts them anew"));
@@ -174,6 +182,9 @@ impl Policy {
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
         self.reads_out += usize::from(effect.flags & flags::READS_OUT != 0);
+        if effect.flags & flags::CHAIN != 0 {
+            self.chained.insert((index, slot));
+        }
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
@@ -195,6 +206,7 @@ impl Policy {
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
         self.stateful -= usize::from(record.stateful.is_some());
+        self.chained.remove(index);
         self.classifier.remove(slot);
         self.per_packet.remove(slot);
         Some(slot)
@@ -220,37 +232,52 @@ impl Policy {
         }
     }
 
-    /// A policy of exactly these rules, with indexes 1, 2, … in their order. A rule that is in this policy as well
-    /// keeps its slot, and so its counters, and its identity. The slots of those that are not are free after [`Policy::release`].
+    /// [`Policy::replace_with`] where every chain that a rule names is there and takes all traffic.
     ///
     /// # Errors
-    /// Position (from 0) of the first rule that is wrong, and what is wrong with it.
+    /// As [`Policy::replace_with`].
     pub fn replace(
         &self,
         new: &[Rule],
         ifaces: &dyn Fn(&str) -> Option<u16>,
     ) -> Result<Policy, (usize, Diagnostic)> {
+        self.replace_with(new, ifaces, &all_traffic)
+    }
+
+    /// A policy of exactly these rules, with indexes 1, 2, … in their order. A rule that is in this policy as well
+    /// keeps its slot, and so its counters, and its identity. The slots of those that are not are free after [`Policy::release`].
+    /// `ifaces` and `classes` are as for [`Policy::add_with`].
+    ///
+    /// # Errors
+    /// Position (from 0) of the first rule that is wrong, and what is wrong with it.
+    pub fn replace_with(
+        &self,
+        new: &[Rule],
+        ifaces: &dyn Fn(&str) -> Option<u16>,
+        classes: &Classes<'_>,
+    ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByText::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
         let (mut wrong, mut per_packet) = (None, Vec::new());
         // One by one on their way into the classifier: all patterns at once would take more memory than all else.
-        let patterns = new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces) {
-            Ok(compiled) => {
-                let kept = kept.take(&compiled.text);
-                let slot = kept.unwrap_or_else(|| policy.new_slot());
-                let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
-                let is_per_packet = compiled.effect.class == Class::PerPacket;
-                let pattern = policy.put(slot, id, compiled);
-                if is_per_packet {
-                    per_packet.push((slot, pattern.clone()));
+        let patterns =
+            new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces, classes) {
+                Ok(compiled) => {
+                    let kept = kept.take(&compiled.text);
+                    let slot = kept.unwrap_or_else(|| policy.new_slot());
+                    let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
+                    let is_per_packet = compiled.effect.class == Class::PerPacket;
+                    let pattern = policy.put(slot, id, compiled);
+                    if is_per_packet {
+                        per_packet.push((slot, pattern.clone()));
+                    }
+                    Some((slot, pattern))
                 }
-                Some((slot, pattern))
-            }
-            Err(diagnostic) => {
-                wrong = Some((position, diagnostic));
-                None
-            }
-        });
+                Err(diagnostic) => {
+                    wrong = Some((position, diagnostic));
+                    None
+                }
+            });
         classifier.extend(patterns);
         if let Some(wrong) = wrong {
             return Err(wrong);
@@ -330,33 +357,6 @@ impl Policy {
 
 /// Most slots: as many as [`Classifier::insert`] takes.
 const SLOTS: u32 = u32::MAX / 2;
-
-fn compile(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Compiled, Diagnostic> {
-    mmb_lang::check(rule)?;
-    let pattern = Pattern::compile(rule, ifaces)?;
-    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(Stateful::of(rule)));
-    let program = match &stateful {
-        Some(stateful) if !stateful.bindings.is_empty() => {
-            let others: Vec<Target> = rule.targets.iter().filter(|target| !binds(target)).cloned().collect();
-            EditProgram::compile(&others, ifaces)?
-        }
-        _ => EditProgram::compile(&rule.targets, ifaces)?,
-    };
-    let mut effect = Effect { class: class(rule), ..Effect::default() };
-    let mut mark = |flag: u8, on: bool| effect.flags |= if on { flag } else { 0 };
-    mark(flags::EDITS, !program.is_empty());
-    mark(flags::STATEFUL, stateful.is_some());
-    mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
-    mark(flags::READS_OUT, reads_out(rule));
-    mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
-    for target in &rule.targets {
-        if let Action::Drop { ten_thousandths } = target.action {
-            effect.drop = ten_thousandths.min(10_000) as u16;
-        }
-    }
-    let edits = effect.edits().then(|| Arc::new(program));
-    Ok(Compiled { pattern, effect, edits, stateful, text: rule.to_string().into() })
-}
 
 /// The slots of a policy's rules, to be taken by rules with the same text, those with the lowest indexes first.
 struct SlotsByText<'a> {

@@ -1,8 +1,8 @@
 //! What a stateful rule gives to the sessions that it opens.
 //!
 //! Of a stateful rule's targets, those that are undone on the way back are *bindings*: `map`, `shuffle`, `lb`, `nat`, and
-//! `mod` of an address or a port. They say what a session gets when it is opened; everything else is edited packet by
-//! packet, as in stateless rules.
+//! `mod` of an address or a port. They say what a session gets when it is opened, and so does `chain`; everything else is
+//! edited packet by packet, as in stateless rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,6 +15,8 @@ use crate::values::Values;
 pub struct Stateful {
     /// What sessions get that this rule opens, in the order of its targets. A field comes once.
     pub bindings: Box<[Binding]>,
+    /// The service chain that they go through.
+    pub chain: Option<Box<str>>,
 }
 
 /// An end of a session, as its first packet says it.
@@ -88,6 +90,11 @@ pub(crate) fn binds(target: &Target) -> bool {
     }
 }
 
+/// Whether a stateful rule's target says something about a session when it is opened, and nothing about its packets.
+pub(crate) fn is_given(target: &Target) -> bool {
+    binds(target) || matches!(target.action, Action::Chain { .. })
+}
+
 /// Whether a field is part of what a session is known by.
 fn is_end(field: FieldId) -> bool {
     use FieldId::*;
@@ -97,7 +104,11 @@ fn is_end(field: FieldId) -> bool {
 impl Stateful {
     /// The bindings of a stateful rule that [`mmb_lang::check`] let pass.
     pub(crate) fn of(rule: &Rule) -> Stateful {
-        Stateful { bindings: rule.targets.iter().filter_map(binding).collect() }
+        let chain = rule.targets.iter().find_map(|target| match &target.action {
+            Action::Chain { name } => Some(name.text.clone()),
+            _ => None,
+        });
+        Stateful { bindings: rule.targets.iter().filter_map(binding).collect(), chain }
     }
 }
 

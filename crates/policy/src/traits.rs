@@ -36,6 +36,8 @@ pub struct Traits {
     pub edits: bool,
     /// It is stateful and has bindings.
     pub binds: bool,
+    /// It gives its sessions to a service chain.
+    pub chains: bool,
 }
 
 impl Traits {
@@ -56,6 +58,7 @@ impl From<&Effect> for Traits {
             accepts: has(flags::ACCEPT),
             edits: has(flags::EDITS),
             binds: has(flags::BINDS),
+            chains: has(flags::CHAIN),
         }
     }
 }

@@ -3,8 +3,9 @@
 //! `cargo run --release -p mmb-session --example engine_cost [SESSIONS …]`. Packets lie in the cache, as a graph's earlier nodes have
 //! left them, and belong to sessions and directions at random. Of each vector and each step the shortest time of several
 //! rounds counts. Columns: the short way of established TCP sessions under one rule, under one rule each (above 100,000
-//! sessions, one for sixteen), translated out of a pool, the same under one rule each; classifying and opening a session,
-//! without and with a pool.
+//! sessions, one for sixteen), translated out of a pool, the same under one rule each; under one rule, and through a chain
+//! of one function that monitors (24 bytes), and of five, and translated by a chain that counts as well; classifying and
+//! opening a session, without and with a pool.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use mmb_flow::{Settings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Hit, VECTOR};
-use mmb_session::{Config, Host, Next, Packets, Rules, Sessions};
+use mmb_session::{Config, Host, Next, Packets, Rules, Sessions, shown};
 
 const ROUNDS: usize = 6;
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -21,16 +22,28 @@ fn main() {
     let sizes: Vec<usize> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     let sizes = if sizes.is_empty() { vec![1_000, 64_000, 1_000_000] } else { sizes };
     println!(
-        "{:>10} {:>7} {:>7} {:>7} {:>7} {:>16} {:>16}",
-        "sessions", "one", "each", "nat", "nat+", "new", "new nat"
+        "{:>10} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>16} {:>16}",
+        "sessions", "one", "each", "nat", "nat+", "mon", "mon 5", "nat mon", "new", "new nat"
     );
     for sessions in sizes {
         let figures = [(false, false), (false, true), (true, false), (true, true)]
             .map(|(nat, each)| established(sessions, rules(sessions, nat, each)));
+        let chained = [&["m0"][..], &["m0", "m1", "m2", "m3", "m4"], &["nat", "m0"]]
+            .map(|body| established(sessions, chain(body)));
         let new = [false, true].map(|nat| fresh(sessions, rules(sessions, nat, false)));
         println!(
-            "{sessions:>10} {:>7.1} {:>7.1} {:>7.1} {:>7.1} {:>7.0} + {:>6.0} {:>7.0} + {:>6.0}",
-            figures[0], figures[1], figures[2], figures[3], new[0][0], new[0][1], new[1][0], new[1][1]
+            "{sessions:>10} {:>7.1} {:>7.1} {:>7.1} {:>7.1} {:>7.1} {:>7.1} {:>7.1} {:>7.0} + {:>6.0} {:>7.0} + {:>6.0}",
+            figures[0],
+            figures[1],
+            figures[2],
+            figures[3],
+            chained[0],
+            chained[1],
+            chained[2],
+            new[0][0],
+            new[0][1],
+            new[1][0],
+            new[1][1]
         );
     }
 }
@@ -53,6 +66,16 @@ fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
     } else {
         lines.push("add-stateful ip-saddr 10.0.0.0/8 accept".to_owned());
     }
+    let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
+    Rules::read(&lines, Settings { timeouts, ..Settings::default() }, None).expect("good lines")
+}
+
+/// One rule, and a chain of these functions.
+fn chain(body: &[&str]) -> Rules {
+    let mut lines = vec!["nat pool add p 200.0.0.0-200.0.0.63".to_owned(), "nf add nat nat p".to_owned()];
+    lines.extend((0..5).map(|n| format!("nf add m{n} monitor")));
+    lines.push(format!("chain add c {}", body.join(" | ")));
+    lines.push("add-stateful ip-saddr 10.0.0.0/8 chain c".to_owned());
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
     Rules::read(&lines, Settings { timeouts, ..Settings::default() }, None).expect("good lines")
 }
@@ -129,19 +152,20 @@ struct Box256 {
 
 impl Box256 {
     fn new(sessions: usize, rules: Rules) -> Box256 {
-        let config = Config { sessions: sessions + 256, worker: 0, workers: 1, seed: 7 };
+        let config = Config { sessions: sessions + 256, worker: 0, workers: 1, seed: 7, scratchpad: 256 };
         let mut sessions = Sessions::new(config).expect("memory");
         sessions.adopt(&rules, &rules);
         Box256 { sessions, rules, batch: Batch::new(), edits: Vec::new(), next: [Next::Pass; VECTOR] }
     }
 
-    /// Everything that becomes of a vector. Times of the short way, of classifying, of the long way.
+    /// Everything that becomes of a vector. Times of the short way with chains, of classifying, of the long way.
     fn run(&mut self, now: u32, vector: &mut Vector) -> [Duration; 3] {
         let Box256 { sessions, rules, batch, edits, next } = self;
         edits.clear();
         let start = Instant::now();
         sessions.lookup(now, rules, vector, edits, next);
-        let looked = start.elapsed();
+        let mut looked = start.elapsed();
+        looked += chained(sessions, now, rules, vector, next);
         let start = Instant::now();
         let slow: Vec<usize> = (0..vector.len()).filter(|&at| next[at] == Next::Slow).collect();
         if slow.is_empty() {
@@ -169,10 +193,37 @@ impl Box256 {
             rest = others;
             let (packet, meta, in_port) = &mut vector.packets[at];
             next[at] = sessions.slow(now, rules, packet, meta, *in_port, hits, edits);
-            assert_eq!(next[at], Next::Pass);
+            assert!(matches!(next[at], Next::Pass | Next::Chain));
         }
-        [looked, classified, start.elapsed()]
+        let opened = start.elapsed();
+        chained(sessions, now, rules, vector, next);
+        [looked, classified, opened]
     }
+}
+
+/// Takes those packets through their chains that have one. The time of that.
+fn chained(
+    sessions: &mut Sessions,
+    now: u32,
+    rules: &Rules,
+    vector: &mut Vector,
+    next: &mut [Next; VECTOR],
+) -> Duration {
+    let some = vector.packets.iter_mut().zip(&*next).filter(|(_, next)| **next == Next::Chain);
+    let mut some: Vec<_> = some
+        .map(|((packet, meta, in_port), _)| {
+            let bytes = packet.len() as u32;
+            shown(packet.head_mut(), meta, bytes, *in_port)
+        })
+        .collect();
+    if some.is_empty() {
+        return Duration::ZERO;
+    }
+    let start = Instant::now();
+    let tally = sessions.chain(now, rules, &mut some, &mut [Next::Chain; VECTOR]);
+    let time = start.elapsed();
+    assert!(tally.all(Next::Send));
+    time
 }
 
 /// Ticks per packet of sessions that are open.

@@ -19,16 +19,25 @@ use mmb_session::{Driver, Outcome, Rules};
 const WORKERS: u16 = 2;
 const SESSIONS: usize = 20_000;
 const INSIDE: u16 = 0;
-const RULES: [&str; 4] = [
+const RULES: [&str; 5] = [
     "add-stateful ip-saddr 10.0.0.0/8 nat p",
-    "add-stateful ip-saddr 10.0.0.0/8 tcp-dport 80 mod ip-dscp 7",
+    "add-stateful ip-saddr 10.0.0.0/8 tcp-dport 80 mod ip-dscp 7 chain watch",
     "add-stateful ip-saddr 10.1.0.0/16 ip-proto tcp shuffle tcp-seq-num map ip-saddr 200.0.2.0/28",
     "add in port1 ip-proto tcp drop",
+    "add-stateful ip-saddr 10.0.2.0/24 chain hide",
+];
+/// The pool, and functions of chains.
+const SETUP: [&str; 5] = [
+    "nat pool add p 200.0.1.1-200.0.1.4",
+    "nf add m monitor",
+    "nf add n nat p",
+    "chain add watch m",
+    "chain add hide m | n",
 ];
 /// Bytes that the process may grow by, once it has seen everything.
 const GROWTH: u64 = 4 << 20;
 /// Rounds after which it has.
-const WARM: u32 = 2;
+const WARM: u32 = 20;
 
 /// Numbers that look random (xorshift, Marsaglia 2003).
 struct Random(u64);
@@ -44,7 +53,7 @@ impl Random {
 
 /// The pool and so many rules.
 fn rules(n: usize) -> Rules {
-    let lines = [&["nat pool add p 200.0.1.1-200.0.1.4"], &RULES[..n]].concat();
+    let lines = [&SETUP[..], &RULES[..n]].concat();
     Rules::read(&lines, Settings::default(), None).expect("good lines")
 }
 

@@ -1,6 +1,9 @@
 //! What surrounds the engine, and what it says.
 
+use std::sync::{Arc, LazyLock};
+
 use mmb_flow::{Key, SessionId, Settings};
+use mmb_nf::Program;
 use mmb_packet::Meta;
 use mmb_policy::Policy;
 
@@ -15,6 +18,9 @@ pub struct Config {
     pub workers: u16,
     /// What choices are made with: the same for all workers, so that they agree, and a secret from senders.
     pub seed: u64,
+    /// Bytes of each session's scratchpad for functions of service chains, [`mmb_nf::HEADER_BYTES`] among them. Chains that
+    /// need more ([`Program::bytes`]) are not heard of.
+    pub scratchpad: usize,
 }
 
 /// The rules that packets are under, and what stands around the engine.
@@ -22,7 +28,12 @@ pub trait Host {
     /// The rules.
     fn policy(&self) -> &Policy;
     /// NAT's pools and forwards.
-    fn nat(&self) -> &std::sync::Arc<mmb_flow::NatConfig>;
+    fn nat(&self) -> &Arc<mmb_flow::NatConfig>;
+    /// The service chains that rules give their sessions to; by default, there is none.
+    fn chains(&self) -> &Arc<Program> {
+        static NONE: LazyLock<Arc<Program>> = LazyLock::new(Arc::default);
+        &NONE
+    }
     /// Settings of the tracker.
     fn settings(&self) -> Settings;
     /// The port at the other end of a port's wire; [`mmb_packet::OUT_ROUTED`] of a routed port.
@@ -75,8 +86,8 @@ pub enum Next {
     Edit,
     /// It is dropped for `meta.drop_reason`.
     Drop,
-    /// It has become an ICMP error and goes out by `meta.out_port`, a routed port, too: its Ethernet addresses are turned
-    /// round already. The packet that it was is dropped, for `meta.drop_reason`.
+    /// It has become an ICMP error, or what a function answers, and goes out by `meta.out_port`, a routed port, too: its
+    /// Ethernet addresses are turned round already. The packet that it was is dropped, for `meta.drop_reason`.
     Answer,
     /// It is given to the worker whose number stands in `meta.out_port`, and is looked up there as it is, without a
     /// parse.
@@ -87,6 +98,11 @@ pub enum Next {
     PerPacket,
     /// All rules have yet to be found for it.
     Slow,
+    /// It goes through its session's service chain ([`crate::Sessions::chain`]), after the edits of rules, which stand in
+    /// `meta.edits_at`, `edits_len` as with [`Next::Edit`]; then as with [`Next::Send`].
+    Chain,
+    /// It is looked up once more: it has been through a chain, and comes back to an inside host.
+    Again,
 }
 
 /// Which kinds of [`Next`] occur among the packets of a vector.
@@ -137,6 +153,8 @@ pub struct Counters {
     pub ended: u64,
     /// … that an operator cleared.
     pub cleared: u64,
+    /// … that a function of their chain ended.
+    pub closed: u64,
     /// Packets that would have opened a session, for which there was no room.
     pub refused_full: u64,
     /// … which no translation was left for.
@@ -198,6 +216,10 @@ pub struct View {
     pub rules: Vec<u32>,
     /// It holds a mapping of a NAT pool, or came in by one.
     pub mapped: bool,
+    /// The service chain that it goes through.
+    pub chain: Option<Arc<str>>,
+    /// A function of its chain has refused it: its packets are dropped until rules or chains change.
+    pub refused: Option<mmb_packet::DropReason>,
 }
 
 /// How far a dump has come; starts at the beginning.

@@ -93,6 +93,11 @@ impl Decisions {
         u32::from(self.epoch) << 16 | u32::from(in_port)
     }
 
+    /// The generation of rules that decisions are made under at present.
+    pub fn epoch(&self) -> u16 {
+        self.epoch
+    }
+
     /// Makes all decisions out of date.
     pub fn renew(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);

@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
+use mmb_nf::Program;
 use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Limits, Policy, VECTOR};
 
-use crate::{Config, Host, Next, Packets, Sessions, Ticket};
+use crate::{Config, Host, Next, Packets, Sessions, Ticket, shown};
 
 /// The ports that are routed, and by which one a destination is reached; by default, none is.
 #[derive(Clone, Default)]
@@ -34,6 +35,8 @@ pub struct Rules {
     pub nat: Arc<NatConfig>,
     /// The tracker's settings.
     pub settings: Settings,
+    /// The service chains that rules name.
+    pub chains: Arc<Program>,
     routing: Routing,
     /// Packets and bytes by slot.
     counts: RefCell<Vec<(u64, u64)>>,
@@ -46,10 +49,14 @@ impl Rules {
             policy,
             nat: Arc::new(nat),
             settings,
+            chains: Arc::default(),
             routing: Routing::default(),
             counts: RefCell::default(),
         }
     }
+
+    /// Bytes that the scratchpads of a [`Driver`] have for functions of chains.
+    pub const SCRATCHPAD: usize = 256;
 
     /// The same with routed ports, and the port by which an address is reached. Frames keep their Ethernet addresses and
     /// their time to live: what routing does to them is not this crate's.
@@ -85,6 +92,10 @@ impl Host for Rules {
         &self.nat
     }
 
+    fn chains(&self) -> &Arc<Program> {
+        &self.chains
+    }
+
     fn settings(&self) -> Settings {
         self.settings
     }
@@ -115,8 +126,10 @@ pub enum Outcome {
     Out(u16),
     /// It is dropped.
     Dropped(DropReason),
-    /// It is dropped for that, and the ICMP error that it has become goes out by this port.
+    /// It is dropped for that, and the ICMP error that it has become, or a function's answer, goes out by this port.
     Answered(u16, DropReason),
+    /// It is a frame that a function has made, and goes out by this port.
+    Emitted(u16),
     /// Its session belongs to another worker than there is: never, unless workers disagree for ever.
     Lost,
 }
@@ -126,7 +139,7 @@ pub enum Outcome {
 pub struct Sent {
     /// As it has become; if it is dropped, whatever was done until then.
     pub packet: VecPacket,
-    /// The port by which it came in.
+    /// The port by which it came in; of what a function has made: by which the packet did that made it do so.
     pub in_port: u16,
     /// What became of it.
     pub outcome: Outcome,
@@ -188,7 +201,7 @@ impl Driver {
     /// # Errors
     /// As [`Sessions::new`].
     pub fn new(workers: u16, sessions: usize, seed: u64, rules: Rules) -> io::Result<Driver> {
-        let config = |worker| Config { sessions, worker, workers, seed };
+        let config = |worker| Config { sessions, worker, workers, seed, scratchpad: Rules::SCRATCHPAD };
         let mut all =
             (0..workers).map(|worker| Sessions::new(config(worker))).collect::<io::Result<Vec<_>>>()?;
         all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
@@ -232,11 +245,12 @@ impl Driver {
             while sessions.tick(now, &self.rules, 1000) {}
         }
         self.redeem(&mut sent);
+        self.collect(&mut sent);
         sent
     }
 
     /// Sends a packet in by a port, and returns what is done with: mostly this packet, but none if it waits, and more if
-    /// others waited for it.
+    /// others waited for it, or functions of chains made some.
     pub fn run(&mut self, in_port: u16, packet: VecPacket) -> Vec<Sent> {
         let mut meta = Meta::default();
         let parsed = parse(packet.head(), packet.len(), &mut meta);
@@ -251,6 +265,7 @@ impl Driver {
         let worker = ((u64::from(meta.flow_hash) * self.workers.len() as u64) >> 32) as usize;
         let mut sent = Vec::new();
         self.travel(Traveller { packet, meta, in_port, worker }, &mut sent);
+        self.collect(&mut sent);
         sent
     }
 
@@ -276,9 +291,15 @@ impl Driver {
                 Next::Edit => self.edit(&mut traveller),
                 Next::Drop => Outcome::Dropped(reason),
                 Next::Answer => Outcome::Answered(out, reason),
-                Next::PerPacket | Next::Slow => Outcome::Lost,
+                Next::Again => continue,
+                Next::PerPacket | Next::Slow | Next::Chain => Outcome::Lost,
             };
-            let outcome = self.by_route(outcome, &traveller);
+            let outcome = match outcome {
+                Outcome::Out(port) => {
+                    Outcome::Out(self.by_route(port, traveller.packet.head(), &traveller.meta))
+                }
+                other => other,
+            };
             let Traveller { packet, in_port, .. } = traveller;
             sent.push(Sent { packet, in_port, outcome });
             return self.redeem(sent);
@@ -287,17 +308,49 @@ impl Driver {
         sent.push(Sent { packet, in_port, outcome: Outcome::Lost });
     }
 
-    /// Finds the route of a packet that is to be routed.
-    fn by_route(&self, outcome: Outcome, traveller: &Traveller) -> Outcome {
-        let Traveller { packet, meta, .. } = traveller;
-        match outcome {
-            Outcome::Out(port) => Outcome::Out(self.rules.way_out(port, || destination(packet.head(), meta))),
-            other => other,
+    /// The port by which a packet leaves that is for this one, or to be routed.
+    fn by_route(&self, port: u16, head: &[u8], meta: &Meta) -> u16 {
+        self.rules.way_out(port, || destination(head, meta))
+    }
+
+    /// Takes the frames that functions have made.
+    fn collect(&mut self, sent: &mut Vec<Sent>) {
+        let mut frames = Vec::new();
+        for sessions in &mut self.workers {
+            let emissions = sessions.emissions();
+            let some = emissions.iter().map(|made| (VecPacket::new(made.frame), made.in_port, made.out_port));
+            frames.extend(some);
+            emissions.clear();
         }
+        sent.extend(frames.into_iter().map(|(packet, in_port, port)| {
+            let mut meta = Meta::default();
+            let known = parse(packet.head(), packet.len(), &mut meta).is_ok();
+            let port = if known { self.by_route(port, packet.head(), &meta) } else { port };
+            Sent { packet, in_port, outcome: Outcome::Emitted(port) }
+        }));
     }
 
     /// One worker's part of the way.
     fn step(&mut self, traveller: &mut Traveller) -> Next {
+        match self.look_up(traveller) {
+            Next::Chain => self.chain(traveller),
+            next => next,
+        }
+    }
+
+    /// A packet in its session's chain.
+    fn chain(&mut self, traveller: &mut Traveller) -> Next {
+        self.edit(traveller);
+        let Driver { workers, rules, now, .. } = self;
+        let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::Chain };
+        let mut next = [Next::Chain; VECTOR];
+        let Traveller { packet, meta, in_port, .. } = traveller;
+        let bytes = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        sessions.chain(*now, rules, &mut [shown(packet.head_mut(), meta, bytes, *in_port)], &mut next);
+        next[0]
+    }
+
+    fn look_up(&mut self, traveller: &mut Traveller) -> Next {
         let Driver { workers, rules, batch, edits, now, .. } = self;
         let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::Slow };
         let mut next = [Next::Pass; VECTOR];

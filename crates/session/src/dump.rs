@@ -50,6 +50,8 @@ impl Sessions {
             bytes: counts.map(|(_, bytes)| bytes),
             rules,
             mapped: common.mapping != u32::MAX,
+            chain: self.chain_name(id).cloned(),
+            refused: self.refused(id),
         }
     }
 

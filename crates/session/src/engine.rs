@@ -8,6 +8,7 @@ use mmb_flow::{
     Common, Direction, ErrorBudget, Found, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
     SessionId, Settings, Table, half_flags,
 };
+use mmb_nf::{Fate, Program, Runner};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
 use mmb_policy::{Decision, VECTOR};
 
@@ -44,6 +45,8 @@ pub(crate) mod session_flags {
     pub const INBOUND: u8 = 1 << 3;
     /// It came in through a forward, and needs no rule to live.
     pub const RULELESS: u8 = 1 << 4;
+    /// A function of its chain has refused it, under some rules or other.
+    pub const REFUSED: u8 = 1 << 5;
 }
 
 /// Why a session ends.
@@ -54,6 +57,8 @@ pub(crate) enum End {
     Evicted,
     RuleGone,
     Cleared,
+    /// A function of its chain says so.
+    Function,
 }
 
 /// The sessions of one worker, and everything that is known about them. See the crate's theory of operation.
@@ -61,6 +66,12 @@ pub(crate) enum End {
 pub struct Sessions {
     pub(crate) config: Config,
     pub(crate) table: Table,
+    /// The chains in force, and what takes packets through them.
+    pub(crate) chains: Arc<Program>,
+    /// There is one at least.
+    pub(crate) has_chains: bool,
+    pub(crate) runner: Runner,
+    pub(crate) fates: Box<[Fate; VECTOR]>,
     pub(crate) scratch: Scratch,
     pub(crate) lookups: Box<Lookups>,
     pub(crate) gists: Box<[Gist; VECTOR]>,
@@ -77,6 +88,8 @@ pub struct Sessions {
     pub(crate) clock: u32,
     /// Sessions that have ended: while this stays the same, what was found is still there.
     pub(crate) removals: u32,
+    /// … and how many had when no packet was on its way.
+    pub(crate) calm: u32,
     /// Sessions below this number have been ended by [`Sessions::clear_some`].
     pub(crate) swept: u32,
     /// Some rule looks at each packet.
@@ -100,9 +113,13 @@ impl Sessions {
     pub fn new(config: Config) -> io::Result<Sessions> {
         let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
         let secret = crate::random::mix(config.seed, u64::from(config.worker) + 1);
-        let scratch = Scratch::new()?;
+        let scratch = Scratch::new(config.scratchpad);
         Ok(Sessions {
             table: Table::new(capacity, scratch.bytes, secret)?,
+            chains: Arc::default(),
+            has_chains: false,
+            runner: Runner::new(config.worker, config.workers, config.seed, config.sessions),
+            fates: Box::new([Fate::Pass; VECTOR]),
             scratch,
             lookups: Box::default(),
             gists: Box::new([Gist::default(); VECTOR]),
@@ -123,6 +140,7 @@ impl Sessions {
             counters: Counters::default(),
             clock: 0,
             removals: 0,
+            calm: 0,
             swept: 0,
             per_packet: false,
             nothing: Decision::default(),
@@ -145,6 +163,7 @@ impl Sessions {
         self.settings = new.settings();
         self.per_packet = new.policy().per_packet().is_some();
         self.nat.adopt(new.nat().clone());
+        self.adopt_chains(new.chains());
         self.exhausted = Exhausted::default();
         self.last_pool = None;
     }
@@ -153,13 +172,15 @@ impl Sessions {
     /// counts to the rules. True: there is more to be done at once.
     pub fn tick(&mut self, now: u32, host: &impl Host, budget: usize) -> bool {
         self.clock = now;
+        let flows = self.runner.tick(now, budget);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         while self.ring(now, host, &mut left) {}
         if !self.fragments.is_empty() {
             self.fragments.expire(now, self.settings.timeouts.fragment);
         }
         self.decisions.flush(host, FLUSH);
-        left == 0
+        self.calm = self.removals;
+        left == 0 || flows
     }
 
     /// Sees to some timers that have gone off, whose sessions' memory is waited for together. True: there may be more.
@@ -187,7 +208,7 @@ impl Sessions {
         if self.decisions.owes() {
             return Some(0);
         }
-        let idle = self.table.is_empty() && self.fragments.is_empty();
+        let idle = self.table.is_empty() && self.fragments.is_empty() && self.runner.is_idle();
         (!idle).then_some(TICK)
     }
 
@@ -234,8 +255,11 @@ impl Sessions {
     pub(crate) fn lives_until(&self, id: SessionId, now: u32) -> Option<u32> {
         let [there, back] =
             [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
-        let timeout = match there.flags & half_flags::REDIRECT {
+        let timeout = match there.flags & (half_flags::REDIRECT | half_flags::CHAINED) {
             0 => self.table.common(id).track.timeout(&self.settings),
+            half_flags::CHAINED => {
+                self.table.common(id).track.timeout(&self.settings).max(self.chain_timeout(id))
+            }
             _ => REDIRECT_LIFE,
         };
         let idle = now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen));
@@ -255,6 +279,7 @@ impl Sessions {
                 End::Evicted => &mut self.counters.evicted,
                 End::RuleGone => &mut self.counters.ended,
                 End::Cleared => &mut self.counters.cleared,
+                End::Function => &mut self.counters.closed,
             } += 1;
         }
         self.table.remove(id);
@@ -262,6 +287,7 @@ impl Sessions {
     }
 
     fn release(&mut self, id: SessionId, host: &impl Host) {
+        self.leave_chain(id);
         for way in [Direction::Forward, Direction::Reverse] {
             let number = self.table.half(Found::new(id, way)).decision();
             self.decisions.give_back(number, host);

@@ -43,10 +43,9 @@ impl Sessions {
                 Some(worker) => Target::Worker(worker),
                 None => Target::Session(found, self.table.uid(found.session())),
             },
-            Next::Drop => {
+            Next::Drop | Next::Answer => {
                 Target::Dropped(DropReason::from_number(call.meta.drop_reason).unwrap_or(DropReason::Rule))
             }
-            Next::Answer => Target::Dropped(DropReason::NatExhausted),
             _ => Target::Nowhere,
         };
         self.fragments.first(&datagram, target, call.now);
@@ -84,6 +83,9 @@ impl Sessions {
         call.meta.session = found.0;
         if !call.is_looped() && self.judge_related(call, found) {
             return call.drop(DropReason::Rule);
+        }
+        if let Some(reason) = self.refused(found.session()) {
+            return call.drop(reason);
         }
         let half = self.table.half_mut(found);
         half.count(1, u32::try_from(call.packet.len()).unwrap_or(u32::MAX));

@@ -8,12 +8,13 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Direction, Found, Segment, apply4, half_flags, later_ack, translate};
+use mmb_flow::{Direction, Found, Segment, Table, apply4, half_flags, later_ack, translate};
 use mmb_packet::{DropReason, Kind, Meta, flags};
 use mmb_policy::VECTOR;
 
 use crate::decisions::says;
 use crate::engine::Sessions;
+use crate::numbers::{Scratch, mangle};
 use crate::plan::wide;
 use crate::{Host, Next, Packets, Tally};
 
@@ -33,20 +34,21 @@ impl Sessions {
         next: &mut [Next; VECTOR],
     ) -> Tally {
         let n = packets.len().min(VECTOR);
-        self.lookups.clear();
-        let view = self.table.view();
-        for (at, gist) in self.gists.iter_mut().enumerate().take(n) {
-            packets.prefetch(at + AHEAD);
-            let (head, meta) = (packets.head(at), packets.meta(at));
-            self.lookups.push(&view, head, meta);
-            *gist = Gist::of(head, meta, packets.in_port(at), packets.bytes(at));
-        }
+        let (coming, gists) = (&*packets, &mut self.gists);
+        self.lookups.fill(&self.table, n, |at| {
+            coming.prefetch(at + AHEAD);
+            let (head, meta) = (coming.head(at), coming.meta(at));
+            if let Some(gist) = gists.get_mut(at) {
+                *gist = Gist::of(head, meta, coming.in_port(at), coming.bytes(at));
+            }
+            (head, meta)
+        });
         self.lookups.run(&self.table);
         if self.decisions.are_many() {
             self.prefetch_decisions();
         }
         let (mut tally, mut rare) = (Tally::default(), Positions::default());
-        self.verdicts(now, packets, &mut next[..n], &mut rare);
+        self.verdicts(now, host, packets, &mut next[..n], &mut rare);
         for &at in rare.get() {
             if let Some(next) = next.get_mut(usize::from(at)) {
                 *next = self.rarely(now, host, packets, usize::from(at), edits);
@@ -56,13 +58,23 @@ impl Sessions {
         if tally.has(Next::Slow) {
             self.prefetch_replies(&next[..n]);
         }
+        if tally.has(Next::Chain) {
+            self.prefetch_scratchpads(&next[..n]);
+        }
         tally
     }
 
     /// Finishes the packets that need no more than to be counted, and translated if that is simple. The positions of
     /// those that the short way has more to say about are put into `rare`.
     #[inline(always)]
-    fn verdicts(&mut self, now: u32, packets: &mut impl Packets, next: &mut [Next], rare: &mut Positions) {
+    fn verdicts(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        next: &mut [Next],
+        rare: &mut Positions,
+    ) {
         let Sessions { table, lookups, gists, decisions, per_packet, removals, .. } = self;
         let halves = table.halves_mut();
         for (at, ((next, &found), gist)) in next.iter_mut().zip(lookups.found()).zip(gists.iter()).enumerate()
@@ -95,12 +107,19 @@ impl Sessions {
             half.seen = now;
             half.ack =
                 select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
-            if half.flags & half_flags::XLAT4 != 0 {
+            *next = Next::Pass;
+            if half.flags & (half_flags::XLAT4 | half_flags::CHAINED) != 0 {
                 packets.prefetch(at + AHEAD);
                 let (head, meta) = packets.head_and_meta(at);
-                apply4(&half.xlat4(), head, meta);
+                if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+                    apply4(&half.xlat4(), head, meta);
+                }
+                if half.flags & half_flags::CHAINED != 0 {
+                    (meta.session, meta.edits_len) = (found.0, 0);
+                    meta.out_port = host.out_port(gist.in_port);
+                    *next = Next::Chain;
+                }
             }
-            *next = Next::Pass;
         }
     }
 
@@ -115,6 +134,15 @@ impl Sessions {
                     (reply.destination, reply.destination_port) = (wide(u32::from_be_bytes(address)), port);
                 }
                 self.table.prefetch(&reply);
+            }
+        }
+    }
+
+    /// Asks for the memory that functions of chains will want.
+    fn prefetch_scratchpads(&self, next: &[Next]) {
+        for (&found, next) in self.lookups.found().iter().zip(next) {
+            if *next == Next::Chain {
+                self.table.prefetch_scratch(found.session());
             }
         }
     }
@@ -148,7 +176,12 @@ impl Sessions {
         let (head, meta) = packets.head_and_meta(at);
         meta.session = found.0;
         let half = self.table.half(found);
+        let chained = half.flags & half_flags::CHAINED != 0;
         if half.flags & half_flags::SETTLED == 0 || meta.flags & flags::LOOPED != 0 {
+            if chained && let Some(reason) = self.refuses(found, in_port, bytes) {
+                meta.drop_reason = reason as u8;
+                return Next::Drop;
+            }
             return self.unsettled(now, found, meta);
         }
         let number = half.decision();
@@ -162,11 +195,20 @@ impl Sessions {
             meta.drop_reason = reason as u8;
             return Next::Drop;
         }
-        if says & says::EDIT == 0 {
+        if says & says::EDIT == 0 && !chained {
             return Next::Pass;
         }
         meta.out_port = host.out_port(in_port);
-        self.edit(number, meta, edits)
+        let next = self.edit(number, meta, edits);
+        if chained { Next::Chain } else { next }
+    }
+
+    /// Why a packet is dropped whose session a function has refused, if that is so and all rules are known; it is counted
+    /// then.
+    fn refuses(&mut self, found: Found, in_port: u16, bytes: u32) -> Option<DropReason> {
+        let reason = self.refused(found.session())?;
+        let (number, stamp) = (self.table.half(found).decision(), self.decisions.stamp(in_port));
+        self.decisions.count(number, stamp, bytes).map(|_| reason)
     }
 
     /// Counts and translates a packet of a settled half.
@@ -189,7 +231,7 @@ impl Sessions {
         if let Some(ack) = ack {
             half.ack = later_ack(half.ack, ack);
         }
-        if half.flags & half_flags::XLAT4 != 0 {
+        if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
             apply4(&half.xlat4(), head, meta);
         }
         Ok(())
@@ -211,7 +253,10 @@ impl Sessions {
             let half = self.table.half_mut(found);
             half.ack = later_ack(half.ack, ack);
         }
-        self.translate(found, head, meta)
+        match self.table.half(found).flags & half_flags::DEFERRED {
+            0 => self.translate(found, head, meta),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a decision that may drop, by chance or always, drops a packet.
@@ -254,18 +299,30 @@ impl Sessions {
     /// # Errors
     /// As [`mmb_flow::translate`].
     pub(crate) fn translate(&self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        let half = self.table.half(found);
-        if half.flags & half_flags::XLAT4 != 0 {
-            apply4(&half.xlat4(), head, meta);
-            return Ok(());
-        }
-        if half.flags & half_flags::XLAT_SLOW == 0 {
-            return Ok(());
-        }
-        let to = self.table.key(found.other()).reversed();
-        let mangle = self.mangle(found.session());
-        translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
+        translate_by(&self.table, &self.scratch, found, head, meta)
     }
+}
+
+/// The same, of parts.
+#[inline(always)]
+pub(crate) fn translate_by(
+    table: &Table,
+    scratch: &Scratch,
+    found: Found,
+    head: &mut [u8],
+    meta: &Meta,
+) -> Result<(), DropReason> {
+    let half = table.half(found);
+    if half.flags & half_flags::XLAT4 != 0 {
+        apply4(&half.xlat4(), head, meta);
+        return Ok(());
+    }
+    if half.flags & half_flags::XLAT_SLOW == 0 {
+        return Ok(());
+    }
+    let to = table.key(found.other()).reversed();
+    let mangle = mangle(table, scratch, found.session());
+    translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
 }
 
 /// What the short way needs to know of a packet, read while it is near.

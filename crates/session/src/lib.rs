@@ -11,6 +11,10 @@
 //! say together. Decisions are made under a generation of the rules, and anew when a packet comes under another one:
 //! nothing walks over all sessions when rules change.
 //!
+//! A stateful rule can give its sessions to a service chain ([`mmb_nf`]). A packet of such a session has been found, judged
+//! and counted when it comes out as [`Next::Chain`]; [`Sessions::chain`] takes it through the chain's functions, each of which
+//! has its bytes in the session's scratchpad.
+//!
 //! Nothing here knows a buffer, a clock or another thread: packets are given as bytes and metadata, time as an argument,
 //! rules by a [`Host`], and what another worker has to do is said, not done. [`Driver`] does it all for one packet.
 
@@ -18,10 +22,12 @@
 
 mod api;
 mod attached;
+mod chains;
 mod decisions;
 mod driver;
 mod dump;
 mod engine;
+mod enter;
 mod exhausted;
 mod fragment;
 mod hot;
@@ -36,8 +42,10 @@ mod random;
 mod related;
 mod routed;
 mod slow;
+mod through;
 
 pub use api::{Config, Counters, Cursor, Host, Next, Packets, Tally, Ticket, View};
 pub use driver::{Driver, Outcome, Rules, Sent};
 pub use engine::Sessions;
 pub use lines::{forward_config, pool_config};
+pub use through::shown;

@@ -1,10 +1,16 @@
-//! What lines of the language say about rules and NAT, as values for the engine.
+//! What lines of the language say about rules, NAT and chains, as values for the engine.
+
+use std::sync::Arc;
 
 use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, Proto, Settings};
-use mmb_lang::{Command, NatForward, NatPool, NatProto, Socket4, parse_line};
+use mmb_lang::{Chain, Command, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, parse_line};
+use mmb_nf::{Order, Program, Registry, Sources};
 use mmb_policy::Policy;
 
 use crate::Rules;
+
+/// What functions choose with.
+const SEED: u64 = 42;
 
 /// A pool for the engine.
 ///
@@ -40,8 +46,8 @@ pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
 }
 
 impl Rules {
-    /// Rules, pools and forwards, a line each; the interface `port7` is port 7. Rules with the same text as some `before`
-    /// keep their identity.
+    /// Rules, pools, forwards and chains of built-in functions, a line each; the interface `port7` is port 7. Rules with the
+    /// same text as some `before` keep their identity.
     ///
     /// # Errors
     /// What is wrong with the first line that is not good, and the line.
@@ -50,24 +56,82 @@ impl Rules {
         settings: Settings,
         before: Option<&Policy>,
     ) -> Result<Rules, String> {
-        let (mut rules, mut pools, mut forwards) = (Vec::new(), Vec::new(), Vec::new());
+        let (policy, chains) = Default::default();
+        Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::builtin(), 1)
+    }
+
+    /// The same, with functions of these types, for so many workers. Functions with the same name, type and words as some
+    /// `before` stay what they are, too.
+    ///
+    /// # Errors
+    /// As [`Rules::read`].
+    pub fn read_with<L: AsRef<str>>(
+        lines: &[L],
+        settings: Settings,
+        before: Option<&Rules>,
+        registry: &Registry,
+        workers: u16,
+    ) -> Result<Rules, String> {
+        let none = Rules::default();
+        let before = before.unwrap_or(&none);
+        Rules::read_after(lines, settings, (&before.policy, &before.chains), registry, workers)
+    }
+
+    fn read_after<L: AsRef<str>>(
+        lines: &[L],
+        settings: Settings,
+        (policy, chains): (&Policy, &Program),
+        registry: &Registry,
+        workers: u16,
+    ) -> Result<Rules, String> {
+        let mut said = Said::default();
         for line in lines.iter().map(AsRef::as_ref) {
-            let said = match parse_line(line) {
-                Ok(Some(Command::Add(rule))) => {
-                    rules.push(rule);
-                    Ok(())
-                }
-                Ok(Some(Command::NatPoolAdd(said))) => pool_config(&said).map(|pool| pools.push(pool)),
-                Ok(Some(Command::NatForwardAdd(said))) => forward_config(&said).map(|one| forwards.push(one)),
-                Ok(_) => Err("neither a rule nor a pool nor a forward".to_owned()),
-                Err(error) => Err(error.to_string()),
-            };
-            said.map_err(|message| format!("{line}: {message}"))?;
+            said.hear(line).map_err(|message| format!("{line}: {message}"))?;
         }
         let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
-        let none = Policy::new();
-        let policy = before.unwrap_or(&none).replace(&rules, &port);
-        let policy = policy.map_err(|(at, error)| format!("{}: {error}", rules[at]))?;
-        Ok(Rules::new(policy, NatConfig::new(pools, forwards)?, settings))
+        let pools: Vec<String> = said.pools.iter().map(|pool| pool.name().to_owned()).collect();
+        let program = Program::compile(&Sources {
+            functions: &said.functions,
+            chains: &said.chains,
+            registry,
+            port: &port,
+            pool: &|name| pools.iter().any(|pool| pool == name),
+            workers,
+            seed: SEED,
+            before: Some(chains),
+            limit: Rules::SCRATCHPAD,
+            order: Order::Maximal,
+        });
+        let program = program.map_err(|error| error.to_string())?;
+        let class = |name: &str| program.chain(name).map(|chain| program.class(chain).to_vec());
+        let policy = policy.replace_with(&said.rules, &port, &class);
+        let policy = policy.map_err(|(at, error)| format!("{}: {error}", said.rules[at]))?;
+        let mut rules = Rules::new(policy, NatConfig::new(said.pools, said.forwards)?, settings);
+        rules.chains = Arc::new(program);
+        Ok(rules)
+    }
+}
+
+/// What lines have said.
+#[derive(Default)]
+struct Said {
+    rules: Vec<Rule>,
+    pools: Vec<PoolConfig>,
+    forwards: Vec<ForwardConfig>,
+    functions: Vec<NfAdd>,
+    chains: Vec<Chain>,
+}
+
+impl Said {
+    fn hear(&mut self, line: &str) -> Result<(), String> {
+        match parse_line(line).map_err(|error| error.to_string())? {
+            Some(Command::Add(rule)) => self.rules.push(rule),
+            Some(Command::NatPoolAdd(said)) => self.pools.push(pool_config(&said)?),
+            Some(Command::NatForwardAdd(said)) => self.forwards.push(forward_config(&said)?),
+            Some(Command::NfAdd(function)) => self.functions.push(function),
+            Some(Command::ChainAdd(chain)) => self.chains.push(chain),
+            _ => return Err("neither a rule nor a pool nor a forward nor a function nor a chain".to_owned()),
+        }
+        Ok(())
     }
 }

@@ -1,17 +1,18 @@
 //! Numbers that a session replaces besides addresses and ports, and what has to be learnt for that.
 //!
-//! Theory of operation. What is replaced stands in a [`Mangle`] in the session's scratchpad, whose layout is computed as
-//! for network functions ([`mmb_flow::layout`]). All of it is decided by the packet that opens the session, but for the
-//! sequence numbers of the other side: what they become is chosen then and kept beside the record, and by how much they
+//! Theory of operation. What is replaced stands in a [`Mangle`] in the session's [`Record`], which lies behind the bytes of
+//! network functions in its scratchpad. All of it is decided by the packet that opens the session, but for the
+//! sequence numbers of the other side: what they become is chosen then and kept beside the mangle, and by how much they
 //! move is known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, for the ends
 //! know them already.
 
-use std::io;
 use std::ops::Range;
 
-use mmb_flow::layout::{Graph, Order};
-use mmb_flow::{Direction, Found, Inside, Key, Mangle, MappingId, Segment, SessionId, Traffic, half_flags};
-use mmb_packet::PacketBuf;
+use bytemuck::{Pod, Zeroable};
+use mmb_flow::{
+    Direction, Found, Inside, Key, Mangle, MappingId, Segment, SessionId, Table, Traffic, half_flags,
+};
+use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::Choice;
 
 use crate::Host;
@@ -19,53 +20,96 @@ use crate::engine::{Sessions, session_flags};
 use crate::plan::{Plan, hash_of, scaled};
 use crate::slow::Call;
 
+/// What the engine itself keeps in a session's scratchpad. Of use as far as the session's flags say so.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Record {
+    mangle: Mangle,
+    /// What the other side's first sequence number is to become.
+    pending: u32,
+    /// 1: it has not come yet.
+    waits: u8,
+    /// Why packets are dropped, as a number of [`DropReason`] …
+    refused: u8,
+    /// … under this generation of rules.
+    under: u16,
+}
+
 /// Where things stand in the scratchpads of sessions.
 #[derive(Clone, Debug)]
 pub(crate) struct Scratch {
-    /// A [`Mangle`].
-    mangle: Range<usize>,
-    /// What the other side's first sequence number is to become, 4 bytes.
-    pending: Range<usize>,
+    /// Bytes of functions, from the beginning on.
+    pub functions: usize,
+    /// A [`Record`].
+    record: Range<usize>,
+    /// All of it: whole cache lines, so that what functions look at together lies in as few as can be.
     pub bytes: usize,
 }
 
 impl Scratch {
-    /// Most bytes that a session can have.
-    const LIMIT: usize = 4096;
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
 
-    pub fn new() -> io::Result<Scratch> {
-        let mut graph = Graph::default();
-        let mangle = graph.add(size_of::<Mangle>(), align_of::<Mangle>());
-        let pending = graph.add(size_of::<u32>(), align_of::<u32>());
-        graph.edge(mangle, pending);
-        let layout = graph.layout(Order::Maximal, Self::LIMIT).map_err(io::Error::other)?;
-        Ok(Scratch { mangle: layout.place(mangle), pending: layout.place(pending), bytes: layout.bytes() })
+    /// With so many bytes for functions.
+    pub fn new(functions: usize) -> Scratch {
+        let functions = functions.next_multiple_of(8);
+        let record = functions..functions + size_of::<Record>();
+        Scratch { functions, bytes: record.end.next_multiple_of(Self::LINE), record }
+    }
+
+    /// The engine's own part of a scratchpad.
+    pub fn record(&self, scratch: &[u8]) -> Record {
+        scratch.get(self.record.clone()).map_or(Record::default(), bytemuck::pod_read_unaligned)
     }
 }
 
+/// By how many places a sequence number is moved that is chosen beforehand.
+pub(crate) type Numbers = (Mangle, Option<u32>);
+
 impl Sessions {
-    /// The record of replaced numbers of a session that has one.
+    fn record(&self, id: SessionId) -> Record {
+        self.scratch.record(self.table.scratch(id))
+    }
+
+    fn change_record(&mut self, id: SessionId, change: impl FnOnce(&mut Record)) {
+        let mut record = self.record(id);
+        change(&mut record);
+        if let Some(place) = self.table.scratch_mut(id).get_mut(self.scratch.record.clone()) {
+            place.copy_from_slice(bytemuck::bytes_of(&record));
+        }
+    }
+
+    /// The replaced numbers of a session that has such.
     pub(crate) fn mangle(&self, id: SessionId) -> Option<Mangle> {
-        if self.table.common(id).flags & session_flags::MANGLE == 0 {
+        mangle(&self.table, &self.scratch, id)
+    }
+
+    /// Has numbers replaced: those of the mangle, and the other side's so that its first one becomes `pending`.
+    pub(crate) fn set_mangle(&mut self, id: SessionId, (mangle, pending): Numbers) {
+        self.table.common_mut(id).flags |= session_flags::MANGLE;
+        self.change_record(id, |record| {
+            (record.mangle, record.pending) = (mangle, pending.unwrap_or(0));
+            record.waits = u8::from(pending.is_some());
+        });
+    }
+
+    /// Why packets of the session are dropped before anything else is done, if they are.
+    pub(crate) fn refused(&self, id: SessionId) -> Option<DropReason> {
+        if self.table.common(id).flags & session_flags::REFUSED == 0 {
             return None;
         }
-        self.table.scratch(id).get(self.scratch.mangle.clone()).map(bytemuck::pod_read_unaligned)
+        let Record { refused, under, .. } = self.record(id);
+        DropReason::from_number(refused).filter(|_| under == self.decisions.epoch())
     }
 
-    /// What the other side's first sequence number is to become, once it has come; 0: what it is.
-    pub(crate) fn pending(&self, id: SessionId) -> u32 {
-        self.table.scratch(id).get(self.scratch.pending.clone()).map_or(0, bytemuck::pod_read_unaligned)
-    }
-
-    /// Writes both.
-    pub(crate) fn set_mangle(&mut self, id: SessionId, mangle: &Mangle, pending: u32) {
-        self.table.common_mut(id).flags |= session_flags::MANGLE;
-        let Scratch { mangle: at, pending: behind, .. } = self.scratch.clone();
-        let scratch = self.table.scratch_mut(id);
-        for (place, bytes) in [(at, bytemuck::bytes_of(mangle)), (behind, bytemuck::bytes_of(&pending))] {
-            if let Some(place) = scratch.get_mut(place) {
-                place.copy_from_slice(bytes);
-            }
+    /// Has all packets of the session dropped from now on, until rules change. None of its directions is settled any more, so that packets meet
+    /// this wherever they are looked at.
+    pub(crate) fn refuse(&mut self, id: SessionId, reason: DropReason) {
+        self.table.common_mut(id).flags |= session_flags::REFUSED;
+        let under = self.decisions.epoch();
+        self.change_record(id, |record| (record.refused, record.under) = (reason as u8, under));
+        for way in [Direction::Forward, Direction::Reverse] {
+            self.table.half_mut(Found::new(id, way)).flags &= !half_flags::SETTLED;
         }
     }
 
@@ -76,7 +120,7 @@ impl Sessions {
         key: &Key,
         plan: &Plan<'_>,
         traffic: &Traffic,
-    ) -> Option<(Mangle, u32)> {
+    ) -> Option<Numbers> {
         let opens = match traffic {
             Traffic::Tcp(segment) if segment.flags & (Segment::SYN | Segment::ACK) == Segment::SYN => {
                 Some(segment)
@@ -85,8 +129,10 @@ impl Sessions {
         };
         let sequence =
             plan.sequence.zip(opens).and_then(|(choice, segment)| Some((self.pick(choice, key)?, segment)));
-        let pending =
+        let chosen =
             plan.acknowledgment.filter(|_| opens.is_some()).and_then(|choice| self.pick(choice, key));
+        // What the opener has been told is no matter of choice any more.
+        let pending = plan.answers.or(chosen.map(|value| value as u32));
         let ip_id = plan.ip_id.and_then(|choice| Some((self.pick(choice, key)? as u16, choice.random)));
         let label = plan.label.and_then(|choice| self.pick(choice, key));
         if sequence.is_none() && pending.is_none() && ip_id.is_none() && label.is_none() {
@@ -107,7 +153,7 @@ impl Sessions {
             mangle.old_label = u32::from_be_bytes([0, high & 0x0f, middle, low]);
             mangle.new_label = value as u32;
         }
-        Some((mangle, pending.map_or(0, |value| value as u32)))
+        Some((mangle, pending))
     }
 
     /// One of the values: at random, or as follows from the key.
@@ -121,11 +167,12 @@ impl Sessions {
 
     /// Learns from a packet of a session what had to wait for it: how the other side counts, where an inside host is.
     pub(crate) fn learn<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: Found) {
-        let (common, half) = (self.table.common(found.session()), self.table.half(found));
-        if found.direction() == Direction::Forward || half.flags & half_flags::SEEN != 0 {
+        if found.direction() == Direction::Forward {
             return;
         }
-        if common.flags & session_flags::INBOUND != 0
+        let (common, half) = (self.table.common(found.session()), self.table.half(found));
+        if half.flags & half_flags::SEEN == 0
+            && common.flags & session_flags::INBOUND != 0
             && let Some(&[.., a, b, c, d, e, f]) = call.packet.head().first_chunk::<12>()
         {
             let inside = Inside { mac: [a, b, c, d, e, f], in_port: call.in_port };
@@ -135,16 +182,22 @@ impl Sessions {
     }
 
     fn learn_sequence<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, id: SessionId) {
-        if self.table.common(id).flags & session_flags::MANGLE == 0 {
+        if self.table.common(id).flags & session_flags::MANGLE == 0 || self.record(id).waits == 0 {
             return;
         }
-        let (Some(mut mangle), pending) = (self.mangle(id), self.pending(id)) else { return };
         if let Traffic::Tcp(segment) = Traffic::of(call.packet.head(), call.meta)
             && segment.flags & Segment::SYN != 0
-            && pending != 0
         {
-            mangle.acknowledgment = segment.seq.wrapping_sub(pending);
-            self.set_mangle(id, &mangle, 0);
+            self.change_record(id, |record| {
+                record.mangle.acknowledgment = segment.seq.wrapping_sub(record.pending);
+                record.waits = 0;
+            });
         }
     }
+}
+
+/// The same as [`Sessions::mangle`], of parts.
+pub(crate) fn mangle(table: &Table, scratch: &Scratch, id: SessionId) -> Option<Mangle> {
+    let has = table.common(id).flags & session_flags::MANGLE != 0;
+    has.then(|| scratch.record(table.scratch(id)).mangle)
 }

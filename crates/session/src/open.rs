@@ -5,17 +5,20 @@
 //! address). Then the stateful rules that match are asked what they give to the session ([`Plan`]), and a translation is
 //! found whose replies no other session gets, and which come to this worker ([`crate::ports`]). If there is none here
 //! but may be with another worker, the packet is handed to that one, and a note of it is left for those behind it.
-//! At last the session is entered, and gets its rules, its decision and its translation.
+//! If a rule names a service chain, its functions are asked as well, and what they wish is heard after all rules. At last
+//! the session is entered ([`crate::enter`]).
 
 use mmb_flow::{
-    Complaint, Direction, Found, Half, InsertError, Inside, Key, Mangle, MappingId, NatConfig, NatError,
-    PoolId, Refused, Seen, SessionId, Track, Traffic, Xlat4, answer, half_flags,
+    Arrived, Complaint, Found, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
+    Segment, Track, Traffic, answer,
 };
+use mmb_nf::ChainId;
 use mmb_packet::{DropReason, PacketBuf, flags};
 use mmb_policy::Policy;
 
 use crate::attached::{self, Attached};
-use crate::engine::{End, Sessions, session_flags};
+use crate::engine::{Sessions, session_flags};
+use crate::enter::Fresh;
 use crate::plan::{NewAddress, Plan, wide};
 use crate::related::is_pool;
 use crate::slow::Call;
@@ -23,6 +26,9 @@ use crate::{Host, Next};
 
 /// For how long it is remembered that packets go to another worker, after the last one. Milliseconds.
 pub(crate) const REDIRECT_LIFE: u32 = 120_000;
+
+/// The largest window scale that there is (RFC 7323, 2.3).
+const WIDEST_SCALE: u8 = 14;
 
 /// Why there is no session here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +40,8 @@ pub(crate) enum Refusal {
     Back(u16),
     /// The sender is told that it cannot be translated, by this address.
     Tell(DropReason, [u8; 16]),
+    /// A function has turned the packet into its answer.
+    Answered,
 }
 
 impl From<DropReason> for Refusal {
@@ -48,31 +56,27 @@ pub(crate) fn as_nat_sees(key: &Key, to: &Key) -> Key {
     Key { destination: to.destination, destination_port: to.destination_port, ..*key }
 }
 
+/// The SYN that a segment which opens a session has come after, unless it is one: a function has answered that one itself.
+/// What window scale it said is not known here.
+fn syn_before(traffic: Traffic) -> Traffic {
+    match traffic {
+        Traffic::Tcp(segment) if segment.flags & Segment::SYN == 0 => Traffic::Tcp(Segment {
+            seq: segment.seq.wrapping_sub(1),
+            flags: Segment::SYN,
+            len: 0,
+            scale: Some(WIDEST_SCALE),
+            ..segment
+        }),
+        other => other,
+    }
+}
+
 /// Why a session that was not entered is not there.
 fn refused(error: InsertError) -> DropReason {
     match error {
         InsertError::Taken(_) => DropReason::NatExhausted,
         InsertError::Full | InsertError::Crowded => DropReason::SessionFull,
     }
-}
-
-/// Says how packets of a direction get from one key to another: simply, if no more than these `moves`.
-fn translate_half(half: &mut Half, from: &Key, to: &Key, moves: bool) {
-    match Xlat4::between(from, to).filter(|_| moves) {
-        Some(xlat) => half.set_xlat4(&xlat),
-        None => half.flags |= half_flags::XLAT_SLOW,
-    }
-}
-
-/// A session to be.
-struct Fresh {
-    reverse: Key,
-    mapping: Option<MappingId>,
-    track: Track,
-    seen: Seen,
-    acks: [u32; 2],
-    flags: u8,
-    mangle: Option<(Mangle, u32)>,
 }
 
 impl Sessions {
@@ -83,7 +87,7 @@ impl Sessions {
         for hit in call.hits {
             let traits = policy.traits(hit.slot);
             opens |= traits.opens();
-            binds |= traits.opens() && traits.binds;
+            binds |= traits.opens() && (traits.binds || self.is_translated_by(policy, hit.slot));
         }
         let for_nat = call.host.nat().claims(key);
         if call.is_looped() && !for_nat {
@@ -170,6 +174,11 @@ impl Sessions {
                 self.count_refusal(reason);
                 self.tell(call, reason, source)
             }
+            Err(Refusal::Answered) => {
+                call.drop(DropReason::SynCookie);
+                call.meta.out_port = call.in_port;
+                Next::Answer
+            }
         }
     }
 
@@ -219,7 +228,7 @@ impl Sessions {
         if !call.is_looped() && self.judge(call.host, 0, call.hits, call.bytes(), call.edits) {
             return call.drop(DropReason::Rule);
         }
-        let opened = self.open_inbound(call, key).map_err(Refusal::Drop);
+        let opened = self.open_inbound(call, key);
         self.opened(call, key, opened)
     }
 
@@ -228,10 +237,7 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-    ) -> Result<Found, DropReason> {
-        let mut acks = [0; 2];
-        let traffic = Traffic::of(call.packet.head(), call.meta);
-        let opened = Track::open(&traffic, &mut acks, &self.settings);
+    ) -> Result<Found, Refusal> {
         let arrived = self.nat.inbound(key).map_err(|refused| match refused {
             Refused::Unmapped => DropReason::NatUnmapped,
             Refused::Filtered => DropReason::NatFiltered,
@@ -239,27 +245,49 @@ impl Sessions {
         let rule = self.mapping_rules.get(arrived.id.0 as usize).copied().flatten();
         // A forward stands for itself, though a rule may have mapped its host's own packets to it.
         let rule = rule.filter(|_| !self.nat.is_forward(arrived.id));
-        let opened = match rule {
-            // Other sessions hold the mapping still, and will end when their next packets come.
-            Some(rule) if !rule.is_alive(call.host.policy()) => Err(DropReason::NatUnmapped),
-            _ => opened,
-        };
-        let (track, seen) = opened.inspect_err(|_| self.nat.release(arrived.id, key, call.now))?;
-        let mut to = *key;
-        to.destination[..4].copy_from_slice(&arrived.address);
-        to.destination_port = arrived.port;
         let mut list = std::mem::take(&mut self.attached);
         self.collect_rules(call, &mut list);
         if let Some(rule) = rule {
             list.retain(|other| other.slot != rule.slot);
             attached::insert(&mut list, rule);
         }
-        let flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
-        let (reverse, mapping) = (to.reversed(), Some(arrived.id));
-        let fresh = Fresh { reverse, mapping, track, seen, acks, flags, mangle: None };
-        let entered = self.enter(call, key, &fresh, &list).map_err(refused);
+        let entered = match self.inbound_session(call, key, &arrived, rule, &list) {
+            Ok(fresh) => self.enter(call, key, &fresh, &list).map_err(|error| refused(error).into()),
+            Err(refusal) => {
+                self.nat.release(arrived.id, key, call.now);
+                Err(refusal)
+            }
+        };
         self.attached = list;
         entered
+    }
+
+    /// A session that NAT lets in, if nothing else speaks against it. `rule`: what its mapping hangs on.
+    fn inbound_session<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+        arrived: &Arrived,
+        rule: Option<Attached>,
+        list: &[Attached],
+    ) -> Result<Fresh, Refusal> {
+        let mut acks = [0; 2];
+        // Other sessions hold the mapping still, and will end when their next packets come.
+        if rule.is_some_and(|rule| !rule.is_alive(call.host.policy())) {
+            return Err(DropReason::NatUnmapped.into());
+        }
+        let traffic = Traffic::of(call.packet.head(), call.meta);
+        let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
+        let chain = self.later_chain(call.host.policy(), list).map(|(_, chain)| chain);
+        if let Some(chain) = chain {
+            self.ask_chain(call, key, chain)?;
+        }
+        let mut to = *key;
+        to.destination[..4].copy_from_slice(&arrived.address);
+        to.destination_port = arrived.port;
+        let flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
+        let (reverse, mapping) = (to.reversed(), Some(arrived.id));
+        Ok(Fresh { reverse, mapping, track, seen, acks, flags, mangle: None, chain, deferred: false })
     }
 
     /// The stateful rules that match, in ascending order of slots.
@@ -278,21 +306,39 @@ impl Sessions {
         key: &Key,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
-        let (host, policy) = (call.host, call.host.policy());
         let mut list = std::mem::take(&mut self.attached);
         self.collect_rules(call, &mut list);
+        let opened = self.open_by_rules(call, key, &mut list, for_nat);
+        self.attached = list;
+        opened
+    }
+
+    fn open_by_rules<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+        list: &mut [Attached],
+        for_nat: bool,
+    ) -> Result<Found, Refusal> {
+        let (host, policy) = (call.host, call.host.policy());
+        let named = self.first_chain(policy, list);
         let mut plan = Plan::default();
         self.slots.clear();
         self.slots.extend(list.iter().filter(|rule| rule.translates).map(|rule| rule.slot));
         self.slots.sort_unstable_by_key(|&slot| policy.index(slot));
         self.slots.iter().for_each(|&slot| plan.hear(policy, slot, key, host.nat()));
-        let opened = if for_nat && matches!(plan.source, NewAddress::Same) {
-            self.open_inbound(call, key).map_err(Refusal::Drop)
+        if let Some((slot, chain)) = named {
+            let wish = self.ask_chain(call, key, chain)?;
+            plan.grant(&wish, slot, key, host.nat());
+            if self.defers(chain) {
+                list.iter_mut().filter(|rule| rule.slot == slot).for_each(|rule| rule.translates = true);
+            }
+        }
+        if for_nat && matches!(plan.source, NewAddress::Same) {
+            self.open_inbound(call, key)
         } else {
-            self.open_planned(call, key, &plan, &list, for_nat)
-        };
-        self.attached = list;
-        opened
+            self.open_planned(call, key, &plan, list, named.map(|(_, chain)| chain), for_nat)
+        }
     }
 
     fn open_planned<H: Host, P: PacketBuf>(
@@ -301,10 +347,14 @@ impl Sessions {
         key: &Key,
         plan: &Plan<'_>,
         list: &[Attached],
+        chain: Option<ChainId>,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
         let mut acks = [0; 2];
-        let traffic = Traffic::of(call.packet.head(), call.meta);
+        let mut traffic = Traffic::of(call.packet.head(), call.meta);
+        if plan.answers.is_some() {
+            traffic = syn_before(traffic);
+        }
         let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
         let (reverse, mapping) = match plan.source {
             NewAddress::Pool(pool) => {
@@ -324,7 +374,8 @@ impl Sessions {
         let same = (reverse.source, reverse.source_port) == (key.destination, key.destination_port);
         let loops = if same { for_nat } else { call.host.nat().claims(&reverse.reversed()) };
         let flags = if loops { session_flags::LOOP_FORWARD } else { 0 };
-        let mut fresh = Fresh { reverse, mapping, track, seen, acks, flags, mangle };
+        let deferred = chain.is_some_and(|chain| self.defers(chain));
+        let mut fresh = Fresh { reverse, mapping, track, seen, acks, flags, mangle, chain, deferred };
         match self.enter(call, key, &fresh, list) {
             // What comes back is another session's: this one gets another source port.
             Err(InsertError::Taken(_)) if mapping.is_none() => {
@@ -367,7 +418,10 @@ impl Sessions {
         if at >= self.mapping_rules.len() {
             self.mapping_rules.resize(at + 1, None);
         }
-        self.mapping_rules[at] = self.pool_rule(call.host.policy(), list);
+        self.mapping_rules[at] = match plan.pool_by {
+            Some(slot) => list.iter().find(|rule| rule.slot == slot).copied(),
+            None => self.pool_rule(call.host.policy(), list),
+        };
         to.source = wide(u32::from_be_bytes(mapped.address));
         if crate::plan::has_free_port(key) {
             to.source_port = mapped.port;
@@ -381,80 +435,5 @@ impl Sessions {
             |slot: &&u32| policy.stateful(**slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
         let slot = self.slots.iter().rfind(names_one)?;
         list.iter().find(|rule| rule.slot == *slot).copied()
-    }
-
-    /// Enters a session; the oldest half-open one goes if there is no room.
-    fn enter<H: Host, P: PacketBuf>(
-        &mut self,
-        call: &Call<'_, H, P>,
-        key: &Key,
-        fresh: &Fresh,
-        list: &[Attached],
-    ) -> Result<Found, InsertError> {
-        let mut entered = self.table.insert(key, &fresh.reverse, call.now);
-        if entered == Err(InsertError::Full)
-            && let Some(victim) = self.table.victim()
-        {
-            self.end(victim, End::Evicted, call.host);
-            entered = self.table.insert(key, &fresh.reverse, call.now);
-        }
-        let id = entered.inspect_err(|_| {
-            if let Some(mapping) = fresh.mapping {
-                let inbound = fresh.flags & session_flags::INBOUND != 0;
-                let held = if inbound { *key } else { as_nat_sees(key, &fresh.reverse.reversed()) };
-                self.nat.release(mapping, &held, call.now);
-            }
-        })?;
-        self.counters.created += 1;
-        self.furnish(call, id, key, fresh, list);
-        Ok(Found::new(id, Direction::Forward))
-    }
-
-    /// Fills in what the table does not know of a new session.
-    fn furnish<H: Host, P: PacketBuf>(
-        &mut self,
-        call: &Call<'_, H, P>,
-        id: SessionId,
-        key: &Key,
-        fresh: &Fresh,
-        list: &[Attached],
-    ) {
-        let mut flags = fresh.flags;
-        if call.is_looped() {
-            // What comes back goes back to the inside, where the packet came from.
-            flags |= session_flags::LOOP_REVERSE;
-        }
-        let rules = self.rules.take(list);
-        let decision = self.decide(call, list, self.decisions.stamp(call.in_port));
-        let common = self.table.common_mut(id);
-        (common.rules, common.track, common.flags) = (rules, fresh.track, flags);
-        common.mapping = fresh.mapping.map_or(u32::MAX, |mapping| mapping.0);
-        common.in_port = [call.in_port, u16::MAX];
-        if let Some((mangle, pending)) = &fresh.mangle {
-            self.set_mangle(id, mangle, *pending);
-        }
-        let first = Found::new(id, Direction::Forward).0 as usize;
-        if let Some([there, back]) =
-            self.table.halves_mut().get_mut(first..).and_then(<[Half]>::first_chunk_mut)
-        {
-            for (way, half) in [&mut *there, &mut *back].into_iter().enumerate() {
-                half.ack = fresh.acks[way];
-                if fresh.seen.settled[way] && flags & session_flags::LOOPS[way] == 0 {
-                    half.flags |= half_flags::SETTLED;
-                }
-            }
-            there.set_decision(decision);
-            there.count(1, call.bytes());
-            there.flags |= half_flags::SEEN;
-            if fresh.mangle.is_some() || fresh.reverse != key.reversed() {
-                let moves = fresh.mangle.is_none();
-                translate_half(there, key, &fresh.reverse.reversed(), moves);
-                translate_half(back, &fresh.reverse, &key.reversed(), moves);
-            }
-        }
-        self.table.arm(id, call.now.wrapping_add(fresh.seen.timeout));
-        if !fresh.seen.embryonic {
-            self.table.settle(id);
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! Packets of settled sessions that rules have still to be asked about: those rules that look at each packet.
 
-use mmb_flow::{Found, key_of};
+use mmb_flow::{Found, half_flags, key_of};
 use mmb_packet::DropReason;
 use mmb_policy::{Hit, VECTOR};
 
@@ -52,7 +52,8 @@ impl Sessions {
             return Next::Slow;
         }
         let half = self.table.half(found);
-        let (number, settled) = (half.decision(), half.flags & mmb_flow::half_flags::SETTLED != 0);
+        let (number, settled) = (half.decision(), half.flags & half_flags::SETTLED != 0);
+        let chained = half.flags & half_flags::CHAINED != 0;
         let stamp = self.decisions.stamp(in_port);
         let Some(ack) = steady(head, meta).filter(|_| settled && self.decisions.is_current(number, stamp))
         else {
@@ -74,7 +75,8 @@ impl Sessions {
             return Next::Drop;
         }
         meta.out_port = host.out_port(in_port);
-        edit_from(first, meta, edits)
+        let next = edit_from(first, meta, edits);
+        if chained { Next::Chain } else { next }
     }
 
     /// Whether a packet is dropped, by the decision with this number and the rules that match besides. If not, edits are

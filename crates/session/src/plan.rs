@@ -1,8 +1,9 @@
-//! What a session is to be given, by the bindings of the rules that open it.
+//! What a session is to be given, by the bindings of the rules that open it and the functions of its chain.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_flow::{Key, NatConfig, PoolId};
+use mmb_nf::Wish;
 use mmb_packet::Kind;
 use mmb_policy::{Binding, Choice, Policy, Side, Values};
 
@@ -16,6 +17,8 @@ pub(crate) enum NewAddress<'a> {
     Same,
     /// One of these.
     Of(&'a Values),
+    /// This one.
+    One([u8; 16]),
     /// One of these servers.
     Server4(&'a [Ipv4Addr]),
     /// One of these servers.
@@ -30,7 +33,7 @@ impl NewAddress<'_> {
     /// How many there are to choose from.
     pub fn len(&self) -> u128 {
         match self {
-            NewAddress::Same | NewAddress::NoPool | NewAddress::Pool(_) => 1,
+            NewAddress::Same | NewAddress::One(_) | NewAddress::NoPool | NewAddress::Pool(_) => 1,
             NewAddress::Of(values) => values.len(),
             NewAddress::Server4(servers) => servers.len() as u128,
             NewAddress::Server6(servers) => servers.len() as u128,
@@ -42,6 +45,7 @@ impl NewAddress<'_> {
         let place_of = |len: usize| usize::try_from(place).ok().filter(|&place| place < len);
         match self {
             NewAddress::Same | NewAddress::NoPool | NewAddress::Pool(_) => None,
+            NewAddress::One(address) => Some(*address),
             NewAddress::Of(values) if ip4 => Some(wide(values.nth(place)? as u32)),
             NewAddress::Of(values) => Some(values.nth(place)?.to_be_bytes()),
             NewAddress::Server4(servers) => Some(wide(servers[place_of(servers.len())?].to_bits())),
@@ -68,6 +72,14 @@ pub(crate) struct Plan<'a> {
     pub label: Option<&'a Choice>,
     pub sequence: Option<&'a Choice>,
     pub acknowledgment: Option<&'a Choice>,
+    /// The destination's port, whatever else is said about it.
+    pub port: Option<u16>,
+    /// The first sequence number of the side that answers, as the opener has been told.
+    pub answers: Option<u32>,
+    /// The destination is a function's wish: another worker's may be another one.
+    pub wished: bool,
+    /// Slot of the rule by whose chain there is a pool.
+    pub pool_by: Option<u32>,
 }
 
 impl<'a> Plan<'a> {
@@ -77,6 +89,24 @@ impl<'a> Plan<'a> {
         for binding in &stateful.bindings {
             self.bind(binding, key, nat);
         }
+    }
+
+    /// Hears what the functions of a chain wish, after all rules; `slot` is that of the rule which names the chain.
+    pub fn grant(&mut self, wish: &Wish, slot: u32, key: &Key, nat: &NatConfig) {
+        if let Some(pool) = wish.pool.as_deref().filter(|_| key.is_ip4()) {
+            self.source = nat.pool(pool).map_or(NewAddress::NoPool, NewAddress::Pool);
+            self.pool_by = Some(slot);
+        }
+        let to = wish.destination.filter(|(address, _)| address.is_ipv4() == key.is_ip4());
+        if let Some((address, port)) = to {
+            self.destination = NewAddress::One(match address {
+                IpAddr::V4(address) => wide(address.to_bits()),
+                IpAddr::V6(address) => address.octets(),
+            });
+            self.port = port.filter(|_| has_ports(key));
+            self.wished = true;
+        }
+        self.answers = wish.answers.filter(|_| Kind(key.kind).l4() == Kind::TCP);
     }
 
     fn bind(&mut self, binding: &'a Binding, key: &Key, nat: &NatConfig) {
@@ -117,6 +147,7 @@ impl<'a> Plan<'a> {
             || !same(&self.destination)
             || self.source_port.is_some()
             || self.destination_port.is_some()
+            || self.port.is_some()
     }
 
     /// The key after translation, but for the source port and a pool's address. Choices follow from the key, `seed` and
@@ -137,7 +168,8 @@ impl<'a> Plan<'a> {
         let draw = mix(draw, 2);
         let port =
             self.destination_port.and_then(|choice| choice.values.nth(scaled(draw, choice.values.len())));
-        to.destination_port = port.map_or(key.destination_port, |port| (port as u16).to_be_bytes());
+        let port = self.port.or(port.map(|port| port as u16));
+        to.destination_port = port.map_or(key.destination_port, u16::to_be_bytes);
         to
     }
 }

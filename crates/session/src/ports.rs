@@ -114,7 +114,8 @@ impl Sessions {
             _ => Some(old),
         };
         let free = has_free_port(key) && ports.len() > 1;
-        let may_hand = self.may_hand(key, call.meta.flags);
+        // Workers need not agree on what a function wishes: where the packet was handed to, it stays.
+        let may_hand = self.may_hand(key, call.meta.flags) && !(plan.wished && call.is_handed());
         let mut elsewhere = None;
         if let Some(first) = first {
             match self.try_port(call, &to, first) {

@@ -5,6 +5,7 @@ use mmb_flow::{Found, Key, MappingId, NatConfig, half_flags, quote, translate_er
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::{Binding, Limits};
 
+use crate::chains::OUT_AGAIN;
 use crate::engine::{Sessions, session_flags};
 use crate::hot::edit_from;
 use crate::slow::Call;
@@ -29,6 +30,9 @@ impl Sessions {
         call.meta.session = found.0;
         if !call.is_looped() && self.judge_related(call, found) {
             return call.drop(DropReason::Rule);
+        }
+        if let Some(reason) = self.refused(found.session()) {
+            return call.drop(reason);
         }
         self.counters.icmp_errors += 1;
         if self.table.half(found).flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) != 0 {
@@ -59,7 +63,7 @@ impl Sessions {
     }
 
     /// The worker that packets with this key are to come to.
-    fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
+    pub(crate) fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
         if nat.claims(key) {
             return nat.owner_of(key, usize::from(self.config.workers)) as u16;
         }
@@ -75,11 +79,18 @@ impl Sessions {
             if let Some(to) = call.packet.head().get(at..at + 4) {
                 key.destination[..4].copy_from_slice(to);
             }
-            if call.is_looped() || call.host.nat().claims(&key) || is_to_be_mapped(call) {
+            if call.is_looped() || call.host.nat().claims(&key) || self.is_to_be_mapped(call) {
                 return call.drop(DropReason::IcmpQuote);
             }
         }
         self.stateless(call)
+    }
+
+    /// Whether a rule wants what comes from there to be translated out of a pool.
+    fn is_to_be_mapped<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>) -> bool {
+        let policy = call.host.policy();
+        let maps = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+        call.stateful().any(|slot| maps(slot) || self.is_translated_by(policy, slot))
     }
 
     /// Whether a packet is dropped that belongs to a session but has not its key: the session's rules count, and those
@@ -102,16 +113,39 @@ impl Sessions {
         policy.decide_together(nothing, slots.iter().copied(), call.edits, &mut || random.next(), count)
     }
 
-    /// Translates a packet of a session and sends it on.
+    /// Translates a packet of a session and sends it on, through the session's chain if it has one.
     pub(crate) fn translated<H: Host, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         found: Found,
     ) -> Next {
-        match self.translate(found, call.packet.head_mut(), call.meta) {
-            Ok(()) => self.onward(call, found),
-            Err(reason) => call.drop(reason),
+        let flags = self.table.half(found).flags;
+        if flags & half_flags::DEFERRED == 0
+            && let Err(reason) = self.translate(found, call.packet.head_mut(), call.meta)
+        {
+            return call.drop(reason);
         }
+        match flags & half_flags::CHAINED {
+            0 => self.onward(call, found),
+            _ => self.through_chain(call, found),
+        }
+    }
+
+    /// Sends a packet through its session's chain; where it goes from there is known, unless it is turned back.
+    fn through_chain<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+        let loops = session_flags::LOOPS[found.direction() as usize];
+        if self.table.common(found.session()).flags & loops != 0 {
+            if call.is_looped() {
+                return call.drop(DropReason::NatFailed);
+            }
+            call.meta.out_port = OUT_AGAIN;
+            edit_from(call.first_edit, call.meta, call.edits);
+        } else if call.is_looped() {
+            self.send_inside(call, found);
+        } else {
+            call.pass();
+        }
+        Next::Chain
     }
 
     /// Sends a translated packet on: along the wire or its route, to the inside if it was turned back there, or to be turned back.
@@ -171,13 +205,6 @@ impl Sessions {
             next => next,
         }
     }
-}
-
-/// Whether a rule wants what comes from there to be translated out of a pool.
-fn is_to_be_mapped<H: Host, P: PacketBuf>(call: &Call<'_, H, P>) -> bool {
-    let policy = call.host.policy();
-    let maps = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
-    call.stateful().any(maps)
 }
 
 pub(crate) fn is_pool(binding: &Binding) -> bool {

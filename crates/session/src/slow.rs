@@ -154,6 +154,9 @@ impl Sessions {
         if !call.is_looped() && self.judge(call.host, number, call.hits, call.bytes(), call.edits) {
             return Some(call.drop(DropReason::Rule));
         }
+        if let Some(reason) = self.refused(found.session()) {
+            return Some(call.drop(reason));
+        }
         self.take_note(call, found, &seen);
         self.table.common_mut(found.session()).track = track;
         self.set_acks(found.session(), acks);
@@ -199,11 +202,11 @@ impl Sessions {
         list.retain(|rule| rule.is_alive(policy));
         let kept = !list.is_empty() || flags & session_flags::RULELESS != 0;
         let mapped = mapping == u32::MAX || self.nat.is_live(MappingId(mapping));
-        let lives = kept && mapped && !translator_gone;
+        for rule in call.stateful().filter_map(|slot| Attached::of(policy, slot, false)) {
+            attached::insert(&mut list, rule);
+        }
+        let lives = kept && mapped && !translator_gone && self.keep_chain(call, found, &list);
         if lives {
-            for rule in call.stateful().filter_map(|slot| Attached::of(policy, slot, false)) {
-                attached::insert(&mut list, rule);
-            }
             self.attach(call, found, &list, joined);
             let number = self.decide(call, &list, stamp);
             let half = self.table.half_mut(found);

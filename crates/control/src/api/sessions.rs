@@ -35,8 +35,17 @@ pub struct ConnectionEntry {
     pub expires_seconds: u64,
     /// Indexes of the stateful rules that it has.
     pub rules: Vec<u32>,
+    /// The service chain that its packets go through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
+    /// Why its packets are dropped before they get there: the reason that a function refused it for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
     /// The worker that it lives with.
     pub worker: u64,
+    /// Tells it from others that have had or will have its place with the worker.
+    #[serde(default)]
+    pub uid: u32,
 }
 
 /// One direction of a session: what its packets look like as they come in, before any translation.

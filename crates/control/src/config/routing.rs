@@ -243,6 +243,7 @@ impl Config {
             on_error: self.on_error,
             nat: self.nat.compiled().clone(),
             settings: self.settings,
+            chains: self.chains.program().clone(),
             ports,
         }
     }

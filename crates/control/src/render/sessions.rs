@@ -12,7 +12,7 @@ pub(crate) enum ConnectionColumns {
     /// What fits a line.
     Short(Columns<9>),
     /// All.
-    Verbose(Columns<13>),
+    Verbose(Columns<14>),
 }
 
 impl ConnectionColumns {
@@ -33,14 +33,14 @@ impl ConnectionColumns {
             return ConnectionColumns::Short(Columns::new(short));
         }
         let [a, b, c, d, e, f, g, h, i] = short;
-        let more = [("idle", Right), ("in", Left), ("worker", Right), ("translated", Left)];
-        let [j, k, l, m] = more;
-        ConnectionColumns::Verbose(Columns::new([a, b, c, d, e, j, f, g, h, k, l, m, i]))
+        let more = [("idle", Right), ("in", Left), ("worker", Right), ("translated", Left), ("chain", Left)];
+        let [j, k, l, m, n] = more;
+        ConnectionColumns::Verbose(Columns::new([a, b, c, d, e, j, f, g, h, k, l, m, n, i]))
     }
 
     /// Adds one.
     pub fn row(&mut self, c: &ConnectionEntry) {
-        let short = [
+        let mut short = [
             c.protocol.to_string(),
             c.state.to_string(),
             flow(&c.forward),
@@ -51,8 +51,20 @@ impl ConnectionColumns {
             format!("{}/{}", c.forward.bytes, c.reverse.bytes),
             rules(&c.rules),
         ];
+        let refused = c.refused.as_ref().map_or_else(String::new, |reason| format!("refused: {reason}"));
+        let chain = match &c.chain {
+            Some(chain) if c.refused.is_some() => format!("{chain}, {refused}"),
+            Some(chain) => chain.clone(),
+            None => refused,
+        };
         match self {
-            ConnectionColumns::Short(columns) => columns.row(short),
+            ConnectionColumns::Short(columns) => {
+                let [.., rules] = &mut short;
+                if !chain.is_empty() {
+                    rules.push_str(&format!(" ({chain})"));
+                }
+                columns.row(short);
+            }
             ConnectionColumns::Verbose(columns) => {
                 let [protocol, state, forward, reverse, age, expires, packets, bytes, rules] = short;
                 let interface = |f: &FlowEntry| f.in_.clone().unwrap_or_else(|| "-".to_owned());
@@ -69,6 +81,7 @@ impl ConnectionColumns {
                     format!("{}/{}", interface(&c.forward), interface(&c.reverse)),
                     c.worker.to_string(),
                     if c.translated { "yes" } else { "no" }.to_owned(),
+                    if chain.is_empty() { "-".to_owned() } else { chain },
                     rules,
                 ]);
             }
@@ -107,7 +120,7 @@ fn end(address: &IpAddr, port: Option<u16>) -> String {
     }
 }
 
-fn rules(indexes: &[u32]) -> String {
+pub(super) fn rules(indexes: &[u32]) -> String {
     if indexes.is_empty() {
         return "-".to_owned();
     }
@@ -207,7 +220,10 @@ mod tests {
             idle_seconds: 1,
             expires_seconds: 7439,
             rules: vec![1, 12],
+            chain: None,
+            refused: None,
             worker: 0,
+            uid: 1,
         }
     }
 
@@ -228,6 +244,14 @@ mod tests {
         let text = columns.flush();
         assert!(text.contains("[2001:db8::1]:1 > [2001:db8::2]:2  2001:db8::2 > 2001:db8::1  "), "{text}");
         assert_eq!(text.lines().count(), 1);
+        let mut chained =
+            connection(side(six.0, Some(1), six.1, Some(2), 1), side(six.1, None, six.0, None, 0));
+        chained.chain = Some("web".to_owned());
+        columns.row(&chained);
+        assert!(columns.flush().ends_with("  1,12 (web)\n"));
+        chained.refused = Some("acl".to_owned());
+        columns.row(&chained);
+        assert!(columns.flush().ends_with("  1,12 (web, refused: acl)\n"));
     }
 
     #[test]
@@ -239,7 +263,7 @@ mod tests {
         let heads: Vec<_> = text.lines().next().unwrap_or_default().split_whitespace().collect();
         let cells: Vec<_> = text.lines().nth(1).unwrap_or_default().split_whitespace().collect();
         // `A > B` are three words, twice.
-        assert_eq!((heads.len(), cells.len()), (13, 17), "{text}");
+        assert_eq!((heads.len(), cells.len()), (14, 18), "{text}");
         assert!(cells.contains(&"left/-") && cells.contains(&"yes"), "{text}");
     }
 

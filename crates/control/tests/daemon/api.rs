@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints, as users know them.
-const ENDPOINTS: [(&str, &[&str]); 20] = [
+const ENDPOINTS: [(&str, &[&str]); 22] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
+    ("/v1/chains", &["get"]),
     ("/v1/check", &["post"]),
     ("/v1/command", &["post"]),
     ("/v1/config", &["get"]),
@@ -16,6 +17,7 @@ const ENDPOINTS: [(&str, &[&str]); 20] = [
     ("/v1/drops", &["get"]),
     ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
+    ("/v1/functions", &["get"]),
     ("/v1/interfaces", &["get"]),
     ("/v1/nat", &["get"]),
     ("/v1/neighbors", &["get"]),
@@ -123,6 +125,8 @@ fn every_endpoint_answers_as_the_document_says() {
         "show version",
         "show connections",
         "show nat",
+        "show chains",
+        "show functions",
         "show fib",
         "show neighbors",
     ];
@@ -133,6 +137,19 @@ fn every_endpoint_answers_as_the_document_says() {
     command("nat forward add tcp 192.0.2.1 80 to 10.0.0.1 80", 200);
     command("nat pool add p 192.0.2.2", 409);
     command("nat pool del q", 404);
+    command("nf add x probe", 200);
+    command("nf add x probe", 409);
+    command("nf add y probe nonsense", 409);
+    command("nf add y telescope", 404);
+    command("nf set x nonsense", 400);
+    command("nf set x sense", 200);
+    command("chain add c x", 200);
+    command("chain add c x", 409);
+    command("chain set c y", 404);
+    command("nf del x", 409);
+    command("add-stateful ip-df chain c", 200);
+    command("show chains verbose", 200);
+    command("show functions verbose", 200);
     command("clear connections", 200);
     for (line, format, status) in [("list", "text", 200), ("list", "json", 200), ("list now", "json", 400)] {
         let body = json!({ "line": line, "format": format }).to_string();
@@ -193,6 +210,8 @@ fn every_endpoint_answers_as_the_document_says() {
         "version",
         "config",
         "nat",
+        "chains",
+        "functions",
         "openapi.json",
     ] {
         let path = format!("/v1/{path}");

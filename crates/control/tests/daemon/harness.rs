@@ -10,6 +10,8 @@ use mmb_control::{Client, Config, Control, ControlSocket, serve};
 use mmb_dataplane::{Engine, EngineConfig};
 use serde_json::Value;
 
+use crate::functions::platform;
+
 /// Most sessions.
 pub const SESSIONS: usize = 50_000;
 
@@ -32,8 +34,9 @@ pub fn daemon() -> Daemon {
 }
 
 fn start() -> (Arc<Control>, PathBuf) {
-    let engine = Engine::start(&EngineConfig { workers: 1, memory_mb: 64, sessions: SESSIONS }).unwrap();
-    let (control, down) = Control::start(engine, Config::new());
+    let size = EngineConfig { memory_mb: 64, sessions: SESSIONS, ..EngineConfig::default() };
+    let engine = Engine::start(&size).unwrap();
+    let (control, down) = Control::start(engine, Config::on(platform()));
     assert!(down.is_empty());
     let control = Arc::new(control);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("daemon.sock");
@@ -51,7 +54,7 @@ fn start() -> (Arc<Control>, PathBuf) {
 }
 
 impl Daemon {
-    /// Deletes all rules, NAT pools, wires, routed ports and interfaces, unsets what is set, and ends all sessions.
+    /// Deletes all rules, NAT pools, functions, chains, wires, routed ports and interfaces, unsets what is set, and ends all sessions.
     pub fn reset(&self) {
         // A file without interfaces leaves them alone; rules, settings, pools and forwards go.
         self.control.apply(b"").unwrap();

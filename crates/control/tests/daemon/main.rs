@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod chains;
+mod functions;
 mod harness;
 mod refusals;
 mod routing;

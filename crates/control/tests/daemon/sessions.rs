@@ -75,6 +75,36 @@ impl Daemon {
 }
 
 #[test]
+fn sessions_go_through_chains_and_say_so() {
+    let daemon = daemon();
+    for line in [
+        "nf add seen probe",
+        "nf add wall acl deny udp-dport 53 allow all",
+        "chain add c seen | wall",
+        "add-stateful all chain c",
+    ] {
+        daemon.run(line).unwrap();
+    }
+    daemon.play(200, 200);
+    let connections = daemon.connections("").connections;
+    assert_eq!(connections.len(), 200);
+    for c in &connections {
+        // That a session is refused holds until something changes, as the wire did while packets came in.
+        let refused = c.refused.as_deref().is_none_or(|reason| c.protocol == "udp" && reason == "acl");
+        assert!(refused && c.chain.as_deref() == Some("c"), "{c:?}");
+    }
+    let text = daemon.run("show connections udp-dport 53").unwrap();
+    assert!(text.lines().skip(1).all(|line| line.contains("  1 (c")), "{text}");
+    let costs: Vec<_> =
+        daemon.control.functions().functions.into_iter().map(|f| (f.cost.packets, f.cost.drops)).collect();
+    assert_eq!(costs, [(200, 0), (200, 100)]);
+    // Live: the function joins with the sessions' next packets, and nobody's session ends.
+    daemon.run("nf add more probe").unwrap();
+    daemon.run("chain set c more | seen | wall").unwrap();
+    assert_eq!(daemon.connections("").connections.len(), 200);
+}
+
+#[test]
 fn without_stateful_rules_that_is_said() {
     let daemon = daemon();
     daemon.run("add ip-df drop").unwrap();

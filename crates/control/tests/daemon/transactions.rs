@@ -33,6 +33,16 @@ fn target() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A type of function and what stands behind it.
+fn function() -> impl Strategy<Value = String> {
+    let fixed = ["probe", "probe takes ip-df", "probe takes \"ip-proto udp\"", "probe nonsense", "wide"];
+    prop_oneof![
+        prop::sample::select(fixed.to_vec()).prop_map(str::to_owned),
+        name().prop_map(|n| format!("probe on {n}")),
+        name().prop_map(|n| format!("probe pool {n}")),
+    ]
+}
+
 fn rule() -> impl Strategy<Value = String> {
     (prop::collection::vec(matching(), 1..3), target()).prop_map(|(m, t)| format!("add {} {t}", m.join(" ")))
 }
@@ -57,6 +67,12 @@ fn line() -> impl Strategy<Value = String> {
         2 => (name(), 0u8..6, 0u8..6).prop_map(|(n, a, b)| format!("nat pool add {n} 192.0.2.{a}-192.0.2.{b}")),
         1 => name().prop_map(|n| format!("nat pool del {n}")),
         1 => name().prop_map(|n| format!("add-stateful ip-proto tcp nat {n}")),
+        2 => (name(), function()).prop_map(|(n, function)| format!("nf add {n} {function}")),
+        1 => name().prop_map(|n| format!("nf del {n}")),
+        3 => (prop::sample::select(vec!["add", "add", "set"]), name(), prop::collection::vec(name(), 1..3))
+            .prop_map(|(how, n, body)| format!("chain {how} {n} {}", body.join(" then "))),
+        1 => name().prop_map(|n| format!("chain del {n}")),
+        2 => (matching(), name()).prop_map(|(m, n)| format!("add-stateful {m} chain {n}")),
         1 => (0u8..3, 0u16..3).prop_map(|(a, p)| format!("nat forward add tcp 192.0.2.{a} {p} to 10.0.0.{a} {p}")),
         1 => (0u8..3, 0u16..3).prop_map(|(a, p)| format!("nat forward del tcp 192.0.2.{a} {p}")),
     ]

@@ -11,6 +11,7 @@
 //! With [`Traffic::NullPorts`] the nodes poll and send on DPDK's null ports instead, receive and transmit
 //! included, which is what testpmd between such ports does.
 
+mod chains;
 mod ends;
 mod open;
 mod prefixes;
@@ -23,16 +24,18 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, ThreadGuard, rdtsc, register_thread};
+use mmb_nf::StageCounts;
 use mmb_packet::DropReason;
 use mmb_route::Routes;
 
+pub use chains::{ChainCost, StageCost};
 pub use prefixes::{MAX_PREFIXES, Prefixes};
 pub use report::{BenchReport, NodeCost, RoutedCost};
 pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
 
 use crate::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
 use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
-use crate::engine::{EngineError, NodeRuntime, node_runtime, sessions};
+use crate::engine::{EngineError, NodeRuntime, Room, node_runtime, sessions};
 use crate::nodes;
 use crate::pools::Pools;
 use crate::port::{self, OpenPort};
@@ -74,6 +77,8 @@ pub struct BenchConfig {
     pub workers: usize,
     /// Sessions that each worker has room for.
     pub sessions: usize,
+    /// Bytes of each session for functions of chains.
+    pub scratchpad: usize,
 }
 
 /// Why a bench did not run; displays as one sentence.
@@ -96,6 +101,7 @@ struct Reading {
     drops: Vec<(DropReason, u64)>,
     unedited: Vec<(DropReason, u64)>,
     rules: Vec<RuleCounters>,
+    stages: Vec<StageCounts>,
 }
 
 impl Reading {
@@ -109,6 +115,7 @@ impl Reading {
             drops: DropReason::ALL.iter().map(|&reason| (reason, drops.get(reason))).collect(),
             unedited: EDIT_FAILURES.iter().map(|&reason| (reason, unedited.get(reason))).collect(),
             rules: (0..slots).map(|slot| table.get(slot)).collect(),
+            stages: worker.sessions.chain_counters().to_vec(),
         }
     }
 
@@ -125,6 +132,7 @@ impl Reading {
             now.packets -= then.packets;
             now.bytes -= then.bytes;
         }
+        chains::since(&mut self.stages, &before.stages);
         self
     }
 }
@@ -165,6 +173,7 @@ pub fn run(config: &BenchConfig) -> Result<BenchReport, BenchError> {
     };
     let measured = measure(&stage, &stage.shared(false)?, config.seconds)?;
     let mut report = report::report(&measured, eal.tsc_hz());
+    report.chains = chains::cost(&config.forwarding.chains, &measured, &report);
     if let (Some(prefixes), Some((_, seconds))) = (config.routes, &stage.routes) {
         let plain = plain.map(|plain| report::report(&plain, eal.tsc_hz()));
         report.routed = Some(report.cost_of_routing(plain.as_ref(), prefixes.count(), *seconds));
@@ -269,14 +278,16 @@ fn prepare(
     shared: &Arc<Shared>,
 ) -> Result<(ThreadGuard, Graph<Worker>), BenchError> {
     let registration = register_thread().map_err(|e| BenchError(e.to_string()))?;
-    let sessions = sessions(0, 1, stage.config.sessions, SEED)?;
+    let room = Room { sessions: stage.config.sessions, scratchpad: stage.config.scratchpad };
+    let mut sessions = sessions(0, 1, room, SEED)?;
+    sessions.set_ticker(rdtsc);
     let mut worker = Box::new(Worker::new(id, shared.clone(), SEED + id as u64, sessions));
     worker.spread = 1;
     worker.pool = Some(stage.pools.ordinary());
     let nodes = match stage.ends.source(id as u64, &stage.pools, stage.ports)? {
         Some(source) => {
             worker.ends = Some(Box::new(source));
-            nodes::between(ends::nodes())
+            nodes::between(ends::nodes(), false)
         }
         None => nodes::live(false),
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Measured, ends};
+use super::{ChainCost, Measured, ends};
 use crate::counters::RuleCounters;
 
 /// What a worker does between two walks, as a node.
@@ -59,6 +59,9 @@ pub struct BenchReport {
     /// What routing costs, if packets are routed.
     #[serde(flatten)]
     pub routed: Option<RoutedCost>,
+    /// What service chains cost, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chains: Option<ChainCost>,
     /// What each rule's slot matched, for slots that matched anything.
     #[serde(skip)]
     pub rules: Vec<(u32, RuleCounters)>,
@@ -107,6 +110,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         drops,
         unedited,
         routed: None,
+        chains: None,
         rules: rules.into_iter().collect(),
     }
 }
@@ -118,7 +122,7 @@ const OTHERS: [&str; 2] = ["l2-input", "wire-output"];
 
 impl BenchReport {
     /// TSC ticks per packet of those nodes that are `wanted`.
-    fn ticks(&self, wanted: impl Fn(&str) -> bool) -> f64 {
+    pub(super) fn ticks(&self, wanted: impl Fn(&str) -> bool) -> f64 {
         let of = |(_, node): (&String, &NodeCost)| node.packets as f64 * node.cycles_per_packet;
         let all: f64 = self.nodes.iter().filter(|(name, _)| wanted(name)).map(of).sum();
         all / self.packets.max(1) as f64

@@ -7,8 +7,7 @@ use crate::nodes::VECTOR;
 use crate::nodes::port_tx::discard;
 use crate::worker::Worker;
 
-/// Edges of `handoff-rx`.
-pub(crate) const RX_NEXT: &[&str] = &["classify", "port-tx", "flow-lookup"];
+/// Edges of `handoff-rx`: `classify`, the sink, `flow-lookup`.
 const CLASSIFY: u16 = 0;
 const TX: u16 = 1;
 const FLOW_LOOKUP: u16 = 2;

@@ -7,6 +7,7 @@ use mmb_packet::{DropReason, Kind, checksum};
 
 use crate::nodes::ip::{Ip, Ip4, Ip6};
 use crate::nodes::{ROUTED_L3 as L3, VECTOR, for_each};
+use crate::offload::is_free;
 use crate::snapshot::{Snapshot, path};
 use crate::worker::Worker;
 
@@ -88,7 +89,13 @@ fn input<I: Ip>(worker: &Worker, packet: &mut Packet, path: u8, repairs: &mut u6
         return unruled(path);
     }
     match worker.owner_of_flow(hash) {
-        owner if owner == worker.id => snapshot.rules,
+        owner if owner == worker.id => {
+            // The device's own, if it tells: the flow table guesses by it where the session stands.
+            if let Some(hash) = packet.rss_hash() {
+                packet.meta_mut().flow_hash = hash;
+            }
+            if snapshot.mark != 0 && is_free(packet, snapshot.mark) { CLASSIFY } else { snapshot.rules }
+        }
         owner => hand_off(packet, owner),
     }
 }

@@ -10,6 +10,9 @@
 //! When the policy needs sessions, `flow-lookup`, with `flow-classify` and `flow-track` behind it, stands in the place of
 //! `classify`; a snapshot says which of the two `ip4-input` and `ip6-input` lead to.
 //!
+//! Packets of sessions that a rule has given to a service chain leave these three nodes for `chain`, which leads where `rewrite`
+//! does; `chain-rx` brings in what functions have made between two walks.
+//!
 //! What comes in by a routed port is not sent along a wire: `ip4-input` and `ip6-input`, or `wire-output` and `rewrite` where
 //! rules apply, lead to the nodes in [`route`].
 //!
@@ -23,6 +26,7 @@
 //! `handoff-rx` brings those of this worker in at `classify` or `flow-lookup`; packets for a port that another worker sends on come in
 //! at `port-tx`. Replay and bench run the same nodes between a source and a sink of their own.
 
+mod chain;
 mod classify;
 mod drop;
 mod flow;
@@ -66,7 +70,7 @@ pub(crate) const ROUTED_L3: usize = 14;
 /// Most packets in a vector.
 pub(crate) const VECTOR: usize = 256;
 
-/// A source and a sink in the place of the ports.
+/// A source and a sink: the ports, or what stands in their place.
 pub(crate) struct Ends {
     /// The source node; its only edge is `l2-input`.
     pub source: NodeDef<Worker>,
@@ -76,20 +80,23 @@ pub(crate) struct Ends {
 
 /// The nodes of a worker with real ports; `handoff` if other workers may leave packets for it.
 pub(crate) fn live(handoff: bool) -> Vec<NodeDef<Worker>> {
-    let mut nodes = inner("port-tx");
-    nodes.push(NodeDef { name: "port-rx", kind: NodeKind::Source(port_rx::emit), next: &["l2-input"] });
-    if handoff {
-        let kind = NodeKind::Source(handoff::emit);
-        nodes.push(NodeDef { name: "handoff-rx", kind, next: handoff::RX_NEXT });
-    }
-    nodes.push(NodeDef { name: "port-tx", kind: NodeKind::Inner(port_tx::process), next: &[] });
-    nodes
+    between(
+        Ends {
+            source: NodeDef { name: "port-rx", kind: NodeKind::Source(port_rx::emit), next: &["l2-input"] },
+            sink: NodeDef { name: "port-tx", kind: NodeKind::Inner(port_tx::process), next: &[] },
+        },
+        handoff,
+    )
 }
 
-/// The nodes of a worker between ends made in memory.
-pub(crate) fn between(ends: Ends) -> Vec<NodeDef<Worker>> {
+/// The nodes of a worker between other ends.
+pub(crate) fn between(ends: Ends, handoff: bool) -> Vec<NodeDef<Worker>> {
     let mut nodes = inner(ends.sink.name);
     nodes.push(ends.source);
+    if handoff {
+        let next = Vec::leak(vec!["classify", ends.sink.name, "flow-lookup"]);
+        nodes.push(NodeDef { name: "handoff-rx", kind: NodeKind::Source(handoff::emit), next });
+    }
     nodes.push(ends.sink);
     nodes
 }
@@ -102,6 +109,11 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
     };
     vec![
         NodeDef { name: "neighbor-rx", kind: NodeKind::Source(neighbor::emit), next: neighbor::NEXT },
+        NodeDef {
+            name: "chain-rx",
+            kind: NodeKind::Source(chain::emit),
+            next: Vec::leak(chain::rx_next(sink)),
+        },
         node("l2-input", l2_input::process, l2_input::NEXT.to_vec()),
         node("ip4-input", ip_input::process4, ip_input::next("ip4-lookup")),
         node("ip6-input", ip_input::process6, ip_input::next("ip6-lookup")),
@@ -109,6 +121,7 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
         node("flow-lookup", flow::lookup::process, flow::edges("flow-lookup", sink)),
         node("flow-classify", flow::classify::process, flow::edges("flow-classify", sink)),
         node("flow-track", flow::track::process, flow::edges("flow-track", sink)),
+        node("chain", chain::process, chain::next(sink)),
         node("rewrite", rewrite::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
         node("wire-output", wire_output::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
         node("ip4-lookup", lookup::process4, lookup::NEXT4.to_vec()),

@@ -8,6 +8,9 @@
 //! Where rules need sessions, the capture's time is the clock of the worker: a walk ends before a packet of another
 //! millisecond. It ends behind a fragment, too, so that those that waited for it are known by their numbers, which are
 //! lower than those of the walk: they go out behind the packet that they waited for, and with its time.
+//!
+//! A frame that a function of a chain makes has the number of its packet, and goes out in front of it. One that is made while no
+//! packet is under way goes out behind those of the walk.
 
 pub mod capture;
 
@@ -23,7 +26,7 @@ use serde::Serialize;
 
 use crate::config::{Forwarding, PortId};
 use crate::counters::{RuleCounters, RuleTable};
-use crate::engine::{drops, sessions, unedited};
+use crate::engine::{Room, drops, sessions, unedited};
 use crate::nodes::{self, Ends};
 use crate::pools::Pools;
 use crate::shared::Shared;
@@ -42,6 +45,9 @@ const PATIENCE: usize = 8;
 /// Of everything random: a replay does the same each time.
 const SEED: u64 = 1;
 
+/// In the place of its packet's number: a frame that was made for no packet.
+const NOBODYS: u64 = u64::MAX;
+
 /// What to replay through.
 pub struct ReplayConfig {
     /// Policy and wires; no device is opened, port ids are just numbers.
@@ -50,6 +56,8 @@ pub struct ReplayConfig {
     pub in_port: PortId,
     /// Sessions that there is room for.
     pub sessions: usize,
+    /// Bytes of each session for functions of chains.
+    pub scratchpad: usize,
 }
 
 /// What became of the packets.
@@ -59,6 +67,8 @@ pub struct ReplayReport {
     pub packets: u64,
     /// Packets that left.
     pub forwarded: u64,
+    /// Frames that functions of chains made, and that left besides.
+    pub emitted: u64,
     /// Packets that did not.
     pub dropped: u64,
     /// Dropped packets by reason; reasons that did not occur are left out.
@@ -100,20 +110,24 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     let snapshot = Snapshot::new(1, config.forwarding.clone(), |_| None, vec![table.clone()]);
     let shared = Arc::new(Shared::detached(snapshot, 1).map_err(|e| failed(&e))?);
     let _registration = register_thread().map_err(|e| failed(&e))?;
-    let sessions = sessions(0, 1, config.sessions, SEED).map_err(|e| failed(&e))?;
+    let room = Room { sessions: config.sessions, scratchpad: config.scratchpad };
+    let sessions = sessions(0, 1, room, SEED).map_err(|e| failed(&e))?;
     let mut worker = Box::new(Worker::new(0, shared.clone(), SEED, sessions));
+    worker.pool = Some(pools.ordinary());
     worker.ends = Some(Box::new(Tape::new(reader, &pools, config.in_port)));
-    let mut graph = Graph::build("replay", &nodes::between(ends()), worker).map_err(|e| failed(&e))?;
+    let mut graph = Graph::build("replay", &nodes::between(ends(), false), worker).map_err(|e| failed(&e))?;
     let (packets, rest) = walk_all(&mut graph, &mut writer)?;
     if let Some(writer) = writer {
         writer.finish().map_err(|e| failed(&e))?;
     }
+    let counters = &shared.workers[0].counters;
     let drops = occurred(drops(&shared));
     // A packet that is answered is dropped, though something is sent.
-    let dropped = drops.values().sum();
+    let dropped = drops.values().sum::<u64>() - counters.unsent.get();
     Ok(ReplayReport {
         packets,
         forwarded: packets - dropped,
+        emitted: counters.emitted.get(),
         dropped,
         drops,
         unedited: occurred(unedited(&shared)),
@@ -146,10 +160,12 @@ fn walk_all(graph: &mut Graph<Worker>, writer: &mut Option<Writer>) -> Result<(u
         graph.state_mut().clock = Clock::Stands(now);
         graph.state_mut().begin();
         graph.walk();
+        // What sessions have made functions say as they began goes out in the next walk.
+        let owes = !graph.state_mut().sessions.emissions().is_empty();
         let tape = tape(graph.state_mut()).ok_or_else(lost)?;
         packets += (tape.times.len() - tape.first) as u64;
         tape.write(writer).map_err(|e| ReplayError(format!("cannot write the capture: {e}")))?;
-        if let Some(end) = &tape.end {
+        if let Some(end) = tape.end.as_ref().filter(|_| !owes) {
             let damage = match end {
                 End::Clean => None,
                 End::Damaged(why) => Some(why.clone()),
@@ -189,6 +205,8 @@ struct Tape {
     /// Time stamp and missing bytes of packets, by number: of this walk's, and before them of those in earlier ones as
     /// long as some of them are on their way.
     times: Vec<(u64, u32)>,
+    /// The time stamp of the last packet that came in.
+    latest: u64,
     /// Number of this walk's first packet.
     first: usize,
     /// What reached the sink in this walk.
@@ -207,6 +225,7 @@ impl Tape {
             origin: None,
             now: 0,
             times: Vec::with_capacity(VECTOR),
+            latest: 0,
             first: 0,
             sent: Vec::with_capacity(VECTOR),
             end: None,
@@ -271,6 +290,7 @@ impl Tape {
         packet.set_port(self.in_port);
         packet.set_timestamp(self.times.len() as u64);
         self.times.push((frame.time_ns, frame.missing));
+        self.latest = frame.time_ns;
         // The caller made sure that there is room.
         slots.push(packet).is_ok()
     }
@@ -278,11 +298,11 @@ impl Tape {
     /// Writes what was sent, in order: those that waited behind the others.
     fn write(&mut self, writer: &mut Option<Writer>) -> std::io::Result<()> {
         let first = self.first as u64;
-        let walk_ends = self.times.last().map_or(0, |(time, _)| *time);
         self.sent.sort_by_key(|(number, _)| (*number < first, *number));
         for (number, data) in self.sent.drain(..) {
-            let Some(&(time_ns, missing)) = self.times.get(number as usize) else { continue };
-            let time_ns = if number < first { walk_ends } else { time_ns };
+            let known = self.times.get(number as usize).filter(|_| number >= first);
+            let missing = self.times.get(number as usize).map_or(0, |(_, missing)| *missing);
+            let time_ns = known.map_or(self.latest, |(time_ns, _)| *time_ns);
             if let Some(writer) = writer {
                 writer.write(&Frame { time_ns, data, missing })?;
             }
@@ -314,8 +334,9 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
 
 fn collect(worker: &mut Worker, mut vector: Vector<'_>) {
     if let Some(tape) = tape(worker) {
-        tape.sent
-            .extend(vector.packets().iter().map(|packet| (packet.timestamp().unwrap_or(0), packet.to_vec())));
+        tape.sent.extend(
+            vector.packets().iter().map(|packet| (packet.timestamp().unwrap_or(NOBODYS), packet.to_vec())),
+        );
     }
     vector.free();
 }

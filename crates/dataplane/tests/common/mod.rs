@@ -1,11 +1,11 @@
 //! What tests of replays share.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mmb_dataplane::replay::capture::{End, Frame, Reader, Writer};
 use mmb_dataplane::replay::{ReplayConfig, ReplayReport, run};
-use mmb_dataplane::{DEFAULT_SESSIONS, Forwarding, Policy, PortConfig, PortId};
+use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, Forwarding, Policy, PortConfig, PortId};
 use mmb_lang::Rule;
 use mmb_oracle::generate;
 
@@ -25,9 +25,14 @@ pub fn forwarding(rules: &[Rule]) -> Forwarding {
 /// DPDK starts once per process, and the tests of a file are threads of one.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// The right to use it.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What became of frames, each with its time in nanoseconds, that came in at the left.
 pub fn replay(forwarding: Forwarding, frames: &[(u64, Vec<u8>)]) -> (ReplayReport, Vec<Frame>) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("tempdir");
     let (input, output) = (dir.path().join("in.pcap"), dir.path().join("out.pcap"));
     let mut writer = Writer::create(&input).expect("create");
@@ -35,7 +40,12 @@ pub fn replay(forwarding: Forwarding, frames: &[(u64, Vec<u8>)]) -> (ReplayRepor
         writer.write(&Frame { time_ns: *time_ns, data: data.clone(), missing: 0 }).expect("write");
     }
     writer.finish().expect("finish");
-    let config = ReplayConfig { forwarding, in_port: PortId(LEFT), sessions: DEFAULT_SESSIONS };
+    let config = ReplayConfig {
+        forwarding,
+        in_port: PortId(LEFT),
+        sessions: DEFAULT_SESSIONS,
+        scratchpad: DEFAULT_SCRATCHPAD,
+    };
     let report = run(&config, &input, Some(&output)).expect("replay");
     (report, read(&output))
 }

@@ -4,20 +4,23 @@
 //! together: a first pass makes keys and hashes and asks for the buckets, a second one compares tags and asks for the
 //! halves that they name, a third one compares keys. What is rare (two equal tags in a bucket, a key outside of its
 //! bucket) is left to [`Table::find`], a packet at a time.
+//!
+//! While the cache in front of the index is on ([`super::recall`]), the first pass asks for its slots in the place of
+//! buckets, the second one for the halves that they name, and only packets without a slot of theirs go through the index,
+//! together as well.
 
 use mmb_packet::{Kind, Meta, flags, prefetch};
 
 use super::Table;
-use super::hash::{Hash, Hasher};
-use super::index::Buckets;
-use crate::fcb::Found;
+use super::hash::Hash;
+use super::recall::Recall;
+use crate::fcb::{Found, Half, half_flags};
 use crate::key::{Key, Packed, bytes, key_of};
 
 /// Packets in a vector, at most.
 pub const VECTOR: usize = 256;
 
-/// Lookups of a vector of packets, in the packets' order: [`Lookups::clear`], one [`Lookups::push`] each, and
-/// [`Lookups::run`].
+/// Lookups of a vector of packets, in the packets' order: [`Lookups::fill`], then [`Lookups::run`].
 #[derive(Debug)]
 pub struct Lookups {
     n: usize,
@@ -26,21 +29,15 @@ pub struct Lookups {
     tails: [[u64; 3]; VECTOR],
     hashes: [Hash; VECTOR],
     found: [Found; VECTOR],
-}
-
-/// What the first pass reads of a table, the same for the whole vector.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    hasher: &'a Hasher,
-    buckets: Buckets<'a>,
-}
-
-impl Table {
-    /// For [`Lookups::push`].
-    #[inline]
-    pub fn view(&self) -> View<'_> {
-        View { hasher: &self.hasher, buckets: self.index.buckets() }
-    }
+    pub(super) recall: Recall,
+    /// Whether this vector is looked up by the cache.
+    recalls: bool,
+    /// The hashes that the packets brought along.
+    brought: [u32; VECTOR],
+    /// 1: the packet's source is the higher address, or the same.
+    higher: [u32; VECTOR],
+    /// Packets without a slot of theirs.
+    missed: [u8; VECTOR],
 }
 
 impl Default for Lookups {
@@ -51,56 +48,88 @@ impl Default for Lookups {
             tails: [[0; 3]; VECTOR],
             hashes: [Hash::default(); VECTOR],
             found: [Found::NONE; VECTOR],
+            recall: Recall::default(),
+            recalls: false,
+            brought: [0; VECTOR],
+            higher: [0; VECTOR],
+            missed: [0; VECTOR],
         }
     }
 }
 
 impl Lookups {
-    /// Forgets the last vector.
-    #[inline]
-    pub fn clear(&mut self) {
-        self.n = 0;
+    /// The first pass: takes in a vector of `n` packets in the place of the last one; those behind the 256th are left out.
+    /// `packet` answers the packet at a position, with what its parse found, as [`key_of`] wants them; it is asked for each
+    /// position once, in order.
+    #[inline(always)]
+    pub fn fill<'p>(
+        &mut self,
+        table: &Table,
+        n: usize,
+        mut packet: impl FnMut(usize) -> (&'p [u8], &'p Meta),
+    ) {
+        self.n = n.min(VECTOR);
+        self.recalls = self.recall.is_on();
+        let (hasher, buckets) = (&table.hasher, table.index.buckets());
+        // Two loops, since the compiler makes no two of one that asks within.
+        if self.recalls {
+            for at in 0..self.n.min(VECTOR) {
+                let (head, meta) = packet(at);
+                self.higher[at] = self.take(at, head, meta, is_higher4, is_higher6);
+                self.brought[at] = meta.flow_hash;
+                prefetch::read(self.recall.slot(meta.flow_hash));
+            }
+        } else {
+            for at in 0..self.n.min(VECTOR) {
+                let (head, meta) = packet(at);
+                let hash = self.take(at, head, meta, |key| hasher.ip4(key.head), |key| hasher.ip6(key));
+                self.hashes[at] = hash;
+                prefetch::read(buckets.of(hash));
+            }
+        }
     }
 
-    /// The first pass, for the vector's next packet; see [`key_of`] for the arguments. Packets behind the 256th are not
-    /// taken in.
+    /// Keeps the key of a packet, and answers what is made of it: by the one for keys without tail or the one for the others.
     #[inline(always)]
-    pub fn push(&mut self, view: &View<'_>, head: &[u8], meta: &Meta) {
-        let n = self.n;
-        if n >= VECTOR {
-            return;
-        }
+    fn take<T>(
+        &mut self,
+        at: usize,
+        head: &[u8],
+        meta: &Meta,
+        short: impl Fn(&Packed) -> T,
+        long: impl Fn(&Packed) -> T,
+    ) -> T {
         let common = meta.flags & flags::FRAGMENT == 0;
         let (ip4, ip6) =
             (is_ports_of(meta.kind, Kind::IP4) & common, is_ports_of(meta.kind, Kind::IP6) & common);
         let tag = [meta.kind.0, meta.proto, 0, 0];
-        let hash = if ip4
+        if ip4
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(12))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
             let key = Packed::ip4(addresses, ports, tag);
-            self.heads[n] = key.head;
-            view.hasher.ip4(key.head)
+            self.heads[at] = key.head;
+            short(&key)
         } else if ip6
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(8))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
             let key = Packed::ip6(&addresses, ports, tag);
-            (self.heads[n], self.tails[n]) = (key.head, key.tail);
-            view.hasher.ip6(&key)
+            (self.heads[at], self.tails[at]) = (key.head, key.tail);
+            long(&key)
         } else {
             let key = any_key(head, meta);
-            (self.heads[n], self.tails[n]) = (key.head, key.tail);
-            view.hasher.hash(&key)
-        };
-        self.hashes[n] = hash;
-        prefetch::read(view.buckets.of(hash));
-        self.n = n + 1;
+            (self.heads[at], self.tails[at]) = (key.head, key.tail);
+            if key.is_ip6() { long(&key) } else { short(&key) }
+        }
     }
 
     /// The second and the third pass.
     #[inline]
     pub fn run(&mut self, table: &Table) {
+        if self.recalls {
+            return self.run_recalling(table);
+        }
         let (buckets, halves) = (table.index.buckets(), table.halves.get());
         let found = &mut self.found[..self.n];
         for (found, &hash) in found.iter_mut().zip(&self.hashes) {
@@ -113,6 +142,67 @@ impl Lookups {
             let half = halves.get(found.0 as usize);
             if !half.is_some_and(|half| half.is(&self.heads[i], &self.tails[i])) && found.is_some() {
                 *found = find_again(table, self.heads[i], self.tails[i], self.hashes[i]);
+            }
+        }
+        self.recall.count(self.n as u32, 0);
+    }
+
+    /// The same with the cache in front of the index.
+    #[inline]
+    fn run_recalling(&mut self, table: &Table) {
+        let halves = table.halves.get();
+        // Loops over indexes that are below VECTOR for all to see: no check, and no iterator over five arrays.
+        let n = self.n.min(VECTOR);
+        let mut missed = 0;
+        for i in 0..n {
+            let (guess, hit) = self.recall.guess(self.brought[i], self.higher[i]);
+            self.found[i] = guess;
+            if let Some(half) = halves.get(guess.0 as usize) {
+                prefetch::read(half);
+            }
+            self.missed[missed & (VECTOR - 1)] = i as u8;
+            missed += usize::from(!hit);
+        }
+        if missed > 0 {
+            self.look_up_missed(table, missed);
+        }
+        let mut wrong = 0;
+        for i in 0..n {
+            let found = self.found[i];
+            let half = halves.get(found.0 as usize);
+            if !half.is_some_and(|half| is_listed(half, &self.heads[i], &self.tails[i])) && found.is_some() {
+                self.correct(table, i);
+                wrong += 1;
+            }
+        }
+        for &i in &self.missed[..missed] {
+            let i = usize::from(i);
+            self.recall.keep(self.brought[i], self.higher[i], self.found[i]);
+        }
+        self.recall.count(n as u32, missed as u32 + wrong);
+    }
+
+    /// Looks one up whose guess was wrong.
+    #[cold]
+    fn correct(&mut self, table: &Table, i: usize) {
+        let key = Packed { head: self.heads[i], tail: self.tails[i] };
+        self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
+        self.recall.keep(self.brought[i], self.higher[i], self.found[i]);
+    }
+
+    /// Looks those up together that have no slot.
+    fn look_up_missed(&mut self, table: &Table, missed: usize) {
+        let (buckets, halves) = (table.index.buckets(), table.halves.get());
+        for at in 0..missed {
+            let i = usize::from(self.missed[at]);
+            self.hashes[i] = table.hasher.hash(&Packed { head: self.heads[i], tail: self.tails[i] });
+            prefetch::read(buckets.of(self.hashes[i]));
+        }
+        for at in 0..missed {
+            let i = usize::from(self.missed[at]);
+            self.found[i] = buckets.of(self.hashes[i]).guess(self.hashes[i]);
+            if let Some(half) = halves.get(self.found[i].0 as usize) {
+                prefetch::read(half);
             }
         }
     }
@@ -128,6 +218,26 @@ impl Lookups {
         let ip6 = Packed { head: self.heads[packet], tail: [0; 3] }.is_ip6();
         Packed { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }.unpack()
     }
+}
+
+/// Whether this half has that key and is to be found by it.
+#[inline(always)]
+fn is_listed(half: &Half, head: &[u64; 2], tail: &[u64; 3]) -> bool {
+    (half.flags & half_flags::UNLISTED == 0) & half.is(head, tail)
+}
+
+/// 1 if the source of a key without tail is the higher address, or the same, and 0 if the destination is. Any order of
+/// addresses would do.
+#[inline(always)]
+fn is_higher4(key: &Packed) -> u32 {
+    u32::from(key.head[0] as u32 >= (key.head[0] >> 32) as u32)
+}
+
+/// The same of a key with tail.
+#[inline(always)]
+fn is_higher6(key: &Packed) -> u32 {
+    let [b, c, d] = key.tail;
+    u32::from((key.head[0], b) >= (c, d))
 }
 
 /// The answer where the guess was wrong or there was none.

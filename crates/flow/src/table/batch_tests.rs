@@ -32,14 +32,11 @@ fn parsed(frame: &[u8]) -> Meta {
 fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
     let mut lookups = Box::new(Lookups::default());
     // What an earlier vector left must not matter.
-    for frame in frames.iter().rev() {
-        lookups.push(&table.view(), frame, &parsed(frame));
-    }
+    let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
+    let last = frames.len().saturating_sub(1);
+    lookups.fill(table, frames.len(), |at| (&frames[last - at], &metas[last - at]));
     lookups.run(table);
-    lookups.clear();
-    for frame in frames {
-        lookups.push(&table.view(), frame, &parsed(frame));
-    }
+    lookups.fill(table, frames.len(), |at| (&frames[at], &metas[at]));
     lookups.run(table);
     for (i, frame) in frames.iter().take(VECTOR).enumerate() {
         assert_eq!(lookups.key(i), key_of(frame, &parsed(frame)).unwrap_or_default());
@@ -113,5 +110,133 @@ proptest! {
         }
         let frames: Vec<_> = packets.into_iter().map(|(shape, n, port)| frame(shape, n, port)).collect();
         prop_assert_eq!(look(&table, &frames), one_by_one(&table, &frames));
+    }
+}
+
+/// What happens to a table between two vectors.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert((u8, u8, u16)),
+    Redirect((u8, u8, u16)),
+    Remove(u32),
+    Expire(u32),
+    Look(Vec<((u8, u8, u16), bool)>),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let packet = || (0..10u8, 0..6u8, 0..3u16);
+    prop::collection::vec(
+        prop_oneof![
+            3 => packet().prop_map(Step::Insert),
+            1 => packet().prop_map(Step::Redirect),
+            1 => (0..40u32).prop_map(Step::Remove),
+            1 => (0..2_000u32).prop_map(Step::Expire),
+            3 => prop::collection::vec((packet(), any::<bool>()), 1..60).prop_map(Step::Look),
+        ],
+        1..60,
+    )
+}
+
+/// A flow's frame; port 2 and address 5 make one whose answers are no different.
+fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
+    if (n, port, shape % 2) == (5, 2, 0) {
+        return Frame::new(Ip4::new([10, 0, 0, 5], [10, 0, 0, 5]), Udp::new(9, 9)).payload([0; 20]).build();
+    }
+    let mut frame = frame(shape, n, port);
+    // Other than TCP and UDP, answers of a kind of their own would be needed.
+    if reply && shape / 2 % 5 < 3 {
+        let (addresses, ports, len) = if shape % 2 == 1 { (22, 54, 16) } else { (26, 34, 4) };
+        (0..len).for_each(|i| frame.swap(addresses + i, addresses + len + i));
+        (0..2).for_each(|i| frame.swap(ports + i, ports + 2 + i));
+    }
+    frame
+}
+
+/// Looks packets up that bring few different hashes along, or their own.
+fn look_recalling(lookups: &mut Lookups, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<Found> {
+    let with_hash = |frame: &Vec<u8>| {
+        let meta = parsed(frame);
+        Meta { flow_hash: meta.flow_hash.checked_rem(hashes).unwrap_or(meta.flow_hash), ..meta }
+    };
+    let metas: Vec<_> = frames.iter().map(with_hash).collect();
+    lookups.fill(table, frames.len(), |at| (&frames[at], &metas[at]));
+    lookups.run(table);
+    lookups.found().to_vec()
+}
+
+proptest! {
+    /// With the cache in front or without, at all times the sessions that the index alone finds.
+    #[test]
+    fn the_cache_changes_nothing(
+        steps in steps(),
+        hashes in prop_oneof![Just(0), Just(1), 2..9u32],
+        forced in prop::option::weighted(0.8, prop::bool::weighted(0.8)),
+        seed: u64,
+    ) {
+        let (mut table, mut other) = (Table::new(40, 0, seed).unwrap(), Table::new(40, 0, !seed).unwrap());
+        let mut lookups = Box::new(Lookups::default());
+        lookups.recall.forced = forced;
+        let mut now = 0;
+        for step in steps {
+            match step {
+                Step::Insert(flow) => {
+                    let frame = one_of(flow, false);
+                    let key = key_of(&frame, &parsed(&frame)).unwrap();
+                    if let Ok(id) = table.insert(&key, &key.reversed(), now) {
+                        table.arm(id, now + 1_000);
+                    }
+                    // The same halves in another table, the other way round.
+                    let _ = other.insert(&key.reversed(), &key, now);
+                }
+                Step::Redirect(flow) => {
+                    let frame = one_of(flow, true);
+                    let key = key_of(&frame, &parsed(&frame)).unwrap();
+                    let _ = table.insert_redirect(&key, 1, now);
+                }
+                Step::Remove(id) => {
+                    table.remove(SessionId(id));
+                }
+                Step::Expire(time) => {
+                    now += time;
+                    while let Some(id) = table.due(now, &mut 100) {
+                        table.remove(id);
+                    }
+                }
+                Step::Look(packets) => {
+                    let frames: Vec<_> = packets.into_iter().map(|(flow, reply)| one_of(flow, reply)).collect();
+                    for table in [&table, &other] {
+                        let found = look_recalling(&mut lookups, table, &frames, hashes);
+                        prop_assert_eq!(found, one_by_one(table, &frames));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// It goes off when packets do not hit, tries again, and stays on when they do.
+#[test]
+fn the_cache_is_on_while_packets_hit() {
+    let mut table = Table::new(20_000, 0, 1).unwrap();
+    let mut lookups = Box::new(Lookups::default());
+    let frames: Vec<_> = (0..VECTOR as u16).map(|port| frame(0, 1, port)).collect();
+    for frame in &frames {
+        let key = key_of(frame, &parsed(frame)).unwrap();
+        table.insert(&key, &key.reversed(), 0).unwrap();
+    }
+    let strangers: Vec<_> = (0..VECTOR as u16).map(|port| frame(0, 2, port)).collect();
+    assert!(lookups.recall.is_on());
+    let mut on = 0;
+    for _ in 0..2_000 {
+        look_recalling(&mut lookups, &table, &strangers, 0);
+        on += usize::from(lookups.recall.is_on());
+    }
+    assert!((30..200).contains(&on), "{on} of 2000 vectors");
+    for _ in 0..1_100 {
+        look_recalling(&mut lookups, &table, &frames, 0);
+    }
+    for _ in 0..100 {
+        assert_eq!(look_recalling(&mut lookups, &table, &frames, 0), one_by_one(&table, &frames));
+        assert!(lookups.recall.is_on());
     }
 }

@@ -18,6 +18,7 @@ mod batch;
 mod batch_tests;
 mod hash;
 mod index;
+mod recall;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,7 @@ use std::io;
 
 use mmb_packet::prefetch;
 
-pub use batch::{Lookups, VECTOR, View};
+pub use batch::{Lookups, VECTOR};
 use hash::{Hash, Hasher};
 use index::Index;
 
@@ -240,7 +241,8 @@ impl Table {
         }
         self.take(id);
         *self.half_mut(there) = Half { seen: now, ..Half::new(forward) };
-        *self.half_mut(home) = Half { seen: now, ..Half::new(reverse.unwrap_or(forward)) };
+        let flags = if back.is_none() { half_flags::UNLISTED } else { 0 };
+        *self.half_mut(home) = Half { seen: now, flags, ..Half::new(reverse.unwrap_or(forward)) };
         let common = self.common_mut(id);
         *common = Common {
             timer: UNARMED,

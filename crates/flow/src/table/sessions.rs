@@ -3,7 +3,7 @@
 use mmb_packet::prefetch;
 
 use super::{INSERTIONS_AHEAD, NONE, Table, state};
-use crate::fcb::{Common, Direction, Found, Half, SessionId};
+use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
 use crate::key::Key;
 
 impl Table {
@@ -19,6 +19,9 @@ impl Table {
             let found = Found::new(id, direction);
             let hash = self.hasher.hash(&self.half(found).packed());
             self.index.remove(hash, found);
+        }
+        for direction in [Direction::Forward, Direction::Reverse] {
+            self.half_mut(Found::new(id, direction)).flags |= half_flags::UNLISTED;
         }
         self.disarm(id);
         self.settle(id);
@@ -100,6 +103,27 @@ impl Table {
     pub fn scratch_mut(&mut self, id: SessionId) -> &mut [u8] {
         let at = id.0 as usize * self.stride;
         &mut self.scratch.get_mut()[at..at + self.stride]
+    }
+
+    /// All scratchpads, and the bytes from one to the next: that of a session begins at its number times these. For work
+    /// on a whole vector.
+    #[inline(always)]
+    pub fn scratchpads_mut(&mut self) -> (&mut [u8], usize) {
+        (self.scratch.get_mut(), self.stride)
+    }
+
+    /// The same, to be read.
+    #[inline(always)]
+    pub fn scratchpads(&self) -> (&[u8], usize) {
+        (self.scratch.get(), self.stride)
+    }
+
+    /// Asks for the beginning of a session's scratchpad.
+    #[inline(always)]
+    pub fn prefetch_scratch(&self, id: SessionId) {
+        if let Some(byte) = self.scratch.get().get(id.0 as usize * self.stride) {
+            prefetch::read(byte);
+        }
     }
 
     /// A session's scratchpad, filled with zeros: for a session that begins to use it.

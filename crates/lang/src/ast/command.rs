@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Match, NatForward, NatPool, NatProto, Rule, Socket4, Word, address_bits};
+use super::{Chain, Match, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, Word, address_bits};
 
 /// One line of the language.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +99,29 @@ pub enum Command {
         proto: NatProto,
         /// What it is known as outside.
         outside: Socket4,
+    },
+    /// `nf add INSTANCE TYPE [ARG…]`.
+    NfAdd(NfAdd),
+    /// `nf del INSTANCE`.
+    NfDel {
+        /// The instance.
+        name: Word,
+    },
+    /// `nf set INSTANCE WORD…`: tells a function something while it runs, which is no part of the configuration.
+    NfSet {
+        /// The instance.
+        name: Word,
+        /// What it is told, as [`NfAdd::args`]; at least one word.
+        words: Vec<Box<str>>,
+    },
+    /// `chain add NAME BODY`.
+    ChainAdd(Chain),
+    /// `chain set NAME BODY`: the chain is another from now on.
+    ChainSet(Chain),
+    /// `chain del NAME`.
+    ChainDel {
+        /// The chain.
+        name: Word,
     },
     /// `set timeout NAME SECONDS`.
     SetTimeout {
@@ -213,6 +236,8 @@ pub enum ShowWhat {
     Nat,
     /// Service chains.
     Chains,
+    /// Instances of network functions.
+    Functions,
     /// Versions of mmb and of what it is built on.
     Version,
     /// The running configuration, as a file that gives it again.

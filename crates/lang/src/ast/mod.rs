@@ -4,19 +4,21 @@
 //! width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were built by hand get
 //! the same guarantees from [`crate::check`].
 
+mod chain;
 mod command;
 mod nat;
 
 use std::net::IpAddr;
 use std::ops::Deref;
 
+pub use chain::{Arm, ArmEnd, Body, Chain, NfAdd, Step};
 pub use command::{Command, OnError, PortKind, ShowWhat, Subnet, Timeout};
 pub use nat::{Filtering, NatForward, NatPool, NatProto, Socket4};
 
 use crate::field::FieldId;
 use crate::span::At;
 
-/// A name the user wrote: an interface, a NAT pool, a chain.
+/// A name the user wrote: an interface, a NAT pool, a chain, an instance of a network function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     /// The name.

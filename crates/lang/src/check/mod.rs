@@ -12,7 +12,6 @@ mod shape;
 use crate::ast::{Action, AddKind, Arg, Cond, Match, MatchOn, Rule, Target, Value, ValueItem};
 use crate::diag::Diagnostic;
 use crate::field::{FieldDef, FieldId, Support, ValueKind};
-use crate::keyword::target_runs;
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 use crate::span::Span;
 use facts::Facts;
@@ -63,8 +62,14 @@ pub fn check_filter(matches: &[Match]) -> Result<(), Diagnostic> {
     Facts::of(matches).map(drop)
 }
 
-fn not_yet(span: Span, what: &str) -> Diagnostic {
-    Diagnostic::new(span, format!("{what} not supported by this version of mmb yet"))
+/// Says whether matches make sense, as [`check`] does of a rule's: the engine can ask for each, and some packet can match
+/// all of them.
+///
+/// # Errors
+/// The first thing wrong, with the span of the match.
+pub fn check_matches(matches: &[Match]) -> Result<(), Diagnostic> {
+    matches.iter().try_for_each(check_match)?;
+    Facts::of(matches).map(drop)
 }
 
 /// What only a rule that was built by hand can have wrong.
@@ -113,7 +118,6 @@ fn asks_for_padding(arg: &Arg) -> bool {
 
 fn check_target(target: &Target) -> Result<(), Diagnostic> {
     let span = target.span.span();
-    let word = target.action.word();
     if let Action::Map { field, .. } | Action::Shuffle { field, .. } = target.action
         && let Support::No(reason) = field.def().translate
     {
@@ -122,11 +126,6 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
         return Err(Diagnostic::new(span, message).with_help(help));
     }
     shape::check_action(&target.action).map_err(|message| malformed(span, &message))?;
-    if !target_runs(word) {
-        let help =
-            "the targets are mod <field> <value>, add, strip, drop, accept, and map, shuffle, lb and nat";
-        return Err(not_yet(span, &format!("the target `{word}` is")).with_help(help));
-    }
     let Action::Mod { field, .. } = target.action else { return Ok(()) };
     match field.def().modify {
         Support::Yes => Ok(()),

@@ -11,23 +11,32 @@ pub(super) fn check_target(kind: AddKind, target: &Target) -> Result<(), Diagnos
     if kind == AddKind::Stateful || !is_stateful(word) {
         return Ok(());
     }
-    let message = format!("`{word}` gives something to a session, and `{kind}` works packet by packet");
+    let what = match target.action {
+        Action::Chain { .. } => "gives sessions to a service chain",
+        _ => "gives something to a session",
+    };
+    let message = format!("`{word}` {what}, and `{kind}` works packet by packet");
     Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
 }
 
 /// Targets of a stateful rule that give sessions the same thing, or give something to sessions that are never opened.
 /// That the same field is written twice has been looked at.
 pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
-    let (mut nat, mut balances) = (false, false);
+    let (mut nat, mut balances, mut chain) = (false, false, false);
     for target in targets {
         let again = match target.action {
             Action::Nat { .. } => std::mem::replace(&mut nat, true),
             Action::Lb { .. } => std::mem::replace(&mut balances, true),
+            Action::Chain { .. } => std::mem::replace(&mut chain, true),
             _ => false,
         };
         if again {
             let message = format!("the rule says `{}` twice", target.action.word());
-            return Err(Diagnostic::new(target.span.span(), message));
+            let error = Diagnostic::new(target.span.span(), message);
+            return Err(match target.action {
+                Action::Chain { .. } => error.with_help("one chain can do both: chain add <name> a | b"),
+                _ => error,
+            });
         }
     }
     // No more than there are fields, and two.

@@ -4,8 +4,8 @@ use super::{Expect, Parse, Parser};
 use crate::ast::{AddKind, Command, Match, PortKind, Subnet, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
-    COMMANDS, COMMANDS_NOT_YET, CONNECTIONS, INTERFACE, Keyword, NEIGHBOURS, ON_ERROR, PORTS, ROUTE, ROUTING,
-    SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    COMMANDS, CONNECTIONS, INTERFACE, Keyword, NEIGHBOURS, ON_ERROR, PORTS, ROUTE, ROUTING, SET, SHOW,
+    SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::is_name;
@@ -21,10 +21,6 @@ impl Parser<'_> {
         }
         self.eat_word("mmb");
         let start = self.lex.peek().span.start;
-        if let Some(word) = self.peek_word().filter(|word| COMMANDS_NOT_YET.contains(word)) {
-            let message = format!("the command `{word}` is not supported by this version of mmb yet");
-            return Err(self.error_here(message));
-        }
         let word = self.keyword(COMMANDS, "command")?;
         let command = match word {
             "add" => Command::Add(self.rule(AddKind::Add, start)?),
@@ -40,9 +36,14 @@ impl Parser<'_> {
             "route" => self.route()?,
             "set" => self.set()?,
             "nat" => self.nat()?,
+            "nf" => self.nf()?,
+            "chain" => {
+                self.lex.enter_chain();
+                self.chain()?
+            }
             "clear" => {
                 self.keyword(CONNECTIONS, "subject of `clear`")?;
-                Command::ClearConnections { matches: self.filter("clear connections")? }
+                Command::ClearConnections { matches: self.filter("`clear connections` takes")? }
             }
             _ => self.wire()?,
         };
@@ -127,7 +128,9 @@ impl Parser<'_> {
         let verbose = self.eat_word("verbose");
         match SHOW.get(index) {
             Some((what, _)) => Ok(Command::Show { what: *what, verbose }),
-            None => Ok(Command::ShowConnections { verbose, matches: self.filter("show connections")? }),
+            None => {
+                Ok(Command::ShowConnections { verbose, matches: self.filter("`show connections` takes")? })
+            }
         }
     }
 
@@ -141,12 +144,12 @@ impl Parser<'_> {
     }
 
     /// Matches up to the end of the line, maybe none.
-    fn filter(&mut self, command: &str) -> Parse<Vec<Match>> {
+    pub(super) fn filter(&mut self, taker: &str) -> Parse<Vec<Match>> {
         let mut matches = Vec::new();
         self.expect_match();
         while self.peek() != Tok::End {
             if let Some(word) = self.peek_word().filter(|word| is_target(word)) {
-                let message = format!("{} is a target, and `{command}` takes matches only", quote(word));
+                let message = format!("{} is a target, and {taker} matches only", quote(word));
                 return Err(self.error_here(message));
             }
             matches.push(self.single_match()?);

@@ -18,8 +18,8 @@ pub struct Located<T> {
 /// Most errors reported for one file.
 const MAX_ERRORS: usize = 20;
 
-/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush` and `clear`, which ask or undo and have
-/// no place in a description. Rules are not checked ([`load_file`] does that).
+/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush`, `clear` and `nf set`,
+/// which ask, undo or command and have no place in a description. Rules are not checked ([`load_file`] does that).
 ///
 /// # Errors
 /// Up to 20, in order of lines. A file that is not text (invalid UTF-8, control characters) has one error at the first
@@ -94,11 +94,13 @@ fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
         Some(Command::ClearConnections { .. }) => "clear",
         Some(Command::List) => "list",
         Some(Command::Del { .. }) => "del",
+        Some(Command::NfSet { .. }) => "nf",
         Some(Command::Flush) => "flush",
         _ => return Ok(command),
     };
     let start = line.find(word).unwrap_or(0);
-    let message = format!("`{word}` has no place in a file");
-    let help = "a file describes what there shall be: interface, wire, route, enable, disable, set, nat and add lines";
+    let written = if word == "nf" { "nf set" } else { word };
+    let message = format!("`{written}` has no place in a file");
+    let help = "a file describes what there shall be: interface, wire, route, enable, disable, set, nat, nf, chain and add lines";
     Err(Diagnostic::new(Span::new(start, start + word.len()), message).with_help(help))
 }

@@ -1,10 +1,11 @@
 //! From text to commands: one line, or a file of lines.
 //!
-//! Theory of operation. A recursive-descent parser with one token ahead; nothing recurses on what the user nests,
-//! because nothing nests. Wherever the grammar has a choice the parser notes what could stand there if the line ends
+//! Theory of operation. A recursive-descent parser with one token ahead. Only the brackets of service chains nest, and
+//! only so deep ([`crate::Chain::MAX_DEPTH`]); nothing else recurses on what the user writes. Wherever the grammar has a choice the parser notes what could stand there if the line ends
 //! at that place ([`Expect`]); completion runs this same parser over the line up to the cursor and reads the notes, so
 //! that the two cannot drift apart. Everything is linear in the length of the line.
 
+mod chain;
 mod command;
 mod file;
 mod nat;
@@ -17,7 +18,8 @@ pub use file::{Located, load_file, parse_file};
 pub(crate) use rule::takes;
 pub(crate) use value::{network, order};
 
-use crate::ast::{AddKind, Command, Word};
+use crate::ast::{AddKind, Command, Match, Word};
+use crate::check::check_matches;
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId};
 use crate::keyword::{self, Keyword};
@@ -58,6 +60,12 @@ pub(crate) enum Expect {
     Interface,
     /// The name of a NAT pool.
     Pool,
+    /// The name of an instance of a function.
+    Instance,
+    /// A type of functions.
+    FunctionType,
+    /// The name of a service chain.
+    Chain,
 }
 
 /// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the end.
@@ -69,6 +77,17 @@ pub fn parse_line(line: &str) -> Result<Option<Command>, Diagnostic> {
     let line = line.strip_suffix('\r').unwrap_or(line);
     plain(line)?;
     Parser::new(line).line()
+}
+
+/// Reads matches alone, as they stand in a rule, and checks them as [`crate::check`] does; no text is no match.
+///
+/// # Errors
+/// The first thing wrong with them.
+pub fn parse_matches(text: &str) -> Result<Vec<Match>, Diagnostic> {
+    plain(text)?;
+    let matches = Parser::new(text).filter("here are")?;
+    check_matches(&matches)?;
+    Ok(matches)
 }
 
 /// The line is no longer than it may be, and has no control characters.
@@ -211,12 +230,20 @@ impl<'a> Parser<'a> {
             return Err(Diagnostic::new(token.span, message));
         }
         if token.tok != Tok::Word || !is_name(text) {
-            let message = format!("{} cannot name {what}", quote(text));
-            let help = format!("a name has 1 to {MAX_NAME} letters, digits, dots, dashes or underscores");
-            return Err(Diagnostic::new(token.span, message).with_help(help));
+            return Err(self.no_name(what));
         }
         self.lex.next();
         Ok(Word { text: text.into(), span: token.span.into() })
+    }
+
+    /// The current token does not have the shape of a name.
+    fn no_name(&self, what: &str) -> Diagnostic {
+        let token = self.lex.peek();
+        if token.tok == Tok::End {
+            return self.error_here(format!("the name of {what} is missing"));
+        }
+        let help = format!("a name has 1 to {MAX_NAME} letters, digits, dots, dashes or underscores");
+        self.error_here(format!("{} cannot name {what}", quote(self.text(token)))).with_help(help)
     }
 
     /// A path or the like: quoted, or everything up to the next blank.
@@ -258,6 +285,11 @@ impl<'a> Parser<'a> {
 
 /// Whether `text` has the shape of a name.
 pub(crate) fn is_name(text: &str) -> bool {
+    is_word(text, MAX_NAME)
+}
+
+/// Whether `text` has the shape of a name of up to `longest` bytes.
+fn is_word(text: &str, longest: usize) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(good)
+    (1..=longest).contains(&text.len()) && text.bytes().all(good)
 }

@@ -52,7 +52,7 @@ impl Parser<'_> {
             "nat" => Ok(Action::Nat { pool: self.pool_name()? }),
             "drop" => self.drop(),
             "accept" => Ok(Action::Accept),
-            "chain" => Ok(Action::Chain { name: self.name("a chain")? }),
+            "chain" => Ok(Action::Chain { name: self.chain_name()? }),
             _ => Err(self.stray(token, Place::Target)),
         }
     }

@@ -1,5 +1,6 @@
 //! What holds for all commands and for all texts.
 
+mod chains;
 #[path = "../../../../fuzz/src/lang.rs"]
 mod promises;
 mod rules;
@@ -47,6 +48,16 @@ const PIECES: &[&str] = &[
     "tcp-payload",
     "in",
     "10.0.0.1",
+    "|",
+    "[",
+    "]",
+    ":",
+    "else:",
+    "then",
+    "pass",
+    "chain",
+    "nf",
+    "web",
 ];
 
 proptest! {
@@ -91,6 +102,8 @@ proptest! {
     fn random_words_break_no_promise(words in prop::collection::vec(select(PIECES), 0..20)) {
         promises::check(format!("add {}", words.join(" ")).as_bytes());
         promises::check(words.concat().as_bytes());
+        promises::check(format!("chain add web {}", words.join(" ")).as_bytes());
+        promises::check(format!("nf add web count {}", words.join(" ")).as_bytes());
     }
 }
 

@@ -194,7 +194,8 @@ fn port() -> impl Strategy<Value = PortKind> {
 
 pub fn command() -> impl Strategy<Value = Command> {
     use ShowWhat::*;
-    let show = select(&[Tables, Nat, Interfaces, Runtime, Drops, Fields, Chains, Version, Config][..]);
+    let show =
+        select(&[Tables, Nat, Interfaces, Runtime, Drops, Fields, Chains, Functions, Version, Config][..]);
     prop_oneof![
         20 => rule().prop_map(Command::Add),
         1 => (1_u32..).prop_map(|index| Command::Del { index }),
@@ -212,6 +213,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => prop::option::of(subnet()).prop_map(|within| Command::ShowFib { within }),
         1 => prop::option::of(subnet()).prop_map(|within| Command::ShowNeighbors { within }),
         4 => about_sessions(),
+        8 => super::chains::command(),
     ]
 }
 

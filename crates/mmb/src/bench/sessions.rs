@@ -45,8 +45,7 @@ pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<St
     let rules = rules.max(1);
     let mut lines = Vec::with_capacity(rules + 1);
     let all = if kind.nat {
-        let last = 0xcb00_0000 | (traffic.flows / FLOWS_PER_ADDRESS).min(ADDRESSES - 1);
-        lines.push(format!("nat pool add bench 203.0.0.0-{}", std::net::Ipv4Addr::from(last)));
+        lines.push(pool(traffic.flows));
         "add-stateful ip-saddr 10.0.0.0/8 nat bench"
     } else {
         "add-stateful ip-saddr 10.0.0.0/8 accept"
@@ -65,6 +64,12 @@ pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<St
         lines.push(Maker::exact(&mut random, "add-stateful", "accept"));
     }
     lines
+}
+
+/// The pool `bench`, with addresses and ports for so many flows.
+pub fn pool(flows: u32) -> String {
+    let last = 0xcb00_0000 | (flows / FLOWS_PER_ADDRESS).min(ADDRESSES - 1);
+    format!("nat pool add bench 203.0.0.0-{}", std::net::Ipv4Addr::from(last))
 }
 
 /// A rule for the flow that a frame belongs to.

@@ -27,6 +27,12 @@ pub struct Known {
     pub interfaces: Vec<String>,
     /// NAT pools.
     pub pools: Vec<String>,
+    /// Service chains.
+    pub chains: Vec<String>,
+    /// Network functions.
+    pub instances: Vec<String>,
+    /// Types of these, each with a line about it.
+    pub types: Vec<(String, String)>,
 }
 
 /// What the line editor asks for help; knows the names there are.
@@ -42,7 +48,8 @@ impl Assist {
 
     /// What can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let names = Names { interfaces: &self.known.interfaces, pools: &self.known.pools };
+        let Known { interfaces, pools, chains, instances, types } = &self.known;
+        let names = Names { interfaces, pools, chains, instances, types };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
         if before.trim().is_empty() {
@@ -135,6 +142,8 @@ pub fn explain(word: &str) -> Result<String, Failure> {
         "nat ",
         "nat pool ",
         "nat pool add x 192.0.2.1 ",
+        "nf ",
+        "chain ",
     ];
     let mut all = places.iter().flat_map(|line| assist.candidates(line, line.len()).candidates);
     match all.find(|c| c.text == word) {
@@ -149,8 +158,13 @@ mod tests {
 
     fn texts(line: &str) -> Vec<String> {
         let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        let assist =
-            Assist::new(Known { interfaces: names(["lan", "wan"]), pools: names(["home", "office"]) });
+        let assist = Assist::new(Known {
+            interfaces: names(["lan", "wan"]),
+            pools: names(["home", "office"]),
+            chains: names(["web", "mail"]),
+            instances: names(["stats", "guard"]),
+            types: vec![("count".to_owned(), "counts".to_owned()), ("acl".to_owned(), "decides".to_owned())],
+        });
         assist.candidates(line, line.len()).candidates.into_iter().map(|c| c.text).collect()
     }
 
@@ -163,6 +177,11 @@ mod tests {
         assert_eq!(texts("wire l"), ["lan"]);
         assert_eq!(texts("add-stateful all nat o"), ["office"]);
         assert!(!texts("add he").contains(&"help".to_owned()));
+        assert_eq!(texts("nf add x c"), ["count"]);
+        assert_eq!(texts("nf del g"), ["guard"]);
+        assert_eq!(texts("chain add c stats then g"), ["guard"]);
+        assert_eq!(texts("chain del m"), ["mail"]);
+        assert_eq!(texts("add-stateful all chain w"), ["web"]);
     }
 
     #[test]

@@ -26,9 +26,19 @@ fn a_day_with_the_daemon() {
     let json: serde_json::Value = serde_json::from_str(&daemon.mmb(&["list", "--json"]).good()).unwrap();
     assert_eq!(json["rules"][0]["index"], 2);
     assert_eq!(json["rules"][0]["text"], "add tcp-dport 80 ! ip-df drop");
-    for what in
-        ["tables", "interfaces", "runtime", "drops", "fields", "version", "config", "nat", "connections"]
-    {
+    for what in [
+        "tables",
+        "interfaces",
+        "runtime",
+        "drops",
+        "fields",
+        "version",
+        "config",
+        "nat",
+        "connections",
+        "chains",
+        "functions",
+    ] {
         assert!(!daemon.mmb(&["show", what]).good().is_empty(), "{what}");
         let json = daemon.mmb(&["show", what, "verbose", "--json"]).good();
         assert!(serde_json::from_str::<serde_json::Value>(&json).unwrap().is_object(), "{what}");
@@ -46,6 +56,43 @@ fn a_day_with_the_daemon() {
     let (status, err) = daemon.stop("-TERM");
     assert_eq!((status, err.as_str()), (Some(0), ""));
     assert!(!std::path::Path::new(&socket).exists());
+}
+
+#[test]
+fn chains_from_the_command_line() {
+    let files = Files::new();
+    let config = files.write(
+        "chains.mmb",
+        "nf add stats count\nnf add wall acl deny tcp-dport 23 allow all\nchain add web wall | stats\n\
+         add-stateful ip-proto tcp chain web\n",
+    );
+    let daemon = Daemon::start(&files.path("s"), &["-c", &config, "--scratchpad", "512"]);
+    assert_eq!(daemon.mmb(&["show", "config"]).good(), std::fs::read_to_string(&config).unwrap());
+    assert_eq!(daemon.mmb(&["nf", "add", "more", "monitor"]).good(), "function more added: monitor\n");
+    // `then` for shells, a whole line in quotes for those who like `|` better.
+    assert_eq!(
+        daemon.mmb(&["chain", "set", "web", "wall", "then", "more"]).good(),
+        "chain web is another now\n"
+    );
+    let diff = daemon.mmb(&["diff", &config]).good();
+    assert_eq!(diff, "- nf add more monitor\n- chain add web wall | more\n+ chain add web wall | stats\n");
+    daemon.mmb(&["chain set web wall | stats | more"]).good();
+    daemon.mmb(&["nf", "del", "stats"]).refused(&["`stats`", "chain `web`", "^"]);
+    daemon.mmb(&["chain", "del", "web"]).refused(&["rule 1", "`del 1` first", "^"]);
+    daemon.mmb(&["chain", "add", "x", "wal"]).refused(&["did you mean `wall`?", "^"]);
+    let text = daemon.mmb(&["show", "chains", "verbose"]).good();
+    assert!(text.contains("wall | stats | more") && text.contains("of 512 bytes"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&daemon.mmb(&["show", "functions", "--json"]).good()).unwrap();
+    assert_eq!(
+        (&json["functions"][1]["name"], &json["functions"][1]["type"]),
+        (&"wall".into(), &"acl".into())
+    );
+    assert_eq!(daemon.mmb(&["apply", &config]).good(), "1 rule (0 added, 0 removed, 1 kept), 0 interfaces\n");
+    daemon.mmb(&["flush"]).good();
+    daemon.mmb(&["chain", "del", "web"]).good();
+    let (status, err) = daemon.stop("-TERM");
+    assert_eq!((status, err.as_str()), (Some(0), ""));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn without_a_daemon_commands_say_how_to_start_one() {
 }
 
 /// Files with an error: text, line, column, words of the message.
-const BAD: [(&str, u32, u32, &[&str]); 20] = [
+const BAD: [(&str, u32, u32, &[&str]); 26] = [
     ("add tcp-dprot 80 drop\n", 1, 5, &["tcp-dprot", "did you mean `tcp-dport`?"]),
     ("# fine\nadd tcp-dport http drop\n", 2, 15, &["http"]),
     ("add tcp-dport 65536 drop\n", 1, 15, &["65536", "65535"]),
@@ -59,7 +59,13 @@ const BAD: [(&str, u32, u32, &[&str]); 20] = [
     ("add in lan drop\n", 1, 8, &["`lan`"]),
     ("interface add a null\ninterface add a null\n", 2, 15, &["`a`", "already"]),
     ("interface add a null\nwire a b\n", 2, 8, &["`b`"]),
-    ("add-stateful ip-proto tcp chain web\n", 1, 27, &["not supported"]),
+    ("add-stateful ip-proto tcp chain web\n", 1, 33, &["`web`", "`chain add web FUNCTION …`"]),
+    ("nf add a count\nchain add w a | b\n", 2, 17, &["`b`", "a"]),
+    ("nf add a cuont\n", 1, 10, &["`cuont`", "did you mean `count`?"]),
+    ("\nnf add a count\nnf add p police\n", 3, 10, &["police"]),
+    ("nf add a count\nchain add w a | a\n", 2, 17, &["`a`"]),
+    ("nf add n nat office\n", 1, 10, &["office"]),
+    ("nf add s synproxy\nchain add w s\nadd-stateful ip-proto udp chain w\n", 3, 27, &["tcp"]),
     ("nat pool add p 192.0.2.1\nadd-stateful all nat q\n", 2, 22, &["`q`", "p"]),
     ("nat pool add p 192.0.2.1-192.0.2.3\n\nnat pool add q 192.0.2.2\n", 3, 14, &["p", "q"]),
     ("add all mod ip-checksum 0\n", 1, 9, &["ip-checksum"]),
@@ -162,6 +168,29 @@ fn replay_shows_what_rules_do_to_a_capture() {
     assert_eq!(std::fs::read(&output).unwrap().len(), 24 + 9 * (16 + 42));
     let text = mmb(&["replay", "-c", &rules, &input]).good();
     assert!(text.starts_with("10 packets: 9 forwarded, 1 dropped\n"), "{text}");
+}
+
+#[test]
+fn replay_takes_packets_through_chains() {
+    let files = Files::new();
+    let rules = files.write(
+        "chain.mmb",
+        "nf add stats monitor\nnf add wall acl deny udp-dport 3 deny udp-dport 5 allow all\n\
+         chain add c stats | wall\nadd-stateful all chain c\n",
+    );
+    let input = files.write("in.pcap", capture());
+    let line = ["replay", "-c", &rules, &input, "--json"];
+    let first = mmb(&line).good();
+    let summary: serde_json::Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(summary["forwarded"], 8);
+    assert_eq!(summary["dropped"], serde_json::json!({ "acl": 2 }));
+    assert_eq!(mmb(&line).good(), first, "one run is like the other");
+    for command in ["check", "replay"] {
+        let mut line = vec![command, "--scratchpad", "16"];
+        line.extend(if command == "check" { vec![rules.as_str()] } else { vec!["-c", &rules, &input] });
+        let run = mmb(&line);
+        run.refused(&[":3:11: ", "--scratchpad", "16"]);
+    }
 }
 
 #[test]

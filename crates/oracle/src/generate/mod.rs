@@ -14,15 +14,15 @@ mod targets;
 use std::fmt;
 use std::ops::Deref;
 
-use mmb_lang::Rule;
+use mmb_lang::{Match, Rule};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 
 pub use dice::Dice;
 pub use frames::{frame, sound_frame};
-pub use pools::{IFACES, NAT_POOL, port};
+pub use pools::{CHAINS, IFACES, NAT_POOL, port};
 pub use random::Random;
-pub use rules::{any_rule, rule, stateful_rule};
+pub use rules::{any_rule, class, rule, stateful_rule};
 
 /// Bytes that decide a rule, and a frame.
 const RULE_BYTES: usize = 160;
@@ -52,10 +52,16 @@ pub fn rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
         .prop_map(|all| all.iter().filter_map(|bytes| rule(&mut Dice::new(bytes))).collect())
 }
 
-/// Up to `most` stateful rules, which the oracle does not evaluate; pools are [`NAT_POOL`].
+/// Up to `most` stateful rules, which the oracle does not evaluate; pools are [`NAT_POOL`], chains [`CHAINS`].
 pub fn stateful_rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
     vec(vec(any::<u8>(), 0..RULE_BYTES), 0..=most)
         .prop_map(|all| all.iter().filter_map(|bytes| stateful_rule(&mut Dice::new(bytes))).collect())
+}
+
+/// What each of [`CHAINS`] takes: up to two matches, none for all traffic.
+pub fn classes() -> impl Strategy<Value = Vec<Vec<Match>>> {
+    vec(vec(any::<u8>(), 0..RULE_BYTES), CHAINS.len())
+        .prop_map(|all| all.iter().map(|bytes| class(&mut Dice::new(bytes))).collect())
 }
 
 /// A rule that may contradict itself, so that [`mmb_lang::check`] may refuse it.

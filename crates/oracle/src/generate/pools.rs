@@ -12,6 +12,9 @@ pub const IFACES: [&str; 4] = ["lan", "wan", "dmz", "lab"];
 /// The NAT pool that stateful rules name.
 pub const NAT_POOL: &str = "office";
 
+/// The service chains that stateful rules name.
+pub const CHAINS: [&str; 3] = ["web", "dns", "rest"];
+
 /// The port of an interface of [`IFACES`].
 pub fn port(name: &str) -> Option<u16> {
     IFACES.iter().position(|iface| *iface == name).map(|i| i as u16)

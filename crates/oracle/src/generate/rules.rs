@@ -68,6 +68,20 @@ pub fn stateful_rule(dice: &mut Dice<'_>) -> Option<Rule> {
     mmb_lang::check(&rule).is_ok().then_some(rule)
 }
 
+/// What a service chain takes: up to two matches that do not contradict each other, and ask about headers.
+pub fn class(dice: &mut Dice<'_>) -> Vec<Match> {
+    if dice.one_in(4) {
+        return Vec::new();
+    }
+    let layers = dice.pick(&PROFILES);
+    let fields: Vec<&FieldDef> =
+        FIELDS.iter().filter(|def| def.proto == Layer::Network || layers.contains(&def.proto)).collect();
+    let mut matches = matches(dice, &fields, layers, false);
+    matches.truncate(2);
+    let sound = mmb_lang::check_matches(&matches).is_ok();
+    if sound { matches } else { Vec::new() }
+}
+
 fn matches(dice: &mut Dice<'_>, fields: &[&FieldDef], layers: &[Layer], negative: bool) -> Vec<Match> {
     if dice.one_in(12) {
         return vec![Match::all()];

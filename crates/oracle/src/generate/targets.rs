@@ -43,7 +43,7 @@ pub(super) fn targets(dice: &mut Dice<'_>, fields: &[&FieldDef]) -> Vec<Target> 
 pub(super) fn gift(dice: &mut Dice<'_>) -> Target {
     let fields: Vec<&FieldDef> = FIELDS.iter().filter(|def| def.translate == Support::Yes).collect();
     let def = dice.pick(&fields);
-    let action = match dice.below(8) {
+    let action = match dice.below(10) {
         0..3 => Action::Map { field: def.id, values: values(dice, def) },
         3 | 4 => Action::Shuffle { field: def.id, values: None },
         5 => Action::Shuffle { field: def.id, values: Some(values(dice, def)) },
@@ -54,7 +54,8 @@ pub(super) fn gift(dice: &mut Dice<'_>) -> Target {
             addresses.truncate(1 + dice.below(3));
             Action::Lb { addresses }
         }
-        _ => Action::Nat { pool: pools::NAT_POOL.into() },
+        7 => Action::Nat { pool: pools::NAT_POOL.into() },
+        _ => Action::Chain { name: dice.pick(&pools::CHAINS).into() },
     };
     action.into()
 }

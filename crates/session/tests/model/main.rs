@@ -1,12 +1,16 @@
 //! Rules, sessions and translation against a model: random packets of many conversations, in both directions, ICMP errors
 //! about them, fragments in any order, time, changes of rules and of pools, one worker and several.
 //!
+//! Half of the worlds have chains as well, whose functions watch or translate: that makes no difference.
+//!
 //! The model ([`world`]) is a list. It knows rules as predicates, sessions by their tuples, and a few lines of TCP. After
 //! every step the engine's sessions must be the model's, and every packet must have come out as the model says, to the
 //! byte, or not at all. No two sessions may ever look the same from outside.
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../chains/functions.rs"]
+mod functions;
 mod packet;
 mod rules;
 mod session;
@@ -152,9 +156,10 @@ proptest! {
         mask in mask(),
         door in any::<bool>(),
         window_check in any::<bool>(),
+        chained in any::<bool>(),
         steps in prop::collection::vec(step(), 1..150),
     ) {
-        let mut world = World::new(workers, mask, door, window_check);
+        let mut world = World::new(workers, mask, door, window_check, chained);
         for step in steps {
             run(&mut world, step);
             world.compare();
@@ -163,7 +168,7 @@ proptest! {
         for _ in 0..9 {
             world.wait(100);
         }
-        prop_assert!(world.sessions.is_empty());
+        prop_assert!(world.sessions.is_empty() && world.is_released());
         world.compare();
         world.change(0, false);
         for sessions in world.net.driver.workers() {
@@ -238,10 +243,12 @@ fn found_once() {
         (1, vec![Step::Rules(0x2f9, false), ping(3, 3, [1, 0]), ping(3, 0, [1, 0])]),
     ];
     for (workers, story) in stories {
-        let mut world = World::new(workers, 0, false, false);
-        for step in story {
-            run(&mut world, step);
-            world.compare();
+        for chained in [false, true] {
+            let mut world = World::new(workers, 0, false, false, chained);
+            for step in story.clone() {
+                run(&mut world, step);
+                world.compare();
+            }
         }
     }
 }

@@ -36,6 +36,16 @@ impl Known {
         self.stateful && self.effect != Effect::Drop
     }
 
+    /// What the rule says, or what comes to the same with functions of service chains.
+    pub fn said(&self, chained: bool) -> String {
+        match (chained, self.binds) {
+            (true, [Bind::Pool]) => self.text.replace("nat p", "chain hide"),
+            (true, [Bind::Source(FIXED)]) => format!("{} chain watch", self.text),
+            (true, []) if self.effect == Effect::Accept => format!("{} chain watch", self.text),
+            _ => self.text.to_owned(),
+        }
+    }
+
     pub fn translates(&self) -> bool {
         !self.binds.is_empty()
     }
@@ -53,6 +63,10 @@ pub const POOL_PORTS: [u16; 2] = [2000, 6095];
 pub const POOL_LINE: &str = "nat pool add p 200.0.1.1-200.0.1.2 ports 2000-6095";
 /// Which rule of [`RULES`] uses the pool.
 pub const POOL_RULE: usize = 2;
+/// A function has the last word about what it translates: no rule behind that of the pool may have another.
+pub const OVERRULED: u16 = 1 << 4;
+pub const CHAIN_LINES: [&str; 4] =
+    ["nf add t tally", "nf add nat source p", "chain add watch t", "chain add hide t | nat"];
 pub const VIP: [u8; 4] = [192, 0, 2, 100];
 pub const SERVERS: [[u8; 4]; 3] = [[192, 0, 2, 1], [192, 0, 2, 2], [192, 0, 2, 9]];
 

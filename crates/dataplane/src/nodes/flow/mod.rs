@@ -20,9 +20,9 @@ use crate::nodes::VECTOR;
 use crate::nodes::route::{Ways, is_punted};
 use crate::worker::Worker;
 
-/// Behind the edges that [`Next`] numbers: to be routed; and back to `flow-lookup`, from `flow-track`.
-const WAYS: Ways = Ways { first: 9 };
-const AGAIN: u16 = 12;
+/// Behind the edges that [`Next`] numbers: to be routed. Back to `flow-lookup` go fragments that have waited, from `flow-track`.
+const WAYS: Ways = Ways { first: 11 };
+const AGAIN: u16 = Next::Again as u16;
 /// Reasons for which NAT drops packets to its addresses that it knows nothing of.
 const UNMAPPED: u8 = DropReason::NatUnmapped as u8;
 const QUOTE: u8 = DropReason::IcmpQuote as u8;
@@ -37,21 +37,33 @@ const _: () = assert!(
         && Next::Hold as u16 == 6
         && Next::PerPacket as u16 == 7
         && Next::Slow as u16 == 8
+        && Next::Chain as u16 == 9
+        && Next::Again as u16 == 10
 );
 
-/// Edges of the three nodes. No packet takes that of [`Next::Hold`]; nor is one sent back to where it was, except by the
-/// last edge.
+/// Edges of the three nodes. No packet takes that of [`Next::Hold`]; nor is one sent back to where it was, except from
+/// `flow-track`.
 pub(super) fn edges(node: &str, sink: &'static str) -> Vec<&'static str> {
     let (per_packet, slow) = match node {
         "flow-lookup" => ("flow-classify", "flow-track"),
         "flow-classify" => ("drop", "flow-track"),
         _ => ("drop", "drop"),
     };
-    let mut edges = vec!["wire-output", sink, "rewrite", "drop", sink, "handoff", "drop", per_packet, slow];
+    let again = if node == "flow-track" { "flow-lookup" } else { "drop" };
+    let mut edges = vec![
+        "wire-output",
+        sink,
+        "rewrite",
+        "drop",
+        sink,
+        "handoff",
+        "drop",
+        per_packet,
+        slow,
+        "chain",
+        again,
+    ];
     edges.extend(Ways::NODES);
-    if node == "flow-track" {
-        edges.push("flow-lookup");
-    }
     edges
 }
 
@@ -101,8 +113,10 @@ impl Packets for Shown<'_, '_> {
 /// Sends every packet where it was said to go.
 #[inline]
 fn dispatch(worker: &mut Worker, mut vector: Vector<'_>, next: &mut [Next; VECTOR], tally: Tally) {
-    if tally.all(Next::Pass) {
-        return vector.send_all(Next::Pass as u16);
+    for next in [Next::Pass, Next::Chain] {
+        if tally.all(next) {
+            return vector.send_all(next as u16);
+        }
     }
     if tally.has(Next::Hold) {
         set_aside(worker, &mut vector, next);

@@ -10,9 +10,10 @@ use std::collections::HashSet;
 
 use mmb_flow::{Key, Settings};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
-use mmb_session::{Outcome, Sent};
+use mmb_session::{Outcome, Rules, Sent};
 
 use crate::common::{self, IN, Net, OUT};
+use crate::functions::registry;
 use crate::packet::{Detail, ICMP, TCP, Tuple, error, fragments, frame};
 use crate::rules::*;
 use crate::session::{RuleId, Session, TIMEOUTS, Way};
@@ -43,6 +44,8 @@ pub struct World {
     pub net: Net,
     pub now: u64,
     pub workers: u16,
+    /// Sessions go through chains, which make no difference to what comes out.
+    chained: bool,
     settings: Settings,
     /// By rule: which one it is now, if it is in force.
     rules: [Option<u32>; RULES.len()],
@@ -59,13 +62,17 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(workers: u16, mask: u16, door: bool, tcp_window_check: bool) -> World {
+    pub fn new(workers: u16, mask: u16, door: bool, tcp_window_check: bool, chained: bool) -> World {
         let settings = Settings { timeouts: TIMEOUTS, tcp_window_check, ..Settings::default() };
-        let net = Net::with(common::rules_with(&[], settings, None), workers, 4000);
+        // The chains are there from the beginning on, so that what they count is known to the end.
+        let lines = if chained { &CHAIN_LINES[..] } else { &[] };
+        let rules = Rules::read_with(lines, settings, None, &registry(), workers).expect("good lines");
+        let net = Net::with(rules, workers, 4000);
         let mut world = World {
             net,
             now: 0,
             workers,
+            chained,
             settings,
             rules: [None; RULES.len()],
             next_rule: 0,
@@ -82,13 +89,17 @@ impl World {
 
     /// Puts those rules in force whose bits are set. A rule that was in force before stays what it was.
     pub fn change(&mut self, mask: u16, door: bool) {
-        let mut lines = Vec::new();
+        let mask = if self.chained { mask & !OVERRULED } else { mask };
+        let mut lines: Vec<String> = Vec::new();
+        if self.chained {
+            lines.extend(CHAIN_LINES.map(str::to_owned));
+        }
         for (n, rule) in RULES.iter().enumerate() {
             if mask & 1 << n == 0 {
                 self.rules[n] = None;
                 continue;
             }
-            lines.push(rule.text);
+            lines.push(rule.said(self.chained));
             if self.rules[n].is_none() {
                 self.next_rule += 1;
                 self.rules[n] = Some(self.next_rule);
@@ -96,17 +107,25 @@ impl World {
             }
         }
         if self.rules[POOL_RULE].is_some() {
-            lines.push(POOL_LINE);
+            lines.push(POOL_LINE.to_owned());
         }
         if door {
-            lines.push(DOOR_LINE);
+            lines.push(DOOR_LINE.to_owned());
             self.next_rule += 1;
             self.door = self.door.or(Some(self.next_rule));
         } else {
             self.door = None;
         }
-        let rules = common::rules_with(&lines, self.settings, Some(&self.net.driver.rules().policy));
-        self.net.driver.change(rules);
+        let before = Some(self.net.driver.rules());
+        let rules = Rules::read_with(&lines, self.settings, before, &registry(), self.workers);
+        self.net.driver.change(rules.unwrap_or_else(|error| panic!("{error}")));
+    }
+
+    /// All sessions that functions were told of have been taken from them again.
+    pub fn is_released(&self) -> bool {
+        let Some(tally) = self.net.driver.rules().chains.instance("t") else { return true };
+        let report = tally.report();
+        report[0].1 == report[1].1
     }
 
     pub fn wait(&mut self, seconds: u8) {

@@ -1,0 +1,33 @@
+"""What the figures were measured on and with."""
+
+import pathlib
+import platform
+import subprocess
+
+from .results import ROOT
+
+PACKAGES = ("nftables", "iptables", "haproxy", "nginx-light", "iperf3", "wrk", "dpdk-dev", "clang", "libbpf-dev")
+OTHERS = {"vpp": "VPP", "click": "FastClick"}
+
+
+def describe():
+    """Facts by name."""
+    info = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    fields = dict(line.split(":", 1) for line in info.split("\n\n")[0].splitlines() if ":" in line)
+    fields = {name.strip(): value.strip() for name, value in fields.items()}
+    facts = {
+        "processor": fields.get("model name", "?"),
+        "cores": str(info.count("processor\t")),
+        "kernel": platform.release(),
+        "mmb": run("git", "-C", ROOT, "describe", "--always", "--dirty"),
+    }
+    for package in PACKAGES:
+        facts[package] = run("dpkg-query", "-W", "-f", "${Version}", package) or "not installed"
+    for program, name in OTHERS.items():
+        facts[name] = "found" if run("which", program) else "not installed"
+    return facts
+
+
+def run(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    return done.stdout.strip()

@@ -1,0 +1,284 @@
+"""The experiments in memory: what each packet costs on one core."""
+
+import os
+import pathlib
+import re
+import sys
+
+from . import mmb, rules
+from .kernel import Kernel
+from .machine import run
+from .results import ROOT, Experiment, Series
+
+MEMORY = "memory"
+CLASSBENCH = pathlib.Path(os.environ.get("CLASSBENCH", ROOT.parent / "shared" / "data" / "classbench"))
+BEFORE = r"flows that came before: ([0-9.]+) ticks"
+TICKS = "ticks a packet"
+KERNEL_NOTE = (
+    "The kernel's figures hold all it does between a frame in memory and the driver of the outgoing interface (a veth "
+    "device), buffers included; mmb's begin and end with a frame in a buffer, without its ports."
+)
+
+
+def ours(name, full):
+    """mmb's series of an experiment."""
+    return [Series(series, at, places if full else places[:quick]) for series, at, places, quick in OURS[name]]
+
+
+# The paper's four extreme cases: name, options of `mmb bench`, the paper's cycles over those of its IP path.
+EXTREMES = [
+    ("firewall", ("--case", "exact", "--rules", 100_000), 96 / 155),
+    ("stateful", ("--case", "stateful", "--rules", 100_000), 135 / 155),
+    ("NAT", ("--case", "nat"), None),
+    ("TCP options", ("--case", "options", "--rules", 100), 836 / 155),
+]
+
+# (series, ticks at x, places of x, how many of them in a short run)
+OURS = {
+    "forwarding": [
+        ("mmb, wire", lambda x: mmb.whole("--flows", x), [1024, 65536], 1),
+        ("mmb, routed", lambda x: mmb.whole("--mode", "routed", "--flows", x), [1024, 65536], 1),
+    ],
+    "firewall": [
+        ("mmb", lambda x: mmb.added("--case", "exact", "--rules", x), [10, 100, 1000, 10_000, 100_000, 1_000_000], 5),
+    ],
+    "tracking": [("mmb", lambda x: mmb.added("--case", "stateful", "--flows", x), [1024, 65536], 2)],
+    "nat": [("mmb", lambda x: mmb.added("--case", "nat", "--flows", x), [1024, 32768], 2)],
+    "options": [
+        ("mmb", lambda x: mmb.added("--case", "options", "--rules", x), [1, 10, 100, 1000, 10_000], 5),
+    ],
+    "chains": [
+        ("mmb, one lookup", lambda x: mmb.chain("--chain", x), [1, 2, 3, 4, 5], 5),
+        ("mmb, a lookup each", lambda x: mmb.chain("--chain", x, "--independent"), [1, 2, 3, 4, 5], 5),
+    ],
+    "masks": [
+        ("mmb", lambda x: mmb.added("--case", "masks", "--rules", x), [1, 2, 5, 10, 26, 40, 100, 300, 1000], 9),
+    ],
+}
+
+
+def forwarding(rounds, full):
+    """Figure 7's question, in memory: what does a packet cost that is just forwarded?"""
+    experiment = Experiment(
+        "forwarding", "Forwarding alone", MEMORY, "flows", TICKS, "mmb, Figure 7 (there: bandwidth)",
+        {
+            "mmb, wire": "no rules, one port to the other",
+            "mmb, routed": "10 routes",
+            "Linux": "ip_forward, no netfilter",
+        },
+        [KERNEL_NOTE],
+    )
+    places = [1024, 65536] if full else [1024]
+    with Kernel() as kernel:
+        return experiment.measure(
+            [
+                *ours("forwarding", full),
+                Series("Linux", lambda x: kernel.stack(flows=x), places),
+            ],
+            rounds,
+        )
+
+
+def firewall(rounds, full):
+    """Figure 9a: a firewall of random five-tuples that match nothing."""
+    experiment = Experiment(
+        "firewall", "What a firewall of random five-tuples adds to each packet", MEMORY, "rules", TICKS,
+        "mmb, Figures 9a and 9d (there: bandwidth)",
+        {
+            "mmb": "`add` of every rule, each a five-tuple with `drop`",
+            "nftables, set": "one rule with a set of five-tuples",
+            "nftables, rules": "a rule each",
+            "iptables": "a rule each, in FORWARD (nf_tables back end)",
+            "XDP": "the paper's program: a hash map of five-tuples; its own cost",
+        },
+        ["Each series is the cost with rules less the cost without, of the same round."],
+    )
+    decades = [10, 100, 1000, 10_000, 100_000] + ([1_000_000] if full else [])
+    few = [x for x in decades if x <= (10_000 if full else 1000)]
+    with Kernel() as kernel:
+        return experiment.measure(
+            [
+                *ours("firewall", full),
+                Series("XDP", lambda x: kernel.program("firewall", rules=x), decades),
+                Series("nftables, set", lambda x: kernel.added(lambda: kernel.nft(rules.nft_set(x))), decades),
+                Series("nftables, rules", lambda x: kernel.added(lambda: kernel.nft(rules.nft_rules(x))), few),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", rules.iptables_rules(x))), few),
+            ],
+            rounds,
+        )
+
+
+CT_NFT = "  ct state established accept\n  ip saddr 10.1.0.0/16 accept\n"
+
+
+def tracking(rounds, full):
+    """Figure 9b: a firewall that tracks the flows it lets pass."""
+    experiment = Experiment(
+        "tracking", "What tracking flows adds to each packet", MEMORY, "flows", TICKS,
+        "mmb, Figures 9b and 9e (there: bandwidth)",
+        {
+            "mmb": "1,000 stateful rules; every packet is of a session that is open",
+            "nftables": "`ct state established accept`, then a set of 1,000 five-tuples, then an accept of the sources",
+            "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then an accept of the sources, then 1,000 rules",
+            "XDP": "the paper's program: three hash maps (flows, three-tuples, five-tuples); its own cost, one direction",
+        },
+        ["Each series is the cost with tracking less the cost without, of the same round.",
+         "The kernel's flows send in one direction only; mmb's in both."],
+    )
+    places = [1024, 65536]
+    with Kernel() as kernel:
+        established = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A FORWARD -s 10.1.0.0/16 -j ACCEPT\n"
+        iptables = rules.iptables_rules(1000, established)
+        nft = rules.nft_set(1000).replace(" priority 0; policy accept;\n", " priority 0; policy accept;\n" + CT_NFT)
+        return experiment.measure(
+            [
+                *ours("tracking", full),
+                Series("XDP", lambda x: kernel.program("tracker", rules=1000, tracked=1, flows=x), places),
+                Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", iptables), x), places),
+            ],
+            rounds,
+        )
+
+
+def nat(rounds, full):
+    """Figure 9c: source NAT."""
+    experiment = Experiment(
+        "nat", "What source NAT adds to each packet", MEMORY, "flows", TICKS, "mmb, Figure 9c (there: bandwidth)",
+        {
+            "mmb": "`nat POOL`; every packet is of a session that is open",
+            "nftables": "`snat to` an address",
+            "iptables": "`-j SNAT`",
+        },
+        ["Each series is the cost with NAT less the cost without, of the same round.",
+         "The kernel's flows send in one direction only; mmb's in both.",
+         "XDP is not there: the paper has no such program."],
+    )
+    places = [1024, 32768]
+    with Kernel() as kernel:
+        nft = "table ip t {\n chain p {\n  type nat hook postrouting priority 100;\n  ip saddr 10.1.0.0/16 snat to 200.0.0.1\n }\n}\n"
+        iptables = (
+            ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n"
+            "-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 200.0.0.1\n"
+        )
+        return experiment.measure(
+            [
+                *ours("nat", full),
+                Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("nat", iptables), x), places),
+            ],
+            rounds,
+        )
+
+
+def options(rounds, full):
+    """Figure 9f: rules about TCP options."""
+    experiment = Experiment(
+        "options", "What rules about TCP options add to each packet", MEMORY, "rules", TICKS,
+        "mmb, Figure 9f (there: bandwidth)",
+        {"mmb": "rules that match random values of random options, each with `drop`"},
+        ["No peer of the paper matches options by value at this scale: XDP's verifier and FastClick's elements do not allow it."],
+    )
+    return experiment.measure(ours("options", full), rounds)
+
+
+def masks(rounds, full):
+    """Figure 10: every rule with a mask of its own."""
+    experiment = Experiment(
+        "masks", "What rules with distinct masks add to each packet", MEMORY, "masks", TICKS,
+        "mmb, Figure 10 (there: bandwidth; the rate falls from 26 masks on)",
+        {"mmb": "as many rules as masks: prefix lengths, ports or none, protocol or none"},
+        [],
+    )
+    return experiment.measure(ours("masks", full), rounds)
+
+
+def chains(rounds, full):
+    """Figures 1 and 16: functions that share one session lookup."""
+    experiment = Experiment(
+        "chains", "Functions of a chain that keep 24 bytes of each session", MEMORY, "functions", TICKS,
+        "MiddleClick, Figures 1 and 16 (there: throughput and latency)",
+        {
+            "mmb, one lookup": "a chain of so many functions `monitor`",
+            "mmb, a lookup each": "the same, with a flow manager of its own (`flow`) before each function but the first",
+        },
+        ["1,000 flows; see bench/chains for more."],
+    )
+    return experiment.measure(ours("chains", full), rounds)
+
+
+def extremes(rounds, full):
+    """Figure 11: cycles of the four extreme cases, as ratios to the plain IP path of the same run."""
+    experiment = Experiment(
+        "extremes", "Four extreme cases", MEMORY, "case", "times the plain IP path", "mmb, Figure 11",
+        {
+            "mmb": "100,000 exact five-tuples; 100,000 stateful rules and every packet of an open session; a NAT pool; "
+            "100 rules about TCP options",
+            "the paper": "its Figure 11: cycles over those of its IP path, 155",
+        },
+        ["The plain path is ip4-input, ip4-lookup and ip4-rewrite."],
+        [name for name, *_ in EXTREMES],
+    )
+
+    def ratio(x):
+        nodes = mmb.bench("--mode", "routed", *EXTREMES[int(x)][1])
+        return mmb.more(nodes) / nodes["plain_path"]
+
+    told = [at for at, (*_, share) in enumerate(EXTREMES) if share]
+    return experiment.measure(
+        [Series("mmb", ratio, [0, 1, 2, 3]), Series("the paper", lambda x: EXTREMES[int(x)][2], told)], rounds
+    )
+
+
+SETS = ("acl1_10000", "fw1_10000", "ipc1_10000")
+
+
+def classbench(rounds, full):
+    """ClassBench's filter sets, beside DPDK's rte_acl."""
+    experiment = Experiment(
+        "classbench", "Classifying by ClassBench's filter sets", MEMORY, "set", TICKS, "the classifier alone; see bench/acl",
+        {
+            "mmb, flows that come again": "the classifier; all rules that match",
+            "mmb, flows never seen": "the same, for packets of which none has been seen",
+            "rte_acl": "its fastest implementation here; the first rule that matches",
+        },
+        ["Classification alone: keys (rte_acl) and windows (mmb) are in the cache."],
+        [name for name in SETS],
+    )
+    found = {}
+
+    def line(pattern):
+        def ticks(x):
+            name = SETS[int(x)]
+            if pattern is BEFORE:
+                found[name] = run(ROOT / "bench" / "acl" / "run", CLASSBENCH, name)
+            values = [float(value) for value in re.findall(pattern, found[name])]
+            return min(values)
+
+        return ticks
+
+    if not CLASSBENCH.is_dir():
+        print(f"classbench: there is no {CLASSBENCH}: left out", file=sys.stderr)
+        return []
+    places = list(range(len(SETS)))
+    return experiment.measure(
+        [
+            Series("mmb, flows that come again", line(BEFORE), places),
+            Series("mmb, flows never seen", line(r"flows never seen: ([0-9.]+) ticks"), places),
+            Series("rte_acl", line(r"rte_acl \w+: ([0-9.]+) ticks"), places),
+        ],
+        min(rounds, 3),
+    )
+
+
+ALL = {
+    "extremes": extremes,
+    "classbench": classbench,
+    "forwarding": forwarding,
+    "firewall": firewall,
+    "tracking": tracking,
+    "nat": nat,
+    "options": options,
+    "masks": masks,
+    "chains": chains,
+}

@@ -1,0 +1,58 @@
+"""mmb in memory: `mmb bench`."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+
+from .results import ROOT
+
+# Seconds of one measurement.
+SECONDS = 0.5
+
+
+def binary():
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return pathlib.Path(os.environ.get("MMB_BIN", target / "release" / "mmb"))
+
+
+def bench(*options, seconds=SECONDS):
+    """The report of `mmb bench` with these options."""
+    command = [binary(), "bench", "--json", "--seconds", seconds, *options]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def whole(*options):
+    """Ticks a packet from `l2-input` on, without the ends that make and take frames."""
+    return bench(*options)["cycles_per_packet"]
+
+
+PLAIN = ("bench-rx", "bench-tx", "l2-input", "ip4-input", "ip4-lookup", "ip4-rewrite")
+
+
+def more(report):
+    """Ticks a packet of all nodes but those of the plain path."""
+    return sum(node["cycles_per_packet"] for name, node in report["nodes"].items() if name not in PLAIN)
+
+
+def added(*options):
+    """Ticks a packet that rules take."""
+    return more(bench("--mode", "routed", *options))
+
+
+SESSIONS = ("flow-lookup", "flow-classify", "flow-track", "chain")
+
+
+def chain(*options):
+    """Ticks a packet of finding its session and of the chain."""
+    nodes = bench(*options)["nodes"]
+    return sum(nodes[name]["cycles_per_packet"] for name in SESSIONS if name in nodes)
+
+
+@functools.cache
+def ticks_per_nanosecond():
+    return bench(seconds=0.1)["tsc_hz"] / 1e9

@@ -1,0 +1,108 @@
+//! Network functions that only tests have.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use mmb_control::Platform;
+use mmb_nf::{Background, Context, Function, Packet, Registry, Setup, Stop, Traits, Verdict};
+
+/// The built-in functions and those for tests.
+pub fn platform() -> Platform {
+    let mut functions = Registry::builtin();
+    functions.add::<Probe>().add::<Wide>();
+    Platform { functions: Arc::new(functions), ..Platform::default() }
+}
+
+/// How many threads of probes are at work.
+static AT_WORK: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Waits until so many threads of probes are at work.
+pub fn wait_for_threads(n: usize) {
+    let (count, changed) = &AT_WORK;
+    let waited = changed.wait_timeout_while(count.lock().unwrap(), Duration::from_secs(30), |now| *now != n);
+    assert_eq!(*waited.unwrap().0, n, "threads at work");
+}
+
+/// Does nothing, and tells what became of it.
+pub struct Probe {
+    /// How many were made before.
+    number: u32,
+    traits: Traits,
+    told: Mutex<String>,
+}
+
+impl Function for Probe {
+    const TYPE: &'static str = "probe";
+    const USAGE: &'static str = "[on INTERFACE] [pool POOL] [takes MATCHES] [outputs LABEL LABEL]";
+    const HELP: &'static str = "does nothing and tells of it";
+    type Pad = u64;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let mut traits = Traits::default();
+        match setup.words {
+            [] => {}
+            ["on", name] if (setup.port)(name).is_some() => traits.interfaces.push((*name).to_owned()),
+            ["pool", name] if (setup.pool)(name) => traits.pools.push((*name).to_owned()),
+            ["takes", matches] => traits.accepts = (*matches).to_owned(),
+            ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],
+            words => return Err(format!("a probe makes nothing of `{}`", words.join(" "))),
+        }
+        Ok(Probe { number: MADE.fetch_add(1, Relaxed), traits, told: Mutex::default() })
+    }
+
+    fn traits(&self) -> Traits {
+        self.traits.clone()
+    }
+
+    fn packet(&self, _: &mut Packet<'_>, seen: &mut u64, _: &mut Context<'_, ()>) -> Verdict {
+        *seen += 1;
+        Verdict::Pass
+    }
+
+    fn set(&self, words: &[&str]) -> Result<(), String> {
+        if words == ["nonsense"] {
+            return Err("a probe wants to hear sense".to_owned());
+        }
+        *self.told.lock().unwrap() = words.join(" ");
+        Ok(())
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let told = self.told.lock().unwrap().clone();
+        vec![("number".to_owned(), self.number.to_string()), ("told".to_owned(), told)]
+    }
+
+    fn background(&self) -> Option<Background> {
+        Some(Box::new(|stop: &Stop| {
+            let count = |change: fn(&mut usize)| {
+                change(&mut AT_WORK.0.lock().unwrap());
+                AT_WORK.1.notify_all();
+            };
+            count(|n| *n += 1);
+            while !stop.wait(Duration::from_secs(3600)) {}
+            count(|n| *n -= 1);
+        }))
+    }
+}
+
+/// Keeps more than two of which have room in a session by default.
+pub struct Wide;
+
+impl Function for Wide {
+    const TYPE: &'static str = "wide";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "keeps much";
+    type Pad = [u64; 20];
+    type Local = ();
+
+    fn new(_: &Setup<'_>) -> Result<Self, String> {
+        Ok(Wide)
+    }
+
+    fn packet(&self, _: &mut Packet<'_>, _: &mut [u64; 20], _: &mut Context<'_, ()>) -> Verdict {
+        Verdict::Pass
+    }
+}

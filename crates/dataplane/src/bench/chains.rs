@@ -1,0 +1,75 @@
+//! What service chains cost: ticks of each function, and memory.
+
+use mmb_flow::{Common, Half};
+use mmb_nf::{Program, StageCounts};
+use serde::Serialize;
+
+use super::{BenchReport, Measured};
+
+/// Bytes that the flow manager keeps of a session for itself: keys, counters, state and timer.
+const SESSION: usize = 2 * size_of::<Half>() + size_of::<Common>();
+
+/// One function's share, at one place of one chain.
+#[derive(Clone, Debug, Serialize)]
+pub struct StageCost {
+    /// The instance's name.
+    pub function: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Packets that it dropped, with their sessions or without.
+    pub drops: u64,
+    /// TSC ticks per packet.
+    pub ticks_per_packet: f64,
+}
+
+/// What chains cost.
+#[derive(Clone, Debug, Serialize)]
+pub struct ChainCost {
+    /// TSC ticks per packet to find the session and to go through its chain.
+    pub ticks_per_packet: f64,
+    /// The functions.
+    pub functions: Vec<StageCost>,
+    /// Bytes of a session's scratchpad that chains use, its header included.
+    pub scratchpad_bytes: usize,
+    /// Bytes of a session in all but for the index: keys, counters, state and timer are the flow manager's.
+    pub session_bytes: usize,
+}
+
+/// What functions have counted since an earlier reading.
+pub(super) fn since(now: &mut [StageCounts], before: &[StageCounts]) {
+    for (now, then) in now.iter_mut().zip(before) {
+        now.packets -= then.packets;
+        now.drops -= then.drops;
+        now.refused -= then.refused;
+        now.ticks -= then.ticks;
+        now.vectors -= then.vectors;
+    }
+}
+
+/// What the chains of a program cost, by all workers' readings; none if there are none.
+pub(super) fn cost(program: &Program, measured: &[Measured], report: &BenchReport) -> Option<ChainCost> {
+    program.chains().next()?;
+    let functions = program.stages().enumerate().filter_map(|(at, stage)| {
+        let instance = program.instances().get(stage.instance)?;
+        let counts = measured.iter().filter_map(|measured| measured.reading.stages.get(at));
+        let sum = |f: fn(&StageCounts) -> u64| counts.clone().map(f).sum::<u64>();
+        let packets = sum(|counts| counts.packets);
+        Some(StageCost {
+            function: instance.name().to_string(),
+            kind: instance.kind().to_string(),
+            packets,
+            drops: sum(|counts| counts.drops + counts.refused),
+            ticks_per_packet: sum(|counts| counts.ticks) as f64 / packets.max(1) as f64,
+        })
+    });
+    let bytes = program.bytes();
+    Some(ChainCost {
+        ticks_per_packet: report.ticks(|name| name == "chain" || name.starts_with("flow-")),
+        functions: functions.collect(),
+        scratchpad_bytes: bytes,
+        session_bytes: SESSION + bytes,
+    })
+}

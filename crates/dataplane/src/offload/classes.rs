@@ -1,0 +1,228 @@
+//! Which packets need no flow manager, whatever sessions there are.
+
+use mmb_dpdk::FlowPattern;
+use mmb_policy::{Binding, Policy};
+
+use super::space::Space;
+use crate::config::Forwarding;
+
+/// Stateless rules that are looked at, at most, and flow rules that are made.
+const MOST_RULES: usize = 4_096;
+const MOST_PATTERNS: usize = 64;
+
+/// The classes of TCP and UDP packets that no session is about and that open none, and that no pool or forward of NAT
+/// is for: as few and as large as they can be told apart by version, protocol, and what stateless rules ask for.
+///
+/// A session begins with a packet that a stateful rule matches, and its packets are that rule's or, turned round, answers to those.
+/// With a pool, answers go to the pool, and hosts that it hides may answer whom they have not asked for; forwards likewise.
+/// Where ends of sessions may become others in other ways, there is no telling, and no class.
+pub(super) fn stateless(forwarding: &Forwarding) -> Vec<FlowPattern> {
+    let Some(concerned) = concerned(forwarding) else { return Vec::new() };
+    let free = |space: &Space| !concerned.iter().any(|other| other.meets(space));
+    let mut classes: Vec<Space> = Space::every().into_iter().filter(free).collect();
+    if classes.len() < Space::every().len() {
+        for space in stateless_rules(&forwarding.policy) {
+            if free(&space) && !classes.iter().any(|class| class.holds(&space)) {
+                classes.push(space);
+            }
+        }
+    }
+    let mut patterns: Vec<FlowPattern> = classes.iter().filter_map(Space::patterns).flatten().collect();
+    patterns.truncate(MOST_PATTERNS);
+    patterns
+}
+
+/// What stateless rules ask for.
+fn stateless_rules(policy: &Policy) -> impl Iterator<Item = Space> {
+    let stateless = policy.rules().filter(|view| policy.stateful(view.slot).is_none()).take(MOST_RULES);
+    stateless.filter_map(|view| view.rule().ok()).flat_map(|rule| Space::of(&rule.matches))
+}
+
+/// Sets that hold every packet that may be in a session or open one; none if that cannot be told.
+fn concerned(forwarding: &Forwarding) -> Option<Vec<Space>> {
+    let policy = &forwarding.policy;
+    let mut concerned = Vec::new();
+    for view in policy.rules() {
+        let Some(stateful) = policy.stateful(view.slot) else { continue };
+        if let Some(name) = &stateful.chain {
+            let chain = forwarding.chains.chain(name)?;
+            if forwarding.chains.translates(chain) {
+                return None;
+            }
+        }
+        // The rule's own matches, without what its chain takes: a session outlives a change of that.
+        let spaces = Space::of(&view.rule().ok()?.matches);
+        for binding in &stateful.bindings {
+            match binding {
+                Binding::Nat { .. } => concerned.extend(spaces.iter().map(Space::of_same_sources)),
+                Binding::IpId(_) | Binding::FlowLabel(_) | Binding::SeqNum(_) | Binding::AckNum(_) => {}
+                Binding::Address { .. } | Binding::Port { .. } | Binding::Balance { .. } => return None,
+            }
+        }
+        concerned.extend(spaces.iter().map(Space::turned));
+        concerned.extend(spaces);
+    }
+    for pool in forwarding.nat.pools() {
+        let (first, last) = pool.addresses();
+        concerned.extend(Space::to(first.to_bits(), last.to_bits()));
+    }
+    for forward in forwarding.nat.forwards() {
+        let (external, internal) = (forward.external().address, forward.internal().address);
+        concerned.extend(Space::to(external, external));
+        concerned.extend(Space::to(internal, internal).map(|space| space.turned()));
+    }
+    Some(concerned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use mmb_dpdk::{FlowAddresses, FlowProto};
+    use mmb_flow::{ForwardConfig, NatConfig, PoolConfig, Proto};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn policy(lines: &[&str]) -> Policy {
+        let mut policy = Policy::new();
+        for line in lines {
+            let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line(line) else { panic!("{line}") };
+            policy.add(&rule, &|_| Some(0)).unwrap();
+        }
+        policy
+    }
+
+    fn of(lines: &[&str], nat: NatConfig) -> Vec<FlowPattern> {
+        stateless(&Forwarding { policy: policy(lines), nat: Arc::new(nat), ..Forwarding::default() })
+    }
+
+    fn pool() -> PoolConfig {
+        PoolConfig::new("wan", [192, 0, 2, 1].into(), [192, 0, 2, 1].into()).unwrap()
+    }
+
+    fn protos(patterns: &[FlowPattern]) -> Vec<(bool, FlowProto)> {
+        patterns.iter().map(|p| (matches!(p.addresses, FlowAddresses::V4(_)), p.proto)).collect()
+    }
+
+    #[test]
+    fn what_no_stateful_rule_is_about() {
+        let tcp = of(&["add-stateful ip-proto tcp accept", "add udp-dport 53 drop"], NatConfig::default());
+        assert_eq!(
+            protos(&tcp),
+            [(false, FlowProto::Tcp), (true, FlowProto::Udp), (false, FlowProto::Udp)],
+            "all but TCP over IPv4"
+        );
+        assert_eq!(of(&["add-stateful all accept", "add udp-dport 53 drop"], NatConfig::default()), []);
+        assert_eq!(protos(&of(&["add-stateful tcp-syn accept"], NatConfig::default())).len(), 2);
+    }
+
+    /// A rule's class counts by itself where its protocol is not free as a whole; answers count, too.
+    #[test]
+    fn classes_of_stateless_rules() {
+        let stateful = "add-stateful ip-saddr 10.0.0.0/8 udp-dport 5000-5999 accept";
+        let classes = |rule| {
+            let all = of(&[stateful, rule], NatConfig::default());
+            all.iter().filter(|p| protos(&[**p]) == [(true, FlowProto::Udp)]).count()
+        };
+        assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 11.0.0.0/8 udp-dport 53 drop"), 1);
+        assert_eq!(classes("add udp-dport 53 drop"), 0, "10.0.0.1:5000 answers 53");
+        assert_eq!(classes("add udp-dport 53 udp-sport 53 drop"), 1);
+        assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 5000 drop"), 0, "an answer");
+        assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 4999 udp-dport 7 drop"), 1);
+        assert_eq!(classes("add tcp-dport 53 drop"), 0, "that is among what is free anyway");
+    }
+
+    #[test]
+    fn where_ends_change_there_is_no_class() {
+        for target in ["map ip-daddr 10.0.0.1", "shuffle udp-sport", "lb 10.0.0.1", "mod udp-dport 1"] {
+            let rule = format!("add-stateful ip-saddr 10.0.0.0/8 udp-dport 53 {target}");
+            assert_eq!(of(&[&rule], NatConfig::default()), [], "{target}");
+        }
+        let rule = "add-stateful tcp-dport 80 shuffle tcp-seq-num";
+        assert_eq!(protos(&of(&[rule], NatConfig::default())).len(), 2);
+        assert_eq!(
+            of(&["add-stateful tcp-dport 80 chain web"], NatConfig::default()).len(),
+            0,
+            "an unknown chain"
+        );
+    }
+
+    #[test]
+    fn pools_and_forwards_are_left_to_nat() {
+        let nat = NatConfig::new(vec![pool()], vec![]).unwrap();
+        let stateful = "add-stateful ip-saddr 10.0.0.0/8 tcp-dport 80 nat wan";
+        let classes = |rule: &str| of(&[stateful, rule], nat.clone()).len();
+        let none = classes("add icmp-type 8 drop");
+        assert_eq!(none, 2, "IPv6");
+        assert_eq!(classes("add ip-saddr 10.1.0.0/16 udp-dport 53 drop"), none, "a hidden host's");
+        assert_eq!(classes("add ip-saddr 11.0.0.0/8 udp-dport 53 drop"), none, "may be for the pool");
+        assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 12.0.0.0/8 udp-dport 53 drop"), none + 1);
+        assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 192.0.2.0/24 udp-dport 53 drop"), none);
+        let forward =
+            ForwardConfig::new(Proto::Udp, ([192, 0, 2, 1].into(), 53), ([11, 1, 1, 1].into(), 53)).unwrap();
+        let nat = NatConfig::new(vec![pool()], vec![forward]).unwrap();
+        let rule = "add ip-saddr 11.0.0.0/8 ip-daddr 12.0.0.0/8 udp-dport 53 drop";
+        assert_eq!(of(&[stateful, rule], nat.clone()).len(), none, "11.1.1.1 has a forward");
+        let rule = "add ip-saddr 11.2.0.0/16 ip-daddr 12.0.0.0/8 udp-dport 53 drop";
+        assert_eq!(of(&[stateful, rule], nat).len(), none + 1);
+    }
+
+    /// An end of made-up packets.
+    fn end() -> impl Strategy<Value = (u8, u16)> {
+        (0..4u8, 0..6u16)
+    }
+
+    fn matches() -> impl Strategy<Value = String> {
+        let address = |name: &'static str| {
+            prop::option::of((0..4u8, prop_oneof![Just(30), Just(31), Just(32)])).prop_map(move |net| {
+                net.map_or(String::new(), |(a, len)| format!("{name} 10.0.0.{a}/{len} "))
+            })
+        };
+        let port = |name: &'static str| {
+            prop::option::of((0..6u16, 0..3u16))
+                .prop_map(move |range| range.map_or(String::new(), |(p, n)| format!("{name} {p}-{} ", p + n)))
+        };
+        (address("ip-saddr"), address("ip-daddr"), port("udp-sport"), port("udp-dport"))
+            .prop_map(|(a, b, c, d)| format!("ip-proto udp {a}{b}{c}{d}"))
+    }
+
+    fn fits(pattern: &FlowPattern, ends: [(u8, u16); 2]) -> bool {
+        let FlowAddresses::V4(nets) = pattern.addresses else { return false };
+        let addresses = nets.iter().zip(ends).all(|((net, bits), (address, _))| {
+            let differ = net.to_bits() ^ (0x0a00_0000 | u32::from(address));
+            differ.checked_shr(32 - u32::from(*bits)).unwrap_or(0) == 0
+        });
+        let ports =
+            pattern.ports.iter().zip(ends).all(|((value, mask), (_, port))| value & mask == port & mask);
+        addresses && ports && pattern.proto == FlowProto::Udp
+    }
+
+    proptest! {
+        /// No packet of a class, and no answer to it, is one that a stateful rule matches.
+        #[test]
+        fn classes_keep_clear_of_stateful_rules(
+            stateful in prop::collection::vec(matches(), 1..3),
+            stateless in prop::collection::vec(matches(), 0..6),
+            packets in prop::collection::vec([end(), end()], 64),
+        ) {
+            let mut lines: Vec<String> = stateful.iter().map(|m| format!("add-stateful {m}accept")).collect();
+            lines.extend(stateless.iter().map(|m| format!("add {m}drop")));
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let patterns = of(&lines, NatConfig::default());
+            let opens = policy(&lines[..stateful.len()]);
+            let mut evaluator = mmb_policy::Evaluator::new();
+            for ends in packets.into_iter().filter(|ends| patterns.iter().any(|p| fits(p, *ends))) {
+                let [(a, p), (b, q)] = ends;
+                for ((a, p), (b, q)) in [((a, p), (b, q)), ((b, q), (a, p))] {
+                    let ip = mmb_packet::build::Ip4::new([10, 0, 0, a], [10, 0, 0, b]);
+                    let frame = mmb_packet::build::Frame::new(ip, mmb_packet::build::Udp::new(p, q)).build();
+                    let mut packet = mmb_packet::VecPacket::new(&frame);
+                    let around = mmb_policy::Surroundings::wire(0, 1);
+                    let matched = evaluator.run(&opens, &mut packet, around, || 0).matched;
+                    prop_assert!(matched.is_empty(), "{ends:?} of {patterns:?}");
+                }
+            }
+        }
+    }
+}

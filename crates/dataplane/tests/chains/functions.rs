@@ -1,0 +1,136 @@
+//! Functions made for these tests.
+
+use bytemuck::{Pod, Zeroable};
+use mmb_nf::{Context, DropReason, EmitTo, Function, Packet, Registry, SessionInfo, Setup, Traits, Verdict};
+use mmb_packet::checksum::update16;
+
+/// The word of a frame's IPv4 header that functions here write to.
+pub const ID: std::ops::Range<usize> = 18..20;
+
+fn with_id(packet: &mut Packet<'_>, change: impl FnOnce(u16) -> u16) {
+    let word = |head: &[u8], at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let (old, sum) = (word(packet.head, ID.start), word(packet.head, 24));
+    let new = change(old);
+    packet.head[ID].copy_from_slice(&new.to_be_bytes());
+    packet.head[24..26].copy_from_slice(&update16(sum, old, new).to_be_bytes());
+}
+
+/// `digit N`: a hexadecimal digit more at the end of the identification: tells in which order functions stood.
+pub struct Digit(u16);
+
+impl Function for Digit {
+    const TYPE: &'static str = "digit";
+    const USAGE: &'static str = "N";
+    const HELP: &'static str = "writes a digit";
+    type Pad = ();
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let digit = setup.words.first().and_then(|word| word.parse().ok());
+        digit.map(Digit).ok_or_else(|| "which digit?".to_owned())
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
+        with_id(packet, |id| id << 4 | self.0);
+        Verdict::Pass
+    }
+}
+
+/// `number`: the identification is the packet's number in its session.
+pub struct Number;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub struct Count {
+    packets: u32,
+}
+
+impl Function for Number {
+    const TYPE: &'static str = "number";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "numbers packets";
+    type Pad = Count;
+    type Local = ();
+
+    fn new(_: &Setup<'_>) -> Result<Self, String> {
+        Ok(Number)
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Count, _: &mut Context<'_, ()>) -> Verdict {
+        pad.packets += 1;
+        with_id(packet, |_| pad.packets as u16);
+        Verdict::Pass
+    }
+}
+
+/// `gate`: does what the first byte of a datagram says.
+pub struct Gate;
+
+impl Function for Gate {
+    const TYPE: &'static str = "gate";
+    const USAGE: &'static str = "";
+    const HELP: &'static str = "does as it is told";
+    type Pad = ();
+    type Local = ();
+
+    fn new(_: &Setup<'_>) -> Result<Self, String> {
+        Ok(Gate)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { accepts: "ip-proto udp".into(), ..Traits::default() }
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
+        match packet.l4().get(8) {
+            Some(b'D') => Verdict::Drop(DropReason::ChainError),
+            Some(b'R') => Verdict::Refuse(DropReason::Acl),
+            Some(b'E') => Verdict::End(DropReason::BackendDown),
+            _ => Verdict::Pass,
+        }
+    }
+}
+
+/// `copy INTERFACE|back|onward [N]`: makes N copies of each packet, and one where a session ends.
+pub struct Copy {
+    to: EmitTo,
+    times: usize,
+}
+
+impl Function for Copy {
+    const TYPE: &'static str = "copy";
+    const USAGE: &'static str = "INTERFACE|back|onward [N]";
+    const HELP: &'static str = "copies packets";
+    type Pad = ();
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let to = match setup.words.first() {
+            Some(&"back") => Some(EmitTo::Back),
+            Some(&"onward") => Some(EmitTo::Onward),
+            Some(name) => (setup.port)(name).map(EmitTo::Port),
+            None => None,
+        };
+        let times = setup.words.get(1).and_then(|word| word.parse().ok()).unwrap_or(1);
+        to.map(|to| Copy { to, times }).ok_or_else(|| "where to?".to_owned())
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, (): &mut (), cx: &mut Context<'_, ()>) -> Verdict {
+        (0..self.times).for_each(|_| cx.emit(self.to, packet.head));
+        Verdict::Pass
+    }
+
+    fn release(&self, (): &mut (), _: &SessionInfo, cx: &mut Context<'_, ()>) {
+        cx.emit(self.to, &FAREWELL);
+    }
+}
+
+/// What a `copy` says when a session ends.
+pub const FAREWELL: [u8; 60] = [0xfa; 60];
+
+/// The built-in functions and these.
+pub fn registry() -> Registry {
+    let mut registry = Registry::builtin();
+    registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>();
+    registry
+}

@@ -1,0 +1,271 @@
+//! Network functions and service chains.
+//!
+//! The one place of the language where brackets nest, and so where the parser calls itself: as deep as
+//! [`Chain::MAX_DEPTH`] and no deeper.
+
+use super::{Expect, Parse, Parser, is_name, is_word};
+use crate::ast::{Arm, ArmEnd, Body, Chain, Command, NfAdd, Step, Word};
+use crate::diag::{Diagnostic, quote};
+use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_word};
+use crate::lex::Tok;
+
+/// What chains look like.
+const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";
+/// Longest name of a type of functions, in bytes.
+const MAX_TYPE: usize = 31;
+
+impl Parser<'_> {
+    /// What follows `nf`.
+    pub(super) fn nf(&mut self) -> Parse<Command> {
+        Ok(match self.keyword(NF, "action on functions")? {
+            "add" => Command::NfAdd(self.function()?),
+            "set" => {
+                let name = self.known_instance()?;
+                let words = self.args()?;
+                if words.is_empty() {
+                    let error = self.error_here(format!("what {} is told is missing", quote(&name)));
+                    return Err(error.with_help("nf set <instance> <word> …"));
+                }
+                Command::NfSet { name, words }
+            }
+            _ => Command::NfDel { name: self.known_instance()? },
+        })
+    }
+
+    fn function(&mut self) -> Parse<NfAdd> {
+        let name = self.instance("an instance")?;
+        self.expect(Expect::FunctionType);
+        let (kind, span) = self
+            .operand("the type of the function")
+            .map_err(|error| error.with_help("nf add <instance> <type> [<word> …]"))?;
+        if !is_word(kind, MAX_TYPE) {
+            let message = format!("{} cannot be a type of functions", quote(kind));
+            let help = format!("a type has 1 to {MAX_TYPE} letters, digits, dots, dashes or underscores");
+            return Err(Diagnostic::new(span, message).with_help(help));
+        }
+        let kind = Word { text: kind.into(), span: span.into() };
+        Ok(NfAdd { name, kind, args: self.args()? })
+    }
+
+    /// Words up to the end of the line.
+    fn args(&mut self) -> Parse<Vec<Box<str>>> {
+        let mut args = Vec::new();
+        while self.peek() != Tok::End {
+            let token = self.lex.peek();
+            if token.span.start == self.lex.last_end() {
+                let message = format!("a blank is missing before {}", quote(self.text(token)));
+                return Err(self.error_here(message));
+            }
+            let (word, span) = self.unbroken("a word for a function")?;
+            if token.tok != Tok::Text && word.contains('"') {
+                let message = format!("{} has a quote within", quote(self.lex.text(span)));
+                let help = r#"quotes stand around the whole word: "a b", and \" is a quote between them"#;
+                return Err(Diagnostic::new(span, message).with_help(help));
+            }
+            args.push(word.into());
+        }
+        Ok(args)
+    }
+
+    /// The name of an instance that there is.
+    fn known_instance(&mut self) -> Parse<Word> {
+        self.expect(Expect::Instance);
+        self.instance("an instance")
+    }
+
+    /// The name of an instance: as other names, and words of rules are allowed (`nf add nat nat office`), for no rule
+    /// names one. Words of chains are not.
+    fn instance(&mut self, what: &str) -> Parse<Word> {
+        let token = self.lex.peek();
+        let text = self.text(token);
+        match token.tok {
+            Tok::Word if is_body_word(text) => {
+                let message = format!("{} is a word of chains and cannot name {what}", quote(text));
+                let help =
+                    "`drop` and `pass` are whole ways, `else` names one: [a, else: drop]; `then` is `|`";
+                Err(Diagnostic::new(token.span, message).with_help(help))
+            }
+            Tok::Word if is_name(text) => {
+                self.lex.next();
+                Ok(Word { text: text.into(), span: token.span.into() })
+            }
+            _ => Err(self.no_name(what)),
+        }
+    }
+
+    /// What follows `chain`.
+    pub(super) fn chain(&mut self) -> Parse<Command> {
+        Ok(match self.keyword(CHAIN, "action on chains")? {
+            "add" => Command::ChainAdd(self.whole_chain()?),
+            "set" => {
+                self.expect(Expect::Chain);
+                Command::ChainSet(self.whole_chain()?)
+            }
+            _ => Command::ChainDel { name: self.chain_name()? },
+        })
+    }
+
+    /// The name of a chain that there is.
+    pub(super) fn chain_name(&mut self) -> Parse<Word> {
+        self.expect(Expect::Chain);
+        self.name("a chain")
+    }
+
+    fn whole_chain(&mut self) -> Parse<Chain> {
+        let name = self.name("a chain")?;
+        let body = self.body(0, &mut 0)?;
+        match self.peek() {
+            Tok::End => Ok(Chain { name, body }),
+            _ => Err(self.stray_in_chain()),
+        }
+    }
+
+    /// Steps, `depth` brackets deep. `parts` counts functions and arms.
+    fn body(&mut self, depth: usize, parts: &mut usize) -> Parse<Body> {
+        let mut steps = vec![self.step(depth, parts)?];
+        loop {
+            self.expect(Expect::Words(PIPE));
+            if !self.eat(Tok::Pipe) && !self.eat_word("then") {
+                return Ok(Body(steps));
+            }
+            steps.push(self.step(depth, parts)?);
+        }
+    }
+
+    fn step(&mut self, depth: usize, parts: &mut usize) -> Parse<Step> {
+        self.expect(Expect::Instance);
+        self.expect(Expect::Words(BRACKET));
+        let token = self.lex.peek();
+        let function = match token.tok {
+            Tok::OpenArms => None,
+            Tok::End => {
+                let error = self.error_here("the name of a function is missing");
+                return Err(error.with_help("`show functions` lists those that there are"));
+            }
+            Tok::Word => {
+                self.part(parts)?;
+                Some(self.instance("a function")?)
+            }
+            Tok::Pipe | Tok::Comma | Tok::CloseArms => {
+                let text = quote(self.text(token));
+                let error = self.error_here(format!("the name of a function is missing before {text}"));
+                return Err(error.with_help(EXAMPLE));
+            }
+            _ => return Err(self.stray_in_chain()),
+        };
+        if function.is_some() {
+            self.expect(Expect::Words(BRACKET));
+        }
+        if self.peek() != Tok::OpenArms {
+            return Ok(Step { function, arms: Vec::new() });
+        }
+        if depth == Chain::MAX_DEPTH {
+            let message = format!("brackets in a chain nest {} deep at most", Chain::MAX_DEPTH);
+            return Err(self.error_here(message));
+        }
+        self.lex.next();
+        let arms = self.arms(function.is_some(), depth + 1, parts)?;
+        match self.peek() {
+            Tok::CloseArms => {
+                self.lex.next();
+                Ok(Step { function, arms })
+            }
+            Tok::End => Err(self.error_here("a `]` is missing: the bracket is open")),
+            _ => Err(self.stray_in_chain()),
+        }
+    }
+
+    fn part(&mut self, parts: &mut usize) -> Parse<()> {
+        *parts += 1;
+        if *parts <= Chain::MAX_PARTS {
+            return Ok(());
+        }
+        let most = Chain::MAX_PARTS;
+        Err(self.error_here(format!("a chain has {most} functions and ways at most, all brackets together")))
+    }
+
+    /// What stands between brackets. `labelled`: behind a function.
+    fn arms(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Vec<Arm>> {
+        let mut arms: Vec<Arm> = Vec::new();
+        loop {
+            self.part(parts)?;
+            if arms.last().is_some_and(Arm::is_else) {
+                let error = self.error_here("nothing is left for a way behind `else:`");
+                return Err(error.with_help("`else:` stands last"));
+            }
+            let arm = self.arm(labelled, depth, parts)?;
+            check_label(&arms, &arm)?;
+            arms.push(arm);
+            self.expect(Expect::Words(ARMS));
+            if !self.eat(Tok::Comma) {
+                return Ok(arms);
+            }
+        }
+    }
+
+    fn arm(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Arm> {
+        let label = self.label(labelled)?;
+        self.expect(Expect::Words(ARM_ENDS));
+        let (end, body) = if self.eat_word("drop") {
+            (ArmEnd::Drop, Body::default())
+        } else if self.eat_word("pass") {
+            (ArmEnd::Join, Body::default())
+        } else {
+            (ArmEnd::Join, self.body(depth, parts)?)
+        };
+        Ok(Arm { label, end, body })
+    }
+
+    /// `LABEL:`.
+    fn label(&mut self, labelled: bool) -> Parse<Option<Word>> {
+        self.expect(Expect::Words(ELSE));
+        let token = self.lex.peek();
+        let text = self.text(token);
+        if token.tok != Tok::Word || !self.lex.colon_follows() {
+            if !labelled {
+                return Ok(None);
+            }
+            let message = match token.tok {
+                Tok::End => "the output of the function is missing".to_owned(),
+                Tok::Comma | Tok::CloseArms => format!("a way is missing before {}", quote(text)),
+                _ => format!("{} does not say by which output of the function it is reached", quote(text)),
+            };
+            let help = "behind a function, ways are written [output: a | b, output: drop, output: pass]";
+            return Err(self.error_here(message).with_help(help));
+        }
+        if !labelled && text != "else" {
+            let message = format!("the output {} has no function in front of the bracket", quote(text));
+            let help =
+                "without a function only `else:` may stand before a way; sessions take the first that fits";
+            return Err(self.error_here(message).with_help(help));
+        }
+        if !is_name(text) {
+            return Err(self.no_name("an output"));
+        }
+        self.lex.next();
+        self.lex.next();
+        Ok(Some(Word { text: text.into(), span: token.span.into() }))
+    }
+
+    fn stray_in_chain(&self) -> Diagnostic {
+        let text = quote(self.text(self.lex.peek()));
+        match self.peek() {
+            Tok::Word => self.error_here(format!("{text} follows a function without `|` between them")),
+            Tok::OpenText | Tok::Text => {
+                self.error_here(format!("{text} cannot be a function: names have no quotes"))
+            }
+            _ => self.error_here(format!("{text} stands where it means nothing")),
+        }
+        .with_help(EXAMPLE)
+    }
+}
+
+/// Outputs stand once.
+fn check_label(before: &[Arm], arm: &Arm) -> Parse<()> {
+    let Some(label) = &arm.label else { return Ok(()) };
+    if before.iter().any(|one| one.label.as_ref().is_some_and(|known| known.text == label.text)) {
+        let message = format!("the output {} stands in the bracket twice", quote(label));
+        return Err(Diagnostic::new(label.span.span(), message));
+    }
+    Ok(())
+}

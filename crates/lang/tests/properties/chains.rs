@@ -1,0 +1,85 @@
+//! Random functions and chains.
+
+use mmb_lang::{Arm, ArmEnd, Body, Chain, Command, NfAdd, Step, Word};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use crate::rules::name;
+
+/// Deepest brackets that are made up.
+const DEPTH: u32 = 4;
+
+fn word(shape: &'static str) -> impl Strategy<Value = Word> + Clone {
+    shape.prop_map(|text| Word::from(&*text))
+}
+
+fn instance() -> impl Strategy<Value = Word> + Clone {
+    word("[A-Za-z0-9._-]{1,15}|nat|lb|all|tcp-syn")
+        .prop_filter("a word of chains", |name| !matches!(&**name, "then" | "else" | "drop" | "pass"))
+}
+
+fn label() -> impl Strategy<Value = Word> {
+    word("[A-Za-z0-9._-]{1,15}|else|drop|then|pass")
+}
+
+/// An arm, without its label, around what may stand in one.
+fn arm(body: impl Strategy<Value = Body>) -> impl Strategy<Value = (ArmEnd, Body)> {
+    prop_oneof![
+        1 => Just((ArmEnd::Drop, Body::default())),
+        1 => Just((ArmEnd::Join, Body::default())),
+        3 => body.prop_map(|body| (ArmEnd::Join, body)),
+    ]
+}
+
+fn step(body: BoxedStrategy<Body>) -> impl Strategy<Value = Step> {
+    let labelled = vec((label(), arm(body.clone())), 1..4).prop_map(|arms| {
+        let mut kept: Vec<Arm> = Vec::new();
+        for (label, (end, body)) in arms {
+            if kept.iter().all(|arm| arm.label.as_ref() != Some(&label)) {
+                kept.push(Arm { label: Some(label), end, body });
+            }
+        }
+        // Stands last, where it is.
+        kept.sort_by_key(Arm::is_else);
+        kept
+    });
+    let by_class = (vec(arm(body.clone()), 1..3), option::of(arm(body))).prop_map(|(arms, rest)| {
+        let unlabelled = arms.into_iter().map(|(end, body)| Arm { label: None, end, body });
+        let rest = rest.map(|(end, body)| Arm { label: Some("else".into()), end, body });
+        unlabelled.chain(rest).collect::<Vec<_>>()
+    });
+    prop_oneof![
+        (instance(), labelled).prop_map(|(function, arms)| Step { function: Some(function), arms }),
+        by_class.prop_map(|arms| Step { function: None, arms }),
+    ]
+}
+
+fn body() -> impl Strategy<Value = Body> {
+    let plain = instance().prop_map(|function| Step { function: Some(function), arms: Vec::new() });
+    let leaf = vec(plain.clone(), 1..4).prop_map(Body);
+    leaf.prop_recursive(DEPTH, 40, 3, move |inner| {
+        vec(prop_oneof![plain.clone(), step(inner.boxed())], 1..3).prop_map(Body)
+    })
+}
+
+/// Words for functions: names, paths, anything.
+fn args() -> impl Strategy<Value = Vec<Box<str>>> {
+    let word = prop_oneof!["[!-~]{1,12}", "[^\0]{1,10}", "[a-z0-9.:/-]{1,12}"];
+    vec(word.prop_map(|word| word.into_boxed_str()), 0..5)
+}
+
+pub fn command() -> impl Strategy<Value = Command> {
+    let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
+    prop_oneof![
+        2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args())
+            .prop_map(|(name, kind, args)| Command::NfAdd(NfAdd { name, kind, args })),
+        1 => instance().prop_map(|name| Command::NfDel { name }),
+        1 => (instance(), args()).prop_filter_map("no words", |(name, words)| {
+            (!words.is_empty()).then_some(Command::NfSet { name, words })
+        }),
+        4 => chain().prop_map(Command::ChainAdd),
+        1 => chain().prop_map(Command::ChainSet),
+        1 => name().prop_map(|name| Command::ChainDel { name }),
+    ]
+}

@@ -1,0 +1,119 @@
+//! Service chains made up for a measurement, as lines of the language.
+//!
+//! Theory of operation. One rule sends all flows through one chain. With `independent`, each function but the first is
+//! behind a flow manager of its own, which looks its packets up anew in a table of its own: what a chain would cost whose
+//! functions know nothing of each other.
+
+use mmb_dataplane::bench::ChainCost;
+
+use super::sessions::pool;
+
+/// Most functions of a chain.
+const MOST: usize = 32;
+
+/// The paper's seven functions (Barbette et al., "Combined stateful classification and session splicing", V-E), or what comes
+/// closest: NAT, bytes of each session, TCP, statistics of each session, load balancer, checksums, inspection. The state of
+/// TCP connections is the flow manager's own.
+const PAPER: [&str; 7] = ["nat", "monitor", "mss-clamp", "count", "lb", "mark", "acl"];
+
+/// What `--chain` says.
+///
+/// # Errors
+/// One sentence.
+pub fn functions(text: &str) -> Result<Vec<&str>, String> {
+    let functions = match text.parse::<usize>() {
+        Ok(n) => vec!["monitor"; n.min(MOST + 1)],
+        Err(_) if text == "paper" => PAPER.to_vec(),
+        Err(_) => text.split('+').collect(),
+    };
+    if functions.len() > MOST {
+        return Err(format!("{text} does not go; a chain has up to {MOST} functions here"));
+    }
+    Ok(functions)
+}
+
+/// The configuration: a chain of these functions, for `flows` flows; without functions, a rule that keeps sessions.
+pub fn lines(functions: &[&str], independent: bool, flows: u32) -> Vec<String> {
+    if functions.is_empty() {
+        return vec!["add-stateful all accept".to_owned()];
+    }
+    let mut lines = Vec::new();
+    if functions.contains(&"nat") {
+        lines.push(pool(flows));
+    }
+    let mut chain: Vec<String> = Vec::new();
+    for (at, kind) in functions.iter().enumerate() {
+        if independent && at > 0 {
+            lines.push(format!("nf add again{at} flow {}", flows.saturating_mul(2).max(1)));
+            chain.push(format!("again{at}"));
+        }
+        lines.push(format!("nf add f{} {kind}{}", at + 1, arguments(kind)));
+        chain.push(format!("f{}", at + 1));
+    }
+    lines.push(format!("chain add bench {}", chain.join(" | ")));
+    lines.push("add-stateful all chain bench".to_owned());
+    lines
+}
+
+/// What functions are told that want to be told something.
+fn arguments(kind: &str) -> &'static str {
+    match kind {
+        "nat" => " bench",
+        "lb" => " 198.51.100.1 198.51.100.2",
+        "acl" => " allow all",
+        "mark" => " dscp 10",
+        "mss-clamp" => " 1400",
+        "police" => " 1000gbit",
+        _ => "",
+    }
+}
+
+/// What the report says of chains.
+pub fn text(cost: &ChainCost) -> String {
+    let mut text = format!(
+        "to find a session and go through its chain: {:.1} ticks a packet; a session: {} bytes, {} of them scratchpad\n",
+        cost.ticks_per_packet, cost.session_bytes, cost.scratchpad_bytes
+    );
+    let name = cost.functions.iter().map(|f| f.function.len()).max().unwrap_or(0).max("function".len());
+    let kind = cost.functions.iter().map(|f| f.kind.len()).max().unwrap_or(0).max("type".len());
+    text += &format!(
+        "{:name$}  {:kind$}  {:>12}  {:>10}  {:>6}\n",
+        "function", "type", "packets", "drops", "ticks"
+    );
+    for f in &cost.functions {
+        let ticks = f.ticks_per_packet;
+        text += &format!(
+            "{:name$}  {:kind$}  {:>12}  {:>10}  {ticks:>6.1}\n",
+            f.function, f.kind, f.packets, f.drops
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chains_are_numbers_or_names() {
+        assert_eq!(functions("3"), Ok(vec!["monitor"; 3]));
+        assert_eq!(functions("0"), Ok(vec![]));
+        assert_eq!(functions("nat+monitor"), Ok(vec!["nat", "monitor"]));
+        assert_eq!(functions("paper").map(|f| f.len()), Ok(7));
+        assert!(functions("33").is_err() && functions("99999999999").is_err());
+    }
+
+    #[test]
+    fn lines_are_in_the_language() {
+        for chain in ["0", "1", "5", "nat+monitor", "paper"] {
+            for independent in [false, true] {
+                let lines = lines(&functions(chain).unwrap(), independent, 1_000);
+                for line in &lines {
+                    assert!(matches!(mmb_lang::parse_line(line), Ok(Some(_))), "{line}");
+                }
+            }
+        }
+        let lines = lines(&["monitor", "monitor"], true, 1_000);
+        assert_eq!(lines[3], "chain add bench f1 | again1 | f2");
+    }
+}

@@ -1,0 +1,95 @@
+//! The program `mmb` as a library: daemon, one-shot commands, offline tools and shell, with the network functions that it
+//! is given.
+//!
+//! A function of one's own comes into the program from a crate of one's own, whose `main` is:
+//!
+//! ```ignore
+//! fn main() -> std::process::ExitCode {
+//!     let mut functions = mmb::Registry::builtin();
+//!     functions.add::<Hello>();
+//!     mmb::run(functions)
+//! }
+//! ```
+//!
+//! That is the whole of `mmb`, which knows `nf add NAME hello` besides. `docs/nf-guide.md` goes through it step by step.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cli;
+mod daemon;
+mod failure;
+mod import;
+mod offline;
+mod remote;
+mod shell;
+pub mod testing;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+
+use cli::{Cli, Cmd};
+use failure::Failure;
+
+pub use mmb_nf as nf;
+pub use mmb_nf::Registry;
+
+/// Runs the program with the arguments of this process; network functions are those of `functions`.
+pub fn run(functions: Registry) -> ExitCode {
+    let cli = Cli::parse_from(split_line(std::env::args_os().collect()));
+    match dispatch(cli, Arc::new(functions)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.text);
+            ExitCode::from(failure.status)
+        }
+    }
+}
+
+fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
+    let Cli { socket, json, command } = cli;
+    match command {
+        None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json goes with a command that answers")),
+        None => shell::run(&functions, socket),
+        Some(Cmd::Run(args)) => daemon::run(&args, functions, socket),
+        Some(Cmd::Check(args)) => offline::check(&args, functions, json),
+        Some(Cmd::Apply(args)) => remote::apply(&args.file, socket, json),
+        Some(Cmd::Diff(args)) => remote::diff(&args.file, socket, json),
+        Some(Cmd::Replay(args)) => offline::replay(&args, functions, json),
+        Some(Cmd::Bench(args)) => bench::bench(&args, functions, json),
+        Some(Cmd::Import(command)) => import::run(&command, json),
+        Some(command) => match command.line() {
+            Some((first, line)) => remote::line(first, &line.words, socket, json),
+            None => Ok(()),
+        },
+    }
+}
+
+/// A whole line given as one argument (`mmb 'add in a ! ip-df drop'`) becomes its words.
+fn split_line(mut args: Vec<OsString>) -> Vec<OsString> {
+    let mut at = 1;
+    while let Some(option) = args.get(at).filter(|a| a.as_encoded_bytes().starts_with(b"-")) {
+        at += if option == "--socket" { 2 } else { 1 };
+    }
+    let Some(line) = args.get(at).and_then(|a| a.to_str()).filter(|a| a.contains(' ')) else { return args };
+    let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+    args.splice(at..=at, words);
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_in_quotes_is_taken_apart() {
+        let split = |args: &[&str]| split_line(args.iter().map(OsString::from).collect());
+        assert_eq!(split(&["mmb", "add all drop", "--json"]), ["mmb", "add", "all", "drop", "--json"]);
+        assert_eq!(split(&["mmb", "--socket", "/a b", "del 1"]), ["mmb", "--socket", "/a b", "del", "1"]);
+        assert_eq!(split(&["mmb", "check", "my file"]), ["mmb", "check", "my file"]);
+        assert_eq!(split(&["mmb"]), ["mmb"]);
+    }
+}

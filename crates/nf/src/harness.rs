@@ -1,0 +1,305 @@
+//! Chains without a box around them: for tests of functions, one's own among them.
+//!
+//! Theory of operation. A [`Harness`] has a worker's runner and a plain table of sessions, which every packet opens that finds
+//! none there. There are no rules, no timeouts and no translation: what functions wish for in that respect is not granted.
+//!
+//! ```
+//! # fn main() -> Result<(), String> {
+//! use mmb_nf::{Fate, Harness, Registry};
+//! use mmb_packet::build::{Frame, Ip4, Udp};
+//!
+//! let mut harness = Harness::new(Registry::builtin(), "nf add again flow\nchain add main again")?;
+//! let frame = Frame::new(Ip4::new([192, 0, 2, 1], [192, 0, 2, 2]), Udp::new(1000, 53)).build();
+//! let done = harness.send("main", &[frame.clone()]);
+//! assert_eq!((done[0].fate, &done[0].frame), (Fate::Pass, &frame));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::sync::Arc;
+
+use mmb_flow::layout::Order;
+use mmb_flow::{Direction, Found, Key, SessionId, Settings, Table, key_of};
+use mmb_lang::{Chain, Command, NfAdd};
+use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
+
+use crate::set::VECTOR;
+use crate::{
+    Admission, Fate, First, Ground, Opener, Packet, Program, Registry, Runner, SessionInfo, Sources, Wish,
+};
+
+/// The port by which packets of sessions' openers come in; those of the other sides go out there.
+pub const NEAR: u16 = 0;
+/// The port of the other sides.
+pub const FAR: u16 = 1;
+
+/// Most bytes of a session's scratchpad.
+const LIMIT: usize = 512;
+const SESSIONS: u32 = 4096;
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Whether it goes on.
+    pub fate: Fate,
+    /// A function has answered it, with [`Sent::frame`], and no session was opened.
+    pub answered: bool,
+    /// What it has become.
+    pub frame: Vec<u8>,
+    /// What functions have sent because of it, and by which ports.
+    pub emitted: Vec<(u16, Vec<u8>)>,
+}
+
+/// Chains with sessions. See the module's theory of operation.
+pub struct Harness {
+    registry: Registry,
+    program: Arc<Program>,
+    runner: Runner,
+    sessions: Sessions,
+}
+
+struct Sessions {
+    table: Table,
+    /// Milliseconds.
+    now: u32,
+}
+
+impl Ground for Sessions {
+    fn pads(&mut self) -> (&mut [u8], usize) {
+        self.table.scratchpads_mut()
+    }
+
+    fn translate(&mut self, _: Found, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
+        Ok(())
+    }
+
+    fn info(&self, id: SessionId) -> SessionInfo {
+        let halves = [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
+        let (key, common) = (halves[0].key(), self.table.common(id));
+        SessionInfo {
+            id,
+            key,
+            original: key,
+            onward: key,
+            created: common.created,
+            now: self.now,
+            in_port: NEAR,
+            uid: self.table.uid(id),
+            packets: halves.map(|half| half.counts().0),
+            bytes: halves.map(|half| half.counts().1),
+        }
+    }
+}
+
+impl Harness {
+    /// With these functions, and the instances and chains of these lines of the language (`nf add …`, `chain add …`).
+    ///
+    /// # Errors
+    /// What is wrong with the lines.
+    pub fn new(registry: Registry, lines: &str) -> Result<Harness, String> {
+        let table = Table::new(SESSIONS, LIMIT, 1).map_err(|error| error.to_string())?;
+        let mut harness = Harness {
+            registry,
+            program: Arc::default(),
+            runner: Runner::new(0, 1, 1, SESSIONS as usize),
+            sessions: Sessions { table, now: 1 },
+        };
+        harness.load(lines)?;
+        Ok(harness)
+    }
+
+    /// Has other instances and chains in the place of those that there were; sessions stay.
+    ///
+    /// # Errors
+    /// What is wrong with the lines; nothing was done then.
+    pub fn load(&mut self, lines: &str) -> Result<(), String> {
+        self.load_with(lines, Order::Maximal)
+    }
+
+    /// The same with a choice of how scratchpads are laid out.
+    ///
+    /// # Errors
+    /// As [`Harness::load`].
+    pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), String> {
+        let (functions, chains) = parse_lines(lines)?;
+        let program = Program::compile(&Sources {
+            functions: &functions,
+            chains: &chains,
+            registry: &self.registry,
+            port: &|name| match name {
+                "near" => Some(NEAR),
+                "far" => Some(FAR),
+                _ => None,
+            },
+            pool: &|_| true,
+            workers: 1,
+            seed: 1,
+            before: Some(&self.program),
+            limit: LIMIT,
+            order,
+        });
+        self.program = Arc::new(program.map_err(|error| error.to_string())?);
+        self.runner.adopt(&self.program, &Settings::default());
+        Ok(())
+    }
+
+    /// The chains.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// The worker's part.
+    pub fn runner(&mut self) -> &mut Runner {
+        &mut self.runner
+    }
+
+    /// Milliseconds pass.
+    pub fn wait(&mut self, milliseconds: u32) {
+        self.sessions.now = self.sessions.now.wrapping_add(milliseconds);
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> u32 {
+        self.sessions.table.len()
+    }
+
+    /// Sends frames through a chain, together as far as a vector holds them. The first one of a session opens it, whose
+    /// packets come in by [`NEAR`]. What is not IP, and fragments, pass.
+    ///
+    /// # Panics
+    /// If there is no such chain.
+    pub fn send(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
+        assert!(self.program.chain(chain).is_some(), "there is no chain `{chain}`");
+        frames.chunks(VECTOR).flat_map(|frames| self.vector(chain, frames)).collect()
+    }
+
+    fn vector(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
+        let mut sent: Vec<Sent> = Vec::new();
+        let mut on_their_way: Vec<(usize, Found, Meta)> = Vec::new();
+        for frame in frames {
+            let mut one =
+                Sent { fate: Fate::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
+            if let Some((found, meta)) = self.find(chain, &mut one) {
+                on_their_way.push((sent.len(), found, meta));
+            }
+            sent.push(one);
+        }
+        let mut fates = [Fate::Pass; VECTOR];
+        let mut places = on_their_way.iter_mut().peekable();
+        let mut packets = Vec::new();
+        for (at, one) in sent.iter_mut().enumerate() {
+            let Some((_, found, meta)) = places.next_if(|(place, _, _)| *place == at) else { continue };
+            let direction = found.direction();
+            let (in_port, out_port) = if direction == Direction::Forward { (NEAR, FAR) } else { (FAR, NEAR) };
+            meta.out_port = out_port;
+            let len = one.frame.len() as u32;
+            packets.push(Packet {
+                head: &mut one.frame,
+                meta,
+                len,
+                in_port,
+                direction,
+                session: found.session(),
+            });
+        }
+        self.runner.run(self.sessions.now, &mut packets, &mut self.sessions, &mut fates);
+        drop(packets);
+        for (&(at, found, _), fate) in on_their_way.iter().zip(fates) {
+            if let Some(one) = sent.get_mut(at) {
+                one.fate = fate;
+            }
+            if let Fate::End(_) = fate {
+                self.end(found.session());
+            }
+        }
+        self.collect(&mut sent, &on_their_way.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
+        sent
+    }
+
+    /// What was emitted, to the packets that caused it; what no packet of the vector has goes to the last one.
+    fn collect(&mut self, sent: &mut [Sent], places: &[usize]) {
+        let emissions = self.runner.emissions();
+        for emission in emissions.iter() {
+            let at = emission.packet.and_then(|packet| places.get(usize::from(packet)).copied());
+            let at = at.unwrap_or(sent.len().saturating_sub(1));
+            if let Some(one) = sent.get_mut(at) {
+                one.emitted.push((emission.out_port, emission.frame.to_vec()));
+            }
+        }
+        emissions.clear();
+    }
+
+    /// The session of a packet, opened if need be. None: the packet's way ends here.
+    fn find(&mut self, chain: &str, one: &mut Sent) -> Option<(Found, Meta)> {
+        let chain = self.program.chain(chain)?;
+        let mut meta = Meta::default();
+        parse(&one.frame, one.frame.len(), &mut meta).ok()?;
+        let key = key_of(&one.frame, &meta).ok()?;
+        let mut found = self.sessions.table.find(&key);
+        if !found.is_some() {
+            match self.admit(chain, one, &key, &mut meta) {
+                Admission::Open => {}
+                Admission::Drop(reason) => {
+                    one.fate = Fate::Drop(reason);
+                    return None;
+                }
+                Admission::Answer => {
+                    one.answered = true;
+                    return None;
+                }
+            }
+            let id = self.sessions.table.insert(&key, &key.reversed(), self.sessions.now).ok()?;
+            found = Found::new(id, Direction::Forward);
+            let info = self.sessions.info(id);
+            let opener = Opener { head: &one.frame, meta: &meta, direction: Direction::Forward };
+            self.runner.open(chain, self.sessions.table.scratch_mut(id), &info, &opener);
+        } else {
+            let info = self.sessions.info(found.session());
+            let opener = Opener { head: &one.frame, meta: &meta, direction: found.direction() };
+            self.runner.migrate(self.sessions.table.scratch_mut(found.session()), chain, &info, &opener);
+        }
+        self.sessions.table.half_mut(found).count(1, one.frame.len() as u32);
+        Some((found, meta))
+    }
+
+    fn admit(&mut self, chain: crate::ChainId, one: &mut Sent, key: &Key, meta: &mut Meta) -> Admission {
+        let mut packet = VecPacket::new(&one.frame);
+        let now = self.sessions.now;
+        let mut first = First { packet: &mut packet, meta, key, in_port: NEAR, now, wish: Wish::default() };
+        let admission = self.runner.admit(chain, &mut first);
+        one.frame = packet.head().to_vec();
+        admission
+    }
+
+    fn end(&mut self, id: SessionId) {
+        if self.sessions.table.is_live(id) {
+            let info = self.sessions.info(id);
+            self.runner.release(self.sessions.table.scratch_mut(id), &info);
+            self.sessions.table.remove(id);
+        }
+    }
+
+    /// Ends all sessions. What functions send then.
+    pub fn end_all(&mut self) -> Vec<(u16, Vec<u8>)> {
+        while let Some(id) = self.sessions.table.next_from(0) {
+            self.end(id);
+        }
+        let emissions = self.runner.emissions();
+        let sent = emissions.iter().map(|emission| (emission.out_port, emission.frame.to_vec())).collect();
+        emissions.clear();
+        sent
+    }
+}
+
+fn parse_lines(lines: &str) -> Result<(Vec<NfAdd>, Vec<Chain>), String> {
+    let (mut functions, mut chains) = (Vec::new(), Vec::new());
+    for line in lines.lines() {
+        match mmb_lang::parse_line(line).map_err(|error| format!("`{line}`: {error}"))? {
+            Some(Command::NfAdd(add)) => functions.push(add),
+            Some(Command::ChainAdd(chain)) => chains.push(chain),
+            None => {}
+            Some(_) => return Err(format!("`{line}` is neither `nf add` nor `chain add`")),
+        }
+    }
+    Ok((functions, chains))
+}

@@ -1,0 +1,147 @@
+//! Sets of positions in a vector.
+
+/// Most packets in a vector.
+pub(crate) const VECTOR: usize = mmb_flow::VECTOR;
+
+const _: () = assert!(VECTOR == 256, "positions are bytes");
+
+/// Positions of packets in a vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Set([u64; 4]);
+
+impl Set {
+    pub const EMPTY: Set = Set([0; 4]);
+
+    /// The first `n`.
+    #[inline]
+    pub fn first(n: usize) -> Set {
+        Set(std::array::from_fn(|word| match n.saturating_sub(word * 64) {
+            0 => 0,
+            n if n < 64 => (1 << n) - 1,
+            _ => u64::MAX,
+        }))
+    }
+
+    #[inline(always)]
+    pub fn insert(&mut self, at: usize) {
+        self.0[at / 64 % 4] |= 1 << (at % 64);
+    }
+
+    #[inline(always)]
+    pub fn insert_if(&mut self, at: usize, there: bool) {
+        self.0[at / 64 % 4] |= u64::from(there) << (at % 64);
+    }
+
+    /// Those for which this is so.
+    #[inline]
+    pub fn of(self, is: impl Fn(usize) -> bool) -> Set {
+        let mut some = Set::EMPTY;
+        self.for_each(|at| some.insert_if(at, is(at)));
+        some
+    }
+
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    #[inline]
+    pub fn len(self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    #[inline]
+    pub fn union(self, other: Set) -> Set {
+        Set(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    #[inline]
+    pub fn and(self, other: Set) -> Set {
+        Set(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// Those of this set that are not in the other.
+    #[inline]
+    pub fn without(self, other: Set) -> Set {
+        Set(std::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    /// The lowest.
+    #[inline]
+    pub fn lowest(self) -> Option<usize> {
+        self.iter().next()
+    }
+
+    /// Those from `from` on and below `to`.
+    pub fn between(from: usize, to: usize) -> Set {
+        Set::first(to).without(Set::first(from))
+    }
+
+    /// Ascending.
+    #[inline(always)]
+    pub fn iter(self) -> Iter {
+        let [word, ..] = self.0;
+        Iter { words: self.0, word, n: 0 }
+    }
+
+    /// Calls `f` with each, ascending.
+    #[inline(always)]
+    pub fn for_each(self, mut f: impl FnMut(usize)) {
+        for (n, &word) in self.0.iter().enumerate() {
+            let mut word = word;
+            while word != 0 {
+                f(n * 64 + word.trailing_zeros() as usize);
+                word &= word - 1;
+            }
+        }
+    }
+}
+
+/// The members of a [`Set`].
+#[derive(Clone, Debug)]
+pub(crate) struct Iter {
+    words: [u64; 4],
+    /// What is left of the `n`th.
+    word: u64,
+    n: usize,
+}
+
+impl Iterator for Iter {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        while self.word == 0 {
+            self.n += 1;
+            self.word = *self.words.get(self.n)?;
+        }
+        let at = self.n * 64 + self.word.trailing_zeros() as usize;
+        self.word &= self.word - 1;
+        Some(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ones() {
+        for n in 0..=VECTOR {
+            assert_eq!(Set::first(n).iter().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+            assert_eq!(Set::first(n).len(), n);
+        }
+    }
+
+    #[test]
+    fn as_sets_go() {
+        let mut a = Set::EMPTY;
+        [255, 3, 64, 3].into_iter().for_each(|at| a.insert(at));
+        assert_eq!(a.iter().collect::<Vec<_>>(), [3, 64, 255]);
+        assert_eq!(a.lowest(), Some(3));
+        let rest = a.without(Set::first(64));
+        assert_eq!(rest.iter().collect::<Vec<_>>(), [64, 255]);
+        assert_eq!(rest.union(a), a);
+        assert!(a.without(a).is_empty() && !a.is_empty());
+    }
+}

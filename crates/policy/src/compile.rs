@@ -1,0 +1,101 @@
+//! A rule on its way into a policy.
+
+use std::sync::Arc;
+
+use mmb_classify::Pattern;
+use mmb_lang::{Action, AddKind, Diagnostic, Match, Rule, Target};
+use mmb_rewrite::EditProgram;
+
+use crate::Stateful;
+use crate::chain::Classes;
+use crate::class::{class, reads_out};
+use crate::decide::{Effect, flags};
+use crate::stateful::is_given;
+
+/// All that a policy keeps of a rule.
+pub(crate) struct Compiled {
+    pub pattern: Pattern,
+    pub effect: Effect,
+    pub edits: Option<Arc<EditProgram>>,
+    pub stateful: Option<Arc<Stateful>>,
+    pub text: Arc<str>,
+}
+
+pub(crate) fn compile(
+    rule: &Rule,
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+    classes: &Classes<'_>,
+) -> Result<Compiled, Diagnostic> {
+    mmb_lang::check(rule)?;
+    let text = rule.to_string().into();
+    let Some((target, name)) = chain_of(rule) else { return compile_checked(rule, text, ifaces) };
+    let class = classes(name).ok_or_else(|| {
+        Diagnostic::new(target.span.span(), format!("there is no chain `{name}`"))
+            .with_help("`chain add` adds one; `show chains` lists those that there are")
+    })?;
+    if class.is_empty() {
+        return compile_checked(rule, text, ifaces);
+    }
+    let both = narrowed(rule, target, name, class)?;
+    compile_checked(&both, text, ifaces).map_err(|error| match Pattern::compile(rule, ifaces) {
+        Err(own) => own,
+        // The words are the chain's, and stand nowhere in the rule.
+        Ok(_) => Diagnostic { span: target.span.span(), ..error },
+    })
+}
+
+/// The target that names a service chain, and the chain.
+fn chain_of(rule: &Rule) -> Option<(&Target, &str)> {
+    rule.targets.iter().find_map(|target| match &target.action {
+        Action::Chain { name } => Some((target, &**name)),
+        _ => None,
+    })
+}
+
+/// The rule, of what its chain takes.
+fn narrowed(rule: &Rule, target: &Target, name: &str, class: Vec<Match>) -> Result<Rule, Diagnostic> {
+    let takes: Vec<String> = class.iter().map(Match::to_string).collect();
+    let mut both = rule.clone();
+    both.matches.extend(class);
+    match mmb_lang::check_matches(&both.matches) {
+        Ok(()) => Ok(both),
+        Err(why) => {
+            let takes = takes.join(" ");
+            let message = format!("the chain `{name}` takes `{takes}` only, and {}", why.message);
+            Err(Diagnostic::new(target.span.span(), message)
+                .with_help("`show chains` says what each chain takes"))
+        }
+    }
+}
+
+fn compile_checked(
+    rule: &Rule,
+    text: Arc<str>,
+    ifaces: &dyn Fn(&str) -> Option<u16>,
+) -> Result<Compiled, Diagnostic> {
+    let pattern = Pattern::compile(rule, ifaces)?;
+    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(Stateful::of(rule)));
+    let program = match &stateful {
+        Some(stateful) if !stateful.bindings.is_empty() || stateful.chain.is_some() => {
+            let others: Vec<Target> =
+                rule.targets.iter().filter(|target| !is_given(target)).cloned().collect();
+            EditProgram::compile(&others, ifaces)?
+        }
+        _ => EditProgram::compile(&rule.targets, ifaces)?,
+    };
+    let mut effect = Effect { class: class(rule), ..Effect::default() };
+    let mut mark = |flag: u8, on: bool| effect.flags |= if on { flag } else { 0 };
+    mark(flags::EDITS, !program.is_empty());
+    mark(flags::STATEFUL, stateful.is_some());
+    mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
+    mark(flags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
+    mark(flags::READS_OUT, reads_out(rule));
+    mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
+    for target in &rule.targets {
+        if let Action::Drop { ten_thousandths } = target.action {
+            effect.drop = ten_thousandths.min(10_000) as u16;
+        }
+    }
+    let edits = effect.edits().then(|| Arc::new(program));
+    Ok(Compiled { pattern, effect, edits, stateful, text })
+}

@@ -1,0 +1,254 @@
+//! Rules that give their sessions to service chains: which one is heard, and what a chain's class of traffic does to
+//! what a rule matches.
+
+use mmb_lang::{Command, Diagnostic, Match, Rule, parse_line, parse_matches};
+use mmb_oracle::generate::{self, CHAINS, Frame};
+use mmb_oracle::{chain, matching_rules};
+use mmb_packet::VecPacket;
+use mmb_policy::{Class, Classes, Evaluator, Policy, RuleId, Surroundings};
+use proptest::prelude::*;
+
+fn rule(line: &str) -> Rule {
+    match parse_line(line) {
+        Ok(Some(Command::Add(rule))) => rule,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Chains by name, with what they take.
+struct Known(Vec<Vec<Match>>);
+
+impl Known {
+    fn class(&self, name: &str) -> Option<Vec<Match>> {
+        CHAINS.iter().position(|known| *known == name).map(|at| self.0[at].clone())
+    }
+
+    fn as_classes(&self) -> Box<Classes<'_>> {
+        Box::new(|name| self.class(name))
+    }
+}
+
+/// The policy finds and says what the oracle does.
+fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame]) {
+    let mut evaluator = Evaluator::new();
+    let classes = |name: &str| known.class(name).unwrap_or_default();
+    for (frame, position) in frames.iter().zip(0_u16..) {
+        let (in_port, out_port) = (position % 4, position / 3 % 5);
+        let expected = matching_rules(rules, &classes, &generate::port, (in_port, out_port), frame);
+        let around = Surroundings::wire(in_port, out_port);
+        let found = evaluator.run(policy, &mut VecPacket::new(frame), around, || 0).matched;
+        let indexes: Vec<u32> = expected.iter().map(|(index, _)| *index).collect();
+        assert_eq!(found, indexes, "{frame:?}");
+
+        let slots = || found.iter().filter_map(|index| Some(policy.rule(*index)?.slot));
+        let heard = policy.chain_among(slots());
+        let named = heard.and_then(|slot| Some((policy.index(slot)?, policy.chain_of(slot)?)));
+        assert_eq!(named, chain(&expected), "{frame:?}");
+        assert_eq!(policy.decision(slots()).chain(), heard);
+    }
+}
+
+/// Adds what can be added; what cannot matches nothing.
+fn added(rules: &[Rule], known: &Known, frames: &[Frame]) -> (Policy, Vec<(u32, Rule)>) {
+    let (mut policy, mut there) = (Policy::new(), Vec::new());
+    let classes = |name: &str| known.class(name).unwrap_or_default();
+    for rule in rules {
+        match policy.add_with(rule, &generate::port, &*known.as_classes()) {
+            Ok(index) => there.push((index, rule.clone())),
+            Err(error) => {
+                let alone = [(1, rule.clone())];
+                for (frame, position) in frames.iter().zip(0_u16..) {
+                    let ports = (position % 4, position / 3 % 5);
+                    let matched = matching_rules(&alone, &classes, &generate::port, ports, frame);
+                    assert!(matched.is_empty(), "`{rule}` is refused: {error}");
+                }
+            }
+        }
+    }
+    (policy, there)
+}
+
+/// What a rule is to users and to sessions, whatever its chain takes.
+fn identities(policy: &Policy) -> Vec<(u32, u32, String, Option<RuleId>)> {
+    policy
+        .rules()
+        .map(|view| (view.index, view.slot, view.text.to_owned(), policy.rule_id(view.slot)))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn classes_narrow_and_the_last_chain_is_heard(
+        rules in generate::stateful_rules(20),
+        stateless in generate::rules(6),
+        classes in generate::classes(),
+        frames in generate::frames(12),
+    ) {
+        let known = Known(classes);
+        let rules: Vec<Rule> = rules.into_iter().chain(stateless).collect();
+        let (policy, there) = added(&rules, &known, &frames);
+        agrees(&policy, &there, &known, &frames);
+        agrees(&policy.rebuilt(), &there, &known, &frames);
+        let named: Vec<(u32, &str)> =
+            there.iter().filter_map(|entry| chain(&[entry])).collect();
+        prop_assert_eq!(policy.chains().collect::<Vec<_>>(), named);
+
+        // As often as sessions have to ask for the rule with the class's matches written out.
+        for (index, rule) in &there {
+            let slot = policy.rule(*index).expect("it is there").slot;
+            let traits = policy.traits(slot);
+            prop_assert_eq!(traits.chains, policy.chain_of(slot).is_some());
+            let mut whole = rule.clone();
+            whole.matches.extend(policy.chain_of(slot).and_then(|name| known.class(name)).unwrap_or_default());
+            let mut other = Policy::new();
+            if other.add(&whole, &generate::port).is_ok() {
+                prop_assert_eq!(traits, other.traits(0), "{}", whole);
+                prop_assert_eq!(policy.reads_out() || !other.reads_out(), true);
+            }
+        }
+    }
+
+    /// A chain takes other traffic: what matches changes, and nothing else does. If some rule cannot be with it, nothing
+    /// at all.
+    #[test]
+    fn chains_take_other_traffic(
+        rules in generate::stateful_rules(20),
+        classes in generate::classes(),
+        later in generate::classes(),
+        frames in generate::frames(12),
+    ) {
+        let mut known = Known(classes);
+        let (before, there) = added(&rules, &known, &frames);
+        let mut policy = before.clone();
+        for (at, class) in later.into_iter().enumerate() {
+            let number = policy.chains().filter(|(_, name)| *name == CHAINS[at]).count();
+            match policy.set_class(CHAINS[at], &class, &generate::port) {
+                Ok(changed) => {
+                    prop_assert_eq!(changed, number);
+                    known.0[at] = class;
+                }
+                Err((index, _)) => {
+                    let view = policy.rule(index).expect("it is there");
+                    prop_assert_eq!(policy.chain_of(view.slot), Some(CHAINS[at]));
+                    let one = [view.rule().expect("it parses")];
+                    let mut narrower = Known(known.0.clone());
+                    narrower.0[at] = class;
+                    prop_assert!(added(&one, &narrower, &frames).1.is_empty());
+                }
+            }
+            prop_assert_eq!(identities(&policy), identities(&before));
+            agrees(&policy, &there, &known, &frames);
+        }
+
+        // The same rules in another order, as a file gives them.
+        let reversed: Vec<Rule> = there.iter().rev().map(|(_, rule)| rule.clone()).collect();
+        let replaced = policy.replace_with(&reversed, &generate::port, &*known.as_classes()).expect("they are there");
+        let numbered: Vec<(u32, Rule)> = (1..).zip(reversed).collect();
+        agrees(&replaced, &numbered, &known, &frames);
+        let mut ids = [&policy, &replaced].map(|policy| {
+            identities(policy).into_iter().map(|(_, slot, text, id)| (slot, text, id)).collect::<Vec<_>>()
+        });
+        ids.iter_mut().for_each(|ids| ids.sort());
+        prop_assert_eq!(&ids[0], &ids[1]);
+
+        // Rules that go take their chains along.
+        let named: Vec<u32> = policy.chains().map(|(index, _)| index).collect();
+        for index in named {
+            policy.del(index);
+            prop_assert!(policy.chains().all(|(other, _)| other != index));
+        }
+        prop_assert!(policy.rules().all(|view| policy.chain_of(view.slot).is_none()));
+    }
+}
+
+fn tcp_only(name: &str) -> Option<Vec<Match>> {
+    (name == "web").then(|| parse_matches("ip-proto tcp").expect("sound"))
+}
+
+fn refused(line: &str, classes: &Classes<'_>) -> String {
+    let mut policy = Policy::new();
+    let error: Diagnostic = policy.add_with(&rule(line), &generate::port, classes).expect_err(line);
+    assert!(policy.is_empty() && policy.chains().next().is_none());
+    error.render(line)
+}
+
+#[test]
+fn what_cannot_be_with_a_chain_is_said() {
+    assert_eq!(
+        refused("add-stateful all chain wbe", &tcp_only),
+        "error: there is no chain `wbe`\n  add-stateful all chain wbe\n                   ^^^^^^^^^\n  \
+         help: `chain add` adds one; `show chains` lists those that there are"
+    );
+    assert_eq!(
+        refused("add-stateful udp-dport 53 chain web accept", &tcp_only),
+        "error: the chain `web` takes `ip-proto tcp` only, and no packet matches both `udp-dport 53` and \
+         `ip-proto tcp`\n  add-stateful udp-dport 53 chain web accept\n                            ^^^^^^^^^\n  \
+         help: `show chains` says what each chain takes"
+    );
+    // An interface that only the class names, and one that the rule does.
+    let moon = |_: &str| parse_matches("in moon").ok();
+    assert_eq!(
+        refused("add-stateful all chain web", &moon).lines().take(3).collect::<Vec<_>>(),
+        [
+            r#"error: there is no interface "moon""#,
+            "  add-stateful all chain web",
+            "                   ^^^^^^^^^"
+        ]
+    );
+    let shown = refused("add-stateful in sun chain web", &tcp_only);
+    assert!(
+        shown.contains(r#"no interface "sun""#) && shown.contains("\n                  ^^^\n"),
+        "{shown}"
+    );
+    // The class may leave no packet for some edit: the rule's other targets still apply.
+    let mut policy = Policy::new();
+    policy
+        .add_with(&rule("add-stateful all mod ip6-hop-limit 9 chain web"), &generate::port, &tcp_only)
+        .unwrap();
+}
+
+/// A rule that only names a chain has nothing to say to packets of open sessions.
+#[test]
+fn chains_are_given_when_sessions_open() {
+    for (line, class) in [
+        ("add-stateful out wan chain web", Class::Constant),
+        ("add-stateful out wan nat office chain web", Class::Constant),
+        ("add-stateful out wan chain web accept", Class::PerPacket),
+        ("add-stateful ip-ttl 3 chain web", Class::PerPacket),
+        ("add-stateful tcp-syn chain web", Class::Control),
+    ] {
+        let mut policy = Policy::new();
+        policy.add_with(&rule(line), &generate::port, &tcp_only).unwrap();
+        let traits = policy.traits(0);
+        assert_eq!(
+            (traits.class, traits.chains, traits.edits, traits.opens()),
+            (class, true, false, true),
+            "{line}"
+        );
+        assert_eq!(policy.chain_of(0), Some("web"));
+        assert_eq!(policy.traits(0).binds, line.contains("nat"));
+        assert_eq!(policy.stateful(0).and_then(|stateful| stateful.chain.as_deref()), Some("web"));
+    }
+}
+
+#[test]
+fn a_changed_class_changes_how_often_sessions_ask() {
+    let mut policy = Policy::new();
+    let line = "add-stateful tcp-dport 80 chain web accept";
+    policy.add(&rule(line), &generate::port).unwrap();
+    let seen = |policy: &Policy| (policy.traits(0).class, policy.per_packet().is_some(), policy.reads_out());
+    assert_eq!(seen(&policy), (Class::Constant, false, false));
+    for (class, expected) in [
+        ("ip-ttl > 1", (Class::PerPacket, true, false)),
+        ("out wan", (Class::PerPacket, true, true)),
+        ("tcp-syn", (Class::Control, false, false)),
+        ("", (Class::Constant, false, false)),
+    ] {
+        assert_eq!(policy.set_class("web", &parse_matches(class).unwrap(), &generate::port), Ok(1));
+        assert_eq!(seen(&policy), expected, "{class}");
+        assert_eq!(policy.rule(1).unwrap().text, line);
+    }
+    assert_eq!(policy.set_class("dns", &[], &generate::port), Ok(0));
+}

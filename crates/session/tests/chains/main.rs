@@ -1,0 +1,77 @@
+//! Sessions that go through service chains, of functions that are made for these tests.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod functions;
+mod live;
+mod translation;
+mod vectors;
+mod verdicts;
+mod ways;
+mod workers;
+
+use mmb_flow::Settings;
+use mmb_session::{Outcome, Rules, Sent};
+
+use common::*;
+use functions::registry;
+
+const CLIENT: End = ([10, 0, 0, 1], 4000);
+const SERVER: End = ([192, 0, 2, 1], 80);
+
+/// A box whose rules may name chains.
+struct Box2 {
+    net: Net,
+    workers: u16,
+}
+
+impl Box2 {
+    #[track_caller]
+    fn new(lines: &[&str]) -> Box2 {
+        Box2::with(lines, 1, Settings::default())
+    }
+
+    #[track_caller]
+    fn with(lines: &[&str], workers: u16, settings: Settings) -> Box2 {
+        let rules = Rules::read_with(lines, settings, None, &registry(), workers);
+        Box2 { net: Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000), workers }
+    }
+
+    /// Other rules, functions and chains; what has the same text stays what it is.
+    #[track_caller]
+    fn change(&mut self, lines: &[&str]) {
+        let before = self.net.driver.rules();
+        let rules = Rules::read_with(lines, before.settings, Some(before), &registry(), self.workers);
+        self.net.driver.change(rules.unwrap_or_else(|error| panic!("{error}")));
+    }
+
+    /// What a function says of itself.
+    #[track_caller]
+    fn report(&self, instance: &str) -> Vec<(String, String)> {
+        self.net.driver.rules().chains.instance(instance).expect("there is one").report()
+    }
+
+    /// A number that it counts.
+    #[track_caller]
+    fn count(&self, instance: &str, name: &str) -> u64 {
+        let report = self.report(instance);
+        let (_, value) = report.iter().find(|(known, _)| known == name).expect("it counts that");
+        value.parse().expect("a number")
+    }
+
+    /// What a `see` has seen since it was made.
+    #[track_caller]
+    fn seen(&self, instance: &str) -> Vec<String> {
+        self.report(instance).into_iter().map(|(_, line)| line).collect()
+    }
+
+    /// The chains of all sessions.
+    fn chains(&self) -> Vec<Option<String>> {
+        self.net.views().iter().map(|view| view.chain.as_deref().map(str::to_owned)).collect()
+    }
+}
+
+/// The packets that went on, and what functions have made.
+fn parts(sent: Vec<Sent>) -> (Vec<Sent>, Vec<Sent>) {
+    sent.into_iter().partition(|sent| !matches!(sent.outcome, Outcome::Emitted(_)))
+}

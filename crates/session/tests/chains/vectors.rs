@@ -1,0 +1,163 @@
+//! Vectors of packets, of which some have lost their session since that was found.
+
+use mmb_flow::{Direction, Found};
+use mmb_nf::DropReason;
+use mmb_packet::build::Frame;
+use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_policy::{Batch, VECTOR};
+use mmb_session::{Config, Host, Next, Packets, Rules, Sessions, shown};
+
+use crate::common::*;
+use crate::functions::registry;
+use crate::{CLIENT, SERVER};
+
+#[derive(Default)]
+struct Many(Vec<(VecPacket, Meta, u16)>);
+
+impl Packets for Many {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+    fn head(&self, at: usize) -> &[u8] {
+        self.0[at].0.head()
+    }
+    fn meta(&self, at: usize) -> &Meta {
+        &self.0[at].1
+    }
+    fn head_and_meta(&mut self, at: usize) -> (&mut [u8], &mut Meta) {
+        let (packet, meta, _) = &mut self.0[at];
+        (packet.head_mut(), meta)
+    }
+    fn in_port(&self, at: usize) -> u16 {
+        self.0[at].2
+    }
+    fn bytes(&self, at: usize) -> u32 {
+        self.0[at].0.len() as u32
+    }
+}
+
+/// A worker between whose steps something can happen.
+struct Worker {
+    sessions: Sessions,
+    rules: Rules,
+}
+
+impl Worker {
+    fn new(lines: &[&str]) -> Worker {
+        let rules = Rules::read_with(lines, Default::default(), None, &registry(), 1).expect("good lines");
+        let config = Config { sessions: 100, worker: 0, workers: 1, seed: 1, scratchpad: Rules::SCRATCHPAD };
+        let mut sessions = Sessions::new(config).expect("memory");
+        sessions.adopt(&rules, &rules);
+        sessions.tick(0, &rules, 10);
+        Worker { sessions, rules }
+    }
+
+    /// Packets up to where they would go through their chains.
+    fn look_up(&mut self, frames: &[(u16, Frame)]) -> (Many, [Next; VECTOR]) {
+        let mut packets = Many::default();
+        for (in_port, frame) in frames {
+            let (bytes, mut meta) = (frame.build(), Meta::default());
+            parse(&bytes, bytes.len(), &mut meta).expect("a sound frame");
+            packets.0.push((VecPacket::new(&bytes), meta, *in_port));
+        }
+        let (mut next, mut edits) = ([Next::Pass; VECTOR], Vec::new());
+        self.sessions.lookup(1, &self.rules, &mut packets, &mut edits, &mut next);
+        for (at, (packet, meta, in_port)) in packets.0.iter_mut().enumerate() {
+            if next[at] == Next::Slow {
+                let mut batch = Batch::new();
+                let (policy, out_port) = (&self.rules.policy, self.rules.out_port(*in_port));
+                fill_window(packet.head(), meta, *in_port, out_port, policy.chunks(), &mut batch.windows[0]);
+                batch.n = 1;
+                policy.classify(&mut batch);
+                next[at] =
+                    self.sessions.slow(1, &self.rules, packet, meta, *in_port, &batch.hits, &mut edits);
+            }
+        }
+        (packets, next)
+    }
+
+    /// The rest of their way.
+    fn chain(&mut self, packets: &mut Many) -> Vec<Result<u16, DropReason>> {
+        let mut shown: Vec<_> = packets
+            .0
+            .iter_mut()
+            .map(|(packet, meta, in_port)| {
+                let bytes = packet.len() as u32;
+                shown(packet.head_mut(), meta, bytes, *in_port)
+            })
+            .collect();
+        let mut next = [Next::Chain; VECTOR];
+        self.sessions.chain(1, &self.rules, &mut shown, &mut next);
+        let fate = |(at, (_, meta, _)): (usize, &(VecPacket, Meta, u16))| match next[at] {
+            Next::Send => Ok(meta.out_port),
+            Next::Drop => Err(DropReason::from_number(meta.drop_reason).expect("a reason")),
+            other => panic!("{other:?}"),
+        };
+        packets.0.iter().enumerate().map(fate).collect()
+    }
+
+    fn clear(&mut self, n: u32) {
+        let id = mmb_flow::SessionId(n);
+        assert!(self.sessions.clear(id, 1, &self.rules));
+    }
+
+    /// Packets that a `see` has seen.
+    fn seen(&self) -> usize {
+        let report = self.rules.chains.instance("t").expect("there").report();
+        report.iter().filter(|(_, line)| line.starts_with("there")).count()
+    }
+}
+
+fn client(n: u16) -> End {
+    (CLIENT.0, CLIENT.1 + n)
+}
+
+const LINES: &[&str] = &["nf add t see", "chain add web t", "add-stateful in port0 chain web"];
+
+#[test]
+fn sessions_that_end_under_way() {
+    for again in [false, true] {
+        let mut worker = Worker::new(LINES);
+        let frames: Vec<_> = (0..4).map(|n| (IN, udp(client(n), SERVER))).collect();
+        let (mut packets, next) = worker.look_up(&frames);
+        assert_eq!(next[..4], [Next::Chain; 4]);
+        assert_eq!(worker.chain(&mut packets), [Ok(OUT); 4]);
+        let (mut packets, next) = worker.look_up(&frames);
+        assert_eq!(next[..4], [Next::Chain; 4], "the short way");
+        [1, 2].into_iter().for_each(|n| worker.clear(n));
+        let mut expected = [Ok(OUT), Err(DropReason::ChainError), Err(DropReason::ChainError), Ok(OUT)];
+        if again {
+            // One of the numbers is another session's now, the other one the same conversation's.
+            let (mut others, _) =
+                worker.look_up(&[(IN, udp(client(9), SERVER)), (IN, udp(client(1), SERVER))]);
+            let number = |n: u32| Found::new(mmb_flow::SessionId(n), Direction::Forward).0;
+            assert_eq!([0, 1].map(|at| others.0[at].1.session), [number(2), number(1)]);
+            assert_eq!(worker.chain(&mut others), [Ok(OUT); 2]);
+            expected[1] = Ok(OUT);
+        }
+        assert_eq!(worker.chain(&mut packets), expected);
+        assert_eq!(worker.seen(), if again { 9 } else { 6 });
+        // From here on nothing is in doubt.
+        worker.sessions.tick(1, &worker.rules, 10);
+        let (mut packets, _) = worker.look_up(&frames);
+        assert_eq!(worker.chain(&mut packets), [Ok(OUT); 4]);
+    }
+}
+
+/// Several packets of one vector that each would end their session.
+#[test]
+fn a_session_ends_once() {
+    let mut worker = Worker::new(&[
+        "nf add t see",
+        "nf add g gate end 2",
+        "chain add web t | g",
+        "add-stateful in port0 chain web",
+    ]);
+    let frames: Vec<_> = (0..6).map(|n| (IN, udp(client(n % 2), SERVER))).collect();
+    let (mut packets, _) = worker.look_up(&frames);
+    let expected: Vec<_> =
+        (0..6).map(|n| if n < 2 { Ok(OUT) } else { Err(DropReason::BackendDown) }).collect();
+    assert_eq!(worker.chain(&mut packets), expected);
+    assert_eq!((worker.sessions.counters().closed, worker.sessions.counters().sessions), (2, 0));
+    assert_eq!(worker.seen(), 6);
+}
