@@ -41,6 +41,9 @@ pub const MAX_CAPACITY: u32 = 1 << 29;
 
 const NONE: u32 = u32::MAX;
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 /// How many insertions before it is needed a session's memory is asked for.
 const INSERTIONS_AHEAD: usize = 4;
 
@@ -107,13 +110,14 @@ pub struct Table {
 
 impl Table {
     /// A table for `capacity` sessions (1 to [`MAX_CAPACITY`]; others are brought into these bounds), each with a
-    /// scratchpad of `scratch_bytes` bytes, rounded up to 8. The seed is a secret: who knows it can make keys collide.
+    /// scratchpad of `scratch_bytes` bytes, rounded up to 8, from 64 on to 64. The seed is a secret: who knows it can make keys collide.
     ///
     /// # Errors
     /// The system's, if there is not as much address space.
     pub fn new(capacity: u32, scratch_bytes: usize, seed: u64) -> io::Result<Table> {
         let capacity = capacity.clamp(1, MAX_CAPACITY);
-        let stride = scratch_bytes.next_multiple_of(8);
+        // Those of a cache line and more begin with one: what is used first is then in one line.
+        let stride = scratch_bytes.next_multiple_of(if scratch_bytes < LINE { 8 } else { LINE });
         let count = capacity as usize;
         let scratch = count.checked_mul(stride).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut halves = Arena::new(count * 2)?;
