@@ -308,7 +308,7 @@ fn generic_where_the_driver_cannot() {
             assert_eq!(receive(&mut rx, frames.len()), frames, "{round}");
             send(&mut tx, &pool, &frames);
             // The bridge sends on in its own time, which may be long where others use the machine.
-            let mut arrived = || (0..20).find_map(|_| peer.receive());
+            let arrived = || (0..20).find_map(|_| peer.receive());
             frames.iter().for_each(|frame| assert_eq!(arrived().as_ref(), Some(frame), "{round}"));
         }
         drop((port, rx, tx));

@@ -111,7 +111,7 @@ fn program(functions: usize, independent: bool) -> Program {
 fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
     let program = Arc::new(program(functions, independent));
     let mut ground = Sessions(Table::new(sessions.max(256), 256, 1).expect("memory"));
-    let mut runner = Runner::new(0, 1, 1, sessions as usize);
+    let mut runner = Runner::new(0, 1, sessions as usize);
     runner.adopt(&program, &Settings::default());
     let mut frames = Vec::new();
     for n in 0..sessions {

@@ -101,7 +101,7 @@ impl Harness {
         let mut harness = Harness {
             registry,
             program: Arc::default(),
-            runner: Runner::new(0, 1, 1, SESSIONS as usize),
+            runner: Runner::new(0, 1, SESSIONS as usize),
             sessions: Sessions { table, now: 1 },
         };
         harness.load(lines)?;

@@ -118,7 +118,7 @@ impl Sessions {
             table: Table::new(capacity, scratch.bytes, secret)?,
             chains: Arc::default(),
             has_chains: false,
-            runner: Runner::new(config.worker, config.workers, config.seed, config.sessions),
+            runner: Runner::new(config.worker, config.seed, config.sessions),
             fates: Box::new([Fate::Pass; VECTOR]),
             scratch,
             lookups: Box::default(),

@@ -81,10 +81,9 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// For a worker, of `workers`. `sessions`: the most that there can be, also of those that functions `flow` find. `seed`
+    /// For a worker. `sessions`: the most that there can be, also of those that functions `flow` find. `seed`
     /// is a secret from senders.
-    pub fn new(worker: u16, workers: u16, seed: u64, sessions: usize) -> Runner {
-        let _ = workers;
+    pub fn new(worker: u16, seed: u64, sessions: usize) -> Runner {
         let sessions = u32::try_from(sessions).unwrap_or(u32::MAX).clamp(1, mmb_flow::MAX_CAPACITY);
         let seed = seed ^ (u64::from(worker) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let core = Core { worker, seed, sessions, ..Core::default() };

@@ -113,7 +113,7 @@ impl Function for Synproxy {
 
     fn traits(&self) -> Traits {
         let moves = Moves { numbers: true, ..Moves::default() };
-        Traits { accepts: "ip-proto tcp".to_owned(), moves, ..Traits::default() }
+        Traits { accepts: "tcp-sport".to_owned(), moves, ..Traits::default() }
     }
 
     fn admit(&self, first: &mut First<'_>, (): &mut ()) -> Admission {
