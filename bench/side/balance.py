@@ -29,7 +29,7 @@ SETUP = {
 def haproxy():
     servers = "".join(f"  server s{n} {address}:80\n" for n, address in enumerate(BACKENDS))
     return (
-        "global\n  nbthread 1\n  maxconn 20000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n"
+        "global\n  nbthread 1\n  maxconn 4000\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n"
         "  timeout server 30s\n  option splice-auto\n"
         f"listen web\n  bind {VIRTUAL}:80\n  balance roundrobin\n{servers}"
     )
@@ -58,11 +58,17 @@ def proxy(wire, name):
         command = ["haproxy", "-db", "-f", config] if name == "HAProxy" else ["nginx", "-c", config]
         process = wire.box.popen(*command, stderr=subprocess.DEVNULL)
         try:
-            wait.until(lambda: ":80 " in wire.box.run("ss", "-tln").stdout, f"{name} to listen")
+            wait.until(lambda: listens(wire, process, name), f"{name} to listen")
             yield VIRTUAL
         finally:
             process.terminate()
             process.wait()
+
+
+def listens(wire, process, name):
+    if process.poll() is not None:
+        raise RuntimeError(f"{name} ended with {process.returncode}")
+    return ":80 " in wire.box.run("ss", "-tln").stdout
 
 
 @contextlib.contextmanager

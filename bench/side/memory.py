@@ -79,6 +79,34 @@ def forwarding(rounds, full):
         )
 
 
+def ports(rounds, full):
+    """DPDK's testpmd does nothing but receive and send; mmb on the same ports, without rules."""
+    experiment = Experiment(
+        "ports", "Receiving and sending on DPDK's null ports", MEMORY, "for", TICKS, "testpmd's own benchmark",
+        {
+            "mmb": "`mmb bench --null-ports`: its graph between two ports, no rules",
+            "testpmd": "io forwarding between two ports, bursts of 32, one core",
+        },
+        ["Frames are all zero, so that mmb does not see IP in them."], ["one core"],
+    )
+
+    def mmb_ticks(_):
+        report = mmb.bench("--null-ports")
+        return report["tsc_hz"] / report["pps"]
+
+    return experiment.measure([Series("mmb", mmb_ticks, [0]), Series("testpmd", testpmd, [0])], rounds)
+
+
+def testpmd(_):
+    """Ticks a packet of testpmd, by the packets that it received in its last second."""
+    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", "512", "--no-pci", "--vdev=net_null0", "--vdev=net_null1"]
+    own = ["--forward-mode=io", "--auto-start", "--stats-period=1", "--total-num-mbufs=8192"]
+    command = ["timeout", "--signal=INT", "4", "dpdk-testpmd", *eal, "--", *own]
+    shown = run(*command)
+    rates = [int(rate) for rate in re.findall(r"Rx-pps:\s+([0-9]+)", shown)][-2:]
+    return mmb.ticks_per_nanosecond() * 1e9 / sum(rates) if rates and sum(rates) else None
+
+
 def firewall(rounds, full):
     """Figure 9a: a firewall of random five-tuples that match nothing."""
     experiment = Experiment(
@@ -275,6 +303,7 @@ ALL = {
     "extremes": extremes,
     "classbench": classbench,
     "forwarding": forwarding,
+    "ports": ports,
     "firewall": firewall,
     "tracking": tracking,
     "nat": nat,
