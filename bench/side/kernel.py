@@ -25,37 +25,49 @@ def build():
     subprocess.run(["make", "-s", "-C", ROOT / "bench" / "kernel"], check=True)
 
 
-class Kernel:
+class Netfilter:
+    """What the kernel of the namespace `box` filters with."""
+
+    def nft(self, rules):
+        """Replaces everything that nftables has there."""
+        run(*self.box.command("nft", "-f", "-"), input="flush ruleset\n" + rules, timeout=600)
+
+    def iptables(self, table, rules):
+        """Replaces a table of iptables."""
+        run(*self.box.command("iptables-restore"), input=f"*{table}\n{rules}COMMIT\n", timeout=600)
+
+
+class Kernel(Netfilter):
     """A namespace with a way through it; gone with the `with` block."""
 
     def __enter__(self):
         build()
-        self.space = Namespace("kernel")
+        self.box = Namespace("kernel")
         try:
             for a, b in (("i0", "i1"), ("o0", "o1")):
-                self.space.run("ip", "link", "add", a, "type", "veth", "peer", "name", b)
+                self.box.run("ip", "link", "add", a, "type", "veth", "peer", "name", b)
                 for end in (a, b):
-                    self.space.run("ip", "link", "set", end, "up")
-            self.space.run("ip", "address", "add", "10.1.0.1/16", "dev", "i0")
-            self.space.run("ip", "address", "add", "10.2.0.1/24", "dev", "o0")
-            self.space.run("ip", "neigh", "add", "10.2.0.2", "lladdr", NEXT_HOP, "dev", "o0", "nud", "permanent")
-            self.space.sysctl("net/ipv4/ip_forward", 1)
+                    self.box.run("ip", "link", "set", end, "up")
+            self.box.run("ip", "address", "add", "10.1.0.1/16", "dev", "i0")
+            self.box.run("ip", "address", "add", "10.2.0.1/24", "dev", "o0")
+            self.box.run("ip", "neigh", "add", "10.2.0.2", "lladdr", NEXT_HOP, "dev", "o0", "nud", "permanent")
+            self.box.sysctl("net/ipv4/ip_forward", 1)
             # A veth device has receive queues of its own, which test runs need, with this on only.
-            self.space.run("ethtool", "-K", "i0", "gro", "on")
-            self.space.run("ip", "link", "set", "o1", "xdpdrv", "obj", PROGRAMS / "sink.o", "sec", "xdp")
-            self.mac = self.space.run("cat", "/sys/class/net/i0/address").stdout.strip()
+            self.box.run("ethtool", "-K", "i0", "gro", "on")
+            self.box.run("ip", "link", "set", "o1", "xdpdrv", "obj", PROGRAMS / "sink.o", "sec", "xdp")
+            self.mac = self.box.run("cat", "/sys/class/net/i0/address").stdout.strip()
         except BaseException:
-            self.space.delete()
+            self.box.delete()
             raise
         return self
 
     def __exit__(self, *_):
-        self.space.delete()
+        self.box.delete()
 
     def _cost(self, program, **options):
         """Nanoseconds a packet."""
         words = [f"{name}={value}" for name, value in options.items()]
-        return float(self.space.run(PROGRAMS / "cost", PROGRAMS / f"{program}.o", *words, timeout=600).stdout)
+        return float(self.box.run(PROGRAMS / "cost", PROGRAMS / f"{program}.o", *words, timeout=600).stdout)
 
     def program(self, program, **options):
         """Ticks of an XDP program alone, without what varies the frames."""
@@ -74,12 +86,3 @@ class Kernel:
         loaded = self.stack(flows)
         self.nft("")
         return loaded - self.stack(flows)
-
-    def nft(self, rules):
-        """Replaces everything that nftables has here."""
-        run(*self.space.command("nft", "-f", "-"), input="flush ruleset\n" + rules, timeout=600)
-
-    def iptables(self, table, rules):
-        """Replaces a table of iptables."""
-        text = f"*{table}\n{rules}COMMIT\n"
-        run(*self.space.command("iptables-restore"), input=text, timeout=600)

@@ -18,17 +18,17 @@ import tempfile
 
 from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
 
-from .kernel import PROGRAMS, build
+from .kernel import PROGRAMS, Netfilter, build
 
 from lab import wait  # noqa: E402 isort: skip
 from lab.daemon import Daemon  # noqa: E402 isort: skip
-from lab.netns import Network, run  # noqa: E402 isort: skip
+from lab.netns import Network  # noqa: E402 isort: skip
 
 CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
 PORTS = "interface add left af-xdp b0\ninterface add right af-xdp b1\nroute left right\n"
 
 
-class Wire(Network):
+class Wire(Network, Netfilter):
     """The namespaces; a context."""
 
     def __init__(self):
@@ -58,12 +58,6 @@ class Wire(Network):
 
     def __exit__(self, *_):
         self.close()
-
-    def nft(self, rules):
-        run(*self.box.command("nft", "-f", "-"), input="flush ruleset\n" + rules, timeout=600)
-
-    def iptables(self, table, rules):
-        run(*self.box.command("iptables-restore"), input=f"*{table}\n{rules}COMMIT\n", timeout=600)
 
     @contextlib.contextmanager
     def mmb(self, config="", ports=PORTS):

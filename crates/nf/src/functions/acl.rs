@@ -6,7 +6,7 @@
 
 use mmb_policy::Batch;
 
-use super::clauses::Clauses;
+use super::clauses::{self, Clauses};
 use crate::{Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
 
 /// Allows sessions, or denies them.
@@ -36,11 +36,7 @@ impl Function for Acl {
                     texts.push(String::new());
                     allows.push(word == "allow");
                 }
-                (_, Some(text)) => {
-                    let blank = if text.is_empty() { "" } else { " " };
-                    text.push_str(blank);
-                    text.push_str(word);
-                }
+                (_, Some(text)) => clauses::add_word(text, word),
                 (_, None) => return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`")),
             }
         }

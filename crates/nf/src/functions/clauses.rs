@@ -11,6 +11,14 @@ use mmb_lang::Command;
 use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
 use mmb_policy::{Batch, Class, Policy};
 
+/// Puts a word of a clause behind those that are there.
+pub(super) fn add_word(text: &mut String, word: &str) {
+    if !text.is_empty() {
+        text.push(' ');
+    }
+    text.push_str(word);
+}
+
 /// Clauses, by their position.
 #[derive(Debug)]
 pub(super) struct Clauses {

@@ -7,7 +7,7 @@
 
 use mmb_policy::Batch;
 
-use super::clauses::Clauses;
+use super::clauses::{self, Clauses};
 use crate::{Context, First, Function, Packet, SessionInfo, Setup, Traits, Verdict};
 
 /// The output of what no clause matches.
@@ -65,11 +65,7 @@ impl Function for Split {
                     }
                     texts.push(String::new());
                 }
-                (None, Some(text)) => {
-                    let blank = if text.is_empty() { "" } else { " " };
-                    text.push_str(blank);
-                    text.push_str(word);
-                }
+                (None, Some(text)) => clauses::add_word(text, word),
                 (None, None) => {
                     return Err(format!("`split` begins with a label such as `web:`, not with `{word}`"));
                 }

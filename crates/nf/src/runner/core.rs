@@ -79,6 +79,11 @@ pub(super) struct Call<'a> {
     pub at: Option<u8>,
 }
 
+/// A session as the function at a place sees it.
+fn seen_at(place: &Place, info: &SessionInfo) -> SessionInfo {
+    SessionInfo { key: if place.behind { info.onward } else { info.original }, ..*info }
+}
+
 #[derive(Default)]
 pub(super) struct Core {
     pub worker: u16,
@@ -357,10 +362,7 @@ impl Core {
             return;
         }
         bytes.fill(0);
-        let info = SessionInfo {
-            key: if place.behind { call.info.onward } else { call.info.original },
-            ..*call.info
-        };
+        let info = seen_at(place, call.info);
         let Core { states, emissions, worker, passed_by, .. } = self;
         let Some(State { instance, local, keyed, .. }) = states.get_mut(state).and_then(Option::as_mut)
         else {
@@ -417,10 +419,7 @@ impl Core {
 
     fn release_place(&mut self, state: usize, place: &Place, call: &mut Call<'_>) {
         let Some(bytes) = bytes_of(call.pad, place) else { return };
-        let info = SessionInfo {
-            key: if place.behind { call.info.onward } else { call.info.original },
-            ..*call.info
-        };
+        let info = seen_at(place, call.info);
         let Core { states, emissions, worker, .. } = self;
         let Some(State { instance, local, keyed, .. }) = states.get_mut(state).and_then(Option::as_mut)
         else {
