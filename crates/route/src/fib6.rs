@@ -29,6 +29,12 @@ impl Fib6 {
         self.trie.lookup(address)
     }
 
+    /// Asks for the memory that a lookup of this address reads first.
+    #[inline(always)]
+    pub fn prefetch(&self, address: u128) {
+        self.trie.prefetch(address);
+    }
+
     /// The same for many addresses: as many as `hops` has room for, at most. Fastest with 256.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {

@@ -46,6 +46,16 @@ impl Routes {
         self.faces.get(usize::from(port))?.as_ref()
     }
 
+    /// The table that all packets are routed by, if there is only one: then a node in front of the lookup can ask for what it
+    /// will read, as soon as a destination is at hand ([`Fib4::prefetch`], [`Fib6::prefetch`]).
+    #[inline]
+    pub fn only_table(&self) -> Option<&Table> {
+        match &*self.tables {
+            [table] => Some(table),
+            _ => None,
+        }
+    }
+
     /// The table that packets from `port` are routed by.
     #[inline]
     pub fn table_of(&self, port: u16) -> Option<&Table> {

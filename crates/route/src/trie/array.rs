@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use mmb_packet::prefetch;
 
-use super::codes::Others;
-
 /// Numbers in a page: 16 KiB.
 const PAGE: usize = 4096;
 
@@ -17,24 +15,26 @@ pub(crate) struct Array {
     pages: Arc<Vec<Option<Arc<Page>>>>,
 }
 
-impl Others for Array {
+impl Array {
+    /// Asks for what [`Array::get`] needs.
     #[inline(always)]
-    fn prefetch(&self, at: usize) {
+    pub fn prefetch(&self, at: usize) {
         if let Some(Some(page)) = self.pages.get(at / PAGE) {
             prefetch::read(&page[at % PAGE]);
         }
     }
 
+    /// The number at a place.
     #[inline(always)]
-    fn get(&self, at: usize) -> u32 {
+    pub fn get(&self, at: usize) -> u32 {
         match self.pages.get(at / PAGE) {
             Some(Some(page)) => page[at % PAGE],
             _ => 0,
         }
     }
 
-    // A page is copied if it is shared and the number another one.
-    fn set(&mut self, at: usize, value: u32) {
+    /// Sets a number. A page is copied if it is shared and the number another one.
+    pub fn set(&mut self, at: usize, value: u32) {
         if self.get(at) == value {
             return;
         }
@@ -46,7 +46,8 @@ impl Others for Array {
         Arc::make_mut(page)[at % PAGE] = value;
     }
 
-    fn bytes(&self) -> usize {
+    /// Bytes of memory, what clones share included.
+    pub fn bytes(&self) -> usize {
         self.pages.len() * size_of::<Option<Arc<Page>>>()
             + self.pages.iter().flatten().count() * size_of::<Page>()
     }

@@ -1,13 +1,12 @@
 //! Addresses as the trie sees them: bits from the top.
 
-use super::array::Array;
-use super::codes::Others;
-use super::sparse::Sparse;
+use super::codes::{Codes, Root};
+use super::rows::Rows;
 
 /// An address of either family, in host byte order.
 pub(crate) trait Bits: Copy + Eq + Default + std::fmt::Debug {
-    /// Where entries of nodes below the root stand: IPv4 has few of them among many /24s, IPv6 has little else.
-    type Below: Others;
+    /// The root: IPv4's has few entries of nodes among many /24s, IPv6's little else.
+    type Root: Root;
     /// Its bits.
     const BITS: u32;
     /// Bits that the root is indexed by.
@@ -66,7 +65,7 @@ macro_rules! common {
 
 impl Bits for u32 {
     common!();
-    type Below = Sparse;
+    type Root = Rows;
     const ROOT: u32 = 24;
     const TOP: u32 = 10;
     const HEADER: usize = 4;
@@ -84,7 +83,7 @@ impl Bits for u32 {
 
 impl Bits for u128 {
     common!();
-    type Below = Array;
+    type Root = Codes;
     const ROOT: u32 = 24;
     const TOP: u32 = 12;
     const HEADER: usize = 8;

@@ -1,14 +1,14 @@
 //! Lookups, for many addresses at once.
 //!
-//! Pass by pass: all places of the root; then, as long as there are addresses that lead to nodes, the nodes of these, which
-//! are asked for in one pass and read in the next. What has come to its end falls out of the list without a branch. What
-//! found nothing is sent to the tops at last.
+//! Pass by pass: all places of the root; then those whose number stands elsewhere, which have been asked for before the others
+//! are written down; then, as long as there are addresses that lead to nodes, the nodes of these, which are
+//! asked for in one pass and read in the next. What has come to its end falls out of the list without a branch.
 
 use mmb_packet::prefetch;
 
+use super::codes::Root;
 use super::node::{COVER, NODE, bitmap, block, depth, rank};
-use super::palette::ELSEWHERE;
-use super::{Bits, NOWHERE, Trie};
+use super::{Bits, TOPS, Trie};
 use crate::hop::HopId;
 
 /// Addresses that are looked up together.
@@ -28,6 +28,12 @@ impl<A: Bits> Trie<A> {
         self.or_top(if entry != 0 { entry } else { best }, address)
     }
 
+    /// Asks for what a lookup of this address reads first.
+    #[inline(always)]
+    pub fn prefetch(&self, address: A) {
+        self.root.prefetch(address.first(A::ROOT));
+    }
+
     /// The next entry or value on the way of an address through a node, and the node's cover.
     #[inline(always)]
     fn step(&self, entry: u32, address: A) -> (u32, u32) {
@@ -41,7 +47,7 @@ impl<A: Bits> Trie<A> {
     /// The next hop of what was found, or of the shortest prefixes.
     #[inline(always)]
     fn or_top(&self, found: u32, address: A) -> HopId {
-        let top = self.tops.get(address.first(A::TOP)).copied().unwrap_or(NOWHERE);
+        let top = self.tops[address.first(A::TOP) % TOPS];
         (if found != 0 { found } else { top }) - 1
     }
 
@@ -55,60 +61,57 @@ impl<A: Bits> Trie<A> {
 
     /// At most a batch.
     fn some(&self, addresses: &[A], hops: &mut [HopId]) {
-        // Nothing else happens in the pass that waits for memory, so that as many addresses as can be wait together.
-        let mut codes = [0u8; BATCH];
-        for (address, code) in addresses.iter().zip(&mut codes) {
-            *code = self.root.code(address.first(A::ROOT));
-        }
-        // Places of those whose number stands elsewhere.
-        let (mut open, mut len) = ([0u8; BATCH], 0);
-        for (place, ((address, hop), code)) in addresses.iter().zip(&mut *hops).zip(codes).enumerate() {
-            let value = self.root.number(code);
-            *hop = self.or_top(value, *address);
+        // Little else happens in the pass that waits for memory, so that as many addresses as can be wait together. Places of
+        // those whose number stands elsewhere are noted without a branch.
+        let (mut codes, mut open, mut len) = ([0u8; BATCH], [0u8; BATCH], 0);
+        for (place, (address, code)) in addresses.iter().zip(&mut codes).enumerate() {
+            let counts;
+            (*code, counts) = self.root.code(address.first(A::ROOT));
             open[len % BATCH] = place as u8;
-            len += usize::from(value == ELSEWHERE);
+            len += usize::from(!counts);
+        }
+        let open = &open[..len.min(BATCH)];
+        for address in open.iter().filter_map(|place| addresses.get(usize::from(*place))) {
+            self.root.prefetch_other(address.first(A::ROOT));
+        }
+        for ((address, hop), code) in addresses.iter().zip(&mut *hops).zip(codes) {
+            *hop = self.or_top(self.root.number(code), *address);
         }
         if len > 0 {
-            self.descend(addresses, hops, &open[..len.min(BATCH)]);
+            self.descend(addresses, hops, open);
         }
     }
 
-    /// Follows the addresses at some places to their ends.
+    /// Looks the addresses at some places up whose numbers stand elsewhere.
     #[inline(never)]
     fn descend(&self, addresses: &[A], hops: &mut [HopId], all: &[u8]) {
-        // By place in the batch: where an address is, and what was found on its way. Then the places of those on the way.
-        let (mut entries, mut found, mut open, mut len) = ([0; BATCH], [0; BATCH], [0u8; BATCH], 0);
-        for address in all.iter().filter_map(|place| addresses.get(usize::from(*place))) {
-            self.root.prefetch_other(address.first(A::ROOT));
-        }
-        for place in all.iter().map(|place| usize::from(*place)) {
-            let Some(address) = addresses.get(place) else { continue };
+        // Those that lead to nodes: their places, where they are, and what was found on their way.
+        let (mut places, mut entries, mut found, mut len) = ([0u8; BATCH], [0; BATCH], [0; BATCH], 0);
+        for place in all {
+            let at = usize::from(*place);
+            let (Some(address), Some(hop)) = (addresses.get(at), hops.get_mut(at)) else { continue };
             let entry = self.root.get(address.first(A::ROOT));
-            let leads = entry & NODE != 0;
-            (entries[place], found[place]) = (entry, if leads { 0 } else { entry });
-            open[len % BATCH] = place as u8;
-            len += usize::from(leads);
+            *hop = self.or_top(entry, *address);
+            (places[len % BATCH], entries[len % BATCH]) = (*place, entry);
+            len += usize::from(entry & NODE != 0);
         }
         while len > 0 {
             let now = std::mem::take(&mut len).min(BATCH);
-            for place in &open[..now] {
-                prefetch::read(self.hot.granule(block(entries[usize::from(*place)])));
+            for entry in &entries[..now] {
+                prefetch::read(self.hot.granule(block(*entry)));
             }
             for at in 0..now {
-                let place = usize::from(open[at]);
-                let Some(address) = addresses.get(place) else { continue };
-                let (value, cover) = self.step(entries[place], *address);
+                let place = usize::from(places[at]);
+                let (Some(address), Some(hop)) = (addresses.get(place), hops.get_mut(place)) else {
+                    continue;
+                };
+                let (value, cover) = self.step(entries[at], *address);
+                let best = if cover != 0 { cover } else { found[at] };
                 let leads = value & NODE != 0;
-                let best = if cover != 0 { cover } else { found[place] };
-                found[place] = if leads | (value == 0) { best } else { value };
-                entries[place] = value;
-                open[len % BATCH] = place as u8;
+                *hop = self.or_top(if leads | (value == 0) { best } else { value }, *address);
+                // Never behind `at`, so that nothing is written over that is still to be read.
+                (places[len], entries[len], found[len]) = (places[at], value, best);
                 len += usize::from(leads);
-            }
-        }
-        for place in all.iter().map(|place| usize::from(*place)) {
-            if let (Some(hop), Some(address)) = (hops.get_mut(place), addresses.get(place)) {
-                *hop = self.or_top(found[place], *address);
             }
         }
     }

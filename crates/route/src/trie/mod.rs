@@ -22,16 +22,15 @@ mod codes;
 mod lookup;
 mod node;
 mod palette;
-mod sparse;
+mod rows;
 
 use std::sync::Arc;
 
 use array::Array;
 pub(crate) use bits::Bits;
-use codes::{Codes, Others};
+use codes::{ROW, Root};
 use node::{Blocks, COVER, NODE, Node, STRIDE, bitmap, block, cold_granules, depth, entry, rank};
-
-use sparse::Sparse;
+use rows::Rows;
 
 use crate::hop::HopId;
 
@@ -39,11 +38,11 @@ use crate::hop::HopId;
 #[derive(Clone, Debug)]
 pub(crate) struct Trie<A: Bits> {
     /// What the longest prefix of at most `TOP` bits leads to; never 0.
-    tops: Arc<Vec<u32>>,
+    tops: Arc<[u32; TOPS]>,
     /// By the first `ROOT` bits: what the longest prefix of `TOP` + 1 to `ROOT` bits leads to, or the entry of a node.
-    root: Codes<A::Below>,
+    root: A::Root,
     /// Prefixes of at most `ROOT` bits: by the bits with a one before them.
-    short: Sparse,
+    short: Rows,
     hot: Blocks,
     cold: Blocks,
     /// Cold blocks by the numbers of hot ones.
@@ -52,15 +51,18 @@ pub(crate) struct Trie<A: Bits> {
     family: std::marker::PhantomData<A>,
 }
 
+/// Places for the shortest prefixes, of either family.
+const TOPS: usize = 1 << 12;
+
 /// What addresses without a prefix lead to: next hop 0.
 const NOWHERE: u32 = 1;
 
 impl<A: Bits> Default for Trie<A> {
     fn default() -> Self {
         Trie {
-            tops: Arc::new(vec![NOWHERE; 1 << A::TOP]),
-            root: Codes::default(),
-            short: Sparse::default(),
+            tops: Arc::new([NOWHERE; TOPS]),
+            root: A::Root::default(),
+            short: Rows::default(),
             hot: Blocks::default(),
             cold: Blocks::default(),
             cold_of: Array::default(),
@@ -145,12 +147,9 @@ impl<A: Bits> Trie<A> {
         let length = code.ilog2();
         if length == A::TOP {
             Arc::make_mut(&mut self.tops)[code - (1 << A::TOP)] = value;
-        } else if length == A::ROOT {
-            let slot = code - (1 << A::ROOT);
-            match self.root.get(slot) {
-                node if node & NODE != 0 => self.set_cover(node, value),
-                _ => self.root.set(slot, value),
-            }
+        } else if length + ROW.ilog2() >= A::ROOT {
+            let row = ((code << (A::ROOT - length)) - (1 << A::ROOT)) / ROW;
+            self.paint_row(row, self.bare(code), value);
         } else {
             for code in [2 * code, 2 * code + 1] {
                 if self.short.get(code) == 0 {
@@ -158,6 +157,30 @@ impl<A: Bits> Trie<A> {
                 }
             }
         }
+    }
+
+    /// The places of a row of the root that a prefix covers and no longer one of at most `ROOT` bits does, a bit each.
+    fn bare(&self, code: usize) -> u64 {
+        if code.ilog2() == A::ROOT {
+            return 1 << (code % ROW);
+        }
+        let halves = [2 * code, 2 * code + 1].into_iter().filter(|code| self.short.get(*code) == 0);
+        halves.fold(0, |places, code| places | self.bare(code))
+    }
+
+    /// Paints some places of a row of the root: where nodes are, their covers.
+    fn paint_row(&mut self, row: usize, places: u64, value: u32) {
+        let (mut rest, mut open) = (places, places);
+        while rest != 0 {
+            let place = rest.trailing_zeros() as usize;
+            rest &= rest - 1;
+            let node = self.root.get(row * ROW + place);
+            if node & NODE != 0 {
+                self.set_cover(node, value);
+                open &= !(1 << place);
+            }
+        }
+        self.root.fill(row, open, value);
     }
 
     /// What is found by `path`.

@@ -8,8 +8,6 @@ use super::node::NODE;
 
 /// The code of places whose number stands elsewhere.
 pub(crate) const OTHER: u8 = 255;
-/// What the palette says for them.
-pub(crate) const ELSEWHERE: u32 = u32::MAX;
 
 /// Numbers by codes.
 #[derive(Clone, Debug)]
@@ -22,14 +20,12 @@ pub(crate) struct Palette {
 
 impl Default for Palette {
     fn default() -> Self {
-        let mut numbers = [0; 256];
-        numbers[usize::from(OTHER)] = ELSEWHERE;
-        Palette { numbers, counts: [0; 256], last: 0 }
+        Palette { numbers: [0; 256], counts: [0; 256], last: 0 }
     }
 }
 
 impl Palette {
-    /// The number of a code; [`ELSEWHERE`] for [`OTHER`].
+    /// The number of a code; [`OTHER`] has none.
     #[inline(always)]
     pub fn number(&self, code: u8) -> u32 {
         self.numbers[usize::from(code)]

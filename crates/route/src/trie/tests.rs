@@ -54,6 +54,7 @@ fn check<A: Bits + Ord>(trie: &Trie<A>, oracle: &Oracle<A>, probes: &[A]) -> Res
     let mut hops = vec![99; probes.len()];
     trie.lookup_batch(probes, &mut hops);
     for (probe, hop) in probes.iter().zip(hops) {
+        trie.prefetch(*probe);
         prop_assert_eq!(oracle.lookup(*probe), hop, "{:x?}", probe);
         prop_assert_eq!(trie.lookup(*probe), hop);
     }
