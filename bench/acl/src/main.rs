@@ -18,7 +18,7 @@ mod classbench;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use mmb_packet::{Meta, fill_window, parse};
+use mmb_packet::{Kind, Meta, fill_window, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
 
 use rules::{Key, Rule};
@@ -74,19 +74,21 @@ fn option(name: &str, default: u64) -> Result<u64, String> {
 fn compare(mut mmb: Mmb, rules: &[Rule], packets: usize, repeat: usize) -> Result<(), String> {
     let algorithms = acl::algorithms();
     let mut theirs = vec![Rounds::default(); algorithms.len()];
-    let (mut ours, mut strangers) = (Rounds::default(), Rounds::default());
+    let [mut ours, mut hosts, mut strangers] = [const { Rounds(Vec::new()) }; 3];
     // The first round warms up and is checked, not counted.
     for round in 0..=repeat.max(1) {
         for ((_, number), rounds) in algorithms.iter().zip(&mut theirs) {
             acl::choose(*number);
             rounds.0.push(vectors(packets).map(|(first, count)| acl::classify(first, count)).collect());
         }
-        strangers.0.push(mmb.classify(Flows::New(round as u16)));
-        ours.0.push(mmb.classify(Flows::Known));
+        strangers.0.push(mmb.classify(Flows::Unknown)?);
+        hosts.0.push(mmb.classify(Flows::Hosts(round as u16))?);
+        ours.0.push(mmb.classify(Flows::Known)?);
         if round == 0 {
             check(&mmb.first, rules)?;
             theirs.iter_mut().for_each(|rounds| rounds.0.clear());
             ours.0.clear();
+            hosts.0.clear();
             strangers.0.clear();
         }
     }
@@ -97,7 +99,12 @@ fn compare(mut mmb: Mmb, rules: &[Rule], packets: usize, repeat: usize) -> Resul
     let best = best.ok_or("rte_acl has no implementation for this machine")?;
     let found = mmb.hits as f64 / packets as f64;
     println!("mmb finds {found:.2} matching rules a packet");
-    for (which, ours) in [("flows that came before", &ours), ("flows never seen", &strangers)] {
+    let cases = [
+        ("flows that came before", &ours),
+        ("flows with new source ports", &hosts),
+        ("nothing known of any flow", &strangers),
+    ];
+    for (which, ours) in cases {
         let (low, high) = ours.ratios(&theirs[best]);
         let (ticks, ratio) = (ours.ticks() / packets as f64, ours.ticks() / theirs[best].ticks());
         let peer = algorithms[best].0;
@@ -156,18 +163,24 @@ fn vectors(packets: usize) -> impl Iterator<Item = (usize, usize)> {
 /// No rule matched.
 const NONE: u32 = u32::MAX;
 
-/// Whether mmb may remember what it found for a packet's flow in the round before. New flows come in at another port each
-/// round, at which no rule looks.
+/// What mmb may remember of the round before.
 enum Flows {
+    /// What it found for the same packets.
     Known,
-    New(u16),
+    /// The same between the same hosts, but each round has another source port, one of those that Linux takes by itself. (What
+    /// `rte_acl` does with the same packets does not depend on that.)
+    Hosts(u16),
+    /// Nothing: a rule came and went.
+    Unknown,
 }
 
 /// mmb's side.
 struct Mmb {
     policy: Policy,
-    /// For known flows and for new ones.
-    batches: [Batch; 2],
+    /// The same rules, and one that comes and goes.
+    other: (Policy, mmb_lang::Rule),
+    /// For each of [`Flows`].
+    batches: [Batch; 3],
     packets: Vec<(Vec<u8>, Meta)>,
     /// The lowest slot that matched each packet in the last round, or [`NONE`].
     first: Vec<u32>,
@@ -193,24 +206,39 @@ impl Mmb {
         let elapsed = start.elapsed();
         let packets = packets.iter().map(|key| prepared(key.frame())).collect::<Result<Vec<_>, _>>()?;
         let first = vec![NONE; packets.len()];
-        Ok((Mmb { policy, batches: [Batch::new(), Batch::new()], packets, first, hits: 0 }, elapsed))
+        let other = (policy.clone(), lines.swap_remove(0));
+        let batches = std::array::from_fn(|_| Batch::new());
+        Ok((Mmb { policy, batches, other, packets, first, hits: 0 }, elapsed))
     }
 
     /// Classifies all packets; the ticks of each vector.
-    fn classify(&mut self, flows: Flows) -> Vec<u64> {
-        let chunks = self.policy.chunks();
-        let (batch, port) = match flows {
-            Flows::Known => (&mut self.batches[0], 0),
-            Flows::New(round) => (&mut self.batches[1], round),
+    fn classify(&mut self, flows: Flows) -> Result<Vec<u64>, String> {
+        if let Flows::Unknown = flows {
+            let (policy, rule) = &mut self.other;
+            let index = policy.add(rule, &|_| None).map_err(|error| error.message)?;
+            let slot = policy.del(index).ok_or("the rule that came is not there")?;
+            policy.release(slot);
+        }
+        let [known, hosts, unknown] = &mut self.batches;
+        let (policy, batch, sport) = match flows {
+            Flows::Known => (&self.policy, known, None),
+            Flows::Hosts(round) => (&self.policy, hosts, Some(32_768 + round % 28_000)),
+            Flows::Unknown => (&self.other.0, unknown, None),
         };
+        let chunks = policy.chunks();
         let (mut ticks, mut hits) = (Vec::new(), 0);
         for (first, count) in vectors(self.packets.len()) {
             for (window, (frame, meta)) in batch.windows.iter_mut().zip(&self.packets[first..first + count]) {
-                fill_window(frame, meta, port, 1, chunks, window);
+                fill_window(frame, meta, 0, 1, chunks, window);
+                if let Some(sport) = sport
+                    && matches!(meta.kind.l4(), Kind::TCP | Kind::UDP)
+                {
+                    window.bytes_mut()[8..10].copy_from_slice(&sport.to_be_bytes());
+                }
             }
             batch.n = count;
             let start = acl::ticks();
-            self.policy.classify(batch);
+            policy.classify(batch);
             ticks.push(acl::ticks() - start);
             hits += batch.hits.len();
             self.first[first..first + count].fill(NONE);
@@ -220,7 +248,7 @@ impl Mmb {
             }
         }
         self.hits = hits;
-        ticks
+        Ok(ticks)
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mmb_packet::window::{CHUNKS, KIND};
 use mmb_packet::{Meta, Window};
 
+use crate::alike::Alike;
 use crate::batch::{Batch, Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::hash::Seeds;
@@ -59,6 +60,8 @@ pub struct Classifier {
     /// The chunks, as bits, of which it helps to know what the packets of a vector have in common.
     summed: u8,
     predicates: Predicates,
+    /// What the entries found otherwise tell apart of the window's first chunk.
+    alike: Alike,
     /// Entries that are found through a predicate, by its number.
     pivots: SortedPages<(u32, Arc<Node>), 64>,
     /// By slot.
@@ -96,6 +99,7 @@ impl Classifier {
             sieve: None,
             summed: 0,
             predicates: Predicates::default(),
+            alike: Alike::default(),
             pivots: SortedPages::default(),
             places: PagedVec::default(),
             readers: [0; CHUNKS],
@@ -143,6 +147,8 @@ impl Classifier {
 
     fn build(&mut self, items: Vec<Item>) {
         self.root = Arc::new(Node::build(items.clone(), &START, self.seeds));
+        self.alike = Alike::default();
+        items.iter().for_each(|(_, entry)| self.alike.add(entry));
         self.changed();
         self.built = self.rules;
         self.changes = 0;
@@ -187,6 +193,7 @@ impl Classifier {
         self.changes += 1;
         for entry in &entries {
             self.count_readers(entry.chunks(), 1);
+            self.alike.add(entry);
         }
         if let [entry] = &entries[..]
             && let Some(hash) = self.exact_hash(entry)
@@ -314,6 +321,12 @@ impl Classifier {
         self.predicates.needs_bytes()
     }
 
+    /// Whether some rule may ask about the bytes of a packet: [`Classifier::inspect`] has nothing to do where it does not.
+    #[inline]
+    pub fn may_ask(&self, head: &[u8], meta: &Meta) -> bool {
+        self.predicates.may_ask(head, meta)
+    }
+
     /// Looks at the bytes of the batch's packet `pkt`: `head` is the contiguous beginning of the frame of which
     /// [`mmb_packet::parse`] made `meta`.
     pub fn inspect(&self, batch: &mut Batch, pkt: usize, head: &[u8], meta: &Meta) {
@@ -328,7 +341,9 @@ impl Classifier {
         hits.clear();
         let summary = Summary::new(windows, self.summed);
         if truths.is_empty() && self.is_glanceable(&summary) && glance.is_due() {
-            let nothing = finds_nothing(windows, self.root.tables(), &summary);
+            let (_, rest, _) = self.root.rest();
+            let rest = (rest.blocks(), self.sieve.as_ref());
+            let nothing = finds_nothing(windows, self.root.tables(), rest, &summary);
             glance.learn(!nothing);
             if nothing {
                 return;
@@ -338,7 +353,7 @@ impl Classifier {
         heads.find(windows, self.chunks(), truths.is_empty());
         let by_flow = self.is_by_flow() && self.is_costly() && recent.begin(self.stamp);
         if by_flow {
-            heads.recall(recent, self.seeds, windows);
+            heads.recall(recent, self.seeds, windows, &self.alike);
         }
         self.visit_root(windows, heads.packets(), truths, &summary, left, gathered);
         if !truths.is_empty() {
@@ -347,21 +362,21 @@ impl Classifier {
         }
         gathered.spread(heads, windows.len(), hits);
         if by_flow {
-            gathered.remember(heads, recent, self.seeds, windows);
+            gathered.remember(heads, recent, self.seeds);
         }
     }
 
-    /// Whether the packets may match through a few tables of the root and nothing else.
+    /// Whether the packets may match through a few tables and blocks of the root and nothing else.
     fn is_glanceable(&self, summary: &Summary) -> bool {
         let (always, rest, bits) = self.root.rest();
+        let tables = self.root.tables().iter().filter(|table| !summary.excludes(table));
+        let blocks = rest.blocks().iter().filter(|block| !summary.excludes_block(block));
         always.is_empty()
-            && rest.blocks().iter().all(|block| summary.excludes_block(block))
             && bits.is_out_of_question(summary)
-            && self.root.tables().iter().filter(|table| !summary.excludes(table)).take(CHEAP + 1).count()
-                <= CHEAP
+            && tables.count() + if self.sieve.is_some() { 0 } else { blocks.count() } <= CHEAP
     }
 
-    /// Whether packets that agree in the window's first chunk match the same rules.
+    /// Whether packets that agree in what rules tell apart of the window's first chunk match the same rules.
     fn is_by_flow(&self) -> bool {
         self.chunks() == 1 && !self.needs_bytes()
     }

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alike;
 mod batch;
 mod bitvec;
 mod choose;

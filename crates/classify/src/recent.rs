@@ -2,17 +2,18 @@
 //!
 //! Theory of operation. Packets of a flow agree in the first chunk of the window: addresses, ports, protocol, input
 //! port. If rules read nothing else, what matched the flow's last packet matches the next, so that a lookup here spares
-//! the walk through the tree: an exact-match cache in front of the classifier, as Open vSwitch has one (Pfaff et al.,
-//! "The design and implementation of Open vSwitch", NSDI 2015, section 4.2).
+//! the walk through the tree: a cache in front of the classifier, as Open vSwitch has them (Pfaff et al., "The design and
+//! implementation of Open vSwitch", NSDI 2015, section 4.2). A flow is here what no rule tells apart ([`crate::alike`]):
+//! connections that follow each other between two hosts mostly are one.
 //!
-//! The cache belongs to one worker. A flow's chunk chooses a set of two lines; a line says where in a ring of slots the
+//! The cache belongs to one worker. A flow chooses a set of two lines; a line says where in a ring of slots the
 //! flow's hits stand, as a count of all slots ever written, so that what the ring has overwritten is known by its age.
 //! New lines push older ones out. A classifier that changes gets another stamp, and lines of an earlier stamp are void.
 //!
 //! Traffic whose flows do not come again (scans, floods) makes a cache a burden. So the cache counts: when too few
 //! lookups find something it rests, and tries again later. In front of a tree that is cheap to walk it is not used.
 
-use mmb_packet::{Window, prefetch};
+use mmb_packet::prefetch;
 
 use crate::batch::VECTOR;
 use crate::hash::Seeds;
@@ -32,7 +33,7 @@ const WORTH: u32 = 8;
 /// A flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    chunk: u128,
+    flow: u128,
     /// Where its hits begin, in slots written before them.
     at: u64,
     /// Of which stamp it is; 0: none.
@@ -97,31 +98,29 @@ impl Recent {
         true
     }
 
-    /// For each of the packets `heads` of `windows`: appends its hits to `slots` and says where they are, or that nothing
-    /// is known (None).
+    /// For each of some flows: appends its hits to `slots` and says where they are, or that nothing is known (None).
     pub fn look_up(
         &mut self,
         seeds: Seeds,
-        windows: &[Window],
-        heads: &[u16],
+        flows: &[u128],
         slots: &mut Vec<u32>,
         known: &mut [Option<(u32, u32)>; VECTOR],
     ) {
         let mut sets = [0u16; VECTOR];
-        for (set, &head) in sets.iter_mut().zip(heads) {
-            *set = set_of(seeds, windows[usize::from(head)].chunk[0]) as u16;
+        for (set, &flow) in sets.iter_mut().zip(flows) {
+            *set = set_of(seeds, flow) as u16;
             prefetch::read(&self.sets[usize::from(*set)]);
         }
         let mut lines = [const { None }; VECTOR];
-        for ((line, set), &head) in lines.iter_mut().zip(&sets).zip(heads) {
-            if let Some(found) = self.find(usize::from(*set), windows[usize::from(head)].chunk[0]) {
+        for ((line, set), &flow) in lines.iter_mut().zip(&sets).zip(flows) {
+            if let Some(found) = self.find(usize::from(*set), flow) {
                 let at = found.at as usize % RING;
                 prefetch::read(&self.ring[at]);
                 *line = Some(at..at + usize::from(found.len));
             }
         }
         let mut found = 0;
-        for ((known, line), _) in known.iter_mut().zip(lines).zip(heads) {
+        for ((known, line), _) in known.iter_mut().zip(lines).zip(flows) {
             *known = line.map(|line| {
                 found += 1;
                 let from = slots.len();
@@ -129,14 +128,12 @@ impl Recent {
                 (from as u32, slots.len() as u32)
             });
         }
-        self.judge(heads.len() as u32, found);
+        self.judge(flows.len() as u32, found);
     }
 
-    fn find(&self, set: usize, chunk: u128) -> Option<Line> {
+    fn find(&self, set: usize, flow: u128) -> Option<Line> {
         let alive = |line: &&Line| {
-            line.chunk == chunk
-                && line.epoch == self.epoch
-                && self.written - line.at <= (RING - LONGEST) as u64
+            line.flow == flow && line.epoch == self.epoch && self.written - line.at <= (RING - LONGEST) as u64
         };
         self.sets[set].0.iter().find(alive).copied()
     }
@@ -154,8 +151,8 @@ impl Recent {
         }
     }
 
-    /// Remembers what was found for a packet.
-    pub fn remember(&mut self, seeds: Seeds, window: &Window, slots: &[u32], others: &[u32]) {
+    /// Remembers what was found for a flow.
+    pub fn remember(&mut self, seeds: Seeds, flow: u128, slots: &[u32], others: &[u32]) {
         let len = slots.len() + others.len();
         if len > LONGEST || self.sets.is_empty() {
             return;
@@ -167,16 +164,15 @@ impl Recent {
         }
         self.ring[at..at + slots.len()].copy_from_slice(slots);
         self.ring[at + slots.len()..at + len].copy_from_slice(others);
-        let chunk = window.chunk[0];
-        let line = Line { chunk, at: self.written, epoch: self.epoch, len: len as u16 };
-        let Set(lines) = &mut self.sets[set_of(seeds, chunk)];
+        let line = Line { flow, at: self.written, epoch: self.epoch, len: len as u16 };
+        let Set(lines) = &mut self.sets[set_of(seeds, flow)];
         *lines = [line, lines[0]];
         self.written += len as u64;
     }
 }
 
-fn set_of(seeds: Seeds, chunk: u128) -> usize {
-    (seeds.hash(chunk).0 >> 20) as usize % SETS
+fn set_of(seeds: Seeds, flow: u128) -> usize {
+    (seeds.hash(flow).0 >> 20) as usize % SETS
 }
 
 const _: () = assert!(SETS <= 1 << 16 && size_of::<Set>() == 64);
@@ -185,16 +181,10 @@ const _: () = assert!(SETS <= 1 << 16 && size_of::<Set>() == 64);
 mod tests {
     use super::*;
 
-    fn window(flow: u32) -> Window {
-        let mut window = Window::default();
-        window.chunk[0] = flow.into();
-        window
-    }
-
     /// What is known of one flow.
     fn recall(recent: &mut Recent, seeds: Seeds, flow: u32) -> Option<Vec<u32>> {
         let (mut slots, mut known) = (vec![99], [None; VECTOR]);
-        recent.look_up(seeds, &[window(flow)], &[0], &mut slots, &mut known);
+        recent.look_up(seeds, &[flow.into()], &mut slots, &mut known);
         known[0].map(|(from, to)| slots[from as usize..to as usize].to_vec())
     }
 
@@ -203,9 +193,9 @@ mod tests {
         let (mut recent, seeds) = (Recent::default(), Seeds::from_seed(1));
         assert!(recent.begin(7));
         assert_eq!(recall(&mut recent, seeds, 1), None);
-        recent.remember(seeds, &window(1), &[3, 4], &[5]);
-        recent.remember(seeds, &window(2), &[], &[]);
-        recent.remember(seeds, &window(3), &[0; LONGEST + 1], &[]);
+        recent.remember(seeds, 1, &[3, 4], &[5]);
+        recent.remember(seeds, 2, &[], &[]);
+        recent.remember(seeds, 3, &[0; LONGEST + 1], &[]);
         assert_eq!(recall(&mut recent, seeds, 1), Some(vec![3, 4, 5]));
         assert_eq!(recall(&mut recent, seeds, 2), Some(vec![]));
         assert_eq!(recall(&mut recent, seeds, 3), None, "too long");
@@ -224,7 +214,7 @@ mod tests {
         let hits = |flow: u32| vec![flow; flow as usize % (LONGEST + 1)];
         let mut recalled = 0;
         for flow in 0..100_000 {
-            recent.remember(seeds, &window(flow), &hits(flow), &[]);
+            recent.remember(seeds, flow.into(), &hits(flow), &[]);
             assert_eq!(recall(&mut recent, seeds, flow), Some(hits(flow)));
             if let Some(found) = recall(&mut recent, seeds, flow / 2) {
                 assert_eq!(found, hits(flow / 2));
@@ -243,7 +233,7 @@ mod tests {
         }
         assert!((0..REST).all(|_| !recent.begin(1)));
         assert!(recent.begin(1), "another trial");
-        recent.remember(seeds, &window(0), &[1], &[]);
+        recent.remember(seeds, 0, &[1], &[]);
         for _ in 0..10 * TRIAL {
             assert!(recent.begin(1));
             assert_eq!(recall(&mut recent, seeds, 0), Some(vec![1]));

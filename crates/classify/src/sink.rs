@@ -9,6 +9,7 @@ use bytemuck::cast;
 use mmb_packet::Window;
 use wide::u8x16;
 
+use crate::alike::Alike;
 use crate::batch::{Hit, VECTOR};
 use crate::hash::Seeds;
 use crate::recent::Recent;
@@ -54,6 +55,8 @@ pub(crate) struct Heads {
     /// Their packets, ascending.
     packets: [u16; VECTOR],
     len: usize,
+    /// By which flow each is [recalled](Heads::recall).
+    keys: [u128; VECTOR],
     /// For each packet the number of its head; for one whose hits are [recalled](Heads::recall), [`RECALLED`] and the
     /// number of the flow.
     of: [u16; VECTOR],
@@ -67,7 +70,7 @@ const RECALLED: u16 = 1 << 15;
 impl Default for Heads {
     fn default() -> Self {
         let flows = [None; VECTOR];
-        Heads { packets: [0; VECTOR], len: 0, of: [0; VECTOR], flows, slots: Vec::new() }
+        Heads { packets: [0; VECTOR], len: 0, keys: [0; VECTOR], of: [0; VECTOR], flows, slots: Vec::new() }
     }
 }
 
@@ -91,14 +94,18 @@ impl Heads {
     }
 
     /// Leaves only those heads whose flows are not known.
-    pub fn recall(&mut self, recent: &mut Recent, seeds: Seeds, windows: &[Window]) {
+    pub fn recall(&mut self, recent: &mut Recent, seeds: Seeds, windows: &[Window], alike: &Alike) {
+        for (key, packet) in self.keys.iter_mut().zip(&self.packets[..self.len]) {
+            *key = alike.key(windows[usize::from(*packet)].chunk[0]);
+        }
         self.slots.clear();
-        recent.look_up(seeds, windows, &self.packets[..self.len], &mut self.slots, &mut self.flows);
+        recent.look_up(seeds, &self.keys[..self.len], &mut self.slots, &mut self.flows);
         let mut number = [0; VECTOR];
         let all = std::mem::take(&mut self.len);
         for (head, flow) in self.flows.iter().enumerate().take(all) {
             number[head] = if flow.is_some() { RECALLED | head as u16 } else { self.len as u16 };
             self.packets[self.len] = self.packets[head];
+            self.keys[self.len] = self.keys[head];
             self.len += usize::from(flow.is_none());
         }
         for of in &mut self.of[..windows.len()] {
@@ -265,10 +272,10 @@ impl Hits {
     }
 
     /// Lets `recent` remember what was found for the heads.
-    pub fn remember(&self, heads: &Heads, recent: &mut Recent, seeds: Seeds, windows: &[Window]) {
-        for (head, &packet) in heads.packets().iter().enumerate() {
+    pub fn remember(&self, heads: &Heads, recent: &mut Recent, seeds: Seeds) {
+        for (head, flow) in heads.keys[..heads.len].iter().enumerate() {
             let (slots, others) = self.of(head);
-            recent.remember(seeds, &windows[usize::from(packet)], slots, others);
+            recent.remember(seeds, *flow, slots, others);
         }
     }
 

@@ -8,6 +8,7 @@
 //! outside the pages) is left to the end.
 
 use std::ops::Range;
+use std::slice;
 
 use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
@@ -58,9 +59,23 @@ struct Work<'a> {
     blocks: &'a [Block],
 }
 
-/// Whether no packet's key has a tag in the tables: certain if true, and cheaper to find out than what is there.
-pub(crate) fn finds_nothing(windows: &[Window], tables: &[Table], summary: &Summary) -> bool {
-    tables.iter().all(|table| summary.excludes(table) || has_no_tag(windows, table))
+/// Whether no packet's key has a tag in the tables, and none agrees with a block: certain if true, and cheaper to find
+/// out than what is there.
+pub(crate) fn finds_nothing(
+    windows: &[Window],
+    tables: &[Table],
+    (blocks, sieve): (&[Block], Option<&Sieve>),
+    summary: &Summary,
+) -> bool {
+    let mut blocks = blocks.iter().filter(|block| !summary.excludes_block(block));
+    let may_match = match sieve {
+        Some(sieve) => windows.iter().any(|window| {
+            sieve.passes(window.chunk[0])
+                && blocks.clone().any(|block| block.may_match(slice::from_ref(window)))
+        }),
+        None => blocks.any(|block| block.may_match(windows)),
+    };
+    !may_match && tables.iter().all(|table| summary.excludes(table) || has_no_tag(windows, table))
 }
 
 fn has_no_tag(windows: &[Window], table: &Table) -> bool {

@@ -302,6 +302,32 @@ fn what_exceeds_a_vector_is_ignored() {
     assert_eq!(batch.hits, [Hit { pkt: VECTOR as u16 - 1, slot: 0 }]);
 }
 
+/// Few rules, which a look at all packets together mostly excludes: compared one by one, and behind a sieve.
+#[test]
+fn the_one_packet_that_matches_few_rules_is_found() {
+    let about = |at, width, value| exact(&Masked::bits(at, width, value).expect("inside a chunk"));
+    let sets = [
+        vec![about(80, 16, 7)],
+        vec![about(80, 16, 7), about(300, 8, 3)],
+        (1..9).map(|i| about(0, 24 + i as usize / 4, (5 << (i / 4)) | (i % 2))).collect(),
+    ];
+    for rules in sets {
+        let mut classifier = Classifier::with_seed(3);
+        classifier.extend((0..).zip(rules.iter().cloned()));
+        for (slot, rule) in rules.iter().enumerate() {
+            let mut batch = Batch::new();
+            batch.n = VECTOR;
+            batch.windows.iter_mut().for_each(|window| window.bytes_mut()[KIND] = Kind::IP4);
+            classifier.classify(&mut batch);
+            assert_eq!(batch.hits, []);
+            batch.windows[VECTOR - 1] = Window { chunk: *cover(rule).key() };
+            classifier.classify(&mut batch);
+            let found = |hit: &Hit| usize::from(hit.pkt) == VECTOR - 1 && hit.slot == slot as u32;
+            assert!(batch.hits.iter().any(found), "{slot}: {:?}", batch.hits);
+        }
+    }
+}
+
 /// Rules that ask about bytes: found through a predicate, or by what is not true; what one vector found out is forgotten
 /// in the next.
 #[test]

@@ -135,23 +135,27 @@ const TIMESTAMP_ONLY: u64 = {
 };
 
 impl Index {
-    /// The index of a packet's options.
+    /// The index of a packet's options. Whether there are none or the usual ones is found out without a branch, since
+    /// segments and datagrams follow each other as they like.
     #[inline]
     pub fn of(head: &[u8], meta: &Meta) -> Index {
-        if meta.kind.l4() != Kind::TCP {
-            return Index::default();
-        }
+        let is_tcp = meta.kind.l4() == Kind::TCP;
         let l4 = usize::from(meta.l4_off);
-        let words = head.get(l4 + OFFSET_AT).map_or(0, |offset| usize::from(offset >> 4));
-        if words <= FIXED / 4 {
-            return Index::default();
-        }
-        if words * 4 == USUAL_BYTES
-            && let Some(header) = bytes::at::<USUAL_BYTES>(head, l4)
+        // Datagrams of least size end in the middle of where a segment's timestamp would be.
+        let value_at = (l4 + FIXED + 4).min(head.len().saturating_sub(8));
+        if let Some([offset, .., a, b, c, d]) = bytes::at::<12>(head, l4 + OFFSET_AT)
+            && let Some(timestamp) = bytes::at::<8>(head, value_at)
         {
-            let [.., start, value, echo]: [u32; USUAL_BYTES / 4] = bytemuck::cast(*header);
-            if start == TIMESTAMP_START {
-                return Index { timestamp: bytemuck::cast([value, echo]), rest: TIMESTAMP_ONLY };
+            let start = u32::from_ne_bytes([*a, *b, *c, *d]);
+            let bytes = usize::from(offset >> 4) * 4;
+            let is_usual =
+                (bytes == USUAL_BYTES) & (start == TIMESTAMP_START) & (head.len() >= l4 + USUAL_BYTES);
+            if !is_tcp | (bytes <= FIXED) | is_usual {
+                let keep = 0u64.wrapping_sub((is_tcp & is_usual).into());
+                return Index {
+                    timestamp: u64::from_ne_bytes(*timestamp) & keep,
+                    rest: TIMESTAMP_ONLY & keep,
+                };
             }
         }
         Self::of_any(area(head, meta))
@@ -238,6 +242,28 @@ mod tests {
         assert_eq!(index(&without_value), (0, 0, 0, 0x80 | 0x40 | 0x08 | 0x01, 0));
         let twice = [8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 8, 10, 0, 0, 0, 3, 0, 0, 0, 4, 34, 2, 5, 2, 30, 2];
         assert_eq!(index(&twice), (3 << 32 | 4, 0, 0, 0x1f, 0x08));
+    }
+
+    /// Cut short at any place, and not TCP at all.
+    #[test]
+    fn the_index_is_that_of_the_walk_whatever_is_there() {
+        for words in 4..=8u8 {
+            let usual =
+                [&[0; OFFSET_AT][..], &[words << 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, 8, 10], &[7; 12]].concat();
+            for (head, l4_off) in
+                (0..=usual.len()).flat_map(|len| [0, 3].map(|l4_off| (&usual[..len], l4_off)))
+            {
+                for l4 in [Kind::L4_NONE, Kind::TCP, Kind::UDP] {
+                    let meta = Meta { kind: Kind(Kind::IP4 | l4), l4_off, ..Meta::default() };
+                    assert_eq!(
+                        Index::of(head, &meta),
+                        Index::of_any(area(head, &meta)),
+                        "{words} {} {l4}",
+                        head.len()
+                    );
+                }
+            }
+        }
     }
 
     /// RFC 7323, appendix A, with and without something behind it.

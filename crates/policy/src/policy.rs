@@ -328,6 +328,12 @@ impl Policy {
         self.classifier.needs_bytes()
     }
 
+    /// Whether some rule may ask about the bytes of a packet: where none does, [`Policy::inspect`] has nothing to do.
+    #[inline]
+    pub fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
+        self.classifier.may_ask(frame, meta)
+    }
+
     /// Finds out what rules ask about the bytes of packet `pkt` of the batch. `frame` is the whole frame, or its contiguous
     /// beginning (what lies behind is then taken not to be there), of which [`mmb_packet::parse`] made `meta`.
     #[inline]

@@ -120,6 +120,12 @@ impl PerPacket<'_> {
         self.0.needs_bytes()
     }
 
+    /// As [`Policy::may_ask`].
+    #[inline]
+    pub fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
+        self.0.may_ask(frame, meta)
+    }
+
     /// As [`Policy::inspect`].
     #[inline]
     pub fn inspect(&self, batch: &mut Batch, pkt: usize, frame: &[u8], meta: &Meta) {

@@ -16,8 +16,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use mmb_classify::{Batch, Classifier, Pattern, VECTOR};
-use mmb_packet::Window;
-use mmb_packet::window::IN_PORT;
+use mmb_packet::window::KIND;
+use mmb_packet::{Kind, Window};
 
 use rules::Random;
 
@@ -38,8 +38,17 @@ fn main() {
         cases = ["exact", "mixed", "masks", "ranges", "questions", "options"].map(String::from).to_vec();
     }
     println!(
-        "{:<28} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
-        "case", "rules", "ticks", "new flow", "hits", "build ms", "insert us", "remove us", "B/rule"
+        "{:<28} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9} {:>8}",
+        "case",
+        "rules",
+        "ticks",
+        "new port",
+        "unknown",
+        "hits",
+        "build ms",
+        "insert us",
+        "remove us",
+        "B/rule"
     );
     for case in &cases {
         let mut random = Random(seed);
@@ -98,7 +107,7 @@ fn main() {
                 }
             }
             "option-lines" => {
-                for n in [100, 10_000] {
+                for n in [1, 10, 100, 1000, 10_000] {
                     let mut classifier = Classifier::with_seed(seed);
                     classifier.extend((0..).zip(options::rules(n, &mut Random(seed))));
                     let frames = options::frames(PACKETS, &mut random);
@@ -138,14 +147,18 @@ fn report(name: &str, rules: Vec<Pattern>, packets: &[Window], seed: u64) {
     let start = Instant::now();
     classifier.extend((0..).zip(rules));
     let build = start.elapsed();
-    let (hits, new) = measure(&classifier, packets, true);
+    let (hits, unknown) = measure(&classifier, packets, Known::Nothing, &probe[0]);
     // Alone, for profiles.
-    let ns = if std::env::var_os("NEW").is_some() { 0.0 } else { measure(&classifier, packets, false).1 };
+    let [ns, port] = match std::env::var_os("NEW") {
+        Some(_) => [0.0; 2],
+        None => [Known::Flow, Known::Hosts].map(|known| measure(&classifier, packets, known, &probe[0]).1),
+    };
     let (insert, remove) = update_cost(&classifier, &probe);
     println!(
-        "{name:<28} {n:>8} {:>8.1} {:>8.1} {hits:>8.2} {:>9.1} {insert:>9.1} {remove:>9.1} {:>8.0}",
+        "{name:<28} {n:>8} {:>8.1} {:>8.1} {:>8.1} {hits:>8.2} {:>9.1} {insert:>9.1} {remove:>9.1} {:>8.0}",
         ns * ticks_per_ns(),
-        new * ticks_per_ns(),
+        port * ticks_per_ns(),
+        unknown * ticks_per_ns(),
         build.as_secs_f64() * 1e3,
         classifier.bytes() as f64 / n as f64
     );
@@ -169,12 +182,24 @@ fn ticks_per_ns() -> f64 {
     value.map_or(1.0, |bogomips| bogomips / 2000.0)
 }
 
+/// What is known of packets from those before them.
+#[derive(Clone, Copy, PartialEq)]
+enum Known {
+    /// Their flows came before.
+    Flow,
+    /// Only source ports are new.
+    Hosts,
+    /// What was found before is void, since a rule came and went.
+    Nothing,
+}
+
 /// Hits per packet, and nanoseconds per packet to classify vectors of `windows`: for each vector the shortest time of
-/// many, so that other work on the machine hardly counts. With `new` no flow comes again: packets come in at another
-/// port each time, at which no rule looks.
-fn measure(classifier: &Classifier, windows: &[Window], new: bool) -> (f64, f64) {
+/// many, so that other work on the machine hardly counts. `other` is some rule.
+fn measure(classifier: &Classifier, windows: &[Window], known: Known, other: &Pattern) -> (f64, f64) {
     let mut batch = Batch::new();
     batch.n = VECTOR;
+    let mut classifier = classifier.clone();
+    let free = classifier.len() as u32;
     let mut times = vec![Duration::MAX; windows.len() / VECTOR];
     let mut hits = 0;
     let end = Instant::now() + Duration::from_millis(400);
@@ -182,14 +207,16 @@ fn measure(classifier: &Classifier, windows: &[Window], new: bool) -> (f64, f64)
         if round >= 5 && Instant::now() > end {
             break;
         }
+        if known == Known::Nothing {
+            classifier.insert(free, other);
+            classifier.remove(free);
+        }
         hits = 0;
         for (windows, time) in windows.chunks_exact(VECTOR).zip(&mut times) {
             batch.windows.copy_from_slice(windows);
-            if new {
-                batch
-                    .windows
-                    .iter_mut()
-                    .for_each(|w| w.bytes_mut()[IN_PORT..][..2].copy_from_slice(&round.to_be_bytes()));
+            if known == Known::Hosts {
+                let ports = batch.windows.iter_mut().filter(|w| has_ports(w.bytes()[KIND]));
+                ports.for_each(|w| w.bytes_mut()[8..10].copy_from_slice(&ephemeral(round)));
             }
             let start = Instant::now();
             classifier.classify(&mut batch);
@@ -199,6 +226,16 @@ fn measure(classifier: &Classifier, windows: &[Window], new: bool) -> (f64, f64)
     }
     let packets = (times.len() * VECTOR) as f64;
     (hits as f64 / packets, times.iter().sum::<Duration>().as_nanos() as f64 / packets)
+}
+
+/// Whether packets of a kind have ports.
+fn has_ports(kind: u8) -> bool {
+    matches!(kind & Kind::L4_MASK, Kind::TCP | Kind::UDP)
+}
+
+/// One of the ports that Linux takes by itself, another each round.
+fn ephemeral(round: u16) -> [u8; 2] {
+    (32_768 + round % 28_000).to_be_bytes()
 }
 
 /// Microseconds to insert one rule more, and to remove it, in a clone while the older value is kept: means.

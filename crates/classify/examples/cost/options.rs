@@ -70,11 +70,18 @@ pub fn measure(classifier: &Classifier, frames: &[(Vec<u8>, Meta)]) -> (f64, f64
         hits = 0;
         for (frames, times) in frames.chunks_exact(VECTOR).zip(&mut times) {
             let start = Instant::now();
+            let chunks = classifier.chunks();
             for (window, (bytes, meta)) in batch.windows.iter_mut().zip(frames) {
-                fill_window(bytes, meta, 1, 2, classifier.chunks(), window);
+                fill_window(bytes, meta, 1, 2, chunks, window);
             }
             if classifier.needs_bytes() {
+                let (mut asked, mut n) = ([0; VECTOR], 0);
                 for (pkt, (bytes, meta)) in frames.iter().enumerate() {
+                    asked[n % VECTOR] = pkt;
+                    n += usize::from(classifier.may_ask(bytes, meta));
+                }
+                for &pkt in &asked[..n] {
+                    let (bytes, meta) = &frames[pkt];
                     classifier.inspect(&mut batch, pkt, bytes, meta);
                 }
             }

@@ -139,3 +139,37 @@ fn presence_of_options() {
         check(&classifier, &|other| other > slot);
     }
 }
+
+/// Connections between the same hosts, one after the other: what is recalled of one is what matches the next, until a rule
+/// looks at what differs.
+#[test]
+fn what_no_rule_tells_apart_is_recalled() {
+    let keys = (0..8usize).flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
+    let cover =
+        |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
+    let mut rules: Vec<Masked> = keys.filter_map(cover).collect();
+    let mut classifier = Classifier::with_seed(11);
+    classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
+    let mut batch = Batch::new();
+    batch.n = VECTOR;
+    for round in 0..6 {
+        if round == 3 {
+            let port = Masked::bits(64, 16, 2000).and_then(|m| m.and(&Masked::IP)).unwrap();
+            classifier.insert(rules.len() as u32, &rule(&port));
+            rules.push(port);
+        }
+        assert!(classifier.is_by_flow() && classifier.is_costly());
+        for (window, cover) in batch.windows.iter_mut().zip(&rules) {
+            *window = Window { chunk: *cover.key() };
+            window.bytes_mut()[8..10].copy_from_slice(&(2000u16 - round % 2).to_be_bytes());
+        }
+        classifier.classify(&mut batch);
+        batch.hits.sort();
+        let holds = |(pkt, window): (usize, &Window)| {
+            let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
+            slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+        };
+        let expected: Vec<Hit> = batch.windows.iter().enumerate().flat_map(holds).collect();
+        assert_eq!(batch.hits, expected, "round {round}");
+    }
+}

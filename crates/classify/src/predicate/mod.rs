@@ -16,7 +16,7 @@ mod truths;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use mmb_packet::{Meta, NamedOption, Payload, TcpOptions, payload, tcp_options};
+use mmb_packet::{Kind, Meta, NamedOption, Payload, TcpOptions, payload, tcp_options};
 
 pub use ask::{Ask, How, Kinds, Source};
 pub use truths::Truths;
@@ -32,6 +32,9 @@ type Ids = SortedPages<u32, 256>;
 
 /// The kind of timestamp options.
 const TIMESTAMP: u8 = NamedOption::Timestamp.kind();
+
+/// Byte of a TCP header with the data offset.
+const OFFSET_AT: usize = 12;
 
 /// Payloads and options' data that can be asked about.
 const SOURCES: [Source; 9] = [
@@ -309,6 +312,19 @@ impl Predicates {
     #[inline]
     pub fn needs_bytes(&self) -> bool {
         self.live != 0
+    }
+
+    /// Whether somebody may ask about the bytes of a packet: nothing is true of it if not. Without branches, since packets of
+    /// several protocols follow each other as they like.
+    #[inline]
+    pub fn may_ask(&self, head: &[u8], meta: &Meta) -> bool {
+        let is_tcp = meta.kind.l4() == Kind::TCP;
+        let from = usize::from(meta.l4_off) + OFFSET_AT;
+        let Some([offset, .., a, b, c, d]) = head.get(from..).and_then(<[u8]>::first_chunk::<12>) else {
+            return self.payloads | is_tcp;
+        };
+        let usual = ([*a, *b, *c, *d] == [1, 1, TIMESTAMP, 10]) & (offset >> 4 == 8);
+        self.payloads | is_tcp & (offset >> 4 > 5) & !(usual & !self.asked.contains(TIMESTAMP))
     }
 
     /// Finds out which predicates are true of packet `pkt` of a batch. `head` is the whole packet, `meta` what
