@@ -49,10 +49,16 @@ impl Locals {
         all
     }
 
+    /// A bit for each hash that addresses of a port have.
+    #[inline(always)]
+    pub fn bits(&self, port: u16) -> u64 {
+        self.0.get(usize::from(port)).map_or(0, |of_port| of_port.bits)
+    }
+
     /// Whether an address with this hash may be one; `false` is for sure.
     #[inline(always)]
     pub fn may_have(&self, port: u16, hash: u32) -> bool {
-        self.0.get(usize::from(port)).is_some_and(|of_port| of_port.bits >> hash & 1 != 0)
+        self.bits(port) >> hash & 1 != 0
     }
 
     /// Whether the address is one.

@@ -72,6 +72,10 @@ pub(crate) struct Snapshot {
     pub path: [u8; MAX_PORTS],
     /// No port is routed or without another end.
     pub wired: bool,
+    /// Rules apply to what comes in by some port.
+    pub ruled: bool,
+    /// What rules apply to is all to be routed.
+    pub routed: bool,
     /// No input port needs a look at its packets.
     pub straight: bool,
     /// Each worker's rule counters.
@@ -95,6 +99,8 @@ impl Snapshot {
             asks_out: forwarding.policy.reads_out() && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
             wired: true,
+            ruled: false,
+            routed: true,
             straight: true,
             policy: forwarding.policy,
             on_error: forwarding.on_error,
@@ -120,6 +126,8 @@ impl Snapshot {
                 None => config.peer.unwrap_or(PortId::NONE).0,
             };
             snapshot.wired &= snapshot.peer[index] < OUT_ROUTED;
+            snapshot.ruled |= rules;
+            snapshot.routed &= config.routed.is_some() || !rules;
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };

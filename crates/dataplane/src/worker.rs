@@ -197,15 +197,6 @@ impl Worker {
         &self.shared.workers[self.id].counters
     }
 
-    /// The worker that a flow belongs to: the hash scaled to the number of workers, without a division.
-    #[inline]
-    pub fn owner_of_flow(&self, hash: u32) -> usize {
-        match self.spread {
-            1 => self.id,
-            n => ((u64::from(hash) * u64::from(n)) >> 32) as usize,
-        }
-    }
-
     /// Does what is to be done between two walks. Whether a newly published snapshot was taken over.
     #[inline]
     pub fn begin(&mut self) -> bool {

@@ -27,6 +27,6 @@ pub use nat::{
     Proto, Refused,
 };
 pub use settings::{Settings, Timeouts};
-pub use table::{InsertError, Lookups, MAX_CAPACITY, Occupancy, Table, VECTOR};
+pub use table::{InsertError, Lookups, MAX_CAPACITY, Occupancy, Sought, Table, VECTOR};
 pub use track::{Seen, Segment, Track, Tracked, Traffic, later_ack};
 pub use translate::{Mangle, Quote, apply4, quote, translate, translate_error, untranslate};

@@ -1,12 +1,14 @@
 //! IPv4 (RFC 791).
 
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Found};
+use crate::transport::{self, Common, Found, Start};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 20;
 /// "More fragments" and the fragment offset.
 const FRAGMENT: u16 = 0x3fff;
+/// Of the first eight bytes: version and header length, "more fragments" and the fragment offset.
+const COMMON: u64 = 0xff3f_0000_0000_00ff;
 /// "More fragments", offset 0.
 const MORE: u16 = 0x2000;
 
@@ -25,7 +27,8 @@ const MORE: u16 = 0x2000;
 /// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, goes on behind `head`.
 #[inline]
 pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if parse_common(head, frame_len, meta) {
+    if let Some(common) = parse_common4(head, frame_len, meta) {
+        meta.flow_hash = common.flow_hash();
         return Ok(());
     }
     let found = parse_any(head, frame_len, meta);
@@ -35,37 +38,42 @@ pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
     found
 }
 
-/// The common case in one straight line: no options, no fragment, TCP or UDP, all sound. `false` says nothing, and
-/// nothing was written.
-#[inline]
-fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
+/// The common case of [`parse_ip4`] in one straight line: no options, no fragment, TCP or UDP, all sound. `None` says nothing,
+/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it.
+#[inline(always)]
+pub fn parse_common4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<Common<8>> {
     let l3 = usize::from(meta.l3_off);
-    let Some(both) = bytes::at::<{ FIXED + 20 }>(head, l3) else {
-        return false;
-    };
+    let both = bytes::at::<{ FIXED + 20 }>(head, l3)?;
     let [ip, start]: &[[u8; 20]; 2] = bytemuck::cast_ref(both);
-    let total = usize::from(bytes::be16(ip, 2));
+    let ([first, second, addresses], start) = (transport::words(ip), Start::of(start));
+    let total = usize::from(u16::from_be((first >> 16) as u16));
     let (l4, end) = (l3 + FIXED, l3 + total);
-    let whole = bytes::be16(ip, 6) & FRAGMENT == 0;
-    if !((ip[0] == 0x45) & whole & (end <= frame_len) & (end >= l4)) {
-        return false;
+    if !((first & COMMON == 0x45) & (end <= frame_len) & (end >= l4)) {
+        return None;
     }
-    let Some(found) = transport::find_common(start, ip[9], end.min(head.len()) - l4) else {
-        return false;
-    };
-    write(meta, ip, l4, end, found, 0);
-    true
+    let proto = (second >> 8) as u8;
+    let kind = start.find(proto, end.min(head.len()) - l4)?;
+    write(meta, 0, l4, end, kind, proto, 0);
+    let low = |word: u64| word & 0xffff_ffff;
+    Some(Common {
+        addresses: addresses.to_le_bytes(),
+        ports: (start.first as u32).to_le_bytes(),
+        kind: Kind(Kind::IP4 | kind),
+        proto,
+        tcp_flags: start.tcp_flags(kind),
+        tcp_ack: start.tcp_ack(),
+        ttl: second as u8,
+        sum: low(first) + (first >> 32) + low(second) + low(addresses) + (addresses >> 32),
+    })
 }
 
-#[inline]
-fn write(meta: &mut Meta, ip: &[u8; FIXED], l4: usize, end: usize, found: Found, flags: u8) {
-    let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
-    let addresses = [ip[12], ip[13], ip[14], ip[15], ip[16], ip[17], ip[18], ip[19]];
-    meta.flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
+#[inline(always)]
+fn write(meta: &mut Meta, flow_hash: u32, l4: usize, end: usize, kind: u8, proto: u8, flags: u8) {
+    meta.flow_hash = flow_hash;
     meta.l4_off = l4 as u16;
     meta.end = bytes::saturate(end);
-    meta.kind = Kind(Kind::IP4 | found.kind);
-    meta.proto = ip[9];
+    meta.kind = Kind(Kind::IP4 | kind);
+    meta.proto = proto;
     meta.flags = flags;
 }
 
@@ -96,7 +104,10 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
         MORE => (transport::find(&transport::OVER_IP4, ip[9], head, l4, end)?, flags::FRAGMENT),
         _ => (Found::NOTHING, flags::FRAGMENT | flags::LATER_FRAGMENT),
     };
-    write(meta, ip, l4, end, found, flags);
+    let addresses = transport::words(ip)[2].to_le_bytes();
+    let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+    let flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
+    write(meta, flow_hash, l4, end, found.kind, ip[9], flags);
     Ok(())
 }
 
@@ -104,7 +115,7 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
 mod tests {
     use super::*;
     use crate::build::{Frame, Icmp, Ip4, Tcp, Udp};
-    use crate::parse;
+    use crate::{checksum, parse};
     use proptest::prelude::*;
 
     fn ip() -> Ip4 {
@@ -233,8 +244,14 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if parse_common(head, frame.len(), &mut common) {
+            if let Some(found) = parse_common4(head, frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
+                prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
+                prop_assert_eq!(found.addresses.as_slice(), &frame[26..34]);
+                prop_assert!(frame[30..34] == found.destination().to_be_bytes());
+                let right = checksum::fold(checksum::sum(&frame[14..34], 0)) == 0xffff;
+                prop_assert_eq!(found.goes_on(), right && frame[22] > 1);
+                transport::tests::agrees(&found, &frame[34..], &any)?;
             }
             prop_assert_eq!(common, any);
         }

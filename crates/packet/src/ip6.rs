@@ -2,7 +2,7 @@
 
 use crate::loc::Ip6Ext;
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Found};
+use crate::transport::{self, Common, Found, Start};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 40;
@@ -39,7 +39,8 @@ const ESP_LEAST: usize = 8;
 /// * [`DropReason::HeaderTooLong`]: an extension header or the transport header goes on behind `head`.
 #[inline]
 pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if parse_common(head, frame_len, meta) {
+    if let Some(common) = parse_common6(head, frame_len, meta) {
+        meta.flow_hash = common.flow_hash();
         return Ok(());
     }
     let found = parse_any(head, frame_len, meta);
@@ -49,35 +50,45 @@ pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
     found
 }
 
-/// The common case in one straight line: no extension header, TCP or UDP, all sound. `false` says nothing, and nothing
-/// was written.
-#[inline]
-fn parse_common(head: &[u8], frame_len: usize, meta: &mut Meta) -> bool {
+/// The common case of [`parse_ip6`] in one straight line: no extension header, TCP or UDP, all sound. `None` says nothing, and
+/// nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it.
+#[inline(always)]
+pub fn parse_common6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<Common<32>> {
     let l3 = usize::from(meta.l3_off);
     let l4 = l3 + FIXED;
-    let (Some(ip), Some(start)) = (bytes::at::<FIXED>(head, l3), bytes::at::<20>(head, l4)) else {
-        return false;
-    };
+    let (ip, start) = (bytes::at::<FIXED>(head, l3)?, bytes::at::<20>(head, l4)?);
     let payload = usize::from(bytes::be16(ip, 4));
     let end = l4 + payload;
     if !((ip[0] >> 4 == 6) & (end <= frame_len)) {
-        return false;
+        return None;
     }
-    let Some(found) = transport::find_common(start, ip[6], end.min(head.len()) - l4) else {
-        return false;
-    };
-    write(meta, ip, &Chain { proto: ip[6], at: l4, flags: 0, seen: 0 }, end, found);
-    true
+    let start = Start::of(start);
+    let kind = start.find(ip[6], end.min(head.len()) - l4)?;
+    write(meta, 0, &Chain { proto: ip[6], at: l4, flags: 0, seen: 0 }, end, kind);
+    Some(Common {
+        addresses: *addresses(ip),
+        ports: (start.first as u32).to_le_bytes(),
+        kind: Kind(Kind::IP6 | kind),
+        proto: ip[6],
+        tcp_flags: start.tcp_flags(kind),
+        tcp_ack: start.tcp_ack(),
+        ttl: ip[7],
+        sum: 0xffff,
+    })
 }
 
-#[inline]
-fn write(meta: &mut Meta, ip: &[u8; FIXED], chain: &Chain, end: usize, found: Found) {
-    let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+#[inline(always)]
+fn addresses(ip: &[u8; FIXED]) -> &[u8; 32] {
     let [_, addresses @ ..]: &[[u8; 8]; 5] = bytemuck::cast_ref(ip);
-    meta.flow_hash = hash::flow_hash6(bytemuck::cast_ref(addresses), ports, chain.proto);
+    bytemuck::cast_ref(addresses)
+}
+
+#[inline(always)]
+fn write(meta: &mut Meta, flow_hash: u32, chain: &Chain, end: usize, kind: u8) {
+    meta.flow_hash = flow_hash;
     meta.l4_off = chain.at as u16;
     meta.end = bytes::saturate(end);
-    meta.kind = Kind(Kind::IP6 | found.kind);
+    meta.kind = Kind(Kind::IP6 | kind);
     meta.proto = chain.proto;
     meta.flags = chain.flags;
 }
@@ -109,7 +120,9 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
     } else {
         Found::NOTHING
     };
-    write(meta, ip, &chain, end, found);
+    let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
+    let flow_hash = hash::flow_hash6(addresses(ip), ports, chain.proto);
+    write(meta, flow_hash, &chain, end, found.kind);
     Ok(())
 }
 
@@ -389,8 +402,13 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if parse_common(head, frame.len(), &mut common) {
+            if let Some(found) = parse_common6(head, frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
+                prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
+                prop_assert_eq!(found.addresses.as_slice(), &frame[22..54]);
+                prop_assert!(frame[38..54] == found.destination().to_be_bytes());
+                prop_assert_eq!(found.goes_on(), frame[21] > 1);
+                transport::tests::agrees(&found, &frame[54..], &any)?;
             }
             prop_assert_eq!(common, any);
         }

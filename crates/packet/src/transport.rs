@@ -3,12 +3,12 @@
 //! Theory of operation. The tests are the same for all protocols and their operands come from a table: the fixed header
 //! must lie inside the packet, and the header's own length field (TCP's data offset, UDP's length) must be neither less
 //! than the fixed header nor, for TCP, more than the packet. Traffic mixes TCP and UDP, and a branch on the protocol
-//! number would be mispredicted on every other packet, so [`find_common`] tests both without one.
+//! number would be mispredicted on every other packet, so [`Start::find`] tests both without one.
 
 use std::hint::select_unpredictable;
 
 use crate::meta::Kind;
-use crate::{DropReason, bytes};
+use crate::{DropReason, bytes, hash};
 
 /// One row: how to read a transport header. All-zero for protocols that are not read.
 #[derive(Clone, Copy)]
@@ -98,19 +98,145 @@ pub(crate) fn find(
     Ok(Found { kind: row.kind, ports: std::array::from_fn(|i| start[i] & row.ports) })
 }
 
-/// The same for the common case, without a table and with one branch: a sound TCP or UDP header whose first bytes are
-/// `start`, of a packet with `room` bytes from there on that are all in the head. `None` says nothing: ask [`find`].
-#[inline]
-pub(crate) fn find_common(start: &[u8; 20], proto: u8, room: usize) -> Option<Found> {
-    let (is_tcp, is_udp) = (proto == 6, proto == 17);
-    let data_offset = usize::from(start[12] >> 4) * 4;
-    let udp_length = usize::from(bytes::be16(start, 4));
-    let length = select_unpredictable(is_udp, udp_length, data_offset);
-    let (least, inside) = select_unpredictable(is_udp, (8, 8), (20, data_offset));
-    let [ports, ..]: [[u8; 4]; 5] = bytemuck::cast(*start);
-    // Kind::UDP is Kind::TCP shifted by one.
-    ((is_tcp | is_udp) & (length >= least) & (inside <= room))
-        .then_some(Found { kind: Kind::TCP << u8::from(is_udp), ports })
+/// What the parse of a common packet has in hand, for those who want it at once: TCP or UDP behind a network header without
+/// options or extension headers, not a fragment, all sound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Common<const ADDRESSES: usize> {
+    /// Source and destination address as on the wire.
+    pub addresses: [u8; ADDRESSES],
+    /// Source and destination port as on the wire.
+    pub ports: [u8; 4],
+    /// As in [`crate::Meta::kind`].
+    pub kind: Kind,
+    /// The transport protocol.
+    pub proto: u8,
+    /// TCP's flags; 0 if it is UDP.
+    pub tcp_flags: u8,
+    /// TCP's acknowledgement number; arbitrary if it is UDP.
+    pub tcp_ack: u32,
+    /// Time to live, or hop limit.
+    pub ttl: u8,
+    /// The 32-bit words of a header with a checksum added up as they lie in memory; all ones of one without.
+    pub(crate) sum: u64,
+}
+
+impl<const ADDRESSES: usize> Common<ADDRESSES> {
+    /// Whether the header's checksum is right, if it has any, and the packet may go a hop further.
+    #[inline(always)]
+    pub fn goes_on(&self) -> bool {
+        // Folded to 16 bits: 35 bits are 33, then 32 and a bit, then 17, then 16.
+        let sum = (self.sum >> 32) + (self.sum & 0xffff_ffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        let sum = (sum >> 16) + (sum & 0xffff);
+        (sum == 0xffff) & (self.ttl > 1)
+    }
+}
+
+impl Common<8> {
+    /// As [`crate::Meta::flow_hash`].
+    #[inline(always)]
+    pub fn flow_hash(&self) -> u32 {
+        hash::flow_hash4(self.addresses, self.ports, self.proto)
+    }
+
+    /// The destination.
+    #[inline(always)]
+    pub fn destination(&self) -> u32 {
+        let [_, to]: [[u8; 4]; 2] = bytemuck::cast(self.addresses);
+        u32::from_be_bytes(to)
+    }
+}
+
+impl Common<32> {
+    /// As [`crate::Meta::flow_hash`].
+    #[inline(always)]
+    pub fn flow_hash(&self) -> u32 {
+        hash::flow_hash6(&self.addresses, self.ports, self.proto)
+    }
+
+    /// The destination.
+    #[inline(always)]
+    pub fn destination(&self) -> u128 {
+        let [_, to]: [[u8; 16]; 2] = bytemuck::cast(self.addresses);
+        u128::from_be_bytes(to)
+    }
+}
+
+/// The first 20 bytes behind the network header as two pieces.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// Ports; then TCP's sequence number, or UDP's length and checksum.
+    pub first: u64,
+    /// TCP's acknowledgement number, data offset, flags and window.
+    pub second: u64,
+}
+
+impl Start {
+    #[inline(always)]
+    pub fn of(bytes: &[u8; 20]) -> Start {
+        let [first, second, _] = words(bytes);
+        Start { first, second }
+    }
+
+    /// The same as [`find`] for the common case, without a table and with one branch: the transport nibble, if a sound TCP or
+    /// UDP header begins here, of a packet with `room` bytes from here on that are all in the head. `None` says nothing: ask
+    /// [`find`].
+    #[inline(always)]
+    pub fn find(self, proto: u8, room: usize) -> Option<u8> {
+        let (is_tcp, is_udp) = (proto == 6, proto == 17);
+        let data_offset = (self.second >> 34 & 0x3c) as usize;
+        let udp_length = usize::from(u16::from_be((self.first >> 32) as u16));
+        let length = select_unpredictable(is_udp, udp_length, data_offset);
+        let (least, inside) = select_unpredictable(is_udp, (8, 8), (20, data_offset));
+        // Kind::UDP is Kind::TCP shifted by one.
+        ((is_tcp | is_udp) & (length >= least) & (inside <= room)).then_some(Kind::TCP << u8::from(is_udp))
+    }
+
+    /// TCP's flags; 0 of other protocols.
+    #[inline(always)]
+    pub fn tcp_flags(self, kind: u8) -> u8 {
+        select_unpredictable(kind == Kind::TCP, (self.second >> 40) as u8, 0)
+    }
+
+    #[inline(always)]
+    pub fn tcp_ack(self) -> u32 {
+        u32::from_be(self.second as u32)
+    }
+}
+
+/// Bytes 0 to 7, 8 to 15 and 12 to 19 as numbers, the first byte least significant.
+#[inline(always)]
+pub(crate) fn words(bytes: &[u8; 20]) -> [u64; 3] {
+    let word = |at: usize| {
+        let piece: &[u8; 8] = bytes[at..].first_chunk().unwrap_or(&[0; 8]);
+        u64::from_le_bytes(*piece)
+    };
+    [word(0), word(8), word(12)]
 }
 
 const _: () = assert!(Kind::UDP == Kind::TCP << 1);
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Meta;
+
+    /// What is in hand of a packet is what its bytes from the transport header on say, and what the whole parse finds.
+    pub(crate) fn agrees<const N: usize>(
+        found: &Common<N>,
+        l4: &[u8],
+        meta: &Meta,
+    ) -> Result<(), TestCaseError> {
+        prop_assert_eq!((found.kind, found.proto), (meta.kind, meta.proto));
+        prop_assert_eq!(found.ports.as_slice(), &l4[..4]);
+        if meta.kind.l4() == Kind::TCP {
+            prop_assert!(l4[8..12] == found.tcp_ack.to_be_bytes() && l4[13] == found.tcp_flags);
+        } else {
+            prop_assert_eq!(found.tcp_flags, 0);
+        }
+        Ok(())
+    }
+}

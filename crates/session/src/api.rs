@@ -65,6 +65,11 @@ pub trait Packets {
     fn in_port(&self, at: usize) -> u16;
     /// Length of a packet's frame in bytes.
     fn bytes(&self, at: usize) -> u32;
+    /// What no other packet has that is under way: where it is.
+    #[inline(always)]
+    fn who(&self, at: usize) -> usize {
+        self.head(at).as_ptr().addr()
+    }
     /// Asks for the memory of a packet that is about to be changed; of one that there is not, for nothing.
     #[inline(always)]
     fn prefetch(&self, at: usize) {

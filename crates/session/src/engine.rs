@@ -16,7 +16,8 @@ use crate::attached::{Attached, RuleLists};
 use crate::decisions::Decisions;
 use crate::exhausted::Exhausted;
 use crate::fragment::Target;
-use crate::hot::Gist;
+use crate::gist::Gist;
+use crate::matched::Matched;
 use crate::numbers::Scratch;
 use crate::open::{REDIRECT_LIFE, as_nat_sees};
 use crate::random::Random;
@@ -75,6 +76,8 @@ pub struct Sessions {
     pub(crate) scratch: Scratch,
     pub(crate) lookups: Box<Lookups>,
     pub(crate) gists: Box<[Gist; VECTOR]>,
+    /// The version of IP of the vector that is taken in ahead.
+    pub(crate) version: Option<u8>,
     pub(crate) decisions: Decisions,
     pub(crate) rules: RuleLists,
     pub(crate) nat: Nat,
@@ -99,6 +102,8 @@ pub struct Sessions {
     /// Lists that are being made.
     pub(crate) slots: Vec<u32>,
     pub(crate) attached: Vec<Attached>,
+    /// What follows from the rules that matched the last packet of no session; none: rules have changed since.
+    pub(crate) matched: Option<Box<Matched>>,
     /// The pool that translated last: likely the next one to be asked.
     pub(crate) last_pool: Option<PoolId>,
     /// By NAT mapping: the rule that brought it about.
@@ -123,6 +128,7 @@ impl Sessions {
             scratch,
             lookups: Box::default(),
             gists: Box::new([Gist::default(); VECTOR]),
+            version: None,
             decisions: Decisions::new(),
             rules: RuleLists::new(),
             nat: Nat::new(
@@ -146,6 +152,7 @@ impl Sessions {
             nothing: Decision::default(),
             slots: Vec::with_capacity(64),
             attached: Vec::with_capacity(64),
+            matched: None,
             last_pool: None,
             mapping_rules: Vec::new(),
             config,
@@ -160,6 +167,7 @@ impl Sessions {
     pub fn adopt(&mut self, old: &impl Host, new: &impl Host) {
         self.flush(old);
         self.decisions.renew();
+        self.matched = None;
         self.settings = new.settings();
         self.per_packet = new.policy().per_packet().is_some();
         self.nat.adopt(new.nat().clone());
@@ -193,7 +201,10 @@ impl Sessions {
             n += 1;
         }
         let due = &due[..n];
-        due.iter().for_each(|&id| self.table.prefetch_keys(id));
+        due.iter().for_each(|&id| self.prefetch_end(id));
+        if !self.nat.is_empty() {
+            due.iter().for_each(|&id| self.nat.prefetch_release(MappingId(self.table.common(id).mapping)));
+        }
         for &id in due {
             match self.lives_until(id, now) {
                 Some(deadline) => self.table.arm(id, deadline),
@@ -201,6 +212,12 @@ impl Sessions {
             }
         }
         n == TOGETHER
+    }
+
+    /// Asks for the memory that the end of a session will look at.
+    fn prefetch_end(&self, id: SessionId) {
+        self.table.prefetch_keys(id);
+        self.nat.prefetch_mapping(MappingId(self.table.common(id).mapping));
     }
 
     /// Milliseconds until [`Sessions::tick`] has something to do. None: not before a packet comes.

@@ -23,7 +23,8 @@ fn translate_half(half: &mut Half, from: &Key, to: &Key, moves: bool) {
 
 /// A session to be.
 pub(crate) struct Fresh {
-    pub reverse: Key,
+    /// The key of its replies, if addresses or ports change.
+    pub moved: Option<Key>,
     pub mapping: Option<MappingId>,
     pub track: Track,
     pub seen: Seen,
@@ -37,30 +38,33 @@ pub(crate) struct Fresh {
 }
 
 impl Sessions {
-    /// Enters a session; the oldest half-open one goes if there is no room.
+    /// Enters a session; the oldest half-open one goes if there is no room. The packet has been looked up, and `deciding`
+    /// are the slots that decide about its direction, if they are known.
     pub(crate) fn enter<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
         fresh: &Fresh,
         list: &[Attached],
+        deciding: Option<&[u32]>,
     ) -> Result<Found, InsertError> {
-        let mut entered = self.table.insert(key, &fresh.reverse, call.now);
+        let mut entered = self.table.insert_sought(&call.sought, fresh.moved.as_ref(), call.now);
         if entered == Err(InsertError::Full)
             && let Some(victim) = self.table.victim()
         {
             self.end(victim, End::Evicted, call.host);
-            entered = self.table.insert(key, &fresh.reverse, call.now);
+            entered = self.table.insert_sought(&call.sought, fresh.moved.as_ref(), call.now);
         }
         let id = entered.inspect_err(|_| {
             if let Some(mapping) = fresh.mapping {
                 let inbound = fresh.flags & session_flags::INBOUND != 0;
-                let held = if inbound { *key } else { as_nat_sees(key, &fresh.reverse.reversed()) };
+                let reverse = fresh.moved.filter(|_| !inbound);
+                let held = reverse.map_or(*key, |reverse| as_nat_sees(key, &reverse.reversed()));
                 self.nat.release(mapping, &held, call.now);
             }
         })?;
         self.counters.created += 1;
-        self.furnish(call, id, key, fresh, list);
+        self.furnish(call, id, key, fresh, list, deciding);
         Ok(Found::new(id, Direction::Forward))
     }
 
@@ -72,6 +76,7 @@ impl Sessions {
         key: &Key,
         fresh: &Fresh,
         list: &[Attached],
+        deciding: Option<&[u32]>,
     ) {
         let mut flags = fresh.flags;
         if call.is_looped() {
@@ -79,7 +84,11 @@ impl Sessions {
             flags |= session_flags::LOOP_REVERSE;
         }
         let rules = self.rules.take(list);
-        let decision = self.decide(call, list, self.decisions.stamp(call.in_port));
+        let stamp = self.decisions.stamp(call.in_port);
+        let decision = match deciding {
+            Some(slots) => self.decide_by(call, slots, stamp),
+            None => self.decide(call, list, stamp),
+        };
         let common = self.table.common_mut(id);
         (common.rules, common.track, common.flags) = (rules, fresh.track, flags);
         common.mapping = fresh.mapping.map_or(u32::MAX, |mapping| mapping.0);
@@ -100,10 +109,14 @@ impl Sessions {
             }
             there.set_decision(decision);
             there.flags |= half_flags::SEEN;
-            if fresh.mangle.is_some() || fresh.reverse != key.reversed() {
+            if fresh.mangle.is_some() || fresh.moved.is_some() {
+                let same = key.reversed();
+                let reverse = fresh.moved.unwrap_or(same);
                 let moves = fresh.mangle.is_none();
-                translate_half(there, key, &fresh.reverse.reversed(), moves);
-                translate_half(back, &fresh.reverse, &key.reversed(), moves);
+                if !moves || reverse != same {
+                    translate_half(there, key, &reverse.reversed(), moves);
+                    translate_half(back, &reverse, &same, moves);
+                }
             }
         }
         let there = Found::new(id, Direction::Forward);

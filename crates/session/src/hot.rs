@@ -1,19 +1,21 @@
 //! The short way: packets of sessions about which everything is known.
 //!
 //! Theory of operation. A vector is looked up as a whole, in passes that wait for memory together: keys and buckets,
-//! halves of sessions, decisions. A packet then needs its half, 64 bytes, and its decision, 16 bytes: if the half is
-//! settled, the packet opens, closes and resets nothing, and the decision is up to date, the packet is counted, its half
+//! halves of sessions, decisions. The first of them may have been made ahead, by whoever parsed the packets
+//! ([`Sessions::begin_vector`]). A packet then needs its half, 64 bytes, and its decision, 16 bytes: if the half is
+//! its packet's, settled, the packet opens, closes and resets nothing, and the decision is up to date, the packet is counted, its half
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Direction, Found, Segment, Table, apply4, half_flags, later_ack, translate};
-use mmb_packet::{DropReason, Kind, Meta, flags};
+use mmb_flow::{Direction, Found, Table, apply4, half_flags, later_ack, translate};
+use mmb_packet::{Common, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
 use crate::decisions::says;
 use crate::engine::Sessions;
+use crate::gist::{Gist, steady};
 use crate::numbers::{Scratch, mangle};
 use crate::plan::wide;
 use crate::{Host, Next, Packets, Tally};
@@ -34,15 +36,10 @@ impl Sessions {
         next: &mut [Next; VECTOR],
     ) -> Tally {
         let n = packets.len().min(VECTOR);
-        let (coming, gists) = (&*packets, &mut self.gists);
-        self.lookups.fill(&self.table, n, |at| {
-            coming.prefetch(at + AHEAD);
-            let (head, meta) = (coming.head(at), coming.meta(at));
-            if let Some(gist) = gists.get_mut(at) {
-                *gist = Gist::of(head, meta, coming.in_port(at), coming.bytes(at));
-            }
-            (head, meta)
-        });
+        if !self.lookups.were_in(n, |at| packets.who(at)) {
+            self.version = None;
+            self.fill(n, packets);
+        }
         self.lookups.run(&self.table);
         if self.decisions.are_many() {
             self.prefetch_decisions();
@@ -62,6 +59,83 @@ impl Sessions {
             self.prefetch_scratchpads(&next[..n]);
         }
         tally
+    }
+
+    /// Takes in the packets that come, where nobody has done so ahead.
+    #[inline(always)]
+    fn fill(&mut self, n: usize, packets: &impl Packets) {
+        let gists = &mut self.gists;
+        self.lookups.fill(&self.table, n, |at| {
+            packets.prefetch(at + AHEAD);
+            let (head, meta) = (packets.head(at), packets.meta(at));
+            if let Some(gist) = gists.get_mut(at) {
+                *gist = Gist::of(head, meta, packets.in_port(at), packets.bytes(at));
+            }
+            (head, meta)
+        });
+    }
+
+    /// Takes packets in ahead, while somebody who parses them has them at hand: this first, then [`Sessions::take_in`]
+    /// for each, then [`Sessions::are_in`]. All are of one version of IP, as [`Kind::l3`] has it.
+    #[inline(always)]
+    pub fn begin_vector(&mut self, version: u8) {
+        self.version = Some(version);
+        self.lookups.begin();
+    }
+
+    /// Takes in the packet at a position of the vector; `bytes`: the length of its frame.
+    #[inline(always)]
+    pub fn take_in(&mut self, at: usize, head: &[u8], meta: &Meta, in_port: u16, bytes: u32) {
+        if let Some(gist) = self.gists.get_mut(at) {
+            *gist = Gist::of(head, meta, in_port, bytes);
+        }
+        self.lookups.take_in(&self.table, at, head, meta);
+    }
+
+    /// The same of an IPv4 packet of which the parse has this in hand; `brought`: the hash that it brings along from
+    /// its network card.
+    #[inline(always)]
+    pub fn take_in4(
+        &mut self,
+        at: usize,
+        common: &Common<8>,
+        brought: Option<u32>,
+        in_port: u16,
+        bytes: u32,
+    ) {
+        if let Some(gist) = self.gists.get_mut(at) {
+            *gist = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
+        }
+        self.lookups.take_in4(&self.table, at, common, brought);
+    }
+
+    /// The same of an IPv6 packet.
+    #[inline(always)]
+    pub fn take_in6(
+        &mut self,
+        at: usize,
+        common: &Common<32>,
+        brought: Option<u32>,
+        in_port: u16,
+        bytes: u32,
+    ) {
+        if let Some(gist) = self.gists.get_mut(at) {
+            *gist = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
+        }
+        self.lookups.take_in6(&self.table, at, common, brought);
+    }
+
+    /// All packets of a vector are in: those which [`Packets::who`] says, in order. Whoever looks them up next, and
+    /// unchanged, need not look at them again; whoever looks up others does no harm.
+    #[inline(always)]
+    pub fn are_in(&mut self, who: impl Iterator<Item = usize>) {
+        self.lookups.are_in(who);
+    }
+
+    /// The version of IP of all packets of the vector that was looked up last, if it was taken in ahead.
+    #[inline(always)]
+    pub fn version(&self) -> Option<u8> {
+        self.version
     }
 
     /// Finishes the packets that need no more than to be counted, and translated if that is simple. The positions of
@@ -126,8 +200,8 @@ impl Sessions {
     /// Asks for the memory that sessions will want whose packets are all new: where their replies will be looked up, and
     /// the mapping of where they come from.
     fn prefetch_replies(&self, next: &[Next]) {
-        for (at, _) in next.iter().enumerate().filter(|(_, next)| **next == Next::Slow) {
-            if self.lookups.found().get(at) == Some(&Found::NONE) {
+        for (at, (next, found)) in next.iter().zip(self.lookups.found()).enumerate() {
+            if *next == Next::Slow && *found == Found::NONE {
                 let key = self.lookups.key(at);
                 let mut reply = key.reversed();
                 if let Some((address, port)) = self.last_pool.and_then(|pool| self.nat.prefetch(&key, pool)) {
@@ -325,50 +399,6 @@ pub(crate) fn translate_by(
     translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
 }
 
-/// What the short way needs to know of a packet, read while it is near.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Gist {
-    ack: u32,
-    bytes: u32,
-    in_port: u16,
-    says: u16,
-}
-
-impl Gist {
-    /// It neither opens nor closes nor resets a connection.
-    const STEADY: u16 = 1 << 0;
-    /// It is TCP's and acknowledges.
-    const ACK: u16 = 1 << 1;
-    /// It is on its way back to the inside.
-    const LOOPED: u16 = 1 << 2;
-
-    #[inline(always)]
-    fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
-        let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
-        let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ FLAGS + 1 }>);
-        let Some(tcp) = tcp else {
-            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | looped };
-        };
-        // Without a branch between TCP and the others: traffic mixes them. Others have no flags.
-        let mask = select_unpredictable(
-            meta.kind.l4() == Kind::TCP,
-            Segment::SYN | Segment::FIN | Segment::RST | Segment::ACK,
-            0,
-        );
-        let flags = tcp[FLAGS] & mask;
-        let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
-        let steady = u16::from(flags & !Segment::ACK == 0) * Gist::STEADY;
-        let acks = u16::from(flags & Segment::ACK != 0) * Gist::ACK;
-        Gist { ack, bytes, in_port, says: steady | acks | looped }
-    }
-
-    /// Of a packet that ends before a TCP header does: TCP's has one by its kind.
-    #[cold]
-    fn of_short(meta: &Meta) -> u16 {
-        if meta.kind.l4() == Kind::TCP { 0 } else { Gist::STEADY }
-    }
-}
-
 /// Positions in a vector.
 struct Positions {
     n: usize,
@@ -403,22 +433,4 @@ pub(crate) fn edit_from(first: usize, meta: &mut Meta, edits: &mut Vec<u32>) -> 
     meta.edits_at = first as u32;
     meta.edits_len = (edits.len() - first) as u16;
     if meta.edits_len == 0 { Next::Pass } else { Next::Edit }
-}
-
-/// Where acknowledgement number and flags stand in a TCP header, in bytes.
-const ACK: usize = 8;
-const FLAGS: usize = 13;
-
-/// Whether a packet neither opens nor closes nor resets a connection, and what it acknowledges if that is TCP's.
-#[inline(always)]
-pub(crate) fn steady(head: &[u8], meta: &Meta) -> Option<Option<u32>> {
-    if meta.kind.l4() != Kind::TCP {
-        return Some(None);
-    }
-    let tcp: &[u8; FLAGS + 1] = head.get(usize::from(meta.l4_off)..)?.first_chunk()?;
-    if tcp[FLAGS] & (Segment::SYN | Segment::FIN | Segment::RST) != 0 {
-        return None;
-    }
-    let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
-    Some((tcp[FLAGS] & Segment::ACK != 0).then_some(ack))
 }

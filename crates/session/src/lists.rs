@@ -48,7 +48,12 @@ struct Entry {
 impl Entry {
     /// Whether it is in use, and for this list.
     fn is(&self, tag: u32, list: &[u32]) -> bool {
-        self.refs > 0 && self.tag == tag && self.list.get() == list
+        let own = self.list.get();
+        // Short as they are, it is not worth a call.
+        self.refs > 0
+            && self.tag == tag
+            && own.len() == list.len()
+            && own.iter().zip(list).all(|(a, b)| a == b)
     }
 }
 

@@ -12,13 +12,13 @@ use mmb_flow::{
     Arrived, Complaint, Found, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
     Segment, Track, Traffic, answer,
 };
-use mmb_nf::ChainId;
 use mmb_packet::{DropReason, PacketBuf, flags};
 use mmb_policy::Policy;
 
 use crate::attached::{self, Attached};
 use crate::engine::{Sessions, session_flags};
 use crate::enter::Fresh;
+use crate::matched::Matched;
 use crate::plan::{NewAddress, Plan, wide};
 use crate::related::is_pool;
 use crate::slow::Call;
@@ -82,18 +82,24 @@ fn refused(error: InsertError) -> DropReason {
 impl Sessions {
     /// A packet of no session.
     pub(crate) fn unknown<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
-        let policy = call.host.policy();
-        let (mut opens, mut binds) = (false, false);
-        for hit in call.hits {
-            let traits = policy.traits(hit.slot);
-            opens |= traits.opens();
-            binds |= traits.opens() && (traits.binds || self.is_translated_by(policy, hit.slot));
-        }
+        let matched = self.matched(call);
+        let next = self.unknown_but(call, key, &matched);
+        self.keep(matched);
+        next
+    }
+
+    /// The same; this is what follows from its rules.
+    fn unknown_but<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+        matched: &Matched,
+    ) -> Next {
         let for_nat = call.host.nat().claims(key);
         if call.is_looped() && !for_nat {
             return call.drop(DropReason::NatUnmapped);
         }
-        if for_nat && !binds {
+        if for_nat && !matched.binds {
             return self.arrive(call, key);
         }
         if for_nat && !call.is_looped() && !call.came_back() {
@@ -111,13 +117,16 @@ impl Sessions {
         if let Some(worker) = self.forwards_elsewhere(call, key) {
             return self.opened(call, key, Err(Refusal::Elsewhere(worker)));
         }
-        if !opens {
+        if !matched.opens {
             return self.stateless(call);
         }
-        if self.judge(call.host, 0, call.hits, call.bytes(), call.edits) {
+        if matched.harmless {
+            let bytes = u64::from(call.bytes());
+            call.hits.iter().for_each(|hit| call.host.count(hit.slot, 1, bytes));
+        } else if self.judge(call.host, 0, call.hits, call.bytes(), call.edits) {
             return call.drop(DropReason::Rule);
         }
-        let opened = self.open(call, key, for_nat);
+        let opened = self.open(call, key, matched, for_nat);
         self.opened(call, key, opened)
     }
 
@@ -252,7 +261,7 @@ impl Sessions {
             attached::insert(&mut list, rule);
         }
         let entered = match self.inbound_session(call, key, &arrived, rule, &list) {
-            Ok(fresh) => self.enter(call, key, &fresh, &list).map_err(|error| refused(error).into()),
+            Ok(fresh) => self.enter(call, key, &fresh, &list, None).map_err(|error| refused(error).into()),
             Err(refusal) => {
                 self.nat.release(arrived.id, key, call.now);
                 Err(refusal)
@@ -286,12 +295,16 @@ impl Sessions {
         to.destination[..4].copy_from_slice(&arrived.address);
         to.destination_port = arrived.port;
         let flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
-        let (reverse, mapping) = (to.reversed(), Some(arrived.id));
-        Ok(Fresh { reverse, mapping, track, seen, acks, flags, mangle: None, chain, deferred: false })
+        let (moved, mapping) = (Some(to.reversed()), Some(arrived.id));
+        Ok(Fresh { moved, mapping, track, seen, acks, flags, mangle: None, chain, deferred: false })
     }
 
     /// The stateful rules that match, in ascending order of slots.
-    fn collect_rules<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>, list: &mut Vec<Attached>) {
+    pub(crate) fn collect_rules<H: Host, P: PacketBuf>(
+        &self,
+        call: &Call<'_, H, P>,
+        list: &mut Vec<Attached>,
+    ) {
         let policy = call.host.policy();
         list.clear();
         list.extend(call.stateful().filter_map(|slot| Attached::of(policy, slot, policy.traits(slot).binds)));
@@ -304,40 +317,20 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-        for_nat: bool,
-    ) -> Result<Found, Refusal> {
-        let mut list = std::mem::take(&mut self.attached);
-        self.collect_rules(call, &mut list);
-        let opened = self.open_by_rules(call, key, &mut list, for_nat);
-        self.attached = list;
-        opened
-    }
-
-    fn open_by_rules<H: Host, P: PacketBuf>(
-        &mut self,
-        call: &mut Call<'_, H, P>,
-        key: &Key,
-        list: &mut [Attached],
+        matched: &Matched,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
         let (host, policy) = (call.host, call.host.policy());
-        let named = self.first_chain(policy, list);
         let mut plan = Plan::default();
-        self.slots.clear();
-        self.slots.extend(list.iter().filter(|rule| rule.translates).map(|rule| rule.slot));
-        self.slots.sort_unstable_by_key(|&slot| policy.index(slot));
-        self.slots.iter().for_each(|&slot| plan.hear(policy, slot, key, host.nat()));
-        if let Some((slot, chain)) = named {
+        matched.translating.iter().for_each(|&slot| plan.hear(policy, slot, key, host.nat()));
+        if let Some((slot, chain)) = matched.chain {
             let wish = self.ask_chain(call, key, chain)?;
             plan.grant(&wish, slot, key, host.nat());
-            if self.defers(chain) {
-                list.iter_mut().filter(|rule| rule.slot == slot).for_each(|rule| rule.translates = true);
-            }
         }
         if for_nat && matches!(plan.source, NewAddress::Same) {
             self.open_inbound(call, key)
         } else {
-            self.open_planned(call, key, &plan, list, named.map(|(_, chain)| chain), for_nat)
+            self.open_planned(call, key, &plan, matched, for_nat)
         }
     }
 
@@ -346,41 +339,46 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
         plan: &Plan<'_>,
-        list: &[Attached],
-        chain: Option<ChainId>,
+        matched: &Matched,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
+        let (list, deciding) = (&matched.rules, Some(matched.deciding.as_slice()));
+        let chain = matched.chain.map(|(_, chain)| chain);
         let mut acks = [0; 2];
         let mut traffic = Traffic::of(call.packet.head(), call.meta);
         if plan.answers.is_some() {
             traffic = syn_before(traffic);
         }
         let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
-        let (reverse, mapping) = match plan.source {
+        let (moved, mapping) = match plan.source {
             NewAddress::Pool(pool) => {
-                let (reverse, mapping) = self.map(call, key, plan, pool, list)?;
-                (reverse, Some(mapping))
+                let (reverse, mapping) = self.map(call, key, plan, pool, matched)?;
+                (Some(reverse), Some(mapping))
             }
             NewAddress::NoPool => return Err(DropReason::NatExhausted.into()),
-            _ if plan.moves() => (self.choose(call, key, plan)?, None),
+            _ if plan.moves() => (Some(self.choose(call, key, plan)?), None),
             // A change of rules may have left it with a worker that replies do not come to.
-            _ if !self.is_home(key) && self.may_hand(key, call.meta.flags) => {
+            _ if self.may_hand(key, call.meta.flags) && !self.is_home(key) => {
                 return Err(Refusal::Elsewhere(self.home(key)));
             }
-            _ => (key.reversed(), None),
+            _ => (None, None),
         };
         let mangle = self.mangle_of(call, key, plan, &traffic);
         // To an address of NAT's once it is translated: from there it comes back.
-        let same = (reverse.source, reverse.source_port) == (key.destination, key.destination_port);
-        let loops = if same { for_nat } else { call.host.nat().claims(&reverse.reversed()) };
+        let goes_elsewhere =
+            |reverse: &Key| (reverse.source, reverse.source_port) != (key.destination, key.destination_port);
+        let loops = match moved.filter(goes_elsewhere) {
+            Some(reverse) => call.host.nat().claims(&reverse.reversed()),
+            None => for_nat,
+        };
         let flags = if loops { session_flags::LOOP_FORWARD } else { 0 };
         let deferred = chain.is_some_and(|chain| self.defers(chain));
-        let mut fresh = Fresh { reverse, mapping, track, seen, acks, flags, mangle, chain, deferred };
-        match self.enter(call, key, &fresh, list) {
+        let mut fresh = Fresh { moved, mapping, track, seen, acks, flags, mangle, chain, deferred };
+        match self.enter(call, key, &fresh, list, deciding) {
             // What comes back is another session's: this one gets another source port.
             Err(InsertError::Taken(_)) if mapping.is_none() => {
-                fresh.reverse = self.choose(call, key, plan)?;
-                Ok(self.enter(call, key, &fresh, list).map_err(refused)?)
+                fresh.moved = Some(self.choose(call, key, plan)?);
+                Ok(self.enter(call, key, &fresh, list, deciding).map_err(refused)?)
             }
             entered => Ok(entered.map_err(refused)?),
         }
@@ -393,7 +391,7 @@ impl Sessions {
         key: &Key,
         plan: &Plan<'_>,
         pool: PoolId,
-        list: &[Attached],
+        matched: &Matched,
     ) -> Result<(Key, MappingId), Refusal> {
         self.last_pool = Some(pool);
         let config = call.host.nat();
@@ -419,8 +417,8 @@ impl Sessions {
             self.mapping_rules.resize(at + 1, None);
         }
         self.mapping_rules[at] = match plan.pool_by {
-            Some(slot) => list.iter().find(|rule| rule.slot == slot).copied(),
-            None => self.pool_rule(call.host.policy(), list),
+            Some(slot) => matched.rules.iter().find(|rule| rule.slot == slot).copied(),
+            None => pool_rule(call.host.policy(), matched),
         };
         to.source = wide(u32::from_be_bytes(mapped.address));
         if crate::plan::has_free_port(key) {
@@ -428,12 +426,12 @@ impl Sessions {
         }
         Ok((to.reversed(), mapped.id))
     }
+}
 
-    /// The rule that the plan has heard of a pool from: of those that name one the last, by index.
-    fn pool_rule(&self, policy: &Policy, list: &[Attached]) -> Option<Attached> {
-        let names_one =
-            |slot: &&u32| policy.stateful(**slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
-        let slot = self.slots.iter().rfind(names_one)?;
-        list.iter().find(|rule| rule.slot == *slot).copied()
-    }
+/// The rule that the plan has heard of a pool from: of those that name one the last, by index.
+fn pool_rule(policy: &Policy, matched: &Matched) -> Option<Attached> {
+    let names_one =
+        |slot: &&u32| policy.stateful(**slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+    let slot = matched.translating.iter().rfind(names_one)?;
+    matched.rules.iter().find(|rule| rule.slot == *slot).copied()
 }

@@ -5,7 +5,8 @@ use mmb_packet::DropReason;
 use mmb_policy::{Hit, VECTOR};
 
 use crate::engine::Sessions;
-use crate::hot::{edit_from, steady};
+use crate::gist::steady;
+use crate::hot::edit_from;
 use crate::{Host, Next, Packets, Tally};
 
 impl Sessions {

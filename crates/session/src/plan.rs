@@ -150,9 +150,20 @@ impl<'a> Plan<'a> {
             || self.port.is_some()
     }
 
+    /// Whether the destination, or the source but for a pool's, may change.
+    fn draws(&self) -> bool {
+        !matches!(self.source, NewAddress::Same | NewAddress::Pool(_))
+            || !matches!(self.destination, NewAddress::Same)
+            || self.destination_port.is_some()
+            || self.port.is_some()
+    }
+
     /// The key after translation, but for the source port and a pool's address. Choices follow from the key, `seed` and
     /// `attempt`, so that all workers make the same.
     pub fn target(&self, key: &Key, seed: u64, attempt: u64) -> Key {
+        if !self.draws() {
+            return *key;
+        }
         let ip4 = key.is_ip4();
         let ports = self.destination_port.map_or(1, |choice| choice.values.len());
         // Where there is one of each, nothing has to be drawn.

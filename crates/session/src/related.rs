@@ -120,7 +120,8 @@ impl Sessions {
         found: Found,
     ) -> Next {
         let flags = self.table.half(found).flags;
-        if flags & half_flags::DEFERRED == 0
+        if flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) != 0
+            && flags & half_flags::DEFERRED == 0
             && let Err(reason) = self.translate(found, call.packet.head_mut(), call.meta)
         {
             return call.drop(reason);

@@ -14,7 +14,8 @@
 //! from. (Fragments come first to the worker of their addresses, which hands them to the one that their ports name.)
 
 use mmb_flow::{
-    Common, Direction, Found, Key, MappingId, SessionId, Special, Tracked, Traffic, half_flags, key_of,
+    Common, Direction, Found, Key, MappingId, SessionId, Sought, Special, Tracked, Traffic, half_flags,
+    key_of,
 };
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
 use mmb_policy::{Class, Hit};
@@ -36,6 +37,8 @@ pub(crate) struct Call<'a, H, P> {
     pub edits: &'a mut Vec<u32>,
     /// Where its edits begin.
     pub first_edit: usize,
+    /// What it was looked up by.
+    pub sought: Sought,
 }
 
 impl<H: Host, P: PacketBuf> Call<'_, H, P> {
@@ -96,7 +99,8 @@ impl Sessions {
         // Rules have seen a looping packet when it was sent.
         let hits = if meta.flags & flags::LOOPED != 0 { &[] } else { hits };
         let first_edit = edits.len();
-        let mut call = Call { now, host, packet, meta, in_port, hits, edits, first_edit };
+        let mut call =
+            Call { now, host, packet, meta, in_port, hits, edits, first_edit, sought: Sought::default() };
         self.dispatch(&mut call)
     }
 
@@ -112,7 +116,8 @@ impl Sessions {
 
     /// A packet with a key of its own.
     pub(crate) fn keyed<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
-        let found = self.table.find(key);
+        let (found, sought) = self.table.seek(key);
+        call.sought = sought;
         call.meta.session = found.0;
         if found.is_some() {
             if let Some(worker) = self.table.redirect(found) {
@@ -252,9 +257,22 @@ impl Sessions {
         self.slots.extend(constant);
         self.slots.sort_unstable();
         self.slots.dedup();
+        let slots = std::mem::take(&mut self.slots);
+        let number = self.decide_by(call, &slots, stamp);
+        self.slots = slots;
+        number
+    }
+
+    /// The decision of a direction, by the rules in these slots.
+    pub(crate) fn decide_by<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        slots: &[u32],
+        stamp: u32,
+    ) -> u32 {
         // A looping packet has no rules of its own: what is decided for it must not last.
         let stamp = if call.is_looped() { 0 } else { stamp };
-        let number = self.decisions.take(policy, stamp, &self.slots);
+        let number = self.decisions.take(call.host.policy(), stamp, slots);
         self.counters.decided += 1;
         number
     }

@@ -3,25 +3,31 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, Meta, fill_window};
+use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, fill_window};
 use mmb_policy::{Batch, PerPacket, Policy, Verdict};
 use mmb_route::Routes;
 
 use crate::nodes::VECTOR;
-use crate::nodes::route::out;
+use crate::nodes::route::{Ways, out};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
 
 const WIRE: u16 = 0;
 const REWRITE: u16 = 1;
 const DROP: u16 = 2;
+const WAYS: Ways = Ways { first: 3 };
+
+/// The edges of `classify`.
+pub(crate) fn next() -> Vec<&'static str> {
+    [&["wire-output", "rewrite", "drop"], &Ways::NODES[..]].concat()
+}
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { snapshot, routes, batch, scratch, .. } = worker;
     let n = vector.len();
-    matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, |_| None);
+    let version = matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, |_| None);
     if batch.hits.is_empty() {
-        return vector.send_all(WIRE);
+        return vector.send_all(version.map_or(WIRE, |version| WAYS.of_version(version)));
     }
     let edges = decide(worker, vector.packets());
     vector.send(&edges[..n]);
@@ -31,6 +37,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 pub(super) trait Rules {
     fn chunks(&self) -> u8;
     fn needs_bytes(&self) -> bool;
+    fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool;
     fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
     fn classify(&self, batch: &mut Batch);
 }
@@ -46,6 +53,11 @@ macro_rules! rules {
             #[inline]
             fn needs_bytes(&self) -> bool {
                 self.needs_bytes()
+            }
+
+            #[inline]
+            fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
+                self.may_ask(frame, meta)
             }
 
             #[inline]
@@ -65,7 +77,8 @@ rules!(Policy);
 rules!(PerPacket<'_>);
 
 /// Finds the rules that match, for each packet of a vector. `destination` answers where a packet will go once it is translated,
-/// if not where it says; it is asked if rules want to know the port by which routed packets go out.
+/// if not where it says; it is asked if rules want to know the port by which routed packets go out. Answers the version of IP of
+/// the packets, as [`Kind::l3`] has it, if all are to be routed, are of one version, and were not asked about.
 #[inline]
 pub(super) fn matches(
     rules: &impl Rules,
@@ -74,8 +87,9 @@ pub(super) fn matches(
     packets: &mut [&mut Packet],
     scratch: &mut Vec<u8>,
     destination: impl Fn(&Packet) -> Option<IpAddr>,
-) {
+) -> Option<u8> {
     let chunks = rules.chunks();
+    let (mut any, mut all, mut routed) = (0, u8::MAX, !snapshot.asks_out);
     if snapshot.asks_out {
         let outs = out::ports(routes, snapshot, packets, destination);
         for ((packet, window), out) in packets.iter().zip(batch.windows.iter_mut()).zip(outs) {
@@ -83,8 +97,10 @@ pub(super) fn matches(
         }
     } else {
         for (packet, window) in packets.iter().zip(batch.windows.iter_mut()) {
-            let port = packet.port();
-            fill_window(packet.data(), packet.meta(), port, snapshot.peer(port), chunks, window);
+            let (port, kind) = (packet.port(), packet.meta().kind.0);
+            let peer = snapshot.peer(port);
+            (any, all, routed) = (any | kind, all & kind, routed & (peer == OUT_ROUTED));
+            fill_window(packet.data(), packet.meta(), port, peer, chunks, window);
         }
     }
     batch.n = packets.len();
@@ -92,12 +108,21 @@ pub(super) fn matches(
         inspect(rules, batch, packets, scratch);
     }
     rules.classify(batch);
+    let (any, all) = (Kind(any).l3(), Kind(all).l3());
+    (routed && any == all).then_some(any)
 }
 
 /// Finds out what rules ask about the packets' bytes. A packet in several buffers is copied into one piece first.
 #[inline(never)]
 fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], scratch: &mut Vec<u8>) {
+    let (mut asked, mut n) = ([0; VECTOR], 0);
     for (at, packet) in packets.iter().enumerate() {
+        asked[n % VECTOR] = at;
+        // Headers that go on in another buffer are looked at, whatever this one says.
+        n += usize::from((packet.nb_segs() != 1) | rules.may_ask(packet.data(), packet.meta()));
+    }
+    for &at in &asked[..n.min(VECTOR)] {
+        let packet = &packets[at];
         let frame = if packet.nb_segs() == 1 {
             packet.data()
         } else {

@@ -2,19 +2,49 @@
 
 use std::net::IpAddr;
 
-use mmb_packet::{DropReason, Kind, Meta, parse_ip4, parse_ip6};
+use mmb_packet::{Common, DropReason, Kind, Meta, parse_common4, parse_common6, parse_ip4, parse_ip6};
+use mmb_route::Table;
+use mmb_session::Sessions;
 
 use crate::locals::{hash4, hash6};
 use crate::nodes::ROUTED_L3 as L3;
 
 /// A version of IP. All but the parse are for packets of routed ports.
 pub(crate) trait Ip {
+    /// As [`Kind::l3`] has it.
+    const KIND: u8;
+
+    /// What the parse of a common packet has in hand.
+    type Common;
+
+    /// The parse of a common packet. `None` says nothing.
+    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Self::Common>;
+
+    /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`Locals::bits`]).
+    fn is_forwarded(common: &Self::Common, locals: u64) -> bool;
+
+    /// The hash of its flow.
+    fn flow_hash(common: &Self::Common) -> u32;
+
+    /// Has the sessions take in a common packet, as [`Sessions::take_in`].
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Self::Common,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    );
+
     /// The whole parse.
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason>;
 
     /// The parse of a packet that is simply forwarded, of which nothing behind the network header matters: `true` if it may be,
     /// as far as its header says. The flow's hash is 0 then. `false` says nothing.
     fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool;
+
+    /// Asks for what the lookup of the destination will read first.
+    fn ask(table: &Table, head: &[u8]);
 
     /// Whether a header without options has a right checksum, if it has any, and lets the packet go a hop further.
     fn goes_on(head: &[u8]) -> bool;
@@ -61,7 +91,36 @@ fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
 }
 
 impl Ip for Ip4 {
+    const KIND: u8 = Kind::IP4;
+    type Common = Common<8>;
+
     #[inline(always)]
+    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Common<8>> {
+        parse_common4(head, length, meta)
+    }
+
+    #[inline(always)]
+    fn is_forwarded(common: &Common<8>, locals: u64) -> bool {
+        common.goes_on() & (locals >> hash4(common.destination()) & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn flow_hash(common: &Common<8>) -> u32 {
+        common.flow_hash()
+    }
+
+    #[inline(always)]
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Common<8>,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    ) {
+        sessions.take_in4(at, common, brought, port, bytes);
+    }
+
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
         parse_ip4(head, length, meta)
     }
@@ -75,6 +134,13 @@ impl Ip for Ip4 {
         }
         describe(meta, Kind::IP4, head[L3 + 9], L3 + LENGTH4, L3 + total);
         true
+    }
+
+    #[inline(always)]
+    fn ask(table: &Table, head: &[u8]) {
+        if let Some(to) = head.get(L3 + 16..).and_then(|to| to.first_chunk()) {
+            table.ip4.prefetch(u32::from_be_bytes(*to));
+        }
     }
 
     #[inline(always)]
@@ -95,7 +161,36 @@ impl Ip for Ip4 {
 }
 
 impl Ip for Ip6 {
+    const KIND: u8 = Kind::IP6;
+    type Common = Common<32>;
+
     #[inline(always)]
+    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Common<32>> {
+        parse_common6(head, length, meta)
+    }
+
+    #[inline(always)]
+    fn is_forwarded(common: &Common<32>, locals: u64) -> bool {
+        common.goes_on() & (locals >> hash6(common.destination()) & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn flow_hash(common: &Common<32>) -> u32 {
+        common.flow_hash()
+    }
+
+    #[inline(always)]
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Common<32>,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    ) {
+        sessions.take_in6(at, common, brought, port, bytes);
+    }
+
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
         parse_ip6(head, length, meta)
     }
@@ -111,6 +206,13 @@ impl Ip for Ip6 {
         }
         describe(meta, Kind::IP6, head[L3 + 6], L3 + LENGTH6, end);
         true
+    }
+
+    #[inline(always)]
+    fn ask(table: &Table, head: &[u8]) {
+        if let Some(to) = head.get(L3 + 24..).and_then(|to| to.first_chunk()) {
+            table.ip6.prefetch(u128::from_be_bytes(*to));
+        }
     }
 
     #[inline(always)]

@@ -5,6 +5,8 @@ use mmb_dpdk::{Packet, Vector};
 use mmb_flow::{Found, Key};
 use mmb_packet::{DropReason, Kind, checksum};
 
+use crate::locals::Locals;
+use crate::nodes::flow::who;
 use crate::nodes::ip::{Ip, Ip4, Ip6};
 use crate::nodes::{ROUTED_L3 as L3, VECTOR, for_each};
 use crate::offload::is_free;
@@ -38,71 +40,154 @@ pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
 }
 
 #[inline(always)]
-fn process<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
-    let snapshot = &*worker.snapshot;
+fn process<I: Ip>(worker: &mut Worker, vector: Vector<'_>) {
+    if worker.snapshot.ruled { ruled::<I>(worker, vector) } else { unruled::<I>(worker, vector) }
+}
+
+/// Where no rules apply: what is routed is so little work that its destination is asked for at once.
+#[inline(always)]
+fn unruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
+    let Worker { id, snapshot, routes, locals, spread, shared, .. } = worker;
+    let under = Under { snapshot, locals, id: *id, spread: *spread };
+    let table = routes.only_table();
     let n = vector.len();
-    let mut edges = [snapshot.rules; VECTOR];
+    let mut edges = [LOOKUP; VECTOR];
     let mut repairs = 0;
     for_each(vector.packets(), |at, packet| {
-        let path = snapshot.path(packet.port());
-        if path & (path::ROUTED | path::RULES | path::KERNEL) == path::ROUTED {
-            let length = packet.pkt_len();
-            let (data, meta) = packet.data_and_meta();
-            if I::look(data, length, meta) {
-                edges[at] = LOOKUP;
-                return;
+        let (path, length) = (snapshot.path(packet.port()), packet.pkt_len());
+        let (data, meta) = packet.data_and_meta();
+        if path & (path::ROUTED | path::KERNEL) == path::ROUTED && I::look(data, length, meta) {
+            if let Some(table) = table {
+                I::ask(table, data);
             }
+        } else {
+            edges[at] = under.input::<I>(packet, path, None, &mut repairs);
         }
-        edges[at] = input::<I>(worker, packet, path, &mut repairs);
     });
-    worker.counters().repairs.add(repairs);
+    shared.workers[*id].counters.repairs.add(repairs);
     vector.send(&edges[..n]);
 }
 
-/// Parses a packet, and answers its edge.
+/// Where rules apply, or to some ports. Between a common packet and the rules stands nothing but routing, unless other workers
+/// have a share; the sessions, if there are to be any, take it in while it is at hand.
 #[inline(always)]
-fn input<I: Ip>(worker: &Worker, packet: &mut Packet, path: u8, repairs: &mut u64) -> u16 {
-    let snapshot = &*worker.snapshot;
-    let length = packet.pkt_len();
-    let (data, meta) = packet.data_and_meta();
-    let parsed = I::parse(data, length, meta);
-    let hash = meta.flow_hash;
-    if path & path::KERNEL != 0 && parsed.is_ok() {
-        *repairs += u64::from(finish_checksum(packet));
-    }
-    if let Err(reason) = parsed {
-        return malformed(packet, snapshot, reason);
-    }
-    if path & path::ROUTED != 0 {
-        if !I::goes_on(packet.data())
-            && let Some(edge) = stopped(packet, snapshot)
-        {
-            return edge;
+fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
+    let Worker { id, snapshot, locals, spread, sessions, shared, .. } = worker;
+    let under = Under { snapshot, locals, id: *id, spread: *spread };
+    let (rules, alone) = (snapshot.rules, *spread == 1 && snapshot.mark == 0);
+    let n = vector.len();
+    let mut edges = [rules; VECTOR];
+    let (mut repairs, mut taken_in) = (0, 0);
+    sessions.begin_vector(I::KIND);
+    for_each(vector.packets(), |at, packet| {
+        let (port, length) = (packet.port(), packet.pkt_len());
+        let path = snapshot.path(port);
+        let (data, meta) = packet.data_and_meta();
+        let common = I::parse_common(data, length, meta);
+        let is_simple = alone
+            && path & (path::RULES | path::KERNEL) == path::RULES
+            && common
+                .as_ref()
+                .is_some_and(|common| path & path::ROUTED == 0 || I::is_forwarded(common, locals.bits(port)));
+        if !is_simple {
+            edges[at] = under.input::<I>(packet, path, common.as_ref(), &mut repairs);
         }
-        if worker.locals.may_have(packet.port(), I::hash_to(packet.data()))
-            && worker.locals.has(packet.port(), I::to(packet.data()))
-        {
-            return PUNT;
-        }
-    }
-    if path & path::RULES == 0 {
-        return unruled(path);
-    }
-    match worker.owner_of_flow(hash) {
-        owner if owner == worker.id => {
-            // The device's own, if it tells: the flow table guesses by it where the session stands.
-            if let Some(hash) = packet.rss_hash() {
-                packet.meta_mut().flow_hash = hash;
+        if edges[at] == FLOW_LOOKUP {
+            taken_in += 1;
+            match &common {
+                // The device's own hash, if it tells: the flow table guesses by it where the session stands.
+                Some(common) => {
+                    I::take_in(sessions, at, common, packet.rss_hash(), port, length as u32);
+                }
+                None => sessions.take_in(at, packet.data(), packet.meta(), port, length as u32),
             }
-            if snapshot.mark != 0 && is_free(packet, snapshot.mark) { CLASSIFY } else { snapshot.rules }
         }
-        owner => hand_off(packet, owner),
+    });
+    shared.workers[*id].counters.repairs.add(repairs);
+    if taken_in == n {
+        sessions.are_in(vector.packets().iter().map(|packet| who(packet)));
+        return vector.send_all(FLOW_LOOKUP);
+    }
+    vector.send(&edges[..n]);
+}
+
+/// What packets are looked at with.
+struct Under<'a> {
+    snapshot: &'a Snapshot,
+    locals: &'a Locals,
+    /// The worker that has them.
+    id: usize,
+    /// Workers among which flows are spread by software: 1 when each receives its own flows already.
+    spread: u32,
+}
+
+impl Under<'_> {
+    /// Parses a packet if that has not come to something yet, and answers its edge.
+    #[inline(never)]
+    fn input<I: Ip>(
+        &self,
+        packet: &mut Packet,
+        path: u8,
+        common: Option<&I::Common>,
+        repairs: &mut u64,
+    ) -> u16 {
+        let snapshot = self.snapshot;
+        let length = packet.pkt_len();
+        let (data, meta) = packet.data_and_meta();
+        let parsed = match common {
+            Some(common) => {
+                meta.flow_hash = I::flow_hash(common);
+                Ok(())
+            }
+            None => I::parse(data, length, meta),
+        };
+        let hash = meta.flow_hash;
+        if path & path::KERNEL != 0 && parsed.is_ok() {
+            *repairs += u64::from(finish_checksum(packet));
+        }
+        if let Err(reason) = parsed {
+            return malformed(packet, snapshot, reason);
+        }
+        if path & path::ROUTED != 0 {
+            if !I::goes_on(packet.data())
+                && let Some(edge) = stopped(packet, snapshot)
+            {
+                return edge;
+            }
+            if self.locals.may_have(packet.port(), I::hash_to(packet.data()))
+                && self.locals.has(packet.port(), I::to(packet.data()))
+            {
+                return PUNT;
+            }
+        }
+        if path & path::RULES == 0 {
+            return past_rules(path);
+        }
+        match self.owner_of(hash) {
+            owner if owner == self.id => {
+                if snapshot.mark != 0 && is_free(packet, snapshot.mark) {
+                    CLASSIFY
+                } else {
+                    snapshot.rules
+                }
+            }
+            owner => hand_off(packet, owner),
+        }
+    }
+
+    /// The worker that a flow belongs to: the hash scaled to the number of workers, without a division.
+    #[inline]
+    fn owner_of(&self, hash: u32) -> usize {
+        match self.spread {
+            1 => self.id,
+            n => ((u64::from(hash) * u64::from(n)) >> 32) as usize,
+        }
     }
 }
 
 /// The edge of a packet that no rules apply to.
 #[inline(always)]
-fn unruled(path: u8) -> u16 {
+fn past_rules(path: u8) -> u16 {
     if path & path::ROUTED != 0 { LOOKUP } else { WIRE }
 }
 

@@ -117,7 +117,7 @@ fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
         node("l2-input", l2_input::process, l2_input::NEXT.to_vec()),
         node("ip4-input", ip_input::process4, ip_input::next("ip4-lookup")),
         node("ip6-input", ip_input::process6, ip_input::next("ip6-lookup")),
-        node("classify", classify::process, vec!["wire-output", "rewrite", "drop"]),
+        node("classify", classify::process, classify::next()),
         node("flow-lookup", flow::lookup::process, flow::edges("flow-lookup", sink)),
         node("flow-classify", flow::classify::process, flow::edges("flow-classify", sink)),
         node("flow-track", flow::track::process, flow::edges("flow-track", sink)),

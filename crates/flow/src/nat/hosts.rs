@@ -60,6 +60,11 @@ impl Hosts {
         self.index.prefetch(hash(hasher, pool, address));
     }
 
+    /// Asks for the memory of a host.
+    pub(super) fn prefetch_record(&self, number: u32) {
+        self.store.prefetch(number);
+    }
+
     pub(super) fn find(&self, hasher: &Hasher, pool: u16, address: u32) -> Option<u32> {
         let is =
             |number| self.store.get(number).is_some_and(|host| host.address == address && host.pool == pool);

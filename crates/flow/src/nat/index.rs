@@ -218,6 +218,13 @@ impl<T: Pod> Store<T> {
         self.records.get_mut().get_mut(number as usize)
     }
 
+    /// Asks for the memory of a record.
+    pub(super) fn prefetch(&self, number: u32) {
+        if let Some(record) = self.get(number) {
+            prefetch::read(record);
+        }
+    }
+
     /// How many records there are.
     pub(super) fn len(&self) -> usize {
         self.begun - self.freed

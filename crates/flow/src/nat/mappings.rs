@@ -173,6 +173,11 @@ impl Mappings {
         self.hasher.hash(number(outside, proto), OUTSIDE)
     }
 
+    /// Asks for the memory of a mapping.
+    pub(super) fn prefetch_record(&self, id: u32) {
+        self.store.prefetch(id);
+    }
+
     /// Asks for the memory in which the mapping of an inside is looked for.
     #[inline]
     pub(super) fn prefetch(&self, pool: u16, proto: u8, inside: Endpoint) {

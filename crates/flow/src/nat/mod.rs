@@ -47,7 +47,7 @@ use hosts::Hosts;
 use index::{Hasher, Random};
 use mappings::{Mapping, Mappings, Nature};
 use open::Asking;
-use pool::Pool;
+use pool::{Pool, Wish};
 
 /// Number of a mapping in its worker's [`Nat`]. Given out again after the mapping is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,7 +119,8 @@ pub struct Nat {
     worker: usize,
     workers: usize,
     hasher: Hasher,
-    random: Random,
+    /// What ports follow from that are given out by chance.
+    secret: u64,
     /// Pools by place, which mappings keep; those that are not in the configuration until their mappings have ended.
     pools: Vec<Option<Pool>>,
     /// Places by [`PoolId`].
@@ -150,7 +151,7 @@ impl Nat {
             worker,
             workers,
             hasher,
-            random: Random::new(!seed ^ ((worker as u64) << 32)),
+            secret: Random::new(!seed ^ ((worker as u64) << 32)).next(),
             pools: Vec::new(),
             places: Vec::new(),
             leftovers: false,
@@ -170,17 +171,24 @@ impl Nat {
     }
 
     /// Asks for the memory that [`Nat::map`] of the same is going to look at: worth it for some packets at a time. Answers what
-    /// the source will become unless that is taken: the address and port, in network order.
+    /// the source will most likely become: the address and port, in network order.
     pub fn prefetch(&self, key: &Key, pool: PoolId) -> Option<([u8; 4], [u8; 2])> {
         let place = *self.places.get(usize::from(pool.0))?;
         let source = place::source(key);
         self.mappings.prefetch(place, key.proto, source);
         self.hosts.prefetch(&self.hasher, place, source.address);
-        let proto = asked_of(key).ok()??;
+        let wish = self.wish(asked_of(key).ok()??, source);
         let pool = self.pools.get(usize::from(place))?.as_ref()?;
-        let outside = Endpoint { address: pool.prefetch(source.address, proto, source.port)?, ..source };
+        let outside = pool.guess(source.address, wish)?;
         self.mappings.prefetch_outside(key.proto, outside);
         Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))
+    }
+
+    /// What a port is picked by for an inside. Where chance has a say, it is a secret that it follows from, so that it can be
+    /// known beforehand where the port will be looked for.
+    fn wish(&self, proto: Proto, source: Endpoint) -> Wish {
+        let end = u64::from(source.address) << 32 | u64::from(source.port) << 16 | proto as u64;
+        Wish { proto, port: source.port, random: Random::new(self.secret ^ end).next() }
     }
 
     /// Translates the source of a packet that opens a session, of a host that is this worker's. The session then holds the
@@ -322,6 +330,11 @@ impl Nat {
             }
             Some(Nature::Portless) | None => {}
         }
+    }
+
+    /// Whether there are no mappings.
+    pub fn is_empty(&self) -> bool {
+        self.mappings.len() == 0
     }
 
     /// How many mappings there are; those of forwards are among them.

@@ -2,8 +2,9 @@
 
 use super::events::{NatEvent, NatEventKind, PortBlock};
 use super::hosts::Host;
+use super::index::Random;
 use super::mappings::{Mapping, Nature};
-use super::pool::{Pool, Wish};
+use super::pool::Pool;
 use super::{Endpoint, Inside, MappingId, Nat, NatError, Proto, place};
 use crate::Key;
 
@@ -106,6 +107,7 @@ impl Nat {
     /// A port for a host, which then has one session and one mapping more.
     fn take_port(&mut self, number: u32, proto: Proto, asking: Asking) -> Result<Endpoint, NatError> {
         let Asking { pool: place, source, inside, now, .. } = asking;
+        let mut wish = self.wish(proto, source);
         let pool = self.pools.get_mut(usize::from(place)).and_then(Option::as_mut);
         let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else {
             return Err(NatError::Exhausted);
@@ -118,9 +120,10 @@ impl Nat {
             mappings.get(id).map(|mapping| mapping.external_port)
         };
         let address = pool.config.nth(host.external);
+        let mut random = Random::new(wish.random);
         let mut next = |pool: &mut Pool, host: &mut Host| {
-            let wish = Wish { proto, port: source.port, random: self.random.next() };
             let picked = pool.pick(number, host, wish, below)?;
+            wish.random = random.next();
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };
                 self.events.push(event(now, pool, host, NatEventKind::BlockTaken(block)));
@@ -183,6 +186,27 @@ impl Nat {
         let mapping = Mapping::new(proto, inside, outside, asking.pool, Nature::Portless);
         let id = self.mappings.add(mapping.held_for(asking.remote)).ok_or(NatError::Exhausted)?;
         Ok((id, outside))
+    }
+
+    /// Asks for the memory of a mapping that [`Nat::release`] will be asked about.
+    pub fn prefetch_mapping(&self, id: MappingId) {
+        self.mappings.prefetch_record(id.0);
+    }
+
+    /// Asks for the rest of what [`Nat::release`] of a mapping will look at if its last session ends; the mapping is near.
+    pub fn prefetch_release(&self, id: MappingId) {
+        let Some(mapping) = self.mappings.get(id.0) else { return };
+        self.mappings.prefetch(mapping.pool, mapping.proto, mapping.inside());
+        self.mappings.prefetch_outside(mapping.proto, mapping.outside());
+        if let Nature::Of(host) = mapping.nature() {
+            self.hosts.prefetch(&self.hasher, mapping.pool, mapping.internal);
+            self.hosts.prefetch_record(host);
+        }
+        if let (Some(proto), Some(Some(pool))) =
+            (Proto::of(mapping.proto), self.pools.get(usize::from(mapping.pool)))
+        {
+            pool.prefetch_give(mapping.outside(), proto);
+        }
     }
 
     /// Takes a mapping back from a session that has ended, or could not be opened after all. `key` is the one that

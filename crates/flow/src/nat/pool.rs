@@ -4,10 +4,11 @@
 //! 7857 section 4 says). Of the ports that it may have there it gets, in this order: the one it sends from; the one
 //! above that of its port below, if it sends from an odd port (RFC 4787 section 4.2.3: real-time traffic goes by pairs);
 //! a random one that is even or odd as its own (REQ-4); any random one. With blocks, only ports of its blocks are its
-//! own; a new block is the one around the host's port if nobody has that.
+//! own; a new block is the one around the host's port if nobody has that. Chance is a secret number that goes with the end
+//! inside ([`Wish::random`]), so that what it will choose can be known shortly before ([`Pool::guess`]).
 
 use super::blocks::Blocks;
-use super::config::{PoolConfig, Proto};
+use super::config::{Endpoint, PoolConfig, Proto};
 use super::events::{Gate, PoolUsage};
 use super::hosts::Host;
 use super::space::{Lane, Space, within};
@@ -44,6 +45,7 @@ pub(super) struct Wish {
     pub(super) proto: Proto,
     /// The port that the host sends from.
     pub(super) port: u16,
+    /// What chance says: nobody outside knows it.
     pub(super) random: u64,
 }
 
@@ -122,11 +124,22 @@ impl Pool {
         lanes.into_iter().flatten().find_map(|lane| self.space.open_address(lane, start))
     }
 
-    /// Asks for the memory that says whether a port is left of the address that a new host gets; that address.
-    pub(super) fn prefetch(&self, host: u32, proto: Proto, port: u16) -> Option<u32> {
+    /// Asks for the memory in which an end is given back.
+    pub(super) fn prefetch_give(&self, outside: Endpoint, proto: Proto) {
+        if let Some(address) = self.config.index_of(outside.address) {
+            self.space.prefetch(address, proto, outside.port.into());
+        }
+    }
+
+    /// The end that a host most likely gets.
+    pub(super) fn guess(&self, host: u32, wish: Wish) -> Option<Endpoint> {
         let address = self.config.first_choice(host);
-        self.space.prefetch(self.config.index_of(address)?, proto, port.into());
-        Some(address)
+        let number = self.config.index_of(address)?;
+        let port = match self.blocks {
+            None => pick_alone(&self.space, number, wish, || None)?,
+            Some(_) => wish.port,
+        };
+        Some(Endpoint { address, port })
     }
 
     /// Takes a port of the address of host `number`; none: there is none that it may have. `below` is asked for the
@@ -140,7 +153,7 @@ impl Pool {
     ) -> Option<Picked> {
         let address = host.external;
         let picked = match &mut self.blocks {
-            None => Picked { port: pick_alone(&mut self.space, address, wish, below)?, block: None },
+            None => Picked { port: pick_alone(&self.space, address, wish, below)?, block: None },
             Some(blocks) => pick_in_blocks(&mut self.space, blocks, number, host, wish, below)?,
         };
         self.space.take(address, wish.proto, picked.port.into());
@@ -195,7 +208,7 @@ impl Pool {
 }
 
 /// A free port of an address of a pool without blocks.
-fn pick_alone(space: &mut Space, address: u32, wish: Wish, below: impl Fn() -> Option<u16>) -> Option<u16> {
+fn pick_alone(space: &Space, address: u32, wish: Wish, below: impl Fn() -> Option<u16>) -> Option<u16> {
     if let Some(port) = fitting(space, address, wish, below, |_| true) {
         return Some(port);
     }
@@ -208,13 +221,13 @@ fn pick_alone(space: &mut Space, address: u32, wish: Wish, below: impl Fn() -> O
 
 /// The host's own port, or the one above that of its port below, if it is free and `may` agrees.
 fn fitting(
-    space: &mut Space,
+    space: &Space,
     address: u32,
     wish: Wish,
     below: impl Fn() -> Option<u16>,
     may: impl Fn(u32) -> bool,
 ) -> Option<u16> {
-    let mut free = |port: u16| may(port.into()) && space.is_free(address, wish.proto, port.into());
+    let free = |port: u16| may(port.into()) && space.is_free(address, wish.proto, port.into());
     if free(wish.port) {
         return Some(wish.port);
     }
@@ -259,7 +272,7 @@ fn pick_in_blocks(
     Some(Picked { port: u16::try_from(port).ok()?, block: Some(narrow(ports)) })
 }
 
-fn random_of(space: &mut Space, address: u32, wish: Wish, range: (u32, u32)) -> Option<u32> {
+fn random_of(space: &Space, address: u32, wish: Wish, range: (u32, u32)) -> Option<u32> {
     space.find(address, wish.proto, range, within(range, wish.random), wish.port.into())
 }
 

@@ -5,6 +5,8 @@
 //! be taken (ports that are no pool's, or another worker's) is in a second sheet that many share: zeros in a sheet are
 //! then all it takes for a new one, and memory that nobody has touched.
 
+use std::ops::Deref;
+
 /// Words of a sheet: the bits, then the marks of full words for even, then for odd numbers.
 pub(super) const WORDS: usize = 1024 + 32;
 
@@ -21,8 +23,9 @@ fn bits(first: u32, last: u32) -> u64 {
 }
 
 /// Numbers that are taken, and those that are barred for good.
-pub(super) struct Sheet<'a> {
-    pub(super) taken: &'a mut [u64],
+pub(super) struct Sheet<'a, T> {
+    /// To be read or to be changed.
+    pub(super) taken: T,
     pub(super) barred: &'a [u64],
 }
 
@@ -62,35 +65,15 @@ pub(super) fn count_free(sheet: &[u64], first: u32, last: u32) -> u32 {
     (first..=last).filter(|n| word(sheet, n / 64) >> (n % 64) & 1 == 0).count() as u32
 }
 
-impl Sheet<'_> {
+impl<T: Deref<Target = [u64]>> Sheet<'_, T> {
     fn used(&self, at: u32) -> u64 {
-        word(self.taken, at) | word(self.barred, at)
+        word(&self.taken, at) | word(self.barred, at)
     }
 
     /// Whether a number is neither taken nor barred.
     #[inline]
     pub(super) fn is_free(&self, number: u32) -> bool {
         self.used(number / 64) >> (number % 64) & 1 == 0
-    }
-
-    /// Takes a number.
-    #[inline]
-    pub(super) fn take(&mut self, number: u32) {
-        let at = number / 64;
-        set(self.taken, at, word(self.taken, at) | 1 << (number % 64));
-        if self.used(at) | !parity_bits(number) == u64::MAX {
-            let (place, bit) = mark(at, number);
-            set(self.taken, place, word(self.taken, place) | bit);
-        }
-    }
-
-    /// Gives a number back.
-    #[inline]
-    pub(super) fn give(&mut self, number: u32) {
-        let at = number / 64;
-        set(self.taken, at, word(self.taken, at) & !(1 << (number % 64)));
-        let (place, bit) = mark(at, number);
-        set(self.taken, place, word(self.taken, place) & !bit);
     }
 
     /// The first free number at or behind `from` that has the parity of `like`, else the first in front of it; all within
@@ -133,6 +116,28 @@ impl Sheet<'_> {
     }
 }
 
+impl Sheet<'_, &mut [u64]> {
+    /// Takes a number.
+    #[inline]
+    pub(super) fn take(&mut self, number: u32) {
+        let at = number / 64;
+        set(self.taken, at, word(self.taken, at) | 1 << (number % 64));
+        if self.used(at) | !parity_bits(number) == u64::MAX {
+            let (place, bit) = mark(at, number);
+            set(self.taken, place, word(self.taken, place) | bit);
+        }
+    }
+
+    /// Gives a number back.
+    #[inline]
+    pub(super) fn give(&mut self, number: u32) {
+        let at = number / 64;
+        set(self.taken, at, word(self.taken, at) & !(1 << (number % 64)));
+        let (place, bit) = mark(at, number);
+        set(self.taken, place, word(self.taken, place) & !bit);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +161,7 @@ mod tests {
             }
             let (first, last) = (window.0.min(window.1), window.0.max(window.1));
             prop_assert_eq!(count_free(&bars, first, last), left.range(first..=last).count() as u32);
-            let mut sheet = Sheet { taken: &mut taken, barred: &bars };
+            let mut sheet = Sheet { taken: taken.as_mut_slice(), barred: &bars };
             let mut mine = vec![];
             for (random, odd, what) in ops {
                 let from = first + random % (last - first + 1);
@@ -184,7 +189,7 @@ mod tests {
     #[test]
     fn full_but_for_one() {
         let (mut taken, bars) = (vec![0; WORDS], vec![0; WORDS]);
-        let mut sheet = Sheet { taken: &mut taken, barred: &bars };
+        let mut sheet = Sheet { taken: taken.as_mut_slice(), barred: &bars };
         (0..65536).for_each(|n| sheet.take(n));
         for odd in 0..2 {
             assert_eq!(sheet.find((0, 65535), 77, odd), None);

@@ -148,9 +148,16 @@ impl Space {
     }
 
     /// The sheet of a protocol's ports.
-    fn sheet(&mut self, address: u32, proto: Proto) -> Sheet<'_> {
+    fn sheet(&self, address: u32, proto: Proto) -> Sheet<'_, &[u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
-        let barred = if self.each > Proto::ALL.len() { &OPEN } else { self.barred.as_slice() };
+        let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
+        Sheet { taken: self.sheets.get(at..at + WORDS).unwrap_or_default(), barred }
+    }
+
+    /// The same, to be changed.
+    fn sheet_mut(&mut self, address: u32, proto: Proto) -> Sheet<'_, &mut [u64]> {
+        let at = (address as usize * self.each + proto as usize) * WORDS;
+        let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
         Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
     }
 
@@ -163,13 +170,13 @@ impl Space {
     }
 
     /// The sheet of an address's blocks.
-    fn blocks(&mut self, address: u32) -> Sheet<'_> {
+    fn blocks(&mut self, address: u32) -> Sheet<'_, &mut [u64]> {
         let at = (address as usize * self.each + Proto::ALL.len()) * WORDS;
         Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
     }
 
     /// Whether a port is the pool's and this worker's, can be given out for this protocol, and nobody has it.
-    pub(super) fn is_free(&mut self, address: u32, proto: Proto, port: u32) -> bool {
+    pub(super) fn is_free(&self, address: u32, proto: Proto, port: u32) -> bool {
         let (low, high) = self.ports;
         (low..=high).contains(&port)
             && (proto != Proto::Icmp || port >= ICMP_FIRST)
@@ -184,7 +191,7 @@ impl Space {
 
     /// A free port from `first` to `last`, at or behind `from` if possible, even or odd as `like` if possible.
     pub(super) fn find(
-        &mut self,
+        &self,
         address: u32,
         proto: Proto,
         range: (u32, u32),
@@ -202,7 +209,7 @@ impl Space {
     }
 
     /// A free port of a lane; which one, `random` says.
-    pub(super) fn find_in(&mut self, address: u32, lane: Lane, random: u64, like: u32) -> Option<u32> {
+    pub(super) fn find_in(&self, address: u32, lane: Lane, random: u64, like: u32) -> Option<u32> {
         let proto = *Proto::ALL.get(lane.0 / 2)?;
         let left = self.left.get(address as usize)?.get(lane.0)?;
         let range = self.range(lane);
@@ -214,7 +221,7 @@ impl Space {
 
     /// Takes a port, which must be free.
     pub(super) fn take(&mut self, address: u32, proto: Proto, port: u32) {
-        self.sheet(address, proto).take(port);
+        self.sheet_mut(address, proto).take(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), true);
         }
@@ -222,7 +229,7 @@ impl Space {
 
     /// Gives a port back.
     pub(super) fn give(&mut self, address: u32, proto: Proto, port: u32) {
-        self.sheet(address, proto).give(port);
+        self.sheet_mut(address, proto).give(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), false);
         }

@@ -9,11 +9,11 @@
 //! buckets, the second one for the halves that they name, and only packets without a slot of theirs go through the index,
 //! together as well.
 
-use mmb_packet::{Kind, Meta, flags, prefetch};
+use mmb_packet::{Common, Kind, Meta, flags, prefetch};
 
 use super::Table;
 use super::hash::Hash;
-use super::recall::Recall;
+use super::recall::{Marker, Recall};
 use crate::fcb::{Found, Half, half_flags};
 use crate::key::{Key, Packed, bytes, key_of};
 
@@ -32,12 +32,12 @@ pub struct Lookups {
     pub(super) recall: Recall,
     /// Whether this vector is looked up by the cache.
     recalls: bool,
-    /// The hashes that the packets brought along.
-    brought: [u32; VECTOR],
-    /// 1: the packet's source is the higher address, or the same.
-    higher: [u32; VECTOR],
+    markers: [Marker; VECTOR],
     /// Packets without a slot of theirs.
     missed: [u8; VECTOR],
+    /// How many packets have been taken in by [`Lookups::take_in`] and not been looked up, and who they are.
+    ahead: usize,
+    who: [usize; VECTOR],
 }
 
 impl Default for Lookups {
@@ -50,9 +50,10 @@ impl Default for Lookups {
             found: [Found::NONE; VECTOR],
             recall: Recall::default(),
             recalls: false,
-            brought: [0; VECTOR],
-            higher: [0; VECTOR],
+            markers: [Marker::default(); VECTOR],
             missed: [0; VECTOR],
+            ahead: 0,
+            who: [0; VECTOR],
         }
     }
 }
@@ -68,25 +69,108 @@ impl Lookups {
         n: usize,
         mut packet: impl FnMut(usize) -> (&'p [u8], &'p Meta),
     ) {
+        self.begin();
         self.n = n.min(VECTOR);
-        self.recalls = self.recall.is_on();
-        let (hasher, buckets) = (&table.hasher, table.index.buckets());
         // Two loops, since the compiler makes no two of one that asks within.
         if self.recalls {
             for at in 0..self.n.min(VECTOR) {
                 let (head, meta) = packet(at);
-                self.higher[at] = self.take(at, head, meta, is_higher4, is_higher6);
-                self.brought[at] = meta.flow_hash;
-                prefetch::read(self.recall.slot(meta.flow_hash));
+                self.put_recalling(at, head, meta);
             }
         } else {
             for at in 0..self.n.min(VECTOR) {
                 let (head, meta) = packet(at);
-                let hash = self.take(at, head, meta, |key| hasher.ip4(key.head), |key| hasher.ip6(key));
-                self.hashes[at] = hash;
-                prefetch::read(buckets.of(hash));
+                self.put(table, at, head, meta);
             }
         }
+    }
+
+    /// The same in parts, for whoever has the packets in hand before their session is wanted: this, then
+    /// [`Lookups::take_in`] for each packet, then [`Lookups::are_in`].
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        self.ahead = 0;
+        self.recalls = self.recall.is_on();
+    }
+
+    /// Takes in the packet at a position.
+    #[inline(always)]
+    pub fn take_in(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
+        let at = at % VECTOR;
+        if self.recalls { self.put_recalling(at, head, meta) } else { self.put(table, at, head, meta) }
+    }
+
+    /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
+    #[inline(always)]
+    pub fn take_in4(&mut self, table: &Table, at: usize, common: &Common<8>, brought: Option<u32>) {
+        let at = at % VECTOR;
+        let key = Packed::ip4(common.addresses, common.ports, [common.kind.0, common.proto, 0, 0]);
+        self.heads[at] = key.head;
+        match (self.recalls, brought) {
+            (true, None) => self.recall_later(at, Marker::of(&key)),
+            (true, Some(hash)) => self.recall_later(at, Marker::of_hash(hash, is_higher4(&key))),
+            (false, _) => self.find_later(table, at, table.hasher.ip4(key.head)),
+        }
+    }
+
+    /// The same of IPv6.
+    #[inline(always)]
+    pub fn take_in6(&mut self, table: &Table, at: usize, common: &Common<32>, brought: Option<u32>) {
+        let at = at % VECTOR;
+        let key = Packed::ip6(&common.addresses, common.ports, [common.kind.0, common.proto, 0, 0]);
+        (self.heads[at], self.tails[at]) = (key.head, key.tail);
+        match (self.recalls, brought) {
+            (true, None) => self.recall_later(at, Marker::of(&key)),
+            (true, Some(hash)) => self.recall_later(at, Marker::of_hash(hash, is_higher6(&key))),
+            (false, _) => self.find_later(table, at, table.hasher.ip6(&key)),
+        }
+    }
+
+    /// All packets of a vector are in: these, in order.
+    #[inline(always)]
+    pub fn are_in(&mut self, who: impl Iterator<Item = usize>) {
+        let mut n = 0;
+        for (known, who) in self.who.iter_mut().zip(who) {
+            *known = who;
+            n += 1;
+        }
+        (self.ahead, self.n) = (n, n);
+    }
+
+    /// Whether the packets that are in and have not been looked up are these `n`. They are not in any more then.
+    #[inline(always)]
+    pub fn were_in(&mut self, n: usize, who: impl Fn(usize) -> usize) -> bool {
+        let ahead = std::mem::take(&mut self.ahead);
+        ahead == n
+            && self.who[..n.min(VECTOR)]
+                .iter()
+                .enumerate()
+                .fold(true, |same, (at, known)| same & (*known == who(at)))
+    }
+
+    #[inline(always)]
+    fn put_recalling(&mut self, at: usize, head: &[u8], meta: &Meta) {
+        let marker = self.take(at, head, meta, Marker::of, Marker::of);
+        self.recall_later(at, marker);
+    }
+
+    #[inline(always)]
+    fn put(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
+        let hasher = &table.hasher;
+        let hash = self.take(at, head, meta, |key| hasher.ip4(key.head), |key| hasher.ip6(key));
+        self.find_later(table, at, hash);
+    }
+
+    #[inline(always)]
+    fn recall_later(&mut self, at: usize, marker: Marker) {
+        self.markers[at] = marker;
+        prefetch::read(self.recall.slot(marker));
+    }
+
+    #[inline(always)]
+    fn find_later(&mut self, table: &Table, at: usize, hash: Hash) {
+        self.hashes[at] = hash;
+        prefetch::read(table.index.buckets().of(hash));
     }
 
     /// Keeps the key of a packet, and answers what is made of it: by the one for keys without tail or the one for the others.
@@ -124,24 +208,23 @@ impl Lookups {
         }
     }
 
-    /// The second and the third pass.
+    /// The second and the third pass. The third one does nothing but compare: so short a loop waits for many halves at once.
     #[inline]
     pub fn run(&mut self, table: &Table) {
         if self.recalls {
             return self.run_recalling(table);
         }
-        let (buckets, halves) = (table.index.buckets(), table.halves.get());
-        let found = &mut self.found[..self.n];
-        for (found, &hash) in found.iter_mut().zip(&self.hashes) {
-            *found = buckets.of(hash).guess(hash);
-            if let Some(half) = halves.get(found.0 as usize) {
+        let (buckets, halves, n) = (table.index.buckets(), table.halves.get(), self.n.min(VECTOR));
+        for i in 0..n {
+            self.found[i] = buckets.of(self.hashes[i]).guess(self.hashes[i]);
+            if let Some(half) = halves.get(self.found[i].0 as usize) {
                 prefetch::read(half);
             }
         }
-        for (i, found) in found.iter_mut().enumerate() {
-            let half = halves.get(found.0 as usize);
+        for i in 0..n {
+            let (found, half) = (self.found[i], halves.get(self.found[i].0 as usize));
             if !half.is_some_and(|half| half.is(&self.heads[i], &self.tails[i])) && found.is_some() {
-                *found = find_again(table, self.heads[i], self.tails[i], self.hashes[i]);
+                self.correct(table, i);
             }
         }
         self.recall.count(self.n as u32, 0);
@@ -155,7 +238,7 @@ impl Lookups {
         let n = self.n.min(VECTOR);
         let mut missed = 0;
         for i in 0..n {
-            let (guess, hit) = self.recall.guess(self.brought[i], self.higher[i]);
+            let (guess, hit) = self.recall.guess(self.markers[i]);
             self.found[i] = guess;
             if let Some(half) = halves.get(guess.0 as usize) {
                 prefetch::read(half);
@@ -172,12 +255,13 @@ impl Lookups {
             let half = halves.get(found.0 as usize);
             if !half.is_some_and(|half| is_listed(half, &self.heads[i], &self.tails[i])) && found.is_some() {
                 self.correct(table, i);
+                self.recall.keep(self.markers[i], self.found[i]);
                 wrong += 1;
             }
         }
         for &i in &self.missed[..missed] {
             let i = usize::from(i);
-            self.recall.keep(self.brought[i], self.higher[i], self.found[i]);
+            self.recall.keep(self.markers[i], self.found[i]);
         }
         self.recall.count(n as u32, missed as u32 + wrong);
     }
@@ -187,7 +271,6 @@ impl Lookups {
     fn correct(&mut self, table: &Table, i: usize) {
         let key = Packed { head: self.heads[i], tail: self.tails[i] };
         self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
-        self.recall.keep(self.brought[i], self.higher[i], self.found[i]);
     }
 
     /// Looks those up together that have no slot.
@@ -238,12 +321,6 @@ fn is_higher4(key: &Packed) -> u32 {
 fn is_higher6(key: &Packed) -> u32 {
     let [b, c, d] = key.tail;
     u32::from((key.head[0], b) >= (c, d))
-}
-
-/// The answer where the guess was wrong or there was none.
-#[cold]
-fn find_again(table: &Table, head: [u64; 2], tail: [u64; 3], hash: Hash) -> Found {
-    table.find_hashed(&Packed { head, tail }, hash)
 }
 
 /// Whether a packet is TCP's or UDP's over that version of IP.

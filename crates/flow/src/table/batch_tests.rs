@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-use mmb_packet::{Meta, parse};
+use mmb_packet::{Meta, parse, parse_common4, parse_common6};
 use proptest::prelude::*;
 
 use super::*;
@@ -41,7 +41,57 @@ fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
     for (i, frame) in frames.iter().take(VECTOR).enumerate() {
         assert_eq!(lookups.key(i), key_of(frame, &parsed(frame)).unwrap_or_default());
     }
+    let found = lookups.found().to_vec();
+    assert_eq!(found, look_ahead(table, frames, &metas, &mut lookups, |_| None));
+    found
+}
+
+/// The same, taken in packet by packet as a parse has them in hand.
+fn look_ahead(
+    table: &Table,
+    frames: &[Vec<u8>],
+    metas: &[Meta],
+    lookups: &mut Lookups,
+    brought: impl Fn(&Meta) -> Option<u32>,
+) -> Vec<Found> {
+    lookups.begin();
+    for (at, (frame, meta)) in frames.iter().zip(metas).take(VECTOR).enumerate() {
+        let mut again = Meta { ethertype: meta.ethertype, l3_off: meta.l3_off, ..Meta::default() };
+        let (four, len) = (meta.ethertype == 0x0800, frame.len());
+        match (four.then(|| parse_common4(frame, len, &mut again)), parse_common6(frame, len, &mut again)) {
+            (Some(Some(common)), _) => lookups.take_in4(table, at, &common, brought(meta)),
+            (None, Some(common)) => lookups.take_in6(table, at, &common, brought(meta)),
+            _ => lookups.take_in(table, at, frame, meta),
+        }
+    }
+    let n = frames.len().min(VECTOR);
+    lookups.are_in(0..n);
+    assert!(lookups.were_in(n, |at| at) && !lookups.were_in(n, |at| at), "they are taken in once");
+    lookups.run(table);
     lookups.found().to_vec()
+}
+
+#[test]
+fn others_than_those_taken_in_are_known() {
+    let (table, frame) = (Table::new(10, 0, 1).unwrap(), frame(0, 1, 1));
+    let meta = parsed(&frame);
+    let mut lookups = Box::new(Lookups::default());
+    let take_in = |lookups: &mut Lookups| {
+        lookups.begin();
+        (0..3).for_each(|at| lookups.take_in(&table, at, &frame, &meta));
+        lookups.are_in([7, 8, 9].into_iter());
+    };
+    let others: [&[usize]; 4] = [&[7, 8], &[7, 8, 9, 10], &[7, 9, 8], &[]];
+    for who in others {
+        take_in(&mut lookups);
+        assert!(!lookups.were_in(who.len(), |at| who[at]), "{who:?}");
+        assert!(!lookups.were_in(3, |at| 7 + at), "a look at others ends it");
+    }
+    take_in(&mut lookups);
+    lookups.fill(&table, 3, |_| (&frame, &meta));
+    assert!(!lookups.were_in(3, |at| 7 + at), "others have been taken in meanwhile");
+    take_in(&mut lookups);
+    assert!(lookups.were_in(3, |at| 7 + at));
 }
 
 fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
@@ -152,13 +202,12 @@ fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
     frame
 }
 
-/// Looks packets up that bring few different hashes along, or their own.
+/// Looks packets up that bring few different hashes along, or none.
 fn look_recalling(lookups: &mut Lookups, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<Found> {
-    let with_hash = |frame: &Vec<u8>| {
-        let meta = parsed(frame);
-        Meta { flow_hash: meta.flow_hash.checked_rem(hashes).unwrap_or(meta.flow_hash), ..meta }
-    };
-    let metas: Vec<_> = frames.iter().map(with_hash).collect();
+    let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
+    if hashes > 0 {
+        return look_ahead(table, frames, &metas, lookups, |meta| Some(meta.flow_hash % hashes));
+    }
     lookups.fill(table, frames.len(), |at| (&frames[at], &metas[at]));
     lookups.run(table);
     lookups.found().to_vec()

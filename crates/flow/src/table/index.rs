@@ -53,6 +53,26 @@ impl Bucket {
         Found(select_unpredictable(lanes == 0, none, first))
     }
 
+    /// The half with the hash's tag that `is` it.
+    #[inline(always)]
+    fn find(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
+        let found =
+            lanes(self.lanes(hash.tag())).map(|lane| Found(self.found[lane])).find(|&found| is(found));
+        found.unwrap_or(Found::NONE)
+    }
+
+    /// Puts a half into a free lane. False: there is none.
+    #[inline(always)]
+    fn put(&mut self, hash: Hash, found: Found) -> bool {
+        let free = self.lanes(0);
+        if free == 0 {
+            return false;
+        }
+        let lane = free.trailing_zeros() as usize % LANES;
+        (self.tags[lane], self.found[lane]) = (hash.tag(), found.0);
+        true
+    }
+
     fn lane_of(&self, tag: u16, found: Found) -> Option<usize> {
         lanes(self.lanes(tag)).find(|&lane| self.found[lane] == found.0)
     }
@@ -107,15 +127,22 @@ impl Index {
     /// Finds the half that `is` it, among those with the hash.
     pub fn find(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
         let buckets = self.buckets.get();
-        for at in self.way(hash) {
-            let bucket = &buckets[at];
-            for lane in lanes(bucket.lanes(hash.tag())) {
-                if is(Found(bucket.found[lane])) {
-                    return Found(bucket.found[lane]);
-                }
-            }
-            if bucket.passed == 0 {
-                break;
+        let bucket = &buckets[hash.bucket(self.count) as usize];
+        match bucket.find(hash, &is) {
+            // Nearly always: none has passed the bucket.
+            Found::NONE if bucket.passed != 0 => self.find_behind(hash, is),
+            found => found,
+        }
+    }
+
+    /// The same, of the buckets behind the first one.
+    #[cold]
+    fn find_behind(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
+        let buckets = self.buckets.get();
+        for at in self.way(hash).skip(1) {
+            let found = buckets[at].find(hash, &is);
+            if found.is_some() || buckets[at].passed == 0 {
+                return found;
             }
         }
         Found::NONE
@@ -123,27 +150,42 @@ impl Index {
 
     /// Enters a half. False: there is no room in reach.
     pub fn insert(&mut self, hash: Hash, found: Found) -> bool {
+        let first = hash.bucket(self.count) as usize;
+        self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found)
+    }
+
+    /// The same where the first bucket is full.
+    #[cold]
+    fn insert_behind(&mut self, hash: Hash, found: Found) -> bool {
         let way = self.way(hash);
         let buckets = self.buckets.get_mut();
-        let Some((far, at)) = way.clone().enumerate().find(|&(_, at)| buckets[at].lanes(0) != 0) else {
+        let Some(far) = way.clone().position(|at| buckets[at].put(hash, found)) else {
             return false;
         };
         way.take(far).for_each(|at| buckets[at].passed += 1);
-        self.displaced += u32::from(far > 0);
-        let bucket = &mut buckets[at];
-        let lane = bucket.lanes(0).trailing_zeros() as usize % LANES;
-        (bucket.tags[lane], bucket.found[lane]) = (hash.tag(), found.0);
+        self.displaced += 1;
         true
     }
 
     /// Takes a half out that was entered with this hash.
     pub fn remove(&mut self, hash: Hash, found: Found) {
+        let first = hash.bucket(self.count) as usize;
+        let bucket = &mut self.buckets.get_mut()[first];
+        match bucket.lane_of(hash.tag(), found) {
+            Some(lane) => bucket.tags[lane] = 0,
+            None => self.remove_behind(hash, found),
+        }
+    }
+
+    /// The same of one that is not in the first bucket.
+    #[cold]
+    fn remove_behind(&mut self, hash: Hash, found: Found) {
         let way = self.way(hash);
         let buckets = self.buckets.get_mut();
         let there = |(_, at): &(usize, usize)| buckets[*at].lane_of(hash.tag(), found).is_some();
         let Some((far, at)) = way.clone().enumerate().find(there) else { return };
         way.take(far).for_each(|at| buckets[at].passed -= 1);
-        self.displaced -= u32::from(far > 0);
+        self.displaced -= 1;
         if let Some(lane) = buckets[at].lane_of(hash.tag(), found) {
             buckets[at].tags[lane] = 0;
         }

@@ -69,6 +69,24 @@ pub enum InsertError {
     Taken(Found),
 }
 
+/// A key as the table looks for it, with its hash: what [`Table::seek`] has found out, to be used once more.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sought {
+    key: Packed,
+    hash: Hash,
+}
+
+/// The key of the other direction.
+#[inline(always)]
+fn reversed(key: &Packed) -> Packed {
+    let [[s0, s1, d0, d1], [kind, proto, source, destination]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
+    let tag = bytemuck::cast([[d0, d1, s0, s1], [kind, proto, destination, source]]);
+    match key.tail {
+        [a, b, c] if key.is_ip6() => Packed { head: [b, tag], tail: [c, key.head[0], a] },
+        tail => Packed { head: [key.head[0].rotate_left(32), tag], tail },
+    }
+}
+
 /// How full a table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
@@ -192,6 +210,14 @@ impl Table {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
 
+    /// The same, and what a session with the key is entered by if there is none.
+    #[inline]
+    pub fn seek(&self, key: &Key) -> (Found, Sought) {
+        let key = key.pack();
+        let hash = self.hasher.hash(&key);
+        (self.find_hashed(&key, hash), Sought { key, hash })
+    }
+
     fn find_hashed(&self, key: &Packed, hash: Hash) -> Found {
         let halves = self.halves.get();
         self.index.find(hash, |found| halves[found.0 as usize].is(&key.head, &key.tail))
@@ -204,7 +230,24 @@ impl Table {
     /// # Errors
     /// See [`InsertError`]; the table is as before then.
     pub fn insert(&mut self, forward: &Key, reverse: &Key, now: u32) -> Result<SessionId, InsertError> {
-        self.enter(&forward.pack(), Some(&reverse.pack()), now)
+        self.insert_sought(&self.seek_free(forward)?, Some(reverse), now)
+    }
+
+    /// The same of a session whose forward key has been sought ([`Table::seek`]) and not found, and not been entered since.
+    /// Without a reverse key it is the same ends'.
+    ///
+    /// # Errors
+    /// As [`Table::insert`].
+    pub fn insert_sought(
+        &mut self,
+        forward: &Sought,
+        reverse: Option<&Key>,
+        now: u32,
+    ) -> Result<SessionId, InsertError> {
+        debug_assert_eq!(self.find_hashed(&forward.key, forward.hash), Found::NONE);
+        let reverse = reverse.map_or_else(|| reversed(&forward.key), Key::pack);
+        let back = if reverse == forward.key { None } else { Some(self.free(reverse)?) };
+        self.enter(forward, back.as_ref(), now)
     }
 
     /// Enters a redirect: packets with that key go to another worker.
@@ -212,7 +255,7 @@ impl Table {
     /// # Errors
     /// As [`Table::insert`].
     pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
-        let id = self.enter(&key.pack(), None, now)?;
+        let id = self.enter(&self.seek_free(key)?, None, now)?;
         let half = self.half_mut(Found::new(id, Direction::Forward));
         half.flags |= half_flags::REDIRECT;
         half.set_decision(u32::from(worker));
@@ -227,32 +270,29 @@ impl Table {
 
     fn enter(
         &mut self,
-        forward: &Packed,
-        reverse: Option<&Packed>,
+        forward: &Sought,
+        reverse: Option<&Sought>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
-        let reverse = reverse.filter(|&reverse| reverse != forward);
-        let hash = self.unused(forward)?;
-        let back = reverse.map(|key| self.unused(key)).transpose()?;
         let id = self.next_free().ok_or(InsertError::Full)?;
         let [there, home] = [Direction::Forward, Direction::Reverse].map(|d| Found::new(id, d));
-        if !self.index.insert(hash, there) {
+        if !self.index.insert(forward.hash, there) {
             return Err(InsertError::Crowded);
         }
-        if back.is_some_and(|back| !self.index.insert(back, home)) {
-            self.index.remove(hash, there);
+        if reverse.is_some_and(|reverse| !self.index.insert(reverse.hash, home)) {
+            self.index.remove(forward.hash, there);
             return Err(InsertError::Crowded);
         }
         self.take(id);
-        *self.half_mut(there) = Half { seen: now, ..Half::new(forward) };
-        let flags = if back.is_none() { half_flags::UNLISTED } else { 0 };
-        *self.half_mut(home) = Half { seen: now, flags, ..Half::new(reverse.unwrap_or(forward)) };
+        *self.half_mut(there) = Half { seen: now, ..Half::new(&forward.key) };
+        let flags = if reverse.is_none() { half_flags::UNLISTED } else { 0 };
+        *self.half_mut(home) = Half { seen: now, flags, ..Half::new(&reverse.unwrap_or(forward).key) };
         let common = self.common_mut(id);
         *common = Common {
             timer: UNARMED,
             created: now,
             mapping: NONE,
-            table_flags: if back.is_none() { state::ONE_KEY } else { 0 },
+            table_flags: if reverse.is_none() { state::ONE_KEY } else { 0 },
             uid: common.uid.wrapping_add(1),
             ..Common::default()
         };
@@ -262,10 +302,15 @@ impl Table {
         Ok(id)
     }
 
-    fn unused(&self, key: &Packed) -> Result<Hash, InsertError> {
-        let hash = self.hasher.hash(key);
-        match self.find_hashed(key, hash) {
-            Found::NONE => Ok(hash),
+    fn seek_free(&self, key: &Key) -> Result<Sought, InsertError> {
+        self.free(key.pack())
+    }
+
+    /// A key that no session has.
+    fn free(&self, key: Packed) -> Result<Sought, InsertError> {
+        let hash = self.hasher.hash(&key);
+        match self.find_hashed(&key, hash) {
+            Found::NONE => Ok(Sought { key, hash }),
             found => Err(InsertError::Taken(found)),
         }
     }

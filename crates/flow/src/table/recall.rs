@@ -1,11 +1,10 @@
 //! Where the last packets' sessions stood: a cache in front of the index.
 //!
-//! Theory of operation. A packet brings a hash along that somebody else has computed: the network card for spreading its
-//! traffic (RSS), or the parser ([`mmb_packet::Meta::flow_hash`]). It names a slot, and the slot the half in which the
-//! last packet with that hash was found (Barbette et al., "Combined stateful classification and session splicing", II-F).
-//! What it names is a guess: the half's own key has to be the packet's, and the half to be in use. So no slot has to
-//! be cleared when a session ends, and any hash will do. A hash may be the same for both directions: the slot holds the
-//! half of packets whose source is the lower address, and that of the others is its neighbour.
+//! Theory of operation. A packet's marker names a slot, and the slot the half in which the last packet with that marker was
+//! found (Barbette et al., "Combined stateful classification and session splicing", II-F). It is made of the hash by which the
+//! network card spreads its traffic (RSS) if the packet brings one along, or else of the key, by two multiplications that need
+//! not wait for each other: no secret is in it. What a slot names is a guess: the half's own key has to be the packet's, and
+//! the half to be in use. So no slot has to be cleared when a session ends, and any marker will do.
 //!
 //! A hit saves the hash of the key and the comparison of tags; a miss costs what was done in vain. So the cache is on while
 //! four of five packets hit and off otherwise, but for a trial now and then. Ticks of the time-stamp counter per packet to
@@ -25,6 +24,7 @@
 //! takes for nine hits of ten, gained nothing at 64,000 sessions and mostly lost: its slots are as far away as buckets then.
 
 use crate::fcb::Found;
+use crate::key::Packed;
 
 /// Slots: 128 KiB, which stay in the second-level cache.
 const SLOTS: usize = 1 << 14;
@@ -33,10 +33,45 @@ const SPAN: u32 = 4_096;
 /// Packets for which the cache is off when too few have hit: few the first time, when its slots are empty, then more.
 const PAUSES: std::ops::RangeInclusive<u32> = SPAN..=1 << 18;
 
+/// What a packet's slot is found by: the slot's number above a tag.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marker(u64);
+
+impl Marker {
+    /// Of a packet with that key.
+    #[inline(always)]
+    pub fn of(key: &Packed) -> Marker {
+        let ([a, b], [c, d, e]) = (key.head, key.tail);
+        let tail = c ^ d.rotate_left(23) ^ e.rotate_left(41);
+        Marker(
+            (a ^ tail)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                .wrapping_add(b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)),
+        )
+    }
+
+    /// Of a packet that brings a hash along, which may be the same for both directions; `higher`: 1 if its source is the higher
+    /// address.
+    #[inline(always)]
+    pub fn of_hash(hash: u32, higher: u32) -> Marker {
+        Marker(u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(higher) << 63)
+    }
+
+    #[inline(always)]
+    fn slot(self) -> usize {
+        (self.0 >> (u64::BITS - SLOTS.trailing_zeros())) as usize % SLOTS
+    }
+
+    #[inline(always)]
+    fn tag(self) -> u64 {
+        self.0 >> 16 & 0xffff_ffff
+    }
+}
+
 /// The cache. Its slots are guesses about any table.
 #[derive(Debug)]
 pub(super) struct Recall {
-    /// Hash in the upper half, number of the half that was found in the lower one.
+    /// Tag in the upper half, number of the half that was found in the lower one.
     slots: Box<[u64; SLOTS]>,
     on: bool,
     /// Packets until the next decision.
@@ -74,32 +109,24 @@ impl Recall {
         self.on
     }
 
-    /// The slot of packets with that hash. Some of its bits say which worker or queue has the packet, which ones depends on who
-    /// computed it.
-    #[inline(always)]
-    fn at(hash: u32) -> usize {
-        (hash.wrapping_mul(0x9e37_79b1) >> (u32::BITS - SLOTS.trailing_zeros())) as usize % SLOTS
-    }
-
     /// A packet's slot, to be asked for early.
     #[inline(always)]
-    pub fn slot(&self, hash: u32) -> &u64 {
-        &self.slots[Recall::at(hash)]
+    pub fn slot(&self, marker: Marker) -> &u64 {
+        &self.slots[marker.slot()]
     }
 
-    /// The half of a packet with that hash, and whether there is a guess at all. `higher`: 1 if its source is the higher
-    /// address.
+    /// The half of a packet with that marker, and whether there is a guess at all.
     #[inline(always)]
-    pub fn guess(&self, hash: u32, higher: u32) -> (Found, bool) {
-        let slot = *self.slot(hash);
-        (Found(slot as u32 ^ higher), (slot >> 32) as u32 == hash)
+    pub fn guess(&self, marker: Marker) -> (Found, bool) {
+        let slot = *self.slot(marker);
+        (Found(slot as u32), slot >> 32 == marker.tag())
     }
 
     /// Keeps where a packet's session was found, if it was.
     #[inline(always)]
-    pub fn keep(&mut self, hash: u32, higher: u32, found: Found) {
+    pub fn keep(&mut self, marker: Marker, found: Found) {
         if found.is_some() {
-            self.slots[Recall::at(hash)] = u64::from(hash) << 32 | u64::from(found.0 ^ higher);
+            self.slots[marker.slot()] = marker.tag() << 32 | u64::from(found.0);
         }
     }
 

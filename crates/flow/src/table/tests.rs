@@ -53,6 +53,29 @@ fn both_directions_are_found_and_know_which_they_are() {
     assert!(table.is_empty());
 }
 
+/// A session whose key has been sought, and whose replies come from where it goes.
+#[test]
+fn what_was_sought_is_entered_with_its_reverse() {
+    let mut table = Table::new(100, 24, SEED).unwrap();
+    for ip6 in [false, true] {
+        let mut key = numbered(0x01_0203, ip6);
+        key.asks = Key::BY_SOURCE;
+        let (found, sought) = table.seek(&key);
+        assert_eq!(found, Found::NONE);
+        let id = table.insert_sought(&sought, None, 5).unwrap();
+        assert_eq!(table.seek(&key).0, Found::new(id, Direction::Forward));
+        assert_eq!(table.find(&key.reversed()), Found::new(id, Direction::Reverse));
+        assert_eq!(table.key(Found::new(id, Direction::Reverse)), key.reversed());
+    }
+    // Both ends are one: one key.
+    let mut key = numbered(7, false);
+    (key.destination, key.destination_port) = (key.source, key.source_port);
+    let id = table.insert_sought(&table.seek(&key).1, None, 5).unwrap();
+    assert_eq!(table.find(&key), Found::new(id, Direction::Forward));
+    assert!(table.remove(id));
+    assert_eq!(table.find(&key), Found::NONE);
+}
+
 #[test]
 fn versions_with_equal_bytes_are_different_keys() {
     let mut table = Table::new(100, 0, SEED).unwrap();

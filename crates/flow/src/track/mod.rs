@@ -100,6 +100,7 @@ impl Track {
     ///
     /// # Errors
     /// [`DropReason::SessionMiddle`]: a TCP segment that opens no connection, and `tcp_pickup` is off.
+    #[inline]
     pub fn open(
         traffic: &Traffic,
         acks: &mut [u32; 2],

@@ -67,6 +67,12 @@ pub(super) fn edges(node: &str, sink: &'static str) -> Vec<&'static str> {
     edges
 }
 
+/// What tells a packet from others that are under way.
+#[inline(always)]
+pub(super) fn who(packet: &Packet) -> usize {
+    std::ptr::from_ref(packet).addr()
+}
+
 /// A vector's packets as the sessions see them.
 pub(super) struct Shown<'a, 'b>(pub &'a mut [&'b mut Packet]);
 
@@ -99,6 +105,11 @@ impl Packets for Shown<'_, '_> {
     #[inline]
     fn bytes(&self, at: usize) -> u32 {
         self.0[at].pkt_len() as u32
+    }
+
+    #[inline(always)]
+    fn who(&self, at: usize) -> usize {
+        who(self.0[at])
     }
 
     #[inline(always)]

@@ -8,6 +8,9 @@ use crate::nodes::VECTOR;
 use crate::nodes::classify::matches;
 use crate::worker::Worker;
 
+/// How many packets ahead memory is asked for.
+const AHEAD: usize = 4;
+
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, now, snapshot, routes, sessions, batch, scratch, edits, shared, .. } = worker;
     let drops = &shared.workers[*id].counters.drops;
@@ -16,13 +19,20 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, out);
     let (mut next, mut tally) = ([Next::Pass; VECTOR], Tally::default());
     let mut hits = batch.hits.as_slice();
-    for (at, packet) in vector.packets().iter_mut().enumerate() {
+    let packets = vector.packets();
+    for at in 0..packets.len().min(VECTOR) {
+        // A vector's headers do not fit in the nearest cache.
+        if let Some(coming) = packets.get(at + AHEAD) {
+            coming.prefetch_header();
+            coming.prefetch_data();
+        }
+        let packet = &mut *packets[at];
         let of_packet = hits.iter().take_while(|hit| usize::from(hit.pkt) == at).count();
         let (of_packet, rest) = hits.split_at(of_packet);
         hits = rest;
         // A copy, since the packet is borrowed as a whole while its length may change.
         let (mut meta, port) = (*packet.meta(), packet.port());
-        next[at] = sessions.slow(*now, &host, &mut **packet, &mut meta, port, of_packet, edits);
+        next[at] = sessions.slow(*now, &host, packet, &mut meta, port, of_packet, edits);
         *packet.meta_mut() = meta;
         if next[at] == Next::Answer {
             drops.add(port, meta.drop_reason, 1);

@@ -86,7 +86,7 @@ pub(super) fn look_up(
     hops: &mut [HopId],
     batch: impl Fn(&Table, Range<usize>, &mut [HopId]),
 ) {
-    if let [table] = &*routes.tables {
+    if let Some(table) = routes.only_table() {
         return batch(table, 0..packets.len(), hops);
     }
     let mut first = 0;

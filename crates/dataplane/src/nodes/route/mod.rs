@@ -33,7 +33,13 @@ impl Ways {
     /// The edge of a packet.
     #[inline]
     pub fn of(self, packet: &Packet) -> u16 {
-        match packet.meta().kind.l3() {
+        self.of_version(packet.meta().kind.l3())
+    }
+
+    /// The edge of packets of a version of IP, as [`Kind::l3`] has it.
+    #[inline]
+    pub fn of_version(self, version: u8) -> u16 {
+        match version {
             Kind::IP4 => self.first,
             Kind::IP6 => self.first + 1,
             _ => self.punt(),

@@ -1,0 +1,71 @@
+//! What the short way needs to know of a packet.
+
+use std::hint::select_unpredictable;
+
+use mmb_flow::Segment;
+use mmb_packet::{Kind, Meta, flags};
+
+/// What the short way needs to know of a packet, read while it is near.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gist {
+    pub ack: u32,
+    pub bytes: u32,
+    pub in_port: u16,
+    pub says: u16,
+}
+
+impl Gist {
+    /// It neither opens nor closes nor resets a connection.
+    pub const STEADY: u16 = 1 << 0;
+    /// It is TCP's and acknowledges.
+    pub const ACK: u16 = 1 << 1;
+    /// It is on its way back to the inside.
+    pub const LOOPED: u16 = 1 << 2;
+
+    #[inline(always)]
+    pub fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
+        let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
+        let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ FLAGS + 1 }>);
+        let Some(tcp) = tcp else {
+            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | looped };
+        };
+        // Without a branch between TCP and the others: traffic mixes them. Others have no flags.
+        let mask = select_unpredictable(meta.kind.l4() == Kind::TCP, u8::MAX, 0);
+        let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
+        let mut gist = Gist::of_tcp(tcp[FLAGS] & mask, ack, in_port, bytes);
+        gist.says |= looped;
+        gist
+    }
+
+    /// Of a packet with these TCP flags; others have none.
+    #[inline(always)]
+    pub fn of_tcp(flags: u8, ack: u32, in_port: u16, bytes: u32) -> Gist {
+        let steady = u16::from(flags & (Segment::SYN | Segment::FIN | Segment::RST) == 0) * Gist::STEADY;
+        let acks = u16::from(flags & Segment::ACK != 0) * Gist::ACK;
+        Gist { ack, bytes, in_port, says: steady | acks }
+    }
+
+    /// Of a packet that ends before a TCP header does: TCP's has one by its kind.
+    #[cold]
+    fn of_short(meta: &Meta) -> u16 {
+        if meta.kind.l4() == Kind::TCP { 0 } else { Gist::STEADY }
+    }
+}
+
+/// Where acknowledgement number and flags stand in a TCP header, in bytes.
+const ACK: usize = 8;
+const FLAGS: usize = 13;
+
+/// Whether a packet neither opens nor closes nor resets a connection, and what it acknowledges if that is TCP's.
+#[inline(always)]
+pub(crate) fn steady(head: &[u8], meta: &Meta) -> Option<Option<u32>> {
+    if meta.kind.l4() != Kind::TCP {
+        return Some(None);
+    }
+    let tcp: &[u8; FLAGS + 1] = head.get(usize::from(meta.l4_off)..)?.first_chunk()?;
+    if tcp[FLAGS] & (Segment::SYN | Segment::FIN | Segment::RST) != 0 {
+        return None;
+    }
+    let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
+    Some((tcp[FLAGS] & Segment::ACK != 0).then_some(ack))
+}

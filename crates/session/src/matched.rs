@@ -1,0 +1,93 @@
+//! What follows from the rules that match a packet, if it opens a session.
+//!
+//! Theory of operation. Sessions that are opened one after the other are mostly opened by the same rules. What can be said
+//! without a look at the packet is therefore worked out for a list of matching rules and kept until a packet comes that
+//! others match, or the rules change ([`Sessions::adopt`]).
+
+use mmb_packet::PacketBuf;
+use mmb_policy::{Class, Hit};
+
+use crate::Host;
+use crate::attached::Attached;
+use crate::chains::Named;
+use crate::engine::Sessions;
+use crate::slow::Call;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Matched {
+    /// What is known here is known of packets that these rules match.
+    of: Vec<Hit>,
+    /// Some rule opens a session.
+    pub opens: bool,
+    /// … and gives it something, or a chain that translates.
+    pub binds: bool,
+    /// No rule drops or edits a packet: all there is to judging is to count.
+    pub harmless: bool,
+    /// The stateful rules, in ascending order of slots.
+    pub rules: Vec<Attached>,
+    /// Slots of those that translate, in the order of the rules.
+    pub translating: Vec<u32>,
+    /// The chain of the session.
+    pub chain: Option<Named>,
+    /// Slots of the stateful rules and of those that match all packets of the direction, ascending.
+    pub deciding: Vec<u32>,
+}
+
+impl Matched {
+    /// Whether this is about packets that these rules match.
+    fn is_of(&self, hits: &[Hit]) -> bool {
+        self.of.len() == hits.len() && self.of.iter().zip(hits).all(|(known, hit)| known.slot == hit.slot)
+    }
+}
+
+impl Sessions {
+    /// What follows from the rules that match the packet. To be given back ([`Sessions::keep`]).
+    pub(crate) fn matched<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Box<Matched> {
+        match self.matched.take() {
+            Some(matched) if matched.is_of(call.hits) => matched,
+            other => self.work_out(call, other.unwrap_or_default()),
+        }
+    }
+
+    /// Keeps what was worked out for the next packet.
+    pub(crate) fn keep(&mut self, matched: Box<Matched>) {
+        self.matched = Some(matched);
+    }
+
+    #[inline(never)]
+    fn work_out<H: Host, P: PacketBuf>(
+        &self,
+        call: &Call<'_, H, P>,
+        mut matched: Box<Matched>,
+    ) -> Box<Matched> {
+        let policy = call.host.policy();
+        let Matched { of, opens, binds, harmless, rules, translating, chain, deciding } = &mut *matched;
+        of.clear();
+        of.extend_from_slice(call.hits);
+        (*opens, *binds, *harmless) = (false, false, true);
+        deciding.clear();
+        for hit in call.hits {
+            let traits = policy.traits(hit.slot);
+            *opens |= traits.opens();
+            *binds |= traits.opens() && (traits.binds || self.is_translated_by(policy, hit.slot));
+            *harmless &= !traits.drops && !traits.edits;
+            if traits.stateful || traits.class == Class::Constant {
+                deciding.push(hit.slot);
+            }
+        }
+        deciding.sort_unstable();
+        deciding.dedup();
+        self.collect_rules(call, rules);
+        translating.clear();
+        translating.extend(rules.iter().filter(|rule| rule.translates).map(|rule| rule.slot));
+        translating.sort_unstable_by_key(|&slot| policy.index(slot));
+        *chain = self.first_chain(policy, rules);
+        if let Some((slot, chain)) = *chain
+            && self.defers(chain)
+        {
+            rules.iter_mut().filter(|rule| rule.slot == slot).for_each(|rule| rule.translates = true);
+        }
+        matched
+    }
+}
