@@ -2,7 +2,7 @@
 // prints nanoseconds a packet.
 //
 //   cost PROGRAM.o [interface=NAME] [mac=AA:…] [flows=N] [rules=N] [tracked=1] [live=1]
-//   cost PROGRAM.wire.o attach=NAME,NAME [rules=N] [tracked=1]
+//   cost PROGRAM.wire.o attach=NAME,NAME [rules=N] [track=ADDRESS:PORT[,ADDRESS:PORT]]
 //
 // Without `live`, the program runs over one buffer again and again, and the kernel says how long that took: the cost of
 // the program alone. With `live`, frames become real packets of the interface and go where the program says: into the
@@ -11,6 +11,7 @@
 // the map `rules`, `tracked` has the sources of all flows put into the map of that name.
 //
 // With `attach`, the program is put onto these interfaces, "ready" is printed, and it stays until the standard input ends.
+// `track` are sources and destination ports of TCP for the map `tracked`.
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
@@ -26,7 +27,7 @@
 #define BPF_F_TEST_XDP_LIVE_FRAMES (1U << 1)
 #endif
 
-enum { FRAME = 64, BATCH = 64, DEVICES = 64, RUNS = 15, MOST = 1 << 22 };
+enum { FRAME = 64, BATCH = 64, DEVICES = 64, RUNS = 9, TRY = 4096, MOST = 1 << 22 };
 // Nanoseconds of a run that is long enough.
 static const double LONG = 2e7;
 
@@ -112,6 +113,22 @@ static void fill(struct bpf_object *object, long rules, long tracked, uint32_t f
   }
 }
 
+static void track(struct bpf_object *object, const char *list) {
+  char address[INET_ADDRSTRLEN];
+  unsigned short port;
+  uint64_t value[2] = {0, 0};
+  int fd = map_fd(object, "tracked");
+  for (int length; *list; list += length + (list[length] == ',')) {
+    length = strcspn(list, ",");
+    struct three three = {.proto = IPPROTO_TCP};
+    if (sscanf(list, "%15[0-9.]:%hu", address, &port) != 2 || inet_pton(AF_INET, address, &three.saddr) != 1)
+      fail(list, EINVAL);
+    three.dport = htons(port);
+    if (fd < 0 || bpf_map_update_elem(fd, &three, value, BPF_ANY))
+      fail("a tracked source", fd < 0 ? ENOENT : errno);
+  }
+}
+
 // Nanoseconds of this thread that a run over so many packets takes: the packets go all their way on it.
 static double run(int fd, struct xdp_md *md, long packets, int live) {
   unsigned char frame[FRAME] = {0};
@@ -156,9 +173,8 @@ static double shortest(int fd, struct xdp_md *md, long packets, int live) {
 static double cost(int fd, struct xdp_md *md, long flows, int live) {
   // Once through all flows first: caches, maps and neighbours are as they are under way.
   run(fd, md, flows, live);
-  long packets = BATCH;
-  while (packets < MOST && shortest(fd, md, packets, live) < LONG)
-    packets *= 2;
+  long packets = LONG / (shortest(fd, md, TRY, live) / TRY);
+  packets = packets < TRY ? TRY : packets > MOST ? MOST : packets;
   return (median(fd, md, packets + BATCH, live) - median(fd, md, BATCH, live)) / packets;
 }
 
@@ -178,7 +194,7 @@ static void attach(struct bpf_program *program, const char *names) {
 
 int main(int argc, char **argv) {
   if (argc < 2) {
-    fputs("usage: cost PROGRAM.o [interface=NAME] [mac=AA:…] [flows=N] [rules=N] [tracked=1] [live=1] [attach=NAME,NAME]\n", stderr);
+    fputs("usage: cost PROGRAM.o [interface=NAME] [mac=AA:…] [flows=N] [rules=N] [tracked=1] [live=1] [attach=NAME,NAME] [track=ADDRESS:PORT,…]\n", stderr);
     return 2;
   }
   unsigned char mac[6] = {2, 0, 0, 0, 0, 1};
@@ -199,6 +215,8 @@ int main(int argc, char **argv) {
     fail(argv[1], error);
   fill(object, number(argc, argv, "rules", 0), number(argc, argv, "tracked", 0), flows_mask);
   int fd = bpf_program__fd(bpf_object__next_program(object, NULL)), live = number(argc, argv, "live", 0);
+  if ((text = option(argc, argv, "track")))
+    track(object, text);
   const char *names = option(argc, argv, "attach");
   if (names)
     attach(bpf_object__next_program(object, NULL), names);

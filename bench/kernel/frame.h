@@ -54,7 +54,7 @@ static __always_inline int let_pass(struct xdp_md *ctx) {
   void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
   struct ethhdr *eth = data;
   struct iphdr *ip = (void *)(eth + 1);
-  if ((void *)(ip + 1) > end)
+  if ((void *)(ip + 1) > end || eth->h_proto != bpf_htons(ETH_P_IP))
     return XDP_PASS;
   struct bpf_fib_lookup fib = {
       .family = 2, /* AF_INET */
@@ -75,7 +75,7 @@ static __always_inline int let_pass(struct xdp_md *ctx) {
   return bpf_redirect_map(&devices, fib.ifindex, XDP_PASS);
 }
 
-#define OTHERWISE XDP_PASS
+#define OTHERWISE let_pass(ctx)
 #else
 // Writes the next flow's addresses and ports over the frame's, as the kernel may have sent this very page on before.
 // Sources are 10.1.1.0 and on, destinations 10.2.0.2. Checksums of the transport header are not set.

@@ -2,95 +2,235 @@
 
 import contextlib
 
-from . import rules
+from . import boxes, web
 from .results import Experiment, Series
-from .wire import Wire, percentile
+from .wire import SERVER, Wire, percentile
 
 END_TO_END = "end to end"
 SHARED = (
     "Client, box and server share this machine's cores: more of them for the box leaves less for the others. What is seen "
     "is the whole, not the box alone."
 )
+IPERF = "iperf3, two streams."
+# Most rules that iptables is given: it asks one after the other.
+LINEAR = 10_000
 
 
-def mmb_rules(count):
-    """The same five-tuples as rules of mmb."""
-    return "".join(
-        f"add ip-saddr {source} ip-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} drop\n"
-        for source, destination, proto, sport, dport in rules.five_tuples(count)
-    )
+def together(figures, series, rounds):
+    """Measures several figures in the same runs: `at(x)` of each series returns a value for each of them, or None."""
+    kept = {}
+
+    def first(one):
+        def at(x):
+            value, *others = one.at(x)
+            kept.setdefault((one.name, x), []).append(others)
+            return value
+
+        return Series(one.name, at, one.places)
+
+    def other(one, number):
+        turns = {x: iter(kept[one.name, x]) for x in one.places if (one.name, x) in kept}
+        return Series(one.name, lambda x: next(turns[x])[number], list(turns))
+
+    figures[0].measure([first(one) for one in series], rounds)
+    for number, figure in enumerate(figures[1:]):
+        figure.measure([other(one, number) for one in series], rounds)
+        figure.absent.update(figures[0].absent)
+    return figures
 
 
-def boxes(wire, count):
-    """What can stand in the box, with `count` rules: contexts by name."""
-
-    @contextlib.contextmanager
-    def netfilter(install):
-        install()
-        try:
-            yield
-        finally:
-            wire.nft("")
-
-    return {
-        "mmb": lambda: wire.mmb(mmb_rules(count)),
-        "XDP": lambda: wire.xdp("firewall", rules=count),
-        "nftables, set": lambda: netfilter(lambda: wire.nft(rules.nft_set(count))),
-        "iptables": lambda: netfilter(lambda: wire.iptables("filter", rules.iptables_rules(count))),
-    }
+def pair(name, title, x, paper, setup, notes, labels=()):
+    """The two figures of a run of iperf3."""
+    return [
+        Experiment(name + end, f"{what} {title}", END_TO_END, x, unit, paper, setup, [SHARED, IPERF, *notes], list(labels))
+        for end, what, unit in (
+            ("-goodput", "Goodput of TCP through", "Gbit/s"),
+            ("-cpu", "CPU time of the whole machine for TCP through", "s per Gbit"),
+        )
+    ]
 
 
-SETUP = {
-    "mmb": "`route left right` over af-xdp ports; `add` of every rule",
-    "XDP": "the paper's program on both interfaces, native mode, forwarding by bpf_fib_lookup and a redirect",
-    "nftables, set": "ip_forward; one rule with a set of five-tuples",
-    "iptables": "ip_forward; a rule each in FORWARD",
-}
+def goodput(wire, stands, name):
+    """Goodput and CPU time, with what `stands(wire, x)` calls `name` in the box."""
+
+    def measure(x):
+        with stands(wire, int(x))[name]():
+            return wire.goodput()
+
+    return measure
 
 
 def firewall(rounds, full):
     """Figure 9a as the paper has it: bandwidth behind a firewall."""
-    experiment = Experiment(
-        "firewall-goodput", "Goodput of TCP through a firewall of random five-tuples", END_TO_END, "rules", "Gbit/s",
-        "mmb, Figure 9a", SETUP, [SHARED, "iperf3, two streams."],
-    )
-    places = [10, 1000, 10_000] + ([100_000] if full else [])
-    with Wire() as wire:
+    figures = pair("firewall", "a firewall of random five-tuples", "rules", "mmb, Figure 9a", boxes.FIREWALL, [])
+    return by_rules(figures, boxes.firewall, boxes.FIREWALL, [10, 1000, 10_000] + [100_000] * full, rounds)
 
-        def goodput(name):
-            def measure(count):
-                with boxes(wire, int(count))[name]():
-                    return wire.goodput()[0]
+
+def tracking(rounds, full):
+    """Figure 9b as the paper has it: bandwidth behind a firewall that tracks flows."""
+    figures = pair("tracking", "a firewall that tracks flows", "rules", "mmb, Figure 9b", boxes.TRACKING, [])
+    return by_rules(figures, boxes.tracking, boxes.TRACKING, [10, 10_000] + [100_000] * full, rounds)
+
+
+def by_rules(figures, stands, setup, places, rounds):
+    """Measures both figures for each number of rules; without any, one number is enough."""
+    some = {"iptables": [x for x in places if x <= LINEAR], "nothing": places[:1]}
+    with Wire() as wire:
+        series = [Series(name, goodput(wire, stands, name), some.get(name, places)) for name in setup]
+        return together(figures, series, rounds)
+
+
+def nat(rounds, full):
+    """Figure 9c as the paper has it: bandwidth behind source NAT."""
+    notes = ["XDP is not there: the paper has no such program."]
+    figures = pair("nat", "source NAT", "for", "mmb, Figure 9c", boxes.NAT, notes, ["iperf3"])
+    with Wire() as wire:
+        series = [Series(name, goodput(wire, lambda wire, _: boxes.nat(wire), name), [0]) for name in boxes.NAT]
+        return together(figures, series, rounds)
+
+
+def options(rounds, full):
+    """Figure 9f as the paper has it: bandwidth behind rules about TCP options."""
+    figures = pair(
+        "options", "rules about TCP options", "rules", "mmb, Figure 9f", boxes.OPTIONS,
+        ["No peer of the paper matches options by value at this scale."],
+    )
+    return by_rules(figures, boxes.options, boxes.OPTIONS, [10, 1000, 10_000] if not full else [1, 10, 100, 1000, 10_000], rounds)
+
+
+ROLES = ["forwarding", "firewall", "tracking", "NAT"]
+# Rules in each role that has any.
+SOME = 1000
+
+
+def sessions(rounds, full):
+    """Figures 9d and 9e: short connections, each a session that is new to the box."""
+    setup = {
+        "mmb": f"{boxes.FORWARDING['mmb']}; {SOME:,} rules with `add`; the same with `add-stateful`; `nat POOL`",
+        "XDP": f"{boxes.FIREWALL['XDP']}; NAT is not there: the paper has no such program",
+        "nftables": f"ip_forward; a set of {SOME:,} five-tuples; the same behind `ct state`; `snat to`",
+        "iptables": f"ip_forward; {SOME:,} rules; the same behind `-m conntrack`; `-j SNAT`",
+    }
+    experiment = Experiment(
+        "sessions", "Short connections through the box, one HTTP object of 1 KiB each", END_TO_END, "role", "requests a second",
+        "mmb, Figures 9d and 9e (there: bandwidth for objects of 128 KiB)", setup,
+        [SHARED, f"wrk, {web.CONNECTIONS} connections at a time, a new one for each object, and nginx."], ROLES,
+    )
+    with Wire() as wire, web.site(wire, [1]):
+        stands = [boxes.forwarding(wire), boxes.firewall(wire, SOME), boxes.tracking(wire, SOME), boxes.nat(wire)]
+        names = {"mmb": ["mmb"], "XDP": ["XDP"], "nftables": ["nftables", "nftables, set"], "iptables": ["iptables"]}
+
+        def box(series, role):
+            """What stands for a series in a role; forwarding alone is the kernel's for all that live in it."""
+            known = [name for name in names[series] if name in stands[role]]
+            return stands[role][known[0] if known else "nothing"]
+
+        def rate(series):
+            def measure(role):
+                with box(series, int(role))():
+                    return web.ask(wire, SERVER, 1, 2).rate
 
             return measure
 
-        few = [x for x in places if x <= 10_000]
-        return experiment.measure(
-            [Series(name, goodput(name), few if name == "iptables" else places) for name in SETUP], rounds
-        )
+        places = {"XDP": [0, 1, 2], "iptables": [1, 2, 3]}
+        return experiment.measure([Series(name, rate(name), places.get(name, [0, 1, 2, 3])) for name in setup], rounds)
+
+
+SHARES = [50, 90, 99]
+# While round trips are measured under load. Less would let mmb sleep between two pieces of it.
+LOAD = "500M"
 
 
 def round_trips(rounds, full):
-    """Figure 8: round trips with 10,000 rules."""
-    experiment = Experiment(
-        "round-trips", "Round trips with 10,000 firewall rules", END_TO_END, "percentile", "µs", "mmb, Figure 8",
-        SETUP, [SHARED, "ping, one every 2 ms; an idle box otherwise: mmb sleeps and is woken."],
+    """Figure 8: round trips with 10,000 rules, through an idle box and under load."""
+    idle, loaded = (
+        Experiment(
+            name, f"Round trips with {LINEAR:,} firewall rules, {what}", END_TO_END, "percentile", "µs", "mmb, Figure 8",
+            boxes.FIREWALL, [SHARED, f"ping, one every 2 ms; {more}"],
+        )
+        for name, what, more in (
+            ("round-trips", "idle", "an idle box otherwise: mmb sleeps and is woken."),
+            (
+                "round-trips-loaded", "under load",
+                f"one TCP stream of {LOAD}bit/s, or of what gets through, goes the same way: mmb seldom sleeps.",
+            ),
+        )
     )
-    places = [50, 90, 99]
-    with Wire() as wire:
-        times = {}
+    count = 1000 if full else 300
+    with Wire(threads=False) as wire:
+        for experiment in (idle, loaded):
+            load = contextlib.nullcontext if experiment is idle else lambda: wire.load(LOAD, 60)
 
-        def trip(name):
-            def measure(share):
-                if share == places[0]:
-                    with boxes(wire, 10_000)[name]():
-                        wire.round_trips(20)
-                        times[name] = wire.round_trips(1000 if full else 300)
-                return percentile(times[name], share / 100)
+            def times(name, load=load):
+                with boxes.firewall(wire, LINEAR)[name](), load():
+                    wire.round_trips(20)
+                    return wire.round_trips(count)
 
-            return measure
-
-        return experiment.measure([Series(name, trip(name), places) for name in SETUP], rounds)
+            percentiles(experiment, list(boxes.FIREWALL), times, rounds)
+    return [idle, loaded]
 
 
-ALL = {"firewall-goodput": firewall, "round-trips": round_trips}
+def percentiles(experiment, names, times, rounds):
+    """Measures percentiles of what `times(name)` returns, one run for all of them."""
+    known = {}
+
+    def trip(name):
+        def measure(share):
+            if share == SHARES[0]:
+                known[name] = times(name)
+            return percentile(known[name], share / 100)
+
+        return measure
+
+    return experiment.measure([Series(name, trip(name), SHARES) for name in names], rounds)
+
+
+CHAINS = {
+    "mmb, one lookup": "a chain of so many functions `monitor` in one daemon",
+    "mmb, a lookup each": "the same, with a flow manager of its own (`flow`) before each function but the first",
+    "mmb, a box each": "a daemon for each function, one behind the other over veth, af-xdp ports",
+}
+
+
+def chains(rounds, full):
+    """Figures 1 and 16: functions together, with a lookup each, and in boxes of their own."""
+    notes = [SHARED, IPERF, "Latency is the median of pings, one every 2 ms, to boxes that are idle otherwise."]
+    figures = [
+        Experiment(
+            name, f"Functions that keep 24 bytes of each session: {what}", END_TO_END, "functions", unit,
+            "MiddleClick, Figures 1 and 16", CHAINS, notes,
+        )
+        for name, what, unit in (("chains-goodput", "goodput of TCP", "Gbit/s"), ("chains-latency", "round trips", "µs"))
+    ]
+    places = [1, 2, 3, 4, 5] if full else [1, 3, 5]
+
+    def measured(name):
+        def measure(count):
+            count = int(count)
+            with Wire(count if name == "mmb, a box each" else 1) as wire, chain(wire, name, count):
+                wire.round_trips(20)
+                return wire.goodput()[0], percentile(wire.round_trips(200), 0.5)
+
+        return measure
+
+    # One function is the same chain however it is arranged.
+    return together(
+        figures, [Series(name, measured(name), places if name == "mmb, one lookup" else places[1:]) for name in CHAINS], rounds
+    )
+
+
+def chain(wire, name, count):
+    if name == "mmb, a box each":
+        return boxes.in_a_row(wire, count)
+    return wire.mmb(boxes.monitors(count, name == "mmb, a lookup each"))
+
+
+ALL = {
+    "firewall-goodput": firewall,
+    "tracking-goodput": tracking,
+    "nat-goodput": nat,
+    "options-goodput": options,
+    "sessions": sessions,
+    "round-trips": round_trips,
+    "chains-goodput": chains,
+}

@@ -74,15 +74,19 @@ class Kernel(Netfilter):
         cost = self._cost(program, **options) - self._cost("drop", flows=options.get("flows", 1024))
         return cost * ticks_per_nanosecond()
 
-    def stack(self, flows=1024, program="pass"):
-        """Ticks of a packet from `i0` out of `o0`, through the stack or as the program says."""
-        way = {"live": 1, "interface": "i0", "mac": self.mac, "flows": flows}
-        cost = self._cost(program, **way) - self._cost("drop", **way)
+    def _way(self, flows):
+        """How frames come in at `i0`, to be sent on by the stack."""
+        return {"live": 1, "interface": "i0", "mac": self.mac, "flows": flows}
+
+    def stack(self, flows=1024):
+        """Ticks of a packet from `i0` out of `o0`, through the stack."""
+        way = self._way(flows)
+        cost = self._cost("pass", **way) - self._cost("drop", **way)
         return cost * ticks_per_nanosecond()
 
     def added(self, install, flows=1024):
         """Ticks that what `install` sets up adds to a packet through the stack. Nothing is left of it."""
         install()
-        loaded = self.stack(flows)
+        loaded = self._cost("pass", **self._way(flows))
         self.nft("")
-        return loaded - self.stack(flows)
+        return (loaded - self._cost("pass", **self._way(flows))) * ticks_per_nanosecond()

@@ -4,9 +4,12 @@ import pathlib
 import platform
 import subprocess
 
-from .results import ROOT
+from .results import RESULTS, ROOT
 
-PACKAGES = ("nftables", "iptables", "haproxy", "nginx-light", "iperf3", "wrk", "dpdk-dev", "clang", "libbpf-dev")
+FILE = RESULTS / "machine.json"
+PACKAGES = (
+    "nftables", "iptables", "haproxy", "nginx-light", "iperf3", "wrk", "dpdk-dev", "openvswitch-switch-dpdk", "clang", "libbpf-dev",
+)  # fmt: skip
 OTHERS = {"vpp": "VPP", "click": "FastClick"}
 
 

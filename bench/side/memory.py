@@ -1,11 +1,12 @@
 """The experiments in memory: what each packet costs on one core."""
 
+import functools
 import os
 import pathlib
 import re
 import sys
 
-from . import mmb, rules
+from . import acl, fastclick, frames, mmb, ovs, rules, testpmd, vpp
 from .kernel import Kernel
 from .machine import run
 from .results import ROOT, Experiment, Series
@@ -14,6 +15,10 @@ MEMORY = "memory"
 CLASSBENCH = pathlib.Path(os.environ.get("CLASSBENCH", ROOT.parent / "shared" / "data" / "classbench"))
 BEFORE = r"flows that came before: ([0-9.]+) ticks"
 TICKS = "ticks a packet"
+CACHED = (
+    "Open vSwitch remembers what it decided for a flow, and for all that its rules do not tell apart: with rules that match none "
+    "of the flows, it is these caches that are measured."
+)
 KERNEL_NOTE = (
     "The kernel's figures hold all it does between a frame in memory and the driver of the outgoing interface (a veth "
     "device), buffers included; mmb's begin and end with a frame in a buffer, without its ports."
@@ -65,15 +70,23 @@ def forwarding(rounds, full):
             "mmb, wire": "no rules, one port to the other",
             "mmb, routed": "10 routes",
             "Linux": "ip_forward, no netfilter",
+            "Open vSwitch, wire": f"a flow from one port to the other; {ovs.CONFIGURED}; less testpmd on the same ports",
+            "Open vSwitch, routed": "10 flows of destinations, with dec_ttl and new addresses; the same otherwise",
+            "VPP": f"2 routes; {vpp.CONFIGURED}",
+            "FastClick": f"CheckIPHeader, StaticIPLookup, DecIPTTL, EtherRewrite; {fastclick.CONFIGURED}",
         },
         [KERNEL_NOTE],
     )
     places = [1024, 65536] if full else [1024]
-    with Kernel() as kernel:
+    with Kernel() as kernel, ovs.OpenVSwitch() as switch:
         return experiment.measure(
             [
                 *ours("forwarding", full),
                 Series("Linux", lambda x: kernel.stack(flows=x), places),
+                Series("Open vSwitch, wire", lambda x: switch.cost(flows=x) - testpmd.replayed(x), places),
+                Series("Open vSwitch, routed", lambda x: switch.cost(ovs.ROUTES, x) - testpmd.replayed(x), places),
+                Series("VPP", lambda x: vpp.cost(flows=x), places),
+                Series("FastClick", fastclick.forwarding, places),
             ],
             rounds,
         )
@@ -94,17 +107,9 @@ def ports(rounds, full):
         report = mmb.bench("--null-ports")
         return report["tsc_hz"] / report["pps"]
 
-    return experiment.measure([Series("mmb", mmb_ticks, [0]), Series("testpmd", testpmd, [0])], rounds)
-
-
-def testpmd(_):
-    """Ticks a packet of testpmd, by the packets that it received in its last second."""
-    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", "512", "--no-pci", "--vdev=net_null0", "--vdev=net_null1"]
-    own = ["--forward-mode=io", "--auto-start", "--stats-period=1", "--total-num-mbufs=8192"]
-    command = ["timeout", "--signal=INT", "4", "dpdk-testpmd", *eal, "--", *own]
-    shown = run(*command)
-    rates = [int(rate) for rate in re.findall(r"Rx-pps:\s+([0-9]+)", shown)][-2:]
-    return mmb.ticks_per_nanosecond() * 1e9 / sum(rates) if rates and sum(rates) else None
+    return experiment.measure(
+        [Series("mmb", mmb_ticks, [0]), Series("testpmd", lambda _: testpmd.ticks("net_null0", "net_null1"), [0])], rounds
+    )
 
 
 def firewall(rounds, full):
@@ -118,12 +123,18 @@ def firewall(rounds, full):
             "nftables, rules": "a rule each",
             "iptables": "a rule each, in FORWARD (nf_tables back end)",
             "XDP": "the paper's program: a hash map of five-tuples; its own cost",
+            "Open vSwitch": f"a drop flow each, below them the flow that forwards; {ovs.CONFIGURED}",
+            "rte_acl": acl.CONFIGURED,
+            "VPP": f"the acl plugin: a deny each, then a permit; {vpp.CONFIGURED}",
+            "FastClick": f"IPFilter; {fastclick.CONFIGURED}",
         },
-        ["Each series is the cost with rules less the cost without, of the same round."],
+        ["Each series is the cost with rules less the cost without, of the same round; rte_acl's is the classifier's alone.",
+         CACHED],
     )
     decades = [10, 100, 1000, 10_000, 100_000] + ([1_000_000] if full else [])
     few = [x for x in decades if x <= (10_000 if full else 1000)]
-    with Kernel() as kernel:
+    with Kernel() as kernel, ovs.OpenVSwitch() as switch:
+        made = functools.cache(rules.five_tuples)
         return experiment.measure(
             [
                 *ours("firewall", full),
@@ -131,6 +142,10 @@ def firewall(rounds, full):
                 Series("nftables, set", lambda x: kernel.added(lambda: kernel.nft(rules.nft_set(x))), decades),
                 Series("nftables, rules", lambda x: kernel.added(lambda: kernel.nft(rules.nft_rules(x))), few),
                 Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", rules.iptables_rules(x))), few),
+                Series("Open vSwitch", lambda x: switch.added(rules.open_flows(made(x), ovs.PASS)), decades),
+                Series("rte_acl", lambda x: acl.ticks(made(x)), decades),
+                Series("VPP", lambda x: vpp.added(vpp.access_list(made(x))), decades),
+                Series("FastClick", lambda x: fastclick.added(fastclick.filters(made(x))), few),
             ],
             rounds,
         )
@@ -149,14 +164,20 @@ def tracking(rounds, full):
             "nftables": "`ct state established accept`, then a set of 1,000 five-tuples, then an accept of the sources",
             "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then an accept of the sources, then 1,000 rules",
             "XDP": "the paper's program: three hash maps (flows, three-tuples, five-tuples); its own cost, one direction",
+            "Open vSwitch": "`ct(table=1)`; there +est passes, 1,000 five-tuples are dropped, sources inside are committed; "
+            f"{ovs.CONFIGURED}",
+            "VPP": f"the acl plugin: 1,000 denies, then permit+reflect; {vpp.CONFIGURED}",
+            "FastClick": f"as the paper has it: IPRewriter, past an IPFilter of 1,000 rules; {fastclick.CONFIGURED}",
         },
         ["Each series is the cost with tracking less the cost without, of the same round.",
-         "The kernel's flows send in one direction only; mmb's in both."],
+         "The kernel's flows, and FastClick's, send in one direction only; the others' in both."],
     )
     places = [1024, 65536]
-    with Kernel() as kernel:
+    with Kernel() as kernel, ovs.OpenVSwitch() as switch:
         established = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A FORWARD -s 10.1.0.0/16 -j ACCEPT\n"
         iptables = rules.iptables_rules(1000, established)
+        made = rules.five_tuples(1000)
+        passed, declared = fastclick.tracker(made)
         nft = rules.nft_set(1000).replace(" priority 0; policy accept;\n", " priority 0; policy accept;\n" + CT_NFT)
         return experiment.measure(
             [
@@ -164,6 +185,9 @@ def tracking(rounds, full):
                 Series("XDP", lambda x: kernel.program("tracker", rules=1000, tracked=1, flows=x), places),
                 Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
                 Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", iptables), x), places),
+                Series("Open vSwitch", lambda x: switch.added(rules.open_flows(made, ovs.TRACK, table=1), x), places),
+                Series("VPP", lambda x: vpp.added(vpp.access_list(made, reflect=True), x), places),
+                Series("FastClick", lambda x: fastclick.added(passed, x, declared), places),
             ],
             rounds,
         )
@@ -177,14 +201,18 @@ def nat(rounds, full):
             "mmb": "`nat POOL`; every packet is of a session that is open",
             "nftables": "`snat to` an address",
             "iptables": "`-j SNAT`",
+            "Open vSwitch": f"`ct(nat,table=1)`; there +est passes, and new ones get `ct(commit,nat(src=…))`; {ovs.CONFIGURED}",
+            "VPP": f"nat44-ed with one address; {vpp.CONFIGURED}",
+            "FastClick": f"IPRewriter with a pattern of one address; {fastclick.CONFIGURED}",
         },
         ["Each series is the cost with NAT less the cost without, of the same round.",
-         "The kernel's flows send in one direction only; mmb's in both.",
+         "The kernel's flows, and FastClick's, send in one direction only; the others' in both.",
          "XDP is not there: the paper has no such program."],
     )
     places = [1024, 32768]
-    with Kernel() as kernel:
-        nft = "table ip t {\n chain p {\n  type nat hook postrouting priority 100;\n  ip saddr 10.1.0.0/16 snat to 200.0.0.1\n }\n}\n"
+    with Kernel() as kernel, ovs.OpenVSwitch() as switch:
+        snat = f"ip saddr 10.1.0.0/16 snat to {frames.OUTSIDE}"
+        nft = f"table ip t {{\n chain p {{\n  type nat hook postrouting priority 100;\n  {snat}\n }}\n}}\n"
         iptables = (
             ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n"
             "-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 200.0.0.1\n"
@@ -194,6 +222,9 @@ def nat(rounds, full):
                 *ours("nat", full),
                 Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
                 Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("nat", iptables), x), places),
+                Series("Open vSwitch", lambda x: switch.added(ovs.NAT, x, frames.OUTSIDE), places),
+                Series("VPP", lambda x: vpp.added(vpp.NAT, x, frames.OUTSIDE), places),
+                Series("FastClick", lambda x: fastclick.added(fastclick.NAT, x), places),
             ],
             rounds,
         )
@@ -215,10 +246,27 @@ def masks(rounds, full):
     experiment = Experiment(
         "masks", "What rules with distinct masks add to each packet", MEMORY, "masks", TICKS,
         "mmb, Figure 10 (there: bandwidth; the rate falls from 26 masks on)",
-        {"mmb": "as many rules as masks: prefix lengths, ports or none, protocol or none"},
-        [],
+        {
+            "mmb": "as many rules as masks: prefix lengths, ports or none",
+            "Open vSwitch": f"the same as drop flows; {ovs.CONFIGURED}",
+            "rte_acl": acl.CONFIGURED,
+            "VPP": f"the acl plugin; {vpp.CONFIGURED}",
+            "FastClick": f"IPFilter; {fastclick.CONFIGURED}",
+        },
+        [CACHED, "XDP is not there: the paper has no such program."],
     )
-    return experiment.measure(ours("masks", full), rounds)
+    places = [1, 10, 100, 1000]
+    with ovs.OpenVSwitch() as switch:
+        return experiment.measure(
+            [
+                *ours("masks", full),
+                Series("Open vSwitch", lambda x: switch.added(rules.open_flows(rules.masked(x), ovs.PASS)), places),
+                Series("rte_acl", lambda x: acl.ticks(rules.masked(x)), places),
+                Series("VPP", lambda x: vpp.added(vpp.access_list(rules.masked(x))), places),
+                Series("FastClick", lambda x: fastclick.added(fastclick.filters(rules.masked(x))), places),
+            ],
+            rounds,
+        )
 
 
 def chains(rounds, full):
@@ -250,7 +298,7 @@ def extremes(rounds, full):
 
     def ratio(x):
         nodes = mmb.bench("--mode", "routed", *EXTREMES[int(x)][1])
-        return mmb.more(nodes) / nodes["plain_path"]
+        return nodes["ratio"]
 
     told = [at for at, (*_, share) in enumerate(EXTREMES) if share]
     return experiment.measure(

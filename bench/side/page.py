@@ -1,12 +1,22 @@
 """`docs/performance.md`, from the results."""
 
-MORE_IS_BETTER = ("Gbit/s", "rules a second")
+import os
+from dataclasses import dataclass
+
+from .results import RESULTS, ROOT
+
+# Trial results (BENCH_RESULTS) have a page of their own beside them.
+PAGE = (RESULTS if "BENCH_RESULTS" in os.environ else ROOT / "docs") / "performance.md"
+FIGURES = os.path.relpath(RESULTS, PAGE.parent)
+
+MORE_IS_BETTER = ("Gbit/s", "rules a second", "requests a second", "sessions a second")
 HEAD = """# Performance, side by side
 
 Written by `bench/run` from `bench/results/`: do not edit. Each figure is of one of two kinds, which cannot be compared with
 each other. *memory*: clock ticks (TSC) a packet on one core, frames made in memory. *end to end*: real clients and servers in
 network namespaces over veth. Figures show the median of the rounds, bars the lowest and the highest. How each peer was
-configured stands below its figure; `bench/README.md` says how the kernel is measured in memory.
+configured stands below its figure; `bench/README.md` says how peers are measured in memory. A peer that is not there, or cannot
+do what is asked of it, is named with the reason.
 
 What the figures do not show: network cards (there are none here), more than one core for the box, and CPUs other than this.
 """
@@ -30,34 +40,95 @@ def table(experiment):
     return "\n".join(lines)
 
 
-def beaten(experiment):
-    """Where a peer is ahead of mmb: that comes first. Less is better for ticks and times, more for rates."""
+@dataclass
+class Ahead:
+    """A place where a peer is ahead of mmb."""
+
+    peer: str
+    x: float
+    theirs: float
+    ours: float
+    mine: str
+
+    @property
+    def factor(self):
+        return max(self.theirs / self.ours, self.ours / self.theirs)
+
+
+def ahead(experiment):
+    """Where a peer is ahead of mmb. Less is better for ticks and times, more for rates. `PEER, what` is compared with
+    `mmb, what` if there is such a series, and with all of mmb's otherwise."""
     less = experiment.unit not in MORE_IS_BETTER
-    ours = {point.x: point.median for point in experiment.points if point.series.startswith("mmb")}
-    lines = []
+    ours = [point for point in experiment.points if point.series.startswith("mmb")]
+    names = {point.series for point in ours}
+    found = []
     for point in experiment.points:
-        if point.series.startswith("mmb") or point.series == "nothing" or point.x not in ours:
+        if point.series.startswith("mmb") or point.series == "nothing":
             continue
-        mine, theirs = ours[point.x], point.median
-        if mine > 0 and theirs > 0 and ((theirs < mine) if less else (theirs > mine)):
-            factor = mine / theirs if less else theirs / mine
+        same = "mmb, " + point.series.partition(", ")[2]
+        for mine in ours:
+            if mine.x != point.x or (same in names and mine.series != same):
+                continue
+            a, b = point.median, mine.median
+            if a > 0 and b > 0 and (a < b if less else a > b):
+                found.append(Ahead(point.series, point.x, a, b, mine.series))
+    return found
+
+
+def beaten(experiment):
+    """What stands first in an experiment."""
+    return "\n".join(
+        f"* {one.peer} is ahead at {experiment.x} {experiment.place(one.x)}: {number(one.theirs)} against {number(one.ours)} "
+        f"{experiment.unit}{'' if one.mine == 'mmb' else f' ({one.mine})'}, {one.factor:.2f} ×"
+        for one in ahead(experiment)
+    )
+
+
+def anchor(title):
+    """Where a heading is found, as the pages of repositories have it."""
+    return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
+
+
+def everywhere(experiments):
+    """What stands first on the page: a line for each peer that is ahead in an experiment."""
+    lines = []
+    for experiment in experiments:
+        found = ahead(experiment)
+        for peer in dict.fromkeys(one.peer for one in found):
+            theirs = [one for one in found if one.peer == peer]
+            places = ", ".join(dict.fromkeys(experiment.place(one.x) for one in theirs))
+            most = max(one.factor for one in theirs)
             lines.append(
-                f"* {point.series} is ahead at {experiment.x} {experiment.place(point.x)}: {number(theirs)} against {number(mine)} "
-                f"{experiment.unit}, {factor:.2f} ×"
+                f"* [{experiment.title}](#{anchor(experiment.title)}), {experiment.kind}: {peer} at {experiment.x} {places}, "
+                f"up to {most:.2f} ×"
             )
+    return "## Where a peer is ahead\n\n" + ("\n".join(lines) or "Nowhere.")
+
+
+def setup(experiment):
+    """How each peer was configured; of those that are not there, why."""
+    lines = []
+    for name, how in experiment.setup.items():
+        why = experiment.absent.get(name)
+        lines.append(f"* {name}: **{why}**. It would be: {how}" if why else f"* {name}: {how}")
+    lines += [f"* {name}: {why}" for name, why in experiment.absent.items() if name not in experiment.setup]
     return "\n".join(lines)
+
+
+def plain_path(experiment):
+    return experiment.plain and f"mmb's plain IP path took {experiment.plain:.1f} ticks then"
 
 
 def section(experiment):
     """Everything about one experiment; where peers are ahead stands first."""
     parts = [
         f"## {experiment.title}",
-        "; ".join(filter(None, [f"{experiment.unit}, {experiment.kind}", experiment.paper])) + ".",
+        "; ".join(filter(None, [f"{experiment.unit}, {experiment.kind}", experiment.paper, plain_path(experiment)])) + ".",
         beaten(experiment),
-        f"![{experiment.title}](../bench/results/{experiment.name}.svg)",
+        f"![{experiment.title}]({FIGURES}/{experiment.name}.svg)",
         table(experiment),
-        "\n".join(f"* {name}: {how}" for name, how in experiment.setup.items()),
-        "\n".join(experiment.notes),
+        setup(experiment),
+        "\n\n".join(experiment.notes),
     ]
     return "\n\n".join(filter(None, parts))
 
@@ -65,4 +136,4 @@ def section(experiment):
 def text(experiments, facts):
     """The page."""
     machine = "## Machine\n\n" + "\n".join(f"* {name}: {value}" for name, value in facts.items())
-    return "\n\n".join([HEAD.strip(), machine, *map(section, experiments)]) + "\n"
+    return "\n\n".join([HEAD.strip(), everywhere(experiments), machine, *map(section, experiments)]) + "\n"

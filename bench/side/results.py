@@ -2,13 +2,27 @@
 
 import csv
 import json
+import os
 import pathlib
 import statistics
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench" / "results"
+# BENCH_RESULTS is another directory for results of which nobody shall hear.
+RESULTS = pathlib.Path(os.environ.get("BENCH_RESULTS", ROOT / "bench" / "results"))
+
+
+class Absent(Exception):
+    """A peer cannot do what is asked at this place; says why."""
+
+
+class NotInstalled(Absent):
+    """A peer is not there at all."""
+
+    def __init__(self):
+        super().__init__("not installed")
 
 
 @dataclass
@@ -26,8 +40,8 @@ class Point:
 
 @dataclass
 class Series:
-    """What is measured under one name. `at(x)` returns one value, or None where the peer cannot do it; `places` are those
-    of the experiment's x axis where this series is measured."""
+    """What is measured under one name. `at(x)` returns one value, or None, or raises Absent; `places` are those of the
+    experiment's x axis where this series is measured."""
 
     name: str
     at: object
@@ -49,6 +63,10 @@ class Experiment:
     # Names of the places 0, 1, …, where they are not numbers.
     labels: list = field(default_factory=list)
     points: list = field(default_factory=list)
+    # Why there are no values: by series, and by series and place.
+    absent: dict = field(default_factory=dict)
+    # Ticks of mmb's plain path when this was measured, for the guard (check.py); 0: not measured.
+    plain: float = 0.0
 
     def place(self, x):
         """A place of the x axis in words."""
@@ -57,19 +75,34 @@ class Experiment:
     def measure(self, series, rounds):
         """Measures all series in turn, `rounds` times."""
         points = {(one.name, x): Point(one.name, x) for one in series for x in one.places}
+        start = time.monotonic()
         for number in range(rounds):
             for one in series:
                 for x in one.places:
-                    value = one.at(x)
+                    value = self._value(one, x)
                     if value is not None:
                         points[one.name, x].values.append(round(value, 3))
-                        print(f"{self.name} {number + 1}/{rounds}: {one.name} at {self.place(x)}: {value:.1f} {self.unit}", file=sys.stderr)
+                        say(f"{self.name} {number + 1}/{rounds}: {one.name} at {self.place(x)}: {value:.1f} {self.unit}")
         self.points = [point for point in points.values() if point.values]
+        say(f"{self.name} took {time.monotonic() - start:.0f} s")
         return self
+
+    def _value(self, one, x):
+        """One value, or None: then `absent` says why, and the place is not tried again."""
+        place = f"{one.name} at {self.x} {self.place(x)}"
+        if one.name in self.absent or place in self.absent:
+            return None
+        try:
+            return one.at(x)
+        except NotInstalled as why:
+            self.absent[one.name] = str(why)
+        except Absent as why:
+            self.absent[place] = str(why)
+        return None
 
     def save(self):
         """Writes NAME.json and NAME.csv."""
-        RESULTS.mkdir(exist_ok=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / f"{self.name}.json").write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
         with (RESULTS / f"{self.name}.csv").open("w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
@@ -78,6 +111,10 @@ class Experiment:
                 table.writerow(
                     [point.series, self.place(point.x), point.median, min(point.values), max(point.values), len(point.values)]
                 )
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 def load(path):

@@ -1,17 +1,47 @@
-"""Random rules for peers: five-tuples that match none of the packets that are sent."""
+"""Random rules for peers, which match none of the packets that are sent."""
 
+import ipaddress
 import random
 
 
+def inside(draw):
+    """An address near those that packets come from, as mmb's own cases have it, but not one of them: they are in 10.1.0.0/16
+    and 10.2.0.0/24."""
+    second = draw.choice([0, *range(3, 256)])
+    return f"10.{second}.{draw.randrange(256)}.{draw.randrange(256)}"
+
+
+def outside(draw):
+    return f"{draw.randrange(11, 224)}.{draw.randrange(256)}.{draw.randrange(256)}.{draw.randrange(256)}"
+
+
 def five_tuples(count, seed=1):
-    """(source, destination, protocol, source port, destination port): sources in 11.0.0.0/8, where no packet comes from."""
+    """(source, destination, protocol, source port, destination port), all exact."""
     draw = random.Random(seed)
     found = set()
     while len(found) < count:
-        source = f"11.{draw.randrange(256)}.{draw.randrange(256)}.{draw.randrange(256)}"
-        destination = f"{draw.randrange(1, 224)}.{draw.randrange(256)}.{draw.randrange(256)}.{draw.randrange(256)}"
-        found.add((source, destination, draw.choice(("tcp", "udp")), draw.randrange(1, 65536), draw.randrange(1, 65536)))
+        ports = draw.randrange(1, 65536), draw.randrange(1, 65536)
+        found.add((inside(draw), outside(draw), draw.choice(("tcp", "udp")), *ports))
     return sorted(found)
+
+
+def masked(count, seed=1):
+    """The same with a mask of its own each, as those of `mmb bench --case masks`: prefixes of 16 to 32 bits, ports or None."""
+    draw = random.Random(seed)
+    lengths = range(16, 33)
+    masks = [(a, b, s, d) for a in lengths for b in lengths for s in (False, True) for d in (False, True)]
+    draw.shuffle(masks)
+
+    def prefix(address, length):
+        return str(ipaddress.ip_network(f"{address}/{length}", strict=False))
+
+    def port(compared):
+        return draw.randrange(1, 65536) if compared else None
+
+    return [
+        (prefix(inside(draw), a), prefix(outside(draw), b), draw.choice(("tcp", "udp")), port(sport), port(dport))
+        for a, b, sport, dport in masks[:count]
+    ]
 
 
 def nft_set(count, more=""):
@@ -41,3 +71,29 @@ def iptables_rules(count, more=""):
         for source, destination, proto, sport, dport in five_tuples(count)
     )
     return f":INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n{more}{rules}"
+
+
+def open_flows(rules, more="", table=0):
+    """A drop flow of OpenFlow for each rule, and `more` lines."""
+
+    def line(source, destination, proto, sport, dport):
+        ports = [f"{name}={port}" for name, port in (("tp_src", sport), ("tp_dst", dport)) if port is not None]
+        return ",".join([proto, f"nw_src={source}", f"nw_dst={destination}", *ports])
+
+    return more + "".join(f"table={table},{line(*rule)},priority=20,actions=drop\n" for rule in rules)
+
+
+def classbench(rules):
+    """Rules in the format of ClassBench's filter sets."""
+
+    def slashed(prefix):
+        return prefix if "/" in prefix else f"{prefix}/32"
+
+    def ports(port):
+        return "0 : 65535" if port is None else f"{port} : {port}"
+
+    return "".join(
+        f"@{slashed(source)}\t{slashed(destination)}\t{ports(sport)}\t{ports(dport)}\t"
+        f"{'0x06' if proto == 'tcp' else '0x11'}/0xFF\t0x0000/0x0000\n"
+        for source, destination, proto, sport, dport in rules
+    )

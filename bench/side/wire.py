@@ -4,12 +4,18 @@
     [ c0 ]===============[ b0   b1 ]===============[ s0 ]
     10.1.0.2/16        10.1.0.1  10.2.0.1       10.2.0.2/24
 
-Everything is routed by the kernel of the box, unless mmb or an XDP program takes the frames before. Segmentation and
-checksum offloads are off at both ends: on veth, frames of 64 KiB and without checksums would pass through the kernel as
-they never pass through a network card.
+Everything is routed by the kernel of the box, unless mmb or an XDP program takes the frames before. No interface
+segments or fills in checksums: on veth, frames of 64 KiB and without checksums would pass through the kernel as they never
+pass through a network card. What arrives at an end is put together again by GRO, as with any network card, in a thread of
+its own (threaded NAPI): otherwise an end would receive in the time of whoever sends it a frame, packet by packet where a
+box sends them one by one. GRO is off in the box, where it costs forwarding more than it saves while segments are not left
+to a network card. With several boxes, further ones stand between `b1` and the server, in the same namespace:
+
+    [ b0   b1 ]===[ w1a   w1b ]===[ w2a   w2b ]===[ s0 ]
 """
 
 import contextlib
+import ipaddress
 import json
 import pathlib
 import re
@@ -17,7 +23,6 @@ import subprocess
 import tempfile
 
 from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
-
 from .kernel import PROGRAMS, Netfilter, build
 
 from lab import wait  # noqa: E402 isort: skip
@@ -25,33 +30,69 @@ from lab.daemon import Daemon  # noqa: E402 isort: skip
 from lab.netns import Network  # noqa: E402 isort: skip
 
 CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
+# Where source NAT sends from: the server's way back leads to the box.
+OUTSIDE = "200.0.0.1"
+IPERF = 5201
 PORTS = "interface add left af-xdp b0\ninterface add right af-xdp b1\nroute left right\n"
+# A load that is limited comes in pieces of so many bytes, for which iperf3 looks at the time as often as it is told (in
+# microseconds): with the pieces that it sends otherwise there are pauses in which mmb sleeps.
+PIECE, PACE = 2000, 50
+# What the sending side of an interface would otherwise leave to it.
+SENDING = ("tx", "tso", "gso")
+# Congestion control is the kernel's own default, whatever this machine's is: one that paces by estimates depends on what else
+# runs here. As an attribute of routes, which may always be set.
+CUBIC = ("congctl", "cubic")
+# Enough ports and connections for thousands of sessions a second.
+SETTINGS = {
+    "net/ipv4/ip_local_port_range": "1024 65000",
+    "net/ipv4/tcp_tw_reuse": "1",
+    "net/ipv4/tcp_max_tw_buckets": "262144",
+}
 
 
 class Wire(Network, Netfilter):
     """The namespaces; a context."""
 
-    def __init__(self):
+    def __init__(self, boxes=1, threads=True):
+        """`threads`: ends receive in threads of their own. Waking those takes longer than a round trip."""
         super().__init__()
         try:
             build()
             self.client, self.box, self.server = (self._namespace(role) for role in ("client", "box", "server"))
-            self._veth((self.client, "c0", None), (self.box, "b0", None))
-            self._veth((self.server, "s0", None), (self.box, "b1", None))
+            for space in (self.client, self.box, self.server):
+                for setting, value in SETTINGS.items():
+                    space.sysctl(setting, value)
+            links = [((self.client, "c0"), (self.box, "b0"))]
+            before = "b1"
+            for number in range(1, boxes):
+                links.append(((self.box, before), (self.box, f"w{number}a")))
+                before = f"w{number}b"
+            links.append(((self.box, before), (self.server, "s0")))
+            for a, b in links:
+                self._veth((*a, None), (*b, None))
+                for space, interface in (a, b):
+                    space.run("ethtool", "-K", interface, *(word for name in SENDING for word in (name, "off")))
             for space, interface, address, gateway in (
                 (self.client, "c0", f"{CLIENT}/16", "10.1.0.1"),
                 (self.server, "s0", f"{SERVER}/24", "10.2.0.1"),
             ):
-                space.run("ip", "address", "add", address, "dev", interface)
-                space.run("ip", "route", "add", "default", "via", gateway)
-                offloads = ("tx", "tso", "gso", "gro")
-                space.run("ethtool", "-K", interface, *(word for offload in offloads for word in (offload, "off")))
-            self.box.run("ip", "address", "add", "10.1.0.1/16", "dev", "b0")
-            self.box.run("ip", "address", "add", "10.2.0.1/24", "dev", "b1")
+                self._address(space, interface, address)
+                space.run("ip", "route", "add", "default", "via", gateway, *CUBIC)
+                # With it, veth has receive queues of its own, which frames that an XDP program sends need as well.
+                space.run("ethtool", "-K", interface, "gro", "on")
+                space.run("sh", "-c", f"echo {int(threads)} > /sys/class/net/{interface}/threaded")
+            self._address(self.box, "b0", "10.1.0.1/16")
+            self._address(self.box, "b1", "10.2.0.1/24")
             self.box.sysctl("net/ipv4/ip_forward", 1)
         except BaseException:
             self.close()
             raise
+
+    def _address(self, space, interface, address):
+        """Gives an interface an address, and its subnet a route for the connections that are made in it."""
+        space.run("ip", "address", "add", address, "dev", interface)
+        given = ipaddress.ip_interface(address)
+        space.run("ip", "route", "replace", given.network, "dev", interface, "src", given.ip, *CUBIC)
 
     def __enter__(self):
         return self
@@ -71,10 +112,7 @@ class Wire(Network, Netfilter):
 
     @contextlib.contextmanager
     def xdp(self, program, **options):
-        """An XDP program on both interfaces of the box. Frames that it sends out of a veth device need a program, or
-        receive queues of its own, at the other end."""
-        for space, interface in ((self.client, "c0"), (self.server, "s0")):
-            space.run("ethtool", "-K", interface, "gro", "on")
+        """An XDP program on both interfaces of the box."""
         words = [f"{name}={value}" for name, value in options.items()]
         command = (PROGRAMS / "cost", PROGRAMS / f"{program}.wire.o", "attach=b0,b1", *words)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -85,19 +123,36 @@ class Wire(Network, Netfilter):
             yield
         finally:
             process.communicate()
-            for space, interface in ((self.client, "c0"), (self.server, "s0")):
-                space.run("ethtool", "-K", interface, "gro", "off")
 
     def goodput(self, seconds=2, streams=2):
         """(Gbit/s of TCP payload from client to server, CPU seconds of the machine per Gbit)."""
-        server = self.server.popen("iperf3", "-s", "-1", stdout=subprocess.DEVNULL)
-        wait.until(lambda: ":5201 " in self.server.run("ss", "-tln").stdout, "iperf3 to listen")
+        server = self.listening()
         before = busy()
         shown = self.client.run("iperf3", "-J", "-t", seconds, "-P", streams, "-c", SERVER, timeout=60)
         used = busy() - before
         server.wait(10)
         received = json.loads(shown.stdout)["end"]["sum_received"]
         return received["bits_per_second"] / 1e9, used / (received["bytes"] * 8 / 1e9)
+
+    def listening(self):
+        """An iperf3 at the server, for one test."""
+        server = self.server.popen("iperf3", "-s", "-1", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait.until(lambda: f":{IPERF} " in self.server.run("ss", "-tln").stdout, "iperf3 to listen")
+        return server
+
+    @contextlib.contextmanager
+    def load(self, rate, seconds):
+        """One TCP stream of this rate goes from client to server meanwhile, at most for so many seconds."""
+        server = self.listening()
+        pieces = ("-l", PIECE, "--pacing-timer", PACE)
+        command = ("iperf3", "-t", seconds, "-b", rate, *pieces, "-c", SERVER)
+        client = self.client.popen(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            for process in (client, server):
+                process.terminate()
+                process.wait()
 
     def round_trips(self, count=500):
         """Round-trip times of pings, sorted, in microseconds."""
@@ -114,5 +169,3 @@ def busy():
 
 def percentile(values, share):
     return values[min(len(values) - 1, int(len(values) * share))]
-
-

@@ -4,13 +4,30 @@ import subprocess
 import sys
 
 import pytest
+from scapy.all import rdpcap
 
 from lab.daemon import ROOT, mmb
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import ends, page, rules  # noqa: E402
-from side.results import Experiment, Series, load  # noqa: E402
+from side import acl, boxes, fastclick, frames, ovs, page, rules, testpmd, vpp  # noqa: E402
+from side.results import Absent, Experiment, NotInstalled, Series, load  # noqa: E402
+
+# What VPP prints, in the columns that its documentation shows; a node's state may be two words.
+SHOW_RUNTIME = """\
+Time 11.5, 10 sec internal node vector rate 256.00 loops/sec 41093.16
+  vector rates in 1.0523e7, out 1.0521e7, drop 0.0000e0, punt 0.0000e0
+             Name                 State         Calls          Vectors        Suspends         Clocks       Vectors/Call
+acl-plugin-fa-cleaner-process  event wait                0               0               1          2.84e4            0.00
+acl-plugin-in-ip4-fa             active                 40           10240               0          9.90e1          256.00
+api-rx-from-ring                any wait                 0               0              30          1.24e5            0.00
+ethernet-input                   active                 80           20480               0          1.10e1          256.00
+ip4-lookup                       active                 80           20480               0          1.31e1          256.00
+pg-input                        polling             473003           20480               0          3.16e2             .04
+pg1-output                       active                 40           10240               0          5.91e0          256.00
+pg1-tx                           active                 40           10240               0          8.02e1          256.00
+unix-epoll-input                polling               2000               0               0          1.53e3            0.00
+"""
 
 
 def measured(unit="ticks a packet"):
@@ -35,6 +52,37 @@ def test_the_page_says_first_where_a_peer_is_ahead():
     assert less.index("ahead") < less.index("| mmb |")
 
 
+def test_the_page_begins_with_all_places_where_a_peer_is_ahead():
+    shown = page.text([measured()], {})
+    assert "* [A try](#a-try), memory: peer at rules 100, up to 2.07 ×" in shown
+    assert shown.index("Where a peer is ahead") < shown.index("## Machine") < shown.index("## A try")
+
+
+def test_a_peer_is_compared_with_the_series_of_mmb_that_does_the_same():
+    experiment = Experiment("try", "A try", "memory", "flows", "ticks a packet", "", {}, [])
+    values = {"mmb, wire": 5, "mmb, routed": 50, "switch, wire": 10, "router": 20}
+    experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
+    assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("router", "mmb, routed")]
+
+
+def test_a_peer_that_cannot_is_asked_once_and_the_page_says_why():
+    asked = []
+
+    def fail(why):
+        def at(x):
+            asked.append(x)
+            raise why
+
+        return at
+
+    experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {"gone": "as it comes"}, [])
+    series = [Series("mmb", lambda x: 1, [10, 100]), Series("gone", fail(NotInstalled()), [10, 100])]
+    experiment.measure([*series, Series("small", fail(Absent("too many")), [100])], 3)
+    assert asked == [10, 100]
+    shown = page.section(experiment)
+    assert "* gone: **not installed**. It would be: as it comes" in shown and "* small at rules 100: too many" in shown
+
+
 @pytest.mark.parametrize("command, text", [
     (["nft", "-c", "-f", "-"], rules.nft_set(50)),
     (["nft", "-c", "-f", "-"], rules.nft_rules(50)),
@@ -45,8 +93,84 @@ def test_peers_take_their_rules(make_bench, command, text):
 
 
 def test_mmb_takes_the_same_rules(tmp_path):
-    (tmp_path / "rules").write_text(ends.mmb_rules(50), encoding="utf-8")
+    (tmp_path / "rules").write_text(boxes.five_tuples(50), encoding="utf-8")
     assert mmb("check", tmp_path / "rules").returncode == 0
+
+
+@pytest.mark.parametrize("made", [rules.five_tuples, rules.masked])
+def test_rules_and_flows_have_the_format_of_classbench(tmp_path, made):
+    """By mmb, which measures itself with both files; none of the packets matches."""
+    (tmp_path / "rules").write_text(rules.classbench(made(50)), encoding="ascii")
+    (tmp_path / "trace").write_text(acl.trace(16), encoding="ascii")
+    case = ("--case", "classbench", tmp_path / "rules", "--trace", tmp_path / "trace")
+    done = mmb("bench", "--json", "--seconds", "0.05", *case)
+    assert done.returncode == 0, done.stderr
+    assert len(set(made(50))) == 50
+
+
+def test_captures_hold_each_flow_and_its_answer(tmp_path):
+    frames.capture(tmp_path / "pcap", frames.both(40, frames.OUTSIDE))
+    packets = rdpcap(str(tmp_path / "pcap"))
+    flows = {(packet["IP"].src, packet["UDP"].sport) for packet in packets[::2]}
+    assert len(packets) == 80 and len(flows) == 40
+    for packet in packets:
+        right = packet["IP"].copy()
+        del right.chksum
+        assert len(packet) == frames.SIZE and packet["IP"].chksum == right.__class__(bytes(right)).chksum
+    assert {packet["IP"].dst for packet in packets[1::2]} == {frames.OUTSIDE}
+
+
+def test_clocks_of_vpp_are_those_between_generator_and_interfaces():
+    # The acl plugin sees half of the packets; pg-input, pg1-output and pg1-tx are the generator's.
+    assert vpp.clocks(SHOW_RUNTIME) == pytest.approx(99 / 2 + 11 + 13.1)
+
+
+def test_vpp_and_fastclick_get_the_rules():
+    five, masked = ("11.0.0.1", "12.0.0.2", "tcp", 7, 8), ("11.0.0.0/16", "12.0.0.0/20", "udp", None, 9)
+    commands = vpp.access_list([five, masked], reflect=True).splitlines()
+    assert commands[0] == (
+        "set acl-plugin acl deny src 11.0.0.1/32 dst 12.0.0.2/32 proto 6 sport 7 dport 8, "
+        "deny src 11.0.0.0/16 dst 12.0.0.0/20 proto 17 dport 9, permit+reflect src 0.0.0.0/0 dst 0.0.0.0/0"
+    )
+    assert commands[1:] == [
+        "set acl-plugin interface pg0 input acl 0",
+        "set acl-plugin acl deny src 0.0.0.0/0 dst 0.0.0.0/0",
+        "set acl-plugin interface pg0 output acl 1",
+    ]
+    assert fastclick.filters([five, masked]) == (
+        "IPFilter(deny tcp && src host 11.0.0.1 && dst host 12.0.0.2 && src port 7 && dst port 8, "
+        "deny udp && src net 11.0.0.0/16 && dst net 12.0.0.0/20 && dst port 9, allow all)"
+    )
+    assert fastclick.filters([five] * (fastclick.MOST + 1)).count("IPFilter(") == 2
+
+
+def test_fastclick_tells_its_packets():
+    elements, declared = fastclick.tracker([])
+    text = fastclick.configuration("f.pcap", elements, declared)
+    assert text.startswith("rw :: IPRewriter(") and "-> [0]rw[0] -> c :: Counter -> Discard;" in text
+    assert fastclick.packets("Loading 1024 packets\npackets 4096\n") == 4096
+    with pytest.raises(RuntimeError):
+        fastclick.packets("packets 0\n")
+
+
+def test_testpmd_is_measured():
+    """On null ports, and on what Open vSwitch is measured on."""
+    assert testpmd.ticks("net_null0", "net_null1") > 0 and testpmd.replayed(64) > 0
+
+
+@pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
+def test_open_vswitch_is_measured():
+    """Rules, tracking and NAT cost something and let the flows pass both ways; a switch that drops them is not measured."""
+    with ovs.OpenVSwitch() as switch:
+        plain = switch.cost(flows=64)
+        assert plain > 0
+        for text, hidden in (
+            (rules.open_flows(rules.masked(20), ovs.PASS), None), (ovs.ROUTES, None),
+            (rules.open_flows(rules.five_tuples(20), ovs.TRACK, table=1), None), (ovs.NAT, frames.OUTSIDE),
+        ):  # fmt: skip
+            assert switch.cost(text, 64, hidden) > plain
+        with pytest.raises(RuntimeError, match="sent 0"):
+            switch.cost("priority=1,actions=drop\n", 64)
 
 
 @pytest.mark.parametrize("program, options", [

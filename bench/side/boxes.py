@@ -1,0 +1,175 @@
+"""What stands in the box: mmb, XDP programs and the kernel's netfilter in the same role, as contexts."""
+
+import contextlib
+import random
+
+from . import rules
+from .web import PORT
+from .wire import CLIENT, IPERF, OUTSIDE
+
+# Where the clients of all experiments are, and what source NAT makes of them.
+CLIENTS = "10.1.0.0/16"
+# XDP's tracker knows what to track by source address and destination port.
+TRACKED = f"{CLIENT}:{IPERF},{CLIENT}:{PORT}"
+
+AF_XDP = "`route left right` over af-xdp ports"
+XDP = "the paper's program on both interfaces, native mode, forwarding by bpf_fib_lookup and a redirect"
+
+
+def netfilter(wire, rules_of_nft=None, iptables=None):
+    """nftables' rules, or (table, rules) of iptables, until the end of the `with` block."""
+
+    @contextlib.contextmanager
+    def stands():
+        if iptables:
+            wire.iptables(*iptables)
+        else:
+            wire.nft(rules_of_nft)
+        try:
+            yield
+        finally:
+            wire.nft("")
+
+    return stands()
+
+
+def forwarding(wire):
+    """Nothing but forwarding, by name."""
+    return {"mmb": lambda: wire.mmb(), "XDP": lambda: wire.xdp("pass"), "nothing": contextlib.nullcontext}
+
+
+FORWARDING = {"mmb": AF_XDP + ", no rules", "XDP": "forwarding by bpf_fib_lookup and a redirect", "nothing": "ip_forward only"}
+
+
+def five_tuple(rule, keyword="add"):
+    """A five-tuple of `rules` as a rule of mmb."""
+    source, destination, proto, sport, dport = rule
+    return f"{keyword} ip-saddr {source} ip-daddr {destination} {proto}-sport {sport} {proto}-dport {dport} drop"
+
+
+def five_tuples(count, keyword="add"):
+    """The same five-tuples that peers get, as rules of mmb."""
+    return "".join(five_tuple(rule, keyword) + "\n" for rule in rules.five_tuples(count))
+
+
+def firewall(wire, count):
+    """A firewall of `count` five-tuples."""
+    return {
+        "mmb": lambda: wire.mmb(five_tuples(count)),
+        "XDP": lambda: wire.xdp("firewall", rules=count),
+        "nftables, set": lambda: netfilter(wire, rules.nft_set(count)),
+        "iptables": lambda: netfilter(wire, iptables=("filter", rules.iptables_rules(count))),
+        "nothing": contextlib.nullcontext,
+    }
+
+
+FIREWALL = {
+    "mmb": AF_XDP + "; `add` of every rule",
+    "XDP": XDP,
+    "nftables, set": "ip_forward; one rule with a set of five-tuples",
+    "iptables": "ip_forward; a rule each in FORWARD (nf_tables back end)",
+    "nothing": "ip_forward only",
+}
+
+
+def tracking(wire, count):
+    """The same with flows tracked: every flow of the client is let pass, and known from then on."""
+    known = "  ct state established accept\n"
+    nft = rules.nft_set(count, f"  ip saddr {CLIENTS} ct state new accept\n")
+    nft = nft.replace(" policy accept;\n", " policy accept;\n" + known)
+    established = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    accepted = f"-A FORWARD -s {CLIENTS} -m conntrack --ctstate NEW -j ACCEPT\n"
+    iptables = rules.iptables_rules(count, established) + accepted
+    return {
+        "mmb": lambda: wire.mmb(five_tuples(count, "add-stateful") + f"add-stateful ip-saddr {CLIENTS} accept\n"),
+        "XDP": lambda: wire.xdp("tracker", rules=count, track=TRACKED),
+        "nftables, set": lambda: netfilter(wire, nft),
+        "iptables": lambda: netfilter(wire, iptables=("filter", iptables)),
+    }
+
+
+TRACKING = {
+    "mmb": AF_XDP + "; `add-stateful` of every rule, and one that lets the client's flows pass",
+    "XDP": XDP + ": three hash maps (flows, three-tuples, five-tuples)",
+    "nftables, set": "`ct state established accept`, then a set of five-tuples, then an accept of the client's new flows",
+    "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then a rule each, then an accept of the client's new flows",
+}
+
+
+def nat(wire):
+    """Source NAT of the client behind one address."""
+    chain = f"  type nat hook postrouting priority 100;\n  ip saddr {CLIENTS} snat to {OUTSIDE}\n"
+    nft = f"table ip t {{\n chain p {{\n{chain} }}\n}}\n"
+    iptables = (
+        ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n"
+        f"-A POSTROUTING -s {CLIENTS} -j SNAT --to-source {OUTSIDE}\n"
+    )
+    return {
+        "mmb": lambda: wire.mmb(f"nat pool add wan {OUTSIDE}\nadd-stateful in left ip-saddr {CLIENTS} nat wan\n"),
+        "nftables": lambda: netfilter(wire, nft),
+        "iptables": lambda: netfilter(wire, iptables=("nat", iptables)),
+        "nothing": contextlib.nullcontext,
+    }
+
+
+NAT = {
+    "mmb": AF_XDP + "; `nat POOL` of one address",
+    "nftables": "`snat to` an address",
+    "iptables": "`-j SNAT` (nf_tables back end)",
+    "nothing": "ip_forward only",
+}
+
+
+def options(wire, count):
+    """Rules about TCP options."""
+    return {"mmb": lambda: wire.mmb(option_rules(count)), "nothing": contextlib.nullcontext}
+
+
+OPTIONS = {
+    "mmb": AF_XDP + "; rules that match random values of random options, each with `drop`",
+    "nothing": "ip_forward only",
+}
+
+
+def option_rules(count, seed=1):
+    """Rules for random values of random options. None is about what the ends send: no MSS of theirs is below 500, no
+    window scale above 14, and a time stamp has one value of four thousand million."""
+    draw = random.Random(seed)
+
+    def value(kind):
+        octets = "".join(f"{draw.randrange(256):02x}" for _ in range(10))
+        return {
+            "mss": draw.randrange(500),
+            "wscale": draw.randrange(15, 256),
+            "timestamp": draw.randrange(1 << 32),
+            "sack": f"0x{octets[:16]}",
+            "fast-open": f"0x{octets[:16]}",
+            "mptcp": f"0x{octets}",
+        }[kind]
+
+    kinds = [draw.choice(("mss", "wscale", "timestamp", "sack", "fast-open", "mptcp")) for _ in range(count)]
+    return "".join(f"add tcp-opt-{kind} {value(kind)} drop\n" for kind in kinds)
+
+
+def monitors(count, apart):
+    """Rules of mmb that send all flows through a chain of so many functions that keep 24 bytes of each session; `apart`:
+    each but the first behind a flow manager of its own."""
+    lines = "".join(f"nf add m{n} monitor\n" for n in range(count))
+    names = ["m0"]
+    for n in range(1, count):
+        if apart:
+            lines += f"nf add f{n} flow\n"
+            names.append(f"f{n}")
+        names.append(f"m{n}")
+    return f"{lines}chain add c {' | '.join(names)}\nadd-stateful net-proto ip chain c\n"
+
+
+@contextlib.contextmanager
+def in_a_row(wire, count):
+    """A daemon each for so many monitors: the first one routes, the others stand behind it as bumps in the wire."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(wire.mmb(monitors(1, False)))
+        for number in range(1, count):
+            ports = f"interface add a af-xdp w{number}a\ninterface add b af-xdp w{number}b\nwire a b\n"
+            stack.enter_context(wire.mmb(monitors(1, False), ports))
+        yield

@@ -1,0 +1,58 @@
+"""DPDK's testpmd: receives and sends, and does nothing else."""
+
+import functools
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+from . import frames
+from .mmb import ticks_per_nanosecond
+from .results import NotInstalled
+
+SECONDS = 3
+# What the thread that forwards is called.
+WORKER = re.compile(r"(lcore|rte)-worker")
+
+
+def ticks(*ports, buffers=8192):
+    """Ticks a packet between two ports: CPU time of the thread that forwards, over all packets that it received."""
+    if not shutil.which("dpdk-testpmd"):
+        raise NotInstalled
+    devices = [f"--vdev={port}" for port in ports]
+    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", "1024", "--no-pci", *devices]
+    own = ["--forward-mode=io", "--auto-start", f"--total-num-mbufs={buffers}"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], **pipes) as process:
+        time.sleep(SECONDS)
+        taken = worked(process.pid)
+        # Enter ends it.
+        shown = process.communicate("\n", timeout=30)[0]
+    return taken / received(shown) * ticks_per_nanosecond()
+
+
+def worked(pid):
+    """CPU nanoseconds of the thread that forwards."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if WORKER.match((task / "comm").read_text(encoding="ascii")):
+            return int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    raise RuntimeError("testpmd does not forward")
+
+
+def received(shown):
+    """Packets in the last statistics, those of all ports."""
+    counted = re.findall(r"RX-packets: ([0-9]+)", shown.rpartition("Accumulated forward statistics for all ports")[2])
+    if not counted or not int(counted[0]):
+        raise RuntimeError(f"testpmd received nothing: {shown}")
+    return int(counted[0])
+
+
+@functools.cache
+def replayed(flows):
+    """Ticks of what Open vSwitch is measured on as well: frames from a capture again and again, to a null port."""
+    with tempfile.TemporaryDirectory(prefix="mmb-bench-testpmd-") as name:
+        path = pathlib.Path(name) / "flows.pcap"
+        frames.capture(path, frames.both(flows))
+        return ticks(f"net_pcap0,rx_pcap={path},infinite_rx=1", "net_null0,no-rx=1", buffers=8192 + 4 * flows)

@@ -1,0 +1,97 @@
+"""A web server and what asks it: nginx with objects of several sizes, and wrk, a connection for each object."""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
+
+from lab import wait  # noqa: E402 isort: skip
+
+PORT = 80
+# Share of requests that may fail.
+FAILED = 0.005
+# Connections at a time.
+CONNECTIONS = 32
+CONFIG = """daemon off; worker_processes 1; pid {directory}/pid; error_log stderr;
+events {{ worker_connections 4096; multi_accept on; }}
+http {{
+  access_log off; sendfile on; tcp_nopush on; open_file_cache max=16; default_type application/octet-stream;
+  client_body_temp_path {directory}/tmp; proxy_temp_path {directory}/tmp; fastcgi_temp_path {directory}/tmp;
+  uwsgi_temp_path {directory}/tmp; scgi_temp_path {directory}/tmp;
+  server {{ listen {port} backlog=4096; root {directory}/www; }}
+}}
+"""
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MICROSECONDS = {"us": 1, "ms": 1e3, "s": 1e6}
+
+
+@dataclass
+class Asked:
+    """What became of requests: how many a second, Gbit/s of answers, the mean time of one in microseconds."""
+
+    rate: float
+    gbit: float
+    mean: float
+
+
+@contextlib.contextmanager
+def program(space, command, what):
+    """Runs a server in a namespace until the end of the `with` block; it listens within."""
+    process = space.popen(*command, stderr=subprocess.DEVNULL)
+
+    def listens():
+        if process.poll() is not None:
+            raise RuntimeError(f"{what} ended with {process.returncode}")
+        return f":{PORT} " in space.run("ss", "-tln").stdout
+
+    try:
+        wait.until(listens, f"{what} to listen")
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@contextlib.contextmanager
+def directory():
+    """A directory into which a server may look that gives its privileges away."""
+    with tempfile.TemporaryDirectory(prefix="mmb-bench-") as made:
+        path = pathlib.Path(made)
+        path.chmod(0o755)
+        yield path
+
+
+@contextlib.contextmanager
+def site(wire, sizes):
+    """nginx at the server: an object of each size, in KiB, under its size."""
+    with directory() as at:
+        (at / "www").mkdir()
+        for size in sizes:
+            (at / "www" / str(size)).write_bytes(bytes(size << 10))
+        config = at / "config"
+        config.write_text(CONFIG.format(directory=at, port=PORT), encoding="utf-8")
+        with program(wire.server, ("nginx", "-c", config), "the web server"):
+            yield
+
+
+def ask(wire, address, size, seconds):
+    """Asks for an object again and again, a connection each."""
+    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "30s", "-H", "Connection: close"]
+    return read(wire.client.run(*command, f"http://{address}/{size}", timeout=120).stdout)
+
+
+def read(shown):
+    """What wrk printed. Where more than a few of a thousand requests fail, that is no result."""
+    asked = int(re.search(r"(\d+) requests in", shown)[1])
+    failures = re.findall(r"Socket errors:.*|Non-2xx.*", shown)
+    failed = sum(map(int, re.findall(r"\d+", " ".join(failures).replace("2xx or 3xx", ""))))
+    if failed > max(1, asked * FAILED):
+        raise RuntimeError(f"{failed} of {asked} requests failed: {'; '.join(failures)}")
+    number, unit = re.search(r"Transfer/sec:\s+([0-9.]+)([KMG]?)B", shown).groups()
+    mean, scale = re.search(r"Latency\s+([0-9.]+)(us|ms|s)\s", shown).groups()
+    rate = float(re.search(r"Requests/sec:\s+([0-9.]+)", shown)[1])
+    return Asked(rate, float(number) * UNITS[unit] * 8 / 1e9, float(mean) * MICROSECONDS[scale])

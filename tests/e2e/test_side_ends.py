@@ -1,0 +1,220 @@
+"""bench/run end to end: what stands in the box lets traffic pass and does its work, and what is measured is what it says."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from lab import traffic
+from lab.daemon import ROOT, mmb
+from lab.netns import run
+
+sys.path.insert(0, str(ROOT / "bench"))
+
+from side import balance, boxes, ends, rules, update, web  # noqa: E402
+from side.results import Absent, Experiment, Series  # noqa: E402
+from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
+
+WRK = """Running 1s test @ http://10.2.0.2/8
+  1 threads and 32 connections
+  Thread Stats   Avg      Stdev     Max   +/- Stdev
+    Latency     3.25ms    1.05ms  20.67ms   88.62%
+    Req/Sec     9.52k   462.01    10.05k    90.00%
+  9474 requests in 1.00s, 76.25MB read
+Requests/sec:   9471.09
+Transfer/sec:     76.00MB
+"""
+
+
+def figure(name):
+    return Experiment(name, name, "end to end", "x", "unit", "", {}, [])
+
+
+def test_figures_of_the_same_runs_get_the_values_of_the_same_run():
+    runs = iter(range(100))
+
+    def at(x):
+        if x == 3:
+            raise Absent("too large")
+        run = next(runs)
+        return run, 10 * run, None if x == 2 else -run
+
+    one, two, three = ends.together([figure("a"), figure("b"), figure("c")], [Series("mmb", at, [1, 2, 3])], 2)
+    assert [(point.x, point.values) for point in one.points] == [(1, [0, 2]), (2, [1, 3])]
+    assert [(point.x, point.values) for point in two.points] == [(1, [0, 20]), (2, [10, 30])]
+    assert [(point.x, point.values) for point in three.points] == [(1, [0, -2])]
+    assert one.absent == two.absent == three.absent == {"mmb at x 3": "too large"}
+
+
+def test_what_wrk_prints_is_read():
+    asked = web.read(WRK)
+    assert asked.rate == 9471.09 and asked.mean == 3250
+    assert asked.gbit == pytest.approx(76 * 2**20 * 8 / 1e9)
+    errors = "  Socket errors: connect 0, read {}, write 0, timeout 0\n  Non-2xx or 3xx responses: {}\n"
+    assert web.read(WRK + errors.format(3, 2)) == asked
+    for many in ((300, 0), (0, 300)):
+        with pytest.raises(RuntimeError, match="300 of 9474 requests failed"):
+            web.read(WRK + errors.format(*many))
+
+
+@pytest.mark.parametrize("lines", [
+    boxes.five_tuples(20, "add-stateful"), boxes.option_rules(100), boxes.monitors(1, True), boxes.monitors(5, False),
+    boxes.monitors(5, True),
+], ids=["stateful", "options", "one", "together", "apart"])  # fmt: skip
+def test_mmb_takes_its_configurations(tmp_path, lines):
+    (tmp_path / "rules").write_text(PORTS + lines, encoding="utf-8")
+    assert mmb("check", tmp_path / "rules").returncode == 0
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["stream", "http"])
+def test_nginx_takes_its_configuration(tmp_path, stream):
+    if stream and not balance.STREAM.exists():
+        pytest.skip("nginx has no stream module here")
+    (tmp_path / "config").write_text(balance.nginx(tmp_path, stream).replace(balance.PROXY, "127.0.0.1"), encoding="utf-8")
+    assert run("nginx", "-t", "-q", "-c", tmp_path / "config").returncode == 0
+
+
+@pytest.fixture(scope="module")
+def wire():
+    with Wire() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def site(wire):
+    with web.site(wire, [0, 1]):
+        yield
+
+
+STANDS = {
+    "forwarding": boxes.forwarding,
+    "firewall": lambda wire: boxes.firewall(wire, 100),
+    "tracking": lambda wire: boxes.tracking(wire, 100),
+    "nat": boxes.nat,
+    "options": lambda wire: boxes.options(wire, 100),
+}
+NAMES = {
+    "forwarding": boxes.FORWARDING, "firewall": boxes.FIREWALL, "tracking": boxes.TRACKING, "nat": boxes.NAT,
+    "options": boxes.OPTIONS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role, name", [(role, name) for role, names in NAMES.items() for name in names])
+def test_what_stands_in_the_box_lets_traffic_pass(wire, site, role, name):
+    """Pings and an object both ways; the server sees the client, behind a NAT another one."""
+    with STANDS[role](wire)[name]():
+        assert wire.round_trips(5)
+        assert len(traffic.fetch(wire.client, f"http://{SERVER}/1")) == 1024
+        expected = OUTSIDE if role == "nat" and name != "nothing" else CLIENT
+        assert seen_by_the_server(wire) == expected
+
+
+def seen_by_the_server(wire):
+    """The address that a connection of the client comes from at the server."""
+    with wire.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        listener.settimeout(5)
+        listener.bind((SERVER, 0))
+        listener.listen()
+        with wire.client.socket(socket.AF_INET, socket.SOCK_STREAM) as client:
+            client.settimeout(5)
+            client.connect(listener.getsockname())
+            connection, (address, _) = listener.accept()
+            connection.close()
+    return address
+
+
+def test_xdp_takes_the_frames(wire):
+    """The kernel of the box routes none of them."""
+    with boxes.firewall(wire, 10)["XDP"]():
+        wire.round_trips(2)
+        before = forwarded(wire)
+        assert wire.round_trips(5)
+        assert forwarded(wire) == before
+    wire.round_trips(2)
+    assert forwarded(wire) > before
+
+
+def forwarded(wire):
+    names, values = (line.split() for line in wire.box.run("cat", "/proc/net/snmp").stdout.splitlines()[:2])
+    return int(values[names.index("ForwDatagrams")])
+
+
+def test_mmb_tracks_what_the_kernel_tracks(wire):
+    with wire.mmb(f"add-stateful ip-saddr {boxes.CLIENTS} accept\n") as daemon:
+        seen_by_the_server(wire)
+        assert daemon.json("show", "connections")["connections"]
+    with boxes.tracking(wire, 10)["nftables, set"]():
+        assert "ct state" in wire.box.run("nft", "list", "ruleset").stdout
+    assert wire.box.run("nft", "list", "ruleset").stdout == ""
+
+
+def test_goodput_and_its_cpu_time(wire):
+    """What the server's interface has received is as much."""
+    before = update.count(wire.server, "s0", "rx")
+    gbit, seconds = wire.goodput(1)
+    segments = gbit * 1e9 / 8 / 1448
+    assert segments < update.count(wire.server, "s0", "rx") - before < 2 * segments
+    assert 0 < seconds * gbit < 2 * os.cpu_count()
+
+
+def test_round_trips_under_load_are_under_load(wire):
+    before = update.count(wire.server, "s0", "rx")
+    with wire.load("20M", 30):
+        assert wire.round_trips(100)
+    assert update.count(wire.server, "s0", "rx") - before > 200
+
+
+@pytest.mark.parametrize("name", ["mmb", "HAProxy", "nginx", "nothing"])
+def test_load_balancers_answer(wire, site, name):
+    for address in balance.BACKENDS[1:]:
+        wire.server.run("ip", "address", "replace", f"{address}/24", "dev", "s0")
+    wire.box.run("ip", "route", "replace", f"{balance.VIRTUAL}/32", "via", balance.BACKENDS[0])
+    with balance.stand(wire, name) as address:
+        assert len(traffic.fetch(wire.client, f"http://{address}/1")) == 1024
+        assert web.ask(wire, address, 0, 1).rate > 1
+
+
+@pytest.mark.parametrize("apart", [boxes.in_a_row, None], ids=["boxes", "one"])
+def test_a_chain_of_monitors_lets_traffic_pass(apart):
+    with Wire(2 if apart else 1) as wire:
+        stand = apart(wire, 2) if apart else wire.mmb(boxes.monitors(2, True))
+        with stand:
+            assert wire.round_trips(5)
+            assert seen_by_the_server(wire) == CLIENT
+
+
+@pytest.mark.parametrize("name, kept", [
+    ("nftables, set", lambda wire: wire.box.run("nft", "list", "set", "ip", "t", "s").stdout.count(" . ") // 4 - update.BEFORE - 1),
+    ("iptables-restore", lambda wire: wire.box.run("iptables", "-S", "FORWARD").stdout.count("-j DROP") - update.BEFORE_LINEAR),
+    ("mmb", None),
+], ids=["nftables", "iptables-restore", "mmb"])  # fmt: skip
+def test_rules_are_added_under_load(wire, name, kept):
+    """What is counted as added is there."""
+    with update.PEERS[name](wire) as (add, finish):
+        adding = update.Adding(add, finish, rules.five_tuples(100_000, seed=2))
+        rate, lost = update.under_load(wire, adding, 1)
+        assert adding.done > 0 and rate > 0 and 0 <= lost <= 1000
+        if kept:
+            assert kept(wire) == adding.done
+
+
+def test_what_the_box_drops_is_lost(wire):
+    chain = "  type filter hook forward priority 0;\n  udp length > 1000 numgen inc mod 2 == 0 drop\n"
+    lines = f"table ip t {{\n chain f {{\n{chain} }}\n}}\n"
+    with boxes.netfilter(wire, lines), update.nothing(wire) as (add, finish):
+        _, lost = update.under_load(wire, update.Adding(add, finish, [None]), 1)
+    assert 350 < lost < 650
+
+
+def test_a_rule_that_cannot_be_added_is_no_result(wire):
+    def fails(_):
+        raise subprocess.SubprocessError("no")
+
+    adding = update.Adding(fails, update.at_once, [None])
+    with contextlib.suppress(OSError):
+        adding.start()
+    with pytest.raises(subprocess.SubprocessError):
+        adding.stop()
