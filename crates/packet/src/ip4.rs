@@ -58,8 +58,7 @@ pub fn parse_common4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<C
     Some(Common {
         addresses: addresses.to_le_bytes(),
         ports: (start.first as u32).to_le_bytes(),
-        kind: Kind(Kind::IP4 | kind),
-        proto,
+        tag: transport::tag(Kind::IP4, kind, proto),
         tcp_flags: start.tcp_flags(kind),
         tcp_ack: start.tcp_ack(),
         ttl: second as u8,

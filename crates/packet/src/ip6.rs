@@ -68,8 +68,7 @@ pub fn parse_common6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<C
     Some(Common {
         addresses: *addresses(ip),
         ports: (start.first as u32).to_le_bytes(),
-        kind: Kind(Kind::IP6 | kind),
-        proto: ip[6],
+        tag: transport::tag(Kind::IP6, kind, ip[6]),
         tcp_flags: start.tcp_flags(kind),
         tcp_ack: start.tcp_ack(),
         ttl: ip[7],

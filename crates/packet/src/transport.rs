@@ -106,10 +106,9 @@ pub struct Common<const ADDRESSES: usize> {
     pub addresses: [u8; ADDRESSES],
     /// Source and destination port as on the wire.
     pub ports: [u8; 4],
-    /// As in [`crate::Meta::kind`].
-    pub kind: Kind,
-    /// The transport protocol.
-    pub proto: u8,
+    /// Kind, as in [`crate::Meta::kind`], and transport protocol, in the lowest two bytes: as one number, since two bytes that
+    /// are stored one by one and read together make the processor wait.
+    pub tag: u32,
     /// TCP's flags; 0 if it is UDP.
     pub tcp_flags: u8,
     /// TCP's acknowledgement number; arbitrary if it is UDP.
@@ -137,7 +136,7 @@ impl Common<8> {
     /// As [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
-        hash::flow_hash4(self.addresses, self.ports, self.proto)
+        hash::flow_hash4(self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
     /// The destination.
@@ -152,7 +151,7 @@ impl Common<32> {
     /// As [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
-        hash::flow_hash6(&self.addresses, self.ports, self.proto)
+        hash::flow_hash6(&self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
     /// The destination.
@@ -161,6 +160,12 @@ impl Common<32> {
         let [_, to]: [[u8; 16]; 2] = bytemuck::cast(self.addresses);
         u128::from_be_bytes(to)
     }
+}
+
+/// As [`Common::tag`].
+#[inline(always)]
+pub(crate) fn tag(version: u8, kind: u8, proto: u8) -> u32 {
+    u32::from(version | kind) | u32::from(proto) << 8
 }
 
 /// The first 20 bytes behind the network header as two pieces.
@@ -230,7 +235,7 @@ pub(crate) mod tests {
         l4: &[u8],
         meta: &Meta,
     ) -> Result<(), TestCaseError> {
-        prop_assert_eq!((found.kind, found.proto), (meta.kind, meta.proto));
+        prop_assert_eq!(found.tag.to_le_bytes(), [meta.kind.0, meta.proto, 0, 0]);
         prop_assert_eq!(found.ports.as_slice(), &l4[..4]);
         if meta.kind.l4() == Kind::TCP {
             prop_assert!(l4[8..12] == found.tcp_ack.to_be_bytes() && l4[13] == found.tcp_flags);

@@ -104,7 +104,7 @@ impl Lookups {
     #[inline(always)]
     pub fn take_in4(&mut self, table: &Table, at: usize, common: &Common<8>, brought: Option<u32>) {
         let at = at % VECTOR;
-        let key = Packed::ip4(common.addresses, common.ports, [common.kind.0, common.proto, 0, 0]);
+        let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
         match (self.recalls, brought) {
             (true, None) => self.recall_later(at, Marker::of(&key)),
@@ -117,7 +117,7 @@ impl Lookups {
     #[inline(always)]
     pub fn take_in6(&mut self, table: &Table, at: usize, common: &Common<32>, brought: Option<u32>) {
         let at = at % VECTOR;
-        let key = Packed::ip6(&common.addresses, common.ports, [common.kind.0, common.proto, 0, 0]);
+        let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);
         match (self.recalls, brought) {
             (true, None) => self.recall_later(at, Marker::of(&key)),
