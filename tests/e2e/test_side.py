@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from scapy.all import rdpcap
+import scapy.layers.inet  # noqa: F401 - what rdpcap is to find in the frames
+from scapy.utils import rdpcap
 
 from lab.daemon import ROOT, mmb
 
