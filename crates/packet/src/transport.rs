@@ -8,7 +8,7 @@
 use std::hint::select_unpredictable;
 
 use crate::meta::Kind;
-use crate::{DropReason, bytes, hash};
+use crate::{DropReason, bytes, checksum, hash};
 
 /// One row: how to read a transport header. All-zero for protocols that are not read.
 #[derive(Clone, Copy)]
@@ -123,12 +123,7 @@ impl<const ADDRESSES: usize> Common<ADDRESSES> {
     /// Whether the header's checksum is right, if it has any, and the packet may go a hop further.
     #[inline(always)]
     pub fn goes_on(&self) -> bool {
-        // Folded to 16 bits: 35 bits are 33, then 32 and a bit, then 17, then 16.
-        let sum = (self.sum >> 32) + (self.sum & 0xffff_ffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        let sum = (sum >> 16) + (sum & 0xffff);
-        (sum == 0xffff) & (self.ttl > 1)
+        (checksum::fold_words(self.sum) == 0xffff) & (self.ttl > 1)
     }
 }
 

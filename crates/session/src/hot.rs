@@ -76,7 +76,7 @@ impl Sessions {
     }
 
     /// Takes packets in ahead, while somebody who parses them has them at hand: this first, then [`Sessions::take_in`]
-    /// for each, then [`Sessions::are_in`]. All are of one version of IP, as [`Kind::l3`] has it.
+    /// for each, then [`Sessions::are_in`]. All are of one version of IP, as [`mmb_packet::Kind::l3`] has it.
     #[inline(always)]
     pub fn begin_vector(&mut self, version: u8) {
         self.version = Some(version);

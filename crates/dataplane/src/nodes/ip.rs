@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use mmb_packet::{Common, DropReason, Kind, Meta, parse_common4, parse_common6, parse_ip4, parse_ip6};
+use mmb_packet::{
+    Common, DropReason, Kind, Meta, checksum, parse_common4, parse_common6, parse_ip4, parse_ip6,
+};
 use mmb_route::Table;
 use mmb_session::Sessions;
 
@@ -20,7 +22,7 @@ pub(crate) trait Ip {
     /// The parse of a common packet. `None` says nothing.
     fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Self::Common>;
 
-    /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`Locals::bits`]).
+    /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`crate::locals::Locals::bits`]).
     fn is_forwarded(common: &Self::Common, locals: u64) -> bool;
 
     /// The hash of its flow.
@@ -71,12 +73,7 @@ fn is_sound4(head: &Head4) -> bool {
     let long =
         |at: usize| u64::from(u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
     let sum = long(L3) + long(L3 + 4) + long(L3 + 8) + long(L3 + 12) + long(L3 + 16);
-    // Folded to 16 bits: 35 bits are 33, then 32 and a bit, then 17, then 16.
-    let sum = (sum >> 32) + (sum & 0xffff_ffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    (head[L3] == 0x45) & (sum == 0xffff) & (head[L3 + 8] > 1)
+    (head[L3] == 0x45) & (checksum::fold_words(sum) == 0xffff) & (head[L3 + 8] > 1)
 }
 
 /// What is found of a packet that is `ip`, and goes on: it ends at `end`.

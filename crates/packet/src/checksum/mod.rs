@@ -45,6 +45,17 @@ pub fn fold(sum: u32) -> u16 {
     ((once >> 16) + once) as u16
 }
 
+/// The same of 32-bit words that were added up as they lie in memory, few enough for 35 bits; for comparisons with 0xffff, which
+/// looks the same in any byte order.
+#[inline(always)]
+pub fn fold_words(sum: u64) -> u64 {
+    // 35 bits are 33, then 32 and a bit, then 17, then 16.
+    let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (sum >> 16) + (sum & 0xffff)
+}
+
 /// The checksum field after a 16-bit word that it covers changed from `old` to `new` (RFC 1624, equation 3).
 ///
 /// All in the same byte order. A checksum that was wrong stays wrong by the same difference. Whether a result of 0 means
