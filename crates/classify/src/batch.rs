@@ -1,5 +1,6 @@
 //! A vector of packets on its way through the classifier.
 
+use bytemuck::{Pod, Zeroable};
 use mmb_packet::Window;
 
 use crate::predicate::Truths;
@@ -11,12 +12,23 @@ use crate::walk::Left;
 pub const VECTOR: usize = 256;
 
 /// A packet of the batch and the slot of a rule that matches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
 pub struct Hit {
     /// Index of the packet's window.
     pub pkt: u16,
+    /// In place of padding, so that hits are written as words.
+    zero: u16,
     /// The rule's slot.
     pub slot: u32,
+}
+
+impl Hit {
+    /// This packet's hit of this rule.
+    #[inline(always)]
+    pub fn new(pkt: u16, slot: u32) -> Hit {
+        Hit { pkt, zero: 0, slot }
+    }
 }
 
 /// When to find out first whether there is anything to be found: not where that was in vain of late.
@@ -48,6 +60,30 @@ impl Glance {
     }
 }
 
+/// What paid of late.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habits {
+    /// Whether only few packets match.
+    pub glance: Glance,
+    /// Whether to ask the tables' filters before the tables.
+    pub sifting: Glance,
+    /// Whether many packets find something to look at in tables, which costs more than to recall what was found.
+    pub is_dear: bool,
+}
+
+impl Habits {
+    /// Fewer packets say nothing about the next ones.
+    const FEW: usize = 32;
+
+    /// So many packets found so many keys.
+    #[inline]
+    pub fn learn_dear(&mut self, found: usize, packets: usize) {
+        if packets >= Self::FEW {
+            self.is_dear = found * 3 > packets;
+        }
+    }
+}
+
 /// Windows in, hits out. Made once per worker and used for every vector: nothing is allocated once it has grown to what
 /// rules and traffic need.
 #[derive(Clone, Debug)]
@@ -67,7 +103,7 @@ pub struct Batch {
     pub(crate) truths: Truths,
     /// What was found for the flows of earlier vectors.
     pub(crate) recent: Recent,
-    pub(crate) glance: Glance,
+    pub(crate) habits: Habits,
 }
 
 impl Default for Batch {
@@ -88,7 +124,7 @@ impl Batch {
             left: Left::default(),
             truths: Truths::default(),
             recent: Recent::default(),
-            glance: Glance::default(),
+            habits: Habits::default(),
         }
     }
 }

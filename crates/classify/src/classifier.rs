@@ -7,7 +7,7 @@ use mmb_packet::window::{CHUNKS, KIND};
 use mmb_packet::{Meta, Window};
 
 use crate::alike::Alike;
-use crate::batch::{Batch, Hit, VECTOR};
+use crate::batch::{Batch, Habits, Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::hash::Seeds;
 use crate::info::{TableInfo, describe, describe_pivot};
@@ -21,7 +21,7 @@ use crate::sieve::Sieve;
 use crate::sink::{Hits, Sink};
 use crate::summary::Summary;
 use crate::table::{Table, kind_bit};
-use crate::walk::{Left, STRIDE, TABLES, Walk, finds_nothing};
+use crate::walk::{Left, STRIDE, TABLES, Walk};
 
 /// What packets are known to be before anything is looked up: the classifier sees IP packets only.
 const START: Path = Path { known: Masked::IP, pivot: None };
@@ -336,44 +336,32 @@ impl Classifier {
     /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
-        let Batch { windows, n, hits, gathered, heads, left, truths, recent, glance } = batch;
+        let Batch { windows, n, hits, gathered, heads, left, truths, recent, habits } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
         hits.clear();
         let summary = Summary::new(windows, self.summed);
-        if truths.is_empty() && self.is_glanceable(&summary) && glance.is_due() {
-            let (_, rest, _) = self.root.rest();
-            let rest = (rest.blocks(), self.sieve.as_ref());
-            let nothing = finds_nothing(windows, self.root.tables(), rest, &summary);
-            glance.learn(!nothing);
-            if nothing {
-                return;
+        if truths.is_empty() && self.is_glanceable(&summary) && habits.glance.is_due() {
+            let few = self.glance(windows, &summary, heads.room());
+            habits.glance.learn(few.is_none());
+            if let Some(few) = few {
+                return self.visit_few(windows, few, hits);
             }
         }
         gathered.clear();
         heads.find(windows, self.chunks(), truths.is_empty());
-        let by_flow = self.is_by_flow() && self.is_costly() && recent.begin(self.stamp);
+        let by_flow = self.is_by_flow() && (self.is_costly() || habits.is_dear) && recent.begin(self.stamp);
         if by_flow {
             heads.recall(recent, self.seeds, windows, &self.alike);
         }
-        self.visit_root(windows, heads.packets(), truths, &summary, left, gathered);
+        self.visit_root(windows, heads.packets(), truths, &summary, (left, habits), gathered);
         if !truths.is_empty() {
             self.visit_pivots(windows, truths, &mut gathered.others);
             truths.clear();
         }
-        gathered.spread(heads, windows.len(), hits);
+        gathered.spread(heads, recent, windows.len(), hits);
         if by_flow {
             gathered.remember(heads, recent, self.seeds);
         }
-    }
-
-    /// Whether the packets may match through a few tables and blocks of the root and nothing else.
-    fn is_glanceable(&self, summary: &Summary) -> bool {
-        let (always, rest, bits) = self.root.rest();
-        let tables = self.root.tables().iter().filter(|table| !summary.excludes(table));
-        let blocks = rest.blocks().iter().filter(|block| !summary.excludes_block(block));
-        always.is_empty()
-            && bits.is_out_of_question(summary)
-            && tables.count() + if self.sieve.is_some() { 0 } else { blocks.count() } <= CHEAP
     }
 
     /// Whether packets that agree in what rules tell apart of the window's first chunk match the same rules.
@@ -393,7 +381,7 @@ impl Classifier {
         heads: &[u16],
         truths: &Truths,
         summary: &Summary,
-        left: &mut Left,
+        (left, habits): (&mut Left, &mut Habits),
         hits: &mut Hits,
     ) {
         let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
@@ -410,7 +398,7 @@ impl Classifier {
         let mut walk =
             Walk { windows, heads, truths, rest: &concerned[..blocks.min(MOST_BLOCKS)], sieve, tables: &[] };
         let Some(any) = tables.peek() else {
-            walk.run(left, hits);
+            walk.run(left, habits, hits);
             return self.visit_others(&walk, summary, hits, tables);
         };
         let mut together: [&Table; TABLES] = [any; TABLES];
@@ -420,7 +408,7 @@ impl Classifier {
             n += 1;
         }
         walk.tables = &together[..n];
-        walk.run(left, hits);
+        walk.run(left, habits, hits);
         self.visit_others(&walk, summary, hits, tables);
     }
 
@@ -468,5 +456,6 @@ fn pivot_path(id: u32) -> Path {
     Path { pivot: Some(id), ..START }
 }
 
+mod few;
 #[cfg(test)]
 mod tests;

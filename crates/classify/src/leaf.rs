@@ -147,14 +147,13 @@ impl Block {
         any.simd_eq(u32x4::ZERO).to_bitmask()
     }
 
-    /// Whether an entry may match one of some packets: certain if false.
-    pub fn may_match(&self, windows: &[Window]) -> bool {
-        let windows = windows.iter();
-        let lanes = match self.chunk {
-            0 => windows.fold(0, |any, window| any | self.agree_first(&first_words(window.chunk[0]))),
-            _ => windows.fold(0, |any, window| any | self.agree_other(window)),
-        };
-        lanes != 0
+    /// The lanes whose entries may match a packet, as bits: certain of those that may not.
+    #[inline(always)]
+    pub fn agree(&self, window: &Window) -> u32 {
+        match self.chunk {
+            0 => self.agree_first(&first_words(window.chunk[0])),
+            _ => self.agree_other(window),
+        }
     }
 
     /// The lanes whose entries hold for a packet, as bits; `first` are the words of its first chunk.

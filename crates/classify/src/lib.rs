@@ -10,7 +10,7 @@
 //! meets every entry that it matches, once.
 //!
 //! A [`Classifier`] is a value. Clones share everything, an insertion or removal copies one page of each table on the
-//! path, and a clone that readers use never changes. A vector of packets goes through the root's tables in passes, so
+//! path, and what a clone that readers use finds never changes. (Filters in front of tables are shared and only let more in.) A vector of packets goes through the root's tables in passes, so
 //! that the packets' memory accesses overlap; of a train of packets that look alike only the first is looked up.
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ mod bitvec;
 mod choose;
 mod classifier;
 mod compile;
+mod filter;
 mod group;
 mod hash;
 mod info;

@@ -220,9 +220,9 @@ impl Node {
     /// Gives `hits` what matches some packets of the entries that are neither in tables nor compared one by one.
     pub fn visit_more(&self, packets: &[Packet<'_>], hits: &mut Vec<Hit>) {
         for slot in self.always.iter() {
-            hits.extend(packets.iter().map(|packet| Hit { pkt: packet.head, slot: *slot }));
+            hits.extend(packets.iter().map(|packet| Hit::new(packet.head, *slot)));
         }
-        self.bits.classify(packets, |pkt, slot| hits.push(Hit { pkt, slot }));
+        self.bits.classify(packets, |pkt, slot| hits.push(Hit::new(pkt, slot)));
     }
 
     /// Gives `hits` what matches some packets whose bits on the path here are right.

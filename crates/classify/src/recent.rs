@@ -13,9 +13,10 @@
 //! Traffic whose flows do not come again (scans, floods) makes a cache a burden. So the cache counts: when too few
 //! lookups find something it rests, and tries again later. In front of a tree that is cheap to walk it is not used.
 
+use std::hint::select_unpredictable;
+
 use mmb_packet::prefetch;
 
-use crate::batch::VECTOR;
 use crate::hash::Seeds;
 
 /// Sets: room for twice as many flows, 1 MiB.
@@ -39,6 +40,30 @@ struct Line {
     /// Of which stamp it is; 0: none.
     epoch: u32,
     len: u16,
+}
+
+/// What is known of a flow: where its hits stand in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    at: u32,
+    len: u16,
+}
+
+impl Known {
+    /// Nothing is.
+    pub const NOTHING: Known = Known { at: 0, len: u16::MAX };
+
+    /// Whether anything is.
+    #[inline(always)]
+    pub fn is_known(self) -> bool {
+        self.len <= LONGEST as u16
+    }
+
+    /// From where to where.
+    #[inline(always)]
+    pub fn run(self) -> (usize, usize) {
+        (self.at as usize, self.at as usize + usize::from(self.len))
+    }
 }
 
 /// The two flows of a hash: a cache line.
@@ -98,47 +123,41 @@ impl Recent {
         true
     }
 
-    /// For each of some flows: appends its hits to `slots` and says where they are, or that nothing is known (None).
-    pub fn look_up(
-        &mut self,
-        seeds: Seeds,
-        flows: &[u128],
-        slots: &mut Vec<u32>,
-        known: &mut [Option<(u32, u32)>; VECTOR],
-    ) {
-        let mut sets = [0u16; VECTOR];
-        for (set, &flow) in sets.iter_mut().zip(flows) {
-            *set = set_of(seeds, flow) as u16;
-            prefetch::read(&self.sets[usize::from(*set)]);
-        }
-        let mut lines = [const { None }; VECTOR];
-        for ((line, set), &flow) in lines.iter_mut().zip(&sets).zip(flows) {
-            if let Some(found) = self.find(usize::from(*set), flow) {
-                let at = found.at as usize % RING;
-                prefetch::read(&self.ring[at]);
-                *line = Some(at..at + usize::from(found.len));
-            }
-        }
-        let mut found = 0;
-        for ((known, line), _) in known.iter_mut().zip(lines).zip(flows) {
-            *known = line.map(|line| {
-                found += 1;
-                let from = slots.len();
-                slots.extend_from_slice(&self.ring[line]);
-                (from as u32, slots.len() as u32)
-            });
-        }
-        self.judge(flows.len() as u32, found);
+    /// The set of a flow, which is brought close.
+    #[inline(always)]
+    pub fn set(&self, seeds: Seeds, flow: u128) -> u16 {
+        let set = set_of(seeds, flow);
+        prefetch::read(&self.sets[set]);
+        set as u16
     }
 
-    fn find(&self, set: usize, flow: u128) -> Option<Line> {
-        let alive = |line: &&Line| {
-            line.flow == flow && line.epoch == self.epoch && self.written - line.at <= (RING - LONGEST) as u64
+    /// What is known of a flow, where its hits are in [`Recent::hits`] until something else is remembered; without a branch, since which line has it is hard to predict.
+    #[inline(always)]
+    pub fn find(&self, set: u16, flow: u128) -> Known {
+        let known = |line: &Line| {
+            let is_it = (line.flow == flow)
+                & (line.epoch == self.epoch)
+                & (self.written - line.at <= (RING - LONGEST) as u64);
+            select_unpredictable(
+                is_it,
+                Known { at: line.at as u32 % RING as u32, len: line.len },
+                Known::NOTHING,
+            )
         };
-        self.sets[set].0.iter().find(alive).copied()
+        let Set([first, second]) = &self.sets[usize::from(set)];
+        let (first, second) = (known(first), known(second));
+        let found = select_unpredictable(first.is_known(), first, second);
+        prefetch::read(&self.ring[found.at as usize % RING]);
+        found
     }
 
-    fn judge(&mut self, looked: u32, found: u32) {
+    /// The hits of all flows that are known.
+    pub fn hits(&self) -> &[u32] {
+        &self.ring
+    }
+
+    /// To be told how many flows were looked up and found.
+    pub fn judge(&mut self, looked: u32, found: u32) {
         let Mode::Trial { vectors, looked: all, found: good } = &mut self.mode else { return };
         *vectors += 1;
         if *vectors > TRIAL / 2 {
@@ -183,9 +202,10 @@ mod tests {
 
     /// What is known of one flow.
     fn recall(recent: &mut Recent, seeds: Seeds, flow: u32) -> Option<Vec<u32>> {
-        let (mut slots, mut known) = (vec![99], [None; VECTOR]);
-        recent.look_up(seeds, &[flow.into()], &mut slots, &mut known);
-        known[0].map(|(from, to)| slots[from as usize..to as usize].to_vec())
+        let known = recent.find(recent.set(seeds, flow.into()), flow.into());
+        recent.judge(1, known.is_known().into());
+        let (from, to) = known.run();
+        known.is_known().then(|| recent.hits()[from..to].to_vec())
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! kinds: in ascending order of heads, from [`crate::walk`], as bare slots with an end for each head; and in any order, from
 //! nodes and other places that only some packets come to. In the end every packet gets the hits of its head.
 
+use std::hint::select_unpredictable;
+
 use bytemuck::cast;
 use mmb_packet::Window;
 use wide::u8x16;
@@ -12,7 +14,7 @@ use wide::u8x16;
 use crate::alike::Alike;
 use crate::batch::{Hit, VECTOR};
 use crate::hash::Seeds;
-use crate::recent::Recent;
+use crate::recent::{Known, Recent};
 
 /// Hits that come in any order; `pkt` is the number of a head.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ impl<'a> Sink<'a> {
     /// One hit.
     #[inline(always)]
     pub fn one(&mut self, slot: u32) {
-        self.hits.push(Hit { pkt: self.head, slot });
+        self.hits.push(Hit::new(self.head, slot));
     }
 
     /// Those of four slots whose bit is set in `lanes`.
@@ -57,27 +59,37 @@ pub(crate) struct Heads {
     len: usize,
     /// By which flow each is [recalled](Heads::recall).
     keys: [u128; VECTOR],
-    /// For each packet the number of its head; for one whose hits are [recalled](Heads::recall), [`RECALLED`] and the
-    /// number of the flow.
+    /// For each packet the number of its head before any was [recalled](Heads::recall).
     of: [u16; VECTOR],
-    /// Where the hits of recalled flows stand in `slots`.
-    flows: [Option<(u32, u32)>; VECTOR],
-    slots: Vec<u32>,
+    /// If any was, for each such number the one that it has now; for one whose hits are recalled, [`RECALLED`] and the number.
+    number: [u16; VECTOR],
+    /// What is known of flows.
+    flows: [Known; VECTOR],
+    /// How many of them are.
+    recalled: usize,
 }
 
 const RECALLED: u16 = 1 << 15;
 
 impl Default for Heads {
     fn default() -> Self {
-        let flows = [None; VECTOR];
-        Heads { packets: [0; VECTOR], len: 0, keys: [0; VECTOR], of: [0; VECTOR], flows, slots: Vec::new() }
+        let flows = [Known::NOTHING; VECTOR];
+        Heads {
+            packets: [0; VECTOR],
+            len: 0,
+            keys: [0; VECTOR],
+            of: [0; VECTOR],
+            number: [0; VECTOR],
+            flows,
+            recalled: 0,
+        }
     }
 }
 
 impl Heads {
     /// Finds the heads; windows are alike if the chunks in `chunks` (bits) are. Unless `trains`, all packets are heads.
     pub fn find(&mut self, windows: &[Window], chunks: u8, trains: bool) {
-        self.len = 0;
+        (self.len, self.recalled) = (0, 0);
         let mut before = None;
         for (packet, window) in windows.iter().enumerate() {
             let is_head = !trains || before.is_none_or(|before| differ(before, window, chunks));
@@ -95,30 +107,70 @@ impl Heads {
 
     /// Leaves only those heads whose flows are not known.
     pub fn recall(&mut self, recent: &mut Recent, seeds: Seeds, windows: &[Window], alike: &Alike) {
-        for (key, packet) in self.keys.iter_mut().zip(&self.packets[..self.len]) {
+        let (mut sets, heads) = ([0; VECTOR], std::mem::take(&mut self.len));
+        for ((key, set), packet) in self.keys.iter_mut().zip(&mut sets).zip(&self.packets[..heads]) {
             *key = alike.key(windows[usize::from(*packet)].chunk[0]);
+            *set = recent.set(seeds, *key);
         }
-        self.slots.clear();
-        recent.look_up(seeds, &self.keys[..self.len], &mut self.slots, &mut self.flows);
-        let mut number = [0; VECTOR];
-        let all = std::mem::take(&mut self.len);
-        for (head, flow) in self.flows.iter().enumerate().take(all) {
-            number[head] = if flow.is_some() { RECALLED | head as u16 } else { self.len as u16 };
-            self.packets[self.len] = self.packets[head];
-            self.keys[self.len] = self.keys[head];
-            self.len += usize::from(flow.is_none());
+        for ((known, set), &key) in self.flows.iter_mut().zip(&sets[..heads]).zip(&self.keys) {
+            *known = recent.find(*set, key);
         }
-        for of in &mut self.of[..windows.len()] {
-            *of = number[usize::from(*of) % VECTOR];
+        for head in 0..heads {
+            let (is_known, len) = (self.flows[head].is_known(), self.len);
+            self.number[head] = select_unpredictable(is_known, RECALLED | head as u16, len as u16);
+            (self.packets[len], self.keys[len]) = (self.packets[head], self.keys[head]);
+            self.len += usize::from(!is_known);
         }
+        self.recalled = heads - self.len;
+        recent.judge(heads as u32, self.recalled as u32);
     }
 
-    /// The hits of a recalled flow.
-    fn recalled(&self, of: u16) -> Option<&[u32]> {
-        let flow = of.checked_sub(RECALLED)?;
-        let (from, to) = self.flows[usize::from(flow) % VECTOR]?;
-        self.slots.get(from as usize..to as usize)
+    /// For each of some packets where its hits are; see [`Heads::number`].
+    #[inline(always)]
+    fn of(&self, packets: usize) -> impl Iterator<Item = u16> {
+        let number = |of: u16| if self.recalled == 0 { of } else { self.number[usize::from(of) % VECTOR] };
+        self.of[..packets].iter().map(move |of| number(*of))
     }
+
+    /// Room for some packets' numbers, while there are no heads.
+    pub fn room(&mut self) -> &mut [u16; VECTOR] {
+        &mut self.packets
+    }
+
+    /// Where a recalled flow's hits stand among those of [`Recent`].
+    #[inline(always)]
+    fn recalled(&self, of: u16) -> Option<(usize, usize)> {
+        let flow = of.checked_sub(RECALLED)?;
+        Some(self.flows[usize::from(flow) % VECTOR].run())
+    }
+}
+
+/// Hits that are written at once: most packets have no more.
+const STEP: usize = 8;
+
+/// Where the bytes of the first two of four slots stand in their hits, and of the last two; with the top bit set: none.
+const PLACES: [[u8; 16]; 2] = [
+    [0x80, 0x80, 0x80, 0x80, 0, 1, 2, 3, 0x80, 0x80, 0x80, 0x80, 4, 5, 6, 7],
+    [0x80, 0x80, 0x80, 0x80, 8, 9, 10, 11, 0x80, 0x80, 0x80, 0x80, 12, 13, 14, 15],
+];
+
+/// Appends the hits in a run of slots. Writes some at once and takes back what is too many, since how many there are is hard to
+/// predict.
+#[inline(always)]
+fn append(hits: &mut Vec<Hit>, pkt: u16, slots: &[u32], (from, to): (usize, usize)) {
+    let end = hits.len() + (to - from);
+    let packet: u8x16 = cast([Hit::new(pkt, 0); 2]);
+    for at in (from..to).step_by(STEP) {
+        let Some(slots) = slots[at..].first_chunk::<STEP>() else {
+            hits.extend(slots[at..to].iter().map(|&slot| Hit::new(pkt, slot)));
+            continue;
+        };
+        let [first, second]: [u8x16; 2] = cast(*slots);
+        let two = |slots: u8x16, places: usize| slots.shuffle(u8x16::new(PLACES[places])) | packet;
+        let eight = [two(first, 0), two(first, 1), two(second, 0), two(second, 1)];
+        hits.extend_from_slice(&cast::<[u8x16; 4], [Hit; STEP]>(eight));
+    }
+    hits.truncate(end);
 }
 
 #[inline(always)]
@@ -231,9 +283,9 @@ impl Hits {
         *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
     }
 
-    /// Appends every packet's hits to `hits`, in order of packets.
-    pub fn spread(&mut self, heads: &Heads, packets: usize, hits: &mut Vec<Hit>) {
-        if self.len == 0 && self.others.is_empty() && heads.slots.is_empty() {
+    /// Appends every packet's hits to `hits`, in order of packets; those of recalled flows are in `recent`.
+    pub fn spread(&mut self, heads: &Heads, recent: &Recent, packets: usize, hits: &mut Vec<Hit>) {
+        if self.len == 0 && self.others.is_empty() && heads.recalled == 0 {
             return;
         }
         if heads.len == packets && self.others.is_empty() {
@@ -241,7 +293,7 @@ impl Hits {
             hits.reserve(self.len);
             for (&(from, to), pkt) in self.runs[..packets].iter().zip(0..) {
                 let slots = self.slots.get(from as usize..to as usize).unwrap_or_default();
-                hits.extend(slots.iter().map(|&slot| Hit { pkt, slot }));
+                hits.extend(slots.iter().map(|&slot| Hit::new(pkt, slot)));
             }
             return;
         }
@@ -249,13 +301,14 @@ impl Hits {
             self.sort_others();
         }
         hits.reserve(self.len + self.others.len());
-        for (packet, &of) in heads.of.iter().enumerate().take(packets) {
-            let hit = |&slot: &u32| Hit { pkt: packet as u16, slot };
-            if let Some(slots) = heads.recalled(of) {
-                hits.extend(slots.iter().map(hit));
+        for (packet, of) in heads.of(packets).enumerate() {
+            let pkt = packet as u16;
+            if let Some(run) = heads.recalled(of) {
+                append(hits, pkt, recent.hits(), run);
                 continue;
             }
             let (slots, others) = self.of(of.into());
+            let hit = |&slot: &u32| Hit::new(pkt, slot);
             hits.extend(slots.iter().map(hit));
             if !others.is_empty() {
                 hits.extend(others.iter().map(hit));

@@ -9,6 +9,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::filter::Filter;
 use crate::group::LANES;
 use crate::hash::{Hash, Seeds};
 use crate::owner::Owner;
@@ -16,6 +17,9 @@ use crate::page::Page;
 
 /// Directory entries under one pointer of its top level.
 const BLOCK: usize = 64;
+
+/// Most keys that a larger filter gets while packets flow: some hundred microseconds.
+const MOST_MOVED: usize = 1 << 13;
 
 /// What the values of a masked chunk lead to.
 #[derive(Clone, Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct Store {
     /// `2^depth` pages in blocks of [`BLOCK`] (one block if there are fewer).
     directory: Arc<[Arc<[Page]>]>,
     keys: usize,
+    /// Which keys there may be.
+    pub filter: Filter,
     /// Keys that found no room in pages that may not split: none unless the hash fails.
     spill: Arc<Vec<(u128, Owner)>>,
 }
@@ -45,13 +51,14 @@ pub struct Occupancy {
 }
 
 impl Store {
-    /// An empty table.
-    pub fn new(seeds: Seeds) -> Self {
+    /// An empty table with a filter for so many keys.
+    pub fn new(seeds: Seeds, keys: usize) -> Self {
         Store {
             seeds,
             depth: 0,
             directory: vec![vec![Page::new(0, 1)].into()].into(),
             keys: 0,
+            filter: Filter::new(keys),
             spill: Arc::default(),
         }
     }
@@ -60,6 +67,7 @@ impl Store {
     /// made that.
     pub fn change<R>(&mut self, key: u128, change: impl FnOnce(&mut Owner) -> R) -> R {
         let hash = self.seeds.hash(key);
+        self.let_in(hash);
         if let Some(at) = self.spill.iter().position(|(k, _)| *k == key) {
             return self.change_in_spill(at, change);
         }
@@ -77,6 +85,16 @@ impl Store {
             self.merge(hash);
         }
         result
+    }
+
+    /// Lets a key through the filter, a larger one if it gets crowded; beyond [`MOST_MOVED`] that waits until the whole table is
+    /// made anew.
+    fn let_in(&mut self, hash: Hash) {
+        if self.keys > self.filter.room() && self.keys <= MOST_MOVED {
+            self.filter = Filter::new(self.keys * 2);
+            self.iter().for_each(|(key, _)| self.filter.add(self.seeds.hash(key)));
+        }
+        self.filter.add(hash);
     }
 
     fn change_in_spill<R>(&mut self, at: usize, change: impl FnOnce(&mut Owner) -> R) -> R {
@@ -222,7 +240,9 @@ impl Store {
             sum.lanes += page.tags.len() * LANES;
             sum.bytes += page.bytes();
         }
-        sum.bytes += self.spill.len() * size_of::<(u128, Owner)>() + (size_of::<Page>() << self.depth);
+        sum.bytes += self.filter.bytes()
+            + self.spill.len() * size_of::<(u128, Owner)>()
+            + (size_of::<Page>() << self.depth);
         sum
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Table {
 impl Table {
     /// An empty table.
     pub fn new(seeds: Seeds, Choice { chunk, mask }: Choice) -> Self {
-        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds) }
+        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds, 0) }
     }
 
     /// Whether the entry belongs here if it does not belong to a table before.
@@ -90,6 +90,7 @@ impl Table {
         let Table { chunk, mask, .. } = *self;
         let key_of = |item: &Item| item.1.cover.key()[chunk] & mask;
         items.sort_by_key(key_of);
+        self.store = Store::new(seeds, items.chunk_by(|a, b| key_of(a) == key_of(b)).count());
         let first = items.first().map_or(0, key_of);
         self.common = items.iter().map(key_of).fold((mask, first), shared);
         for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
@@ -141,6 +142,9 @@ impl Table {
     pub fn visit_lanes(&self, skip: usize, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
         let packet = self.key(window);
         let hash = self.store.seeds.hash(packet);
+        if !self.store.filter.may_have(hash) {
+            return;
+        }
         let page = self.store.page(hash);
         for at in page.candidates(hash).skip(skip) {
             let is_key = page.body.key(at) == packet;

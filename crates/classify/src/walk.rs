@@ -2,18 +2,19 @@
 //!
 //! Theory of operation. A few packets at a time go through passes, so that the memory accesses of all of them overlap
 //! and hardly anything depends on a branch that only data decides: hash what each table's mask leaves of each packet
-//! and prefetch the group of tags; compare the tags and note which agree; find the lanes and prefetch what they hold;
+//! and prefetch the group of tags (or ask the table's filter first, where most packets have no key there, [`crate::filter`]);
+//! compare the tags and note which agree; find the lanes and prefetch what they hold;
 //! find the blocks of entries to be compared and prefetch them; compare. All passes go packet by packet, which gives
 //! the hits their order. What does not fit that scheme (nodes below, lanes beyond the first that agree, keys that stand
 //! outside the pages) is left to the end.
 
 use std::ops::Range;
-use std::slice;
 
+use bytemuck::cast;
 use mmb_packet::window::CHUNKS;
 use mmb_packet::{Window, prefetch};
 
-use crate::batch::{Hit, VECTOR};
+use crate::batch::{Habits, Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::group::Group;
 use crate::hash::Hash;
@@ -37,6 +38,9 @@ pub(crate) const STRIDE: usize = 64;
 /// Most nodes that are visited with all of their packets at once.
 const MANY: usize = 8;
 
+/// Where only one packet in so many may match, these are looked up one by one.
+const FEW: usize = 8;
+
 /// A packet and a table whose tags agree.
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
@@ -59,38 +63,51 @@ struct Work<'a> {
     blocks: &'a [Block],
 }
 
-/// Whether no packet's key has a tag in the tables, and none agrees with a block: certain if true, and cheaper to find
-/// out than what is there.
-pub(crate) fn finds_nothing(
+/// Of a vector of packets those, by number, that may match through these tables and blocks, if they are few: surely none
+/// beside them, and cheaper to find out than what is there.
+pub(crate) fn glance<'o>(
     windows: &[Window],
     tables: &[Table],
     (blocks, sieve): (&[Block], Option<&Sieve>),
     summary: &Summary,
-) -> bool {
-    let mut blocks = blocks.iter().filter(|block| !summary.excludes_block(block));
-    let may_match = match sieve {
-        Some(sieve) => windows.iter().any(|window| {
-            sieve.passes(window.chunk[0])
-                && blocks.clone().any(|block| block.may_match(slice::from_ref(window)))
-        }),
-        None => blocks.any(|block| block.may_match(windows)),
+    out: &'o mut [u16; VECTOR],
+) -> Option<&'o [u16]> {
+    let mut tables = tables.iter().filter(|table| !summary.excludes(table)).peekable();
+    let blocks = blocks.iter().filter(|block| !summary.excludes_block(block));
+    let in_rest = |window: &Window| {
+        sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]))
+            && blocks.clone().any(|block| block.agree(window) != 0)
     };
-    !may_match && tables.iter().all(|table| summary.excludes(table) || has_no_tag(windows, table))
-}
-
-fn has_no_tag(windows: &[Window], table: &Table) -> bool {
-    let mut agree = 0;
-    for windows in windows.chunks(PAIRS) {
-        let mut probes = [(&Group::EMPTY, 0); PAIRS];
-        for (probe, window) in probes.iter_mut().zip(windows) {
-            let hash = table.store.seeds.hash(table.key(window));
-            let group = table.store.page(hash).group(hash).1;
-            prefetch::read(group);
-            *probe = (group, hash.tag());
+    let any_in_rest = match sieve {
+        Some(_) => windows.iter().any(in_rest),
+        None => {
+            blocks.clone().any(|block| windows.iter().fold(0, |any, window| any | block.agree(window)) != 0)
         }
-        agree |= probes[..windows.len()].iter().fold(0, |all, (group, tag)| all | group.find(*tag).bits());
+    };
+    if !any_in_rest && tables.peek().is_none() {
+        return Some(&[]);
     }
-    agree == 0 && table.store.spill().is_empty()
+    let mut maybe = [0u8; VECTOR];
+    if any_in_rest {
+        maybe.iter_mut().zip(windows).for_each(|(maybe, window)| *maybe = u8::from(in_rest(window)));
+    }
+    for table in tables {
+        let (seeds, filter) = (table.store.seeds, &table.store.filter);
+        let all = !table.store.spill().is_empty();
+        for (maybe, window) in maybe.iter_mut().zip(windows) {
+            *maybe |= u8::from(all | filter.may_have(seeds.hash(table.key(window))));
+        }
+    }
+    let mut n = 0;
+    for (word, eight) in cast::<[u8; VECTOR], [u64; VECTOR / 8]>(maybe).iter().enumerate() {
+        let mut bits = eight.to_le();
+        while bits != 0 {
+            out[n % VECTOR] = word as u16 * 8 + bits.trailing_zeros() as u16 / 8;
+            n += 1;
+            bits &= bits - 1;
+        }
+    }
+    (n <= windows.len() / FEW).then_some(&out[..n])
 }
 
 /// What the passes have to do with.
@@ -138,17 +155,28 @@ impl Left {
 }
 
 impl<'a> Walk<'a> {
-    /// Gives `hits` the hits of all heads.
-    pub fn run(&self, left: &mut Left, hits: &mut Hits) {
+    /// Gives `hits` the hits of all heads; asks the tables' filters first where that pays.
+    pub fn run(&self, left: &mut Left, habits: &mut Habits, hits: &mut Hits) {
         left.nodes.clear();
         left.lanes_beyond.clear();
-        self.pass(left, hits);
+        let found = if habits.sifting.is_due() {
+            let found = self.pass::<true>(left, hits);
+            habits.sifting.learn(found > self.heads.len() * self.tables.len() / 2);
+            found
+        } else {
+            self.pass::<false>(left, hits)
+        };
+        habits.learn_dear(found, self.heads.len());
         self.visit_others(left, hits);
     }
 
-    /// The passes, in order.
-    fn pass(&self, left: &mut Left, hits: &mut Hits) {
-        let Some(any) = self.tables.first() else { return self.compare(0..self.heads.len(), &[], hits) };
+    /// The passes, in order; returns how many packets and tables there were that may have to do with each other.
+    fn pass<const SIFT: bool>(&self, left: &mut Left, hits: &mut Hits) -> usize {
+        let Some(any) = self.tables.first() else {
+            self.compare(0..self.heads.len(), &[], hits);
+            return 0;
+        };
+        let mut all = 0;
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
             probes: [(&Group::EMPTY, Hash::default()); PAIRS],
@@ -158,13 +186,19 @@ impl<'a> Walk<'a> {
         let stride = STRIDE.min(PAIRS / self.tables.len());
         for first in (0..self.heads.len()).step_by(stride) {
             let heads = first..(first + stride).min(self.heads.len());
-            let n = self.probe(heads.clone(), &mut scratch);
+            let n = if SIFT {
+                self.sift(heads.clone(), &mut scratch)
+            } else {
+                self.probe(heads.clone(), &mut scratch)
+            };
+            all += n;
             for candidate in &scratch.candidates[..n] {
                 candidate.body.prefetch(candidate.lane as usize);
             }
             self.find_blocks(n, &mut scratch, left);
             self.compare(heads, &scratch.works[..n], hits);
         }
+        all
     }
 
     #[inline(always)]
@@ -179,28 +213,35 @@ impl<'a> Walk<'a> {
         Packet { window: &self.windows[packet], facts: self.truths.facts(packet), head }
     }
 
-    /// Finds the tables that may have a packet's key, packet by packet; returns how many pairs there are.
+    /// Calls `visit` with each table, the hash of the key that each head has there, and the number of the pair: they are numbered
+    /// packet by packet.
     #[inline(always)]
-    fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
-        let n = self.tables.len();
+    fn each_key(&self, heads: Range<usize>, mut visit: impl FnMut(usize, &'a Table, Hash)) {
         let mut chunks = [0; STRIDE];
         let mut chunk = usize::MAX;
-        for (t, table) in self.tables.iter().enumerate() {
+        for (t, &table) in self.tables.iter().enumerate() {
             if chunk != table.chunk {
                 chunk = table.chunk;
                 for (at, &packet) in chunks.iter_mut().zip(&self.heads[heads.clone()]) {
                     *at = self.windows[usize::from(packet)].chunk[chunk % CHUNKS];
                 }
             }
-            let mut probes = scratch.probes[t..].iter_mut().step_by(n);
-            let store = &table.store;
-            for (chunk, probe) in chunks[..heads.len()].iter().zip(&mut probes) {
-                let hash = store.seeds.hash(chunk & table.mask);
-                let group = store.page(hash).group(hash).1;
-                prefetch::read(group);
-                *probe = (group, hash);
+            let pairs = (t..PAIRS).step_by(self.tables.len());
+            for (chunk, pair) in chunks[..heads.len()].iter().zip(pairs) {
+                visit(pair % PAIRS, table, table.store.seeds.hash(chunk & table.mask));
             }
         }
+    }
+
+    /// Finds the tables that may have a packet's key, packet by packet; returns how many pairs there are.
+    #[inline(always)]
+    fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
+        let n = self.tables.len();
+        self.each_key(heads.clone(), |pair, table, hash| {
+            let group = table.store.page(hash).group(hash).1;
+            prefetch::read(group);
+            scratch.probes[pair] = (group, hash);
+        });
         let probes = &scratch.probes[..heads.len() * n];
         let (mut agreed, mut found) = ([(0u8, 0u8, 0u8); PAIRS], 0);
         for (at, probes) in probes.chunks_exact(n).enumerate() {
@@ -212,13 +253,53 @@ impl<'a> Walk<'a> {
         }
         for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
             let hash = probes[usize::from(at) * n + usize::from(table)].1;
-            let page = self.tables[usize::from(table)].store.page(hash);
-            let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
-            prefetch::read(&*page.body);
-            let packet = heads.start as u16 + u16::from(at);
-            *candidate = Candidate { packet, table, lanes, lane: lane as u32, body: &page.body };
+            *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
         }
         found
+    }
+
+    /// The same, but looks only at those pairs that pass the tables' filters.
+    #[inline(always)]
+    fn sift(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
+        let n = self.tables.len();
+        let mut hashes = [Hash::default(); PAIRS];
+        self.each_key(heads.clone(), |pair, table, hash| {
+            table.store.filter.prefetch(hash);
+            hashes[pair] = hash;
+        });
+        let (mut pairs, mut passed) = ([(0u8, 0u8); PAIRS], 0);
+        for (at, hashes) in hashes[..heads.len() * n].chunks_exact(n).enumerate() {
+            for (t, (hash, table)) in hashes.iter().zip(self.tables).enumerate() {
+                pairs[passed % PAIRS] = (at as u8, t as u8);
+                passed += usize::from(table.store.filter.may_have(*hash));
+            }
+        }
+        for (&(at, t), probe) in pairs[..passed].iter().zip(&mut scratch.probes) {
+            let hash = hashes[usize::from(at) * n + usize::from(t)];
+            let group = self.tables[usize::from(t)].store.page(hash).group(hash).1;
+            prefetch::read(group);
+            *probe = (group, hash);
+        }
+        let (mut agreed, mut found) = ([(0u8, 0u8); PAIRS], 0);
+        for (pair, (group, hash)) in scratch.probes[..passed].iter().enumerate() {
+            let lanes = group.find(hash.tag()).bits();
+            agreed[found % PAIRS] = (pair as u8, lanes);
+            found += usize::from(lanes != 0);
+        }
+        for (&(pair, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
+            let ((at, table), hash) = (pairs[usize::from(pair)], scratch.probes[usize::from(pair)].1);
+            *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
+        }
+        found
+    }
+
+    /// A head and a table in which these lanes of the hash's group agree.
+    #[inline(always)]
+    fn candidate(&self, packet: u16, table: u8, lanes: u8, hash: Hash) -> Candidate<'a> {
+        let page = self.tables[usize::from(table)].store.page(hash);
+        let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
+        prefetch::read(&*page.body);
+        Candidate { packet, table, lanes, lane: lane as u32, body: &page.body }
     }
 
     /// Finds the blocks of entries that candidates lead to.

@@ -88,7 +88,7 @@ fn allocations(rules: Vec<Pattern>) -> (Classifier, [usize; 4], usize) {
     let mut hits = batch.hits.iter();
     for (pkt, window) in (0..).zip(&windows) {
         for (slot, _) in (0..).zip(&rules).filter(|(_, rule)| matches(rule, window)) {
-            assert_eq!(hits.next(), Some(&Hit { pkt, slot }));
+            assert_eq!(hits.next(), Some(&Hit::new(pkt, slot)));
         }
     }
     assert_eq!(hits.next(), None);

@@ -97,7 +97,7 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     };
     let expected = windows.iter().enumerate().flat_map(|(pkt, window)| {
         let matching = model.iter().filter(move |(_, pattern)| matches(pattern, window));
-        matching.map(move |(&slot, _)| Hit { pkt: pkt as u16, slot })
+        matching.map(move |(&slot, _)| Hit::new(pkt as u16, slot))
     });
     let expected: Vec<_> = expected.collect();
     let differ = hits.iter().zip(&expected).find(|(a, b)| a != b);
@@ -222,7 +222,7 @@ fn many_keys_come_and_go() {
             batch.windows[i] = window(slot);
         }
         full.classify(&mut batch);
-        let all = (first..n).take(VECTOR).enumerate().map(|(i, slot)| Hit { pkt: i as u16, slot });
+        let all = (first..n).take(VECTOR).enumerate().map(|(i, slot)| Hit::new(i as u16, slot));
         assert_eq!(batch.hits, all.clone().collect::<Vec<_>>());
         classifier.classify(&mut batch);
         assert_eq!(batch.hits, all.filter(|hit| hit.slot % 100 == 0).collect::<Vec<_>>());
@@ -299,7 +299,7 @@ fn what_exceeds_a_vector_is_ignored() {
     batch.windows[VECTOR - 1].bytes_mut()[KIND] = Kind::IP6;
     batch.n = VECTOR + 1;
     classifier.classify(&mut batch);
-    assert_eq!(batch.hits, [Hit { pkt: VECTOR as u16 - 1, slot: 0 }]);
+    assert_eq!(batch.hits, [Hit::new(VECTOR as u16 - 1, 0)]);
 }
 
 /// Few rules, which a look at all packets together mostly excludes: compared one by one, and behind a sieve.

@@ -69,6 +69,8 @@ impl Policy {
         let Some(effect) = self.effects.get_mut(slot as usize) else { return };
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
         self.reads_out += usize::from(new.flags & flags::READS_OUT != 0);
+        self.unsteady -= usize::from(effect.flags & flags::UNSTEADY != 0);
+        self.unsteady += usize::from(new.flags & flags::UNSTEADY != 0);
         (effect.flags, effect.class) = (new.flags, new.class);
         self.classifier.remove(slot);
         self.classifier.insert(slot, &pattern);

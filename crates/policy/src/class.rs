@@ -36,7 +36,7 @@ pub(crate) fn reads_out(rule: &Rule) -> bool {
     rule.matches.iter().any(is_out)
 }
 
-fn is_out(one: &Match) -> bool {
+pub(crate) fn is_out(one: &Match) -> bool {
     matches!(one.what, MatchOn::Field { field: FieldId::Out, .. })
 }
 
@@ -45,7 +45,7 @@ fn only_gives(rule: &Rule) -> bool {
     rule.kind == AddKind::Stateful && rule.targets.iter().all(is_given)
 }
 
-fn is_constant(one: &Match) -> bool {
+pub(crate) fn is_constant(one: &Match) -> bool {
     use FieldId::*;
     let MatchOn::Field { field, arg } = &one.what else { return true };
     match field {

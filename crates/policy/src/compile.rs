@@ -11,6 +11,7 @@ use crate::chain::Classes;
 use crate::class::{class, reads_out};
 use crate::decide::{Effect, flags};
 use crate::stateful::is_given;
+use crate::steady::obstacle;
 
 /// All that a policy keeps of a rule.
 pub(crate) struct Compiled {
@@ -90,6 +91,7 @@ fn compile_checked(
     mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
     mark(flags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
     mark(flags::READS_OUT, reads_out(rule));
+    mark(flags::UNSTEADY, obstacle(rule).is_some());
     mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
         if let Action::Drop { ten_thousandths } = target.action {

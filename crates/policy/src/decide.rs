@@ -36,6 +36,8 @@ pub(crate) mod flags {
     pub const READS_OUT: u8 = 1 << 4;
     /// The rule gives its sessions to a service chain.
     pub const CHAIN: u8 = 1 << 5;
+    /// What becomes of a packet by the rule is not the same for all of its flow ([`crate::steady`]).
+    pub const UNSTEADY: u8 = 1 << 6;
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);
@@ -120,7 +122,7 @@ impl Policy {
         count: &mut impl FnMut(u32, u16),
     ) -> bool {
         let (mut accept, mut drop) = (false, false);
-        for &Hit { pkt, slot } in hits {
+        for &Hit { pkt, slot, .. } in hits {
             let Some(effect) = self.effect(slot) else { continue };
             count(slot, pkt);
             accept |= effect.accepts();

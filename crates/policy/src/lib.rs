@@ -37,6 +37,7 @@ mod decision;
 mod evaluator;
 mod policy;
 mod stateful;
+mod steady;
 mod traits;
 mod values;
 

@@ -24,6 +24,8 @@ pub struct Policy {
     pub(crate) stateful: usize,
     /// How many rules ask by which interface a packet leaves.
     pub(crate) reads_out: usize,
+    /// How many rules are not steady.
+    pub(crate) unsteady: usize,
     /// Slot by index of each rule that gives its sessions to a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
@@ -85,6 +87,7 @@ impl Policy {
             per_packet: Classifier::new(),
             stateful: 0,
             reads_out: 0,
+            unsteady: 0,
             chained: SortedPages::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
@@ -182,6 +185,7 @@ impl Policy {
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
         self.reads_out += usize::from(effect.flags & flags::READS_OUT != 0);
+        self.unsteady += usize::from(effect.flags & flags::UNSTEADY != 0);
         if effect.flags & flags::CHAIN != 0 {
             self.chained.insert((index, slot));
         }
@@ -205,6 +209,7 @@ impl Policy {
         let record = self.records.get_mut(slot as usize)?.take()?;
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
+        self.unsteady -= usize::from(effect.flags & flags::UNSTEADY != 0);
         self.stateful -= usize::from(record.stateful.is_some());
         self.chained.remove(index);
         self.classifier.remove(slot);

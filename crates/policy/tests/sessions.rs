@@ -142,7 +142,7 @@ proptest! {
         all.dedup();
         let mut batch = Batch::new();
         batch.n = 1;
-        batch.hits = all.iter().map(|slot| Hit { pkt: 0, slot: *slot }).collect();
+        batch.hits = all.iter().map(|slot| Hit::new(0, *slot)).collect();
         let (mut at_once, mut drop) = (Vec::new(), false);
         policy.decide(&batch, &mut at_once, || random, |_, _| (), |verdict| drop = verdict.drop);
 

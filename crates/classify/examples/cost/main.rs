@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
-//! A case is one of `exact`, `mixed`, `masks`, `ranges`, `questions`, `options`, `option-lines`, or a ClassBench file of rules, followed by
+//! A case is one of `exact`, `mixed`, `near`, `masks`, `ranges`, `questions`, `options`, `option-lines`, or a ClassBench file of rules, followed by
 //! `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the rules).
 
 #![forbid(unsafe_code)]
 
 mod classbench;
+mod near;
 mod options;
 mod questions;
 mod rules;
@@ -69,6 +70,12 @@ fn main() {
                         &rules::packets(PACKETS, &mut random),
                         seed,
                     );
+                }
+            }
+            "near" => {
+                for n in [1000, 10_000, 100_000] {
+                    let (rules, packets) = near::rules_and_packets(n, PACKETS, &mut random);
+                    report("mixed, few networks", rules, &packets, seed);
                 }
             }
             "masks" => {

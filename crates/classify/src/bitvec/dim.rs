@@ -131,6 +131,13 @@ impl Dim {
         }
     }
 
+    /// Whether packets that differ in these bits may differ in the dimension.
+    pub fn tells_apart(&self, differ: &Window) -> bool {
+        let present = self.field.present;
+        let byte = differ.bytes().get(usize::from(present.byte)).copied().unwrap_or(0);
+        byte & present.mask != 0 || self.field.value(differ) != 0
+    }
+
     /// Leaves of each packet's candidates, `blocks` blocks for each packet, those that take it. The packets that have any
     /// left are moved to the front of `which`; returns how many they are.
     #[inline(always)]

@@ -34,6 +34,9 @@ const RECONSIDER: usize = 256;
 /// So many packets go through the dimensions together.
 const TOGETHER: usize = 16;
 
+/// Fewer packets are not asked what they have in common.
+const FEW: usize = 4;
+
 /// A packet to be looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'a> {
@@ -57,6 +60,8 @@ struct Leaf {
     used: Lanes,
     len: usize,
     dims: Vec<Dim>,
+    /// The chunks, as bits, that the dimensions read.
+    asked: u8,
     /// What all entries' covers ask for, or less; and the same in the form that is quicker to compare.
     common: Masked,
     common_test: masked::Test,
@@ -139,14 +144,15 @@ impl BitVector {
         }
         if packets.len() == 1 {
             for leaf in &self.leaves {
-                leaf.classify(packets, &mut [Block::EMPTY; BLOCKS], &mut hit);
+                leaf.classify(packets, &leaf.all(), &mut [Block::EMPTY; BLOCKS], &mut hit);
             }
             return;
         }
         let mut scratch = [Block::EMPTY; BLOCKS * TOGETHER];
         for leaf in &self.leaves {
+            let Some(start) = leaf.start(packets) else { continue };
             for packets in packets.chunks(TOGETHER) {
-                leaf.classify(packets, &mut scratch, &mut hit);
+                leaf.classify(packets, &start, &mut scratch, &mut hit);
             }
         }
     }
@@ -169,12 +175,19 @@ impl BitVector {
     }
 }
 
+/// Where some packets start: what is left of a leaf's entries, and the dimensions, as bits, that have been looked at.
+struct Start {
+    lanes: Lanes,
+    done: u32,
+}
+
 impl Leaf {
     /// An empty leaf for such entries.
     fn new(entries: &[(u32, Arc<Entry>)]) -> Leaf {
         let sample: Vec<&Entry> = entries.iter().map(|(_, entry)| &**entry).collect();
-        let dims = choose::dimensions(&sample).into_iter();
-        Leaf { dims: dims.map(Dim::new).collect(), ..Leaf::default() }
+        let fields = choose::dimensions(&sample);
+        let asked = fields.iter().fold(0, |chunks, field| chunks | field.chunks());
+        Leaf { dims: fields.into_iter().map(Dim::new).collect(), asked, ..Leaf::default() }
     }
 
     fn has_room(&self, entry: &Entry) -> bool {
@@ -253,11 +266,44 @@ impl Leaf {
         self.lanes.len().div_ceil(BLOCK)
     }
 
+    /// Every entry, nothing looked at.
+    fn all(&self) -> Start {
+        Start { lanes: self.used.clone(), done: 0 }
+    }
+
+    /// Looks once for all at those dimensions in which some packets do not differ: many fields (lifetime, class, length) are
+    /// the same in most packets that come together. None: no entry is left.
+    fn start(&self, packets: &[Packet<'_>]) -> Option<Start> {
+        let mut start = self.all();
+        if packets.len() < FEW {
+            return Some(start);
+        }
+        let differ = differ(packets, self.asked);
+        let blocks = self.blocks();
+        for (at, dim) in self.dims.iter().enumerate() {
+            if !dim.tells_apart(&differ) {
+                let (mut which, mut interval) = ([0], [0]);
+                dim.find::<false>(packets, &which, &mut interval);
+                start.done |= 1 << at;
+                if dim.filter::<false>(&interval, &mut which, start.lanes.blocks_mut(), blocks) == 0 {
+                    return None;
+                }
+            }
+        }
+        Some(start)
+    }
+
     /// See [`BitVector::classify`]; for up to [`TOGETHER`] packets, with room for their candidates.
     #[inline(always)]
-    fn classify(&self, packets: &[Packet<'_>], candidates: &mut [Block], hit: &mut impl FnMut(u16, u32)) {
+    fn classify(
+        &self,
+        packets: &[Packet<'_>],
+        start: &Start,
+        candidates: &mut [Block],
+        hit: &mut impl FnMut(u16, u32),
+    ) {
         let blocks = self.blocks();
-        let used = &self.used.blocks()[..blocks];
+        let used = &start.lanes.blocks()[..blocks];
         let (mut which, mut intervals, mut n) = ([0; TOGETHER], [0; TOGETHER], 0);
         for (at, packet) in packets.iter().enumerate().take(TOGETHER) {
             candidates[at * blocks..][..blocks].copy_from_slice(used);
@@ -267,6 +313,9 @@ impl Leaf {
         for (at, dim) in self.dims.iter().enumerate() {
             if n == 0 {
                 return;
+            }
+            if start.done >> at & 1 == 1 {
+                continue;
             }
             let (which, intervals) = (&mut which[..n], &mut intervals[..n]);
             n = if self.sure >> at & 1 == 1 {
@@ -287,6 +336,16 @@ impl Leaf {
             });
         }
     }
+}
+
+/// The bits of some chunks (bits) in which packets differ from each other.
+fn differ(packets: &[Packet<'_>], chunks: u8) -> Window {
+    let mut differ = Window::default();
+    let Some(Packet { window: first, .. }) = packets.first() else { return differ };
+    for (chunk, differ) in differ.chunk.iter_mut().enumerate().filter(|(chunk, _)| chunks & 1 << chunk != 0) {
+        *differ = packets.iter().fold(0, |any, packet| any | packet.window.chunk[chunk] ^ first.chunk[chunk]);
+    }
+    differ
 }
 
 #[cfg(test)]

@@ -63,6 +63,11 @@ impl Lanes {
         &self.0
     }
 
+    /// The same, to be changed.
+    pub fn blocks_mut(&mut self) -> &mut [Block; BLOCKS] {
+        &mut self.0
+    }
+
     /// The lowest lane that is not in the set.
     pub fn first_free(&self) -> Option<usize> {
         let mut words = self.0.iter().flat_map(|block| block.0);

@@ -117,7 +117,14 @@ proptest! {
         first in prop_oneof![3 => vec(entry(), 0..40), 1 => vec(entry(), 250..300)],
         steps in vec((entry(), any::<u16>(), any::<bool>()), 0..80),
         windows in vec(window(), 1..30),
+        alike: u8,
     ) {
+        // Some chunks are the same in all windows.
+        let same = windows[0].chunk;
+        let mut windows = windows;
+        for (chunk, same) in same.into_iter().enumerate().filter(|(chunk, _)| alike >> chunk & 1 == 1) {
+            windows.iter_mut().for_each(|window| window.chunk[chunk] = same);
+        }
         let mut model: Vec<(u32, Arc<Entry>)> = (0..).zip(first).collect();
         let mut vector = BitVector::build(&model);
         let mut past = vec![(vector.clone(), model.clone())];

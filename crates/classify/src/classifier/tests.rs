@@ -31,7 +31,7 @@ fn survives_a_useless_hash() {
     let hits = |all: &[u32]| {
         let of =
             |pkt: u32| all.iter().filter(move |slot| **slot / 2 == pkt / 2).map(move |slot| (pkt, *slot));
-        (0..100).flat_map(of).map(|(pkt, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+        (0..100).flat_map(of).map(|(pkt, slot)| Hit::new(pkt as u16, slot)).collect::<Vec<_>>()
     };
     let mut left: Vec<u32> = (0..100).collect();
     assert_eq!(found(&classifier, &windows), hits(&left));
@@ -58,7 +58,7 @@ fn a_root_with_many_tables() {
         let windows: Vec<Window> = windows.iter().map(|cover| Window { chunk: *cover.key() }).collect();
         let holds = |(pkt, window): (usize, &Window)| {
             let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
-            slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+            slots.map(|(_, slot)| Hit::new(pkt as u16, slot)).collect::<Vec<_>>()
         };
         let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
         assert_eq!(found(&classifier, &windows), expected);
@@ -85,7 +85,7 @@ fn what_is_passed_by_loses_nothing() {
             let holds = |(pkt, window): (usize, &Window)| {
                 let slots =
                     rules.iter().enumerate().filter(|(slot, cover)| there(*slot) && cover.holds(window));
-                slots.map(|(slot, _)| Hit { pkt: pkt as u16, slot: slot as u32 }).collect::<Vec<_>>()
+                slots.map(|(slot, _)| Hit::new(pkt as u16, slot as u32)).collect::<Vec<_>>()
             };
             let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
             assert_eq!(found(classifier, windows), expected);
@@ -122,7 +122,7 @@ fn presence_of_options() {
         for windows in &vectors {
             let holds = |(pkt, window): (usize, &Window)| {
                 let slots = rules.iter().enumerate().filter(|(slot, own)| there(*slot) && own.holds(window));
-                slots.map(|(slot, _)| Hit { pkt: pkt as u16, slot: slot as u32 }).collect::<Vec<_>>()
+                slots.map(|(slot, _)| Hit::new(pkt as u16, slot as u32)).collect::<Vec<_>>()
             };
             let expected: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
             assert_eq!(found(classifier, windows), expected);
@@ -167,7 +167,7 @@ fn what_no_rule_tells_apart_is_recalled() {
         batch.hits.sort();
         let holds = |(pkt, window): (usize, &Window)| {
             let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
-            slots.map(|(_, slot)| Hit { pkt: pkt as u16, slot }).collect::<Vec<_>>()
+            slots.map(|(_, slot)| Hit::new(pkt as u16, slot)).collect::<Vec<_>>()
         };
         let expected: Vec<Hit> = batch.windows.iter().enumerate().flat_map(holds).collect();
         assert_eq!(batch.hits, expected, "round {round}");

@@ -1,0 +1,75 @@
+//! Rules that mix prefixes and ranges of ports in few networks, and packets of a thousand flows in these that match none: what
+//! `mmb bench --case mixed` measures in the whole graph.
+
+use mmb_classify::{Facts, Pattern};
+use mmb_packet::{Kind, Window};
+
+use crate::rules::{Random, Shape};
+
+/// Flows that the packets belong to.
+const FLOWS: usize = 1000;
+
+/// Networks of destinations, with their lengths.
+const NETWORKS: [(u32, u32); 10] = [
+    (0xc612_0000, 24),
+    (0x0503_8000, 24),
+    (0x5db8_d800, 22),
+    (0x2d4c_7100, 24),
+    (0x6440_0000, 16),
+    (0xb2f3_4000, 19),
+    (0xcb00_7100, 24),
+    (0x4d12_e000, 20),
+    (0x9a10_2000, 23),
+    (0x3e11_ce00, 24),
+];
+
+fn destination(random: &mut Random) -> u32 {
+    let (network, length) = NETWORKS[random.below(NETWORKS.len() as u64) as usize];
+    network | random.next() as u32 >> length
+}
+
+fn rule(random: &mut Random) -> Pattern {
+    let port = |random: &mut Random| {
+        let (a, b) = (random.next() as u16, random.next() as u16);
+        [(0, u16::MAX), (a, a), (a.min(b), a.max(b))][random.below(3) as usize]
+    };
+    let [source_len, destination_len] = [(); 2].map(|()| 16 + random.below(17) as usize);
+    let shape = Shape {
+        source: 10 << 24 | random.next() as u32 >> 8,
+        source_len,
+        destination: destination(random),
+        destination_len,
+        sport: port(random),
+        dport: port(random),
+        proto: Some(if random.below(2) == 0 { 6 } else { 17 }),
+    };
+    shape.pattern()
+}
+
+fn flow(random: &mut Random) -> Window {
+    let mut window = Window::default();
+    let tcp = random.below(2) == 0;
+    let (source, destination) = (10 << 24 | random.next() as u32 >> 8, destination(random));
+    let bytes = window.bytes_mut();
+    bytes[..4].copy_from_slice(&source.to_be_bytes());
+    bytes[4..8].copy_from_slice(&destination.to_be_bytes());
+    bytes[8..12].copy_from_slice(&(random.next() as u32).to_ne_bytes());
+    let l4 = if tcp { [Kind::IP4 | Kind::TCP, 6] } else { [Kind::IP4 | Kind::UDP, 17] };
+    bytes[12..14].copy_from_slice(&l4);
+    window
+}
+
+/// As many rules and packets.
+pub fn rules_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
+    let flows: Vec<Window> = (0..FLOWS).map(|_| flow(random)).collect();
+    let mut rules = Vec::new();
+    while rules.len() < n {
+        let rule = rule(random);
+        let matches = |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, Facts::NONE));
+        if !flows.iter().any(matches) {
+            rules.push(rule);
+        }
+    }
+    let packets = (0..packets).map(|_| flows[random.below(FLOWS as u64) as usize]).collect();
+    (rules, packets)
+}
