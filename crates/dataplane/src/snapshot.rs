@@ -219,4 +219,9 @@ impl Host for OfWorker<'_> {
     fn count(&self, slot: u32, packets: u32, bytes: u64) {
         self.counters.count(slot, packets, bytes);
     }
+
+    #[inline]
+    fn prefetch_count(&self, slot: u32) {
+        self.counters.prefetch(slot);
+    }
 }

@@ -110,7 +110,7 @@ type Held = (MappingId, Key, (u32, u16));
 fn make(nat: &mut Nat, keys: &[Key], held: &mut Vec<Held>) -> usize {
     let before = held.len();
     for key in keys {
-        black_box(nat.prefetch(key, POOL));
+        nat.ahead(POOL).iter().for_each(|ahead| ahead.ask(key));
     }
     for key in keys {
         if let Ok(mapped) = black_box(nat.map(key, POOL, Inside::default(), 0)) {

@@ -15,9 +15,8 @@ const PAGE: usize = 4096;
 /// An array of zeros that costs memory where it is written to only, in huge pages if the system has them to give.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
+    /// The array, and what its last huge page has left: packets come by here often, so that nothing has to be added up.
     map: MmapMut,
-    /// Bytes before the array, which begins with a huge page.
-    skip: usize,
     bytes: usize,
     of: PhantomData<T>,
 }
@@ -26,39 +25,64 @@ impl<T: Pod> Arena<T> {
     /// # Errors
     /// The system's, if there is not as much address space.
     pub fn new(len: usize) -> io::Result<Self> {
-        let bytes = len.checked_mul(size_of::<T>()).and_then(|b| b.checked_add(HUGE).map(|_| b));
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE);
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
-        let map = MmapMut::map_anon(bytes + HUGE)?;
+        let map = map(bytes)?;
         #[cfg(target_os = "linux")]
         // A system without transparent huge pages says no; small ones do as well, if slower.
         let _ = map.advise(memmap2::Advice::HugePage);
-        let skip = map.as_ptr().align_offset(HUGE).min(HUGE);
-        Ok(Arena { map, skip, bytes, of: PhantomData })
+        Ok(Arena { map, bytes, of: PhantomData })
     }
 
     /// Has the system give the memory of the first `bytes` bytes now. The first write to a huge page takes it up to some
     /// milliseconds, for which packets would wait.
     pub fn touch(&mut self, bytes: usize) {
         let bytes = self.bytes.min(bytes);
-        for byte in self.map[self.skip..].iter_mut().take(bytes).step_by(PAGE) {
+        for byte in self.map.iter_mut().take(bytes).step_by(PAGE) {
             *byte = black_box(*byte);
         }
     }
 
     #[inline(always)]
     pub fn get(&self) -> &[T] {
-        bytemuck::cast_slice(&self.map[self.skip..self.skip + self.bytes])
+        bytemuck::cast_slice(&self.map[..self.bytes])
     }
 
     #[inline(always)]
     pub fn get_mut(&mut self) -> &mut [T] {
-        bytemuck::cast_slice_mut(&mut self.map[self.skip..self.skip + self.bytes])
+        bytemuck::cast_slice_mut(&mut self.map[..self.bytes])
+    }
+}
+
+/// Memory for so many bytes; large ones begin with a huge page, if that can be had.
+fn map(bytes: usize) -> io::Result<MmapMut> {
+    if bytes < HUGE {
+        return MmapMut::map_anon(bytes);
+    }
+    let whole = bytes.next_multiple_of(HUGE);
+    let map = MmapMut::map_anon(whole)?;
+    match map.as_ptr().addr() % HUGE {
+        0 => Ok(map),
+        // Before Linux 6.7, what is mapped is put right below what was mapped before: with as much in between it fits.
+        over => {
+            drop(map);
+            let _between = MmapMut::map_anon(over)?;
+            MmapMut::map_anon(whole)
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn arrays_have_the_length_that_was_asked_for() {
+        for len in [0, 1, 1000, HUGE / 8 - 1, HUGE / 8, HUGE / 8 + 1] {
+            assert_eq!(Arena::<u64>::new(len).unwrap().get().len(), len);
+        }
+        assert!(Arena::<u64>::new(usize::MAX / 8).is_err() && Arena::<u64>::new(usize::MAX).is_err());
+    }
 
     #[test]
     fn touching_leaves_what_is_there() {

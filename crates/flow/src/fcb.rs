@@ -79,7 +79,7 @@ pub mod half_flags {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Half {
-    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and a word that is zero; IPv6 in five.
+    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Half::note4`]; IPv6 in five.
     pub(crate) key: [u64; 5],
     /// Packets and bytes: lower 32 bits of packets, lower 32 bits of bytes, upper 8 bits of packets over upper 24 of bytes.
     pub(crate) counts: [u32; 3],
@@ -148,6 +148,33 @@ impl Half {
         self.decision = [a, b, c];
     }
 
+    /// What was counted since [`Half::counts`] said so.
+    pub fn counts_since(&self, (packets, bytes): (u64, u64)) -> (u64, u64) {
+        let (p, b) = self.counts();
+        (p.wrapping_sub(packets) & ((1 << 40) - 1), b.wrapping_sub(bytes) & ((1 << 56) - 1))
+    }
+
+    /// Whether the addresses are IPv4's.
+    #[inline(always)]
+    pub fn is_ip4(&self) -> bool {
+        let [a, b, ..] = self.key;
+        !has_tail(&[a, b])
+    }
+
+    /// Two numbers that the engine above keeps with IPv4 halves; zeros to begin with. Others answer part of their key.
+    #[inline(always)]
+    pub fn note4(&self) -> [u32; 2] {
+        bytemuck::cast(self.key[4])
+    }
+
+    /// Keeps those numbers. Nothing happens to halves of IPv6 sessions.
+    #[inline(always)]
+    pub fn set_note4(&mut self, note: [u32; 2]) {
+        if self.is_ip4() {
+            self.key[4] = bytemuck::cast(note);
+        }
+    }
+
     /// How this direction is translated; of use only with [`half_flags::XLAT4`].
     #[inline(always)]
     pub fn xlat4(&self) -> Xlat4 {
@@ -156,8 +183,10 @@ impl Half {
     }
 
     /// Says how this direction is translated, and sets [`half_flags::XLAT4`]. Nothing happens to halves of IPv6 sessions.
+    #[inline]
     pub fn set_xlat4(&mut self, xlat: &Xlat4) {
-        if !self.packed().is_ip6() {
+        let [a, b, ..] = self.key;
+        if !has_tail(&[a, b]) {
             [self.key[2], self.key[3]] = bytemuck::cast(*xlat);
             self.flags |= half_flags::XLAT4;
         }

@@ -22,9 +22,9 @@ pub use fragments::{Datagram, FragmentLimits, Fragments, Later, Released, Ticket
 pub use icmp::{Complaint, ErrorBudget, answer};
 pub use key::{Key, Special, key_of};
 pub use nat::{
-    Arrived, Endpoint, Filtering, ForwardConfig, Inside, MAX_FORWARDS, MAX_POOL_ADDRESSES, MAX_POOLS, Mapped,
-    MappingId, Nat, NatConfig, NatError, NatEvent, NatEventKind, PoolConfig, PoolId, PoolUsage, PortBlock,
-    Proto, Refused,
+    Ahead, Arrived, Endpoint, Filtering, ForwardConfig, Inside, MAX_FORWARDS, MAX_POOL_ADDRESSES, MAX_POOLS,
+    Mapped, MappingId, Nat, NatConfig, NatError, NatEvent, NatEventKind, PoolConfig, PoolId, PoolUsage,
+    PortBlock, Proto, Refused,
 };
 pub use settings::{Settings, Timeouts};
 pub use table::{InsertError, Lookups, MAX_CAPACITY, Occupancy, Sought, Table, VECTOR};

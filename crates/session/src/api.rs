@@ -45,6 +45,10 @@ pub trait Host {
     }
     /// Counts packets, and the bytes of their frames, that the rule in a slot matched.
     fn count(&self, slot: u32, packets: u32, bytes: u64);
+    /// Asks for the memory that [`Host::count`] of that slot will look at.
+    fn prefetch_count(&self, slot: u32) {
+        let _ = slot;
+    }
 }
 
 /// A vector of at most [`mmb_policy::VECTOR`] packets, by their position.

@@ -7,7 +7,7 @@
 
 use mmb_policy::{Policy, RuleId};
 
-use crate::lists::{EMPTY, Lists};
+use crate::lists::{Again, EMPTY, Lists};
 
 /// Marks a slot whose rule translates the session; slots are below it.
 const TRANSLATES: u32 = 1 << 31;
@@ -72,6 +72,17 @@ impl RuleLists {
             self.words.extend([rule.slot | if rule.translates { TRANSLATES } else { 0 }, rule.id.0]);
         }
         self.lists.take(0, &self.words).map_or(EMPTY, |taken| taken.number)
+    }
+
+    /// As [`Lists::again`].
+    pub fn again(&self, number: u32) -> Again {
+        self.lists.again(number)
+    }
+
+    /// As [`Lists::take_again`].
+    #[inline]
+    pub fn take_again(&mut self, again: Again) -> Option<u32> {
+        self.lists.take_again(again)
     }
 
     pub fn give_back(&mut self, number: u32) {

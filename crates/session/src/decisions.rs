@@ -15,13 +15,13 @@ use mmb_packet::prefetch;
 use mmb_policy::{Decision, Policy};
 
 use crate::Host;
-use crate::lists::{EMPTY, Lists};
+use crate::lists::{Again, EMPTY, Lists};
 
 /// Numbers of decisions fit in the 24 bits that a direction has for them.
 const MOST: u32 = 1 << 24;
 
-/// More decisions than this are out of the nearest caches.
-const MANY: usize = 4096;
+/// More decisions than this are out of the nearest caches; few in builds with assertions, so that tests come by there.
+const MANY: usize = if cfg!(debug_assertions) { 4 } else { 4096 };
 /// In place of a slot: not one rule.
 const SEVERAL: u32 = u32::MAX;
 /// How many counts the caches are told of before they are given to the rules.
@@ -58,20 +58,23 @@ pub(crate) struct Decisions {
     full: Vec<Decision>,
     /// The slot of decisions of one rule, which most are, to be counted without a look at the rest; [`SEVERAL`]: others.
     only: Vec<u32>,
-    /// Generation of the rules, from 1.
+    /// Generation of the rules, from [`Decisions::FIRST`].
     epoch: u16,
     /// Decisions that have counted something, in the order of their first packet.
     counted: VecDeque<u32>,
 }
 
 impl Decisions {
+    /// The first generation.
+    pub const FIRST: u16 = 1;
+
     pub fn new() -> Decisions {
         Decisions {
             lists: Lists::new(MOST),
             shorts: vec![Short::default()],
             full: vec![Decision::default()],
             only: vec![SEVERAL],
-            epoch: 1,
+            epoch: Decisions::FIRST,
             counted: VecDeque::new(),
         }
     }
@@ -103,7 +106,7 @@ impl Decisions {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
             // What is left of the first generations must not look like what is made from now on.
-            self.epoch = 1;
+            self.epoch = Decisions::FIRST;
             self.shorts.iter_mut().for_each(|short| short.stamp = 0);
         }
     }
@@ -172,6 +175,17 @@ impl Decisions {
         taken.number
     }
 
+    /// What a decision that the caller has can be taken by once more, without a look at its rules: as [`Lists::again`].
+    pub fn again(&self, number: u32) -> Again {
+        self.lists.again(number)
+    }
+
+    /// As [`Lists::take_again`].
+    #[inline]
+    pub fn take_again(&mut self, again: Again) -> Option<u32> {
+        self.lists.take_again(again)
+    }
+
     /// Gives a number back, once for each time that it was taken.
     pub fn give_back(&mut self, number: u32, host: &impl Host) {
         if number == EMPTY {
@@ -188,9 +202,7 @@ impl Decisions {
     pub fn flush(&mut self, host: &impl Host, most: usize) -> bool {
         for &number in self.counted.iter().take(most.min(AHEAD)) {
             self.prefetch(number);
-            if let Some(slot) = self.only.get(number as usize) {
-                prefetch::read(slot);
-            }
+            self.prefetch_only(number);
         }
         for _ in 0..most {
             let Some(number) = self.counted.pop_front() else { return false };
@@ -204,13 +216,10 @@ impl Decisions {
         !self.counted.is_empty()
     }
 
-    fn pay(&mut self, number: u32, host: &impl Host) {
-        let Some(short) = self.shorts.get_mut(number as usize) else { return };
-        let (packets, bytes) = (std::mem::take(&mut short.packets), short.bytes & !says::ANY);
-        short.bytes &= says::ANY;
-        if packets == 0 {
-            return;
-        }
+    /// Gives counts to the rules of a decision.
+    #[inline]
+    pub fn credit(&self, number: u32, packets: u64, bytes: u64, host: &impl Host) {
+        let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         match self.only.get(number as usize) {
             Some(&slot) if slot != SEVERAL => host.count(slot, packets, bytes),
             _ => {
@@ -218,6 +227,32 @@ impl Decisions {
                 slots.iter().for_each(|&slot| host.count(slot, packets, bytes));
             }
         }
+    }
+
+    /// Asks for the counters that [`Decisions::credit`] gives to, if it is one rule's.
+    #[inline]
+    pub fn prefetch_credit(&self, number: u32, host: &impl Host) {
+        if let Some(&slot) = self.only.get(number as usize) {
+            host.prefetch_count(slot);
+        }
+    }
+
+    /// Asks for what says which rule's.
+    #[inline]
+    pub fn prefetch_only(&self, number: u32) {
+        if let Some(slot) = self.only.get(number as usize) {
+            prefetch::read(slot);
+        }
+    }
+
+    fn pay(&mut self, number: u32, host: &impl Host) {
+        let Some(short) = self.shorts.get_mut(number as usize) else { return };
+        let (packets, bytes) = (std::mem::take(&mut short.packets), short.bytes & !says::ANY);
+        short.bytes &= says::ANY;
+        if packets == 0 {
+            return;
+        }
+        self.credit(number, packets.into(), bytes, host);
     }
 }
 

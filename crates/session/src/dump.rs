@@ -2,7 +2,7 @@
 
 use mmb_flow::{Direction, Found, SessionId};
 
-use crate::engine::{End, Sessions};
+use crate::engine::{End, Group, Sessions};
 use crate::{Cursor, Host, View};
 
 impl Sessions {
@@ -67,10 +67,19 @@ impl Sessions {
     /// Ends at most `most` sessions, whichever they are: for when there is no rule any more that keeps them. True: there are
     /// more.
     pub fn clear_some(&mut self, most: usize, host: &impl Host) -> bool {
-        for _ in 0..most {
-            let Some(id) = self.table.next_from(self.swept) else { break };
-            self.swept = id.0 + 1;
-            self.end(id, End::RuleGone, host);
+        let mut left = most;
+        loop {
+            let some = Group::of(|| {
+                left = left.checked_sub(1)?;
+                let id = self.table.next_from(self.swept)?;
+                self.swept = id.0 + 1;
+                Some(id)
+            });
+            self.prefetch_ends(some.ids());
+            some.ids().iter().for_each(|&id| self.end(id, End::RuleGone, host));
+            if some.ids().is_empty() {
+                break;
+            }
         }
         if self.table.next_from(self.swept).is_none() {
             self.swept = 0;

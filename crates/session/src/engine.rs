@@ -15,19 +15,23 @@ use mmb_policy::{Decision, VECTOR};
 use crate::attached::{Attached, RuleLists};
 use crate::decisions::Decisions;
 use crate::exhausted::Exhausted;
+use crate::fast::Loans;
 use crate::fragment::Target;
 use crate::gist::Gist;
 use crate::matched::Matched;
 use crate::numbers::Scratch;
 use crate::open::{REDIRECT_LIFE, as_nat_sees};
+use crate::owed::Owed;
 use crate::random::Random;
 use crate::{Config, Counters, Host, Ticket};
 
 /// Bounds of what is kept of fragments.
 const FRAGMENTS: FragmentLimits = FragmentLimits { datagrams: 4096, waiting: 512, per_datagram: 64 };
-/// Decisions whose counts are given to the rules at each tick.
+/// Decisions whose counts, and halves whose debts, are given to the rules at a time, and ticks from one time to the next. The
+/// counters of many rules are far from any cache, and what is given later is given in one with what is counted meanwhile.
 const FLUSH: usize = 8;
-/// Sessions whose timers have gone off that are seen to together.
+const COLLECT: u32 = 4;
+/// Sessions that end, or whose timers have gone off, are seen to so many together.
 const TOGETHER: usize = 32;
 /// How often timers are looked at while there is no traffic, in milliseconds: as fine as the wheel is.
 const TICK: u32 = 64;
@@ -62,6 +66,29 @@ pub(crate) enum End {
     Function,
 }
 
+/// Some sessions, whose memory is asked for together.
+pub(crate) struct Group {
+    ids: [SessionId; TOGETHER],
+    n: usize,
+}
+
+impl Group {
+    /// The next ones, as far as there are any.
+    pub fn of(mut next: impl FnMut() -> Option<SessionId>) -> Group {
+        let mut group = Group { ids: [SessionId(0); TOGETHER], n: 0 };
+        for place in &mut group.ids {
+            let Some(id) = next() else { break };
+            *place = id;
+            group.n += 1;
+        }
+        group
+    }
+
+    pub fn ids(&self) -> &[SessionId] {
+        &self.ids[..self.n]
+    }
+}
+
 /// The sessions of one worker, and everything that is known about them. See the crate's theory of operation.
 #[derive(Debug)]
 pub struct Sessions {
@@ -79,6 +106,9 @@ pub struct Sessions {
     /// The version of IP of the vector that is taken in ahead.
     pub(crate) version: Option<u8>,
     pub(crate) decisions: Decisions,
+    pub(crate) owed: Owed,
+    ticks: u32,
+    pub(crate) loans: Loans,
     pub(crate) rules: RuleLists,
     pub(crate) nat: Nat,
     pub(crate) fragments: Fragments<Target>,
@@ -130,6 +160,9 @@ impl Sessions {
             gists: Box::new([Gist::default(); VECTOR]),
             version: None,
             decisions: Decisions::new(),
+            owed: Owed::new(),
+            ticks: 0,
+            loans: Loans::default(),
             rules: RuleLists::new(),
             nat: Nat::new(
                 Arc::default(),
@@ -165,8 +198,10 @@ impl Sessions {
     /// Takes over other rules, pools or settings; to be called before the first packet under them, and once before the
     /// first packet at all. `old` is what was there before: it gets what was counted under it.
     pub fn adopt(&mut self, old: &impl Host, new: &impl Host) {
+        self.settle_all_loans(old);
         self.flush(old);
         self.decisions.renew();
+        self.forget_notes();
         self.matched = None;
         self.settings = new.settings();
         self.per_packet = new.policy().per_packet().is_some();
@@ -182,47 +217,53 @@ impl Sessions {
         self.clock = now;
         let flows = self.runner.tick(now, budget);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
-        while self.ring(now, host, &mut left) {}
+        loop {
+            let due = Group::of(|| self.table.due(now, &mut left));
+            self.prefetch_ends(due.ids());
+            due.ids().iter().for_each(|&id| self.ring(id, now, host));
+            if due.ids().is_empty() {
+                break;
+            }
+        }
         if !self.fragments.is_empty() {
             self.fragments.expire(now, self.settings.timeouts.fragment);
         }
-        self.decisions.flush(host, FLUSH);
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks.is_multiple_of(COLLECT) {
+            self.decisions.flush(host, FLUSH);
+            self.collect(host, FLUSH);
+        }
         self.calm = self.removals;
         left == 0 || flows
     }
 
-    /// Sees to some timers that have gone off, whose sessions' memory is waited for together. True: there may be more.
-    fn ring(&mut self, now: u32, host: &impl Host, budget: &mut u32) -> bool {
-        let mut due = [SessionId(0); TOGETHER];
-        let mut n = 0;
-        for place in &mut due {
-            let Some(id) = self.table.due(now, budget) else { break };
-            *place = id;
-            n += 1;
+    /// Sees to a session whose timer has gone off.
+    fn ring(&mut self, id: SessionId, now: u32, host: &impl Host) {
+        self.settle_loans(now, id, host);
+        match self.lives_until(id, now) {
+            Some(deadline) => self.table.arm(id, deadline),
+            None => self.end(id, End::Expired, host),
         }
-        let due = &due[..n];
-        due.iter().for_each(|&id| self.prefetch_end(id));
-        if !self.nat.is_empty() {
-            due.iter().for_each(|&id| self.nat.prefetch_release(MappingId(self.table.common(id).mapping)));
-        }
-        for &id in due {
-            match self.lives_until(id, now) {
-                Some(deadline) => self.table.arm(id, deadline),
-                None => self.end(id, End::Expired, host),
-            }
-        }
-        n == TOGETHER
     }
 
-    /// Asks for the memory that the end of a session will look at.
-    fn prefetch_end(&self, id: SessionId) {
-        self.table.prefetch_keys(id);
-        self.nat.prefetch_mapping(MappingId(self.table.common(id).mapping));
+    /// Asks for the memory that the ends of these sessions will look at.
+    pub(crate) fn prefetch_ends(&self, ids: &[SessionId]) {
+        let mapping = |id| MappingId(self.table.common(id).mapping);
+        let maps = !self.nat.is_empty();
+        for &id in ids {
+            self.table.prefetch_keys(id);
+            if maps {
+                self.nat.prefetch_mapping(mapping(id));
+            }
+        }
+        if maps {
+            ids.iter().for_each(|&id| self.nat.prefetch_release(mapping(id)));
+        }
     }
 
     /// Milliseconds until [`Sessions::tick`] has something to do. None: not before a packet comes.
     pub fn next_tick(&self) -> Option<u32> {
-        if self.decisions.owes() {
+        if self.decisions.owes() || !self.owed.is_empty() {
             return Some(0);
         }
         let idle = self.table.is_empty() && self.fragments.is_empty() && self.runner.is_idle();
@@ -232,6 +273,25 @@ impl Sessions {
     /// Gives everything that was counted to the rules.
     pub fn flush(&mut self, host: &impl Host) {
         self.decisions.flush(host, usize::MAX);
+        self.collect(host, usize::MAX);
+    }
+
+    /// Gives what halves have counted alone to the rules, of at most `most`.
+    fn collect(&mut self, host: &impl Host, most: usize) {
+        let Sessions { owed, table, decisions, .. } = self;
+        owed.flush(table.halves_mut(), decisions, host, most);
+    }
+
+    /// Generations of rules have come round: what halves have noted under the first ones must not look like what is current.
+    fn forget_notes(&mut self) {
+        if self.decisions.epoch() != Decisions::FIRST {
+            return;
+        }
+        let mut next = 0;
+        while let Some(id) = self.table.next_from(next) {
+            self.table.parts_mut(id).0.iter_mut().for_each(|half| half.set_note4([0, 0]));
+            next = id.0 + 1;
+        }
     }
 
     /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::slow`] and
@@ -304,10 +364,12 @@ impl Sessions {
     }
 
     fn release(&mut self, id: SessionId, host: &impl Host) {
+        self.call_back(self.clock, id, host);
         self.leave_chain(id);
         for way in [Direction::Forward, Direction::Reverse] {
-            let number = self.table.half(Found::new(id, way)).decision();
-            self.decisions.give_back(number, host);
+            let found = Found::new(id, way);
+            self.settle(found, host);
+            self.decisions.give_back(self.table.half(found).decision(), host);
         }
         let &Common { rules, mapping, flags, .. } = self.table.common(id);
         self.rules.give_back(rules);

@@ -9,19 +9,28 @@ use mmb_packet::PacketBuf;
 use crate::Host;
 use crate::attached::Attached;
 use crate::engine::{End, Sessions, session_flags};
+use crate::lists::EMPTY;
+use crate::matched::Matched;
 use crate::numbers::Numbers;
 use crate::open::as_nat_sees;
 use crate::slow::Call;
 
-/// Says how packets of a direction get from one key to another: simply, if no more than these `moves`.
-fn translate_half(half: &mut Half, from: &Key, to: &Key, moves: bool) {
-    match Xlat4::between(from, to).filter(|_| moves) {
-        Some(xlat) => half.set_xlat4(&xlat),
-        None => half.flags |= half_flags::XLAT_SLOW,
+/// Says how packets of both directions get from one key to another: simply, if no more than these `moves`.
+fn translate_halves([there, back]: &mut [Half; 2], key: &Key, reverse: &Key, moves: bool) {
+    match Xlat4::pair(key, reverse).filter(|_| moves) {
+        Some([out, home]) => {
+            there.set_xlat4(&out);
+            back.set_xlat4(&home);
+        }
+        None => {
+            there.flags |= half_flags::XLAT_SLOW;
+            back.flags |= half_flags::XLAT_SLOW;
+        }
     }
 }
 
 /// A session to be.
+#[derive(Default)]
 pub(crate) struct Fresh {
     /// The key of its replies, if addresses or ports change.
     pub moved: Option<Key>,
@@ -37,23 +46,29 @@ pub(crate) struct Fresh {
     pub deferred: bool,
 }
 
+/// What a session gets its rules by.
+pub(crate) enum By<'a> {
+    /// What follows from those that opened it.
+    Matched(&'a mut Matched),
+    /// Those that it has.
+    List(&'a [Attached]),
+}
+
 impl Sessions {
-    /// Enters a session; the oldest half-open one goes if there is no room. The packet has been looked up, and `deciding`
-    /// are the slots that decide about its direction, if they are known.
+    /// Enters a session; the oldest half-open one goes if there is no room. The packet has been looked up.
     pub(crate) fn enter<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
         fresh: &Fresh,
-        list: &[Attached],
-        deciding: Option<&[u32]>,
+        by: By<'_>,
     ) -> Result<Found, InsertError> {
-        let mut entered = self.table.insert_sought(&call.sought, fresh.moved.as_ref(), call.now);
+        let mut entered = self.enter_table(call, fresh);
         if entered == Err(InsertError::Full)
             && let Some(victim) = self.table.victim()
         {
             self.end(victim, End::Evicted, call.host);
-            entered = self.table.insert_sought(&call.sought, fresh.moved.as_ref(), call.now);
+            entered = self.enter_table(call, fresh);
         }
         let id = entered.inspect_err(|_| {
             if let Some(mapping) = fresh.mapping {
@@ -64,69 +79,102 @@ impl Sessions {
             }
         })?;
         self.counters.created += 1;
-        self.furnish(call, id, key, fresh, list, deciding);
-        Ok(Found::new(id, Direction::Forward))
+        self.furnish(call, id, key, fresh, by);
+        let found = Found::new(id, Direction::Forward);
+        if let Some(numbers) = fresh.mangle {
+            self.set_mangle(id, numbers);
+        }
+        if let Some(chain) = fresh.chain {
+            // Functions are told of a session that has had no packet yet.
+            self.join_chain(call, found, chain);
+            self.table.half_mut(found).count(1, call.bytes());
+        }
+        Ok(found)
     }
 
-    /// Fills in what the table does not know of a new session.
+    #[inline]
+    fn enter_table<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        fresh: &Fresh,
+    ) -> Result<SessionId, InsertError> {
+        let Seen { timeout, embryonic, .. } = fresh.seen;
+        let deadline = call.now.wrapping_add(timeout);
+        self.table.open(&call.sought, fresh.moved.as_ref(), call.now, deadline, embryonic)
+    }
+
+    /// Fills in what the table does not know of a new session: all at once, since its memory may be far.
     fn furnish<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         id: SessionId,
         key: &Key,
         fresh: &Fresh,
-        list: &[Attached],
-        deciding: Option<&[u32]>,
+        by: By<'_>,
     ) {
         let mut flags = fresh.flags;
         if call.is_looped() {
             // What comes back goes back to the inside, where the packet came from.
             flags |= session_flags::LOOP_REVERSE;
         }
-        let rules = self.rules.take(list);
         let stamp = self.decisions.stamp(call.in_port);
-        let decision = match deciding {
-            Some(slots) => self.decide_by(call, slots, stamp),
-            None => self.decide(call, list, stamp),
+        let (rules, decision) = match by {
+            By::Matched(matched) => (self.rules_of(matched), self.decision_of(call, matched, stamp)),
+            By::List(list) => (self.rules.take(list), self.decide(call, list, stamp)),
         };
-        let common = self.table.common_mut(id);
+        let (halves, common) = self.table.parts_mut(id);
         (common.rules, common.track, common.flags) = (rules, fresh.track, flags);
         common.mapping = fresh.mapping.map_or(u32::MAX, |mapping| mapping.0);
         common.in_port = [call.in_port, u16::MAX];
-        if let Some(numbers) = fresh.mangle {
-            self.set_mangle(id, numbers);
+        let deferred = if fresh.deferred { half_flags::DEFERRED } else { 0 };
+        for (way, half) in halves.iter_mut().enumerate() {
+            let settled = fresh.seen.settled[way] && flags & session_flags::LOOPS[way] == 0;
+            half.ack = fresh.acks[way];
+            half.flags |= deferred | if settled { half_flags::SETTLED } else { 0 };
         }
-        let first = Found::new(id, Direction::Forward).0 as usize;
-        if let Some([there, back]) =
-            self.table.halves_mut().get_mut(first..).and_then(<[Half]>::first_chunk_mut)
+        if fresh.mangle.is_some() || fresh.moved.is_some() {
+            let same = key.reversed();
+            let reverse = fresh.moved.unwrap_or(same);
+            if fresh.mangle.is_some() || reverse != same {
+                translate_halves(halves, key, &reverse, fresh.mangle.is_none());
+            }
+        }
+        let [there, _] = halves;
+        there.set_decision(decision);
+        there.flags |= half_flags::SEEN;
+        if fresh.chain.is_none() {
+            there.count(1, call.bytes());
+        }
+    }
+
+    /// The number of the list of rules of a session that these open.
+    fn rules_of(&mut self, matched: &mut Matched) -> u32 {
+        if let Some(number) = matched.list.and_then(|again| self.rules.take_again(again)) {
+            return number;
+        }
+        let number = self.rules.take(&matched.rules);
+        matched.list = (number != EMPTY).then(|| self.rules.again(number));
+        number
+    }
+
+    /// The decision of the first packet's direction.
+    fn decision_of<H: Host, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        matched: &mut Matched,
+        stamp: u32,
+    ) -> u32 {
+        if let Some((under, again)) = matched.decision
+            && under == stamp
+            && !call.is_looped()
+            && let Some(number) = self.decisions.take_again(again)
         {
-            for (way, half) in [&mut *there, &mut *back].into_iter().enumerate() {
-                half.ack = fresh.acks[way];
-                half.flags |= if fresh.deferred { half_flags::DEFERRED } else { 0 };
-                if fresh.seen.settled[way] && flags & session_flags::LOOPS[way] == 0 {
-                    half.flags |= half_flags::SETTLED;
-                }
-            }
-            there.set_decision(decision);
-            there.flags |= half_flags::SEEN;
-            if fresh.mangle.is_some() || fresh.moved.is_some() {
-                let same = key.reversed();
-                let reverse = fresh.moved.unwrap_or(same);
-                let moves = fresh.mangle.is_none();
-                if !moves || reverse != same {
-                    translate_half(there, key, &reverse.reversed(), moves);
-                    translate_half(back, &reverse, &same, moves);
-                }
-            }
+            self.counters.decided += 1;
+            return number;
         }
-        let there = Found::new(id, Direction::Forward);
-        if let Some(chain) = fresh.chain {
-            self.join_chain(call, there, chain);
-        }
-        self.table.half_mut(there).count(1, call.bytes());
-        self.table.arm(id, call.now.wrapping_add(fresh.seen.timeout));
-        if !fresh.seen.embryonic {
-            self.table.settle(id);
-        }
+        let number = self.decide_by(call, &matched.deciding, stamp);
+        let lasts = number != EMPTY && !call.is_looped();
+        matched.decision = lasts.then(|| (stamp, self.decisions.again(number)));
+        number
     }
 }

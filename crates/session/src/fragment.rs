@@ -87,6 +87,7 @@ impl Sessions {
         if let Some(reason) = self.refused(found.session()) {
             return call.drop(reason);
         }
+        self.settle(found, call.host);
         let half = self.table.half_mut(found);
         half.count(1, u32::try_from(call.packet.len()).unwrap_or(u32::MAX));
         half.seen = call.now;

@@ -21,19 +21,22 @@ impl Gist {
     pub const ACK: u16 = 1 << 1;
     /// It is on its way back to the inside.
     pub const LOOPED: u16 = 1 << 2;
+    /// It is IPv4's.
+    pub const IP4: u16 = 1 << 3;
 
     #[inline(always)]
     pub fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
         let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
+        let besides = looped | if meta.kind.l3() == Kind::IP4 { Gist::IP4 } else { 0 };
         let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ FLAGS + 1 }>);
         let Some(tcp) = tcp else {
-            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | looped };
+            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | besides };
         };
         // Without a branch between TCP and the others: traffic mixes them. Others have no flags.
         let mask = select_unpredictable(meta.kind.l4() == Kind::TCP, u8::MAX, 0);
         let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
         let mut gist = Gist::of_tcp(tcp[FLAGS] & mask, ack, in_port, bytes);
-        gist.says |= looped;
+        gist.says |= besides;
         gist
     }
 

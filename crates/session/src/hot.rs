@@ -3,13 +3,14 @@
 //! Theory of operation. A vector is looked up as a whole, in passes that wait for memory together: keys and buckets,
 //! halves of sessions, decisions. The first of them may have been made ahead, by whoever parsed the packets
 //! ([`Sessions::begin_vector`]). A packet then needs its half, 64 bytes, and its decision, 16 bytes: if the half is
-//! its packet's, settled, the packet opens, closes and resets nothing, and the decision is up to date, the packet is counted, its half
+//! its packet's, settled, the packet opens, closes and resets nothing, and the decision is up to date (which the half may
+//! know itself: [`crate::owed`]), the packet is counted, its half
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Direction, Found, Table, apply4, half_flags, later_ack, translate};
+use mmb_flow::{Direction, Found, Half, Table, apply4, half_flags, later_ack, translate};
 use mmb_packet::{Common, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -17,8 +18,16 @@ use crate::decisions::says;
 use crate::engine::Sessions;
 use crate::gist::{Gist, steady};
 use crate::numbers::{Scratch, mangle};
-use crate::plan::wide;
 use crate::{Host, Next, Packets, Tally};
+
+/// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
+#[inline(always)]
+fn is_noted(half: &Half, gist: &Gist, stamp: u32) -> bool {
+    const WANTED: u16 = Gist::STEADY | Gist::IP4;
+    (half.note4()[0] == stamp)
+        & (half.flags & (half_flags::SETTLED | half_flags::XLAT_SLOW) == half_flags::SETTLED)
+        & (gist.says & (WANTED | Gist::LOOPED) == WANTED)
+}
 
 /// How many packets ahead of the one that is translated the caches are told of.
 const AHEAD: usize = 4;
@@ -105,6 +114,7 @@ impl Sessions {
     ) {
         if let Some(gist) = self.gists.get_mut(at) {
             *gist = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
+            gist.says |= Gist::IP4;
         }
         self.lookups.take_in4(&self.table, at, common, brought);
     }
@@ -149,33 +159,44 @@ impl Sessions {
         next: &mut [Next],
         rare: &mut Positions,
     ) {
-        let Sessions { table, lookups, gists, decisions, per_packet, removals, .. } = self;
+        let Sessions { table, lookups, gists, decisions, owed, per_packet, removals, .. } = self;
+        let notes = decisions.are_many();
         let halves = table.halves_mut();
         for (at, ((next, &found), gist)) in next.iter_mut().zip(lookups.found()).zip(gists.iter()).enumerate()
         {
             *next = Next::Slow;
             let Some(half) = halves.get_mut(found.0 as usize) else { continue };
-            if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
-                rare.push(at);
-                continue;
-            }
-            if gist.says & Gist::STEADY == 0 {
-                continue;
-            }
-            let (number, stamp) = (half.decision(), decisions.stamp(gist.in_port));
-            if *per_packet {
-                if decisions.is_current(number, stamp) {
-                    let (_, meta) = packets.head_and_meta(at);
-                    // The second one tells whether the session may have ended meanwhile.
-                    (meta.session, meta.edits_at) = (found.0, *removals);
-                    *next = Next::PerPacket;
+            let stamp = decisions.stamp(gist.in_port);
+            if is_noted(half, gist, stamp) {
+                if half.note4()[1] == 0 {
+                    owed.owe(found, half);
                 }
-                continue;
-            }
-            let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
-            if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
-                rare.push(at);
-                continue;
+            } else {
+                if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
+                    rare.push(at);
+                    continue;
+                }
+                if gist.says & Gist::STEADY == 0 {
+                    continue;
+                }
+                let number = half.decision();
+                if *per_packet {
+                    if decisions.is_current(number, stamp) {
+                        let (_, meta) = packets.head_and_meta(at);
+                        // The second one tells whether the session may have ended meanwhile.
+                        (meta.session, meta.edits_at) = (found.0, *removals);
+                        *next = Next::PerPacket;
+                    }
+                    continue;
+                }
+                let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
+                if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
+                    rare.push(at);
+                    continue;
+                }
+                if notes {
+                    half.set_note4([stamp, 0]);
+                }
             }
             half.count(1, gist.bytes);
             half.seen = now;
@@ -200,16 +221,10 @@ impl Sessions {
     /// Asks for the memory that sessions will want whose packets are all new: where their replies will be looked up, and
     /// the mapping of where they come from.
     fn prefetch_replies(&self, next: &[Next]) {
-        for (at, (next, found)) in next.iter().zip(self.lookups.found()).enumerate() {
-            if *next == Next::Slow && *found == Found::NONE {
-                let key = self.lookups.key(at);
-                let mut reply = key.reversed();
-                if let Some((address, port)) = self.last_pool.and_then(|pool| self.nat.prefetch(&key, pool)) {
-                    (reply.destination, reply.destination_port) = (wide(u32::from_be_bytes(address)), port);
-                }
-                self.table.prefetch(&reply);
-            }
-        }
+        let ahead = self.last_pool.and_then(|pool| self.nat.ahead(pool));
+        let all = next.iter().zip(self.lookups.found()).enumerate();
+        let new = all.filter(|(_, (next, found))| **next == Next::Slow && **found == Found::NONE);
+        self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), ahead.as_ref());
     }
 
     /// Asks for the memory that functions of chains will want.
@@ -225,7 +240,9 @@ impl Sessions {
         let Sessions { table, lookups, decisions, .. } = self;
         let halves = table.halves_mut();
         for found in lookups.found() {
-            if let Some(half) = halves.get(found.0 as usize) {
+            if let Some(half) = halves.get(found.0 as usize)
+                && (half.note4()[0] == 0 || !half.is_ip4())
+            {
                 decisions.prefetch(half.decision());
             }
         }
@@ -358,6 +375,14 @@ impl Sessions {
         let Some(worker) = worker else { return Next::Slow };
         self.table.half_mut(found).seen = now;
         self.hand_off(meta, worker)
+    }
+
+    /// Gives what was counted with a half alone to its rules: before packets are counted otherwise, or it gets another
+    /// decision, or ends.
+    #[inline]
+    pub(crate) fn settle(&mut self, found: Found, host: &impl Host) {
+        let Sessions { table, owed, decisions, .. } = self;
+        owed.settle(table.half_mut(found), decisions, host);
     }
 
     /// Gives a packet to another worker.

@@ -68,6 +68,15 @@ pub(crate) struct Lists {
     most: u32,
     /// The one that was taken last: likely the next one to be.
     last: u32,
+    /// How many lists have gone so far.
+    gone: u64,
+}
+
+/// A list that was taken, to be taken once more without a look at what is in it: until any list goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Again {
+    number: u32,
+    gone: u64,
 }
 
 /// What [`Lists::take`] returns.
@@ -82,7 +91,14 @@ impl Lists {
     /// No lists but the empty one; all numbers will be below `most`.
     pub fn new(most: u32) -> Lists {
         let empty = Entry { refs: 0, tag: 0, list: List::new(&[]) };
-        Lists { entries: vec![empty], index: vec![(0, 0); LEAST], free: Vec::new(), most, last: EMPTY }
+        Lists {
+            entries: vec![empty],
+            index: vec![(0, 0); LEAST],
+            free: Vec::new(),
+            most,
+            last: EMPTY,
+            gone: 0,
+        }
     }
 
     /// How many lists there are, but for the empty one.
@@ -126,6 +142,19 @@ impl Lists {
             at = (at + 1) & mask;
         }
         self.add(tag, list, hash).map(|number| Taken { number, new: true })
+    }
+
+    /// What the list with this number, which the caller has, can be taken by once more.
+    pub fn again(&self, number: u32) -> Again {
+        Again { number, gone: self.gone }
+    }
+
+    /// Takes a list once more. None: it may not be there any more, and has to be looked up.
+    #[inline]
+    pub fn take_again(&mut self, again: Again) -> Option<u32> {
+        let entry = self.entries.get_mut(again.number as usize).filter(|_| again.gone == self.gone)?;
+        entry.refs += 1;
+        Some(again.number)
     }
 
     fn add(&mut self, tag: u32, list: &[u32], hash: u32) -> Option<u32> {
@@ -178,6 +207,7 @@ impl Lists {
         *entry = Entry { refs: 0, tag: 0, list: List::new(&[]) };
         self.unplace(hash, number);
         self.free.push(number);
+        self.gone += 1;
         true
     }
 
@@ -247,6 +277,18 @@ mod tests {
         );
         assert!(!lists.give_back(first.number) && lists.give_back(first.number));
         assert_eq!(lists.take(0, &[3]), Some(Taken { number: first.number, new: true }));
+    }
+
+    #[test]
+    fn what_may_have_gone_is_not_taken_again() {
+        let mut lists = Lists::new(10);
+        let kept = lists.take(0, &[1]).expect("room").number;
+        let again = lists.again(kept);
+        assert_eq!((lists.take_again(again), lists.refs(kept)), (Some(kept), 2));
+        let other = lists.take(0, &[2]).expect("room").number;
+        assert_eq!(lists.take_again(again), Some(kept), "others may come");
+        assert!(lists.give_back(other) && lists.take_again(again).is_none(), "but not go");
+        assert_eq!(lists.refs(kept), 3);
     }
 
     proptest! {

@@ -4,13 +4,16 @@
 //! without a look at the packet is therefore worked out for a list of matching rules and kept until a packet comes that
 //! others match, or the rules change ([`Sessions::adopt`]).
 
+use mmb_flow::{NatConfig, PoolId};
 use mmb_packet::PacketBuf;
-use mmb_policy::{Class, Hit};
+use mmb_policy::{Binding, Class, Hit, Policy};
 
 use crate::Host;
 use crate::attached::Attached;
 use crate::chains::Named;
 use crate::engine::Sessions;
+use crate::lists::Again;
+use crate::related::is_pool;
 use crate::slow::Call;
 
 /// See the module's documentation.
@@ -30,14 +33,39 @@ pub(crate) struct Matched {
     pub translating: Vec<u32>,
     /// The chain of the session.
     pub chain: Option<Named>,
+    /// All that the rules give to a session over IPv4 is an end out of this pool; to others, nothing.
+    pub pool: Option<PoolId>,
+    /// … or there is nothing that they give to any.
+    pub plain: bool,
+    /// The rule that names a pool, of several the last one by index.
+    pub pool_rule: Option<Attached>,
     /// Slots of the stateful rules and of those that match all packets of the direction, ascending.
     pub deciding: Vec<u32>,
+    /// What the last session took for its list of rules, and for its decision, which was made under this stamp.
+    pub list: Option<Again>,
+    pub decision: Option<(u32, Again)>,
 }
 
 impl Matched {
     /// Whether this is about packets that these rules match.
     fn is_of(&self, hits: &[Hit]) -> bool {
         self.of.len() == hits.len() && self.of.iter().zip(hits).all(|(known, hit)| known.slot == hit.slot)
+    }
+}
+
+impl Matched {
+    /// Works out what pools the rules name, and what else they give.
+    fn hear(&mut self, policy: &Policy, nat: &NatConfig) {
+        let given = |slot: u32| policy.stateful(slot).map_or(&[][..], |rule| &rule.bindings);
+        let slot = self.translating.iter().rfind(|&&slot| given(slot).iter().any(is_pool));
+        self.pool_rule = slot.and_then(|slot| self.rules.iter().find(|rule| rule.slot == *slot).copied());
+        self.plain = self.translating.is_empty() && self.chain.is_none();
+        let mut given = self.translating.iter().flat_map(|&slot| given(slot));
+        let last = given.clone().last().filter(|_| self.chain.is_none() && given.all(is_pool));
+        self.pool = last.and_then(|binding| match binding {
+            Binding::Nat { pool } => nat.pool(pool),
+            _ => None,
+        });
     }
 }
 
@@ -62,7 +90,7 @@ impl Sessions {
         mut matched: Box<Matched>,
     ) -> Box<Matched> {
         let policy = call.host.policy();
-        let Matched { of, opens, binds, harmless, rules, translating, chain, deciding } = &mut *matched;
+        let Matched { of, opens, binds, harmless, rules, translating, chain, deciding, .. } = &mut *matched;
         of.clear();
         of.extend_from_slice(call.hits);
         (*opens, *binds, *harmless) = (false, false, true);
@@ -88,6 +116,8 @@ impl Sessions {
         {
             rules.iter_mut().filter(|rule| rule.slot == slot).for_each(|rule| rule.translates = true);
         }
+        (matched.list, matched.decision) = (None, None);
+        matched.hear(policy, call.host.nat());
         matched
     }
 }

@@ -10,17 +10,15 @@
 
 use mmb_flow::{
     Arrived, Complaint, Found, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
-    Segment, Track, Traffic, answer,
+    Segment, Traffic, answer,
 };
 use mmb_packet::{DropReason, PacketBuf, flags};
-use mmb_policy::Policy;
 
 use crate::attached::{self, Attached};
 use crate::engine::{Sessions, session_flags};
-use crate::enter::Fresh;
+use crate::enter::{By, Fresh};
 use crate::matched::Matched;
 use crate::plan::{NewAddress, Plan, wide};
-use crate::related::is_pool;
 use crate::slow::Call;
 use crate::{Host, Next};
 
@@ -82,8 +80,8 @@ fn refused(error: InsertError) -> DropReason {
 impl Sessions {
     /// A packet of no session.
     pub(crate) fn unknown<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
-        let matched = self.matched(call);
-        let next = self.unknown_but(call, key, &matched);
+        let mut matched = self.matched(call);
+        let next = self.unknown_but(call, key, &mut matched);
         self.keep(matched);
         next
     }
@@ -93,7 +91,7 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-        matched: &Matched,
+        matched: &mut Matched,
     ) -> Next {
         let for_nat = call.host.nat().claims(key);
         if call.is_looped() && !for_nat {
@@ -261,7 +259,9 @@ impl Sessions {
             attached::insert(&mut list, rule);
         }
         let entered = match self.inbound_session(call, key, &arrived, rule, &list) {
-            Ok(fresh) => self.enter(call, key, &fresh, &list, None).map_err(|error| refused(error).into()),
+            Ok(fresh) => {
+                self.enter(call, key, &fresh, By::List(&list)).map_err(|error| refused(error).into())
+            }
             Err(refusal) => {
                 self.nat.release(arrived.id, key, call.now);
                 Err(refusal)
@@ -280,23 +280,23 @@ impl Sessions {
         rule: Option<Attached>,
         list: &[Attached],
     ) -> Result<Fresh, Refusal> {
-        let mut acks = [0; 2];
         // Other sessions hold the mapping still, and will end when their next packets come.
         if rule.is_some_and(|rule| !rule.is_alive(call.host.policy())) {
             return Err(DropReason::NatUnmapped.into());
         }
         let traffic = Traffic::of(call.packet.head(), call.meta);
-        let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
-        let chain = self.later_chain(call.host.policy(), list).map(|(_, chain)| chain);
-        if let Some(chain) = chain {
+        let mut fresh = Fresh::default();
+        fresh.seen = fresh.track.start(&traffic, &mut fresh.acks, &self.settings)?;
+        fresh.chain = self.later_chain(call.host.policy(), list).map(|(_, chain)| chain);
+        if let Some(chain) = fresh.chain {
             self.ask_chain(call, key, chain)?;
         }
         let mut to = *key;
         to.destination[..4].copy_from_slice(&arrived.address);
         to.destination_port = arrived.port;
-        let flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
-        let (moved, mapping) = (Some(to.reversed()), Some(arrived.id));
-        Ok(Fresh { moved, mapping, track, seen, acks, flags, mangle: None, chain, deferred: false })
+        fresh.flags = session_flags::INBOUND | if rule.is_none() { session_flags::RULELESS } else { 0 };
+        (fresh.moved, fresh.mapping) = (Some(to.reversed()), Some(arrived.id));
+        Ok(fresh)
     }
 
     /// The stateful rules that match, in ascending order of slots.
@@ -317,15 +317,22 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-        matched: &Matched,
+        matched: &mut Matched,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
         let (host, policy) = (call.host, call.host.policy());
         let mut plan = Plan::default();
-        matched.translating.iter().for_each(|&slot| plan.hear(policy, slot, key, host.nat()));
-        if let Some((slot, chain)) = matched.chain {
-            let wish = self.ask_chain(call, key, chain)?;
-            plan.grant(&wish, slot, key, host.nat());
+        match matched.pool {
+            Some(pool) if key.is_ip4() => plan.source = NewAddress::Pool(pool),
+            Some(_) => {}
+            None if matched.plain => {}
+            None => {
+                matched.translating.iter().for_each(|&slot| plan.hear(policy, slot, key, host.nat()));
+                if let Some((slot, chain)) = matched.chain {
+                    let wish = self.ask_chain(call, key, chain)?;
+                    plan.grant(&wish, slot, key, host.nat());
+                }
+            }
         }
         if for_nat && matches!(plan.source, NewAddress::Same) {
             self.open_inbound(call, key)
@@ -339,46 +346,45 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
         plan: &Plan<'_>,
-        matched: &Matched,
+        matched: &mut Matched,
         for_nat: bool,
     ) -> Result<Found, Refusal> {
-        let (list, deciding) = (&matched.rules, Some(matched.deciding.as_slice()));
-        let chain = matched.chain.map(|(_, chain)| chain);
-        let mut acks = [0; 2];
+        let mut fresh = Fresh { chain: matched.chain.map(|(_, chain)| chain), ..Fresh::default() };
+        fresh.deferred = fresh.chain.is_some_and(|chain| self.defers(chain));
         let mut traffic = Traffic::of(call.packet.head(), call.meta);
         if plan.answers.is_some() {
             traffic = syn_before(traffic);
         }
-        let (track, seen) = Track::open(&traffic, &mut acks, &self.settings)?;
-        let (moved, mapping) = match plan.source {
+        fresh.seen = fresh.track.start(&traffic, &mut fresh.acks, &self.settings)?;
+        match plan.source {
             NewAddress::Pool(pool) => {
                 let (reverse, mapping) = self.map(call, key, plan, pool, matched)?;
-                (Some(reverse), Some(mapping))
+                (fresh.moved, fresh.mapping) = (Some(reverse), Some(mapping));
             }
             NewAddress::NoPool => return Err(DropReason::NatExhausted.into()),
-            _ if plan.moves() => (Some(self.choose(call, key, plan)?), None),
+            _ if plan.moves() => fresh.moved = Some(self.choose(call, key, plan)?),
             // A change of rules may have left it with a worker that replies do not come to.
             _ if self.may_hand(key, call.meta.flags) && !self.is_home(key) => {
                 return Err(Refusal::Elsewhere(self.home(key)));
             }
-            _ => (None, None),
-        };
-        let mangle = self.mangle_of(call, key, plan, &traffic);
+            _ => {}
+        }
+        if plan.replaces_numbers() {
+            fresh.mangle = self.mangle_of(call, key, plan, &traffic);
+        }
         // To an address of NAT's once it is translated: from there it comes back.
         let goes_elsewhere =
-            |reverse: &Key| (reverse.source, reverse.source_port) != (key.destination, key.destination_port);
-        let loops = match moved.filter(goes_elsewhere) {
+            |reverse: &&Key| (reverse.source, reverse.source_port) != (key.destination, key.destination_port);
+        let loops = match fresh.moved.as_ref().filter(goes_elsewhere) {
             Some(reverse) => call.host.nat().claims(&reverse.reversed()),
             None => for_nat,
         };
-        let flags = if loops { session_flags::LOOP_FORWARD } else { 0 };
-        let deferred = chain.is_some_and(|chain| self.defers(chain));
-        let mut fresh = Fresh { moved, mapping, track, seen, acks, flags, mangle, chain, deferred };
-        match self.enter(call, key, &fresh, list, deciding) {
+        fresh.flags = if loops { session_flags::LOOP_FORWARD } else { 0 };
+        match self.enter(call, key, &fresh, By::Matched(matched)) {
             // What comes back is another session's: this one gets another source port.
-            Err(InsertError::Taken(_)) if mapping.is_none() => {
+            Err(InsertError::Taken(_)) if fresh.mapping.is_none() => {
                 fresh.moved = Some(self.choose(call, key, plan)?);
-                Ok(self.enter(call, key, &fresh, list, deciding).map_err(refused)?)
+                Ok(self.enter(call, key, &fresh, By::Matched(matched)).map_err(refused)?)
             }
             entered => Ok(entered.map_err(refused)?),
         }
@@ -395,22 +401,29 @@ impl Sessions {
     ) -> Result<(Key, MappingId), Refusal> {
         self.last_pool = Some(pool);
         let config = call.host.nat();
-        let home = config.home_of(pool, key, usize::from(self.config.workers)) as u16;
-        if home != self.config.worker && self.may_hand(key, call.meta.flags) {
-            return Err(Refusal::Elsewhere(home));
+        if self.config.workers > 1 {
+            let home = config.home_of(pool, key, usize::from(self.config.workers)) as u16;
+            if home != self.config.worker && self.may_hand(key, call.meta.flags) {
+                return Err(Refusal::Elsewhere(home));
+            }
         }
         let mac = call.packet.head().get(6..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
         let inside = Inside { mac, in_port: call.in_port };
-        let first = config
-            .pools()
-            .get(usize::from(pool.0))
-            .map_or([0; 16], |pool| wide(pool.addresses().0.to_bits()));
-        let mut to = plan.target(key, self.config.seed, 0);
-        let seen_by_nat = as_nat_sees(key, &to);
-        let mapped = self.nat.map(&seen_by_nat, pool, inside, call.now).map_err(|error| match error {
-            NatError::Exhausted => Refusal::Tell(DropReason::NatExhausted, first),
-            NatError::Limit => Refusal::Tell(DropReason::NatLimit, first),
-            NatError::Unsupported => Refusal::Drop(DropReason::NatFailed),
+        let mut to = *key;
+        let mapped = if plan.draws() {
+            to = plan.target(key, self.config.seed, 0);
+            self.nat.map(&as_nat_sees(key, &to), pool, inside, call.now)
+        } else {
+            self.nat.map(key, pool, inside, call.now)
+        };
+        let mapped = mapped.map_err(|error| {
+            let pool = config.pools().get(usize::from(pool.0));
+            let first = pool.map_or([0; 16], |pool| wide(pool.addresses().0.to_bits()));
+            match error {
+                NatError::Exhausted => Refusal::Tell(DropReason::NatExhausted, first),
+                NatError::Limit => Refusal::Tell(DropReason::NatLimit, first),
+                NatError::Unsupported => Refusal::Drop(DropReason::NatFailed),
+            }
         })?;
         let at = mapped.id.0 as usize;
         if at >= self.mapping_rules.len() {
@@ -418,7 +431,7 @@ impl Sessions {
         }
         self.mapping_rules[at] = match plan.pool_by {
             Some(slot) => matched.rules.iter().find(|rule| rule.slot == slot).copied(),
-            None => pool_rule(call.host.policy(), matched),
+            None => matched.pool_rule,
         };
         to.source = wide(u32::from_be_bytes(mapped.address));
         if crate::plan::has_free_port(key) {
@@ -426,12 +439,4 @@ impl Sessions {
         }
         Ok((to.reversed(), mapped.id))
     }
-}
-
-/// The rule that the plan has heard of a pool from: of those that name one the last, by index.
-fn pool_rule(policy: &Policy, matched: &Matched) -> Option<Attached> {
-    let names_one =
-        |slot: &&u32| policy.stateful(**slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
-    let slot = matched.translating.iter().rfind(names_one)?;
-    matched.rules.iter().find(|rule| rule.slot == *slot).copied()
 }

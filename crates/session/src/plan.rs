@@ -150,8 +150,14 @@ impl<'a> Plan<'a> {
             || self.port.is_some()
     }
 
+    /// Whether numbers besides addresses and ports may change.
+    pub fn replaces_numbers(&self) -> bool {
+        let chosen = [self.ip_id, self.label, self.sequence, self.acknowledgment];
+        self.answers.is_some() || chosen.iter().any(Option::is_some)
+    }
+
     /// Whether the destination, or the source but for a pool's, may change.
-    fn draws(&self) -> bool {
+    pub fn draws(&self) -> bool {
         !matches!(self.source, NewAddress::Same | NewAddress::Pool(_))
             || !matches!(self.destination, NewAddress::Same)
             || self.destination_port.is_some()

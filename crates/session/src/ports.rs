@@ -200,6 +200,7 @@ impl Sessions {
             return Ok(reverse);
         }
         let holder: SessionId = found.session();
+        self.settle_loans(call.now, holder, call.host);
         if self.lives_until(holder, call.now).is_some() {
             return Err(Against::Taken);
         }

@@ -1,7 +1,7 @@
 //! Packets that belong to a session without having its key: ICMP errors, later fragments; and what all packets of
 //! sessions have in common at the end of their way.
 
-use mmb_flow::{Found, Key, MappingId, NatConfig, half_flags, quote, translate_error};
+use mmb_flow::{Found, Key, MappingId, NatConfig, apply4, half_flags, quote, translate_error};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::{Binding, Limits};
 
@@ -119,8 +119,11 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         found: Found,
     ) -> Next {
-        let flags = self.table.half(found).flags;
-        if flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) != 0
+        let half = self.table.half(found);
+        let flags = half.flags;
+        if flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+            apply4(&half.xlat4(), call.packet.head_mut(), call.meta);
+        } else if flags & half_flags::XLAT_SLOW != 0
             && flags & half_flags::DEFERRED == 0
             && let Err(reason) = self.translate(found, call.packet.head_mut(), call.meta)
         {

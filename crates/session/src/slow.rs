@@ -120,6 +120,7 @@ impl Sessions {
         call.sought = sought;
         call.meta.session = found.0;
         if found.is_some() {
+            self.settle_loans(call.now, found.session(), call.host);
             if let Some(worker) = self.table.redirect(found) {
                 if !call.came_back() {
                     self.table.half_mut(found).seen = call.now;
@@ -138,6 +139,7 @@ impl Sessions {
 
     /// A packet of a session. None: the session has ended, and the packet belongs to none.
     fn existing<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Option<Next> {
+        self.call_back(call.now, found.session(), call.host);
         if !self.bring_up_to_date(call, found) {
             self.end(found.session(), End::RuleGone, call.host);
             return None;
@@ -214,6 +216,7 @@ impl Sessions {
         if lives {
             self.attach(call, found, &list, joined);
             let number = self.decide(call, &list, stamp);
+            self.settle(found, call.host);
             let half = self.table.half_mut(found);
             let old = half.decision();
             half.set_decision(number);
@@ -235,6 +238,7 @@ impl Sessions {
         let old = std::mem::replace(&mut self.table.common_mut(found.session()).rules, number);
         self.rules.give_back(old);
         if joined {
+            self.settle(found.other(), call.host);
             let other = self.table.half_mut(found.other());
             let old = other.decision();
             other.set_decision(0);
@@ -285,6 +289,7 @@ impl Sessions {
         seen: &mmb_flow::Seen,
     ) {
         let id = found.session();
+        self.settle(found, call.host);
         let half = self.table.half_mut(found);
         half.count(1, call.bytes());
         half.seen = call.now;

@@ -4,6 +4,7 @@
 use mmb_dpdk::{Packet, Vector};
 use mmb_flow::{Found, Key};
 use mmb_packet::{DropReason, Kind, checksum};
+use mmb_session::Sessions;
 
 use crate::locals::Locals;
 use crate::nodes::flow::who;
@@ -77,34 +78,29 @@ fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     let (rules, alone) = (snapshot.rules, *spread == 1 && snapshot.mark == 0);
     let n = vector.len();
     let mut edges = [rules; VECTOR];
-    let (mut repairs, mut taken_in) = (0, 0);
+    let mut repairs = 0;
+    let (flows, mut others) = (rules == FLOW_LOOKUP, false);
     sessions.begin_vector(I::KIND);
     for_each(vector.packets(), |at, packet| {
         let (port, length) = (packet.port(), packet.pkt_len());
         let path = snapshot.path(port);
         let (data, meta) = packet.data_and_meta();
-        let common = I::parse_common(data, length, meta);
-        let is_simple = alone
+        if alone
             && path & (path::RULES | path::KERNEL) == path::RULES
-            && common
-                .as_ref()
-                .is_some_and(|common| path & path::ROUTED == 0 || I::is_forwarded(common, locals.bits(port)));
-        if !is_simple {
-            edges[at] = under.input::<I>(packet, path, common.as_ref(), &mut repairs);
-        }
-        if edges[at] == FLOW_LOOKUP {
-            taken_in += 1;
-            match &common {
+            && let Some(common) = I::parse_common(data, length, meta)
+            && (path & path::ROUTED == 0 || I::is_forwarded(&common, locals.bits(port)))
+        {
+            if flows {
                 // The device's own hash, if it tells: the flow table guesses by it where the session stands.
-                Some(common) => {
-                    I::take_in(sessions, at, common, packet.rss_hash(), port, length as u32);
-                }
-                None => sessions.take_in(at, packet.data(), packet.meta(), port, length as u32),
+                I::take_in(sessions, at, &common, packet.rss_hash(), port, length as u32);
             }
+        } else {
+            edges[at] = under.otherwise::<I>(sessions, at, packet, path, &mut repairs);
+            others |= edges[at] != FLOW_LOOKUP;
         }
     });
     shared.workers[*id].counters.repairs.add(repairs);
-    if taken_in == n {
+    if flows && !others {
         sessions.are_in(vector.packets().iter().map(|packet| who(packet)));
         return vector.send_all(FLOW_LOOKUP);
     }
@@ -122,6 +118,29 @@ struct Under<'a> {
 }
 
 impl Under<'_> {
+    /// What else there is where rules apply; out of the way of common packets.
+    #[inline(never)]
+    fn otherwise<I: Ip>(
+        &self,
+        sessions: &mut Sessions,
+        at: usize,
+        packet: &mut Packet,
+        path: u8,
+        repairs: &mut u64,
+    ) -> u16 {
+        let (port, length) = (packet.port(), packet.pkt_len());
+        let (data, meta) = packet.data_and_meta();
+        let common = I::parse_common(data, length, meta);
+        let edge = self.input::<I>(packet, path, common.as_ref(), repairs);
+        if edge == FLOW_LOOKUP {
+            match &common {
+                Some(common) => I::take_in(sessions, at, common, packet.rss_hash(), port, length as u32),
+                None => sessions.take_in(at, packet.data(), packet.meta(), port, length as u32),
+            }
+        }
+        edge
+    }
+
     /// Parses a packet if that has not come to something yet, and answers its edge.
     #[inline(never)]
     fn input<I: Ip>(

@@ -121,7 +121,7 @@ impl Nat {
             }
             let mine = place::home(internal.address, self.workers) == self.worker;
             let mapping = || Mapping::new(proto.number(), internal, external, 0, Nature::Forward(n));
-            let id = if mine { self.mappings.add(mapping()) } else { None };
+            let id = if mine { self.mappings.add_forward(mapping()) } else { None };
             if let Some(id) = id {
                 self.mappings.pin(id);
             }

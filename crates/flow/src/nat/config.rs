@@ -337,6 +337,8 @@ fn usable(address: Ipv4Addr) -> Result<(), String> {
 pub struct NatConfig {
     pools: Vec<PoolConfig>,
     forwards: Vec<ForwardConfig>,
+    /// The lowest and the highest address that is anybody's outside.
+    reach: Option<(u32, u32)>,
     /// First and last address of each pool with its number, in order of addresses.
     ranges: Vec<(u32, u32, PoolId)>,
     /// Forwards by where packets are sent to, and by where they end up.
@@ -363,6 +365,12 @@ impl NatConfig {
             (0u16..).zip(&config.pools).map(|(n, pool)| (pool.first, pool.last, PoolId(n))).collect();
         config.ranges.sort_unstable();
         config.index_forwards()?;
+        let pools = config.pools.iter().flat_map(|pool| [pool.first, pool.last]);
+        let forwards = config.forwards.iter().map(|forward| forward.external.address);
+        config.reach = pools.chain(forwards).fold(None, |reach, address| {
+            let (lowest, highest) = reach.unwrap_or((address, address));
+            Some((address.min(lowest), address.max(highest)))
+        });
         Ok(config)
     }
 
@@ -421,6 +429,12 @@ impl NatConfig {
     /// The pool with this name.
     pub fn pool(&self, name: &str) -> Option<PoolId> {
         (0u16..).zip(&self.pools).find(|(_, pool)| &*pool.name == name).map(|(n, _)| PoolId(n))
+    }
+
+    /// Whether an address may be anybody's outside: most are told by this alone.
+    #[inline]
+    pub(crate) fn reaches(&self, address: u32) -> bool {
+        self.reach.is_some_and(|(lowest, highest)| (lowest..=highest).contains(&address))
     }
 
     /// The pool that an external end belongs to. An address may be shared by pools with other ports each; ports that

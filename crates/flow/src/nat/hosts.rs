@@ -37,7 +37,9 @@ pub(super) struct Hosts {
     index: Index,
 }
 
-fn hash(hasher: &Hasher, pool: u16, address: u32) -> u32 {
+/// What a host is looked for by.
+#[inline]
+pub(super) fn hash(hasher: &Hasher, pool: u16, address: u32) -> u32 {
     hasher.hash(u64::from(address), u64::from(pool))
 }
 
@@ -55,9 +57,15 @@ impl Hosts {
         self.index.touch();
     }
 
-    /// Asks for the memory in which a host is looked for.
-    pub(super) fn prefetch(&self, hasher: &Hasher, pool: u16, address: u32) {
-        self.index.prefetch(hash(hasher, pool, address));
+    /// The slots that hosts are looked for in.
+    pub(super) fn slots(&self) -> &[u64] {
+        self.index.slots()
+    }
+
+    /// Asks for the memory that the removal of a host with this hash will look at.
+    #[inline]
+    pub(super) fn prefetch_removal(&self, hash: u32) {
+        self.index.prefetch_removal(hash);
     }
 
     /// Asks for the memory of a host.
@@ -65,16 +73,19 @@ impl Hosts {
         self.store.prefetch(number);
     }
 
-    pub(super) fn find(&self, hasher: &Hasher, pool: u16, address: u32) -> Option<u32> {
+    /// The number of a host; with its hash, which the caller has.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, pool: u16, address: u32) -> Option<u32> {
         let is =
             |number| self.store.get(number).is_some_and(|host| host.address == address && host.pool == pool);
-        self.index.find(hash(hasher, pool, address), is)
+        self.index.find(hash, is)
     }
 
     /// Adds a host that is not there. None: no room.
-    pub(super) fn add(&mut self, hasher: &Hasher, host: Host) -> Option<u32> {
+    #[inline]
+    pub(super) fn add(&mut self, hash: u32, host: Host) -> Option<u32> {
         let number = self.store.insert(host)?;
-        self.index.insert(hash(hasher, host.pool, host.address), number);
+        self.index.insert(hash, number);
         Some(number)
     }
 

@@ -52,6 +52,14 @@ impl Random {
     }
 }
 
+/// Asks for the memory in which a hash is looked for, by an index's slots.
+#[inline(always)]
+pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
+    if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
+        prefetch::read(slot);
+    }
+}
+
 /// From hashes to numbers.
 #[derive(Debug)]
 pub(super) struct Index {
@@ -90,10 +98,20 @@ impl Index {
     /// Asks for the memory in which a hash is looked for.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
+        prefetch_in(self.slots.get(), hash);
+    }
+
+    /// The same for taking a number out: the slot behind it is looked at as well, and may be the first of another line.
+    #[inline]
+    pub(super) fn prefetch_removal(&self, hash: u32) {
         let slots = self.slots.get();
-        if let Some(slot) = slots.get(hash as usize & (slots.len() - 1)) {
-            prefetch::read(slot);
-        }
+        prefetch_in(slots, hash);
+        prefetch_in(slots, hash.wrapping_add(1));
+    }
+
+    /// The slots, for [`prefetch_in`].
+    pub(super) fn slots(&self) -> &[u64] {
+        self.slots.get()
     }
 
     /// The number with this hash that `is` agrees to.

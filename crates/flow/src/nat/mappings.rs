@@ -165,12 +165,21 @@ impl Mappings {
         self.store.len()
     }
 
-    fn inside_hash(&self, pool: u16, proto: u8, inside: Endpoint) -> u32 {
+    /// What the mapping of an inside in a pool is looked for by.
+    #[inline]
+    pub(super) fn inside_hash(&self, pool: u16, proto: u8, inside: Endpoint) -> u32 {
         self.hasher.hash(number(inside, proto), u64::from(pool))
     }
 
-    fn outside_hash(&self, proto: u8, outside: Endpoint) -> u32 {
+    /// … and that with an outside.
+    #[inline]
+    pub(super) fn outside_hash(&self, proto: u8, outside: Endpoint) -> u32 {
         self.hasher.hash(number(outside, proto), OUTSIDE)
+    }
+
+    /// The slots of insides, and of outsides.
+    pub(super) fn slots(&self) -> (&[u64], &[u64]) {
+        (self.by_inside.slots(), self.by_outside.slots())
     }
 
     /// Asks for the memory of a mapping.
@@ -178,22 +187,18 @@ impl Mappings {
         self.store.prefetch(id);
     }
 
-    /// Asks for the memory in which the mapping of an inside is looked for.
+    /// Asks for the memory that the removal of a mapping will look at.
     #[inline]
-    pub(super) fn prefetch(&self, pool: u16, proto: u8, inside: Endpoint) {
-        self.by_inside.prefetch(self.inside_hash(pool, proto, inside));
+    pub(super) fn prefetch_removal(&self, mapping: &Mapping) {
+        let Mapping { pool, proto, .. } = *mapping;
+        self.by_inside.prefetch_removal(self.inside_hash(pool, proto, mapping.inside()));
+        self.by_outside.prefetch_removal(self.outside_hash(proto, mapping.outside()));
     }
 
-    /// Asks for the memory in which the mapping with an outside is looked for.
+    /// The mapping of an inside in a pool; with its hash, which the caller has.
     #[inline]
-    pub(super) fn prefetch_outside(&self, proto: u8, outside: Endpoint) {
-        self.by_outside.prefetch(self.outside_hash(proto, outside));
-    }
-
-    /// The mapping of an inside in a pool.
-    #[inline]
-    pub(super) fn at_inside(&self, pool: u16, proto: u8, inside: Endpoint) -> Option<u32> {
-        self.by_inside.find(self.inside_hash(pool, proto, inside), |id| {
+    pub(super) fn at_inside(&self, hash: u32, pool: u16, proto: u8, inside: Endpoint) -> Option<u32> {
+        self.by_inside.find(hash, |id| {
             self.store.get(id).is_some_and(|m| {
                 m.internal == inside.address
                     && m.internal_port == inside.port
@@ -213,21 +218,22 @@ impl Mappings {
         })
     }
 
-    /// Adds a mapping, whose inside and outside nothing else has. None: no room.
-    pub(super) fn add(&mut self, mapping: Mapping) -> Option<u32> {
-        let id = self.store.insert(mapping)?;
-        let nature = mapping.nature();
-        // Forwards are found through the configuration: they serve all pools that have their address.
-        if matches!(nature, Nature::Forward(_)) {
-            return Some(id);
-        }
+    /// Adds a mapping, whose inside, with that hash, and outside nothing else has. None: no room.
+    #[inline]
+    pub(super) fn add(&mut self, mapping: Mapping, inside: u32) -> Option<u32> {
         let outside = self.outside_hash(mapping.proto, mapping.outside());
         self.by_outside.prefetch(outside);
-        self.by_inside.insert(self.inside_hash(mapping.pool, mapping.proto, mapping.inside()), id);
-        if nature != Nature::Portless {
+        let id = self.store.insert(mapping)?;
+        self.by_inside.insert(inside, id);
+        if mapping.state != PORTLESS {
             self.by_outside.insert(outside, id);
         }
         Some(id)
+    }
+
+    /// Adds a forward's, which is found through the configuration: it serves all pools that have its address. None: no room.
+    pub(super) fn add_forward(&mut self, mapping: Mapping) -> Option<u32> {
+        self.store.insert(mapping)
     }
 
     /// Makes a mapping serve nobody new: it is not found any more, and is there only for the sessions that have it.

@@ -13,9 +13,11 @@
 //! ask ([`Nat::is_live`]), which is when their next packet comes; nothing is walked.
 //!
 //! Parts: `config` what operators say, `place` which worker, `space` and `sheet` which ports are free, `blocks` blocks of
-//! ports, `pool` which port a host gets, `hosts` and `mappings` what there is, `index` tables, `events` what to tell.
+//! ports, `pool` which port a host gets, `hosts` and `mappings` what there is, `index` tables, `ahead` what a vector will want,
+//! `events` what to tell.
 
 mod adopt;
+mod ahead;
 mod blocks;
 mod config;
 mod events;
@@ -35,6 +37,7 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 
+pub use ahead::Ahead;
 pub use config::{
     Endpoint, Filtering, ForwardConfig, MAX_FORWARDS, MAX_POOL_ADDRESSES, MAX_POOLS, NatConfig, PoolConfig,
     PoolId, Proto,
@@ -170,20 +173,6 @@ impl Nat {
         &self.config
     }
 
-    /// Asks for the memory that [`Nat::map`] of the same is going to look at: worth it for some packets at a time. Answers what
-    /// the source will most likely become: the address and port, in network order.
-    pub fn prefetch(&self, key: &Key, pool: PoolId) -> Option<([u8; 4], [u8; 2])> {
-        let place = *self.places.get(usize::from(pool.0))?;
-        let source = place::source(key);
-        self.mappings.prefetch(place, key.proto, source);
-        self.hosts.prefetch(&self.hasher, place, source.address);
-        let wish = self.wish(asked_of(key).ok()??, source);
-        let pool = self.pools.get(usize::from(place))?.as_ref()?;
-        let outside = pool.guess(source.address, wish)?;
-        self.mappings.prefetch_outside(key.proto, outside);
-        Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))
-    }
-
     /// What a port is picked by for an inside. Where chance has a say, it is a secret that it follows from, so that it can be
     /// known beforehand where the port will be looked for.
     fn wish(&self, proto: Proto, source: Endpoint) -> Wish {
@@ -201,12 +190,13 @@ impl Nat {
         let (source, remote) = (place::source(key), place::destination(key));
         let proto = asked_of(key)?;
         let asking = Asking { pool, source, remote: remote.address, inside, now };
-        let known = self.mappings.at_inside(pool, key.proto, source);
+        let hash = self.mappings.inside_hash(pool, key.proto, source);
+        let known = self.mappings.at_inside(hash, pool, key.proto, source);
         let known = known.or_else(|| self.forward_from(pool, proto?, source));
         let (id, outside) = match (known, proto) {
             (Some(id), _) => (id, self.again(id, asking)?),
-            (None, Some(proto)) => self.afresh(proto, asking)?,
-            (None, None) => self.portless(key.proto, asking)?,
+            (None, Some(proto)) => self.afresh(proto, asking, hash)?,
+            (None, None) => self.portless(key.proto, asking, hash)?,
         };
         Ok(Mapped {
             id: MappingId(id),

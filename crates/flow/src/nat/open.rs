@@ -1,7 +1,7 @@
 //! How mappings begin and end.
 
 use super::events::{NatEvent, NatEventKind, PortBlock};
-use super::hosts::Host;
+use super::hosts::{self, Host};
 use super::index::Random;
 use super::mappings::{Mapping, Nature};
 use super::pool::Pool;
@@ -56,11 +56,17 @@ impl Nat {
         })
     }
 
-    /// A mapping for an inside that has none.
-    pub(super) fn afresh(&mut self, proto: Proto, asking: Asking) -> Result<(u32, Endpoint), NatError> {
-        let (host, fresh) = match self.hosts.find(&self.hasher, asking.pool, asking.source.address) {
+    /// A mapping for an inside that has none; `inside` is the hash by which it was looked for.
+    pub(super) fn afresh(
+        &mut self,
+        proto: Proto,
+        asking: Asking,
+        inside: u32,
+    ) -> Result<(u32, Endpoint), NatError> {
+        let hash = hosts::hash(&self.hasher, asking.pool, asking.source.address);
+        let (host, fresh) = match self.hosts.find(hash, asking.pool, asking.source.address) {
             Some(host) => (Some(host), false),
-            None => (self.host(proto, asking), true),
+            None => (self.host(proto, asking, hash), true),
         };
         let made = match host {
             Some(host) => self.take_port(host, proto, asking).map(|outside| (host, outside)),
@@ -69,7 +75,7 @@ impl Nat {
         let made = made.and_then(|(host, outside)| {
             let nature = Nature::Of(host);
             let mapping = Mapping::new(proto.number(), asking.source, outside, asking.pool, nature);
-            let id = self.mappings.add(mapping.held_for(asking.remote)).ok_or(NatError::Exhausted)?;
+            let id = self.mappings.add(mapping.held_for(asking.remote), inside).ok_or(NatError::Exhausted)?;
             Ok((id, outside))
         });
         if made.is_err() {
@@ -79,9 +85,10 @@ impl Nat {
     }
 
     /// A host that is not there yet, with an address of the pool; none: no address has anything left.
-    fn host(&mut self, proto: Proto, asking: Asking) -> Option<u32> {
-        let Asking { pool, source, inside, .. } = asking;
-        let external = self.pool(pool)?.address_for(source.address, proto, source.port)?;
+    fn host(&mut self, proto: Proto, asking: Asking, hash: u32) -> Option<u32> {
+        let Asking { pool: place, source, inside, .. } = asking;
+        let pool = self.pools.get_mut(usize::from(place)).and_then(Option::as_mut)?;
+        let external = pool.address_for(source.address, proto, source.port)?;
         let host = Host {
             address: source.address,
             external,
@@ -89,11 +96,11 @@ impl Nat {
             mappings: 0,
             sessions: 0,
             inside,
-            pool,
+            pool: place,
             spare: 0,
         };
-        let number = self.hosts.add(&self.hasher, host)?;
-        self.pool(pool)?.tally.hosts += 1;
+        let number = self.hosts.add(hash, host)?;
+        pool.tally.hosts += 1;
         Some(number)
     }
 
@@ -115,8 +122,9 @@ impl Nat {
         admit(pool, host, inside)?;
         let mappings = &self.mappings;
         let below = || {
-            let id =
-                mappings.at_inside(place, proto.number(), Endpoint { port: source.port - 1, ..source })?;
+            let even = Endpoint { port: source.port - 1, ..source };
+            let hash = mappings.inside_hash(place, proto.number(), even);
+            let id = mappings.at_inside(hash, place, proto.number(), even)?;
             mappings.get(id).map(|mapping| mapping.external_port)
         };
         let address = pool.config.nth(host.external);
@@ -177,14 +185,19 @@ impl Nat {
     }
 
     /// A mapping of a protocol without ports: an address, the same that a host's ports would be on at first.
-    pub(super) fn portless(&mut self, proto: u8, asking: Asking) -> Result<(u32, Endpoint), NatError> {
+    pub(super) fn portless(
+        &mut self,
+        proto: u8,
+        asking: Asking,
+        hash: u32,
+    ) -> Result<(u32, Endpoint), NatError> {
         let host = asking.source.address;
         let pool = self.pool(asking.pool).ok_or(NatError::Exhausted)?;
         let outside = Endpoint { address: pool.config.first_choice(host), port: 0 };
         pool.mappings += 1;
         let inside = Endpoint { address: host, port: 0 };
         let mapping = Mapping::new(proto, inside, outside, asking.pool, Nature::Portless);
-        let id = self.mappings.add(mapping.held_for(asking.remote)).ok_or(NatError::Exhausted)?;
+        let id = self.mappings.add(mapping.held_for(asking.remote), hash).ok_or(NatError::Exhausted)?;
         Ok((id, outside))
     }
 
@@ -196,10 +209,9 @@ impl Nat {
     /// Asks for the rest of what [`Nat::release`] of a mapping will look at if its last session ends; the mapping is near.
     pub fn prefetch_release(&self, id: MappingId) {
         let Some(mapping) = self.mappings.get(id.0) else { return };
-        self.mappings.prefetch(mapping.pool, mapping.proto, mapping.inside());
-        self.mappings.prefetch_outside(mapping.proto, mapping.outside());
+        self.mappings.prefetch_removal(mapping);
         if let Nature::Of(host) = mapping.nature() {
-            self.hosts.prefetch(&self.hasher, mapping.pool, mapping.internal);
+            self.hosts.prefetch_removal(hosts::hash(&self.hasher, mapping.pool, mapping.internal));
             self.hosts.prefetch_record(host);
         }
         if let (Some(proto), Some(Some(pool))) =

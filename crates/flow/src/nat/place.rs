@@ -35,7 +35,13 @@ pub(crate) fn destination(key: &Key) -> Endpoint {
 impl PoolConfig {
     /// The address that a host is given unless it is used up: the same each time, and on each worker.
     pub(crate) fn first_choice(&self, host: u32) -> u32 {
-        self.nth(scaled(host, ADDRESSES, self.len()))
+        self.nth(self.number_for(host))
+    }
+
+    /// The number of that address.
+    #[inline]
+    pub(crate) fn number_for(&self, host: u32) -> u32 {
+        scaled(host, ADDRESSES, self.len())
     }
 }
 
@@ -47,6 +53,9 @@ impl NatConfig {
             return false;
         }
         let to = destination(key);
+        if !self.reaches(to.address) {
+            return false;
+        }
         self.pool_at(to).is_some()
             || Proto::of(key.proto).is_some_and(|proto| self.forward_at(proto, to).is_some())
     }

@@ -116,9 +116,12 @@ impl Pool {
     /// The address, by its number, for a host that has none: its first choice, or the next that has something left for
     /// its port.
     pub(super) fn address_for(&self, host: u32, proto: Proto, port: u16) -> Option<u32> {
-        let start = self.config.index_of(self.config.first_choice(host))?;
+        let start = self.config.number_for(host);
         if self.blocks.is_some() {
             return self.space.open_address(Lane::BLOCKS, start);
+        }
+        if self.space.is_open(start, Lane::best(proto, port.into(), self.space.only_low())) {
+            return Some(start);
         }
         let lanes = Lane::serving(proto, port.into(), self.space.only_low());
         lanes.into_iter().flatten().find_map(|lane| self.space.open_address(lane, start))
@@ -132,9 +135,10 @@ impl Pool {
     }
 
     /// The end that a host most likely gets.
+    #[inline]
     pub(super) fn guess(&self, host: u32, wish: Wish) -> Option<Endpoint> {
-        let address = self.config.first_choice(host);
-        let number = self.config.index_of(address)?;
+        let number = self.config.number_for(host);
+        let address = self.config.nth(number);
         let port = match self.blocks {
             None => pick_alone(&self.space, number, wish, || None)?,
             Some(_) => wish.port,

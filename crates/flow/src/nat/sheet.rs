@@ -121,8 +121,9 @@ impl Sheet<'_, &mut [u64]> {
     #[inline]
     pub(super) fn take(&mut self, number: u32) {
         let at = number / 64;
-        set(self.taken, at, word(self.taken, at) | 1 << (number % 64));
-        if self.used(at) | !parity_bits(number) == u64::MAX {
+        let Some(taken) = self.taken.get_mut(at as usize) else { return };
+        *taken |= 1 << (number % 64);
+        if *taken | word(self.barred, at) | !parity_bits(number) == u64::MAX {
             let (place, bit) = mark(at, number);
             set(self.taken, place, word(self.taken, place) | bit);
         }

@@ -32,16 +32,19 @@ impl Lane {
         Lane(proto as usize * 2 + usize::from(port >= HIGH))
     }
 
+    /// The first of those that serve a host that sends from `port`.
+    #[inline]
+    pub(super) fn best(proto: Proto, port: u32, only_low: bool) -> Lane {
+        let high = port >= HIGH && (proto == Proto::Icmp || !only_low);
+        Lane(proto as usize * 2 + usize::from(high))
+    }
+
     /// Those that serve a host that sends from `port`, best first.
     pub(super) fn serving(proto: Proto, port: u32, only_low: bool) -> [Option<Lane>; 2] {
-        let (low, high) = (Some(Lane::of(proto, 0)), Some(Lane::of(proto, HIGH)));
-        match proto {
-            _ if port < HIGH => [low, high],
-            // High ports are given low ones only where nobody minds, or if there is nothing else.
-            Proto::Icmp => [high, low],
-            _ if only_low => [low, None],
-            _ => [high, None],
-        }
+        let first = Lane::best(proto, port, only_low);
+        // High ports are given low ones only where nobody minds, or if there is nothing else.
+        let second = (port < HIGH || proto == Proto::Icmp).then_some(Lane(first.0 ^ 1));
+        [Some(first), second]
     }
 }
 
@@ -263,6 +266,12 @@ impl Space {
         self.count(address, Lane::BLOCKS, taken);
     }
 
+    /// Whether an address has something left in a lane.
+    #[inline]
+    pub(super) fn is_open(&self, address: u32, lane: Lane) -> bool {
+        self.left.get(address as usize).and_then(|lanes| lanes.get(lane.0)).is_some_and(|&left| left > 0)
+    }
+
     /// The first address from `start` on, and around, that has something left in a lane.
     pub(super) fn open_address(&self, lane: Lane, start: u32) -> Option<u32> {
         let full = self.full.get(lane.0)?;
@@ -282,8 +291,12 @@ impl Space {
         let Some(left) = self.left.get_mut(address as usize).and_then(|lanes| lanes.get_mut(lane.0)) else {
             return;
         };
+        let before = *left;
         *left = if taken { left.saturating_sub(1) } else { *left + 1 };
         let none = *left == 0;
+        if none == (before == 0) {
+            return;
+        }
         if let Some(word) = self.full.get_mut(lane.0).and_then(|full| full.get_mut(address as usize / 64)) {
             *word = *word & !(1 << (address % 64)) | u64::from(none) << (address % 64);
         }

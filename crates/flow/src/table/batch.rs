@@ -1,13 +1,14 @@
 //! The sessions of a whole vector of packets.
 //!
 //! Theory of operation. One lookup waits for memory twice: for the bucket and for the half. A vector's lookups wait
-//! together: a first pass makes keys and hashes and asks for the buckets, a second one compares tags and asks for the
-//! halves that they name, a third one compares keys. What is rare (two equal tags in a bucket, a key outside of its
-//! bucket) is left to [`Table::find`], a packet at a time.
+//! together: a first pass makes keys and hashes and asks for the buckets, and, some packets behind, compares tags and asks for
+//! the halves that they name; a second one compares keys. Memory that is far thus comes while packets are parsed, and not
+//! all at once, which takes longer. What is rare (two equal tags in a bucket, a key outside of its bucket) is left to
+//! [`Table::find`], a packet at a time. What happens to the table between the passes does no harm: a half that is named is looked at.
 //!
 //! While the cache in front of the index is on ([`super::recall`]), the first pass asks for its slots in the place of
-//! buckets, the second one for the halves that they name, and only packets without a slot of theirs go through the index,
-//! together as well.
+//! buckets, and for the halves that they name, and only packets without a slot of theirs go through the index, together as
+//! well.
 
 use mmb_packet::{Common, Kind, Meta, flags, prefetch};
 
@@ -19,6 +20,9 @@ use crate::key::{Key, Packed, bytes, key_of};
 
 /// Packets in a vector, at most.
 pub const VECTOR: usize = 256;
+
+/// How many packets later the half is asked for than what names it.
+const LAG: usize = 16;
 
 /// Lookups of a vector of packets, in the packets' order: [`Lookups::fill`], then [`Lookups::run`].
 #[derive(Debug)]
@@ -33,8 +37,11 @@ pub struct Lookups {
     /// Whether this vector is looked up by the cache.
     recalls: bool,
     markers: [Marker; VECTOR],
-    /// Packets without a slot of theirs.
+    /// So many packets, from the first one on, have been guessed about.
+    guessed: usize,
+    /// Packets without a slot of theirs, and how many they are.
     missed: [u8; VECTOR],
+    misses: usize,
     /// How many packets have been taken in by [`Lookups::take_in`] and not been looked up, and who they are.
     ahead: usize,
     who: [usize; VECTOR],
@@ -51,7 +58,9 @@ impl Default for Lookups {
             recall: Recall::default(),
             recalls: false,
             markers: [Marker::default(); VECTOR],
+            guessed: 0,
             missed: [0; VECTOR],
+            misses: 0,
             ahead: 0,
             who: [0; VECTOR],
         }
@@ -75,7 +84,7 @@ impl Lookups {
         if self.recalls {
             for at in 0..self.n.min(VECTOR) {
                 let (head, meta) = packet(at);
-                self.put_recalling(at, head, meta);
+                self.put_recalling(table, at, head, meta);
             }
         } else {
             for at in 0..self.n.min(VECTOR) {
@@ -83,13 +92,14 @@ impl Lookups {
                 self.put(table, at, head, meta);
             }
         }
+        self.guessed = self.n.saturating_sub(LAG);
     }
 
     /// The same in parts, for whoever has the packets in hand before their session is wanted: this, then
     /// [`Lookups::take_in`] for each packet, then [`Lookups::are_in`].
     #[inline(always)]
     pub fn begin(&mut self) {
-        self.ahead = 0;
+        (self.ahead, self.guessed, self.misses) = (0, 0, 0);
         self.recalls = self.recall.is_on();
     }
 
@@ -97,7 +107,11 @@ impl Lookups {
     #[inline(always)]
     pub fn take_in(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
         let at = at % VECTOR;
-        if self.recalls { self.put_recalling(at, head, meta) } else { self.put(table, at, head, meta) }
+        if self.recalls {
+            self.put_recalling(table, at, head, meta);
+        } else {
+            self.put(table, at, head, meta);
+        }
     }
 
     /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
@@ -107,8 +121,8 @@ impl Lookups {
         let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
         match (self.recalls, brought) {
-            (true, None) => self.recall_later(at, Marker::of(&key)),
-            (true, Some(hash)) => self.recall_later(at, Marker::of_hash(hash, is_higher4(&key))),
+            (true, None) => self.recall_later(table, at, Marker::of(&key)),
+            (true, Some(hash)) => self.recall_later(table, at, Marker::of_hash(hash, is_higher4(&key))),
             (false, _) => self.find_later(table, at, table.hasher.ip4(key.head)),
         }
     }
@@ -120,8 +134,8 @@ impl Lookups {
         let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);
         match (self.recalls, brought) {
-            (true, None) => self.recall_later(at, Marker::of(&key)),
-            (true, Some(hash)) => self.recall_later(at, Marker::of_hash(hash, is_higher6(&key))),
+            (true, None) => self.recall_later(table, at, Marker::of(&key)),
+            (true, Some(hash)) => self.recall_later(table, at, Marker::of_hash(hash, is_higher6(&key))),
             (false, _) => self.find_later(table, at, table.hasher.ip6(&key)),
         }
     }
@@ -129,12 +143,12 @@ impl Lookups {
     /// All packets of a vector are in: these, in order.
     #[inline(always)]
     pub fn are_in(&mut self, who: impl Iterator<Item = usize>) {
-        let mut n = 0;
+        let mut n = 0usize;
         for (known, who) in self.who.iter_mut().zip(who) {
             *known = who;
             n += 1;
         }
-        (self.ahead, self.n) = (n, n);
+        (self.ahead, self.n, self.guessed) = (n, n, n.saturating_sub(LAG));
     }
 
     /// Whether the packets that are in and have not been looked up are these `n`. They are not in any more then.
@@ -149,9 +163,9 @@ impl Lookups {
     }
 
     #[inline(always)]
-    fn put_recalling(&mut self, at: usize, head: &[u8], meta: &Meta) {
+    fn put_recalling(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
         let marker = self.take(at, head, meta, Marker::of, Marker::of);
-        self.recall_later(at, marker);
+        self.recall_later(table, at, marker);
     }
 
     #[inline(always)]
@@ -162,15 +176,42 @@ impl Lookups {
     }
 
     #[inline(always)]
-    fn recall_later(&mut self, at: usize, marker: Marker) {
+    fn recall_later(&mut self, table: &Table, at: usize, marker: Marker) {
         self.markers[at] = marker;
         prefetch::read(self.recall.slot(marker));
+        if at >= LAG {
+            self.guess_by_recall(table, at - LAG);
+        }
     }
 
     #[inline(always)]
     fn find_later(&mut self, table: &Table, at: usize, hash: Hash) {
         self.hashes[at] = hash;
         prefetch::read(table.index.buckets().of(hash));
+        if at >= LAG {
+            self.guess(table, at - LAG);
+        }
+    }
+
+    /// Finds out which half is a packet's by all appearances, and asks for it.
+    #[inline(always)]
+    fn guess(&mut self, table: &Table, i: usize) {
+        self.found[i] = table.index.buckets().of(self.hashes[i]).guess(self.hashes[i]);
+        if let Some(half) = table.halves.get().get(self.found[i].0 as usize) {
+            prefetch::read(half);
+        }
+    }
+
+    /// The same with the cache in front of the index.
+    #[inline(always)]
+    fn guess_by_recall(&mut self, table: &Table, i: usize) {
+        let (guess, hit) = self.recall.guess(self.markers[i]);
+        self.found[i] = guess;
+        if let Some(half) = table.halves.get().get(guess.0 as usize) {
+            prefetch::read(half);
+        }
+        self.missed[self.misses & (VECTOR - 1)] = i as u8;
+        self.misses += usize::from(!hit);
     }
 
     /// Keeps the key of a packet, and answers what is made of it: by the one for keys without tail or the one for the others.
@@ -208,22 +249,19 @@ impl Lookups {
         }
     }
 
-    /// The second and the third pass. The third one does nothing but compare: so short a loop waits for many halves at once.
+    /// The end of the first pass and the second one. That does nothing but compare: so short a loop waits for many halves at once.
     #[inline]
     pub fn run(&mut self, table: &Table) {
         if self.recalls {
             return self.run_recalling(table);
         }
-        let (buckets, halves, n) = (table.index.buckets(), table.halves.get(), self.n.min(VECTOR));
-        for i in 0..n {
-            self.found[i] = buckets.of(self.hashes[i]).guess(self.hashes[i]);
-            if let Some(half) = halves.get(self.found[i].0 as usize) {
-                prefetch::read(half);
-            }
+        let (halves, n) = (table.halves.get(), self.n.min(VECTOR));
+        for i in self.guessed..n {
+            self.guess(table, i);
         }
         for i in 0..n {
             let (found, half) = (self.found[i], halves.get(self.found[i].0 as usize));
-            if !half.is_some_and(|half| half.is(&self.heads[i], &self.tails[i])) && found.is_some() {
+            if !half.is_some_and(|half| is_listed(half, &self.heads[i], &self.tails[i])) && found.is_some() {
                 self.correct(table, i);
             }
         }
@@ -236,16 +274,10 @@ impl Lookups {
         let halves = table.halves.get();
         // Loops over indexes that are below VECTOR for all to see: no check, and no iterator over five arrays.
         let n = self.n.min(VECTOR);
-        let mut missed = 0;
-        for i in 0..n {
-            let (guess, hit) = self.recall.guess(self.markers[i]);
-            self.found[i] = guess;
-            if let Some(half) = halves.get(guess.0 as usize) {
-                prefetch::read(half);
-            }
-            self.missed[missed & (VECTOR - 1)] = i as u8;
-            missed += usize::from(!hit);
+        for i in self.guessed..n {
+            self.guess_by_recall(table, i);
         }
+        let missed = self.misses.min(VECTOR);
         if missed > 0 {
             self.look_up_missed(table, missed);
         }
@@ -298,8 +330,14 @@ impl Lookups {
 
     /// The key of a packet of the vector; that of no session (all zeros) if it has none of its own.
     pub fn key(&self, packet: usize) -> Key {
+        self.packed(packet).unpack()
+    }
+
+    /// The same as the table keeps it.
+    #[inline(always)]
+    pub(super) fn packed(&self, packet: usize) -> Packed {
         let ip6 = Packed { head: self.heads[packet], tail: [0; 3] }.is_ip6();
-        Packed { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }.unpack()
+        Packed { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
     }
 }
 

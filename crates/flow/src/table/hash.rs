@@ -7,15 +7,23 @@ use crate::key::Packed;
 pub(crate) struct Hash(u64);
 
 impl Hash {
-    /// One of `buckets` buckets.
+    /// One of so many.
     #[inline(always)]
-    pub fn bucket(self, buckets: u32) -> u32 {
-        (((self.0 >> 32) * u64::from(buckets)) >> 32) as u32
+    pub fn one_of(self, many: u32) -> u32 {
+        (((self.0 >> 32) * u64::from(many)) >> 32) as u32
     }
 
+    /// [`Hash::MORE`] bits more.
+    #[inline(always)]
+    pub fn more(self) -> u32 {
+        u32::from((self.0 >> 16) as u16)
+    }
+
+    pub const MORE: u32 = u16::BITS;
+
     #[cfg(test)]
-    pub fn of_parts(bucket: u32, tag: u16) -> Hash {
-        Hash(u64::from(bucket) << 32 | u64::from(tag))
+    pub fn of_parts(one: u32, more: u16, tag: u16) -> Hash {
+        Hash(u64::from(one) << 32 | u64::from(more) << 16 | u64::from(tag))
     }
 
     /// Tag in the bucket; never 0, which marks a free lane.

@@ -3,13 +3,20 @@
 //! Theory of operation. A bucket is a cache line: tags of 16 bits that are compared at once, and the halves they stand
 //! for. A key belongs in the bucket that its hash names. If that is full it goes to the next one with a free lane, and
 //! all full ones on the way count one more key that has passed them; a search goes on behind a bucket only as long as
-//! keys have passed it, and deletion counts them down again, so that nothing is left of crowded times. There are twice
-//! as many lanes as keys at most: of 100 keys less than one lies outside of its bucket.
+//! keys have passed it, and deletion counts them down again, so that nothing is left of crowded times.
+//!
+//! As many buckets are in use as the keys want, so that few sessions stay in near caches however many there is room for.
+//! From time to time their number is doubled, bucket by bucket (linear hashing; Litwin, "Linear hashing: a new tool for file
+//! and table addressing", VLDB 1980): each gives the keys that have a certain bit in their hash to a new one, and each
+//! doubling takes another bit. Between two doublings all are equally full; one that has begun goes on with each session that
+//! comes, quickly, as buckets that have not given yet fill up meanwhile. Of 100 keys at most two lie outside of their bucket,
+//! and less than one once there are as many lanes as there ever are, twice as many as keys. The index does not shrink.
 
 use std::hint::select_unpredictable;
 use std::io;
 
 use bytemuck::{Pod, Zeroable};
+use mmb_packet::prefetch;
 use wide::u16x8;
 
 use super::hash::Hash;
@@ -20,6 +27,13 @@ const LANES: usize = 8;
 
 /// Buckets in which a key is looked for at most. A full table needs four now and then; more is somebody's doing.
 const REACH: usize = 16;
+
+/// Buckets in use at first, at most: 64 KiB.
+const FIRST: u32 = 1 << 10;
+/// Keys for each two buckets above which the buckets are doubled.
+const CROWD: u32 = 9;
+/// Buckets that come into use at a time meanwhile.
+const AT_ONCE: usize = 2;
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -86,32 +100,78 @@ fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Which buckets are in use, and so which one is a key's.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    /// Buckets that were in use at first.
+    first: u32,
+    used: u32,
+    /// As many further bits of the hash as doublings have begun.
+    mask: u32,
+    /// Buckets in use when the last one began.
+    before: u32,
+}
+
+impl Shape {
+    #[inline(always)]
+    fn bucket(&self, hash: Hash) -> usize {
+        let at = hash.one_of(self.first) + self.first * (hash.more() & self.mask);
+        // The bucket that is not there yet has all its keys in the one that will give.
+        select_unpredictable(at < self.used, at, at.wrapping_sub(self.before)) as usize
+    }
+
+    /// Whether no doubling is under way.
+    #[inline(always)]
+    fn is_whole(&self) -> bool {
+        self.used == self.first * (self.mask + 1)
+    }
+
+    /// With one bucket more, which the keys of another one move to, and that one.
+    fn grown(mut self) -> (Shape, usize) {
+        if self.is_whole() {
+            (self.before, self.mask) = (self.used, self.mask << 1 | 1);
+        }
+        let from = self.used - self.before;
+        self.used += 1;
+        (self, from as usize)
+    }
+}
+
 /// The buckets of a table.
 #[derive(Debug)]
 pub(super) struct Index {
+    /// All that there can be, and as many behind them as a key of the last one may pass.
     buckets: Arena<Bucket>,
     count: u32,
+    shape: Shape,
+    keys: u32,
     /// Keys that lie outside of their bucket.
     displaced: u32,
+    /// Of [`Index::grow`].
+    moving: Vec<(Hash, Found)>,
 }
 
 impl Index {
     /// For so many keys.
     pub fn new(keys: u32) -> io::Result<Self> {
+        Index::beginning_with(FIRST, keys)
+    }
+
+    /// The same, with at most so many buckets in use at first.
+    fn beginning_with(first: u32, keys: u32) -> io::Result<Self> {
         let count = keys.div_ceil(LANES as u32 / 2).max(1);
-        let mut buckets = Arena::new(count as usize)?;
-        // Keys lie all over it from the first session on.
+        let doublings = count.div_ceil(first).next_power_of_two().trailing_zeros().min(Hash::MORE);
+        let first = count.div_ceil(1 << doublings);
+        let count = first << doublings;
+        let mut buckets = Arena::new(count as usize + REACH - 1)?;
+        // The first packets of many sessions must not wait for memory.
         buckets.touch(usize::MAX);
-        Ok(Index { buckets, count, displaced: 0 })
+        let shape = Shape { first, used: first, mask: 0, before: 0 };
+        Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::new() })
     }
 
     pub fn displaced(&self) -> u32 {
         self.displaced
-    }
-
-    #[cfg(test)]
-    pub fn count(&self) -> u32 {
-        self.count
     }
 
     /// Bytes of memory.
@@ -121,13 +181,74 @@ impl Index {
 
     #[inline(always)]
     pub fn buckets(&self) -> Buckets<'_> {
-        Buckets { buckets: self.buckets.get(), count: self.count }
+        Buckets { buckets: self.buckets.get(), shape: self.shape }
+    }
+
+    /// Takes more buckets into use if keys have become many. To be called whenever a session's keys have been entered.
+    /// `hash_of` answers the hash that a half was entered with, `ask` asks for the memory that this looks at.
+    #[inline(always)]
+    pub fn grow(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+        if !self.shape.is_whole() || self.keys * 2 > self.shape.used * CROWD {
+            self.grow_some(hash_of, ask);
+        }
+    }
+
+    #[inline(never)]
+    fn grow_some(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+        for _ in 0..AT_ONCE {
+            if self.shape.used < self.count {
+                self.split(&hash_of, &ask);
+            }
+            if self.shape.is_whole() {
+                return;
+            }
+        }
+    }
+
+    /// Takes one bucket more into use.
+    fn split(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+        let (next, from) = self.shape.grown();
+        let to = next.used as usize - 1;
+        let buckets = self.buckets.get();
+        self.moving.clear();
+        for bucket in &buckets[from..from + REACH] {
+            let all = lanes(!bucket.lanes(0)).map(|lane| Found(bucket.found[lane]));
+            let all = all.map(|found| (hash_of(found), found));
+            self.moving
+                .extend(all.filter(|(hash, _)| self.shape.bucket(*hash) == from && next.bucket(*hash) == to));
+            if bucket.passed == 0 {
+                break;
+            }
+        }
+        // What the next times will look at.
+        let next_one = &buckets[from + AT_ONCE];
+        lanes(!next_one.lanes(0)).for_each(|lane| ask(Found(next_one.found[lane])));
+        [from + 2 * AT_ONCE, to + AT_ONCE].into_iter().for_each(|at| prefetch::read(&buckets[at]));
+        let moving = std::mem::take(&mut self.moving);
+        moving.iter().for_each(|&(hash, found)| self.remove(hash, found));
+        // Else, which is somebody's doing, the keys stay where they can be found.
+        if self.has_room(to, moving.len()) {
+            self.shape = next;
+        }
+        for &(hash, found) in &moving {
+            self.insert(hash, found);
+        }
+        self.moving = moving;
+    }
+
+    /// Whether so many keys of a bucket can be entered.
+    fn has_room(&self, bucket: usize, keys: usize) -> bool {
+        let buckets = &self.buckets.get()[bucket..bucket + REACH];
+        let mut free = buckets.iter().scan(0, |free, bucket| {
+            *free += bucket.lanes(0).count_ones() as usize;
+            Some(*free)
+        });
+        free.any(|free| free >= keys)
     }
 
     /// Finds the half that `is` it, among those with the hash.
     pub fn find(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
-        let buckets = self.buckets.get();
-        let bucket = &buckets[hash.bucket(self.count) as usize];
+        let bucket = self.buckets().of(hash);
         match bucket.find(hash, &is) {
             // Nearly always: none has passed the bucket.
             Found::NONE if bucket.passed != 0 => self.find_behind(hash, is),
@@ -150,8 +271,10 @@ impl Index {
 
     /// Enters a half. False: there is no room in reach.
     pub fn insert(&mut self, hash: Hash, found: Found) -> bool {
-        let first = hash.bucket(self.count) as usize;
-        self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found)
+        let first = self.shape.bucket(hash);
+        let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found);
+        self.keys += u32::from(entered);
+        entered
     }
 
     /// The same where the first bucket is full.
@@ -169,10 +292,12 @@ impl Index {
 
     /// Takes a half out that was entered with this hash.
     pub fn remove(&mut self, hash: Hash, found: Found) {
-        let first = hash.bucket(self.count) as usize;
-        let bucket = &mut self.buckets.get_mut()[first];
+        let bucket = &mut self.buckets.get_mut()[self.shape.bucket(hash)];
         match bucket.lane_of(hash.tag(), found) {
-            Some(lane) => bucket.tags[lane] = 0,
+            Some(lane) => {
+                bucket.tags[lane] = 0;
+                self.keys -= 1;
+            }
             None => self.remove_behind(hash, found),
         }
     }
@@ -185,16 +310,16 @@ impl Index {
         let there = |(_, at): &(usize, usize)| buckets[*at].lane_of(hash.tag(), found).is_some();
         let Some((far, at)) = way.clone().enumerate().find(there) else { return };
         way.take(far).for_each(|at| buckets[at].passed -= 1);
-        self.displaced -= 1;
+        (self.displaced, self.keys) = (self.displaced - 1, self.keys - 1);
         if let Some(lane) = buckets[at].lane_of(hash.tag(), found) {
             buckets[at].tags[lane] = 0;
         }
     }
 
     /// The buckets in which a key may lie, in the order in which they are tried.
-    fn way(&self, hash: Hash) -> impl Iterator<Item = usize> + Clone + use<> {
-        let (first, count) = (hash.bucket(self.count) as usize, self.count as usize);
-        (first..first + count.min(REACH)).map(move |at| if at < count { at } else { at - count })
+    fn way(&self, hash: Hash) -> std::ops::Range<usize> {
+        let first = self.shape.bucket(hash);
+        first..first + REACH
     }
 }
 
@@ -202,23 +327,31 @@ impl Index {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets<'a> {
     buckets: &'a [Bucket],
-    count: u32,
+    shape: Shape,
 }
 
 impl<'a> Buckets<'a> {
     #[inline(always)]
     pub fn of(&self, hash: Hash) -> &'a Bucket {
-        &self.buckets[hash.bucket(self.count) as usize]
+        &self.buckets[self.shape.bucket(hash)]
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use proptest::prelude::*;
 
     use super::*;
+
+    impl Index {
+        /// Whether nothing is in it, nor any trace.
+        fn is_clean(&self) -> bool {
+            let empty = self.buckets.get().iter().all(|b| b.passed == 0 && b.tags == [0; LANES]);
+            empty && (self.keys, self.displaced) == (0, 0)
+        }
+    }
 
     /// Keys are their own halves' numbers here.
     fn contents(index: &Index, hash: Hash) -> HashSet<u32> {
@@ -228,7 +361,7 @@ mod tests {
     #[test]
     fn crowds_are_refused_and_leave_nothing_behind() {
         let mut index = Index::new(4 * 1000).unwrap();
-        let hash = Hash::of_parts(u32::MAX, 7);
+        let hash = Hash::of_parts(u32::MAX, 0, 7);
         let room = (REACH * LANES) as u32;
         for n in 0..room {
             assert!(index.insert(hash, Found(n)), "{n}");
@@ -237,39 +370,61 @@ mod tests {
         assert_eq!(index.displaced(), room - LANES as u32);
         assert_eq!(contents(&index, hash), (0..room).collect());
         (0..room).for_each(|n| index.remove(hash, Found(n)));
-        assert_eq!(index.displaced(), 0);
-        assert!(index.buckets.get().iter().all(|b| b.passed == 0 && b.tags == [0; LANES]));
+        assert!(index.is_clean());
+    }
+
+    #[test]
+    fn a_crowd_stays_where_it_is_found() {
+        let mut index = Index::beginning_with(2, 4 * 64).unwrap();
+        // In each of the first two buckets; those of the first would move.
+        let hash = |n: u32| match n < 16 {
+            true => Hash::of_parts(0, 1, n as u16),
+            false => Hash::of_parts(1 << 31, 0, n as u16),
+        };
+        (0..16 + 120).for_each(|n| assert!(index.insert(hash(n), Found(n)), "{n}"));
+        let grow = |gone: u32| {
+            index.remove(hash(gone), Found(gone));
+            index.grow(|found| hash(found.0), |_| {});
+            assert!((0..gone).all(|n| index.find(hash(n), |found| found.0 == n).0 == n), "{gone}");
+            index.shape.used
+        };
+        // Sixteen have to find room, for which half a bucket's worth of the others has to go.
+        assert_eq!((128..136).rev().map(grow).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 4]);
     }
 
     proptest! {
-        /// Few buckets and few tags, so that keys pass full buckets and share tags, and the way leads round the end.
+        /// Few buckets and few tags, so that keys pass full buckets and share tags, while the index grows.
         #[test]
-        fn agrees_with_a_set(steps in prop::collection::vec((0..4u32, 0..3u16, 0..60u32, any::<bool>()), 1..300)) {
-            let mut index = Index::new(40).unwrap();
-            let mut model = HashSet::new();
-            for (bucket, tag, n, insert) in steps {
-                let hash = Hash::of_parts(bucket << 30 | 0x3fff_ffff, tag);
-                let known = model.iter().any(|&(_, _, m)| m == n);
-                if insert && !known {
-                    let room = model.len() < index.count() as usize * LANES;
-                    prop_assert_eq!(index.insert(hash, Found(n)), room);
-                    if room {
-                        model.insert((bucket, tag | 1, n));
-                    }
-                } else if model.remove(&(bucket, tag | 1, n)) {
+        fn agrees_with_a_set(
+            steps in prop::collection::vec((0..4u32, 0..8u16, 0..3u16, 0..60u32, any::<bool>(), any::<bool>()), 1..300),
+        ) {
+            let mut index = Index::beginning_with(2, 80).unwrap();
+            let mut model = HashMap::new();
+            for (one, more, tag, n, insert, grow) in steps {
+                let hash = Hash::of_parts(one << 30 | 0x3fff_ffff, more, tag);
+                if insert && !model.contains_key(&n) {
+                    prop_assert!(index.insert(hash, Found(n)));
+                    model.insert(n, hash);
+                } else if let Some(hash) = model.remove(&n) {
                     index.remove(hash, Found(n));
                 }
-                // Keys of a bucket behind may be found as well.
-                let found = contents(&index, hash);
-                for (b, t, n) in &model {
-                    prop_assert!((*b, *t) != (bucket, tag | 1) || found.contains(n));
+                if grow {
+                    let Shape { used, .. } = index.shape;
+                    let grows = !index.shape.is_whole() || index.keys * 2 > used * CROWD;
+                    index.grow(|found| model[&found.0], |_| {});
+                    prop_assert_eq!(index.shape.used > used, grows && used < index.count);
                 }
-                prop_assert!(found.iter().all(|n| model.iter().any(|(_, t, m)| (t, m) == (&(tag | 1), n))));
+                prop_assert_eq!(index.keys as usize, model.len());
+                // Keys of a bucket behind may be found as well.
+                for (n, hash) in &model {
+                    prop_assert!(contents(&index, *hash).contains(n));
+                }
+                prop_assert!(contents(&index, hash).iter().all(|n| model.contains_key(n)));
             }
-            for (bucket, tag, n) in model {
-                index.remove(Hash::of_parts(bucket << 30 | 0x3fff_ffff, tag), Found(n));
+            for (n, hash) in model {
+                index.remove(hash, Found(n));
             }
-            prop_assert!(index.buckets.get().iter().all(|b| b.passed == 0 && b.tags == [0; LANES]));
+            prop_assert!(index.is_clean());
         }
     }
 }

@@ -34,6 +34,7 @@ use index::Index;
 use crate::arena::{Arena, HUGE};
 use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
 use crate::key::{Key, Packed};
+use crate::nat::Ahead;
 use crate::wheel::{UNARMED, Wheel};
 
 /// Most sessions that a table can have room for.
@@ -210,7 +211,29 @@ impl Table {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
 
-    /// The same, and what a session with the key is entered by if there is none.
+    /// Asks for the memory that the sessions of these packets of a vector will want if all are new: where their replies will be
+    /// looked up, which go to what NAT makes of their source, if it is `ahead`.
+    pub fn prefetch_replies(
+        &self,
+        lookups: &Lookups,
+        packets: impl Iterator<Item = usize>,
+        ahead: Option<&Ahead<'_>>,
+    ) {
+        let buckets = self.index.buckets();
+        for at in packets {
+            let key = lookups.packed(at);
+            let mut reply = reversed(&key);
+            if let Some((address, port)) = ahead.and_then(|ahead| ahead.outside(&key)) {
+                let [from, _]: [[u8; 4]; 2] = bytemuck::cast(reply.head[0]);
+                let [[a, b, ..], tag]: [[u8; 4]; 2] = bytemuck::cast(reply.head[1]);
+                reply.head =
+                    [bytemuck::cast([from, address]), bytemuck::cast([[a, b, port[0], port[1]], tag])];
+            }
+            prefetch::read(buckets.of(self.hasher.hash(&reply)));
+        }
+    }
+
+    /// The same as [`Table::find`], and what a session with the key is entered by if there is none.
     #[inline]
     pub fn seek(&self, key: &Key) -> (Found, Sought) {
         let key = key.pack();
@@ -218,9 +241,9 @@ impl Table {
         (self.find_hashed(&key, hash), Sought { key, hash })
     }
 
+    #[inline]
     fn find_hashed(&self, key: &Packed, hash: Hash) -> Found {
-        let halves = self.halves.get();
-        self.index.find(hash, |found| halves[found.0 as usize].is(&key.head, &key.tail))
+        self.index.find(hash, |found| self.half(found).is(&key.head, &key.tail))
     }
 
     /// Enters a session that begins `now` (milliseconds) with the keys of its directions. It is half open until it is
@@ -244,10 +267,47 @@ impl Table {
         reverse: Option<&Key>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
+        let id = self.enter_both(forward, reverse, now)?;
+        self.join_embryonic(id);
+        Ok(id)
+    }
+
+    /// The same of a session of which more is known: until when it lives if no packet comes, and whether it is half open.
+    ///
+    /// # Errors
+    /// As [`Table::insert`].
+    pub fn open(
+        &mut self,
+        forward: &Sought,
+        reverse: Option<&Key>,
+        now: u32,
+        deadline: u32,
+        embryonic: bool,
+    ) -> Result<SessionId, InsertError> {
+        let id = self.enter_both(forward, reverse, now)?;
+        if embryonic {
+            self.join_embryonic(id);
+        }
+        self.arm_new(id, deadline);
+        Ok(id)
+    }
+
+    fn enter_both(
+        &mut self,
+        forward: &Sought,
+        reverse: Option<&Key>,
+        now: u32,
+    ) -> Result<SessionId, InsertError> {
         debug_assert_eq!(self.find_hashed(&forward.key, forward.hash), Found::NONE);
         let reverse = reverse.map_or_else(|| reversed(&forward.key), Key::pack);
-        let back = if reverse == forward.key { None } else { Some(self.free(reverse)?) };
-        self.enter(forward, back.as_ref(), now)
+        if reverse == forward.key {
+            return self.enter(forward, None, now);
+        }
+        let hash = self.hasher.hash(&reverse);
+        match self.find_hashed(&reverse, hash) {
+            Found::NONE => self.enter(forward, Some(&Sought { key: reverse, hash }), now),
+            found => Err(InsertError::Taken(found)),
+        }
     }
 
     /// Enters a redirect: packets with that key go to another worker.
@@ -256,6 +316,7 @@ impl Table {
     /// As [`Table::insert`].
     pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
+        self.join_embryonic(id);
         let half = self.half_mut(Found::new(id, Direction::Forward));
         half.flags |= half_flags::REDIRECT;
         half.set_decision(u32::from(worker));
@@ -268,6 +329,8 @@ impl Table {
         (half.flags & half_flags::REDIRECT != 0).then_some(half.decision() as u16)
     }
 
+    /// Puts keys into the index and writes the parts; neither the half-open ones nor the timers know of it yet.
+    #[inline]
     fn enter(
         &mut self,
         forward: &Sought,
@@ -284,10 +347,12 @@ impl Table {
             return Err(InsertError::Crowded);
         }
         self.take(id);
-        *self.half_mut(there) = Half { seen: now, ..Half::new(&forward.key) };
+        let (halves, common) = self.parts_mut(id);
         let flags = if reverse.is_none() { half_flags::UNLISTED } else { 0 };
-        *self.half_mut(home) = Half { seen: now, flags, ..Half::new(&reverse.unwrap_or(forward).key) };
-        let common = self.common_mut(id);
+        *halves = [
+            Half { seen: now, ..Half::new(&forward.key) },
+            Half { seen: now, flags, ..Half::new(&reverse.unwrap_or(forward).key) },
+        ];
         *common = Common {
             timer: UNARMED,
             created: now,
@@ -296,22 +361,17 @@ impl Table {
             uid: common.uid.wrapping_add(1),
             ..Common::default()
         };
-        self.join_embryonic(id);
         self.wheel.start(now);
+        self.grow_index();
         self.prefetch_free();
         Ok(id)
     }
 
-    fn seek_free(&self, key: &Key) -> Result<Sought, InsertError> {
-        self.free(key.pack())
-    }
-
     /// A key that no session has.
-    fn free(&self, key: Packed) -> Result<Sought, InsertError> {
-        let hash = self.hasher.hash(&key);
-        match self.find_hashed(&key, hash) {
-            Found::NONE => Ok(Sought { key, hash }),
-            found => Err(InsertError::Taken(found)),
+    fn seek_free(&self, key: &Key) -> Result<Sought, InsertError> {
+        match self.seek(key) {
+            (Found::NONE, sought) => Ok(sought),
+            (found, _) => Err(InsertError::Taken(found)),
         }
     }
 }

@@ -91,6 +91,17 @@ impl Table {
         &mut self.commons.get_mut()[id.0 as usize]
     }
 
+    /// Both directions of a session, and what they share.
+    ///
+    /// # Panics
+    /// If there is no room for a session of that number.
+    #[inline(always)]
+    pub fn parts_mut(&mut self, id: SessionId) -> (&mut [Half; 2], &mut Common) {
+        let at = id.0 as usize;
+        let (pairs, _) = self.halves.get_mut().as_chunks_mut::<2>();
+        (&mut pairs[at], &mut self.commons.get_mut()[at])
+    }
+
     /// A session's scratchpad: what was last written there, be it for an earlier session; see [`Table::clean_scratch`].
     #[inline]
     pub fn scratch(&self, id: SessionId) -> &[u8] {
@@ -136,6 +147,13 @@ impl Table {
     /// Arms a session's timer for `deadline` (milliseconds, less than 2^31 ahead), in place of what it was armed for.
     pub fn arm(&mut self, id: SessionId, deadline: u32) {
         self.disarm(id);
+        let commons = self.commons.get_mut();
+        commons[id.0 as usize].expires = deadline;
+        self.wheel.arm(commons, id);
+    }
+
+    /// The same of a session that has just been entered.
+    pub(super) fn arm_new(&mut self, id: SessionId, deadline: u32) {
         let commons = self.commons.get_mut();
         commons[id.0 as usize].expires = deadline;
         self.wheel.arm(commons, id);
@@ -200,15 +218,25 @@ impl Table {
         Some(SessionId(at as u32 * 64 + word.trailing_zeros()))
     }
 
+    /// Has the index keep up with the keys.
+    #[inline(always)]
+    pub(super) fn grow_index(&mut self) {
+        let Table { index, hasher, halves, .. } = self;
+        let halves = halves.get();
+        let half = |found: Found| &halves[found.0 as usize];
+        index.grow(|found| hasher.hash(&half(found).packed()), |found| prefetch::read(half(found)));
+    }
+
     /// At the end of the list.
     pub(super) fn join_embryonic(&mut self, id: SessionId) {
         let [_, last] = self.embryonic;
-        let common = self.common_mut(id);
+        let commons = self.commons.get_mut();
+        let common = &mut commons[id.0 as usize];
         common.embryonic = [last, NONE];
         common.table_flags |= state::EMBRYONIC;
         match last {
             NONE => self.embryonic[0] = id.0,
-            last => self.common_mut(SessionId(last)).embryonic[1] = id.0,
+            last => commons[last as usize].embryonic[1] = id.0,
         }
         self.embryonic[1] = id.0;
         self.embryonic_len += 1;
@@ -246,8 +274,7 @@ impl Table {
 
     fn prefetch_session(&self, id: SessionId) {
         prefetch::read(self.common(id));
-        for direction in [Direction::Forward, Direction::Reverse] {
-            prefetch::read(self.half(Found::new(id, direction)));
-        }
+        let (pairs, _) = self.halves.get().as_chunks::<2>();
+        pairs[id.0 as usize].iter().for_each(prefetch::read);
     }
 }

@@ -190,7 +190,7 @@ fn timers_go_with_their_sessions() {
 fn seeds_make_different_tables() {
     let tables = [1, 2].map(Hasher::new);
     let same = (0..10_000).filter(|&n| {
-        let [a, b] = [0, 1].map(|i| tables[i].hash(&numbered(n, false).pack()).bucket(1000));
+        let [a, b] = [0, 1].map(|i| tables[i].hash(&numbered(n, false).pack()).one_of(1000));
         a == b
     });
     assert!(same.count() < 50);
@@ -207,7 +207,7 @@ fn every_bit_of_a_key_counts() {
                 let mut other: [u8; 40] = bytemuck::cast(base);
                 other[bit / 8] ^= 1 << (bit % 8);
                 let [a, b] = [base, bytemuck::cast(other)].map(|key: Key| hasher.hash(&key.pack()));
-                buckets += u32::from(a.bucket(256) == b.bucket(256));
+                buckets += u32::from(a.one_of(256) == b.one_of(256));
                 tags += u32::from(a.tag() == b.tag());
                 n += 1;
             }

@@ -54,9 +54,10 @@ pub struct Track {
 const _: () = assert!(size_of::<Track>() == 22);
 
 /// What the tracker says of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tracked {
     /// It belongs to the session.
+    #[default]
     Pass,
     /// It opens a connection where an old one has ended: the session is to be ended and the packet to be treated as one
     /// of no session.
@@ -66,7 +67,7 @@ pub enum Tracked {
 }
 
 /// What is so after a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// What becomes of the packet.
     pub verdict: Tracked,
@@ -106,16 +107,30 @@ impl Track {
         acks: &mut [u32; 2],
         settings: &Settings,
     ) -> Result<(Track, Seen), DropReason> {
-        let mut track =
-            Track { state: Flags::UNANSWERED, scales: window::UNKNOWN_SCALES, ..Track::default() };
-        match traffic {
-            Traffic::Tcp(segment) => track.open_tcp(segment, acks, settings)?,
-            Traffic::Udp => track.set_state(State::Udp),
-            Traffic::Icmp => track.set_state(State::Icmp),
-            Traffic::Other => track.set_state(State::Other),
-        }
-        let seen = track.seen(Tracked::Pass, settings);
+        let mut track = Track::default();
+        let seen = track.start(traffic, acks, settings)?;
         Ok((track, seen))
+    }
+
+    /// The same in its place: what has just been written in small pieces is not to be moved in large ones.
+    ///
+    /// # Errors
+    /// As [`Track::open`].
+    #[inline]
+    pub fn start(
+        &mut self,
+        traffic: &Traffic,
+        acks: &mut [u32; 2],
+        settings: &Settings,
+    ) -> Result<Seen, DropReason> {
+        *self = Track { state: Flags::UNANSWERED, scales: window::UNKNOWN_SCALES, ..Track::default() };
+        match traffic {
+            Traffic::Tcp(segment) => self.open_tcp(segment, acks, settings)?,
+            Traffic::Udp => self.set_state(State::Udp),
+            Traffic::Icmp => self.set_state(State::Icmp),
+            Traffic::Other => self.set_state(State::Other),
+        }
+        Ok(self.seen(Tracked::Pass, settings))
     }
 
     /// Takes note of another packet. `acks` are both halves' `ack` (forward, reverse), and brought up to date.

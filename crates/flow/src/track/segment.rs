@@ -38,6 +38,9 @@ const ACKNOWLEDGEMENT: usize = 8;
 const DATA_OFFSET: usize = 12;
 const FLAGS: usize = 13;
 const WINDOW: usize = 14;
+/// Bytes of the header that are read, and of all of it without options.
+const READ: usize = 16;
+const FIXED: usize = 20;
 /// Option kind of the window scale (RFC 7323, 2.2).
 const WSCALE: u8 = 3;
 /// Larger shifts count as this (RFC 7323, 2.3).
@@ -78,23 +81,25 @@ impl Segment {
     pub const ACK: u8 = 0x10;
 
     /// The segment of a parsed packet; nothing if it has no readable TCP header.
+    #[inline]
     pub fn read(head: &[u8], meta: &Meta) -> Option<Segment> {
         if meta.kind.l4() != Kind::TCP {
             return None;
         }
         let l4 = usize::from(meta.l4_off);
-        let tcp = head.get(l4..)?;
-        let long = |at| Some(u32::from_be_bytes(*tcp.get(at..)?.first_chunk()?));
-        let flags = *tcp.get(FLAGS)?;
-        let header = usize::from(*tcp.get(DATA_OFFSET)? >> 4) * 4;
+        let tcp: &[u8; READ] = head.get(l4..)?.first_chunk()?;
+        let long = |at: usize| u32::from_be_bytes([tcp[at], tcp[at + 1], tcp[at + 2], tcp[at + 3]]);
+        let flags = tcp[FLAGS];
+        let header = usize::from(tcp[DATA_OFFSET] >> 4) * 4;
         let len = usize::from(meta.end).saturating_sub(l4 + header);
+        let has_scale = flags & Self::SYN != 0 && header > FIXED;
         Some(Segment {
-            seq: long(SEQ)?,
-            ack: long(ACKNOWLEDGEMENT)?,
+            seq: long(SEQ),
+            ack: long(ACKNOWLEDGEMENT),
             len: u32::try_from(len).unwrap_or(u32::MAX),
-            window: u16::from_be_bytes(*tcp.get(WINDOW..)?.first_chunk()?),
+            window: u16::from_be_bytes([tcp[WINDOW], tcp[WINDOW + 1]]),
             flags,
-            scale: if flags & Self::SYN != 0 { scale(head, meta) } else { None },
+            scale: if has_scale { scale(head, meta) } else { None },
         })
     }
 

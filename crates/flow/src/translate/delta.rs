@@ -20,12 +20,29 @@ impl Delta {
         Delta::from_sum(u32::from(!old) + u32::from(new))
     }
 
+    /// The same of what is at hand in whole words, as they lie in memory.
+    #[inline]
+    pub fn of_words(old: [u32; 2], new: [u32; 2]) -> Delta {
+        // The complement of a word is what takes it off.
+        let sum = old.iter().map(|word| u64::from(!word)).sum::<u64>();
+        let sum = new.iter().fold(sum, |sum, &word| sum + u64::from(word));
+        Delta::from_sum(mmb_packet::checksum::fold_words(sum) as u32)
+    }
+
+    /// The change that takes this one back.
+    #[inline]
+    pub fn undone(self) -> Delta {
+        Delta::from_sum(u32::from(!self.0))
+    }
+
+    #[inline]
     fn from_sum(sum: u32) -> Delta {
         let folded = fold(sum);
         Delta(if folded == 0xffff { 0 } else { folded })
     }
 
     /// A change that [`Delta::get`] gave.
+    #[inline]
     pub fn of(sum: u16) -> Delta {
         Delta::from_sum(u32::from(sum))
     }
@@ -36,6 +53,7 @@ impl Delta {
     }
 
     /// In native byte order, to be added to the complement of a checksum.
+    #[inline]
     pub fn get(self) -> u16 {
         self.0
     }
@@ -54,6 +72,7 @@ impl Delta {
 impl Add for Delta {
     type Output = Delta;
 
+    #[inline]
     fn add(self, other: Delta) -> Delta {
         Delta::from_sum(u32::from(self.0) + u32::from(other.0))
     }

@@ -41,13 +41,13 @@ impl<'a> Change<'a> {
     /// That of a packet of a session.
     pub fn along(from: &Key, to: &'a Key, mangle: Option<&Mangle>, direction: Direction) -> Self {
         let numbers = mangle.map_or(Numbers::default(), |mangle| mangle.along(direction));
-        Change { to, identifier: identifier_change(from, to), numbers }
+        Change { to, identifier: identifier_change(ports(from), ports(to)), numbers }
     }
 
     /// That of a packet that was translated, back to what it was; `direction` is the opposite of the one it had.
     pub fn undo(from: &Key, to: &'a Key, mangle: Option<&Mangle>, direction: Direction) -> Self {
         let numbers = mangle.map_or(Numbers::default(), |mangle| mangle.undo(direction));
-        Change { to, identifier: identifier_change(from, to), numbers }
+        Change { to, identifier: identifier_change(ports(from), ports(to)), numbers }
     }
 }
 
@@ -65,10 +65,9 @@ pub(super) fn ports(key: &Key) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// The difference of two ICMP identifiers, to be exclusive-or'ed. Whether it is the source or the destination port
+/// By the ports of two keys the difference of their ICMP identifiers, to be exclusive-or'ed. Whether it is the source or the destination port
 /// depends on the type, which stands in the other one and does not change.
-pub(super) fn identifier_change(from: &Key, to: &Key) -> [u8; 2] {
-    let ([a, b, c, d], [e, f, g, h]) = (ports(from), ports(to));
+pub(super) fn identifier_change([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> [u8; 2] {
     [a ^ c ^ e ^ g, b ^ d ^ f ^ h]
 }
 

@@ -15,26 +15,55 @@ impl Xlat4 {
     /// What takes packets with the key `from` to the key `to`; `None` if that is not IPv4, or if the keys are those of
     /// a packet without a readable transport header whose checksum covers addresses: see [`super::translate`].
     pub fn between(from: &Key, to: &Key) -> Option<Xlat4> {
+        Xlat4::of_ends(from, headers::addresses4(to), headers::ports(to))
+    }
+
+    /// The same to these addresses and ports.
+    #[inline(always)]
+    fn of_ends(from: &Key, addresses: [u8; 8], ports: [u8; 4]) -> Option<Xlat4> {
         if !from.is_ip4() || !headers::is_translatable(from) {
             return None;
         }
-        let addresses = headers::addresses4(to);
-        let ip = Delta::between(&headers::addresses4(from), &addresses);
+        let (old_addresses, old_ports) = (headers::addresses4(from), headers::ports(from));
+        let ip = Delta::of_words(bytemuck::cast(old_addresses), bytemuck::cast(addresses));
+        let moved = Delta::of_words([bytemuck::cast(old_ports), 0], [bytemuck::cast(ports), 0]);
         let (ports, l4) = match from.kind & Kind::L4_MASK {
-            Kind::TCP | Kind::UDP => {
-                (headers::ports(to), ip + Delta::between(&headers::ports(from), &headers::ports(to)))
-            }
+            Kind::TCP | Kind::UDP => (ports, ip + moved),
             Kind::ICMP => {
                 // Which of both is the identifier depends on the type; the other one does not change.
-                let (old, new) = (headers::ports(from), headers::ports(to));
-                let [high, low] = headers::identifier_change(from, to);
-                ([high, low, 0, 0], Delta::between(&old, &new))
+                let [high, low] = headers::identifier_change(old_ports, ports);
+                ([high, low, 0, 0], moved)
             }
             _ if checks_pseudo_header(from.proto) => ([0; 4], ip),
             _ => ([0; 4], Delta::default()),
         };
         Some(Xlat4 { addresses, ports, ip_delta: ip.get(), l4_delta: l4.get() })
     }
+
+    /// The same of both directions of a session, by the keys of what comes in: what one direction changes in a sum, the other
+    /// one takes back.
+    #[inline]
+    pub fn pair(forward: &Key, reverse: &Key) -> Option<[Xlat4; 2]> {
+        // What comes in by one key goes out turned round.
+        let (addresses, ports) = (headers::addresses4(reverse), headers::ports(reverse));
+        let there = Xlat4::of_ends(forward, turned(addresses), turned(ports))?;
+        let (addresses, ports) = (headers::addresses4(forward), headers::ports(forward));
+        let ports = match forward.kind & Kind::L4_MASK {
+            Kind::TCP | Kind::UDP => turned(ports),
+            // Two identifiers differ by the same either way.
+            _ => there.ports,
+        };
+        let back = |delta| Delta::of(delta).undone().get();
+        let (ip_delta, l4_delta) = (back(there.ip_delta), back(there.l4_delta));
+        Some([there, Xlat4 { addresses: turned(addresses), ports, ip_delta, l4_delta }])
+    }
+}
+
+/// With its halves in each other's place.
+#[inline]
+fn turned<const N: usize>(mut ends: [u8; N]) -> [u8; N] {
+    ends.rotate_left(N / 2);
+    ends
 }
 
 /// Translates an IPv4 packet, which is of the session and direction that `xlat` was made for, and not an ICMP error.

@@ -258,6 +258,8 @@ proptest! {
             let mut short = before.clone();
             apply4(&xlat, &mut short, &meta);
             prop_assert_eq!(&short, &there);
+            let back = Xlat4::between(&to.reversed(), &from.reversed()).unwrap();
+            prop_assert_eq!(Xlat4::pair(&from, &to.reversed()), Some([xlat, back]));
         }
         prop_assert_eq!(translate(&mut there, &meta, &to, &from, None, direction), Ok(()));
         prop_assert_eq!(there, before);

@@ -1,0 +1,59 @@
+//! Looking ahead: what the packets of a vector will want of NAT if they all open sessions.
+//!
+//! Theory of operation. A mapping is made in four places far from each other: the tables of insides, of outsides and of hosts,
+//! and its address's ports. All of them follow from the packet's key, and the port that it will get nearly always does, for
+//! what is chosen by chance follows from a secret ([`Nat::wish`]). So the memory of a vector's mappings is asked for while
+//! the rules for its packets are looked up. Nothing is changed, and a guess that was wrong costs no more than the time to wait.
+
+use super::index::prefetch_in;
+use super::pool::Pool;
+use super::{Endpoint, Nat, PoolId, Proto, hosts};
+use crate::Key;
+use crate::key::Packed;
+
+/// A pool that is likely to translate what comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead<'a> {
+    nat: &'a Nat,
+    place: u16,
+    pool: &'a Pool,
+    insides: &'a [u64],
+    outsides: &'a [u64],
+    hosts: &'a [u64],
+}
+
+impl Nat {
+    /// What asks for the memory that [`Nat::map`] will look at, for packets that this pool is likely to translate; none, if
+    /// there is no such pool.
+    pub fn ahead(&self, pool: PoolId) -> Option<Ahead<'_>> {
+        let place = *self.places.get(usize::from(pool.0))?;
+        let pool = self.pools.get(usize::from(place))?.as_ref()?;
+        let (insides, outsides) = self.mappings.slots();
+        Some(Ahead { nat: self, place, pool, insides, outsides, hosts: self.hosts.slots() })
+    }
+}
+
+impl Ahead<'_> {
+    /// Asks for the memory of a packet with this key.
+    pub fn ask(&self, key: &Key) {
+        self.outside(&key.pack());
+    }
+
+    /// The same, and answers what the source will most likely become.
+    #[inline]
+    pub(crate) fn outside(&self, key: &Packed) -> Option<([u8; 4], [u8; 2])> {
+        if key.is_ip6() {
+            return None;
+        }
+        let [address, _]: [[u8; 4]; 2] = bytemuck::cast(key.head[0]);
+        let [[a, b, ..], [_, number, asks @ ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
+        let source = Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes([a, b]) };
+        let mappings = &self.nat.mappings;
+        prefetch_in(self.insides, mappings.inside_hash(self.place, number, source));
+        prefetch_in(self.hosts, hosts::hash(&self.nat.hasher, self.place, source.address));
+        let proto = Proto::of(number).filter(|proto| *proto != Proto::Icmp || asks == Key::BY_SOURCE)?;
+        let outside = self.pool.guess(source.address, self.nat.wish(proto, source))?;
+        prefetch_in(self.outsides, mappings.outside_hash(number, outside));
+        Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))
+    }
+}

@@ -1,0 +1,223 @@
+//! Sessions whose packets somebody else sends on: the kernel's fast path.
+//!
+//! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
+//! ([`Sessions::can_lend`]). Whoever has it does to its packets what the short way would do, but for those that open, close and
+//! reset connections, and counts them. What was counted is taken over before anybody looks at it: when the session's timer
+//! goes off, when a packet of it takes the long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a
+//! session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
+//! another's, and before its state is another.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use mmb_flow::{Direction, Found, SessionId, half_flags, key_of, later_ack};
+use mmb_packet::Meta;
+
+use crate::Host;
+use crate::decisions::says;
+use crate::engine::{Sessions, session_flags};
+
+/// What has been sent on in the place of the sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Borrowed {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+    /// Milliseconds since the last one.
+    pub age: u32,
+    /// TCP: the furthest acknowledgement number.
+    pub ack: Option<u32>,
+}
+
+/// Who sends packets on in the place of the sessions.
+pub trait Borrower: Send {
+    /// Sends no more of them on.
+    fn call_back(&self, slot: u32);
+    /// What has been sent on so far.
+    fn tally(&self, slot: u32) -> Borrowed;
+}
+
+/// A direction of a session that can be lent, as of one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lendable {
+    found: Found,
+    uid: u32,
+}
+
+/// A direction that is lent.
+#[derive(Clone, Copy)]
+struct Loan {
+    /// What the borrower calls it.
+    slot: u32,
+    /// Taken over so far.
+    packets: u64,
+    bytes: u64,
+    /// The rules are those under which it was lent, so that they get what is counted.
+    current: bool,
+}
+
+/// All directions that are lent.
+#[derive(Default)]
+pub(crate) struct Loans {
+    borrower: Option<Box<dyn Borrower>>,
+    by_session: HashMap<SessionId, [Option<Loan>; 2]>,
+    /// Slots that were called back.
+    back: Vec<u32>,
+}
+
+impl fmt::Debug for Loans {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loans").field("sessions", &self.by_session.len()).finish_non_exhaustive()
+    }
+}
+
+const WAYS: [Direction; 2] = [Direction::Forward, Direction::Reverse];
+
+impl Sessions {
+    /// Says who borrows; all that another had is forgotten.
+    pub fn set_borrower(&mut self, borrower: Box<dyn Borrower>) {
+        self.loans = Loans { borrower: Some(borrower), ..Loans::default() };
+    }
+
+    /// Sessions that have ended: while this stays the same, every packet's session is the one that it was.
+    pub fn removals(&self) -> u32 {
+        self.removals
+    }
+
+    /// The direction of a session that a packet belongs to, if it can be lent: under the rules in force, all that is done to its
+    /// packets is done alike. `head` and `meta` are as the packet came.
+    pub fn can_lend(&self, head: &[u8], meta: &Meta, in_port: u16) -> Option<Lendable> {
+        const OTHER: u8 = half_flags::REDIRECT | half_flags::CHAINED | half_flags::DEFERRED;
+        const MORE: u8 = session_flags::MANGLE
+            | session_flags::LOOP_FORWARD
+            | session_flags::LOOP_REVERSE
+            | session_flags::REFUSED;
+        let (found, _) = self.table.seek(&key_of(head, meta).ok()?);
+        if !found.is_some() || self.per_packet || self.settings.tcp_window_check {
+            return None;
+        }
+        let (half, id) = (self.table.half(found), found.session());
+        let number = half.decision();
+        let plain = half.flags & (half_flags::SETTLED | OTHER) == half_flags::SETTLED
+            && self.table.common(id).flags & MORE == 0
+            && self.decisions.is_current(number, self.decisions.stamp(in_port))
+            && self.decisions.says(number) & (says::DROP | says::CHANCE) == 0;
+        plain.then(|| Lendable { found, uid: self.table.uid(id) })
+    }
+
+    /// Lends a direction that can be, under this name. If it is lent under another, that is over.
+    pub fn lend(&mut self, now: u32, it: Lendable, slot: u32, host: &impl Host) {
+        let (id, way) = (it.found.session(), it.found.direction() as usize);
+        let mut loans = self.loans.by_session.get(&id).copied().unwrap_or_default();
+        if let Some(mut old) = loans[way].take() {
+            self.take_over(now, it.found, &mut old, host);
+            self.loans.back.push(old.slot);
+        }
+        loans[way] = Some(Loan { slot, packets: 0, bytes: 0, current: true });
+        self.loans.by_session.insert(id, loans);
+    }
+
+    /// Takes over what was counted under this name; `over`: it is given back.
+    pub fn settle_loan(&mut self, now: u32, it: Lendable, slot: u32, over: bool, host: &impl Host) {
+        let (id, way) = (it.found.session(), it.found.direction() as usize);
+        let Some(loans) = self.loans.by_session.get(&id) else { return };
+        let mut loans = *loans;
+        let Some(loan) = loans[way].as_mut().filter(|loan| loan.slot == slot) else { return };
+        self.take_over(now, it.found, loan, host);
+        if over {
+            loans[way] = None;
+        }
+        if loans.iter().all(Option::is_none) {
+            self.loans.by_session.remove(&id);
+        } else {
+            self.loans.by_session.insert(id, loans);
+        }
+    }
+
+    /// A name under which nothing is lent any more, since it was called back.
+    pub fn called_back(&mut self) -> Option<u32> {
+        self.loans.back.pop()
+    }
+
+    /// Takes over what was counted of a session.
+    #[inline]
+    pub(crate) fn settle_loans(&mut self, now: u32, id: SessionId, host: &impl Host) {
+        if !self.loans.by_session.is_empty() {
+            self.settle_both(now, id, host);
+        }
+    }
+
+    #[cold]
+    fn settle_both(&mut self, now: u32, id: SessionId, host: &impl Host) {
+        let Some(loans) = self.loans.by_session.get(&id) else { return };
+        let mut loans = *loans;
+        for (way, loan) in WAYS.into_iter().zip(&mut loans) {
+            if let Some(loan) = loan {
+                self.take_over(now, Found::new(id, way), loan, host);
+            }
+        }
+        self.loans.by_session.insert(id, loans);
+    }
+
+    /// Takes a session back, with all that was counted of it.
+    #[inline]
+    pub(crate) fn call_back(&mut self, now: u32, id: SessionId, host: &impl Host) {
+        if !self.loans.by_session.is_empty() {
+            self.call_both_back(now, id, host);
+        }
+    }
+
+    #[cold]
+    fn call_both_back(&mut self, now: u32, id: SessionId, host: &impl Host) {
+        let Some(loans) = self.loans.by_session.remove(&id) else { return };
+        if let Some(borrower) = &self.loans.borrower {
+            loans.iter().flatten().for_each(|loan| borrower.call_back(loan.slot));
+        }
+        for (way, loan) in WAYS.into_iter().zip(loans) {
+            if let Some(mut loan) = loan {
+                self.take_over(now, Found::new(id, way), &mut loan, host);
+                self.loans.back.push(loan.slot);
+            }
+        }
+    }
+
+    /// Other rules come: what was counted is the old ones', and what is counted from now on, by packets that were on their way,
+    /// nobody's.
+    pub(crate) fn settle_all_loans(&mut self, host: &impl Host) {
+        let ids: Vec<SessionId> = self.loans.by_session.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.settle_both(self.clock, id, host));
+        let loans = self.loans.by_session.values_mut().flatten().flatten();
+        loans.for_each(|loan| loan.current = false);
+    }
+
+    fn take_over(&mut self, now: u32, found: Found, loan: &mut Loan, host: &impl Host) {
+        let Some(borrower) = &self.loans.borrower else { return };
+        let Borrowed { packets, bytes, age, ack } = borrower.tally(loan.slot);
+        let (more, length) = (packets.wrapping_sub(loan.packets), bytes.wrapping_sub(loan.bytes));
+        if more == 0 {
+            return;
+        }
+        (loan.packets, loan.bytes) = (packets, bytes);
+        // Before anything is counted that is not owed.
+        self.settle(found, host);
+        let half = self.table.half_mut(found);
+        let (mut packets, mut bytes) = (more, length);
+        while packets > 0 || bytes > 0 {
+            let part = |left: u64| u32::try_from(left).unwrap_or(u32::MAX);
+            half.count(part(packets), part(bytes));
+            packets -= u64::from(part(packets));
+            bytes -= u64::from(part(bytes));
+        }
+        let last = now.wrapping_sub(age);
+        if last.wrapping_sub(half.seen).cast_signed() > 0 {
+            half.seen = last;
+        }
+        if let Some(ack) = ack {
+            half.ack = later_ack(half.ack, ack);
+        }
+        if loan.current {
+            self.decisions.credit(half.decision(), more, length, host);
+        }
+    }
+}
