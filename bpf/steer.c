@@ -6,6 +6,8 @@
  * what is its own: frames to any other address (groups, broadcast), what is neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6
  * to link-local addresses, and packets to the addresses in `local4` and `local6`. Where there is no socket, or none any
  * more, the kernel gets every frame.
+ *
+ * Compiled with STEER_FAST, it sends packets of some flows on by itself, out of those that are mmb's: see fast.h.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -19,6 +21,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "steer.h"
+#ifdef STEER_FAST
+#include "fast.h"
+#endif
 
 /* By receive queue; a port has one. */
 struct {
@@ -44,8 +49,8 @@ struct {
 	__type(value, __u8);
 } local6 SEC(".maps");
 
-/* Written as a whole by user space, which maps it into its memory. */
-volatile __u64 gate;
+/* Written by user space, which maps it into its memory. */
+volatile struct steer_state state;
 
 static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
 {
@@ -75,10 +80,14 @@ static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
 SEC("xdp")
 int steer(struct xdp_md *context)
 {
-	__u64 open = gate;
+	__u64 open = state.gate;
 
 	if (open != 0 && is_kernels(context, open))
 		return XDP_PASS;
+#ifdef STEER_FAST
+	if (fast_forward(context, state.port))
+		return XDP_REDIRECT;
+#endif
 	return bpf_redirect_map(&xsks, context->rx_queue_index, XDP_PASS);
 }
 

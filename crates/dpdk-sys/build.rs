@@ -37,16 +37,18 @@ const FUNCTIONS: &str = "
     rte_graph_(create|destroy|lookup|node_get) __rte_node_register
     rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz
     bpf_object__(open_mem|load|close|find_map_by_name|find_program_by_name) bpf_(map|program)__fd
-    bpf_map_(update|delete)_elem bpf_link_create bpf_prog_test_run_opts";
+    bpf_map__reuse_fd bpf_map_create bpf_map_(update|delete)_elem bpf_link_create bpf_prog_test_run_opts";
 const TYPES: &str = "
     rte_mbuf rte_mempool rte_ring rte_graph rte_node rte_node_register rte_graph_param rte_pktmbuf_pool_private
     rte_eth_conf rte_eth_dev_info rte_eth_stats rte_eth_link rte_ether_addr rte_mbuf_dynfield
-    bpf_object bpf_link_create_opts bpf_test_run_opts xdp_action";
+    bpf_object bpf_link_create_opts bpf_map_create_opts bpf_map_type bpf_test_run_opts xdp_action
+    steer_state fast_key fast_action fast_slot";
 const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
-    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID) BPF_XDP XDP_FLAGS_(SKB|DRV)_MODE STEER_.* MMB_.*";
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID) BPF_XDP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
+    STEER_.* MMB_.*";
 
 const SHIM: &[&str] =
     &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c"];
@@ -71,7 +73,8 @@ fn main() {
     flags.extend(["-include", "rte_config.h", "-DALLOW_EXPERIMENTAL_API", "-march=corei7"].map(String::from));
     flags.push(format!("-I{BPF}"));
     compile_shim(&flags);
-    compile_steer();
+    compile_steer("steer.o", &[]);
+    compile_steer("steer_fast.o", &["-DSTEER_FAST"]);
     generate(&flags);
     link();
 }
@@ -87,15 +90,16 @@ fn compile_shim(flags: &[String]) {
     build.compile("mmb_shim");
 }
 
-/// Compiles the XDP program, for the crate to embed.
-fn compile_steer() {
+/// Compiles the XDP program, without or with the fast path, for the crate to embed.
+fn compile_steer(object: &str, options: &[&str]) {
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     // Debug information is where the types of the maps stand. BPF has no directory of its own for <asm/types.h>.
     let status = Command::new("clang")
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"])
         .arg(format!("-idirafter/usr/include/{architecture}-linux-gnu"))
+        .args(options)
         .args(["-c", &format!("{BPF}/steer.c"), "-o"])
-        .arg(out_dir().join("steer.o"))
+        .arg(out_dir().join(object))
         .status();
     assert!(
         status.is_ok_and(|status| status.success()),

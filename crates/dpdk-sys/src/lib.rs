@@ -25,6 +25,9 @@ include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 /// The XDP program of AF_XDP ports (bpf/steer.c), compiled: an ELF object for libbpf.
 pub static STEER: &[u8] = &ALIGNED.bytes;
 
+/// The same with the fast path (bpf/fast.h).
+pub static STEER_FAST: &[u8] = &ALIGNED_FAST.bytes;
+
 /// An ELF object is made of words, which libelf reads as such.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized> {
@@ -32,3 +35,5 @@ struct Aligned<T: ?Sized> {
 }
 
 static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer.o")) };
+static ALIGNED_FAST: &Aligned<[u8]> =
+    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };

@@ -7,7 +7,8 @@
 //! * [`ring()`] hands packets from threads to a thread.
 //! * [`Graph`] runs nodes over vectors of packets.
 //! * [`NetDev`] asks the kernel about an interface; [`SmallFrames`] sets one for reading raw frames from it;
-//!   [`Steering`] says which frames of an AF_XDP port stay with the kernel.
+//!   [`Steering`] says which frames of an AF_XDP port stay with the kernel, and [`FastPath`] which flows the kernel
+//!   sends on by itself.
 //!
 //! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends) or moved
 //! ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or write memory it
@@ -45,6 +46,8 @@ mod burst;
 mod device;
 mod eal;
 mod error;
+mod fast;
+mod fast_raw;
 mod flow_rules;
 mod graph;
 mod hints;
@@ -52,6 +55,7 @@ mod log;
 mod mbuf;
 mod mempool;
 mod netdev;
+mod netdev_xdp;
 mod netset;
 mod open;
 mod packet;
@@ -59,11 +63,15 @@ mod packet_buf;
 mod port;
 mod ring;
 mod xdp;
+mod xdp_map;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use device::Device;
 pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
 pub use error::{Error, PortError};
+pub use fast::{
+    FAST_SLOTS, FastAction, FastKey, FastMacs, FastPath, FastPort, FastTally, FastTcp, FastTranslation,
+};
 pub use flow_rules::{Fate, FlowAddresses, FlowError, FlowHandle, FlowPattern, FlowProto, FlowRule};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;

@@ -110,7 +110,7 @@ impl NetDev {
 /// # Errors
 /// EPERM without CAP_NET_RAW.
 pub(crate) fn promiscuous(index: u32) -> io::Result<OwnedFd> {
-    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW)?;
+    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     let request = libc::packet_mreq {
         mr_ifindex: index.cast_signed(),
         mr_type: libc::PACKET_MR_PROMISC as u16,
@@ -191,10 +191,10 @@ pub(crate) fn can_wait(fd: RawFd) -> bool {
     status >= 0 && poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) == 0
 }
 
-fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
+pub(crate) fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: plain system call; the descriptor, if any, is new and owned.
     unsafe {
-        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, 0);
+        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }
 }
@@ -219,7 +219,7 @@ impl Asking {
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from.cast_signed();
         }
-        Ok(Some(Asking { socket: socket(libc::AF_INET, libc::SOCK_DGRAM)?, request }))
+        Ok(Some(Asking { socket: socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?, request }))
     }
 
     fn ioctl(&mut self, number: libc::c_ulong) -> io::Result<()> {
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn descriptors_are_told_apart() {
-        let udp = socket(libc::AF_INET, libc::SOCK_DGRAM).ok();
+        let udp = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok();
         assert_eq!(udp.map(|fd| fd_kind(fd.as_raw_fd())), Some(FdKind::Other));
         assert_eq!(fd_kind(-1), FdKind::Other);
         assert!(open_fds().contains(&0) || !open_fds().is_empty());

@@ -361,13 +361,10 @@ impl TxQueue {
     #[inline]
     pub fn send(&mut self, burst: &mut Burst) -> TxCount {
         let mut count = TxCount::default();
-        // SAFETY: the burst's packets are owned; what `admit` moves to the end it frees, so that all before it and
-        // nothing else is left to send; `push` takes from the front.
+        // SAFETY: the burst's packets are owned; those that are left stand where `send_from` says.
         unsafe {
             burst.take_front(|packets, n| {
-                let good = self.admit(packets, n);
-                count.too_big = usize::from(n - good);
-                count.sent = usize::from(self.push(packets, good));
+                count = self.send_from(packets, n);
                 // The rest moves up by itself; the places of what was freed are cut off below.
                 count.sent
             });
@@ -380,10 +377,12 @@ impl TxQueue {
     #[inline]
     pub fn send_all(&mut self, burst: &mut Burst) -> TxCount {
         let mut count = TxCount::default();
-        // SAFETY: the burst's packets are owned, and `send_or_free` takes all of them.
+        // SAFETY: the burst's packets are owned; those that are left behind what was sent are freed, so that all are gone.
         unsafe {
             burst.take_front(|packets, n| {
-                count = self.send_or_free(packets, n);
+                count = self.send_from(packets, n);
+                count.no_room = usize::from(n) - count.sent - count.too_big;
+                sys::mmb_pktmbuf_free_bulk(packets.add(count.sent), count.no_room as u32);
                 usize::from(n)
             });
         }
@@ -396,22 +395,19 @@ impl TxQueue {
         self.shared.max_frame.load(Ordering::Relaxed)
     }
 
-    /// Sends packets and frees those that the port does not take.
+    /// Sends packets from the front. What the port has no room for stands behind what was sent, in order; the last places,
+    /// as many as packets were too big, are empty.
     ///
     /// # Safety
-    /// `packets` points to `n` owned packets, which are given away.
+    /// `packets` points to `n` owned packets; those that were sent or too big are given away.
     #[inline]
-    pub(crate) unsafe fn send_or_free(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> TxCount {
-        // SAFETY: the caller's promise.
+    pub(crate) unsafe fn send_from(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> TxCount {
+        // SAFETY: the caller's promise. What `admit` moves to the end it frees, so that all before it and nothing else is
+        // left to send; `push` takes from the front.
         unsafe {
             let good = self.admit(packets, n);
-            let sent = self.push(packets, good);
-            sys::mmb_pktmbuf_free_bulk(packets.add(usize::from(sent)), u32::from(good - sent));
-            TxCount {
-                sent: usize::from(sent),
-                no_room: usize::from(good - sent),
-                too_big: usize::from(n - good),
-            }
+            let sent = usize::from(self.push(packets, good));
+            TxCount { sent, no_room: 0, too_big: usize::from(n - good) }
         }
     }
 
@@ -423,8 +419,13 @@ impl TxQueue {
     #[inline]
     unsafe fn admit(&mut self, packets: *mut *mut sys::rte_mbuf, n: u16) -> u16 {
         let (longest, chains) = (self.max_frame() as usize, self.shared.chains);
-        let mut good = 0;
-        for at in 0..usize::from(n) {
+        // Almost always all of them can: then nothing is written.
+        let fits = |packet: &Packet| packet.pkt_len() <= longest && (chains || packet.nb_segs() == 1);
+        // SAFETY: the caller's promise.
+        let packet = |at: usize| unsafe { &*(*packets.add(at)).cast::<Packet>() };
+        let fitting = (0..usize::from(n)).take_while(|&at| fits(packet(at))).count();
+        let mut good = fitting;
+        for at in fitting..usize::from(n) {
             // SAFETY: the caller's promise; a Packet is reached through its header's address.
             unsafe {
                 let header = *packets.add(at);

@@ -10,21 +10,26 @@
 //! and the kernel keeps what is its own ([`Steering`]). The gate is one word in shared memory, so that a frame meets the
 //! old or the new state and nothing in between. Local addresses are added before it is written and removed after, so
 //! that while addresses change no frame for one that is local before and after goes astray.
+//!
+//! What the kernel does with settled flows before it hands a frame to the socket is in [`crate::fast`]. That takes a larger
+//! program, which the kernel may refuse, and a driver that has XDP; a port without does the rest just the same.
 
 use std::collections::BTreeSet;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::io;
 use std::mem::offset_of;
 use std::net::IpAddr;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
 use crate::error::{PortError, strerror};
+use crate::fast::Member;
 use crate::log;
+use crate::xdp_map::{Mapped, ask, delete, number, put};
 
 /// Leaves to the kernel what is its own on an AF_XDP port: frames that are not to `mac`, that are neither IPv4 nor IPv6
 /// (so also those with VLAN tags), or whose destination is in `local` or is link-local of IPv6. The port gets the rest.
@@ -44,33 +49,48 @@ pub(crate) type Refusal = (&'static str, i32);
 pub(crate) struct XdpProgram {
     // First to go: without it no frame meets the program.
     _link: OwnedFd,
-    gate: Gate,
+    state: Mapped<Variables>,
     /// What is in the maps of addresses.
     known: Mutex<BTreeSet<IpAddr>>,
     generic: bool,
+    fast: Result<Member, Refusal>,
     object: Object,
 }
 
 impl XdpProgram {
     /// Attaches a program to the interface with that index, for that AF_XDP socket on its first queue.
     pub(crate) fn attach(if_index: u32, socket: RawFd) -> Result<XdpProgram, Refusal> {
-        let object = Object::load()?;
-        let gate =
-            Gate::map(object.map(c".bss")?).map_err(|error| ("reach its XDP program", number(&error)))?;
-        // SAFETY: the key, the number of a queue, and the value of this map.
-        unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
-            .map_err(|errno| ("use its AF_XDP socket", errno))?;
-        let program = object.program()?;
-        let step = "attach its XDP program";
-        let (link, generic) = match link(program, if_index, sys::XDP_FLAGS_DRV_MODE) {
-            Ok(link) => (link, false),
-            Err(libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL) => {
-                let link = link(program, if_index, sys::XDP_FLAGS_SKB_MODE).map_err(|errno| (step, errno))?;
-                (link, true)
+        let fast = Member::join(if_index).and_then(|member| {
+            let (object, state) = load(sys::STEER_FAST, Some(&member), socket)?;
+            Ok((member, object, state))
+        });
+        let (fast, object, state) = match fast {
+            Ok((member, object, state)) => (Ok(member), object, state),
+            Err(refusal) => {
+                let (object, state) = load(sys::STEER, None, socket)?;
+                (Err(refusal), object, state)
             }
-            Err(errno) => return Err((step, errno)),
         };
-        Ok(XdpProgram { _link: link, gate, known: Mutex::default(), generic, object })
+        let step = "attach its XDP program";
+        match link(object.program()?, if_index, sys::XDP_FLAGS_DRV_MODE) {
+            Ok(link) => {
+                Ok(XdpProgram { _link: link, state, known: Mutex::default(), generic: false, fast, object })
+            }
+            Err(errno @ (libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL)) => {
+                let (object, state) = load(sys::STEER, None, socket)?;
+                let link = link(object.program()?, if_index, sys::XDP_FLAGS_SKB_MODE)
+                    .map_err(|errno| (step, errno))?;
+                // Before the kernel's stack, frames may be longer than any interface takes.
+                let fast = Err(("use XDP in its driver", errno));
+                Ok(XdpProgram { _link: link, state, known: Mutex::default(), generic: true, fast, object })
+            }
+            Err(errno) => Err((step, errno)),
+        }
+    }
+
+    /// The port's place on the fast path, or why it has none.
+    pub(crate) fn fast(&self) -> Result<&Member, Refusal> {
+        self.fast.as_ref().map_err(|refusal| *refusal)
     }
 
     /// Whether the driver has no XDP, so that the kernel does it in the driver's place, and slower.
@@ -91,7 +111,10 @@ impl XdpProgram {
             }
             known.insert(*address);
         }
-        self.gate.set(steering.map_or(0, |steering| sys::STEER_ON | word(steering.mac)));
+        if let Some(variables) = self.state.get(0) {
+            let word = steering.map_or(0, |steering| sys::STEER_ON | word(steering.mac));
+            variables.gate.store(word, Ordering::Release);
+        }
         // An address that stays in the map, which the kernel gives no reason for, is removed the next time.
         known.retain(|address| wanted.contains(address) || self.remove(*address).is_err());
         Ok(())
@@ -106,8 +129,7 @@ impl XdpProgram {
     fn remove(&self, address: IpAddr) -> Result<(), Refusal> {
         let (map, key) = self.entry(address)?;
         // SAFETY: the key has the length of this map's keys.
-        let removed = ask(|| unsafe { sys::bpf_map_delete_elem(map, key.as_ptr().cast()) });
-        removed.map(|_| ()).map_err(|errno| ("steer its frames", errno))
+        unsafe { delete(map, &key) }.map_err(|errno| ("steer its frames", errno))
     }
 
     /// The map in which an address stands, and its key there.
@@ -159,30 +181,10 @@ pub(crate) fn refused(
 /// What some drivers answer for EOPNOTSUPP, a number that is the kernel's own.
 const ENOTSUPP: i32 = 524;
 
-fn number(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(libc::EIO)
-}
-
 /// The bytes of an Ethernet address as the program reads them: two at a time, the first ones lowest.
 fn word(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
     [[e, f], [c, d], [a, b]].into_iter().fold(0, |word, two| word << 16 | u64::from(u16::from_ne_bytes(two)))
-}
-
-/// Calls libbpf, whose messages are kept back. What is below zero is an error number, which is answered as positive.
-fn ask(f: impl FnOnce() -> c_int) -> Result<c_int, i32> {
-    let (status, _) = log::capture(f);
-    if status < 0 { Err(status.saturating_neg()) } else { Ok(status) }
-}
-
-/// Puts a value into a map.
-///
-/// # Safety
-/// Key and value are as long as the map's.
-unsafe fn put(map: c_int, key: &[u8], value: &[u8]) -> Result<(), i32> {
-    // SAFETY: the caller's promise; the kernel only reads them.
-    ask(|| unsafe { sys::bpf_map_update_elem(map, key.as_ptr().cast(), value.as_ptr().cast(), 0) })
-        .map(|_| ())
 }
 
 /// Attaches a program to an interface for as long as the result is open.
@@ -196,6 +198,25 @@ fn link(program: c_int, if_index: u32, flags: u32) -> Result<OwnedFd, i32> {
     })?;
     // SAFETY: a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Loads one of the programs, with the maps of the fast path if it has a member, and gives it the socket.
+fn load(
+    bytes: &'static [u8],
+    member: Option<&Member>,
+    socket: RawFd,
+) -> Result<(Object, Mapped<Variables>), Refusal> {
+    let object = Object::load(bytes, member)?;
+    // SAFETY: the variables are alone in their section, and made of atomics.
+    let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
+        .map_err(|error| ("reach its XDP program", number(&error)))?;
+    if let (Some(variables), Some(member)) = (state.get(0), member) {
+        variables.port.store(member.port.0, Ordering::Release);
+    }
+    // SAFETY: the key, the number of a queue, and the value of this map.
+    unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
+        .map_err(|errno| ("use its AF_XDP socket", errno))?;
+    Ok((object, state))
 }
 
 /// The loaded program and its maps.
@@ -215,18 +236,25 @@ impl Drop for Object {
 }
 
 impl Object {
-    fn load() -> Result<Object, Refusal> {
+    fn load(bytes: &'static [u8], member: Option<&Member>) -> Result<Object, Refusal> {
         let step = "load its XDP program";
         let shown = offset_of!(sys::bpf_object_open_opts, relaxed_maps);
         let options =
             sys::bpf_object_open_opts { sz: shown, object_name: c"mmb_steer".as_ptr(), ..Default::default() };
-        let bytes = sys::STEER;
         // SAFETY: the bytes live for ever; live options that say their size.
         let (object, _) = log::capture(|| unsafe {
             sys::bpf_object__open_mem(bytes.as_ptr().cast(), bytes.len(), &raw const options)
         });
         let object =
             NonNull::new(object).map(Object).ok_or_else(|| (step, number(&io::Error::last_os_error())))?;
+        for (name, fd) in member.iter().flat_map(|member| member.path.maps()) {
+            // SAFETY: the object is open; a map that is not found is NULL, which the second call answers with an error.
+            ask(|| unsafe {
+                let map = sys::bpf_object__find_map_by_name(object.0.as_ptr(), name.as_ptr());
+                sys::bpf_map__reuse_fd(map, fd)
+            })
+            .map_err(|errno| (step, errno))?;
+        }
         // SAFETY: the object is open.
         ask(|| unsafe { sys::bpf_object__load(object.0.as_ptr()) }).map_err(|errno| (step, errno))?;
         Ok(object)
@@ -249,43 +277,21 @@ impl Object {
     }
 }
 
-/// The program's variable `gate`, mapped.
+/// The program's variables, as `struct steer_state` has them.
 #[derive(Debug)]
-struct Gate(NonNull<AtomicU64>);
-
-// SAFETY: an atomic in memory that stays mapped until the gate is dropped.
-unsafe impl Send for Gate {}
-// SAFETY: as above.
-unsafe impl Sync for Gate {}
-
-impl Gate {
-    const BYTES: usize = size_of::<AtomicU64>();
-
-    fn map(fd: c_int) -> io::Result<Gate> {
-        // SAFETY: a new mapping, which the kernel starts at a page. The variable is alone in its section, so at its start.
-        let at = unsafe {
-            let (access, shared) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            libc::mmap(std::ptr::null_mut(), Self::BYTES, access, shared, fd, 0)
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        NonNull::new(at.cast()).map(Gate).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
-    }
-
-    fn set(&self, word: u64) {
-        // SAFETY: mapped until the gate is dropped.
-        unsafe { self.0.as_ref() }.store(word, Ordering::Release);
-    }
+#[repr(C)]
+struct Variables {
+    gate: AtomicU64,
+    port: AtomicU32,
+    unused: AtomicU32,
 }
 
-impl Drop for Gate {
-    fn drop(&mut self) {
-        // SAFETY: this gate's mapping, which is not used any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast::<c_void>(), Self::BYTES) };
-    }
-}
+const _: () = {
+    assert!(size_of::<Variables>() == size_of::<sys::steer_state>());
+    assert!(offset_of!(Variables, gate) == offset_of!(sys::steer_state, gate));
+    assert!(offset_of!(Variables, port) == offset_of!(sys::steer_state, port));
+};
 
 #[cfg(test)]
 #[path = "xdp_test.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -3,47 +3,83 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::MutexGuard;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
+use crate::netdev::NetDev;
 
 const MAC: [u8; 6] = [2, 0x11, 0x22, 0x33, 0x44, 0x55];
 const LOOPBACK: u32 = 1;
 
-/// A program on the loopback interface of a namespace of this thread's own, with an unbound socket; None, with a word,
-/// without root.
-fn attached() -> Option<(XdpProgram, OwnedFd)> {
-    // SAFETY: plain system calls; the descriptor, if any, is new and owned.
+/// All these tests have the one fast path that the process has.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A network namespace of this thread's own, with a veth pair (`mmb0`, `peer0`), and no other test beside this one; None, with a
+/// word, without root.
+pub(crate) fn in_namespace() -> Option<MutexGuard<'static, ()>> {
+    // SAFETY: plain system calls.
+    if unsafe { libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 } {
+        println!("skipped: it takes root, and leave to make network namespaces");
+        return None;
+    }
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ip = Command::new("ip");
+    ip.args(["link", "add", "mmb0", "type", "veth", "peer", "name", "peer0"]);
+    assert!(ip.status().unwrap().success());
+    Some(alone)
+}
+
+/// An AF_XDP socket that is bound to nothing.
+pub(crate) fn unbound() -> OwnedFd {
+    // SAFETY: a plain system call; the descriptor, if any, is new and owned.
     unsafe {
-        if libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 {
-            println!("skipped: it takes root, and leave to make network namespaces");
-            return None;
-        }
         let socket = libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0);
         assert!(socket >= 0, "{}", io::Error::last_os_error());
-        let socket = OwnedFd::from_raw_fd(socket);
-        let program = XdpProgram::attach(LOOPBACK, socket.as_raw_fd()).unwrap();
-        Some((program, socket))
+        OwnedFd::from_raw_fd(socket)
     }
 }
 
-/// Runs the program on a frame, as often as told; answers whether the frame is the kernel's, and nanoseconds.
-fn run(program: &XdpProgram, frame: &[u8], times: u32) -> (bool, u32) {
+/// A program on the loopback interface, which has no XDP in its driver, or on one end of a veth pair, which has; with a socket.
+/// None without root.
+fn attached(in_driver: bool) -> Option<(XdpProgram, OwnedFd, MutexGuard<'static, ()>)> {
+    let alone = in_namespace()?;
+    let socket = unbound();
+    let index = if in_driver { NetDev::lookup("mmb0").unwrap().unwrap().index } else { LOOPBACK };
+    let program = XdpProgram::attach(index, socket.as_raw_fd()).unwrap();
+    assert_eq!((program.is_generic(), program.fast().is_ok()), (!in_driver, in_driver));
+    Some((program, socket, alone))
+}
+
+/// Runs the program on a frame, as often as told; answers the verdict, what the frame is then, and nanoseconds.
+pub(crate) fn run_on(program: &XdpProgram, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32) {
+    let mut out = vec![0; frame.len()];
     let mut options = sys::bpf_test_run_opts {
         sz: offset_of!(sys::bpf_test_run_opts, flags),
         data_in: frame.as_ptr().cast(),
         data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
         repeat: times.cast_signed(),
         ..Default::default()
     };
     let fd = program.object.program().unwrap();
-    // SAFETY: live options, which say their size and that of the frame.
+    // SAFETY: live options, which say their size and that of the frames.
     ask(|| unsafe { sys::bpf_prog_test_run_opts(fd, &raw mut options) }).unwrap();
-    match options.retval {
-        sys::XDP_PASS => (true, options.duration),
-        sys::XDP_REDIRECT => (false, options.duration),
+    assert_eq!(options.data_size_out as usize, frame.len());
+    (options.retval, out, options.duration)
+}
+
+/// Whether a frame, which nothing changes, is the kernel's; and nanoseconds.
+fn run(program: &XdpProgram, frame: &[u8], times: u32) -> (bool, u32) {
+    let (verdict, out, duration) = run_on(program, frame, times);
+    assert_eq!(out, frame);
+    match verdict {
+        sys::XDP_PASS => (true, duration),
+        sys::XDP_REDIRECT => (false, duration),
         verdict => panic!("verdict {verdict}"),
     }
 }
@@ -111,10 +147,10 @@ fn steering() -> impl Strategy<Value = Option<Steering>> {
     prop::option::weighted(0.9, local.prop_map(|local| Steering { mac: MAC, local }))
 }
 
-#[test]
-fn verdicts_are_as_steering_says() {
-    let Some((program, _socket)) = attached() else { return };
-    assert!(program.is_generic(), "the loopback interface's driver has no XDP");
+fn verdicts(in_driver: bool) {
+    let Some((program, _socket, _alone)) = attached(in_driver) else { return };
+    // The fast path has no say in it while it knows no flow.
+    program.fast().iter().for_each(|member| member.path.set_generation(1));
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     let steps = prop::collection::vec((steering(), prop::collection::vec(frame(), 1..20)), 1..4);
     runner
@@ -137,6 +173,16 @@ fn verdicts_are_as_steering_says() {
         .unwrap();
 }
 
+#[test]
+fn verdicts_are_as_steering_says() {
+    verdicts(true);
+}
+
+#[test]
+fn verdicts_are_as_steering_says_without_the_driver() {
+    verdicts(false);
+}
+
 /// A packet to an address.
 fn to(address: IpAddr) -> Vec<u8> {
     let (word, network) = match address {
@@ -148,7 +194,7 @@ fn to(address: IpAddr) -> Vec<u8> {
 
 #[test]
 fn what_fails_changes_nothing() {
-    let Some((program, _socket)) = attached() else { return };
+    let Some((program, _socket, _alone)) = attached(true) else { return };
     let address = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
     let few = Steering { mac: MAC, local: vec![address(0), address(1)] };
     program.steer(Some(&few)).unwrap();
@@ -170,7 +216,7 @@ fn what_fails_changes_nothing() {
 
 #[test]
 fn without_a_socket_the_kernel_has_everything() {
-    let Some((program, socket)) = attached() else { return };
+    let Some((program, socket, _alone)) = attached(true) else { return };
     let frame = to(Ipv4Addr::new(192, 0, 2, 1).into());
     assert!(!run(&program, &frame, 1).0);
     drop(socket);
@@ -179,7 +225,7 @@ fn without_a_socket_the_kernel_has_everything() {
 
 #[test]
 fn one_program_to_an_interface() {
-    let Some((program, socket)) = attached() else { return };
+    let Some((program, socket, _alone)) = attached(false) else { return };
     let (step, errno) = XdpProgram::attach(LOOPBACK, socket.as_raw_fd()).err().unwrap();
     assert_eq!(
         refused("p0".into(), "lo", step, errno, None).to_string(),
@@ -197,7 +243,7 @@ fn one_program_to_an_interface() {
 #[test]
 #[ignore = "a measurement"]
 fn cost() {
-    let Some((program, _socket)) = attached() else { return };
+    let Some((program, _socket, _alone)) = attached(true) else { return };
     let local: Vec<IpAddr> = (0..50u32)
         .flat_map(|n| {
             [Ipv4Addr::from(0x0a00_0000 + n).into(), Ipv6Addr::from(0xfd_u128 << 120 | u128::from(n)).into()]

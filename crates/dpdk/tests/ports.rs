@@ -180,35 +180,65 @@ fn full_ports_keep_or_free_the_rest() {
     assert_eq!(pool.in_use(), 0);
 }
 
+/// Where a graph receives and sends, what it sent at last, and what it could not.
+struct Wire(RxQueue, TxQueue, TxCount, Burst);
+
+const WIRE: [NodeDef<Wire>; 2] = [
+    NodeDef {
+        name: "rx",
+        kind: NodeKind::Source(|wire, emit: &mut Emit<'_>| {
+            emit.emit(0, 256, |slots| {
+                wire.0.receive(slots);
+            })
+        }),
+        next: &["tx"],
+    },
+    NodeDef {
+        name: "tx",
+        kind: NodeKind::Inner(|wire, vector| wire.2 = vector.send_out(&mut wire.1, &mut wire.3)),
+        next: &[],
+    },
+];
+
 #[test]
 fn a_graph_receives_and_sends() {
     let _alone = common::alone();
-    struct Wire(RxQueue, TxQueue, TxCount);
-    const WIRE: [NodeDef<Wire>; 2] = [
-        NodeDef {
-            name: "rx",
-            kind: NodeKind::Source(|wire, emit: &mut Emit<'_>| {
-                emit.emit(0, 256, |slots| {
-                    wire.0.receive(slots);
-                })
-            }),
-            next: &["tx"],
-        },
-        NodeDef {
-            name: "tx",
-            kind: NodeKind::Inner(|wire, vector| wire.2 = vector.transmit(&mut wire.1)),
-            next: &[],
-        },
-    ];
     let pool = pool();
     let mut port = open(Device::Null { receive: Some(64) }, &pool).unwrap();
     let (rx, tx) = queues(&mut port);
-    let mut graph = Graph::build("wire", &WIRE, Box::new(Wire(rx, tx, TxCount::default()))).unwrap();
+    let wire = Wire(rx, tx, TxCount::default(), Burst::new());
+    let mut graph = Graph::build("wire", &WIRE, Box::new(wire)).unwrap();
     for _ in 0..10 {
         graph.walk();
-        assert_eq!(graph.state().2.sent, 256);
+        assert_eq!((graph.state().2.sent, graph.state().3.len()), (256, 0));
     }
     assert_eq!((port.stats().unwrap().tx_packets, pool.in_use()), (2560, 0));
+}
+
+#[test]
+fn a_graph_keeps_what_a_full_port_does_not_take() {
+    let _alone = common::alone();
+    let pool = pool();
+    let mut from = open(Device::Null { receive: Some(64) }, &pool).unwrap();
+    let mut to = open(Device::Loop, &pool).unwrap();
+    let ((rx, _), (mut sent, tx)) = (queues(&mut from), queues(&mut to));
+    let wire = Wire(rx, tx, TxCount::default(), Burst::new());
+    let mut graph = Graph::build("wire", &WIRE, Box::new(wire)).unwrap();
+    // The ring holds 1,023 packets; the second walk that finds it full finds no room for all of what is kept either.
+    for (n, kept) in [(256, 0), (256, 0), (256, 0), (255, 1), (0, 256)] {
+        graph.walk();
+        assert_eq!(
+            (graph.state().2, graph.state().3.len()),
+            (TxCount { sent: n, ..TxCount::default() }, kept)
+        );
+    }
+    assert_eq!(pool.in_use(), 1023 + 256);
+    graph.state_mut().3.clear();
+    let mut burst = Burst::new();
+    while burst.fill(|slots| sent.receive(slots)) > 0 {
+        burst.clear();
+    }
+    assert_eq!(pool.in_use(), 0);
 }
 
 #[test]

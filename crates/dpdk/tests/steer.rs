@@ -6,85 +6,40 @@
 mod common;
 #[path = "common/net.rs"]
 mod net;
+#[path = "common/peer.rs"]
+mod peer;
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
+use std::net::{SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Burst, Device, NetDev, RxQueue, Steering};
 use net::*;
+use peer::*;
 
 const OWN: [&str; 2] = ["10.99.0.1", "fd99::1"];
 const PEER: [&str; 2] = ["10.99.0.2", "fd99::2"];
 const FAR: [&str; 2] = ["198.51.100.7", "2001:db8::7"];
 
-/// The peer's network namespace, which lives as long as a process in it.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // The process ends when its standard input does; nothing is left to do about one that has ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Takes `peer0` into a namespace of its own, and gives it and `interface` addresses. What is for others, the peer sends to
+/// `interface`.
+fn peer_of(interface: &str) -> Peer {
+    let peer = Peer::new();
+    ip(&format!("link set peer0 netns {}", peer.id()));
+    let set_up = |name: &str, addresses: [&str; 2]| {
+        sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0");
+        sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
+        ip("link set lo up");
+        ip(&format!("link set {name} up"));
+        ip(&format!("address add {}/24 dev {name}", addresses[0]));
+        ip(&format!("address add {}/64 dev {name} nodad", addresses[1]));
+    };
+    set_up(interface, OWN);
+    peer.within(|| set_up("peer0", PEER));
+    for (own, far) in OWN.iter().zip(FAR) {
+        peer.within(|| ip(&format!("route add {far} via {own} dev peer0")));
     }
-}
-
-impl Peer {
-    /// Takes `peer0` into a namespace of its own, and gives it and `interface` addresses. What is for others, the peer
-    /// sends to `interface`.
-    fn of(interface: &str) -> Peer {
-        let mut child = Command::new("unshare")
-            .args(["--net", "sh", "-c", "echo; exec cat"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let peer = Peer(child);
-        ip(&format!("link set peer0 netns {}", peer.0.id()));
-        let set_up = |name: &str, addresses: [&str; 2]| {
-            sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0");
-            sysctl(&format!("net/ipv6/conf/{name}/accept_dad"), "0");
-            ip("link set lo up");
-            ip(&format!("link set {name} up"));
-            ip(&format!("address add {}/24 dev {name}", addresses[0]));
-            ip(&format!("address add {}/64 dev {name} nodad", addresses[1]));
-        };
-        set_up(interface, OWN);
-        peer.within(|| set_up("peer0", PEER));
-        for (own, far) in OWN.iter().zip(FAR) {
-            peer.within(|| ip(&format!("route add {far} via {own} dev peer0")));
-        }
-        peer
-    }
-
-    /// Whether the peer gets all answers to its pings.
-    fn pings(&self, to: &str) -> bool {
-        self.within(|| pings(to))
-    }
-
-    /// Runs a closure in the peer's namespace.
-    fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.0.id())).unwrap();
-        std::thread::scope(|scope| {
-            let there = scope.spawn(|| {
-                // SAFETY: plain system call, for this thread only.
-                assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
-                work()
-            });
-            there.join().unwrap()
-        })
-    }
-}
-
-/// Whether this thread's namespace gets all answers to its pings.
-fn pings(to: &str) -> bool {
-    let mut ping = Command::new("ping");
-    ping.args(["-n", "-c", "3", "-i", "0.05", "-W", "1", to]).stdout(Stdio::null());
-    ping.status().unwrap().success()
+    peer
 }
 
 /// What leaves the kernel its own on an interface, with these addresses.
@@ -102,36 +57,6 @@ fn received(rx: &mut RxQueue) -> Vec<Vec<u8>> {
     frames
 }
 
-/// 8 MB each way between the peer's kernel and this one's, over one connection; while it lasts, `meanwhile` runs.
-fn transfer(peer: &Peer, own: &str, meanwhile: impl Fn() + Sync) {
-    const BYTES: usize = 8 << 20;
-    let listener = TcpListener::bind(SocketAddr::new(own.parse::<IpAddr>().unwrap(), 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let data: Vec<u8> = (0..BYTES as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let exchange = |mut stream: TcpStream| {
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
-        let mut back = stream.try_clone().unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| stream.write_all(&data).unwrap());
-            let mut got = vec![0; BYTES];
-            back.read_exact(&mut got).unwrap();
-            assert!(got == data, "what arrives is what was sent");
-        });
-    };
-    let done = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                meanwhile();
-            }
-        });
-        scope.spawn(|| exchange(listener.accept().unwrap().0));
-        peer.within(|| exchange(TcpStream::connect_timeout(&address, Duration::from_secs(5)).unwrap()));
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-    });
-}
-
 /// Sends a datagram from the peer.
 fn datagram(peer: &Peer, to: &str) {
     let to = SocketAddr::new(to.parse().unwrap(), 9);
@@ -141,28 +66,9 @@ fn datagram(peer: &Peer, to: &str) {
     });
 }
 
-/// How many packets this thread's kernel found to have wrong checksums.
-fn checksum_errors() -> u64 {
-    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()
-        + &std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();
-    let mut errors = 0;
-    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    for pair in lines.windows(2) {
-        for (name, value) in pair[0].iter().zip(&pair[1]) {
-            errors += if name.contains("CsumErrors") { value.parse().unwrap_or(0) } else { 0 };
-        }
-    }
-    errors
-        + lines
-            .iter()
-            .filter(|line| line[0].ends_with("CsumErrors"))
-            .map(|line| line[1].parse::<u64>().unwrap())
-            .sum::<u64>()
-}
-
 /// ARP, ND, pings and TCP between the kernels, with the offloads that they choose, and what is for others.
 fn shared_with_the_kernel(interface: &str, generic: bool) {
-    let (peer, pool) = (Peer::of(interface), pool());
+    let (peer, pool) = (peer_of(interface), pool());
     let mut port = open(Device::AfXdp { interface: interface.into() }, &pool).unwrap();
     let (mut rx, mut tx) = queues(&mut port);
     assert_eq!(port.is_generic_xdp(), generic);
@@ -214,7 +120,7 @@ fn the_kernel_keeps_its_own_before_its_stack() {
 #[test]
 fn steering_changes_live() {
     in_namespace(|| {
-        let (peer, pool) = (Peer::of("mmb0"), pool());
+        let (peer, pool) = (peer_of("mmb0"), pool());
         let mut port = open(xdp(), &pool).unwrap();
         let (mut rx, _tx) = queues(&mut port);
         for _ in 0..3 {
@@ -277,7 +183,8 @@ fn programs_of_others_stay() {
 
 /// An interface whose driver has no XDP, over `mmb0`.
 fn bridge() {
-    ip("link add mmbbr0 type bridge");
+    // One that looks for groups would speak up by itself.
+    ip("link add mmbbr0 type bridge mcast_snooping 0");
     ip("link set mmb0 master mmbbr0");
     sysctl("net/ipv6/conf/mmbbr0/disable_ipv6", "1");
     ip("link set mmbbr0 up");

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use mmb_dpdk_sys as sys;
 
 use super::{NodeKind, WALK_MAX, Worker};
-use crate::burst::{Slots, VECTOR_MAX};
+use crate::burst::{Burst, Slots, VECTOR_MAX};
 use crate::mbuf::Mbuf;
 use crate::packet::Packet;
 use crate::port::{TxCount, TxQueue};
@@ -171,12 +171,21 @@ impl<'a> Vector<'a> {
         drop(self);
     }
 
-    /// Sends all packets out of a port, and frees those that it does not take.
+    /// Sends the packets out of a port, in order, as far as it takes them now; what it has no room for is added to `rest`.
     #[inline]
-    pub fn transmit(self, queue: &mut TxQueue) -> TxCount {
+    pub fn send_out(self, queue: &mut TxQueue, rest: &mut Burst) -> TxCount {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the vector owns its packets and gives them away.
-        unsafe { queue.send_or_free(this.objs.cast(), this.n) }
+        // SAFETY: the vector owns its packets and gives them away: `send_from` the first ones, and those behind them here.
+        unsafe {
+            let count = queue.send_from(this.objs.cast(), this.n);
+            for at in count.sent..usize::from(this.n) - count.too_big {
+                if let Some(packet) = NonNull::new((*this.objs.add(at)).cast()) {
+                    // One that does not fit is freed.
+                    drop(rest.push(Mbuf::from_raw(packet)));
+                }
+            }
+            count
+        }
     }
 
     /// Takes those packets out of the graph whose position `which` names, in order; the others move up.

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fast path: does with a packet what mmb has done with others of its flow, so that it never leaves the kernel.
+ *
+ * mmb writes what it does with a flow into a place of `fast_slots`, and the place's number under the flow's key into
+ * `fast_flows`. Whatever is unusual about a packet, and whatever mmb has to see for its own sake (the beginning and the
+ * end of a TCP connection), is mmb's, so that what the program knows of protocols is little. It changes nothing before
+ * it is certain that the packet goes out.
+ *
+ * mmb writes while the program runs, on another CPU, and takes no lock. `version` tells of a place that has been written
+ * between two looks at it (the CPU does loads and stores in the program's order, as x86 does). `mark` tells of a place that
+ * is another flow's: because a flow is still in `fast_flows` whose place has a new user, or because the kernel has used
+ * the memory of an entry that was being read for another one.
+ */
+#ifndef MMB_FAST_H
+#define MMB_FAST_H
+
+#include <linux/icmpv6.h>
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+/* All ports have the same three maps, which are made by who loads the program. A key leads to a place. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, STEER_FAST_SLOTS);
+	__type(key, struct fast_key);
+	__type(value, __u32);
+} fast_flows SEC(".maps");
+
+/* The places, which mmb maps into its memory. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, STEER_FAST_SLOTS);
+	__type(key, __u32);
+	__type(value, struct fast_slot);
+} fast_slots SEC(".maps");
+
+/* By a port's number, which never comes back, its interface. */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP_HASH);
+	__uint(max_entries, STEER_FAST_PORTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} fast_ports SEC(".maps");
+
+/* Where transport headers stand at most, and the bytes that are summed at most. */
+#define FAST_FROM_MAX (ETH_HLEN + sizeof(struct ipv6hdr))
+#define FAST_SUM_MAX 16383
+
+/* What is known of a packet. */
+struct fast_packet {
+	struct fast_key key;
+	/* Whether it is IPv4, else IPv6; and TCP. The kernel, which has to be sure of every access, follows these two, and not
+	 * the bytes in `key` that say the same, which is why they are hidden from the compiler by barrier_var(). */
+	__u64 is_ip4;
+	__u64 is_tcp;
+	/* Network header. */
+	void *l3;
+	/* Transport header, its checksum, and the bytes from it to the end of the IP packet. */
+	void *l4;
+	__u16 *check;
+	__u32 len;
+	/* Sum of the pseudo header. */
+	__u64 pseudo;
+};
+
+static __always_inline __u16 fast_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* A number that the compiler does not know. */
+static __always_inline __u64 fast_hidden(__u64 number)
+{
+	barrier_var(number);
+	return number;
+}
+
+static __always_inline __u64 fast_mark(const struct fast_key *key)
+{
+	const __u64 *words = (const void *)key;
+
+	return words[0] * STEER_FAST_MIX0 + words[1] * STEER_FAST_MIX1 + words[2] * STEER_FAST_MIX2 +
+	       words[3] * STEER_FAST_MIX3 + words[4] * STEER_FAST_MIX4 +
+	       (__u64)((const __u32 *)key)[10] * STEER_FAST_MIX5;
+}
+
+static __always_inline int fast_ip4(void *l3, void *end, struct fast_packet *packet)
+{
+	struct iphdr *ip = l3;
+	__u32 *words = l3, len;
+
+	if ((void *)(ip + 1) > end || *(__u8 *)l3 != 0x45 || (ip->frag_off & bpf_htons(0xbfff)) != 0)
+		return 0;
+	len = bpf_ntohs(ip->tot_len);
+	if (len < sizeof(*ip) || len > (__u64)(end - l3))
+		return 0;
+	if (fast_fold((__u64)words[0] + words[1] + words[2] + words[3] + words[4]) != 0xffff)
+		return 0;
+	packet->key.src[0] = ip->saddr;
+	packet->key.dst[0] = ip->daddr;
+	packet->key.family = 4;
+	packet->key.proto = ip->protocol;
+	packet->l4 = ip + 1;
+	packet->len = len - sizeof(*ip);
+	packet->pseudo = (__u64)words[3] + words[4];
+	packet->is_ip4 = fast_hidden(1);
+	return 1;
+}
+
+static __always_inline int fast_ip6(void *l3, void *end, struct fast_packet *packet)
+{
+	struct ipv6hdr *ip = l3;
+	__u32 *words = l3, len, i;
+
+	if ((void *)(ip + 1) > end || *(__u8 *)l3 >> 4 != 6)
+		return 0;
+	len = bpf_ntohs(ip->payload_len);
+	if (len > (__u64)(end - (void *)(ip + 1)))
+		return 0;
+	packet->pseudo = 0;
+	for (i = 0; i < 4; i++) {
+		packet->key.src[i] = words[2 + i];
+		packet->key.dst[i] = words[6 + i];
+		packet->pseudo += (__u64)words[2 + i] + words[6 + i];
+	}
+	packet->key.family = 6;
+	packet->key.proto = ip->nexthdr;
+	packet->l4 = ip + 1;
+	packet->len = len;
+	packet->is_ip4 = fast_hidden(0);
+	return 1;
+}
+
+static __always_inline int fast_tcp(void *end, struct fast_packet *packet)
+{
+	struct tcphdr *tcp = packet->l4;
+	__u8 *bytes = packet->l4;
+
+	if ((void *)(tcp + 1) > end)
+		return 0;
+	/* Whole, with an ACK and without SYN, FIN, RST. */
+	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len || (bytes[13] & 0x17) != 0x10)
+		return 0;
+	packet->key.sport = tcp->source;
+	packet->key.dport = tcp->dest;
+	packet->check = &tcp->check;
+	packet->is_tcp = fast_hidden(1);
+	return 1;
+}
+
+static __always_inline int fast_udp(void *end, struct fast_packet *packet)
+{
+	struct udphdr *udp = packet->l4;
+
+	if ((void *)(udp + 1) > end || packet->len < sizeof(*udp) || bpf_ntohs(udp->len) != packet->len)
+		return 0;
+	if (udp->check == 0 && packet->key.family == 6)
+		return 0;
+	packet->key.sport = udp->source;
+	packet->key.dport = udp->dest;
+	packet->check = &udp->check;
+	return 1;
+}
+
+static __always_inline int fast_echo(void *end, struct fast_packet *packet, __u8 request, __u8 reply)
+{
+	/* That of ICMP is the same. */
+	struct icmp6hdr *icmp = packet->l4;
+
+	if ((void *)(icmp + 1) > end || packet->len < sizeof(*icmp))
+		return 0;
+	if ((icmp->icmp6_type != request && icmp->icmp6_type != reply) || icmp->icmp6_code != 0)
+		return 0;
+	packet->key.sport = icmp->icmp6_identifier;
+	packet->key.dport = bpf_htons(icmp->icmp6_type);
+	packet->check = &icmp->icmp6_cksum;
+	return 1;
+}
+
+/* Finds a packet's flow; 0: it is mmb's. */
+static __always_inline int fast_parse(struct xdp_md *context, struct fast_packet *packet)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	__u16 *ether = data;
+
+	if (data + ETH_HLEN > end)
+		return 0;
+	packet->l3 = data + ETH_HLEN;
+	packet->is_tcp = fast_hidden(0);
+	if (ether[6] == bpf_htons(ETH_P_IP)) {
+		if (!fast_ip4(packet->l3, end, packet))
+			return 0;
+	} else if (ether[6] != bpf_htons(ETH_P_IPV6) || !fast_ip6(packet->l3, end, packet)) {
+		return 0;
+	}
+	packet->pseudo += bpf_htons(packet->key.proto) + bpf_htons(packet->len);
+	if (packet->key.proto == IPPROTO_TCP)
+		return fast_tcp(end, packet);
+	if (packet->key.proto == IPPROTO_UDP)
+		return fast_udp(end, packet);
+	if (packet->key.proto == IPPROTO_ICMP && packet->key.family == 4)
+		return fast_echo(end, packet, 8, 0);
+	if (packet->key.proto == IPPROTO_ICMPV6 && packet->key.family == 6)
+		return fast_echo(end, packet, ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY);
+	return 0;
+}
+
+/* Adds the words of a piece of a frame to a sum; below 0: the frame does not have it. */
+static __always_inline __s64 fast_add(void *at, void *end, __u32 size, __s64 sum)
+{
+	/* What is compared is what is read: the compiler would keep two registers, and the kernel lose sight. */
+	barrier_var(at);
+	return at + size > end ? -1 : bpf_csum_diff(NULL, 0, at, size, sum);
+}
+
+/* Sums `len` bytes of the frame from `from` on; below 0: that cannot be said.
+ *
+ * A function of its own, so that the kernel checks it once, and not each way through it with all that follows; every
+ * piece is found from the frame's beginning for the same reason. Older kernels sum no more than 512 bytes at a time. */
+__noinline __s64 fast_sum(struct xdp_md *context, __u64 from, __u64 len)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end, *at;
+	__u64 size, i;
+	__s64 sum = 0;
+
+	if (from > FAST_FROM_MAX || len > FAST_SUM_MAX)
+		return -1;
+	data += from;
+	for (i = 0; i < len / 512 && sum >= 0; i++)
+		sum = fast_add(data + i * 512, end, 512, sum);
+#pragma unroll
+	for (size = 256; size >= 4; size /= 2)
+		if ((len & size) != 0 && sum >= 0)
+			sum = fast_add(data + (len & -(2 * size)), end, size, sum);
+	at = data + (len & -4);
+	barrier_var(at);
+	if ((len & 2) != 0 && sum >= 0)
+		sum = at + 2 > end ? -1 : sum + *(__u16 *)at;
+	at = data + (len & -2);
+	barrier_var(at);
+	/* The first byte of a word whose other one is 0. */
+	if ((len & 1) != 0 && sum >= 0)
+		sum = at + 1 > end ? -1 : sum + *(__u8 *)at;
+	return sum;
+}
+
+/* A packet's transport checksum as its flow's action leaves it; below 0: that cannot be said.
+ *
+ * A kernel leaves it to hardware, which a veth has not: the field holds the folded sum of the pseudo header then. By chance
+ * that is so with one right checksum in 65,536, which comes out as it is. */
+static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct fast_packet *packet,
+					   const struct fast_action *action)
+{
+	__u16 check = *packet->check;
+	__u8 proto = packet->key.proto;
+	__s64 sum;
+
+	if (proto == IPPROTO_UDP && check == 0)
+		return 0;
+	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && check == fast_fold(packet->pseudo)) {
+		sum = fast_sum(context, packet->l4 - (void *)(long)context->data, packet->len);
+		if (sum < 0)
+			return -1;
+		check = ~fast_fold(sum);
+	}
+	if (action->l4_diff != 0)
+		check = ~fast_fold((__u64)(__u16)~check + action->l4_diff);
+	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
+}
+
+/* Whether the packet's flow has an action in force, which it copies; the place, to be counted in, else NULL. */
+static __always_inline struct fast_slot *fast_find(const struct fast_key *key, __u64 stamp, struct fast_action *action)
+{
+	const __u32 *place = bpf_map_lookup_elem(&fast_flows, key);
+	struct fast_slot *slot;
+	__u32 version, index;
+
+	if (place == NULL)
+		return NULL;
+	index = *(volatile const __u32 *)place;
+	slot = bpf_map_lookup_elem(&fast_slots, &index);
+	if (slot == NULL)
+		return NULL;
+	version = *(volatile __u32 *)&slot->action.version;
+	barrier();
+	*action = slot->action;
+	barrier();
+	if ((version & 1) != 0 || *(volatile __u32 *)&slot->action.version != version)
+		return NULL;
+	return action->stamp == stamp && action->mark == fast_mark(key) ? slot : NULL;
+}
+
+/* Writes into the packet what its flow's action says. */
+static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet *packet,
+					 const struct fast_action *action, __u16 check)
+{
+	struct ipv6hdr *ip6 = packet->l3;
+	struct iphdr *ip4 = packet->l3;
+	__u16 *ports = packet->l4, i;
+
+	if (action->flags & STEER_FAST_MAC)
+		for (i = 0; i < 6; i++)
+			ether[i] = action->mac[i];
+	*packet->check = check;
+	if (packet->is_ip4) {
+		ip4->check = ~fast_fold((__u64)(__u16)~ip4->check + action->l3_diff);
+		ip4->ttl -= (action->flags & STEER_FAST_TTL) != 0;
+	} else {
+		ip6->hop_limit -= (action->flags & STEER_FAST_TTL) != 0;
+	}
+	if (!(action->flags & STEER_FAST_NAT))
+		return;
+	if (packet->is_ip4) {
+		ip4->saddr = action->src[0];
+		ip4->daddr = action->dst[0];
+	} else {
+		for (i = 0; i < 4; i++) {
+			ip6->saddr.s6_addr32[i] = action->src[i];
+			ip6->daddr.s6_addr32[i] = action->dst[i];
+		}
+	}
+	if (packet->key.proto == IPPROTO_TCP || packet->key.proto == IPPROTO_UDP) {
+		ports[0] = action->sport;
+		ports[1] = action->dport;
+	} else {
+		((struct icmp6hdr *)packet->l4)->icmp6_identifier = action->sport;
+	}
+}
+
+/* Counts a packet, before it is rewritten. Where two CPUs have packets of one direction at once, of what is tracked the
+ * lesser may win, until the next packet. */
+static __always_inline void fast_count(struct fast_slot *slot, const struct fast_packet *packet,
+				       const struct fast_action *action, __u32 bytes)
+{
+	const struct tcphdr *tcp = packet->l4;
+	__u32 end, ack;
+
+	__sync_fetch_and_add(&slot->packets, 1);
+	__sync_fetch_and_add(&slot->bytes, bytes);
+	slot->last = bpf_ktime_get_coarse_ns();
+	if (!packet->is_tcp || !(action->flags & STEER_FAST_TRACK))
+		return;
+	end = bpf_ntohl(tcp->seq) + packet->len - tcp->doff * 4;
+	ack = bpf_ntohl(tcp->ack_seq);
+	if (slot->seen == 0 || (__s32)(end - slot->end) > 0)
+		slot->end = end;
+	if (slot->seen == 0 || (__s32)(ack - slot->ack) >= 0) {
+		slot->ack = ack;
+		slot->window = bpf_ntohs(tcp->window);
+	}
+	slot->seen = 1;
+}
+
+/* Whether the packet has gone the fast path. */
+static __always_inline int fast_forward(struct xdp_md *context, __u32 port)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	const struct fast_slot *header;
+	struct fast_packet packet = {};
+	struct fast_action action;
+	struct fast_slot *slot;
+	__u32 first = 0;
+	__s64 check;
+	__u64 stamp;
+	__u8 hops;
+
+	header = bpf_map_lookup_elem(&fast_slots, &first);
+	if (header == NULL)
+		return 0;
+	stamp = *(volatile const __u64 *)&header->action.stamp;
+	if (stamp == 0 || !fast_parse(context, &packet))
+		return 0;
+	packet.key.port = port;
+	slot = fast_find(&packet.key, stamp, &action);
+	if (slot == NULL)
+		return 0;
+	hops = packet.is_ip4 ? ((struct iphdr *)packet.l3)->ttl : ((struct ipv6hdr *)packet.l3)->hop_limit;
+	if (((action.flags & STEER_FAST_TTL) && hops <= 1) || end - data - ETH_HLEN > action.max_len)
+		return 0;
+	check = fast_checksum(context, &packet, &action);
+	/* Only the verdict sends the packet, and there is none when the port is gone. */
+	if (check < 0 || bpf_redirect_map(&fast_ports, action.out, 0) != XDP_REDIRECT)
+		return 0;
+	fast_count(slot, &packet, &action, end - data);
+	fast_rewrite(data, &packet, &action, check);
+	return 1;
+}
+
+#endif

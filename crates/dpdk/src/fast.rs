@@ -1,0 +1,345 @@
+//! The fast path of AF_XDP ports: flows whose packets the kernel rewrites and sends on by itself.
+//!
+//! # Theory of operation
+//! The program of every AF_XDP port (bpf/fast.h) looks for a packet's flow before it hands the packet to the socket. What it
+//! does with the packets of a flow stands in a *slot*: 128 bytes of memory that kernel and process share, so that writing one,
+//! taking it back and reading what was counted are no system calls. A map leads from a flow's key to its slot, and a second
+//! one from a port's number to its interface. All ports of the process have these three together.
+//!
+//! Nothing in here can make the kernel do one flow's work with the packets of another. A slot has a mark of its key, so
+//! that a key whose slot has a new user leads nowhere; a version, by which the program notices that it is being written; and
+//! a generation, which has to be the one in force. Ports have numbers that never come back: what goes to a closed port
+//! goes to the socket, whoever has its interface's index by then.
+//!
+//! It all ends with the process, whatever ends that: nothing is pinned, and what is mapped is the kernel's.
+
+use std::ffi::CStr;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use mmb_dpdk_sys as sys;
+
+use crate::error::strerror;
+use crate::fast_raw::{self, Action, Key};
+use crate::netdev_xdp;
+use crate::port::Port;
+use crate::xdp::Refusal;
+use crate::xdp_map::{Mapped, create, delete, number, put};
+
+/// Slots, of which number 0 cannot be used.
+pub const FAST_SLOTS: u32 = sys::STEER_FAST_SLOTS;
+/// Number 0: of it only the generation counts, which is the one in force.
+const HEADER: u32 = 0;
+
+/// The number of a port on the fast path. No other port of the process ever has it; one that no port has leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FastPort(pub u32);
+
+/// What names a flow: one direction of a conversation, as it comes into a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FastKey {
+    /// Where it comes in.
+    pub port: FastPort,
+    /// TCP (6), UDP (17), ICMP (1) or ICMPv6 (58).
+    pub proto: u8,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Source port; of echo requests and replies the identifier.
+    pub source_port: u16,
+    /// Destination port; of echo requests and replies the type.
+    pub destination_port: u16,
+}
+
+/// What is done with the packets of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastAction {
+    /// Where they go out. Frames to an interface that takes none in this way are lost ([`crate::Port::takes_redirects`]).
+    pub out: FastPort,
+    /// Ethernet addresses that they get; None: they keep theirs.
+    pub macs: Option<FastMacs>,
+    /// Whether TTL or hop limit goes down by one. Packets that would be left with none go to the socket.
+    pub decrement_ttl: bool,
+    /// Longest IP packet, with what the frame holds behind it; longer ones go to the socket.
+    pub max_len: u16,
+    /// Addresses and ports that they get; None: they keep theirs.
+    pub translation: Option<FastTranslation>,
+    /// Whether [`FastTally::tcp`] is kept.
+    pub track: bool,
+}
+
+/// Ethernet addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastMacs {
+    /// Destination.
+    pub destination: [u8; 6],
+    /// Source.
+    pub source: [u8; 6],
+}
+
+/// Addresses and ports after a translation, those that stay as they are included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastTranslation {
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub destination: IpAddr,
+    /// Source port; of echo requests and replies the identifier.
+    pub source_port: u16,
+    /// Destination port; nothing to echo requests and replies.
+    pub destination_port: u16,
+}
+
+/// What the kernel has done with a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FastTally {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames. A packet that is being counted may be in one of the two and not in the other.
+    pub bytes: u64,
+    /// When the last one was, in nanoseconds of CLOCK_MONOTONIC_COARSE; 0: there was none.
+    pub last: u64,
+    /// Where TCP stands, if that is tracked and there was a packet.
+    pub tcp: Option<FastTcp>,
+}
+
+/// How far one direction of a TCP connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FastTcp {
+    /// The sequence number behind the furthest byte.
+    pub end: u32,
+    /// The furthest acknowledgement.
+    pub ack: u32,
+    /// The window that came with it, unscaled.
+    pub window: u16,
+}
+
+/// What the AF_XDP ports of the process have together. A slot and its key are one thread's business at a time; all else may be
+/// called by any.
+#[derive(Debug)]
+pub struct FastPath {
+    flows: OwnedFd,
+    slots: OwnedFd,
+    ports: OwnedFd,
+    /// The values of `slots`.
+    memory: Mapped<Slot>,
+}
+
+/// The one that is open.
+static SHARED: Mutex<Weak<FastPath>> = Mutex::new(Weak::new());
+/// The number of the port that was opened last.
+static LAST_PORT: AtomicU32 = AtomicU32::new(0);
+
+impl FastPath {
+    /// The one that there is, or a new one.
+    pub(crate) fn shared() -> Result<Arc<FastPath>, Refusal> {
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(path) = shared.upgrade() {
+            return Ok(path);
+        }
+        let path = Arc::new(FastPath::create().map_err(|errno| ("make the fast path", errno))?);
+        *shared = Arc::downgrade(&path);
+        Ok(path)
+    }
+
+    fn create() -> Result<FastPath, i32> {
+        use sys::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_DEVMAP_HASH, BPF_MAP_TYPE_HASH};
+        let flows = create::<Key, u32>(c"fast_flows", BPF_MAP_TYPE_HASH, sys::BPF_F_NO_PREALLOC, FAST_SLOTS)?;
+        let slots = create::<u32, Slot>(c"fast_slots", BPF_MAP_TYPE_ARRAY, sys::BPF_F_MMAPABLE, FAST_SLOTS)?;
+        let ports = create::<u32, u32>(c"fast_ports", BPF_MAP_TYPE_DEVMAP_HASH, 0, sys::STEER_FAST_PORTS)?;
+        // SAFETY: the map was made so; a slot is made of atomics.
+        let memory = unsafe { Mapped::map(slots.as_raw_fd(), FAST_SLOTS as usize) };
+        Ok(FastPath { flows, slots, ports, memory: memory.map_err(|error| number(&error))? })
+    }
+
+    /// The maps by their names in the program.
+    pub(crate) fn maps(&self) -> [(&'static CStr, RawFd); 3] {
+        let (flows, slots, ports) = (self.flows.as_raw_fd(), self.slots.as_raw_fd(), self.ports.as_raw_fd());
+        [(c"fast_flows", flows), (c"fast_slots", slots), (c"fast_ports", ports)]
+    }
+
+    /// A slot that flows can have.
+    fn slot(&self, number: u32) -> Option<&Slot> {
+        self.memory.get(number as usize).filter(|_| number != HEADER)
+    }
+
+    /// Sets the generation in force: what was installed for another one is not followed any more, by packets that come in
+    /// from now on. 0: nothing is.
+    pub fn set_generation(&self, generation: u64) {
+        if let Some(header) = self.memory.get(HEADER as usize) {
+            header.stamp.store(generation, Ordering::Release);
+        }
+    }
+
+    /// From now on the packets of a flow that have nothing unusual are dealt with by the kernel, while `generation` is in
+    /// force. The slot is free, and what it has counted starts at 0. Where the flow has another slot, it leaves that.
+    ///
+    /// # Errors
+    /// EINVAL: no such slot or protocol, generation 0, or addresses of different families; or what the kernel says.
+    pub fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
+        let place = self.slot(slot).ok_or(libc::EINVAL)?;
+        let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
+        let words = fast_raw::action(key, action).ok_or(libc::EINVAL)?;
+        if generation == 0 {
+            return Err(libc::EINVAL);
+        }
+        place.write(generation, fast_raw::mark(&raw), &words);
+        // SAFETY: the key and the value of this map.
+        let done = unsafe { put(self.flows.as_raw_fd(), &raw, &slot.to_ne_bytes()) };
+        done.inspect_err(|_| self.revoke(slot))
+    }
+
+    /// Has the packets of a slot's flow go to the socket, from now on. One that is on its way at this moment is still counted.
+    pub fn revoke(&self, slot: u32) {
+        if let Some(place) = self.slot(slot) {
+            place.stamp.store(0, Ordering::Release);
+        }
+    }
+
+    /// Removes a flow, and so makes room for another one. One that is not there is fine.
+    ///
+    /// # Errors
+    /// EINVAL: it cannot be a flow's key; or what the kernel says.
+    pub fn forget(&self, key: &FastKey) -> Result<(), i32> {
+        let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
+        // SAFETY: the key has the length of this map's keys.
+        match unsafe { delete(self.flows.as_raw_fd(), &raw) } {
+            Err(libc::ENOENT) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// What has been counted in a slot since something was installed in it.
+    pub fn tally(&self, slot: u32) -> FastTally {
+        self.slot(slot).map(Slot::tally).unwrap_or_default()
+    }
+}
+
+impl Port {
+    /// What the AF_XDP ports of the process have together for flows that the kernel sends on. None for ports of other kinds, and
+    /// where the kernel refuses ([`Port::fast_refusal`]).
+    pub fn fast_path(&self) -> Option<&Arc<FastPath>> {
+        Some(&self.shared.xdp.as_ref()?.fast().ok()?.path)
+    }
+
+    /// The port's number there.
+    pub fn fast_port(&self) -> Option<FastPort> {
+        Some(self.shared.xdp.as_ref()?.fast().ok()?.port)
+    }
+
+    /// Why an AF_XDP port is not on the fast path; None: it is, or is of another kind.
+    pub fn fast_refusal(&self) -> Option<String> {
+        let (step, errno) = self.shared.xdp.as_ref()?.fast().err()?;
+        Some(format!("cannot {step}: {}", strerror(errno)))
+    }
+
+    /// Whether the interface takes frames that the kernel redirects to it; what it does not take is lost without a trace. Of a veth
+    /// pair, an end takes them while the other one has GRO or a program. Asks the kernel, since that can change at any time.
+    pub fn takes_redirects(&self) -> bool {
+        let Some(device) = self.fast_port().and_then(|_| self.net_dev()) else { return false };
+        device.up && device.running && netdev_xdp::takes_redirects(device.index)
+    }
+}
+
+/// A port's place on the fast path; when it is dropped, nothing is redirected to the port any more.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) path: Arc<FastPath>,
+    pub(crate) port: FastPort,
+}
+
+impl Member {
+    /// Gives the interface with that index, in the network namespace of the calling thread, a number.
+    pub(crate) fn join(if_index: u32) -> Result<Member, Refusal> {
+        let step = "join the fast path";
+        let path = FastPath::shared()?;
+        let last = LAST_PORT
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| last.checked_add(1))
+            .map_err(|_| (step, libc::EOVERFLOW))?;
+        let port = last + 1;
+        // SAFETY: the key and the value of this map.
+        unsafe { put(path.ports.as_raw_fd(), &port.to_ne_bytes(), &if_index.to_ne_bytes()) }
+            .map_err(|errno| (step, errno))?;
+        Ok(Member { path, port: FastPort(port) })
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Fails when the interface is gone, and its entry with it.
+        // SAFETY: the key of this map.
+        let _ = unsafe { delete(self.path.ports.as_raw_fd(), &self.port.0.to_ne_bytes()) };
+    }
+}
+
+/// One slot, as `struct fast_slot` has it.
+#[derive(Debug)]
+#[repr(C)]
+struct Slot {
+    stamp: AtomicU64,
+    mark: AtomicU64,
+    version: AtomicU32,
+    rest: [AtomicU32; 15],
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    last: AtomicU64,
+    seen: AtomicU32,
+    end: AtomicU32,
+    ack: AtomicU32,
+    window: AtomicU32,
+    unused: AtomicU64,
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Slot>() == size_of::<sys::fast_slot>());
+    assert!(offset_of!(Slot, stamp) == offset_of!(sys::fast_action, stamp));
+    assert!(offset_of!(Slot, mark) == offset_of!(sys::fast_action, mark));
+    assert!(offset_of!(Slot, version) == offset_of!(sys::fast_action, version));
+    assert!(offset_of!(Slot, rest) == fast_raw::WORDS_BEFORE * 4);
+    assert!(offset_of!(Slot, packets) == offset_of!(sys::fast_slot, packets));
+    assert!(offset_of!(Slot, last) == offset_of!(sys::fast_slot, last));
+    assert!(offset_of!(Slot, seen) == offset_of!(sys::fast_slot, seen));
+    assert!(offset_of!(Slot, window) == offset_of!(sys::fast_slot, window));
+};
+
+impl Slot {
+    /// Writes an action and forgets what was counted. The program takes nothing from a slot whose version is odd, or has
+    /// become another one under its eyes.
+    fn write(&self, generation: u64, mark: u64, action: &Action) {
+        let version = self.version.load(Ordering::Relaxed) & !1;
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.stamp.store(generation, Ordering::Relaxed);
+        self.mark.store(mark, Ordering::Relaxed);
+        for (to, word) in self.rest.iter().zip(&action[fast_raw::WORDS_BEFORE..]) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        for count in [&self.packets, &self.bytes, &self.last] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.seen.store(0, Ordering::Relaxed);
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    fn tally(&self) -> FastTally {
+        let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcp {
+            end: self.end.load(Ordering::Relaxed),
+            ack: self.ack.load(Ordering::Relaxed),
+            window: self.window.load(Ordering::Relaxed) as u16,
+        });
+        FastTally {
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            last: self.last.load(Ordering::Relaxed),
+            tcp,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "fast_test.rs"]
+mod tests;

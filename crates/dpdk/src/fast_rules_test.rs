@@ -1,0 +1,350 @@
+//! Rule by rule: what is followed, what is not any more, what is counted, what is left.
+
+use std::os::fd::FromRawFd;
+
+use super::*;
+
+/// A packet of an IPv4 flow.
+fn packet(proto: u8) -> Sent {
+    let ends = [([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), if proto == 1 { 8 } else { 80 })];
+    Sent { proto, ends, macs: [[2; 6]; 2], ttl: 64, noise: 4, payload: vec![5; 30], partial: false, pad: 60 }
+}
+
+/// The same of an IPv6 flow.
+fn packet6(proto: u8) -> Sent {
+    let [source, destination] = [1, 2].map(|n| Ipv6Addr::from(0xfd_u128 << 120 | n));
+    let ends = [(source.into(), 1000), (destination.into(), if proto == 58 { 128 } else { 80 })];
+    Sent { ends, ..packet(proto) }
+}
+
+#[test]
+fn what_is_unusual_goes_to_the_socket() {
+    let Some(rig) = rig() else { return };
+    let mut slot = 0;
+    let mut check = |packet: &Sent, action: &FastAction, what: &str, unusual: &dyn Fn(&mut Vec<u8>)| {
+        slot += 1;
+        let key = rig.key(packet.proto, packet.ends[0], packet.ends[1]);
+        rig.path.install(slot, NOW, &key, action).unwrap();
+        let mut frame = packet.build();
+        assert!(rig.send(&frame).is_some(), "{what}: without it");
+        unusual(&mut frame);
+        if frame[12..14] == [8, 0] && what != "a wrong header checksum" {
+            frame[24..26].fill(0);
+            let sum = !checksum::fold(checksum::sum(&frame[14..34], 0));
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        }
+        assert_eq!(rig.send(&frame), None, "{what}");
+        assert_eq!(rig.path.tally(slot).packets, 1, "{what}");
+    };
+    let (wire, tcp, udp, icmp) = (rig.wire(), packet(6), packet(17), packet(1));
+    let (tcp6, udp6, icmp6) = (packet6(6), packet6(17), packet6(58));
+    check(&tcp, &wire, "a tag", &|frame| drop(frame.splice(12..12, [0x81, 0, 0, 5])));
+    check(&tcp, &wire, "an ethertype", &|frame| frame[13] = 6);
+    check(&tcp, &wire, "a version", &|frame| frame[14] = 0x55);
+    check(&tcp, &wire, "options", &|frame| frame[14] = 0x46);
+    check(&tcp, &wire, "a first fragment", &|frame| frame[20] = 0x20);
+    check(&tcp, &wire, "a later fragment", &|frame| frame[21] = 1);
+    check(&tcp, &wire, "the reserved bit", &|frame| frame[20] |= 0x80);
+    check(&tcp, &wire, "a wrong header checksum", &|frame| frame[24] ^= 1);
+    check(&tcp, &wire, "less than a header", &|frame| frame[17] = 19);
+    check(&tcp, &wire, "more than the frame", &|frame| frame[16] = 1);
+    check(&tcp, &wire, "another protocol", &|frame| frame[23] = 132);
+    for (name, flag) in [("FIN", 1), ("SYN", 2), ("RST", 4)] {
+        check(&tcp, &wire, name, &|frame| frame[47] |= flag);
+        check(&tcp6, &wire, name, &|frame| frame[67] |= flag);
+    }
+    check(&tcp, &wire, "no ACK", &|frame| frame[47] &= !0x10);
+    check(&tcp, &wire, "a short TCP header", &|frame| frame[46] = 0x40);
+    check(&tcp, &wire, "a long TCP header", &|frame| frame[46] = 0xf0);
+    check(&udp, &wire, "a short UDP length", &|frame| frame[39] -= 1);
+    check(&udp6, &wire, "a long UDP length", &|frame| frame[59] += 1);
+    check(&udp6, &wire, "no checksum over IPv6", &|frame| frame[60..62].fill(0));
+    check(&icmp, &wire, "an error", &|frame| frame[34] = 3);
+    check(&icmp, &wire, "a code", &|frame| frame[35] = 1);
+    check(&icmp6, &wire, "a neighbour's message", &|frame| frame[54] = 135);
+    check(&icmp6, &wire, "ICMP over IPv6", &|frame| frame[20] = 1);
+    check(&tcp6, &wire, "an extension header", &|frame| frame[20] = 60);
+    check(&tcp6, &wire, "a jumbogram", &|frame| frame[18..20].fill(0));
+    check(&tcp6, &wire, "cut", &|frame| frame.truncate(70));
+    let route = FastAction { decrement_ttl: true, ..wire };
+    check(&tcp, &route, "TTL 1", &|frame| frame[22] = 1);
+    check(&tcp6, &route, "hop limit 0", &|frame| frame[21] = 0);
+    let small = FastAction { max_len: (tcp.build().len() - 14) as u16, ..wire };
+    check(&tcp, &small, "a byte too many", &|frame| frame.push(0));
+    check(&tcp, &wire, "another flow", &|frame| frame[35] ^= 1);
+    // Extension headers that hold what looks like the flow.
+    let hidden = Ip6::new([0; 16], [0; 16]).with([Extension::Plain { number: 0, body: vec![] }]);
+    assert_eq!(rig.send(&Frame::new(hidden, Tcp::new(1, 2)).build()), None);
+}
+
+/// A UDP checksum that comes out as 0 is sent as all ones, since 0 says that there is none.
+#[test]
+fn a_checksum_of_zero() {
+    let Some(rig) = rig() else { return };
+    for sent in [packet(17), packet6(17)] {
+        let check = if sent.ends[0].0.is_ipv4() { 40 } else { 60 };
+        let after = (0..=u16::MAX).find_map(|port| {
+            let [(source, _), destination] = sent.ends;
+            let after = Sent { ends: [(source, port), destination], ..sent.clone() };
+            let frame = after.build();
+            (frame[check..check + 2] == [0xff; 2]).then_some((after, frame))
+        });
+        let (after, expected) = after.unwrap();
+        let action =
+            FastAction { translation: rig.nat(after.ends[0], after.ends[1]).translation, ..rig.wire() };
+        rig.path.install(1, NOW, &rig.key(17, sent.ends[0], sent.ends[1]), &action).unwrap();
+        assert_eq!(rig.send(&sent.build()), Some(expected));
+    }
+}
+
+/// A checksum that looks as if hardware was to complete it, and is right by chance.
+#[test]
+fn a_right_checksum_that_looks_unfinished() {
+    let Some(rig) = rig() else { return };
+    for sent in [packet(6), packet(17), packet6(6), packet6(17)] {
+        let mut sent = Sent { partial: true, payload: vec![0; 30], ..sent };
+        let l4 = if sent.ends[0].0.is_ipv4() { 34 } else { 54 };
+        let check = l4 + if sent.proto == 6 { 16 } else { 6 };
+        // The field is the pseudo header's sum; what a receiver sums is that and all from the transport header on.
+        let unfinished = sent.build();
+        let pseudo = u16::from_be_bytes([unfinished[check], unfinished[check + 1]]);
+        let all = checksum::fold(checksum::sum(&unfinished[l4..], u32::from(pseudo)));
+        sent.payload[..2].copy_from_slice(&(!all).to_be_bytes());
+        let frame = sent.build();
+        assert_eq!(frame, Sent { partial: false, ..sent.clone() }.build(), "it is right, and the sum");
+        rig.path.install(1, NOW, &rig.key(sent.proto, sent.ends[0], sent.ends[1]), &rig.wire()).unwrap();
+        assert_eq!(rig.send(&frame), Some(frame));
+    }
+}
+
+#[test]
+fn what_was_taken_back_is_not_followed() {
+    let Some(rig) = rig() else { return };
+    let (sent, path) = (packet(17), &rig.path);
+    let (frame, key) = (sent.build(), rig.key(17, sent.ends[0], sent.ends[1]));
+    let hits = || rig.send(&frame).is_some();
+    assert!(!hits());
+    path.install(1, NOW, &key, &rig.wire()).unwrap();
+    assert!(hits() && hits());
+    assert_eq!((path.tally(1).packets, path.tally(1).bytes), (2, 2 * frame.len() as u64));
+    for other in [0, NOW + 1, NOW - 1, u64::MAX] {
+        path.set_generation(other);
+        assert!(!hits(), "{other}");
+    }
+    path.set_generation(NOW);
+    assert!(hits());
+    path.revoke(1);
+    assert!(!hits());
+    assert_eq!(path.tally(1).packets, 3, "what was counted is still told");
+    path.install(1, NOW, &key, &rig.wire()).unwrap();
+    assert_eq!(path.tally(1), FastTally::default());
+    assert!(hits());
+    // The slot gets another flow, while the old one's key still leads there.
+    let other = FastKey { source_port: 7, ..key };
+    path.install(1, NOW, &other, &rig.nat(([1, 1, 1, 1].into(), 1), ([2, 2, 2, 2].into(), 2))).unwrap();
+    assert!(!hits());
+    // The flow gets another slot.
+    path.install(2, NOW, &key, &rig.wire()).unwrap();
+    assert!(hits());
+    path.forget(&key).unwrap();
+    path.forget(&key).unwrap();
+    assert!(!hits());
+    // From another port, it is another flow.
+    path.install(3, NOW, &FastKey { port: rig.out.port, ..key }, &rig.wire()).unwrap();
+    assert!(!hits());
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let Some(rig) = rig() else { return };
+    let [v4, v6] = [packet(6), packet6(6)].map(|sent| rig.key(6, sent.ends[0], sent.ends[1]));
+    let install = |slot, generation, key: &FastKey, action: &FastAction| {
+        rig.path.install(slot, generation, key, action)
+    };
+    let bad = Err(libc::EINVAL);
+    for slot in [0, FAST_SLOTS, u32::MAX] {
+        assert_eq!(install(slot, NOW, &v4, &rig.wire()), bad);
+        rig.path.revoke(slot);
+        assert_eq!(rig.path.tally(slot), FastTally::default());
+    }
+    assert_eq!(install(1, 0, &v4, &rig.wire()), bad);
+    for key in [
+        FastKey { source: v6.source, ..v4 },
+        FastKey { proto: 132, ..v4 },
+        FastKey { proto: 58, ..v4 },
+        FastKey { proto: 1, ..v6 },
+    ] {
+        assert_eq!(install(1, NOW, &key, &rig.wire()), bad, "{key:?}");
+        assert_eq!(rig.path.forget(&key), bad);
+    }
+    assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v6.destination, 2))), bad);
+    assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v4.destination, 2))), bad);
+    // A port that is none: the packets go to the socket, as they are.
+    let sent = packet(6);
+    install(1, NOW, &v4, &FastAction { out: FastPort(u32::MAX), ..rig.nat(sent.ends[1], sent.ends[0]) })
+        .unwrap();
+    assert_eq!(rig.send(&sent.build()), None);
+    assert_eq!(rig.path.tally(1).packets, 0);
+    // More flows than there is room for; the one that is too many is not followed, the others are.
+    let mut refused = None;
+    for n in 0..=FAST_SLOTS {
+        let key = FastKey { source: Ipv4Addr::from(n).into(), ..v4 };
+        let slot = 1 + n % (FAST_SLOTS - 1);
+        if let Err(errno) = install(slot, NOW, &key, &rig.wire()) {
+            refused = Some((n, errno));
+            break;
+        }
+    }
+    assert_eq!(refused, Some((FAST_SLOTS - 1, libc::E2BIG)), "one was there before");
+    let send = |n: u32| {
+        let mut sent = sent.clone();
+        sent.ends[0].0 = Ipv4Addr::from(n).into();
+        rig.send(&sent.build()).is_some()
+    };
+    assert!(send(1) && send(FAST_SLOTS - 2) && !send(FAST_SLOTS - 1));
+    assert!(!send(0), "the one that was refused had its slot");
+}
+
+#[test]
+fn how_far_tcp_has_come() {
+    let Some(rig) = rig() else { return };
+    let ([source, destination], slot) = (packet(6).ends, 1);
+    let ends = [source, destination].map(|(address, _)| match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => unreachable!(),
+    });
+    let key = rig.key(6, source, destination);
+    let send = |seq: u32, ack: u32, window: u16, len: usize| {
+        let tcp = Tcp { seq, ack, window, options: vec![1; 12], ..Tcp::new(source.1, destination.1) };
+        let frame = Frame::new(Ip4::new(ends[0], ends[1]), tcp).payload(vec![0; len]).pad_to(90).build();
+        assert!(rig.send(&frame).is_some());
+        rig.path.tally(slot).tcp.map(|tcp| (tcp.end, tcp.ack, tcp.window))
+    };
+    rig.path.install(slot, NOW, &key, &rig.wire()).unwrap();
+    assert_eq!(send(5, 6, 7, 8), None, "it is not asked for");
+    rig.path.install(slot, NOW, &key, &FastAction { track: true, ..rig.wire() }).unwrap();
+    assert_eq!(rig.path.tally(slot).tcp, None);
+    // The first one counts whatever it is; then what is further, around the end of the numbers; the window of the
+    // furthest acknowledgement is the latest one.
+    assert_eq!(send(0xffff_fff0, 0xffff_ff00, 100, 10), Some((0xffff_fffa, 0xffff_ff00, 100)));
+    assert_eq!(send(0xffff_fffa, 0xffff_ff00, 90, 10), Some((4, 0xffff_ff00, 90)));
+    assert_eq!(send(0xffff_fff0, 0xffff_fe00, 80, 10), Some((4, 0xffff_ff00, 90)));
+    assert_eq!(send(4, 0x10, 70, 0), Some((4, 0x10, 70)));
+    assert_eq!(send(3, 0x10, 60, 0), Some((4, 0x10, 60)));
+    let before = rig.path.tally(slot);
+    assert_eq!(before.packets, 5);
+    // When: on the clock that says it.
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a live structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    assert!(before.last <= now && now - before.last < 1_000_000_000, "{before:?}, {now}");
+}
+
+/// While a slot goes from one flow to another and back, no packet gets anything of the other flow's.
+#[test]
+fn writing_under_the_program() {
+    let Some(rig) = rig() else { return };
+    let [one, two] = [packet(6), Sent { noise: 2, ..packet(6) }].map(|mut sent| {
+        sent.ends[0].1 += sent.noise as u16;
+        sent
+    });
+    let to =
+        |n: u8| [([n; 4].into(), u16::from_be_bytes([n; 2])), ([n; 4].into(), u16::from_be_bytes([n; 2]))];
+    let flow = |sent: &Sent, n: u8| {
+        let key = rig.key(6, sent.ends[0], sent.ends[1]);
+        let [source, destination] = to(n);
+        let macs = Some(FastMacs { destination: [n; 6], source: [n; 6] });
+        let after = Sent { ends: to(n), macs: [[n; 6]; 2], ttl: sent.ttl - 1, ..sent.clone() };
+        (key, FastAction { macs, ..rig.nat(source, destination) }, after.build())
+    };
+    let (one_flow, two_flow) = (flow(&one, 0x11), flow(&two, 0x22));
+    let end = Instant::now() + Duration::from_millis(500);
+    let (mut hits, mut misses) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while Instant::now() < end {
+                for (key, action, _) in [&one_flow, &two_flow] {
+                    rig.path.install(1, NOW, key, action).unwrap();
+                }
+            }
+        });
+        let frame = one.build();
+        while Instant::now() < end {
+            match rig.send(&frame) {
+                Some(got) => {
+                    assert_eq!(got, one_flow.2);
+                    hits += 1;
+                }
+                None => misses += 1,
+            }
+        }
+    });
+    assert!(hits > 100 && misses > 100, "{hits}, {misses}");
+}
+
+#[test]
+fn numbers_of_ports_do_not_come_back() {
+    let Some(mut rig) = rig() else { return };
+    let sent = packet(17);
+    let (frame, key) = (sent.build(), rig.key(17, sent.ends[0], sent.ends[1]));
+    rig.path.install(1, NOW, &key, &rig.wire()).unwrap();
+    assert!(rig.send(&frame).is_some());
+    let old = rig.out.port;
+    // The old one goes when the new one is there, and the other way round.
+    rig.out = Member::join(index("peer0")).unwrap();
+    assert_eq!(rig.send(&frame), None);
+    assert!(rig.out.port > old);
+    // No more than so many at a time.
+    let members: Vec<_> =
+        (0..sys::STEER_FAST_PORTS).map_while(|_| Member::join(index("peer0")).ok()).collect();
+    assert_eq!(members.len() as u32, sys::STEER_FAST_PORTS - 2);
+    assert_eq!(Member::join(index("peer0")).err(), Some(("join the fast path", libc::E2BIG)));
+    // A port that is too many is one without the fast path.
+    let socket = unbound();
+    let without = XdpProgram::attach(index("peer0"), socket.as_raw_fd()).unwrap();
+    assert!(!without.is_generic());
+    assert_eq!(without.fast().err(), Some(("join the fast path", libc::E2BIG)));
+    assert_eq!(run_on(&without, &frame, 1).0, sys::XDP_REDIRECT, "its socket has all");
+    drop((without, members));
+    assert!(Member::join(index("peer0")).is_ok());
+    assert_eq!(Member::join(9999).err(), Some(("join the fast path", libc::EINVAL)));
+}
+
+/// The kernel's numbers of the maps.
+fn map_ids(path: &FastPath) -> Vec<u32> {
+    let id = |fd| {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+        info.lines().find_map(|line| line.strip_prefix("map_id:")).unwrap().trim().parse().unwrap()
+    };
+    path.maps().map(|(_, fd)| id(fd)).to_vec()
+}
+
+fn map_is_there(id: u32) -> bool {
+    const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
+    let attributes = [id, 0, 0, 0];
+    // SAFETY: live attributes of the size that is told; a descriptor that comes back is new, and owned.
+    unsafe {
+        let size = size_of_val(&attributes);
+        let fd = libc::syscall(libc::SYS_bpf, BPF_MAP_GET_FD_BY_ID, attributes.as_ptr(), size);
+        if fd >= 0 {
+            drop(OwnedFd::from_raw_fd(fd as RawFd));
+        }
+        fd >= 0
+    }
+}
+
+#[test]
+fn the_last_one_leaves_nothing_behind() {
+    let Some(rig) = rig() else { return };
+    let ids = map_ids(&rig.path);
+    assert!(ids.len() == 3 && ids.iter().all(|id| map_is_there(*id)));
+    let Rig { port, out, path, _alone } = rig;
+    drop((port, out, path));
+    // The kernel does it in its own time.
+    let end = Instant::now() + Duration::from_secs(10);
+    while ids.iter().any(|id| map_is_there(*id)) {
+        assert!(Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
