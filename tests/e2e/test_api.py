@@ -1,5 +1,6 @@
 """The control API over its Unix socket, held against the document it serves."""
 
+import concurrent.futures
 import json
 
 import pytest
@@ -98,6 +99,27 @@ def test_rules_over_http(daemon):
     assert [rule["index"] for rule in json.loads(daemon.request("GET", "/v1/rules")[1])["rules"]] == [index]
     assert daemon.request("DELETE", f"/v1/rules/{index}")[0] == 200
     assert daemon.request("DELETE", f"/v1/rules/{index}")[0] == 404
+
+
+def test_rules_are_added_while_others_add_and_a_long_change_is_made(daemon):
+    """Each in its turn: none gets lost, and readers are answered meanwhile."""
+    many = "".join(f"add ip-saddr 10.{n >> 8}.{n & 255}.0/24 tcp-dport {n % 60_000 + 1} drop\n" for n in range(20_000))
+
+    def add(port):
+        rules = [json.dumps({"rule": f"add tcp-dport {port} tcp-sport {n} drop"}).encode() for n in range(1, 51)]
+        answers = [daemon.request("POST", "/v1/rules", rule) for rule in rules]
+        assert {status for status, _ in answers} == {201}
+        return [json.loads(body)["index"] for _, body in answers]
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        applied = pool.submit(daemon.request, "POST", "/v1/apply", many.encode())
+        while not applied.done():
+            assert daemon.request("GET", "/v1/version")[0] == 200
+            assert daemon.request("POST", "/v1/rules", b'{"rule": "add udp-dport 1 drop"}')[0] == 201
+        assert applied.result()[0] == 200
+        before = len(daemon.rules())
+        indexes = [index for some in pool.map(add, range(1, 5)) for index in some]
+    assert len(set(indexes)) == 200 and len(daemon.rules()) == before + 200
 
 
 def test_json_of_a_command_is_the_document_of_its_path(daemon):

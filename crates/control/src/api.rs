@@ -2,6 +2,7 @@
 //! never renamed.
 
 mod chains;
+mod fast;
 mod routing;
 mod sessions;
 
@@ -11,6 +12,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 pub use chains::*;
+pub use fast::*;
 pub use routing::*;
 pub use sessions::*;
 

@@ -52,6 +52,8 @@ pub struct Config {
     revision: u64,
     on_error: OnError,
     settings: Settings,
+    /// Settled flows between af-xdp interfaces stay in the kernel.
+    fast_path: bool,
     /// The port of the TAP by which routed AF_XDP ports hand packets to the kernel; there is one if there are such ports.
     punt: Option<PortId>,
     chains: Arc<Chains>,
@@ -120,6 +122,16 @@ impl Config {
         self.on_error = on_error;
     }
 
+    /// Whether settled flows between af-xdp interfaces stay in the kernel.
+    pub fn fast_path(&self) -> bool {
+        self.fast_path
+    }
+
+    /// Says whether they do.
+    pub fn set_fast_path(&mut self, on: bool) {
+        self.fast_path = on;
+    }
+
     /// NAT pools and forwards.
     pub fn nat(&self) -> &Nat {
         &self.nat
@@ -158,6 +170,7 @@ impl Config {
         self.chains = Arc::default();
         self.on_error = OnError::default();
         self.settings = Settings::default();
+        self.fast_path = false;
         self.nat = Arc::default();
     }
 

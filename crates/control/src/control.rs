@@ -8,7 +8,7 @@
 //! around it is held for the copy only.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
@@ -182,6 +182,7 @@ impl Control {
                 let what = if *on { "are dropped" } else { "pass" };
                 Ok(Output::Done(done(format!("TCP segments outside of their connection's window {what}"))))
             }
+            Command::SetXdpFastPath(on) => self.set_fast_path(*on).map(Output::Done),
         }
     }
 
@@ -197,6 +198,7 @@ impl Control {
             ShowWhat::Config => Output::Config(self.config()),
             ShowWhat::Nat => Output::Nat(self.nat()),
             ShowWhat::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowWhat::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
             ShowWhat::Functions => Output::Functions(Box::new(self.functions()), verbose),
         }
     }
@@ -234,6 +236,15 @@ impl Control {
             OnError::Drop => "are dropped",
         };
         Ok(done(format!("packets whose edits cannot be made {what}")))
+    }
+
+    fn set_fast_path(&self, on: bool) -> Result<Done, Fault> {
+        self.change(|config| {
+            config.set_fast_path(on);
+            Ok(())
+        })?;
+        let what = if on { "may stay in the kernel" } else { "all go through mmb" };
+        Ok(done(format!("settled flows between af-xdp interfaces {what}")))
     }
 
     fn change_settings(&self, set: impl FnOnce(&mut Settings)) -> Result<(), Fault> {
@@ -301,6 +312,11 @@ impl Control {
     pub(crate) fn begin(&self) -> (MutexGuard<'_, ()>, State) {
         let turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         (turn, self.present())
+    }
+
+    /// Whether a change is under way.
+    pub(crate) fn is_changing(&self) -> bool {
+        matches!(self.changes.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Ends a change: what was worked on is the state.

@@ -124,6 +124,7 @@ impl<'a> Builder<'a> {
                 }
                 Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
+                Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
                 Command::Add(rule) => {
                     lines.push(c.line);
                     rules.push(rule);
@@ -231,6 +232,9 @@ fn setting_lines(config: &Config) -> Vec<String> {
         lines.push(Command::SetOnError(config.on_error()).to_string());
     }
     lines.extend(settings::lines(config.settings()));
+    if config.fast_path() {
+        lines.push(Command::SetXdpFastPath(true).to_string());
+    }
     lines.extend(config.nat().lines());
     lines.extend(config.chains().lines());
     lines

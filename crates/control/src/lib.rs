@@ -17,6 +17,7 @@ mod connections;
 mod control;
 mod devices;
 mod error;
+mod fast;
 mod fib;
 pub mod file;
 mod filter;

@@ -9,8 +9,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::api::{
-    CostEntry, DropList, FunctionEntry, InterfaceEntry, InterfaceList, InterfaceState, NatReply, NodeEntry,
-    PoolEntry, RoutingCounts, RuleEntry, Runtime, SessionCounts, VersionEntry, WorkerEntry,
+    CostEntry, DropList, FastPathReply, FunctionEntry, InterfaceEntry, InterfaceList, InterfaceState,
+    NatReply, NodeEntry, PoolEntry, RoutingCounts, RuleEntry, Runtime, SessionCounts, VersionEntry,
+    WorkerEntry,
 };
 
 /// Media type of the reply.
@@ -37,6 +38,8 @@ pub struct Scrape {
     pub nat: NatReply,
     /// Instances of network functions.
     pub functions: Vec<FunctionEntry>,
+    /// Flows that the kernel sends on by itself.
+    pub fast_path: FastPathReply,
     /// Packets dropped.
     pub drops: DropList,
 }
@@ -107,6 +110,12 @@ const FUNCTION_METRICS: [Metric<CostEntry>; 4] = [
     ("function_ticks", "Clock ticks (TSC) that a network function took", |f| f.ticks),
 ];
 
+const FAST_COUNTERS: [Metric<FastPathReply>; 3] = [
+    ("fast_path_flows", "Flows that were given to the kernel", |f| f.installed),
+    ("fast_path_packets", "Packets that the kernel has sent on by itself", |f| f.packets),
+    ("fast_path_bytes", "Bytes of their frames", |f| f.bytes),
+];
+
 const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [
     ("router_next_hops", "Next hops of routes, groups of them included", |r| r.next_hops),
     ("router_neighbors", "Neighbors that the kernel knows", |r| r.neighbors),
@@ -144,6 +153,7 @@ impl Collector for Scrape {
         self.sessions(&mut e)?;
         self.per_pool(&mut e)?;
         self.per_function(&mut e)?;
+        self.fast_path(&mut e)?;
         self.routing(&mut e)?;
         let DropList { drops, unedited } = &self.drops;
         per_reason(&mut e, "drops", "Packets dropped", drops)?;
@@ -312,6 +322,17 @@ impl Scrape {
             }
         }
         Ok(())
+    }
+
+    fn fast_path(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let fast = &self.fast_path;
+        e.encode_descriptor("fast_path_entries", "Flows in the kernel", None, MetricType::Gauge)?
+            .encode_gauge(&fast.entries)?;
+        for (name, help, get) in FAST_COUNTERS {
+            e.encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<[(&str, &str); 0], _, u64>(&get(fast), None)?;
+        }
+        per_reason(e, "fast_path_refused", "Flows that were not given to the kernel", &fast.refused)
     }
 
     fn per_worker(&self, e: &mut DescriptorEncoder) -> fmt::Result {

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use crate::api::*;
 use crate::connections::Listing;
 use crate::control::Control;
+use crate::fast;
 use crate::fib::FibListing;
 use crate::render;
 
@@ -37,6 +38,8 @@ pub enum Output {
     Chains(Box<ChainList>, bool),
     /// `show functions`, verbose or not.
     Functions(Box<FunctionList>, bool),
+    /// `show fast-path`, verbose or not.
+    FastPath(Box<FastPathReply>, bool),
     /// `show fib`: asked for while it is written.
     Fib(FibListing),
     /// `show neighbors`.
@@ -67,6 +70,7 @@ impl Output {
             Output::Nat(reply) => render::nat(reply),
             Output::Chains(list, verbose) => render::chains(list, *verbose),
             Output::Functions(list, verbose) => render::functions(list, *verbose),
+            Output::FastPath(reply, verbose) => fast::render(reply, *verbose),
             Output::Fib(listing) => return control.write_fib(listing, out),
             Output::Neighbors(list) => render::neighbors(list),
             Output::Version(version) => render::version(version),
@@ -94,6 +98,7 @@ impl Output {
             Output::Nat(reply) => serde_json::to_writer(out, reply),
             Output::Chains(list, _) => serde_json::to_writer(out, list),
             Output::Functions(list, _) => serde_json::to_writer(out, list),
+            Output::FastPath(reply, _) => serde_json::to_writer(out, reply),
             Output::Fib(listing) => return control.write_fib_json(listing, out),
             Output::Neighbors(list) => serde_json::to_writer(out, list),
             Output::Version(version) => serde_json::to_writer(out, version),

@@ -1,6 +1,8 @@
 //! The endpoints of the control API and their OpenAPI document, from one declaration each.
 
+use std::fmt::Display;
 use std::io::Write;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Json;
@@ -23,6 +25,9 @@ use crate::stream;
 
 /// Largest request body, in bytes: a file of some millions of rules.
 pub const BODY_LIMIT: usize = 256 << 20;
+
+/// Bytes of the longest request that is short work.
+const SHORT: usize = 4096;
 
 /// What the OpenAPI document says of the API as a whole.
 #[derive(OpenApi)]
@@ -74,13 +79,31 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     match tokio::task::spawn_blocking(move || work(&control)).await {
         Ok(result) => result,
-        Err(panic) => {
-            Err(Refusal::failed(format!("the daemon failed on this request ({panic}); nothing was changed")))
-        }
+        Err(panic) => Err(failed(panic)),
     }
 }
 
-/// The same, for work whose result is the reply; it is written out there as well.
+fn failed(how: impl Display) -> Refusal {
+    Refusal::failed(format!("the daemon failed on this request ({how}); nothing was changed"))
+}
+
+/// Makes a short change where the request has come in: another thread would have to be woken for it, and this one for the
+/// answer, which takes longer than the change. While another change is under way it waits its turn like all others, where
+/// it does not hold up connections.
+async fn at_once<T: Send + 'static>(
+    control: Arc<Control>,
+    bytes: usize,
+    work: impl FnOnce(&Control) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    if bytes > SHORT || control.is_changing() {
+        return blocking(control, work).await;
+    }
+    // What a panic leaves behind is what it leaves in the other thread.
+    std::panic::catch_unwind(AssertUnwindSafe(|| work(&control)))
+        .unwrap_or_else(|_| Err(failed("it panicked")))
+}
+
+/// The same as [`blocking`], for work whose result is the reply; it is written out there as well.
 async fn reply<T: Serialize>(
     control: Arc<Control>,
     work: impl FnOnce(&Control) -> Result<T, Refusal> + Send + 'static,
@@ -164,7 +187,8 @@ async fn rules(State(control): Ctl) -> Reply {
 ))]
 async fn add_rule(State(control): Ctl, body: Bytes) -> Result<(StatusCode, Json<Done>), Refusal> {
     let request: RuleRequest = document(&body)?;
-    Ok((StatusCode::CREATED, Json(blocking(control, move |c| c.add_rule_line(&request.rule)).await?)))
+    let added = at_once(control, body.len(), move |c| c.add_rule_line(&request.rule)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
 }
 
 /// Delete every rule.
@@ -317,6 +341,12 @@ async fn drops(State(control): Ctl) -> Reply {
     reply(control, |c| Ok(c.drops())).await
 }
 
+/// Flows that the kernel sends on by itself.
+#[utoipa::path(get, path = "/v1/fast-path", responses((status = 200, body = FastPathReply)))]
+async fn fast_path(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.fast_path())).await
+}
+
 /// The fields of the language.
 #[utoipa::path(get, path = "/v1/fields", responses((status = 200, body = FieldList)))]
 async fn fields() -> Json<FieldList> {
@@ -381,6 +411,7 @@ pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
         .routes(routes!(neighbors))
         .routes(routes!(runtime))
         .routes(routes!(drops))
+        .routes(routes!(fast_path))
         .routes(routes!(fields))
         .routes(routes!(version))
         .routes(routes!(config))

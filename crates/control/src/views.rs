@@ -162,6 +162,7 @@ impl Control {
             runtime: self.runtime(),
             nat: self.nat(),
             functions: self.functions().functions,
+            fast_path: self.fast_path(),
             drops: self.drops(),
         }
     }

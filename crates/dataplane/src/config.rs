@@ -77,6 +77,8 @@ pub struct Forwarding {
     pub settings: Settings,
     /// The chains that the rules name, and their functions.
     pub chains: Arc<Program>,
+    /// Flows between af-xdp ports may stay in the kernel ([`crate::fast_path_obstacle`]).
+    pub fast_path: bool,
     /// The ports that take part; others neither receive nor send.
     pub ports: Vec<PortConfig>,
 }

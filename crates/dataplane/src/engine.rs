@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
     Eal, EalConfig, FlowHandle, Graph, HugePages, Mempool, RingReceiver, StatsHandle, ThreadGuard,
@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use crate::config::{EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS, PortId};
 use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
+use crate::fastpath::{Looker, OpenPorts};
 use crate::nodes;
 use crate::offload::Offload;
 use crate::pools::Pools;
@@ -64,6 +65,9 @@ pub struct WorkerRuntime {
     pub nodes: Vec<NodeRuntime>,
 }
 
+/// How long a publisher looks at the workers without a pause.
+const LOOKING: Duration = Duration::from_micros(100);
+
 /// A running worker as the engine sees it.
 struct Running {
     thread: JoinHandle<()>,
@@ -84,7 +88,8 @@ struct Publisher {
 pub struct Engine {
     shared: Arc<Shared>,
     workers: Vec<Running>,
-    ports: Mutex<[Option<Arc<OpenPort>>; MAX_PORTS]>,
+    ports: Arc<OpenPorts>,
+    looker: Looker,
     publisher: Mutex<Publisher>,
     pools: Pools,
     eal: Eal,
@@ -124,16 +129,21 @@ impl Engine {
         let eal = Eal::init(&eal_config).map_err(|e| EngineError(e.to_string()))?;
         let pools = Pools::create(config.memory_mb)?;
         let (shared, inboxes) = shares(empty_snapshot(0, config.workers), config.workers)?;
+        let shared = Arc::new(shared);
+        let ports: Arc<OpenPorts> = Arc::new(Mutex::new(std::array::from_fn(|_| None)));
+        let looker = Looker::start(shared.clone(), ports.clone())
+            .map_err(|e| EngineError(format!("cannot start the thread that looks at ports: {e}")))?;
         let mut engine = Engine {
             workers: Vec::new(),
-            ports: Mutex::new(std::array::from_fn(|_| None)),
+            ports,
+            looker,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],
                 programs: Vec::new(),
                 offload: Offload::default(),
             }),
-            shared: Arc::new(shared),
+            shared,
             pools,
             eal,
         };
@@ -221,19 +231,22 @@ impl Engine {
             publisher.programs.push(snapshot.chains.clone());
         }
         let old = self.shared.publish(snapshot);
+        self.looker.look();
         self.wait_for(generation);
         drop(old);
         publisher.offload.finish(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
     }
 
+    /// Waits until every worker runs on `generation`. A worker that walks takes it over within microseconds, one that has to be
+    /// woken within tens of them: less than a sleep of any length takes here, so the time is first spent looking. The
+    /// processor is offered at each look, since a worker may want the very one that this thread is on.
     fn wait_for(&self, generation: u64) {
+        let began = Instant::now();
         for worker in &self.shared.workers {
-            let mut looks = 0u32;
             while worker.seen.load(Acquire) < generation && !self.shared.stop.load(Relaxed) {
-                looks += 1;
-                if looks < 1000 {
-                    std::hint::spin_loop();
+                if began.elapsed() < LOOKING {
+                    std::thread::yield_now();
                 } else {
                     std::thread::sleep(Duration::from_micros(20));
                 }

@@ -13,6 +13,7 @@ use mmb_route::Routes;
 use crate::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
 use crate::counters::RuleTable;
 use crate::engine::{EngineError, Room, drops, sessions, shares};
+use crate::nodes::port_tx::testify;
 use crate::nodes::{self, Ends, VECTOR};
 use crate::pools::Pools;
 use crate::routing::RoutingCounters;
@@ -175,6 +176,20 @@ impl Lab {
         self.shared.publish(Snapshot { mark, ..snapshot(generation, forwarding, self.workers.len()) });
     }
 
+    /// Puts other rules and ports in force, with this fast path.
+    #[cfg(test)]
+    pub(crate) fn publish_fast(&mut self, forwarding: Forwarding, fast: Arc<crate::fastpath::FastSetup>) {
+        let generation = self.shared.current().generation + 1;
+        let snapshot = snapshot(generation, forwarding, self.workers.len());
+        self.shared.publish(Snapshot { fast: Some(fast), ..snapshot });
+    }
+
+    /// What crosses threads, where there are some.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// What the worker wants the kernel to find out.
     pub fn wants(&self) -> Vec<Want> {
         self.shared.wants.take()
@@ -229,8 +244,8 @@ fn table(worker: &mut Worker) -> Option<&mut Table> {
 
 fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let Some(pool) = worker.pool.clone() else { return 0 };
-    let Some(table) = table(worker) else { return 0 };
     emit.emit(0, VECTOR, |slots| {
+        let Some(table) = table(worker) else { return };
         while slots.room() > 0
             && let Some((port, frame)) = table.coming.pop_front()
         {
@@ -241,10 +256,16 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             table.hints.hash.into_iter().for_each(|hash| packet.set_rss_hash(hash));
             let _ = slots.push(packet);
         }
+        if worker.fast.learns() {
+            worker.fast.sample(slots);
+        }
     })
 }
 
 fn collect(worker: &mut Worker, mut vector: Vector<'_>) {
+    if worker.fast.watches() {
+        testify(worker, vector.packets());
+    }
     if let Some(table) = table(worker) {
         let gone = vector.packets().iter().map(|packet| (PortId(packet.meta().out_port), packet.to_vec()));
         table.gone.extend(gone);

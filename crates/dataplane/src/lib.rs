@@ -9,6 +9,7 @@
 //! | `chains` | what the engine tells of chains |
 //! | `connections` | what the engine tells of sessions |
 //! | `routing`, `wants`, `locals` | what the engine takes and tells about routes |
+//! | `fastpath` | flows that the kernel sends on by itself |
 //! | `neighbors` | packets that wait for an Ethernet address |
 //! | `nodes` | the graph, one file per node |
 //! | `offload` | what ports find out about packets by themselves |
@@ -23,6 +24,7 @@ pub mod config;
 mod connections;
 mod counters;
 pub mod engine;
+mod fastpath;
 pub mod lab;
 mod locals;
 mod mailbox;
@@ -46,6 +48,7 @@ pub use config::{
 pub use connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
 pub use counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::{Engine, EngineError, NodeRuntime, WorkerRuntime};
+pub use fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_dpdk::Steering;
 pub use mmb_policy::Policy;
 pub use offload::Capability;

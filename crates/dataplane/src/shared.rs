@@ -9,6 +9,7 @@ use mmb_dpdk::{RingReceiver, RingSender, ring};
 use mmb_route::Routes;
 
 use crate::config::PortId;
+use crate::fastpath::FastShared;
 use crate::locals::Locals;
 use crate::mailbox::Mailbox;
 use crate::sleep::Waker;
@@ -82,6 +83,8 @@ pub(crate) struct Shared {
     locals: ArcSwap<Locals>,
     /// Counts publications of routes and of local addresses.
     pub routes_generation: AtomicU64,
+    /// What the kernel does by itself.
+    pub fast: FastShared,
     /// Routes that are not in force any more, until no worker uses them: they are freed here, and not by a worker.
     retired: Mutex<Vec<Arc<Routes>>>,
     /// What workers want the kernel to find out.
@@ -98,6 +101,7 @@ impl Shared {
             routes: ArcSwap::default(),
             locals: ArcSwap::default(),
             routes_generation: AtomicU64::new(0),
+            fast: FastShared::default(),
             retired: Mutex::default(),
             wants: Wants::new()?,
             stop: AtomicBool::new(false),
@@ -118,9 +122,10 @@ impl Shared {
 
     /// Publishes `snapshot` and returns the one before it, which workers may still run on.
     pub fn publish(&self, snapshot: Snapshot) -> Arc<Snapshot> {
-        let generation = snapshot.generation;
+        let (generation, fast) = (snapshot.generation, snapshot.fast.clone());
         let old = self.current.swap(Arc::new(snapshot));
         self.generation.store(generation, Ordering::Release);
+        self.fast.publish(fast, generation);
         for worker in &self.workers {
             worker.wake_if_sleeping();
         }
@@ -153,7 +158,8 @@ impl Shared {
     }
 
     fn routes_changed(&self) {
-        self.routes_generation.fetch_add(1, Ordering::Release);
+        let before = self.routes_generation.fetch_add(1, Ordering::Release);
+        self.fast.publish_routes(before + 1);
         for worker in &self.workers {
             worker.wake_if_sleeping();
         }

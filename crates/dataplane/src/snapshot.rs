@@ -16,6 +16,7 @@ use mmb_session::Host;
 
 use crate::config::{Forwarding, MAX_PORTS, PortId};
 use crate::counters::RuleTable;
+use crate::fastpath::{self, FastSetup};
 use crate::nodes::ip_input;
 use crate::port::OpenPort;
 
@@ -80,6 +81,8 @@ pub(crate) struct Snapshot {
     pub straight: bool,
     /// Each worker's rule counters.
     pub counters: Vec<RuleTable>,
+    /// The fast path, where there are ports with one.
+    pub fast: Option<Arc<FastSetup>>,
 }
 
 impl Snapshot {
@@ -90,6 +93,9 @@ impl Snapshot {
         open: impl Fn(PortId) -> Option<Arc<OpenPort>>,
         counters: Vec<RuleTable>,
     ) -> Snapshot {
+        let ports: Vec<_> = forwarding.ports.iter().map(|config| (config.id, open(config.id))).collect();
+        let port_of = |id| ports.iter().find(|(of, _)| *of == id)?.1.as_ref();
+        let fast = fastpath::setup(&forwarding, port_of);
         let flows = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
         let mut snapshot = Snapshot {
             generation,
@@ -111,6 +117,7 @@ impl Snapshot {
             rules: if flows { ip_input::FLOW_LOOKUP } else { ip_input::CLASSIFY },
             mark: 0,
             counters,
+            fast,
         };
         for config in &forwarding.ports {
             let Some(index) = config.id.index() else { continue };

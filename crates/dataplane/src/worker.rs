@@ -22,6 +22,7 @@ use mmb_session::{Sessions, Ticket};
 
 use crate::config::MAX_PORTS;
 use crate::counters::{Counter, DropCounters, ReasonCounters, RoutingTally};
+use crate::fastpath::{Fast, FastCounters};
 use crate::locals::Locals;
 use crate::neighbors::Waiting;
 use crate::nodes::VECTOR;
@@ -55,6 +56,8 @@ pub(crate) struct WorkerCounters {
     pub repairs: Counter,
     /// Times the worker went to sleep.
     pub sleeps: Counter,
+    /// What the kernel does by itself.
+    pub fast: FastCounters,
 }
 
 /// A small, fast generator for `drop p` (xorshift64*); not for secrets.
@@ -146,6 +149,8 @@ pub(crate) struct Worker {
     pub received: usize,
     /// The port that is polled first.
     pub first_port: usize,
+    /// The flows that the kernel has from this worker.
+    pub fast: Fast,
     /// Source and sink of replay and bench.
     pub ends: Option<Box<dyn std::any::Any>>,
 }
@@ -157,6 +162,8 @@ impl Worker {
         sessions.adopt(&snapshot.of(id), &snapshot.of(id));
         let routes_generation = shared.routes_generation.load(Acquire);
         let routes = shared.routes();
+        let mut fast = Fast::new();
+        fast.adopt(&snapshot, (id, shared.workers.len()), &mut sessions);
         Worker {
             macs: macs(&routes),
             locals: shared.locals(),
@@ -188,6 +195,7 @@ impl Worker {
             random: Random::new(seed),
             received: 0,
             first_port: 0,
+            fast,
             ends: None,
         }
     }
@@ -209,7 +217,26 @@ impl Worker {
         if published || asked || self.snapshot.flows || self.lingering || !self.waiting.is_empty() {
             self.tend(published);
         }
+        if published {
+            let place = (self.id, self.shared.workers.len());
+            self.fast.adopt(&self.snapshot, place, &mut self.sessions);
+        }
+        if self.fast.tends() {
+            self.tend_fast();
+        }
         published
+    }
+
+    #[inline(never)]
+    fn tend_fast(&mut self) {
+        let Worker { id, shared, snapshot, fast, clock, sessions, .. } = self;
+        let (time, counters) = ((clock.now(), shared.fast.in_force()), &shared.workers[*id].counters.fast);
+        fast.begin(time, snapshot, *id, sessions, counters);
+    }
+
+    /// The generation of what the kernel learns from this walk.
+    pub fn fast_generation(&self) -> u64 {
+        self.shared.fast.generation(self.snapshot.generation, self.routes_generation)
     }
 
     #[cold]
@@ -332,7 +359,8 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         || worker.shared.routes_generation.load(Acquire) != worker.routes_generation
         || worker.shared.stop.load(Relaxed)
         || !me.mailbox.is_empty()
-        || worker.busy;
+        || worker.busy
+        || worker.fast.is_sweeping();
     if !pending {
         me.counters.sleeps.add(1);
         worker.sessions.flush(&worker.snapshot.of(worker.id));

@@ -58,6 +58,7 @@ impl Display for Command {
             Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
             Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
             Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
+            Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),
         }
     }
 }

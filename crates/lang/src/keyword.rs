@@ -76,6 +76,7 @@ pub(crate) const SHOW: &[(ShowWhat, Keyword)] = &[
         ShowWhat::Functions,
         word("functions", "instances of network functions and what they say of themselves"),
     ),
+    (ShowWhat::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
     (ShowWhat::Version, word("version", "versions of mmb and of what it is built on")),
     (ShowWhat::Config, word("config", "the running configuration as a file")),
 ];
@@ -122,9 +123,10 @@ pub(crate) const SET: &[Keyword] = &[
     word("timeout", "how long sessions live without packets: set timeout <name> <seconds>"),
     word("tcp-pickup", "whether TCP segments other than SYNs may open sessions: on or off"),
     word("tcp-window-check", "whether TCP segments outside of the window are dropped: on or off"),
+    word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
 
-/// What follows `set tcp-pickup` and `set tcp-window-check`.
+/// What follows `set tcp-pickup`, `set tcp-window-check` and `set xdp-fast-path`.
 pub(crate) const SWITCH: &[Keyword] = &[word("on", "yes"), word("off", "no")];
 
 /// What follows `set timeout`.

@@ -35,14 +35,14 @@ fn the_grammar_step_by_step() {
     assert_eq!(offered("route "), (6, vec!["del".into(), "lan".into(), "wan".into()]));
     assert_eq!(offered("route lan w"), (10, vec!["wan".into()]));
     assert_eq!(offered("route del "), (10, vec!["lan".into(), "wan".into()]));
-    assert_eq!(offered("show f"), (5, vec!["fields".into(), "functions".into(), "fib".into()]));
+    assert_eq!(offered("show fi"), (5, vec!["fields".into(), "fib".into()]));
     assert_eq!(offered("show neigh"), (5, vec!["neighbors".into()]));
     assert_eq!(offered("show fib "), (9, vec![]));
     assert_eq!(offered("interface "), (10, vec!["add".into(), "del".into()]));
     assert_eq!(offered("interface add "), (14, vec![]));
     assert_eq!(offered("interface add x af"), (16, vec!["af-xdp".into(), "af-packet".into()]));
     assert_eq!(offered("list "), (5, vec![]));
-    assert_eq!(offered("set ").1, ["on-error", "timeout", "tcp-pickup", "tcp-window-check"]);
+    assert_eq!(offered("set ").1, ["on-error", "timeout", "tcp-pickup", "tcp-window-check", "xdp-fast-path"]);
     assert_eq!(offered("set timeout tcp-h").1, ["tcp-handshake", "tcp-half-closed"]);
     assert_eq!(offered("set tcp-pickup ").1, ["on", "off"]);
     assert_eq!(offered("set on-error "), (13, vec!["forward".into(), "drop".into()]));
@@ -112,7 +112,7 @@ fn chains() {
     assert_eq!(offered("chain add ").1, [""; 0]);
     assert_eq!(offered("chain set ").1, ["web"]);
     assert_eq!(offered("chain del w").1, ["web"]);
-    assert_eq!(offered("show f").1, ["fields", "functions", "fib"]);
+    assert_eq!(offered("show f").1, ["fields", "functions", "fast-path", "fib"]);
     assert_eq!(offered("chain add web ").1, ["acl1", "nat", "["]);
     assert_eq!(offered("chain add web ac"), (14, vec!["acl1".into()]));
     assert_eq!(offered("chain add web acl1 ").1, ["[", "|"]);

@@ -216,6 +216,8 @@ fn commands_about_sessions() {
         "set timeout fragment 1",
         "set tcp-pickup off",
         "set tcp-window-check on",
+        "set xdp-fast-path on",
+        "show fast-path",
     ] {
         prints(line, line);
     }

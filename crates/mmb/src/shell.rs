@@ -38,8 +38,8 @@ nat         nat pool add NAME ADDRESS[-ADDRESS] [ports LO-HI] [block N] [limit N
 interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDRESS | memif SOCKET | pcap RX TX | null
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
-settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check on|off
-look        show interfaces|nat|chains|functions|drops|runtime|tables|fields|version|config [verbose]
+settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check|xdp-fast-path on|off
+look        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE
 shell       help [WORD]   exit

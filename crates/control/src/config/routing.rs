@@ -244,6 +244,7 @@ impl Config {
             nat: self.nat.compiled().clone(),
             settings: self.settings,
             chains: self.chains.program().clone(),
+            fast_path: self.fast_path,
             ports,
         }
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::{Daemon, Response, daemon};
 
 /// The endpoints, as users know them.
-const ENDPOINTS: [(&str, &[&str]); 22] = [
+const ENDPOINTS: [(&str, &[&str]); 23] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
     ("/v1/chains", &["get"]),
@@ -15,6 +15,7 @@ const ENDPOINTS: [(&str, &[&str]); 22] = [
     ("/v1/connections", &["delete", "get"]),
     ("/v1/diff", &["post"]),
     ("/v1/drops", &["get"]),
+    ("/v1/fast-path", &["get"]),
     ("/v1/fib", &["get"]),
     ("/v1/fields", &["get"]),
     ("/v1/functions", &["get"]),
@@ -122,6 +123,7 @@ fn every_endpoint_answers_as_the_document_says() {
         "show interfaces",
         "show runtime",
         "show drops",
+        "show fast-path",
         "show version",
         "show connections",
         "show nat",
@@ -206,6 +208,7 @@ fn every_endpoint_answers_as_the_document_says() {
         "interfaces",
         "runtime",
         "drops",
+        "fast-path",
         "fields",
         "version",
         "config",

@@ -194,6 +194,7 @@ fn pools_and_session_settings_are_part_of_the_configuration() {
 set timeout udp-unreplied 30
 set tcp-pickup off
 set tcp-window-check on
+set xdp-fast-path on
 nat pool add home 192.0.2.1-192.0.2.4 ports 2000-3999 block 100 limit 50 filtering endpoint-independent
 nat pool add office 192.0.2.9
 nat forward add udp 192.0.2.1 53 to 10.0.0.53 53
@@ -210,9 +211,9 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
         assert_eq!((diff.added.len(), diff.removed), (0, vec![line.to_owned()]));
     }
     let error = daemon.control.apply(file.replace("nat office", "nat cellar").as_bytes()).unwrap_err();
-    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (8, 41), "{error:?}");
+    assert_eq!((error.diagnostics[0].line, error.diagnostics[0].column), (9, 41), "{error:?}");
     let error = daemon.control.apply(file.replace("192.0.2.9", "192.0.2.4").as_bytes()).unwrap_err();
-    assert_eq!(error.diagnostics[0].line, 5, "{error:?}");
+    assert_eq!(error.diagnostics[0].line, 6, "{error:?}");
     assert_eq!(daemon.control.config().config, file);
     let nat = daemon.run("show nat").unwrap();
     assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");

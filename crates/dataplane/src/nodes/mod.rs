@@ -35,7 +35,7 @@ mod ip;
 pub(crate) mod ip_input;
 mod l2_input;
 mod port_rx;
-mod port_tx;
+pub(crate) mod port_tx;
 mod rewrite;
 mod route;
 mod wire_output;

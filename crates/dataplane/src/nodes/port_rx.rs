@@ -31,6 +31,9 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
                     packet.set_port(id as u16);
                 }
             }
+            if worker.fast.learns() {
+                worker.fast.sample(slots);
+            }
         });
     }
     worker.received += total;

@@ -1,9 +1,13 @@
 //! `port-tx`: sends packets on their output ports, in runs.
 
-use mmb_dpdk::{Burst, Vector};
-use mmb_packet::DropReason;
+use std::sync::MutexGuard;
+
+use mmb_dpdk::{Burst, Packet, TxQueue, Vector};
+use mmb_packet::{DropReason, Meta, parse};
 
 use crate::config::PortId;
+use crate::fastpath::{Known, Refused, is_ruled};
+use crate::nodes::classify::matches;
 use crate::nodes::handoff::{Ring, push, send};
 use crate::snapshot::Snapshot;
 use crate::worker::Worker;
@@ -12,19 +16,94 @@ use crate::worker::Worker;
 /// between, so a try takes a system call or so there.
 const TRIES: u32 = 64;
 
-pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
+pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
+    if worker.fast.watches() {
+        testify(worker, vector.packets());
+    }
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
+    if let Err(vector) = send_whole(worker, vector, &mut burst) {
+        send_in_runs(worker, vector, &mut burst);
+    }
+    worker.burst = Some(burst);
+}
+
+/// Sends packets that are all for one port, as on a wire, as they stand; others, and those of a port that is not this worker's,
+/// are given back.
+fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) -> Result<(), Vector<'a>> {
+    let packets = vector.packets();
+    let out = packets.first().map_or(PortId::NONE.0, |packet| packet.meta().out_port);
+    if packets.iter().fold(0, |others, packet| others | (packet.meta().out_port ^ out)) != 0 {
+        return Err(vector);
+    }
+    let Some(mut queue) = own_queue(worker, out) else { return Err(vector) };
+    let count = vector.send_out(&mut queue, burst);
+    drop(queue);
+    too_big(worker, count.too_big);
+    flush(worker, out, burst);
+    Ok(())
+}
+
+fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
     let mut current = PortId::NONE.0;
     vector.take(|packet| {
         let out = packet.meta().out_port;
         if out != current {
-            flush(worker, current, &mut burst);
+            flush(worker, current, burst);
             current = out;
         }
-        push(&mut burst, packet);
+        push(burst, packet);
     });
-    flush(worker, current, &mut burst);
-    worker.burst = Some(burst);
+    flush(worker, current, burst);
+}
+
+/// If the packet is among these that the fast path watches: says that it goes out, and what rules match it.
+#[cold]
+pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
+    let Some(packet) = worker.fast.find(packets) else { return };
+    // Before ports are asked whether they take frames.
+    let generation = worker.fast_generation();
+    let known = known(worker);
+    let Worker { id, shared, snapshot, routes, fast, .. } = worker;
+    fast.testify(packet, (snapshot, routes), generation, known, &shared.workers[*id].counters.fast);
+}
+
+/// The session of the packet that is watched, or else the slots of the rules that match it as it came in, each as often as it was
+/// counted.
+fn known(worker: &mut Worker) -> Result<Known, Refused> {
+    let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
+    let (before, port) = fast.before();
+    if !is_ruled(snapshot, port) {
+        return Ok(Known { rules: Vec::new(), session: None, meta: Meta::default() });
+    }
+    let mut copy = pool.as_ref().and_then(|pool| pool.packet(before)).ok_or(Refused::Full)?;
+    copy.set_port(port);
+    let (data, meta) = copy.data_and_meta();
+    parse(data, before.len(), meta).map_err(|_| Refused::Otherwise)?;
+    let meta = *meta;
+    if snapshot.flows {
+        // If none has ended in this walk, it is the one that the packet has met.
+        let same = sessions.removals() == fast.removals();
+        let session = if same { sessions.can_lend(copy.data(), &meta, port) } else { None };
+        let session = Some(session.ok_or(Refused::Session)?);
+        return Ok(Known { rules: Vec::new(), session, meta });
+    }
+    matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], scratch, |_| None);
+    Ok(Known { rules: batch.hits.iter().map(|hit| hit.slot).collect(), session: None, meta })
+}
+
+/// The queue of port `out`, if it is this worker that sends there.
+fn own_queue(worker: &Worker, out: u16) -> Option<MutexGuard<'_, TxQueue>> {
+    let port = worker.snapshot.port(out)?;
+    let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
+    // Only this worker uses the queue, so nobody else can have it.
+    if owner == worker.id { queue?.try_lock().ok() } else { None }
+}
+
+fn too_big(worker: &Worker, packets: usize) {
+    if packets > 0 {
+        // The port has freed them already; which ports they came in by is not known.
+        worker.counters().drops.add(PortId::NONE.0, DropReason::TooBig as u8, packets as u64);
+    }
 }
 
 /// Sends a run of packets for port `out`.
@@ -48,10 +127,7 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
     let mut tries = 0;
     while !burst.is_empty() {
         let count = queue.send(burst);
-        if count.too_big > 0 {
-            // The port has freed them already; which ports they came in by is not known.
-            worker.counters().drops.add(PortId::NONE.0, DropReason::TooBig as u8, count.too_big as u64);
-        }
+        too_big(worker, count.too_big);
         if count.sent > 0 {
             tries = 0;
             continue;

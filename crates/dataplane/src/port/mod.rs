@@ -8,7 +8,8 @@
 
 mod open;
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{Port, RxQueue, SmallFrames, Steering, TxQueue};
 use serde::Serialize;
@@ -58,9 +59,32 @@ pub(crate) struct OpenPort {
     kind: String,
     checks_frames: bool,
     receives: bool,
+    /// Its interface takes frames that the kernel redirects to it, as far as is known.
+    redirects: Arc<AtomicBool>,
+    /// What the kernel has received and sent for it by itself.
+    fast: [Traffic; 2],
+}
+
+/// Packets and bytes.
+#[derive(Default)]
+struct Traffic {
+    packets: AtomicU64,
+    bytes: AtomicU64,
 }
 
 impl OpenPort {
+    /// Whether its interface takes frames that the kernel redirects to it; who looks after that writes it.
+    pub fn redirects(&self) -> &Arc<AtomicBool> {
+        &self.redirects
+    }
+
+    /// Counts packets that the kernel has received, or sent, by itself ([`crate::fastpath`]).
+    pub fn credit(&self, received: bool, packets: u64, bytes: u64) {
+        let traffic = &self.fast[usize::from(!received)];
+        traffic.packets.fetch_add(packets, Relaxed);
+        traffic.bytes.fetch_add(bytes, Relaxed);
+    }
+
     /// Whether a kernel peer may leave tags and checksums of frames to the port.
     pub fn checks_frames(&self) -> bool {
         self.checks_frames
@@ -138,6 +162,7 @@ impl OpenPort {
     pub fn info(&self) -> PortInfo {
         let stats = self.port.stats().unwrap_or_default();
         let info = self.port.info();
+        let [received, sent] = &self.fast;
         let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
         PortInfo {
             driver: info.driver.clone(),
@@ -145,10 +170,10 @@ impl OpenPort {
             mac: mac.join(":"),
             mtu: u16::try_from(self.port.mtu()).unwrap_or(u16::MAX),
             link_up: self.port.link_up(),
-            rx_packets: stats.rx_packets,
-            rx_bytes: stats.rx_bytes,
-            tx_packets: stats.tx_packets,
-            tx_bytes: stats.tx_bytes,
+            rx_packets: stats.rx_packets + received.packets.load(Relaxed),
+            rx_bytes: stats.rx_bytes + received.bytes.load(Relaxed),
+            tx_packets: stats.tx_packets + sent.packets.load(Relaxed),
+            tx_bytes: stats.tx_bytes + sent.bytes.load(Relaxed),
             rx_missed: stats.rx_missed + stats.rx_no_buffer,
             rx_errors: stats.rx_errors,
             tx_errors: stats.tx_errors,

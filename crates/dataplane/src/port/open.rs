@@ -2,7 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{Device, NetDev, Port, PortSpec, SmallFrames, is_veth};
 use mmb_lang::PortKind;
@@ -100,6 +100,8 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         receives,
         small: None,
         notes: Vec::new(),
+        redirects: Arc::default(),
+        fast: Default::default(),
     })
 }
 

@@ -134,6 +134,8 @@ pub enum Command {
     SetTcpPickup(bool),
     /// `set tcp-window-check on|off`: whether TCP segments outside of the window are dropped.
     SetTcpWindowCheck(bool),
+    /// `set xdp-fast-path on|off`: whether settled flows between af-xdp interfaces stay in the kernel.
+    SetXdpFastPath(bool),
 }
 
 /// An address or a subnet, of either family.
@@ -238,6 +240,8 @@ pub enum ShowWhat {
     Chains,
     /// Instances of network functions.
     Functions,
+    /// Flows that stay in the kernel.
+    FastPath,
     /// Versions of mmb and of what it is built on.
     Version,
     /// The running configuration, as a file that gives it again.

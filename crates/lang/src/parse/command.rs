@@ -174,7 +174,8 @@ impl Parser<'_> {
                 Ok(Command::SetTimeout { timeout, seconds: seconds as u32 })
             }
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
-            _ => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
+            "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
+            _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
         }
     }
 

@@ -241,6 +241,7 @@ fn about_sessions() -> impl Strategy<Value = Command> {
             .prop_map(|(timeout, seconds)| Command::SetTimeout { timeout, seconds }),
         any::<bool>().prop_map(Command::SetTcpPickup),
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
+        any::<bool>().prop_map(Command::SetXdpFastPath),
     ]
 }
 

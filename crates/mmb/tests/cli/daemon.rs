@@ -38,6 +38,7 @@ fn a_day_with_the_daemon() {
         "connections",
         "chains",
         "functions",
+        "fast-path",
     ] {
         assert!(!daemon.mmb(&["show", what]).good().is_empty(), "{what}");
         let json = daemon.mmb(&["show", what, "verbose", "--json"]).good();

@@ -1,0 +1,101 @@
+//! A kernel made of a table, for tests: it takes down what it is told, and counts what it is told to have sent.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mmb_dpdk::{FastAction, FastKey, FastTally, FastTcp};
+
+use super::Kernel;
+
+#[derive(Default)]
+pub(crate) struct Fake(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    generation: u64,
+    slots: HashMap<u32, (u64, FastAction, FastTally)>,
+    keys: HashMap<FastKey, u32>,
+    full: bool,
+}
+
+impl Fake {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.table().generation
+    }
+
+    /// Has it take no more flows.
+    pub fn set_full(&self, full: bool) {
+        self.table().full = full;
+    }
+
+    /// Flows that it knows.
+    pub fn keys(&self) -> Vec<FastKey> {
+        self.table().keys.keys().copied().collect()
+    }
+
+    /// What it would do with a packet of this flow.
+    pub fn action(&self, key: &FastKey) -> Option<FastAction> {
+        let table = self.table();
+        let (generation, action, _) = table.slots.get(table.keys.get(key)?)?;
+        (*generation != 0 && *generation == table.generation).then_some(*action)
+    }
+
+    /// Has seen this acknowledgement.
+    pub fn acknowledge(&self, key: &FastKey, ack: u32) {
+        let mut table = self.table();
+        let Some(slot) = table.keys.get(key).copied() else { return };
+        if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
+            tally.tcp = Some(FastTcp { end: 0, ack, window: 0 });
+        }
+    }
+
+    /// Counts packets of a flow.
+    pub fn count(&self, key: &FastKey, packets: u64, bytes: u64) {
+        let mut table = self.table();
+        let Some(slot) = table.keys.get(key).copied() else { return };
+        if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
+            tally.packets += packets;
+            tally.bytes += bytes;
+        }
+    }
+}
+
+impl Kernel for Fake {
+    fn set_generation(&self, generation: u64) {
+        self.table().generation = generation;
+    }
+
+    fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
+        let mut table = self.table();
+        if table.full {
+            return Err(7);
+        }
+        assert!(slot != 0 && generation != 0);
+        table.slots.insert(slot, (generation, *action, FastTally::default()));
+        table.keys.insert(*key, slot);
+        Ok(())
+    }
+
+    fn revoke(&self, slot: u32) {
+        if let Some((generation, ..)) = self.table().slots.get_mut(&slot) {
+            *generation = 0;
+        }
+    }
+
+    fn forget(&self, key: &FastKey) -> Result<(), i32> {
+        self.table().keys.remove(key);
+        Ok(())
+    }
+
+    fn age(&self, _: &FastTally) -> u32 {
+        0
+    }
+
+    fn tally(&self, slot: u32) -> FastTally {
+        self.table().slots.get(&slot).map(|(.., tally)| *tally).unwrap_or_default()
+    }
+}

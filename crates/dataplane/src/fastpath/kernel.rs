@@ -1,0 +1,68 @@
+//! What the fast path asks of the kernel; tests have one of their own.
+
+use std::sync::Arc;
+
+use mmb_dpdk::{FastAction, FastKey, FastPath, FastTally};
+use mmb_session::{Borrowed, Borrower};
+use nix::time::{ClockId, clock_gettime};
+
+/// The kernel's side.
+pub(crate) trait Kernel: Send + Sync {
+    /// Heeds only entries of this generation; 0: none.
+    fn set_generation(&self, generation: u64);
+    /// Puts an entry into a slot that nobody uses.
+    fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32>;
+    /// Heeds an entry no more.
+    fn revoke(&self, slot: u32);
+    /// Forgets which slot a flow has.
+    fn forget(&self, key: &FastKey) -> Result<(), i32>;
+    /// What has been counted in a slot.
+    fn tally(&self, slot: u32) -> FastTally;
+    /// How long ago it counted something last, in milliseconds.
+    fn age(&self, tally: &FastTally) -> u32;
+}
+
+impl Kernel for FastPath {
+    fn set_generation(&self, generation: u64) {
+        self.set_generation(generation);
+    }
+
+    fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
+        self.install(slot, generation, key, action)
+    }
+
+    fn revoke(&self, slot: u32) {
+        self.revoke(slot);
+    }
+
+    fn forget(&self, key: &FastKey) -> Result<(), i32> {
+        self.forget(key)
+    }
+
+    fn tally(&self, slot: u32) -> FastTally {
+        self.tally(slot)
+    }
+
+    fn age(&self, tally: &FastTally) -> u32 {
+        // Without a clock, sessions are as old as they can be.
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(u64::MAX, |now| {
+            now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned()
+        });
+        u32::try_from(now.saturating_sub(tally.last) / 1_000_000).unwrap_or(u32::MAX)
+    }
+}
+
+/// The kernel, as sessions see it: it has borrowed their packets.
+pub(super) struct Borrowing(pub Arc<dyn Kernel>);
+
+impl Borrower for Borrowing {
+    fn call_back(&self, slot: u32) {
+        self.0.revoke(slot);
+    }
+
+    fn tally(&self, slot: u32) -> Borrowed {
+        let tally = self.0.tally(slot);
+        let FastTally { packets, bytes, tcp, .. } = tally;
+        Borrowed { packets, bytes, age: self.0.age(&tally), ack: tcp.map(|tcp| tcp.ack) }
+    }
+}

@@ -1,0 +1,277 @@
+//! The fast path with the engine's graph, and a kernel made of a table: what is learnt, when, and what comes of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mmb_dpdk::{FastKey, FastPort};
+use mmb_lang::{Command, parse_line};
+use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
+use mmb_policy::Policy;
+use mmb_route::{Face, Hop, HopKind, Routes, Table};
+use proptest::prelude::*;
+
+use super::fake::Fake;
+use super::{FastEnd, FastSetup, Refused, flow, setup};
+use crate::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use crate::lab::Lab;
+
+/// DPDK starts once per process, and a lab takes the memory of half of it.
+pub(super) static TURN: Mutex<()> = Mutex::new(());
+
+const LEFT: PortId = PortId(0);
+const RIGHT: PortId = PortId(1);
+const OWN: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const NEXT: [u8; 6] = [2, 0, 0, 0, 7, 7];
+const HOP: u32 = 5;
+
+struct World {
+    lab: Lab,
+    kernel: Arc<Fake>,
+    redirects: Arc<AtomicBool>,
+    routed: bool,
+    now: u32,
+}
+
+fn policy(lines: &[&str]) -> Policy {
+    let mut policy = Policy::new();
+    let port = |name: &str| Some(if name == "left" { LEFT.0 } else { RIGHT.0 });
+    for line in lines {
+        let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
+        policy.add(&rule, &port).unwrap();
+    }
+    policy
+}
+
+/// All ways lead out on the right.
+fn routes(nudge: bool) -> Routes {
+    let mut routes = Routes::default();
+    let face = Some(Face { table: 0, mac: OWN, ip4: None, ip6: None });
+    routes.faces = vec![face, face];
+    let mut hop = Hop { kind: HopKind::Forward, port: RIGHT.0, mtu: 1400, nudge, ..Hop::default() };
+    hop.header[..6].copy_from_slice(&NEXT);
+    hop.header[6..].copy_from_slice(&OWN);
+    routes.hops.set(HOP, hop);
+    let mut table = Table::default();
+    table.ip4.insert([0, 0, 0, 0].into(), 0, HOP);
+    table.ip6.insert([0; 16].into(), 0, HOP);
+    routes.tables = vec![table];
+    routes
+}
+
+impl World {
+    fn new(routed: bool, lines: &[&str]) -> World {
+        let lab = Lab::new(Forwarding::default(), routes(false), 64).unwrap();
+        let redirects = Arc::new(AtomicBool::new(true));
+        let mut world = World { lab, kernel: Arc::default(), redirects, routed, now: 0 };
+        world.publish(lines, true);
+        world
+    }
+
+    fn publish(&mut self, lines: &[&str], fast_path: bool) {
+        let policy = policy(lines);
+        let enabled = !policy.is_empty();
+        let port = |id, peer| match self.routed {
+            true => PortConfig { enabled, ..PortConfig::routed(id, None) },
+            false => PortConfig { enabled, ..PortConfig::wire(id, peer) },
+        };
+        let ports = vec![port(LEFT, RIGHT), port(RIGHT, LEFT)];
+        let forwarding = Forwarding { policy, ports, fast_path, ..Forwarding::default() };
+        let mut ends = [const { None }; MAX_PORTS];
+        for id in [LEFT, RIGHT] {
+            let redirects = self.redirects.clone();
+            ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
+        }
+        let learns = setup::learns(&forwarding);
+        self.lab.publish_fast(forwarding, Arc::new(FastSetup { kernel: self.kernel.clone(), learns, ends }));
+    }
+
+    /// A millisecond later.
+    fn send(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        self.now += 1;
+        self.lab.run(self.now, vec![(LEFT, frame.to_vec())]).into_iter().map(|(_, frame)| frame).collect()
+    }
+
+    /// Sends a flow's packet so often that it should be learnt; whether it has been.
+    fn learns(&mut self, frame: &[u8]) -> bool {
+        for _ in 0..4 {
+            self.send(frame);
+        }
+        self.wait(1);
+        self.kernel.action(&key(frame)).is_some()
+    }
+
+    /// Nothing comes for so long.
+    fn wait(&mut self, milliseconds: u32) {
+        self.now += milliseconds;
+        self.lab.run(self.now, Vec::new());
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let counters = &self.lab.shared().workers[0].counters.fast;
+        Refused::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
+    }
+
+    fn hits(&self, slot: u32) -> (u64, u64) {
+        let counters = self.lab.shared().current().counters[0].get(slot);
+        (counters.packets, counters.bytes)
+    }
+}
+
+fn number(id: PortId) -> FastPort {
+    FastPort(u32::from(id.0) + 7)
+}
+
+fn key(frame: &[u8]) -> FastKey {
+    flow::key_of(number(LEFT), frame).unwrap()
+}
+
+fn udp(sport: u16) -> Frame {
+    Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Udp::new(sport, 53)).payload([7; 40])
+}
+
+#[test]
+fn the_life_of_a_flow() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(false, &["add udp-dport 53 accept", "add tcp-dport 80 drop"]);
+    let frame = udp(1).build();
+    (0..3).for_each(|_| drop(world.send(&frame)));
+    assert!(world.kernel.keys().is_empty());
+    assert!(world.learns(&frame));
+    let action = world.kernel.action(&key(&frame)).unwrap();
+    assert_eq!((action.out, action.macs, action.translation), (number(RIGHT), None, None));
+    // What the kernel counts is credited to the rule.
+    let (packets, bytes) = world.hits(0);
+    assert_eq!(packets, 7);
+    world.kernel.count(&key(&frame), 10, 1000);
+    world.wait(100);
+    assert_eq!(world.hits(0), (packets + 10, bytes + 1000));
+    assert_eq!(world.hits(1), (0, 0));
+    // Other rules: the kernel heeds none at once, and it is all learnt anew.
+    world.publish(&["add udp-dport 54 accept"], true);
+    assert!(world.kernel.action(&key(&frame)).is_none());
+    assert!(world.learns(&frame));
+    // Other routes: the same, also for wires.
+    world.lab.publish_routes(routes(false));
+    assert!(world.kernel.action(&key(&frame)).is_none());
+    assert!(world.learns(&frame));
+    // A flow that is dropped is never learnt.
+    world.publish(&["add udp-dport 53 drop"], true);
+    assert!(!world.learns(&frame));
+    assert_eq!(world.refused(), [Refused::NotSent]);
+    world.publish(&[], false);
+    assert_eq!(world.kernel.generation(), 0);
+    assert!(!world.learns(&udp(9).build()));
+    world.wait(1000);
+    world.wait(1100);
+    assert!(world.kernel.keys().is_empty(), "what is off is forgotten");
+}
+
+#[test]
+fn what_is_not_for_the_kernel() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for line in ["add ip-ttl 64 accept", "add udp-dport 53 mod ip-dscp 3"] {
+        let mut world = World::new(false, &[line]);
+        assert!(!world.learns(&udp(1).build()), "{line}");
+        assert_eq!((world.kernel.generation(), world.refused()), (0, Vec::new()), "{line}");
+    }
+    let mut world = World::new(false, &["add all accept"]);
+    world.redirects.store(false, Ordering::Release);
+    assert!(!world.learns(&udp(1).build()));
+    assert_eq!(world.refused(), [Refused::Target]);
+    // After a while it is tried again.
+    world.redirects.store(true, Ordering::Release);
+    assert!(!world.learns(&udp(1).build()));
+    world.wait(10_000);
+    assert!(world.learns(&udp(1).build()));
+    world.lab.shared().fast.lose();
+    assert!(world.kernel.action(&key(&udp(1).build())).is_none());
+    // Segments that open and close connections are the engine's.
+    let syn = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp { flags: 2, ..Tcp::new(1, 80) }).build();
+    assert_eq!(flow::key_of(number(LEFT), &syn), None);
+}
+
+#[test]
+fn routed_flows_go_a_hop_on() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for lines in [&[][..], &["add all accept"], &["add udp-dport 53 mod ip-daddr 192.0.2.9"]] {
+        let mut world = World::new(true, lines);
+        let frame = udp(1).macs(NEXT, OWN).build();
+        assert!(world.learns(&frame), "{lines:?}");
+        let action = world.kernel.action(&key(&frame)).unwrap();
+        let macs = action.macs.unwrap();
+        assert_eq!((macs.destination, macs.source), (NEXT, OWN));
+        assert!(action.decrement_ttl && action.max_len == 1400);
+        assert_eq!(
+            action.translation.map(|to| to.destination),
+            lines.iter().find(|l| l.contains("mod")).map(|_| [192, 0, 2, 9].into())
+        );
+        // A neighbour that has not been heard of for a while: the engine's packets have the kernel ask.
+        world.lab.publish_routes(routes(true));
+        assert!(!world.learns(&frame), "{lines:?}");
+        assert_eq!(world.refused(), [Refused::NextHop]);
+    }
+}
+
+/// Rules that change what they may change, or nothing.
+const RULES: [&str; 8] = [
+    "add all accept",
+    "add udp-dport < 100 mod udp-dport 4000",
+    "add tcp-dport < 100 mod tcp-sport 77",
+    "add ip-saddr 10.0.0.0/9 mod ip-saddr 192.0.2.1",
+    "add ip-proto udp mod ip-daddr 198.51.100.7",
+    "add ip6-daddr 2001:db8::/33 mod ip6-daddr 2001:db8:9::1",
+    "add in left tcp-sport 1-60000 mod tcp-dport 8080",
+    "add ip-daddr 10.128.0.0/9 drop",
+];
+
+fn frame(
+    (six, tcp, a, b, sport, dport): (bool, bool, u8, u8, u16, u16),
+    (payload, ttl, ack): (Vec<u8>, u8, u32),
+) -> Vec<u8> {
+    let transport = |frame: Frame| frame.macs(NEXT, OWN).payload(payload.clone()).build();
+    let tcp_header = Tcp { flags: 0x10, ack, seq: !ack, ..Tcp::new(sport, dport) };
+    let four = Ip4 { ttl, ..Ip4::new([10, a, 0, 1], [10, b, 0, 2]) };
+    let mut far = [0x20, 1, 0xd, 0xb8, b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+    let six_header = |far| Ip6 { hop_limit: ttl, ..Ip6::new([a; 16], far) };
+    far[15] = b;
+    transport(match (six, tcp) {
+        (false, true) => Frame::new(four, tcp_header),
+        (false, false) => Frame::new(four, Udp::new(sport, dport)),
+        (true, true) => Frame::new(six_header(far), tcp_header),
+        (true, false) => Frame::new(six_header(far), Udp::new(sport, dport)),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// What has been learnt of a flow is what the engine does to every packet of it.
+    #[test]
+    fn what_is_learnt_is_done_to_all_of_a_flow(
+        routed: bool,
+        rules in prop::sample::subsequence(&RULES[..], 0..RULES.len()),
+        flows in prop::collection::vec(
+            (any::<bool>(), any::<bool>(), any::<u8>(), any::<u8>(), 1..200u16, 1..200u16),
+            1..6,
+        ),
+        others in prop::collection::vec(
+            (prop::collection::vec(any::<u8>(), 0..60), 2..=255u8, any::<u32>()),
+            1..6,
+        ),
+    ) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut world = World::new(routed, &rules);
+        for ends in flows {
+            let first = frame(ends, (vec![1; 30], 64, 9));
+            let passes = !world.send(&first).is_empty();
+            let learnt = world.learns(&first);
+            prop_assert_eq!(learnt, passes);
+            let Some(action) = world.kernel.action(&key(&first)) else { continue };
+            for what in &others {
+                let before = frame(ends, what.clone());
+                let after = world.send(&before);
+                let done = flow::compare(&key(&before), routed, &before, &after[0]).unwrap();
+                prop_assert_eq!(done.by(action.out, action.max_len), action);
+            }
+        }
+    }
+}

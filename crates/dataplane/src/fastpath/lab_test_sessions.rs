@@ -1,0 +1,333 @@
+//! The same with sessions: what is lent of them, and what becomes of it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, PoisonError};
+
+use mmb_dpdk::{FastKey, FastPort};
+use mmb_flow::{NatConfig, PoolConfig, Settings};
+use mmb_lang::{Command, parse_line};
+use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
+use mmb_policy::Policy;
+use mmb_route::Routes;
+use proptest::prelude::*;
+
+use super::fake::Fake;
+use super::lab_test::TURN;
+use super::{FastEnd, FastSetup, Refused, flow, setup};
+use crate::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use crate::lab::Lab;
+
+const LEFT: PortId = PortId(0);
+const RIGHT: PortId = PortId(1);
+const INSIDE: [u8; 4] = [10, 0, 0, 1];
+const SERVER: [u8; 4] = [192, 0, 2, 80];
+
+struct World {
+    lab: Lab,
+    kernel: Arc<Fake>,
+    now: u32,
+}
+
+fn number(id: PortId) -> FastPort {
+    FastPort(u32::from(id.0) + 7)
+}
+
+fn forwarding(lines: &[&str]) -> Forwarding {
+    let mut policy = Policy::new();
+    for line in lines {
+        let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
+        policy.add(&rule, &|name| Some(if name == "left" { 0 } else { 1 })).unwrap();
+    }
+    let pool = PoolConfig::new("p", [203, 0, 113, 1].into(), [203, 0, 113, 4].into()).unwrap();
+    let nat = if lines.iter().any(|line| line.contains("nat p")) {
+        NatConfig::new(vec![pool], Vec::new()).unwrap()
+    } else {
+        NatConfig::default()
+    };
+    Forwarding {
+        policy,
+        nat: Arc::new(nat),
+        fast_path: true,
+        ports: vec![PortConfig::wire(LEFT, RIGHT), PortConfig::wire(RIGHT, LEFT)],
+        ..Forwarding::default()
+    }
+}
+
+impl World {
+    fn new(lines: &[&str]) -> World {
+        World::with(forwarding(lines))
+    }
+
+    fn with(forwarding: Forwarding) -> World {
+        let lab = Lab::new(Forwarding::default(), Routes::default(), 64).unwrap();
+        let mut world = World { lab, kernel: Arc::default(), now: 0 };
+        world.publish(forwarding);
+        world
+    }
+
+    fn publish(&mut self, forwarding: Forwarding) {
+        let mut ends = [const { None }; MAX_PORTS];
+        for id in [LEFT, RIGHT] {
+            let redirects = Arc::new(AtomicBool::new(true));
+            ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
+        }
+        let learns = setup::learns(&forwarding);
+        self.lab.publish_fast(forwarding, Arc::new(FastSetup { kernel: self.kernel.clone(), learns, ends }));
+    }
+
+    fn send(&mut self, port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
+        self.now += 1;
+        self.lab.run(self.now, vec![(port, frame.to_vec())]).pop().map(|(_, frame)| frame)
+    }
+
+    fn learns(&mut self, port: PortId, frame: &[u8]) -> bool {
+        for _ in 0..4 {
+            self.send(port, frame);
+        }
+        self.wait(1);
+        self.works(port, frame)
+    }
+
+    fn works(&self, port: PortId, frame: &[u8]) -> bool {
+        self.kernel.action(&key(port, frame)).is_some()
+    }
+
+    fn wait(&mut self, milliseconds: u32) {
+        self.now += milliseconds;
+        self.lab.run(self.now, Vec::new());
+    }
+
+    fn sessions(&self) -> u64 {
+        self.lab.sessions()[0]
+    }
+
+    fn hits(&self, slot: u32) -> u64 {
+        self.lab.shared().current().counters[0].get(slot).packets
+    }
+
+    fn refused(&self) -> Vec<Refused> {
+        let counters = &self.lab.shared().workers[0].counters.fast;
+        Refused::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
+    }
+}
+
+fn key(port: PortId, frame: &[u8]) -> FastKey {
+    flow::key_of(number(port), frame).unwrap()
+}
+
+fn udp(payload: u8) -> Vec<u8> {
+    Frame::new(Ip4::new(INSIDE, SERVER), Udp::new(1000, 53)).payload([payload; 20]).build()
+}
+
+/// A packet back, to where a packet that went out came from.
+fn back(out: &[u8], flags: u8, seq: u32, ack: u32) -> Vec<u8> {
+    let end = key(LEFT, out);
+    let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (end.destination, end.source) else {
+        panic!("IPv4")
+    };
+    let (sport, dport) = (end.destination_port, end.source_port);
+    let ip = Ip4::new(from, to);
+    match end.proto {
+        17 => Frame::new(ip, Udp::new(sport, dport)).payload([9; 20]).build(),
+        _ => Frame::new(ip, Tcp { flags, seq, ack, ..Tcp::new(sport, dport) }).build(),
+    }
+}
+
+fn tcp(flags: u8, seq: u32, ack: u32) -> Vec<u8> {
+    Frame::new(Ip4::new(INSIDE, SERVER), Tcp { flags, seq, ack, ..Tcp::new(2000, 80) }).build()
+}
+
+const SYN: u8 = 2;
+const FIN: u8 = 1;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// An open connection; a packet of it as it goes out on the right.
+fn open(world: &mut World) -> Vec<u8> {
+    let syn = world.send(LEFT, &tcp(SYN, 100, 0)).unwrap();
+    let (address, port) = source(&syn);
+    let answer = Tcp { flags: SYN | ACK, seq: 500, ack: 101, ..Tcp::new(80, port) };
+    world.send(RIGHT, &Frame::new(Ip4::new(SERVER, address), answer).build()).unwrap();
+    world.send(LEFT, &tcp(ACK, 101, 501)).unwrap()
+}
+
+/// Source address and port.
+fn source(frame: &[u8]) -> ([u8; 4], u16) {
+    ([frame[26], frame[27], frame[28], frame[29]], u16::from_be_bytes([frame[34], frame[35]]))
+}
+
+#[test]
+fn a_session_lives_while_the_kernel_has_its_packets() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
+    let out = world.send(LEFT, &udp(1)).unwrap();
+    assert!(world.learns(LEFT, &udp(1)));
+    let reply = back(&out, 0, 0, 0);
+    assert!(world.learns(RIGHT, &reply), "both directions");
+    let before = world.hits(0);
+    // Half an hour with a packet now and then, more rarely than sweeps and more often than the time-out.
+    for _ in 0..60 {
+        world.kernel.count(&key(LEFT, &udp(1)), 1, 100);
+        for _ in 0..30 {
+            world.wait(1000);
+        }
+        assert_eq!(world.sessions(), 1);
+        if !world.works(LEFT, &udp(1)) {
+            assert!(world.learns(LEFT, &udp(1)));
+        }
+    }
+    assert!(world.hits(0) > before + 60);
+    // Without packets it ends.
+    for _ in 0..400 {
+        world.wait(1000);
+    }
+    assert_eq!((world.sessions(), world.works(LEFT, &udp(1)), world.works(RIGHT, &reply)), (0, false, false));
+    assert!(world.send(RIGHT, &reply).is_none());
+}
+
+/// The timer goes off before anybody has looked at the slot again: what was counted counts.
+#[test]
+fn a_timer_asks_the_kernel_first() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut settings = Settings::default();
+    settings.timeouts.udp_unreplied = 1000;
+    let mut world =
+        World::with(Forwarding { settings, ..forwarding(&["add-stateful in left accept", "add all drop"]) });
+    assert!(world.learns(LEFT, &udp(1)));
+    for _ in 0..5 {
+        world.wait(900);
+        world.kernel.count(&key(LEFT, &udp(1)), 1, 100);
+        // All at once: the time-out is over, and so is the pause between two looks.
+        world.wait(200);
+        assert_eq!(world.sessions(), 1);
+    }
+    world.wait(1200);
+    world.wait(100);
+    assert_eq!(world.sessions(), 0);
+    assert!(!world.works(LEFT, &udp(1)), "called back with its end");
+}
+
+#[test]
+fn connections_are_closed_by_the_engine() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
+    let out = open(&mut world);
+    let data = tcp(ACK, 101, 501);
+    assert!(world.learns(LEFT, &data));
+    let answer = back(&out, ACK, 501, 101);
+    assert!(world.learns(RIGHT, &answer));
+    assert!(world.kernel.action(&key(LEFT, &data)).unwrap().track);
+    // What the kernel has seen acknowledged is what a RST must fit.
+    world.kernel.count(&key(LEFT, &data), 5, 5000);
+    world.kernel.acknowledge(&key(LEFT, &data), 900_501);
+    world.send(RIGHT, &back(&out, RST, 900_501, 0)).unwrap();
+    assert!(!world.works(LEFT, &data) && !world.works(RIGHT, &answer), "both at once");
+    // The RST was believed: the session ends in minutes, and not in hours.
+    for _ in 0..300 {
+        world.wait(1000);
+    }
+    assert_eq!(world.sessions(), 0);
+    // A FIN calls back, too, and what follows it goes on.
+    drop(world);
+    let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
+    let out = open(&mut world);
+    assert!(world.learns(LEFT, &data));
+    world.send(RIGHT, &back(&out, FIN | ACK, 501, 101)).unwrap();
+    assert!(!world.works(LEFT, &data));
+    assert!(world.learns(LEFT, &tcp(ACK, 101, 502)));
+    world.send(LEFT, &tcp(FIN | ACK, 101, 502)).unwrap();
+    assert!(!world.works(LEFT, &data));
+    assert!(!world.learns(LEFT, &data), "the last acknowledgement is the engine's");
+}
+
+#[test]
+fn what_is_counted_is_the_sessions_and_its_rules() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&["add-stateful in left accept", "add udp-dport 53 accept", "add all drop"]);
+    assert!(world.learns(LEFT, &udp(1)));
+    let before = (world.hits(0), world.hits(1), world.hits(2));
+    assert_eq!(before.0, before.1);
+    world.kernel.count(&key(LEFT, &udp(1)), 7, 700);
+    world.wait(100);
+    world.wait(100);
+    assert_eq!((world.hits(0), world.hits(1), world.hits(2)), (before.0 + 7, before.1 + 7, before.2 + 7));
+    // What is counted under old rules is theirs: nothing of it is the new ones' that have their slots.
+    world.kernel.count(&key(LEFT, &udp(1)), 5, 500);
+    world.publish(forwarding(&["add-stateful in left udp-dport 1-60 accept", "add all drop"]));
+    let new = world.hits(0);
+    world.kernel.count(&key(LEFT, &udp(1)), 3, 300);
+    world.wait(100);
+    world.wait(1100);
+    assert_eq!(world.hits(0), new, "of packets that were under way");
+}
+
+#[test]
+fn what_is_not_lent() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    // No session.
+    let mut world = World::new(&["add-stateful tcp-dport 80 accept"]);
+    assert!(world.send(LEFT, &udp(1)).is_some());
+    assert!(!world.learns(LEFT, &udp(1)));
+    assert_eq!(world.refused(), [Refused::Session]);
+    // Rules that ask where packets go, which may change.
+    drop(world);
+    let mut world = World::new(&["add-stateful in left accept", "add out right drop"]);
+    assert!(!world.learns(LEFT, &udp(1)));
+    assert_eq!(world.kernel.generation(), 0);
+    let settings = Settings { tcp_window_check: true, ..Settings::default() };
+    let checked = Forwarding { settings, ..forwarding(&["add-stateful in left accept"]) };
+    assert!(setup::fast_path_obstacle(&checked.policy, &checked.nat, &checked.settings).is_some());
+}
+
+const RULES: [&str; 7] = [
+    "add-stateful in left nat p",
+    "add-stateful in left accept",
+    "add-stateful udp-dport < 100 lb 198.51.100.1 198.51.100.2 198.51.100.3",
+    "add-stateful udp-dport > 60 map udp-dport 4000-5000",
+    "add-stateful in left shuffle udp-sport",
+    "add udp-dport < 50 mod ip-saddr 10.9.9.9",
+    "add ip-daddr 10.128.0.0/9 drop",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Both directions: what has been learnt of a flow is what the engine does to every packet of it.
+    #[test]
+    fn what_is_learnt_of_sessions_is_done_to_all_of_a_flow(
+        rules in prop::sample::subsequence(&RULES[..], 1..RULES.len()),
+        flows in prop::collection::vec((any::<u8>(), any::<u8>(), 1..120u16, 1..120u16), 1..5),
+        others in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60), 1..=255u8), 1..5),
+    ) {
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut world = World::new(&rules);
+        for (a, b, sport, dport) in flows {
+            let frame = |payload: &[u8], ttl| {
+                let ip = Ip4 { ttl, ..Ip4::new([10, 0, 0, a], [10, b, 0, 2]) };
+                Frame::new(ip, Udp::new(sport, dport)).payload(payload).build()
+            };
+            let first = frame(&[1; 30], 64);
+            let Some(out) = world.send(LEFT, &first) else { continue };
+            let reply = |payload: &[u8], ttl| {
+                let end = key(RIGHT, &back(&out, 0, 0, 0));
+                let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (end.source, end.destination) else {
+                    panic!("IPv4")
+                };
+                let ip = Ip4 { ttl, ..Ip4::new(from, to) };
+                Frame::new(ip, Udp::new(end.source_port, end.destination_port)).payload(payload).build()
+            };
+            for (port, of) in [(LEFT, &frame as &dyn Fn(&[u8], u8) -> Vec<u8>), (RIGHT, &reply)] {
+                let sample = of(&[2; 9], 9);
+                if !world.learns(port, &sample) {
+                    continue;
+                }
+                let action = world.kernel.action(&key(port, &sample)).unwrap();
+                for (payload, ttl) in &others {
+                    let before = of(payload, *ttl);
+                    let after = world.send(port, &before).unwrap();
+                    let done = flow::compare(&key(port, &before), false, &before, &after).unwrap();
+                    prop_assert_eq!(done.by(action.out, action.max_len), action);
+                }
+            }
+        }
+    }
+}

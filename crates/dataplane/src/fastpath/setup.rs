@@ -1,0 +1,51 @@
+//! What a configuration is to the fast path: whether it is one for it, and with which ports.
+
+use std::sync::Arc;
+
+use mmb_dpdk::FastPath;
+use mmb_flow::{NatConfig, Settings};
+use mmb_policy::{Class, Policy};
+
+use super::{FastEnd, FastSetup, Kernel};
+use crate::config::{Forwarding, MAX_PORTS, PortId};
+use crate::port::OpenPort;
+
+/// Why no flow can be given to the kernel under these rules: a sentence. None: flows can.
+pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings) -> Option<String> {
+    if let Some((index, words)) = policy.unsteady() {
+        return Some(format!("rule {index} has to see each packet: `{words}`"));
+    }
+    if !policy.is_stateful() && nat.is_empty() {
+        return None;
+    }
+    if settings.tcp_window_check {
+        return Some("tcp-window-check has to see each segment".to_owned());
+    }
+    policy.per_packet()?;
+    // Routes change while sessions live.
+    let asks = policy.rules().find(|view| policy.traits(view.slot).class == Class::PerPacket)?;
+    Some(format!("rule {} asks where packets of sessions go: `out`", asks.index))
+}
+
+/// The fast path of a configuration whose ports are these, if one of them has any.
+pub(crate) fn setup<'a>(
+    forwarding: &Forwarding,
+    port: impl Fn(PortId) -> Option<&'a Arc<OpenPort>>,
+) -> Option<Arc<FastSetup>> {
+    let mut kernel: Option<&Arc<FastPath>> = None;
+    let mut ends = [const { None }; MAX_PORTS];
+    for config in &forwarding.ports {
+        let (Some(port), Some(index)) = (port(config.id), config.id.index()) else { continue };
+        kernel = kernel.or(port.device().fast_path());
+        ends[index] =
+            port.device().fast_port().map(|number| FastEnd { number, redirects: port.redirects().clone() });
+    }
+    let kernel: Arc<dyn Kernel> = kernel?.clone();
+    Some(Arc::new(FastSetup { kernel, learns: learns(forwarding), ends }))
+}
+
+/// Whether flows are to be learnt.
+pub(crate) fn learns(forwarding: &Forwarding) -> bool {
+    forwarding.fast_path
+        && fast_path_obstacle(&forwarding.policy, &forwarding.nat, &forwarding.settings).is_none()
+}

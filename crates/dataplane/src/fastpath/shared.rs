@@ -1,0 +1,175 @@
+//! What of the fast path crosses threads: which generation is in force, and which ports there are.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mmb_dpdk::FastPort;
+
+use super::Kernel;
+use crate::config::MAX_PORTS;
+
+/// A port that the kernel may send from and to by itself.
+#[derive(Clone)]
+pub(crate) struct FastEnd {
+    /// What it is to the kernel; no other port ever is.
+    pub number: FastPort,
+    /// Its interface takes frames that are redirected to it, as far as is known.
+    pub redirects: Arc<AtomicBool>,
+}
+
+/// The fast path of one snapshot.
+#[derive(Clone)]
+pub(crate) struct FastSetup {
+    pub kernel: Arc<dyn Kernel>,
+    /// It is switched on, and the policy is one for it.
+    pub learns: bool,
+    /// By port id.
+    pub ends: [Option<FastEnd>; MAX_PORTS],
+}
+
+impl FastSetup {
+    /// Whether another's entries are this one's.
+    pub(super) fn has_kernel_of(&self, other: &FastSetup) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.kernel), Arc::as_ptr(&other.kernel))
+    }
+
+    /// A port at which packets of flows may come in.
+    pub(super) fn from(&self, port: u16) -> Option<&FastEnd> {
+        self.ends.get(usize::from(port))?.as_ref()
+    }
+
+    /// What a port is to the kernel, if it can be sent to.
+    pub(super) fn to(&self, port: u16) -> Option<FastPort> {
+        let end = self.from(port)?;
+        end.redirects.load(Ordering::Acquire).then_some(end.number)
+    }
+}
+
+/// Which generation of entries the kernel heeds.
+///
+/// It is made of the numbers of the snapshot and of the routes in force, and of how often a port has proved unable to take frames.
+/// Whoever changes one of these writes the new generation before anybody is told that the change is made; a worker gives its
+/// entries the generation of what it has worked with. So entries that come late are not heeded, and need not be found.
+#[derive(Default)]
+pub(crate) struct FastShared {
+    in_force: AtomicU64,
+    losses: AtomicU32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    setup: Option<Arc<FastSetup>>,
+    snapshot: u64,
+    routes: u64,
+}
+
+impl FastShared {
+    /// The generation that the kernel heeds; 0: none.
+    pub fn in_force(&self) -> u64 {
+        self.in_force.load(Ordering::Acquire)
+    }
+
+    /// The generation of what is learnt now with this snapshot and these routes. It is to be asked for before ports are asked
+    /// whether they take frames.
+    pub fn generation(&self, snapshot: u64, routes: u64) -> u64 {
+        // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0.
+        let losses = u64::from(self.losses.load(Ordering::Acquire));
+        (snapshot & 0xff_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x7ff) << 1 | 1
+    }
+
+    fn settle(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = state.setup.clone();
+        change(&mut state);
+        let learns = state.setup.as_ref().is_some_and(|setup| setup.learns);
+        let generation = if learns { self.generation(state.snapshot, state.routes) } else { 0 };
+        if let Some(before) = before {
+            let stays = |setup: &Arc<FastSetup>| setup.has_kernel_of(&before);
+            if !state.setup.as_ref().is_some_and(stays) {
+                before.kernel.set_generation(0);
+            }
+        }
+        if let Some(setup) = &state.setup {
+            setup.kernel.set_generation(generation);
+        }
+        self.in_force.store(generation, Ordering::Release);
+    }
+
+    /// Another snapshot is in force.
+    pub fn publish(&self, setup: Option<Arc<FastSetup>>, snapshot: u64) {
+        self.settle(|state| (state.setup, state.snapshot) = (setup, snapshot));
+    }
+
+    /// Other routes are in force, or other addresses are local.
+    pub fn publish_routes(&self, routes: u64) {
+        self.settle(|state| state.routes = state.routes.max(routes));
+    }
+
+    /// A port takes no frames any more.
+    pub fn lose(&self) {
+        self.settle(|_| {
+            self.losses.fetch_add(1, Ordering::AcqRel);
+        });
+    }
+
+    /// Whether flows are learnt.
+    pub fn learns(&self) -> bool {
+        self.in_force() != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake::Fake;
+    use super::*;
+
+    fn setup(kernel: &Arc<Fake>, learns: bool) -> Option<Arc<FastSetup>> {
+        let ends = std::array::from_fn(|_| None);
+        Some(Arc::new(FastSetup { kernel: kernel.clone(), learns, ends }))
+    }
+
+    #[test]
+    fn every_change_is_another_generation_at_once() {
+        let (kernel, shared) = (Arc::new(Fake::default()), FastShared::default());
+        assert_eq!(shared.in_force(), 0);
+        let mut seen = vec![0];
+        let mut next = |n: u64, r: u64| {
+            assert_eq!(
+                (kernel.generation(), shared.in_force()),
+                (shared.generation(n, r), shared.generation(n, r))
+            );
+            assert!(!seen.contains(&shared.in_force()));
+            seen.push(shared.in_force());
+        };
+        shared.publish(setup(&kernel, true), 1);
+        next(1, 0);
+        shared.publish_routes(1);
+        next(1, 1);
+        // Numbers of routes may be told in any order.
+        shared.publish_routes(3);
+        shared.publish_routes(2);
+        next(1, 3);
+        shared.publish(setup(&kernel, true), 2);
+        next(2, 3);
+        shared.lose();
+        next(2, 3);
+    }
+
+    #[test]
+    fn none_is_in_force_while_nothing_is_learnt() {
+        let (kernel, other, shared) =
+            (Arc::new(Fake::default()), Arc::new(Fake::default()), FastShared::default());
+        shared.publish(setup(&kernel, true), 1);
+        assert!(shared.learns());
+        shared.publish(setup(&kernel, false), 2);
+        assert_eq!((kernel.generation(), shared.in_force()), (0, 0));
+        shared.publish_routes(1);
+        assert_eq!((kernel.generation(), shared.learns()), (0, false));
+        shared.publish(setup(&kernel, true), 3);
+        shared.publish(setup(&other, true), 4);
+        assert_eq!((kernel.generation(), other.generation()), (0, shared.in_force()));
+        shared.publish(None, 5);
+        assert_eq!((other.generation(), shared.in_force()), (0, 0));
+    }
+}

@@ -1,0 +1,379 @@
+"""The XDP fast path: flows that stay in the kernel, and how they come back."""
+
+import socket
+import struct
+import time
+
+import pytest
+
+from lab import traffic, wait
+from lab.natbench import INSIDE, SERVER, Mirror, Speaker
+from lab.netns import SERVER4, SERVER6
+from lab.routebench import SERVER as FAR4
+from lab.routebench import SERVER6 as FAR6
+from lab.routebench import answered
+
+ON = "set xdp-fast-path on\n"
+
+
+def receives_by_napi(namespace, *interfaces):
+    """What a veth needs for frames to be redirected to its peer."""
+    for interface in interfaces:
+        namespace.run("ethtool", "-K", interface, "gro", "on")
+
+
+@pytest.fixture
+def fast_wire(make_wire):
+    """fast_wire(config) -> a wire over af-xdp with the fast path on, whose ends take redirected frames."""
+
+    def make(config="", workers=1, **options):
+        wire = make_wire("af-xdp", ON + config, workers=workers, **options)
+        wire.right.close()
+        wire.left.close()
+        wire.bench.know_neighbours()
+        receives_by_napi(wire.client, "c0")
+        receives_by_napi(wire.server, "s0")
+        wait.until(lambda: all(i["to"] for i in fast(wire)["interfaces"]), "interfaces to take frames")
+        return wire
+
+    return make
+
+
+def fast(bench):
+    return bench.daemon.json("show", "fast-path")
+
+
+def hits(bench):
+    return fast(bench)["packets"]
+
+
+class Stream:
+    """Numbered datagrams, a few under way at a time, until somebody sees what is waited for."""
+
+    def __init__(self, client, server, address, port=7000):
+        self.datagrams = traffic.Datagrams(client, server, address, port=port)
+
+    def until(self, condition, what):
+        def more():
+            for _ in range(16):
+                self.datagrams.send(4)
+                self.datagrams.settle()
+            return condition()
+
+        return wait.until(more, what)
+
+    def send(self, count):
+        self.datagrams.send(count)
+        self.datagrams.settle()
+
+    def close(self):
+        self.datagrams.close()
+
+
+@pytest.fixture
+def stream():
+    streams = []
+
+    def make(*arguments, **options):
+        streams.append(Stream(*arguments, **options))
+        return streams[-1]
+
+    yield make
+    for one in streams:
+        one.close()
+
+
+def learnt(bench, one):
+    """Sends datagrams until the kernel takes care of them; how many it has sent on by then."""
+    before = hits(bench)
+    return one.until(lambda: hits(bench) > before and hits(bench), "the kernel to take over")
+
+
+def test_off_unless_it_is_switched_on(make_wire, stream):
+    wire = make_wire("af-xdp")
+    wire.right.close()
+    wire.bench.know_neighbours()
+    stream(wire.client, wire.server, SERVER4).send(2048)
+    shown = fast(wire)
+    assert (shown["on"], shown["active"], shown["entries"], shown["packets"]) == (False, False, 0, 0)
+    assert "xdp-fast-path" not in wire.daemon.command("show", "config").stdout
+    wire.daemon.line("set xdp-fast-path on")
+    assert "set xdp-fast-path on\n" in wire.daemon.command("show", "config").stdout
+    assert fast(wire)["active"]
+
+
+@pytest.mark.parametrize("address", [SERVER4, SERVER6])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_every_packet_is_counted_wherever_it_went(fast_wire, stream, address, workers):
+    wire = fast_wire("add udp-dport 7000 accept\nadd all accept\n", workers=workers)
+    one = stream(wire.client, wire.server, address)
+    learnt(wire, one)
+    one.send(20_000)
+    wait.until(lambda: hits(wire) > 15_000, "what the kernel sent on to be counted")
+    sent = one.datagrams.sent
+    wait.until(lambda: wire.daemon.hits(1) >= sent, "the rule to have all")
+    assert wire.daemon.hits(1) == sent
+    shown = wire.daemon.interfaces()
+    assert shown["left"]["rx_packets"] >= sent <= shown["right"]["tx_packets"]
+    assert sum(wire.daemon.drops().values()) == 0
+
+
+def test_a_rule_holds_from_its_command_on(fast_wire, stream):
+    wire = fast_wire("add all accept\n")
+    one = stream(wire.client, wire.server, SERVER4)
+    for _ in range(3):
+        learnt(wire, one)
+        wire.daemon.command("flush")
+        index = wire.daemon.add("udp-dport 7000 drop")
+        before = len(one.datagrams.arrived)
+        for _ in range(300):
+            one.datagrams.sender.send(struct.pack("!Q", 1 << 40) + bytes(40))
+        wait.until(lambda index=index: wire.daemon.hits(index) == 300, "all to be dropped")
+        one.datagrams.collect()
+        assert len(one.datagrams.arrived) == before
+        wire.daemon.command("del", index)
+
+
+def test_rules_that_come_and_go_lose_nothing(fast_wire, stream):
+    wire = fast_wire()
+    one = stream(wire.client, wire.server, SERVER4)
+    for _ in range(20):
+        index = wire.daemon.add("udp-dport 9 drop")
+        one.send(512)
+        wire.daemon.command("del", index)
+        one.send(512)
+    learnt(wire, one)
+    wire.daemon.line("set xdp-fast-path off")
+    wait.until(lambda: fast(wire)["entries"] == 0, "all flows to be given up")
+    before = hits(wire)
+    one.send(2048)
+    assert hits(wire) == before
+    assert sum(wire.daemon.drops().values()) == 0
+
+
+def test_other_rules_keep_it_off_and_say_so(fast_wire, stream):
+    wire = fast_wire("add ip-ttl 1 drop\n")
+    one = stream(wire.client, wire.server, SERVER4)
+    one.send(2048)
+    shown = fast(wire)
+    assert (shown["on"], shown["active"], shown["packets"]) == (True, False, 0)
+    assert "rule 1" in shown["obstacle"] and "ip-ttl" in shown["obstacle"]
+    assert "ip-ttl" in wire.daemon.command("show", "fast-path").stdout
+    wire.daemon.command("del", 1)
+    learnt(wire, one)
+
+
+def test_frames_are_not_sent_where_they_would_be_lost(fast_wire, stream):
+    """Without NAPI at its peer, a veth takes no redirected frame: the engine goes on by itself, and nothing is lost."""
+    wire = fast_wire()
+    wire.server.run("ethtool", "-K", "s0", "gro", "off")
+    wait.until(lambda: not fast(wire)["interfaces"][1]["to"], "mmb to see it")
+    time.sleep(0.2)
+    one = stream(wire.client, wire.server, SERVER4)
+    one.send(4096)
+    shown = fast(wire)
+    assert shown["packets"] == 0 and shown["refused"]["no-redirect"] > 0
+    assert "gro on" in shown["interfaces"][1]["reason"]
+
+
+def test_tcp_with_unfinished_checksums(fast_wire):
+    """Both ends leave checksums to hardware, as Linux does by default on a veth."""
+    wire = fast_wire("add all accept\n")
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
+    assert sent == received
+    wait.until(lambda: hits(wire) > 10_000, "what the kernel sent on to be counted")
+
+
+@pytest.fixture
+def fast_router(make_router):
+    def make(config=""):
+        bench = make_router(ON + config)
+        receives_by_napi(bench.client, "c0")
+        receives_by_napi(bench.servers, "s0")
+        wait.until(lambda: all(i["to"] for i in fast(bench)["interfaces"][:2]), "interfaces to take frames")
+        return bench
+
+    return make
+
+
+@pytest.mark.parametrize("address", [FAR4, FAR6])
+def test_a_router_in_the_kernel(fast_router, address):
+    """Pings lose one in their TTL both ways, whoever sends them on."""
+    bench = fast_router("add all accept\n")
+    ttls = answered(bench.client, address, "-i", "0.002", count=400)
+    assert set(ttls) == {63}
+    wait.until(lambda: hits(bench) > 300, "what the kernel sent on to be counted")
+
+
+def test_routes_hold_at_once(fast_router, stream):
+    bench = fast_router()
+    one = stream(bench.client, bench.servers, FAR4)
+    learnt(bench, one)
+    bench.ip("route add blackhole 10.2.0.2/32")
+    bench.until_routed(FAR4, "blackhole")
+    before = hits(bench)
+    for _ in range(200):
+        one.datagrams.sender.send(bytes(48))
+    wait.until(lambda: bench.daemon.drops()["blackhole"] >= 200, "all to be dropped")
+    assert hits(bench) == before
+
+
+def test_addresses_are_rewritten(fast_router):
+    """`mod` of a destination, by the kernel: datagrams arrive at another port of another address."""
+    bench = fast_router("add udp-dport 4000 mod ip-daddr 10.9.0.7 mod udp-dport 4001\n")
+    receiver = bench.servers.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind(("10.9.0.7", 4001))
+    receiver.setblocking(False)
+    sender = bench.client.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect((FAR4, 4000))
+    bench.ip("route add 10.9.0.0/16 via 10.2.0.2")
+    bench.until_routed("10.9.0.7")
+    sent = 0
+    with receiver, sender:
+        while hits(bench) < 100 and sent < 20_000:
+            for number in range(sent, sent + 8):
+                sender.send(struct.pack("!Q", number))
+            for number in range(sent, sent + 8):
+                assert wait.readable([receiver], 5), f"datagram {number} is missing"
+                data, (source, _) = receiver.recvfrom(64)
+                assert struct.unpack("!Q", data) == (number,) and source == "10.1.0.2"
+            sent += 8
+    assert hits(bench) >= 100
+
+
+def test_nothing_about_the_interface_is_left_when_it_goes(fast_wire, stream):
+    wire = fast_wire()
+    one = stream(wire.client, wire.server, SERVER4)
+    learnt(wire, one)
+    for line in ("wire del left", "interface del right", "interface add right af-xdp m1", "wire left right"):
+        wire.daemon.line(line)
+    learnt(wire, one)
+    assert wire.bench.mbox.run("ip", "-o", "link", "show", "m1").stdout.count("xdp") >= 1
+
+
+FIREWALL = "add-stateful in left accept\nadd all drop\n"
+NAT = "nat pool add isp 200.0.0.1\nadd-stateful ip-saddr 10.0.0.0/24 nat isp\n"
+
+
+def the_connection(bench, *matches):
+    (one,) = bench.daemon.json("show", "connections", *matches)["connections"]
+    return one
+
+
+def test_a_firewall_with_sessions(fast_wire):
+    """A stream through a stateful firewall, most of it by the kernel; its session and rules have all of it."""
+    wire = fast_wire(FIREWALL)
+    sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
+    assert sent == received
+    wait.until(lambda: hits(wire) > 10_000, "what the kernel sent on to be counted")
+    wait.until(lambda: fast(wire)["entries"] == 0, "the closed connection to be given up", 30)
+    one = the_connection(wire, "tcp-dport", 5001)
+    assert one["forward"]["bytes"] > 64 << 20
+    every = wire.daemon.json("show", "connections")["connections"]
+    packets = sum(one[way]["packets"] for one in every for way in ("forward", "reverse"))
+    assert packets == wire.daemon.hits(1) > hits(wire)
+    # What the server's kernel says of its own accord is the firewall's to drop.
+    assert sum(n for reason, n in wire.daemon.drops().items() if reason != "rule") == 0
+
+
+def test_sessions_last_while_the_kernel_has_them(fast_wire, stream):
+    wire = fast_wire(FIREWALL + "set timeout udp-unreplied 2\n")
+    one = stream(wire.client, wire.server, SERVER4)
+    learnt(wire, one)
+    datagrams = ("udp-dport", 7000)
+    before, uid = hits(wire), the_connection(wire, *datagrams)["uid"]
+    for _ in range(25):
+        one.send(4)
+        time.sleep(0.2)
+    assert the_connection(wire, *datagrams)["uid"] == uid
+    assert hits(wire) >= before + 96
+    wait.until(lambda: not wire.daemon.json("show", "connections", *datagrams)["connections"], "the session to end")
+    one.send(4)
+
+
+def test_what_is_cleared_is_gone_at_once(fast_wire):
+    wire = fast_wire(FIREWALL + "set tcp-pickup off\n")
+    with wire.server.entered():
+        listener = socket.create_server((SERVER4, 5001))
+    client = wire.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listener, client:
+        client.connect((SERVER4, 5001))
+        connection, _ = listener.accept()
+        connection.settimeout(5)
+
+        def more():
+            for _ in range(20):
+                client.sendall(b"x" * 64)
+                assert connection.recv(64, socket.MSG_WAITALL)
+            return hits(wire)
+
+        with connection:
+            wait.until(more, "the kernel to take over")
+            wire.daemon.line("clear connections")
+            time.sleep(0.2)
+            before = hits(wire)
+            client.sendall(b"y")
+            wait.until(lambda: wire.daemon.drops()["session-middle"] + wire.daemon.drops()["rule"], "it to be dropped")
+            assert hits(wire) == before
+
+
+@pytest.fixture
+def fast_nat(make_nat):
+    def make(config, **options):
+        nat = make_nat(ON + config, driver="af-xdp", **options)
+        receives_by_napi(nat.hosts, "c0")
+        receives_by_napi(nat.router, "r0")
+        wait.until(lambda: all(i["to"] for i in fast(nat)["interfaces"]), "interfaces to take frames")
+        return nat
+
+    return make
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_translation_both_ways(fast_nat, workers):
+    nat = fast_nat(NAT, workers=workers)
+    mirror = Mirror(nat.servers, SERVER, 7)
+    speaker = Speaker(nat.hosts, INSIDE[0]).connect(SERVER, 7)
+    seen = speaker.ask()
+    assert seen[0] == "200.0.0.1"
+    asked = 1
+
+    def more():
+        nonlocal asked
+        for _ in range(40):
+            assert speaker.ask() == seen
+        asked += 40
+        return hits(nat) > 400
+
+    wait.until(more, "the kernel to take over")
+    time.sleep(0.2)
+    one = the_connection(nat)
+    assert one["translated"] and one["forward"]["packets"] == one["reverse"]["packets"] == asked
+    # Where the workers hand a session to each other as it opens, both count the packet that opens it.
+    assert nat.daemon.hits(1) - 2 * asked in range(workers)
+    # Both directions are the kernel's: of a question and its answer, the engine sees neither.
+    before, nodes = hits(nat), nat.daemon.nodes()["port-rx"]
+    for _ in range(100):
+        assert speaker.ask() == seen
+    wait.until(lambda: hits(nat) >= before + 190, "both to be counted")
+    assert nat.daemon.nodes()["port-rx"] < nodes + 50
+    speaker.close()
+    mirror.close()
+
+
+def test_downloads_through_nat(fast_nat):
+    nat = fast_nat(NAT)
+    server = traffic.WebServer(nat.servers, 80, size=32 << 20)
+    try:
+        for _ in range(3):
+            assert traffic.fetch(nat.hosts, f"http://{SERVER}/file") == server.content
+    finally:
+        server.close()
+    wait.until(lambda: hits(nat) > 30_000, "what the kernel sent on to be counted")
+    assert sum(nat.daemon.drops().values()) == 0
+
+
+def test_pings_through_nat(fast_nat):
+    nat = fast_nat(NAT)
+    assert len(answered(nat.hosts, SERVER, "-i", "0.002", count=300)) == 300
+    wait.until(lambda: hits(nat) > 400, "both ways to be counted")
