@@ -57,7 +57,7 @@ bench: build ## the papers' experiments beside nftables, iptables, XDP, HAProxy,
 	bench/install-peers
 	MMB_BIN=$(abspath $(MMB)) bench/run
 
-bench-full: build ## the same with more places and more rounds
+bench-full: build ## the same with more places and more rounds: about two hours
 	bench/install-peers
 	MMB_BIN=$(abspath $(MMB)) bench/run --full
 

@@ -3,9 +3,9 @@
 import contextlib
 import pathlib
 
-from . import web
+from . import boxes, web
 from .ends import END_TO_END, SHARED, together
-from .results import Experiment, Series
+from .results import FAST, MMB, Experiment, Series
 from .wire import Wire
 
 # What clients ask: for proxies an address of the box, for mmb one that is nobody's; and the servers' addresses, all on
@@ -21,7 +21,8 @@ STREAM = pathlib.Path("/usr/lib/nginx/modules/ngx_stream_module.so")
 def setup():
     how = "its stream module, `proxy_pass` to an upstream" if STREAM.exists() else "a reverse proxy by HTTP (no stream module here)"
     return {
-        "mmb": "`lb` of four servers by round robin in a chain, af-xdp ports; connections pass through it",
+        MMB: "`lb` of four servers by round robin in a chain, af-xdp ports; connections pass through it",
+        FAST: "`lb` of the same servers as the target of a rule, each equally likely, and `set xdp-fast-path on`",
         "HAProxy": "mode tcp, round robin, one thread, splice-auto, no logs; ends connections",
         "nginx": f"{how}, round robin, one worker, reuseport, no logs; ends connections",
         "nothing": "ip_forward only: clients ask one server",
@@ -63,19 +64,21 @@ def proxy(wire, name):
 
 
 @contextlib.contextmanager
-def balancer(wire):
-    lines = (
-        f"nf add balancer lb {' '.join(BACKENDS)} by round-robin\nchain add web balancer\n"
-        f"add-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT} chain web\n"
-    )
+def balancer(wire, name):
+    """mmb in the box. Packets of chains always come to it: with its fast path, a rule chooses the server."""
+    servers, rule = " ".join(BACKENDS), f"add-stateful ip-daddr {VIRTUAL} tcp-dport {web.PORT}"
+    if name == FAST:
+        lines = f"{boxes.ON}{rule} lb {servers}\n"
+    else:
+        lines = f"nf add balancer lb {servers} by round-robin\nchain add web balancer\n{rule} chain web\n"
     with wire.mmb(lines):
         yield VIRTUAL
 
 
 def stand(wire, name):
     """Puts a load balancer into the box: a context with the address to ask."""
-    if name == "mmb":
-        return balancer(wire)
+    if name in (MMB, FAST):
+        return balancer(wire, name)
     return proxy(wire, name) if name in ("HAProxy", "nginx") else contextlib.nullcontext(BACKENDS[0])
 
 

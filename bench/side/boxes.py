@@ -4,6 +4,7 @@ import contextlib
 import random
 
 from . import rules
+from .results import FAST, MMB
 from .web import PORT
 from .wire import CLIENT, IPERF, OUTSIDE
 
@@ -12,33 +13,42 @@ CLIENTS = "10.1.0.0/16"
 # XDP's tracker knows what to track by source address and destination port.
 TRACKED = f"{CLIENT}:{IPERF},{CLIENT}:{PORT}"
 
+# mmb's best configuration over af-xdp: what it has decided of a flow is done in the kernel.
+ON = "set xdp-fast-path on\n"
 AF_XDP = "`route left right` over af-xdp ports"
+FASTER = "the same with `set xdp-fast-path on`"
 XDP = "the paper's program on both interfaces, native mode, forwarding by bpf_fib_lookup and a redirect"
 
 
+@contextlib.contextmanager
 def netfilter(wire, rules_of_nft=None, iptables=None):
-    """nftables' rules, or (table, rules) of iptables, until the end of the `with` block."""
+    """nftables' rules, or a table of iptables, until the end of the `with` block."""
+    if iptables:
+        wire.iptables(iptables)
+    else:
+        wire.nft(rules_of_nft)
+    try:
+        yield
+    finally:
+        wire.nft("")
 
-    @contextlib.contextmanager
-    def stands():
-        if iptables:
-            wire.iptables(*iptables)
-        else:
-            wire.nft(rules_of_nft)
-        try:
-            yield
-        finally:
-            wire.nft("")
 
-    return stands()
+def ours(wire, lines):
+    """mmb with these lines, and with its fast path."""
+    return {MMB: lambda: wire.mmb(lines), FAST: lambda: wire.mmb(ON + lines)}
 
 
 def forwarding(wire):
     """Nothing but forwarding, by name."""
-    return {"mmb": lambda: wire.mmb(), "XDP": lambda: wire.xdp("pass"), "nothing": contextlib.nullcontext}
+    return {**ours(wire, ""), "XDP": lambda: wire.xdp("pass"), "nothing": contextlib.nullcontext}
 
 
-FORWARDING = {"mmb": AF_XDP + ", no rules", "XDP": "forwarding by bpf_fib_lookup and a redirect", "nothing": "ip_forward only"}
+FORWARDING = {
+    MMB: AF_XDP + ", no rules",
+    FAST: FASTER,
+    "XDP": "forwarding by bpf_fib_lookup and a redirect",
+    "nothing": "ip_forward only",
+}
 
 
 def five_tuple(rule, keyword="add"):
@@ -55,16 +65,17 @@ def five_tuples(count, keyword="add"):
 def firewall(wire, count):
     """A firewall of `count` five-tuples."""
     return {
-        "mmb": lambda: wire.mmb(five_tuples(count)),
+        **ours(wire, five_tuples(count)),
         "XDP": lambda: wire.xdp("firewall", rules=count),
         "nftables, set": lambda: netfilter(wire, rules.nft_set(count)),
-        "iptables": lambda: netfilter(wire, iptables=("filter", rules.iptables_rules(count))),
+        "iptables": lambda: netfilter(wire, iptables=rules.iptables_rules(count)),
         "nothing": contextlib.nullcontext,
     }
 
 
 FIREWALL = {
-    "mmb": AF_XDP + "; `add` of every rule",
+    MMB: AF_XDP + "; `add` of every rule",
+    FAST: FASTER,
     "XDP": XDP,
     "nftables, set": "ip_forward; one rule with a set of five-tuples",
     "iptables": "ip_forward; a rule each in FORWARD (nf_tables back end)",
@@ -74,22 +85,20 @@ FIREWALL = {
 
 def tracking(wire, count):
     """The same with flows tracked: every flow of the client is let pass, and known from then on."""
-    known = "  ct state established accept\n"
-    nft = rules.nft_set(count, f"  ip saddr {CLIENTS} ct state new accept\n")
-    nft = nft.replace(" policy accept;\n", " policy accept;\n" + known)
-    established = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
+    nft = rules.nft_set(count, rules.NFT_KNOWN, f"  ip saddr {CLIENTS} ct state new accept\n")
     accepted = f"-A FORWARD -s {CLIENTS} -m conntrack --ctstate NEW -j ACCEPT\n"
-    iptables = rules.iptables_rules(count, established) + accepted
+    iptables = rules.iptables_rules(count, rules.IPTABLES_KNOWN, accepted)
     return {
-        "mmb": lambda: wire.mmb(five_tuples(count, "add-stateful") + f"add-stateful ip-saddr {CLIENTS} accept\n"),
+        **ours(wire, five_tuples(count, "add-stateful") + f"add-stateful ip-saddr {CLIENTS} accept\n"),
         "XDP": lambda: wire.xdp("tracker", rules=count, track=TRACKED),
         "nftables, set": lambda: netfilter(wire, nft),
-        "iptables": lambda: netfilter(wire, iptables=("filter", iptables)),
+        "iptables": lambda: netfilter(wire, iptables=iptables),
     }
 
 
 TRACKING = {
-    "mmb": AF_XDP + "; `add-stateful` of every rule, and one that lets the client's flows pass",
+    MMB: AF_XDP + "; `add-stateful` of every rule, and one that lets the client's flows pass",
+    FAST: FASTER,
     "XDP": XDP + ": three hash maps (flows, three-tuples, five-tuples)",
     "nftables, set": "`ct state established accept`, then a set of five-tuples, then an accept of the client's new flows",
     "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then a rule each, then an accept of the client's new flows",
@@ -98,22 +107,17 @@ TRACKING = {
 
 def nat(wire):
     """Source NAT of the client behind one address."""
-    chain = f"  type nat hook postrouting priority 100;\n  ip saddr {CLIENTS} snat to {OUTSIDE}\n"
-    nft = f"table ip t {{\n chain p {{\n{chain} }}\n}}\n"
-    iptables = (
-        ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n"
-        f"-A POSTROUTING -s {CLIENTS} -j SNAT --to-source {OUTSIDE}\n"
-    )
     return {
-        "mmb": lambda: wire.mmb(f"nat pool add wan {OUTSIDE}\nadd-stateful in left ip-saddr {CLIENTS} nat wan\n"),
-        "nftables": lambda: netfilter(wire, nft),
-        "iptables": lambda: netfilter(wire, iptables=("nat", iptables)),
+        **ours(wire, f"nat pool add wan {OUTSIDE}\nadd-stateful in left ip-saddr {CLIENTS} nat wan\n"),
+        "nftables": lambda: netfilter(wire, rules.nft_snat(CLIENTS, OUTSIDE)),
+        "iptables": lambda: netfilter(wire, iptables=rules.iptables_snat(CLIENTS, OUTSIDE)),
         "nothing": contextlib.nullcontext,
     }
 
 
 NAT = {
-    "mmb": AF_XDP + "; `nat POOL` of one address",
+    MMB: AF_XDP + "; `nat POOL` of one address",
+    FAST: FASTER,
     "nftables": "`snat to` an address",
     "iptables": "`-j SNAT` (nf_tables back end)",
     "nothing": "ip_forward only",

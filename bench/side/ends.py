@@ -3,7 +3,7 @@
 import contextlib
 
 from . import boxes, web
-from .results import Experiment, Series
+from .results import FAST, MMB, Experiment, Series
 from .wire import SERVER, Wire, percentile
 
 END_TO_END = "end to end"
@@ -30,7 +30,13 @@ def together(figures, series, rounds):
 
     def other(one, number):
         turns = {x: iter(kept[one.name, x]) for x in one.places if (one.name, x) in kept}
-        return Series(one.name, lambda x: next(turns[x])[number], list(turns))
+
+        def at(x):
+            # Where measuring failed at last there are fewer runs than rounds.
+            values = next(turns[x], None)
+            return values and values[number]
+
+        return Series(one.name, at, list(turns))
 
     figures[0].measure([first(one) for one in series], rounds)
     for number, figure in enumerate(figures[1:]):
@@ -106,7 +112,8 @@ SOME = 1000
 def sessions(rounds, full):
     """Figures 9d and 9e: short connections, each a session that is new to the box."""
     setup = {
-        "mmb": f"{boxes.FORWARDING['mmb']}; {SOME:,} rules with `add`; the same with `add-stateful`; `nat POOL`",
+        MMB: f"{boxes.FORWARDING[MMB]}; {SOME:,} rules with `add`; the same with `add-stateful`; `nat POOL`",
+        FAST: boxes.FASTER,
         "XDP": f"{boxes.FIREWALL['XDP']}; NAT is not there: the paper has no such program",
         "nftables": f"ip_forward; a set of {SOME:,} five-tuples; the same behind `ct state`; `snat to`",
         "iptables": f"ip_forward; {SOME:,} rules; the same behind `-m conntrack`; `-j SNAT`",
@@ -118,11 +125,10 @@ def sessions(rounds, full):
     )
     with Wire() as wire, web.site(wire, [1]):
         stands = [boxes.forwarding(wire), boxes.firewall(wire, SOME), boxes.tracking(wire, SOME), boxes.nat(wire)]
-        names = {"mmb": ["mmb"], "XDP": ["XDP"], "nftables": ["nftables", "nftables, set"], "iptables": ["iptables"]}
 
         def box(series, role):
             """What stands for a series in a role; forwarding alone is the kernel's for all that live in it."""
-            known = [name for name in names[series] if name in stands[role]]
+            known = [name for name in (series, f"{series}, set") if name in stands[role]]
             return stands[role][known[0] if known else "nothing"]
 
         def rate(series):
@@ -177,8 +183,10 @@ def percentiles(experiment, names, times, rounds):
     def trip(name):
         def measure(share):
             if share == SHARES[0]:
+                # If it fails, there is nothing for the other percentiles either.
+                known[name] = None
                 known[name] = times(name)
-            return percentile(known[name], share / 100)
+            return known[name] and percentile(known[name], share / 100)
 
         return measure
 

@@ -32,9 +32,9 @@ class Netfilter:
         """Replaces everything that nftables has there."""
         run(*self.box.command("nft", "-f", "-"), input="flush ruleset\n" + rules, timeout=600)
 
-    def iptables(self, table, rules):
+    def iptables(self, table):
         """Replaces a table of iptables."""
-        run(*self.box.command("iptables-restore"), input=f"*{table}\n{rules}COMMIT\n", timeout=600)
+        run(*self.box.command("iptables-restore"), input=table, timeout=600)
 
 
 class Kernel(Netfilter):
@@ -86,7 +86,9 @@ class Kernel(Netfilter):
 
     def added(self, install, flows=1024):
         """Ticks that what `install` sets up adds to a packet through the stack. Nothing is left of it."""
-        install()
-        loaded = self._cost("pass", **self._way(flows))
-        self.nft("")
+        try:
+            install()
+            loaded = self._cost("pass", **self._way(flows))
+        finally:
+            self.nft("")
         return (loaded - self._cost("pass", **self._way(flows))) * ticks_per_nanosecond()

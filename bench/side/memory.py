@@ -1,6 +1,5 @@
 """The experiments in memory: what each packet costs on one core."""
 
-import functools
 import os
 import pathlib
 import re
@@ -12,8 +11,9 @@ from .machine import run
 from .results import ROOT, Experiment, Series
 
 MEMORY = "memory"
+# Where the kernel's frames come from.
+SOURCES = "10.1.0.0/16"
 CLASSBENCH = pathlib.Path(os.environ.get("CLASSBENCH", ROOT.parent / "shared" / "data" / "classbench"))
-BEFORE = r"flows that came before: ([0-9.]+) ticks"
 TICKS = "ticks a packet"
 CACHED = (
     "Open vSwitch remembers what it decided for a flow, and for all that its rules do not tell apart: with rules that match none "
@@ -124,34 +124,30 @@ def firewall(rounds, full):
             "iptables": "a rule each, in FORWARD (nf_tables back end)",
             "XDP": "the paper's program: a hash map of five-tuples; its own cost",
             "Open vSwitch": f"a drop flow each, below them the flow that forwards; {ovs.CONFIGURED}",
-            "rte_acl": acl.CONFIGURED,
+            **acl.CONFIGURED,
             "VPP": f"the acl plugin: a deny each, then a permit; {vpp.CONFIGURED}",
             "FastClick": f"IPFilter; {fastclick.CONFIGURED}",
         },
-        ["Each series is the cost with rules less the cost without, of the same round; rte_acl's is the classifier's alone.",
-         CACHED],
+        ["Each series is the cost with rules less the cost without, of the same round.", acl.WHAT, CACHED],
     )
     decades = [10, 100, 1000, 10_000, 100_000] + ([1_000_000] if full else [])
     few = [x for x in decades if x <= (10_000 if full else 1000)]
     with Kernel() as kernel, ovs.OpenVSwitch() as switch:
-        made = functools.cache(rules.five_tuples)
+        made = rules.five_tuples
         return experiment.measure(
             [
                 *ours("firewall", full),
                 Series("XDP", lambda x: kernel.program("firewall", rules=x), decades),
                 Series("nftables, set", lambda x: kernel.added(lambda: kernel.nft(rules.nft_set(x))), decades),
                 Series("nftables, rules", lambda x: kernel.added(lambda: kernel.nft(rules.nft_rules(x))), few),
-                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", rules.iptables_rules(x))), few),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables(rules.iptables_rules(x))), few),
                 Series("Open vSwitch", lambda x: switch.added(rules.open_flows(made(x), ovs.PASS)), decades),
-                Series("rte_acl", lambda x: acl.ticks(made(x)), decades),
+                *acl.series(made, decades),
                 Series("VPP", lambda x: vpp.added(vpp.access_list(made(x))), decades),
                 Series("FastClick", lambda x: fastclick.added(fastclick.filters(made(x))), few),
             ],
             rounds,
         )
-
-
-CT_NFT = "  ct state established accept\n  ip saddr 10.1.0.0/16 accept\n"
 
 
 def tracking(rounds, full):
@@ -161,7 +157,7 @@ def tracking(rounds, full):
         "mmb, Figures 9b and 9e (there: bandwidth)",
         {
             "mmb": "1,000 stateful rules; every packet is of a session that is open",
-            "nftables": "`ct state established accept`, then a set of 1,000 five-tuples, then an accept of the sources",
+            "nftables": "`ct state established accept`, then an accept of the sources, then a set of 1,000 five-tuples",
             "iptables": "`-m conntrack --ctstate ESTABLISHED -j ACCEPT`, then an accept of the sources, then 1,000 rules",
             "XDP": "the paper's program: three hash maps (flows, three-tuples, five-tuples); its own cost, one direction",
             "Open vSwitch": "`ct(table=1)`; there +est passes, 1,000 five-tuples are dropped, sources inside are committed; "
@@ -174,17 +170,17 @@ def tracking(rounds, full):
     )
     places = [1024, 65536]
     with Kernel() as kernel, ovs.OpenVSwitch() as switch:
-        established = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n-A FORWARD -s 10.1.0.0/16 -j ACCEPT\n"
-        iptables = rules.iptables_rules(1000, established)
+        # Answers do not come, so that no flow is ever established.
+        nft = rules.nft_set(1000, f"{rules.NFT_KNOWN}  ip saddr {SOURCES} accept\n")
+        iptables = rules.iptables_rules(1000, f"{rules.IPTABLES_KNOWN}-A FORWARD -s {SOURCES} -j ACCEPT\n")
         made = rules.five_tuples(1000)
         passed, declared = fastclick.tracker(made)
-        nft = rules.nft_set(1000).replace(" priority 0; policy accept;\n", " priority 0; policy accept;\n" + CT_NFT)
         return experiment.measure(
             [
                 *ours("tracking", full),
                 Series("XDP", lambda x: kernel.program("tracker", rules=1000, tracked=1, flows=x), places),
                 Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
-                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("filter", iptables), x), places),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables(iptables), x), places),
                 Series("Open vSwitch", lambda x: switch.added(rules.open_flows(made, ovs.TRACK, table=1), x), places),
                 Series("VPP", lambda x: vpp.added(vpp.access_list(made, reflect=True), x), places),
                 Series("FastClick", lambda x: fastclick.added(passed, x, declared), places),
@@ -211,17 +207,12 @@ def nat(rounds, full):
     )
     places = [1024, 32768]
     with Kernel() as kernel, ovs.OpenVSwitch() as switch:
-        snat = f"ip saddr 10.1.0.0/16 snat to {frames.OUTSIDE}"
-        nft = f"table ip t {{\n chain p {{\n  type nat hook postrouting priority 100;\n  {snat}\n }}\n}}\n"
-        iptables = (
-            ":PREROUTING ACCEPT\n:INPUT ACCEPT\n:OUTPUT ACCEPT\n:POSTROUTING ACCEPT\n"
-            "-A POSTROUTING -s 10.1.0.0/16 -j SNAT --to-source 200.0.0.1\n"
-        )
+        nft, iptables = (snat(SOURCES, frames.OUTSIDE) for snat in (rules.nft_snat, rules.iptables_snat))
         return experiment.measure(
             [
                 *ours("nat", full),
                 Series("nftables", lambda x: kernel.added(lambda: kernel.nft(nft), x), places),
-                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables("nat", iptables), x), places),
+                Series("iptables", lambda x: kernel.added(lambda: kernel.iptables(iptables), x), places),
                 Series("Open vSwitch", lambda x: switch.added(ovs.NAT, x, frames.OUTSIDE), places),
                 Series("VPP", lambda x: vpp.added(vpp.NAT, x, frames.OUTSIDE), places),
                 Series("FastClick", lambda x: fastclick.added(fastclick.NAT, x), places),
@@ -249,11 +240,11 @@ def masks(rounds, full):
         {
             "mmb": "as many rules as masks: prefix lengths, ports or none",
             "Open vSwitch": f"the same as drop flows; {ovs.CONFIGURED}",
-            "rte_acl": acl.CONFIGURED,
+            **acl.CONFIGURED,
             "VPP": f"the acl plugin; {vpp.CONFIGURED}",
             "FastClick": f"IPFilter; {fastclick.CONFIGURED}",
         },
-        [CACHED, "XDP is not there: the paper has no such program."],
+        [acl.WHAT, CACHED, "XDP is not there: the paper has no such program."],
     )
     places = [1, 10, 100, 1000]
     with ovs.OpenVSwitch() as switch:
@@ -261,7 +252,7 @@ def masks(rounds, full):
             [
                 *ours("masks", full),
                 Series("Open vSwitch", lambda x: switch.added(rules.open_flows(rules.masked(x), ovs.PASS)), places),
-                Series("rte_acl", lambda x: acl.ticks(rules.masked(x)), places),
+                *acl.series(rules.masked, places),
                 Series("VPP", lambda x: vpp.added(vpp.access_list(rules.masked(x))), places),
                 Series("FastClick", lambda x: fastclick.added(fastclick.filters(rules.masked(x))), places),
             ],
@@ -327,7 +318,7 @@ def classbench(rounds, full):
     def line(pattern):
         def ticks(x):
             name = SETS[int(x)]
-            if pattern is BEFORE:
+            if pattern is acl.MMB:
                 found[name] = run(ROOT / "bench" / "acl" / "run", CLASSBENCH, name)
             values = [float(value) for value in re.findall(pattern, found[name])]
             return min(values)
@@ -340,7 +331,7 @@ def classbench(rounds, full):
     places = list(range(len(SETS)))
     return experiment.measure(
         [
-            Series("mmb, flows that come again", line(BEFORE), places),
+            Series("mmb, flows that come again", line(acl.MMB), places),
             Series("mmb, new source ports", line(r"new source ports: ([0-9.]+) ticks"), places),
             Series("mmb, nothing known", line(r"nothing known of any flow: ([0-9.]+) ticks"), places),
             Series("rte_acl", line(r"rte_acl \w+: ([0-9.]+) ticks"), places),

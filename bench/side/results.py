@@ -7,11 +7,16 @@ import pathlib
 import statistics
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # BENCH_RESULTS is another directory for results of which nobody shall hear.
 RESULTS = pathlib.Path(os.environ.get("BENCH_RESULTS", ROOT / "bench" / "results"))
+
+
+# mmb's series, and that of what it does at best where settled flows may stay in the kernel.
+MMB, FAST = "mmb", "mmb, XDP fast path"
 
 
 class Absent(Exception):
@@ -41,7 +46,7 @@ class Point:
 @dataclass
 class Series:
     """What is measured under one name. `at(x)` returns one value, or None, or raises Absent; `places` are those of the
-    experiment's x axis where this series is measured."""
+    experiment's x axis where this series is measured. Whatever else it raises costs this place only."""
 
     name: str
     at: object
@@ -65,6 +70,8 @@ class Experiment:
     points: list = field(default_factory=list)
     # Why there are no values: by series, and by series and place.
     absent: dict = field(default_factory=dict)
+    # Places where measuring failed, each of which says why in `absent`.
+    failed: list = field(default_factory=list)
     # Ticks of mmb's plain path when this was measured, for the guard (check.py); 0: not measured.
     plain: float = 0.0
 
@@ -98,6 +105,10 @@ class Experiment:
             self.absent[one.name] = str(why)
         except Absent as why:
             self.absent[place] = str(why)
+        except Exception as error:
+            traceback.print_exc()
+            self.failed.append(place)
+            self.absent[place] = f"failed: {next(iter(str(error).splitlines()), type(error).__name__)}"
         return None
 
     def save(self):

@@ -1,5 +1,6 @@
 """Random rules for peers, which match none of the packets that are sent."""
 
+import functools
 import ipaddress
 import random
 
@@ -15,6 +16,7 @@ def outside(draw):
     return f"{draw.randrange(11, 224)}.{draw.randrange(256)}.{draw.randrange(256)}.{draw.randrange(256)}"
 
 
+@functools.lru_cache(maxsize=4)
 def five_tuples(count, seed=1):
     """(source, destination, protocol, source port, destination port), all exact."""
     draw = random.Random(seed)
@@ -44,33 +46,56 @@ def masked(count, seed=1):
     ]
 
 
-def nft_set(count, more=""):
-    """A set of five-tuples, which nftables recommends over a rule each. `more` are rules behind."""
+def nft_chain(rules):
+    """A chain for what is forwarded."""
+    return f" chain f {{\n  type filter hook forward priority 0; policy accept;\n{rules} }}\n"
+
+
+def nft_set(count, before="", behind=""):
+    """A set of five-tuples, which nftables recommends over a rule each, between other rules."""
     elements = ",\n".join(" . ".join(map(str, rule)) for rule in five_tuples(count))
+    rule = "  ip saddr . ip daddr . ip protocol . th sport . th dport @s drop\n"
     return (
         "table ip t {\n set s {\n  type ipv4_addr . ipv4_addr . inet_proto . inet_service . inet_service\n"
-        f"  elements = {{ {elements} }}\n }}\n"
-        " chain f {\n  type filter hook forward priority 0; policy accept;\n"
-        f"  ip saddr . ip daddr . ip protocol . th sport . th dport @s drop\n{more} }}\n}}\n"
+        f"  elements = {{ {elements} }}\n }}\n{nft_chain(before + rule + behind)}}}\n"
     )
+
+
+def nft_rule(source, destination, proto, sport, dport):
+    return f"ip saddr {source} ip daddr {destination} {proto} sport {sport} {proto} dport {dport} drop"
 
 
 def nft_rules(count):
     """A rule for each five-tuple."""
-    rules = "".join(
-        f"  ip saddr {source} ip daddr {destination} {proto} sport {sport} {proto} dport {dport} drop\n"
-        for source, destination, proto, sport, dport in five_tuples(count)
-    )
-    return f"table ip t {{\n chain f {{\n  type filter hook forward priority 0; policy accept;\n{rules} }}\n}}\n"
+    rules = "".join(f"  {nft_rule(*rule)}\n" for rule in five_tuples(count))
+    return f"table ip t {{\n{nft_chain(rules)}}}\n"
 
 
-def iptables_rules(count, more=""):
-    """A rule for each five-tuple, for the chain FORWARD."""
-    rules = "".join(
-        f"-A FORWARD -s {source} -d {destination} -p {proto} --sport {sport} --dport {dport} -j DROP\n"
-        for source, destination, proto, sport, dport in five_tuples(count)
-    )
-    return f":INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n{more}{rules}"
+def nft_snat(clients, address):
+    """Source NAT of clients behind an address."""
+    chain = f"  type nat hook postrouting priority 100;\n  ip saddr {clients} snat to {address}\n"
+    return f"table ip t {{\n chain p {{\n{chain} }}\n}}\n"
+
+
+def iptables_rule(source, destination, proto, sport, dport):
+    return f"-A FORWARD -s {source} -d {destination} -p {proto} --sport {sport} --dport {dport} -j DROP"
+
+
+def iptables_rules(count, before="", behind=""):
+    """The table `filter` with a rule for each five-tuple in FORWARD, between other rules."""
+    rules = "".join(iptables_rule(*rule) + "\n" for rule in five_tuples(count))
+    return f"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n{before}{rules}{behind}COMMIT\n"
+
+
+def iptables_snat(clients, address):
+    """The table `nat` with source NAT of clients behind an address."""
+    chains = "".join(f":{name} ACCEPT\n" for name in ("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"))
+    return f"*nat\n{chains}-A POSTROUTING -s {clients} -j SNAT --to-source {address}\nCOMMIT\n"
+
+
+# Packets of connections that are known pass.
+NFT_KNOWN = "  ct state established accept\n"
+IPTABLES_KNOWN = "-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT\n"
 
 
 def open_flows(rules, more="", table=0):

@@ -2,8 +2,8 @@
 
 import contextlib
 import fcntl
-import http.client
 import json
+import re
 import socket
 import subprocess
 import threading
@@ -19,8 +19,13 @@ SECONDS = 3
 LOAD, SIZE = "200M", 1200
 # How many rules are there before.
 BEFORE, BEFORE_LINEAR = 10_000, 1000
+# Requests to mmb that are not answered yet; the pipe of a page to `nft` holds more.
+AHEAD = 32
+# The head of an answer, up to its body.
+ANSWER = re.compile(rb"HTTP/1\.1 (?P<status>\d)(?:.(?!\r\n\r\n))*?content-length: (?P<length>\d+).*?\r\n\r\n", re.DOTALL | re.I)
 SETUP = {
-    "mmb": f"`add` of a rule, a transaction each, over one connection to the API; {BEFORE:,} rules are there before",
+    "mmb": f"`add` of a rule, a transaction each, over one connection to the API, with up to {AHEAD} requests under way; "
+    f"{BEFORE:,} rules are there before",
     "nftables, set": f"`add element`, a transaction each, into one `nft -i`; {BEFORE:,} elements are there before",
     "nftables, rules": f"`add rule`, a transaction each, into one `nft -i`; {BEFORE_LINEAR:,} rules are there before",
     "iptables": f"`iptables -A`, a process each; {BEFORE_LINEAR:,} rules are there before",
@@ -33,32 +38,47 @@ def at_once():
     """Nothing has to be waited for: each rule is there when it has been added."""
 
 
-class Connection(http.client.HTTPConnection):
-    """HTTP over the daemon's socket, kept open."""
+class Requests:
+    """HTTP requests over the daemon's socket, one behind the other: as rules wait in the pipe to `nft`, some are on their way
+    before the first is answered."""
 
     def __init__(self, path):
-        super().__init__("localhost", timeout=20)
-        self.path = path
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(20)
+        self.socket.connect(str(path))
+        self.sent, self.answered, self.read = 0, 0, b""
 
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self.path))
+    def post(self, path, document):
+        body = json.dumps(document).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: mmb\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.socket.sendall(head.encode() + body)
+        self.sent += 1
+        self.wait(AHEAD)
+
+    def wait(self, most=0):
+        """Waits until no more than so many are without an answer."""
+        while self.sent - self.answered > most:
+            received = self.socket.recv(1 << 16)
+            if not received:
+                raise RuntimeError("mmb has closed the connection")
+            self.read += received
+            while answer := ANSWER.match(self.read):
+                end = answer.end() + int(answer["length"])
+                if len(self.read) < end:
+                    break
+                if answer["status"] != b"2":
+                    raise RuntimeError(f"mmb answers {self.read[:end].decode()}")
+                self.read = self.read[end:]
+                self.answered += 1
+
+    def close(self):
+        self.socket.close()
 
 
 @contextlib.contextmanager
 def mmb(wire):
-    with wire.mmb(boxes.five_tuples(BEFORE)) as daemon, contextlib.closing(Connection(daemon.socket)) as api:
-
-        def add(rule):
-            body = json.dumps({"rule": boxes.five_tuple(rule)})
-            api.request("POST", "/v1/rules", body, {"Content-Type": "application/json"})
-            answer = api.getresponse()
-            said = answer.read()
-            if answer.status // 100 != 2:
-                raise RuntimeError(f"mmb answers {answer.status}: {said.decode()}")
-
-        yield add, at_once
+    with wire.mmb(boxes.five_tuples(BEFORE)) as daemon, contextlib.closing(Requests(daemon.socket)) as api:
+        yield lambda rule: api.post("/v1/rules", {"rule": boxes.five_tuple(rule)}), api.wait
 
 
 @contextlib.contextmanager
@@ -81,20 +101,14 @@ def element(rule):
 
 
 def nft_rule(rule):
-    source, destination, proto, sport, dport = rule
-    return f"add rule ip t f ip saddr {source} ip daddr {destination} {proto} sport {sport} {proto} dport {dport} drop"
-
-
-def iptables_rule(rule):
-    source, destination, proto, sport, dport = rule
-    return f"-A FORWARD -s {source} -d {destination} -p {proto} --sport {sport} --dport {dport} -j DROP"
+    return f"add rule ip t f {rules.nft_rule(*rule)}"
 
 
 @contextlib.contextmanager
 def iptables(wire):
-    wire.iptables("filter", rules.iptables_rules(BEFORE_LINEAR))
+    wire.iptables(rules.iptables_rules(BEFORE_LINEAR))
     try:
-        yield lambda rule: wire.box.run("iptables", *iptables_rule(rule).split()), at_once
+        yield lambda rule: wire.box.run("iptables", *rules.iptables_rule(*rule).split()), at_once
     finally:
         wire.nft("")
 
@@ -111,7 +125,7 @@ def nft(wire, rules_before, text):
 def restore(wire):
     before = rules.iptables_rules(BEFORE_LINEAR)
     words = ("iptables-restore", "--noflush")
-    return reading(wire, lambda: wire.iptables("filter", before), words, lambda rule: f"*filter\n{iptables_rule(rule)}\nCOMMIT\n")
+    return reading(wire, lambda: wire.iptables(before), words, lambda rule: f"*filter\n{rules.iptables_rule(*rule)}\nCOMMIT\n")
 
 
 # Contexts with what adds a rule, and what waits until all are there.

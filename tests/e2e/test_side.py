@@ -12,7 +12,7 @@ from lab.daemon import ROOT, mmb
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import acl, boxes, fastclick, frames, ovs, page, rules, testpmd, vpp  # noqa: E402
-from side.results import Absent, Experiment, NotInstalled, Series, load  # noqa: E402
+from side.results import FAST, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
 
 # What VPP prints, in the columns that its documentation shows; a node's state may be two words.
 SHOW_RUNTIME = """\
@@ -66,6 +66,31 @@ def test_a_peer_is_compared_with_the_series_of_mmb_that_does_the_same():
     assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("router", "mmb, routed")]
 
 
+@pytest.mark.parametrize("unit, mine", [("ticks a packet", "mmb"), ("Gbit/s", FAST)])
+def test_peers_are_compared_with_the_better_configuration_of_mmb(unit, mine):
+    experiment = Experiment("try", "A try", "end to end", "rules", unit, "", {}, [])
+    values = {"mmb": 10, FAST: 20, "slow": 1, "middle": 15, "fast": 30}
+    experiment.measure([Series(name, lambda x, name=name: values[name], [1]) for name in values], 1)
+    less = unit == "ticks a packet"
+    assert [(one.peer, one.mine) for one in page.ahead(experiment)] == [("slow" if less else "fast", mine)]
+    assert f"| {FAST} | 20.0 |" in page.section(experiment) and "| mmb | 10.0 |" in page.section(experiment)
+
+
+def test_a_place_that_fails_costs_that_place_only(capsys):
+    rounds = iter([[1, 2], [3, 4], None])
+
+    def at(x):
+        if x == 2:
+            return 5
+        return next(rounds)[0]
+
+    experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
+    experiment.measure([Series("mmb", at, [1, 2])], 4)
+    assert [(point.x, point.values) for point in experiment.points] == [(1, [1, 3]), (2, [5, 5, 5, 5])]
+    assert experiment.failed == ["mmb at rules 1"] and "TypeError" in capsys.readouterr().err
+    assert "* mmb at rules 1: failed: 'NoneType' object is not subscriptable" in page.section(experiment)
+
+
 def test_a_peer_that_cannot_is_asked_once_and_the_page_says_why():
     asked = []
 
@@ -87,7 +112,7 @@ def test_a_peer_that_cannot_is_asked_once_and_the_page_says_why():
 @pytest.mark.parametrize("command, text", [
     (["nft", "-c", "-f", "-"], rules.nft_set(50)),
     (["nft", "-c", "-f", "-"], rules.nft_rules(50)),
-    (["iptables-restore", "--test"], f"*filter\n{rules.iptables_rules(50)}COMMIT\n"),
+    (["iptables-restore", "--test"], rules.iptables_rules(50)),
 ], ids=["nft-set", "nft-rules", "iptables"])  # fmt: skip
 def test_peers_take_their_rules(make_bench, command, text):
     make_bench().mbox.run(*command, input=text)
@@ -107,6 +132,24 @@ def test_rules_and_flows_have_the_format_of_classbench(tmp_path, made):
     done = mmb("bench", "--json", "--seconds", "0.05", *case)
     assert done.returncode == 0, done.stderr
     assert len(set(made(50))) == 50
+
+
+def test_classification_alone_is_compared_with_the_same_of_the_same_run(monkeypatch):
+    answers = iter([(5, 20), (7, 21), Absent("too large")])
+
+    def classify(_):
+        answer = next(answers)
+        if isinstance(answer, Absent):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(acl, "classify", classify)
+    experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
+    experiment.measure([Series("mmb", lambda x: 40, [1]), *acl.series(lambda x: [], [1])], 3)
+    assert [(point.series, point.values) for point in experiment.points] == [
+        ("mmb", [40, 40, 40]), (acl.THEIRS, [20, 21]), (acl.OURS, [5, 7]),
+    ]  # fmt: skip
+    assert not page.ahead(experiment)
 
 
 def test_captures_hold_each_flow_and_its_answer(tmp_path):

@@ -15,7 +15,7 @@ from lab.netns import run
 sys.path.insert(0, str(ROOT / "bench"))
 
 from side import balance, boxes, ends, rules, update, web  # noqa: E402
-from side.results import Absent, Experiment, Series  # noqa: E402
+from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
 
 WRK = """Running 1s test @ http://10.2.0.2/8
@@ -47,6 +47,20 @@ def test_figures_of_the_same_runs_get_the_values_of_the_same_run():
     assert [(point.x, point.values) for point in two.points] == [(1, [0, 20]), (2, [10, 30])]
     assert [(point.x, point.values) for point in three.points] == [(1, [0, -2])]
     assert one.absent == two.absent == three.absent == {"mmb at x 3": "too large"}
+
+
+def test_figures_of_runs_that_failed_have_the_values_of_the_others():
+    runs = iter([(1, 10), (2, 20)])
+    one, two = ends.together([figure("a"), figure("b")], [Series("mmb", lambda x: next(runs), [1])], 4)
+    assert one.points[0].values == [1, 2] and two.points[0].values == [10, 20]
+    assert one.failed == ["mmb at x 1"] and not two.failed and one.absent == two.absent
+
+
+def test_percentiles_are_those_of_one_run():
+    runs = iter([range(100), range(100, 200)])
+    found = ends.percentiles(figure("a"), ["mmb"], lambda name: list(next(runs)), 3)
+    assert [(point.x, point.values) for point in found.points] == [(50, [50, 150]), (90, [90, 190]), (99, [99, 199])]
+    assert found.failed == ["mmb at x 50"]
 
 
 def test_what_wrk_prints_is_read():
@@ -137,6 +151,17 @@ def test_xdp_takes_the_frames(wire):
     assert forwarded(wire) > before
 
 
+@pytest.mark.parametrize("role", ["forwarding", "firewall", "tracking", "nat"])
+def test_settled_flows_stay_in_the_kernel_with_the_fast_path(wire, role):
+    """And without it all of them come to mmb."""
+    with STANDS[role](wire)[FAST]() as daemon:
+        assert wire.round_trips(200)
+        assert daemon.json("show", "fast-path")["packets"] > 100
+    with STANDS[role](wire)[MMB]() as daemon:
+        assert wire.round_trips(200)
+        assert not daemon.json("show", "fast-path")["packets"]
+
+
 def forwarded(wire):
     names, values = (line.split() for line in wire.box.run("cat", "/proc/net/snmp").stdout.splitlines()[:2])
     return int(values[names.index("ForwDatagrams")])
@@ -167,7 +192,7 @@ def test_round_trips_under_load_are_under_load(wire):
     assert update.count(wire.server, "s0", "rx") - before > 200
 
 
-@pytest.mark.parametrize("name", ["mmb", "HAProxy", "nginx", "nothing"])
+@pytest.mark.parametrize("name", list(balance.setup()))
 def test_load_balancers_answer(wire, site, name):
     for address in balance.BACKENDS[1:]:
         wire.server.run("ip", "address", "replace", f"{address}/24", "dev", "s0")
@@ -199,6 +224,31 @@ def test_rules_are_added_under_load(wire, name, kept):
         assert adding.done > 0 and rate > 0 and 0 <= lost <= 1000
         if kept:
             assert kept(wire) == adding.done
+
+
+def test_requests_to_mmb_go_ahead_of_their_answers(tmp_path):
+    """So many and no more, each answer counts once, however it comes, and one that refuses is no result."""
+    created = b'HTTP/1.1 201 Created\r\nContent-Length: 9\r\ndate: now\r\n\r\n{"a": 1}\n'
+    refused = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with contextlib.closing(update.Requests(tmp_path / "s")) as api, listener.accept()[0] as daemon:
+            for _ in range(update.AHEAD):
+                api.post("/v1/rules", {"rule": "add all drop"})
+            answers = (update.AHEAD + 1) * created
+            daemon.sendall(answers[:100])
+            api.post("/v1/rules", {"rule": "add all drop"})
+            assert (api.sent, api.answered) == (update.AHEAD + 1, 1)
+            daemon.sendall(answers[100:])
+            api.wait()
+            assert api.answered == api.sent and not api.read
+            daemon.sendall(created + refused)
+            api.post("/v1/rules", {})
+            api.post("/v1/rules", {})
+            with pytest.raises(RuntimeError, match="400 Bad Request"):
+                api.wait()
+            assert daemon.recv(1 << 20).count(b"POST /v1/rules HTTP/1.1\r\n") == update.AHEAD + 3
 
 
 def test_what_the_box_drops_is_lost(wire):
