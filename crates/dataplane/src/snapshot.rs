@@ -93,9 +93,7 @@ impl Snapshot {
         open: impl Fn(PortId) -> Option<Arc<OpenPort>>,
         counters: Vec<RuleTable>,
     ) -> Snapshot {
-        let ports: Vec<_> = forwarding.ports.iter().map(|config| (config.id, open(config.id))).collect();
-        let port_of = |id| ports.iter().find(|(of, _)| *of == id)?.1.as_ref();
-        let fast = fastpath::setup(&forwarding, port_of);
+        let learns = fastpath::learns(&forwarding);
         let flows = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
         let mut snapshot = Snapshot {
             generation,
@@ -117,7 +115,7 @@ impl Snapshot {
             rules: if flows { ip_input::FLOW_LOOKUP } else { ip_input::CLASSIFY },
             mark: 0,
             counters,
-            fast,
+            fast: None,
         };
         for config in &forwarding.ports {
             let Some(index) = config.id.index() else { continue };
@@ -142,6 +140,7 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
+        snapshot.fast = fastpath::setup(&snapshot.ports, learns);
         snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }

@@ -170,16 +170,14 @@ impl Sessions {
 
     #[cold]
     fn call_both_back(&mut self, now: u32, id: SessionId, host: &impl Host) {
-        let Some(loans) = self.loans.by_session.remove(&id) else { return };
+        let Some(loans) = self.loans.by_session.get(&id) else { return };
+        let slots = loans.map(|loan| loan.map(|loan| loan.slot));
         if let Some(borrower) = &self.loans.borrower {
-            loans.iter().flatten().for_each(|loan| borrower.call_back(loan.slot));
+            slots.iter().flatten().for_each(|&slot| borrower.call_back(slot));
         }
-        for (way, loan) in WAYS.into_iter().zip(loans) {
-            if let Some(mut loan) = loan {
-                self.take_over(now, Found::new(id, way), &mut loan, host);
-                self.loans.back.push(loan.slot);
-            }
-        }
+        self.settle_both(now, id, host);
+        self.loans.by_session.remove(&id);
+        self.loans.back.extend(slots.into_iter().flatten());
     }
 
     /// Other rules come: what was counted is the old ones', and what is counted from now on, by packets that were on their way,

@@ -1,18 +1,7 @@
-use super::super::fake::Fake;
+use super::super::fake::{Fake, key};
 use super::*;
 
 const GENERATION: u64 = 5;
-
-fn key(n: u16) -> FastKey {
-    FastKey {
-        port: FastPort(1),
-        proto: 17,
-        source: [10, 0, 0, 1].into(),
-        destination: [10, 0, 0, 2].into(),
-        source_port: n,
-        destination_port: 53,
-    }
-}
 
 fn action() -> FastAction {
     FastAction {

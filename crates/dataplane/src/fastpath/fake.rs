@@ -3,9 +3,21 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{FastAction, FastKey, FastTally, FastTcp};
+use mmb_dpdk::{FastAction, FastKey, FastPort, FastTally, FastTcp};
 
 use super::Kernel;
+
+/// One flow of many.
+pub(crate) fn key(n: u16) -> FastKey {
+    FastKey {
+        port: FastPort(1),
+        proto: 17,
+        source: [10, 0, 0, 1].into(),
+        destination: [10, 0, 0, 2].into(),
+        source_port: n,
+        destination_port: 53,
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Fake(Mutex<Table>);

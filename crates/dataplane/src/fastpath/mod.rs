@@ -54,7 +54,7 @@ pub(crate) use look::{Looker, OpenPorts};
 pub(crate) use refused::{FastCounters, Refused};
 use samples::Samples;
 pub use setup::fast_path_obstacle;
-pub(crate) use setup::setup;
+pub(crate) use setup::{learns, setup};
 pub(crate) use shared::{FastEnd, FastSetup, FastShared};
 
 /// Flows that a worker gives to the kernel in a second, at most, and at once: each costs a system call and a look at the rules, and

@@ -67,20 +67,8 @@ impl Samples {
 
 #[cfg(test)]
 mod tests {
-    use mmb_dpdk::FastPort;
-
+    use super::super::fake::key;
     use super::*;
-
-    fn key(n: u16) -> FastKey {
-        FastKey {
-            port: FastPort(0),
-            proto: 17,
-            source: [10, 0, 0, 1].into(),
-            destination: [10, 0, 0, 2].into(),
-            source_port: n,
-            destination_port: 53,
-        }
-    }
 
     #[test]
     fn the_fourth_sample_of_a_second_is_enough() {

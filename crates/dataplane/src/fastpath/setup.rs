@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use mmb_dpdk::FastPath;
 use mmb_flow::{NatConfig, Settings};
 use mmb_policy::{Class, Policy};
 
 use super::{FastEnd, FastSetup, Kernel};
-use crate::config::{Forwarding, MAX_PORTS, PortId};
+use crate::config::{Forwarding, MAX_PORTS};
 use crate::port::OpenPort;
 
 /// Why no flow can be given to the kernel under these rules: a sentence. None: flows can.
@@ -27,21 +26,15 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings)
     Some(format!("rule {} asks where packets of sessions go: `out`", asks.index))
 }
 
-/// The fast path of a configuration whose ports are these, if one of them has any.
-pub(crate) fn setup<'a>(
-    forwarding: &Forwarding,
-    port: impl Fn(PortId) -> Option<&'a Arc<OpenPort>>,
-) -> Option<Arc<FastSetup>> {
-    let mut kernel: Option<&Arc<FastPath>> = None;
-    let mut ends = [const { None }; MAX_PORTS];
-    for config in &forwarding.ports {
-        let (Some(port), Some(index)) = (port(config.id), config.id.index()) else { continue };
-        kernel = kernel.or(port.device().fast_path());
-        ends[index] =
-            port.device().fast_port().map(|number| FastEnd { number, redirects: port.redirects().clone() });
-    }
-    let kernel: Arc<dyn Kernel> = kernel?.clone();
-    Some(Arc::new(FastSetup { kernel, learns: learns(forwarding), ends }))
+/// The fast path of these ports, by id, if one of them has any.
+pub(crate) fn setup(ports: &[Option<Arc<OpenPort>>; MAX_PORTS], learns: bool) -> Option<Arc<FastSetup>> {
+    let devices = || ports.iter().flatten().map(|port| port.device());
+    let kernel: Arc<dyn Kernel> = devices().find_map(|device| device.fast_path())?.clone();
+    let ends = ports.each_ref().map(|port| {
+        let port = port.as_ref()?;
+        port.device().fast_port().map(|number| FastEnd { number, redirects: port.redirects().clone() })
+    });
+    Some(Arc::new(FastSetup { kernel, learns, ends }))
 }
 
 /// Whether flows are to be learnt.
