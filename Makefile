@@ -57,7 +57,7 @@ bench: build ## the papers' experiments beside nftables, iptables, XDP, HAProxy,
 	bench/install-peers
 	MMB_BIN=$(abspath $(MMB)) bench/run
 
-bench-full: build ## the same with more places and more rounds: about two hours
+bench-full: build ## the same with more places and more rounds: about 50 minutes; bench/run --resume goes on if it is cut off
 	bench/install-peers
 	MMB_BIN=$(abspath $(MMB)) bench/run --full
 

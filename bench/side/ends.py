@@ -162,7 +162,7 @@ def round_trips(rounds, full):
             ),
         )
     )
-    count = 1000 if full else 300
+    count = 500 if full else 300
     with Wire(threads=False) as wire:
         for experiment in (idle, loaded):
             load = contextlib.nullcontext if experiment is idle else lambda: wire.load(LOAD, 60)
@@ -183,10 +183,11 @@ def percentiles(experiment, names, times, rounds):
     def trip(name):
         def measure(share):
             if share == SHARES[0]:
-                # If it fails, there is nothing for the other percentiles either.
-                known[name] = None
-                known[name] = times(name)
-            return known[name] and percentile(known[name], share / 100)
+                found = times(name)
+                known.update({(name, other): found for other in SHARES})
+            # Where the run failed, or was left out, there is nothing for the other percentiles either.
+            found = known.pop((name, share), None)
+            return found and percentile(found, share / 100)
 
         return measure
 

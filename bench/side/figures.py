@@ -13,7 +13,10 @@ MARKS = "osv^Dxp*"
 
 
 def draw(experiment, path):
-    """Writes the figure of an experiment: medians, with the lowest and the highest round as a bar."""
+    """Writes the figure of an experiment: medians, with the lowest and the highest round as a bar. Without any there is none."""
+    if not experiment.points:
+        path.unlink(missing_ok=True)
+        return
     figure, axes = pyplot.subplots(figsize=(5.4, 3.2), layout="constrained")
     names = list(dict.fromkeys(point.series for point in experiment.points))
     for number, name in enumerate(names):

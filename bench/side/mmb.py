@@ -8,8 +8,8 @@ import subprocess
 
 from .results import ROOT
 
-# Seconds of one measurement.
-SECONDS = 0.5
+# Seconds of one measurement, and how long one may take with all that it loads before.
+SECONDS, PATIENCE = 0.5, 600
 
 
 def binary():
@@ -20,7 +20,7 @@ def binary():
 def bench(*options, seconds=SECONDS):
     """The report of `mmb bench` with these options."""
     command = [binary(), "bench", "--json", "--seconds", seconds, *options]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return json.loads(done.stdout)

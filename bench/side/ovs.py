@@ -10,6 +10,7 @@ received is what a packet costs, ports included; what flows of OpenFlow cost is 
 While nothing is measured, the process stands still, or its thread would take a core from whoever is measured next.
 """
 
+import contextlib
 import os
 import pathlib
 import re
@@ -82,7 +83,9 @@ class OpenVSwitch:
         if not PROGRAM.exists():
             return
         for pid in reversed(self.daemons):
-            os.kill(pid, signal.SIGKILL)
+            # It may have died: a million rules take memory.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.box.delete()
         shutil.rmtree(self.directory)
 
@@ -157,7 +160,10 @@ class OpenVSwitch:
         `hidden` if there is one. All of them have to pass."""
         if not PROGRAM.exists():
             raise NotInstalled
-        os.kill(self.daemons[1], signal.SIGCONT)
+        try:
+            os.kill(self.daemons[1], signal.SIGCONT)
+        except ProcessLookupError:
+            raise RuntimeError("Open vSwitch has died") from None
         try:
             self._feed(flows, hidden)
             self._run("ovs-ofctl", "del-flows", "b")
@@ -174,7 +180,8 @@ class OpenVSwitch:
                 raise RuntimeError(f"Open vSwitch received {after - before} packets and sent {left - gone}")
             return statistics.median(windows) * ticks_per_nanosecond()
         finally:
-            os.kill(self.daemons[1], signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.daemons[1], signal.SIGSTOP)
 
     def added(self, rules, flows=1024, hidden=None):
         """Ticks that these flows of OpenFlow take more than a single one that forwards."""

@@ -3,20 +3,21 @@
 import os
 from dataclasses import dataclass
 
-from .results import FAST, MMB, RESULTS, ROOT
+from .results import ENOUGH, FAST, MMB, RESULTS, ROOT, clock
 
 # Trial results (BENCH_RESULTS) have a page of their own beside them.
 PAGE = (RESULTS if "BENCH_RESULTS" in os.environ else ROOT / "docs") / "performance.md"
 FIGURES = os.path.relpath(RESULTS, PAGE.parent)
 
 MORE_IS_BETTER = ("Gbit/s", "rules a second", "requests a second", "sessions a second")
-HEAD = """# Performance, side by side
+HEAD = f"""# Performance, side by side
 
 Written by `bench/run` from `bench/results/`: do not edit. Each figure is of one of two kinds, which cannot be compared with
 each other. *memory*: clock ticks (TSC) a packet on one core, frames made in memory. *end to end*: real clients and servers in
 network namespaces over veth. Figures show the median of the rounds, bars the lowest and the highest. How each peer was
 configured stands below its figure; `bench/README.md` says how peers are measured in memory. A peer that is not there, or cannot
-do what is asked of it, is named with the reason.
+do what is asked of it, is named with the reason, and so is what has fewer rounds than the rest: a place is left when measuring it
+has taken {ENOUGH} s, most of which goes into filling in a million rules.
 
 What the figures do not show: network cards (there are none here), more than one core for the box, and CPUs other than this.
 """
@@ -123,6 +124,7 @@ def setup(experiment):
         why = experiment.absent.get(name)
         lines.append(f"* {name}: **{why}**. It would be: {how}" if why else f"* {name}: {how}")
     lines += [f"* {name}: {why}" for name, why in experiment.absent.items() if name not in experiment.setup]
+    lines += [f"* {name}: {found} of {experiment.rounds} rounds" for name, found in experiment.fewer()]
     return "\n".join(lines)
 
 
@@ -130,14 +132,22 @@ def plain_path(experiment):
     return experiment.plain and f"mmb's plain IP path took {experiment.plain:.1f} ticks then"
 
 
+def measured(experiment):
+    """How often, and how long that took, where it is known and not the time of another figure."""
+    rounds = experiment.rounds and f"{experiment.rounds} round{'s' * (experiment.rounds > 1)}"
+    return rounds and (f"{rounds} in {clock(experiment.seconds)}" if experiment.seconds >= 1 else rounds)
+
+
 def section(experiment):
     """Everything about one experiment; where peers are ahead stands first."""
     parts = [
         f"## {experiment.title}",
-        "; ".join(filter(None, [f"{experiment.unit}, {experiment.kind}", experiment.paper, plain_path(experiment)])) + ".",
+        "; ".join(
+            filter(None, [f"{experiment.unit}, {experiment.kind}", experiment.paper, measured(experiment), plain_path(experiment)])
+        )
+        + ".",
         beaten(experiment),
-        f"![{experiment.title}]({FIGURES}/{experiment.name}.svg)",
-        table(experiment),
+        f"![{experiment.title}]({FIGURES}/{experiment.name}.svg)\n\n{table(experiment)}" if experiment.points else "No values.",
         setup(experiment),
         "\n\n".join(experiment.notes),
     ]

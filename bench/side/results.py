@@ -17,6 +17,8 @@ RESULTS = pathlib.Path(os.environ.get("BENCH_RESULTS", ROOT / "bench" / "results
 
 # mmb's series, and that of what it does at best where settled flows may stay in the kernel.
 MMB, FAST = "mmb", "mmb, XDP fast path"
+# A place on which so many seconds were spent is not measured again: a million rules take some peers a minute to fill in.
+ENOUGH = 50
 
 
 class Absent(Exception):
@@ -32,11 +34,13 @@ class NotInstalled(Absent):
 
 @dataclass
 class Point:
-    """One series at one place of the x axis; one value a round."""
+    """One series at one place of the x axis; one value a round. All of them together took so many seconds, what had to be set
+    up for them included."""
 
     series: str
     x: float
     values: list = field(default_factory=list)
+    seconds: float = 0.0
 
     @property
     def median(self):
@@ -74,29 +78,59 @@ class Experiment:
     failed: list = field(default_factory=list)
     # Ticks of mmb's plain path when this was measured, for the guard (check.py); 0: not measured.
     plain: float = 0.0
+    # How many rounds were asked for, and the seconds that all of it took.
+    rounds: int = 0
+    seconds: float = 0.0
 
     def place(self, x):
         """A place of the x axis in words."""
-        return self.labels[int(x)] if self.labels else f"{x:,g}"
+        return self.labels[int(x)] if self.labels else f"{x:,.15g}"
 
     def measure(self, series, rounds):
-        """Measures all series in turn, `rounds` times."""
+        """Measures all series in turn, `rounds` times; of what takes long, fewer."""
         points = {(one.name, x): Point(one.name, x) for one in series for x in one.places}
         start = time.monotonic()
         for number in range(rounds):
             for one in series:
                 for x in one.places:
-                    value = self._value(one, x)
-                    if value is not None:
-                        points[one.name, x].values.append(round(value, 3))
-                        say(f"{self.name} {number + 1}/{rounds}: {one.name} at {self.place(x)}: {value:.1f} {self.unit}")
+                    self._point(one, points[one.name, x], f"{self.name} {number + 1}/{rounds}")
+            self.seconds = round(time.monotonic() - start, 1)
+            left = sum(remaining(point, rounds - number - 1) for point in points.values())
+            if left >= 1:
+                say(f"{self.name} {number + 1}/{rounds}: {clock(self.seconds)} so far, about {clock(left)} left")
+        self.rounds = rounds
         self.points = [point for point in points.values() if point.values]
-        say(f"{self.name} took {time.monotonic() - start:.0f} s")
         return self
+
+    def _point(self, one, point, told):
+        """Adds a value to a point, unless enough time was spent on it."""
+        if point.seconds >= ENOUGH:
+            return
+        start = time.monotonic()
+        value = self._value(one, point.x)
+        spent = time.monotonic() - start
+        point.seconds = round(point.seconds + spent, 3)
+        if value is not None:
+            point.values.append(round(value, 3))
+            # What another figure's runs have measured takes no time.
+            took = f" ({spent:.1f} s)" if spent >= 0.1 else ""
+            say(f"{told}: {one.name} at {self.place(point.x)}: {value:.1f} {self.unit}{took}")
+
+    def named(self, series, x):
+        """What a place of a series is called in `absent`."""
+        return f"{series} at {self.x} {self.place(x)}"
+
+    def fewer(self):
+        """(place, how many rounds it has) of those that have fewer than the others because they take long."""
+        return [
+            (self.named(point.series, point.x), len(point.values))
+            for point in self.points
+            if len(point.values) < self.rounds and self.named(point.series, point.x) not in self.absent
+        ]
 
     def _value(self, one, x):
         """One value, or None: then `absent` says why, and the place is not tried again."""
-        place = f"{one.name} at {self.x} {self.place(x)}"
+        place = self.named(one.name, x)
         if one.name in self.absent or place in self.absent:
             return None
         try:
@@ -126,6 +160,20 @@ class Experiment:
 
 def say(text):
     print(text, file=sys.stderr, flush=True)
+
+
+def remaining(point, rounds):
+    """Seconds that a point takes in so many more rounds, if each is like those that were."""
+    if not point.values:
+        return 0
+    each = point.seconds / len(point.values)
+    return min(rounds * each, max(0, ENOUGH - point.seconds) + each) if point.seconds < ENOUGH else 0
+
+
+def clock(seconds):
+    """Seconds in words."""
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
 def load(path):

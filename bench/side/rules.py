@@ -16,7 +16,8 @@ def outside(draw):
     return f"{draw.randrange(11, 224)}.{draw.randrange(256)}.{draw.randrange(256)}.{draw.randrange(256)}"
 
 
-@functools.lru_cache(maxsize=4)
+# A million take seven seconds: as many sets are kept as one experiment has places.
+@functools.lru_cache(maxsize=8)
 def five_tuples(count, seed=1):
     """(source, destination, protocol, source port, destination port), all exact."""
     draw = random.Random(seed)

@@ -22,14 +22,22 @@ def ticks(*ports, buffers=8192):
     if not shutil.which("dpdk-testpmd"):
         raise NotInstalled
     devices = [f"--vdev={port}" for port in ports]
-    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", "1024", "--no-pci", *devices]
+    # MiB; a buffer takes two KiB and a bit.
+    memory = 1024 + buffers * 4 // 1024
+    eal = ["-l", "0,1", "--no-huge", "--no-shconf", "-m", str(memory), "--no-pci", *devices]
     own = ["--forward-mode=io", "--auto-start", f"--total-num-mbufs={buffers}"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     with subprocess.Popen(["dpdk-testpmd", *eal, "--", *own], **pipes) as process:
-        time.sleep(SECONDS)
-        taken = worked(process.pid)
-        # Enter ends it.
-        shown = process.communicate("\n", timeout=30)[0]
+        try:
+            time.sleep(SECONDS)
+            if process.poll() is not None:
+                shown = process.communicate()[0]
+                raise RuntimeError(f"testpmd ended: {' '.join(re.findall('Cause: (.*)', shown)) or shown}")
+            taken = worked(process.pid)
+            # Enter ends it.
+            shown = process.communicate("\n", timeout=30)[0]
+        finally:
+            process.kill()
     return taken / received(shown) * ticks_per_nanosecond()
 
 

@@ -14,6 +14,9 @@ from .ends import END_TO_END, SHARED, together
 from .results import Experiment, Series
 from .wire import SERVER, Wire
 
+from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
+from lab.netns import end  # noqa: E402 isort: skip
+
 SECONDS = 3
 # Well below what every box here forwards without loss, and enough that a pause of 50 µs is a packet: 20,833 of them a second.
 LOAD, SIZE = "200M", 1200
@@ -89,10 +92,11 @@ def reading(wire, before, command, text):
     process = wire.box.popen(*command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, bufsize=1)
     fcntl.fcntl(process.stdin, fcntl.F_SETPIPE_SZ, 4096)
     try:
-        yield lambda rule: process.stdin.write(text(rule)), lambda: process.communicate()
+        yield lambda rule: process.stdin.write(text(rule)), lambda: process.communicate(timeout=60)
     finally:
-        process.stdin.close()
-        process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+        end(process)
         wire.nft("")
 
 

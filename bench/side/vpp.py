@@ -18,6 +18,9 @@ import time
 from . import frames
 from .results import NotInstalled
 
+from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
+from lab.netns import end  # noqa: E402 isort: skip
+
 PLUGINS = ("acl_plugin.so", "nat_plugin.so")
 CONFIGURED = "one thread, packet generator, clocks of `show runtime` from ethernet-input to ip4-rewrite"
 SECONDS = 0.5
@@ -138,5 +141,4 @@ def running(directory):
             time.sleep(0.1)
         yield command
     finally:
-        process.terminate()
-        process.wait(30)
+        end(process)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
 
 from lab import wait  # noqa: E402 isort: skip
+from lab.netns import end  # noqa: E402 isort: skip
 
 PORT = 80
 # Share of requests that may fail.
@@ -52,8 +53,7 @@ def program(space, command, what):
         wait.until(listens, f"{what} to listen")
         yield
     finally:
-        process.terminate()
-        process.wait()
+        end(process)
 
 
 @contextlib.contextmanager

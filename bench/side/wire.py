@@ -27,7 +27,7 @@ from .kernel import PROGRAMS, Netfilter, build
 
 from lab import wait  # noqa: E402 isort: skip
 from lab.daemon import Daemon  # noqa: E402 isort: skip
-from lab.netns import Network  # noqa: E402 isort: skip
+from lab.netns import Network, end  # noqa: E402 isort: skip
 
 CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
 # Where source NAT sends from: the server's way back leads to the box.
@@ -57,7 +57,6 @@ class Wire(Network, Netfilter):
         """`threads`: ends receive in threads of their own. Waking those takes longer than a round trip."""
         super().__init__()
         try:
-            build()
             self.client, self.box, self.server = (self._namespace(role) for role in ("client", "box", "server"))
             for space in (self.client, self.box, self.server):
                 for setting, value in SETTINGS.items():
@@ -104,15 +103,16 @@ class Wire(Network, Netfilter):
     def mmb(self, config="", ports=PORTS):
         """A daemon in the box."""
         with tempfile.TemporaryDirectory(prefix="mmb-bench-") as directory:
-            daemon = Daemon(self.box, ports + config, directory=pathlib.Path(directory)).start()
+            daemon = Daemon(self.box, ports + config, directory=pathlib.Path(directory))
             try:
-                yield daemon
+                yield daemon.start()
             finally:
                 daemon.close()
 
     @contextlib.contextmanager
     def xdp(self, program, **options):
         """An XDP program on both interfaces of the box."""
+        build()
         words = [f"{name}={value}" for name, value in options.items()]
         command = (PROGRAMS / "cost", PROGRAMS / f"{program}.wire.o", "attach=b0,b1", *words)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -122,7 +122,7 @@ class Wire(Network, Netfilter):
                 raise RuntimeError("the XDP program was not attached")
             yield
         finally:
-            process.communicate()
+            process.communicate(timeout=30)
 
     def goodput(self, seconds=2, streams=2):
         """(Gbit/s of TCP payload from client to server, CPU seconds of the machine per Gbit)."""
@@ -150,9 +150,8 @@ class Wire(Network, Netfilter):
         try:
             yield
         finally:
-            for process in (client, server):
-                process.terminate()
-                process.wait()
+            end(client)
+            end(server)
 
     def round_trips(self, count=500):
         """Round-trip times of pings, sorted, in microseconds."""

@@ -1,5 +1,7 @@
 """bench/run: what it writes, what it hands to peers, and the program that measures the kernel."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -199,7 +201,7 @@ def test_fastclick_tells_its_packets():
 
 def test_testpmd_is_measured():
     """On null ports, and on what Open vSwitch is measured on."""
-    assert testpmd.ticks("net_null0", "net_null1") > 0 and testpmd.replayed(64) > 0
+    assert testpmd.ticks("net_null0", "net_null1") > 0 and testpmd.replayed(65536) > 0
 
 
 @pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
@@ -215,6 +217,17 @@ def test_open_vswitch_is_measured():
             assert switch.cost(text, 64, hidden) > plain
         with pytest.raises(RuntimeError, match="sent 0"):
             switch.cost("priority=1,actions=drop\n", 64)
+
+
+@pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
+def test_an_open_vswitch_that_dies_costs_its_own_values_only():
+    """What was measured of others is not lost when it is taken down."""
+    experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
+    with ovs.OpenVSwitch() as switch:
+        os.kill(switch.daemons[1], signal.SIGKILL)
+        experiment.measure([Series("Open vSwitch", lambda x: switch.added(rules.NFT_KNOWN), [1]), Series("mmb", lambda x: 1, [1])], 2)
+    assert [(point.series, point.values) for point in experiment.points] == [("mmb", [1, 1])]
+    assert experiment.failed == ["Open vSwitch at rules 1"]
 
 
 @pytest.mark.parametrize("program, options", [
