@@ -371,6 +371,12 @@ impl Packet {
         prefetch(unsafe { self.raw().cast::<u8>().add(64) });
     }
 
+    /// Starts loading the part of the header that says where the bytes are.
+    #[inline(always)]
+    pub fn prefetch_place(&self) {
+        prefetch(self.raw().cast_const().cast());
+    }
+
     /// Starts loading the first 64 bytes of the frame. Reads the header, so prefetch that earlier.
     #[inline(always)]
     pub fn prefetch_data(&self) {
@@ -409,8 +415,12 @@ fn prefetch(address: *const u8) {
 /// `segment` is a valid header.
 #[inline(always)]
 unsafe fn segment_start(segment: *mut sys::rte_mbuf) -> *mut u8 {
-    // SAFETY: the caller's promise; the data starts inside the buffer.
-    unsafe { (*segment).buf_addr.cast::<u8>().add(usize::from((*segment).data_off)) }
+    // SAFETY: the caller's promise; the data starts inside the buffer, which is somewhere.
+    unsafe {
+        let start = (*segment).buf_addr.cast::<u8>().add(usize::from((*segment).data_off));
+        std::hint::assert_unchecked(!start.is_null());
+        start
+    }
 }
 
 /// A segment's data.

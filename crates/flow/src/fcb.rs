@@ -81,8 +81,10 @@ pub mod half_flags {
 pub struct Half {
     /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Half::note4`]; IPv6 in five.
     pub(crate) key: [u64; 5],
-    /// Packets and bytes: lower 32 bits of packets, lower 32 bits of bytes, upper 8 bits of packets over upper 24 of bytes.
-    pub(crate) counts: [u32; 3],
+    /// Bytes, above the upper 8 bits of packets: what is carried out of either goes nowhere, or where it belongs.
+    pub(crate) bytes: u64,
+    /// Packets: the lower 32 bits.
+    pub(crate) packets: u32,
     /// When the last packet came, in milliseconds of the worker's clock.
     pub seen: u32,
     /// Number of the cached decision, as the engine above numbers them: 24 bits.
@@ -111,8 +113,25 @@ impl Half {
     /// Whether this is the direction with a key of that head and, if it has one, tail.
     #[inline(always)]
     pub(crate) fn is(&self, head: &[u64; 2], tail: &[u64; 3]) -> bool {
-        let differ = (self.key[0] ^ head[0]) | (self.key[1] ^ head[1]);
-        differ == 0 && (!has_tail(head) || self.key[2..] == tail[..])
+        self.has_head(head) && self.has_tail_of(head, tail)
+    }
+
+    /// Whether the key begins like that.
+    #[inline(always)]
+    pub(crate) fn has_head(&self, head: &[u64; 2]) -> bool {
+        (self.key[0] ^ head[0]) | (self.key[1] ^ head[1]) == 0
+    }
+
+    /// Whether the rest of a key with that head, if there is any, is this.
+    #[inline(always)]
+    pub(crate) fn has_tail_of(&self, head: &[u64; 2], tail: &[u64; 3]) -> bool {
+        !has_tail(head) || self.key[2..] == tail[..]
+    }
+
+    /// Whether it is to be found by its key.
+    #[inline(always)]
+    pub(crate) fn is_listed(&self) -> bool {
+        self.flags & half_flags::UNLISTED == 0
     }
 
     /// The key.
@@ -123,15 +142,22 @@ impl Half {
     /// Counts packets and their bytes.
     #[inline(always)]
     pub fn count(&mut self, packets: u32, bytes: u32) {
-        let [p, b, upper] = self.counts;
-        let ((p, more_p), (b, more_b)) = (p.overflowing_add(packets), b.overflowing_add(bytes));
-        self.counts = [p, b, upper.wrapping_add(u32::from(more_p) << 24 | u32::from(more_b))];
+        let (sum, more) = self.packets.overflowing_add(packets);
+        self.packets = sum;
+        self.bytes = self.bytes.wrapping_add(u64::from(bytes) << 8);
+        if more {
+            self.carry();
+        }
+    }
+
+    #[cold]
+    fn carry(&mut self) {
+        self.bytes = self.bytes & !0xff | u64::from((self.bytes as u8).wrapping_add(1));
     }
 
     /// Packets and bytes so far; they start again from zero after 2^40 and 2^56.
     pub fn counts(&self) -> (u64, u64) {
-        let [p, b, upper] = self.counts.map(u64::from);
-        ((upper >> 24) << 32 | p, (upper & 0xff_ffff) << 32 | b)
+        ((self.bytes & 0xff) << 32 | u64::from(self.packets), self.bytes >> 8)
     }
 
     /// Number of the cached decision, as the engine above numbers them; 0 to begin with.
@@ -260,10 +286,10 @@ mod tests {
             (packets, bytes) = (packets + u64::from(p), bytes + u64::from(b));
             assert_eq!(half.counts(), (packets, bytes));
         }
-        half.counts = [u32::MAX, u32::MAX, 0x00ff_ffff];
-        assert_eq!(half.counts(), (0xffff_ffff, (1 << 56) - 1));
-        half.counts = [1, 2, 0xff00_0000];
-        assert_eq!(half.counts(), (0xff << 32 | 1, 2));
+        (half.packets, half.bytes) = (u32::MAX, u64::MAX);
+        assert_eq!(half.counts(), ((1 << 40) - 1, (1 << 56) - 1));
+        half.count(1, 3);
+        assert_eq!(half.counts(), (0, 2), "each starts again by itself");
     }
 
     #[test]

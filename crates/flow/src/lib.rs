@@ -29,4 +29,4 @@ pub use nat::{
 pub use settings::{Settings, Timeouts};
 pub use table::{InsertError, Lookups, MAX_CAPACITY, Occupancy, Sought, Table, VECTOR};
 pub use track::{Seen, Segment, Track, Tracked, Traffic, later_ack};
-pub use translate::{Mangle, Quote, apply4, quote, translate, translate_error, untranslate};
+pub use translate::{Mangle, Quote, apply4, apply4_common, quote, translate, translate_error, untranslate};

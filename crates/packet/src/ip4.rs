@@ -15,7 +15,7 @@ const MORE: u16 = 0x2000;
 /// Fills `meta` from the IPv4 header at `meta.l3_off` on; `meta.ethertype` and `meta.l3_off` are given.
 ///
 /// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole of it, in bytes. `meta`'s edit
-/// list, output port and drop reason are left alone. The transport nibble of `meta.kind` is set if the fragment offset
+/// list and output port are left alone, its drop reason is cleared. The transport nibble of `meta.kind` is set if the fragment offset
 /// is 0, the whole fixed header lies inside the IP packet, and its length field is sound: a TCP data offset of at least
 /// 5 words that ends inside the packet, a UDP length of at least 8.
 ///
@@ -53,27 +53,19 @@ pub fn parse_common4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<C
     }
     let proto = (second >> 8) as u8;
     let kind = start.find(proto, end.min(head.len()) - l4)?;
-    write(meta, 0, l4, end, kind, proto, 0);
+    let tag = transport::tag(Kind::IP4, kind, proto);
+    meta.set_ip(0, l4, end, tag);
     let low = |word: u64| word & 0xffff_ffff;
     Some(Common {
         addresses: addresses.to_le_bytes(),
         ports: (start.first as u32).to_le_bytes(),
-        tag: transport::tag(Kind::IP4, kind, proto),
+        tag,
         tcp_flags: start.tcp_flags(kind),
         tcp_ack: start.tcp_ack(),
+        l4: l4 as u16,
         ttl: second as u8,
         sum: low(first) + (first >> 32) + low(second) + low(addresses) + (addresses >> 32),
     })
-}
-
-#[inline(always)]
-fn write(meta: &mut Meta, flow_hash: u32, l4: usize, end: usize, kind: u8, proto: u8, flags: u8) {
-    meta.flow_hash = flow_hash;
-    meta.l4_off = l4 as u16;
-    meta.end = bytes::saturate(end);
-    meta.kind = Kind(Kind::IP4 | kind);
-    meta.proto = proto;
-    meta.flags = flags;
 }
 
 #[inline(never)]
@@ -106,7 +98,7 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
     let addresses = transport::words(ip)[2].to_le_bytes();
     let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
     let flow_hash = hash::flow_hash4(addresses, ports, ip[9]);
-    write(meta, flow_hash, l4, end, found.kind, ip[9], flags);
+    meta.set_ip(flow_hash, l4, end, transport::tag(Kind::IP4, found.kind, ip[9]) | u32::from(flags) << 16);
     Ok(())
 }
 

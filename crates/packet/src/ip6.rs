@@ -64,13 +64,15 @@ pub fn parse_common6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<C
     }
     let start = Start::of(start);
     let kind = start.find(ip[6], end.min(head.len()) - l4)?;
-    write(meta, 0, &Chain { proto: ip[6], at: l4, flags: 0, seen: 0 }, end, kind);
+    let tag = transport::tag(Kind::IP6, kind, ip[6]);
+    meta.set_ip(0, l4, end, tag);
     Some(Common {
         addresses: *addresses(ip),
         ports: (start.first as u32).to_le_bytes(),
-        tag: transport::tag(Kind::IP6, kind, ip[6]),
+        tag,
         tcp_flags: start.tcp_flags(kind),
         tcp_ack: start.tcp_ack(),
+        l4: l4 as u16,
         ttl: ip[7],
         sum: 0xffff,
     })
@@ -80,16 +82,6 @@ pub fn parse_common6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<C
 fn addresses(ip: &[u8; FIXED]) -> &[u8; 32] {
     let [_, addresses @ ..]: &[[u8; 8]; 5] = bytemuck::cast_ref(ip);
     bytemuck::cast_ref(addresses)
-}
-
-#[inline(always)]
-fn write(meta: &mut Meta, flow_hash: u32, chain: &Chain, end: usize, kind: u8) {
-    meta.flow_hash = flow_hash;
-    meta.l4_off = chain.at as u16;
-    meta.end = bytes::saturate(end);
-    meta.kind = Kind(Kind::IP6 | kind);
-    meta.proto = chain.proto;
-    meta.flags = chain.flags;
 }
 
 #[inline(never)]
@@ -121,7 +113,8 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
     };
     let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
     let flow_hash = hash::flow_hash6(addresses(ip), ports, chain.proto);
-    write(meta, flow_hash, &chain, end, found.kind);
+    let tag = transport::tag(Kind::IP6, found.kind, chain.proto) | u32::from(chain.flags) << 16;
+    meta.set_ip(flow_hash, chain.at, end, tag);
     Ok(())
 }
 

@@ -51,7 +51,7 @@ pub const HEAD_BYTES: usize = 256;
 ///
 /// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole of it, both in bytes. Ok for
 /// frames that are not IP: `meta.kind` is 0, both offsets point behind the Ethernet header and its tags, the hash is 0.
-/// `meta`'s edit list, output port and drop reason are left alone.
+/// `meta`'s edit list and output port are left alone, its drop reason is cleared.
 ///
 /// # Errors
 /// Those of [`parse_ip4`] and [`parse_ip6`].

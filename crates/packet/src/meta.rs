@@ -1,5 +1,7 @@
 //! Per-packet metadata: what the one parse of a packet found, carried beside it through the graph.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
 
 /// Which headers a packet carries, in one byte so that a classifier mask can test it: the low nibble is
@@ -103,6 +105,16 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// What a parse finds: `tag` has [`Meta::kind`], [`Meta::proto`] and [`Meta::flags`], from the lowest byte on. The drop reason goes
+    /// with them, so that all is three stores.
+    #[inline(always)]
+    pub(crate) fn set_ip(&mut self, flow_hash: u32, l4: usize, end: usize, tag: u32) {
+        let [hash, _, _, ends, _, what, _]: &mut [u32; 7] = bytemuck::cast_mut(self);
+        *hash = flow_hash;
+        *ends = bytemuck::cast([l4 as u16, crate::bytes::saturate(end)]);
+        *what = bytemuck::cast(tag.to_le_bytes());
+    }
+
     /// What a parse leaves for a frame that is not (readable) IP: the frame ends where its bytes do.
     pub(crate) fn set_no_ip(&mut self, frame_len: usize) {
         self.flow_hash = 0;
@@ -111,7 +123,11 @@ impl Meta {
         self.kind = Kind(0);
         self.proto = 0;
         self.flags = 0;
+        self.drop_reason = 0;
     }
 }
 
 const _: () = assert!(size_of::<Meta>() == 28);
+// As Meta::set_ip has it.
+const _: () =
+    assert!(offset_of!(Meta, l4_off) == 12 && offset_of!(Meta, kind) == 20 && offset_of!(Meta, flags) == 22);

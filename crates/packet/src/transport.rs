@@ -113,6 +113,8 @@ pub struct Common<const ADDRESSES: usize> {
     pub tcp_flags: u8,
     /// TCP's acknowledgement number; arbitrary if it is UDP.
     pub tcp_ack: u32,
+    /// Where the transport header begins, as [`crate::Meta::l4_off`]. 20 bytes from there are in the head.
+    pub l4: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
     /// The 32-bit words of a header with a checksum added up as they lie in memory; all ones of one without.
@@ -123,7 +125,7 @@ impl<const ADDRESSES: usize> Common<ADDRESSES> {
     /// Whether the header's checksum is right, if it has any, and the packet may go a hop further.
     #[inline(always)]
     pub fn goes_on(&self) -> bool {
-        (checksum::fold_words(self.sum) == 0xffff) & (self.ttl > 1)
+        checksum::is_right(self.sum) & (self.ttl > 1)
     }
 }
 
@@ -189,8 +191,7 @@ impl Start {
         let udp_length = usize::from(u16::from_be((self.first >> 32) as u16));
         let length = select_unpredictable(is_udp, udp_length, data_offset);
         let (least, inside) = select_unpredictable(is_udp, (8, 8), (20, data_offset));
-        // Kind::UDP is Kind::TCP shifted by one.
-        ((is_tcp | is_udp) & (length >= least) & (inside <= room)).then_some(Kind::TCP << u8::from(is_udp))
+        ((is_tcp | is_udp) & (length >= least) & (inside <= room)).then_some(kind_of(proto))
     }
 
     /// TCP's flags; 0 of other protocols.
@@ -205,6 +206,12 @@ impl Start {
     }
 }
 
+/// The transport nibble of TCP and UDP, by the bit that tells their numbers apart; of others, anything.
+#[inline(always)]
+const fn kind_of(proto: u8) -> u8 {
+    Kind::TCP + (proto & 0x10)
+}
+
 /// Bytes 0 to 7, 8 to 15 and 12 to 19 as numbers, the first byte least significant.
 #[inline(always)]
 pub(crate) fn words(bytes: &[u8; 20]) -> [u64; 3] {
@@ -215,7 +222,7 @@ pub(crate) fn words(bytes: &[u8; 20]) -> [u64; 3] {
     [word(0), word(8), word(12)]
 }
 
-const _: () = assert!(Kind::UDP == Kind::TCP << 1);
+const _: () = assert!(kind_of(6) == Kind::TCP && kind_of(17) == Kind::UDP);
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -74,6 +74,16 @@ pub trait Packets {
     fn who(&self, at: usize) -> usize {
         self.head(at).as_ptr().addr()
     }
+    /// The first of them, to be written.
+    #[inline(always)]
+    fn head_mut(&mut self, at: usize) -> &mut [u8] {
+        self.head_and_meta(at).0
+    }
+    /// As [`Packets::prefetch`], of a packet of which only the bytes are wanted.
+    #[inline(always)]
+    fn prefetch_bytes(&self, at: usize) {
+        self.prefetch(at);
+    }
     /// Asks for the memory of a packet that is about to be changed; of one that there is not, for nothing.
     #[inline(always)]
     fn prefetch(&self, at: usize) {

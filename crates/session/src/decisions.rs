@@ -20,8 +20,12 @@ use crate::lists::{Again, EMPTY, Lists};
 /// Numbers of decisions fit in the 24 bits that a direction has for them.
 const MOST: u32 = 1 << 24;
 
-/// More decisions than this are out of the nearest caches; few in builds with assertions, so that tests come by there.
+/// More decisions than this are out of the near caches; few in builds with assertions, so that tests come by there.
 const MANY: usize = if cfg!(debug_assertions) { 4 } else { 4096 };
+/// More than this are out of the nearest one.
+const SOME: usize = if cfg!(debug_assertions) { 2 } else { 128 };
+/// To spare a look at those costs more than it gains where each stands for more sessions than this.
+const SHARED: usize = 4;
 /// In place of a slot: not one rule.
 const SEVERAL: u32 = u32::MAX;
 /// How many counts the caches are told of before they are given to the rules.
@@ -84,10 +88,11 @@ impl Decisions {
         self.lists.len()
     }
 
-    /// Whether they are so many that the caches may not hold them.
+    /// Whether they are so many, for so many sessions, that it is better to do without a look at them.
     #[inline]
-    pub fn are_many(&self) -> bool {
-        self.shorts.len() > MANY
+    pub fn are_far(&self, sessions: usize) -> bool {
+        let n = self.shorts.len();
+        n > MANY || (n > SOME && sessions <= n * SHARED)
     }
 
     /// What decisions are made under at present.

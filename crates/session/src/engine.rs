@@ -103,6 +103,8 @@ pub struct Sessions {
     pub(crate) scratch: Scratch,
     pub(crate) lookups: Box<Lookups>,
     pub(crate) gists: Box<[Gist; VECTOR]>,
+    /// A packet of the last vector has asked for a decision that may be far.
+    pub(crate) asked: bool,
     /// The version of IP of the vector that is taken in ahead.
     pub(crate) version: Option<u8>,
     pub(crate) decisions: Decisions,
@@ -158,6 +160,7 @@ impl Sessions {
             scratch,
             lookups: Box::default(),
             gists: Box::new([Gist::default(); VECTOR]),
+            asked: true,
             version: None,
             decisions: Decisions::new(),
             owed: Owed::new(),

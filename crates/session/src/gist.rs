@@ -3,7 +3,7 @@
 use std::hint::select_unpredictable;
 
 use mmb_flow::Segment;
-use mmb_packet::{Kind, Meta, flags};
+use mmb_packet::{Common, Kind, Meta, flags};
 
 /// What the short way needs to know of a packet, read while it is near.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,26 +11,31 @@ pub(crate) struct Gist {
     pub ack: u32,
     pub bytes: u32,
     pub in_port: u16,
+    /// TCP's flags, below what else there is to say.
     pub says: u16,
+    /// Where the transport header begins, if it is one of TCP or UDP behind an IPv4 header without options, and all of 20 bytes
+    /// from there are in the head; or 0.
+    pub l4: u16,
 }
 
 impl Gist {
-    /// It neither opens nor closes nor resets a connection.
-    pub const STEADY: u16 = 1 << 0;
-    /// It is TCP's and acknowledges.
-    pub const ACK: u16 = 1 << 1;
     /// It is on its way back to the inside.
-    pub const LOOPED: u16 = 1 << 2;
-    /// It is IPv4's.
-    pub const IP4: u16 = 1 << 3;
+    pub const LOOPED: u16 = 1 << 8;
+    /// It is TCP's, and its header is not to be read.
+    const UNREAD: u16 = 1 << 9;
+    /// What opens, closes or resets a connection, or may.
+    pub const UNSTEADY: u16 = (Segment::SYN | Segment::FIN | Segment::RST) as u16 | Gist::UNREAD;
+    /// It is UDP's; said only with [`Gist::l4`].
+    pub const UDP: u16 = 1 << 10;
+    /// It is TCP's and acknowledges.
+    pub const ACK: u16 = Segment::ACK as u16;
 
     #[inline(always)]
     pub fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
-        let looped = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
-        let besides = looped | if meta.kind.l3() == Kind::IP4 { Gist::IP4 } else { 0 };
+        let besides = if meta.flags & flags::LOOPED == 0 { 0 } else { Gist::LOOPED };
         let tcp = head.get(usize::from(meta.l4_off)..).and_then(<[u8]>::first_chunk::<{ FLAGS + 1 }>);
         let Some(tcp) = tcp else {
-            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | besides };
+            return Gist { ack: 0, bytes, in_port, says: Gist::of_short(meta) | besides, l4: 0 };
         };
         // Without a branch between TCP and the others: traffic mixes them. Others have no flags.
         let mask = select_unpredictable(meta.kind.l4() == Kind::TCP, u8::MAX, 0);
@@ -43,15 +48,21 @@ impl Gist {
     /// Of a packet with these TCP flags; others have none.
     #[inline(always)]
     pub fn of_tcp(flags: u8, ack: u32, in_port: u16, bytes: u32) -> Gist {
-        let steady = u16::from(flags & (Segment::SYN | Segment::FIN | Segment::RST) == 0) * Gist::STEADY;
-        let acks = u16::from(flags & Segment::ACK != 0) * Gist::ACK;
-        Gist { ack, bytes, in_port, says: steady | acks }
+        Gist { ack, bytes, in_port, says: u16::from(flags), l4: 0 }
+    }
+
+    #[inline(always)]
+    pub fn of_common4(common: &Common<8>, in_port: u16, bytes: u32) -> Gist {
+        let udp =
+            (common.tag as u16 & u16::from(Kind::UDP)) << (Gist::UDP / u16::from(Kind::UDP)).trailing_zeros();
+        let says = u16::from(common.tcp_flags) | udp;
+        Gist { ack: common.tcp_ack, bytes, in_port, says, l4: common.l4 }
     }
 
     /// Of a packet that ends before a TCP header does: TCP's has one by its kind.
     #[cold]
     fn of_short(meta: &Meta) -> u16 {
-        if meta.kind.l4() == Kind::TCP { 0 } else { Gist::STEADY }
+        if meta.kind.l4() == Kind::TCP { Gist::UNREAD } else { 0 }
     }
 }
 

@@ -8,9 +8,7 @@
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
-use std::hint::select_unpredictable;
-
-use mmb_flow::{Direction, Found, Half, Table, apply4, half_flags, later_ack, translate};
+use mmb_flow::{Direction, Found, Table, apply4, half_flags, later_ack, translate};
 use mmb_packet::{Common, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -18,19 +16,11 @@ use crate::decisions::says;
 use crate::engine::Sessions;
 use crate::gist::{Gist, steady};
 use crate::numbers::{Scratch, mangle};
+use crate::verdicts::Positions;
 use crate::{Host, Next, Packets, Tally};
 
-/// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
-#[inline(always)]
-fn is_noted(half: &Half, gist: &Gist, stamp: u32) -> bool {
-    const WANTED: u16 = Gist::STEADY | Gist::IP4;
-    (half.note4()[0] == stamp)
-        & (half.flags & (half_flags::SETTLED | half_flags::XLAT_SLOW) == half_flags::SETTLED)
-        & (gist.says & (WANTED | Gist::LOOPED) == WANTED)
-}
-
-/// How many packets ahead of the one that is translated the caches are told of.
-const AHEAD: usize = 4;
+/// How many packets ahead of the one that is taken in, or translated, the caches are told of.
+pub(crate) const AHEAD: usize = 4;
 
 impl Sessions {
     /// Finds the session of each packet of a vector and does with it what is known already: `next[at]` says what became
@@ -45,16 +35,26 @@ impl Sessions {
         next: &mut [Next; VECTOR],
     ) -> Tally {
         let n = packets.len().min(VECTOR);
-        if !self.lookups.were_in(n, |at| packets.who(at)) {
+        if n == 0 || !self.lookups.were_in(n, [packets.who(0), packets.who(n - 1)]) {
             self.version = None;
             self.fill(n, packets);
         }
-        self.lookups.run(&self.table);
-        if self.decisions.are_many() {
+        self.lookups.guess(&self.table);
+        self.lookups.wait(&self.table);
+        if std::mem::take(&mut self.asked) {
             self.prefetch_decisions();
         }
-        let (mut tally, mut rare) = (Tally::default(), Positions::default());
-        self.verdicts(now, host, packets, &mut next[..n], &mut rare);
+        let mut rare = Positions::default();
+        let passed = match self.lookups.are_tailed() {
+            false => self.verdicts::<false>(now, host, packets, &mut next[..n], &mut rare),
+            true => self.verdicts::<true>(now, host, packets, &mut next[..n], &mut rare),
+        };
+        self.lookups.learn();
+        let mut tally = Tally::default();
+        if passed == n {
+            tally.add(Next::Pass);
+            return tally;
+        }
         for &at in rare.get() {
             if let Some(next) = next.get_mut(usize::from(at)) {
                 *next = self.rarely(now, host, packets, usize::from(at), edits);
@@ -112,10 +112,7 @@ impl Sessions {
         in_port: u16,
         bytes: u32,
     ) {
-        if let Some(gist) = self.gists.get_mut(at) {
-            *gist = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
-            gist.says |= Gist::IP4;
-        }
+        self.gists[at % VECTOR] = Gist::of_common4(common, in_port, bytes);
         self.lookups.take_in4(&self.table, at, common, brought);
     }
 
@@ -129,93 +126,22 @@ impl Sessions {
         in_port: u16,
         bytes: u32,
     ) {
-        if let Some(gist) = self.gists.get_mut(at) {
-            *gist = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
-        }
+        self.gists[at % VECTOR] = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
         self.lookups.take_in6(&self.table, at, common, brought);
     }
 
-    /// All packets of a vector are in: those which [`Packets::who`] says, in order. Whoever looks them up next, and
-    /// unchanged, need not look at them again; whoever looks up others does no harm.
+    /// All packets of a vector are in: so many, of which [`Packets::who`] says this of the first and the last one. Whoever looks
+    /// them up next, as they are and in order, need not look at them again. Whoever looks up others does no harm, unless it is
+    /// as many that begin and end with the same, and are others in between.
     #[inline(always)]
-    pub fn are_in(&mut self, who: impl Iterator<Item = usize>) {
-        self.lookups.are_in(who);
+    pub fn are_in(&mut self, n: usize, ends: [usize; 2]) {
+        self.lookups.are_in(n, ends);
     }
 
     /// The version of IP of all packets of the vector that was looked up last, if it was taken in ahead.
     #[inline(always)]
     pub fn version(&self) -> Option<u8> {
         self.version
-    }
-
-    /// Finishes the packets that need no more than to be counted, and translated if that is simple. The positions of
-    /// those that the short way has more to say about are put into `rare`.
-    #[inline(always)]
-    fn verdicts(
-        &mut self,
-        now: u32,
-        host: &impl Host,
-        packets: &mut impl Packets,
-        next: &mut [Next],
-        rare: &mut Positions,
-    ) {
-        let Sessions { table, lookups, gists, decisions, owed, per_packet, removals, .. } = self;
-        let notes = decisions.are_many();
-        let halves = table.halves_mut();
-        for (at, ((next, &found), gist)) in next.iter_mut().zip(lookups.found()).zip(gists.iter()).enumerate()
-        {
-            *next = Next::Slow;
-            let Some(half) = halves.get_mut(found.0 as usize) else { continue };
-            let stamp = decisions.stamp(gist.in_port);
-            if is_noted(half, gist, stamp) {
-                if half.note4()[1] == 0 {
-                    owed.owe(found, half);
-                }
-            } else {
-                if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
-                    rare.push(at);
-                    continue;
-                }
-                if gist.says & Gist::STEADY == 0 {
-                    continue;
-                }
-                let number = half.decision();
-                if *per_packet {
-                    if decisions.is_current(number, stamp) {
-                        let (_, meta) = packets.head_and_meta(at);
-                        // The second one tells whether the session may have ended meanwhile.
-                        (meta.session, meta.edits_at) = (found.0, *removals);
-                        *next = Next::PerPacket;
-                    }
-                    continue;
-                }
-                let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
-                if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
-                    rare.push(at);
-                    continue;
-                }
-                if notes {
-                    half.set_note4([stamp, 0]);
-                }
-            }
-            half.count(1, gist.bytes);
-            half.seen = now;
-            half.ack =
-                select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
-            *next = Next::Pass;
-            if half.flags & (half_flags::XLAT4 | half_flags::CHAINED) != 0 {
-                packets.prefetch(at + AHEAD);
-                let (head, meta) = packets.head_and_meta(at);
-                if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
-                    apply4(&half.xlat4(), head, meta);
-                }
-                if half.flags & half_flags::CHAINED != 0 {
-                    (meta.session, meta.edits_len) = (found.0, 0);
-                    meta.out_port = host.out_port(gist.in_port);
-                    *next = Next::Chain;
-                }
-            }
-        }
     }
 
     /// Asks for the memory that sessions will want whose packets are all new: where their replies will be looked up, and
@@ -422,34 +348,6 @@ pub(crate) fn translate_by(
     let to = table.key(found.other()).reversed();
     let mangle = mangle(table, scratch, found.session());
     translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
-}
-
-/// Positions in a vector.
-struct Positions {
-    n: usize,
-    at: [u8; VECTOR],
-}
-
-const _: () = assert!(VECTOR <= 256, "positions are bytes");
-
-impl Default for Positions {
-    fn default() -> Self {
-        Positions { n: 0, at: [0; VECTOR] }
-    }
-}
-
-impl Positions {
-    #[inline(always)]
-    fn push(&mut self, at: usize) {
-        if let Some(place) = self.at.get_mut(self.n) {
-            *place = at as u8;
-            self.n += 1;
-        }
-    }
-
-    fn get(&self) -> &[u8] {
-        self.at.get(..self.n).unwrap_or(&[])
-    }
 }
 
 /// Says where a packet's edits begin; they end where the list does.

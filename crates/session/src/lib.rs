@@ -47,6 +47,7 @@ mod related;
 mod routed;
 mod slow;
 mod through;
+mod verdicts;
 
 pub use api::{Config, Counters, Cursor, Host, Next, Packets, Tally, Ticket, View};
 pub use driver::{Driver, Outcome, Rules, Sent};

@@ -73,7 +73,7 @@ fn is_sound4(head: &Head4) -> bool {
     let long =
         |at: usize| u64::from(u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
     let sum = long(L3) + long(L3 + 4) + long(L3 + 8) + long(L3 + 12) + long(L3 + 16);
-    (head[L3] == 0x45) & (checksum::fold_words(sum) == 0xffff) & (head[L3 + 8] > 1)
+    (head[L3] == 0x45) & checksum::is_right(sum) & (head[L3 + 8] > 1)
 }
 
 /// What is found of a packet that is `ip`, and goes on: it ends at `end`.

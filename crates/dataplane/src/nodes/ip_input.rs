@@ -81,30 +81,58 @@ fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     let mut repairs = 0;
     let (flows, mut others) = (rules == FLOW_LOOKUP, false);
     sessions.begin_vector(I::KIND);
+    let mut by = By::port(snapshot, locals, alone, None);
     for_each(vector.packets(), |at, packet| {
         let (port, length) = (packet.port(), packet.pkt_len());
-        let path = snapshot.path(port);
+        if by.port != Some(port) {
+            by = By::port(snapshot, locals, alone, Some(port));
+        }
         let (data, meta) = packet.data_and_meta();
-        if alone
-            && path & (path::RULES | path::KERNEL) == path::RULES
+        if by.simple
             && let Some(common) = I::parse_common(data, length, meta)
-            && (path & path::ROUTED == 0 || I::is_forwarded(&common, locals.bits(port)))
+            && (!by.routed || I::is_forwarded(&common, by.locals))
         {
             if flows {
                 // The device's own hash, if it tells: the flow table guesses by it where the session stands.
                 I::take_in(sessions, at, &common, packet.rss_hash(), port, length as u32);
             }
         } else {
-            edges[at] = under.otherwise::<I>(sessions, at, packet, path, &mut repairs);
+            edges[at] = under.otherwise::<I>(sessions, at, packet, snapshot.path(port), &mut repairs);
             others |= edges[at] != FLOW_LOOKUP;
         }
     });
     shared.workers[*id].counters.repairs.add(repairs);
     if flows && !others {
-        sessions.are_in(vector.packets().iter().map(|packet| who(packet)));
+        let packets = &*vector.packets();
+        if let (Some(first), Some(last)) = (packets.first(), packets.last()) {
+            sessions.are_in(n, [who(first), who(last)]);
+        }
         return vector.send_all(FLOW_LOOKUP);
     }
     vector.send(&edges[..n]);
+}
+
+/// What there is to know of a port, of which most vectors' packets have one.
+struct By {
+    port: Option<u16>,
+    /// Common packets have nothing but routing between them and the rules.
+    simple: bool,
+    routed: bool,
+    /// As [`Locals::bits`].
+    locals: u64,
+}
+
+impl By {
+    #[inline]
+    fn port(snapshot: &Snapshot, locals: &Locals, alone: bool, port: Option<u16>) -> By {
+        let path = port.map_or(0, |port| snapshot.path(port));
+        By {
+            port,
+            simple: alone && path & (path::RULES | path::KERNEL) == path::RULES,
+            routed: path & path::ROUTED != 0,
+            locals: port.map_or(0, |port| locals.bits(port)),
+        }
+    }
 }
 
 /// What packets are looked at with.

@@ -1,50 +1,66 @@
 //! The sessions of a whole vector of packets.
 //!
 //! Theory of operation. One lookup waits for memory twice: for the bucket and for the half. A vector's lookups wait
-//! together: a first pass makes keys and hashes and asks for the buckets, and, some packets behind, compares tags and asks for
-//! the halves that they name; a second one compares keys. Memory that is far thus comes while packets are parsed, and not
-//! all at once, which takes longer. What is rare (two equal tags in a bucket, a key outside of its bucket) is left to
-//! [`Table::find`], a packet at a time. What happens to the table between the passes does no harm: a half that is named is looked at.
+//! together: a first pass takes keys in; every [`STEP`] packets their hashes are made and their buckets asked for, while the tags
+//! of those in front of them are compared and the halves asked for that these name. Memory that is far thus comes while packets
+//! are parsed, and not all at once, which takes longer, and each loop is short enough for the registers. Then whoever looks at
+//! the halves compares their keys ([`Lookups::is_right`]). What is rare (two equal tags in a bucket, a key outside of its
+//! bucket) is left to [`Table::find`], a packet at a time. What happens to the table between the passes does no harm: a half that
+//! is named is looked at.
 //!
-//! While the cache in front of the index is on ([`super::recall`]), the first pass asks for its slots in the place of
-//! buckets, and for the halves that they name, and only packets without a slot of theirs go through the index, together as
-//! well.
+//! While the cache in front of the index is on ([`super::recall`]), its slots are asked for in the place of
+//! buckets, and only packets without a slot of theirs go through the index, together as well. The halves of so few sessions
+//! are in the second-level cache: to ask for them so early would but take the first-level one away from the packets.
 
 use mmb_packet::{Common, Kind, Meta, flags, prefetch};
 
 use super::Table;
 use super::hash::Hash;
 use super::recall::{Marker, Recall};
-use crate::fcb::{Found, Half, half_flags};
+use crate::fcb::{Found, Half};
 use crate::key::{Key, Packed, bytes, key_of};
 
 /// Packets in a vector, at most.
 pub const VECTOR: usize = 256;
 
-/// How many packets later the half is asked for than what names it.
-const LAG: usize = 16;
+/// So many packets are gone on with at a time: more ask for more memory at once than a processor has in hand.
+const STEP: usize = 8;
+/// So many packets besides a step lie between asking for a bucket and looking at it.
+const LAG: usize = 8;
+/// Sessions of which more than this are in no cache.
+const FAR: u32 = 1 << 17;
 
-/// Lookups of a vector of packets, in the packets' order: [`Lookups::fill`], then [`Lookups::run`].
+/// Lookups of a vector of packets, in the packets' order: [`Lookups::fill`], then [`Lookups::run`], or its parts:
+/// [`Lookups::guess`], then for each packet [`Lookups::is_right`] or else [`Lookups::correct`], then [`Lookups::learn`].
 #[derive(Debug)]
 pub struct Lookups {
     n: usize,
     heads: [[u64; 2]; VECTOR],
     /// Of IPv6 keys only; left over from others elsewhere.
     tails: [[u64; 3]; VECTOR],
+    /// Whether some key of the vector may have a tail.
+    tailed: bool,
     hashes: [Hash; VECTOR],
+    /// The bucket of each hash.
+    places: [u32; VECTOR],
     found: [Found; VECTOR],
     pub(super) recall: Recall,
     /// Whether this vector is looked up by the cache.
     recalls: bool,
     markers: [Marker; VECTOR],
+    /// So many packets, from the first one on, have got their marker, or their hash.
+    marked: usize,
+    /// Of those behind, a bit for each that has brought its marker along, from the lowest one on.
+    brought: u32,
     /// So many packets, from the first one on, have been guessed about.
     guessed: usize,
-    /// Packets without a slot of theirs, and how many they are.
+    /// Packets without a slot of theirs, and how many they are; then those whose guess was wrong.
     missed: [u8; VECTOR],
     misses: usize,
-    /// How many packets have been taken in by [`Lookups::take_in`] and not been looked up, and who they are.
+    wrong: u32,
+    /// How many packets have been taken in by [`Lookups::take_in`] and not been looked up, and which are the first and the last one.
     ahead: usize,
-    who: [usize; VECTOR],
+    ends: [usize; 2],
 }
 
 impl Default for Lookups {
@@ -53,16 +69,21 @@ impl Default for Lookups {
             n: 0,
             heads: [[0; 2]; VECTOR],
             tails: [[0; 3]; VECTOR],
+            tailed: false,
             hashes: [Hash::default(); VECTOR],
+            places: [0; VECTOR],
             found: [Found::NONE; VECTOR],
             recall: Recall::default(),
             recalls: false,
             markers: [Marker::default(); VECTOR],
+            marked: 0,
+            brought: 0,
             guessed: 0,
             missed: [0; VECTOR],
             misses: 0,
+            wrong: 0,
             ahead: 0,
-            who: [0; VECTOR],
+            ends: [0; 2],
         }
     }
 }
@@ -79,27 +100,19 @@ impl Lookups {
         mut packet: impl FnMut(usize) -> (&'p [u8], &'p Meta),
     ) {
         self.begin();
-        self.n = n.min(VECTOR);
-        // Two loops, since the compiler makes no two of one that asks within.
-        if self.recalls {
-            for at in 0..self.n.min(VECTOR) {
-                let (head, meta) = packet(at);
-                self.put_recalling(table, at, head, meta);
-            }
-        } else {
-            for at in 0..self.n.min(VECTOR) {
-                let (head, meta) = packet(at);
-                self.put(table, at, head, meta);
-            }
+        for at in 0..n.min(VECTOR) {
+            let (head, meta) = packet(at);
+            self.take_in(table, at, head, meta);
         }
-        self.guessed = self.n.saturating_sub(LAG);
+        self.n = n.min(VECTOR);
     }
 
     /// The same in parts, for whoever has the packets in hand before their session is wanted: this, then
-    /// [`Lookups::take_in`] for each packet, then [`Lookups::are_in`].
+    /// [`Lookups::take_in`] for each packet, in order, then [`Lookups::are_in`].
     #[inline(always)]
     pub fn begin(&mut self) {
-        (self.ahead, self.guessed, self.misses) = (0, 0, 0);
+        (self.ahead, self.marked, self.brought, self.guessed) = (0, 0, 0, 0);
+        (self.misses, self.wrong, self.tailed) = (0, 0, false);
         self.recalls = self.recall.is_on();
     }
 
@@ -107,11 +120,8 @@ impl Lookups {
     #[inline(always)]
     pub fn take_in(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
         let at = at % VECTOR;
-        if self.recalls {
-            self.put_recalling(table, at, head, meta);
-        } else {
-            self.put(table, at, head, meta);
-        }
+        self.put(at, head, meta);
+        self.step(table, at);
     }
 
     /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
@@ -120,11 +130,10 @@ impl Lookups {
         let at = at % VECTOR;
         let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
-        match (self.recalls, brought) {
-            (true, None) => self.recall_later(table, at, Marker::of(&key)),
-            (true, Some(hash)) => self.recall_later(table, at, Marker::of_hash(hash, is_higher4(&key))),
-            (false, _) => self.find_later(table, at, table.hasher.ip4(key.head)),
+        if let Some(hash) = brought {
+            self.bring(at, Marker::of_hash(hash, is_higher4(&key)));
         }
+        self.step(table, at);
     }
 
     /// The same of IPv6.
@@ -133,97 +142,190 @@ impl Lookups {
         let at = at % VECTOR;
         let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);
-        match (self.recalls, brought) {
-            (true, None) => self.recall_later(table, at, Marker::of(&key)),
-            (true, Some(hash)) => self.recall_later(table, at, Marker::of_hash(hash, is_higher6(&key))),
-            (false, _) => self.find_later(table, at, table.hasher.ip6(&key)),
+        self.tailed = true;
+        if let Some(hash) = brought {
+            self.bring(at, Marker::of_hash(hash, is_higher6(&key)));
         }
-    }
-
-    /// All packets of a vector are in: these, in order.
-    #[inline(always)]
-    pub fn are_in(&mut self, who: impl Iterator<Item = usize>) {
-        let mut n = 0usize;
-        for (known, who) in self.who.iter_mut().zip(who) {
-            *known = who;
-            n += 1;
-        }
-        (self.ahead, self.n, self.guessed) = (n, n, n.saturating_sub(LAG));
-    }
-
-    /// Whether the packets that are in and have not been looked up are these `n`. They are not in any more then.
-    #[inline(always)]
-    pub fn were_in(&mut self, n: usize, who: impl Fn(usize) -> usize) -> bool {
-        let ahead = std::mem::take(&mut self.ahead);
-        ahead == n
-            && self.who[..n.min(VECTOR)]
-                .iter()
-                .enumerate()
-                .fold(true, |same, (at, known)| same & (*known == who(at)))
+        self.step(table, at);
     }
 
     #[inline(always)]
-    fn put_recalling(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
-        let marker = self.take(at, head, meta, Marker::of, Marker::of);
-        self.recall_later(table, at, marker);
-    }
-
-    #[inline(always)]
-    fn put(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
-        let hasher = &table.hasher;
-        let hash = self.take(at, head, meta, |key| hasher.ip4(key.head), |key| hasher.ip6(key));
-        self.find_later(table, at, hash);
-    }
-
-    #[inline(always)]
-    fn recall_later(&mut self, table: &Table, at: usize, marker: Marker) {
+    fn bring(&mut self, at: usize, marker: Marker) {
         self.markers[at] = marker;
-        prefetch::read(self.recall.slot(marker));
-        if at >= LAG {
-            self.guess_by_recall(table, at - LAG);
+        self.brought |= 1 << (at % STEP);
+    }
+
+    /// All packets of a vector are in: so many, of which these are the first and the last one.
+    #[inline(always)]
+    pub fn are_in(&mut self, n: usize, ends: [usize; 2]) {
+        (self.ahead, self.n, self.ends) = (n, n.min(VECTOR), ends);
+    }
+
+    /// Whether the packets that are in and have not been looked up are these `n`, as far as that can be seen from their number and
+    /// their ends. They are not in any more then.
+    #[inline(always)]
+    pub fn were_in(&mut self, n: usize, ends: [usize; 2]) -> bool {
+        std::mem::take(&mut self.ahead) == n && self.ends == ends
+    }
+
+    /// Goes on with the packets up to this one, if they are a step.
+    #[inline(always)]
+    fn step(&mut self, table: &Table, at: usize) {
+        if at % STEP == STEP - 1 {
+            self.go_on(table, at + 1);
         }
     }
 
+    #[inline(never)]
+    fn go_on(&mut self, table: &Table, end: usize) {
+        let (from, end) = (self.marked, end.min(VECTOR));
+        match (self.recalls, self.tailed) {
+            (true, false) => self.mark(from, end, |head, _| Marker::of4(head)),
+            (true, true) => self.mark(from, end, Marker::of),
+            (false, false) => self.hash(table, from, end, |head, _| table.hasher.ip4(*head)),
+            (false, true) => self
+                .hash(table, from, end, |head, tail| table.hasher.hash(&Packed { head: *head, tail: *tail })),
+        }
+        (self.marked, self.brought) = (end, 0);
+        self.guess_to(table, from.saturating_sub(LAG));
+    }
+
+    /// Makes the markers of some packets, and asks for their slots.
     #[inline(always)]
-    fn find_later(&mut self, table: &Table, at: usize, hash: Hash) {
-        self.hashes[at] = hash;
-        prefetch::read(table.index.buckets().of(hash));
-        if at >= LAG {
-            self.guess(table, at - LAG);
+    fn mark(&mut self, from: usize, end: usize, marker: impl Fn(&[u64; 2], &[u64; 3]) -> Marker) {
+        let Lookups { heads, tails, markers, recall, brought, .. } = self;
+        let brought = *brought;
+        for i in from..end.min(VECTOR) {
+            if brought == 0 || brought >> (i % STEP) & 1 == 0 {
+                markers[i] = marker(&heads[i], &tails[i]);
+            }
+            prefetch::read(recall.slot(markers[i]));
         }
     }
 
-    /// Finds out which half is a packet's by all appearances, and asks for it.
+    /// Makes the hashes of some packets, and asks for their buckets.
     #[inline(always)]
-    fn guess(&mut self, table: &Table, i: usize) {
-        self.found[i] = table.index.buckets().of(self.hashes[i]).guess(self.hashes[i]);
-        if let Some(half) = table.halves.get().get(self.found[i].0 as usize) {
-            prefetch::read(half);
+    fn hash(&mut self, table: &Table, from: usize, end: usize, hash: impl Fn(&[u64; 2], &[u64; 3]) -> Hash) {
+        let Lookups { heads, tails, hashes, places, .. } = self;
+        let buckets = table.index.buckets();
+        for i in from..end.min(VECTOR) {
+            hashes[i] = hash(&heads[i], &tails[i]);
+            places[i] = buckets.place(hashes[i]);
+            prefetch::read(buckets.at(places[i]));
         }
     }
 
-    /// The same with the cache in front of the index.
+    /// Finds out which halves are packets' by all appearances, up to this one, and asks for them.
     #[inline(always)]
-    fn guess_by_recall(&mut self, table: &Table, i: usize) {
-        let (guess, hit) = self.recall.guess(self.markers[i]);
-        self.found[i] = guess;
-        if let Some(half) = table.halves.get().get(guess.0 as usize) {
-            prefetch::read(half);
+    fn guess_to(&mut self, table: &Table, end: usize) {
+        let (from, end) = (self.guessed, end.min(VECTOR));
+        let Lookups { hashes, places, found, recall, markers, missed, .. } = self;
+        if self.recalls {
+            let mut misses = self.misses;
+            for i in from..end {
+                let (guess, hit) = recall.guess(markers[i]);
+                found[i] = guess;
+                missed[misses % VECTOR] = i as u8;
+                misses += usize::from(!hit);
+            }
+            self.misses = misses;
+        } else {
+            let (buckets, halves) = (table.index.buckets(), table.halves.get());
+            for i in from..end {
+                found[i] = buckets.at(places[i]).guess(hashes[i]);
+                if let Some(half) = halves.get(found[i].0 as usize) {
+                    prefetch::read(half);
+                }
+            }
         }
-        self.missed[self.misses & (VECTOR - 1)] = i as u8;
-        self.misses += usize::from(!hit);
+        self.guessed = end;
     }
 
-    /// Keeps the key of a packet, and answers what is made of it: by the one for keys without tail or the one for the others.
+    /// Finds out which halves are the packets' by all appearances, of all packets that are in.
+    pub fn guess(&mut self, table: &Table) {
+        let n = self.n;
+        if self.marked < n {
+            self.go_on(table, n);
+        }
+        self.guess_to(table, n);
+        if self.misses > 0 {
+            self.look_up_missed(table, self.misses.min(VECTOR));
+        }
+    }
+
+    /// Waits for all halves that were guessed at once, if they are in memory that is far: a loop that does nothing else waits for
+    /// many of them together, one that has more to do with each for a few.
+    #[inline]
+    pub fn wait(&self, table: &Table) {
+        if table.len() < FAR {
+            return;
+        }
+        let halves = table.halves.get();
+        let words = self.found[..self.n.min(VECTOR)].iter().filter_map(|found| halves.get(found.0 as usize));
+        std::hint::black_box(words.fold(0, |all, half| all | half.seen));
+    }
+
+    /// Whether the half that was guessed is that of the packet. `TAILED`: as [`Lookups::are_tailed`], or true.
     #[inline(always)]
-    fn take<T>(
-        &mut self,
-        at: usize,
-        head: &[u8],
-        meta: &Meta,
-        short: impl Fn(&Packed) -> T,
-        long: impl Fn(&Packed) -> T,
-    ) -> T {
+    pub fn is_right<const TAILED: bool>(&self, packet: usize, half: &Half) -> bool {
+        let packet = packet % VECTOR;
+        let head = &self.heads[packet];
+        half.is_listed() & half.has_head(head) && (!TAILED || half.has_tail_of(head, &self.tails[packet]))
+    }
+
+    /// The half of a packet by all appearances.
+    #[inline(always)]
+    pub fn guessed(&self, packet: usize) -> Found {
+        self.found[packet % VECTOR]
+    }
+
+    /// Whether keys of the vector may be other than IPv4's.
+    #[inline]
+    pub fn are_tailed(&self) -> bool {
+        self.tailed
+    }
+
+    /// Looks a packet up whose guess was wrong, if there was one.
+    #[cold]
+    pub fn correct(&mut self, table: &Table, packet: usize) -> Found {
+        let i = packet % VECTOR;
+        let key = Packed { head: self.heads[i], tail: self.tails[i] };
+        self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
+        if self.recalls {
+            self.recall.keep(self.markers[i], self.found[i]);
+        }
+        self.wrong += 1;
+        self.found[i]
+    }
+
+    /// The cache learns from what was found: to be called when all guesses are right, or corrected.
+    #[inline]
+    pub fn learn(&mut self) {
+        let missed = if self.recalls { self.misses.min(VECTOR) } else { 0 };
+        for &i in &self.missed[..missed] {
+            let i = usize::from(i);
+            self.recall.keep(self.markers[i], self.found[i]);
+        }
+        self.recall.count(self.n as u32, missed as u32 + if self.recalls { self.wrong } else { 0 });
+    }
+
+    /// All that follows the first pass.
+    pub fn run(&mut self, table: &Table) {
+        self.guess(table);
+        let halves = table.halves.get();
+        for i in 0..self.n {
+            let found = self.found[i];
+            let right = halves.get(found.0 as usize).is_some_and(|half| self.is_right::<true>(i, half));
+            if !right && found.is_some() {
+                self.correct(table, i);
+            }
+        }
+        self.learn();
+    }
+
+    /// Keeps the key of a packet.
+    #[inline(always)]
+    fn put(&mut self, at: usize, head: &[u8], meta: &Meta) {
         let common = meta.flags & flags::FRAGMENT == 0;
         let (ip4, ip6) =
             (is_ports_of(meta.kind, Kind::IP4) & common, is_ports_of(meta.kind, Kind::IP6) & common);
@@ -232,77 +334,18 @@ impl Lookups {
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(12))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
-            let key = Packed::ip4(addresses, ports, tag);
-            self.heads[at] = key.head;
-            short(&key)
+            self.heads[at] = Packed::ip4(addresses, ports, tag).head;
         } else if ip6
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(8))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
             let key = Packed::ip6(&addresses, ports, tag);
-            (self.heads[at], self.tails[at]) = (key.head, key.tail);
-            long(&key)
+            (self.heads[at], self.tails[at], self.tailed) = (key.head, key.tail, true);
         } else {
             let key = any_key(head, meta);
             (self.heads[at], self.tails[at]) = (key.head, key.tail);
-            if key.is_ip6() { long(&key) } else { short(&key) }
+            self.tailed |= key.is_ip6();
         }
-    }
-
-    /// The end of the first pass and the second one. That does nothing but compare: so short a loop waits for many halves at once.
-    #[inline]
-    pub fn run(&mut self, table: &Table) {
-        if self.recalls {
-            return self.run_recalling(table);
-        }
-        let (halves, n) = (table.halves.get(), self.n.min(VECTOR));
-        for i in self.guessed..n {
-            self.guess(table, i);
-        }
-        for i in 0..n {
-            let (found, half) = (self.found[i], halves.get(self.found[i].0 as usize));
-            if !half.is_some_and(|half| is_listed(half, &self.heads[i], &self.tails[i])) && found.is_some() {
-                self.correct(table, i);
-            }
-        }
-        self.recall.count(self.n as u32, 0);
-    }
-
-    /// The same with the cache in front of the index.
-    #[inline]
-    fn run_recalling(&mut self, table: &Table) {
-        let halves = table.halves.get();
-        // Loops over indexes that are below VECTOR for all to see: no check, and no iterator over five arrays.
-        let n = self.n.min(VECTOR);
-        for i in self.guessed..n {
-            self.guess_by_recall(table, i);
-        }
-        let missed = self.misses.min(VECTOR);
-        if missed > 0 {
-            self.look_up_missed(table, missed);
-        }
-        let mut wrong = 0;
-        for i in 0..n {
-            let found = self.found[i];
-            let half = halves.get(found.0 as usize);
-            if !half.is_some_and(|half| is_listed(half, &self.heads[i], &self.tails[i])) && found.is_some() {
-                self.correct(table, i);
-                self.recall.keep(self.markers[i], self.found[i]);
-                wrong += 1;
-            }
-        }
-        for &i in &self.missed[..missed] {
-            let i = usize::from(i);
-            self.recall.keep(self.markers[i], self.found[i]);
-        }
-        self.recall.count(n as u32, missed as u32 + wrong);
-    }
-
-    /// Looks one up whose guess was wrong.
-    #[cold]
-    fn correct(&mut self, table: &Table, i: usize) {
-        let key = Packed { head: self.heads[i], tail: self.tails[i] };
-        self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
     }
 
     /// Looks those up together that have no slot.
@@ -339,12 +382,6 @@ impl Lookups {
         let ip6 = Packed { head: self.heads[packet], tail: [0; 3] }.is_ip6();
         Packed { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
     }
-}
-
-/// Whether this half has that key and is to be found by it.
-#[inline(always)]
-fn is_listed(half: &Half, head: &[u64; 2], tail: &[u64; 3]) -> bool {
-    (half.flags & half_flags::UNLISTED == 0) & half.is(head, tail)
 }
 
 /// 1 if the source of a key without tail is the higher address, or the same, and 0 if the destination is. Any order of

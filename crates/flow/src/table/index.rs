@@ -335,6 +335,18 @@ impl<'a> Buckets<'a> {
     pub fn of(&self, hash: Hash) -> &'a Bucket {
         &self.buckets[self.shape.bucket(hash)]
     }
+
+    /// The number of a hash's bucket, for [`Buckets::at`].
+    #[inline(always)]
+    pub fn place(&self, hash: Hash) -> u32 {
+        self.shape.bucket(hash) as u32
+    }
+
+    /// A bucket by its number. After some growth it may not be the hash's any more.
+    #[inline(always)]
+    pub fn at(&self, place: u32) -> &'a Bucket {
+        &self.buckets[place as usize]
+    }
 }
 
 #[cfg(test)]

@@ -19,12 +19,11 @@
 //! | 64,000 | 53.8 | 49.5 | 61.1 | 59.1 | off |
 //! | 1,000,000 | 68.7 | 67.2 | 74.9 | 68.7 | off |
 //!
-//! Where it is off, differences are the machine's (medians of the same runs go either way) and those of the loop in
-//! `Lookups::fill`, which has no branch for the cache within. A cache that was always on, with as many slots as it
+//! Where it is off, differences are the machine's (medians of the same runs go either way). A cache that was always on, with as many slots as it
 //! takes for nine hits of ten, gained nothing at 64,000 sessions and mostly lost: its slots are as far away as buckets then.
 
 use crate::fcb::Found;
-use crate::key::Packed;
+use crate::key::has_tail;
 
 /// Slots: 128 KiB, which stay in the second-level cache.
 const SLOTS: usize = 1 << 14;
@@ -38,16 +37,19 @@ const PAUSES: std::ops::RangeInclusive<u32> = SPAN..=1 << 18;
 pub(super) struct Marker(u64);
 
 impl Marker {
-    /// Of a packet with that key.
+    /// Of a packet with a key of that head and, if it has one, tail.
     #[inline(always)]
-    pub fn of(key: &Packed) -> Marker {
-        let ([a, b], [c, d, e]) = (key.head, key.tail);
-        let tail = c ^ d.rotate_left(23) ^ e.rotate_left(41);
-        Marker(
-            (a ^ tail)
-                .wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                .wrapping_add(b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)),
-        )
+    pub fn of(head: &[u64; 2], tail: &[u64; 3]) -> Marker {
+        let ([a, b], [c, d, e]) = (*head, *tail);
+        let tail = if has_tail(head) { c ^ d.rotate_left(23) ^ e.rotate_left(41) } else { 0 };
+        Marker::of4(&[a ^ tail, b])
+    }
+
+    /// The same where the key has no tail.
+    #[inline(always)]
+    pub fn of4(&[a, b]: &[u64; 2]) -> Marker {
+        let product = a.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Marker(product.wrapping_add(b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)))
     }
 
     /// Of a packet that brings a hash along, which may be the same for both directions; `higher`: 1 if its source is the higher

@@ -29,7 +29,7 @@ mod tests;
 pub use error::translate_error;
 pub use mangle::Mangle;
 pub use quote::{Quote, quote};
-pub use short::apply4;
+pub use short::{apply4, apply4_common};
 
 use mmb_packet::{DropReason, Meta};
 

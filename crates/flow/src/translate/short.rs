@@ -89,6 +89,18 @@ pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     }
 }
 
+/// The same of a common packet ([`mmb_packet::parse_common4`]): TCP or UDP, whose header begins at `l4` behind an IPv4 header without
+/// options. One of which 20 bytes from there are not in `head` is left as it is.
+#[inline(always)]
+pub fn apply4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {
+    let both = head.get_mut(l4.wrapping_sub(IP4_LENGTH)..);
+    let Some(both) = both.and_then(<[u8]>::first_chunk_mut::<{ IP4_LENGTH + 20 }>) else { return };
+    let checksum = updated(u16::from_ne_bytes([both[10], both[11]]), xlat.ip_delta);
+    both[10..12].copy_from_slice(&checksum.to_ne_bytes());
+    both[12..20].copy_from_slice(&xlat.addresses);
+    ports(xlat, &mut both[IP4_LENGTH..], is_udp);
+}
+
 /// Ports and checksum of TCP and UDP, without a branch between them: traffic mixes both.
 #[inline(always)]
 fn ports(xlat: &Xlat4, header: &mut [u8], is_udp: bool) {

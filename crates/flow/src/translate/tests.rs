@@ -1,7 +1,7 @@
 //! Translation against packets built anew with what they shall have.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
-use mmb_packet::{Kind, Meta, parse};
+use mmb_packet::{Kind, Meta, parse, parse_common4};
 use proptest::prelude::*;
 
 use super::*;
@@ -258,6 +258,15 @@ proptest! {
             let mut short = before.clone();
             apply4(&xlat, &mut short, &meta);
             prop_assert_eq!(&short, &there);
+            let mut again = meta;
+            if let Some(common) = parse_common4(&before, before.len(), &mut again) {
+                let (mut short, l4) = (before.clone(), usize::from(common.l4));
+                apply4_common(&xlat, &mut short, l4, meta.kind.l4() == Kind::UDP);
+                prop_assert_eq!(&short, &there);
+                let cut = &mut before.clone()[..l4 + 19];
+                apply4_common(&xlat, cut, l4, meta.kind.l4() == Kind::UDP);
+                prop_assert_eq!(&*cut, &before[..l4 + 19]);
+            }
             let back = Xlat4::between(&to.reversed(), &from.reversed()).unwrap();
             prop_assert_eq!(Xlat4::pair(&from, &to.reversed()), Some([xlat, back]));
         }

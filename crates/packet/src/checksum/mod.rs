@@ -45,6 +45,13 @@ pub fn fold(sum: u32) -> u16 {
     ((once >> 16) + once) as u16
 }
 
+/// Whether a header's checksum is right whose 32-bit words, which are not all zero, were added up as they lie in memory: they sum
+/// up to a multiple of what all checksums are taken modulo, whatever the byte order.
+#[inline(always)]
+pub fn is_right(sum: u64) -> bool {
+    sum.is_multiple_of(0xffff)
+}
+
 /// The same of 32-bit words that were added up as they lie in memory, few enough for 35 bits; for comparisons with 0xffff, which
 /// looks the same in any byte order.
 #[inline(always)]

@@ -16,8 +16,8 @@ use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
 use mmb_session::{Next, Packets, Tally};
 
-use crate::nodes::VECTOR;
 use crate::nodes::route::{Ways, is_punted};
+use crate::nodes::{AHEAD, VECTOR};
 use crate::worker::Worker;
 
 /// Behind the edges that [`Next`] numbers: to be routed. Back to `flow-lookup` go fragments that have waited, from `flow-track`.
@@ -110,6 +110,21 @@ impl Packets for Shown<'_, '_> {
     #[inline(always)]
     fn who(&self, at: usize) -> usize {
         who(self.0[at])
+    }
+
+    #[inline(always)]
+    fn head_mut(&mut self, at: usize) -> &mut [u8] {
+        self.0[at].data_mut()
+    }
+
+    #[inline(always)]
+    fn prefetch_bytes(&self, at: usize) {
+        if let Some(packet) = self.0.get(at + AHEAD) {
+            packet.prefetch_place();
+        }
+        if let Some(packet) = self.0.get(at) {
+            packet.prefetch_data();
+        }
     }
 
     #[inline(always)]

@@ -1,0 +1,171 @@
+//! The short way's loop: what becomes of packets whose session has been guessed.
+//!
+//! Theory of operation. Whether a guess is right is seen here, where the half is looked at anyway. One that is wrong ends the
+//! loop, is corrected with all of the table at hand, and the loop goes on with that packet: so rarely that a loop without that
+//! branch is worth more. The loop is made twice, once for vectors of nothing but IPv4 keys.
+
+use std::hint::select_unpredictable;
+
+use mmb_flow::{Half, apply4, apply4_common, half_flags, later_ack};
+use mmb_packet::prefetch;
+use mmb_policy::VECTOR;
+
+use crate::engine::Sessions;
+use crate::gist::Gist;
+use crate::hot::AHEAD;
+use crate::{Host, Next, Packets};
+
+/// How many packets ahead of the one at work the nearest cache is told of its half. At a vector's end it is told of the first ones'.
+const HALVES_AHEAD: usize = 8;
+
+/// What says whether it is the session that translates, and how.
+const TRANSLATED: u8 = half_flags::XLAT4 | half_flags::CHAINED | half_flags::DEFERRED;
+
+/// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
+#[inline(always)]
+fn is_noted(half: &Half, gist: &Gist, stamp: u32) -> bool {
+    (half.note4()[0] == stamp)
+        & (half.flags & (half_flags::SETTLED | half_flags::XLAT_SLOW) == half_flags::SETTLED)
+        & (gist.says & (Gist::UNSTEADY | Gist::LOOPED) == 0)
+}
+
+impl Sessions {
+    /// Finishes the packets that need no more than to be counted, and translated if that is simple, and says how many passed. The
+    /// positions of those that the short way has more to say about are put into `rare`. `TAILED`: as [`mmb_flow::Lookups::are_tailed`].
+    #[inline(always)]
+    pub(crate) fn verdicts<const TAILED: bool>(
+        &mut self,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        next: &mut [Next],
+        rare: &mut Positions,
+    ) -> usize {
+        let (mut from, mut passed) = (0, 0);
+        loop {
+            let (stopped, more) = self.verdicts_from::<TAILED>(from, now, host, packets, next, rare);
+            passed += more;
+            if stopped >= next.len() {
+                return passed;
+            }
+            // The guess was wrong. What has been found now is looked at next.
+            let Sessions { lookups, table, .. } = self;
+            lookups.correct(table, stopped);
+            from = stopped;
+        }
+    }
+
+    /// The same from a position on, up to one whose session was not guessed right; and how many passed.
+    #[inline(always)]
+    fn verdicts_from<const TAILED: bool>(
+        &mut self,
+        from: usize,
+        now: u32,
+        host: &impl Host,
+        packets: &mut impl Packets,
+        next: &mut [Next],
+        rare: &mut Positions,
+    ) -> (usize, usize) {
+        let Sessions { table, lookups, gists, decisions, owed, per_packet, removals, asked, .. } = self;
+        let notes = decisions.are_far(table.len() as usize);
+        let halves = table.halves_mut();
+        let mut passed = 0;
+        for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
+            let (found, gist) = (lookups.guessed(at), &gists[at % VECTOR]);
+            if let Some(coming) = halves.get(lookups.guessed(at + HALVES_AHEAD).0 as usize) {
+                prefetch::read(coming);
+            }
+            *next = Next::Slow;
+            let half = match halves.get_mut(found.0 as usize) {
+                Some(half) if lookups.is_right::<TAILED>(at, half) => half,
+                _ if found.is_some() => return (at, passed),
+                _ => continue,
+            };
+            let stamp = decisions.stamp(gist.in_port);
+            if (!TAILED || half.is_ip4()) && is_noted(half, gist, stamp) {
+                if half.note4()[1] == 0 {
+                    owed.owe(found, half);
+                }
+            } else {
+                if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
+                    rare.push(at);
+                    continue;
+                }
+                if gist.says & Gist::UNSTEADY != 0 {
+                    continue;
+                }
+                let number = half.decision();
+                if *per_packet {
+                    if decisions.is_current(number, stamp) {
+                        let (_, meta) = packets.head_and_meta(at);
+                        // The second one tells whether the session may have ended meanwhile.
+                        (meta.session, meta.edits_at) = (found.0, *removals);
+                        *next = Next::PerPacket;
+                    }
+                    continue;
+                }
+                *asked |= notes;
+                let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
+                if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
+                    rare.push(at);
+                    continue;
+                }
+                if notes {
+                    half.set_note4([stamp, 0]);
+                }
+            }
+            half.count(1, gist.bytes);
+            half.seen = now;
+            half.ack =
+                select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
+            *next = Next::Pass;
+            passed += 1;
+            if half.flags & TRANSLATED == half_flags::XLAT4 && gist.l4 != 0 {
+                packets.prefetch_bytes(at + AHEAD);
+                let is_udp = gist.says & Gist::UDP != 0;
+                apply4_common(&half.xlat4(), packets.head_mut(at), gist.l4.into(), is_udp);
+            } else if half.flags & (half_flags::XLAT4 | half_flags::CHAINED) != 0 {
+                packets.prefetch(at + AHEAD);
+                let (head, meta) = packets.head_and_meta(at);
+                if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+                    apply4(&half.xlat4(), head, meta);
+                }
+                if half.flags & half_flags::CHAINED != 0 {
+                    (meta.session, meta.edits_len) = (found.0, 0);
+                    meta.out_port = host.out_port(gist.in_port);
+                    *next = Next::Chain;
+                    passed -= 1;
+                }
+            }
+        }
+        (next.len(), passed)
+    }
+}
+
+/// Positions in a vector.
+pub(crate) struct Positions {
+    n: usize,
+    at: [u8; VECTOR],
+}
+
+const _: () = assert!(VECTOR <= 256, "positions are bytes");
+
+impl Default for Positions {
+    fn default() -> Self {
+        Positions { n: 0, at: [0; VECTOR] }
+    }
+}
+
+impl Positions {
+    #[inline(always)]
+    fn push(&mut self, at: usize) {
+        if let Some(place) = self.at.get_mut(self.n) {
+            *place = at as u8;
+            self.n += 1;
+        }
+    }
+
+    pub fn get(&self) -> &[u8] {
+        self.at.get(..self.n).unwrap_or(&[])
+    }
+}
