@@ -7,6 +7,7 @@ use crate::predicate::Truths;
 use crate::recent::Recent;
 use crate::sink::{Heads, Hits};
 use crate::walk::Left;
+use crate::wide::Wide512;
 
 /// Most packets in a batch.
 pub const VECTOR: usize = 256;
@@ -104,6 +105,8 @@ pub struct Batch {
     /// What was found for the flows of earlier vectors.
     pub(crate) recent: Recent,
     pub(crate) habits: Habits,
+    /// Whether sixteen entries can be compared at once.
+    pub(crate) wide: Option<Wide512>,
 }
 
 impl Default for Batch {
@@ -125,6 +128,12 @@ impl Batch {
             truths: Truths::default(),
             recent: Recent::default(),
             habits: Habits::default(),
+            wide: Wide512::detect(),
         }
+    }
+
+    /// The same as on a machine without 512-bit vectors: what is found is the same, for tests and measurements.
+    pub fn without_wide_vectors(self) -> Self {
+        Batch { wide: None, ..self }
     }
 }

@@ -13,18 +13,34 @@ use std::collections::HashMap;
 
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::{Item, is_guarded};
+use crate::block::is_guarded;
+use crate::leaf::Item;
+use crate::wide::Wide512;
 
-/// A probe that finds nothing.
-const PROBE: f32 = 8.0;
-/// What a probe that finds something costs more, without comparing entries.
-const VISIT: f32 = 15.0;
-/// Comparing one of a leaf's entries …
-const COMPARE: f32 = 1.2;
-/// … that asks for more than the first chunk.
+/// What the parts of a lookup cost.
+struct Prices {
+    /// A probe that finds nothing.
+    probe: f32,
+    /// What a probe that finds something costs more, without comparing entries.
+    visit: f32,
+    /// Comparing one of a leaf's entries that asks for the first chunk alone.
+    compare: f32,
+    /// What comparing the entries of a full leaf costs.
+    full: f32,
+}
+
+/// Where entries are compared four at a time …
+const BY_FOUR: Prices = Prices { probe: 8.0, visit: 15.0, compare: 1.2, full: 38.0 };
+/// … and sixteen: longer leaves and fewer tables are cheaper.
+const BY_SIXTEEN: Prices = Prices { probe: 20.0, visit: 15.0, compare: 0.6, full: 38.0 };
+
+/// The prices on this machine.
+fn prices() -> &'static Prices {
+    if Wide512::detect().is_some() { &BY_SIXTEEN } else { &BY_FOUR }
+}
+
+/// Comparing one of a leaf's entries that asks for more than the first chunk.
 const COMPARE_GUARDED: f32 = 8.0;
-/// What comparing the entries of a full leaf costs.
-const FULL: f32 = 38.0;
 /// A visit of bit vectors …
 const BITS: f32 = 130.0;
 /// … of which each entry makes the rows longer.
@@ -77,9 +93,10 @@ pub(crate) fn choose(items: &[Item], path: &[u128; CHUNKS]) -> Option<Choice> {
 impl Sample {
     fn new(items: &[Item], chunk: usize, path: u128) -> Sample {
         let step = items.len().div_ceil(SAMPLE).max(1);
+        let compare = prices().compare;
         let entry = |(_, entry): &Item| {
             let guarded = entry.cover.chunks() & !1 != 0 || is_guarded(entry);
-            let price = if guarded { COMPARE_GUARDED } else { COMPARE };
+            let price = if guarded { COMPARE_GUARDED } else { compare };
             (entry.cover.mask()[chunk], entry.cover.key()[chunk], price)
         };
         let entries: Vec<_> = items.iter().step_by(step).map(entry).collect();
@@ -153,20 +170,21 @@ impl Sample {
             let (cost, entries) = (price * self.share, n * self.share);
             // What nearly all share is no easier to tell apart than all.
             let is_most = n > MOST * self.entries.len() as f32;
-            visits +=
-                often * if is_most { VISIT + at_most_bits(cost, entries) } else { visit(cost, entries) };
+            visits += often
+                * if is_most { prices().visit + at_most_bits(cost, entries) } else { visit(cost, entries) };
             packets += often;
         }
         // A packet has one key.
         visits /= f32::max(packets, 1.0);
-        (PROBE + visits) / (saved * self.share * self.rest)
+        (prices().probe + visits) / (saved * self.share * self.rest)
     }
 }
 
 /// What it costs to visit `n` entries that cost `price` to compare one by one.
 fn visit(price: f32, n: f32) -> f32 {
-    let divided = FULL + (VISIT + PROBE) * (price / FULL).max(1.0).log2();
-    VISIT + if price <= FULL { price } else { at_most_bits(divided, n) }
+    let Prices { probe, visit, full, .. } = *prices();
+    let divided = full + (visit + probe) * (price / full).max(1.0).log2();
+    visit + if price <= full { price } else { at_most_bits(divided, n) }
 }
 
 /// A price, or that of bit vectors for `n` entries if they are cheaper.

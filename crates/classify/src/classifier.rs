@@ -11,7 +11,7 @@ use crate::batch::{Batch, Habits, Hit, VECTOR};
 use crate::bitvec::Packet;
 use crate::hash::Seeds;
 use crate::info::{TableInfo, describe, describe_pivot};
-use crate::leaf::{Block, Item, MOST_BLOCKS};
+use crate::leaf::Item;
 use crate::masked::Masked;
 use crate::node::{self, Node, Path};
 use crate::paged::{PagedVec, SortedPages};
@@ -22,6 +22,7 @@ use crate::sink::{Hits, Sink};
 use crate::summary::Summary;
 use crate::table::{Table, kind_bit};
 use crate::walk::{Left, STRIDE, TABLES, Walk};
+use crate::wide::Wide512;
 
 /// What packets are known to be before anything is looked up: the classifier sees IP packets only.
 const START: Path = Path { known: Masked::IP, pivot: None };
@@ -220,8 +221,8 @@ impl Classifier {
         self.stamp = new_stamp();
         let (_, rest, bits) = self.root.rest();
         self.sieve = Sieve::new(rest);
-        let chunks = rest.blocks().iter().map(Block::chunk).chain(self.root.tables().iter().map(|t| t.chunk));
-        self.summed = (bits.asked() | chunks.fold(0, |bits, chunk| bits | 1 << chunk)) & !1;
+        let tables = self.root.tables().iter().fold(0, |bits, table| bits | 1 << table.chunk);
+        self.summed = (bits.asked() | rest.chunks() | tables) & !1;
     }
 
     /// The hash of the key of one of the root's tables that says all about the entry.
@@ -336,7 +337,7 @@ impl Classifier {
     /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
-        let Batch { windows, n, hits, gathered, heads, left, truths, recent, habits } = batch;
+        let Batch { windows, n, hits, gathered, heads, left, truths, recent, habits, wide } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
         hits.clear();
         let summary = Summary::new(windows, self.summed);
@@ -353,7 +354,7 @@ impl Classifier {
         if by_flow {
             heads.recall(recent, self.seeds, windows, &self.alike);
         }
-        self.visit_root(windows, heads.packets(), truths, &summary, (left, habits), gathered);
+        self.visit_root(windows, heads.packets(), truths, &summary, (left, habits, *wide), gathered);
         if !truths.is_empty() {
             self.visit_pivots(windows, truths, &mut gathered.others);
             truths.clear();
@@ -381,7 +382,7 @@ impl Classifier {
         heads: &[u16],
         truths: &Truths,
         summary: &Summary,
-        (left, habits): (&mut Left, &mut Habits),
+        (left, habits, wide): (&mut Left, &mut Habits, Option<Wide512>),
         hits: &mut Hits,
     ) {
         let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
@@ -389,14 +390,8 @@ impl Classifier {
         let concerned = |table: &&Table| table.concerns(kinds) && !summary.excludes(table);
         let mut tables = self.root.tables().iter().filter(concerned).peekable();
         let (_, rest, _) = self.root.rest();
-        let (rest, sieve) = (rest.blocks(), self.sieve.as_ref());
-        let (mut concerned, mut blocks) = ([&Block::EMPTY; MOST_BLOCKS], 0);
-        for block in rest.iter().filter(|block| !summary.excludes_block(block)) {
-            concerned[blocks % MOST_BLOCKS] = block;
-            blocks += 1;
-        }
-        let mut walk =
-            Walk { windows, heads, truths, rest: &concerned[..blocks.min(MOST_BLOCKS)], sieve, tables: &[] };
+        let rest = &rest.concerned(summary);
+        let mut walk = Walk { windows, heads, truths, rest, sieve: self.sieve.as_ref(), tables: &[], wide };
         let Some(any) = tables.peek() else {
             walk.run(left, habits, hits);
             return self.visit_others(&walk, summary, hits, tables);

@@ -1,250 +1,104 @@
-//! Entries that are compared one by one, four at a time.
+//! A few entries that are compared one by one, as they say.
 //!
-//! Theory of operation. A leaf is a row of blocks of four entries. A block holds the first chunk of its entries' masks
-//! and keys word by word, so that one vector comparison answers for the same 32 bits of four entries and a block costs
-//! a dozen instructions without a branch. The word with the ports is compared as ranges, which prefixes and single
-//! values are, too ([`crate::ports`]). Only entries that ask for more (other chunks, other tests) and agree in that chunk
-//! are looked at further. Entries that ask nothing of the first chunk stand in blocks about another, the one that says
-//! most about them.
+//! Theory of operation. A leaf is a block of four entries, or a row of [blocks](crate::block) of sixteen, filled one after the other; a packet is
+//! compared with all of them. It is meant for few: every change copies all.
 
 use std::sync::Arc;
 
-use bytemuck::cast;
+use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
-use mmb_packet::{Window, prefetch};
-use wide::{u16x8, u32x4};
 
-use crate::choose::FEW_VALUES;
-use crate::masked::Masked;
+use crate::block::{Block, Narrow, Wide, chunk_of, first_words};
 use crate::pattern::{Entry, Facts};
-use crate::ports::{self, Ports};
 use crate::sink::Sink;
+use crate::summary::Summary;
+use crate::wide::Wide512;
 
-/// Entries in a block.
-const LANES: usize = 4;
+/// Entries that a leaf holds where they are compared four at a time, and where sixteen.
+const BY_FOUR: usize = 32;
+const BY_SIXTEEN: usize = 64;
 
-/// Entries that a leaf holds; those that ask for more than one chunk count [`GUARDED`] times more.
-pub(crate) const FULL: usize = 32;
+/// Those that ask for more than one chunk count so many times more.
 const GUARDED: usize = 3;
 /// Most entries that ask for more than one chunk and have, on average, nothing in it that tells them apart.
 const ALIKE: usize = 4;
 
-/// Blocks that a leaf has at most while it is not full.
-pub(crate) const MOST_BLOCKS: usize = FULL / LANES + CHUNKS;
+/// Wide blocks that a leaf has at most while it is not full.
+const MOST_WIDE: usize = BY_SIXTEEN / 16 + CHUNKS;
+
+/// Entries that a leaf holds on this machine.
+pub(crate) fn most() -> usize {
+    if Wide512::detect().is_some() { BY_SIXTEEN } else { BY_FOUR }
+}
 
 /// A rule's slot and one of its entries.
 pub(crate) type Item = (u32, Arc<Entry>);
 
-/// Some entries; cloning shares them. Meant for few: every change copies all.
+/// Some entries; cloning shares them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leaf(Option<Arc<[Block]>>);
-
-/// Four entries: three cache lines.
-#[repr(align(64))]
-#[derive(Clone, Debug)]
-pub(crate) struct Block {
-    /// Word by word, entry by entry. In a block about the first chunk the word [`PORTS`] is two least values of 16 bits in
-    /// `mask` and two greatest in `key`.
-    mask: [[u32; LANES]; 4],
-    key: [[u32; LANES]; 4],
-    pub slots: [u32; LANES],
-    /// Lanes whose entry asks for more than the chunk, as bits.
-    guarded: u8,
-    /// The chunk that is compared.
-    chunk: u8,
-    len: u8,
-    /// Lanes in use come first.
-    entries: [Option<Arc<Entry>>; LANES],
-}
-
-const _: () = assert!(size_of::<Block>() == 192);
-
-impl Block {
-    /// No entry: a key outside its mask, which no packet satisfies.
-    pub const EMPTY: Block = Block {
-        mask: [[0; LANES]; 4],
-        key: [[u32::MAX; LANES]; 4],
-        slots: [0; LANES],
-        guarded: 0,
-        chunk: 0,
-        len: 0,
-        entries: [const { None }; LANES],
-    };
-
-    fn set(&mut self, lane: usize, (slot, entry): Item) {
-        let chunk = usize::from(self.chunk) % CHUNKS;
-        let words = |chunks: &[u128; CHUNKS]| cast::<u128, [u32; 4]>(chunks[chunk]);
-        let (mask, key) = (words(entry.cover.mask()), words(entry.cover.key()));
-        for word in 0..4 {
-            self.mask[word][lane] = mask[word];
-            self.key[word][lane] = key[word];
-        }
-        if chunk == 0 {
-            let Ports { low, high, .. } = Ports::of(&entry);
-            (self.mask[PORTS][lane], self.key[PORTS][lane]) = (low, high);
-        }
-        self.guarded |= u8::from(asks_for_more(&entry, chunk)) << lane;
-        self.slots[lane] = slot;
-        self.len = self.len.max(lane as u8 + 1);
-        self.entries[lane] = Some(entry);
-    }
-
-    fn has_room(&self, chunk: u8) -> bool {
-        self.chunk == chunk && self.len() < LANES
-    }
-
-    fn len(&self) -> usize {
-        self.len.into()
-    }
-
-    fn items(&self) -> impl Iterator<Item = Item> + '_ {
-        self.slots.iter().zip(&self.entries).filter_map(|(slot, entry)| Some((*slot, entry.clone()?)))
-    }
-
-    /// What the entries that ask for more than the chunk ask of it: masks and keys.
-    fn guarded(&self) -> impl Iterator<Item = (u128, u128)> {
-        let is_guarded = |lane: usize| self.guarded & 1 << lane != 0;
-        let entries = self.entries.iter().enumerate().filter(move |(lane, _)| is_guarded(*lane));
-        let chunk = usize::from(self.chunk) % CHUNKS;
-        let asked = move |cover: &Masked| (cover.mask()[chunk], cover.key()[chunk]);
-        entries.filter_map(move |(_, entry)| Some(asked(&entry.as_ref()?.cover)))
-    }
-
-    /// The chunk that is compared.
-    pub fn chunk(&self) -> usize {
-        usize::from(self.chunk) % CHUNKS
-    }
-
-    /// Whether none of some packets can match an entry: `all` are the bits that every packet has in the block's chunk,
-    /// `any` those that some packet has.
-    pub fn is_out_of_question(&self, all: u128, any: u128) -> bool {
-        let (all, any) = (words(all), words(any));
-        let differ = |i: usize| {
-            let (mask, key) = (u32x4::new(self.mask[i]), u32x4::new(self.key[i]));
-            (key & !any[i]) | (mask & !key & all[i])
-        };
-        let never = (differ(0) | differ(1)) | (differ(2) | differ(3));
-        never.simd_eq(u32x4::ZERO).to_bitmask() & ((1 << self.len) - 1) == 0
-    }
-
-    /// The lanes whose entries agree with a chunk that is not the first, as bits.
-    #[inline(always)]
-    fn agree_other(&self, window: &Window) -> u32 {
-        let words = words(window.chunk[self.chunk()]);
-        let differ = |i: usize| (words[i] & u32x4::new(self.mask[i])) ^ u32x4::new(self.key[i]);
-        let any = (differ(0) | differ(1)) | (differ(2) | differ(3));
-        any.simd_eq(u32x4::ZERO).to_bitmask()
-    }
-
-    /// The same for the first chunk.
-    #[inline(always)]
-    fn agree_first(&self, words: &Words) -> u32 {
-        let differ = |i: usize| (words[i] & u32x4::new(self.mask[i])) ^ u32x4::new(self.key[i]);
-        let [ports, low, high] = [words[PORTS], u32x4::new(self.mask[PORTS]), u32x4::new(self.key[PORTS])]
-            .map(cast::<u32x4, u16x8>);
-        let outside = cast::<u16x8, u32x4>(low.saturating_sub(ports) | ports.saturating_sub(high));
-        let any = (differ(0) | differ(1)) | (outside | differ(3));
-        any.simd_eq(u32x4::ZERO).to_bitmask()
-    }
-
-    /// The lanes whose entries may match a packet, as bits: certain of those that may not.
-    #[inline(always)]
-    pub fn agree(&self, window: &Window) -> u32 {
-        match self.chunk {
-            0 => self.agree_first(&first_words(window.chunk[0])),
-            _ => self.agree_other(window),
-        }
-    }
-
-    /// The lanes whose entries hold for a packet, as bits; `first` are the words of its first chunk.
-    #[inline(always)]
-    pub fn matches<'a>(&self, first: &Words, window: &Window, facts: impl Fn() -> Facts<'a>) -> u32 {
-        let lanes = match self.chunk {
-            0 => self.agree_first(first),
-            _ => self.agree_other(window),
-        };
-        if lanes & u32::from(self.guarded) == 0 { lanes } else { self.pass(lanes, window, facts()) }
-    }
-
-    /// Those of the lanes whose entries hold altogether.
-    #[cold]
-    #[inline(never)]
-    fn pass(&self, lanes: u32, window: &Window, facts: Facts<'_>) -> u32 {
-        let guarded = u32::from(self.guarded);
-        let mut pass = lanes & !guarded;
-        for (lane, entry) in self.entries.iter().enumerate() {
-            if lanes & guarded & 1 << lane != 0
-                && entry.as_ref().is_some_and(|e| e.cover.holds(window) && e.passes(window, facts))
-            {
-                pass |= 1 << lane;
-            }
-        }
-        pass
-    }
-}
-
-/// The chunk by which an entry is compared: the first, unless that says little.
-fn chunk_of(cover: &Masked) -> u8 {
-    let asks = |chunk: &usize| cover.mask()[*chunk].count_ones();
-    if cover.mask()[0] & !FEW_VALUES != 0 || cover.chunks() & !1 == 0 {
-        return 0;
-    }
-    (1..CHUNKS).max_by_key(asks).map_or(0, |chunk| chunk as u8)
-}
-
-/// Whether comparing the chunk does not decide about an IP packet.
-fn asks_for_more(entry: &Entry, chunk: usize) -> bool {
-    let others = entry.cover.chunks() & !(1 | 1 << chunk) != 0;
-    if chunk == 0 {
-        return others || !Ports::of(entry).say_all;
-    }
-    others || entry.cover.mask()[0] & !Masked::IP.mask()[0] != 0 || !entry.is_exact()
-}
-
-/// Whether an entry has to be looked at in full where one of a leaf's blocks has compared a chunk of it.
-pub(crate) fn is_guarded(entry: &Entry) -> bool {
-    asks_for_more(entry, chunk_of(&entry.cover).into())
+pub(crate) enum Leaf {
+    #[default]
+    Empty,
+    Narrow(Arc<Narrow>),
+    Wide(Arc<[Wide]>),
 }
 
 impl FromIterator<Item> for Leaf {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
-        let mut blocks: Vec<Block> = Vec::new();
+        let items: Vec<Item> = items.into_iter().collect();
+        let Some(first) = items.first() else { return Leaf::Empty };
+        let chunk = chunk_of(&first.1.cover);
+        if items.len() <= 4 && items.iter().all(|item| chunk_of(&item.1.cover) == chunk) {
+            let mut block = Narrow::about(chunk);
+            items.into_iter().for_each(|item| block.push(item));
+            return Leaf::Narrow(Arc::new(block));
+        }
+        let mut blocks: Vec<Wide> = Vec::new();
         for item in items {
             let chunk = chunk_of(&item.1.cover);
             if !blocks.iter().any(|block| block.has_room(chunk)) {
-                blocks.push(Block { chunk, ..Block::EMPTY });
+                blocks.push(Wide::about(chunk));
             }
             if let Some(block) = blocks.iter_mut().rfind(|block| block.has_room(chunk)) {
-                block.set(block.len(), item);
+                block.push(item);
             }
         }
-        Leaf((!blocks.is_empty()).then(|| blocks.into()))
+        Leaf::Wide(blocks.into())
     }
 }
 
 impl Leaf {
-    pub fn blocks(&self) -> &[Block] {
-        self.0.as_deref().unwrap_or_default()
+    /// Its blocks, of which there is at most one kind.
+    #[inline(always)]
+    pub fn blocks(&self) -> (Option<&Narrow>, &[Wide]) {
+        match self {
+            Leaf::Empty => (None, &[]),
+            Leaf::Narrow(block) => (Some(block), &[]),
+            Leaf::Wide(blocks) => (None, blocks),
+        }
     }
 
     pub fn len(&self) -> usize {
-        self.blocks().iter().map(Block::len).sum()
+        let (narrow, wide) = self.blocks();
+        narrow.map_or(0, Block::len) + wide.iter().map(Block::len).sum::<usize>()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        matches!(self, Leaf::Empty)
     }
 
     /// Whether it is time for tables or bit vectors.
     pub fn is_full(&self) -> bool {
-        let guarded: usize = self.blocks().iter().map(|block| block.guarded.count_ones() as usize).sum();
-        self.len() + guarded * GUARDED > FULL || guarded > ALIKE && self.is_crowded()
+        let (narrow, wide) = self.blocks();
+        let guarded = narrow.map_or(0, Block::guards) + wide.iter().map(Block::guards).sum::<usize>();
+        self.len() + guarded * GUARDED > most() || guarded > ALIKE && self.is_crowded()
     }
 
     /// Whether a packet with the chunk of one of the entries would be compared further with many.
     fn is_crowded(&self) -> bool {
-        let guarded = self.blocks().iter().flat_map(Block::guarded);
-        let firsts: Vec<_> = guarded.collect();
+        let (narrow, wide) = self.blocks();
+        let mut firsts: Vec<_> = narrow.into_iter().flat_map(Block::guarded).collect();
+        firsts.extend(wide.iter().flat_map(Block::guarded));
         let alike = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
         let pairs: usize = firsts.iter().map(|a| firsts.iter().filter(|b| alike(a, b)).count()).sum();
         pairs > ALIKE * firsts.len()
@@ -252,18 +106,27 @@ impl Leaf {
 
     /// All entries, with the slots of their rules.
     pub fn items(&self) -> impl Iterator<Item = Item> + '_ {
-        self.blocks().iter().flat_map(Block::items)
+        let (narrow, wide) = self.blocks();
+        narrow.into_iter().flat_map(Block::items).chain(wide.iter().flat_map(Block::items))
+    }
+
+    /// The chunks by which its entries are compared, as bits.
+    pub fn chunks(&self) -> u8 {
+        let (narrow, wide) = self.blocks();
+        let narrow = narrow.map_or(0, |block| 1 << block.chunk());
+        wide.iter().fold(narrow, |bits, block| bits | 1 << block.chunk())
     }
 
     pub fn push(&mut self, item: Item) {
         let chunk = chunk_of(&item.1.cover);
-        if let Some(blocks) = &mut self.0
-            && let Some(at) = blocks.iter().rposition(|block| block.has_room(chunk))
-        {
-            let block = &mut Arc::make_mut(blocks)[at];
-            return block.set(block.len(), item);
+        match self {
+            Leaf::Narrow(block) if block.has_room(chunk) => Arc::make_mut(block).push(item),
+            Leaf::Wide(blocks) if blocks.iter().any(|block| block.has_room(chunk)) => {
+                let block = Arc::make_mut(blocks).iter_mut().rfind(|block| block.has_room(chunk));
+                block.into_iter().for_each(|block| block.push(item.clone()));
+            }
+            _ => *self = self.items().chain([item]).collect(),
         }
-        *self = self.items().chain([item]).collect();
     }
 
     /// Takes an entry out; false: it is not here.
@@ -278,45 +141,82 @@ impl Leaf {
 
     /// Bytes of memory, entries not included.
     pub fn bytes(&self) -> usize {
-        std::mem::size_of_val(self.blocks())
+        let (narrow, wide) = self.blocks();
+        narrow.map_or(0, size_of_val) + size_of_val(wide)
     }
-}
 
-impl Block {
-    /// Brings the block close.
+    /// Brings the beginning close.
     #[inline(always)]
     pub fn prefetch(&self) {
-        prefetch::read(&self.mask);
-        prefetch::read(&self.key);
-        prefetch::read(&self.slots);
+        match self {
+            Leaf::Empty => {}
+            Leaf::Narrow(block) => block.prefetch(),
+            Leaf::Wide(blocks) => blocks.iter().take(1).for_each(Block::prefetch),
+        }
+    }
+
+    /// Those of its blocks that some packet of a vector may match.
+    pub fn concerned(&self, summary: &Summary) -> Concerned<'_> {
+        let (narrow, blocks) = self.blocks();
+        let narrow = narrow.filter(|block| !summary.excludes_block(block));
+        let (mut wide, mut n) = ([&NOTHING; MOST_WIDE], 0);
+        for block in blocks.iter().filter(|block| !summary.excludes_block(block)) {
+            wide[n % MOST_WIDE] = block;
+            n += 1;
+        }
+        Concerned { narrow, wide, n: n.min(MOST_WIDE) }
+    }
+
+    /// Gives `sink` the entries that hold for a packet.
+    #[inline(always)]
+    pub fn visit(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
+        let words = first_words(window.chunk[0]);
+        match self {
+            Leaf::Empty => {}
+            Leaf::Narrow(block) => sink.lanes(block.matches(&words, window, || facts), &block.slots),
+            Leaf::Wide(blocks) => {
+                for block in blocks.iter() {
+                    sink.lanes(block.matches(&words, window, || facts), &block.slots);
+                }
+            }
+        }
     }
 }
 
-/// The words of a packet's chunk, each four times.
-pub(crate) type Words = [u32x4; 4];
+/// A block without entries.
+static NOTHING: Wide = Wide::EMPTY;
 
-/// Which of the first chunk's words the ports are.
-const PORTS: usize = 2;
-
-/// See [`Words`].
-#[inline(always)]
-fn words(chunk: u128) -> Words {
-    cast::<u128, [u32; 4]>(chunk).map(u32x4::splat)
+/// Blocks that every packet of a vector is compared with.
+#[derive(Clone, Debug)]
+pub(crate) struct Concerned<'a> {
+    pub narrow: Option<&'a Narrow>,
+    wide: [&'a Wide; MOST_WIDE],
+    n: usize,
 }
 
-/// The same for the first chunk, its ports as [`Ports`] has them.
-#[inline(always)]
-pub(crate) fn first_words(chunk: u128) -> Words {
-    let mut words = cast::<u128, [u32; 4]>(chunk);
-    words[PORTS] = ports::numbers(words[PORTS]);
-    words.map(u32x4::splat)
-}
+impl<'a> Concerned<'a> {
+    #[inline(always)]
+    pub fn wide(&self) -> &[&'a Wide] {
+        &self.wide[..self.n]
+    }
 
-/// Gives `sink` the entries that hold for a packet.
-#[inline(always)]
-pub(crate) fn visit(blocks: &[Block], window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
-    let words = first_words(window.chunk[0]);
-    for block in blocks {
-        sink.four(block.matches(&words, window, || facts), &block.slots);
+    /// How many comparisons of four entries it takes.
+    pub fn quads(&self) -> usize {
+        usize::from(self.narrow.is_some())
+            + self.wide().iter().map(|block| block.len().div_ceil(4)).sum::<usize>()
+    }
+
+    /// Whether any of some packets may match one of the entries: block by block, which is faster where none does.
+    pub fn agrees_with_any(&self, windows: &[Window]) -> bool {
+        self.narrow.is_some_and(|block| block.agrees_with_any(windows))
+            || self.wide().iter().any(|block| block.agrees_with_any(windows))
+    }
+
+    /// Whether a packet may match one of the entries: certain of those that may not.
+    #[inline(always)]
+    pub fn agree(&self, window: &Window) -> u32 {
+        let words = first_words(window.chunk[0]);
+        let narrow = self.narrow.map_or(0, |block| block.agree(&words, window));
+        self.wide().iter().fold(narrow, |any, block| any | block.agree(&words, window))
     }
 }

@@ -4,7 +4,7 @@
 //! ([`mmb_packet::window`]) that every matching packet satisfies, and tests for what those cannot say. Entries stand in
 //! a tree without copies: a node has a few hash tables, each for one mask within one chunk of the window ("tuple space
 //! search", Srinivasan et al., 1999, with masks merged), and an entry stands in the first whose mask is within its own.
-//! A key leads to a rule, to a short row of entries that are compared four at a time, or to a node again. Which masks a
+//! A key leads to a rule, to a short row of entries that are compared four or sixteen at a time, or to a node again. Which masks a
 //! node has is chosen by what they cost and save, so that thousands of masks need a handful of tables. What no mask
 //! tells apart stands in bit vectors, and what asks about bytes outside the window is found through predicates. A packet
 //! meets every entry that it matches, once.
@@ -13,11 +13,13 @@
 //! path, and what a clone that readers use finds never changes. (Filters in front of tables are shared and only let more in.) A vector of packets goes through the root's tables in passes, so
 //! that the packets' memory accesses overlap; of a train of packets that look alike only the first is looked up.
 
-#![forbid(unsafe_code)]
+// Not `forbid`: `walk::compare` calls what is compiled for wider vectors, once the processor is known to have them.
+#![deny(unsafe_code)]
 
 mod alike;
 mod batch;
 mod bitvec;
+mod block;
 mod choose;
 mod classifier;
 mod compile;
@@ -42,6 +44,7 @@ mod store;
 mod summary;
 mod table;
 mod walk;
+mod wide;
 
 pub use batch::{Batch, Hit, VECTOR};
 pub use classifier::Classifier;

@@ -114,7 +114,7 @@ impl Node {
 
     /// Finds places for entries that no table takes, while the rest is empty.
     fn divide(&mut self, mut items: Vec<Item>, path: &Path) {
-        if items.len() <= leaf::FULL {
+        if items.len() <= leaf::most() {
             // With a sieve the entries cost less than any table.
             let whole: Leaf = items.iter().cloned().collect();
             if !whole.is_full() && Sieve::new(&whole).is_some() {
@@ -233,7 +233,7 @@ impl Node {
         }
         for Packet { window, facts, head } in packets {
             let sink = &mut Sink::new(hits, *head);
-            leaf::visit(self.rest.blocks(), window, *facts, sink);
+            self.rest.visit(window, *facts, sink);
             for table in &self.tables {
                 table.visit(window, *facts, sink);
             }

@@ -6,7 +6,7 @@ use mmb_packet::Window;
 
 use crate::bitvec::Packet;
 use crate::hash::Seeds;
-use crate::leaf::{self, Item, Leaf};
+use crate::leaf::{Item, Leaf};
 use crate::node::{self, Node, Path};
 use crate::pattern::{Entry, Facts};
 use crate::sink::Sink;
@@ -134,7 +134,7 @@ impl Owner {
     /// Gives `sink` what matches a packet, of whose key nothing is known yet.
     pub fn visit(&self, same_key: bool, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {
         match self {
-            Owner::Leaf(leaf) => leaf::visit(leaf.blocks(), window, facts, sink),
+            Owner::Leaf(leaf) => leaf.visit(window, facts, sink),
             Owner::One(slot) if same_key => sink.one(*slot),
             Owner::Same(slots) if same_key => slots.iter().for_each(|slot| sink.one(*slot)),
             Owner::Node(node) if same_key => {

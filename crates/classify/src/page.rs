@@ -26,17 +26,20 @@ pub(crate) struct Page {
     pub body: Arc<Body>,
 }
 
-/// What belongs to the tags: arrays over all lanes, lane `i` of group `g` at `g * LANES + i`.
+/// What belongs to the tags: arrays over all lanes, lane `i` of group `g` at `g * LANES + i`. One cache line.
+#[repr(align(64))]
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
     /// How many leading hash bits the page's keys share.
     pub depth: u32,
     /// Keys in the page.
-    pub len: usize,
-    keys: Vec<u128>,
-    values: Vec<Value>,
+    pub len: u32,
+    keys: Box<[u128]>,
+    values: Box<[Value]>,
     owners: Vec<Owner>,
 }
+
+const _: () = assert!(size_of::<Body>() == 64);
 
 /// A slot, or with the top bit set an index in [`Body::owners`]: most keys have one rule.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +58,7 @@ impl Page {
     /// An empty page.
     pub fn new(depth: u32, groups: usize) -> Self {
         let lanes = groups * LANES;
-        let (keys, values) = (vec![0; lanes], vec![Value::default(); lanes]);
+        let (keys, values) = (vec![0; lanes].into(), vec![Value::default(); lanes].into());
         let body = Body { depth, len: 0, keys, values, owners: Vec::new() };
         Page { tags: vec![Group::EMPTY; groups].into(), body: Arc::new(body) }
     }
@@ -132,7 +135,7 @@ impl Page {
     pub fn merged(&self, other: &Self, seeds: &Seeds) -> Option<Self> {
         if self.body.depth == 0
             || self.body.depth != other.body.depth
-            || self.body.len + other.body.len > MERGE
+            || (self.body.len + other.body.len) as usize > MERGE
         {
             return None;
         }
@@ -214,6 +217,15 @@ impl Body {
         if let (Some(key), Some(value)) = (self.keys.get(at), self.values.get(at)) {
             prefetch::read(key);
             prefetch::read(value);
+        }
+    }
+
+    /// Brings what a lane's value leads to close; to be called a while after [`Body::prefetch`].
+    #[inline(always)]
+    pub fn prefetch_owner(&self, at: usize) {
+        let index = self.values.get(at).map_or(0, |value| value.0 & !Value::OWNER);
+        if let Some(owner) = self.owners.get(index as usize) {
+            prefetch::read(owner);
         }
     }
 

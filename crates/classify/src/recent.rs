@@ -29,7 +29,7 @@ const LONGEST: usize = 64;
 const TRIAL: u32 = 512;
 /// … and of a rest after one in which fewer than one lookup in [`WORTH`] found something.
 const REST: u32 = 8192;
-const WORTH: u32 = 8;
+const WORTH: u32 = 4;
 
 /// A flow.
 #[derive(Clone, Copy, Debug, Default)]

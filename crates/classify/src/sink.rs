@@ -41,11 +41,11 @@ impl<'a> Sink<'a> {
         self.hits.push(Hit::new(self.head, slot));
     }
 
-    /// Those of four slots whose bit is set in `lanes`.
+    /// Those of a block's slots whose bit is set in `lanes`.
     #[inline(always)]
-    pub fn four(&mut self, mut lanes: u32, slots: &[u32; 4]) {
+    pub fn lanes<const N: usize>(&mut self, mut lanes: u32, slots: &[u32; N]) {
         while lanes != 0 {
-            self.one(slots[lanes.trailing_zeros() as usize % 4]);
+            self.one(slots[lanes.trailing_zeros() as usize % N]);
             lanes &= lanes - 1;
         }
     }
@@ -242,13 +242,39 @@ impl Hits {
     #[inline(always)]
     pub fn four(&mut self, lanes: u32, slots: &[u32; 4]) {
         if self.slots.len() < self.len + 4 {
-            self.slots.resize(self.len * 2 + VECTOR, 0);
+            self.grow();
         }
         if let Some(out) = self.slots[self.len..].first_chunk_mut::<4>() {
             let order = u8x16::new(PACK[lanes as usize % 16]);
             *out = cast(cast::<[u32; 4], u8x16>(*slots).shuffle(order));
             self.len += lanes.count_ones() as usize;
         }
+    }
+
+    /// The same of sixteen slots.
+    #[inline(always)]
+    pub fn sixteen(&mut self, lanes: u32, slots: &[u32; 16]) {
+        for (quad, slots) in slots.as_chunks().0.iter().enumerate() {
+            self.four(lanes >> (4 * quad) & 0xf, slots);
+        }
+    }
+
+    /// The first few of sixteen slots.
+    #[inline(always)]
+    pub fn first_of(&mut self, slots: &[u32; 16], n: usize) {
+        if self.slots.len() < self.len + 16 {
+            self.grow();
+        }
+        if let Some(out) = self.slots[self.len..].first_chunk_mut::<16>() {
+            *out = *slots;
+            self.len += n;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) {
+        self.slots.resize(self.len * 2 + VECTOR, 0);
     }
 
     /// Some hits, for the same head.
@@ -290,28 +316,26 @@ impl Hits {
         }
         if heads.len == packets && self.others.is_empty() {
             // Every packet is a head, and all hits are in order.
-            hits.reserve(self.len);
+            hits.reserve(self.len + STEP);
             for (&(from, to), pkt) in self.runs[..packets].iter().zip(0..) {
-                let slots = self.slots.get(from as usize..to as usize).unwrap_or_default();
-                hits.extend(slots.iter().map(|&slot| Hit::new(pkt, slot)));
+                append(hits, pkt, &self.slots, (from as usize, to as usize));
             }
             return;
         }
         if !self.others.is_empty() {
             self.sort_others();
         }
-        hits.reserve(self.len + self.others.len());
+        hits.reserve(self.len + self.others.len() + STEP);
         for (packet, of) in heads.of(packets).enumerate() {
             let pkt = packet as u16;
             if let Some(run) = heads.recalled(of) {
                 append(hits, pkt, recent.hits(), run);
                 continue;
             }
-            let (slots, others) = self.of(of.into());
-            let hit = |&slot: &u32| Hit::new(pkt, slot);
-            hits.extend(slots.iter().map(hit));
-            if !others.is_empty() {
-                hits.extend(others.iter().map(hit));
+            let (from, to) = self.runs[usize::from(of) % VECTOR];
+            append(hits, pkt, &self.slots, (from as usize, to as usize));
+            if !self.others.is_empty() {
+                hits.extend(self.of(of.into()).1.iter().map(|&slot| Hit::new(pkt, slot)));
             }
         }
     }

@@ -6,7 +6,7 @@
 use mmb_packet::Window;
 use mmb_packet::window::CHUNKS;
 
-use crate::leaf::Block;
+use crate::block::Block;
 use crate::masked::Masked;
 use crate::table::Table;
 
@@ -36,7 +36,7 @@ impl Summary {
 
     /// Whether no packet can match an entry of the block.
     #[inline]
-    pub fn excludes_block(&self, block: &Block) -> bool {
+    pub fn excludes_block<const N: usize>(&self, block: &Block<N>) -> bool {
         let (all, any) = self.0[block.chunk()];
         block.is_out_of_question(all, any)
     }

@@ -16,9 +16,10 @@ use mmb_packet::{Window, prefetch};
 
 use crate::batch::{Habits, Hit, VECTOR};
 use crate::bitvec::Packet;
+use crate::block::{Narrow, Wide};
 use crate::group::Group;
 use crate::hash::Hash;
-use crate::leaf::{Block, first_words};
+use crate::leaf::Concerned;
 use crate::node::Node;
 use crate::owner::Owner;
 use crate::page::Body;
@@ -27,6 +28,9 @@ use crate::sieve::Sieve;
 use crate::sink::{Hits, Sink};
 use crate::summary::Summary;
 use crate::table::Table;
+use crate::wide::Wide512;
+
+mod compare;
 
 /// Most tables that are probed together; those beyond are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
@@ -60,7 +64,13 @@ struct Work<'a> {
     packet: u16,
     /// Rules that are known to match.
     slots: &'a [u32],
-    blocks: &'a [Block],
+    narrow: Option<&'a Narrow>,
+    wide: &'a [Wide],
+}
+
+impl Work<'_> {
+    /// Nothing to be compared with.
+    const NONE: Work<'static> = Work { packet: 0, slots: &[], narrow: None, wide: &[] };
 }
 
 /// Of a vector of packets those, by number, that may match through these tables and blocks, if they are few: surely none
@@ -68,21 +78,16 @@ struct Work<'a> {
 pub(crate) fn glance<'o>(
     windows: &[Window],
     tables: &[Table],
-    (blocks, sieve): (&[Block], Option<&Sieve>),
+    (rest, sieve): (&Concerned<'_>, Option<&Sieve>),
     summary: &Summary,
     out: &'o mut [u16; VECTOR],
 ) -> Option<&'o [u16]> {
     let mut tables = tables.iter().filter(|table| !summary.excludes(table)).peekable();
-    let blocks = blocks.iter().filter(|block| !summary.excludes_block(block));
-    let in_rest = |window: &Window| {
-        sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]))
-            && blocks.clone().any(|block| block.agree(window) != 0)
-    };
+    let in_rest =
+        |window: &Window| sieve.is_none_or(|sieve| sieve.passes(window.chunk[0])) && rest.agree(window) != 0;
     let any_in_rest = match sieve {
         Some(_) => windows.iter().any(in_rest),
-        None => {
-            blocks.clone().any(|block| windows.iter().fold(0, |any, window| any | block.agree(window)) != 0)
-        }
+        None => rest.agrees_with_any(windows),
     };
     if !any_in_rest && tables.peek().is_none() {
         return Some(&[]);
@@ -117,11 +122,13 @@ pub(crate) struct Walk<'a> {
     pub heads: &'a [u16],
     pub truths: &'a Truths,
     /// Blocks that every packet is compared with.
-    pub rest: &'a [&'a Block],
+    pub rest: &'a Concerned<'a>,
     /// Tells packets that match none of them.
     pub sieve: Option<&'a Sieve>,
     /// At most [`TABLES`].
     pub tables: &'a [&'a Table],
+    /// Whether sixteen entries can be compared at once.
+    pub wide: Option<Wide512>,
 }
 
 /// What they leave to each other.
@@ -171,6 +178,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The passes, in order; returns how many packets and tables there were that may have to do with each other.
+    #[inline(always)]
     fn pass<const SIFT: bool>(&self, left: &mut Left, hits: &mut Hits) -> usize {
         let Some(any) = self.tables.first() else {
             self.compare(0..self.heads.len(), &[], hits);
@@ -181,7 +189,7 @@ impl<'a> Walk<'a> {
         let mut scratch = Scratch {
             probes: [(&Group::EMPTY, Hash::default()); PAIRS],
             candidates: [Candidate { packet: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
-            works: [Work { packet: 0, slots: &[], blocks: &[] }; PAIRS],
+            works: [Work::NONE; PAIRS],
         };
         let stride = STRIDE.min(PAIRS / self.tables.len());
         for first in (0..self.heads.len()).step_by(stride) {
@@ -195,6 +203,9 @@ impl<'a> Walk<'a> {
             for candidate in &scratch.candidates[..n] {
                 candidate.body.prefetch(candidate.lane as usize);
             }
+            for candidate in &scratch.candidates[..n] {
+                candidate.body.prefetch_owner(candidate.lane as usize);
+            }
             self.find_blocks(n, &mut scratch, left);
             self.compare(heads, &scratch.works[..n], hits);
         }
@@ -204,6 +215,12 @@ impl<'a> Walk<'a> {
     #[inline(always)]
     fn window(&self, head: impl Into<usize>) -> &'a Window {
         &self.windows[usize::from(self.heads[head.into()])]
+    }
+
+    /// Whether a packet may match some of the blocks that every packet is compared with.
+    #[inline(always)]
+    fn may_match_rest(&self, window: &Window) -> bool {
+        self.sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]))
     }
 
     /// A head.
@@ -307,14 +324,14 @@ impl<'a> Walk<'a> {
     fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, left: &mut Left) {
         for (candidate, work) in scratch.candidates[..n].iter().zip(&mut scratch.works) {
             let packet = candidate.packet;
-            *work = Work { packet, slots: &[], blocks: &[] };
+            *work = Work { packet, ..Work::NONE };
             if candidate.lanes & (candidate.lanes - 1) != 0 {
                 left.lanes_beyond.push((packet, candidate.table));
             }
             match candidate.body.value(candidate.lane as usize) {
                 Err(Owner::Leaf(leaf)) => {
-                    work.blocks = leaf.blocks();
-                    work.blocks.iter().take(1).for_each(Block::prefetch);
+                    (work.narrow, work.wide) = leaf.blocks();
+                    leaf.prefetch();
                 }
                 Ok(slot) => {
                     work.slots = &std::slice::from_ref(slot)[..usize::from(self.is_key(candidate))];
@@ -330,55 +347,6 @@ impl<'a> Walk<'a> {
     fn is_key(&self, candidate: &Candidate<'_>) -> bool {
         let table = self.tables[usize::from(candidate.table)];
         candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.packet))
-    }
-
-    /// Compares where there is no block that every packet is compared with: most packets may have nothing to do.
-    #[inline(always)]
-    fn compare_works(&self, works: &[Work<'_>], hits: &mut Hits) {
-        for work in works {
-            let from = hits.begin();
-            hits.several(work.slots);
-            if let [_, ..] = work.blocks {
-                let packet = usize::from(self.heads[usize::from(work.packet)]);
-                let window = &self.windows[packet];
-                let words = first_words(window.chunk[0]);
-                for block in work.blocks {
-                    let lanes = block.matches(&words, window, || self.truths.facts(packet));
-                    hits.four(lanes, &block.slots);
-                }
-            }
-            hits.end(work.packet.into(), from);
-        }
-    }
-
-    /// Compares.
-    #[inline(always)]
-    fn compare(&self, heads: Range<usize>, works: &[Work<'_>], hits: &mut Hits) {
-        if self.rest.is_empty() {
-            return self.compare_works(works, hits);
-        }
-        let mut works = works.iter().peekable();
-        for head in heads {
-            let packet = usize::from(self.heads[head]);
-            let window = &self.windows[packet];
-            let (words, facts) = (first_words(window.chunk[0]), || self.truths.facts(packet));
-            let from = hits.begin();
-            let may_match = self.sieve.is_none_or(|sieve| sieve.passes(window.chunk[0]));
-            for block in if may_match { self.rest } else { &[] } {
-                let lanes = block.matches(&words, window, facts);
-                if lanes != 0 {
-                    hits.four(lanes, &block.slots);
-                }
-            }
-            while let Some(work) = works.next_if(|work| usize::from(work.packet) == head) {
-                hits.several(work.slots);
-                for block in work.blocks {
-                    let lanes = block.matches(&words, window, facts);
-                    hits.four(lanes, &block.slots);
-                }
-            }
-            hits.end(head, from);
-        }
     }
 
     /// The node that one of `left.nodes` is about.

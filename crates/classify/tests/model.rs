@@ -102,6 +102,13 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     let expected: Vec<_> = expected.collect();
     let differ = hits.iter().zip(&expected).find(|(a, b)| a != b);
     assert_eq!((differ, hits.len()), (None, expected.len()), "found and expected");
+    // The code for machines without wide vectors finds the same.
+    let mut plain = Batch::new().without_wide_vectors();
+    plain.n = windows.len();
+    plain.windows[..windows.len()].copy_from_slice(windows);
+    classifier.classify(&mut plain);
+    plain.hits.sort();
+    assert_eq!(plain.hits, hits);
     let entries = || model.values().flat_map(|pattern| pattern.entries());
     assert_eq!(classifier.chunks(), entries().fold(0, |chunks, entry| chunks | entry.chunks()));
     let top = classifier.tables().filter(|info| info.depth == 0);

@@ -4,7 +4,6 @@ use mmb_packet::Window;
 
 use super::{CHEAP, Classifier};
 use crate::batch::{Hit, VECTOR};
-use crate::leaf;
 use crate::pattern::Facts;
 use crate::sink::Sink;
 use crate::summary::Summary;
@@ -15,10 +14,10 @@ impl Classifier {
     pub(super) fn is_glanceable(&self, summary: &Summary) -> bool {
         let (always, rest, bits) = self.root.rest();
         let tables = self.root.tables().iter().filter(|table| !summary.excludes(table));
-        let blocks = rest.blocks().iter().filter(|block| !summary.excludes_block(block));
         always.is_empty()
             && bits.is_out_of_question(summary)
-            && tables.count() + if self.sieve.is_some() { 0 } else { blocks.count() } <= CHEAP
+            && tables.count() + if self.sieve.is_some() { 0 } else { rest.concerned(summary).quads() }
+                <= CHEAP
     }
 
     /// Finds what the root has in tables and in blocks, for packets one by one.
@@ -28,7 +27,7 @@ impl Classifier {
         for &packet in few {
             let window = &windows[usize::from(packet)];
             let sink = &mut Sink::new(hits, packet);
-            leaf::visit(rest.blocks(), window, Facts::NONE, sink);
+            rest.visit(window, Facts::NONE, sink);
             for table in self.root.tables() {
                 table.visit(window, Facts::NONE, sink);
             }
@@ -44,6 +43,12 @@ impl Classifier {
         room: &'o mut [u16; VECTOR],
     ) -> Option<&'o [u16]> {
         let (_, rest, _) = self.root.rest();
-        walk::glance(windows, self.root.tables(), (rest.blocks(), self.sieve.as_ref()), summary, room)
+        walk::glance(
+            windows,
+            self.root.tables(),
+            (&rest.concerned(summary), self.sieve.as_ref()),
+            summary,
+            room,
+        )
     }
 }

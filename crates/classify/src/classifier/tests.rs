@@ -47,7 +47,7 @@ fn survives_a_useless_hash() {
 fn a_root_with_many_tables() {
     // The kind's own byte is left out.
     let places = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
-    let keys = places.flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
+    let keys = places.flat_map(|byte| (0..120u32).map(move |i| (byte * 8, i * 2 + 1)));
     let cover =
         |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
     let rules: Vec<Masked> = keys.filter_map(cover).collect();
@@ -144,7 +144,7 @@ fn presence_of_options() {
 /// looks at what differs.
 #[test]
 fn what_no_rule_tells_apart_is_recalled() {
-    let keys = (0..8usize).flat_map(|byte| (0..40u32).map(move |i| (byte * 8, i * 5 + 1)));
+    let keys = (0..8usize).flat_map(|byte| (0..120u32).map(move |i| (byte * 8, i * 2 + 1)));
     let cover =
         |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
     let mut rules: Vec<Masked> = keys.filter_map(cover).collect();

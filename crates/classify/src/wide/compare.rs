@@ -1,0 +1,94 @@
+//! The comparisons themselves.
+
+use std::arch::x86_64::*;
+
+use bytemuck::cast;
+use mmb_packet::Window;
+
+use crate::block::{self, Narrow, PORTS, Wide};
+use crate::sink::Hits;
+
+/// A chunk of a packet, to be compared with entries.
+#[derive(Clone, Copy)]
+pub(crate) struct Chunk {
+    /// The words, four times each.
+    four: __m512i,
+    /// Each word sixteen times.
+    sixteen: [__m512i; 4],
+}
+
+/// Words by sixteens, in the order of bits in [`Narrow`]'s.
+const FOUR_TIMES: [u32; 16] = [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3];
+
+/// Lanes of [`Narrow`]'s words that are about ports.
+const PORT_LANES: u16 = 0xf << (4 * PORTS);
+
+/// `(a & b) ^ c`.
+const DIFFER: i32 = 0x6a;
+/// `a | b | c`.
+const ANY: i32 = 0xfe;
+
+impl Chunk {
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn new(words: [u32; 4]) -> Chunk {
+        let all = _mm512_broadcast_i32x4(cast(words));
+        Chunk {
+            four: _mm512_permutexvar_epi32(cast(FOUR_TIMES), all),
+            sixteen: words.map(|word| _mm512_set1_epi32(word as i32)),
+        }
+    }
+
+    /// The first chunk of a window.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    pub fn first(window: &Window) -> Chunk {
+        Chunk::new(block::numbers(window.chunk[0]))
+    }
+}
+
+/// Which of four entries agree with a window, whose first chunk is `first`, as bits.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn four(block: &Narrow, first: &Chunk, window: &Window) -> u32 {
+    let (mask, key): (__m512i, __m512i) = (cast(block.mask), cast(block.key));
+    let differ = if block.is_about_first() {
+        let differ = _mm512_ternarylogic_epi32::<DIFFER>(first.four, mask, key);
+        let (below, above) = (_mm512_subs_epu16(mask, first.four), _mm512_subs_epu16(first.four, key));
+        _mm512_mask_or_epi32(differ, PORT_LANES, below, above)
+    } else {
+        let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
+        _mm512_ternarylogic_epi32::<DIFFER>(chunk.four, mask, key)
+    };
+    let words = u32::from(_mm512_test_epi32_mask(differ, differ));
+    let words = words | words >> 8;
+    !(words | words >> 4) & 0xf
+}
+
+/// The same of sixteen.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn sixteen(block: &Wide, first: &Chunk, window: &Window) -> u32 {
+    let (mask, key) = (block.mask.map(cast::<[u32; 16], __m512i>), block.key.map(cast::<[u32; 16], __m512i>));
+    let any = |chunk: &Chunk, third: __m512i| {
+        let differ =
+            |word: usize| _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[word], mask[word], key[word]);
+        let any = _mm512_ternarylogic_epi32::<ANY>(differ(0), differ(1), differ(3));
+        _mm512_testn_epi32_mask(_mm512_or_epi32(any, third), _mm512_or_epi32(any, third))
+    };
+    if block.is_about_first() {
+        let ports = first.sixteen[PORTS];
+        let (below, above) = (_mm512_subs_epu16(mask[PORTS], ports), _mm512_subs_epu16(ports, key[PORTS]));
+        return any(first, _mm512_or_epi32(below, above)).into();
+    }
+    let chunk = Chunk::new(cast(window.chunk[block.chunk()]));
+    any(&chunk, _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[PORTS], mask[PORTS], key[PORTS])).into()
+}
+
+/// Gives `hits` those of sixteen slots whose bit is set in `lanes`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+pub(crate) fn give(hits: &mut Hits, lanes: u32, slots: &[u32; 16]) {
+    let packed = _mm512_maskz_compress_epi32(lanes as u16, cast(*slots));
+    hits.first_of(&cast(packed), lanes.count_ones() as usize);
+}
