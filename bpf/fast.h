@@ -2,15 +2,16 @@
  *
  * The fast path: does with a packet what mmb has done with others of its flow, so that it never leaves the kernel.
  *
- * mmb writes what it does with a flow into a place of `fast_slots`, and the place's number under the flow's key into
- * `fast_flows`. Whatever is unusual about a packet, and whatever mmb has to see for its own sake (the beginning and the
- * end of a TCP connection), is mmb's, so that what the program knows of protocols is little. It changes nothing before
- * it is certain that the packet goes out.
+ * mmb writes what it does with a flow into a place of `fast_slots`, together with the flow's key, and the place's number
+ * into `fast_index`: a table of buckets, of which a key has two, by its mix. Whatever is unusual about a packet, and
+ * whatever mmb has to see for its own sake (mostly the beginning and the end of a TCP connection), is mmb's, so that what
+ * the program knows of protocols is little. It changes nothing before it is certain that the packet goes out.
  *
- * mmb writes while the program runs, on another CPU, and takes no lock. `version` tells of a place that has been written
- * between two looks at it (the CPU does loads and stores in the program's order, as x86 does). `mark` tells of a place that
- * is another flow's: because a flow is still in `fast_flows` whose place has a new user, or because the kernel has used
- * the memory of an entry that was being read for another one.
+ * mmb writes both while the program runs, on another CPU, and takes no lock. What the index says is a hint: whatever
+ * place a lane leads to, it is followed only if the whole key that stands there is the packet's. `version` tells of a place
+ * that has been written between two looks at it (the CPU does loads and stores in the program's order, as x86 does); lanes
+ * are read and written as a whole. What can happen in between is that a flow is not found that is there, whose packet is
+ * mmb's then.
  */
 #ifndef MMB_FAST_H
 #define MMB_FAST_H
@@ -20,16 +21,15 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
-/* All ports have the same three maps, which are made by who loads the program. A key leads to a place. */
+/* All ports have the same three maps, which are made by who loads the program; mmb maps the first two into its memory. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, STEER_FAST_SLOTS);
-	__type(key, struct fast_key);
-	__type(value, __u32);
-} fast_flows SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, STEER_FAST_BUCKETS);
+	__type(key, __u32);
+	__type(value, struct fast_bucket);
+} fast_index SEC(".maps");
 
-/* The places, which mmb maps into its memory. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -57,6 +57,9 @@ struct fast_packet {
 	 * the bytes in `key` that say the same, which is why they are hidden from the compiler by barrier_var(). */
 	__u64 is_ip4;
 	__u64 is_tcp;
+	__u8 proto;
+	/* TCP: what the flow's action must say for this segment to go on, one of these flags; 0: nothing. */
+	__u16 needs;
 	/* Network header. */
 	void *l3;
 	/* Transport header, its checksum, and the bytes from it to the end of the IP packet. */
@@ -83,13 +86,20 @@ static __always_inline __u64 fast_hidden(__u64 number)
 	return number;
 }
 
-static __always_inline __u64 fast_mark(const struct fast_key *key)
+/* Says where a key stands in the index. Keys that differ have the same sum with one choice of secrets in 2^32 at most: what a
+ * difference in one word does to the sum is that difference times the other word of its pair plus its secret. What follows
+ * loses nothing. */
+static __always_inline __u64 fast_mix(const struct fast_key *key, const volatile __u32 *secrets)
 {
-	const __u64 *words = (const void *)key;
+	const __u32 *words = (const void *)key;
+	__u64 mix, i;
 
-	return words[0] * STEER_FAST_MIX0 + words[1] * STEER_FAST_MIX1 + words[2] * STEER_FAST_MIX2 +
-	       words[3] * STEER_FAST_MIX3 + words[4] * STEER_FAST_MIX4 +
-	       (__u64)((const __u32 *)key)[10] * STEER_FAST_MIX5;
+	mix = ((__u64)key->kind + secrets[10]) * secrets[11];
+#pragma unroll
+	for (i = 0; i < 10; i += 2)
+		mix += ((__u64)words[i] + secrets[i]) * ((__u64)words[i + 1] + secrets[i + 1]);
+	mix = (mix ^ mix >> 32) * STEER_FAST_MIX;
+	return mix ^ mix >> 32;
 }
 
 static __always_inline int fast_ip4(void *l3, void *end, struct fast_packet *packet)
@@ -106,8 +116,7 @@ static __always_inline int fast_ip4(void *l3, void *end, struct fast_packet *pac
 		return 0;
 	packet->key.src[0] = ip->saddr;
 	packet->key.dst[0] = ip->daddr;
-	packet->key.family = 4;
-	packet->key.proto = ip->protocol;
+	packet->proto = ip->protocol;
 	packet->l4 = ip + 1;
 	packet->len = len - sizeof(*ip);
 	packet->pseudo = (__u64)words[3] + words[4];
@@ -131,8 +140,7 @@ static __always_inline int fast_ip6(void *l3, void *end, struct fast_packet *pac
 		packet->key.dst[i] = words[6 + i];
 		packet->pseudo += (__u64)words[2 + i] + words[6 + i];
 	}
-	packet->key.family = 6;
-	packet->key.proto = ip->nexthdr;
+	packet->proto = ip->nexthdr;
 	packet->l4 = ip + 1;
 	packet->len = len;
 	packet->is_ip4 = fast_hidden(0);
@@ -146,11 +154,12 @@ static __always_inline int fast_tcp(void *end, struct fast_packet *packet)
 
 	if ((void *)(tcp + 1) > end)
 		return 0;
-	/* Whole, with an ACK and without SYN, FIN, RST. */
-	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len || (bytes[13] & 0x17) != 0x10)
+	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len)
 		return 0;
-	packet->key.sport = tcp->source;
-	packet->key.dport = tcp->dest;
+	/* ACK, and of SYN, FIN, RST none, or the second. */
+	if ((bytes[13] & 0x17) != 0x10)
+		packet->needs = (bytes[13] & 0x17) == 0x11 ? STEER_FAST_CONTROL | STEER_FAST_FIN : STEER_FAST_CONTROL;
+	packet->key.ports = *(__u32 *)tcp;
 	packet->check = &tcp->check;
 	packet->is_tcp = fast_hidden(1);
 	return 1;
@@ -162,10 +171,9 @@ static __always_inline int fast_udp(void *end, struct fast_packet *packet)
 
 	if ((void *)(udp + 1) > end || packet->len < sizeof(*udp) || bpf_ntohs(udp->len) != packet->len)
 		return 0;
-	if (udp->check == 0 && packet->key.family == 6)
+	if (udp->check == 0 && !packet->is_ip4)
 		return 0;
-	packet->key.sport = udp->source;
-	packet->key.dport = udp->dest;
+	packet->key.ports = *(__u32 *)udp;
 	packet->check = &udp->check;
 	return 1;
 }
@@ -179,8 +187,7 @@ static __always_inline int fast_echo(void *end, struct fast_packet *packet, __u8
 		return 0;
 	if ((icmp->icmp6_type != request && icmp->icmp6_type != reply) || icmp->icmp6_code != 0)
 		return 0;
-	packet->key.sport = icmp->icmp6_identifier;
-	packet->key.dport = bpf_htons(icmp->icmp6_type);
+	packet->key.ports = icmp->icmp6_identifier | (__u32)bpf_htons(icmp->icmp6_type) << 16;
 	packet->check = &icmp->icmp6_cksum;
 	return 1;
 }
@@ -201,16 +208,29 @@ static __always_inline int fast_parse(struct xdp_md *context, struct fast_packet
 	} else if (ether[6] != bpf_htons(ETH_P_IPV6) || !fast_ip6(packet->l3, end, packet)) {
 		return 0;
 	}
-	packet->pseudo += bpf_htons(packet->key.proto) + bpf_htons(packet->len);
-	if (packet->key.proto == IPPROTO_TCP)
+	packet->pseudo += bpf_htons(packet->proto) + bpf_htons(packet->len);
+	packet->key.kind = (packet->is_ip4 ? 4 : 6) | (__u32)packet->proto << 8;
+	if (packet->proto == IPPROTO_TCP)
 		return fast_tcp(end, packet);
-	if (packet->key.proto == IPPROTO_UDP)
+	if (packet->proto == IPPROTO_UDP)
 		return fast_udp(end, packet);
-	if (packet->key.proto == IPPROTO_ICMP && packet->key.family == 4)
+	if (packet->proto == IPPROTO_ICMP && packet->is_ip4)
 		return fast_echo(end, packet, 8, 0);
-	if (packet->key.proto == IPPROTO_ICMPV6 && packet->key.family == 6)
+	if (packet->proto == IPPROTO_ICMPV6 && !packet->is_ip4)
 		return fast_echo(end, packet, ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY);
 	return 0;
+}
+
+/* Whether no packet that is forwarded may have this source: groups and what is reserved, this network, loopback; a source that
+ * only its link knows. */
+static __always_inline int fast_is_martian(const struct fast_packet *packet)
+{
+	const __be32 *src = packet->key.src;
+	__u32 first = bpf_ntohl(src[0]);
+
+	if (packet->is_ip4)
+		return first >> 29 == 7 || first >> 24 == 0 || first >> 24 == 127;
+	return first >> 24 == 0xff || first >> 22 == 0x3fa || ((src[0] | src[1] | src[2]) == 0 && bpf_ntohl(src[3]) <= 1);
 }
 
 /* Adds the words of a piece of a frame to a sum; below 0: the frame does not have it. */
@@ -260,7 +280,7 @@ static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct 
 					   const struct fast_action *action)
 {
 	__u16 check = *packet->check;
-	__u8 proto = packet->key.proto;
+	__u8 proto = packet->proto;
 	__s64 sum;
 
 	if (proto == IPPROTO_UDP && check == 0)
@@ -276,26 +296,59 @@ static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct 
 	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
 }
 
-/* Whether the packet's flow has an action in force, which it copies; the place, to be counted in, else NULL. */
-static __always_inline struct fast_slot *fast_find(const struct fast_key *key, __u64 stamp, struct fast_action *action)
+/* Whether a place has an action in force for a key, which it copies; the place, else NULL. A function of its own, since it is
+ * hardly ever called more than once, but from every lane. */
+static __noinline struct fast_slot *fast_try(__u32 place, const struct fast_key *key, __u64 stamp, struct fast_action *action)
 {
-	const __u32 *place = bpf_map_lookup_elem(&fast_flows, key);
-	struct fast_slot *slot;
-	__u32 version, index;
+	const __u32 *wanted = (const void *)key, *found;
+	struct fast_slot *slot = bpf_map_lookup_elem(&fast_slots, &place);
+	__u32 version, other = 0, i;
 
-	if (place == NULL)
-		return NULL;
-	index = *(volatile const __u32 *)place;
-	slot = bpf_map_lookup_elem(&fast_slots, &index);
 	if (slot == NULL)
 		return NULL;
-	version = *(volatile __u32 *)&slot->action.version;
+	version = *(volatile __u32 *)&slot->version;
 	barrier();
+	found = (const void *)&slot->key;
+#pragma unroll
+	for (i = 0; i < sizeof(*key) / 4; i++)
+		other |= wanted[i] ^ found[i];
 	*action = slot->action;
 	barrier();
-	if ((version & 1) != 0 || *(volatile __u32 *)&slot->action.version != version)
+	if ((version & 1) != 0 || *(volatile __u32 *)&slot->version != version)
 		return NULL;
-	return action->stamp == stamp && action->mark == fast_mark(key) ? slot : NULL;
+	return other == 0 && action->stamp == stamp ? slot : NULL;
+}
+
+/* Looks for a key in one of its two buckets. */
+static __always_inline struct fast_slot *fast_look(__u32 number, __u64 tag, const struct fast_key *key, __u64 stamp,
+						   struct fast_action *action)
+{
+	const struct fast_bucket *bucket;
+	struct fast_slot *slot;
+	__u64 lane, i;
+
+	number &= STEER_FAST_BUCKETS - 1;
+	bucket = bpf_map_lookup_elem(&fast_index, &number);
+	if (bucket == NULL)
+		return NULL;
+#pragma unroll
+	for (i = 0; i < STEER_FAST_LANES; i++) {
+		lane = *(volatile const __u64 *)&bucket->lanes[i];
+		if (lane >> 32 == tag && (slot = fast_try(lane, key, stamp, action)) != NULL)
+			return slot;
+	}
+	return NULL;
+}
+
+/* Whether the packet's flow has an action in force, which it copies; the place, to be counted in, else NULL. A flow may be in
+ * two places, of which one holds no more: every lane with its tag is followed. */
+static __always_inline struct fast_slot *fast_find(const struct fast_key *key, const volatile __u32 *secrets, __u64 stamp,
+						   struct fast_action *action)
+{
+	__u64 mix = fast_mix(key, secrets);
+	struct fast_slot *slot = fast_look(mix, mix >> 32, key, stamp, action);
+
+	return slot != NULL ? slot : fast_look(mix >> 16, mix >> 32, key, stamp, action);
 }
 
 /* Writes into the packet what its flow's action says. */
@@ -327,7 +380,7 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 			ip6->daddr.s6_addr32[i] = action->dst[i];
 		}
 	}
-	if (packet->key.proto == IPPROTO_TCP || packet->key.proto == IPPROTO_UDP) {
+	if (packet->proto == IPPROTO_TCP || packet->proto == IPPROTO_UDP) {
 		ports[0] = action->sport;
 		ports[1] = action->dport;
 	} else {
@@ -346,28 +399,38 @@ static __always_inline void fast_count(struct fast_slot *slot, const struct fast
 	__sync_fetch_and_add(&slot->packets, 1);
 	__sync_fetch_and_add(&slot->bytes, bytes);
 	slot->last = bpf_ktime_get_coarse_ns();
-	if (!packet->is_tcp || !(action->flags & STEER_FAST_TRACK))
+	if (!packet->is_tcp)
 		return;
-	end = bpf_ntohl(tcp->seq) + packet->len - tcp->doff * 4;
-	ack = bpf_ntohl(tcp->ack_seq);
-	if (slot->seen == 0 || (__s32)(end - slot->end) > 0)
-		slot->end = end;
-	if (slot->seen == 0 || (__s32)(ack - slot->ack) >= 0) {
-		slot->ack = ack;
-		slot->window = bpf_ntohs(tcp->window);
+	if (action->flags & STEER_FAST_TRACK) {
+		end = bpf_ntohl(tcp->seq) + packet->len - tcp->doff * 4 + tcp->fin;
+		ack = bpf_ntohl(tcp->ack_seq);
+		if (slot->seen == 0 || (__s32)(end - slot->end) > 0)
+			slot->end = end;
+		if (slot->seen == 0 || (__s32)(ack - slot->ack) >= 0) {
+			slot->ack = ack;
+			slot->window = bpf_ntohs(tcp->window);
+		}
+		slot->seen = 1;
 	}
-	slot->seen = 1;
+	if (packet->needs == 0)
+		return;
+	/* Who sees an end sees what was counted of it. */
+	barrier();
+	if (tcp->fin)
+		slot->fin = 1;
+	if (tcp->rst)
+		slot->rst = 1;
 }
 
 /* Whether the packet has gone the fast path. */
-static __always_inline int fast_forward(struct xdp_md *context, __u32 port)
+static __always_inline int fast_forward(struct xdp_md *context, const volatile struct steer_state *state)
 {
 	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
 	const struct fast_slot *header;
 	struct fast_packet packet = {};
 	struct fast_action action;
 	struct fast_slot *slot;
-	__u32 first = 0;
+	__u32 first = 0, i;
 	__s64 check;
 	__u64 stamp;
 	__u8 hops;
@@ -378,9 +441,17 @@ static __always_inline int fast_forward(struct xdp_md *context, __u32 port)
 	stamp = *(volatile const __u64 *)&header->action.stamp;
 	if (stamp == 0 || !fast_parse(context, &packet))
 		return 0;
-	packet.key.port = port;
-	slot = fast_find(&packet.key, stamp, &action);
-	if (slot == NULL)
+	if (stamp & STEER_FAST_DESTINATION) {
+		if (fast_is_martian(&packet))
+			return 0;
+		for (i = 0; i < 4; i++)
+			packet.key.src[i] = 0;
+		packet.key.ports = 0;
+		packet.key.kind &= 0xff;
+	}
+	packet.key.port = state->port;
+	slot = fast_find(&packet.key, state->secrets, stamp, &action);
+	if (slot == NULL || (packet.needs != 0 && (packet.needs & action.flags) == 0))
 		return 0;
 	hops = packet.is_ip4 ? ((struct iphdr *)packet.l3)->ttl : ((struct ipv6hdr *)packet.l3)->hop_limit;
 	if (((action.flags & STEER_FAST_TTL) && hops <= 1) || end - data - ETH_HLEN > action.max_len)

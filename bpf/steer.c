@@ -85,7 +85,7 @@ int steer(struct xdp_md *context)
 	if (open != 0 && is_kernels(context, open))
 		return XDP_PASS;
 #ifdef STEER_FAST
-	if (fast_forward(context, state.port))
+	if (fast_forward(context, &state))
 		return XDP_REDIRECT;
 #endif
 	return bpf_redirect_map(&xsks, context->rx_queue_index, XDP_PASS);

@@ -13,47 +13,57 @@
 /* In `gate`, above the six bytes of the interface's address: steering is on. */
 #define STEER_ON (1ULL << 48)
 
-/* The program's variables. `gate` is written as a whole while the program runs, `port` before it is attached. */
+/* Numbers that a flow's mix is keyed with. */
+#define STEER_FAST_SECRETS 12
+
+/* The program's variables, a cache line. `gate` is written as a whole while the program runs, the others before it is attached. */
 struct steer_state {
 	__u64 gate;
 	/* The port's number in the maps of the fast path. */
 	__u32 port;
 	__u32 unused;
+	__u32 secrets[STEER_FAST_SECRETS];
 };
 
-/* Places for flows on the fast path; place 0 holds only the generation in force. */
-#define STEER_FAST_SLOTS 65536
+/* Places for flows on the fast path; of place 0 only the stamp counts, which is the one in force. */
+#define STEER_FAST_SLOTS 131072
+
+/* The index: buckets of so many lanes; half of all lanes are free when every place has a flow. */
+#define STEER_FAST_LANES 8
+#define STEER_FAST_BUCKETS (2 * STEER_FAST_SLOTS / STEER_FAST_LANES)
 
 /* Ports on it at a time, at most. */
 #define STEER_FAST_PORTS 64
 
-/* What names a flow. IPv4 addresses are in the first word, the others 0. Echo requests and replies have their identifier
- * for a source port, and their type for a destination port. */
+/* What names a flow, in words. IPv4 addresses are in the first word, the others 0. */
 struct fast_key {
 	__be32 src[4];
 	__be32 dst[4];
-	__be16 sport;
-	__be16 dport;
+	/* Source and destination port as in the packet. Echo requests and replies have their identifier for a source port, and
+	 * their type for a destination port. */
+	__u32 ports;
+	/* Where it comes in. */
 	__u32 port;
-	__u8 family;
-	__u8 proto;
-	__u16 zero;
+	/* 4 or 6, and above it, by 8 bits, the protocol. */
+	__u32 kind;
 };
+
+/* In a stamp, below the generation: keys are those of destinations, in which source, protocol and `ports` are 0. */
+#define STEER_FAST_DESTINATION 1
 
 /* In `flags`. */
 #define STEER_FAST_MAC 1
 #define STEER_FAST_TTL 2
 #define STEER_FAST_NAT 4
 #define STEER_FAST_TRACK 8
+/* TCP with any flags goes on; or with FIN and ACK, besides what always does: ACK without SYN, FIN, RST. */
+#define STEER_FAST_CONTROL 16
+#define STEER_FAST_FIN 32
 
 /* What is done with the packets of a flow. Sums and differences are ones' complement sums of words as they are in memory. */
 struct fast_action {
-	/* The generation that it belongs to. 0: it holds no more. */
+	/* The generation that it belongs to, doubled, and the shape of its key. 0: it holds no more. */
 	__u64 stamp;
-	/* Of the key that it is for (fast_mark). */
-	__u64 mark;
-	/* Odd while it is being written, another each time it has been. */
-	__u32 version;
 	__u32 out;
 	__u16 flags;
 	/* Longest that goes behind an Ethernet header, in bytes. */
@@ -66,31 +76,40 @@ struct fast_action {
 	__u16 mac[6];
 	__be32 src[4];
 	__be32 dst[4];
+	__u32 zero;
 };
 
-/* One place. */
+/* One place: three cache lines. */
 struct fast_slot {
+	struct fast_key key;
+	/* Odd while key and action are being written, another each time they have been. */
+	__u32 version;
 	struct fast_action action;
+	__u64 unused;
 	/* Frames and their bytes. */
 	__u64 packets;
 	__u64 bytes;
 	/* When the last one was, on the clock CLOCK_MONOTONIC_COARSE, in nanoseconds. */
 	__u64 last;
-	/* With STEER_FAST_TRACK: whether there was a segment, the number behind the furthest byte of this direction, and the
-	 * furthest acknowledgement with its window. */
+	/* With STEER_FAST_TRACK: whether there was a segment, the number behind the furthest byte of this direction (FIN counts
+	 * as one), and the furthest acknowledgement with its window. */
 	__u32 seen;
 	__u32 end;
 	__u32 ack;
 	__u32 window;
-	__u64 unused;
+	/* Whether there was such a segment of TCP. Written last. */
+	__u32 fin;
+	__u32 rst;
+	__u64 unused2[2];
 };
 
-/* Numbers without meaning, all odd; with the highest bit they would be negative ones to Rust. */
-#define STEER_FAST_MIX0 0x1e3779b97f4a7c15ULL
-#define STEER_FAST_MIX1 0x42b2ae3d27d4eb4fULL
-#define STEER_FAST_MIX2 0x165667b19e3779f9ULL
-#define STEER_FAST_MIX3 0x56e8feb86659fd93ULL
-#define STEER_FAST_MIX4 0x20761d6478bd642fULL
-#define STEER_FAST_MIX5 0x67037ed1a0b428dbULL
+/* One bucket of the index: a cache line. A lane is 0, or the upper half of a flow's mix and, in its lower half, the flow's
+ * place. */
+struct fast_bucket {
+	__u64 lanes[STEER_FAST_LANES];
+};
+
+/* A number without meaning, odd; with the highest bit it would be a negative one to Rust. */
+#define STEER_FAST_MIX 0x1e3779b97f4a7c15ULL
 
 #endif

@@ -211,6 +211,8 @@ def test_routes_hold_at_once(fast_router, stream):
     learnt(bench, one)
     bench.ip("route add blackhole 10.2.0.2/32")
     bench.until_routed(FAR4, "blackhole")
+    # What was counted before is credited within a tenth of a second.
+    time.sleep(0.2)
     before = hits(bench)
     for _ in range(200):
         one.datagrams.sender.send(bytes(48))
@@ -377,3 +379,72 @@ def test_pings_through_nat(fast_nat):
     nat = fast_nat(NAT)
     assert len(answered(nat.hosts, SERVER, "-i", "0.002", count=300)) == 300
     wait.until(lambda: hits(nat) > 400, "both ways to be counted")
+
+
+def shortly(bench, client, server, url, count=150):
+    """So many short connections by a real client, once the box has seen some; packets of one that the box itself has treated."""
+    web = traffic.WebServer(server, 80, size=1024)
+    try:
+        for _ in range(count // 3):
+            assert traffic.fetch(client, url) == web.content
+        before, nodes = hits(bench), bench.daemon.nodes()["port-rx"]
+        for _ in range(count):
+            assert traffic.fetch(client, url) == web.content
+        wait.until(lambda: hits(bench) > before + 4 * count, "what the kernel sent on to be counted")
+        return (bench.daemon.nodes()["port-rx"] - nodes) / count
+    finally:
+        web.close()
+
+
+def test_short_connections_through_a_router(fast_router):
+    """By their destination: not even what opens them comes to the box."""
+    bench = fast_router()
+    assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 0.5
+
+
+def test_short_connections_through_a_firewall(fast_router):
+    """Rules without state: the first packet of each side comes to the box."""
+    bench = fast_router("add tcp-dport 9 drop\nadd all accept\n")
+    assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 4
+
+
+def test_short_connections_through_a_firewall_with_sessions(fast_wire):
+    """The handshake comes to the box; the kernel closes connections, and the box knows."""
+    wire = fast_wire(FIREWALL)
+    assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < 7
+
+    def over():
+        every = wire.daemon.json("show", "connections", "tcp-dport", 80)["connections"]
+        return len(every) >= 200 and all(one["state"] == "closed" for one in every)
+
+    wait.until(over, "all connections to be closed")
+    wait.until(lambda: fast(wire)["entries"] < 20, "their places to be free")
+    every = wire.daemon.json("show", "connections")["connections"]
+    packets = sum(one[way]["packets"] for one in every for way in ("forward", "reverse"))
+    assert packets == wire.daemon.hits(1)
+
+
+def test_short_connections_through_nat(fast_nat):
+    nat = fast_nat(NAT + "set timeout tcp-closed 1\n")
+    assert shortly(nat, nat.hosts, nat.servers, f"http://{SERVER}/file") < 7
+    connections = lambda: nat.daemon.json("show", "connections")["connections"]  # noqa: E731
+    wait.until(lambda: not [one for one in connections() if one["protocol"] == "tcp"], "sessions to end on time", 10)
+    assert sum(nat.daemon.drops().values()) == 0
+
+
+def test_a_flood_of_first_packets_does_little(fast_wire):
+    """Connections that are never answered: they take no places but a few, and those for a second."""
+    wire = fast_wire("add all accept\n")
+    sender = wire.client.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver = wire.server.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, receiver:
+        receiver.bind((SERVER4, 7100))
+        before, began = fast(wire)["installed"], time.monotonic()
+        for port in range(10_000, 30_000):
+            sender.sendto(b"x", (SERVER4, port))
+        # A machine that is busy may lose some of them on the way.
+        wait.until(lambda: wire.daemon.hits(1) >= 5_000, "many to be treated", 20)
+        passed = time.monotonic() - began
+    # A thousand a second, those at once, and some for what the ends say of their own accord.
+    assert fast(wire)["installed"] - before < 1000 * passed + 200
+    wait.until(lambda: fast(wire)["entries"] < 50, "places to be free again")

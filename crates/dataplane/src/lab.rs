@@ -9,6 +9,8 @@ use mmb_dpdk::{
 };
 use mmb_packet::DropReason;
 use mmb_route::Routes;
+#[cfg(test)]
+use mmb_session::Cursor;
 
 use crate::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
 use crate::counters::RuleTable;
@@ -205,6 +207,17 @@ impl Lab {
         self.workers.iter().map(|graph| graph.state().sessions.counters().sessions).collect()
     }
 
+    /// The states of the first worker's sessions, as `show connections` prints them.
+    #[cfg(test)]
+    pub(crate) fn states(&self) -> Vec<&'static str> {
+        let mut states = Vec::new();
+        if let Some(worker) = self.workers.first().map(|graph| graph.state()) {
+            let (host, mut cursor) = (worker.snapshot.of(worker.id), Cursor::default());
+            worker.sessions.dump(worker.now, &host, &mut cursor, 100, |view| states.push(view.state));
+        }
+        states
+    }
+
     /// Packets dropped, by those reasons that occurred.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         drops(&self.shared).into_iter().filter(|(_, n)| *n > 0).collect()
@@ -257,7 +270,7 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             let _ = slots.push(packet);
         }
         if worker.fast.learns() {
-            worker.fast.sample(slots);
+            worker.fast.sample(slots, false);
         }
     })
 }

@@ -74,6 +74,11 @@ impl WorkerShared {
     }
 }
 
+/// Whether some route has several next hops.
+pub(crate) fn has_groups(routes: &Routes) -> bool {
+    !routes.hops.members().is_empty()
+}
+
 /// Shared by the engine and all workers.
 pub(crate) struct Shared {
     current: ArcSwap<Snapshot>,
@@ -159,7 +164,7 @@ impl Shared {
 
     fn routes_changed(&self) {
         let before = self.routes_generation.fetch_add(1, Ordering::Release);
-        self.fast.publish_routes(before + 1);
+        self.fast.publish_routes(before + 1, || has_groups(&self.routes()));
         for worker in &self.workers {
             worker.wake_if_sleeping();
         }

@@ -140,7 +140,7 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
-        snapshot.fast = fastpath::setup(&snapshot.ports, learns);
+        snapshot.fast = fastpath::setup(&snapshot.ports, (learns, !snapshot.ruled));
         snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }

@@ -4,7 +4,7 @@
 //! random numbers. What crosses threads is the published snapshot (read), two rings per worker (packets of its flows that
 //! another worker received; packets for ports it sends on), a mailbox, and a sleep flag. Between two walks it takes over a
 //! new snapshot, reads the clock, and lets some of the sessions end whose time has come; a walk is one instant. The thread polls while there is
-//! traffic. When nothing has come for [`SPIN`], it sets its sleep flag, looks once more, and sleeps on the file
+//! traffic. When nothing has come for [`SPIN`], or for less if the kernel has most of it, it sets its sleep flag, looks once more, and sleeps on the file
 //! descriptors of its ports and an eventfd that others write to when they leave it work; ports without a descriptor
 //! are looked at again after a pause that grows while nothing comes.
 
@@ -26,17 +26,20 @@ use crate::fastpath::{Fast, FastCounters};
 use crate::locals::Locals;
 use crate::neighbors::Waiting;
 use crate::nodes::VECTOR;
-use crate::shared::{Inbox, Shared};
+use crate::shared::{Inbox, Shared, has_groups};
 use crate::sleep::Sleeper;
 use crate::snapshot::Snapshot;
 use crate::wants::Asked;
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
+/// … while flows are learnt by the kernel. What comes here then is mostly first packets, each with a pause behind it: to poll meanwhile
+/// would take from the kernel, and from whoever else runs here, the time that it needs to send on the rest.
+const SPIN_BESIDE_KERNEL: Duration = Duration::from_micros(3);
 /// Bytes of the longest IP packet with its link header and tags; longer frames make the scratch buffer grow once.
 const SCRATCH: usize = 65_536 + 128;
 /// Walks between two looks at the clock while nothing comes.
-const WALKS_PER_CLOCK: u32 = 64;
+const WALKS_PER_CLOCK: u32 = 16;
 
 /// Sessions that end between two walks, at most.
 const ENDS: usize = 64;
@@ -236,7 +239,8 @@ impl Worker {
 
     /// The generation of what the kernel learns from this walk.
     pub fn fast_generation(&self) -> u64 {
-        self.shared.fast.generation(self.snapshot.generation, self.routes_generation)
+        let plain = self.snapshot.fast.as_ref().is_some_and(|setup| setup.plain) && !has_groups(&self.routes);
+        self.shared.fast.generation(self.snapshot.generation, self.routes_generation, plain)
     }
 
     #[cold]
@@ -340,12 +344,17 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
         idle_walks += 1;
         if idle_walks == 1 {
             idle_since = Instant::now();
-        } else if idle_walks.is_multiple_of(WALKS_PER_CLOCK) && idle_since.elapsed() >= SPIN {
+        } else if idle_walks.is_multiple_of(WALKS_PER_CLOCK) && idle_since.elapsed() >= spin(graph.state()) {
             sleep(graph, sleeper);
             idle_walks = WALKS_PER_CLOCK - 1;
         }
         std::hint::spin_loop();
     }
+}
+
+/// How long to poll without a packet.
+fn spin(worker: &Worker) -> Duration {
+    if worker.fast.learns() { SPIN_BESIDE_KERNEL } else { SPIN }
 }
 
 /// Says that the worker sleeps, makes sure that nothing came in between, and sleeps.
@@ -364,7 +373,8 @@ fn sleep(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
     if !pending {
         me.counters.sleeps.add(1);
         worker.sessions.flush(&worker.snapshot.of(worker.id));
-        sleeper.sleep(worker.timers());
+        let timers = [worker.timers(), worker.fast.next_sweep()];
+        sleeper.sleep(timers.into_iter().flatten().min());
     }
     me.sleeping.store(false, SeqCst);
 }

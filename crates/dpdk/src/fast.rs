@@ -2,19 +2,20 @@
 //!
 //! # Theory of operation
 //! The program of every AF_XDP port (bpf/fast.h) looks for a packet's flow before it hands the packet to the socket. What it
-//! does with the packets of a flow stands in a *slot*: 128 bytes of memory that kernel and process share, so that writing one,
-//! taking it back and reading what was counted are no system calls. A map leads from a flow's key to its slot, and a second
-//! one from a port's number to its interface. All ports of the process have these three together.
+//! does with the packets of a flow stands in a *slot*: three cache lines of memory that kernel and process share. An index in
+//! such memory leads from a flow's key to its slot ([`crate::fast_index`]), so that handing a flow over, taking it back and
+//! reading what was counted are no system calls; and a map leads from a port's number to its interface. All ports of the
+//! process have these three together.
 //!
-//! Nothing in here can make the kernel do one flow's work with the packets of another. A slot has a mark of its key, so
-//! that a key whose slot has a new user leads nowhere; a version, by which the program notices that it is being written; and
-//! a generation, which has to be the one in force. Ports have numbers that never come back: what goes to a closed port
-//! goes to the socket, whoever has its interface's index by then.
+//! Nothing in here can make the kernel do one flow's work with the packets of another. A slot has the whole key of its
+//! flow, so that whatever leads to a slot that has a new user leads nowhere; a version, by which the program notices that it is
+//! being written; and a generation, which has to be the one in force. Ports have numbers that never come back: what goes to
+//! a closed port goes to the socket, whoever has its interface's index by then.
 //!
 //! It all ends with the process, whatever ends that: nothing is pinned, and what is mapped is the kernel's.
 
 use std::ffi::CStr;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,7 +23,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use mmb_dpdk_sys as sys;
 
 use crate::error::strerror;
-use crate::fast_raw::{self, Action, Key};
+use crate::fast_index::Index;
+use crate::fast_raw::{self, Action, Key, Secrets};
 use crate::netdev_xdp;
 use crate::port::Port;
 use crate::xdp::Refusal;
@@ -30,7 +32,7 @@ use crate::xdp_map::{Mapped, create, delete, number, put};
 
 /// Slots, of which number 0 cannot be used.
 pub const FAST_SLOTS: u32 = sys::STEER_FAST_SLOTS;
-/// Number 0: of it only the generation counts, which is the one in force.
+/// Number 0: of it only the stamp counts, which is the one in force.
 const HEADER: u32 = 0;
 
 /// The number of a port on the fast path. No other port of the process ever has it; one that no port has leads nowhere.
@@ -67,8 +69,22 @@ pub struct FastAction {
     pub max_len: u16,
     /// Addresses and ports that they get; None: they keep theirs.
     pub translation: Option<FastTranslation>,
-    /// Whether [`FastTally::tcp`] is kept.
+    /// Whether [`FastTally::tcp`] is kept. Not together with `control`.
     pub track: bool,
+    /// TCP: whether segments that begin, end or reset connections, and those without ACK, go out as all others do; else they
+    /// go to the socket.
+    pub control: bool,
+    /// TCP: the same, but only for those with FIN and ACK, and neither SYN nor RST.
+    pub fin: bool,
+}
+
+impl FastAction {
+    /// Sends packets of up to that length on as they are, but for those that begin and end connections.
+    pub fn as_is(out: FastPort, max_len: u16) -> FastAction {
+        let (macs, translation) = (None, None);
+        let (decrement_ttl, track, control, fin) = (false, false, false, false);
+        FastAction { out, macs, decrement_ttl, max_len, translation, track, control, fin }
+    }
 }
 
 /// Ethernet addresses.
@@ -102,6 +118,8 @@ pub struct FastTally {
     pub bytes: u64,
     /// When the last one was, in nanoseconds of CLOCK_MONOTONIC_COARSE; 0: there was none.
     pub last: u64,
+    /// TCP: which of [`FAST_FIN`] and [`FAST_RST`] have gone out. The rest includes the segments of those that are here.
+    pub ended: u8,
     /// Where TCP stands, if that is tracked and there was a packet.
     pub tcp: Option<FastTcp>,
 }
@@ -109,7 +127,7 @@ pub struct FastTally {
 /// How far one direction of a TCP connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastTcp {
-    /// The sequence number behind the furthest byte.
+    /// The sequence number behind the furthest byte; FIN counts as one.
     pub end: u32,
     /// The furthest acknowledgement.
     pub ack: u32,
@@ -117,11 +135,38 @@ pub struct FastTcp {
     pub window: u16,
 }
 
+/// In [`FastTally::ended`]: a FIN.
+pub const FAST_FIN: u8 = 1;
+/// In [`FastTally::ended`]: an RST.
+pub const FAST_RST: u8 = 4;
+
+/// What settles where a packet goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FastShape {
+    /// All that a [`FastKey`] names.
+    #[default]
+    Flow,
+    /// Where it comes in and its destination: keys are those that [`FastKey::to`] makes. Packets with a source that no packet
+    /// may have (groups, loopback, unspecified, link-local of IPv6) go to the socket.
+    Destination,
+}
+
+impl FastKey {
+    /// All packets to a destination that come into a port, whatever else they are: for [`FastShape::Destination`].
+    pub fn to(port: FastPort, destination: IpAddr) -> FastKey {
+        let source = match destination {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        FastKey { port, proto: 0, source, destination, source_port: 0, destination_port: 0 }
+    }
+}
+
 /// What the AF_XDP ports of the process have together. A slot and its key are one thread's business at a time; all else may be
 /// called by any.
 #[derive(Debug)]
 pub struct FastPath {
-    flows: OwnedFd,
+    pub(crate) index: Index,
     slots: OwnedFd,
     ports: OwnedFd,
     /// The values of `slots`.
@@ -132,6 +177,15 @@ pub struct FastPath {
 static SHARED: Mutex<Weak<FastPath>> = Mutex::new(Weak::new());
 /// The number of the port that was opened last.
 static LAST_PORT: AtomicU32 = AtomicU32::new(0);
+
+/// What a slot or the header says of generation and shape; None: it cannot be one.
+fn stamp(generation: u64, shape: FastShape) -> Option<u64> {
+    let shape = match shape {
+        FastShape::Flow => 0,
+        FastShape::Destination => u64::from(sys::STEER_FAST_DESTINATION),
+    };
+    (1..1 << 63).contains(&generation).then_some(generation << 1 | shape)
+}
 
 impl FastPath {
     /// The one that there is, or a new one.
@@ -146,19 +200,24 @@ impl FastPath {
     }
 
     fn create() -> Result<FastPath, i32> {
-        use sys::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_DEVMAP_HASH, BPF_MAP_TYPE_HASH};
-        let flows = create::<Key, u32>(c"fast_flows", BPF_MAP_TYPE_HASH, sys::BPF_F_NO_PREALLOC, FAST_SLOTS)?;
+        use sys::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_DEVMAP_HASH};
+        let index = Index::create(c"fast_index", sys::STEER_FAST_BUCKETS)?;
         let slots = create::<u32, Slot>(c"fast_slots", BPF_MAP_TYPE_ARRAY, sys::BPF_F_MMAPABLE, FAST_SLOTS)?;
         let ports = create::<u32, u32>(c"fast_ports", BPF_MAP_TYPE_DEVMAP_HASH, 0, sys::STEER_FAST_PORTS)?;
         // SAFETY: the map was made so; a slot is made of atomics.
         let memory = unsafe { Mapped::map(slots.as_raw_fd(), FAST_SLOTS as usize) };
-        Ok(FastPath { flows, slots, ports, memory: memory.map_err(|error| number(&error))? })
+        Ok(FastPath { index, slots, ports, memory: memory.map_err(|error| number(&error))? })
     }
 
     /// The maps by their names in the program.
     pub(crate) fn maps(&self) -> [(&'static CStr, RawFd); 3] {
-        let (flows, slots, ports) = (self.flows.as_raw_fd(), self.slots.as_raw_fd(), self.ports.as_raw_fd());
-        [(c"fast_flows", flows), (c"fast_slots", slots), (c"fast_ports", ports)]
+        let (index, slots, ports) = (self.index.map(), self.slots.as_raw_fd(), self.ports.as_raw_fd());
+        [(c"fast_index", index), (c"fast_slots", slots), (c"fast_ports", ports)]
+    }
+
+    /// What the program has to mix keys with.
+    pub(crate) fn secrets(&self) -> &Secrets {
+        self.index.secrets()
     }
 
     /// A slot that flows can have.
@@ -166,30 +225,33 @@ impl FastPath {
         self.memory.get(number as usize).filter(|_| number != HEADER)
     }
 
-    /// Sets the generation in force: what was installed for another one is not followed any more, by packets that come in
-    /// from now on. 0: nothing is.
-    pub fn set_generation(&self, generation: u64) {
+    /// Sets the generation in force, below 2^63, and the shape of its keys: what was installed for another one is not followed
+    /// any more, by packets that come in from now on. 0: nothing is.
+    pub fn set_generation(&self, generation: u64, shape: FastShape) {
         if let Some(header) = self.memory.get(HEADER as usize) {
-            header.stamp.store(generation, Ordering::Release);
+            // One word says both, so that no packet meets the one without the other.
+            header.stamp.store(stamp(generation, shape).unwrap_or(0), Ordering::Release);
         }
     }
 
     /// From now on the packets of a flow that have nothing unusual are dealt with by the kernel, while `generation` is in
-    /// force. The slot is free, and what it has counted starts at 0. Where the flow has another slot, it leaves that.
+    /// force. The slot is free, and what it has counted starts at 0. A flow may have another slot besides, of which the packets
+    /// take either while both are in force.
     ///
     /// # Errors
-    /// EINVAL: no such slot or protocol, generation 0, or addresses of different families; or what the kernel says.
+    /// EINVAL: no such slot or protocol, generation 0, addresses of different families, or what makes no sense together.
+    /// ENOSPC: the index has no room for the flow; other flows may find some.
     pub fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
         let place = self.slot(slot).ok_or(libc::EINVAL)?;
         let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
         let words = fast_raw::action(key, action).ok_or(libc::EINVAL)?;
-        if generation == 0 {
-            return Err(libc::EINVAL);
+        let shape = if fast_raw::is_destination(key) { FastShape::Destination } else { FastShape::Flow };
+        place.write(stamp(generation, shape).ok_or(libc::EINVAL)?, &raw, &words);
+        if !self.index.put(&raw, slot) {
+            self.revoke(slot);
+            return Err(libc::ENOSPC);
         }
-        place.write(generation, fast_raw::mark(&raw), &words);
-        // SAFETY: the key and the value of this map.
-        let done = unsafe { put(self.flows.as_raw_fd(), &raw, &slot.to_ne_bytes()) };
-        done.inspect_err(|_| self.revoke(slot))
+        Ok(())
     }
 
     /// Has the packets of a slot's flow go to the socket, from now on. One that is on its way at this moment is still counted.
@@ -199,16 +261,11 @@ impl FastPath {
         }
     }
 
-    /// Removes a flow, and so makes room for another one. One that is not there is fine.
-    ///
-    /// # Errors
-    /// EINVAL: it cannot be a flow's key; or what the kernel says.
-    pub fn forget(&self, key: &FastKey) -> Result<(), i32> {
-        let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
-        // SAFETY: the key has the length of this map's keys.
-        match unsafe { delete(self.flows.as_raw_fd(), &raw) } {
-            Err(libc::ENOENT) => Ok(()),
-            done => done,
+    /// Has a flow lead to a slot no more, before the slot gets another one; until then it takes the room of one. A flow that
+    /// does not lead there is fine.
+    pub fn forget(&self, key: &FastKey, slot: u32) {
+        if let Some(raw) = fast_raw::key(key) {
+            self.index.take(&raw, slot);
         }
     }
 
@@ -279,10 +336,11 @@ impl Drop for Member {
 #[derive(Debug)]
 #[repr(C)]
 struct Slot {
-    stamp: AtomicU64,
-    mark: AtomicU64,
+    key: [AtomicU32; size_of::<Key>() / 4],
     version: AtomicU32,
-    rest: [AtomicU32; 15],
+    stamp: AtomicU64,
+    rest: [AtomicU32; size_of::<Action>() / 4 - fast_raw::STAMP_WORDS],
+    unused: AtomicU64,
     packets: AtomicU64,
     bytes: AtomicU64,
     last: AtomicU64,
@@ -290,42 +348,54 @@ struct Slot {
     end: AtomicU32,
     ack: AtomicU32,
     window: AtomicU32,
-    unused: AtomicU64,
+    fin: AtomicU32,
+    rst: AtomicU32,
+    unused2: [AtomicU64; 2],
 }
 
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Slot>() == size_of::<sys::fast_slot>());
-    assert!(offset_of!(Slot, stamp) == offset_of!(sys::fast_action, stamp));
-    assert!(offset_of!(Slot, mark) == offset_of!(sys::fast_action, mark));
-    assert!(offset_of!(Slot, version) == offset_of!(sys::fast_action, version));
-    assert!(offset_of!(Slot, rest) == fast_raw::WORDS_BEFORE * 4);
+    assert!(offset_of!(Slot, key) == offset_of!(sys::fast_slot, key));
+    assert!(offset_of!(Slot, version) == offset_of!(sys::fast_slot, version));
+    assert!(offset_of!(Slot, stamp) == offset_of!(sys::fast_slot, action));
+    assert!(offset_of!(sys::fast_action, stamp) == 0);
+    assert!(offset_of!(sys::fast_action, out) == fast_raw::STAMP_WORDS * 4);
+    assert!(offset_of!(Slot, unused) == offset_of!(sys::fast_slot, unused));
     assert!(offset_of!(Slot, packets) == offset_of!(sys::fast_slot, packets));
+    assert!(offset_of!(Slot, packets) == 128);
     assert!(offset_of!(Slot, last) == offset_of!(sys::fast_slot, last));
     assert!(offset_of!(Slot, seen) == offset_of!(sys::fast_slot, seen));
     assert!(offset_of!(Slot, window) == offset_of!(sys::fast_slot, window));
+    assert!(offset_of!(Slot, fin) == offset_of!(sys::fast_slot, fin));
+    assert!(offset_of!(Slot, rst) == offset_of!(sys::fast_slot, rst));
 };
 
 impl Slot {
-    /// Writes an action and forgets what was counted. The program takes nothing from a slot whose version is odd, or has
-    /// become another one under its eyes.
-    fn write(&self, generation: u64, mark: u64, action: &Action) {
+    /// Writes a flow and its action, and forgets what was counted. The program takes nothing from a slot whose version is odd,
+    /// or has become another one under its eyes.
+    fn write(&self, stamp: u64, key: &Key, action: &Action) {
         let version = self.version.load(Ordering::Relaxed) & !1;
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         fence(Ordering::Release);
-        self.stamp.store(generation, Ordering::Relaxed);
-        self.mark.store(mark, Ordering::Relaxed);
-        for (to, word) in self.rest.iter().zip(&action[fast_raw::WORDS_BEFORE..]) {
+        self.stamp.store(stamp, Ordering::Relaxed);
+        let words = key.iter().chain(&action[fast_raw::STAMP_WORDS..]);
+        for (to, word) in self.key.iter().chain(&self.rest).zip(words) {
             to.store(*word, Ordering::Relaxed);
         }
         for count in [&self.packets, &self.bytes, &self.last] {
             count.store(0, Ordering::Relaxed);
         }
-        self.seen.store(0, Ordering::Relaxed);
+        for seen in [&self.seen, &self.fin, &self.rst] {
+            seen.store(0, Ordering::Relaxed);
+        }
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
     fn tally(&self) -> FastTally {
+        // The program writes these after the rest.
+        let bit = |ended: &AtomicU32, bit| if ended.load(Ordering::Acquire) != 0 { bit } else { 0 };
+        let ended = bit(&self.fin, FAST_FIN) | bit(&self.rst, FAST_RST);
         let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcp {
             end: self.end.load(Ordering::Relaxed),
             ack: self.ack.load(Ordering::Relaxed),
@@ -335,6 +405,7 @@ impl Slot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             last: self.last.load(Ordering::Relaxed),
+            ended,
             tcp,
         }
     }
@@ -342,4 +413,4 @@ impl Slot {
 
 #[cfg(test)]
 #[path = "fast_test.rs"]
-mod tests;
+pub(crate) mod tests;

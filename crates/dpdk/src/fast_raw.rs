@@ -6,12 +6,14 @@ use mmb_dpdk_sys as sys;
 
 use crate::fast::{FastAction, FastKey};
 
-/// The bytes of a `struct fast_key`.
-pub(crate) type Key = [u8; size_of::<sys::fast_key>()];
+/// The words of a `struct fast_key`.
+pub(crate) type Key = [u32; size_of::<sys::fast_key>() / 4];
 /// The words of a `struct fast_action`.
 pub(crate) type Action = [u32; size_of::<sys::fast_action>() / 4];
-/// Of them, those that are not copied: generation, mark and version.
-pub(crate) const WORDS_BEFORE: usize = 5;
+/// Of them, those of the stamp, which are 0.
+pub(crate) const STAMP_WORDS: usize = 2;
+/// What keys are mixed with.
+pub(crate) type Secrets = [u32; sys::STEER_FAST_SECRETS as usize];
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -35,63 +37,40 @@ fn words(address: IpAddr) -> [u32; 4] {
     bytemuck::cast(wide(address))
 }
 
-/// None: it cannot be a flow's.
-pub(crate) fn key(key: &FastKey) -> Option<Key> {
-    let family = match (key.source, key.destination, key.proto) {
-        (IpAddr::V4(_), IpAddr::V4(_), TCP | UDP | ICMP) => 4,
-        (IpAddr::V6(_), IpAddr::V6(_), TCP | UDP | ICMP6) => 6,
-        _ => return None,
-    };
-    let mut raw = [0; size_of::<Key>()];
-    let (ports, port) =
-        ([key.source_port.to_be_bytes(), key.destination_port.to_be_bytes()], key.port.0.to_ne_bytes());
-    let parts: [&[u8]; 6] = [
-        &wide(key.source),
-        &wide(key.destination),
-        ports.as_flattened(),
-        &port,
-        &[family, key.proto],
-        // Counts in comparisons as the rest does.
-        &[0, 0],
-    ];
-    for (to, from) in raw.iter_mut().zip(parts.into_iter().flatten()) {
-        *to = *from;
-    }
-    Some(raw)
+/// Whether it is that of a destination ([`FastKey::to`]).
+pub(crate) fn is_destination(key: &FastKey) -> bool {
+    *key == FastKey::to(key.port, key.destination)
 }
 
-/// By which a slot knows its flow: fast_mark() in bpf/fast.h.
-pub(crate) fn mark(key: &Key) -> u64 {
-    const MIX: [u64; 6] = [
-        sys::STEER_FAST_MIX0,
-        sys::STEER_FAST_MIX1,
-        sys::STEER_FAST_MIX2,
-        sys::STEER_FAST_MIX3,
-        sys::STEER_FAST_MIX4,
-        sys::STEER_FAST_MIX5,
-    ];
-    key.chunks(8).zip(MIX).fold(0, |mark, (bytes, mix)| {
-        let mut word = [0; 8];
-        word[..bytes.len()].copy_from_slice(bytes);
-        // The last one is a word of half the size.
-        let word = if bytes.len() == 8 {
-            u64::from_ne_bytes(word)
-        } else {
-            u64::from(u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
-        };
-        mark.wrapping_add(word.wrapping_mul(mix))
-    })
+/// None: it cannot be a flow's, and is not that of a destination.
+pub(crate) fn key(key: &FastKey) -> Option<Key> {
+    let family: u32 = match (key.source, key.destination, key.proto) {
+        (IpAddr::V4(_), IpAddr::V4(_), TCP | UDP | ICMP) => 4,
+        (IpAddr::V6(_), IpAddr::V6(_), TCP | UDP | ICMP6) => 6,
+        (IpAddr::V4(_), ..) if is_destination(key) => 4,
+        (IpAddr::V6(_), ..) if is_destination(key) => 6,
+        _ => return None,
+    };
+    let ports = [key.source_port, key.destination_port].map(u16::to_be_bytes);
+    let [[s0, s1, s2, s3], [d0, d1, d2, d3]] = [words(key.source), words(key.destination)];
+    let kind = family | u32::from(key.proto) << 8;
+    Some([s0, s1, s2, s3, d0, d1, d2, d3, bytemuck::cast(ports), key.port.0, kind])
+}
+
+/// Where a key stands in the index: fast_mix() in bpf/fast.h.
+pub(crate) fn mix(key: &Key, secrets: &Secrets) -> u64 {
+    let keyed = |at: usize| u64::from(key[at]) + u64::from(secrets[at]);
+    let last = keyed(10).wrapping_mul(secrets[11].into());
+    let pairs = (0..10).step_by(2).map(|at| keyed(at).wrapping_mul(keyed(at + 1)));
+    let sum = pairs.fold(last, u64::wrapping_add);
+    let mix = (sum ^ sum >> 32).wrapping_mul(sys::STEER_FAST_MIX);
+    mix ^ mix >> 32
 }
 
 /// What changes in a checksum's sum when words become others, in the order of memory; 0: nothing.
-fn difference(changes: &[(&[u8], &[u8])]) -> u16 {
-    let mut sum = 0u64;
-    for (old, new) in changes {
-        for (old, new) in old.chunks_exact(2).zip(new.chunks_exact(2)) {
-            let [old, new] = [old, new].map(|word| u16::from_ne_bytes([word[0], word[1]]));
-            sum += u64::from(!old) + u64::from(new);
-        }
-    }
+fn difference(changes: &[(&[u32], &[u32])]) -> u16 {
+    let pairs = changes.iter().flat_map(|(old, new)| old.iter().zip(*new));
+    let mut sum: u64 = pairs.map(|(old, new)| u64::from(!old) + u64::from(*new)).sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -119,16 +98,23 @@ pub(crate) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
     if key.source.is_ipv4() != to.source.is_ipv4() {
         return None;
     }
-    let (addresses, ports) = ((&from_raw[..32], &to_raw[..32]), (&from_raw[32..36], &to_raw[32..36]));
-    // A byte less in the upper half of a word of the header.
-    let hop: (&[u8], &[u8]) = if action.decrement_ttl { (&[1, 0], &[0, 0]) } else { (&[], &[]) };
+    // What is tracked is one direction of one connection, of which a segment without ACK says nothing.
+    if action.track && (action.control || key.proto == 0) || key.proto == 0 && action.translation.is_some() {
+        return None;
+    }
+    let (addresses, ports) = ((&from_raw[..8], &to_raw[..8]), (&from_raw[8..9], &to_raw[8..9]));
+    // A byte less in the first one of a word of the header.
+    let hop: (&[u32], &[u32]) =
+        if action.decrement_ttl { (&[u32::from_ne_bytes([1, 0, 0, 0])], &[0]) } else { (&[], &[]) };
     let flag = |on: bool, flag: u32| if on { flag as u16 } else { 0 };
     let raw = sys::fast_action {
         out: action.out.0,
         flags: flag(action.macs.is_some(), sys::STEER_FAST_MAC)
             | flag(action.decrement_ttl, sys::STEER_FAST_TTL)
             | flag(to != *key, sys::STEER_FAST_NAT)
-            | flag(action.track, sys::STEER_FAST_TRACK),
+            | flag(action.track, sys::STEER_FAST_TRACK)
+            | flag(action.control, sys::STEER_FAST_CONTROL)
+            | flag(action.fin, sys::STEER_FAST_FIN),
         max_len: action.max_len,
         l3_diff: if key.source.is_ipv4() { difference(&[addresses, hop]) } else { 0 },
         // ICMP's checksum has no pseudo header.

@@ -1,21 +1,9 @@
 //! Rule by rule: what is followed, what is not any more, what is counted, what is left.
 
 use std::os::fd::FromRawFd;
+use std::sync::atomic::AtomicBool;
 
 use super::*;
-
-/// A packet of an IPv4 flow.
-fn packet(proto: u8) -> Sent {
-    let ends = [([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), if proto == 1 { 8 } else { 80 })];
-    Sent { proto, ends, macs: [[2; 6]; 2], ttl: 64, noise: 4, payload: vec![5; 30], partial: false, pad: 60 }
-}
-
-/// The same of an IPv6 flow.
-fn packet6(proto: u8) -> Sent {
-    let [source, destination] = [1, 2].map(|n| Ipv6Addr::from(0xfd_u128 << 120 | n));
-    let ends = [(source.into(), 1000), (destination.into(), if proto == 58 { 128 } else { 80 })];
-    Sent { ends, ..packet(proto) }
-}
 
 #[test]
 fn what_is_unusual_goes_to_the_socket() {
@@ -35,6 +23,7 @@ fn what_is_unusual_goes_to_the_socket() {
         }
         assert_eq!(rig.send(&frame), None, "{what}");
         assert_eq!(rig.path.tally(slot).packets, 1, "{what}");
+        rig.path.forget(&key, slot);
     };
     let (wire, tcp, udp, icmp) = (rig.wire(), packet(6), packet(17), packet(1));
     let (tcp6, udp6, icmp6) = (packet6(6), packet6(17), packet6(58));
@@ -128,10 +117,10 @@ fn what_was_taken_back_is_not_followed() {
     assert!(hits() && hits());
     assert_eq!((path.tally(1).packets, path.tally(1).bytes), (2, 2 * frame.len() as u64));
     for other in [0, NOW + 1, NOW - 1, u64::MAX] {
-        path.set_generation(other);
+        path.set_generation(other, FastShape::Flow);
         assert!(!hits(), "{other}");
     }
-    path.set_generation(NOW);
+    path.set_generation(NOW, FastShape::Flow);
     assert!(hits());
     path.revoke(1);
     assert!(!hits());
@@ -139,19 +128,62 @@ fn what_was_taken_back_is_not_followed() {
     path.install(1, NOW, &key, &rig.wire()).unwrap();
     assert_eq!(path.tally(1), FastTally::default());
     assert!(hits());
-    // The slot gets another flow, while the old one's key still leads there.
+    // The slot gets another flow, while the old one's key still leads there; then it does not, but the new one's does.
     let other = FastKey { source_port: 7, ..key };
     path.install(1, NOW, &other, &rig.nat(([1, 1, 1, 1].into(), 1), ([2, 2, 2, 2].into(), 2))).unwrap();
     assert!(!hits());
-    // The flow gets another slot.
+    path.forget(&key, 1);
+    assert!(!hits());
+    let mut moved = sent.clone();
+    moved.ends[0].1 = 7;
+    assert!(rig.send(&moved.build()).is_some());
+    // The flow gets another slot; what it has not is not forgotten.
     path.install(2, NOW, &key, &rig.wire()).unwrap();
+    path.forget(&key, 1);
+    path.forget(&other, 2);
     assert!(hits());
-    path.forget(&key).unwrap();
-    path.forget(&key).unwrap();
+    path.forget(&key, 2);
+    path.forget(&key, 2);
+    assert!(!hits());
+    assert_eq!(path.tally(2).packets, 1);
+    // It has two slots, and is counted in one of them, whichever that is; then only in the one that is in force.
+    path.install(2, NOW, &key, &rig.wire()).unwrap();
+    path.install(3, NOW, &key, &rig.wire()).unwrap();
+    assert!(hits());
+    assert_eq!(path.tally(2).packets + path.tally(3).packets, 1);
+    for (gone, left) in [(2, 3), (3, 2)] {
+        path.install(left, NOW, &key, &rig.wire()).unwrap();
+        path.revoke(gone);
+        assert!(hits());
+        assert_eq!(path.tally(left).packets, 1);
+    }
+    path.forget(&key, 2);
+    path.forget(&key, 3);
     assert!(!hits());
     // From another port, it is another flow.
     path.install(3, NOW, &FastKey { port: rig.out.port, ..key }, &rig.wire()).unwrap();
     assert!(!hits());
+}
+
+/// Of a key that differs in any bit from the one in its slot, nothing is followed, though the index leads there.
+#[test]
+fn a_slot_is_for_its_whole_key() {
+    let Some(rig) = rig() else { return };
+    for sent in [packet(6), packet6(6)] {
+        let key = rig.key(6, sent.ends[0], sent.ends[1]);
+        let (raw, words) = (fast_raw::key(&key).unwrap(), fast_raw::action(&key, &rig.wire()).unwrap());
+        let (stamp, frame) = (stamp(NOW, FastShape::Flow).unwrap(), sent.build());
+        assert!(rig.path.index.put(&raw, 1));
+        let slot = rig.path.slot(1).unwrap();
+        for bit in 0..32 * raw.len() {
+            let mut other = raw;
+            other[bit / 32] ^= 1 << (bit % 32);
+            slot.write(stamp, &other, &words);
+            assert_eq!(rig.send(&frame), None, "{bit}");
+        }
+        slot.write(stamp, &raw, &words);
+        assert!(rig.send(&frame).is_some());
+    }
 }
 
 #[test]
@@ -175,7 +207,7 @@ fn what_cannot_be_is_refused() {
         FastKey { proto: 1, ..v6 },
     ] {
         assert_eq!(install(1, NOW, &key, &rig.wire()), bad, "{key:?}");
-        assert_eq!(rig.path.forget(&key), bad);
+        rig.path.forget(&key, 1);
     }
     assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v6.destination, 2))), bad);
     assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v4.destination, 2))), bad);
@@ -185,24 +217,23 @@ fn what_cannot_be_is_refused() {
         .unwrap();
     assert_eq!(rig.send(&sent.build()), None);
     assert_eq!(rig.path.tally(1).packets, 0);
-    // More flows than there is room for; the one that is too many is not followed, the others are.
-    let mut refused = None;
-    for n in 0..=FAST_SLOTS {
-        let key = FastKey { source: Ipv4Addr::from(n).into(), ..v4 };
-        let slot = 1 + n % (FAST_SLOTS - 1);
-        if let Err(errno) = install(slot, NOW, &key, &rig.wire()) {
-            refused = Some((n, errno));
-            break;
-        }
+    // What would make no sense together, and generations that there are not.
+    assert_eq!(install(1, NOW, &v4, &FastAction { track: true, control: true, ..rig.wire() }), bad);
+    for generation in [1 << 63, u64::MAX] {
+        assert_eq!(install(1, generation, &v4, &rig.wire()), bad);
+        rig.path.set_generation(generation, FastShape::Flow);
+        install(1, NOW, &v4, &rig.wire()).unwrap();
+        assert_eq!(rig.send(&sent.build()), None);
     }
-    assert_eq!(refused, Some((FAST_SLOTS - 1, libc::E2BIG)), "one was there before");
-    let send = |n: u32| {
-        let mut sent = sent.clone();
-        sent.ends[0].0 = Ipv4Addr::from(n).into();
-        rig.send(&sent.build()).is_some()
-    };
-    assert!(send(1) && send(FAST_SLOTS - 2) && !send(FAST_SLOTS - 1));
-    assert!(!send(0), "the one that was refused had its slot");
+    let port = v4.port;
+    for to in [v4.destination, v6.destination] {
+        let key = FastKey::to(port, to);
+        install(1, NOW, &key, &rig.wire()).unwrap();
+        assert_eq!(install(1, NOW, &key, &FastAction { track: true, ..rig.wire() }), bad);
+        assert_eq!(install(1, NOW, &key, &rig.nat((to, 1), (to, 2))), bad);
+        assert_eq!(install(1, NOW, &FastKey { source_port: 1, ..key }, &rig.wire()), bad);
+        assert_eq!(install(1, NOW, &FastKey { source: to, ..key }, &rig.wire()), bad);
+    }
 }
 
 #[test]
@@ -241,46 +272,54 @@ fn how_far_tcp_has_come() {
     assert!(before.last <= now && now - before.last < 1_000_000_000, "{before:?}, {now}");
 }
 
-/// While a slot goes from one flow to another and back, no packet gets anything of the other flow's.
+/// While a slot goes from one flow to another and back, no packet gets anything of the other flow's. The one flow's packets stay
+/// those of the flow, so that the kernel runs the program on a frame many times over; the other one's would not, so that what a
+/// frame ever got of that is seen in the end.
 #[test]
 fn writing_under_the_program() {
     let Some(rig) = rig() else { return };
-    let [one, two] = [packet(6), Sent { noise: 2, ..packet(6) }].map(|mut sent| {
-        sent.ends[0].1 += sent.noise as u16;
-        sent
-    });
-    let to =
-        |n: u8| [([n; 4].into(), u16::from_be_bytes([n; 2])), ([n; 4].into(), u16::from_be_bytes([n; 2]))];
-    let flow = |sent: &Sent, n: u8| {
-        let key = rig.key(6, sent.ends[0], sent.ends[1]);
-        let [source, destination] = to(n);
-        let macs = Some(FastMacs { destination: [n; 6], source: [n; 6] });
-        let after = Sent { ends: to(n), macs: [[n; 6]; 2], ttl: sent.ttl - 1, ..sent.clone() };
-        (key, FastAction { macs, ..rig.nat(source, destination) }, after.build())
-    };
-    let (one_flow, two_flow) = (flow(&one, 0x11), flow(&two, 0x22));
-    let end = Instant::now() + Duration::from_millis(500);
-    let (mut hits, mut misses) = (0, 0);
+    let one = packet(6);
+    let frame = one.build();
+    let after = Sent { macs: [[0x11; 6]; 2], ..one.clone() }.build();
+    let (address, port) = (IpAddr::from([0x22; 4]), 0x2222);
+    let flows = [
+        (
+            one.ends[0].1,
+            FastAction { macs: Some(FastMacs { destination: [0x11; 6], source: [0x11; 6] }), ..rig.wire() },
+        ),
+        (7, rig.nat((address, port), (address, port))),
+    ]
+    .map(|(port, action)| (rig.key(6, (one.ends[0].0, port), one.ends[1]), action));
+    let (mut hits, mut misses, done) = (0, 0, AtomicBool::new(false));
+    let start = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while Instant::now() < end {
-                for (key, action, _) in [&one_flow, &two_flow] {
+            for round in 0u32.. {
+                for (key, action) in &flows {
                     rig.path.install(1, NOW, key, action).unwrap();
+                    // As it has to be, now and then; nothing goes wrong without it.
+                    if round % 4 == 0 {
+                        rig.path.revoke(1);
+                        rig.path.forget(key, 1);
+                    }
+                }
+                if done.load(Ordering::Relaxed) {
+                    break;
                 }
             }
         });
-        let frame = one.build();
-        while Instant::now() < end {
-            match rig.send(&frame) {
-                Some(got) => {
-                    assert_eq!(got, one_flow.2);
-                    hits += 1;
-                }
-                None => misses += 1,
+        // On a busy machine the two take turns for long.
+        while start.elapsed().as_millis() < 500 || (hits.min(misses) < 20 && start.elapsed().as_secs() < 30) {
+            let (verdict, got, _) = run_on(&rig.port, &frame, 1000);
+            if got != frame && got != after {
+                done.store(true, Ordering::Relaxed);
+                panic!("{got:x?}");
             }
+            if verdict == sys::XDP_REDIRECT { hits += 1 } else { misses += 1 }
         }
+        done.store(true, Ordering::Relaxed);
     });
-    assert!(hits > 100 && misses > 100, "{hits}, {misses}");
+    assert!(hits >= 20 && misses >= 20, "{hits}, {misses}");
 }
 
 #[test]

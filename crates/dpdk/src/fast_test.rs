@@ -17,13 +17,13 @@ use crate::xdp::XdpProgram;
 use crate::xdp::tests::{in_namespace, run_on, unbound};
 
 /// The generation in force.
-const NOW: u64 = 7;
+pub(crate) const NOW: u64 = 7;
 
 /// A port on `mmb0`, whose socket is gone, so that its frames are the kernel's; and a second one, on `peer0`, to send to.
-struct Rig {
+pub(crate) struct Rig {
     port: XdpProgram,
     out: Member,
-    path: Arc<FastPath>,
+    pub(crate) path: Arc<FastPath>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -32,19 +32,19 @@ fn index(name: &str) -> u32 {
 }
 
 /// None without root.
-fn rig() -> Option<Rig> {
+pub(crate) fn rig() -> Option<Rig> {
     let alone = in_namespace()?;
     let port = XdpProgram::attach(index("mmb0"), unbound().as_raw_fd()).unwrap();
     let out = Member::join(index("peer0")).unwrap();
     let path = Arc::clone(&out.path);
     assert!(Arc::ptr_eq(&path, &port.fast().unwrap().path), "there is one for all");
-    path.set_generation(NOW);
+    path.set_generation(NOW, FastShape::Flow);
     Some(Rig { port, out, path, _alone: alone })
 }
 
 impl Rig {
     /// What becomes of a frame; None: it is not for the fast path, and as it was.
-    fn send(&self, frame: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn send(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let (verdict, out, _) = run_on(&self.port, frame, 1);
         match verdict {
             sys::XDP_REDIRECT => Some(out),
@@ -56,7 +56,7 @@ impl Rig {
         }
     }
 
-    fn key(&self, proto: u8, from: (IpAddr, u16), to: (IpAddr, u16)) -> FastKey {
+    pub(crate) fn key(&self, proto: u8, from: (IpAddr, u16), to: (IpAddr, u16)) -> FastKey {
         let port = self.port.fast().unwrap().port;
         FastKey {
             port,
@@ -69,9 +69,8 @@ impl Rig {
     }
 
     /// Sends on what fits into 1,500 bytes, as it is.
-    fn wire(&self) -> FastAction {
-        let out = self.out.port;
-        FastAction { out, macs: None, decrement_ttl: false, max_len: 1500, translation: None, track: false }
+    pub(crate) fn wire(&self) -> FastAction {
+        FastAction::as_is(self.out.port, 1500)
     }
 
     /// As a router with NAT does, to these ends.
@@ -91,13 +90,13 @@ impl Rig {
 }
 
 /// An end of a flow.
-type End = (IpAddr, u16);
+pub(crate) type End = (IpAddr, u16);
 
 /// A packet, and how it is built.
 #[derive(Clone, Debug)]
-struct Sent {
+pub(crate) struct Sent {
     proto: u8,
-    ends: [End; 2],
+    pub(crate) ends: [End; 2],
     macs: [[u8; 6]; 2],
     ttl: u8,
     /// Bits of anything else.
@@ -141,7 +140,7 @@ impl Sent {
         if self.partial { frame.partial_checksum() } else { frame }
     }
 
-    fn build(&self) -> Vec<u8> {
+    pub(crate) fn build(&self) -> Vec<u8> {
         self.frame().build()
     }
 }
@@ -152,6 +151,19 @@ fn v4() -> impl Strategy<Value = IpAddr> {
 
 fn v6() -> impl Strategy<Value = IpAddr> {
     prop_oneof![Just(0), Just(u128::MAX), any::<u128>()].prop_map(|n| Ipv6Addr::from(n).into())
+}
+
+/// A packet of an IPv4 flow.
+pub(crate) fn packet(proto: u8) -> Sent {
+    let ends = [([10, 0, 0, 1].into(), 1000), ([10, 0, 0, 2].into(), if proto == 1 { 8 } else { 80 })];
+    Sent { proto, ends, macs: [[2; 6]; 2], ttl: 64, noise: 4, payload: vec![5; 30], partial: false, pad: 60 }
+}
+
+/// The same of an IPv6 flow.
+fn packet6(proto: u8) -> Sent {
+    let [source, destination] = [1, 2].map(|n| Ipv6Addr::from(0xfd_u128 << 120 | n));
+    let ends = [(source.into(), 1000), (destination.into(), if proto == 58 { 128 } else { 80 })];
+    Sent { ends, ..packet(proto) }
 }
 
 /// A packet of a protocol that is forwarded, and the ends that a translation gives it.
@@ -212,15 +224,18 @@ fn packets_of_a_flow_are_as_if_built_anew() {
             prop_assert_eq!((tally.packets, tally.bytes), (1, before.len() as u64));
             prop_assert_eq!(tally.tcp.is_some(), track && sent.proto == 6);
         }
-        rig.path.forget(&key).unwrap();
+        rig.path.forget(&key, 1);
         prop_assert_eq!(rig.send(&before), None);
         Ok(())
     });
     result.unwrap();
 }
 
+/// What is read off a frame: protocol, ends, and the flags of TCP, else those that always go on.
+type Read = (u8, [End; 2], u8);
+
 /// The flow of a frame, read word by word as the program's rules are told; None: it is unusual.
-fn read(frame: &[u8]) -> Option<(u8, [End; 2])> {
+fn read(frame: &[u8]) -> Option<Read> {
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().unwrap()));
     let ip = frame.get(14..)?;
     let (proto, src, dst, l4): (u8, IpAddr, IpAddr, &[u8]) = match word(12)? {
@@ -248,22 +263,61 @@ fn read(frame: &[u8]) -> Option<(u8, [End; 2])> {
         _ => return None,
     };
     let word = |at: usize| u16::from_be_bytes([l4[at], l4[at + 1]]);
-    let usual = match (proto, src.is_ipv4()) {
+    let flags = match (proto, src.is_ipv4()) {
         (6, _) if l4.len() >= 20 => {
             let header = usize::from(l4[12] >> 4) * 4;
-            header >= 20 && header <= l4.len() && l4[13] & 0x17 == 0x10
+            (header >= 20 && header <= l4.len()).then_some(l4[13])
         }
-        (17, ip4) if l4.len() >= 8 => usize::from(word(4)) == l4.len() && (ip4 || word(6) != 0),
+        (17, ip4) if l4.len() >= 8 => {
+            (usize::from(word(4)) == l4.len() && (ip4 || word(6) != 0)).then_some(0x10)
+        }
         (1, true) if l4.len() >= 8 => return matches!(l4[..2], [0 | 8, 0]).then(|| echo(src, dst, l4)),
         (58, false) if l4.len() >= 8 => return matches!(l4[..2], [128 | 129, 0]).then(|| echo(src, dst, l4)),
-        _ => false,
+        _ => None,
     };
-    usual.then(|| (proto, [(src, word(0)), (dst, word(2))]))
+    flags.map(|flags| (proto, [(src, word(0)), (dst, word(2))], flags))
 }
 
-fn echo(src: IpAddr, dst: IpAddr, l4: &[u8]) -> (u8, [End; 2]) {
+fn echo(src: IpAddr, dst: IpAddr, l4: &[u8]) -> Read {
     let identifier = u16::from_be_bytes([l4[4], l4[5]]);
-    (if src.is_ipv4() { 1 } else { 58 }, [(src, identifier), (dst, l4[0].into())])
+    (if src.is_ipv4() { 1 } else { 58 }, [(src, identifier), (dst, l4[0].into())], 0x10)
+}
+
+/// Whether a TCP segment with these flags goes on, of a flow with that action.
+fn goes(flags: u8, action: &FastAction) -> bool {
+    match flags & 0x17 {
+        0x10 => true,
+        0x11 => action.fin || action.control,
+        _ => action.control,
+    }
+}
+
+/// Whether no packet may have that source.
+fn is_martian(source: IpAddr) -> bool {
+    match source {
+        IpAddr::V4(source) => matches!(source.octets()[0], 0 | 127 | 224..),
+        IpAddr::V6(source) => {
+            source.is_multicast()
+                || source.is_unicast_link_local()
+                || source.is_unspecified()
+                || source.is_loopback()
+        }
+    }
+}
+
+/// Something that happens to a frame on its way.
+fn change(frame: &mut Vec<u8>, flips: &[(usize, u8)], len: usize, fix: bool) {
+    for (at, bits) in flips {
+        let at = at % frame.len();
+        frame[at] ^= bits;
+    }
+    frame.truncate(len);
+    if fix && frame.len() >= 34 && frame[12..14] == [8, 0] {
+        // Else hardly anything in the header would be seen before its checksum is.
+        frame[24..26].fill(0);
+        let sum = !checksum::fold(checksum::sum(&frame[14..34], 0));
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    }
 }
 
 /// Of frames that something has happened to, those go on that are usual and of an installed flow, as they are; but for
@@ -272,41 +326,54 @@ fn echo(src: IpAddr, dst: IpAddr, l4: &[u8]) -> (u8, [End; 2]) {
 fn what_is_not_of_a_flow_stays_as_it_is() {
     let Some(rig) = rig() else { return };
     let flip = (0usize..80, any::<u8>());
-    let change = prop_oneof![
+    // The flags of TCP are among what happens more often.
+    let flip = prop_oneof![3 => flip, 1 => (prop_oneof![Just(47usize), Just(67)], any::<u8>())];
+    let changes = prop_oneof![
         3 => prop::collection::vec(flip, 0..3).prop_map(|flips| (flips, usize::MAX)),
         1 => (14usize..120).prop_map(|len| (Vec::new(), len)),
     ];
     let hits = std::cell::Cell::new(0);
-    let result = runner(20_000).run(&(sent(), change, any::<bool>()), |((sent, ends), (flips, len), fix)| {
+    let cases = (sent(), changes, any::<[bool; 4]>());
+    let result = runner(20_000).run(&cases, |((sent, ends), (flips, len), [fix, control, fin, by_flow])| {
         let (key, slot) = (rig.key(sent.proto, sent.ends[0], sent.ends[1]), 1);
+        let (key, shape) = if by_flow {
+            (key, FastShape::Flow)
+        } else {
+            (FastKey::to(key.port, key.destination), FastShape::Destination)
+        };
+        rig.path.set_generation(NOW, shape);
         let mut frame = sent.build();
-        for (at, bits) in flips {
-            let at = at % frame.len();
-            frame[at] ^= bits;
-        }
-        frame.truncate(len);
-        if fix && frame.len() >= 34 && frame[12..14] == [8, 0] {
-            // Else hardly anything in the header would be seen before its checksum is.
-            frame[24..26].fill(0);
-            let sum = !checksum::fold(checksum::sum(&frame[14..34], 0));
-            frame[24..26].copy_from_slice(&sum.to_be_bytes());
-        }
-        rig.path.install(slot, NOW, &key, &rig.wire()).unwrap();
+        change(&mut frame, &flips, len, fix);
+        let action = FastAction { control, fin, ..rig.wire() };
+        rig.path.install(slot, NOW, &key, &action).unwrap();
         let got = rig.send(&frame);
         let flow = read(&frame).filter(|_| frame.len() <= 1514);
-        prop_assert_eq!(got.is_some(), flow == Some((sent.proto, sent.ends)));
-        if let Some(got) = got {
+        let expected = flow.filter(|(proto, ends, flags)| {
+            let same = if by_flow {
+                (*proto, *ends) == (sent.proto, sent.ends)
+            } else {
+                ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0)
+            };
+            same && goes(*flags, &action)
+        });
+        prop_assert_eq!(got.is_some(), expected.is_some());
+        if let (Some(got), Some((proto, _, flags))) = (got, expected) {
             let mut meta = mmb_packet::Meta::default();
             if mmb_packet::parse(&frame, frame.len(), &mut meta).is_ok() {
                 checksum::complete_partial(&mut frame, &[], &meta);
             }
             prop_assert_eq!(got, frame.clone());
-            // With a translation it is changed; which way, the test above says.
-            rig.path.install(slot, NOW, &key, &rig.nat(ends[0], ends[1])).unwrap();
-            prop_assert_ne!(rig.send(&frame), Some(frame));
+            let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
+            prop_assert_eq!(rig.path.tally(slot).ended, ended);
+            if by_flow {
+                // With a translation it is changed; which way, the test above says.
+                let nat = FastAction { control, fin, ..rig.nat(ends[0], ends[1]) };
+                rig.path.install(slot, NOW, &key, &nat).unwrap();
+                prop_assert_ne!(rig.send(&frame), Some(frame));
+            }
             hits.set(hits.get() + 1);
         }
-        rig.path.forget(&key).unwrap();
+        rig.path.forget(&key, slot);
         Ok(())
     });
     result.unwrap();
@@ -325,7 +392,7 @@ fn cost() {
         Sent { proto: 6, ends, macs: [[2; 6]; 2], ttl: 64, noise: 0, payload, partial, pad: 60 }
     };
     for (generation, flows) in [(0, 0), (NOW, 0), (NOW, 60_000)] {
-        rig.path.set_generation(generation);
+        rig.path.set_generation(generation, FastShape::Flow);
         for n in 0..flows {
             let key = rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80));
             rig.path.install(1 + n, NOW, &key, &rig.wire()).unwrap();
@@ -339,12 +406,15 @@ fn cost() {
         (1..).zip(&keys).for_each(|(slot, key)| work(slot, key));
         start.elapsed().as_nanos() / keys.len() as u128
     };
-    let forget = each(&|_, key| rig.path.forget(key).unwrap());
+    let forget = each(&|slot, key| rig.path.forget(key, slot));
     let install = each(&|slot, key| rig.path.install(slot, NOW, key, &rig.wire()).unwrap());
     let tally = each(&|slot, _| {
         std::hint::black_box(rig.path.tally(slot));
     });
-    println!("a flow's removal {forget} ns, its installation {install} ns, its tally {tally} ns");
+    let revoke = each(&|slot, _| rig.path.revoke(slot));
+    println!(
+        "a flow's removal {forget} ns, installation {install} ns, tally {tally} ns, taking back {revoke} ns"
+    );
     let start = Instant::now();
     let yes = (0..100).filter(|_| netdev_xdp::takes_redirects(index("peer0"))).count();
     assert_eq!(yes, 100, "the other end has a program");
@@ -369,5 +439,7 @@ fn cost() {
     }
 }
 
+#[path = "fast_ends_test.rs"]
+mod ends;
 #[path = "fast_rules_test.rs"]
 mod rules;

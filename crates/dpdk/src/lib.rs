@@ -47,6 +47,7 @@ mod device;
 mod eal;
 mod error;
 mod fast;
+mod fast_index;
 mod fast_raw;
 mod flow_rules;
 mod graph;
@@ -70,7 +71,8 @@ pub use device::Device;
 pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
 pub use error::{Error, PortError};
 pub use fast::{
-    FAST_SLOTS, FastAction, FastKey, FastMacs, FastPath, FastPort, FastTally, FastTcp, FastTranslation,
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastKey, FastMacs, FastPath, FastPort, FastShape, FastTally,
+    FastTcp, FastTranslation,
 };
 pub use flow_rules::{Fate, FlowAddresses, FlowError, FlowHandle, FlowPattern, FlowProto, FlowRule};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};

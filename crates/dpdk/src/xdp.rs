@@ -212,6 +212,9 @@ fn load(
         .map_err(|error| ("reach its XDP program", number(&error)))?;
     if let (Some(variables), Some(member)) = (state.get(0), member) {
         variables.port.store(member.port.0, Ordering::Release);
+        for (to, secret) in variables.secrets.iter().zip(member.path.secrets()) {
+            to.store(*secret, Ordering::Release);
+        }
     }
     // SAFETY: the key, the number of a queue, and the value of this map.
     unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
@@ -284,12 +287,14 @@ struct Variables {
     gate: AtomicU64,
     port: AtomicU32,
     unused: AtomicU32,
+    secrets: [AtomicU32; sys::STEER_FAST_SECRETS as usize],
 }
 
 const _: () = {
     assert!(size_of::<Variables>() == size_of::<sys::steer_state>());
     assert!(offset_of!(Variables, gate) == offset_of!(sys::steer_state, gate));
     assert!(offset_of!(Variables, port) == offset_of!(sys::steer_state, port));
+    assert!(offset_of!(Variables, secrets) == offset_of!(sys::steer_state, secrets));
 };
 
 #[cfg(test)]

@@ -8,26 +8,22 @@ mod common;
 mod net;
 #[path = "common/peer.rs"]
 mod peer;
+#[path = "common/wire.rs"]
+mod wire;
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, Device, FastAction, FastKey, FastPath, FastPort, FastTranslation, Mempool, NetDev, Port, RxQueue,
-    SmallFrames, TxQueue,
+    Burst, Device, FastAction, FastKey, FastPort, FastShape, FastTranslation, Mempool, Port, RxQueue,
+    SmallFrames,
 };
-use mmb_packet::Meta;
 use mmb_packet::build::{Frame, Ip4, Udp};
-use mmb_packet::checksum::complete_partial;
 use net::*;
 use peer::*;
-
-const ADDRESSES: [[&str; 2]; 2] = [["10.99.0.1", "fd99::1"], ["10.99.0.2", "fd99::2"]];
-/// The generation in force.
-const NOW: u64 = 1;
+use wire::*;
 
 /// Runs a test in a namespace of its own, if the kernel tells which interfaces take frames.
 fn in_namespace_that_tells(test: impl FnOnce()) {
@@ -39,160 +35,6 @@ fn in_namespace_that_tells(test: impl FnOnce()) {
         return;
     }
     in_namespace(test);
-}
-
-/// `mmb0` and `mmb1`, and the stacks behind them.
-struct Ends([Peer; 2]);
-
-impl Ends {
-    /// Peers that know each other's address, so that all frames between them are those of the tests.
-    fn new(mtu: u32) -> Ends {
-        ip("link add mmb1 type veth peer name peer1");
-        let ends = Ends([Peer::new(), Peer::new()]);
-        for (at, peer) in ends.0.iter().enumerate() {
-            ip(&format!("link set peer{at} netns {}", peer.id()));
-            sysctl(&format!("net/ipv6/conf/mmb{at}/disable_ipv6"), "1");
-            ip(&format!("link set mmb{at} up mtu {mtu}"));
-            peer.within(|| {
-                let name = format!("peer{at}");
-                sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "0");
-                ip("link set lo up");
-                ip(&format!("link set {name} up mtu {mtu}"));
-                ip(&format!("address add {}/24 dev {name}", ADDRESSES[at][0]));
-                ip(&format!("address add {}/64 dev {name} nodad", ADDRESSES[at][1]));
-            });
-        }
-        let macs =
-            [0, 1].map(|at| ends.0[at].within(|| NetDev::lookup(&format!("peer{at}")).unwrap().unwrap().mac));
-        for (at, peer) in ends.0.iter().enumerate() {
-            let mac: Vec<String> = macs[1 - at].iter().map(|byte| format!("{byte:02x}")).collect();
-            for address in ADDRESSES[1 - at] {
-                let neighbour = format!("neigh replace {address} lladdr {} dev peer{at}", mac.join(":"));
-                peer.within(|| ip(&neighbour));
-            }
-        }
-        ends
-    }
-
-    /// Switches GRO of both, without which a veth end takes no frames from programs.
-    fn gro(&self, value: &str) {
-        for (at, peer) in self.0.iter().enumerate() {
-            let name = format!("peer{at}");
-            peer.within(|| {
-                let mut ethtool = Command::new("ethtool");
-                assert!(ethtool.args(["-K", &name, "gro", value]).status().unwrap().success());
-            });
-        }
-    }
-
-    fn checksum_errors(&self) -> u64 {
-        self.0.iter().map(|peer| peer.within(checksum_errors)).sum()
-    }
-}
-
-/// A wire between the two ports in user space, which has the kernel take over every flow that it may.
-struct Wire {
-    path: Arc<FastPath>,
-    ports: [FastPort; 2],
-    /// Their slots are numbered from 1.
-    flows: Mutex<Vec<FastKey>>,
-    /// Packets of such flows that came to user space.
-    slow: AtomicU64,
-    done: AtomicBool,
-}
-
-impl Wire {
-    /// Runs `work` while a thread of its own is the wire.
-    fn between(ports: &mut [Port; 2], work: impl FnOnce(&Wire)) {
-        let wire = Wire {
-            path: Arc::clone(ports[0].fast_path().unwrap()),
-            ports: [0, 1].map(|at| ports[at].fast_port().unwrap()),
-            flows: Mutex::default(),
-            slow: AtomicU64::new(0),
-            done: AtomicBool::new(false),
-        };
-        wire.path.set_generation(NOW);
-        let [(mut rx0, mut tx0), (mut rx1, mut tx1)] = ports.each_mut().map(queues);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !wire.done.load(Ordering::Relaxed) {
-                    wire.forward(0, &mut rx0, &mut tx1);
-                    wire.forward(1, &mut rx1, &mut tx0);
-                    std::thread::yield_now();
-                }
-            });
-            // A test that fails ends the wire as well.
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&wire)));
-            wire.done.store(true, Ordering::Relaxed);
-            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
-        wire.path.set_generation(0);
-    }
-
-    fn forward(&self, from: usize, rx: &mut RxQueue, tx: &mut TxQueue) {
-        let mut burst = Burst::new();
-        if burst.fill(|slots| rx.receive(slots)) == 0 {
-            return;
-        }
-        for packet in burst.iter_mut() {
-            let mut meta = Meta::default();
-            if mmb_packet::parse(packet.data(), packet.pkt_len(), &mut meta).is_ok() {
-                complete_partial(packet.data_mut(), &[], &meta);
-                self.learn(from, packet.data());
-            }
-        }
-        tx.send_all(&mut burst);
-    }
-
-    fn learn(&self, from: usize, frame: &[u8]) {
-        // The stacks have more to say, which nobody asks them to.
-        let Some(key) = self.key(from, frame) else { return };
-        self.slow.fetch_add(1, Ordering::Relaxed);
-        let mut flows = self.flows.lock().unwrap();
-        let (slot, action) = (flows.len() as u32 + 1, self.action(1 - from));
-        self.path.install(slot, NOW, &key, &action).unwrap();
-        flows.push(key);
-    }
-
-    fn action(&self, to: usize) -> FastAction {
-        let out = self.ports[to];
-        FastAction { out, macs: None, decrement_ttl: false, max_len: 9000, translation: None, track: true }
-    }
-
-    /// The flow of a frame of the tests' stacks.
-    fn key(&self, from: usize, frame: &[u8]) -> Option<FastKey> {
-        let address = |at, len| -> Option<IpAddr> {
-            let bytes = &frame[at..at + len];
-            Some(match len {
-                4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
-                _ => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
-            })
-        };
-        let (proto, source, destination, l4) = match frame[12..14] {
-            [8, 0] => (frame[23], address(26, 4)?, address(30, 4)?, 34),
-            [0x86, 0xdd] => (frame[20], address(22, 16)?, address(38, 16)?, 54),
-            _ => return None,
-        };
-        let word = |at| u16::from_be_bytes([frame[l4 + at], frame[l4 + at + 1]]);
-        let (source_port, destination_port) = match proto {
-            6 | 17 => (word(0), word(2)),
-            1 | 58 if matches!(frame[l4], 0 | 8 | 128 | 129) => (word(4), frame[l4].into()),
-            _ => return None,
-        };
-        let port = self.ports[from];
-        Some(FastKey { port, proto, source, destination, source_port, destination_port })
-    }
-
-    /// Packets and bytes that the kernel has sent on.
-    fn fast(&self) -> (u64, u64) {
-        let slots = 1..=self.flows.lock().unwrap().len() as u32;
-        let tallies = slots.map(|slot| self.path.tally(slot));
-        tallies.fold((0, 0), |sum, tally| (sum.0 + tally.packets, sum.1 + tally.bytes))
-    }
-
-    fn slow(&self) -> u64 {
-        self.slow.load(Ordering::Relaxed)
-    }
 }
 
 fn ports(pool: &Mempool) -> [Port; 2] {
@@ -226,6 +68,7 @@ fn all_but_the_first_packets(mtu: u32) {
                 ends.0[1].within(|| transfer(&ends.0[0], address, std::thread::yield_now));
                 let (slow, bytes) = (wire.slow() - before.0, wire.fast().1 - before.1.1);
                 assert!(slow < 1000 && bytes > 16 << 20, "{slow} packets came here, {bytes} bytes not");
+                wire.until_both_have_ended();
             }
             assert_eq!(ends.checksum_errors(), 0);
         });
@@ -240,6 +83,33 @@ fn the_kernel_sends_on_all_but_the_first_packets() {
 #[test]
 fn frames_as_long_as_xdp_takes() {
     all_but_the_first_packets(1770);
+}
+
+/// By destination, no packet of any flow comes to user space: neither the first ones nor those that end connections.
+#[test]
+fn the_kernel_sends_on_everything_to_a_destination() {
+    in_namespace_that_tells(|| {
+        let (ends, pool) = (Ends::new(1500), pool());
+        ends.gro("on");
+        let mut ports = ports(&pool);
+        Wire::between(&mut ports, |wire| {
+            wire.path.set_generation(NOW, FastShape::Destination);
+            let ways = [0, 1].into_iter().flat_map(|to| ADDRESSES[to].map(|address| (to, address)));
+            for (slot, (to, address)) in (1000..).zip(ways) {
+                let action = FastAction { control: true, ..FastAction::as_is(wire.ports[to], 1500) };
+                let key = FastKey::to(wire.ports[1 - to], address.parse().unwrap());
+                wire.path.install(slot, NOW, &key, &action).unwrap();
+            }
+            for address in ADDRESSES[1] {
+                assert!(ends.0[0].pings(address), "{address}");
+                for _ in 0..3 {
+                    ends.0[1].within(|| transfer(&ends.0[0], address, std::thread::yield_now));
+                }
+            }
+            assert_eq!((wire.slow(), ends.checksum_errors()), (0, 0));
+            assert!((1000..1004).all(|slot| wire.path.tally(slot).bytes > 16 << 20));
+        });
+    });
 }
 
 /// An end of a flow.
@@ -291,7 +161,7 @@ const LOST: (bool, bool) = (false, false);
 
 /// What sends it to this port as it is.
 fn to_port(out: FastPort) -> FastAction {
-    FastAction { out, macs: None, decrement_ttl: false, max_len: 1500, translation: None, track: false }
+    FastAction::as_is(out, 1500)
 }
 
 #[test]
@@ -307,14 +177,14 @@ fn ports_come_and_go() {
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
         assert_eq!(datagram.send(&mut rx), TO_PORT, "it is off");
-        path.set_generation(NOW);
+        path.set_generation(NOW, FastShape::Flow);
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         path.revoke(1);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
-        path.set_generation(NOW + 1);
+        path.set_generation(NOW + 1, FastShape::Flow);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
-        path.set_generation(NOW);
+        path.set_generation(NOW, FastShape::Flow);
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         // Where it goes to is closed; then the interface has a port again, which is another one.
         drop(second);
@@ -353,7 +223,7 @@ fn who_takes_no_frames_says_so() {
         let ids = [&first, &second].map(|port| port.fast_port().unwrap());
         let (mut rx, _tx) = queues(&mut first);
         let datagram = Datagram::between(&ends, ids[0]);
-        path.set_generation(NOW);
+        path.set_generation(NOW, FastShape::Flow);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
         assert!(!second.takes_redirects(), "GRO is off");
         assert_eq!(datagram.send(&mut rx), LOST);
@@ -396,7 +266,7 @@ fn translated_both_ways() {
         let ports = ports(&pool);
         let path = ports[0].fast_path().unwrap();
         let ids = [0, 1].map(|at| ports[at].fast_port().unwrap());
-        path.set_generation(NOW);
+        path.set_generation(NOW, FastShape::Flow);
         for (slots, at, stand_in) in [([1, 2], 0, "10.99.0.77"), ([3, 4], 1, "fd99::77")] {
             // The second stack finds the stand-in where the first one is.
             let mac = ends.0[0].within(|| link("peer0"));

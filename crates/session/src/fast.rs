@@ -1,8 +1,8 @@
 //! Sessions whose packets somebody else sends on: the kernel's fast path.
 //!
 //! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
-//! ([`Sessions::can_lend`]). Whoever has it does to its packets what the short way would do, but for those that open, close and
-//! reset connections, and counts them. What was counted is taken over before anybody looks at it: when the session's timer
+//! ([`Sessions::lending`]). Whoever has it does to its packets what the short way would do, but for those that open and
+//! reset connections, and counts them. Of a FIN it takes a note, and the tracker is told of it as of one that has just come. What was counted is taken over before anybody looks at it: when the session's timer
 //! goes off, when a packet of it takes the long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a
 //! session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
 //! another's, and before its state is another.
@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use mmb_flow::{Direction, Found, SessionId, half_flags, key_of, later_ack};
+use mmb_flow::{Direction, Found, Segment, SessionId, Traffic, half_flags, key_of, later_ack};
 use mmb_packet::Meta;
 
 use crate::Host;
@@ -28,6 +28,8 @@ pub struct Borrowed {
     pub age: u32,
     /// TCP: the furthest acknowledgement number.
     pub ack: Option<u32>,
+    /// TCP: the sequence number behind the FIN, if there was one.
+    pub fin: Option<u32>,
 }
 
 /// Who sends packets on in the place of the sessions.
@@ -38,11 +40,39 @@ pub trait Borrower: Send {
     fn tally(&self, slot: u32) -> Borrowed;
 }
 
-/// A direction of a session that can be lent, as of one moment.
+/// A direction of a session that may be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lendable {
     found: Found,
     uid: u32,
+}
+
+impl Lendable {
+    /// The other direction.
+    pub fn other(self) -> Lendable {
+        Lendable { found: self.found.other(), ..self }
+    }
+
+    /// A number that no other direction of a session has at the same time.
+    pub fn number(self) -> u32 {
+        self.found.0
+    }
+}
+
+/// Whether a direction of a session can be lent at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lending {
+    /// The session is not there any more.
+    Ended,
+    /// Under these rules it cannot.
+    Never,
+    /// Each of its packets may change the session's state, so far.
+    NotYet,
+    /// It can.
+    Yes {
+        /// The same is so of the other direction.
+        answered: bool,
+    },
 }
 
 /// A direction that is lent.
@@ -85,46 +115,60 @@ impl Sessions {
         self.removals
     }
 
-    /// The direction of a session that a packet belongs to, if it can be lent: under the rules in force, all that is done to its
-    /// packets is done alike. `head` and `meta` are as the packet came.
-    pub fn can_lend(&self, head: &[u8], meta: &Meta, in_port: u16) -> Option<Lendable> {
+    /// The direction of a session that a packet belongs to. `head` and `meta` are as the packet came.
+    pub fn session_of(&self, head: &[u8], meta: &Meta) -> Option<Lendable> {
+        let (found, _) = self.table.seek(&key_of(head, meta).ok()?);
+        found.is_some().then(|| Lendable { found, uid: self.table.uid(found.session()) })
+    }
+
+    /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
+    /// to its packets is done alike.
+    pub fn lending(&self, Lendable { found, uid }: Lendable, in_port: u16) -> Lending {
         const OTHER: u8 = half_flags::REDIRECT | half_flags::CHAINED | half_flags::DEFERRED;
         const MORE: u8 = session_flags::MANGLE
             | session_flags::LOOP_FORWARD
             | session_flags::LOOP_REVERSE
             | session_flags::REFUSED;
-        let (found, _) = self.table.seek(&key_of(head, meta).ok()?);
-        if !found.is_some() || self.per_packet || self.settings.tcp_window_check {
-            return None;
+        let id = found.session();
+        if self.table.uid(id) != uid {
+            return Lending::Ended;
         }
-        let (half, id) = (self.table.half(found), found.session());
+        let (half, other) = (self.table.half(found), self.table.half(found.other()));
         let number = half.decision();
-        let plain = half.flags & (half_flags::SETTLED | OTHER) == half_flags::SETTLED
+        let plain = half.flags & OTHER == 0
             && self.table.common(id).flags & MORE == 0
             && self.decisions.is_current(number, self.decisions.stamp(in_port))
             && self.decisions.says(number) & (says::DROP | says::CHANCE) == 0;
-        plain.then(|| Lendable { found, uid: self.table.uid(id) })
+        if !plain || self.per_packet || self.settings.tcp_window_check {
+            return Lending::Never;
+        }
+        match half.flags & half_flags::SETTLED {
+            0 => Lending::NotYet,
+            _ => Lending::Yes { answered: other.flags & half_flags::SETTLED != 0 },
+        }
     }
 
     /// Lends a direction that can be, under this name. If it is lent under another, that is over.
     pub fn lend(&mut self, now: u32, it: Lendable, slot: u32, host: &impl Host) {
         let (id, way) = (it.found.session(), it.found.direction() as usize);
         let mut loans = self.loans.by_session.get(&id).copied().unwrap_or_default();
-        if let Some(mut old) = loans[way].take() {
-            self.take_over(now, it.found, &mut old, host);
+        if let Some(old) = loans[way] {
+            self.take_over_all(now, id, &mut loans, host);
             self.loans.back.push(old.slot);
         }
         loans[way] = Some(Loan { slot, packets: 0, bytes: 0, current: true });
         self.loans.by_session.insert(id, loans);
     }
 
-    /// Takes over what was counted under this name; `over`: it is given back.
+    /// Takes over what was counted of a session that has lent a direction under this name; `over`: it is given back.
     pub fn settle_loan(&mut self, now: u32, it: Lendable, slot: u32, over: bool, host: &impl Host) {
         let (id, way) = (it.found.session(), it.found.direction() as usize);
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let mut loans = *loans;
-        let Some(loan) = loans[way].as_mut().filter(|loan| loan.slot == slot) else { return };
-        self.take_over(now, it.found, loan, host);
+        if loans[way].is_none_or(|loan| loan.slot != slot) {
+            return;
+        }
+        self.take_over_all(now, id, &mut loans, host);
         if over {
             loans[way] = None;
         }
@@ -152,11 +196,7 @@ impl Sessions {
     fn settle_both(&mut self, now: u32, id: SessionId, host: &impl Host) {
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let mut loans = *loans;
-        for (way, loan) in WAYS.into_iter().zip(&mut loans) {
-            if let Some(loan) = loan {
-                self.take_over(now, Found::new(id, way), loan, host);
-            }
-        }
+        self.take_over_all(now, id, &mut loans, host);
         self.loans.by_session.insert(id, loans);
     }
 
@@ -189,12 +229,52 @@ impl Sessions {
         loans.for_each(|loan| loan.current = false);
     }
 
-    fn take_over(&mut self, now: u32, found: Found, loan: &mut Loan, host: &impl Host) {
-        let Some(borrower) = &self.loans.borrower else { return };
-        let Borrowed { packets, bytes, age, ack } = borrower.tally(loan.slot);
+    /// Takes over what was counted of both directions. What closes the connection is looked at when it is known what both sides
+    /// have acknowledged.
+    fn take_over_all(&mut self, now: u32, id: SessionId, loans: &mut [Option<Loan>; 2], host: &impl Host) {
+        let mut news = [None; 2];
+        for ((way, loan), new) in WAYS.into_iter().zip(loans).zip(&mut news) {
+            if let Some(loan) = loan {
+                *new = self.take_over(now, Found::new(id, way), loan, host);
+            }
+        }
+        for (way, new) in WAYS.into_iter().zip(news) {
+            if let Some((last, Borrowed { ack: Some(ack), fin, .. })) = new
+                && (fin.is_some() || self.table.common(id).track.has_fin())
+            {
+                self.close(last, Found::new(id, way), ack, fin);
+            }
+        }
+    }
+
+    /// Tells the tracker of a direction's last segment, which acknowledged `ack` and, if it was a FIN, ended with `fin`.
+    fn close(&mut self, last: u32, found: Found, ack: u32, fin: Option<u32>) {
+        let id = found.session();
+        let (mut track, mut acks) = (self.table.common(id).track, self.acks(id));
+        let (flags, seq) = match fin {
+            Some(end) => (Segment::FIN | Segment::ACK, end.wrapping_sub(1)),
+            None => (Segment::ACK, acks[found.direction().other() as usize]),
+        };
+        let segment = Segment { seq, ack, flags, ..Segment::default() };
+        let seen = track.packet(found.direction(), &Traffic::Tcp(segment), &mut acks, &self.settings);
+        self.table.common_mut(id).track = track;
+        self.set_acks(id, acks);
+        self.heed(last, id, &seen);
+    }
+
+    /// Takes over what was counted of a direction. What that is, and when the last packet came; none if there was none since.
+    fn take_over(
+        &mut self,
+        now: u32,
+        found: Found,
+        loan: &mut Loan,
+        host: &impl Host,
+    ) -> Option<(u32, Borrowed)> {
+        let borrowed = self.loans.borrower.as_ref()?.tally(loan.slot);
+        let Borrowed { packets, bytes, age, ack, .. } = borrowed;
         let (more, length) = (packets.wrapping_sub(loan.packets), bytes.wrapping_sub(loan.bytes));
         if more == 0 {
-            return;
+            return None;
         }
         (loan.packets, loan.bytes) = (packets, bytes);
         // Before anything is counted that is not owed.
@@ -211,11 +291,13 @@ impl Sessions {
         if last.wrapping_sub(half.seen).cast_signed() > 0 {
             half.seen = last;
         }
+        let last = half.seen;
         if let Some(ack) = ack {
             half.ack = later_ack(half.ack, ack);
         }
         if loan.current {
             self.decisions.credit(half.decision(), more, length, host);
         }
+        Some((last, borrowed))
     }
 }

@@ -52,6 +52,6 @@ mod verdicts;
 pub use api::{Config, Counters, Cursor, Host, Next, Packets, Tally, Ticket, View};
 pub use driver::{Driver, Outcome, Rules, Sent};
 pub use engine::Sessions;
-pub use fast::{Borrowed, Borrower, Lendable};
+pub use fast::{Borrowed, Borrower, Lendable, Lending};
 pub use lines::{forward_config, pool_config};
 pub use through::shown;

@@ -183,7 +183,7 @@ impl Sessions {
         traffic
     }
 
-    fn acks(&self, id: SessionId) -> [u32; 2] {
+    pub(crate) fn acks(&self, id: SessionId) -> [u32; 2] {
         [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)).ack)
     }
 
@@ -294,10 +294,14 @@ impl Sessions {
         half.count(1, call.bytes());
         half.seen = call.now;
         half.flags |= half_flags::SEEN;
-        let common = self.table.common_mut(id);
-        common.in_port[found.direction() as usize] = call.in_port;
-        let loops =
-            [session_flags::LOOP_FORWARD, session_flags::LOOP_REVERSE].map(|flag| common.flags & flag != 0);
+        self.table.common_mut(id).in_port[found.direction() as usize] = call.in_port;
+        self.heed(call.now, id, seen);
+    }
+
+    /// Does what follows from a packet that the tracker saw at a time.
+    pub(crate) fn heed(&mut self, now: u32, id: SessionId, seen: &mmb_flow::Seen) {
+        let flags = self.table.common(id).flags;
+        let loops = [session_flags::LOOP_FORWARD, session_flags::LOOP_REVERSE].map(|flag| flags & flag != 0);
         for (way, direction) in [Direction::Forward, Direction::Reverse].into_iter().enumerate() {
             let half = self.table.half_mut(Found::new(id, direction));
             match seen.settled[way] && !loops[way] {
@@ -308,7 +312,7 @@ impl Sessions {
         if !seen.embryonic {
             self.table.settle(id);
         }
-        let deadline = call.now.wrapping_add(seen.timeout);
+        let deadline = now.wrapping_add(seen.timeout);
         // The wheel finds out about longer lives itself, when it gets there.
         if (deadline.wrapping_sub(self.table.deadline(id)) as i32) < 0 {
             self.table.arm(id, deadline);

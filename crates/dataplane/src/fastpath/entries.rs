@@ -1,7 +1,10 @@
 //! A worker's flows in the kernel: which slots they have, whom to credit with their packets, and when they go.
 //!
-//! A slot is given to another flow a second after it was revoked, when no packet of its old flow is under way any more; what the
-//! kernel has counted until then is credited first. All slots are looked at several times a second, some at a time between two walks.
+//! All slots are looked at several times a second, some at a time between two walks. A flow goes when its connection has been closed or
+//! reset, when it has had no packet for a while, and soon if it never had one. A slot is given to another flow some time after it was
+//! revoked; what the kernel has counted until then is credited first. That a packet of the old flow is still under way then does no harm but
+//! to be counted as one of the new flow: what is done to it was read before, as a whole. But a packet is under way for
+//! microseconds only, with the interrupts of its processor held off, so that the pause need not be long.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,13 +14,16 @@ use mmb_policy::RuleId;
 use mmb_session::Lendable;
 
 use super::Kernel;
+use super::allowance::Allowance;
 
 /// Milliseconds between revoking a flow and giving its slot away.
-const GRACE: u32 = 1000;
+const GRACE: u32 = 100;
 /// Milliseconds without a packet after which a flow goes.
 const IDLE: u32 = 10_000;
+/// … if it has never had one.
+const UNUSED: u32 = 1000;
 /// Milliseconds between two looks at all slots.
-const SWEEP: u32 = 50;
+pub(super) const SWEEP: u32 = 50;
 /// Slots that are looked at between two walks.
 const SLICE: usize = 128;
 
@@ -70,6 +76,8 @@ pub(super) struct Due<'a> {
     pub slot: u32,
     pub packets: u64,
     pub bytes: u64,
+    /// What its flow has earned since ([`Allowance`]).
+    pub earned: u32,
     /// There will be no more.
     pub over: bool,
 }
@@ -142,6 +150,7 @@ impl Entries {
             && !entry.revoked
         {
             kernel.revoke(slot);
+            kernel.forget(&entry.key, slot);
             (entry.revoked, entry.since) = (true, now);
         }
     }
@@ -174,20 +183,24 @@ impl Entries {
         pay: &mut impl FnMut(Due<'_>),
     ) -> bool {
         let Some(Some(entry)) = self.entry(slot) else { return true };
-        let FastTally { packets, bytes, .. } = kernel.tally(slot);
+        let FastTally { packets, bytes, ended, .. } = kernel.tally(slot);
         let due = packets.wrapping_sub(entry.packets);
         let age = now.wrapping_sub(entry.since);
         let over = entry.revoked && age >= GRACE;
         if due > 0 || over {
             let (credit, bytes) = (&entry.credit, bytes.wrapping_sub(entry.bytes));
-            pay(Due { credit, slot, packets: due, bytes, over });
+            let earned = Allowance::worth(packets).saturating_sub(Allowance::worth(entry.packets));
+            pay(Due { credit, slot, packets: due, bytes, earned, over });
         }
         (entry.packets, entry.bytes) = (packets, bytes);
         if !entry.revoked {
             if due > 0 {
                 entry.since = now;
             }
-            if entry.generation != in_force || due == 0 && age >= IDLE {
+            // Other connections to the same destination go on.
+            let ended = ended != 0 && entry.key.proto != 0;
+            let idle = due == 0 && age >= if packets == 0 { UNUSED } else { IDLE };
+            if entry.generation != in_force || ended || idle {
                 self.revoke(kernel, slot, now);
             }
             return false;
@@ -198,8 +211,6 @@ impl Entries {
         let key = entry.key;
         if self.by_key.get(&key) == Some(&slot) {
             self.by_key.remove(&key);
-            // What stays in the map leads to a slot that is another flow's, which the kernel sees.
-            let _ = kernel.forget(&key);
         }
         if let Some(place) = self.entry(slot) {
             *place = None;

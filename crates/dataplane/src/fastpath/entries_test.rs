@@ -1,17 +1,11 @@
 use super::super::fake::{Fake, key};
 use super::*;
+use mmb_dpdk::FastShape;
 
 const GENERATION: u64 = 5;
 
 fn action() -> FastAction {
-    FastAction {
-        out: FastPort(2),
-        macs: None,
-        decrement_ttl: false,
-        max_len: 1500,
-        translation: None,
-        track: false,
-    }
+    FastAction::as_is(FastPort(2), 1500)
 }
 
 fn credit() -> Credit {
@@ -27,7 +21,7 @@ struct World {
 impl World {
     fn new(slots: u32) -> World {
         let kernel = Fake::default();
-        kernel.set_generation(GENERATION);
+        kernel.set_generation(GENERATION, FastShape::Flow);
         World { kernel, entries: Entries::new(10..10 + slots), paid: (0, 0) }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{FastAction, FastKey, FastPort, FastTally, FastTcp};
+use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape, FastTally, FastTcp};
 
 use super::Kernel;
 
@@ -25,8 +25,11 @@ pub(crate) struct Fake(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     generation: u64,
+    shape: FastShape,
     slots: HashMap<u32, (u64, FastAction, FastTally)>,
     keys: HashMap<FastKey, u32>,
+    /// The slot that a flow has or had last: packets may be under way.
+    last: HashMap<FastKey, u32>,
     full: bool,
 }
 
@@ -37,6 +40,11 @@ impl Fake {
 
     pub fn generation(&self) -> u64 {
         self.table().generation
+    }
+
+    /// What settles where packets go.
+    pub fn shape(&self) -> FastShape {
+        self.table().shape
     }
 
     /// Has it take no more flows.
@@ -58,17 +66,23 @@ impl Fake {
 
     /// Has seen this acknowledgement.
     pub fn acknowledge(&self, key: &FastKey, ack: u32) {
+        self.tcp(key, 0, ack, 0);
+    }
+
+    /// Has sent on a segment that has moved a direction on to `end` and acknowledged `ack`, with these flags of a connection's end.
+    pub fn tcp(&self, key: &FastKey, end: u32, ack: u32, ended: u8) {
         let mut table = self.table();
-        let Some(slot) = table.keys.get(key).copied() else { return };
+        let Some(slot) = table.last.get(key).copied() else { return };
         if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
-            tally.tcp = Some(FastTcp { end: 0, ack, window: 0 });
+            tally.tcp = Some(FastTcp { end, ack, window: 0 });
+            tally.ended |= ended;
         }
     }
 
     /// Counts packets of a flow.
     pub fn count(&self, key: &FastKey, packets: u64, bytes: u64) {
         let mut table = self.table();
-        let Some(slot) = table.keys.get(key).copied() else { return };
+        let Some(slot) = table.last.get(key).copied() else { return };
         if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
             tally.packets += packets;
             tally.bytes += bytes;
@@ -77,8 +91,9 @@ impl Fake {
 }
 
 impl Kernel for Fake {
-    fn set_generation(&self, generation: u64) {
-        self.table().generation = generation;
+    fn set_generation(&self, generation: u64, shape: FastShape) {
+        let mut table = self.table();
+        (table.generation, table.shape) = (generation, shape);
     }
 
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
@@ -89,6 +104,7 @@ impl Kernel for Fake {
         assert!(slot != 0 && generation != 0);
         table.slots.insert(slot, (generation, *action, FastTally::default()));
         table.keys.insert(*key, slot);
+        table.last.insert(*key, slot);
         Ok(())
     }
 
@@ -98,9 +114,11 @@ impl Kernel for Fake {
         }
     }
 
-    fn forget(&self, key: &FastKey) -> Result<(), i32> {
-        self.table().keys.remove(key);
-        Ok(())
+    fn forget(&self, key: &FastKey, slot: u32) {
+        let mut table = self.table();
+        if table.keys.get(key) == Some(&slot) {
+            table.keys.remove(key);
+        }
     }
 
     fn age(&self, _: &FastTally) -> u32 {

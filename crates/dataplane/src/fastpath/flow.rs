@@ -19,10 +19,11 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP6: u8 = 58;
-/// FIN, SYN and RST.
-const CONTROL: u8 = 0b111;
-/// The flag of TCP that all segments but a connection's first have.
-const ACK: u8 = 0b1_0000;
+/// Flags of TCP.
+const FIN: u8 = 1;
+const SYN: u8 = 1 << 1;
+const RST: u8 = 1 << 2;
+const ACK: u8 = 1 << 4;
 
 /// The headers of a packet that may be of a flow.
 #[derive(Clone, Copy)]
@@ -110,7 +111,7 @@ pub(super) fn key_of(port: FastPort, frame: &[u8]) -> Option<FastKey> {
     let of_flow = match headers.proto {
         TCP => {
             let offset = usize::from(l4[12] >> 4) * 4;
-            l4[13] & (CONTROL | ACK) == ACK && offset >= 20 && offset <= l4.len()
+            offset >= 20 && offset <= l4.len()
         }
         UDP => {
             let length = usize::from(u16::from_be_bytes([l4[4], l4[5]]));
@@ -133,6 +134,32 @@ pub(super) fn key_of(port: FastPort, frame: &[u8]) -> Option<FastKey> {
     })
 }
 
+/// What a packet is to its flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Others may follow.
+    First,
+    /// Others have come before.
+    Later,
+    /// None follows, or the answer tells more.
+    Useless,
+}
+
+/// What a frame with a key is to its flow. `sessions`: packets open sessions.
+pub(super) fn place(key: &FastKey, frame: &[u8], sessions: bool) -> Place {
+    if key.proto != TCP {
+        return Place::First;
+    }
+    let l4 = if key.source.is_ipv4() { L3 + IP4 } else { L3 + IP6 };
+    let flags = frame.get(l4 + 13).copied().unwrap_or(0);
+    match flags & (SYN | ACK) {
+        _ if flags & (FIN | RST) != 0 => Place::Useless,
+        SYN if sessions => Place::Useless,
+        0 | ACK => Place::Later,
+        _ => Place::First,
+    }
+}
+
 /// What has happened to a frame of a flow between coming in and going out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
@@ -145,16 +172,17 @@ impl Done {
     /// As the kernel is to do it: out by `out`, where `max_len` is the longest that goes behind an Ethernet header.
     pub fn by(self, out: FastPort, max_len: u16) -> FastAction {
         let Done { macs, decrement_ttl, translation } = self;
-        FastAction { out, macs, decrement_ttl, max_len, translation, track: false }
+        FastAction { macs, decrement_ttl, translation, ..FastAction::as_is(out, max_len) }
     }
 }
 
-/// Reads off what has happened to a frame of the flow `key`, which was `before` and is `after`. `is_routed`: whether it should have
-/// gone a hop further, with other Ethernet addresses.
-pub(super) fn compare(key: &FastKey, is_routed: bool, before: &[u8], after: &[u8]) -> Result<Done, Refused> {
+/// Reads off what has happened to a frame that has come in by a port, and was `before` and is `after`. `is_routed`: whether it should
+/// have gone a hop further, with other Ethernet addresses.
+pub(super) fn compare(port: FastPort, is_routed: bool, before: &[u8], after: &[u8]) -> Result<Done, Refused> {
     let other = Refused::Otherwise;
     let headers = Headers::of(before).ok_or(other)?;
-    let end = key_of(key.port, after).ok_or(other)?;
+    let key = key_of(port, before).ok_or(other)?;
+    let end = key_of(port, after).ok_or(other)?;
     let ttl = headers.ttl();
     let decrement_ttl = before[ttl].checked_sub(1) == after.get(ttl).copied();
     if decrement_ttl != is_routed {

@@ -39,7 +39,6 @@ fn a_flow_is_named_by_its_ends() {
 #[test]
 fn what_is_not_plain_is_of_no_flow() {
     let ip = || Ip4::new(A, B);
-    let tcp = |flags| Tcp { flags, ..ack() };
     let mut damaged = Frame::new(ip(), ack()).build();
     damaged[24] ^= 1;
     let mut short = Frame::new(ip(), Udp::new(1, 2)).payload([0; 9]).build();
@@ -47,10 +46,6 @@ fn what_is_not_plain_is_of_no_flow() {
     let mut length = Frame::new(ip(), Udp::new(1, 2)).payload([0; 9]).build();
     length[39] -= 1;
     let frames = [
-        Frame::new(ip(), tcp(0x12)),
-        Frame::new(ip(), tcp(0x11)),
-        Frame::new(ip(), tcp(0x14)),
-        Frame::new(ip(), tcp(0)),
         Frame::new(ip(), ack()).vlan(5),
         Frame::new(Ip4 { options: vec![1; 4], ..ip() }, ack()),
         Frame::new(Ip4 { flags: 1, ..ip() }, Udp::new(1, 2)),
@@ -136,7 +131,7 @@ proptest! {
         if routed {
             a_hop_on(&mut sent);
         }
-        let done = compare(&key, routed, &before.build(), &sent).unwrap();
+        let done = compare(key.port, routed, &before.build(), &sent).unwrap();
         prop_assert_eq!(done.decrement_ttl, routed);
         prop_assert_eq!(done.macs, routed.then_some(FastMacs { destination: AWAY, source: HOME }));
         let now = key_of(PORT, &sent).unwrap();
@@ -148,11 +143,36 @@ proptest! {
         }
         let at = hit.index(sent.len());
         sent[at] ^= 1u8 << bit;
-        let refused = compare(&key, routed, &before.build(), &sent) == Err(Refused::Otherwise);
+        let refused = compare(key.port, routed, &before.build(), &sent) == Err(Refused::Otherwise);
         // Other Ethernet addresses are a router's to give.
         prop_assert_eq!(refused, !(routed && at < 12));
-        prop_assert_eq!(compare(&key, !routed, &before.build(), &sent), Err(Refused::Otherwise));
+        prop_assert_eq!(compare(key.port, !routed, &before.build(), &sent), Err(Refused::Otherwise));
     }
+}
+
+#[test]
+fn segments_have_their_places() {
+    for (flags, stateless, sessions) in [
+        (0x02, Place::First, Place::Useless),
+        (0x12, Place::First, Place::First),
+        (0x10, Place::Later, Place::Later),
+        (0x18, Place::Later, Place::Later),
+        (0x11, Place::Useless, Place::Useless),
+        (0x14, Place::Useless, Place::Useless),
+        (0x04, Place::Useless, Place::Useless),
+    ] {
+        for frame in [
+            Frame::new(Ip4::new(A, B), Tcp { flags, ..ack() }),
+            Frame::new(Ip6::new([1; 16], [2; 16]), Tcp { flags, ..ack() }),
+        ] {
+            let key = key(&frame).unwrap();
+            assert_eq!(place(&key, &frame.build(), false), stateless, "{flags:#x}");
+            assert_eq!(place(&key, &frame.build(), true), sessions, "{flags:#x}");
+        }
+    }
+    // Not what stands there in a datagram.
+    let datagram = Frame::new(Ip4::new(A, B), Udp::new(1, 2)).payload([0xff; 20]);
+    assert_eq!(place(&key(&datagram).unwrap(), &datagram.build(), true), Place::First);
 }
 
 #[test]
@@ -162,7 +182,7 @@ fn more_than_the_headers_is_refused() {
     let longer = before.clone().pad_to(60);
     let key = key(&before).unwrap();
     for after in [same, longer] {
-        assert_eq!(compare(&key, false, &before.build(), &after.build()), Err(Refused::Otherwise));
+        assert_eq!(compare(key.port, false, &before.build(), &after.build()), Err(Refused::Otherwise));
     }
-    assert!(compare(&key, false, &before.build(), &before.build()).is_ok());
+    assert!(compare(key.port, false, &before.build(), &before.build()).is_ok());
 }

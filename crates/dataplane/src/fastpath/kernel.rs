@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use mmb_dpdk::{FastAction, FastKey, FastPath, FastTally};
+use mmb_dpdk::{FAST_FIN, FastAction, FastKey, FastPath, FastShape, FastTally};
 use mmb_session::{Borrowed, Borrower};
 use nix::time::{ClockId, clock_gettime};
 
 /// The kernel's side.
 pub(crate) trait Kernel: Send + Sync {
-    /// Heeds only entries of this generation; 0: none.
-    fn set_generation(&self, generation: u64);
+    /// Heeds only entries of this generation, whose keys have that shape; 0: none.
+    fn set_generation(&self, generation: u64, shape: FastShape);
     /// Puts an entry into a slot that nobody uses.
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32>;
     /// Heeds an entry no more.
     fn revoke(&self, slot: u32);
     /// Forgets which slot a flow has.
-    fn forget(&self, key: &FastKey) -> Result<(), i32>;
+    fn forget(&self, key: &FastKey, slot: u32);
     /// What has been counted in a slot.
     fn tally(&self, slot: u32) -> FastTally;
     /// How long ago it counted something last, in milliseconds.
@@ -23,8 +23,8 @@ pub(crate) trait Kernel: Send + Sync {
 }
 
 impl Kernel for FastPath {
-    fn set_generation(&self, generation: u64) {
-        self.set_generation(generation);
+    fn set_generation(&self, generation: u64, shape: FastShape) {
+        self.set_generation(generation, shape);
     }
 
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
@@ -35,8 +35,8 @@ impl Kernel for FastPath {
         self.revoke(slot);
     }
 
-    fn forget(&self, key: &FastKey) -> Result<(), i32> {
-        self.forget(key)
+    fn forget(&self, key: &FastKey, slot: u32) {
+        self.forget(key, slot);
     }
 
     fn tally(&self, slot: u32) -> FastTally {
@@ -62,7 +62,8 @@ impl Borrower for Borrowing {
 
     fn tally(&self, slot: u32) -> Borrowed {
         let tally = self.0.tally(slot);
-        let FastTally { packets, bytes, tcp, .. } = tally;
-        Borrowed { packets, bytes, age: self.0.age(&tally), ack: tcp.map(|tcp| tcp.ack) }
+        let FastTally { packets, bytes, tcp, ended, .. } = tally;
+        let fin = tcp.filter(|_| ended & FAST_FIN != 0).map(|tcp| tcp.end);
+        Borrowed { packets, bytes, age: self.0.age(&tally), ack: tcp.map(|tcp| tcp.ack), fin }
     }
 }

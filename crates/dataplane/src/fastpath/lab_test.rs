@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{FastKey, FastPort};
+use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
@@ -81,8 +81,11 @@ impl World {
             let redirects = self.redirects.clone();
             ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
         }
-        let learns = setup::learns(&forwarding);
-        self.lab.publish_fast(forwarding, Arc::new(FastSetup { kernel: self.kernel.clone(), learns, ends }));
+        let (learns, plain) = (setup::learns(&forwarding), forwarding.policy.is_empty());
+        self.lab.publish_fast(
+            forwarding,
+            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, ends }),
+        );
     }
 
     /// A millisecond later.
@@ -97,7 +100,7 @@ impl World {
             self.send(frame);
         }
         self.wait(1);
-        self.kernel.action(&key(frame)).is_some()
+        self.action(frame).is_some()
     }
 
     /// Nothing comes for so long.
@@ -123,6 +126,17 @@ fn number(id: PortId) -> FastPort {
 
 fn key(frame: &[u8]) -> FastKey {
     flow::key_of(number(LEFT), frame).unwrap()
+}
+
+impl World {
+    /// What the kernel does with a frame.
+    fn action(&self, frame: &[u8]) -> Option<FastAction> {
+        let key = key(frame);
+        self.kernel.action(&match self.kernel.shape() {
+            FastShape::Flow => key,
+            FastShape::Destination => FastKey::to(key.port, key.destination),
+        })
+    }
 }
 
 fn udp(sport: u16) -> Frame {
@@ -185,9 +199,84 @@ fn what_is_not_for_the_kernel() {
     assert!(world.learns(&udp(1).build()));
     world.lab.shared().fast.lose();
     assert!(world.kernel.action(&key(&udp(1).build())).is_none());
-    // Segments that open and close connections are the engine's.
-    let syn = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp { flags: 2, ..Tcp::new(1, 80) }).build();
-    assert_eq!(flow::key_of(number(LEFT), &syn), None);
+}
+
+/// Without sessions, nothing about a connection's beginning is special.
+#[test]
+fn a_connection_is_settled_by_its_first_segment() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(false, &["add tcp-dport 80 accept"]);
+    world.wait(100);
+    for sport in 1..=16 {
+        let syn = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp { flags: 2, ..Tcp::new(sport, 80) })
+            .build();
+        world.send(&syn);
+        world.wait(0);
+        assert!(world.kernel.action(&key(&syn)).unwrap().control);
+    }
+}
+
+/// Each is looked at, of a burst as many as may be watched at a time.
+#[test]
+fn many_flows_of_a_vector_are_learnt() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(false, &["add all accept"]);
+    world.wait(100);
+    let frames: Vec<_> = (1..=12).map(|sport| (LEFT, udp(sport).build())).collect();
+    world.lab.run(world.now, frames.clone());
+    world.wait(1);
+    assert_eq!(world.kernel.keys().len(), 12);
+    assert!(frames.iter().all(|(_, frame)| world.kernel.action(&key(frame)).is_some()));
+    // Flows that prove worth it earn what many more cost.
+    frames.iter().for_each(|(_, frame)| world.kernel.count(&key(frame), 9, 900));
+    world.wait(100);
+    for sport in 100..160 {
+        world.lab.run(world.now, vec![(LEFT, udp(sport).build())]);
+    }
+    world.wait(0);
+    assert_eq!(world.kernel.keys().len(), 72);
+    // A flood of single packets earns nothing, and gets next to nothing.
+    for burst in 0..200u16 {
+        let flood = (0..60).map(|n| (LEFT, udp(1000 + burst * 60 + n).build())).collect();
+        world.lab.run(world.now, flood);
+    }
+    world.wait(0);
+    assert!(world.kernel.keys().len() < 72 + 60, "{}", world.kernel.keys().len());
+}
+
+/// Where nothing but the destination counts, others to it follow.
+#[test]
+fn destinations_are_learnt_where_there_are_no_rules() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(true, &[]);
+    assert_eq!(world.kernel.shape(), FastShape::Destination);
+    let frame = udp(1).macs(NEXT, OWN).build();
+    assert!(world.learns(&frame));
+    assert_eq!(world.kernel.keys(), [FastKey::to(number(LEFT), [10, 0, 0, 2].into())]);
+    for sport in 2..20 {
+        world.send(&udp(sport).macs(NEXT, OWN).build());
+    }
+    world.wait(1);
+    assert_eq!(world.kernel.keys().len(), 1);
+    // Connections end, and others to the same destination go on.
+    let to = FastKey::to(number(LEFT), [10, 0, 0, 2].into());
+    world.kernel.count(&to, 9, 900);
+    world.kernel.tcp(&to, 1, 1, 1);
+    world.wait(100);
+    world.wait(1000);
+    assert!(world.kernel.action(&to).is_some());
+    // Several next hops: one flow does not tell of others.
+    let mut spread = routes(false);
+    spread.hops.members_mut().push(HOP);
+    world.lab.publish_routes(spread);
+    assert_eq!((world.kernel.shape(), world.kernel.action(&to)), (FastShape::Flow, None));
+    assert!(world.learns(&frame));
+    assert!(world.kernel.keys().contains(&flow::key_of(number(LEFT), &frame).unwrap()));
+    // Rules: likewise.
+    world.lab.publish_routes(routes(false));
+    world.publish(&["add tcp-dport 7 drop"], true);
+    assert_eq!(world.kernel.shape(), FastShape::Flow);
+    assert!(world.learns(&frame));
 }
 
 #[test]
@@ -197,7 +286,7 @@ fn routed_flows_go_a_hop_on() {
         let mut world = World::new(true, lines);
         let frame = udp(1).macs(NEXT, OWN).build();
         assert!(world.learns(&frame), "{lines:?}");
-        let action = world.kernel.action(&key(&frame)).unwrap();
+        let action = world.action(&frame).unwrap();
         let macs = action.macs.unwrap();
         assert_eq!((macs.destination, macs.source), (NEXT, OWN));
         assert!(action.decrement_ttl && action.max_len == 1400);
@@ -265,12 +354,13 @@ proptest! {
             let passes = !world.send(&first).is_empty();
             let learnt = world.learns(&first);
             prop_assert_eq!(learnt, passes);
-            let Some(action) = world.kernel.action(&key(&first)) else { continue };
+            let Some(action) = world.action(&first) else { continue };
             for what in &others {
                 let before = frame(ends, what.clone());
                 let after = world.send(&before);
-                let done = flow::compare(&key(&before), routed, &before, &after[0]).unwrap();
-                prop_assert_eq!(done.by(action.out, action.max_len), action);
+                let done = flow::compare(number(LEFT), routed, &before, &after[0]).unwrap();
+                let FastAction { control, fin, track, .. } = action;
+                    prop_assert_eq!(FastAction { control, fin, track, ..done.by(action.out, action.max_len) }, action);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use mmb_dpdk::{FastKey, FastPort};
+use mmb_dpdk::{FastAction, FastKey, FastPort};
 use mmb_flow::{NatConfig, PoolConfig, Settings};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
@@ -71,8 +71,11 @@ impl World {
             let redirects = Arc::new(AtomicBool::new(true));
             ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
         }
-        let learns = setup::learns(&forwarding);
-        self.lab.publish_fast(forwarding, Arc::new(FastSetup { kernel: self.kernel.clone(), learns, ends }));
+        let (learns, plain) = (setup::learns(&forwarding), false);
+        self.lab.publish_fast(
+            forwarding,
+            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, ends }),
+        );
     }
 
     fn send(&mut self, port: PortId, frame: &[u8]) -> Option<Vec<u8>> {
@@ -240,6 +243,102 @@ fn connections_are_closed_by_the_engine() {
     assert!(!world.learns(LEFT, &data), "the last acknowledgement is the engine's");
 }
 
+/// A connection of a few packets: what opens it goes through the engine, and all else is the kernel's. `world` has an allowance.
+fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
+    let out = open(world);
+    world.wait(0);
+    let (data, answer) = (tcp(ACK, 101, 501), back(&out, ACK, 501, 101));
+    assert!(
+        world.works(LEFT, &data) && world.works(RIGHT, &answer),
+        "both directions, with the third packet"
+    );
+    let action = world.kernel.action(&key(LEFT, &data)).unwrap();
+    assert!(action.fin && action.track && !action.control);
+    ([data, answer], out)
+}
+
+const RULES_OF_NAT: [&str; 2] = ["add-stateful in left nat p accept", "add in right drop"];
+
+#[test]
+fn a_handshake_settles_both_directions() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
+        let mut world = World::new(rules);
+        world.wait(100);
+        opened(&mut world);
+        assert_eq!(world.refused(), []);
+    }
+    // Datagrams: with the first answer, and not before unless there are many.
+    let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
+    world.wait(100);
+    let out = world.send(LEFT, &udp(1)).unwrap();
+    world.wait(0);
+    assert!(!world.works(LEFT, &udp(1)));
+    let reply = back(&out, 0, 0, 0);
+    world.send(RIGHT, &reply).unwrap();
+    world.wait(0);
+    assert!(world.works(LEFT, &udp(1)) && world.works(RIGHT, &reply));
+}
+
+/// The kernel sends FINs on; the session goes through its states and ends as if the engine had seen them.
+#[test]
+fn connections_are_closed_in_the_kernel() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&RULES_OF_NAT);
+    let state = |world: &World| world.lab.states();
+    world.wait(100);
+    let ([data, answer], out) = opened(&mut world);
+    assert_eq!(state(&world), ["established"]);
+    let step = |world: &mut World, frame: &[u8], port, end, ack, ended| {
+        world.kernel.count(&key(port, frame), 1, 60);
+        world.kernel.tcp(&key(port, frame), end, ack, ended);
+        world.wait(60);
+    };
+    // A megabyte that is acknowledged in the same interval in which the FIN comes behind it.
+    world.kernel.count(&key(LEFT, &data), 9, 540);
+    world.kernel.tcp(&key(LEFT, &data), 101, 990_000, 0);
+    step(&mut world, &answer, RIGHT, 1_000_502, 101, FIN);
+    assert_eq!(state(&world), ["close-wait"]);
+    step(&mut world, &data, LEFT, 101, 1_000_502, 0);
+    assert_eq!(state(&world), ["close-wait"]);
+    step(&mut world, &data, LEFT, 102, 1_000_502, FIN);
+    assert_eq!(state(&world), ["closing"]);
+    // The last acknowledgement comes when the direction has been called back, or by the kernel.
+    world.send(RIGHT, &back(&out, ACK, 1_000_502, 102)).unwrap();
+    assert_eq!(state(&world), ["closed"]);
+    world.wait(100);
+    world.wait(100);
+    assert!(world.kernel.keys().is_empty(), "slots come back at once");
+    // It lasts as long as one that the engine has seen closed.
+    let timeout = Settings::default().timeouts.tcp_closed;
+    world.wait(timeout - 1000);
+    assert_eq!(world.sessions(), 1);
+    world.wait(2000);
+    world.wait(200);
+    assert_eq!(world.sessions(), 0);
+}
+
+/// All of it between two looks.
+#[test]
+fn a_short_connection_is_closed_when_it_is_looked_at() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&RULES_OF_NAT);
+    world.wait(100);
+    let ([data, answer], _) = opened(&mut world);
+    for (port, frame, end, ack) in [(LEFT, &data, 202, 9_000_502), (RIGHT, &answer, 9_000_502, 202)] {
+        world.kernel.count(&key(port, frame), 4, 240);
+        world.kernel.tcp(&key(port, frame), end, ack, FIN);
+    }
+    world.wait(60);
+    assert_eq!(world.lab.states(), ["closed"]);
+    // Its addresses and ports are free for another connection at once.
+    let syn = tcp(SYN, 77_000, 0);
+    world.send(LEFT, &syn).unwrap();
+    assert_eq!(world.lab.states(), ["syn-sent"]);
+    world.wait(60);
+    assert!(!world.works(LEFT, &data));
+}
+
 #[test]
 fn what_is_counted_is_the_sessions_and_its_rules() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -324,8 +423,9 @@ proptest! {
                 for (payload, ttl) in &others {
                     let before = of(payload, *ttl);
                     let after = world.send(port, &before).unwrap();
-                    let done = flow::compare(&key(port, &before), false, &before, &after).unwrap();
-                    prop_assert_eq!(done.by(action.out, action.max_len), action);
+                    let done = flow::compare(number(port), false, &before, &after).unwrap();
+                    let FastAction { control, fin, track, .. } = action;
+                    prop_assert_eq!(FastAction { control, fin, track, ..done.by(action.out, action.max_len) }, action);
                 }
             }
         }

@@ -5,11 +5,18 @@
 //! for all of its flow ([`mmb_policy::Policy::unsteady`] says of rules whether that is so), the XDP program of the port can do it
 //! in the engine's place: it looks the flow up, and rewrites, counts and redirects the packet, or hands it to the engine as ever.
 //!
-//! *Learning.* What is to be done is read off a packet that the engine has treated, the witness. One packet of each vector is sampled
-//! ([`samples`]); a flow with enough of them has its next sample copied, as it came in. If that very buffer is with `port-tx` in the same
-//! walk, both are compared ([`flow::compare`]): what cannot be done to the one so that the other comes of it is not for the
-//! kernel. So the kernel does nothing that the engine has not done, whatever rules and routes there are; a packet that was dropped, has
-//! waited, or was another worker's just does not turn up.
+//! *Learning.* What is to be done is read off a packet that the engine has treated, a witness. Of packets of flows that the kernel does
+//! not have, some are copied as they come in, as many as is worth it ([`allowance`]): mostly a flow's first one. If that very buffer is
+//! with `port-tx` in the same walk, both are compared ([`flow::compare`]): what cannot be done to the one so that the other comes of it
+//! is not for the kernel. So the kernel does nothing that the engine has not done, whatever rules and routes there are; a packet that was
+//! dropped, has waited, or was another worker's just does not turn up.
+//!
+//! *Destinations.* Where there are no rules, and each route has one next hop, what has been done with one packet is done with all to
+//! the same destination ([`FastShape`]).
+//!
+//! *Sessions.* What opens a session is the engine's. Both directions are given to the kernel together, when the session is open: that of
+//! the answer was compared before, and has waited ([`pending`]). A session that is not answered is given away only if there is much of it.
+//! The kernel sends FINs on and notes them; sessions take the note over ([`mmb_session::Borrowed`]).
 //!
 //! *In force.* Each entry carries the generation of rules, ports and routes under which its witness was treated, and the kernel
 //! heeds only those of the generation that stands in its header ([`FastShared`]), which whoever publishes something else changes before
@@ -22,6 +29,7 @@
 //! (a veth can as long as its peer receives by NAPI), so the kernel is asked again and again ([`crate::engine`]), and all flows come back if one
 //! cannot any more.
 
+mod allowance;
 mod entries;
 #[cfg(test)]
 pub(crate) mod fake;
@@ -31,69 +39,44 @@ mod kernel;
 mod lab_test;
 #[cfg(test)]
 mod lab_test_sessions;
+mod learn;
 mod look;
+mod pending;
 mod refused;
 mod samples;
 mod setup;
 mod shared;
+mod witness;
 
 use std::sync::Arc;
 
-use mmb_dpdk::{FAST_SLOTS, FastAction, FastKey, Packet, Slots};
-use mmb_packet::Meta;
-use mmb_policy::Policy;
-use mmb_route::{HopKind, Routes};
-use mmb_session::{Host, Lendable, Sessions};
+use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
+use mmb_route::Routes;
+use mmb_session::{Host, Lending, Sessions};
 
-use crate::snapshot::{Snapshot, path};
-use entries::{Credit, Due, Entries, Matched, NoPlace};
+use crate::snapshot::Snapshot;
+use allowance::Allowance;
+use entries::{Entries, NoPlace, SWEEP};
+use flow::Place;
 use kernel::Borrowing;
 pub(crate) use kernel::Kernel;
+pub(crate) use learn::{Known, is_ruled};
+use learn::{Learnt, Seen, pay};
 pub use look::{FastPathInfo, FastPortInfo};
 pub(crate) use look::{Looker, OpenPorts};
+use pending::Pending;
 pub(crate) use refused::{FastCounters, Refused};
 use samples::Samples;
 pub use setup::fast_path_obstacle;
 pub(crate) use setup::{learns, setup};
 pub(crate) use shared::{FastEnd, FastSetup, FastShared};
+pub(crate) use witness::Witness;
+use witness::Witnesses;
 
-/// Flows that a worker gives to the kernel in a second, at most, and at once: each costs a system call and a look at the rules, and
-/// when all flows come back at once the packets in hand go first.
-const PER_SECOND: u32 = 1000;
-const AT_ONCE: u32 = 32;
-/// Rules that may match a flow: each is credited one by one.
-const MOST_RULES: usize = 64;
-
-/// The packet that is watched on its way.
-#[derive(Default)]
-struct Witness {
-    /// Where its buffer is; 0: there is none.
-    at: usize,
-    key: Option<FastKey>,
-    port: u16,
-    /// As it came.
-    before: Vec<u8>,
-}
-
-/// What has been learnt in a walk.
-struct Learnt {
-    key: FastKey,
-    action: FastAction,
-    generation: u64,
-    credit: Credit,
-    /// What the parse of the packet found, as it came.
-    meta: Meta,
-}
-
-/// What is known of the packet that is watched, besides what it was and is.
-pub(crate) struct Known {
-    /// The slots of the rules that match it.
-    pub rules: Vec<u32>,
-    /// Its session.
-    pub session: Option<Lendable>,
-    /// What the parse found, as it came in.
-    pub meta: Meta,
-}
+/// Bytes of a frame that are copied without much thought.
+const SHORT: usize = 256;
+/// Packets of a vector that are looked at, at most.
+const LOOKS: usize = 16;
 
 /// A worker's part.
 pub(crate) struct Fast {
@@ -101,21 +84,23 @@ pub(crate) struct Fast {
     learns: bool,
     /// There is something to do between two walks.
     tends: bool,
+    /// Packets open sessions.
+    flows: bool,
     setup: Option<Arc<FastSetup>>,
-    samples: Option<Samples>,
+    samples: Samples,
     entries: Option<Entries>,
-    witness: Witness,
-    learnt: Option<Learnt>,
-    /// Which packet of a vector is the next sample.
+    allowance: Allowance,
+    witnesses: Witnesses,
+    /// What has been learnt in a walk.
+    learnt: Vec<Learnt>,
+    pending: Pending,
+    /// Which packet of a vector is the next to be looked at.
     turn: usize,
     /// The time of this walk, and the generation that was in force when it began.
     now: u32,
     in_force: u64,
     /// Sessions that had ended then.
     removals: u32,
-    /// Flows that may be given to the kernel now, and when that was reckoned.
-    may: u32,
-    since: u32,
 }
 
 impl Fast {
@@ -123,17 +108,18 @@ impl Fast {
         Fast {
             learns: false,
             tends: false,
+            flows: false,
             setup: None,
-            samples: None,
+            samples: Samples::new(),
             entries: None,
-            witness: Witness::default(),
-            learnt: None,
+            allowance: Allowance::new(),
+            witnesses: Witnesses::default(),
+            learnt: Vec::new(),
+            pending: Pending::default(),
             turn: 0,
             now: 0,
             in_force: 0,
             removals: 0,
-            may: 0,
-            since: 0,
         }
     }
 
@@ -149,10 +135,10 @@ impl Fast {
         self.tends
     }
 
-    /// Whether a packet is being watched.
+    /// Whether packets are being watched.
     #[inline(always)]
     pub fn watches(&self) -> bool {
-        self.witness.at != 0
+        !self.witnesses.is_empty()
     }
 
     /// Whether a look at all entries goes on, so that the worker should not sleep.
@@ -160,9 +146,15 @@ impl Fast {
         self.entries.as_ref().is_some_and(Entries::is_sweeping)
     }
 
+    /// Milliseconds until entries are to be looked at, if there are any.
+    pub fn next_sweep(&self) -> Option<u32> {
+        self.entries.as_ref().filter(|entries| entries.len() > 0).map(|_| SWEEP)
+    }
+
     /// Takes over a new snapshot; `worker` is one of `workers`.
     pub fn adopt(&mut self, snapshot: &Snapshot, (worker, workers): (usize, usize), sessions: &mut Sessions) {
         self.learns = snapshot.fast.as_ref().is_some_and(|setup| setup.learns);
+        self.flows = snapshot.flows;
         if let Some(setup) = &snapshot.fast {
             let other = |old: &Arc<FastSetup>| !old.has_kernel_of(setup);
             if self.setup.as_ref().is_none_or(other) {
@@ -174,52 +166,63 @@ impl Fast {
         }
         if self.learns {
             self.entries.get_or_insert_with(|| Entries::new(share(worker, workers)));
-            self.samples.get_or_insert_with(Samples::new).clear();
         }
+        self.samples.clear();
+        self.pending.clear();
         self.tends = self.learns || self.entries.as_ref().is_some_and(|entries| entries.len() > 0);
     }
 
-    /// Takes a sample of packets that have just come in.
-    pub fn sample(&mut self, slots: &mut Slots<'_>) {
+    /// Looks for packets among those that have just come in that are worth being watched; `handed`: another worker has received them.
+    pub fn sample(&mut self, slots: &mut Slots<'_>, handed: bool) {
         let n = slots.len();
-        self.turn = self.turn.wrapping_add(1);
-        if n > 0
-            && let Some(packet) = slots.get_mut(self.turn % n)
-        {
-            self.sample_packet(packet);
+        let looks = if self.allowance.is_ample() { n.min(LOOKS) } else { n.min(1) };
+        for step in 1..=looks {
+            if let Some(packet) = slots.get_mut((self.turn + step) % n) {
+                self.sample_packet(packet, handed);
+            }
         }
+        self.turn = self.turn.wrapping_add(looks) & 0xffff;
     }
 
-    /// Takes a packet as a sample.
-    fn sample_packet(&mut self, packet: &Packet) {
-        let (Some(setup), Some(samples), Some(entries)) = (&self.setup, &mut self.samples, &mut self.entries)
-        else {
+    fn sample_packet(&mut self, packet: &Packet, handed: bool) {
+        let (Some(setup), Some(entries)) = (&self.setup, &mut self.entries) else { return };
+        let Some(from) = setup.from(packet.port()) else { return };
+        let data = packet.data();
+        if packet.nb_segs() != 1 || !self.witnesses.has_room(data.len()) {
             return;
+        }
+        let Some(mut key) = flow::key_of(from.number, data) else { return };
+        let mut place = flow::place(&key, data, self.flows);
+        if shared::shape(self.in_force) == FastShape::Destination {
+            (key, place) = (FastKey::to(key.port, key.destination), Place::First);
+        }
+        if place == Place::Useless {
+            return;
+        }
+        let Some(often) = self.samples.count((&key, handed), self.now) else { return };
+        if entries.has(&key, self.in_force) {
+            return;
+        }
+        let (may, paid) = match place {
+            // It may be the one that a session was waiting for, unless it brings much.
+            Place::Later if self.flows => (self.allowance.is_some() && (often || data.len() <= SHORT), false),
+            Place::Later if !often => (false, false),
+            _ => (self.allowance.spend(often), true),
         };
-        let port = packet.port();
-        let Some(from) = setup.from(port) else { return };
-        if self.witness.at != 0 || packet.nb_segs() != 1 {
-            return;
+        if may {
+            self.witnesses.watch(packet, (key, handed), (often, paid));
         }
-        let Some(key) = flow::key_of(from.number, packet.data()) else { return };
-        if !samples.count(&key, self.now) || self.may == 0 || entries.has(&key, self.in_force) {
-            return;
-        }
-        self.witness.at = place_of(packet);
-        self.witness.key = Some(key);
-        self.witness.port = port;
-        self.witness.before.clear();
-        self.witness.before.extend_from_slice(packet.data());
     }
 
-    /// The packet that is watched, if it is among these.
-    pub fn find<'a>(&self, packets: &'a [&mut Packet]) -> Option<&'a Packet> {
-        packets.iter().map(|packet| &**packet).find(|packet| place_of(packet) == self.witness.at)
+    /// If a packet is one of those that are watched: what is known of it, and no more watching.
+    #[inline]
+    pub fn witness(&mut self, packet: &Packet) -> Option<Witness> {
+        self.witnesses.take(packet)
     }
 
-    /// The packet that is watched, as it came, and its port.
-    pub fn before(&self) -> (&[u8], u16) {
-        (&self.witness.before, self.witness.port)
+    /// A packet as it came, and its port.
+    pub fn before(&self, witness: &Witness) -> (&[u8], u16) {
+        (self.witnesses.before(witness), witness.port)
     }
 
     /// How many sessions had ended when this walk began.
@@ -227,38 +230,29 @@ impl Fast {
         self.removals
     }
 
-    /// Has seen the packet that is watched go out, as it is now, under this generation.
+    /// Has seen a packet that was watched go out, as it is now, under this generation.
     pub fn testify(
         &mut self,
-        packet: &Packet,
-        (snapshot, routes): (&Snapshot, &Routes),
+        (packet, witness): (&Packet, &Witness),
+        sight: (&Snapshot, &Routes),
         generation: u64,
         known: Result<Known, Refused>,
         counters: &FastCounters,
     ) {
-        self.witness.at = 0;
-        let Some(key) = self.witness.key.take() else { return };
         let Some(setup) = &self.setup else { return };
-        let (before, port) = (&self.witness.before, self.witness.port);
-        let told = known.and_then(|Known { rules, session, meta }| {
-            let mut action =
-                learn(setup, (&key, snapshot.is_routed(port)), before, packet, (snapshot, routes))?;
-            action.track = session.is_some() && key.proto == TCP;
-            let rules = matched(rules, &snapshot.policy).ok_or(Refused::Rules)?;
-            let (from, to) = ((port, key.port), (packet.meta().out_port, action.out));
-            Ok(Learnt { key, action, generation, credit: Credit { from, to, rules, session }, meta })
-        });
-        match told {
-            Ok(learnt) => self.learnt = Some(learnt),
-            Err(why) => self.refuse(&key, why, counters),
+        let (key, handed, port) = (witness.key, witness.handed, witness.port);
+        let seen = Seen { key, handed, port, before: self.witnesses.before(witness), packet };
+        match known
+            .and_then(|known| seen.teaches(setup, sight, known, (generation, witness.often, witness.paid)))
+        {
+            Ok(learnt) => self.learnt.push(learnt),
+            Err(why) => self.refuse((&key, handed), why, counters),
         }
     }
 
-    fn refuse(&mut self, key: &FastKey, why: Refused, counters: &FastCounters) {
+    fn refuse(&mut self, (key, handed): (&FastKey, bool), why: Refused, counters: &FastCounters) {
         counters.refuse(why);
-        if let Some(samples) = &mut self.samples {
-            samples.rest(key, self.now);
-        }
+        self.samples.rest((key, handed), self.now, why.rest());
     }
 
     /// Between two walks: gives the kernel what was learnt in the last one, and credits what it has counted.
@@ -271,26 +265,21 @@ impl Fast {
         counters: &FastCounters,
     ) {
         (self.now, self.in_force, self.removals) = (now, in_force, sessions.removals());
-        if self.witness.at != 0 {
-            self.witness.at = 0;
-            if let Some(key) = self.witness.key.take() {
-                self.refuse(&key, Refused::NotSent, counters);
-            }
+        while let Some((key, handed)) = self.witnesses.missing() {
+            self.refuse((&key, handed), Refused::NotSent, counters);
         }
-        let passed = now.wrapping_sub(self.since);
-        let more = passed.min(1000) * PER_SECOND / 1000;
-        if more > 0 {
-            (self.may, self.since) = ((self.may + more).min(AT_ONCE), now);
-        }
-        if let Some(learnt) = self.learnt.take() {
-            self.install(learnt, (sessions, &snapshot.of(worker)), counters);
+        self.allowance.refill(now);
+        while let Some(learnt) = self.learnt.pop() {
+            self.settle(learnt, (sessions, &snapshot.of(worker)), counters);
         }
         let (Some(setup), Some(entries)) = (&self.setup, &mut self.entries) else { return };
         while let Some(slot) = sessions.called_back() {
             entries.revoke(&*setup.kernel, slot, now);
         }
         let before = entries.len();
+        let allowance = &mut self.allowance;
         entries.sweep(&*setup.kernel, in_force, now, |due| {
+            allowance.earn(due.earned);
             pay(&due, snapshot, worker, counters);
             if let Some(session) = due.credit.session {
                 sessions.settle_loan(now, session, due.slot, due.over, &snapshot.of(worker));
@@ -302,6 +291,39 @@ impl Fast {
         }
     }
 
+    /// Gives a flow to the kernel; that of a session with the other direction, once that is known as well.
+    fn settle(
+        &mut self,
+        learnt: Learnt,
+        (sessions, host): (&mut Sessions, &impl Host),
+        counters: &FastCounters,
+    ) {
+        let Some(session) = learnt.credit.session else {
+            return self.install(learnt, (sessions, host), counters);
+        };
+        match sessions.lending(session, learnt.credit.from.0) {
+            Lending::Ended => {}
+            Lending::Never => self.refuse((&learnt.key, learnt.handed), Refused::Session, counters),
+            Lending::Yes { answered } if answered || learnt.often => {
+                let other = self.pending.take(session.other());
+                let may = learnt.paid || (other.is_some() || learnt.often) && self.allowance.spend(true);
+                let Some(other) = other else {
+                    return if may {
+                        self.install(learnt, (sessions, host), counters)
+                    };
+                };
+                if !may {
+                    return self.pending.keep(session.other(), other);
+                }
+                self.install(learnt, (sessions, host), counters);
+                if let Lending::Yes { .. } = sessions.lending(session.other(), other.credit.from.0) {
+                    self.install(*other, (sessions, host), counters);
+                }
+            }
+            Lending::Yes { .. } | Lending::NotYet => self.pending.keep(session, Box::new(learnt)),
+        }
+    }
+
     fn install(
         &mut self,
         learnt: Learnt,
@@ -309,13 +331,11 @@ impl Fast {
         counters: &FastCounters,
     ) {
         let (Some(setup), Some(entries)) = (&self.setup, &mut self.entries) else { return };
-        self.may = self.may.saturating_sub(1);
-        let Learnt { key, action, generation, credit, meta } = learnt;
-        let session = credit.session;
-        if session.is_some() && sessions.can_lend(&self.witness.before, &meta, self.witness.port) != session {
-            // It has ended since, or is another now.
+        let Learnt { key, handed, action, generation, credit, .. } = learnt;
+        if generation != self.in_force || entries.has(&key, generation) {
             return;
         }
+        let session = credit.session;
         match entries.install(&*setup.kernel, (&key, &action), generation, credit, self.now) {
             Ok(slot) => {
                 if let Some(session) = session {
@@ -324,15 +344,10 @@ impl Fast {
                 counters.installed.add(1);
                 counters.entries.set(entries.len() as u64);
             }
-            Err(NoPlace::Full) => self.refuse(&key, Refused::Full, counters),
-            Err(NoPlace::Refused) => self.refuse(&key, Refused::Kernel, counters),
+            Err(NoPlace::Full) => self.refuse((&key, handed), Refused::Full, counters),
+            Err(NoPlace::Refused) => self.refuse((&key, handed), Refused::Kernel, counters),
         }
     }
-}
-
-/// Where a packet's buffer is.
-fn place_of(packet: &Packet) -> usize {
-    std::ptr::from_ref(packet).addr()
 }
 
 /// The slots of one of `workers`.
@@ -340,73 +355,6 @@ fn share(worker: usize, workers: usize) -> std::ops::Range<u32> {
     let each = (FAST_SLOTS - 1) / workers as u32;
     let first = 1 + worker as u32 * each;
     first..first + each
-}
-
-/// What the kernel is to do with the packets of a flow, of which one came as `before` and goes out as `packet`.
-fn learn(
-    setup: &FastSetup,
-    (key, is_routed): (&FastKey, bool),
-    before: &[u8],
-    packet: &Packet,
-    (snapshot, routes): (&Snapshot, &Routes),
-) -> Result<FastAction, Refused> {
-    let meta = packet.meta();
-    let out = setup.to(meta.out_port).ok_or(Refused::Target)?;
-    if packet.nb_segs() != 1 {
-        return Err(Refused::Otherwise);
-    }
-    let done = flow::compare(key, is_routed, before, packet.data())?;
-    let longest = snapshot.frame_max(meta.out_port, ETHERNET).saturating_sub(usize::from(ETHERNET));
-    let mut max_len = u16::try_from(longest).unwrap_or(u16::MAX);
-    if is_routed {
-        // What the engine has found, for the length that it allows. A next hop that is being asked after is to see packets of
-        // the engine's, which asks the kernel to ask.
-        let hop = routes.hops.get(meta.edits_at);
-        let addresses = packet.data().first_chunk::<12>();
-        let is_it =
-            hop.kind == HopKind::Forward && hop.port == meta.out_port && addresses == Some(&hop.header);
-        if !is_it || hop.nudge {
-            return Err(Refused::NextHop);
-        }
-        max_len = max_len.min(hop.mtu);
-    }
-    Ok(done.by(out, max_len))
-}
-
-/// The protocol whose acknowledgements sessions keep.
-const TCP: u8 = 6;
-/// Bytes of an Ethernet header.
-const ETHERNET: u16 = 14;
-
-/// The rules in these slots; none if they are too many.
-fn matched(slots: Vec<u32>, policy: &Policy) -> Option<Box<[Matched]>> {
-    if slots.len() > MOST_RULES {
-        return None;
-    }
-    slots.into_iter().map(|slot| Some((slot, policy.rule_id(slot)?))).collect()
-}
-
-/// Whether rules apply to what comes in by a port.
-pub(crate) fn is_ruled(snapshot: &Snapshot, port: u16) -> bool {
-    snapshot.path(port) & path::RULES != 0
-}
-
-/// Credits packets that the kernel has sent on. Rules and ports that are gone, or are others now, get nothing.
-fn pay(due: &Due<'_>, snapshot: &Snapshot, worker: usize, counters: &FastCounters) {
-    counters.packets.add(due.packets);
-    counters.bytes.add(due.bytes);
-    let (from, to) = (due.credit.from, due.credit.to);
-    for (is_in, (id, number)) in [(true, from), (false, to)] {
-        if let Some(port) = snapshot.port(id).filter(|port| port.device().fast_port() == Some(number)) {
-            port.credit(is_in, due.packets, due.bytes);
-        }
-    }
-    let packets = u32::try_from(due.packets).unwrap_or(u32::MAX);
-    for (slot, id) in &due.credit.rules {
-        if snapshot.policy.rule_id(*slot) == Some(*id) {
-            snapshot.counters[worker].count(*slot, packets, due.bytes);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -36,6 +36,15 @@ impl Refused {
         Refused::Kernel,
     ];
 
+    /// For how long the flow is left alone, in milliseconds: not for long where
+    /// its first packet waited for its next hop, or was in a walk in which some session ended.
+    pub(super) fn rest(self) -> u32 {
+        match self {
+            Refused::NotSent | Refused::NextHop | Refused::Session => 100,
+            _ => 10_000,
+        }
+    }
+
     /// A word for it.
     pub fn name(self) -> &'static str {
         match self {

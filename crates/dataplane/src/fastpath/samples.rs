@@ -1,4 +1,8 @@
-//! Which flows are worth a place in the kernel: those that one packet of a vector, whichever, is of again and again.
+//! What is known of flows that the kernel does not have: of which there have been several samples of late, and with which it has not
+//! worked.
+//!
+//! Packets that another worker has received are another flow here: one that is received, given to the worker that its addresses say, and
+//! by that one back to its session's, is watched in vain the first time and with success the second time.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -6,12 +10,10 @@ use mmb_dpdk::FastKey;
 
 /// Flows that are counted at a time. A power of two.
 const CELLS: usize = 1024;
-/// Samples of one flow, within [`WINDOW`], that make it worth a look.
+/// Samples of one flow, within [`WINDOW`], that make it one of several packets.
 const ENOUGH: u8 = 4;
 /// Milliseconds.
 const WINDOW: u32 = 1000;
-/// For how long a flow is left alone with which it has not worked, in milliseconds.
-const REST: u32 = 10_000;
 
 #[derive(Clone, Copy, Default)]
 struct Cell {
@@ -35,28 +37,29 @@ impl Samples {
         Samples { cells: vec![Cell::default(); CELLS].into(), hasher: RandomState::new() }
     }
 
-    fn cell(&mut self, key: &FastKey) -> (&mut Cell, u64) {
-        let flow = self.hasher.hash_one(key);
+    fn cell(&mut self, flow: (&FastKey, bool)) -> (&mut Cell, u64) {
+        let flow = self.hasher.hash_one(flow);
         (&mut self.cells[flow as usize % CELLS], flow)
     }
 
-    /// Counts a sample. True: there have been enough.
-    pub fn count(&mut self, key: &FastKey, now: u32) -> bool {
-        let (cell, flow) = self.cell(key);
+    /// Counts a sample of a flow, by its key and whether another worker has received it, and says whether there have been several.
+    /// None: the flow is left alone.
+    pub fn count(&mut self, flow: (&FastKey, bool), now: u32) -> Option<bool> {
+        let (cell, flow) = self.cell(flow);
         if cell.flow == flow && cell.rests && cell.since.wrapping_sub(now).cast_signed() > 0 {
-            return false;
+            return None;
         }
         if cell.flow != flow || cell.rests || now.wrapping_sub(cell.since) > WINDOW {
             *cell = Cell { flow, since: now, count: 0, rests: false };
         }
         cell.count = cell.count.saturating_add(1);
-        cell.count >= ENOUGH
+        Some(cell.count >= ENOUGH)
     }
 
-    /// Leaves a flow alone for a while.
-    pub fn rest(&mut self, key: &FastKey, now: u32) {
-        let (cell, flow) = self.cell(key);
-        *cell = Cell { flow, since: now.wrapping_add(REST), count: 0, rests: true };
+    /// Leaves a flow alone for so many milliseconds.
+    pub fn rest(&mut self, flow: (&FastKey, bool), now: u32, rest: u32) {
+        let (cell, flow) = self.cell(flow);
+        *cell = Cell { flow, since: now.wrapping_add(rest), count: 0, rests: true };
     }
 
     /// Begins anew, with all flows.
@@ -70,33 +73,36 @@ mod tests {
     use super::super::fake::key;
     use super::*;
 
+    const REST: u32 = 1000;
+
     #[test]
     fn the_fourth_sample_of_a_second_is_enough() {
         let mut samples = Samples::new();
-        let early: Vec<bool> = [5, 300, 900, 1004].map(|now| samples.count(&key(1), now)).into();
-        assert_eq!(early, [false, false, false, true]);
+        let early = [5, 300, 900, 1004].map(|now| samples.count((&key(1), false), now));
+        assert_eq!(early, [Some(false), Some(false), Some(false), Some(true)]);
         // Too slow a flow never gets there.
-        assert!((0..50).all(|n| !samples.count(&key(2), n * 400)));
+        assert!((0..50).all(|n| samples.count((&key(2), false), n * 400) == Some(false)));
         // Time that begins anew is no other time.
-        let late: Vec<bool> = [u32::MAX - 9, u32::MAX, 5, 90].map(|now| samples.count(&key(3), now)).into();
-        assert_eq!(late, [false, false, false, true]);
+        let late = [u32::MAX - 9, u32::MAX, 5, 90].map(|now| samples.count((&key(3), false), now));
+        assert_eq!(late, [Some(false), Some(false), Some(false), Some(true)]);
     }
 
     #[test]
     fn what_rests_is_left_alone() {
         let mut samples = Samples::new();
-        assert!((0..4).any(|now| samples.count(&key(1), now)));
-        samples.rest(&key(1), 10);
-        assert!((11..100).all(|now| !samples.count(&key(1), now)));
-        assert!(!samples.count(&key(1), 10 + REST));
-        assert!((1..4).any(|n| samples.count(&key(1), 10 + REST + n)));
+        assert!((0..4).any(|now| samples.count((&key(1), false), now) == Some(true)));
+        samples.rest((&key(1), false), 10, REST);
+        assert!((11..100).all(|now| samples.count((&key(1), false), now).is_none()));
+        assert_eq!(samples.count((&key(1), true), 11), Some(false), "that is another matter");
+        assert_eq!(samples.count((&key(1), false), 10 + REST), Some(false));
+        assert!((1..4).any(|n| samples.count((&key(1), false), 10 + REST + n) == Some(true)));
     }
 
     #[test]
     fn all_begin_anew() {
         let mut samples = Samples::new();
-        samples.rest(&key(1), 10);
+        samples.rest((&key(1), false), 10, REST);
         samples.clear();
-        assert!((11..15).any(|now| samples.count(&key(1), now)));
+        assert_eq!(samples.count((&key(1), false), 11), Some(false));
     }
 }

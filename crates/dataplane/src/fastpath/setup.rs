@@ -26,15 +26,18 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings)
     Some(format!("rule {} asks where packets of sessions go: `out`", asks.index))
 }
 
-/// The fast path of these ports, by id, if one of them has any.
-pub(crate) fn setup(ports: &[Option<Arc<OpenPort>>; MAX_PORTS], learns: bool) -> Option<Arc<FastSetup>> {
+/// The fast path of these ports, by id, if one of them has any; `plain`: no rules apply to what comes in by them.
+pub(crate) fn setup(
+    ports: &[Option<Arc<OpenPort>>; MAX_PORTS],
+    (learns, plain): (bool, bool),
+) -> Option<Arc<FastSetup>> {
     let devices = || ports.iter().flatten().map(|port| port.device());
     let kernel: Arc<dyn Kernel> = devices().find_map(|device| device.fast_path())?.clone();
     let ends = ports.each_ref().map(|port| {
         let port = port.as_ref()?;
         port.device().fast_port().map(|number| FastEnd { number, redirects: port.redirects().clone() })
     });
-    Some(Arc::new(FastSetup { kernel, learns, ends }))
+    Some(Arc::new(FastSetup { kernel, learns, plain, ends }))
 }
 
 /// Whether flows are to be learnt.

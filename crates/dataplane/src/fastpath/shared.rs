@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::FastPort;
+use mmb_dpdk::{FastPort, FastShape};
 
 use super::Kernel;
 use crate::config::MAX_PORTS;
@@ -23,6 +23,8 @@ pub(crate) struct FastSetup {
     pub kernel: Arc<dyn Kernel>,
     /// It is switched on, and the policy is one for it.
     pub learns: bool,
+    /// There are no rules: what becomes of a packet is settled by where it comes in and goes to, if routes have one next hop each.
+    pub plain: bool,
     /// By port id.
     pub ends: [Option<FastEnd>; MAX_PORTS],
 }
@@ -45,6 +47,14 @@ impl FastSetup {
     }
 }
 
+/// What settles where packets go under a generation.
+pub(super) fn shape(generation: u64) -> FastShape {
+    if generation & BY_DESTINATION != 0 { FastShape::Destination } else { FastShape::Flow }
+}
+
+/// In a generation: where packets go is settled by their destinations.
+const BY_DESTINATION: u64 = 1 << 1;
+
 /// Which generation of entries the kernel heeds.
 ///
 /// It is made of the numbers of the snapshot and of the routes in force, and of how often a port has proved unable to take frames.
@@ -62,6 +72,8 @@ struct State {
     setup: Option<Arc<FastSetup>>,
     snapshot: u64,
     routes: u64,
+    /// Some route has several next hops.
+    spread: bool,
 }
 
 impl FastShared {
@@ -70,28 +82,32 @@ impl FastShared {
         self.in_force.load(Ordering::Acquire)
     }
 
-    /// The generation of what is learnt now with this snapshot and these routes. It is to be asked for before ports are asked
-    /// whether they take frames.
-    pub fn generation(&self, snapshot: u64, routes: u64) -> u64 {
-        // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0.
+    /// The generation of what is learnt now with this snapshot and these routes; `plain`: destinations settle where packets go.
+    /// It is to be asked for before ports are asked whether they take frames.
+    pub fn generation(&self, snapshot: u64, routes: u64, plain: bool) -> u64 {
+        // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0, and below 2^63.
         let losses = u64::from(self.losses.load(Ordering::Acquire));
-        (snapshot & 0xff_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x7ff) << 1 | 1
+        let shape = if plain { BY_DESTINATION } else { 0 };
+        (snapshot & 0x7f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x3ff) << 2 | shape | 1
     }
 
     fn settle(&self, change: impl FnOnce(&mut State)) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.setup.clone();
         change(&mut state);
-        let learns = state.setup.as_ref().is_some_and(|setup| setup.learns);
-        let generation = if learns { self.generation(state.snapshot, state.routes) } else { 0 };
+        let State { setup, snapshot, routes, spread } = &*state;
+        let generation = match setup {
+            Some(setup) if setup.learns => self.generation(*snapshot, *routes, setup.plain && !spread),
+            _ => 0,
+        };
         if let Some(before) = before {
             let stays = |setup: &Arc<FastSetup>| setup.has_kernel_of(&before);
             if !state.setup.as_ref().is_some_and(stays) {
-                before.kernel.set_generation(0);
+                before.kernel.set_generation(0, FastShape::Flow);
             }
         }
         if let Some(setup) = &state.setup {
-            setup.kernel.set_generation(generation);
+            setup.kernel.set_generation(generation, shape(generation));
         }
         self.in_force.store(generation, Ordering::Release);
     }
@@ -101,9 +117,10 @@ impl FastShared {
         self.settle(|state| (state.setup, state.snapshot) = (setup, snapshot));
     }
 
-    /// Other routes are in force, or other addresses are local.
-    pub fn publish_routes(&self, routes: u64) {
-        self.settle(|state| state.routes = state.routes.max(routes));
+    /// Other routes are in force, or other addresses are local. `spread` says of those that are in force when it is asked whether some
+    /// have several next hops.
+    pub fn publish_routes(&self, routes: u64, spread: impl FnOnce() -> bool) {
+        self.settle(|state| (state.routes, state.spread) = (state.routes.max(routes), spread()));
     }
 
     /// A port takes no frames any more.
@@ -126,7 +143,7 @@ mod tests {
 
     fn setup(kernel: &Arc<Fake>, learns: bool) -> Option<Arc<FastSetup>> {
         let ends = std::array::from_fn(|_| None);
-        Some(Arc::new(FastSetup { kernel: kernel.clone(), learns, ends }))
+        Some(Arc::new(FastSetup { kernel: kernel.clone(), learns, plain: true, ends }))
     }
 
     #[test]
@@ -134,26 +151,31 @@ mod tests {
         let (kernel, shared) = (Arc::new(Fake::default()), FastShared::default());
         assert_eq!(shared.in_force(), 0);
         let mut seen = vec![0];
-        let mut next = |n: u64, r: u64| {
+        let mut next = |n: u64, r: u64, plain: bool| {
             assert_eq!(
                 (kernel.generation(), shared.in_force()),
-                (shared.generation(n, r), shared.generation(n, r))
+                (shared.generation(n, r, plain), shared.generation(n, r, plain))
             );
             assert!(!seen.contains(&shared.in_force()));
             seen.push(shared.in_force());
         };
         shared.publish(setup(&kernel, true), 1);
-        next(1, 0);
-        shared.publish_routes(1);
-        next(1, 1);
+        next(1, 0, true);
+        shared.publish_routes(1, || false);
+        next(1, 1, true);
         // Numbers of routes may be told in any order.
-        shared.publish_routes(3);
-        shared.publish_routes(2);
-        next(1, 3);
+        shared.publish_routes(3, || false);
+        shared.publish_routes(2, || false);
+        next(1, 3, true);
+        assert_eq!(kernel.shape(), FastShape::Destination);
+        shared.publish_routes(4, || true);
+        next(1, 4, false);
+        assert_eq!(kernel.shape(), FastShape::Flow);
         shared.publish(setup(&kernel, true), 2);
-        next(2, 3);
+        next(2, 4, false);
         shared.lose();
-        next(2, 3);
+        next(2, 4, false);
+        assert!(shared.generation(u64::MAX, u64::MAX, true) < 1 << 63);
     }
 
     #[test]
@@ -164,7 +186,7 @@ mod tests {
         assert!(shared.learns());
         shared.publish(setup(&kernel, false), 2);
         assert_eq!((kernel.generation(), shared.in_force()), (0, 0));
-        shared.publish_routes(1);
+        shared.publish_routes(1, || false);
         assert_eq!((kernel.generation(), shared.learns()), (0, false));
         shared.publish(setup(&kernel, true), 3);
         shared.publish(setup(&other, true), 4);

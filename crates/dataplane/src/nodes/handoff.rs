@@ -38,7 +38,7 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             received += emit.emit(edge, VECTOR, |slots| {
                 ring.receive(slots);
                 if worker.fast.learns() && edge != TX {
-                    worker.fast.sample(slots);
+                    worker.fast.sample(slots, true);
                 }
             });
         }

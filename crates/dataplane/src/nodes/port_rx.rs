@@ -32,7 +32,7 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
                 }
             }
             if worker.fast.learns() {
-                worker.fast.sample(slots);
+                worker.fast.sample(slots, false);
             }
         });
     }

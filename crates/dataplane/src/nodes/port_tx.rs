@@ -6,7 +6,7 @@ use mmb_dpdk::{Burst, Packet, TxQueue, Vector};
 use mmb_packet::{DropReason, Meta, parse};
 
 use crate::config::PortId;
-use crate::fastpath::{Known, Refused, is_ruled};
+use crate::fastpath::{Known, Refused, Witness, is_ruled};
 use crate::nodes::classify::matches;
 use crate::nodes::handoff::{Ring, push, send};
 use crate::snapshot::Snapshot;
@@ -56,39 +56,45 @@ fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
     flush(worker, current, burst);
 }
 
-/// If the packet is among these that the fast path watches: says that it goes out, and what rules match it.
+/// Those packets among these that the fast path watches: says that they go out, and what rules match them.
 #[cold]
 pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
-    let Some(packet) = worker.fast.find(packets) else { return };
     // Before ports are asked whether they take frames.
     let generation = worker.fast_generation();
-    let known = known(worker);
-    let Worker { id, shared, snapshot, routes, fast, .. } = worker;
-    fast.testify(packet, (snapshot, routes), generation, known, &shared.workers[*id].counters.fast);
+    for packet in packets {
+        let Some(witness) = worker.fast.witness(packet) else { continue };
+        let known = known(worker, &witness);
+        let Worker { id, shared, snapshot, routes, fast, .. } = worker;
+        let counters = &shared.workers[*id].counters.fast;
+        fast.testify((packet, &witness), (snapshot, routes), generation, known, counters);
+        if !fast.watches() {
+            return;
+        }
+    }
 }
 
-/// The session of the packet that is watched, or else the slots of the rules that match it as it came in, each as often as it was
+/// The session of a packet that was watched, or else the slots of the rules that match it as it came in, each as often as it was
 /// counted.
-fn known(worker: &mut Worker) -> Result<Known, Refused> {
+fn known(worker: &mut Worker, witness: &Witness) -> Result<Known, Refused> {
     let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
-    let (before, port) = fast.before();
+    let (before, port) = fast.before(witness);
     if !is_ruled(snapshot, port) {
-        return Ok(Known { rules: Vec::new(), session: None, meta: Meta::default() });
+        return Ok(Known { rules: Vec::new(), session: None });
+    }
+    if snapshot.flows {
+        let mut meta = Meta::default();
+        parse(before, before.len(), &mut meta).map_err(|_| Refused::Otherwise)?;
+        // If none has ended in this walk, it is the one that the packet has met.
+        let same = sessions.removals() == fast.removals();
+        let session = if same { sessions.session_of(before, &meta) } else { None };
+        return Ok(Known { rules: Vec::new(), session: Some(session.ok_or(Refused::Session)?) });
     }
     let mut copy = pool.as_ref().and_then(|pool| pool.packet(before)).ok_or(Refused::Full)?;
     copy.set_port(port);
     let (data, meta) = copy.data_and_meta();
     parse(data, before.len(), meta).map_err(|_| Refused::Otherwise)?;
-    let meta = *meta;
-    if snapshot.flows {
-        // If none has ended in this walk, it is the one that the packet has met.
-        let same = sessions.removals() == fast.removals();
-        let session = if same { sessions.can_lend(copy.data(), &meta, port) } else { None };
-        let session = Some(session.ok_or(Refused::Session)?);
-        return Ok(Known { rules: Vec::new(), session, meta });
-    }
     matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], scratch, |_| None);
-    Ok(Known { rules: batch.hits.iter().map(|hit| hit.slot).collect(), session: None, meta })
+    Ok(Known { rules: batch.hits.iter().map(|hit| hit.slot).collect(), session: None })
 }
 
 /// The queue of port `out`, if it is this worker that sends there.

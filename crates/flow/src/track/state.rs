@@ -181,6 +181,11 @@ impl Track {
         }
     }
 
+    /// TCP: whether a side has sent its FIN.
+    pub fn has_fin(&self) -> bool {
+        self.state() > State::Established
+    }
+
     /// Whether the session may be ended to make room for another: the other side has not answered, or the originator of
     /// a TCP connection has not shown that it saw the answer.
     pub fn is_embryonic(&self) -> bool {

@@ -1,0 +1,44 @@
+//! What was read off packets of sessions too early: before the other side had answered.
+//!
+//! A session's directions are given to the kernel together, so that whatever opens it goes through the engine and nothing else. What
+//! the answer shows (a SYN with an ACK, the first datagram) is kept until the next packet shows that the session is open. There is one place
+//! for each of many sessions; who comes later to a place has it, and the other session is learnt a packet later.
+
+use mmb_session::Lendable;
+
+use super::learn::Learnt;
+
+/// A power of two.
+const PLACES: usize = 4096;
+
+#[derive(Default)]
+pub(super) struct Pending {
+    places: Box<[Option<Box<Learnt>>]>,
+}
+
+impl Pending {
+    fn place(&mut self, session: Lendable) -> Option<&mut Option<Box<Learnt>>> {
+        self.places.get_mut(session.number() as usize % PLACES)
+    }
+
+    /// Keeps what was learnt of a direction.
+    pub fn keep(&mut self, session: Lendable, learnt: Box<Learnt>) {
+        if self.places.is_empty() {
+            self.places = (0..PLACES).map(|_| None).collect();
+        }
+        if let Some(place) = self.place(session) {
+            *place = Some(learnt);
+        }
+    }
+
+    /// What is kept of this direction, if anything is.
+    pub fn take(&mut self, session: Lendable) -> Option<Box<Learnt>> {
+        let place = self.place(session)?;
+        place.take_if(|learnt| learnt.credit.session == Some(session))
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.places.fill_with(|| None);
+    }
+}

@@ -1,0 +1,171 @@
+//! The beginnings and ends of connections, and what is settled by destination alone.
+
+use super::*;
+
+fn segment(from: &Sent, flags: u8, seq: u32, ack: u32) -> Frame {
+    let Sent { ends: [(source, sport), (destination, dport)], .. } = *from;
+    let tcp = Tcp { flags, seq, ack, window: 9, ..Tcp::new(sport, dport) };
+    let frame = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Frame::new(Ip4::new(source, destination), tcp),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Frame::new(Ip6::new(source, destination), tcp),
+        _ => unreachable!(),
+    };
+    frame.pad_to(60)
+}
+
+/// Each combination of flags, under each permission.
+#[test]
+fn what_goes_on_is_what_the_action_says() {
+    let Some(rig) = rig() else { return };
+    for sent in [packet(6), packet6(6)] {
+        let key = rig.key(6, sent.ends[0], sent.ends[1]);
+        for (control, fin, track) in
+            [(false, false, false), (false, false, true), (false, true, false), (false, true, true)]
+                .into_iter()
+                .chain([(true, false, false), (true, true, false)])
+        {
+            let action = FastAction { control, fin, track, ..rig.wire() };
+            for flags in 0..=u8::MAX {
+                rig.path.install(1, NOW, &key, &action).unwrap();
+                let frame = segment(&sent, flags, 100, 200).payload([1; 10]).build();
+                let goes = super::goes(flags, &action);
+                assert_eq!(rig.send(&frame), goes.then_some(frame), "{flags:#x} {action:?}");
+                let tally = rig.path.tally(1);
+                let ended = if goes { flags & (FAST_FIN | FAST_RST) } else { 0 };
+                assert_eq!((tally.ended, tally.packets), (ended, u64::from(goes)), "{flags:#x} {action:?}");
+                let tcp = FastTcp { end: 110 + u32::from(flags & 1), ack: 200, window: 9 };
+                assert_eq!(tally.tcp, (goes && track).then_some(tcp), "{flags:#x} {action:?}");
+            }
+        }
+    }
+}
+
+/// A FIN stays noted, is not taken back by what comes behind it, and its number is the furthest.
+#[test]
+fn an_end_stays_noted() {
+    let Some(rig) = rig() else { return };
+    let (sent, path) = (packet(6), &rig.path);
+    let key = rig.key(6, sent.ends[0], sent.ends[1]);
+    let send = |flags, seq, len| {
+        assert!(rig.send(&segment(&sent, flags, seq, 5).payload(vec![0; len]).build()).is_some());
+        let tally = path.tally(1);
+        (tally.ended, tally.tcp.map(|tcp| tcp.end))
+    };
+    path.install(1, NOW, &key, &FastAction { fin: true, track: true, ..rig.wire() }).unwrap();
+    assert_eq!(send(0x10, u32::MAX - 4, 3), (0, Some(u32::MAX - 1)));
+    assert_eq!(send(0x19, u32::MAX - 1, 1), (FAST_FIN, Some(0)), "a byte, and the FIN");
+    assert_eq!(send(0x10, u32::MAX - 4, 4), (FAST_FIN, Some(0)));
+    assert_eq!(send(0x11, u32::MAX, 0), (FAST_FIN, Some(0)), "the same FIN again");
+    path.install(1, NOW, &key, &FastAction { control: true, ..rig.wire() }).unwrap();
+    assert_eq!(path.tally(1), FastTally::default());
+    assert_eq!(send(0x14, 0, 0), (FAST_RST, None));
+    assert_eq!(send(0x11, 0, 0), (FAST_RST | FAST_FIN, None));
+    assert_eq!(send(0x10, 0, 0), (FAST_RST | FAST_FIN, None));
+    path.install(1, NOW, &key, &rig.wire()).unwrap();
+    assert_eq!(path.tally(1), FastTally::default());
+}
+
+/// Whatever goes to a destination is as a router would leave it; what is of another shape is not followed.
+#[test]
+fn by_destination_alone() {
+    let Some(rig) = rig() else { return };
+    let result = runner(3000).run(&(sent(), any::<[bool; 2]>()), |((sent, [other, _]), [hop, flow])| {
+        let port = rig.port.fast().unwrap().port;
+        let destination = sent.ends[1].0;
+        let key = FastKey::to(port, destination);
+        let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
+        let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
+        let shape = FastShape::Destination;
+        rig.path.set_generation(NOW, shape);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        let (before, frames) = (sent.build(), rig.path.tally(1).packets);
+        let after =
+            Sent { macs: [[2; 6], [1; 6]], ttl: sent.ttl - u8::from(hop), partial: false, ..sent.clone() };
+        let dies = hop && sent.ttl == 1;
+        let goes = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before), goes.then(|| after.build()));
+        prop_assert_eq!(rig.path.tally(1).packets, frames + u64::from(goes));
+        // To another destination, by another port, or of another generation or shape, it is another matter.
+        let elsewhere = FastKey::to(port, if other.0 == destination { sent.ends[0].0 } else { other.0 });
+        for wrong in [elsewhere, FastKey::to(rig.out.port, destination)] {
+            if wrong != key {
+                rig.path.forget(&key, 1);
+                rig.path.install(1, NOW, &wrong, &action).unwrap();
+                prop_assert_eq!(rig.send(&before), None);
+                rig.path.forget(&wrong, 1);
+            }
+        }
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        for (generation, shape) in [(NOW, FastShape::Flow), (NOW + 1, shape), (0, shape)] {
+            rig.path.set_generation(generation, shape);
+            prop_assert_eq!(rig.send(&before), None);
+        }
+        rig.path.forget(&key, 1);
+        let key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        rig.path.set_generation(NOW, if flow { FastShape::Flow } else { shape });
+        let goes = flow && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before).is_some(), goes);
+        rig.path.forget(&key, 1);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// Sources that no packet may have, and their neighbours that it may.
+#[test]
+fn martians_are_the_engines() {
+    let Some(rig) = rig() else { return };
+    rig.path.set_generation(NOW, FastShape::Destination);
+    let port = rig.port.fast().unwrap().port;
+    let cases = [
+        ("0.0.0.0", false),
+        ("0.255.255.255", false),
+        ("1.0.0.0", true),
+        ("126.255.255.255", true),
+        ("127.0.0.0", false),
+        ("127.255.255.255", false),
+        ("128.0.0.0", true),
+        ("169.254.0.1", true),
+        ("223.255.255.255", true),
+        ("224.0.0.0", false),
+        ("255.255.255.255", false),
+        ("::", false),
+        ("::1", false),
+        ("::2", true),
+        ("::1:0:0", true),
+        ("0:0:1::", true),
+        ("1::", true),
+        ("fe7f:ffff::", true),
+        ("fe80::", false),
+        ("febf:ffff::1", false),
+        ("fec0::", true),
+        ("feff::", true),
+        ("ff00::", false),
+        ("ffff::", false),
+    ];
+    for (source, goes) in cases {
+        let source: IpAddr = source.parse().unwrap();
+        let mut sent = if source.is_ipv4() { packet(17) } else { packet6(17) };
+        sent.ends[0].0 = source;
+        assert_eq!(is_martian(source), !goes);
+        rig.path.install(1, NOW, &FastKey::to(port, sent.ends[1].0), &rig.wire()).unwrap();
+        assert_eq!(rig.send(&sent.build()).is_some(), goes, "{source}");
+    }
+}
+
+/// Segments that begin and end connections are told apart under this shape as well.
+#[test]
+fn control_by_destination() {
+    let Some(rig) = rig() else { return };
+    rig.path.set_generation(NOW, FastShape::Destination);
+    let port = rig.port.fast().unwrap().port;
+    for (sent, control) in [(packet(6), false), (packet6(6), false), (packet(6), true), (packet6(6), true)] {
+        let action = FastAction { control, ..rig.wire() };
+        rig.path.install(1, NOW, &FastKey::to(port, sent.ends[1].0), &action).unwrap();
+        for flags in 0..=u8::MAX {
+            let frame = segment(&sent, flags, 1, 2).build();
+            assert_eq!(rig.send(&frame).is_some(), goes(flags, &action), "{flags:#x}");
+        }
+    }
+}
