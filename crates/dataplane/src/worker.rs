@@ -4,8 +4,8 @@
 //! random numbers. What crosses threads is the published snapshot (read), two rings per worker (packets of its flows that
 //! another worker received; packets for ports it sends on), a mailbox, and a sleep flag. Between two walks it takes over a
 //! new snapshot, reads the clock, and lets some of the sessions end whose time has come; a walk is one instant. The thread polls while there is
-//! traffic. When nothing has come for [`SPIN`], or for less if the kernel has most of it, it sets its sleep flag, looks once more, and sleeps on the file
-//! descriptors of its ports and an eventfd that others write to when they leave it work; ports without a descriptor
+//! traffic. When nothing has come for [`SPIN`], or for less if the kernel has most of it, it sets its sleep flag, looks once
+//! more, and sleeps on the file descriptors of its ports and an eventfd that others write to when they leave it work; ports without a descriptor
 //! are looked at again after a pause that grows while nothing comes.
 
 use std::sync::Arc;

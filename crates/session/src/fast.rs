@@ -2,9 +2,9 @@
 //!
 //! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
 //! ([`Sessions::lending`]). Whoever has it does to its packets what the short way would do, but for those that open and
-//! reset connections, and counts them. Of a FIN it takes a note, and the tracker is told of it as of one that has just come. What was counted is taken over before anybody looks at it: when the session's timer
-//! goes off, when a packet of it takes the long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a
-//! session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
+//! reset connections, and counts them. Of a FIN it takes a note, and the tracker is told of it as of one that has just come.
+//! What was counted is taken over before anybody looks at it: when the session's timer goes off, when a packet of it takes the
+//! long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
 //! another's, and before its state is another.
 
 use std::collections::HashMap;

@@ -81,7 +81,8 @@ impl Witnesses {
         self.bytes.get(witness.bytes.clone()).unwrap_or_default()
     }
 
-    /// One that has not turned up: its flow, and whether another worker had received it; to be asked for until there is none, when the next walk begins.
+    /// One that has not turned up: its flow, and whether another worker had received it; to be asked for until there
+    /// is none, when the next walk begins.
     pub fn missing(&mut self) -> Option<(FastKey, bool)> {
         let missing = self.list.pop();
         if missing.is_none() {
