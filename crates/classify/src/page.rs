@@ -220,15 +220,6 @@ impl Body {
         }
     }
 
-    /// Brings what a lane's value leads to close; to be called a while after [`Body::prefetch`].
-    #[inline(always)]
-    pub fn prefetch_owner(&self, at: usize) {
-        let index = self.values.get(at).map_or(0, |value| value.0 & !Value::OWNER);
-        if let Some(owner) = self.owners.get(index as usize) {
-            prefetch::read(owner);
-        }
-    }
-
     /// The key in a lane.
     #[inline(always)]
     pub fn key(&self, at: usize) -> u128 {

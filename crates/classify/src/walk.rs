@@ -203,9 +203,6 @@ impl<'a> Walk<'a> {
             for candidate in &scratch.candidates[..n] {
                 candidate.body.prefetch(candidate.lane as usize);
             }
-            for candidate in &scratch.candidates[..n] {
-                candidate.body.prefetch_owner(candidate.lane as usize);
-            }
             self.find_blocks(n, &mut scratch, left);
             self.compare(heads, &scratch.works[..n], hits);
         }

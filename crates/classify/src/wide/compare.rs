@@ -73,8 +73,8 @@ pub(crate) fn sixteen(block: &Wide, first: &Chunk, window: &Window) -> u32 {
     let any = |chunk: &Chunk, third: __m512i| {
         let differ =
             |word: usize| _mm512_ternarylogic_epi32::<DIFFER>(chunk.sixteen[word], mask[word], key[word]);
-        let any = _mm512_ternarylogic_epi32::<ANY>(differ(0), differ(1), differ(3));
-        _mm512_testn_epi32_mask(_mm512_or_epi32(any, third), _mm512_or_epi32(any, third))
+        let any = _mm512_or_epi32(_mm512_ternarylogic_epi32::<ANY>(differ(0), differ(1), differ(3)), third);
+        _mm512_testn_epi32_mask(any, any)
     };
     if block.is_about_first() {
         let ports = first.sixteen[PORTS];
