@@ -16,7 +16,7 @@ const L3: usize = 14;
 const IP4: usize = 20;
 const IP6: usize = 40;
 const ICMP: u8 = 1;
-const TCP: u8 = 6;
+pub(super) const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 /// Flags of TCP.

@@ -11,8 +11,6 @@ use crate::snapshot::{Snapshot, path};
 
 /// Rules that may match a flow: each is credited one by one.
 const MOST_RULES: usize = 64;
-/// The protocol whose acknowledgements sessions keep.
-const TCP: u8 = 6;
 /// Bytes of an Ethernet header.
 const ETHERNET: u16 = 14;
 
@@ -59,7 +57,10 @@ impl Seen<'_> {
         let mut action = self.action(setup, snapshot, routes)?;
         match session {
             // What opens and resets connections changes their state at once.
-            Some(_) => (action.track, action.fin) = (self.key.proto == TCP, self.key.proto == TCP),
+            Some(_) => {
+                let is_tcp = self.key.proto == flow::TCP;
+                (action.track, action.fin) = (is_tcp, is_tcp);
+            }
             None => action.control = true,
         }
         let rules = matched(rules, &snapshot.policy).ok_or(Refused::Rules)?;

@@ -166,9 +166,9 @@ impl Fast {
         }
         if self.learns {
             self.entries.get_or_insert_with(|| Entries::new(share(worker, workers)));
+            self.samples.clear();
+            self.pending.clear();
         }
-        self.samples.clear();
-        self.pending.clear();
         self.tends = self.learns || self.entries.as_ref().is_some_and(|entries| entries.len() > 0);
     }
 
