@@ -337,29 +337,27 @@ impl Classifier {
     /// Replaces `batch.hits` by every matching rule of each of the batch's windows, which are those of IP packets, and
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
+        batch.hits.clear();
+        let summary = Summary::new(&batch.windows[..batch.n.min(VECTOR)], self.summed);
+        if self.classify_few(batch, &summary) {
+            return;
+        }
         let Batch { windows, n, hits, gathered, heads, left, truths, recent, habits, wide } = batch;
         let windows = &windows[..(*n).min(VECTOR)];
-        hits.clear();
-        let summary = Summary::new(windows, self.summed);
-        if truths.is_empty() && self.is_glanceable(&summary) && habits.glance.is_due() {
-            let few = self.glance(windows, &summary, heads.room());
-            habits.glance.learn(few.is_none());
-            if let Some(few) = few {
-                return self.visit_few(windows, few, hits);
-            }
-        }
         gathered.clear();
         heads.find(windows, self.chunks(), truths.is_empty());
         let by_flow = self.is_by_flow() && (self.is_costly() || habits.is_dear) && recent.begin(self.stamp);
         if by_flow {
             heads.recall(recent, self.seeds, windows, &self.alike);
         }
-        self.visit_root(windows, heads.packets(), truths, &summary, (left, habits, *wide), gathered);
+        let found =
+            self.visit_root(windows, heads.packets(), truths, &summary, (left, habits, *wide), gathered);
+        habits.learn_dear(found, heads.packets().len());
         if !truths.is_empty() {
             self.visit_pivots(windows, truths, &mut gathered.others);
             truths.clear();
         }
-        gathered.spread(heads, recent, windows.len(), hits);
+        gathered.spread(heads, (recent, windows.len()), *wide, hits);
         if by_flow {
             gathered.remember(heads, recent, self.seeds);
         }
@@ -375,7 +373,8 @@ impl Classifier {
         self.root.tables().len() > CHEAP || self.root.has_more()
     }
 
-    /// Finds what is found through the root.
+    /// Finds what is found through the root. Returns how many pairs of a packet and a table there were that may have to do with each
+    /// other.
     fn visit_root(
         &self,
         windows: &[Window],
@@ -384,7 +383,7 @@ impl Classifier {
         summary: &Summary,
         (left, habits, wide): (&mut Left, &mut Habits, Option<Wide512>),
         hits: &mut Hits,
-    ) {
+    ) -> usize {
         let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
         let kinds = heads.iter().fold(0, |kinds, packet| kinds | kind(packet));
         let concerned = |table: &&Table| table.concerns(kinds) && !summary.excludes(table);
@@ -393,8 +392,9 @@ impl Classifier {
         let rest = &rest.concerned(summary);
         let mut walk = Walk { windows, heads, truths, rest, sieve: self.sieve.as_ref(), tables: &[], wide };
         let Some(any) = tables.peek() else {
-            walk.run(left, habits, hits);
-            return self.visit_others(&walk, summary, hits, tables);
+            let found = walk.run(left, habits, hits);
+            self.visit_others(&walk, summary, hits, tables);
+            return found;
         };
         let mut together: [&Table; TABLES] = [any; TABLES];
         let mut n = 0;
@@ -403,8 +403,9 @@ impl Classifier {
             n += 1;
         }
         walk.tables = &together[..n];
-        walk.run(left, habits, hits);
+        let found = walk.run(left, habits, hits);
         self.visit_others(&walk, summary, hits, tables);
+        found
     }
 
     /// Finds what is neither in the tables nor among the blocks of a walk: what else the root has, and these `tables`.

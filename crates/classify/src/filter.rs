@@ -46,25 +46,39 @@ impl Filter {
         }
     }
 
-    /// Brings the word of a key close.
-    #[inline(always)]
-    pub fn prefetch(&self, hash: Hash) {
-        if let Some(word) = self.words.get((hash.0 >> self.shift) as usize) {
-            mmb_packet::prefetch::read(word);
-        }
-    }
-
     /// Whether a key may be there: certain if false.
     #[inline(always)]
     pub fn may_have(&self, hash: Hash) -> bool {
-        let word =
-            self.words.get((hash.0 >> self.shift) as usize).map_or(0, |word| word.load(Ordering::Relaxed));
-        !word & bits(hash) == 0
+        self.look().may_have(hash)
+    }
+
+    /// To ask about many keys.
+    #[inline(always)]
+    pub fn look(&self) -> Look<'_> {
+        Look { words: &self.words, shift: self.shift }
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.words)
+    }
+}
+
+/// A filter as it is asked: a loop over many keys keeps it in registers, which the compiler cannot do with what stands in memory
+/// while it reads words that others may write.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look<'a> {
+    words: &'a [AtomicU64],
+    shift: u32,
+}
+
+impl Look<'_> {
+    /// Whether a key may be there: certain if false.
+    #[inline(always)]
+    pub fn may_have(&self, hash: Hash) -> bool {
+        let word = self.words.get((hash.0 >> self.shift) as usize);
+        let word = word.map_or(0, |word| word.load(Ordering::Relaxed));
+        !word & bits(hash) == 0
     }
 }
 

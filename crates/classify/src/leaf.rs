@@ -200,6 +200,10 @@ impl<'a> Concerned<'a> {
         &self.wide[..self.n]
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.narrow.is_none() && self.n == 0
+    }
+
     /// How many comparisons of four entries it takes.
     pub fn quads(&self) -> usize {
         usize::from(self.narrow.is_some())

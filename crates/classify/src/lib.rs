@@ -13,7 +13,7 @@
 //! path, and what a clone that readers use finds never changes. (Filters in front of tables are shared and only let more in.) A vector of packets goes through the root's tables in passes, so
 //! that the packets' memory accesses overlap; of a train of packets that look alike only the first is looked up.
 
-// Not `forbid`: `walk::compare` calls what is compiled for wider vectors, once the processor is known to have them.
+// Not `forbid`: `walk::compare` and `sink` call what is compiled for wider vectors, once the processor is known to have them.
 #![deny(unsafe_code)]
 
 mod alike;

@@ -15,6 +15,7 @@ use crate::alike::Alike;
 use crate::batch::{Hit, VECTOR};
 use crate::hash::Seeds;
 use crate::recent::{Known, Recent};
+use crate::wide::Wide512;
 
 /// Hits that come in any order; `pkt` is the number of a head.
 #[derive(Debug)]
@@ -135,6 +136,11 @@ impl Heads {
     /// Room for some packets' numbers, while there are no heads.
     pub fn room(&mut self) -> &mut [u16; VECTOR] {
         &mut self.packets
+    }
+
+    /// The first few packets in [`Heads::room`] are the heads, and others have none.
+    pub fn take(&mut self, few: usize) {
+        (self.len, self.recalled) = (few.min(VECTOR), 0);
     }
 
     /// Where a recalled flow's hits stand among those of [`Recent`].
@@ -309,34 +315,65 @@ impl Hits {
         *run = (if run.1 == 0 { from } else { run.0 }, self.len as u32);
     }
 
-    /// Appends every packet's hits to `hits`, in order of packets; those of recalled flows are in `recent`.
-    pub fn spread(&mut self, heads: &Heads, recent: &Recent, packets: usize, hits: &mut Vec<Hit>) {
+    /// Appends every packet's hits to `hits`, in order of packets; those of recalled flows are in `recent`. If there are as many
+    /// packets as heads, only these get any. As fast as the machine can.
+    #[allow(unsafe_code)]
+    pub fn spread(
+        &mut self,
+        heads: &Heads,
+        (recent, packets): (&Recent, usize),
+        wide: Option<Wide512>,
+        hits: &mut Vec<Hit>,
+    ) {
         if self.len == 0 && self.others.is_empty() && heads.recalled == 0 {
-            return;
-        }
-        if heads.len == packets && self.others.is_empty() {
-            // Every packet is a head, and all hits are in order.
-            hits.reserve(self.len + STEP);
-            for (&(from, to), pkt) in self.runs[..packets].iter().zip(0..) {
-                append(hits, pkt, &self.slots, (from as usize, to as usize));
-            }
             return;
         }
         if !self.others.is_empty() {
             self.sort_others();
         }
         hits.reserve(self.len + self.others.len() + STEP);
-        for (packet, of) in heads.of(packets).enumerate() {
-            let pkt = packet as u16;
+        #[cfg(target_arch = "x86_64")]
+        if wide.is_some() {
+            // SAFETY: where there is a `Wide512`, the processor has the instructions.
+            return unsafe { self.spread_by_sixteen(heads, recent, packets, hits) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = wide;
+        self.spread_with(heads, recent, packets, hits, append);
+    }
+
+    /// With instructions that a [`Wide512`] stands for.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn spread_by_sixteen(&self, heads: &Heads, recent: &Recent, packets: usize, hits: &mut Vec<Hit>) {
+        self.spread_with(heads, recent, packets, hits, |hits, pkt, slots, run| {
+            crate::wide::append(hits, pkt, slots, run)
+        });
+    }
+
+    #[inline(always)]
+    fn spread_with(
+        &self,
+        heads: &Heads,
+        recent: &Recent,
+        packets: usize,
+        hits: &mut Vec<Hit>,
+        append: impl Fn(&mut Vec<Hit>, u16, &[u32], (usize, usize)),
+    ) {
+        let mut give = |pkt: u16, of: u16| {
             if let Some(run) = heads.recalled(of) {
-                append(hits, pkt, recent.hits(), run);
-                continue;
+                return append(hits, pkt, recent.hits(), run);
             }
             let (from, to) = self.runs[usize::from(of) % VECTOR];
             append(hits, pkt, &self.slots, (from as usize, to as usize));
             if !self.others.is_empty() {
                 hits.extend(self.of(of.into()).1.iter().map(|&slot| Hit::new(pkt, slot)));
             }
+        };
+        if heads.len == packets {
+            heads.packets().iter().zip(0..).for_each(|(&pkt, head)| give(pkt, head));
+        } else {
+            heads.of(packets).zip(0..).for_each(|(of, pkt)| give(pkt, of));
         }
     }
 

@@ -129,6 +129,14 @@ impl Table {
         window.chunk[self.chunk % CHUNKS] & self.mask
     }
 
+    /// Asks the filter about the keys of many packets.
+    #[inline(always)]
+    pub fn look(&self) -> impl Fn(&Window) -> bool + use<'_> {
+        let (chunk, mask, seeds) = (self.chunk % CHUNKS, self.mask, self.store.seeds);
+        let filter = self.store.filter.look();
+        move |window| filter.may_have(seeds.hash(window.chunk[chunk] & mask))
+    }
+
     /// Gives `sink` what matches a packet.
     #[inline]
     pub fn visit(&self, window: &Window, facts: Facts<'_>, sink: &mut Sink<'_>) {

@@ -31,6 +31,7 @@ use crate::table::Table;
 use crate::wide::Wide512;
 
 mod compare;
+mod sift;
 
 /// Most tables that are probed together; those beyond are probed packet by packet.
 pub(crate) const TABLES: usize = 64;
@@ -42,8 +43,18 @@ pub(crate) const STRIDE: usize = 64;
 /// Most nodes that are visited with all of their packets at once.
 const MANY: usize = 8;
 
-/// Where only one packet in so many may match, these are looked up one by one.
-const FEW: usize = 8;
+/// A glance was worth it where no more than one packet in so many may match.
+const SOME: usize = 3;
+
+/// All numbers of heads.
+static EACH: [u16; VECTOR] = {
+    let (mut each, mut head) = ([0; VECTOR], 0);
+    while head < VECTOR {
+        each[head] = head as u16;
+        head += 1;
+    }
+    each
+};
 
 /// A packet and a table whose tags agree.
 #[derive(Clone, Copy)]
@@ -73,15 +84,15 @@ impl Work<'_> {
     const NONE: Work<'static> = Work { packet: 0, slots: &[], narrow: None, wide: &[] };
 }
 
-/// Of a vector of packets those, by number, that may match through these tables and blocks, if they are few: surely none
-/// beside them, and cheaper to find out than what is there.
-pub(crate) fn glance<'o>(
+/// Writes to `out` those of a vector of packets, by number, that may match through these tables and blocks, and returns how many
+/// there are, if that is worth knowing: surely none beside them, and cheaper to find out than what is there.
+pub(crate) fn glance(
     windows: &[Window],
     tables: &[Table],
     (rest, sieve): (&Concerned<'_>, Option<&Sieve>),
     summary: &Summary,
-    out: &'o mut [u16; VECTOR],
-) -> Option<&'o [u16]> {
+    out: &mut [u16; VECTOR],
+) -> Option<usize> {
     let mut tables = tables.iter().filter(|table| !summary.excludes(table)).peekable();
     let in_rest =
         |window: &Window| sieve.is_none_or(|sieve| sieve.passes(window.chunk[0])) && rest.agree(window) != 0;
@@ -90,18 +101,15 @@ pub(crate) fn glance<'o>(
         None => rest.agrees_with_any(windows),
     };
     if !any_in_rest && tables.peek().is_none() {
-        return Some(&[]);
+        return Some(0);
     }
     let mut maybe = [0u8; VECTOR];
     if any_in_rest {
         maybe.iter_mut().zip(windows).for_each(|(maybe, window)| *maybe = u8::from(in_rest(window)));
     }
     for table in tables {
-        let (seeds, filter) = (table.store.seeds, &table.store.filter);
-        let all = !table.store.spill().is_empty();
-        for (maybe, window) in maybe.iter_mut().zip(windows) {
-            *maybe |= u8::from(all | filter.may_have(seeds.hash(table.key(window))));
-        }
+        let (may_have, all) = (table.look(), !table.store.spill().is_empty());
+        maybe.iter_mut().zip(windows).for_each(|(maybe, window)| *maybe |= u8::from(all | may_have(window)));
     }
     let mut n = 0;
     for (word, eight) in cast::<[u8; VECTOR], [u64; VECTOR / 8]>(maybe).iter().enumerate() {
@@ -112,7 +120,7 @@ pub(crate) fn glance<'o>(
             bits &= bits - 1;
         }
     }
-    (n <= windows.len() / FEW).then_some(&out[..n])
+    (n <= windows.len() / SOME).then_some(n)
 }
 
 /// What the passes have to do with.
@@ -162,51 +170,53 @@ impl Left {
 }
 
 impl<'a> Walk<'a> {
-    /// Gives `hits` the hits of all heads; asks the tables' filters first where that pays.
-    pub fn run(&self, left: &mut Left, habits: &mut Habits, hits: &mut Hits) {
+    /// Gives `hits` the hits of all heads; asks the tables' filters first where that pays. Returns how many pairs of a packet and a
+    /// table there were that may have to do with each other.
+    pub fn run(&self, left: &mut Left, habits: &mut Habits, hits: &mut Hits) -> usize {
         left.nodes.clear();
         left.lanes_beyond.clear();
-        let found = if habits.sifting.is_due() {
-            let found = self.pass::<true>(left, hits);
-            habits.sifting.learn(found > self.heads.len() * self.tables.len() / 2);
-            found
-        } else {
-            self.pass::<false>(left, hits)
-        };
-        habits.learn_dear(found, self.heads.len());
-        self.visit_others(left, hits);
-    }
-
-    /// The passes, in order; returns how many packets and tables there were that may have to do with each other.
-    #[inline(always)]
-    fn pass<const SIFT: bool>(&self, left: &mut Left, hits: &mut Hits) -> usize {
         let Some(any) = self.tables.first() else {
-            self.compare(0..self.heads.len(), &[], hits);
+            self.compare(&EACH[..self.heads.len()], &[], hits);
             return 0;
         };
-        let mut all = 0;
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
             probes: [(&Group::EMPTY, Hash::default()); PAIRS],
             candidates: [Candidate { packet: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
             works: [Work::NONE; PAIRS],
         };
+        let found = if habits.sifting.is_due() {
+            let found = self.sift(&mut scratch, left, hits);
+            habits.sifting.learn(found > self.heads.len() * self.tables.len() / 2);
+            found
+        } else {
+            self.pass(&mut scratch, left, hits)
+        };
+        self.visit_others(left, hits);
+        found
+    }
+
+    /// The passes, in order; returns the same.
+    fn pass(&self, scratch: &mut Scratch<'a>, left: &mut Left, hits: &mut Hits) -> usize {
+        let mut all = 0;
         let stride = STRIDE.min(PAIRS / self.tables.len());
         for first in (0..self.heads.len()).step_by(stride) {
             let heads = first..(first + stride).min(self.heads.len());
-            let n = if SIFT {
-                self.sift(heads.clone(), &mut scratch)
-            } else {
-                self.probe(heads.clone(), &mut scratch)
-            };
-            all += n;
-            for candidate in &scratch.candidates[..n] {
-                candidate.body.prefetch(candidate.lane as usize);
-            }
-            self.find_blocks(n, &mut scratch, left);
-            self.compare(heads, &scratch.works[..n], hits);
+            let found = self.probe(heads.clone(), scratch);
+            self.look(&EACH[heads], found, scratch, left, hits);
+            all += found;
         }
         all
+    }
+
+    /// The last passes, for some heads and so many candidates.
+    #[inline(always)]
+    fn look(&self, heads: &[u16], n: usize, scratch: &mut Scratch<'a>, left: &mut Left, hits: &mut Hits) {
+        for candidate in &scratch.candidates[..n] {
+            candidate.body.prefetch(candidate.lane as usize);
+        }
+        self.find_blocks(n, scratch, left);
+        self.compare(heads, &scratch.works[..n], hits);
     }
 
     #[inline(always)]
@@ -267,41 +277,6 @@ impl<'a> Walk<'a> {
         }
         for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
             let hash = probes[usize::from(at) * n + usize::from(table)].1;
-            *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
-        }
-        found
-    }
-
-    /// The same, but looks only at those pairs that pass the tables' filters.
-    #[inline(always)]
-    fn sift(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
-        let n = self.tables.len();
-        let mut hashes = [Hash::default(); PAIRS];
-        self.each_key(heads.clone(), |pair, table, hash| {
-            table.store.filter.prefetch(hash);
-            hashes[pair] = hash;
-        });
-        let (mut pairs, mut passed) = ([(0u8, 0u8); PAIRS], 0);
-        for (at, hashes) in hashes[..heads.len() * n].chunks_exact(n).enumerate() {
-            for (t, (hash, table)) in hashes.iter().zip(self.tables).enumerate() {
-                pairs[passed % PAIRS] = (at as u8, t as u8);
-                passed += usize::from(table.store.filter.may_have(*hash));
-            }
-        }
-        for (&(at, t), probe) in pairs[..passed].iter().zip(&mut scratch.probes) {
-            let hash = hashes[usize::from(at) * n + usize::from(t)];
-            let group = self.tables[usize::from(t)].store.page(hash).group(hash).1;
-            prefetch::read(group);
-            *probe = (group, hash);
-        }
-        let (mut agreed, mut found) = ([(0u8, 0u8); PAIRS], 0);
-        for (pair, (group, hash)) in scratch.probes[..passed].iter().enumerate() {
-            let lanes = group.find(hash.tag()).bits();
-            agreed[found % PAIRS] = (pair as u8, lanes);
-            found += usize::from(lanes != 0);
-        }
-        for (&(pair, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
-            let ((at, table), hash) = (pairs[usize::from(pair)], scratch.probes[usize::from(pair)].1);
             *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
         }
         found

@@ -1,4 +1,4 @@
-//! Comparing sixteen entries at once, on machines that can.
+//! Comparing sixteen entries and writing sixteen hits at once, on machines that can.
 //!
 //! Theory of operation. What is compiled for 512-bit vectors (AVX-512) may run only where the processor has them, which is
 //! found out once for each [`crate::Batch`]: a [`Wide512`] says so. What is here asks
@@ -23,7 +23,11 @@ impl Wide512 {
 }
 
 #[cfg(target_arch = "x86_64")]
+pub(crate) use append::append;
+#[cfg(target_arch = "x86_64")]
 pub(crate) use compare::{Chunk, four, give, sixteen};
 
+#[cfg(target_arch = "x86_64")]
+mod append;
 #[cfg(target_arch = "x86_64")]
 mod compare;

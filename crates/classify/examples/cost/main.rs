@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
-//! A case is one of `exact`, `mixed`, `near`, `masks`, `ranges`, `questions`, `options`, `option-lines`, or a ClassBench file of rules, followed by
-//! `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the rules).
+//! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `ranges`, `questions`, `options`, `option-lines`, or a ClassBench
+//! file of rules, followed by `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the
+//! rules). With `RULES=N` in the environment, only what has so many rules is measured.
 
 #![forbid(unsafe_code)]
 
@@ -78,6 +79,12 @@ fn main() {
                     report("mixed, few networks", rules, &packets, seed);
                 }
             }
+            "near-masks" => {
+                for n in [1, 26, 100, 1000] {
+                    let (rules, packets) = near::masks_and_packets(n, PACKETS, &mut random);
+                    report("masks, few networks", rules, &packets, seed);
+                }
+            }
             "masks" => {
                 for n in [1, 26, 100, 1000] {
                     report("prefix masks", rules::masks(n, &mut random), &misses(&mut random), seed);
@@ -149,6 +156,9 @@ fn misses(random: &mut Random) -> Vec<Window> {
 /// Measures one case and prints a line.
 fn report(name: &str, rules: Vec<Pattern>, packets: &[Window], seed: u64) {
     let n = rules.len();
+    if std::env::var("RULES").is_ok_and(|only| only != n.to_string()) {
+        return;
+    }
     let probe: Vec<Pattern> = rules.iter().step_by((n / 1000).max(1)).cloned().collect();
     let mut classifier = Classifier::with_seed(seed);
     let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Rules that mix prefixes and ranges of ports in few networks, and packets of a thousand flows in these that match none: what
-//! `mmb bench --case mixed` measures in the whole graph.
+//! Rules that mix prefixes and ports in few networks, and packets of a thousand flows in these that match none: what
+//! `mmb bench` measures in the whole graph, in the cases `mixed` and `masks`.
 
 use mmb_classify::{Facts, Pattern};
 use mmb_packet::{Kind, Window};
@@ -28,22 +28,51 @@ fn destination(random: &mut Random) -> u32 {
     network | random.next() as u32 >> length
 }
 
-fn rule(random: &mut Random) -> Pattern {
+/// Prefixes of any length and ranges of ports.
+fn mixed(random: &mut Random) -> Pattern {
     let port = |random: &mut Random| {
         let (a, b) = (random.next() as u16, random.next() as u16);
         [(0, u16::MAX), (a, a), (a.min(b), a.max(b))][random.below(3) as usize]
     };
-    let [source_len, destination_len] = [(); 2].map(|()| 16 + random.below(17) as usize);
+    let lengths = [(); 2].map(|()| 16 + random.below(17) as usize);
+    let ports = [(); 2].map(|()| port(random));
+    rule(random, lengths, ports)
+}
+
+/// A rule with prefixes of these lengths, source first, and these ports.
+fn rule(random: &mut Random, lengths: [usize; 2], ports: [(u16, u16); 2]) -> Pattern {
     let shape = Shape {
         source: 10 << 24 | random.next() as u32 >> 8,
-        source_len,
+        source_len: lengths[0],
         destination: destination(random),
-        destination_len,
-        sport: port(random),
-        dport: port(random),
+        destination_len: lengths[1],
+        sport: ports[0],
+        dport: ports[1],
         proto: Some(if random.below(2) == 0 { 6 } else { 17 }),
     };
     shape.pattern()
+}
+
+/// Masks in any order: prefix lengths, and which of the ports are asked for.
+struct Masks(Vec<usize>);
+
+impl Masks {
+    fn new(random: &mut Random) -> Masks {
+        let mut masks: Vec<usize> = (0..17 * 17 * 4).collect();
+        (1..masks.len()).rev().for_each(|at| masks.swap(at, random.below(at as u64 + 1) as usize));
+        Masks(masks)
+    }
+
+    /// A rule of one of the masks.
+    fn rule(&self, at: usize, random: &mut Random) -> Pattern {
+        let mask = self.0[at % self.0.len()];
+        let port = |asked: bool, random: &mut Random| {
+            let port = random.next() as u16;
+            if asked { (port, port) } else { (0, u16::MAX) }
+        };
+        let ports = [mask & 1 != 0, mask & 2 != 0].map(|asked| port(asked, random));
+        rule(random, [16 + mask / 4 % 17, 16 + mask / 68], ports)
+    }
 }
 
 fn flow(random: &mut Random) -> Window {
@@ -61,10 +90,26 @@ fn flow(random: &mut Random) -> Window {
 
 /// As many rules and packets.
 pub fn rules_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
+    that_miss(n, packets, random, |_, random| mixed(random))
+}
+
+/// The same with a mask of its own for each rule, of 1,156.
+pub fn masks_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
+    let masks = Masks::new(random);
+    that_miss(n, packets, random, |at, random| masks.rule(at, random))
+}
+
+/// Rules, drawn by number until they match none of the packets' flows.
+fn that_miss(
+    n: usize,
+    packets: usize,
+    random: &mut Random,
+    rule: impl Fn(usize, &mut Random) -> Pattern,
+) -> (Vec<Pattern>, Vec<Window>) {
     let flows: Vec<Window> = (0..FLOWS).map(|_| flow(random)).collect();
     let mut rules = Vec::new();
     while rules.len() < n {
-        let rule = rule(random);
+        let rule = rule(rules.len(), random);
         let matches = |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, Facts::NONE));
         if !flows.iter().any(matches) {
             rules.push(rule);

@@ -42,6 +42,38 @@ fn survives_a_useless_hash() {
     assert!(classifier.tables().next().is_none());
 }
 
+/// Vectors of which none, few, some and most packets match: they take different ways through the same tree.
+#[test]
+fn however_many_packets_match() {
+    let cover = |source: u32, port: Option<u32>| {
+        let port = port.map_or(Some(Masked::ANY), |port| Masked::bits(80, 16, port.into()));
+        let source = Masked::bits(0, 32, (0x0a00_0000 | source).into());
+        source.and_then(|source| source.and(&port?)).and_then(|m| m.and(&Masked::IP)).unwrap()
+    };
+    // Keys that lead to a rule, to several, to a leaf and to a node.
+    let mut rules: Vec<Masked> = (0..2000).map(|source| cover(source, None)).collect();
+    rules.extend((2000..2100).flat_map(|source| [cover(source, None); 2]));
+    rules.extend((2100..2200).flat_map(|source| [cover(source, Some(1)), cover(source, Some(2))]));
+    rules.extend((0..100).map(|port| cover(2200, Some(port))));
+    let mut classifier = Classifier::with_seed(1);
+    classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
+    assert!(classifier.root.tables().len() <= CHEAP && classifier.tables().any(|info| info.nodes != 0));
+    for part in [0, 1, 16, 31, 32, 33, 60, 84, 85, 86, 87, 130, VECTOR] {
+        let packet = |pkt: usize| {
+            let matching = pkt * 7 % VECTOR < part;
+            let source = if matching { [0, 2010, 2110, 2200][pkt % 4] } else { 0x5_0000 + pkt as u32 };
+            Window { chunk: *cover(source, Some(1 + pkt as u32 % 3)).key() }
+        };
+        let windows: Vec<Window> = (0..VECTOR).map(packet).collect();
+        let holds = |(pkt, window): (usize, &Window)| {
+            let slots = rules.iter().zip(0..).filter(|(cover, _)| cover.holds(window));
+            slots.map(|(_, slot)| Hit::new(pkt as u16, slot)).collect::<Vec<_>>()
+        };
+        let all: Vec<Hit> = windows.iter().enumerate().flat_map(holds).collect();
+        assert_eq!(found(&classifier, &windows), all, "{part}");
+    }
+}
+
 /// More tables than are probed together: masks that have nothing in common.
 #[test]
 fn a_root_with_many_tables() {
