@@ -250,6 +250,7 @@ impl Worker {
         self.routes = self.shared.routes();
         self.macs = macs(&self.routes);
         self.locals = self.shared.locals();
+        self.sessions.routes_changed();
         self.waiting.look_again();
     }
 

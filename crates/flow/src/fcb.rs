@@ -79,7 +79,8 @@ pub mod half_flags {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Half {
-    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Half::note4`]; IPv6 in five.
+    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Half::note4`]; IPv6 in five. The last two
+    /// bytes of the second word are no part of it: [`Half::hop`].
     pub(crate) key: [u64; 5],
     /// Bytes, above the upper 8 bits of packets: what is carried out of either goes nowhere, or where it belongs.
     pub(crate) bytes: u64,
@@ -97,6 +98,9 @@ pub struct Half {
 
 const _: () = assert!(size_of::<Half>() == 64);
 
+/// The bits of [`Half::key`]'s second word that are the key's.
+const KEY: u64 = u64::MAX >> u16::BITS;
+
 impl Half {
     /// A direction that nothing was seen of.
     pub(crate) fn new(key: &Packed) -> Half {
@@ -106,7 +110,7 @@ impl Half {
 
     pub(crate) fn packed(&self) -> Packed {
         let [a, b, tail @ ..] = self.key;
-        let key = Packed { head: [a, b], tail };
+        let key = Packed { head: [a, b & KEY], tail };
         if key.is_ip6() { key } else { Packed { tail: [0; 3], ..key } }
     }
 
@@ -119,7 +123,7 @@ impl Half {
     /// Whether the key begins like that.
     #[inline(always)]
     pub(crate) fn has_head(&self, head: &[u64; 2]) -> bool {
-        (self.key[0] ^ head[0]) | (self.key[1] ^ head[1]) == 0
+        (self.key[0] ^ head[0]) | ((self.key[1] ^ head[1]) << (u64::BITS - KEY.count_ones())) == 0
     }
 
     /// Whether the rest of a key with that head, if there is any, is this.
@@ -185,6 +189,18 @@ impl Half {
     pub fn is_ip4(&self) -> bool {
         let [a, b, ..] = self.key;
         !has_tail(&[a, b])
+    }
+
+    /// A number that the engine above keeps; 0 to begin with.
+    #[inline(always)]
+    pub fn hop(&self) -> u16 {
+        (self.key[1] >> KEY.count_ones()) as u16
+    }
+
+    /// Keeps that number.
+    #[inline(always)]
+    pub fn set_hop(&mut self, hop: u16) {
+        self.key[1] = self.key[1] & KEY | u64::from(hop) << KEY.count_ones();
     }
 
     /// Two numbers that the engine above keeps with IPv4 halves; zeros to begin with. Others answer part of their key.
@@ -302,7 +318,10 @@ mod tests {
         four.set_xlat4(&xlat);
         assert_eq!((four.decision(), four.xlat4(), four.key()), (0xff_fffe, xlat, key));
         assert_eq!(four.flags, half_flags::SETTLED | half_flags::XLAT4);
-        assert_eq!(four.counts(), (0, 0));
+        assert_eq!((four.counts(), four.hop()), ((0, 0), 0));
+        four.set_hop(0xabcd);
+        assert_eq!((four.hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
+        assert!(four.has_head(&key.pack().head) && !four.has_head(&key.reversed().pack().head));
         let mut six = half(Kind::IP6 | Kind::TCP);
         let key = six.key();
         six.set_xlat4(&xlat);

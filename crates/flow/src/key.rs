@@ -58,7 +58,7 @@ impl Key {
     }
 
     pub(crate) fn pack(&self) -> Packed {
-        let tag = [self.kind, self.proto, self.asks[0], self.asks[1]];
+        let tag = [self.kind | asks_bits(self.asks), self.proto, 0, 0];
         let ports = [self.source_port, self.destination_port];
         if self.is_ip4() {
             let [source, ..]: [[u8; 4]; 4] = bytemuck::cast(self.source);
@@ -69,17 +69,18 @@ impl Key {
     }
 }
 
-/// A key as the table keeps it: five words in the byte order of memory.
+/// A key as the table keeps it: five words in the byte order of memory. Who asks stands in two bits of the kind's byte that no kind
+/// uses, so that the last two bytes of the head are zeros, of which [`crate::Half`] makes use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// IPv4: source, destination, ports, kind, protocol, who asks. IPv6: half of the source in place of the addresses.
+    /// IPv4: source, destination, ports, kind and who asks, protocol. IPv6: half of the source in place of the addresses.
     pub head: [u64; 2],
     /// IPv6: the source's other half, the destination. IPv4: zeros.
     pub tail: [u64; 3],
 }
 
 impl Packed {
-    /// From source and destination address, the ports, and kind, protocol and who asks.
+    /// From source and destination address, the ports, and kind, protocol and two zeros.
     #[inline(always)]
     pub fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> Packed {
         Packed { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
@@ -100,7 +101,8 @@ impl Packed {
 
     /// The key in fields.
     pub fn unpack(&self) -> Key {
-        let [ports, [kind, proto, asks @ ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
+        let [ports, [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
+        let (kind, asks) = (tag & !ASKS, asks(tag));
         let [source_port, destination_port]: [[u8; 2]; 2] = bytemuck::cast(ports);
         let (source, destination) = if self.is_ip6() {
             let [t0, t1, t2] = self.tail;
@@ -116,8 +118,44 @@ impl Packed {
 /// Whether a key with this head has a tail: is IPv6's.
 #[inline(always)]
 pub(crate) fn has_tail(head: &[u64; 2]) -> bool {
-    let [_, tag]: [[u8; 4]; 2] = bytemuck::cast(head[1]);
-    Kind(tag[0]).l3() == Kind::IP6
+    let [_, [tag, ..]]: [[u8; 4]; 2] = bytemuck::cast(head[1]);
+    tag & VERSION == VERSION & Kind::IP6
+}
+
+/// Tells the versions apart.
+const VERSION: u8 = Kind::IP4 ^ Kind::IP6;
+/// The bits of a tag that say that the source or the destination asks.
+const BY_SOURCE: u8 = 1 << 0;
+const BY_DESTINATION: u8 = 1 << 3;
+const ASKS: u8 = BY_SOURCE | BY_DESTINATION;
+
+const _: () = {
+    let kinds = Kind::IP4 | Kind::IP6 | Kind::TCP | Kind::UDP | Kind::ICMP | Kind::ICMP6;
+    assert!(kinds & ASKS == 0, "no kind has the bits");
+};
+
+fn asks_bits(asks: [u8; 2]) -> u8 {
+    match asks {
+        Key::BY_SOURCE => BY_SOURCE,
+        Key::BY_DESTINATION => BY_DESTINATION,
+        _ => 0,
+    }
+}
+
+/// Who asks, by a tag's first byte, as [`Key::asks`].
+pub(crate) fn asks(tag: u8) -> [u8; 2] {
+    match tag & ASKS {
+        BY_SOURCE => Key::BY_SOURCE,
+        BY_DESTINATION => Key::BY_DESTINATION,
+        _ => [0; 2],
+    }
+}
+
+/// The first byte of the tag of the other direction.
+#[inline(always)]
+pub(crate) fn reversed_tag(tag: u8) -> u8 {
+    let turned = (tag & BY_SOURCE) << 3 | (tag & BY_DESTINATION) >> 3;
+    tag & !ASKS | turned
 }
 
 fn widen(address: [u8; 4]) -> [u8; 16] {
@@ -380,14 +418,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packing_loses_nothing(bytes: [[u8; 10]; 4], ip6: bool) {
+        fn packing_loses_nothing(bytes: [[u8; 10]; 4], ip6: bool, asks in 0..3usize) {
             let mut key: Key = bytemuck::cast(bytes);
+            key.asks = [[0; 2], Key::BY_SOURCE, Key::BY_DESTINATION][asks];
             key.kind = key.kind & Kind::L4_MASK | if ip6 { Kind::IP6 } else { Kind::IP4 };
             if !ip6 {
                 key.source[4..].fill(0);
                 key.destination[4..].fill(0);
             }
             prop_assert_eq!(key.pack().unpack(), key);
+            prop_assert_eq!(key.pack().head[1] >> 48, 0, "room for other things");
             prop_assert_eq!(key.pack().is_ip6(), ip6);
         }
 

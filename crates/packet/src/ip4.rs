@@ -27,7 +27,7 @@ const MORE: u16 = 0x2000;
 /// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, goes on behind `head`.
 #[inline]
 pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_common4(head, frame_len, meta) {
+    if let Some(common) = parse_common4(head, usize::from(meta.l3_off), frame_len, meta) {
         meta.flow_hash = common.flow_hash();
         return Ok(());
     }
@@ -39,10 +39,10 @@ pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
 }
 
 /// The common case of [`parse_ip4`] in one straight line: no options, no fragment, TCP or UDP, all sound. `None` says nothing,
-/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it.
+/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it. `l3` is what `meta.l3_off`
+/// says, for those who know it without a look there.
 #[inline(always)]
-pub fn parse_common4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<Common<8>> {
-    let l3 = usize::from(meta.l3_off);
+pub fn parse_common4(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) -> Option<Common<8>> {
     let both = bytes::at::<{ FIXED + 20 }>(head, l3)?;
     let [ip, start]: &[[u8; 20]; 2] = bytemuck::cast_ref(both);
     let ([first, second, addresses], start) = (transport::words(ip), Start::of(start));
@@ -235,7 +235,7 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if let Some(found) = parse_common4(head, frame.len(), &mut common) {
+            if let Some(found) = parse_common4(head, usize::from(common.l3_off), frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
                 prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[26..34]);

@@ -39,7 +39,7 @@ const ESP_LEAST: usize = 8;
 /// * [`DropReason::HeaderTooLong`]: an extension header or the transport header goes on behind `head`.
 #[inline]
 pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_common6(head, frame_len, meta) {
+    if let Some(common) = parse_common6(head, usize::from(meta.l3_off), frame_len, meta) {
         meta.flow_hash = common.flow_hash();
         return Ok(());
     }
@@ -51,10 +51,10 @@ pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
 }
 
 /// The common case of [`parse_ip6`] in one straight line: no extension header, TCP or UDP, all sound. `None` says nothing, and
-/// nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it.
+/// nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it. `l3` is what `meta.l3_off`
+/// says, for those who know it without a look there.
 #[inline(always)]
-pub fn parse_common6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Option<Common<32>> {
-    let l3 = usize::from(meta.l3_off);
+pub fn parse_common6(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) -> Option<Common<32>> {
     let l4 = l3 + FIXED;
     let (ip, start) = (bytes::at::<FIXED>(head, l3)?, bytes::at::<20>(head, l4)?);
     let payload = usize::from(bytes::be16(ip, 4));
@@ -394,7 +394,7 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if let Some(found) = parse_common6(head, frame.len(), &mut common) {
+            if let Some(found) = parse_common6(head, usize::from(common.l3_off), frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
                 prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[22..54]);

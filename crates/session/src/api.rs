@@ -84,6 +84,23 @@ pub trait Packets {
     fn prefetch_bytes(&self, at: usize) {
         self.prefetch(at);
     }
+    /// Whether packets whose next hop is known can be sent on to it.
+    #[inline(always)]
+    fn can_forward(&self) -> bool {
+        false
+    }
+    /// Sends a packet on to a next hop that was kept for it ([`crate::Sessions::keep_hop`]), as a router does. `false`, and no byte of
+    /// the packet has changed: that takes a closer look.
+    #[inline(always)]
+    fn forward(&mut self, at: usize, hop: u16) -> bool {
+        let _ = (at, hop);
+        false
+    }
+    /// As [`Packets::prefetch`], of a packet that is about to be sent on.
+    #[inline(always)]
+    fn prefetch_forward(&self, at: usize) {
+        self.prefetch(at);
+    }
     /// Asks for the memory of a packet that is about to be changed; of one that there is not, for nothing.
     #[inline(always)]
     fn prefetch(&self, at: usize) {
@@ -122,6 +139,8 @@ pub enum Next {
     Chain,
     /// It is looked up once more: it has been through a chain, and comes back to an inside host.
     Again,
+    /// It goes out by `meta.out_port`, as a router sends it on ([`Packets::forward`]).
+    Forwarded,
 }
 
 /// Which kinds of [`Next`] occur among the packets of a vector.

@@ -292,7 +292,7 @@ impl Driver {
                 Next::Drop => Outcome::Dropped(reason),
                 Next::Answer => Outcome::Answered(out, reason),
                 Next::Again => continue,
-                Next::PerPacket | Next::Slow | Next::Chain => Outcome::Lost,
+                Next::PerPacket | Next::Slow | Next::Chain | Next::Forwarded => Outcome::Lost,
             };
             let outcome = match outcome {
                 Outcome::Out(port) => {

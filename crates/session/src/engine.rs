@@ -18,11 +18,13 @@ use crate::exhausted::Exhausted;
 use crate::fast::Loans;
 use crate::fragment::Target;
 use crate::gist::Gist;
+use crate::hops::Notes;
 use crate::matched::Matched;
 use crate::numbers::Scratch;
 use crate::open::{REDIRECT_LIFE, as_nat_sees};
 use crate::owed::Owed;
 use crate::random::Random;
+use crate::verdicts::Positions;
 use crate::{Config, Counters, Host, Ticket};
 
 /// Bounds of what is kept of fragments.
@@ -109,6 +111,9 @@ pub struct Sessions {
     pub(crate) version: Option<u8>,
     pub(crate) decisions: Decisions,
     pub(crate) owed: Owed,
+    pub(crate) notes: Notes,
+    /// As [`Sessions::hopless`].
+    pub(crate) hopless: Positions,
     ticks: u32,
     pub(crate) loans: Loans,
     pub(crate) rules: RuleLists,
@@ -164,6 +169,8 @@ impl Sessions {
             version: None,
             decisions: Decisions::new(),
             owed: Owed::new(),
+            notes: Notes::new(),
+            hopless: Positions::default(),
             ticks: 0,
             loans: Loans::default(),
             rules: RuleLists::new(),
@@ -204,7 +211,7 @@ impl Sessions {
         self.settle_all_loans(old);
         self.flush(old);
         self.decisions.renew();
-        self.forget_notes();
+        self.routes_changed();
         self.matched = None;
         self.settings = new.settings();
         self.per_packet = new.policy().per_packet().is_some();
@@ -283,18 +290,6 @@ impl Sessions {
     fn collect(&mut self, host: &impl Host, most: usize) {
         let Sessions { owed, table, decisions, .. } = self;
         owed.flush(table.halves_mut(), decisions, host, most);
-    }
-
-    /// Generations of rules have come round: what halves have noted under the first ones must not look like what is current.
-    fn forget_notes(&mut self) {
-        if self.decisions.epoch() != Decisions::FIRST {
-            return;
-        }
-        let mut next = 0;
-        while let Some(id) = self.table.next_from(next) {
-            self.table.parts_mut(id).0.iter_mut().for_each(|half| half.set_note4([0, 0]));
-            next = id.0 + 1;
-        }
     }
 
     /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::slow`] and

@@ -45,15 +45,18 @@ impl Sessions {
             self.prefetch_decisions();
         }
         let mut rare = Positions::default();
-        let passed = match self.lookups.are_tailed() {
+        self.hopless.clear();
+        let (passed, forwarded) = match self.lookups.are_tailed() {
             false => self.verdicts::<false>(now, host, packets, &mut next[..n], &mut rare),
             true => self.verdicts::<true>(now, host, packets, &mut next[..n], &mut rare),
         };
         self.lookups.learn();
         let mut tally = Tally::default();
-        if passed == n {
-            tally.add(Next::Pass);
-            return tally;
+        for (all, next) in [(passed, Next::Pass), (forwarded, Next::Forwarded)] {
+            if all == n {
+                tally.add(next);
+                return tally;
+            }
         }
         for &at in rare.get() {
             if let Some(next) = next.get_mut(usize::from(at)) {
@@ -163,11 +166,11 @@ impl Sessions {
     }
 
     fn prefetch_decisions(&mut self) {
-        let Sessions { table, lookups, decisions, .. } = self;
+        let Sessions { table, lookups, decisions, notes, .. } = self;
         let halves = table.halves_mut();
         for found in lookups.found() {
             if let Some(half) = halves.get(found.0 as usize)
-                && (half.note4()[0] == 0 || !half.is_ip4())
+                && !(half.is_ip4() && notes.are_current(half.note4()[0]))
             {
                 decisions.prefetch(half.decision());
             }

@@ -32,6 +32,7 @@ mod exhausted;
 mod fast;
 mod fragment;
 mod gist;
+mod hops;
 mod hot;
 mod lines;
 mod lists;

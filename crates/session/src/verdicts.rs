@@ -12,6 +12,7 @@ use mmb_policy::VECTOR;
 
 use crate::engine::Sessions;
 use crate::gist::Gist;
+use crate::hops::{is_hop, look};
 use crate::hot::AHEAD;
 use crate::{Host, Next, Packets};
 
@@ -23,15 +24,15 @@ const TRANSLATED: u8 = half_flags::XLAT4 | half_flags::CHAINED | half_flags::DEF
 
 /// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
 #[inline(always)]
-fn is_noted(half: &Half, gist: &Gist, stamp: u32) -> bool {
-    (half.note4()[0] == stamp)
+fn is_noted(half: &Half, gist: &Gist, note: u32) -> bool {
+    (half.note4()[0] == note)
         & (half.flags & (half_flags::SETTLED | half_flags::XLAT_SLOW) == half_flags::SETTLED)
         & (gist.says & (Gist::UNSTEADY | Gist::LOOPED) == 0)
 }
 
 impl Sessions {
-    /// Finishes the packets that need no more than to be counted, and translated if that is simple, and says how many passed. The
-    /// positions of those that the short way has more to say about are put into `rare`. `TAILED`: as [`mmb_flow::Lookups::are_tailed`].
+    /// Finishes the packets that need no more than to be counted, and translated if that is simple, and says how many passed, and how
+    /// many were sent on. The positions of those that the short way has more to say about are put into `rare`. `TAILED`: as [`mmb_flow::Lookups::are_tailed`].
     #[inline(always)]
     pub(crate) fn verdicts<const TAILED: bool>(
         &mut self,
@@ -40,13 +41,13 @@ impl Sessions {
         packets: &mut impl Packets,
         next: &mut [Next],
         rare: &mut Positions,
-    ) -> usize {
-        let (mut from, mut passed) = (0, 0);
+    ) -> (usize, usize) {
+        let (mut from, mut passed, mut forwarded) = (0, 0, 0);
         loop {
-            let (stopped, more) = self.verdicts_from::<TAILED>(from, now, host, packets, next, rare);
-            passed += more;
+            let (stopped, more, sent) = self.verdicts_from::<TAILED>(from, now, host, packets, next, rare);
+            (passed, forwarded) = (passed + more, forwarded + sent);
             if stopped >= next.len() {
-                return passed;
+                return (passed, forwarded);
             }
             // The guess was wrong. What has been found now is looked at next.
             let Sessions { lookups, table, .. } = self;
@@ -55,7 +56,7 @@ impl Sessions {
         }
     }
 
-    /// The same from a position on, up to one whose session was not guessed right; and how many passed.
+    /// The same from a position on, up to one whose session was not guessed right, which is said first.
     #[inline(always)]
     fn verdicts_from<const TAILED: bool>(
         &mut self,
@@ -65,11 +66,23 @@ impl Sessions {
         packets: &mut impl Packets,
         next: &mut [Next],
         rare: &mut Positions,
-    ) -> (usize, usize) {
-        let Sessions { table, lookups, gists, decisions, owed, per_packet, removals, asked, .. } = self;
-        let notes = decisions.are_far(table.len() as usize);
+    ) -> (usize, usize, usize) {
+        let Sessions {
+            table,
+            lookups,
+            gists,
+            decisions,
+            owed,
+            notes,
+            hopless,
+            per_packet,
+            removals,
+            asked,
+            ..
+        } = self;
+        let keeps = decisions.are_far(table.len() as usize);
         let halves = table.halves_mut();
-        let mut passed = 0;
+        let (mut passed, mut forwarded, forwards) = (0, 0, packets.can_forward());
         for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
             let (found, gist) = (lookups.guessed(at), &gists[at % VECTOR]);
             if let Some(coming) = halves.get(lookups.guessed(at + HALVES_AHEAD).0 as usize) {
@@ -78,11 +91,11 @@ impl Sessions {
             *next = Next::Slow;
             let half = match halves.get_mut(found.0 as usize) {
                 Some(half) if lookups.is_right::<TAILED>(at, half) => half,
-                _ if found.is_some() => return (at, passed),
+                _ if found.is_some() => return (at, passed, forwarded),
                 _ => continue,
             };
-            let stamp = decisions.stamp(gist.in_port);
-            if (!TAILED || half.is_ip4()) && is_noted(half, gist, stamp) {
+            let note = notes.stamp(gist.in_port);
+            if (!TAILED || half.is_ip4()) && is_noted(half, gist, note) {
                 if half.note4()[1] == 0 {
                     owed.owe(found, half);
                 }
@@ -94,9 +107,9 @@ impl Sessions {
                 if gist.says & Gist::UNSTEADY != 0 {
                     continue;
                 }
-                let number = half.decision();
+                let stamp = decisions.stamp(gist.in_port);
                 if *per_packet {
-                    if decisions.is_current(number, stamp) {
+                    if decisions.is_current(half.decision(), stamp) {
                         let (_, meta) = packets.head_and_meta(at);
                         // The second one tells whether the session may have ended meanwhile.
                         (meta.session, meta.edits_at) = (found.0, *removals);
@@ -104,14 +117,11 @@ impl Sessions {
                     }
                     continue;
                 }
-                *asked |= notes;
-                let Some(says) = decisions.count(number, stamp, gist.bytes) else { continue };
+                *asked |= keeps;
+                let Some(says) = look(half, decisions, gist, (stamp, note, keeps)) else { continue };
                 if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
                     rare.push(at);
                     continue;
-                }
-                if notes {
-                    half.set_note4([stamp, 0]);
                 }
             }
             half.count(1, gist.bytes);
@@ -120,8 +130,13 @@ impl Sessions {
                 select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
             *next = Next::Pass;
             passed += 1;
+            if forwards {
+                packets.prefetch_forward(at + AHEAD);
+            }
             if half.flags & TRANSLATED == half_flags::XLAT4 && gist.l4 != 0 {
-                packets.prefetch_bytes(at + AHEAD);
+                if !forwards {
+                    packets.prefetch_bytes(at + AHEAD);
+                }
                 let is_udp = gist.says & Gist::UDP != 0;
                 apply4_common(&half.xlat4(), packets.head_mut(at), gist.l4.into(), is_udp);
             } else if half.flags & (half_flags::XLAT4 | half_flags::CHAINED) != 0 {
@@ -135,14 +150,27 @@ impl Sessions {
                     meta.out_port = host.out_port(gist.in_port);
                     *next = Next::Chain;
                     passed -= 1;
+                    continue;
                 }
             }
+            if !forwards {
+                continue;
+            }
+            if is_hop(half.hop()) {
+                if packets.forward(at, half.hop()) {
+                    *next = Next::Forwarded;
+                    (passed, forwarded) = (passed - 1, forwarded + 1);
+                }
+            } else if half.hop() == 0 && half.is_ip4() {
+                hopless.push(at);
+            }
         }
-        (next.len(), passed)
+        (next.len(), passed, forwarded)
     }
 }
 
 /// Positions in a vector.
+#[derive(Debug)]
 pub(crate) struct Positions {
     n: usize,
     at: [u8; VECTOR],
@@ -163,6 +191,10 @@ impl Positions {
             *place = at as u8;
             self.n += 1;
         }
+    }
+
+    pub fn clear(&mut self) {
+        self.n = 0;
     }
 
     pub fn get(&self) -> &[u8] {

@@ -19,8 +19,8 @@ pub(crate) trait Ip {
     /// What the parse of a common packet has in hand.
     type Common;
 
-    /// The parse of a common packet. `None` says nothing.
-    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Self::Common>;
+    /// The parse of a common packet, whose network header begins at `l3`. `None` says nothing.
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Common>;
 
     /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`crate::locals::Locals::bits`]).
     fn is_forwarded(common: &Self::Common, locals: u64) -> bool;
@@ -92,8 +92,8 @@ impl Ip for Ip4 {
     type Common = Common<8>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Common<8>> {
-        parse_common4(head, length, meta)
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<8>> {
+        parse_common4(head, l3, length, meta)
     }
 
     #[inline(always)]
@@ -162,8 +162,8 @@ impl Ip for Ip6 {
     type Common = Common<32>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], length: usize, meta: &mut Meta) -> Option<Common<32>> {
-        parse_common6(head, length, meta)
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<32>> {
+        parse_common6(head, l3, length, meta)
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use mmb_session::Sessions;
 use crate::locals::Locals;
 use crate::nodes::flow::who;
 use crate::nodes::ip::{Ip, Ip4, Ip6};
-use crate::nodes::{ROUTED_L3 as L3, VECTOR, for_each};
+use crate::nodes::{ROUTED_L3 as L3, VECTOR, ask, begin, for_each};
 use crate::offload::is_free;
 use crate::snapshot::{Snapshot, path};
 use crate::worker::Worker;
@@ -69,8 +69,7 @@ fn unruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     vector.send(&edges[..n]);
 }
 
-/// Where rules apply, or to some ports. Between a common packet and the rules stands nothing but routing, unless other workers
-/// have a share; the sessions, if there are to be any, take it in while it is at hand.
+/// Where rules apply, or to some ports: packets are looked at in runs of those that came in by one port.
 #[inline(always)]
 fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, snapshot, locals, spread, sessions, shared, .. } = worker;
@@ -78,29 +77,21 @@ fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     let (rules, alone) = (snapshot.rules, *spread == 1 && snapshot.mark == 0);
     let n = vector.len();
     let mut edges = [rules; VECTOR];
-    let mut repairs = 0;
-    let (flows, mut others) = (rules == FLOW_LOOKUP, false);
+    let (mut repairs, mut others, flows) = (0, false, rules == FLOW_LOOKUP);
     sessions.begin_vector(I::KIND);
-    let mut by = By::port(snapshot, locals, alone, None);
-    for_each(vector.packets(), |at, packet| {
-        let (port, length) = (packet.port(), packet.pkt_len());
-        if by.port != Some(port) {
-            by = By::port(snapshot, locals, alone, Some(port));
-        }
-        let (data, meta) = packet.data_and_meta();
-        if by.simple
-            && let Some(common) = I::parse_common(data, length, meta)
-            && (!by.routed || I::is_forwarded(&common, by.locals))
-        {
-            if flows {
-                // The device's own hash, if it tells: the flow table guesses by it where the session stands.
-                I::take_in(sessions, at, &common, packet.rss_hash(), port, length as u32);
-            }
-        } else {
-            edges[at] = under.otherwise::<I>(sessions, at, packet, snapshot.path(port), &mut repairs);
-            others |= edges[at] != FLOW_LOOKUP;
-        }
-    });
+    begin(vector.packets());
+    let mut at = 0;
+    while at < n {
+        let packets = vector.packets();
+        let by = By::port(snapshot, locals, alone, packets[at].port());
+        let run = Run { under: &under, by, from: at, edges: &mut edges, repairs: &mut repairs };
+        (at, others) = match (flows, by.routed) {
+            (true, true) => run.go::<I, true, true>(sessions, packets, others),
+            (true, false) => run.go::<I, true, false>(sessions, packets, others),
+            (false, true) => run.go::<I, false, true>(sessions, packets, others),
+            (false, false) => run.go::<I, false, false>(sessions, packets, others),
+        };
+    }
     shared.workers[*id].counters.repairs.add(repairs);
     if flows && !others {
         let packets = &*vector.packets();
@@ -112,9 +103,10 @@ fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     vector.send(&edges[..n]);
 }
 
-/// What there is to know of a port, of which most vectors' packets have one.
+/// What there is to know of a port.
+#[derive(Clone, Copy)]
 struct By {
-    port: Option<u16>,
+    port: u16,
     /// Common packets have nothing but routing between them and the rules.
     simple: bool,
     routed: bool,
@@ -124,14 +116,64 @@ struct By {
 
 impl By {
     #[inline]
-    fn port(snapshot: &Snapshot, locals: &Locals, alone: bool, port: Option<u16>) -> By {
-        let path = port.map_or(0, |port| snapshot.path(port));
+    fn port(snapshot: &Snapshot, locals: &Locals, alone: bool, port: u16) -> By {
+        let path = snapshot.path(port);
         By {
             port,
             simple: alone && path & (path::RULES | path::KERNEL) == path::RULES,
             routed: path & path::ROUTED != 0,
-            locals: port.map_or(0, |port| locals.bits(port)),
+            locals: locals.bits(port),
         }
+    }
+}
+
+/// Packets of a vector that came in by one port, from a position on.
+struct Run<'a> {
+    under: &'a Under<'a>,
+    by: By,
+    from: usize,
+    edges: &'a mut [u16; VECTOR],
+    repairs: &'a mut u64,
+}
+
+impl Run<'_> {
+    /// Looks at them, and says where they end, and whether some of the vector so far, as `others` says of those before, do not go where
+    /// rules are asked. Between a common packet and the rules stands nothing but routing, unless other workers have a share; the
+    /// sessions, if there are to be any (`FLOWS`), take it in while it is at hand. `ROUTED`: as [`By::routed`].
+    #[inline(always)]
+    fn go<I: Ip, const FLOWS: bool, const ROUTED: bool>(
+        self,
+        sessions: &mut Sessions,
+        packets: &mut [&mut Packet],
+        mut others: bool,
+    ) -> (usize, bool) {
+        let Run { under, by, from, edges, repairs } = self;
+        // The device's own hash, if it tells: the flow table guesses by it where the session stands.
+        let hashed = FLOWS && packets[from].rss_hash().is_some();
+        for at in from..packets.len() {
+            ask(packets, at);
+            let packet = &mut *packets[at];
+            if packet.port() != by.port {
+                return (at, others);
+            }
+            let length = packet.pkt_len();
+            let (data, meta) = packet.data_and_meta();
+            let l3 = if ROUTED { L3 } else { usize::from(meta.l3_off) };
+            if by.simple
+                && let Some(common) = I::parse_common(data, l3, length, meta)
+                && (!ROUTED || I::is_forwarded(&common, by.locals))
+            {
+                if FLOWS {
+                    let brought = if hashed { packet.rss_hash() } else { None };
+                    I::take_in(sessions, at, &common, brought, by.port, length as u32);
+                }
+            } else {
+                let path = under.snapshot.path(by.port);
+                edges[at] = under.otherwise::<I>(sessions, at, packet, path, repairs);
+                others |= edges[at] != FLOW_LOOKUP;
+            }
+        }
+        (packets.len(), others)
     }
 }
 
@@ -158,7 +200,7 @@ impl Under<'_> {
     ) -> u16 {
         let (port, length) = (packet.port(), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
-        let common = I::parse_common(data, length, meta);
+        let common = I::parse_common(data, usize::from(meta.l3_off), length, meta);
         let edge = self.input::<I>(packet, path, common.as_ref(), repairs);
         if edge == FLOW_LOOKUP {
             match &common {

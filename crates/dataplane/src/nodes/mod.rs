@@ -52,15 +52,27 @@ const AHEAD: usize = 4;
 /// Calls `f` with each packet and its position, while packets further on are on their way into the nearest cache.
 #[inline(always)]
 pub(crate) fn for_each(packets: &mut [&mut Packet], mut f: impl FnMut(usize, &mut Packet)) {
-    packets.iter().take(2 * AHEAD).for_each(|packet| packet.prefetch_header());
+    begin(packets);
     for at in 0..packets.len() {
-        if let Some(next) = packets.get(at + 2 * AHEAD) {
-            next.prefetch_header();
-        }
-        if let Some(next) = packets.get(at + AHEAD) {
-            next.prefetch_data();
-        }
+        ask(packets, at);
         f(at, packets[at]);
+    }
+}
+
+/// Tells the caches of a vector's first packets.
+#[inline(always)]
+pub(crate) fn begin(packets: &[&mut Packet]) {
+    packets.iter().take(2 * AHEAD).for_each(|packet| packet.prefetch_header());
+}
+
+/// Tells the caches of packets further on than the one at a position.
+#[inline(always)]
+pub(crate) fn ask(packets: &[&mut Packet], at: usize) {
+    if let Some(next) = packets.get(at + 2 * AHEAD) {
+        next.prefetch_header();
+    }
+    if let Some(next) = packets.get(at + AHEAD) {
+        next.prefetch_data();
     }
 }
 

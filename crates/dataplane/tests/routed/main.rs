@@ -6,4 +6,5 @@ mod errors;
 mod forward;
 mod neighbors;
 mod rules;
+mod sessions;
 mod world;

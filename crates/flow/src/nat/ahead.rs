@@ -9,7 +9,7 @@ use super::index::prefetch_in;
 use super::pool::Pool;
 use super::{Endpoint, Nat, PoolId, Proto, hosts};
 use crate::Key;
-use crate::key::Packed;
+use crate::key::{Packed, asks};
 
 /// A pool that is likely to translate what comes.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +46,12 @@ impl Ahead<'_> {
             return None;
         }
         let [address, _]: [[u8; 4]; 2] = bytemuck::cast(key.head[0]);
-        let [[a, b, ..], [_, number, asks @ ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
+        let [[a, b, ..], [tag, number, ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
         let source = Endpoint { address: u32::from_be_bytes(address), port: u16::from_be_bytes([a, b]) };
         let mappings = &self.nat.mappings;
         prefetch_in(self.insides, mappings.inside_hash(self.place, number, source));
         prefetch_in(self.hosts, hosts::hash(&self.nat.hasher, self.place, source.address));
-        let proto = Proto::of(number).filter(|proto| *proto != Proto::Icmp || asks == Key::BY_SOURCE)?;
+        let proto = Proto::of(number).filter(|proto| *proto != Proto::Icmp || asks(tag) == Key::BY_SOURCE)?;
         let outside = self.pool.guess(source.address, self.nat.wish(proto, source))?;
         prefetch_in(self.outsides, mappings.outside_hash(number, outside));
         Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))

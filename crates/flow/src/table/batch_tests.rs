@@ -57,8 +57,9 @@ fn look_ahead(
     lookups.begin();
     for (at, (frame, meta)) in frames.iter().zip(metas).take(VECTOR).enumerate() {
         let mut again = Meta { ethertype: meta.ethertype, l3_off: meta.l3_off, ..Meta::default() };
-        let (four, len) = (meta.ethertype == 0x0800, frame.len());
-        match (four.then(|| parse_common4(frame, len, &mut again)), parse_common6(frame, len, &mut again)) {
+        let (four, l3, len) = (meta.ethertype == 0x0800, usize::from(meta.l3_off), frame.len());
+        let ip4 = four.then(|| parse_common4(frame, l3, len, &mut again));
+        match (ip4, parse_common6(frame, l3, len, &mut again)) {
             (Some(Some(common)), _) => lookups.take_in4(table, at, &common, brought(meta)),
             (None, Some(common)) => lookups.take_in6(table, at, &common, brought(meta)),
             _ => lookups.take_in(table, at, frame, meta),

@@ -33,7 +33,7 @@ use index::Index;
 
 use crate::arena::{Arena, HUGE};
 use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
-use crate::key::{Key, Packed};
+use crate::key::{Key, Packed, reversed_tag};
 use crate::nat::Ahead;
 use crate::wheel::{UNARMED, Wheel};
 
@@ -80,8 +80,8 @@ pub struct Sought {
 /// The key of the other direction.
 #[inline(always)]
 fn reversed(key: &Packed) -> Packed {
-    let [[s0, s1, d0, d1], [kind, proto, source, destination]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
-    let tag = bytemuck::cast([[d0, d1, s0, s1], [kind, proto, destination, source]]);
+    let [[s0, s1, d0, d1], [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
+    let tag = bytemuck::cast([[d0, d1, s0, s1], [reversed_tag(tag), proto, 0, 0]]);
     match key.tail {
         [a, b, c] if key.is_ip6() => Packed { head: [b, tag], tail: [c, key.head[0], a] },
         tail => Packed { head: [key.head[0].rotate_left(32), tag], tail },

@@ -259,7 +259,7 @@ proptest! {
             apply4(&xlat, &mut short, &meta);
             prop_assert_eq!(&short, &there);
             let mut again = meta;
-            if let Some(common) = parse_common4(&before, before.len(), &mut again) {
+            if let Some(common) = parse_common4(&before, usize::from(again.l3_off), before.len(), &mut again) {
                 let (mut short, l4) = (before.clone(), usize::from(common.l4));
                 apply4_common(&xlat, &mut short, l4, meta.kind.l4() == Kind::UDP);
                 prop_assert_eq!(&short, &there);

@@ -20,7 +20,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         None => per_packet.hits.clear(),
     }
     let mut next = [Next::Pass; VECTOR];
-    let packets = &mut Shown(vector.packets());
+    let packets = &mut Shown { packets: vector.packets(), hops: None };
     let tally = sessions.per_packet(*now, &host, packets, &per_packet.hits, edits, &mut next);
     dispatch(worker, vector, &mut next, tally);
 }

@@ -14,14 +14,16 @@ pub(crate) mod track;
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
+use mmb_route::Hops;
 use mmb_session::{Next, Packets, Tally};
 
+use crate::nodes::route::rewrite::send_on4;
 use crate::nodes::route::{Ways, is_punted};
 use crate::nodes::{AHEAD, VECTOR};
 use crate::worker::Worker;
 
 /// Behind the edges that [`Next`] numbers: to be routed. Back to `flow-lookup` go fragments that have waited, from `flow-track`.
-const WAYS: Ways = Ways { first: 11 };
+const WAYS: Ways = Ways { first: 12 };
 const AGAIN: u16 = Next::Again as u16;
 /// Reasons for which NAT drops packets to its addresses that it knows nothing of.
 const UNMAPPED: u8 = DropReason::NatUnmapped as u8;
@@ -39,6 +41,7 @@ const _: () = assert!(
         && Next::Slow as u16 == 8
         && Next::Chain as u16 == 9
         && Next::Again as u16 == 10
+        && Next::Forwarded as u16 == 11
 );
 
 /// Edges of the three nodes. No packet takes that of [`Next::Hold`]; nor is one sent back to where it was, except from
@@ -62,6 +65,7 @@ pub(super) fn edges(node: &str, sink: &'static str) -> Vec<&'static str> {
         slow,
         "chain",
         again,
+        sink,
     ];
     edges.extend(Ways::NODES);
     edges
@@ -74,62 +78,89 @@ pub(super) fn who(packet: &Packet) -> usize {
 }
 
 /// A vector's packets as the sessions see them.
-pub(super) struct Shown<'a, 'b>(pub &'a mut [&'b mut Packet]);
+pub(super) struct Shown<'a, 'b> {
+    pub packets: &'a mut [&'b mut Packet],
+    /// By which packets are sent on, if any are routed.
+    pub hops: Option<&'a Hops>,
+}
 
 impl Packets for Shown<'_, '_> {
     #[inline]
     fn len(&self) -> usize {
-        self.0.len()
+        self.packets.len()
     }
 
     #[inline]
     fn head(&self, at: usize) -> &[u8] {
-        self.0[at].data()
+        self.packets[at].data()
     }
 
     #[inline]
     fn meta(&self, at: usize) -> &Meta {
-        self.0[at].meta()
+        self.packets[at].meta()
     }
 
     #[inline]
     fn head_and_meta(&mut self, at: usize) -> (&mut [u8], &mut Meta) {
-        self.0[at].data_and_meta()
+        self.packets[at].data_and_meta()
     }
 
     #[inline]
     fn in_port(&self, at: usize) -> u16 {
-        self.0[at].port()
+        self.packets[at].port()
     }
 
     #[inline]
     fn bytes(&self, at: usize) -> u32 {
-        self.0[at].pkt_len() as u32
+        self.packets[at].pkt_len() as u32
     }
 
     #[inline(always)]
     fn who(&self, at: usize) -> usize {
-        who(self.0[at])
+        who(self.packets[at])
     }
 
     #[inline(always)]
     fn head_mut(&mut self, at: usize) -> &mut [u8] {
-        self.0[at].data_mut()
+        self.packets[at].data_mut()
+    }
+
+    #[inline(always)]
+    fn can_forward(&self) -> bool {
+        self.hops.is_some()
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, at: usize, hop: u16) -> bool {
+        let Some(hops) = self.hops else { return false };
+        let (head, meta) = self.packets[at].data_and_meta();
+        meta.edits_at = u32::from(hop);
+        send_on4(head, meta, hops.get(meta.edits_at))
+    }
+
+    #[inline(always)]
+    fn prefetch_forward(&self, at: usize) {
+        if let Some(packet) = self.packets.get(at + AHEAD) {
+            packet.prefetch_header();
+        }
+        if let Some(packet) = self.packets.get(at) {
+            packet.prefetch_data();
+        }
     }
 
     #[inline(always)]
     fn prefetch_bytes(&self, at: usize) {
-        if let Some(packet) = self.0.get(at + AHEAD) {
+        if let Some(packet) = self.packets.get(at + AHEAD) {
             packet.prefetch_place();
         }
-        if let Some(packet) = self.0.get(at) {
+        if let Some(packet) = self.packets.get(at) {
             packet.prefetch_data();
         }
     }
 
     #[inline(always)]
     fn prefetch(&self, at: usize) {
-        if let Some(packet) = self.0.get(at) {
+        if let Some(packet) = self.packets.get(at) {
             packet.prefetch_header();
             packet.prefetch_data();
         }

@@ -55,7 +55,7 @@ pub(crate) fn process6(worker: &mut Worker, mut vector: Vector<'_>) {
 /// Whether a source is of this network, this host, a group, or reserved, or a destination of this network or this host
 /// (RFC 1812, 5.3.7). Reserved destinations are routed, as Linux does.
 #[inline(always)]
-fn is_martian4(source: u32, destination: u32) -> bool {
+pub(super) fn is_martian4(source: u32, destination: u32) -> bool {
     (source >> 29 == 7) | is_here4(source) | is_here4(destination)
 }
 

@@ -2,7 +2,7 @@
 //! may go on. Otherwise the packet goes where its next hop's kind says, or where the sender will be told.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::DropReason;
+use mmb_packet::{DropReason, Meta};
 use mmb_route::{Hop, HopKind, Hops, forward4, forward6};
 
 use super::slow::want;
@@ -18,12 +18,37 @@ pub(crate) fn next(sink: &'static str) -> Vec<&'static str> {
     vec![sink, "ip-slow", "punt"]
 }
 
+/// Where the TTL stands, or the hop limit.
+const TTL4: usize = L3 + 8;
+const TTL6: usize = L3 + 7;
+
 pub(crate) fn process4(worker: &mut Worker, vector: Vector<'_>) {
-    process(worker, vector, L3 + 8, forward4);
+    process(worker, vector, TTL4, forward4);
 }
 
 pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
-    process(worker, vector, L3 + 7, forward6);
+    process(worker, vector, TTL6, forward6);
+}
+
+/// Sends an IPv4 packet on to a next hop, if that is all there is to do. If not, no byte of it has changed.
+#[inline(always)]
+pub(crate) fn send_on4(head: &mut [u8], meta: &mut Meta, hop: &Hop) -> bool {
+    send_on(head, meta, hop, TTL4, forward4)
+}
+
+#[inline(always)]
+fn send_on(
+    head: &mut [u8],
+    meta: &mut Meta,
+    hop: &Hop,
+    ttl: usize,
+    forward: impl Fn(&mut [u8], usize, &Hop) -> bool,
+) -> bool {
+    let length = usize::from(meta.end).wrapping_sub(L3);
+    let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
+    let plain = (hop.kind == HopKind::Forward) & !hop.nudge;
+    meta.out_port = hop.port;
+    plain & lives & (length <= usize::from(hop.mtu)) && forward(head, L3, hop)
 }
 
 /// `ttl`: where the TTL or hop limit stands.
@@ -41,11 +66,8 @@ fn process(
     for_each(vector.packets(), |at, packet| {
         let (head, meta) = packet.data_and_meta();
         let hop = hops.get(meta.edits_at);
-        let length = usize::from(meta.end).wrapping_sub(L3);
-        let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
-        let plain = (hop.kind == HopKind::Forward) & !hop.nudge;
-        meta.out_port = hop.port;
-        if !(plain & lives & (length <= usize::from(hop.mtu)) && forward(head, L3, hop)) {
+        if !send_on(head, meta, hop, ttl, &forward) {
+            let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
             edges[at] = detour(packet, hops, lives, &mut nudges, &forward);
             rare = true;
         }

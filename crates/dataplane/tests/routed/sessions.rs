@@ -1,0 +1,147 @@
+//! Sessions keep their next hops: packets go where those without sessions go, whatever becomes of routes.
+
+use mmb_dataplane::PortId;
+use mmb_packet::build::{Frame, Ip4, Udp};
+use mmb_route::{Hop, HopKind, Routes};
+use proptest::prelude::*;
+
+use crate::world::*;
+
+/// Next hops that routes change to.
+const OTHERS: [u32; 8] = [
+    hops::FAR,
+    hops::HOME,
+    hops::NARROW,
+    hops::GROUP,
+    hops::BLACKHOLE,
+    hops::UNREACHABLE,
+    hops::PUNT,
+    hops::MEMBERS[1],
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Datagrams of the host's: to which of [`WAYS`], from which port, of how many bytes; IPv6 if that is odd.
+    Send(Vec<(usize, u16, usize)>),
+    /// A route leads elsewhere.
+    Route(usize, usize),
+    /// A neighbour is known no more, or to be asked after, or known again.
+    Neighbor(u8),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let packet = (0..WAYS.len(), 0..3u16, prop_oneof![Just(20), Just(21), Just(1_100)]);
+    let step = prop_oneof![
+        6 => prop::collection::vec(packet, 1..40).prop_map(Step::Send),
+        2 => (0..WAYS.len(), 0..OTHERS.len()).prop_map(|(way, hop)| Step::Route(way, hop)),
+        1 => (0..3u8).prop_map(Step::Neighbor),
+    ];
+    prop::collection::vec(step, 1..20)
+}
+
+fn frame((way, sport, payload): (usize, u16, usize)) -> Vec<u8> {
+    let (four, six, _) = WAYS[way];
+    let within = |prefix: &str| prefix.split_once('/').map(|(address, _)| address.to_owned()).unwrap();
+    let udp = Udp::new(5_000 + sport, 53);
+    let frame = match payload % 2 {
+        0 => Frame::new(Ip4 { flags: 2, ..ip4(&within(four)) }, udp),
+        _ => Frame::new(ip6(&within(six)), udp),
+    };
+    frame.macs(HOST_MAC, LAN_MAC).payload(vec![7; payload]).build()
+}
+
+fn change(routes: &mut Routes, step: &Step) {
+    match step {
+        Step::Send(_) => {}
+        Step::Route(way, hop) => {
+            let (four, six, _) = WAYS[*way];
+            insert(&mut routes.tables[0], four, OTHERS[*hop]);
+            insert(&mut routes.tables[0], six, OTHERS[*hop]);
+        }
+        Step::Neighbor(how) => {
+            let far = *routes.hops.get(hops::FAR);
+            let kind = if *how == 0 { HopKind::Failed } else { HopKind::Forward };
+            routes.hops.set(hops::FAR, Hop { kind, nudge: *how == 1, ..far });
+        }
+    }
+}
+
+/// What goes out at each step, in any order, and what is dropped.
+type Outcome = (Vec<Vec<(PortId, Vec<u8>)>>, Vec<(&'static str, u64)>);
+
+fn outcome(rules: &[&str], steps: &[Step]) -> Outcome {
+    let (mut world, mut routes) = (world(forwarding(rules)), routes());
+    let mut all = Vec::new();
+    for (now, step) in steps.iter().enumerate() {
+        let Step::Send(packets) = step else {
+            change(&mut routes, step);
+            world.lab.publish_routes(routes.clone());
+            continue;
+        };
+        // Time goes by, so that as many errors as are wanted may be sent.
+        let mut out =
+            world.lab.run(10_000 * now as u32, packets.iter().map(|one| (LAN, frame(*one))).collect());
+        out.sort();
+        all.push(out);
+    }
+    (all, world.drops())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// What rules that accept everything do to packets of sessions is what a router without rules does.
+    #[test]
+    fn sessions_change_nothing_about_routing(steps in steps()) {
+        prop_assert_eq!(outcome(&["add-stateful all accept"], &steps), outcome(&[], &steps));
+    }
+}
+
+/// Packets of one session by one port are routed by that port's table, those by another one by that one's.
+#[test]
+fn each_port_has_its_own_way_for_a_session() {
+    let mut world = world(forwarding(&["add-stateful all accept"]));
+    let mut routes = routes();
+    let mut other = routes.tables[0].clone();
+    insert(&mut other, "198.51.100.0/24", hops::NARROW);
+    routes.tables.push(other);
+    routes.faces[usize::from(WAN.0)].as_mut().unwrap().table = 1;
+    world.lab.publish_routes(routes);
+    let frame =
+        |ttl| Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build();
+    let by_wan = [&WAN_MAC[..], &frame(9)[6..]].concat();
+    for _ in 0..4 {
+        assert_eq!(world.send(&frame(9)), [(WAN, behind(hops::FAR, &frame(8)))]);
+        let out = world.lab.run(0, vec![(WAN, by_wan.clone())]);
+        assert_eq!(out, [(WAN, behind(hops::NARROW, &frame(8)))]);
+    }
+}
+
+/// A translated packet goes where its new destination leads, with all that a router does.
+#[test]
+fn what_is_translated_is_routed_by_its_new_destination() {
+    let mut world = world(forwarding(&["add-stateful ip-daddr 198.51.100.7 map ip-daddr 100.64.0.9"]));
+    let send = |to: &str, ttl, payload: usize| {
+        let ip = Ip4 { ttl, flags: 2, ..ip4(to) };
+        Frame::new(ip, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).payload(vec![7; payload]).build()
+    };
+    let mut routes = routes();
+    for hop in [hops::NARROW, hops::HOME, hops::MEMBERS[2], hops::NARROW] {
+        insert(&mut routes.tables[0], "100.64.0.0/10", hop);
+        world.lab.publish_routes(routes.clone());
+        for _ in 0..4 {
+            let (port, out) = world.send(&send("198.51.100.7", 9, 20)).remove(0);
+            assert_eq!(
+                (port, out),
+                (if hop == hops::HOME { LAN } else { WAN }, behind(hop, &send("100.64.0.9", 8, 20)))
+            );
+        }
+        let long = send("198.51.100.7", 9, 1_200);
+        let out = world.send(&long);
+        if hop == hops::NARROW {
+            assert_eq!(error_about(&out, &long), (3, 4, 1_000));
+        } else {
+            assert_eq!(out[0].1, behind(hop, &send("100.64.0.9", 8, 1_200)));
+        }
+    }
+}
