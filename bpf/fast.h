@@ -340,8 +340,8 @@ static __always_inline struct fast_slot *fast_look(__u32 number, __u64 tag, cons
 	return NULL;
 }
 
-/* Whether the packet's flow has an action in force, which it copies; the place, to be counted in, else NULL. A flow may be in
- * two places, of which one holds no more: every lane with its tag is followed. */
+/* Whether a key has an action in force, which it copies; the place, to be counted in, else NULL. A key may be in two places, of
+ * which one holds no more: every lane with its tag is followed. */
 static __always_inline struct fast_slot *fast_find(const struct fast_key *key, const volatile __u32 *secrets, __u64 stamp,
 						   struct fast_action *action)
 {
@@ -349,6 +349,26 @@ static __always_inline struct fast_slot *fast_find(const struct fast_key *key, c
 	struct fast_slot *slot = fast_look(mix, mix >> 32, key, stamp, action);
 
 	return slot != NULL ? slot : fast_look(mix >> 16, mix >> 32, key, stamp, action);
+}
+
+/* Whether the packet's flow has an action in force, or the pair of its addresses, which goes before it: as fast_find(). */
+static __always_inline struct fast_slot *fast_find_any(struct fast_key *key, const volatile __u32 *secrets, __u64 stamp,
+						       struct fast_action *action)
+{
+	__u64 in_force = stamp & ~(__u64)STEER_FAST_PAIRS;
+	__u32 ports = key->ports;
+	struct fast_slot *slot;
+
+	if (stamp & STEER_FAST_PAIRS) {
+		key->ports = 0;
+		key->kind |= STEER_FAST_PAIR;
+		slot = fast_find(key, secrets, in_force, action);
+		if (slot != NULL)
+			return slot;
+		key->ports = ports;
+		key->kind &= ~STEER_FAST_PAIR;
+	}
+	return fast_find(key, secrets, in_force, action);
 }
 
 /* Writes into the packet what its flow's action says. */
@@ -422,6 +442,19 @@ static __always_inline void fast_count(struct fast_slot *slot, const struct fast
 		slot->rst = 1;
 }
 
+/* Whether the flow's action is for this packet, too. */
+static __always_inline int fast_may(const struct fast_slot *slot, const struct fast_packet *packet,
+				    const struct fast_action *action)
+{
+	const struct tcphdr *tcp = packet->l4;
+
+	if (packet->needs != 0 && (packet->needs & action->flags) == 0)
+		return 0;
+	if (!(action->flags & STEER_FAST_AWAITS) || !packet->is_tcp || *(volatile const __u32 *)&slot->seen != 0)
+		return 1;
+	return tcp->ack_seq == action->awaits;
+}
+
 /* Whether the packet has gone the fast path. */
 static __always_inline int fast_forward(struct xdp_md *context, const volatile struct steer_state *state)
 {
@@ -450,8 +483,8 @@ static __always_inline int fast_forward(struct xdp_md *context, const volatile s
 		packet.key.kind &= 0xff;
 	}
 	packet.key.port = state->port;
-	slot = fast_find(&packet.key, state->secrets, stamp, &action);
-	if (slot == NULL || (packet.needs != 0 && (packet.needs & action.flags) == 0))
+	slot = fast_find_any(&packet.key, state->secrets, stamp, &action);
+	if (slot == NULL || !fast_may(slot, &packet, &action))
 		return 0;
 	hops = packet.is_ip4 ? ((struct iphdr *)packet.l3)->ttl : ((struct ipv6hdr *)packet.l3)->hop_limit;
 	if (((action.flags & STEER_FAST_TTL) && hops <= 1) || end - data - ETH_HLEN > action.max_len)

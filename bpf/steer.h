@@ -48,8 +48,14 @@ struct fast_key {
 	__u32 kind;
 };
 
+/* In `kind`: all packets of that protocol between the two addresses. `ports` is 0. */
+#define STEER_FAST_PAIR (1 << 16)
+
 /* In a stamp, below the generation: keys are those of destinations, in which source, protocol and `ports` are 0. */
 #define STEER_FAST_DESTINATION 1
+/* In the header's: there are keys of pairs besides those of flows. */
+#define STEER_FAST_PAIRS 2
+#define STEER_FAST_STAMP_BITS 2
 
 /* In `flags`. */
 #define STEER_FAST_MAC 1
@@ -59,10 +65,13 @@ struct fast_key {
 /* TCP with any flags goes on; or with FIN and ACK, besides what always does: ACK without SYN, FIN, RST. */
 #define STEER_FAST_CONTROL 16
 #define STEER_FAST_FIN 32
+/* With STEER_FAST_TRACK: the first segment is one that acknowledges `awaits`, and others are mmb's until it has come. */
+#define STEER_FAST_AWAITS 64
 
 /* What is done with the packets of a flow. Sums and differences are ones' complement sums of words as they are in memory. */
 struct fast_action {
-	/* The generation that it belongs to, doubled, and the shape of its key. 0: it holds no more. */
+	/* The generation that it belongs to, by STEER_FAST_STAMP_BITS, and whether its key is a destination's. 0: it holds no
+	 * more. */
 	__u64 stamp;
 	__u32 out;
 	__u16 flags;
@@ -76,7 +85,7 @@ struct fast_action {
 	__u16 mac[6];
 	__be32 src[4];
 	__be32 dst[4];
-	__u32 zero;
+	__be32 awaits;
 };
 
 /* One place: three cache lines. */

@@ -1,12 +1,14 @@
 """The XDP fast path: flows that stay in the kernel, and how they come back."""
 
+import contextlib
 import socket
 import struct
 import time
 
 import pytest
+from scapy.all import IP, TCP, Ether
 
-from lab import traffic, wait
+from lab import raw, traffic, wait
 from lab.natbench import INSIDE, SERVER, Mirror, Speaker
 from lab.netns import SERVER4, SERVER6
 from lab.routebench import SERVER as FAR4
@@ -104,8 +106,12 @@ def test_off_unless_it_is_switched_on(make_wire, stream):
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_every_packet_is_counted_wherever_it_went(fast_wire, stream, address, workers):
-    wire = fast_wire("add udp-dport 7000 accept\nadd all accept\n", workers=workers)
+@pytest.mark.parametrize(
+    "matches, others, key",
+    [("udp-dport 7000", "! tcp-dport 9", "flow"), ("udp-dport 7000", "all", "pair"), ("udp-dport", "all", "pair")],
+)
+def test_every_packet_is_counted_wherever_it_went(fast_wire, stream, address, workers, matches, others, key):
+    wire = fast_wire(f"add {matches} accept\nadd {others} accept\n", workers=workers)
     one = stream(wire.client, wire.server, address)
     learnt(wire, one)
     one.send(20_000)
@@ -113,6 +119,7 @@ def test_every_packet_is_counted_wherever_it_went(fast_wire, stream, address, wo
     sent = one.datagrams.sent
     wait.until(lambda: wire.daemon.hits(1) >= sent, "the rule to have all")
     assert wire.daemon.hits(1) == sent
+    assert fast(wire)["key"] == key
     shown = wire.daemon.interfaces()
     assert shown["left"]["rx_packets"] >= sent <= shown["right"]["tx_packets"]
     assert sum(wire.daemon.drops().values()) == 0
@@ -132,6 +139,31 @@ def test_a_rule_holds_from_its_command_on(fast_wire, stream):
         one.datagrams.collect()
         assert len(one.datagrams.arrived) == before
         wire.daemon.command("del", index)
+
+
+def test_ports_of_a_pair(fast_wire, stream):
+    """Where no rule looks at ports, one flow tells of the others; a rule that does is obeyed at once, and to the port."""
+    wire = fast_wire("add ip-daddr 192.0.2.1 udp-dport 7001 drop\n")
+    assert fast(wire)["key"] == "pair"
+    one, other = stream(wire.client, wire.server, SERVER4), stream(wire.client, wire.server, SERVER4, port=7001)
+    learnt(wire, one)
+    before = fast(wire)["installed"]
+    for port in range(8000, 8200):
+        stream(wire.client, wire.server, SERVER4, port=port).send(8)
+    assert fast(wire)["installed"] < before + 20
+    for _ in range(3):
+        other.until(lambda before=hits(wire): hits(wire) > before, "the kernel to have it")
+        index = wire.daemon.add(f"ip-daddr {SERVER4} udp-dport 7001 drop")
+        for count in (300, 600):
+            arrived = len(other.datagrams.arrived)
+            for _ in range(300):
+                other.datagrams.sender.send(struct.pack("!Q", 1 << 40) + bytes(40))
+            wait.until(lambda index=index, count=count: wire.daemon.hits(index) == count, "all to be dropped")
+            other.datagrams.collect()
+            assert len(other.datagrams.arrived) == arrived
+            learnt(wire, one)
+        wire.daemon.command("del", index)
+        other.send(64)
 
 
 def test_rules_that_come_and_go_lose_nothing(fast_wire, stream):
@@ -408,10 +440,21 @@ def test_short_connections_through_a_firewall(fast_router):
     assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 4
 
 
+def test_short_connections_through_a_firewall_that_has_nothing_to_say_of_their_ports(fast_router):
+    """Rules are about other addresses: not even what opens connections comes to the box, and rules that match count all."""
+    others = "".join(f"add ip-saddr 10.77.{n}.1 ip-daddr {FAR4} tcp-sport {n} tcp-dport 80 drop\n" for n in range(1, 201))
+    bench = fast_router(others + f"add ip-daddr {FAR4} ip-proto tcp accept\n")
+    assert fast(bench)["key"] == "pair"
+    assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 0.5
+    # A connection has five packets there, at least.
+    wait.until(lambda: bench.daemon.hits(201) >= 5 * 200, "the rule to have all")
+    assert fast(bench)["entries"] < 20
+
+
 def test_short_connections_through_a_firewall_with_sessions(fast_wire):
-    """The handshake comes to the box; the kernel closes connections, and the box knows."""
+    """Both SYNs come to the box; the kernel opens and closes connections, and the box knows."""
     wire = fast_wire(FIREWALL)
-    assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < 7
+    assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < 2.3
 
     def over():
         every = wire.daemon.json("show", "connections", "tcp-dport", 80)["connections"]
@@ -426,15 +469,57 @@ def test_short_connections_through_a_firewall_with_sessions(fast_wire):
 
 def test_short_connections_through_nat(fast_nat):
     nat = fast_nat(NAT + "set timeout tcp-closed 1\n")
-    assert shortly(nat, nat.hosts, nat.servers, f"http://{SERVER}/file") < 7
+    assert shortly(nat, nat.hosts, nat.servers, f"http://{SERVER}/file") < 2.3
     connections = lambda: nat.daemon.json("show", "connections")["connections"]  # noqa: E731
     wait.until(lambda: not [one for one in connections() if one["protocol"] == "tcp"], "sessions to end on time", 10)
     assert sum(nat.daemon.drops().values()) == 0
 
 
+def test_a_connection_is_open_when_the_kernel_has_seen_it(fast_wire):
+    """The client says nothing after the handshake: its last packet is the only one that the kernel has."""
+    wire = fast_wire(FIREWALL)
+    with wire.server.entered():
+        listener = socket.create_server((SERVER4, 5001))
+    client = wire.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    with listener, client:
+        time.sleep(0.1)
+        before, nodes = hits(wire), wire.daemon.nodes()["port-rx"]
+        client.connect((SERVER4, 5001))
+        connection, _ = listener.accept()
+        with connection:
+            wait.until(lambda: the_connection(wire, "tcp-dport", 5001)["state"] == "established", "it to be known", 0.5)
+            assert hits(wire) == before + 1
+            assert wire.daemon.nodes()["port-rx"] - nodes < 4, "two, and what the ends say of their own accord"
+
+
+def test_connections_that_nobody_acknowledges(fast_wire):
+    """SYNs of hosts that are not there: what answers them opens nothing, and no place is kept for them."""
+    wire = fast_wire(FIREWALL + "set timeout tcp-handshake 2\n")
+    mac = wire.client.run("cat", "/sys/class/net/c0/address").stdout.strip()
+    to = wire.server.run("cat", "/sys/class/net/s0/address").stdout.strip()
+    network = SERVER4.rsplit(".", 1)[0]
+    absent = [f"{network}.{n}" for n in range(200, 240)]
+    for address in absent:
+        wire.server.run("ip", "neigh", "replace", address, "lladdr", mac, "dev", "s0")
+    with wire.server.entered():
+        listener = socket.create_server((SERVER4, 5001))
+    port = raw.RawPort(wire.client, "c0")
+    with listener, contextlib.closing(port):
+        time.sleep(0.1)
+        before = fast(wire)
+        for address in absent:
+            port.send(Ether(src=mac, dst=to) / IP(src=address, dst=SERVER4) / TCP(sport=4000, dport=5001, flags="S", seq=7))
+        open_ones = lambda: wire.daemon.json("show", "connections", "tcp-dport", 5001)["connections"]  # noqa: E731
+        wait.until(lambda: fast(wire)["installed"] > before["installed"], "some to be lent")
+        assert {one["state"] for one in open_ones()} <= {"syn-sent", "syn-received"}
+        assert fast(wire)["packets"] == before["packets"], "nothing for the kernel to send on"
+        wait.until(lambda: not open_ones(), "sessions to end on time", 20)
+        wait.until(lambda: fast(wire)["entries"] < 5, "places to be free again")
+
+
 def test_a_flood_of_first_packets_does_little(fast_wire):
     """Connections that are never answered: they take no places but a few, and those for a second."""
-    wire = fast_wire("add all accept\n")
+    wire = fast_wire("add udp-dport > 0 accept\n")
     sender = wire.client.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver = wire.server.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender, receiver:

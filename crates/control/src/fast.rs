@@ -21,6 +21,13 @@ const REASONS: [(&str, &str); 8] = [
     ("kernel", "the kernel did not take it"),
 ];
 
+/// What one entry is for.
+const KEYS: [(&str, &str); 3] = [
+    ("flow", "what goes between two addresses and ports"),
+    ("pair", "what goes between two addresses, where no rule looks at ports; and ports"),
+    ("destination", "what goes to an address"),
+];
+
 /// Why frames cannot be redirected to an interface that is otherwise fit.
 const IN_ONLY: &str = "its interface takes no frames from the kernel (of a veth, the peer's end has to receive with GRO on: \
                        ethtool -K PEER gro on)";
@@ -43,6 +50,7 @@ impl Control {
             on: config.fast_path(),
             active: info.learns,
             obstacle: fast_path_obstacle(config.policy(), config.nat().compiled(), config.settings()),
+            key: info.key.map(str::to_owned),
             entries: info.entries,
             installed: info.installed,
             packets: info.packets,
@@ -62,6 +70,9 @@ pub(crate) fn render(reply: &FastPathReply, verbose: bool) -> String {
         (true, None) => "on, but no interface has one".to_owned(),
     };
     let mut text = format!("fast path: {state}\n");
+    if let Some((_, what)) = reply.key.as_ref().and_then(|key| KEYS.iter().find(|(name, _)| name == key)) {
+        let _ = writeln!(text, "what is one flow to it: {what}");
+    }
     // Writing to a String cannot fail.
     let _ = writeln!(
         text,
@@ -115,6 +126,11 @@ mod tests {
         assert!(first(&it).ends_with("no flow can have it: rule 3 has to see each packet: `ip-ttl`"));
         it.on = false;
         assert!(first(&it).starts_with("fast path: off"));
+        assert!(!render(&it, true).contains("one flow"));
+        for (key, what) in KEYS {
+            it.key = Some(key.to_owned());
+            assert!(render(&it, false).contains(&format!("\nwhat is one flow to it: {what}\n")));
+        }
     }
 
     #[test]

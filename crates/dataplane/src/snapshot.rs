@@ -140,7 +140,8 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
-        snapshot.fast = fastpath::setup(&snapshot.ports, (learns, !snapshot.ruled));
+        let pairs = fastpath::pairs(&snapshot.policy, flows);
+        snapshot.fast = fastpath::setup(&snapshot.ports, (learns, !snapshot.ruled), pairs);
         snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Graph, Mbuf, Mempool, RingReceiver};
+use mmb_dpdk::{Burst, FastShape, Graph, Mbuf, Mempool, RingReceiver};
 use mmb_flow::ErrorBudget;
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
@@ -239,8 +239,9 @@ impl Worker {
 
     /// The generation of what the kernel learns from this walk.
     pub fn fast_generation(&self) -> u64 {
-        let plain = self.snapshot.fast.as_ref().is_some_and(|setup| setup.plain) && !has_groups(&self.routes);
-        self.shared.fast.generation(self.snapshot.generation, self.routes_generation, plain)
+        let spread = has_groups(&self.routes);
+        let shape = self.snapshot.fast.as_ref().map_or(FastShape::Flow, |setup| setup.shape(spread));
+        self.shared.fast.generation(self.snapshot.generation, self.routes_generation, shape)
     }
 
     #[cold]
@@ -349,13 +350,23 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
             sleep(graph, sleeper);
             idle_walks = WALKS_PER_CLOCK - 1;
         }
-        std::hint::spin_loop();
+        pause(graph.state());
     }
 }
 
 /// How long to poll without a packet.
 fn spin(worker: &Worker) -> Duration {
     if worker.fast.learns() { SPIN_BESIDE_KERNEL } else { SPIN }
+}
+
+/// Between two walks without a packet. Beside the kernel, whoever else wants the processor has it first: that is mostly who brings the next
+/// packet, and to find it then takes less than to be woken for it.
+fn pause(worker: &Worker) {
+    if worker.fast.learns() {
+        std::thread::yield_now();
+    } else {
+        std::hint::spin_loop();
+    }
 }
 
 /// Says that the worker sleeps, makes sure that nothing came in between, and sleeps.

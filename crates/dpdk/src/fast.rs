@@ -39,9 +39,11 @@ const HEADER: u32 = 0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FastPort(pub u32);
 
-/// What names a flow: one direction of a conversation, as it comes into a port.
+/// What names a flow: one direction of a conversation, as it comes into a port. Or, of many of them, what they have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FastKey {
+    /// Whether it is one flow's, else that of [`FastKey::to`] or [`FastKey::pair`].
+    pub shape: FastShape,
     /// Where it comes in.
     pub port: FastPort,
     /// TCP (6), UDP (17), ICMP (1) or ICMPv6 (58).
@@ -76,14 +78,16 @@ pub struct FastAction {
     pub control: bool,
     /// TCP: the same, but only for those with FIN and ACK, and neither SYN nor RST.
     pub fin: bool,
+    /// TCP, with `track`: what the first segment has to acknowledge; those that come before it go to the socket.
+    pub awaits: Option<u32>,
 }
 
 impl FastAction {
     /// Sends packets of up to that length on as they are, but for those that begin and end connections.
     pub fn as_is(out: FastPort, max_len: u16) -> FastAction {
-        let (macs, translation) = (None, None);
+        let (macs, translation, awaits) = (None, None, None);
         let (decrement_ttl, track, control, fin) = (false, false, false, false);
-        FastAction { out, macs, decrement_ttl, max_len, translation, track, control, fin }
+        FastAction { out, macs, decrement_ttl, max_len, translation, track, control, fin, awaits }
     }
 }
 
@@ -141,11 +145,14 @@ pub const FAST_FIN: u8 = 1;
 pub const FAST_RST: u8 = 4;
 
 /// What settles where a packet goes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastShape {
     /// All that a [`FastKey`] names.
     #[default]
     Flow,
+    /// Of some packets all that but the ports: keys are those that [`FastKey::pair`] makes as well as those of flows. A packet with
+    /// both is the pair's.
+    Pair,
     /// Where it comes in and its destination: keys are those that [`FastKey::to`] makes. Packets with a source that no packet
     /// may have (groups, loopback, unspecified, link-local of IPv6) go to the socket.
     Destination,
@@ -158,7 +165,13 @@ impl FastKey {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        FastKey { port, proto: 0, source, destination, source_port: 0, destination_port: 0 }
+        let shape = FastShape::Destination;
+        FastKey { shape, port, proto: 0, source, destination, source_port: 0, destination_port: 0 }
+    }
+
+    /// All packets of that protocol between the same addresses, whatever their ports are: for [`FastShape::Pair`].
+    pub fn pair(self) -> FastKey {
+        FastKey { shape: FastShape::Pair, source_port: 0, destination_port: 0, ..self }
     }
 }
 
@@ -178,13 +191,11 @@ static SHARED: Mutex<Weak<FastPath>> = Mutex::new(Weak::new());
 /// The number of the port that was opened last.
 static LAST_PORT: AtomicU32 = AtomicU32::new(0);
 
-/// What a slot or the header says of generation and shape; None: it cannot be one.
+/// What a slot says of its generation and its key's shape, or, but for pairs, the header; None: it cannot be one.
 fn stamp(generation: u64, shape: FastShape) -> Option<u64> {
-    let shape = match shape {
-        FastShape::Flow => 0,
-        FastShape::Destination => u64::from(sys::STEER_FAST_DESTINATION),
-    };
-    (1..1 << 63).contains(&generation).then_some(generation << 1 | shape)
+    let shape = if shape == FastShape::Destination { sys::STEER_FAST_DESTINATION } else { 0 };
+    let possible = (1..1 << (64 - sys::STEER_FAST_STAMP_BITS)).contains(&generation);
+    possible.then_some(generation << sys::STEER_FAST_STAMP_BITS | u64::from(shape))
 }
 
 impl FastPath {
@@ -225,12 +236,14 @@ impl FastPath {
         self.memory.get(number as usize).filter(|_| number != HEADER)
     }
 
-    /// Sets the generation in force, below 2^63, and the shape of its keys: what was installed for another one is not followed
+    /// Sets the generation in force, below 2^62, and the shape of its keys: what was installed for another one is not followed
     /// any more, by packets that come in from now on. 0: nothing is.
     pub fn set_generation(&self, generation: u64, shape: FastShape) {
         if let Some(header) = self.memory.get(HEADER as usize) {
+            let pairs = if shape == FastShape::Pair { u64::from(sys::STEER_FAST_PAIRS) } else { 0 };
             // One word says both, so that no packet meets the one without the other.
-            header.stamp.store(stamp(generation, shape).unwrap_or(0), Ordering::Release);
+            let stamp = stamp(generation, shape).map_or(0, |stamp| stamp | pairs);
+            header.stamp.store(stamp, Ordering::Release);
         }
     }
 
@@ -245,8 +258,7 @@ impl FastPath {
         let place = self.slot(slot).ok_or(libc::EINVAL)?;
         let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
         let words = fast_raw::action(key, action).ok_or(libc::EINVAL)?;
-        let shape = if fast_raw::is_destination(key) { FastShape::Destination } else { FastShape::Flow };
-        place.write(stamp(generation, shape).ok_or(libc::EINVAL)?, &raw, &words);
+        place.write(stamp(generation, key.shape).ok_or(libc::EINVAL)?, &raw, &words);
         if !self.index.put(&raw, slot) {
             self.revoke(slot);
             return Err(libc::ENOSPC);

@@ -1,4 +1,4 @@
-//! The beginnings and ends of connections, and what is settled by destination alone.
+//! The beginnings and ends of connections, and what is settled by destination alone, or by both addresses.
 
 use super::*;
 
@@ -112,6 +112,69 @@ fn by_destination_alone() {
     result.unwrap();
 }
 
+/// Whatever its ports are, a packet of a pair is as its action leaves it; flows that have their own are looked for behind it.
+#[test]
+fn by_both_addresses() {
+    let Some(rig) = rig() else { return };
+    let cases = (sent(), any::<[u16; 2]>(), any::<[bool; 2]>());
+    let result = runner(3000).run(&cases, |((sent, [other, _]), ports, [hop, flow])| {
+        let flow_key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
+        let key = flow_key.pair();
+        let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
+        let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
+        let other_action =
+            FastAction { macs: Some(FastMacs { destination: [3; 6], source: [4; 6] }), ..action };
+        let moved = |macs| {
+            let [mut source, mut destination] = sent.ends;
+            source.1 = ports[0];
+            // Echoes have types in their place.
+            destination.1 = if matches!(sent.proto, 6 | 17) { ports[1] } else { destination.1 };
+            Sent { ends: [source, destination], macs, partial: false, ttl: sent.ttl, ..sent.clone() }
+        };
+        let goes = !(hop && sent.ttl == 1) && sent.build().len() <= 1514;
+        let after = |sent: Sent| goes.then(|| Sent { ttl: sent.ttl - u8::from(hop), ..sent }.build());
+        rig.path.set_generation(NOW, FastShape::Pair);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        if flow {
+            rig.path.install(2, NOW, &flow_key, &other_action).unwrap();
+        }
+        let pair = [[2; 6], [1; 6]];
+        prop_assert_eq!(rig.send(&sent.build()), after(Sent { macs: pair, partial: false, ..sent.clone() }));
+        prop_assert_eq!(rig.send(&moved(sent.macs).build()), after(moved(pair)));
+        let both = 2 * u64::from(goes);
+        prop_assert_eq!(rig.path.tally(1).packets, both);
+        // Of another address, protocol, port or shape, it is another matter; the flow's own action is its own.
+        rig.path.forget(&key, 1);
+        let wrong = [
+            FastKey { source: other.0, ..key },
+            FastKey { destination: other.0, ..key },
+            FastKey { port: rig.out.port, ..key },
+            FastKey { proto: if key.proto == 6 { 17 } else { 6 }, ..key },
+            FastKey { shape: FastShape::Flow, ..key },
+        ];
+        for wrong in wrong.into_iter().filter(|wrong| *wrong != key && *wrong != flow_key) {
+            rig.path.install(1, NOW, &wrong, &action).unwrap();
+            let own = after(Sent { macs: [[4; 6], [3; 6]], partial: false, ..sent.clone() }).filter(|_| flow);
+            prop_assert_eq!(rig.send(&sent.build()), own);
+            rig.path.forget(&wrong, 1);
+        }
+        rig.path.forget(&flow_key, 2);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        for (generation, shape) in [
+            (NOW, FastShape::Flow),
+            (NOW, FastShape::Destination),
+            (NOW + 1, FastShape::Pair),
+            (0, FastShape::Pair),
+        ] {
+            rig.path.set_generation(generation, shape);
+            prop_assert_eq!(rig.send(&sent.build()), None);
+        }
+        rig.path.forget(&key, 1);
+        Ok(())
+    });
+    result.unwrap();
+}
+
 /// Sources that no packet may have, and their neighbours that it may.
 #[test]
 fn martians_are_the_engines() {
@@ -154,17 +217,20 @@ fn martians_are_the_engines() {
     }
 }
 
-/// Segments that begin and end connections are told apart under this shape as well.
+/// Segments that begin and end connections are told apart under these shapes as well.
 #[test]
-fn control_by_destination() {
+fn control_by_destination_and_by_pair() {
     let Some(rig) = rig() else { return };
-    rig.path.set_generation(NOW, FastShape::Destination);
-    let port = rig.port.fast().unwrap().port;
-    for (sent, control) in [(packet(6), false), (packet6(6), false), (packet(6), true), (packet6(6), true)] {
+    let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
+    let keys = flows
+        .each_ref()
+        .map(|(key, sent)| [(key.pair(), sent), (FastKey::to(key.port, key.destination), sent)]);
+    for ((key, sent), control) in keys.into_iter().flatten().flat_map(|key| [(key, false), (key, true)]) {
         let action = FastAction { control, ..rig.wire() };
-        rig.path.install(1, NOW, &FastKey::to(port, sent.ends[1].0), &action).unwrap();
+        rig.path.set_generation(NOW, key.shape);
+        rig.path.install(1, NOW, &key, &action).unwrap();
         for flags in 0..=u8::MAX {
-            let frame = segment(&sent, flags, 1, 2).build();
+            let frame = segment(sent, flags, 1, 2).build();
             assert_eq!(rig.send(&frame).is_some(), goes(flags, &action), "{flags:#x}");
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_dpdk_sys as sys;
 
-use crate::fast::{FastAction, FastKey};
+use crate::fast::{FastAction, FastKey, FastShape};
 
 /// The words of a `struct fast_key`.
 pub(crate) type Key = [u32; size_of::<sys::fast_key>() / 4];
@@ -37,23 +37,31 @@ fn words(address: IpAddr) -> [u32; 4] {
     bytemuck::cast(wide(address))
 }
 
-/// Whether it is that of a destination ([`FastKey::to`]).
-pub(crate) fn is_destination(key: &FastKey) -> bool {
-    *key == FastKey::to(key.port, key.destination)
+/// What a key of that shape has nothing to say of is 0 in it.
+fn is_whole(key: &FastKey) -> bool {
+    match key.shape {
+        FastShape::Flow => true,
+        FastShape::Pair => *key == key.pair(),
+        FastShape::Destination => *key == FastKey::to(key.port, key.destination),
+    }
 }
 
-/// None: it cannot be a flow's, and is not that of a destination.
+/// None: it cannot be a flow's, nor a pair's or a destination's.
 pub(crate) fn key(key: &FastKey) -> Option<Key> {
     let family: u32 = match (key.source, key.destination, key.proto) {
         (IpAddr::V4(_), IpAddr::V4(_), TCP | UDP | ICMP) => 4,
         (IpAddr::V6(_), IpAddr::V6(_), TCP | UDP | ICMP6) => 6,
-        (IpAddr::V4(_), ..) if is_destination(key) => 4,
-        (IpAddr::V6(_), ..) if is_destination(key) => 6,
+        (IpAddr::V4(_), ..) if key.shape == FastShape::Destination => 4,
+        (IpAddr::V6(_), ..) if key.shape == FastShape::Destination => 6,
         _ => return None,
     };
+    if !is_whole(key) {
+        return None;
+    }
     let ports = [key.source_port, key.destination_port].map(u16::to_be_bytes);
     let [[s0, s1, s2, s3], [d0, d1, d2, d3]] = [words(key.source), words(key.destination)];
-    let kind = family | u32::from(key.proto) << 8;
+    let pair = if key.shape == FastShape::Pair { sys::STEER_FAST_PAIR } else { 0 };
+    let kind = family | u32::from(key.proto) << 8 | pair;
     Some([s0, s1, s2, s3, d0, d1, d2, d3, bytemuck::cast(ports), key.port.0, kind])
 }
 
@@ -98,8 +106,13 @@ pub(crate) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
     if key.source.is_ipv4() != to.source.is_ipv4() {
         return None;
     }
-    // What is tracked is one direction of one connection, of which a segment without ACK says nothing.
-    if action.track && (action.control || key.proto == 0) || key.proto == 0 && action.translation.is_some() {
+    // What is tracked is one direction of one connection, of which a segment without ACK says nothing; and what is written is the
+    // ports, too.
+    let of_many = key.shape != FastShape::Flow;
+    if action.track && (action.control || of_many) || of_many && action.translation.is_some() {
+        return None;
+    }
+    if action.awaits.is_some() && !action.track {
         return None;
     }
     let (addresses, ports) = ((&from_raw[..8], &to_raw[..8]), (&from_raw[8..9], &to_raw[8..9]));
@@ -114,7 +127,8 @@ pub(crate) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
             | flag(to != *key, sys::STEER_FAST_NAT)
             | flag(action.track, sys::STEER_FAST_TRACK)
             | flag(action.control, sys::STEER_FAST_CONTROL)
-            | flag(action.fin, sys::STEER_FAST_FIN),
+            | flag(action.fin, sys::STEER_FAST_FIN)
+            | flag(action.awaits.is_some(), sys::STEER_FAST_AWAITS),
         max_len: action.max_len,
         l3_diff: if key.source.is_ipv4() { difference(&[addresses, hop]) } else { 0 },
         // ICMP's checksum has no pseudo header.
@@ -124,6 +138,7 @@ pub(crate) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
         mac: action.macs.map_or([0; 6], |macs| bytemuck::cast([macs.destination, macs.source])),
         src: words(to.source),
         dst: words(to.destination),
+        awaits: action.awaits.unwrap_or(0).to_be(),
         ..Default::default()
     };
     // SAFETY: of the same size, and without gaps.

@@ -169,10 +169,11 @@ fn what_was_taken_back_is_not_followed() {
 #[test]
 fn a_slot_is_for_its_whole_key() {
     let Some(rig) = rig() else { return };
-    for sent in [packet(6), packet6(6)] {
-        let key = rig.key(6, sent.ends[0], sent.ends[1]);
+    let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
+    for (key, sent) in flows.clone().into_iter().chain(flows.map(|(key, sent)| (key.pair(), sent))) {
+        rig.path.set_generation(NOW, key.shape);
         let (raw, words) = (fast_raw::key(&key).unwrap(), fast_raw::action(&key, &rig.wire()).unwrap());
-        let (stamp, frame) = (stamp(NOW, FastShape::Flow).unwrap(), sent.build());
+        let (stamp, frame) = (stamp(NOW, key.shape).unwrap(), sent.build());
         assert!(rig.path.index.put(&raw, 1));
         let slot = rig.path.slot(1).unwrap();
         for bit in 0..32 * raw.len() {
@@ -219,11 +220,20 @@ fn what_cannot_be_is_refused() {
     assert_eq!(rig.path.tally(1).packets, 0);
     // What would make no sense together, and generations that there are not.
     assert_eq!(install(1, NOW, &v4, &FastAction { track: true, control: true, ..rig.wire() }), bad);
-    for generation in [1 << 63, u64::MAX] {
+    assert_eq!(install(1, NOW, &v4, &FastAction { awaits: Some(1), ..rig.wire() }), bad);
+    for generation in [1 << 62, 1 << 63, u64::MAX] {
         assert_eq!(install(1, generation, &v4, &rig.wire()), bad);
         rig.path.set_generation(generation, FastShape::Flow);
         install(1, NOW, &v4, &rig.wire()).unwrap();
         assert_eq!(rig.send(&sent.build()), None);
+    }
+    for pair in [v4.pair(), v6.pair()] {
+        install(1, NOW, &pair, &FastAction { control: true, ..rig.wire() }).unwrap();
+        assert_eq!(install(1, NOW, &pair, &FastAction { track: true, ..rig.wire() }), bad);
+        assert_eq!(install(1, NOW, &pair, &rig.nat((pair.source, 0), (pair.destination, 0))), bad);
+        assert_eq!(install(1, NOW, &FastKey { source_port: 1, ..pair }, &rig.wire()), bad);
+        assert_eq!(install(1, NOW, &FastKey { destination_port: 1, ..pair }, &rig.wire()), bad);
+        assert_eq!(install(1, NOW, &FastKey { proto: 0, ..pair }, &rig.wire()), bad);
     }
     let port = v4.port;
     for to in [v4.destination, v6.destination] {
@@ -270,6 +280,39 @@ fn how_far_tcp_has_come() {
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     let now = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     assert!(before.last <= now && now - before.last < 1_000_000_000, "{before:?}, {now}");
+}
+
+/// Until it has come, what comes instead of it is the socket's.
+#[test]
+fn what_has_to_come_first() {
+    let Some(rig) = rig() else { return };
+    let action = FastAction { track: true, fin: true, awaits: Some(0x0102_0304), ..rig.wire() };
+    for sent in [packet(6), packet6(6)] {
+        let [source, destination] = sent.ends;
+        let key = rig.key(6, source, destination);
+        let passes = |ack: u32, flags: u8| {
+            let tcp = Tcp { ack, flags, ..Tcp::new(source.1, destination.1) };
+            let net: Net = match (source.0, destination.0) {
+                (IpAddr::V4(from), IpAddr::V4(to)) => Ip4::new(from, to).into(),
+                (IpAddr::V6(from), IpAddr::V6(to)) => Ip6::new(from, to).into(),
+                _ => unreachable!(),
+            };
+            rig.send(&Frame::new(net, tcp).pad_to(60).build()).is_some()
+        };
+        for (slot, first) in [(1, 0x10), (2, 0x11)] {
+            rig.path.install(slot, NOW, &key, &action).unwrap();
+            for ack in [0, 0x0102_0303, 0x0102_0305, 0x0403_0201, u32::MAX] {
+                assert!(!passes(ack, 0x10) && !passes(ack, 0x11), "{ack:x}");
+            }
+            assert!(!passes(0x0102_0304, 0x02) && !passes(0x0102_0304, 0x12) && !passes(0x0102_0304, 0x14));
+            assert_eq!(rig.path.tally(slot), FastTally::default());
+            assert!(passes(0x0102_0304, first));
+            assert!(passes(0x0102_0999, 0x10) && passes(7, 0x18) && passes(8, 0x11));
+            assert_eq!(rig.path.tally(slot).packets, 4);
+            rig.path.revoke(slot);
+            rig.path.forget(&key, slot);
+        }
+    }
 }
 
 /// While a slot goes from one flow to another and back, no packet gets anything of the other flow's. The one flow's packets stay

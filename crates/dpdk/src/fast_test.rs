@@ -59,6 +59,7 @@ impl Rig {
     pub(crate) fn key(&self, proto: u8, from: (IpAddr, u16), to: (IpAddr, u16)) -> FastKey {
         let port = self.port.fast().unwrap().port;
         FastKey {
+            shape: FastShape::Flow,
             port,
             proto,
             source: from.0,
@@ -333,13 +334,14 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
         1 => (14usize..120).prop_map(|len| (Vec::new(), len)),
     ];
     let hits = std::cell::Cell::new(0);
-    let cases = (sent(), changes, any::<[bool; 4]>());
-    let result = runner(20_000).run(&cases, |((sent, ends), (flips, len), [fix, control, fin, by_flow])| {
+    let shapes = vec![FastShape::Flow, FastShape::Pair, FastShape::Destination];
+    let cases = (sent(), changes, any::<[bool; 3]>(), prop::sample::select(shapes));
+    let result = runner(30_000).run(&cases, |((sent, ends), (flips, len), [fix, control, fin], shape)| {
         let (key, slot) = (rig.key(sent.proto, sent.ends[0], sent.ends[1]), 1);
-        let (key, shape) = if by_flow {
-            (key, FastShape::Flow)
-        } else {
-            (FastKey::to(key.port, key.destination), FastShape::Destination)
+        let key = match shape {
+            FastShape::Flow => key,
+            FastShape::Pair => key.pair(),
+            FastShape::Destination => FastKey::to(key.port, key.destination),
         };
         rig.path.set_generation(NOW, shape);
         let mut frame = sent.build();
@@ -349,10 +351,12 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
         let got = rig.send(&frame);
         let flow = read(&frame).filter(|_| frame.len() <= 1514);
         let expected = flow.filter(|(proto, ends, flags)| {
-            let same = if by_flow {
-                (*proto, *ends) == (sent.proto, sent.ends)
-            } else {
-                ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0)
+            let same = match shape {
+                FastShape::Flow => (*proto, *ends) == (sent.proto, sent.ends),
+                FastShape::Pair => {
+                    (*proto, ends.map(|end| end.0)) == (sent.proto, sent.ends.map(|end| end.0))
+                }
+                FastShape::Destination => ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0),
             };
             same && goes(*flags, &action)
         });
@@ -365,7 +369,7 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
             prop_assert_eq!(got, frame.clone());
             let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
             prop_assert_eq!(rig.path.tally(slot).ended, ended);
-            if by_flow {
+            if shape == FastShape::Flow {
                 // With a translation it is changed; which way, the test above says.
                 let nat = FastAction { control, fin, ..rig.nat(ends[0], ends[1]) };
                 rig.path.install(slot, NOW, &key, &nat).unwrap();
@@ -391,14 +395,22 @@ fn cost() {
         let (ends, payload) = ([(address, 1000), (address, 80)], vec![7; bytes]);
         Sent { proto: 6, ends, macs: [[2; 6]; 2], ttl: 64, noise: 0, payload, partial, pad: 60 }
     };
-    for (generation, flows) in [(0, 0), (NOW, 0), (NOW, 60_000)] {
-        rig.path.set_generation(generation, FastShape::Flow);
+    let stages = [
+        (0, 0, FastShape::Flow),
+        (NOW, 0, FastShape::Flow),
+        (NOW, 60_000, FastShape::Flow),
+        (NOW, 0, FastShape::Pair),
+    ];
+    for (generation, flows, shape) in stages {
+        rig.path.set_generation(generation, shape);
         for n in 0..flows {
             let key = rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80));
             rig.path.install(1 + n, NOW, &key, &rig.wire()).unwrap();
         }
         let [v4, v6] = [v4, v6].map(|address| many(&sent(address, 0, false).build()));
-        println!("generation {generation}, {flows} flows, not for it: IPv4 {v4} ns, IPv6 {v6} ns");
+        println!(
+            "generation {generation}, {flows} more of {shape:?}, not for it: IPv4 {v4} ns, IPv6 {v6} ns"
+        );
     }
     let keys: Vec<_> = (0..60_000u32).map(|n| rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80))).collect();
     let each = |work: &dyn Fn(u32, &FastKey)| {
@@ -428,8 +440,14 @@ fn cost() {
         for (name, there, back) in [("wire", rig.wire(), rig.wire()), ("NAT", nat(other), nat(ends))] {
             rig.path.install(65_000, NOW, &rig.key(6, ends[0], ends[1]), &there).unwrap();
             rig.path.install(65_001, NOW, &rig.key(6, other[0], other[1]), &back).unwrap();
-            println!("{address} {name}: {} ns", many(&sent(address, 1400, false).build()));
+            for shape in [FastShape::Flow, FastShape::Pair] {
+                rig.path.set_generation(NOW, shape);
+                println!("{address} {name}, {shape:?}: {} ns", many(&sent(address, 1400, false).build()));
+            }
         }
+        let pair = rig.key(6, ends[0], ends[1]).pair();
+        rig.path.install(65_002, NOW, &pair, &rig.wire()).unwrap();
+        println!("{address}, of a pair: {} ns", many(&sent(address, 1400, false).build()));
         // A checksum is completed only once, so this is the least of many single runs, with what one costs by itself.
         for partial in [false, true] {
             let frame = sent(address, 1400, partial).build();

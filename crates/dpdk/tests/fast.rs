@@ -85,20 +85,36 @@ fn frames_as_long_as_xdp_takes() {
     all_but_the_first_packets(1770);
 }
 
-/// By destination, no packet of any flow comes to user space: neither the first ones nor those that end connections.
+/// By destination or by pair, no packet of any flow comes to user space: neither the first ones nor those that end connections.
 #[test]
 fn the_kernel_sends_on_everything_to_a_destination() {
+    everything_goes_on(FastShape::Destination);
+}
+
+#[test]
+fn the_kernel_sends_on_everything_of_a_pair() {
+    everything_goes_on(FastShape::Pair);
+}
+
+fn everything_goes_on(shape: FastShape) {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(1500), pool());
         ends.gro("on");
         let mut ports = ports(&pool);
         Wire::between(&mut ports, |wire| {
-            wire.path.set_generation(NOW, FastShape::Destination);
-            let ways = [0, 1].into_iter().flat_map(|to| ADDRESSES[to].map(|address| (to, address)));
-            for (slot, (to, address)) in (1000..).zip(ways) {
+            wire.path.set_generation(NOW, shape);
+            for (slot, (to, family)) in (1000..).zip([(0, 0), (0, 1), (1, 0), (1, 1)]) {
                 let action = FastAction { control: true, ..FastAction::as_is(wire.ports[to], 1500) };
-                let key = FastKey::to(wire.ports[1 - to], address.parse().unwrap());
-                wire.path.install(slot, NOW, &key, &action).unwrap();
+                let [source, destination] =
+                    [1 - to, to].map(|end| (ADDRESSES[end][family].parse().unwrap(), 0));
+                let key = udp(wire.ports[1 - to], source, destination);
+                if shape == FastShape::Pair {
+                    let keys = [6, [1, 58][family]].map(|proto| FastKey { proto, ..key.pair() });
+                    wire.path.install(slot, NOW, &keys[0], &action).unwrap();
+                    wire.path.install(slot + 1000, NOW, &keys[1], &action).unwrap();
+                } else {
+                    wire.path.install(slot, NOW, &FastKey::to(key.port, key.destination), &action).unwrap();
+                }
             }
             for address in ADDRESSES[1] {
                 assert!(ends.0[0].pings(address), "{address}");
@@ -117,6 +133,7 @@ type End = (IpAddr, u16);
 
 fn udp(port: FastPort, source: End, destination: End) -> FastKey {
     FastKey {
+        shape: FastShape::Flow,
         port,
         proto: 17,
         source: source.0,

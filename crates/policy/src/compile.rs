@@ -10,6 +10,7 @@ use crate::Stateful;
 use crate::chain::Classes;
 use crate::class::{class, reads_out};
 use crate::decide::{Effect, flags};
+use crate::pairs::Area;
 use crate::stateful::is_given;
 use crate::steady::obstacle;
 
@@ -19,6 +20,7 @@ pub(crate) struct Compiled {
     pub effect: Effect,
     pub edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<Stateful>>,
+    pub area: Option<Area>,
     pub text: Arc<str>,
 }
 
@@ -99,5 +101,5 @@ fn compile_checked(
         }
     }
     let edits = effect.edits().then(|| Arc::new(program));
-    Ok(Compiled { pattern, effect, edits, stateful, text })
+    Ok(Compiled { pattern, effect, edits, stateful, area: Area::of(rule, ifaces), text })
 }

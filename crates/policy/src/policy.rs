@@ -1,6 +1,7 @@
 //! The value: rules under their indexes and slots, with all that is compiled from them.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use mmb_classify::paged::{PagedVec, SortedPages};
@@ -12,7 +13,7 @@ use mmb_rewrite::{EditProgram, Limits, apply_all};
 use crate::chain::{Classes, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::decide::{Effect, flags};
-use crate::{Class, RuleId, Stateful};
+use crate::{Class, Pairs, RuleId, Stateful};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Policy {
     pub(crate) reads_out: usize,
     /// How many rules are not steady.
     pub(crate) unsteady: usize,
+    /// What rules say about ports.
+    pub(crate) pairs: Pairs,
     /// Slot by index of each rule that gives its sessions to a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
@@ -44,6 +47,8 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub id: RuleId,
+    /// Its mark among [`Policy::pairs`].
+    area: Option<NonZeroU32>,
     text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<Stateful>>,
@@ -88,6 +93,7 @@ impl Policy {
             stateful: 0,
             reads_out: 0,
             unsteady: 0,
+            pairs: Pairs::default(),
             chained: SortedPages::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
@@ -162,7 +168,8 @@ impl Policy {
                 .with_help("`flush` starts them anew"));
         }
         let slot = self.new_slot();
-        let pattern = self.put(slot, RuleId::new(), compiled);
+        let (pattern, area) = self.put(slot, RuleId::new(), compiled);
+        self.pairs.add(area.into_iter().collect());
         self.classifier.insert(slot, &pattern);
         if self.traits(slot).class == Class::PerPacket {
             self.per_packet.insert(slot, &pattern);
@@ -177,9 +184,9 @@ impl Policy {
         })
     }
 
-    /// Keeps all of a rule but what it matches, which it returns; the rule takes the next index.
-    fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> Pattern {
-        let Compiled { pattern, effect, edits, stateful, text } = compiled;
+    /// Keeps all of a rule but what it matches and its mark among the pairs, which it returns; the rule takes the next index.
+    fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
+        let Compiled { pattern, effect, edits, stateful, area, text } = compiled;
         let index = self.next_index;
         self.next_index += 1;
         self.slots.insert((index, slot));
@@ -189,17 +196,18 @@ impl Policy {
         if effect.flags & flags::CHAIN != 0 {
             self.chained.insert((index, slot));
         }
+        let area = area.map(|area| self.pairs.expect(&area));
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
         }
         if let Some(record) = self.records.get_mut(slot as usize) {
-            *record = Some(Record { id, text, edits, stateful });
+            *record = Some(Record { id, area, text, edits, stateful });
         }
         if let Some(entry) = self.effects.get_mut(slot as usize) {
             *entry = Effect { index, ..effect };
         }
-        pattern
+        (pattern, area)
     }
 
     /// Deletes the rule with this index and returns its slot, which the caller gives to [`Policy::release`] once no
@@ -211,6 +219,7 @@ impl Policy {
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
         self.unsteady -= usize::from(effect.flags & flags::UNSTEADY != 0);
         self.stateful -= usize::from(record.stateful.is_some());
+        record.area.into_iter().for_each(|area| self.pairs.remove(area));
         self.chained.remove(index);
         self.classifier.remove(slot);
         self.per_packet.remove(slot);
@@ -263,7 +272,7 @@ impl Policy {
     ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByText::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
-        let (mut wrong, mut per_packet) = (None, Vec::new());
+        let (mut wrong, mut per_packet, mut areas) = (None, Vec::new(), Vec::new());
         // One by one on their way into the classifier: all patterns at once would take more memory than all else.
         let patterns =
             new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces, classes) {
@@ -272,7 +281,8 @@ impl Policy {
                     let slot = kept.unwrap_or_else(|| policy.new_slot());
                     let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
                     let is_per_packet = compiled.effect.class == Class::PerPacket;
-                    let pattern = policy.put(slot, id, compiled);
+                    let (pattern, area) = policy.put(slot, id, compiled);
+                    areas.extend(area);
                     if is_per_packet {
                         per_packet.push((slot, pattern.clone()));
                     }
@@ -289,6 +299,7 @@ impl Policy {
         }
         policy.classifier = classifier;
         policy.per_packet.extend(per_packet);
+        policy.pairs.add(areas);
         Ok(policy)
     }
 

@@ -6,9 +6,9 @@
 
 use mmb_lang::{Action, FieldId, Match, MatchOn, Rule};
 
-use crate::Policy;
 use crate::class::{is_constant, is_out};
 use crate::decide::flags;
+use crate::{Pairs, Policy};
 
 impl Policy {
     /// A rule for which what becomes of a packet depends on more than its flow, or is more than other addresses and ports: its
@@ -22,6 +22,11 @@ impl Policy {
         // A chain's class may be what it is about, which is not in the rule's own words.
         let words = view.rule().ok().and_then(|rule| obstacle(&rule)).unwrap_or_else(|| view.text.to_owned());
         Some((view.index, words))
+    }
+
+    /// Where ports do not count. None: sessions do, for rules that are stateful.
+    pub fn pairs(&self) -> Option<&Pairs> {
+        (!self.is_stateful()).then_some(&self.pairs)
     }
 }
 

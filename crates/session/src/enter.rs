@@ -65,7 +65,7 @@ impl Sessions {
     ) -> Result<Found, InsertError> {
         let mut entered = self.enter_table(call, fresh);
         if entered == Err(InsertError::Full)
-            && let Some(victim) = self.table.victim()
+            && let Some(victim) = self.victim(call)
         {
             self.end(victim, End::Evicted, call.host);
             entered = self.enter_table(call, fresh);
@@ -90,6 +90,17 @@ impl Sessions {
             self.table.half_mut(found).count(1, call.bytes());
         }
         Ok(found)
+    }
+
+    /// The session that is to make room. Who has packets of some may know more of them than the table.
+    fn victim<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Option<SessionId> {
+        loop {
+            let victim = self.table.victim()?;
+            self.settle_loans(call.now, victim, call.host);
+            if self.table.is_embryonic(victim) {
+                return Some(victim);
+            }
+        }
     }
 
     #[inline]

@@ -2,7 +2,10 @@
 //!
 //! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
 //! ([`Sessions::lending`]). Whoever has it does to its packets what the short way would do, but for those that open and
-//! reset connections, and counts them. Of a FIN it takes a note, and the tracker is told of it as of one that has just come.
+//! reset connections, and counts them. So can both directions of a TCP connection that was answered and is not open: the originator's is
+//! lent under the condition that its first packet is the acknowledgement that opens the connection ([`Lending::Answered`]); as soon as
+//! something has been counted there, the tracker is told of that packet, before anything else. Of a FIN it takes a note, and the
+//! tracker is told of it as of one that has just come.
 //! What was counted is taken over before anybody looks at it: when the session's timer goes off, when a packet of it takes the
 //! long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
 //! another's, and before its state is another.
@@ -68,6 +71,12 @@ pub enum Lending {
     Never,
     /// Each of its packets may change the session's state, so far.
     NotYet,
+    /// It can, and so can the other direction, though the connection is open only when the originator has acknowledged the answer.
+    Answered {
+        /// In the originator's direction: what its first packet has to acknowledge; until that one has come, whoever borrows it
+        /// lets all others go their way.
+        awaits: Option<u32>,
+    },
     /// It can.
     Yes {
         /// The same is so of the other direction.
@@ -121,6 +130,13 @@ impl Sessions {
         found.is_some().then(|| Lendable { found, uid: self.table.uid(found.session()) })
     }
 
+    /// Whether a packet of this direction leaves as this one, `head` and `meta` as it went, by what the session is for: rules change
+    /// nothing in it.
+    pub fn makes(&self, Lendable { found, .. }: Lendable, head: &[u8], meta: &Meta) -> bool {
+        let edits = self.decisions.says(self.table.half(found).decision()) & says::EDIT != 0;
+        !edits && key_of(head, meta).is_ok_and(|key| key == self.table.key(found.other()).reversed())
+    }
+
     /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
     /// to its packets is done alike.
     pub fn lending(&self, Lendable { found, uid }: Lendable, in_port: u16) -> Lending {
@@ -142,9 +158,14 @@ impl Sessions {
         if !plain || self.per_packet || self.settings.tcp_window_check {
             return Lending::Never;
         }
-        match half.flags & half_flags::SETTLED {
-            0 => Lending::NotYet,
-            _ => Lending::Yes { answered: other.flags & half_flags::SETTLED != 0 },
+        if half.flags & half_flags::SETTLED != 0 {
+            return Lending::Yes { answered: other.flags & half_flags::SETTLED != 0 };
+        }
+        match self.table.common(id).track.awaited(&self.acks(id)) {
+            Some(ack) => {
+                Lending::Answered { awaits: (found.direction() == Direction::Forward).then_some(ack) }
+            }
+            None => Lending::NotYet,
         }
     }
 
@@ -232,23 +253,35 @@ impl Sessions {
     /// Takes over what was counted of both directions. What closes the connection is looked at when it is known what both sides
     /// have acknowledged.
     fn take_over_all(&mut self, now: u32, id: SessionId, loans: &mut [Option<Loan>; 2], host: &impl Host) {
+        let tally = |loan: &Option<Loan>| Some(self.loans.borrower.as_ref()?.tally(loan.as_ref()?.slot));
+        let tallies = loans.each_ref().map(tally);
+        if let Some(Borrowed { age, ack: Some(_), .. }) = tallies[Direction::Forward as usize] {
+            self.complete(now.wrapping_sub(age), id);
+        }
         let mut news = [None; 2];
-        for ((way, loan), new) in WAYS.into_iter().zip(loans).zip(&mut news) {
-            if let Some(loan) = loan {
-                *new = self.take_over(now, Found::new(id, way), loan, host);
+        for (((way, loan), borrowed), new) in WAYS.into_iter().zip(loans).zip(tallies).zip(&mut news) {
+            if let (Some(loan), Some(borrowed)) = (loan, borrowed) {
+                *new = self.take_over(now, Found::new(id, way), loan, borrowed, host);
             }
         }
         for (way, new) in WAYS.into_iter().zip(news) {
             if let Some((last, Borrowed { ack: Some(ack), fin, .. })) = new
                 && (fin.is_some() || self.table.common(id).track.has_fin())
             {
-                self.close(last, Found::new(id, way), ack, fin);
+                self.note(last, Found::new(id, way), ack, fin);
             }
         }
     }
 
+    /// The originator's first packet that was sent on, if it was lent before: it acknowledged what it had to.
+    fn complete(&mut self, last: u32, id: SessionId) {
+        if let Some(ack) = self.table.common(id).track.awaited(&self.acks(id)) {
+            self.note(last, Found::new(id, Direction::Forward), ack, None);
+        }
+    }
+
     /// Tells the tracker of a direction's last segment, which acknowledged `ack` and, if it was a FIN, ended with `fin`.
-    fn close(&mut self, last: u32, found: Found, ack: u32, fin: Option<u32>) {
+    fn note(&mut self, last: u32, found: Found, ack: u32, fin: Option<u32>) {
         let id = found.session();
         let (mut track, mut acks) = (self.table.common(id).track, self.acks(id));
         let (flags, seq) = match fin {
@@ -268,9 +301,9 @@ impl Sessions {
         now: u32,
         found: Found,
         loan: &mut Loan,
+        borrowed: Borrowed,
         host: &impl Host,
     ) -> Option<(u32, Borrowed)> {
-        let borrowed = self.loans.borrower.as_ref()?.tally(loan.slot);
         let Borrowed { packets, bytes, age, ack, .. } = borrowed;
         let (more, length) = (packets.wrapping_sub(loan.packets), bytes.wrapping_sub(loan.bytes));
         if more == 0 {

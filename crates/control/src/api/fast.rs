@@ -14,7 +14,11 @@ pub struct FastPathReply {
     /// Why no flow would be given to the kernel under these rules: a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Flows that have a place in the kernel.
+    /// While it is active, what one entry is for: `flow`, a flow; `pair`, all packets of a protocol between two addresses, unless a
+    /// rule may look at ports there; `destination`, all packets to an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Flows that have a place in the kernel, or what goes for several of them.
     pub entries: u64,
     /// Flows that got one, so far.
     pub installed: u64,

@@ -6,6 +6,9 @@
 //! scans), little is earned, and what is left costs next to nothing. Of what is for everybody, a part is kept for flows of which more than
 //! one packet has been seen, so that long ones get their turn whatever else comes. And nothing is given for a connection that is
 //! in its middle, unless there is much of it: it may be over soon, and then it was for nothing.
+//!
+//! What opens connections is paid for out of a purse of its own, which fills with those that are answered: a flood
+//! of what nobody answers empties that, and costs other connections only that their next packets are watched instead.
 
 /// Flows in a second for which nothing has to be earned.
 const PER_SECOND: u32 = 1000;
@@ -15,18 +18,21 @@ const AT_ONCE: u32 = 32;
 const RESERVE: u32 = 16;
 /// What can be saved up: what a second of short connections takes, or a few milliseconds of one processor.
 const MOST: u32 = 8192;
+/// What each connection that is answered gives for the next ones to be watched as they are opened.
+const FOR_AN_ANSWER: u32 = 2;
 /// What a flow earns at most, however long it is.
 const MOST_OF_ONE: u64 = 8;
 
 pub(super) struct Allowance {
     base: u32,
     earned: u32,
+    opening: u32,
     since: u32,
 }
 
 impl Allowance {
     pub fn new() -> Allowance {
-        Allowance { base: 0, earned: 0, since: 0 }
+        Allowance { base: 0, earned: 0, opening: 0, since: 0 }
     }
 
     /// Time goes by.
@@ -34,6 +40,7 @@ impl Allowance {
         let more = now.wrapping_sub(self.since).min(1000) * PER_SECOND / 1000;
         if more > 0 {
             (self.base, self.since) = ((self.base + more).min(AT_ONCE), now);
+            self.opening = self.opening.max((self.opening + more).min(AT_ONCE));
         }
     }
 
@@ -50,6 +57,18 @@ impl Allowance {
     #[inline]
     pub fn is_ample(&self) -> bool {
         self.earned > 0 || self.base > RESERVE
+    }
+
+    /// A connection was answered that had been watched from its opening on.
+    pub fn answered(&mut self) {
+        self.opening = (self.opening + FOR_AN_ANSWER).min(MOST);
+    }
+
+    /// Takes what it costs to watch what opens a connection.
+    pub fn spend_opening(&mut self) -> bool {
+        let may = self.opening > 0;
+        self.opening -= u32::from(may);
+        may
     }
 
     /// Whether there is anything left.
@@ -93,6 +112,22 @@ mod tests {
             one += spent(&mut allowance, false);
         }
         assert_eq!((one, several), (0, PER_SECOND as usize));
+    }
+
+    #[test]
+    fn what_is_answered_pays_for_what_opens() {
+        let mut allowance = Allowance::new();
+        let opened =
+            |allowance: &mut Allowance| (0..100_000).take_while(|_| allowance.spend_opening()).count();
+        assert_eq!(opened(&mut allowance), 0);
+        allowance.refill(5000);
+        assert_eq!(opened(&mut allowance), AT_ONCE as usize);
+        assert!(allowance.is_ample(), "it costs nobody else");
+        (0..10).for_each(|_| allowance.answered());
+        assert_eq!(opened(&mut allowance), 10 * FOR_AN_ANSWER as usize);
+        (0..10_000).for_each(|_| allowance.answered());
+        allowance.refill(6000);
+        assert_eq!(opened(&mut allowance), MOST as usize, "time takes nothing away");
     }
 
     #[test]

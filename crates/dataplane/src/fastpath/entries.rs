@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use mmb_dpdk::{FastAction, FastKey, FastPort, FastTally};
+use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape, FastTally};
 use mmb_policy::RuleId;
 use mmb_session::Lendable;
 
@@ -197,8 +197,8 @@ impl Entries {
             if due > 0 {
                 entry.since = now;
             }
-            // Other connections to the same destination go on.
-            let ended = ended != 0 && entry.key.proto != 0;
+            // Other connections of a pair, or to the same destination, go on.
+            let ended = ended != 0 && entry.key.shape == FastShape::Flow;
             let idle = due == 0 && age >= if packets == 0 { UNUSED } else { IDLE };
             if entry.generation != in_force || ended || idle {
                 self.revoke(kernel, slot, now);

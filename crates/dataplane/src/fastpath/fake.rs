@@ -10,6 +10,7 @@ use super::Kernel;
 /// One flow of many.
 pub(crate) fn key(n: u16) -> FastKey {
     FastKey {
+        shape: FastShape::Flow,
         port: FastPort(1),
         proto: 17,
         source: [10, 0, 0, 1].into(),

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use mmb_dpdk::{FastAction, FastKey, FastMacs, FastPort, FastTranslation};
+use mmb_dpdk::{FastAction, FastKey, FastMacs, FastPort, FastShape, FastTranslation};
 use mmb_packet::checksum;
 
 use super::Refused;
@@ -125,6 +125,7 @@ pub(super) fn key_of(port: FastPort, frame: &[u8]) -> Option<FastKey> {
     let (source, destination) = headers.addresses(frame)?;
     let is_echo = !matches!(headers.proto, TCP | UDP);
     Some(FastKey {
+        shape: FastShape::Flow,
         port,
         proto: headers.proto,
         source,
@@ -141,7 +142,9 @@ pub(super) enum Place {
     First,
     /// Others have come before.
     Later,
-    /// None follows, or the answer tells more.
+    /// It opens a session: it is for the answer to say whether others follow.
+    Opening,
+    /// None follows.
     Useless,
 }
 
@@ -154,10 +157,15 @@ pub(super) fn place(key: &FastKey, frame: &[u8], sessions: bool) -> Place {
     let flags = frame.get(l4 + 13).copied().unwrap_or(0);
     match flags & (SYN | ACK) {
         _ if flags & (FIN | RST) != 0 => Place::Useless,
-        SYN if sessions => Place::Useless,
+        SYN if sessions => Place::Opening,
         0 | ACK => Place::Later,
         _ => Place::First,
     }
+}
+
+/// Whether a frame with a key, which opens or resets nothing, is the answer of TCP to what opens a connection.
+pub(super) fn is_answer(key: &FastKey, frame: &[u8]) -> bool {
+    key.proto == TCP && place(key, frame, true) == Place::First
 }
 
 /// What has happened to a frame of a flow between coming in and going out.

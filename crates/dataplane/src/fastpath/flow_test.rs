@@ -153,7 +153,7 @@ proptest! {
 #[test]
 fn segments_have_their_places() {
     for (flags, stateless, sessions) in [
-        (0x02, Place::First, Place::Useless),
+        (0x02, Place::First, Place::Opening),
         (0x12, Place::First, Place::First),
         (0x10, Place::Later, Place::Later),
         (0x18, Place::Later, Place::Later),
@@ -168,11 +168,13 @@ fn segments_have_their_places() {
             let key = key(&frame).unwrap();
             assert_eq!(place(&key, &frame.build(), false), stateless, "{flags:#x}");
             assert_eq!(place(&key, &frame.build(), true), sessions, "{flags:#x}");
+            assert_eq!(is_answer(&key, &frame.build()), flags == 0x12, "{flags:#x}");
         }
     }
     // Not what stands there in a datagram.
     let datagram = Frame::new(Ip4::new(A, B), Udp::new(1, 2)).payload([0xff; 20]);
     assert_eq!(place(&key(&datagram).unwrap(), &datagram.build(), true), Place::First);
+    assert!(!is_answer(&key(&datagram).unwrap(), &datagram.build()));
 }
 
 #[test]

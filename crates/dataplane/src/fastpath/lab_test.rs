@@ -82,9 +82,10 @@ impl World {
             ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
         }
         let (learns, plain) = (setup::learns(&forwarding), forwarding.policy.is_empty());
+        let pairs = setup::pairs(&forwarding.policy, forwarding.policy.is_stateful());
         self.lab.publish_fast(
             forwarding,
-            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, ends }),
+            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, pairs, ends }),
         );
     }
 
@@ -132,10 +133,16 @@ impl World {
     /// What the kernel does with a frame.
     fn action(&self, frame: &[u8]) -> Option<FastAction> {
         let key = key(frame);
-        self.kernel.action(&match self.kernel.shape() {
-            FastShape::Flow => key,
-            FastShape::Destination => FastKey::to(key.port, key.destination),
-        })
+        match self.kernel.shape() {
+            FastShape::Flow => self.kernel.action(&key),
+            FastShape::Pair => self.kernel.action(&key.pair()).or_else(|| self.kernel.action(&key)),
+            FastShape::Destination => self.kernel.action(&FastKey::to(key.port, key.destination)),
+        }
+    }
+
+    /// What it does with all between the frame's addresses.
+    fn action_of_pair(&self, frame: &[u8]) -> Option<FastAction> {
+        self.kernel.action(&key(frame).pair()).filter(|_| self.kernel.shape() == FastShape::Pair)
     }
 }
 
@@ -198,7 +205,7 @@ fn what_is_not_for_the_kernel() {
     world.wait(10_000);
     assert!(world.learns(&udp(1).build()));
     world.lab.shared().fast.lose();
-    assert!(world.kernel.action(&key(&udp(1).build())).is_none());
+    assert!(world.action(&udp(1).build()).is_none());
 }
 
 /// Without sessions, nothing about a connection's beginning is special.
@@ -220,7 +227,7 @@ fn a_connection_is_settled_by_its_first_segment() {
 #[test]
 fn many_flows_of_a_vector_are_learnt() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::new(false, &["add all accept"]);
+    let mut world = World::new(false, &["add udp-dport 53 accept"]);
     world.wait(100);
     let frames: Vec<_> = (1..=12).map(|sport| (LEFT, udp(sport).build())).collect();
     world.lab.run(world.now, frames.clone());
@@ -274,9 +281,63 @@ fn destinations_are_learnt_where_there_are_no_rules() {
     assert!(world.kernel.keys().contains(&flow::key_of(number(LEFT), &frame).unwrap()));
     // Rules: likewise.
     world.lab.publish_routes(routes(false));
-    world.publish(&["add tcp-dport 7 drop"], true);
+    world.publish(&["add ! tcp-dport 7 accept"], true);
     assert_eq!(world.kernel.shape(), FastShape::Flow);
     assert!(world.learns(&frame));
+}
+
+fn tcp(sport: u16, flags: u8) -> Vec<u8> {
+    let tcp = Tcp { flags, ..Tcp::new(sport, 80) };
+    Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).macs(NEXT, OWN).build()
+}
+
+/// Where rules do not look at the ports of a pair, one packet tells of all its flows.
+#[test]
+fn pairs_are_learnt_where_ports_do_not_count() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let rules = ["add ip-daddr 10.9.0.0/16 tcp-dport 22 drop", "add ip-saddr 10.0.0.0/8 accept"];
+    let mut world = World::new(true, &rules);
+    assert_eq!(world.kernel.shape(), FastShape::Pair);
+    world.wait(100);
+    let pair = key(&tcp(1, 2)).pair();
+    world.send(&tcp(1, 2));
+    world.wait(1);
+    assert_eq!(world.kernel.keys(), [pair]);
+    assert!(world.kernel.action(&pair).unwrap().control);
+    // Packets that were under way teach nothing more; other protocols are other pairs.
+    (2..20).for_each(|sport| drop(world.send(&tcp(sport, 16))));
+    world.wait(1);
+    assert_eq!(world.kernel.keys(), [pair]);
+    assert!(world.learns(&udp(1).macs(NEXT, OWN).build()));
+    assert_eq!(world.kernel.keys().len(), 2);
+    // Connections end, and others go on; the rule that matches is credited with all.
+    let (before, _) = world.hits(1);
+    world.kernel.count(&pair, 9, 900);
+    world.kernel.tcp(&pair, 1, 1, 1);
+    world.wait(100);
+    world.wait(1000);
+    assert!(world.kernel.action(&pair).is_some());
+    assert_eq!((world.hits(0), world.hits(1).0), ((0, 0), before + 9));
+    // A rule that looks at a port of the pair: from then on it is flow by flow.
+    world.publish(&[rules[0], rules[1], "add ip-daddr 10.0.0.2 tcp-sport 7 mod tcp-sport 8"], true);
+    assert_eq!((world.kernel.shape(), world.kernel.action(&pair)), (FastShape::Pair, None));
+    assert!(world.learns(&tcp(1, 16)) && world.learns(&tcp(7, 16)));
+    assert_eq!(world.kernel.action(&pair), None);
+    assert_eq!(world.kernel.action(&key(&tcp(1, 16))).unwrap().translation, None);
+    assert_eq!(world.kernel.action(&key(&tcp(7, 16))).unwrap().translation.unwrap().source_port, 8);
+    assert!(world.learns(&udp(2).macs(NEXT, OWN).build()));
+    assert!(world.action_of_pair(&udp(3).build()).is_some());
+    world.publish(&rules, true);
+    assert!(world.learns(&tcp(1, 16)) && world.action_of_pair(&tcp(2, 16)).is_some());
+    // Several next hops; and sessions.
+    let mut spread = routes(false);
+    spread.hops.members_mut().push(HOP);
+    world.lab.publish_routes(spread);
+    assert!(world.kernel.shape() == FastShape::Flow && world.learns(&tcp(1, 16)));
+    world.lab.publish_routes(routes(false));
+    assert_eq!(world.kernel.shape(), FastShape::Pair);
+    world.publish(&[rules[1], "add-stateful udp-dport 53 accept"], true);
+    assert_eq!(world.kernel.shape(), FastShape::Flow);
 }
 
 #[test]
@@ -302,7 +363,7 @@ fn routed_flows_go_a_hop_on() {
 }
 
 /// Rules that change what they may change, or nothing.
-const RULES: [&str; 8] = [
+const RULES: [&str; 10] = [
     "add all accept",
     "add udp-dport < 100 mod udp-dport 4000",
     "add tcp-dport < 100 mod tcp-sport 77",
@@ -311,6 +372,8 @@ const RULES: [&str; 8] = [
     "add ip6-daddr 2001:db8::/33 mod ip6-daddr 2001:db8:9::1",
     "add in left tcp-sport 1-60000 mod tcp-dport 8080",
     "add ip-daddr 10.128.0.0/9 drop",
+    "add tcp-dport 1-150 ip-daddr 10.0.0.0/9 drop",
+    "add udp-sport < 120 ip-saddr 10.64.0.0/10 drop",
 ];
 
 fn frame(
@@ -333,7 +396,8 @@ fn frame(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What has been learnt of a flow is what the engine does to every packet of it.
+    /// What has been learnt of a flow is what the engine does to every packet of it; and of a pair, to every packet between its
+    /// addresses.
     #[test]
     fn what_is_learnt_is_done_to_all_of_a_flow(
         routed: bool,
@@ -346,6 +410,7 @@ proptest! {
             (prop::collection::vec(any::<u8>(), 0..60), 2..=255u8, any::<u32>()),
             1..6,
         ),
+        ports in prop::collection::vec((1..200u16, 1..200u16), 6),
     ) {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut world = World::new(routed, &rules);
@@ -355,12 +420,15 @@ proptest! {
             let learnt = world.learns(&first);
             prop_assert_eq!(learnt, passes);
             let Some(action) = world.action(&first) else { continue };
-            for what in &others {
+            let of_pair = world.action_of_pair(&first).is_some();
+            for (what, ports) in others.iter().zip(&ports) {
+                let (six, tcp, a, b, ..) = ends;
+                let ends = if of_pair { (six, tcp, a, b, ports.0, ports.1) } else { ends };
                 let before = frame(ends, what.clone());
                 let after = world.send(&before);
                 let done = flow::compare(number(LEFT), routed, &before, &after[0]).unwrap();
                 let FastAction { control, fin, track, .. } = action;
-                    prop_assert_eq!(FastAction { control, fin, track, ..done.by(action.out, action.max_len) }, action);
+                prop_assert_eq!(FastAction { control, fin, track, ..done.by(action.out, action.max_len) }, action);
             }
         }
     }

@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use mmb_dpdk::FastShape;
 use serde::Serialize;
 
 use super::Refused;
+use super::shared::shape;
 use crate::config::{MAX_PORTS, PortId};
 use crate::engine::Engine;
 use crate::port::OpenPort;
@@ -83,6 +85,8 @@ fn look(shared: &Shared, ports: &OpenPorts) {
 pub struct FastPathInfo {
     /// Flows are learnt.
     pub learns: bool,
+    /// While they are, what packets of one entry have in common, in a word ([`FastShape`]).
+    pub key: Option<&'static str>,
     /// Flows in the kernel, those included that it does not heed any more.
     pub entries: u64,
     /// Flows given to the kernel so far.
@@ -111,8 +115,14 @@ impl Engine {
     pub fn fast_path(&self) -> FastPathInfo {
         let counters = || self.shared().workers.iter().map(|worker| &worker.counters.fast);
         let refused = |why: Refused| (why.name(), counters().map(|fast| fast.refused(why)).sum());
+        let in_force = self.shared().fast.in_force();
         FastPathInfo {
-            learns: self.shared().fast.learns(),
+            learns: in_force != 0,
+            key: (in_force != 0).then(|| match shape(in_force) {
+                FastShape::Flow => "flow",
+                FastShape::Pair => "pair",
+                FastShape::Destination => "destination",
+            }),
             entries: counters().map(|fast| fast.entries.get()).sum(),
             installed: counters().map(|fast| fast.installed.get()).sum(),
             packets: counters().map(|fast| fast.packets.get()).sum(),

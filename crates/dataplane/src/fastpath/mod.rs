@@ -11,12 +11,18 @@
 //! is not for the kernel. So the kernel does nothing that the engine has not done, whatever rules and routes there are; a packet that was
 //! dropped, has waited, or was another worker's just does not turn up.
 //!
-//! *Destinations.* Where there are no rules, and each route has one next hop, what has been done with one packet is done with all to
-//! the same destination ([`FastShape`]).
+//! *Destinations and pairs.* Where there are no rules, and each route has one next hop, what has been done with one packet is done
+//! with all to the same destination ([`FastShape`]). With rules, of which none needs sessions, it is done with all of the same protocol
+//! between the same addresses, unless some rule may look at ports there ([`mmb_policy::Pairs`]): then with those of its flow. So
+//! of many short connections only the first one is the engine's, beginnings and ends included. Whether ports count is asked of the rules
+//! that the witness is treated by, before it is treated.
 //!
-//! *Sessions.* What opens a session is the engine's. Both directions are given to the kernel together, when the session is open: that of
-//! the answer was compared before, and has waited ([`pending`]). A session that is not answered is given away only if there is much of it.
-//! The kernel sends FINs on and notes them; sessions take the note over ([`mmb_session::Borrowed`]).
+//! *Sessions.* What opens a session is the engine's, and so is the first answer. Then both directions are given to the kernel together:
+//! the other one was compared before, and has waited ([`pending`]). Of TCP that is done before the answer leaves, so that what comes
+//! of it finds the kernel prepared. The connection is not open then, and its session stays half open until the kernel has seen the
+//! one acknowledgement that opens it, before which it sends nothing on in that direction ([`mmb_session::Lending::Answered`]). A session
+//! that is not answered is given away only if there is much of it. The kernel sends FINs on and notes them; sessions take the note
+//! over ([`mmb_session::Borrowed`]).
 //!
 //! *In force.* Each entry carries the generation of rules, ports and routes under which its witness was treated, and the kernel
 //! heeds only those of the generation that stands in its header ([`FastShared`]), which whoever publishes something else changes before
@@ -52,7 +58,7 @@ use std::sync::Arc;
 
 use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
 use mmb_route::Routes;
-use mmb_session::{Host, Lending, Sessions};
+use mmb_session::{Host, Lendable, Lending, Sessions};
 
 use crate::snapshot::Snapshot;
 use allowance::Allowance;
@@ -68,7 +74,7 @@ use pending::Pending;
 pub(crate) use refused::{FastCounters, Refused};
 use samples::Samples;
 pub use setup::fast_path_obstacle;
-pub(crate) use setup::{learns, setup};
+pub(crate) use setup::{learns, pairs, setup};
 pub(crate) use shared::{FastEnd, FastSetup, FastShared};
 pub(crate) use witness::Witness;
 use witness::Witnesses;
@@ -76,7 +82,7 @@ use witness::Witnesses;
 /// Bytes of a frame that are copied without much thought.
 const SHORT: usize = 256;
 /// Packets of a vector that are looked at, at most.
-const LOOKS: usize = 16;
+const LOOKS: usize = 32;
 
 /// A worker's part.
 pub(crate) struct Fast {
@@ -91,8 +97,10 @@ pub(crate) struct Fast {
     entries: Option<Entries>,
     allowance: Allowance,
     witnesses: Witnesses,
-    /// What has been learnt in a walk.
+    /// What has been learnt in a walk, but for [`Fast::urgent`].
     learnt: Vec<Learnt>,
+    /// What has been learnt of answers that are about to go out.
+    urgent: Vec<Learnt>,
     pending: Pending,
     /// Which packet of a vector is the next to be looked at.
     turn: usize,
@@ -115,6 +123,7 @@ impl Fast {
             allowance: Allowance::new(),
             witnesses: Witnesses::default(),
             learnt: Vec::new(),
+            urgent: Vec::new(),
             pending: Pending::default(),
             turn: 0,
             now: 0,
@@ -191,11 +200,12 @@ impl Fast {
         if packet.nb_segs() != 1 || !self.witnesses.has_room(data.len()) {
             return;
         }
-        let Some(mut key) = flow::key_of(from.number, data) else { return };
-        let mut place = flow::place(&key, data, self.flows);
-        if shared::shape(self.in_force) == FastShape::Destination {
-            (key, place) = (FastKey::to(key.port, key.destination), Place::First);
-        }
+        let Some(key) = flow::key_of(from.number, data) else { return };
+        let (key, place) = match shared::shape(self.in_force) {
+            FastShape::Destination => (FastKey::to(key.port, key.destination), Place::First),
+            FastShape::Pair if setup.is_pair(packet.port(), &key) => (key.pair(), Place::First),
+            _ => (key, flow::place(&key, data, self.flows)),
+        };
         if place == Place::Useless {
             return;
         }
@@ -207,6 +217,7 @@ impl Fast {
             // It may be the one that a session was waiting for, unless it brings much.
             Place::Later if self.flows => (self.allowance.is_some() && (often || data.len() <= SHORT), false),
             Place::Later if !often => (false, false),
+            Place::Opening => (self.allowance.spend_opening(), false),
             _ => (self.allowance.spend(often), true),
         };
         if may {
@@ -245,8 +256,18 @@ impl Fast {
         match known
             .and_then(|known| seen.teaches(setup, sight, known, (generation, witness.often, witness.paid)))
         {
-            Ok(learnt) => self.learnt.push(learnt),
+            Ok(learnt) => {
+                let is_urgent = learnt.credit.session.is_some() && flow::is_answer(&key, seen.before);
+                if is_urgent { &mut self.urgent } else { &mut self.learnt }.push(learnt);
+            }
             Err(why) => self.refuse((&key, handed), why, counters),
+        }
+    }
+
+    /// Gives connections to the kernel whose answers are about to go out, before what they bring comes in.
+    pub fn settle_answers(&mut self, (sessions, host): (&mut Sessions, &impl Host), counters: &FastCounters) {
+        while let Some(learnt) = self.urgent.pop() {
+            self.settle(learnt, (sessions, host), counters);
         }
     }
 
@@ -320,8 +341,36 @@ impl Fast {
                     self.install(*other, (sessions, host), counters);
                 }
             }
+            Lending::Answered { awaits } => {
+                self.settle_answered(learnt, session, awaits, (sessions, host), counters)
+            }
             Lending::Yes { .. } | Lending::NotYet => self.pending.keep(session, Box::new(learnt)),
         }
+    }
+
+    /// The same of a connection of which only the third packet is missing: with the other direction, or not yet.
+    fn settle_answered(
+        &mut self,
+        mut learnt: Learnt,
+        session: Lendable,
+        awaits: Option<u32>,
+        (sessions, host): (&mut Sessions, &impl Host),
+        counters: &FastCounters,
+    ) {
+        let Some(mut other) = self.pending.take(session.other()) else {
+            return self.pending.keep(session, Box::new(learnt));
+        };
+        let Lending::Answered { awaits: others } = sessions.lending(session.other(), other.credit.from.0)
+        else {
+            return;
+        };
+        self.allowance.answered();
+        if !(learnt.paid || other.paid || self.allowance.spend(false)) {
+            return;
+        }
+        (learnt.action.awaits, other.action.awaits) = (awaits, others);
+        self.install(learnt, (sessions, host), counters);
+        self.install(*other, (sessions, host), counters);
     }
 
     fn install(

@@ -1,7 +1,7 @@
 //! What was read off packets of sessions too early: before the other side had answered.
 //!
 //! A session's directions are given to the kernel together, so that whatever opens it goes through the engine and nothing else. What
-//! the answer shows (a SYN with an ACK, the first datagram) is kept until the next packet shows that the session is open. There is one place
+//! the first packet shows (a SYN, a datagram) is kept until the answer comes. There is one place
 //! for each of many sessions; who comes later to a place has it, and the other session is learnt a packet later.
 
 use mmb_session::Lendable;

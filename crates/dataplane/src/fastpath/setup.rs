@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, Settings};
-use mmb_policy::{Class, Policy};
+use mmb_policy::{Class, Pairs, Policy};
 
 use super::{FastEnd, FastSetup, Kernel};
 use crate::config::{Forwarding, MAX_PORTS};
@@ -30,6 +30,7 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings)
 pub(crate) fn setup(
     ports: &[Option<Arc<OpenPort>>; MAX_PORTS],
     (learns, plain): (bool, bool),
+    pairs: Option<Pairs>,
 ) -> Option<Arc<FastSetup>> {
     let devices = || ports.iter().flatten().map(|port| port.device());
     let kernel: Arc<dyn Kernel> = devices().find_map(|device| device.fast_path())?.clone();
@@ -37,7 +38,12 @@ pub(crate) fn setup(
         let port = port.as_ref()?;
         port.device().fast_port().map(|number| FastEnd { number, redirects: port.redirects().clone() })
     });
-    Some(Arc::new(FastSetup { kernel, learns, plain, ends }))
+    Some(Arc::new(FastSetup { kernel, learns, plain, pairs, ends }))
+}
+
+/// Between which addresses ports do not count, if there are any such. `flows`: packets need sessions.
+pub(crate) fn pairs(policy: &Policy, flows: bool) -> Option<Pairs> {
+    policy.pairs().filter(|pairs| !flows && pairs.are_some_alike()).cloned()
 }
 
 /// Whether flows are to be learnt.

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{FastPort, FastShape};
+use mmb_dpdk::{FastKey, FastPort, FastShape};
+use mmb_policy::Pairs;
 
 use super::Kernel;
 use crate::config::MAX_PORTS;
@@ -25,6 +26,9 @@ pub(crate) struct FastSetup {
     pub learns: bool,
     /// There are no rules: what becomes of a packet is settled by where it comes in and goes to, if routes have one next hop each.
     pub plain: bool,
+    /// No packets need sessions, and of some ports do not count: of which. If routes have one next hop each, what becomes of one of them
+    /// is what becomes of all between its addresses.
+    pub pairs: Option<Pairs>,
     /// By port id.
     pub ends: [Option<FastEnd>; MAX_PORTS],
 }
@@ -40,6 +44,22 @@ impl FastSetup {
         self.ends.get(usize::from(port))?.as_ref()
     }
 
+    /// What settles where packets go. `spread`: some route has several next hops.
+    pub fn shape(&self, spread: bool) -> FastShape {
+        match &self.pairs {
+            _ if spread => FastShape::Flow,
+            _ if self.plain => FastShape::Destination,
+            Some(_) => FastShape::Pair,
+            None => FastShape::Flow,
+        }
+    }
+
+    /// Whether a flow that comes in by a port is treated as all others between its addresses are, but for where routes lead.
+    pub(super) fn is_pair(&self, port: u16, key: &FastKey) -> bool {
+        let alike = |pairs: &Pairs| pairs.are_alike(port, key.proto, key.source, key.destination);
+        self.pairs.as_ref().is_some_and(alike)
+    }
+
     /// What a port is to the kernel, if it can be sent to.
     pub(super) fn to(&self, port: u16) -> Option<FastPort> {
         let end = self.from(port)?;
@@ -49,11 +69,17 @@ impl FastSetup {
 
 /// What settles where packets go under a generation.
 pub(super) fn shape(generation: u64) -> FastShape {
-    if generation & BY_DESTINATION != 0 { FastShape::Destination } else { FastShape::Flow }
+    match generation & (BY_DESTINATION | BY_PAIR) {
+        BY_DESTINATION => FastShape::Destination,
+        BY_PAIR => FastShape::Pair,
+        _ => FastShape::Flow,
+    }
 }
 
 /// In a generation: where packets go is settled by their destinations.
 const BY_DESTINATION: u64 = 1 << 1;
+/// … or, of some of them, by both addresses.
+const BY_PAIR: u64 = 1 << 2;
 
 /// Which generation of entries the kernel heeds.
 ///
@@ -82,13 +108,17 @@ impl FastShared {
         self.in_force.load(Ordering::Acquire)
     }
 
-    /// The generation of what is learnt now with this snapshot and these routes; `plain`: destinations settle where packets go.
+    /// The generation of what is learnt now with this snapshot and these routes, and what settles where packets go by these.
     /// It is to be asked for before ports are asked whether they take frames.
-    pub fn generation(&self, snapshot: u64, routes: u64, plain: bool) -> u64 {
-        // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0, and below 2^63.
+    pub fn generation(&self, snapshot: u64, routes: u64, shape: FastShape) -> u64 {
+        // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0, and below 2^62.
         let losses = u64::from(self.losses.load(Ordering::Acquire));
-        let shape = if plain { BY_DESTINATION } else { 0 };
-        (snapshot & 0x7f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x3ff) << 2 | shape | 1
+        let shape = match shape {
+            FastShape::Flow => 0,
+            FastShape::Destination => BY_DESTINATION,
+            FastShape::Pair => BY_PAIR,
+        };
+        (snapshot & 0x3f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x1ff) << 3 | shape | 1
     }
 
     fn settle(&self, change: impl FnOnce(&mut State)) {
@@ -97,7 +127,7 @@ impl FastShared {
         change(&mut state);
         let State { setup, snapshot, routes, spread } = &*state;
         let generation = match setup {
-            Some(setup) if setup.learns => self.generation(*snapshot, *routes, setup.plain && !spread),
+            Some(setup) if setup.learns => self.generation(*snapshot, *routes, setup.shape(*spread)),
             _ => 0,
         };
         if let Some(before) = before {
@@ -143,7 +173,27 @@ mod tests {
 
     fn setup(kernel: &Arc<Fake>, learns: bool) -> Option<Arc<FastSetup>> {
         let ends = std::array::from_fn(|_| None);
-        Some(Arc::new(FastSetup { kernel: kernel.clone(), learns, plain: true, ends }))
+        Some(Arc::new(FastSetup { kernel: kernel.clone(), learns, plain: true, pairs: None, ends }))
+    }
+
+    #[test]
+    fn what_settles_where_packets_go() {
+        let (kernel, shared) = (Arc::new(Fake::default()), FastShared::default());
+        for (plain, pairs, one, spread) in [
+            (true, false, FastShape::Destination, FastShape::Flow),
+            (true, true, FastShape::Destination, FastShape::Flow),
+            (false, true, FastShape::Pair, FastShape::Flow),
+            (false, false, FastShape::Flow, FastShape::Flow),
+        ] {
+            let pairs = pairs.then(Pairs::default);
+            let setup =
+                setup(&kernel, true).map(|setup| FastSetup { plain, pairs, ..FastSetup::clone(&setup) });
+            shared.publish(setup.map(Arc::new), 1);
+            for (n, wanted) in [(1, one), (2, spread), (3, one)] {
+                shared.publish_routes(n, || n == 2);
+                assert_eq!((kernel.shape(), shape(shared.in_force())), (wanted, wanted));
+            }
+        }
     }
 
     #[test]
@@ -152,10 +202,9 @@ mod tests {
         assert_eq!(shared.in_force(), 0);
         let mut seen = vec![0];
         let mut next = |n: u64, r: u64, plain: bool| {
-            assert_eq!(
-                (kernel.generation(), shared.in_force()),
-                (shared.generation(n, r, plain), shared.generation(n, r, plain))
-            );
+            let shape = if plain { FastShape::Destination } else { FastShape::Flow };
+            let expected = shared.generation(n, r, shape);
+            assert_eq!((kernel.generation(), shared.in_force()), (expected, expected));
             assert!(!seen.contains(&shared.in_force()));
             seen.push(shared.in_force());
         };
@@ -175,7 +224,7 @@ mod tests {
         next(2, 4, false);
         shared.lose();
         next(2, 4, false);
-        assert!(shared.generation(u64::MAX, u64::MAX, true) < 1 << 63);
+        assert!(shared.generation(u64::MAX, u64::MAX, FastShape::Pair) < 1 << 62);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::ops::Range;
 use mmb_dpdk::{FastKey, Packet};
 
 /// Packets that are watched in one walk, at most.
-const MOST: usize = 16;
+const MOST: usize = 32;
 /// Bytes of them, at most, unless there is only one: what has to be compared has to be copied.
-const BYTES: usize = 4096;
+const BYTES: usize = 8192;
 
 /// A packet that is watched.
 pub(crate) struct Witness {

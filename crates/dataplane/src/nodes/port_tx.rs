@@ -63,10 +63,11 @@ pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
     let generation = worker.fast_generation();
     for packet in packets {
         let Some(witness) = worker.fast.witness(packet) else { continue };
-        let known = known(worker, &witness);
-        let Worker { id, shared, snapshot, routes, fast, .. } = worker;
+        let known = known(worker, &witness, packet);
+        let Worker { id, shared, snapshot, routes, fast, sessions, .. } = worker;
         let counters = &shared.workers[*id].counters.fast;
         fast.testify((packet, &witness), (snapshot, routes), generation, known, counters);
+        fast.settle_answers((sessions, &snapshot.of(*id)), counters);
         if !fast.watches() {
             return;
         }
@@ -75,7 +76,7 @@ pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
 
 /// The session of a packet that was watched, or else the slots of the rules that match it as it came in, each as often as it was
 /// counted.
-fn known(worker: &mut Worker, witness: &Witness) -> Result<Known, Refused> {
+fn known(worker: &mut Worker, witness: &Witness, sent: &Packet) -> Result<Known, Refused> {
     let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
     let (before, port) = fast.before(witness);
     if !is_ruled(snapshot, port) {
@@ -84,10 +85,16 @@ fn known(worker: &mut Worker, witness: &Witness) -> Result<Known, Refused> {
     if snapshot.flows {
         let mut meta = Meta::default();
         parse(before, before.len(), &mut meta).map_err(|_| Refused::Otherwise)?;
-        // If none has ended in this walk, it is the one that the packet has met.
-        let same = sessions.removals() == fast.removals();
-        let session = if same { sessions.session_of(before, &meta) } else { None };
-        return Ok(Known { rules: Vec::new(), session: Some(session.ok_or(Refused::Session)?) });
+        let session = sessions.session_of(before, &meta).ok_or(Refused::Session)?;
+        // If none has ended in this walk, it is the one that the packet has met, else at least one that does the same to it.
+        if sessions.removals() != fast.removals() {
+            let mut meta = Meta::default();
+            parse(sent.data(), sent.data().len(), &mut meta).map_err(|_| Refused::Otherwise)?;
+            if !sessions.makes(session, sent.data(), &meta) {
+                return Err(Refused::Session);
+            }
+        }
+        return Ok(Known { rules: Vec::new(), session: Some(session) });
     }
     let mut copy = pool.as_ref().and_then(|pool| pool.packet(before)).ok_or(Refused::Full)?;
     copy.set_port(port);

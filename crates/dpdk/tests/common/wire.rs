@@ -162,7 +162,8 @@ impl Wire {
             _ => return None,
         };
         let port = self.ports[from];
-        Some(FastKey { port, proto, source, destination, source_port, destination_port })
+        let shape = FastShape::Flow;
+        Some(FastKey { shape, port, proto, source, destination, source_port, destination_port })
     }
 
     /// Packets and bytes that the kernel has sent on.

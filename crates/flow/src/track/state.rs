@@ -1,6 +1,7 @@
 //! The states of sessions, as a table: what each is called, how long it lasts, what may take the short way in it.
 
 use super::Track;
+use crate::Direction::{Forward, Reverse};
 use crate::{Direction, Settings, Timeouts};
 
 /// A state; [`Flags`] beside it say more.
@@ -184,6 +185,14 @@ impl Track {
     /// TCP: whether a side has sent its FIN.
     pub fn has_fin(&self) -> bool {
         self.state() > State::Established
+    }
+
+    /// TCP: the one number that a segment of the originator has to acknowledge for the connection to be open, if that is all that is
+    /// missing. None also if there are several.
+    pub fn awaited(&self, acks: &[u32; 2]) -> Option<u32> {
+        let ack = acks[Forward as usize];
+        let waits = self.state() == State::SynReceived && !self.has(Flags::RESET);
+        (waits && ack == self.end(Reverse)).then_some(ack)
     }
 
     /// Whether the session may be ended to make room for another: the other side has not answered, or the originator of
