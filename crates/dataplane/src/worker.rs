@@ -38,6 +38,9 @@ const SPIN: Duration = Duration::from_micros(200);
 const SPIN_BESIDE_KERNEL: Duration = Duration::from_micros(3);
 /// Bytes of the longest IP packet with its link header and tags; longer frames make the scratch buffer grow once.
 const SCRATCH: usize = 65_536 + 128;
+/// Milliseconds after which routes are taken for lasting: while they change all the time, nothing is gained by what sessions keep of
+/// them, and each packet would pay for it.
+const CALM: u32 = 100;
 /// Walks between two looks at the clock while nothing comes.
 const WALKS_PER_CLOCK: u32 = 16;
 
@@ -105,6 +108,8 @@ pub(crate) struct Worker {
     pub snapshot: Arc<Snapshot>,
     pub routes: Arc<Routes>,
     routes_generation: u64,
+    /// When they were taken over.
+    routes_since: u32,
     /// The machine's own addresses, of which neither rules nor sessions are to know.
     pub locals: Arc<Locals>,
     /// The Ethernet address of each routed port, as [`macs`] has it.
@@ -172,6 +177,7 @@ impl Worker {
             locals: shared.locals(),
             routes,
             routes_generation,
+            routes_since: 0,
             waiting: Waiting::default(),
             asked: Asked::default(),
             errors: ErrorBudget::new(0),
@@ -244,6 +250,11 @@ impl Worker {
         self.shared.fast.generation(self.snapshot.generation, self.routes_generation, shape)
     }
 
+    /// Whether routes last long enough at present for sessions to keep what they say.
+    pub fn has_calm_routes(&self) -> bool {
+        self.now.wrapping_sub(self.routes_since) >= CALM
+    }
+
     #[cold]
     fn take_over_routes(&mut self) {
         // In this order: routes that are newer than their number are only taken over once more.
@@ -252,6 +263,7 @@ impl Worker {
         self.macs = macs(&self.routes);
         self.locals = self.shared.locals();
         self.sessions.routes_changed();
+        self.routes_since = self.clock.now();
         self.waiting.look_again();
     }
 

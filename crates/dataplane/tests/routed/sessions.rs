@@ -110,10 +110,12 @@ fn each_port_has_its_own_way_for_a_session() {
     let frame =
         |ttl| Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build();
     let by_wan = [&WAN_MAC[..], &frame(9)[6..]].concat();
-    for _ in 0..4 {
-        assert_eq!(world.send(&frame(9)), [(WAN, behind(hops::FAR, &frame(8)))]);
-        let out = world.lab.run(0, vec![(WAN, by_wan.clone())]);
-        assert_eq!(out, [(WAN, behind(hops::NARROW, &frame(8)))]);
+    // Sessions keep what routes say once these have lasted for some time.
+    for now in (0..5).map(|n| 200 * n) {
+        for (port, sent, hop) in [(LAN, frame(9), hops::FAR), (WAN, by_wan.clone(), hops::NARROW)] {
+            let out = world.lab.run(now, vec![(port, sent)]);
+            assert_eq!(out, [(WAN, behind(hop, &frame(8)))]);
+        }
     }
 }
 
@@ -125,23 +127,22 @@ fn what_is_translated_is_routed_by_its_new_destination() {
         let ip = Ip4 { ttl, flags: 2, ..ip4(to) };
         Frame::new(ip, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).payload(vec![7; payload]).build()
     };
-    let mut routes = routes();
+    let (mut routes, mut now) = (routes(), 0);
+    let (short, long) = (send("198.51.100.7", 9, 20), send("198.51.100.7", 9, 1_200));
     for hop in [hops::NARROW, hops::HOME, hops::MEMBERS[2], hops::NARROW] {
         insert(&mut routes.tables[0], "100.64.0.0/10", hop);
         world.lab.publish_routes(routes.clone());
+        let port = if hop == hops::HOME { LAN } else { WAN };
         for _ in 0..4 {
-            let (port, out) = world.send(&send("198.51.100.7", 9, 20)).remove(0);
-            assert_eq!(
-                (port, out),
-                (if hop == hops::HOME { LAN } else { WAN }, behind(hop, &send("100.64.0.9", 8, 20)))
-            );
-        }
-        let long = send("198.51.100.7", 9, 1_200);
-        let out = world.send(&long);
-        if hop == hops::NARROW {
-            assert_eq!(error_about(&out, &long), (3, 4, 1_000));
-        } else {
-            assert_eq!(out[0].1, behind(hop, &send("100.64.0.9", 8, 1_200)));
+            now += 200;
+            let out = world.lab.run(now, vec![(LAN, short.clone())]);
+            assert_eq!(out, [(port, behind(hop, &send("100.64.0.9", 8, 20)))]);
+            let out = world.lab.run(now, vec![(LAN, long.clone())]);
+            if hop == hops::NARROW {
+                assert_eq!(error_about(&out, &long), (3, 4, 1_000));
+            } else {
+                assert_eq!(out, [(port, behind(hop, &send("100.64.0.9", 8, 1_200)))]);
+            }
         }
     }
 }

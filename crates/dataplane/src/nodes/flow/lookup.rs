@@ -20,7 +20,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     if tally.all(Next::Forwarded) {
         return vector.send_all(Next::Forwarded as u16);
     }
-    if !sessions.hopless().is_empty() {
+    if !sessions.hopless().is_empty() && worker.has_calm_routes() {
         keep_hops(worker, vector.packets());
     }
     if tally.all(Next::Pass)
