@@ -199,12 +199,18 @@ fn what_is_not_for_the_kernel() {
     world.redirects.store(false, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
     assert_eq!(world.refused(), [Refused::Target]);
-    // After a while it is tried again.
+    // After a while it is tried again, or when ports are known to be others.
     world.redirects.store(true, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
     world.wait(10_000);
     assert!(world.learns(&udp(1).build()));
-    world.lab.shared().fast.lose();
+    world.redirects.store(false, Ordering::Release);
+    world.lab.shared().fast.ends_changed();
+    assert!(!world.learns(&udp(1).build()));
+    world.redirects.store(true, Ordering::Release);
+    world.lab.shared().fast.ends_changed();
+    assert!(world.learns(&udp(1).build()));
+    world.lab.shared().fast.ends_changed();
     assert!(world.action(&udp(1).build()).is_none());
 }
 

@@ -69,14 +69,14 @@ impl Drop for Looker {
 /// Asks about all ports. None is closed meanwhile, so that the last to hold one is whoever closes it.
 fn look(shared: &Shared, ports: &OpenPorts) {
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut lost = false;
+    let mut changed = false;
     for port in ports.iter().flatten().filter(|port| port.device().fast_port().is_some()) {
         let takes = port.device().takes_redirects();
-        lost |= port.redirects().swap(takes, Ordering::AcqRel) && !takes;
+        changed |= port.redirects().swap(takes, Ordering::AcqRel) != takes;
     }
     drop(ports);
-    if lost {
-        shared.fast.lose();
+    if changed {
+        shared.fast.ends_changed();
     }
 }
 

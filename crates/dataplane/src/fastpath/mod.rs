@@ -285,6 +285,10 @@ impl Fast {
         sessions: &mut Sessions,
         counters: &FastCounters,
     ) {
+        if in_force != self.in_force {
+            // What was not for the kernel may be now.
+            self.samples.clear();
+        }
         (self.now, self.in_force, self.removals) = (now, in_force, sessions.removals());
         while let Some((key, handed)) = self.witnesses.missing() {
             self.refuse((&key, handed), Refused::NotSent, counters);

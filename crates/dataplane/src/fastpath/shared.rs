@@ -89,7 +89,7 @@ const BY_PAIR: u64 = 1 << 2;
 #[derive(Default)]
 pub(crate) struct FastShared {
     in_force: AtomicU64,
-    losses: AtomicU32,
+    changes: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -112,13 +112,13 @@ impl FastShared {
     /// It is to be asked for before ports are asked whether they take frames.
     pub fn generation(&self, snapshot: u64, routes: u64, shape: FastShape) -> u64 {
         // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0, and below 2^62.
-        let losses = u64::from(self.losses.load(Ordering::Acquire));
+        let changes = u64::from(self.changes.load(Ordering::Acquire));
         let shape = match shape {
             FastShape::Flow => 0,
             FastShape::Destination => BY_DESTINATION,
             FastShape::Pair => BY_PAIR,
         };
-        (snapshot & 0x3f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (losses & 0x1ff) << 3 | shape | 1
+        (snapshot & 0x3f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (changes & 0x1ff) << 3 | shape | 1
     }
 
     fn settle(&self, change: impl FnOnce(&mut State)) {
@@ -153,10 +153,10 @@ impl FastShared {
         self.settle(|state| (state.routes, state.spread) = (state.routes.max(routes), spread()));
     }
 
-    /// A port takes no frames any more.
-    pub fn lose(&self) {
+    /// A port takes no frames any more, or takes them from now on.
+    pub fn ends_changed(&self) {
         self.settle(|_| {
-            self.losses.fetch_add(1, Ordering::AcqRel);
+            self.changes.fetch_add(1, Ordering::AcqRel);
         });
     }
 
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(kernel.shape(), FastShape::Flow);
         shared.publish(setup(&kernel, true), 2);
         next(2, 4, false);
-        shared.lose();
+        shared.ends_changed();
         next(2, 4, false);
         assert!(shared.generation(u64::MAX, u64::MAX, FastShape::Pair) < 1 << 62);
     }
