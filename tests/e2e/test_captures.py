@@ -156,10 +156,14 @@ def ethernet_frames(directory):
     return list(found)
 
 
+# Headers that mmb does not read, with a checksum over addresses: VRRP's (RFC 5798, 5.2.8) never leaves its link.
+UNREAD = {"VRRPv3"}
+
+
 def wrong(frame):
     """Layers of which scapy would compute another checksum; None when it cannot read the frame."""
     try:
-        return {text.split(" checksum")[0] for text in frames.wrong_checksums(frame)}
+        return {text.split(" checksum")[0] for text in frames.wrong_checksums(frame)} - UNREAD
     except Exception:  # noqa: BLE001
         return None
 
