@@ -38,7 +38,7 @@ fn keep_hops(worker: &mut Worker, packets: &[&mut Packet]) {
     let Worker { snapshot, routes, sessions, .. } = worker;
     let hopless: ArrayVec<usize, VECTOR> =
         sessions.hopless().iter().map(|at| usize::from(*at)).filter(|at| *at < packets.len()).collect();
-    steady_hops(routes, hopless.iter().map(|at| (*at, &*packets[*at])), |at, packet, hop| {
-        sessions.keep_hop(at, hop.filter(|_| snapshot.is_routed(packet.port())));
+    steady_hops(routes, packets, &hopless, |at, hop| {
+        sessions.keep_hop(at, hop.filter(|_| snapshot.is_routed(packets[at].port())));
     });
 }

@@ -57,23 +57,25 @@ pub(crate) fn is_punted(routes: &Routes, packet: &Packet) -> bool {
     routes.hops.get(hop_of(routes, packet)).kind == HopKind::Punt
 }
 
-/// Finds the next hop of each of some IPv4 packets, if it is that of all packets with its addresses and ports that come in where it did, as
-/// long as routes do not change; `found` is called with what was given with a packet, the packet, and its next hop.
-pub(crate) fn steady_hops<'a, T>(
+/// Finds the next hop of each of some IPv4 packets, by their positions, if it is that of all packets with its addresses and ports that come
+/// in where it did, as long as routes do not change.
+pub(crate) fn steady_hops(
     routes: &Routes,
-    packets: impl Iterator<Item = (T, &'a Packet)> + Clone,
-    mut found: impl FnMut(T, &Packet, Option<HopId>),
+    packets: &[&mut Packet],
+    which: &[usize],
+    mut found: impl FnMut(usize, Option<HopId>),
 ) {
-    for (_, packet) in packets.clone() {
+    for packet in which.iter().map(|at| &packets[*at]) {
         if let (Some(table), Some((_, to))) = (table(routes, packet.port()), addresses4(packet)) {
             table.ip4.prefetch(to);
         }
     }
-    for (told, packet) in packets {
+    for &at in which {
+        let packet = &packets[at];
         let odd = addresses4(packet).is_none_or(|(from, to)| lookup::is_martian4(from, to));
         let id = hop_of(routes, packet);
         let steady = !odd && routes.hops.get(id).kind == HopKind::Forward;
-        found(told, packet, steady.then_some(id));
+        found(at, steady.then_some(id));
     }
 }
 
