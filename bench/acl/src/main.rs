@@ -12,9 +12,6 @@
 mod acl;
 mod rules;
 
-#[path = "../../../crates/mmb/src/import/classbench.rs"]
-mod classbench;
-
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 

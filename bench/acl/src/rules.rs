@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 
-use crate::classbench::{FiveTuple, parse};
+use mmb_import::classbench::{FiveTuple, parse};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

@@ -7,10 +7,10 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::filter::{Filter, IP4, IP6, Values};
-use super::nft_match::{Sets, TableSets, narrow, with_key};
-use super::ordered::{self, Chains, Step, Verdict};
-use super::script::{Kind, Script};
+use crate::filter::{Filter, IP4, IP6, Values};
+use crate::nft_match::{Sets, TableSets, narrow, with_key};
+use crate::ordered::{self, Chains, Step, Verdict};
+use crate::script::{Kind, Script};
 use mmb_lang::FieldId;
 
 /// A base chain: where packets enter.
@@ -33,7 +33,7 @@ struct Ruleset {
     rules: HashMap<String, usize>,
 }
 
-/// Converts the rules of a chain; see [`super::Convert`].
+/// Converts the rules of a chain.
 pub fn convert(text: &str, chain: Option<&str>, script: &mut Script) -> Result<(), String> {
     let document: Value = serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
     let Some(objects) = document["nftables"].as_array() else {

@@ -8,16 +8,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use mmb_import::classbench::{self, FiveTuple};
 use mmb_lang::Rule;
 use mmb_oracle::generate::Random;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{Meta, fill_window, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
-
-use classbench::FiveTuple;
-
-#[path = "../../mmb/src/import/classbench.rs"]
-mod classbench;
 
 #[test]
 fn acl1_agrees_with_the_oracle() {

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, HashMap};
 use mmb_lang::{FieldId, ValueKind};
 use serde_json::Value;
 
-use super::filter::{Filter, IP4, Values, max};
-use super::intervals::Intervals;
-use super::iptables::{addresses, flags_equal};
-use super::names;
+use crate::filter::{Filter, IP4, Values, max};
+use crate::intervals::Intervals;
+use crate::iptables::{addresses, flags_equal};
+use crate::names;
 
 /// Elements of named sets and maps, by family, table and name.
 pub type Sets = HashMap<String, Vec<Value>>;

@@ -2,8 +2,8 @@
 
 use mmb_lang::{FieldId, ValueKind};
 
-use super::filter::{Filter, ICMP6, IP4, IP6, TCP, Term, UDP, Values, max};
-use super::intervals::Intervals;
+use crate::filter::{Filter, ICMP6, IP4, IP6, TCP, Term, UDP, Values, max};
+use crate::intervals::Intervals;
 
 /// Most protocols of an IPv6 rule that become a rule each.
 const PROTOCOLS: u128 = 16;

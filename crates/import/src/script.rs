@@ -63,6 +63,12 @@ struct Document<'a> {
 }
 
 impl Script {
+    /// The script with a comment as its first line.
+    pub fn with_title(mut self, text: &str) -> Self {
+        self.lines.insert(0, Line::Comment(plain(text)));
+        self
+    }
+
     /// A line for people.
     pub fn comment(&mut self, text: impl AsRef<str>) {
         self.lines.push(Line::Comment(plain(text.as_ref())));

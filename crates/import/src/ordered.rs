@@ -11,9 +11,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::filter::Filter;
-use super::script::{Kind, Script};
-use super::words;
+use crate::filter::Filter;
+use crate::script::{Kind, Script};
+use crate::words;
 
 /// Most filters that one step may take.
 const MOST: usize = 64;
@@ -199,7 +199,7 @@ fn both(a: &[Filter], b: &[Filter]) -> Option<Vec<Filter>> {
 mod tests {
     use mmb_lang::FieldId;
 
-    use super::super::filter::Values;
+    use crate::filter::Values;
     use super::*;
 
     fn step(questions: &[(FieldId, Values)], verdict: Verdict) -> Step {
@@ -310,12 +310,12 @@ mod tests {
     /// An IPv4 packet with these values of TTL, identification and code point.
     type Packet = [u128; 3];
 
-    fn answers(packet: Packet, term: &super::super::filter::Term) -> bool {
+    fn answers(packet: Packet, term: &crate::filter::Term) -> bool {
         let value = match term.field {
             FieldId::IpTtl => packet[0],
             FieldId::IpId => packet[1],
             FieldId::IpDscp => packet[2],
-            FieldId::NetProto => super::super::filter::IP4,
+            FieldId::NetProto => crate::filter::IP4,
             other => unreachable!("{other:?}"),
         };
         !term.values.intersection(&Values::one(value)).is_empty()

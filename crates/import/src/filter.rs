@@ -2,15 +2,15 @@
 //!
 //! Theory of operation. A [`Filter`] keeps, for each field it asks about, the set of values that fit, and besides that
 //! a list of questions of which none may be answered with yes (`! <field> <values>`). Sets are exact, so that the
-//! intersection of two filters and "this filter without that one" are exact as well; [`super::ordered`] lives on
+//! intersection of two filters and "this filter without that one" are exact as well; [`crate::ordered`] lives on
 //! that. `net-proto` stands for the IP version, and `ip-proto` for the transport protocol of either version: which
-//! words say that depends on the version, and is decided in [`super::words`].
+//! words say that depends on the version, and is decided in [`crate::words`].
 
 use std::collections::BTreeSet;
 
 use mmb_lang::{FieldId, Layer, ValueKind};
 
-use super::intervals::Intervals;
+use crate::intervals::Intervals;
 
 /// Ethertype of IPv4.
 pub const IP4: u128 = 0x0800;

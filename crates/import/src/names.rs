@@ -101,10 +101,10 @@ const ECN: &[(&str, u128)] = &[("not-ect", 0), ("ect1", 1), ("ect0", 2), ("ce", 
 
 /// Versions of IP, by ethertype.
 const NETWORKS: &[(&str, u128)] = &[
-    ("ipv4", super::filter::IP4),
-    ("ip", super::filter::IP4),
-    ("ipv6", super::filter::IP6),
-    ("ip6", super::filter::IP6),
+    ("ipv4", crate::filter::IP4),
+    ("ip", crate::filter::IP4),
+    ("ipv6", crate::filter::IP6),
+    ("ip6", crate::filter::IP6),
 ];
 
 fn find(table: &[(&str, u128)], name: &str) -> Option<u128> {

@@ -1,0 +1,58 @@
+//! Rule sets of other systems as rules of mmb's language.
+//!
+//! Theory of operation. Each format has a module that reads it: [`classbench`], `iptables` and `nft`. The result is a
+//! [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench filter sets have no order and are
+//! written as they are. Packet filters decide by the first rule that matches. They are read as filters (`filter`),
+//! and `ordered` converts them to rules without order that decide the same.
+
+#![forbid(unsafe_code)]
+
+pub mod classbench;
+mod filter;
+mod intervals;
+mod iptables;
+mod names;
+mod nft;
+mod nft_match;
+mod ordered;
+mod script;
+mod words;
+
+pub use script::{Kind, Remark, Script};
+
+/// Converts a ClassBench filter set. Every rule gets the targets `target`, since the format has none.
+pub fn from_classbench(text: &str, target: &str) -> Script {
+    let mut script = Script::default();
+    for (number, line) in (1..).zip(text.lines()) {
+        let place = || format!("line {number}");
+        match classbench::parse(line).and_then(|rule| rule.map_or(Ok(Vec::new()), |rule| rule.matches())) {
+            Ok(rules) => {
+                for matches in rules {
+                    script.rule(&format!("add{matches} {target}"), &place(), line);
+                }
+            }
+            Err(reason) => script.remark(Kind::NotMapped, &place(), line, reason),
+        }
+    }
+    script
+}
+
+/// Converts one chain of the table `filter` in the output of `iptables-save` or `ip6tables-save`.
+///
+/// # Errors
+/// The text is no such output, or it has no such chain.
+pub fn from_iptables(text: &str, chain: Option<&str>) -> Result<Script, String> {
+    let mut script = Script::default();
+    iptables::convert(text, chain, &mut script)?;
+    Ok(script)
+}
+
+/// Converts one base chain in the output of `nft -j list ruleset`.
+///
+/// # Errors
+/// The text is no such output, or it has no such chain.
+pub fn from_nft(text: &str, chain: Option<&str>) -> Result<Script, String> {
+    let mut script = Script::default();
+    nft::convert(text, chain, &mut script)?;
+    Ok(script)
+}

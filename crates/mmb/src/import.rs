@@ -1,0 +1,38 @@
+//! `mmb import`: reads a rule set of another system and prints it as lines of the language.
+
+use mmb_import::Script;
+
+use crate::cli::{FilterArgs, ImportCmd};
+use crate::failure::{Failure, PARTLY, print, print_json};
+use crate::remote::{name, read_file};
+
+/// `mmb import FORMAT FILE`.
+pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
+    let script = match command {
+        ImportCmd::Classbench(args) => {
+            let text = read_file(&args.file)?;
+            let (name, target) = (name(&args.file), &args.target);
+            let comment = format!("from {name}, a filter set of ClassBench; every rule: {target}");
+            mmb_import::from_classbench(&String::from_utf8_lossy(&text), target).with_title(&comment)
+        }
+        ImportCmd::IptablesSave(args) => from_filter(args, mmb_import::from_iptables)?,
+        ImportCmd::Nft(args) => from_filter(args, mmb_import::from_nft)?,
+    };
+    if json {
+        print_json(&script.json())?
+    } else {
+        print(&script.text())?
+    }
+    script.failures().map_or(Ok(()), |text| Err(Failure { text, status: PARTLY }))
+}
+
+/// Reads the text of a packet filter and the chain to take from it.
+type Convert = fn(text: &str, chain: Option<&str>) -> Result<Script, String>;
+
+fn from_filter(args: &FilterArgs, convert: Convert) -> Result<Script, Failure> {
+    let text = read_file(&args.file)?;
+    let name = name(&args.file);
+    let script = convert(&String::from_utf8_lossy(&text), args.chain.as_deref());
+    let script = script.map_err(|error| Failure::new(format!("{name}: {error}")))?;
+    Ok(script.with_title(&format!("from {name}")))
+}
