@@ -199,8 +199,8 @@ fn both(a: &[Filter], b: &[Filter]) -> Option<Vec<Filter>> {
 mod tests {
     use mmb_lang::FieldId;
 
-    use crate::filter::Values;
     use super::*;
+    use crate::filter::Values;
 
     fn step(questions: &[(FieldId, Values)], verdict: Verdict) -> Step {
         let and = |filter: Filter, (field, values): &(FieldId, Values)| filter.and(*field, values);

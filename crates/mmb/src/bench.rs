@@ -193,7 +193,12 @@ fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
 /// The rules of a ClassBench filter set.
 fn config_of_filters(path: &Path, seed: u64) -> Result<(Config, CaseSummary), Failure> {
     let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
-    load_text(&mmb_import::from_classbench(&text, "drop").text(), "classbench".to_owned(), seed, &Config::new())
+    load_text(
+        &mmb_import::from_classbench(&text, "drop").text(),
+        "classbench".to_owned(),
+        seed,
+        &Config::new(),
+    )
 }
 
 fn load_text(text: &str, name: String, seed: u64, base: &Config) -> Result<(Config, CaseSummary), Failure> {
