@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mmb_flow::{Found, Key, Lookups, Table, VECTOR, key_of};
+use mmb_flow::{FlowRef, Key, Lookups, Table, VECTOR, key_of};
 use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
 use mmb_packet::{Meta, parse};
 
@@ -132,9 +132,9 @@ fn vector(table: &mut Table, lookups: &mut Lookups, packets: &[([u8; FRAME], Met
     let filled = Instant::now();
     lookups.run(table);
     let run = Instant::now();
-    let halves = table.halves_mut();
+    let halves = table.flows_mut();
     for &found in black_box(lookups.found()) {
-        if found != Found::NONE {
+        if found != FlowRef::NONE {
             halves[found.0 as usize].count(1, FRAME as u32);
         }
     }

@@ -1,7 +1,7 @@
 //! The flow control block: what is kept of a session.
 //!
-//! An FCB is found by its number and lies in three arrays: two [`Half`]s, one for each direction and each one cache
-//! line, so that a packet of an established session touches one line; the [`Common`] part, which is touched when a
+//! An FCB is found by its number and lies in three arrays: two [`Flow`]s, one for each direction and each one cache
+//! line, so that a packet of an established session touches one line; the [`SessionState`] part, which is touched when a
 //! session begins, changes its state or ends; and the scratchpads.
 
 use bytemuck::{Pod, Zeroable};
@@ -23,40 +23,40 @@ pub enum Direction {
 
 /// A session and a direction, or nothing, in 32 bits; what rides in [`mmb_packet::Meta::session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Found(pub u32);
+pub struct FlowRef(pub u32);
 
-impl Found {
+impl FlowRef {
     /// No session.
-    pub const NONE: Found = Found(u32::MAX);
+    pub const NONE: FlowRef = FlowRef(u32::MAX);
 
     /// The direction of a session.
-    pub fn new(session: SessionId, direction: Direction) -> Found {
-        Found(session.0 << 1 | direction as u32)
+    pub fn new(session: SessionId, direction: Direction) -> FlowRef {
+        FlowRef(session.0 << 1 | direction as u32)
     }
 
     /// Whether there is a session.
     pub fn is_some(self) -> bool {
-        self != Found::NONE
+        self != FlowRef::NONE
     }
 
-    /// The session; meaningless for [`Found::NONE`].
+    /// The session; meaningless for [`FlowRef::NONE`].
     pub fn session(self) -> SessionId {
         SessionId(self.0 >> 1)
     }
 
-    /// The direction; meaningless for [`Found::NONE`].
+    /// The direction; meaningless for [`FlowRef::NONE`].
     pub fn direction(self) -> Direction {
         if self.0 & 1 == 0 { Direction::Forward } else { Direction::Reverse }
     }
 
     /// The same session's other direction.
-    pub fn other(self) -> Found {
-        Found(self.0 ^ 1)
+    pub fn other(self) -> FlowRef {
+        FlowRef(self.0 ^ 1)
     }
 }
 
-/// Bits of [`Half::flags`].
-pub mod half_flags {
+/// Bits of [`Flow::flags`].
+pub mod flow_flags {
     /// Packets of this direction that open, close and ask for nothing may take the short way.
     pub const SETTLED: u8 = 1 << 0;
     /// Addresses or ports of this direction are translated, and [`super::Xlat4`] says how (IPv4 only).
@@ -71,16 +71,16 @@ pub mod half_flags {
     pub const DEFERRED: u8 = 1 << 5;
     /// Not in the index: of a session that has ended, or the second half of one with one key. The table's own.
     pub(crate) const UNLISTED: u8 = 1 << 6;
-    /// Not a session but a note that its packets go to another worker: [`super::Half::decision`] is its number.
+    /// Not a session but a note that its packets go to another worker: [`super::Flow::decision`] is its number.
     pub const REDIRECT: u8 = 1 << 7;
 }
 
 /// One direction of a session: one cache line.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub struct Half {
-    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Half::note4`]; IPv6 in five. The last two
-    /// bytes of the second word are no part of it: [`Half::hop`].
+pub struct Flow {
+    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Flow::note4`]; IPv6 in five. The last two
+    /// bytes of the second word are no part of it: [`Flow::hop`].
     pub(crate) key: [u64; 5],
     /// Bytes, above the upper 8 bits of packets: what is carried out of either goes nowhere, or where it belongs.
     pub(crate) bytes: u64,
@@ -90,22 +90,22 @@ pub struct Half {
     pub seen: u32,
     /// Number of the cached decision, as the engine above numbers them: 24 bits.
     pub(crate) decision: [u8; 3],
-    /// Bits of [`half_flags`].
+    /// Bits of [`flow_flags`].
     pub flags: u8,
     /// TCP: the highest acknowledgement number seen in this direction.
     pub ack: u32,
 }
 
-const _: () = assert!(size_of::<Half>() == 64);
+const _: () = assert!(size_of::<Flow>() == 64);
 
-/// The bits of [`Half::key`]'s second word that are the key's.
+/// The bits of [`Flow::key`]'s second word that are the key's.
 const KEY: u64 = u64::MAX >> u16::BITS;
 
-impl Half {
+impl Flow {
     /// A direction that nothing was seen of.
-    pub(crate) fn new(key: &Packed) -> Half {
+    pub(crate) fn new(key: &Packed) -> Flow {
         let ([a, b], [c, d, e]) = (key.head, key.tail);
-        Half { key: [a, b, c, d, e], ..Half::zeroed() }
+        Flow { key: [a, b, c, d, e], ..Flow::zeroed() }
     }
 
     pub(crate) fn packed(&self) -> Packed {
@@ -135,7 +135,7 @@ impl Half {
     /// Whether it is to be found by its key.
     #[inline(always)]
     pub(crate) fn is_listed(&self) -> bool {
-        self.flags & half_flags::UNLISTED == 0
+        self.flags & flow_flags::UNLISTED == 0
     }
 
     /// The key.
@@ -178,7 +178,7 @@ impl Half {
         self.decision = [a, b, c];
     }
 
-    /// What was counted since [`Half::counts`] said so.
+    /// What was counted since [`Flow::counts`] said so.
     pub fn counts_since(&self, (packets, bytes): (u64, u64)) -> (u64, u64) {
         let (p, b) = self.counts();
         (p.wrapping_sub(packets) & ((1 << 40) - 1), b.wrapping_sub(bytes) & ((1 << 56) - 1))
@@ -217,20 +217,20 @@ impl Half {
         }
     }
 
-    /// How this direction is translated; of use only with [`half_flags::XLAT4`].
+    /// How this direction is translated; of use only with [`flow_flags::XLAT4`].
     #[inline(always)]
     pub fn xlat4(&self) -> Xlat4 {
         let [_, _, a, b, _] = self.key;
         bytemuck::cast([a, b])
     }
 
-    /// Says how this direction is translated, and sets [`half_flags::XLAT4`]. Nothing happens to halves of IPv6 sessions.
+    /// Says how this direction is translated, and sets [`flow_flags::XLAT4`]. Nothing happens to halves of IPv6 sessions.
     #[inline]
     pub fn set_xlat4(&mut self, xlat: &Xlat4) {
         let [a, b, ..] = self.key;
         if !has_tail(&[a, b]) {
             [self.key[2], self.key[3]] = bytemuck::cast(*xlat);
-            self.flags |= half_flags::XLAT4;
+            self.flags |= flow_flags::XLAT4;
         }
     }
 }
@@ -255,7 +255,7 @@ const _: () = assert!(size_of::<Xlat4>() == 16);
 /// What both directions share, but for the packets' short way.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-pub struct Common {
+pub struct SessionState {
     /// Links of the timer wheel.
     pub(crate) timer: [u32; 2],
     /// Links of the list of half-open sessions, oldest first.
@@ -280,7 +280,7 @@ pub struct Common {
     pub(crate) uid: u32,
 }
 
-const _: () = assert!(size_of::<Common>() == 64);
+const _: () = assert!(size_of::<SessionState>() == 64);
 
 #[cfg(test)]
 mod tests {
@@ -288,9 +288,9 @@ mod tests {
 
     use super::*;
 
-    fn half(kind: u8) -> Half {
+    fn half(kind: u8) -> Flow {
         let key = Key { source: [7; 16], destination: [9; 16], kind, proto: 6, ..Key::default() };
-        Half::new(&key.pack())
+        Flow::new(&key.pack())
     }
 
     #[test]
@@ -313,11 +313,11 @@ mod tests {
         let xlat = Xlat4 { addresses: [1; 8], ports: [2; 4], ip_delta: 3, l4_delta: 4 };
         let mut four = half(Kind::IP4 | Kind::TCP);
         let key = four.key();
-        four.flags = half_flags::SETTLED;
+        four.flags = flow_flags::SETTLED;
         four.set_decision(0xff_fffe);
         four.set_xlat4(&xlat);
         assert_eq!((four.decision(), four.xlat4(), four.key()), (0xff_fffe, xlat, key));
-        assert_eq!(four.flags, half_flags::SETTLED | half_flags::XLAT4);
+        assert_eq!(four.flags, flow_flags::SETTLED | flow_flags::XLAT4);
         assert_eq!((four.counts(), four.hop()), ((0, 0), 0));
         four.set_hop(0xabcd);
         assert_eq!((four.hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn found_is_session_and_direction() {
-        let found = Found::new(SessionId(5), Direction::Reverse);
+        let found = FlowRef::new(SessionId(5), Direction::Reverse);
         assert_eq!((found.session(), found.direction()), (SessionId(5), Direction::Reverse));
-        assert_eq!(found.other(), Found::new(SessionId(5), Direction::Forward));
-        assert!(found.is_some() && !Found::NONE.is_some());
+        assert_eq!(found.other(), FlowRef::new(SessionId(5), Direction::Forward));
+        assert!(found.is_some() && !FlowRef::NONE.is_some());
     }
 }

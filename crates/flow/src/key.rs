@@ -70,7 +70,7 @@ impl Key {
 }
 
 /// A key as the table keeps it: five words in the byte order of memory. Who asks stands in two bits of the kind's byte that no kind
-/// uses, so that the last two bytes of the head are zeros, of which [`crate::Half`] makes use.
+/// uses, so that the last two bytes of the head are zeros, of which [`crate::Flow`] makes use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Packed {
     /// IPv4: source, destination, ports, kind and who asks, protocol. IPv6: half of the source in place of the addresses.

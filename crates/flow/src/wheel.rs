@@ -7,12 +7,12 @@
 //! present enters a window of level 0 or 1, the timers of the slot above are moved down, one at a time, so that the work
 //! of a call has a bound that the caller sets: each timer moves at most twice in its life and goes off once.
 //!
-//! A slot is a doubly linked list through the [`Common`] parts; the first link of a list's first timer is its slot's
+//! A slot is a doubly linked list through the [`SessionState`] parts; the first link of a list's first timer is its slot's
 //! number with [`SLOT`] set. Timers go off when their tick is over, up to 64 ms after the deadline and never before it.
 //! Nothing is done for packets: who keeps a session alive leaves its timer alone, and when it goes off it is armed again
 //! for what remains.
 
-use crate::fcb::{Common, SessionId};
+use crate::fcb::{SessionState, SessionId};
 
 /// Bits of milliseconds in a tick.
 const TICK_BITS: u32 = 6;
@@ -64,13 +64,13 @@ impl Wheel {
     }
 
     /// Arms a timer that is not, for `blocks[id].expires`.
-    pub fn arm(&mut self, blocks: &mut [Common], id: SessionId) {
+    pub fn arm(&mut self, blocks: &mut [SessionState], id: SessionId) {
         self.armed += 1;
         self.link(blocks, id.0);
     }
 
     /// Takes a timer out; nothing happens if it is not armed.
-    pub fn disarm(&mut self, blocks: &mut [Common], id: SessionId) {
+    pub fn disarm(&mut self, blocks: &mut [SessionState], id: SessionId) {
         if blocks[id.0 as usize].timer[0] != NONE {
             self.armed -= 1;
             self.unlink(blocks, id.0);
@@ -79,7 +79,7 @@ impl Wheel {
 
     /// The next timer that has gone off by `now`; it is no longer armed. `budget` goes down by one for each timer that is
     /// moved or goes off; at zero there is nothing more to be had, and the work goes on with the next call.
-    pub fn due(&mut self, blocks: &mut [Common], now: u32, budget: &mut u32) -> Option<SessionId> {
+    pub fn due(&mut self, blocks: &mut [SessionState], now: u32, budget: &mut u32) -> Option<SessionId> {
         self.start(now);
         let now = now >> TICK_BITS;
         while *budget > 0 {
@@ -140,7 +140,7 @@ impl Wheel {
         }
     }
 
-    fn link(&mut self, blocks: &mut [Common], id: u32) {
+    fn link(&mut self, blocks: &mut [SessionState], id: u32) {
         let slot = self.slot(blocks[id as usize].expires);
         let next = std::mem::replace(&mut self.heads[slot as usize], id);
         if let Some(next) = blocks.get_mut(next as usize) {
@@ -152,7 +152,7 @@ impl Wheel {
         }
     }
 
-    fn unlink(&mut self, blocks: &mut [Common], id: u32) {
+    fn unlink(&mut self, blocks: &mut [SessionState], id: u32) {
         let [previous, next] = std::mem::replace(&mut blocks[id as usize].timer, UNARMED);
         if let Some(next) = blocks.get_mut(next as usize) {
             next.timer[0] = previous;
@@ -182,14 +182,14 @@ mod tests {
     /// A wheel and a map from timers to deadlines; the time of the model does not wrap.
     struct Both {
         wheel: Wheel,
-        blocks: Vec<Common>,
+        blocks: Vec<SessionState>,
         deadlines: BTreeMap<u32, u64>,
         now: u64,
     }
 
     impl Both {
         fn new(now: u64) -> Both {
-            let blocks = vec![Common { timer: UNARMED, ..Common::default() }; TIMERS as usize];
+            let blocks = vec![SessionState { timer: UNARMED, ..SessionState::default() }; TIMERS as usize];
             let mut wheel = Wheel::new();
             wheel.start(now as u32);
             Both { wheel, blocks, deadlines: BTreeMap::new(), now }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use mmb_flow::{Direction, Found, Key, SessionId, Settings, Table, key_of};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, Settings, Table, key_of};
 use mmb_nf::{
     ChainId, Context, Fate, Function, Ground, Meta, Opener, Order, Packet, Program, Registry, Runner,
     SessionInfo, Setup, Sources, Verdict,
@@ -47,12 +47,12 @@ impl Ground for Sessions {
         self.0.scratchpads_mut()
     }
 
-    fn translate(&mut self, _: Found, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
+    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
         Ok(())
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
-        info(id, self.0.key(Found::new(id, Direction::Forward)))
+        info(id, self.0.key(FlowRef::new(id, Direction::Forward)))
     }
 }
 

@@ -19,7 +19,7 @@
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
-use mmb_flow::{Direction, Found, Key, SessionId, Settings, Table, key_of};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, Settings, Table, key_of};
 use mmb_lang::{Chain, Command, NfAdd};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
@@ -69,13 +69,13 @@ impl Ground for Sessions {
         self.table.scratchpads_mut()
     }
 
-    fn translate(&mut self, _: Found, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
+    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
         Ok(())
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
-        let halves = [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
-        let (key, common) = (halves[0].key(), self.table.common(id));
+        let halves = [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let (key, common) = (halves[0].key(), self.table.session(id));
         SessionInfo {
             id,
             key,
@@ -175,7 +175,7 @@ impl Harness {
 
     fn vector(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
         let mut sent: Vec<Sent> = Vec::new();
-        let mut on_their_way: Vec<(usize, Found, Meta)> = Vec::new();
+        let mut on_their_way: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
             let mut one =
                 Sent { fate: Fate::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
@@ -230,7 +230,7 @@ impl Harness {
     }
 
     /// The session of a packet, opened if need be. None: the packet's way ends here.
-    fn find(&mut self, chain: &str, one: &mut Sent) -> Option<(Found, Meta)> {
+    fn find(&mut self, chain: &str, one: &mut Sent) -> Option<(FlowRef, Meta)> {
         let chain = self.program.chain(chain)?;
         let mut meta = Meta::default();
         parse(&one.frame, one.frame.len(), &mut meta).ok()?;
@@ -249,7 +249,7 @@ impl Harness {
                 }
             }
             let id = self.sessions.table.insert(&key, &key.reversed(), self.sessions.now).ok()?;
-            found = Found::new(id, Direction::Forward);
+            found = FlowRef::new(id, Direction::Forward);
             let info = self.sessions.info(id);
             let opener = Opener { head: &one.frame, meta: &meta, direction: Direction::Forward };
             self.runner.open(chain, self.sessions.table.scratch_mut(id), &info, &opener);
@@ -258,7 +258,7 @@ impl Harness {
             let opener = Opener { head: &one.frame, meta: &meta, direction: found.direction() };
             self.runner.migrate(self.sessions.table.scratch_mut(found.session()), chain, &info, &opener);
         }
-        self.sessions.table.half_mut(found).count(1, one.frame.len() as u32);
+        self.sessions.table.flow_mut(found).count(1, one.frame.len() as u32);
         Some((found, meta))
     }
 

@@ -29,7 +29,7 @@ pub use context::{Context, Emission, Emissions, EmitTo};
 pub use function::{Admission, Background, Function, Moves, SessionKey, Setup, Stop, Traits, Verdict};
 pub use harness::Harness;
 pub use instance::Instance;
-pub use mmb_flow::{Direction, Found, Key, SessionId, layout::Order};
+pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfAdd};
 pub use mmb_packet::{DropReason, Meta, PacketBuf};
 pub use packet::{First, Opener, Packet, SessionInfo, Wish};

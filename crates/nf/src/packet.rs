@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mmb_flow::{Direction, Found, Key, SessionId};
+use mmb_flow::{Direction, FlowRef, Key, SessionId};
 use mmb_packet::{Kind, Meta, PacketBuf};
 
 /// A packet on its way through a chain.
@@ -26,8 +26,8 @@ pub struct Packet<'a> {
 impl Packet<'_> {
     /// Session and direction.
     #[inline(always)]
-    pub fn found(&self) -> Found {
-        Found::new(self.session, self.direction)
+    pub fn found(&self) -> FlowRef {
+        FlowRef::new(self.session, self.direction)
     }
 
     /// The lower eight TCP flags, as they stand in the header (RFC 9293, 3.1: FIN is the lowest); 0 if it is not TCP.

@@ -100,7 +100,7 @@ pub struct Meta {
     pub flags: u8,
     /// Why the packet is dropped, once it is ([`crate::DropReason`] as a number).
     pub drop_reason: u8,
-    /// The session that the packet belongs to, as the flow table of its worker numbers them; see `mmb_flow::Found`.
+    /// The session that the packet belongs to, as the flow table of its worker numbers them; see `mmb_flow::FlowRef`.
     pub session: u32,
 }
 

@@ -1,20 +1,20 @@
 //! Sessions that go through service chains: which chain, from when on, until when.
 //!
 //! Theory of operation. Stateful rules name chains, and of a session's rules the last one that does is heard. When a session
-//! gets a chain, its scratchpad is opened, and both its halves say so ([`half_flags::CHAINED`]); the decision that is kept
+//! gets a chain, its scratchpad is opened, and both its halves say so ([`flow_flags::CHAINED`]); the decision that is kept
 //! for a direction says nothing of chains. Both are made anew together: under other rules or chains, the first packet of a
 //! direction takes the long way, where the session's scratchpad is moved to the chain that it is to have now
 //! ([`Sessions::keep_chain`]). What is decided here holds for both directions, since they have the same rules.
 //!
 //! Functions can have a session translated. That is decided when it is opened ([`Sessions::ask_chain`]), by the engine,
-//! as for rules, and done in the chain ([`half_flags::DEFERRED`]). So a chain that translates can be had from the first
+//! as for rules, and done in the chain ([`flow_flags::DEFERRED`]). So a chain that translates can be had from the first
 //! packet on only; and a session that has one keeps to the rule that names it, and ends with the rule, or with
 //! the functions that translate it. Sessions that NAT lets in from outside are translated by NAT, and other chains are
 //! looked for among their rules.
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, Found, Key, SessionId, Table, half_flags};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, Table, flow_flags};
 use mmb_nf::{Admission, ChainId, First, Opener, Program, SessionInfo, Wish};
 use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::Policy;
@@ -36,8 +36,8 @@ pub(crate) type Named = (u32, ChainId);
 
 /// A session as functions are told of it.
 pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
-    let [there, back] = [Direction::Forward, Direction::Reverse].map(|way| table.half(Found::new(id, way)));
-    let common = table.common(id);
+    let [there, back] = [Direction::Forward, Direction::Reverse].map(|way| table.flow(FlowRef::new(id, way)));
+    let common = table.session(id);
     let (original, counts) = (there.key(), [there.counts(), back.counts()]);
     SessionInfo {
         id,
@@ -53,7 +53,7 @@ pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
     }
 }
 
-fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: Found) -> Opener<'a> {
+fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: FlowRef) -> Opener<'a> {
     Opener { head: call.packet.head(), meta: call.meta, direction: found.direction() }
 }
 
@@ -137,7 +137,7 @@ impl Sessions {
     pub(crate) fn join_chain<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
         chain: ChainId,
     ) {
         let info = info(&self.table, found.session(), call.now);
@@ -146,14 +146,14 @@ impl Sessions {
             self.runner.open(chain, pad, &info, &opener);
         }
         for found in [found, found.other()] {
-            self.table.half_mut(found).flags |= half_flags::CHAINED;
+            self.table.flow_mut(found).flags |= flow_flags::CHAINED;
         }
     }
 
     /// A session goes through no chain any more.
     pub(crate) fn leave_chain(&mut self, id: SessionId) {
-        let there = Found::new(id, Direction::Forward);
-        if self.table.half(there).flags & half_flags::CHAINED == 0 {
+        let there = FlowRef::new(id, Direction::Forward);
+        if self.table.flow(there).flags & flow_flags::CHAINED == 0 {
             return;
         }
         let info = info(&self.table, id, self.clock);
@@ -161,7 +161,7 @@ impl Sessions {
             self.runner.release(pad, &info);
         }
         for found in [there, there.other()] {
-            self.table.half_mut(found).flags &= !(half_flags::CHAINED | half_flags::DEFERRED);
+            self.table.flow_mut(found).flags &= !(flow_flags::CHAINED | flow_flags::DEFERRED);
         }
     }
 
@@ -170,17 +170,17 @@ impl Sessions {
     pub(crate) fn keep_chain<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
         list: &[Attached],
     ) -> bool {
-        let flags = self.table.half(found).flags;
+        let flags = self.table.flow(found).flags;
         let policy = call.host.policy();
-        let deferred = flags & half_flags::DEFERRED != 0;
+        let deferred = flags & flow_flags::DEFERRED != 0;
         let chain = match deferred {
             true => self.last_chain(policy, list, |rule, chain| rule.translates && self.defers(chain)),
             false => self.later_chain(policy, list),
         };
-        match (flags & half_flags::CHAINED != 0, chain) {
+        match (flags & flow_flags::CHAINED != 0, chain) {
             (true, Some((_, chain))) => return self.move_chain(call, found, chain, deferred),
             (true, None) if deferred => return false,
             (true, None) => self.leave_chain(found.session()),
@@ -194,7 +194,7 @@ impl Sessions {
     fn move_chain<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
         chain: ChainId,
         deferred: bool,
     ) -> bool {
@@ -218,8 +218,8 @@ impl Sessions {
 
     /// The name of a session's chain.
     pub(crate) fn chain_name(&self, id: SessionId) -> Option<&Arc<str>> {
-        let flags = self.table.half(Found::new(id, Direction::Forward)).flags;
-        let pad = self.pad(id).filter(|_| flags & half_flags::CHAINED != 0)?;
+        let flags = self.table.flow(FlowRef::new(id, Direction::Forward)).flags;
+        let pad = self.pad(id).filter(|_| flags & flow_flags::CHAINED != 0)?;
         self.runner.chain_name(pad)
     }
 

@@ -1,6 +1,6 @@
 //! Sessions as they are shown, and ended by hand.
 
-use mmb_flow::{Direction, Found, SessionId};
+use mmb_flow::{Direction, FlowRef, SessionId};
 
 use crate::engine::{End, Group, Sessions};
 use crate::{Cursor, Host, View};
@@ -19,7 +19,7 @@ impl Sessions {
         for _ in 0..most {
             let Some(id) = self.table.next_from(cursor.0) else { return false };
             cursor.0 = id.0 + 1;
-            if self.table.redirect(Found::new(id, Direction::Forward)).is_none() {
+            if self.table.redirect(FlowRef::new(id, Direction::Forward)).is_none() {
                 f(self.view(id, now, host));
             }
         }
@@ -28,8 +28,8 @@ impl Sessions {
 
     fn view(&self, id: SessionId, now: u32, host: &impl Host) -> View {
         let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
-        let common = self.table.common(id);
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let common = self.table.session(id);
         let policy = host.policy();
         let rules = self.rules.get(common.rules).filter(|rule| rule.is_alive(policy));
         let mut rules: Vec<u32> = rules.filter_map(|rule| policy.index(rule.slot)).collect();

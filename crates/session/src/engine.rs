@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use mmb_flow::{
-    Common, Direction, ErrorBudget, Found, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
-    SessionId, Settings, Table, half_flags,
+    SessionState, Direction, ErrorBudget, FlowRef, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
+    SessionId, Settings, Table, flow_flags,
 };
 use mmb_nf::{Fate, Program, Runner};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
@@ -38,7 +38,7 @@ const TOGETHER: usize = 32;
 /// How often timers are looked at while there is no traffic, in milliseconds: as fine as the wheel is.
 const TICK: u32 = 64;
 
-/// Bits of [`mmb_flow::Common::flags`].
+/// Bits of [`mmb_flow::SessionState::flags`].
 pub(crate) mod session_flags {
     /// Numbers besides addresses and ports are replaced: there is a record in the scratchpad.
     pub const MANGLE: u8 = 1 << 0;
@@ -258,7 +258,7 @@ impl Sessions {
 
     /// Asks for the memory that the ends of these sessions will look at.
     pub(crate) fn prefetch_ends(&self, ids: &[SessionId]) {
-        let mapping = |id| MappingId(self.table.common(id).mapping);
+        let mapping = |id| MappingId(self.table.session(id).mapping);
         let maps = !self.nat.is_empty();
         for &id in ids {
             self.table.prefetch_keys(id);
@@ -289,7 +289,7 @@ impl Sessions {
     /// Gives what halves have counted alone to the rules, of at most `most`.
     fn collect(&mut self, host: &impl Host, most: usize) {
         let Sessions { owed, table, decisions, .. } = self;
-        owed.flush(table.halves_mut(), decisions, host, most);
+        owed.flush(table.flows_mut(), decisions, host, most);
     }
 
     /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::slow`] and
@@ -329,11 +329,11 @@ impl Sessions {
     /// When a session ends if no packet comes; none if that is over.
     pub(crate) fn lives_until(&self, id: SessionId, now: u32) -> Option<u32> {
         let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
-        let timeout = match there.flags & (half_flags::REDIRECT | half_flags::CHAINED) {
-            0 => self.table.common(id).track.timeout(&self.settings),
-            half_flags::CHAINED => {
-                self.table.common(id).track.timeout(&self.settings).max(self.chain_timeout(id))
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let timeout = match there.flags & (flow_flags::REDIRECT | flow_flags::CHAINED) {
+            0 => self.table.session(id).track.timeout(&self.settings),
+            flow_flags::CHAINED => {
+                self.table.session(id).track.timeout(&self.settings).max(self.chain_timeout(id))
             }
             _ => REDIRECT_LIFE,
         };
@@ -343,7 +343,7 @@ impl Sessions {
 
     /// Ends a session or redirect and gives back all that it holds.
     pub(crate) fn end(&mut self, id: SessionId, why: End, host: &impl Host) {
-        let found = Found::new(id, Direction::Forward);
+        let found = FlowRef::new(id, Direction::Forward);
         if self.table.redirect(found).is_some() {
             self.counters.redirects -= 1;
         } else {
@@ -365,16 +365,16 @@ impl Sessions {
         self.call_back(self.clock, id, host);
         self.leave_chain(id);
         for way in [Direction::Forward, Direction::Reverse] {
-            let found = Found::new(id, way);
+            let found = FlowRef::new(id, way);
             self.settle(found, host);
-            self.decisions.give_back(self.table.half(found).decision(), host);
+            self.decisions.give_back(self.table.flow(found).decision(), host);
         }
-        let &Common { rules, mapping, flags, .. } = self.table.common(id);
+        let &SessionState { rules, mapping, flags, .. } = self.table.session(id);
         self.rules.give_back(rules);
         if mapping != u32::MAX {
-            let mut held = self.table.key(Found::new(id, Direction::Forward));
+            let mut held = self.table.key(FlowRef::new(id, Direction::Forward));
             if flags & session_flags::INBOUND == 0 {
-                held = as_nat_sees(&held, &self.table.key(Found::new(id, Direction::Reverse)).reversed());
+                held = as_nat_sees(&held, &self.table.key(FlowRef::new(id, Direction::Reverse)).reversed());
             }
             self.nat.release(MappingId(mapping), &held, self.clock);
         }

@@ -1,7 +1,7 @@
 //! A session is entered into the table, and gets its rules, its decision, its translation and its chain.
 
 use mmb_flow::{
-    Direction, Found, Half, InsertError, Key, MappingId, Seen, SessionId, Track, Xlat4, half_flags,
+    Direction, FlowRef, Flow, InsertError, Key, MappingId, Seen, SessionId, Track, Xlat4, flow_flags,
 };
 use mmb_nf::ChainId;
 use mmb_packet::PacketBuf;
@@ -16,15 +16,15 @@ use crate::open::as_nat_sees;
 use crate::slow::Call;
 
 /// Says how packets of both directions get from one key to another: simply, if no more than these `moves`.
-fn translate_halves([there, back]: &mut [Half; 2], key: &Key, reverse: &Key, moves: bool) {
+fn translate_halves([there, back]: &mut [Flow; 2], key: &Key, reverse: &Key, moves: bool) {
     match Xlat4::pair(key, reverse).filter(|_| moves) {
         Some([out, home]) => {
             there.set_xlat4(&out);
             back.set_xlat4(&home);
         }
         None => {
-            there.flags |= half_flags::XLAT_SLOW;
-            back.flags |= half_flags::XLAT_SLOW;
+            there.flags |= flow_flags::XLAT_SLOW;
+            back.flags |= flow_flags::XLAT_SLOW;
         }
     }
 }
@@ -62,7 +62,7 @@ impl Sessions {
         key: &Key,
         fresh: &Fresh,
         by: By<'_>,
-    ) -> Result<Found, InsertError> {
+    ) -> Result<FlowRef, InsertError> {
         let mut entered = self.enter_table(call, fresh);
         if entered == Err(InsertError::Full)
             && let Some(victim) = self.victim(call)
@@ -80,14 +80,14 @@ impl Sessions {
         })?;
         self.counters.created += 1;
         self.furnish(call, id, key, fresh, by);
-        let found = Found::new(id, Direction::Forward);
+        let found = FlowRef::new(id, Direction::Forward);
         if let Some(numbers) = fresh.mangle {
             self.set_mangle(id, numbers);
         }
         if let Some(chain) = fresh.chain {
             // Functions are told of a session that has had no packet yet.
             self.join_chain(call, found, chain);
-            self.table.half_mut(found).count(1, call.bytes());
+            self.table.flow_mut(found).count(1, call.bytes());
         }
         Ok(found)
     }
@@ -137,11 +137,11 @@ impl Sessions {
         (common.rules, common.track, common.flags) = (rules, fresh.track, flags);
         common.mapping = fresh.mapping.map_or(u32::MAX, |mapping| mapping.0);
         common.in_port = [call.in_port, u16::MAX];
-        let deferred = if fresh.deferred { half_flags::DEFERRED } else { 0 };
+        let deferred = if fresh.deferred { flow_flags::DEFERRED } else { 0 };
         for (way, half) in halves.iter_mut().enumerate() {
             let settled = fresh.seen.settled[way] && flags & session_flags::LOOPS[way] == 0;
             half.ack = fresh.acks[way];
-            half.flags |= deferred | if settled { half_flags::SETTLED } else { 0 };
+            half.flags |= deferred | if settled { flow_flags::SETTLED } else { 0 };
         }
         if fresh.mangle.is_some() || fresh.moved.is_some() {
             let same = key.reversed();
@@ -152,7 +152,7 @@ impl Sessions {
         }
         let [there, _] = halves;
         there.set_decision(decision);
-        there.flags |= half_flags::SEEN;
+        there.flags |= flow_flags::SEEN;
         if fresh.chain.is_none() {
             there.count(1, call.bytes());
         }

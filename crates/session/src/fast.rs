@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use mmb_flow::{Direction, Found, Segment, SessionId, Traffic, half_flags, key_of, later_ack};
+use mmb_flow::{Direction, FlowRef, Segment, SessionId, Traffic, flow_flags, key_of, later_ack};
 use mmb_packet::Meta;
 
 use crate::Host;
@@ -46,7 +46,7 @@ pub trait Borrower: Send {
 /// A direction of a session that may be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lendable {
-    found: Found,
+    found: FlowRef,
     uid: u32,
 }
 
@@ -133,14 +133,14 @@ impl Sessions {
     /// Whether a packet of this direction leaves as this one, `head` and `meta` as it went, by what the session is for: rules change
     /// nothing in it.
     pub fn makes(&self, Lendable { found, .. }: Lendable, head: &[u8], meta: &Meta) -> bool {
-        let edits = self.decisions.says(self.table.half(found).decision()) & says::EDIT != 0;
+        let edits = self.decisions.says(self.table.flow(found).decision()) & says::EDIT != 0;
         !edits && key_of(head, meta).is_ok_and(|key| key == self.table.key(found.other()).reversed())
     }
 
     /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
     /// to its packets is done alike.
     pub fn lending(&self, Lendable { found, uid }: Lendable, in_port: u16) -> Lending {
-        const OTHER: u8 = half_flags::REDIRECT | half_flags::CHAINED | half_flags::DEFERRED;
+        const OTHER: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::DEFERRED;
         const MORE: u8 = session_flags::MANGLE
             | session_flags::LOOP_FORWARD
             | session_flags::LOOP_REVERSE
@@ -149,19 +149,19 @@ impl Sessions {
         if self.table.uid(id) != uid {
             return Lending::Ended;
         }
-        let (half, other) = (self.table.half(found), self.table.half(found.other()));
+        let (half, other) = (self.table.flow(found), self.table.flow(found.other()));
         let number = half.decision();
         let plain = half.flags & OTHER == 0
-            && self.table.common(id).flags & MORE == 0
+            && self.table.session(id).flags & MORE == 0
             && self.decisions.is_current(number, self.decisions.stamp(in_port))
             && self.decisions.says(number) & (says::DROP | says::CHANCE) == 0;
         if !plain || self.per_packet || self.settings.tcp_window_check {
             return Lending::Never;
         }
-        if half.flags & half_flags::SETTLED != 0 {
-            return Lending::Yes { answered: other.flags & half_flags::SETTLED != 0 };
+        if half.flags & flow_flags::SETTLED != 0 {
+            return Lending::Yes { answered: other.flags & flow_flags::SETTLED != 0 };
         }
-        match self.table.common(id).track.awaited(&self.acks(id)) {
+        match self.table.session(id).track.awaited(&self.acks(id)) {
             Some(ack) => {
                 Lending::Answered { awaits: (found.direction() == Direction::Forward).then_some(ack) }
             }
@@ -261,36 +261,36 @@ impl Sessions {
         let mut news = [None; 2];
         for (((way, loan), borrowed), new) in WAYS.into_iter().zip(loans).zip(tallies).zip(&mut news) {
             if let (Some(loan), Some(borrowed)) = (loan, borrowed) {
-                *new = self.take_over(now, Found::new(id, way), loan, borrowed, host);
+                *new = self.take_over(now, FlowRef::new(id, way), loan, borrowed, host);
             }
         }
         for (way, new) in WAYS.into_iter().zip(news) {
             if let Some((last, Borrowed { ack: Some(ack), fin, .. })) = new
-                && (fin.is_some() || self.table.common(id).track.has_fin())
+                && (fin.is_some() || self.table.session(id).track.has_fin())
             {
-                self.note(last, Found::new(id, way), ack, fin);
+                self.note(last, FlowRef::new(id, way), ack, fin);
             }
         }
     }
 
     /// The originator's first packet that was sent on, if it was lent before: it acknowledged what it had to.
     fn complete(&mut self, last: u32, id: SessionId) {
-        if let Some(ack) = self.table.common(id).track.awaited(&self.acks(id)) {
-            self.note(last, Found::new(id, Direction::Forward), ack, None);
+        if let Some(ack) = self.table.session(id).track.awaited(&self.acks(id)) {
+            self.note(last, FlowRef::new(id, Direction::Forward), ack, None);
         }
     }
 
     /// Tells the tracker of a direction's last segment, which acknowledged `ack` and, if it was a FIN, ended with `fin`.
-    fn note(&mut self, last: u32, found: Found, ack: u32, fin: Option<u32>) {
+    fn note(&mut self, last: u32, found: FlowRef, ack: u32, fin: Option<u32>) {
         let id = found.session();
-        let (mut track, mut acks) = (self.table.common(id).track, self.acks(id));
+        let (mut track, mut acks) = (self.table.session(id).track, self.acks(id));
         let (flags, seq) = match fin {
             Some(end) => (Segment::FIN | Segment::ACK, end.wrapping_sub(1)),
             None => (Segment::ACK, acks[found.direction().other() as usize]),
         };
         let segment = Segment { seq, ack, flags, ..Segment::default() };
         let seen = track.packet(found.direction(), &Traffic::Tcp(segment), &mut acks, &self.settings);
-        self.table.common_mut(id).track = track;
+        self.table.session_mut(id).track = track;
         self.set_acks(id, acks);
         self.heed(last, id, &seen);
     }
@@ -299,7 +299,7 @@ impl Sessions {
     fn take_over(
         &mut self,
         now: u32,
-        found: Found,
+        found: FlowRef,
         loan: &mut Loan,
         borrowed: Borrowed,
         host: &impl Host,
@@ -312,7 +312,7 @@ impl Sessions {
         (loan.packets, loan.bytes) = (packets, bytes);
         // Before anything is counted that is not owed.
         self.settle(found, host);
-        let half = self.table.half_mut(found);
+        let half = self.table.flow_mut(found);
         let (mut packets, mut bytes) = (more, length);
         while packets > 0 || bytes > 0 {
             let part = |left: u64| u32::try_from(left).unwrap_or(u32::MAX);

@@ -1,6 +1,6 @@
 //! Fragments: the first one of a datagram has a key, the later ones follow it.
 
-use mmb_flow::{Datagram, Found, Key, Later};
+use mmb_flow::{Datagram, FlowRef, Key, Later};
 use mmb_packet::{DropReason, PacketBuf};
 
 use crate::engine::Sessions;
@@ -11,7 +11,7 @@ use crate::{Host, Next};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// To a session: the one that had this uid.
-    Session(Found, u32),
+    Session(FlowRef, u32),
     /// To another worker.
     Worker(u16),
     /// Its way, without a session.
@@ -75,11 +75,11 @@ impl Sessions {
     }
 
     /// Whether a session is still there, and the same.
-    pub(crate) fn is_still(&self, found: Found, uid: u32) -> bool {
+    pub(crate) fn is_still(&self, found: FlowRef, uid: u32) -> bool {
         self.table.is_live(found.session()) && self.table.uid(found.session()) == uid
     }
 
-    fn follow<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+    fn follow<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         call.meta.session = found.0;
         if !call.is_looped() && self.judge_related(call, found) {
             return call.drop(DropReason::Rule);
@@ -88,7 +88,7 @@ impl Sessions {
             return call.drop(reason);
         }
         self.settle(found, call.host);
-        let half = self.table.half_mut(found);
+        let half = self.table.flow_mut(found);
         half.count(1, u32::try_from(call.packet.len()).unwrap_or(u32::MAX));
         half.seen = call.now;
         self.translated(call, found)

@@ -1,15 +1,15 @@
 //! What halves note down of themselves: that their decision needs no look, and the next hop of their packets.
 //!
 //! Theory of operation. A direction's packets have one source and one destination, in whatever way it translates them, so that routing
-//! says the same of each of them until routes change. An IPv4 half therefore keeps the number of its next hop ([`Half::hop`]), and
-//! its packets need not be looked up again. A half's notes ([`Half::note4`]) are stamped with their generation and the port that its
+//! says the same of each of them until routes change. An IPv4 half therefore keeps the number of its next hop ([`Flow::hop`]), and
+//! its packets need not be looked up again. A half's notes ([`Flow::note4`]) are stamped with their generation and the port that its
 //! packets came in by: another generation begins when rules, routes or the machine's addresses change, and what was noted under an older
 //! one is worth nothing. The stamp says whether the decision was noted as well, as one that does nothing but to accept ([`crate::owed`]).
 //!
 //! Whoever routes packets says what the next hop is, and whether it may be kept ([`Sessions::keep_hop`]); a packet whose half knows it is
 //! sent on as soon as it is counted and translated, while it is at hand ([`crate::Packets::forward`]).
 
-use mmb_flow::Half;
+use mmb_flow::Flow;
 
 use crate::decisions::Decisions;
 use crate::engine::Sessions;
@@ -72,7 +72,7 @@ fn are_alike(one: u32, other: u32) -> bool {
 /// up to date, and nothing was counted.
 #[inline(always)]
 pub(crate) fn look(
-    half: &mut Half,
+    half: &mut Flow,
     decisions: &mut Decisions,
     gist: &Gist,
     (stamp, note, keeps): (u32, u32, bool),
@@ -139,14 +139,14 @@ impl Sessions {
         let Some(&found) = self.lookups.found().get(at) else { return };
         let hop = hop.and_then(|hop| u16::try_from(hop).ok()).filter(|hop| is_hop(*hop));
         if found.is_some() {
-            self.table.half_mut(found).set_hop(hop.unwrap_or(NO_HOP));
+            self.table.flow_mut(found).set_hop(hop.unwrap_or(NO_HOP));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use mmb_flow::{Direction, Found, Key, Table};
+    use mmb_flow::{Direction, FlowRef, Key, Table};
     use mmb_packet::Kind;
 
     use super::*;
@@ -170,20 +170,20 @@ mod tests {
     }
 
     /// A half of a session with one rule's decision, of that version of IP.
-    fn scene(kind: u8) -> (Table, Decisions, Rules, Found) {
+    fn scene(kind: u8) -> (Table, Decisions, Rules, FlowRef) {
         let mut table = Table::new(8, 0, 1).expect("memory");
         let (mut decisions, rules) = (Decisions::new(), Rules::default());
         let key = Key { source_port: [1, 1], destination_port: [2, 2], kind, proto: 6, ..Key::default() };
         let id = table.insert(&key, &key.reversed(), 0).expect("room");
-        let found = Found::new(id, Direction::Forward);
-        table.half_mut(found).set_decision(decisions.take(&rules.policy, decisions.stamp(3), &[0]));
+        let found = FlowRef::new(id, Direction::Forward);
+        table.flow_mut(found).set_decision(decisions.take(&rules.policy, decisions.stamp(3), &[0]));
         (table, decisions, rules, found)
     }
 
     #[test]
     fn a_next_hop_lasts_as_long_as_its_stamp() {
         let (mut table, mut decisions, _, found) = scene(Kind::IP4 | Kind::TCP);
-        let (half, stamp) = (table.half_mut(found), decisions.stamp(3));
+        let (half, stamp) = (table.flow_mut(found), decisions.stamp(3));
         for keeps in [false, true] {
             half.set_note4([0, 0]);
             for (note, hop) in [(0x103, 0), (0x103, 7), (0x103, 7), (0x203, 0), (0x203, 7), (0x204, 0)] {
@@ -200,7 +200,7 @@ mod tests {
     fn what_is_owed_is_owed_whatever_routes_say() {
         let (mut table, mut decisions, rules, found) = scene(Kind::IP4 | Kind::TCP);
         let (mut owed, stamp) = (crate::owed::Owed::new(), decisions.stamp(3));
-        let half = table.half_mut(found);
+        let half = table.flow_mut(found);
         assert_eq!(look(half, &mut decisions, &GIST, (stamp, 0x103, true)), Some(0));
         half.count(1, 100);
         owed.owe(found, half);
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn ip6_has_no_room_for_notes() {
         let (mut table, mut decisions, _, found) = scene(Kind::IP6 | Kind::TCP);
-        let (half, stamp) = (table.half_mut(found), decisions.stamp(3));
+        let (half, stamp) = (table.flow_mut(found), decisions.stamp(3));
         let key = half.key();
         assert_eq!(look(half, &mut decisions, &GIST, (stamp, 0x103, true)), Some(0));
         assert_eq!((half.key(), half.hop()), (key, 0));

@@ -8,7 +8,7 @@
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
-use mmb_flow::{Direction, Found, Table, apply4, half_flags, later_ack, translate};
+use mmb_flow::{Direction, FlowRef, Table, apply4, flow_flags, later_ack, translate};
 use mmb_packet::{Common, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -152,7 +152,7 @@ impl Sessions {
     fn prefetch_replies(&self, next: &[Next]) {
         let ahead = self.last_pool.and_then(|pool| self.nat.ahead(pool));
         let all = next.iter().zip(self.lookups.found()).enumerate();
-        let new = all.filter(|(_, (next, found))| **next == Next::Slow && **found == Found::NONE);
+        let new = all.filter(|(_, (next, found))| **next == Next::Slow && **found == FlowRef::NONE);
         self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), ahead.as_ref());
     }
 
@@ -167,7 +167,7 @@ impl Sessions {
 
     fn prefetch_decisions(&mut self) {
         let Sessions { table, lookups, decisions, notes, .. } = self;
-        let halves = table.halves_mut();
+        let halves = table.flows_mut();
         for found in lookups.found() {
             if let Some(half) = halves.get(found.0 as usize)
                 && !(half.is_ip4() && notes.are_current(half.note4()[0]))
@@ -195,9 +195,9 @@ impl Sessions {
         };
         let (head, meta) = packets.head_and_meta(at);
         meta.session = found.0;
-        let half = self.table.half(found);
-        let chained = half.flags & half_flags::CHAINED != 0;
-        if half.flags & half_flags::SETTLED == 0 || meta.flags & flags::LOOPED != 0 {
+        let half = self.table.flow(found);
+        let chained = half.flags & flow_flags::CHAINED != 0;
+        if half.flags & flow_flags::SETTLED == 0 || meta.flags & flags::LOOPED != 0 {
             if chained && let Some(reason) = self.refuses(found, in_port, bytes) {
                 meta.drop_reason = reason as u8;
                 return Next::Drop;
@@ -225,9 +225,9 @@ impl Sessions {
 
     /// Why a packet is dropped whose session a function has refused, if that is so and all rules are known; it is counted
     /// then.
-    fn refuses(&mut self, found: Found, in_port: u16, bytes: u32) -> Option<DropReason> {
+    fn refuses(&mut self, found: FlowRef, in_port: u16, bytes: u32) -> Option<DropReason> {
         let reason = self.refused(found.session())?;
-        let (number, stamp) = (self.table.half(found).decision(), self.decisions.stamp(in_port));
+        let (number, stamp) = (self.table.flow(found).decision(), self.decisions.stamp(in_port));
         self.decisions.count(number, stamp, bytes).map(|_| reason)
     }
 
@@ -236,22 +236,22 @@ impl Sessions {
     pub(crate) fn forward(
         &mut self,
         now: u32,
-        found: Found,
+        found: FlowRef,
         head: &mut [u8],
         meta: &Meta,
         bytes: u32,
         ack: Option<u32>,
     ) -> Result<(), DropReason> {
-        let Some(half) = self.table.halves_mut().get_mut(found.0 as usize) else { return Ok(()) };
+        let Some(half) = self.table.flows_mut().get_mut(found.0 as usize) else { return Ok(()) };
         half.count(1, bytes);
         half.seen = now;
-        if half.flags & half_flags::XLAT_SLOW != 0 {
+        if half.flags & flow_flags::XLAT_SLOW != 0 {
             return self.forward_slowly(found, head, meta, ack);
         }
         if let Some(ack) = ack {
             half.ack = later_ack(half.ack, ack);
         }
-        if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+        if half.flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
             apply4(&half.xlat4(), head, meta);
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Sessions {
     /// The same where more than IPv4 addresses and ports is replaced, and so what `ack` counts.
     fn forward_slowly(
         &mut self,
-        found: Found,
+        found: FlowRef,
         head: &mut [u8],
         meta: &Meta,
         ack: Option<u32>,
@@ -270,10 +270,10 @@ impl Sessions {
                 (Direction::Reverse, Some(mangle)) => ack.wrapping_sub(mangle.sequence),
                 _ => ack,
             };
-            let half = self.table.half_mut(found);
+            let half = self.table.flow_mut(found);
             half.ack = later_ack(half.ack, ack);
         }
-        match self.table.half(found).flags & half_flags::DEFERRED {
+        match self.table.flow(found).flags & flow_flags::DEFERRED {
             0 => self.translate(found, head, meta),
             _ => Ok(()),
         }
@@ -298,20 +298,20 @@ impl Sessions {
     }
 
     /// A half whose packets have to be looked at, or that is none of this worker's.
-    fn unsettled(&mut self, now: u32, found: Found, meta: &mut Meta) -> Next {
+    fn unsettled(&mut self, now: u32, found: FlowRef, meta: &mut Meta) -> Next {
         let came_back = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
         let worker = self.table.redirect(found).filter(|_| !came_back);
         let Some(worker) = worker else { return Next::Slow };
-        self.table.half_mut(found).seen = now;
+        self.table.flow_mut(found).seen = now;
         self.hand_off(meta, worker)
     }
 
     /// Gives what was counted with a half alone to its rules: before packets are counted otherwise, or it gets another
     /// decision, or ends.
     #[inline]
-    pub(crate) fn settle(&mut self, found: Found, host: &impl Host) {
+    pub(crate) fn settle(&mut self, found: FlowRef, host: &impl Host) {
         let Sessions { table, owed, decisions, .. } = self;
-        owed.settle(table.half_mut(found), decisions, host);
+        owed.settle(table.flow_mut(found), decisions, host);
     }
 
     /// Gives a packet to another worker.
@@ -326,7 +326,7 @@ impl Sessions {
     ///
     /// # Errors
     /// As [`mmb_flow::translate`].
-    pub(crate) fn translate(&self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+    pub(crate) fn translate(&self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
         translate_by(&self.table, &self.scratch, found, head, meta)
     }
 }
@@ -336,16 +336,16 @@ impl Sessions {
 pub(crate) fn translate_by(
     table: &Table,
     scratch: &Scratch,
-    found: Found,
+    found: FlowRef,
     head: &mut [u8],
     meta: &Meta,
 ) -> Result<(), DropReason> {
-    let half = table.half(found);
-    if half.flags & half_flags::XLAT4 != 0 {
+    let half = table.flow(found);
+    if half.flags & flow_flags::XLAT4 != 0 {
         apply4(&half.xlat4(), head, meta);
         return Ok(());
     }
-    if half.flags & half_flags::XLAT_SLOW == 0 {
+    if half.flags & flow_flags::XLAT_SLOW == 0 {
         return Ok(());
     }
     let to = table.key(found.other()).reversed();

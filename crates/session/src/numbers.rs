@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{
-    Direction, Found, Inside, Key, Mangle, MappingId, Segment, SessionId, Table, Traffic, half_flags,
+    Direction, FlowRef, Inside, Key, Mangle, MappingId, Segment, SessionId, Table, Traffic, flow_flags,
 };
 use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::Choice;
@@ -86,7 +86,7 @@ impl Sessions {
 
     /// Has numbers replaced: those of the mangle, and the other side's so that its first one becomes `pending`.
     pub(crate) fn set_mangle(&mut self, id: SessionId, (mangle, pending): Numbers) {
-        self.table.common_mut(id).flags |= session_flags::MANGLE;
+        self.table.session_mut(id).flags |= session_flags::MANGLE;
         self.change_record(id, |record| {
             (record.mangle, record.pending) = (mangle, pending.unwrap_or(0));
             record.waits = u8::from(pending.is_some());
@@ -95,7 +95,7 @@ impl Sessions {
 
     /// Why packets of the session are dropped before anything else is done, if they are.
     pub(crate) fn refused(&self, id: SessionId) -> Option<DropReason> {
-        if self.table.common(id).flags & session_flags::REFUSED == 0 {
+        if self.table.session(id).flags & session_flags::REFUSED == 0 {
             return None;
         }
         let Record { refused, under, .. } = self.record(id);
@@ -105,11 +105,11 @@ impl Sessions {
     /// Has all packets of the session dropped from now on, until rules change. None of its directions is settled any more, so that packets meet
     /// this wherever they are looked at.
     pub(crate) fn refuse(&mut self, id: SessionId, reason: DropReason) {
-        self.table.common_mut(id).flags |= session_flags::REFUSED;
+        self.table.session_mut(id).flags |= session_flags::REFUSED;
         let under = self.decisions.epoch();
         self.change_record(id, |record| (record.refused, record.under) = (reason as u8, under));
         for way in [Direction::Forward, Direction::Reverse] {
-            self.table.half_mut(Found::new(id, way)).flags &= !half_flags::SETTLED;
+            self.table.flow_mut(FlowRef::new(id, way)).flags &= !flow_flags::SETTLED;
         }
     }
 
@@ -166,12 +166,12 @@ impl Sessions {
     }
 
     /// Learns from a packet of a session what had to wait for it: how the other side counts, where an inside host is.
-    pub(crate) fn learn<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: Found) {
+    pub(crate) fn learn<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: FlowRef) {
         if found.direction() == Direction::Forward {
             return;
         }
-        let (common, half) = (self.table.common(found.session()), self.table.half(found));
-        if half.flags & half_flags::SEEN == 0
+        let (common, half) = (self.table.session(found.session()), self.table.flow(found));
+        if half.flags & flow_flags::SEEN == 0
             && common.flags & session_flags::INBOUND != 0
             && let Some(&[.., a, b, c, d, e, f]) = call.packet.head().first_chunk::<12>()
         {
@@ -182,7 +182,7 @@ impl Sessions {
     }
 
     fn learn_sequence<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, id: SessionId) {
-        if self.table.common(id).flags & session_flags::MANGLE == 0 || self.record(id).waits == 0 {
+        if self.table.session(id).flags & session_flags::MANGLE == 0 || self.record(id).waits == 0 {
             return;
         }
         if let Traffic::Tcp(segment) = Traffic::of(call.packet.head(), call.meta)
@@ -198,6 +198,6 @@ impl Sessions {
 
 /// The same as [`Sessions::mangle`], of parts.
 pub(crate) fn mangle(table: &Table, scratch: &Scratch, id: SessionId) -> Option<Mangle> {
-    let has = table.common(id).flags & session_flags::MANGLE != 0;
+    let has = table.session(id).flags & session_flags::MANGLE != 0;
     has.then(|| scratch.record(table.scratch(id)).mangle)
 }

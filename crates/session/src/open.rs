@@ -9,7 +9,7 @@
 //! the session is entered ([`crate::enter`]).
 
 use mmb_flow::{
-    Arrived, Complaint, Found, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
+    Arrived, Complaint, FlowRef, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
     Segment, Traffic, answer,
 };
 use mmb_packet::{DropReason, PacketBuf, flags};
@@ -149,7 +149,7 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-        opened: Result<Found, Refusal>,
+        opened: Result<FlowRef, Refusal>,
     ) -> Next {
         match opened {
             Ok(found) => {
@@ -244,7 +244,7 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FlowRef, Refusal> {
         let arrived = self.nat.inbound(key).map_err(|refused| match refused {
             Refused::Unmapped => DropReason::NatUnmapped,
             Refused::Filtered => DropReason::NatFiltered,
@@ -319,7 +319,7 @@ impl Sessions {
         key: &Key,
         matched: &mut Matched,
         for_nat: bool,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FlowRef, Refusal> {
         let (host, policy) = (call.host, call.host.policy());
         let mut plan = Plan::default();
         match matched.pool {
@@ -348,7 +348,7 @@ impl Sessions {
         plan: &Plan<'_>,
         matched: &mut Matched,
         for_nat: bool,
-    ) -> Result<Found, Refusal> {
+    ) -> Result<FlowRef, Refusal> {
         let mut fresh = Fresh { chain: matched.chain.map(|(_, chain)| chain), ..Fresh::default() };
         fresh.deferred = fresh.chain.is_some_and(|chain| self.defers(chain));
         let mut traffic = Traffic::of(call.packet.head(), call.meta);

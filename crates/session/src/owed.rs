@@ -2,14 +2,14 @@
 //!
 //! Theory of operation. Where there are many decisions, they are out of the near caches, and a packet that asks for its
 //! session's only to find it up to date, and to count, waits for memory. So an IPv4 half keeps, in a word that its key has no use
-//! for ([`Half::note4`]), the stamp under which its decision was found to say nothing but to accept; packets under that stamp
+//! for ([`Flow::note4`]), the stamp under which its decision was found to say nothing but to accept; packets under that stamp
 //! are counted with the half alone. The first of them puts the half in a queue, with what it had counted before; when
 //! the half's turn comes, or before anything else becomes of it ([`Owed::settle`]), the difference is given to the decision's rules. The
 //! half knows its place in the queue. Whoever counts a packet with a half and gives it to rules himself settles first.
 
 use std::collections::VecDeque;
 
-use mmb_flow::{Found, Half};
+use mmb_flow::{FlowRef, Flow};
 use mmb_packet::prefetch;
 
 use crate::Host;
@@ -19,7 +19,7 @@ use crate::decisions::Decisions;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     /// None: it has settled.
-    found: Found,
+    found: FlowRef,
     decision: u32,
     /// What it had counted before.
     counts: (u64, u64),
@@ -44,10 +44,10 @@ impl Owed {
 
     /// Lets a half owe what it counts from now on. It has a note, and owes nothing.
     #[inline(never)]
-    pub fn owe(&mut self, found: Found, half: &mut Half) {
+    pub fn owe(&mut self, found: FlowRef, half: &mut Flow) {
         let entry = Entry { found, decision: half.decision(), counts: half.counts() };
         if self.first.wrapping_add(self.queue.len() as u32) == 0 {
-            self.queue.push_back(Entry { found: Found::NONE, ..entry });
+            self.queue.push_back(Entry { found: FlowRef::NONE, ..entry });
         }
         let place = self.first.wrapping_add(self.queue.len() as u32);
         self.queue.push_back(entry);
@@ -57,21 +57,21 @@ impl Owed {
 
     /// Gives what a half owes to the rules, and takes its note away.
     #[inline]
-    pub fn settle(&mut self, half: &mut Half, decisions: &Decisions, host: &impl Host) {
+    pub fn settle(&mut self, half: &mut Flow, decisions: &Decisions, host: &impl Host) {
         let [_, place] = half.note4();
         half.set_note4([0, 0]);
         if place != 0
             && half.is_ip4()
             && let Some(entry) = self.queue.get_mut(place.wrapping_sub(self.first) as usize)
         {
-            entry.found = Found::NONE;
+            entry.found = FlowRef::NONE;
             let (packets, bytes) = half.counts_since(entry.counts);
             decisions.credit(entry.decision, packets, bytes, host);
         }
     }
 
     /// Gives what at most `most` halves owe to the rules.
-    pub fn flush(&mut self, halves: &mut [Half], decisions: &Decisions, host: &impl Host, most: usize) {
+    pub fn flush(&mut self, halves: &mut [Flow], decisions: &Decisions, host: &impl Host, most: usize) {
         // In steps, each of which waits for memory once.
         for entry in self.queue.iter().take(most.min(AHEAD)) {
             decisions.prefetch_only(entry.decision);
@@ -114,7 +114,7 @@ mod tests {
             let kind = Kind::IP4 | Kind::TCP;
             let key = Key { source_port: [1, n], destination_port: [2, n], kind, proto: 6, ..Key::default() };
             let id = table.insert(&key, &key.reversed(), 0).expect("room");
-            let half = table.half_mut(Found::new(id, Direction::Forward));
+            let half = table.flow_mut(FlowRef::new(id, Direction::Forward));
             half.set_decision(decisions.take(&rules.policy, stamp, &[u32::from(n)]));
             half.set_note4([stamp, 0]);
             half.count(7, 700);
@@ -122,8 +122,8 @@ mod tests {
         (table, decisions, rules, Owed::new())
     }
 
-    fn count(table: &mut Table, owed: &mut Owed, found: Found) {
-        let half = table.half_mut(found);
+    fn count(table: &mut Table, owed: &mut Owed, found: FlowRef) {
+        let half = table.flow_mut(found);
         if half.note4()[1] == 0 {
             owed.owe(found, half);
         }
@@ -135,19 +135,19 @@ mod tests {
         let (mut table, decisions, rules, mut owed) = scene(3);
         // Places come round.
         owed.first = u32::MAX - 1;
-        let halves = [0, 2, 4].map(Found);
+        let halves = [0, 2, 4].map(FlowRef);
         for found in [0, 1, 1, 2, 0, 2, 2].map(|at: usize| halves[at]) {
             count(&mut table, &mut owed, found);
         }
-        owed.settle(table.half_mut(halves[1]), &decisions, &rules);
+        owed.settle(table.flow_mut(halves[1]), &decisions, &rules);
         assert_eq!([0, 1, 2].map(|slot| rules.counts(slot)), [(0, 0), (2, 200), (0, 0)]);
-        owed.flush(table.halves_mut(), &decisions, &rules, 1);
+        owed.flush(table.flows_mut(), &decisions, &rules, 1);
         assert_eq!([0, 1, 2].map(|slot| rules.counts(slot)), [(2, 200), (2, 200), (0, 0)]);
         count(&mut table, &mut owed, halves[0]);
-        owed.settle(table.half_mut(halves[1]), &decisions, &rules);
-        owed.flush(table.halves_mut(), &decisions, &rules, usize::MAX);
-        owed.settle(table.half_mut(halves[0]), &decisions, &rules);
+        owed.settle(table.flow_mut(halves[1]), &decisions, &rules);
+        owed.flush(table.flows_mut(), &decisions, &rules, usize::MAX);
+        owed.settle(table.flow_mut(halves[0]), &decisions, &rules);
         assert_eq!([0, 1, 2].map(|slot| rules.counts(slot)), [(3, 300), (2, 200), (3, 300)]);
-        assert!(owed.is_empty() && halves.iter().all(|&found| table.half(found).note4()[1] == 0));
+        assert!(owed.is_empty() && halves.iter().all(|&found| table.flow(found).note4()[1] == 0));
     }
 }

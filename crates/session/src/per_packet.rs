@@ -1,6 +1,6 @@
 //! Packets of settled sessions that rules have still to be asked about: those rules that look at each packet.
 
-use mmb_flow::{Found, half_flags, key_of};
+use mmb_flow::{FlowRef, flow_flags, key_of};
 use mmb_packet::DropReason;
 use mmb_policy::{Hit, VECTOR};
 
@@ -46,21 +46,21 @@ impl Sessions {
         let (in_port, bytes) = (packets.in_port(at), packets.bytes(at));
         let (head, meta) = packets.head_and_meta(at);
         if meta.edits_at != self.removals {
-            meta.session = key_of(head, meta).map_or(Found::NONE, |key| self.table.find(&key)).0;
+            meta.session = key_of(head, meta).map_or(FlowRef::NONE, |key| self.table.find(&key)).0;
         }
-        let found = Found(meta.session);
+        let found = FlowRef(meta.session);
         if !found.is_some() {
             return Next::Slow;
         }
-        let half = self.table.half(found);
-        let (number, settled) = (half.decision(), half.flags & half_flags::SETTLED != 0);
-        let chained = half.flags & half_flags::CHAINED != 0;
+        let half = self.table.flow(found);
+        let (number, settled) = (half.decision(), half.flags & flow_flags::SETTLED != 0);
+        let chained = half.flags & flow_flags::CHAINED != 0;
         let stamp = self.decisions.stamp(in_port);
         let Some(ack) = steady(head, meta).filter(|_| settled && self.decisions.is_current(number, stamp))
         else {
             return Next::Slow;
         };
-        let rules = self.table.common(found.session()).rules;
+        let rules = self.table.session(found.session()).rules;
         let joins = |hit: &Hit| host.policy().traits(hit.slot).stateful && !self.rules.has(rules, hit.slot);
         if hits.iter().any(joins) {
             return Next::Slow;

@@ -1,7 +1,7 @@
 //! Packets that belong to a session without having its key: ICMP errors, later fragments; and what all packets of
 //! sessions have in common at the end of their way.
 
-use mmb_flow::{Found, Key, MappingId, NatConfig, apply4, half_flags, quote, translate_error};
+use mmb_flow::{FlowRef, Key, MappingId, NatConfig, apply4, flow_flags, quote, translate_error};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::{Binding, Limits};
 
@@ -35,7 +35,7 @@ impl Sessions {
             return call.drop(reason);
         }
         self.counters.icmp_errors += 1;
-        if self.table.half(found).flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) != 0 {
+        if self.table.flow(found).flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) != 0 {
             let to = self.table.key(found.other()).reversed();
             let mangle = self.mangle(found.session());
             let (head, way) = (call.packet.head_mut(), found.direction());
@@ -98,10 +98,10 @@ impl Sessions {
     pub(crate) fn judge_related<H: Host, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
     ) -> bool {
         let policy = call.host.policy();
-        let rules = self.table.common(found.session()).rules;
+        let rules = self.table.session(found.session()).rules;
         self.slots.clear();
         self.slots.extend(self.rules.get(rules).filter(|rule| rule.is_alive(policy)).map(|rule| rule.slot));
         self.slots.extend(call.hits.iter().map(|hit| hit.slot));
@@ -117,28 +117,28 @@ impl Sessions {
     pub(crate) fn translated<H: Host, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
     ) -> Next {
-        let half = self.table.half(found);
+        let half = self.table.flow(found);
         let flags = half.flags;
-        if flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+        if flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
             apply4(&half.xlat4(), call.packet.head_mut(), call.meta);
-        } else if flags & half_flags::XLAT_SLOW != 0
-            && flags & half_flags::DEFERRED == 0
+        } else if flags & flow_flags::XLAT_SLOW != 0
+            && flags & flow_flags::DEFERRED == 0
             && let Err(reason) = self.translate(found, call.packet.head_mut(), call.meta)
         {
             return call.drop(reason);
         }
-        match flags & half_flags::CHAINED {
+        match flags & flow_flags::CHAINED {
             0 => self.onward(call, found),
             _ => self.through_chain(call, found),
         }
     }
 
     /// Sends a packet through its session's chain; where it goes from there is known, unless it is turned back.
-    fn through_chain<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+    fn through_chain<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         let loops = session_flags::LOOPS[found.direction() as usize];
-        if self.table.common(found.session()).flags & loops != 0 {
+        if self.table.session(found.session()).flags & loops != 0 {
             if call.is_looped() {
                 return call.drop(DropReason::NatFailed);
             }
@@ -153,9 +153,9 @@ impl Sessions {
     }
 
     /// Sends a translated packet on: along the wire or its route, to the inside if it was turned back there, or to be turned back.
-    fn onward<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+    fn onward<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         let loops = session_flags::LOOPS[found.direction() as usize];
-        if self.table.common(found.session()).flags & loops != 0 {
+        if self.table.session(found.session()).flags & loops != 0 {
             return self.turn_back(call, found);
         }
         if call.is_looped() {
@@ -165,7 +165,7 @@ impl Sessions {
     }
 
     /// A packet from the inside to an address that stands for another host inside: as if it came from outside now.
-    fn turn_back<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
+    fn turn_back<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         if call.is_looped() {
             return call.drop(DropReason::NatFailed);
         }
@@ -189,8 +189,8 @@ impl Sessions {
 
     /// Sends a packet out where the inside host is: to its Ethernet address and from the one that the packet was for, or by
     /// its route if its packets are routed.
-    fn send_inside<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Next {
-        let mapping = self.table.common(found.session()).mapping;
+    fn send_inside<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+        let mapping = self.table.session(found.session()).mapping;
         let Some(inside) = (mapping != u32::MAX).then(|| self.nat.inside(MappingId(mapping))).flatten()
         else {
             return call.pass();

@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{Datagram, Found, Key, Special, half_flags, key_of, quote, untranslate};
+use mmb_flow::{Datagram, FlowRef, Key, Special, flow_flags, key_of, quote, untranslate};
 use mmb_packet::Meta;
 
 use crate::Host;
@@ -49,7 +49,7 @@ impl Sessions {
         for _ in 0..SESSIONS {
             let found = self.table.find(&key);
             let Some(to) = self.translation(found) else { break };
-            if self.table.common(found.session()).flags & session_flags::LOOPS[found.direction() as usize]
+            if self.table.session(found.session()).flags & session_flags::LOOPS[found.direction() as usize]
                 == 0
             {
                 return Some(destination(&to));
@@ -61,7 +61,7 @@ impl Sessions {
     }
 
     /// What packets of a direction become; none if there is no session.
-    fn translation(&self, found: Found) -> Option<Key> {
+    fn translation(&self, found: FlowRef) -> Option<Key> {
         let is_session = found.is_some() && self.table.redirect(found).is_none();
         is_session.then(|| self.table.key(found.other()).reversed())
     }
@@ -81,8 +81,8 @@ impl Sessions {
                 break;
             }
             let found = back.other();
-            let half = self.table.half(found);
-            if half.flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) == 0 {
+            let half = self.table.flow(found);
+            if half.flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
                 break;
             }
             let (to, mangle) = (half.key(), self.mangle(found.session()));
@@ -91,7 +91,7 @@ impl Sessions {
             }
             turned = true;
             // What came back from a session's other side was turned back there.
-            if self.table.common(found.session()).flags & session_flags::LOOPS[back.direction() as usize] == 0
+            if self.table.session(found.session()).flags & session_flags::LOOPS[back.direction() as usize] == 0
             {
                 break;
             }

@@ -14,7 +14,7 @@
 //! from. (Fragments come first to the worker of their addresses, which hands them to the one that their ports name.)
 
 use mmb_flow::{
-    Common, Direction, Found, Key, MappingId, SessionId, Sought, Special, Tracked, Traffic, half_flags,
+    SessionState, Direction, FlowRef, Key, MappingId, SessionId, Sought, Special, Tracked, Traffic, flow_flags,
     key_of,
 };
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
@@ -123,7 +123,7 @@ impl Sessions {
             self.settle_loans(call.now, found.session(), call.host);
             if let Some(worker) = self.table.redirect(found) {
                 if !call.came_back() {
-                    self.table.half_mut(found).seen = call.now;
+                    self.table.flow_mut(found).seen = call.now;
                     return self.hand_off(call.meta, worker);
                 }
                 self.end(found.session(), End::Replaced, call.host);
@@ -132,20 +132,20 @@ impl Sessions {
             } else if let Some(next) = self.existing(call, found) {
                 return next;
             }
-            call.meta.session = Found::NONE.0;
+            call.meta.session = FlowRef::NONE.0;
         }
         self.unknown(call, key)
     }
 
     /// A packet of a session. None: the session has ended, and the packet belongs to none.
-    fn existing<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: Found) -> Option<Next> {
+    fn existing<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Option<Next> {
         self.call_back(call.now, found.session(), call.host);
         if !self.bring_up_to_date(call, found) {
             self.end(found.session(), End::RuleGone, call.host);
             return None;
         }
         self.learn(call, found);
-        let mut track = self.table.common(found.session()).track;
+        let mut track = self.table.session(found.session()).track;
         let traffic = self.traffic(call, found);
         let mut acks = self.acks(found.session());
         let seen = track.packet(found.direction(), &traffic, &mut acks, &self.settings);
@@ -157,7 +157,7 @@ impl Sessions {
             Tracked::Drop(reason) => return Some(call.drop(reason)),
             Tracked::Pass => {}
         }
-        let number = self.table.half(found).decision();
+        let number = self.table.flow(found).decision();
         if !call.is_looped() && self.judge(call.host, number, call.hits, call.bytes(), call.edits) {
             return Some(call.drop(DropReason::Rule));
         }
@@ -165,13 +165,13 @@ impl Sessions {
             return Some(call.drop(reason));
         }
         self.take_note(call, found, &seen);
-        self.table.common_mut(found.session()).track = track;
+        self.table.session_mut(found.session()).track = track;
         self.set_acks(found.session(), acks);
         Some(self.translated(call, found))
     }
 
     /// What the tracker sees of a packet: numbers as the side that opened the session sees them.
-    fn traffic<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: Found) -> Traffic {
+    fn traffic<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: FlowRef) -> Traffic {
         let mut traffic = Traffic::of(call.packet.head(), call.meta);
         if found.direction() == Direction::Reverse
             && let Traffic::Tcp(segment) = &mut traffic
@@ -184,20 +184,20 @@ impl Sessions {
     }
 
     pub(crate) fn acks(&self, id: SessionId) -> [u32; 2] {
-        [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)).ack)
+        [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)).ack)
     }
 
     pub(crate) fn set_acks(&mut self, id: SessionId, [there, back]: [u32; 2]) {
-        self.table.half_mut(Found::new(id, Direction::Forward)).ack = there;
-        self.table.half_mut(Found::new(id, Direction::Reverse)).ack = back;
+        self.table.flow_mut(FlowRef::new(id, Direction::Forward)).ack = there;
+        self.table.flow_mut(FlowRef::new(id, Direction::Reverse)).ack = back;
     }
 
     /// Sees to it that the session has the rules that it should have, and the half a decision that is up to date. False:
     /// nothing keeps the session any more.
-    fn bring_up_to_date<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: Found) -> bool {
+    fn bring_up_to_date<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: FlowRef) -> bool {
         let policy = call.host.policy();
-        let &Common { rules, mapping, flags, .. } = self.table.common(found.session());
-        let (stamp, number) = (self.decisions.stamp(call.in_port), self.table.half(found).decision());
+        let &SessionState { rules, mapping, flags, .. } = self.table.session(found.session());
+        let (stamp, number) = (self.decisions.stamp(call.in_port), self.table.flow(found).decision());
         let joined = call.stateful().any(|slot| !self.rules.has(rules, slot));
         if self.decisions.is_current(number, stamp) && !joined {
             return true;
@@ -217,7 +217,7 @@ impl Sessions {
             self.attach(call, found, &list, joined);
             let number = self.decide(call, &list, stamp);
             self.settle(found, call.host);
-            let half = self.table.half_mut(found);
+            let half = self.table.flow_mut(found);
             let old = half.decision();
             half.set_decision(number);
             self.decisions.give_back(old, call.host);
@@ -230,16 +230,16 @@ impl Sessions {
     fn attach<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
         list: &[Attached],
         joined: bool,
     ) {
         let number = self.rules.take(list);
-        let old = std::mem::replace(&mut self.table.common_mut(found.session()).rules, number);
+        let old = std::mem::replace(&mut self.table.session_mut(found.session()).rules, number);
         self.rules.give_back(old);
         if joined {
             self.settle(found.other(), call.host);
-            let other = self.table.half_mut(found.other());
+            let other = self.table.flow_mut(found.other());
             let old = other.decision();
             other.set_decision(0);
             self.decisions.give_back(old, call.host);
@@ -285,28 +285,28 @@ impl Sessions {
     pub(crate) fn take_note<H: Host, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
-        found: Found,
+        found: FlowRef,
         seen: &mmb_flow::Seen,
     ) {
         let id = found.session();
         self.settle(found, call.host);
-        let half = self.table.half_mut(found);
+        let half = self.table.flow_mut(found);
         half.count(1, call.bytes());
         half.seen = call.now;
-        half.flags |= half_flags::SEEN;
-        self.table.common_mut(id).in_port[found.direction() as usize] = call.in_port;
+        half.flags |= flow_flags::SEEN;
+        self.table.session_mut(id).in_port[found.direction() as usize] = call.in_port;
         self.heed(call.now, id, seen);
     }
 
     /// Does what follows from a packet that the tracker saw at a time.
     pub(crate) fn heed(&mut self, now: u32, id: SessionId, seen: &mmb_flow::Seen) {
-        let flags = self.table.common(id).flags;
+        let flags = self.table.session(id).flags;
         let loops = [session_flags::LOOP_FORWARD, session_flags::LOOP_REVERSE].map(|flag| flags & flag != 0);
         for (way, direction) in [Direction::Forward, Direction::Reverse].into_iter().enumerate() {
-            let half = self.table.half_mut(Found::new(id, direction));
+            let half = self.table.flow_mut(FlowRef::new(id, direction));
             match seen.settled[way] && !loops[way] {
-                true => half.flags |= half_flags::SETTLED,
-                false => half.flags &= !half_flags::SETTLED,
+                true => half.flags |= flow_flags::SETTLED,
+                false => half.flags &= !flow_flags::SETTLED,
             }
         }
         if !seen.embryonic {

@@ -8,7 +8,7 @@
 //! number may be another one's by now. As long as none has ended since no packet was on its way ([`Sessions::tick`]), that
 //! cannot be; else each packet is asked whether it is still the session's.
 
-use mmb_flow::{Direction, Found, SessionId, Special, Table, half_flags, key_of, translate};
+use mmb_flow::{Direction, FlowRef, SessionId, Special, Table, flow_flags, key_of, translate};
 use mmb_nf::{Emissions, Fate, Ground, Packet, SessionInfo, StageCounts};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
@@ -21,7 +21,7 @@ use crate::{Host, Next, Tally};
 
 /// A packet that came out as [`Next::Chain`], for [`Sessions::chain`]: `len` is the length of its frame.
 pub fn shown<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
-    let found = Found(meta.session);
+    let found = FlowRef(meta.session);
     Packet { head, meta, len, in_port, direction: found.direction(), session: found.session() }
 }
 
@@ -114,8 +114,8 @@ impl Sessions {
     }
 
     fn goes_through_chain(&self, id: SessionId) -> bool {
-        let found = Found::new(id, Direction::Forward);
-        self.table.is_live(id) && self.table.half(found).flags & half_flags::CHAINED != 0
+        let found = FlowRef::new(id, Direction::Forward);
+        self.table.is_live(id) && self.table.flow(found).flags & flow_flags::CHAINED != 0
     }
 
     /// Whether the session that a packet was found to be of is there, and still the one: translated already, or not yet.
@@ -165,8 +165,8 @@ impl Ground for Pads<'_> {
     }
 
     #[inline(always)]
-    fn translate(&mut self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        if self.table.half(found).flags & half_flags::DEFERRED == 0 {
+    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+        if self.table.flow(found).flags & flow_flags::DEFERRED == 0 {
             return Ok(());
         }
         match meta.edits_len {
@@ -183,9 +183,9 @@ impl Ground for Pads<'_> {
 impl Pads<'_> {
     /// The same of a packet that rules may have given other addresses and ports: checksums follow from what it is now.
     #[cold]
-    fn translate_edited(&self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        let half = self.table.half(found);
-        if half.flags & (half_flags::XLAT4 | half_flags::XLAT_SLOW) == 0 {
+    fn translate_edited(&self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+        let half = self.table.flow(found);
+        if half.flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
             return Ok(());
         }
         let (Ok(from) | Err(Special::FirstFragment(from))) = key_of(head, meta) else {

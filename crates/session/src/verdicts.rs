@@ -6,7 +6,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Half, apply4, apply4_common, half_flags, later_ack};
+use mmb_flow::{Flow, apply4, apply4_common, flow_flags, later_ack};
 use mmb_packet::prefetch;
 use mmb_policy::VECTOR;
 
@@ -20,13 +20,13 @@ use crate::{Host, Next, Packets};
 const HALVES_AHEAD: usize = 8;
 
 /// What says whether it is the session that translates, and how.
-const TRANSLATED: u8 = half_flags::XLAT4 | half_flags::CHAINED | half_flags::DEFERRED;
+const TRANSLATED: u8 = flow_flags::XLAT4 | flow_flags::CHAINED | flow_flags::DEFERRED;
 
 /// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
 #[inline(always)]
-fn is_noted(half: &Half, gist: &Gist, note: u32) -> bool {
+fn is_noted(half: &Flow, gist: &Gist, note: u32) -> bool {
     (half.note4()[0] == note)
-        & (half.flags & (half_flags::SETTLED | half_flags::XLAT_SLOW) == half_flags::SETTLED)
+        & (half.flags & (flow_flags::SETTLED | flow_flags::XLAT_SLOW) == flow_flags::SETTLED)
         & (gist.says & (Gist::UNSTEADY | Gist::LOOPED) == 0)
 }
 
@@ -81,7 +81,7 @@ impl Sessions {
             ..
         } = self;
         let keeps = decisions.are_far(table.len() as usize);
-        let halves = table.halves_mut();
+        let halves = table.flows_mut();
         let (mut passed, mut forwarded, forwards) = (0, 0, packets.can_forward());
         for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
             let (found, gist) = (lookups.guessed(at), &gists[at % VECTOR]);
@@ -100,7 +100,7 @@ impl Sessions {
                     owed.owe(found, half);
                 }
             } else {
-                if half.flags & half_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
+                if half.flags & flow_flags::SETTLED == 0 || gist.says & Gist::LOOPED != 0 {
                     rare.push(at);
                     continue;
                 }
@@ -119,7 +119,7 @@ impl Sessions {
                 }
                 *asked |= keeps;
                 let Some(says) = look(half, decisions, gist, (stamp, note, keeps)) else { continue };
-                if says != 0 || half.flags & half_flags::XLAT_SLOW != 0 {
+                if says != 0 || half.flags & flow_flags::XLAT_SLOW != 0 {
                     rare.push(at);
                     continue;
                 }
@@ -133,19 +133,19 @@ impl Sessions {
             if forwards {
                 packets.prefetch_forward(at + AHEAD);
             }
-            if half.flags & TRANSLATED == half_flags::XLAT4 && gist.l4 != 0 {
+            if half.flags & TRANSLATED == flow_flags::XLAT4 && gist.l4 != 0 {
                 if !forwards {
                     packets.prefetch_bytes(at + AHEAD);
                 }
                 let is_udp = gist.says & Gist::UDP != 0;
                 apply4_common(&half.xlat4(), packets.head_mut(at), gist.l4.into(), is_udp);
-            } else if half.flags & (half_flags::XLAT4 | half_flags::CHAINED) != 0 {
+            } else if half.flags & (flow_flags::XLAT4 | flow_flags::CHAINED) != 0 {
                 packets.prefetch(at + AHEAD);
                 let (head, meta) = packets.head_and_meta(at);
-                if half.flags & (half_flags::XLAT4 | half_flags::DEFERRED) == half_flags::XLAT4 {
+                if half.flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
                     apply4(&half.xlat4(), head, meta);
                 }
-                if half.flags & half_flags::CHAINED != 0 {
+                if half.flags & flow_flags::CHAINED != 0 {
                     (meta.session, meta.edits_len) = (found.0, 0);
                     meta.out_port = host.out_port(gist.in_port);
                     *next = Next::Chain;

@@ -1,13 +1,13 @@
 //! What service chains cost: ticks of each function, and memory.
 
-use mmb_flow::{Common, Half};
+use mmb_flow::{SessionState, Flow};
 use mmb_nf::{Program, StageCounts};
 use serde::Serialize;
 
 use super::{BenchReport, Measured};
 
 /// Bytes that the flow manager keeps of a session for itself: keys, counters, state and timer.
-const SESSION: usize = 2 * size_of::<Half>() + size_of::<Common>();
+const SESSION: usize = 2 * size_of::<Flow>() + size_of::<SessionState>();
 
 /// One function's share, at one place of one chain.
 #[derive(Clone, Debug, Serialize)]

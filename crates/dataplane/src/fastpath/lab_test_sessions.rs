@@ -185,7 +185,7 @@ fn a_session_lives_while_the_kernel_has_its_packets() {
     let reply = back(&out, 0, 0, 0);
     assert!(world.learns(RIGHT, &reply), "both directions");
     let before = world.hits(0);
-    // Half an hour with a packet now and then, more rarely than sweeps and more often than the time-out.
+    // Flow an hour with a packet now and then, more rarely than sweeps and more often than the time-out.
     for _ in 0..60 {
         world.kernel.count(&key(LEFT, &udp(1)), 1, 100);
         for _ in 0..30 {

@@ -12,7 +12,7 @@
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Emit, Mbuf, Packet, Vector};
-use mmb_flow::Found;
+use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags, parse};
 use mmb_session::{Next, Tally};
@@ -170,7 +170,7 @@ fn made(worker: &Worker, emission: &Emission<'_>, ways: Ways) -> Result<(Mbuf, u
     let made = worker.pool.as_ref().and_then(|pool| pool.packet(emission.frame));
     let mut packet = made.ok_or(DropReason::NoBuffer)?;
     packet.set_port(emission.in_port);
-    let mut meta = Meta { out_port: emission.out_port, session: Found::NONE.0, ..Meta::default() };
+    let mut meta = Meta { out_port: emission.out_port, session: FlowRef::NONE.0, ..Meta::default() };
     if emission.out_port != OUT_ROUTED {
         *packet.meta_mut() = meta;
         return Ok((packet, TX));

@@ -2,7 +2,7 @@
 //! what a router has to hold against a packet before it does anything with it (RFC 1812, 5.2.2, 5.3.1).
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_flow::{Found, Key};
+use mmb_flow::{FlowRef, Key};
 use mmb_packet::{DropReason, Kind, checksum};
 use mmb_session::Sessions;
 
@@ -294,7 +294,7 @@ fn stopped(packet: &mut Packet, snapshot: &Snapshot) -> Option<u16> {
     if *header.get(if is_ip4 { 8 } else { 7 })? > 1 {
         return None;
     }
-    meta.session = Found::NONE.0;
+    meta.session = FlowRef::NONE.0;
     let mut key = Key { kind: meta.kind.0, proto: meta.proto, ..Key::default() };
     if is_ip4 && let Some(to) = header.get(16..20) {
         key.destination[..4].copy_from_slice(to);

@@ -17,7 +17,7 @@ use mmb_packet::{Common, Kind, Meta, flags, prefetch};
 use super::Table;
 use super::hash::Hash;
 use super::recall::{Marker, Recall};
-use crate::fcb::{Found, Half};
+use crate::fcb::{FlowRef, Flow};
 use crate::key::{Key, Packed, bytes, key_of};
 
 /// Packets in a vector, at most.
@@ -43,7 +43,7 @@ pub struct Lookups {
     hashes: [Hash; VECTOR],
     /// The bucket of each hash.
     places: [u32; VECTOR],
-    found: [Found; VECTOR],
+    found: [FlowRef; VECTOR],
     pub(super) recall: Recall,
     /// Whether this vector is looked up by the cache.
     recalls: bool,
@@ -72,7 +72,7 @@ impl Default for Lookups {
             tailed: false,
             hashes: [Hash::default(); VECTOR],
             places: [0; VECTOR],
-            found: [Found::NONE; VECTOR],
+            found: [FlowRef::NONE; VECTOR],
             recall: Recall::default(),
             recalls: false,
             markers: [Marker::default(); VECTOR],
@@ -267,7 +267,7 @@ impl Lookups {
 
     /// Whether the half that was guessed is that of the packet. `TAILED`: as [`Lookups::are_tailed`], or true.
     #[inline(always)]
-    pub fn is_right<const TAILED: bool>(&self, packet: usize, half: &Half) -> bool {
+    pub fn is_right<const TAILED: bool>(&self, packet: usize, half: &Flow) -> bool {
         let packet = packet % VECTOR;
         let head = &self.heads[packet];
         half.is_listed() & half.has_head(head) && (!TAILED || half.has_tail_of(head, &self.tails[packet]))
@@ -275,7 +275,7 @@ impl Lookups {
 
     /// The half of a packet by all appearances.
     #[inline(always)]
-    pub fn guessed(&self, packet: usize) -> Found {
+    pub fn guessed(&self, packet: usize) -> FlowRef {
         self.found[packet % VECTOR]
     }
 
@@ -287,7 +287,7 @@ impl Lookups {
 
     /// Looks a packet up whose guess was wrong, if there was one.
     #[cold]
-    pub fn correct(&mut self, table: &Table, packet: usize) -> Found {
+    pub fn correct(&mut self, table: &Table, packet: usize) -> FlowRef {
         let i = packet % VECTOR;
         let key = Packed { head: self.heads[i], tail: self.tails[i] };
         self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
@@ -365,9 +365,9 @@ impl Lookups {
         }
     }
 
-    /// What was found, by packet. [`Found::NONE`] for those without session and those without key.
+    /// What was found, by packet. [`FlowRef::NONE`] for those without session and those without key.
     #[inline]
-    pub fn found(&self) -> &[Found] {
+    pub fn found(&self) -> &[FlowRef] {
         &self.found[..self.n]
     }
 

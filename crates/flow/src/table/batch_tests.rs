@@ -29,7 +29,7 @@ fn parsed(frame: &[u8]) -> Meta {
     meta
 }
 
-fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
+fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
     let mut lookups = Box::new(Lookups::default());
     // What an earlier vector left must not matter.
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
@@ -53,7 +53,7 @@ fn look_ahead(
     metas: &[Meta],
     lookups: &mut Lookups,
     brought: impl Fn(&Meta) -> Option<u32>,
-) -> Vec<Found> {
+) -> Vec<FlowRef> {
     lookups.begin();
     for (at, (frame, meta)) in frames.iter().zip(metas).take(VECTOR).enumerate() {
         let mut again = Meta { ethertype: meta.ethertype, l3_off: meta.l3_off, ..Meta::default() };
@@ -106,8 +106,8 @@ fn others_than_those_taken_in_are_known() {
     assert!(lookups.were_in(3, [7, 9]));
 }
 
-fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<Found> {
-    let find = |frame: &Vec<u8>| key_of(frame, &parsed(frame)).map_or(Found::NONE, |key| table.find(&key));
+fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
+    let find = |frame: &Vec<u8>| key_of(frame, &parsed(frame)).map_or(FlowRef::NONE, |key| table.find(&key));
     frames.iter().map(find).collect()
 }
 
@@ -128,7 +128,7 @@ fn packets_without_key_find_nothing() {
     let frames = [tcp, first.build(), error.build(), Frame::ethernet(0x806).payload([0; 46]).build()];
     let found = look(&table, &frames);
     assert!(found[0].is_some());
-    assert_eq!(found[1..], [Found::NONE; 3]);
+    assert_eq!(found[1..], [FlowRef::NONE; 3]);
 }
 
 /// Keys that have both bucket and tag in common are told apart.
@@ -150,7 +150,7 @@ fn equal_tags_in_a_bucket() {
     let found = look(&table, &alike[..3]);
     assert_eq!(found.iter().map(|f| f.0).collect::<Vec<_>>(), [0, 2, u32::MAX]);
     assert!(table.remove(SessionId(0)));
-    assert_eq!(look(&table, &alike[..3]), [Found::NONE, Found(2), Found::NONE]);
+    assert_eq!(look(&table, &alike[..3]), [FlowRef::NONE, FlowRef(2), FlowRef::NONE]);
 }
 
 proptest! {
@@ -216,7 +216,7 @@ fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
 }
 
 /// Looks packets up that bring few different hashes along, or none.
-fn look_recalling(lookups: &mut Lookups, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<Found> {
+fn look_recalling(lookups: &mut Lookups, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<FlowRef> {
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
     if hashes > 0 {
         return look_ahead(table, frames, &metas, lookups, |meta| Some(meta.flow_hash % hashes));

@@ -21,7 +21,7 @@ use wide::u16x8;
 
 use super::hash::Hash;
 use crate::arena::Arena;
-use crate::fcb::Found;
+use crate::fcb::FlowRef;
 
 const LANES: usize = 8;
 
@@ -49,7 +49,7 @@ pub(super) struct Bucket {
 const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// No half of this number: to be looked for again, behind the bucket.
-const BEHIND: u32 = Found::NONE.0 - 1;
+const BEHIND: u32 = FlowRef::NONE.0 - 1;
 
 impl Bucket {
     #[inline(always)]
@@ -57,27 +57,27 @@ impl Bucket {
         u16x8::new(self.tags).simd_eq(u16x8::splat(tag)).to_bitmask()
     }
 
-    /// The first half with the hash's tag; [`Found::NONE`] if there is none for certain, and the number of no half if
+    /// The first half with the hash's tag; [`FlowRef::NONE`] if there is none for certain, and the number of no half if
     /// there may be one behind this bucket.
     #[inline(always)]
-    pub fn guess(&self, hash: Hash) -> Found {
+    pub fn guess(&self, hash: Hash) -> FlowRef {
         let lanes = self.lanes(hash.tag());
         let first = self.found[lanes.trailing_zeros() as usize % LANES];
-        let none = select_unpredictable(self.passed == 0, Found::NONE.0, BEHIND);
-        Found(select_unpredictable(lanes == 0, none, first))
+        let none = select_unpredictable(self.passed == 0, FlowRef::NONE.0, BEHIND);
+        FlowRef(select_unpredictable(lanes == 0, none, first))
     }
 
     /// The half with the hash's tag that `is` it.
     #[inline(always)]
-    fn find(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
+    fn find(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let found =
-            lanes(self.lanes(hash.tag())).map(|lane| Found(self.found[lane])).find(|&found| is(found));
-        found.unwrap_or(Found::NONE)
+            lanes(self.lanes(hash.tag())).map(|lane| FlowRef(self.found[lane])).find(|&found| is(found));
+        found.unwrap_or(FlowRef::NONE)
     }
 
     /// Puts a half into a free lane. False: there is none.
     #[inline(always)]
-    fn put(&mut self, hash: Hash, found: Found) -> bool {
+    fn put(&mut self, hash: Hash, found: FlowRef) -> bool {
         let free = self.lanes(0);
         if free == 0 {
             return false;
@@ -87,7 +87,7 @@ impl Bucket {
         true
     }
 
-    fn lane_of(&self, tag: u16, found: Found) -> Option<usize> {
+    fn lane_of(&self, tag: u16, found: FlowRef) -> Option<usize> {
         lanes(self.lanes(tag)).find(|&lane| self.found[lane] == found.0)
     }
 }
@@ -148,7 +148,7 @@ pub(super) struct Index {
     /// Keys that lie outside of their bucket.
     displaced: u32,
     /// Of [`Index::grow`].
-    moving: Vec<(Hash, Found)>,
+    moving: Vec<(Hash, FlowRef)>,
 }
 
 impl Index {
@@ -187,14 +187,14 @@ impl Index {
     /// Takes more buckets into use if keys have become many. To be called whenever a session's keys have been entered.
     /// `hash_of` answers the hash that a half was entered with, `ask` asks for the memory that this looks at.
     #[inline(always)]
-    pub fn grow(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+    pub fn grow(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
         if !self.shape.is_whole() || self.keys * 2 > self.shape.used * CROWD {
             self.grow_some(hash_of, ask);
         }
     }
 
     #[inline(never)]
-    fn grow_some(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+    fn grow_some(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
         for _ in 0..AT_ONCE {
             if self.shape.used < self.count {
                 self.split(&hash_of, &ask);
@@ -206,13 +206,13 @@ impl Index {
     }
 
     /// Takes one bucket more into use.
-    fn split(&mut self, hash_of: impl Fn(Found) -> Hash, ask: impl Fn(Found)) {
+    fn split(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
         let (next, from) = self.shape.grown();
         let to = next.used as usize - 1;
         let buckets = self.buckets.get();
         self.moving.clear();
         for bucket in &buckets[from..from + REACH] {
-            let all = lanes(!bucket.lanes(0)).map(|lane| Found(bucket.found[lane]));
+            let all = lanes(!bucket.lanes(0)).map(|lane| FlowRef(bucket.found[lane]));
             let all = all.map(|found| (hash_of(found), found));
             self.moving
                 .extend(all.filter(|(hash, _)| self.shape.bucket(*hash) == from && next.bucket(*hash) == to));
@@ -222,7 +222,7 @@ impl Index {
         }
         // What the next times will look at.
         let next_one = &buckets[from + AT_ONCE];
-        lanes(!next_one.lanes(0)).for_each(|lane| ask(Found(next_one.found[lane])));
+        lanes(!next_one.lanes(0)).for_each(|lane| ask(FlowRef(next_one.found[lane])));
         [from + 2 * AT_ONCE, to + AT_ONCE].into_iter().for_each(|at| prefetch::read(&buckets[at]));
         let moving = std::mem::take(&mut self.moving);
         moving.iter().for_each(|&(hash, found)| self.remove(hash, found));
@@ -247,18 +247,18 @@ impl Index {
     }
 
     /// Finds the half that `is` it, among those with the hash.
-    pub fn find(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
+    pub fn find(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let bucket = self.buckets().of(hash);
         match bucket.find(hash, &is) {
             // Nearly always: none has passed the bucket.
-            Found::NONE if bucket.passed != 0 => self.find_behind(hash, is),
+            FlowRef::NONE if bucket.passed != 0 => self.find_behind(hash, is),
             found => found,
         }
     }
 
     /// The same, of the buckets behind the first one.
     #[cold]
-    fn find_behind(&self, hash: Hash, is: impl Fn(Found) -> bool) -> Found {
+    fn find_behind(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let buckets = self.buckets.get();
         for at in self.way(hash).skip(1) {
             let found = buckets[at].find(hash, &is);
@@ -266,11 +266,11 @@ impl Index {
                 return found;
             }
         }
-        Found::NONE
+        FlowRef::NONE
     }
 
     /// Enters a half. False: there is no room in reach.
-    pub fn insert(&mut self, hash: Hash, found: Found) -> bool {
+    pub fn insert(&mut self, hash: Hash, found: FlowRef) -> bool {
         let first = self.shape.bucket(hash);
         let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found);
         self.keys += u32::from(entered);
@@ -279,7 +279,7 @@ impl Index {
 
     /// The same where the first bucket is full.
     #[cold]
-    fn insert_behind(&mut self, hash: Hash, found: Found) -> bool {
+    fn insert_behind(&mut self, hash: Hash, found: FlowRef) -> bool {
         let way = self.way(hash);
         let buckets = self.buckets.get_mut();
         let Some(far) = way.clone().position(|at| buckets[at].put(hash, found)) else {
@@ -291,7 +291,7 @@ impl Index {
     }
 
     /// Takes a half out that was entered with this hash.
-    pub fn remove(&mut self, hash: Hash, found: Found) {
+    pub fn remove(&mut self, hash: Hash, found: FlowRef) {
         let bucket = &mut self.buckets.get_mut()[self.shape.bucket(hash)];
         match bucket.lane_of(hash.tag(), found) {
             Some(lane) => {
@@ -304,7 +304,7 @@ impl Index {
 
     /// The same of one that is not in the first bucket.
     #[cold]
-    fn remove_behind(&mut self, hash: Hash, found: Found) {
+    fn remove_behind(&mut self, hash: Hash, found: FlowRef) {
         let way = self.way(hash);
         let buckets = self.buckets.get_mut();
         let there = |(_, at): &(usize, usize)| buckets[*at].lane_of(hash.tag(), found).is_some();
@@ -376,12 +376,12 @@ mod tests {
         let hash = Hash::of_parts(u32::MAX, 0, 7);
         let room = (REACH * LANES) as u32;
         for n in 0..room {
-            assert!(index.insert(hash, Found(n)), "{n}");
+            assert!(index.insert(hash, FlowRef(n)), "{n}");
         }
-        assert!(!index.insert(hash, Found(room)));
+        assert!(!index.insert(hash, FlowRef(room)));
         assert_eq!(index.displaced(), room - LANES as u32);
         assert_eq!(contents(&index, hash), (0..room).collect());
-        (0..room).for_each(|n| index.remove(hash, Found(n)));
+        (0..room).for_each(|n| index.remove(hash, FlowRef(n)));
         assert!(index.is_clean());
     }
 
@@ -393,9 +393,9 @@ mod tests {
             true => Hash::of_parts(0, 1, n as u16),
             false => Hash::of_parts(1 << 31, 0, n as u16),
         };
-        (0..16 + 120).for_each(|n| assert!(index.insert(hash(n), Found(n)), "{n}"));
+        (0..16 + 120).for_each(|n| assert!(index.insert(hash(n), FlowRef(n)), "{n}"));
         let grow = |gone: u32| {
-            index.remove(hash(gone), Found(gone));
+            index.remove(hash(gone), FlowRef(gone));
             index.grow(|found| hash(found.0), |_| {});
             assert!((0..gone).all(|n| index.find(hash(n), |found| found.0 == n).0 == n), "{gone}");
             index.shape.used
@@ -415,10 +415,10 @@ mod tests {
             for (one, more, tag, n, insert, grow) in steps {
                 let hash = Hash::of_parts(one << 30 | 0x3fff_ffff, more, tag);
                 if insert && !model.contains_key(&n) {
-                    prop_assert!(index.insert(hash, Found(n)));
+                    prop_assert!(index.insert(hash, FlowRef(n)));
                     model.insert(n, hash);
                 } else if let Some(hash) = model.remove(&n) {
-                    index.remove(hash, Found(n));
+                    index.remove(hash, FlowRef(n));
                 }
                 if grow {
                     let Shape { used, .. } = index.shape;
@@ -434,7 +434,7 @@ mod tests {
                 prop_assert!(contents(&index, hash).iter().all(|n| model.contains_key(n)));
             }
             for (n, hash) in model {
-                index.remove(hash, Found(n));
+                index.remove(hash, FlowRef(n));
             }
             prop_assert!(index.is_clean());
         }

@@ -1,7 +1,7 @@
 //! The table of a worker's sessions.
 //!
 //! Theory of operation. All memory is taken once, when the table is made, and a session's number says where its parts lie:
-//! two [`Half`]s in one array, the [`Common`] part in another, its scratchpad in a third. An index finds halves by the hash
+//! two [`Flow`]s in one array, the [`SessionState`] part in another, its scratchpad in a third. An index finds halves by the hash
 //! of their key ([`index`]); a vector of packets is looked up in passes ([`Lookups`]). Numbers are given out in
 //! ascending order and those of ended sessions again first, the last one first, as its memory is likely to be near.
 //!
@@ -32,7 +32,7 @@ use hash::{Hash, Hasher};
 use index::Index;
 
 use crate::arena::{Arena, HUGE};
-use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
+use crate::fcb::{SessionState, Direction, FlowRef, Flow, SessionId, flow_flags};
 use crate::key::{Key, Packed, reversed_tag};
 use crate::nat::Ahead;
 use crate::wheel::{UNARMED, Wheel};
@@ -48,7 +48,7 @@ const LINE: usize = 64;
 /// How many insertions before it is needed a session's memory is asked for.
 const INSERTIONS_AHEAD: usize = 4;
 
-/// Bits of [`Common::table_flags`].
+/// Bits of [`SessionState::table_flags`].
 mod state {
     /// In the list of half-open sessions.
     pub const EMBRYONIC: u8 = 1 << 0;
@@ -67,7 +67,7 @@ pub enum InsertError {
     Crowded,
     /// There is a session with one of the two keys.
     #[error("there is a session with that key")]
-    Taken(Found),
+    Taken(FlowRef),
 }
 
 /// A key as the table looks for it, with its hash: what [`Table::seek`] has found out, to be used once more.
@@ -108,8 +108,8 @@ pub struct Occupancy {
 pub struct Table {
     hasher: Hasher,
     index: Index,
-    halves: Arena<Half>,
-    commons: Arena<Common>,
+    halves: Arena<Flow>,
+    commons: Arena<SessionState>,
     scratch: Arena<u8>,
     /// Bytes from one scratchpad to the next.
     stride: usize,
@@ -201,7 +201,7 @@ impl Table {
     }
 
     /// Finds a session and the direction by the key of a packet.
-    pub fn find(&self, key: &Key) -> Found {
+    pub fn find(&self, key: &Key) -> FlowRef {
         let key = key.pack();
         self.find_hashed(&key, self.hasher.hash(&key))
     }
@@ -235,15 +235,15 @@ impl Table {
 
     /// The same as [`Table::find`], and what a session with the key is entered by if there is none.
     #[inline]
-    pub fn seek(&self, key: &Key) -> (Found, Sought) {
+    pub fn seek(&self, key: &Key) -> (FlowRef, Sought) {
         let key = key.pack();
         let hash = self.hasher.hash(&key);
         (self.find_hashed(&key, hash), Sought { key, hash })
     }
 
     #[inline]
-    fn find_hashed(&self, key: &Packed, hash: Hash) -> Found {
-        self.index.find(hash, |found| self.half(found).is(&key.head, &key.tail))
+    fn find_hashed(&self, key: &Packed, hash: Hash) -> FlowRef {
+        self.index.find(hash, |found| self.flow(found).is(&key.head, &key.tail))
     }
 
     /// Enters a session that begins `now` (milliseconds) with the keys of its directions. It is half open until it is
@@ -298,14 +298,14 @@ impl Table {
         reverse: Option<&Key>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
-        debug_assert_eq!(self.find_hashed(&forward.key, forward.hash), Found::NONE);
+        debug_assert_eq!(self.find_hashed(&forward.key, forward.hash), FlowRef::NONE);
         let reverse = reverse.map_or_else(|| reversed(&forward.key), Key::pack);
         if reverse == forward.key {
             return self.enter(forward, None, now);
         }
         let hash = self.hasher.hash(&reverse);
         match self.find_hashed(&reverse, hash) {
-            Found::NONE => self.enter(forward, Some(&Sought { key: reverse, hash }), now),
+            FlowRef::NONE => self.enter(forward, Some(&Sought { key: reverse, hash }), now),
             found => Err(InsertError::Taken(found)),
         }
     }
@@ -317,16 +317,16 @@ impl Table {
     pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
         self.join_embryonic(id);
-        let half = self.half_mut(Found::new(id, Direction::Forward));
-        half.flags |= half_flags::REDIRECT;
+        let half = self.flow_mut(FlowRef::new(id, Direction::Forward));
+        half.flags |= flow_flags::REDIRECT;
         half.set_decision(u32::from(worker));
         Ok(id)
     }
 
     /// The worker that a redirect names; none if this is a session.
-    pub fn redirect(&self, found: Found) -> Option<u16> {
-        let half = self.half(found);
-        (half.flags & half_flags::REDIRECT != 0).then_some(half.decision() as u16)
+    pub fn redirect(&self, found: FlowRef) -> Option<u16> {
+        let half = self.flow(found);
+        (half.flags & flow_flags::REDIRECT != 0).then_some(half.decision() as u16)
     }
 
     /// Puts keys into the index and writes the parts; neither the half-open ones nor the timers know of it yet.
@@ -338,7 +338,7 @@ impl Table {
         now: u32,
     ) -> Result<SessionId, InsertError> {
         let id = self.next_free().ok_or(InsertError::Full)?;
-        let [there, home] = [Direction::Forward, Direction::Reverse].map(|d| Found::new(id, d));
+        let [there, home] = [Direction::Forward, Direction::Reverse].map(|d| FlowRef::new(id, d));
         if !self.index.insert(forward.hash, there) {
             return Err(InsertError::Crowded);
         }
@@ -348,18 +348,18 @@ impl Table {
         }
         self.take(id);
         let (halves, common) = self.parts_mut(id);
-        let flags = if reverse.is_none() { half_flags::UNLISTED } else { 0 };
+        let flags = if reverse.is_none() { flow_flags::UNLISTED } else { 0 };
         *halves = [
-            Half { seen: now, ..Half::new(&forward.key) },
-            Half { seen: now, flags, ..Half::new(&reverse.unwrap_or(forward).key) },
+            Flow { seen: now, ..Flow::new(&forward.key) },
+            Flow { seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
         ];
-        *common = Common {
+        *common = SessionState {
             timer: UNARMED,
             created: now,
             mapping: NONE,
             table_flags: if reverse.is_none() { state::ONE_KEY } else { 0 },
             uid: common.uid.wrapping_add(1),
-            ..Common::default()
+            ..SessionState::default()
         };
         self.wheel.start(now);
         self.grow_index();
@@ -370,7 +370,7 @@ impl Table {
     /// A key that no session has.
     fn seek_free(&self, key: &Key) -> Result<Sought, InsertError> {
         match self.seek(key) {
-            (Found::NONE, sought) => Ok(sought),
+            (FlowRef::NONE, sought) => Ok(sought),
             (found, _) => Err(InsertError::Taken(found)),
         }
     }

@@ -22,7 +22,7 @@
 //! Where it is off, differences are the machine's (medians of the same runs go either way). A cache that was always on, with as many slots as it
 //! takes for nine hits of ten, gained nothing at 64,000 sessions and mostly lost: its slots are as far away as buckets then.
 
-use crate::fcb::Found;
+use crate::fcb::FlowRef;
 use crate::key::has_tail;
 
 /// Slots: 128 KiB, which stay in the second-level cache.
@@ -119,14 +119,14 @@ impl Recall {
 
     /// The half of a packet with that marker, and whether there is a guess at all.
     #[inline(always)]
-    pub fn guess(&self, marker: Marker) -> (Found, bool) {
+    pub fn guess(&self, marker: Marker) -> (FlowRef, bool) {
         let slot = *self.slot(marker);
-        (Found(slot as u32), slot >> 32 == marker.tag())
+        (FlowRef(slot as u32), slot >> 32 == marker.tag())
     }
 
     /// Keeps where a packet's session was found, if it was.
     #[inline(always)]
-    pub fn keep(&mut self, marker: Marker, found: Found) {
+    pub fn keep(&mut self, marker: Marker, found: FlowRef) {
         if found.is_some() {
             self.slots[marker.slot()] = marker.tag() << 32 | u64::from(found.0);
         }

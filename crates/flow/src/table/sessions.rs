@@ -3,7 +3,7 @@
 use mmb_packet::prefetch;
 
 use super::{INSERTIONS_AHEAD, NONE, Table, state};
-use crate::fcb::{Common, Direction, Found, Half, SessionId, half_flags};
+use crate::fcb::{SessionState, Direction, FlowRef, Flow, SessionId, flow_flags};
 use crate::key::Key;
 
 impl Table {
@@ -12,16 +12,16 @@ impl Table {
         if !self.is_live(id) {
             return false;
         }
-        let one_key = self.common(id).table_flags & state::ONE_KEY != 0;
+        let one_key = self.session(id).table_flags & state::ONE_KEY != 0;
         for direction in
             [Direction::Forward, Direction::Reverse].into_iter().take(if one_key { 1 } else { 2 })
         {
-            let found = Found::new(id, direction);
-            let hash = self.hasher.hash(&self.half(found).packed());
+            let found = FlowRef::new(id, direction);
+            let hash = self.hasher.hash(&self.flow(found).packed());
             self.index.remove(hash, found);
         }
         for direction in [Direction::Forward, Direction::Reverse] {
-            self.half_mut(Found::new(id, direction)).flags |= half_flags::UNLISTED;
+            self.flow_mut(FlowRef::new(id, direction)).flags |= flow_flags::UNLISTED;
         }
         self.disarm(id);
         self.settle(id);
@@ -34,7 +34,7 @@ impl Table {
     /// Asks for the memory that [`Table::remove`] will look at: for all of several sessions that are to be removed.
     pub fn prefetch_keys(&self, id: SessionId) {
         for direction in [Direction::Forward, Direction::Reverse] {
-            let hash = self.hasher.hash(&self.half(Found::new(id, direction)).packed());
+            let hash = self.hasher.hash(&self.flow(FlowRef::new(id, direction)).packed());
             prefetch::read(self.index.buckets().of(hash));
         }
     }
@@ -47,47 +47,47 @@ impl Table {
 
     /// How often the session's number had been given out when it began: tells it from earlier and later ones.
     pub fn uid(&self, id: SessionId) -> u32 {
-        self.common(id).uid
+        self.session(id).uid
     }
 
     /// One direction of a session.
     ///
     /// # Panics
-    /// On [`Found::NONE`].
+    /// On [`FlowRef::NONE`].
     #[inline(always)]
-    pub fn half(&self, found: Found) -> &Half {
+    pub fn flow(&self, found: FlowRef) -> &Flow {
         &self.halves.get()[found.0 as usize]
     }
 
     /// One direction of a session.
     ///
     /// # Panics
-    /// On [`Found::NONE`].
+    /// On [`FlowRef::NONE`].
     #[inline(always)]
-    pub fn half_mut(&mut self, found: Found) -> &mut Half {
+    pub fn flow_mut(&mut self, found: FlowRef) -> &mut Flow {
         &mut self.halves.get_mut()[found.0 as usize]
     }
 
-    /// All halves, by [`Found`]'s number: for work on a whole vector.
+    /// All halves, by [`FlowRef`]'s number: for work on a whole vector.
     #[inline(always)]
-    pub fn halves_mut(&mut self) -> &mut [Half] {
+    pub fn flows_mut(&mut self) -> &mut [Flow] {
         self.halves.get_mut()
     }
 
     /// The key of a direction.
-    pub fn key(&self, found: Found) -> Key {
-        self.half(found).key()
+    pub fn key(&self, found: FlowRef) -> Key {
+        self.flow(found).key()
     }
 
     /// What a session's directions share.
     #[inline(always)]
-    pub fn common(&self, id: SessionId) -> &Common {
+    pub fn session(&self, id: SessionId) -> &SessionState {
         &self.commons.get()[id.0 as usize]
     }
 
     /// What a session's directions share.
     #[inline(always)]
-    pub fn common_mut(&mut self, id: SessionId) -> &mut Common {
+    pub fn session_mut(&mut self, id: SessionId) -> &mut SessionState {
         &mut self.commons.get_mut()[id.0 as usize]
     }
 
@@ -96,7 +96,7 @@ impl Table {
     /// # Panics
     /// If there is no room for a session of that number.
     #[inline(always)]
-    pub fn parts_mut(&mut self, id: SessionId) -> (&mut [Half; 2], &mut Common) {
+    pub fn parts_mut(&mut self, id: SessionId) -> (&mut [Flow; 2], &mut SessionState) {
         let at = id.0 as usize;
         let (pairs, _) = self.halves.get_mut().as_chunks_mut::<2>();
         (&mut pairs[at], &mut self.commons.get_mut()[at])
@@ -165,7 +165,7 @@ impl Table {
 
     /// What a session's timer was last armed for.
     pub fn deadline(&self, id: SessionId) -> u32 {
-        self.common(id).expires
+        self.session(id).expires
     }
 
     /// The next session whose timer has gone off by `now`, no longer armed: the caller arms it again or removes it.
@@ -180,7 +180,7 @@ impl Table {
 
     /// Takes a session out of the list of half-open ones: it will not have to make room for others.
     pub fn settle(&mut self, id: SessionId) {
-        let common = self.common_mut(id);
+        let common = self.session_mut(id);
         if common.table_flags & state::EMBRYONIC == 0 {
             return;
         }
@@ -188,18 +188,18 @@ impl Table {
         let [before, behind] = common.embryonic;
         match before {
             NONE => self.embryonic[0] = behind,
-            before => self.common_mut(SessionId(before)).embryonic[1] = behind,
+            before => self.session_mut(SessionId(before)).embryonic[1] = behind,
         }
         match behind {
             NONE => self.embryonic[1] = before,
-            behind => self.common_mut(SessionId(behind)).embryonic[0] = before,
+            behind => self.session_mut(SessionId(behind)).embryonic[0] = before,
         }
         self.embryonic_len -= 1;
     }
 
     /// Whether a session is half open.
     pub fn is_embryonic(&self, id: SessionId) -> bool {
-        self.common(id).table_flags & state::EMBRYONIC != 0
+        self.session(id).table_flags & state::EMBRYONIC != 0
     }
 
     /// The oldest half-open session: the one to remove if room is needed.
@@ -223,7 +223,7 @@ impl Table {
     pub(super) fn grow_index(&mut self) {
         let Table { index, hasher, halves, .. } = self;
         let halves = halves.get();
-        let half = |found: Found| &halves[found.0 as usize];
+        let half = |found: FlowRef| &halves[found.0 as usize];
         index.grow(|found| hasher.hash(&half(found).packed()), |found| prefetch::read(half(found)));
     }
 
@@ -273,7 +273,7 @@ impl Table {
     }
 
     fn prefetch_session(&self, id: SessionId) {
-        prefetch::read(self.common(id));
+        prefetch::read(self.session(id));
         let (pairs, _) = self.halves.get().as_chunks::<2>();
         pairs[id.0 as usize].iter().for_each(prefetch::read);
     }

@@ -40,15 +40,15 @@ fn both_directions_are_found_and_know_which_they_are() {
         let reverse = Key { destination: numbered(9, ip6).source, ..forward.reversed() };
         let id = table.insert(&forward, &reverse, 77).unwrap();
         let [there, back] = [table.find(&forward), table.find(&reverse)];
-        assert_eq!((there, back), (Found::new(id, Direction::Forward), Found::new(id, Direction::Reverse)));
+        assert_eq!((there, back), (FlowRef::new(id, Direction::Forward), FlowRef::new(id, Direction::Reverse)));
         assert_eq!((table.key(there), table.key(back)), (forward, reverse));
-        assert_eq!(table.find(&forward.reversed()), Found::NONE);
-        assert_eq!((table.common(id).created, table.common(id).mapping), (77, u32::MAX));
+        assert_eq!(table.find(&forward.reversed()), FlowRef::NONE);
+        assert_eq!((table.session(id).created, table.session(id).mapping), (77, u32::MAX));
         assert_eq!(table.insert(&numbered(2, ip6), &reverse, 78), Err(InsertError::Taken(back)));
         assert_eq!(table.insert(&forward, &numbered(2, ip6), 78), Err(InsertError::Taken(there)));
-        assert_eq!(table.find(&numbered(2, ip6)), Found::NONE, "a refusal leaves nothing");
+        assert_eq!(table.find(&numbered(2, ip6)), FlowRef::NONE, "a refusal leaves nothing");
         assert!(table.remove(id) && !table.remove(id));
-        assert_eq!([table.find(&forward), table.find(&reverse)], [Found::NONE; 2]);
+        assert_eq!([table.find(&forward), table.find(&reverse)], [FlowRef::NONE; 2]);
     }
     assert!(table.is_empty());
 }
@@ -61,19 +61,19 @@ fn what_was_sought_is_entered_with_its_reverse() {
         let mut key = numbered(0x01_0203, ip6);
         key.asks = Key::BY_SOURCE;
         let (found, sought) = table.seek(&key);
-        assert_eq!(found, Found::NONE);
+        assert_eq!(found, FlowRef::NONE);
         let id = table.insert_sought(&sought, None, 5).unwrap();
-        assert_eq!(table.seek(&key).0, Found::new(id, Direction::Forward));
-        assert_eq!(table.find(&key.reversed()), Found::new(id, Direction::Reverse));
-        assert_eq!(table.key(Found::new(id, Direction::Reverse)), key.reversed());
+        assert_eq!(table.seek(&key).0, FlowRef::new(id, Direction::Forward));
+        assert_eq!(table.find(&key.reversed()), FlowRef::new(id, Direction::Reverse));
+        assert_eq!(table.key(FlowRef::new(id, Direction::Reverse)), key.reversed());
     }
     // Both ends are one: one key.
     let mut key = numbered(7, false);
     (key.destination, key.destination_port) = (key.source, key.source_port);
     let id = table.insert_sought(&table.seek(&key).1, None, 5).unwrap();
-    assert_eq!(table.find(&key), Found::new(id, Direction::Forward));
+    assert_eq!(table.find(&key), FlowRef::new(id, Direction::Forward));
     assert!(table.remove(id));
-    assert_eq!(table.find(&key), Found::NONE);
+    assert_eq!(table.find(&key), FlowRef::NONE);
 }
 
 #[test]
@@ -90,9 +90,9 @@ fn a_session_with_itself_has_one_key() {
     let mut table = Table::new(10, 0, SEED).unwrap();
     let land = key4([10, 0, 0, 1], 80, [10, 0, 0, 1], 80);
     let id = enter(&mut table, &land).unwrap();
-    assert_eq!(table.find(&land), Found::new(id, Direction::Forward));
+    assert_eq!(table.find(&land), FlowRef::new(id, Direction::Forward));
     table.remove(id);
-    assert_eq!(table.find(&land), Found::NONE);
+    assert_eq!(table.find(&land), FlowRef::NONE);
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn redirects_name_a_worker_and_go_as_sessions_do() {
     let id = table.insert_redirect(&numbered(1, false), 513, 0).unwrap();
     let found = table.find(&numbered(1, false));
     assert_eq!((found.session(), table.redirect(found)), (id, Some(513)));
-    assert_eq!(table.find(&numbered(1, false).reversed()), Found::NONE);
+    assert_eq!(table.find(&numbered(1, false).reversed()), FlowRef::NONE);
     let session = enter(&mut table, &numbered(2, false)).unwrap();
-    assert_eq!(table.redirect(Found::new(session, Direction::Forward)), None);
+    assert_eq!(table.redirect(FlowRef::new(session, Direction::Forward)), None);
     assert_eq!(table.victim(), Some(id));
     assert!(table.remove(id));
-    assert_eq!(table.find(&numbered(1, false)), Found::NONE);
+    assert_eq!(table.find(&numbered(1, false)), FlowRef::NONE);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Default)]
 struct Model {
-    keys: HashMap<Key, Found>,
+    keys: HashMap<Key, FlowRef>,
     /// By age: number and whether half open.
     sessions: BTreeMap<u32, (SessionId, bool)>,
     clock: u32,
@@ -263,7 +263,7 @@ impl Model {
         let id = got.unwrap();
         assert!(self.sessions.values().all(|&(other, _)| other != id));
         for (&key, direction) in keys.iter().zip([Direction::Forward, Direction::Reverse]) {
-            self.keys.entry(key).or_insert(Found::new(id, direction));
+            self.keys.entry(key).or_insert(FlowRef::new(id, direction));
         }
         self.sessions.insert(self.clock, (id, true));
     }
@@ -296,7 +296,7 @@ proptest! {
                 },
                 Step::Find(n, ip6) => {
                     let key = numbered(n, ip6);
-                    prop_assert_eq!(table.find(&key), model.keys.get(&key).copied().unwrap_or(Found::NONE));
+                    prop_assert_eq!(table.find(&key), model.keys.get(&key).copied().unwrap_or(FlowRef::NONE));
                 }
             }
             prop_assert_eq!(table.len() as usize, model.sessions.len());

@@ -6,7 +6,7 @@
 
 use std::io;
 
-use mmb_flow::{Found, Key, SessionId, Table};
+use mmb_flow::{FlowRef, Key, SessionId, Table};
 use mmb_packet::Kind;
 
 use crate::SessionKey;
@@ -32,12 +32,12 @@ impl Keyed {
         let found = self.table.find(&key);
         if found.is_some() {
             let id = found.session();
-            self.table.common_mut(id).rules += 1;
+            self.table.session_mut(id).rules += 1;
             return Some((id.0, false));
         }
         let id = self.table.insert(&key, &key, now).ok()?;
         self.table.settle(id);
-        self.table.common_mut(id).rules = 1;
+        self.table.session_mut(id).rules = 1;
         self.table.clean_scratch(id);
         Some((id.0, true))
     }
@@ -48,7 +48,7 @@ impl Keyed {
         if !self.table.is_live(id) {
             return false;
         }
-        let holders = &mut self.table.common_mut(id).rules;
+        let holders = &mut self.table.session_mut(id).rules;
         *holders = holders.saturating_sub(1);
         *holders == 0
     }
@@ -86,7 +86,7 @@ impl Keyed {
     }
 }
 
-const _: () = assert!(Found::NONE.0 == NO_ENTRY);
+const _: () = assert!(FlowRef::NONE.0 == NO_ENTRY);
 
 #[cfg(test)]
 mod tests {

@@ -11,7 +11,7 @@ mod space;
 
 use std::sync::Arc;
 
-use mmb_flow::{Found, SessionId, Settings};
+use mmb_flow::{FlowRef, SessionId, Settings};
 use mmb_packet::{DropReason, Meta};
 
 use self::core::{Core, Loaded, On};
@@ -45,7 +45,7 @@ pub trait Ground {
     ///
     /// # Errors
     /// Why it is dropped.
-    fn translate(&mut self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     /// What is known of a session; `key` is not asked for.
     fn info(&self, id: SessionId) -> SessionInfo;
 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, Found};
+use mmb_flow::{Direction, FlowRef};
 use mmb_packet::{DropReason, Meta};
 
 use super::core::{Call, Core, On, State, arm_bits, taken_arms};
@@ -191,7 +191,7 @@ fn finish_emissions(core: &mut Core, packets: &[Packet<'_>], ground: &mut impl G
         }
         let mut meta = Meta::default();
         let parsed = mmb_packet::parse(frame, frame.len(), &mut meta).is_ok();
-        parsed && ground.translate(Found::new(packet.session, travels), frame, &meta).is_ok()
+        parsed && ground.translate(FlowRef::new(packet.session, travels), frame, &meta).is_ok()
     });
 }
 

@@ -9,8 +9,8 @@
 use std::io;
 
 use mmb_flow::{
-    Direction, Found, InsertError, Key, Lookups, Segment, SessionId, Settings, Special, Table, Track,
-    Tracked, Traffic, half_flags, key_of, later_ack,
+    Direction, FlowRef, InsertError, Key, Lookups, Segment, SessionId, Settings, Special, Table, Track,
+    Tracked, Traffic, flow_flags, key_of, later_ack,
 };
 use mmb_packet::{DropReason, Meta, prefetch};
 
@@ -21,7 +21,7 @@ use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
 use crate::{Opener, Packet, SessionInfo};
 
-/// What [`mmb_flow::Half::decision`] says of a session that a function has refused: this and the reason.
+/// What [`mmb_flow::Flow::decision`] says of a session that a function has refused: this and the reason.
 const REFUSED: u32 = 1 << 8;
 /// Sessions whose timers have gone off that are seen to at a time.
 const TOGETHER: usize = 32;
@@ -33,7 +33,7 @@ pub(super) struct Second {
     pub bases: Box<[u32; VECTOR]>,
     /// What packets belong to outside.
     outside: Box<[(SessionId, Direction); VECTOR]>,
-    found: Box<[Found; VECTOR]>,
+    found: Box<[FlowRef; VECTOR]>,
     /// Sessions that functions have ended in this vector.
     pub ended: Vec<(SessionId, u32)>,
 }
@@ -55,7 +55,7 @@ impl Second {
             lookups: Box::default(),
             bases: Box::new([NO_BASE; VECTOR]),
             outside: Box::new([(SessionId(0), Direction::Forward); VECTOR]),
-            found: Box::new([Found::NONE; VECTOR]),
+            found: Box::new([FlowRef::NONE; VECTOR]),
             ended: Vec::with_capacity(VECTOR),
         })
     }
@@ -67,7 +67,7 @@ impl Second {
         let (mut inside, mut refused) = (Set::EMPTY, Set::EMPTY);
         for (n, i) in set.iter().enumerate() {
             let Some(packet) = packets.get_mut(i) else { break };
-            let mut found = self.lookups.found().get(n).copied().unwrap_or(Found::NONE);
+            let mut found = self.lookups.found().get(n).copied().unwrap_or(FlowRef::NONE);
             if !(found.is_some() && self.is_steady(found, packet, way.now)) {
                 found = self.slowly(way, packet);
             }
@@ -75,7 +75,7 @@ impl Second {
             if !found.is_some() {
                 continue;
             }
-            if self.table.half(found).decision() & REFUSED != 0 {
+            if self.table.flow(found).decision() & REFUSED != 0 {
                 refused.insert(i);
                 continue;
             }
@@ -137,10 +137,10 @@ impl Second {
 
     /// Counts a packet that changes nothing about its session; false for others.
     #[inline(always)]
-    fn is_steady(&mut self, found: Found, packet: &Packet<'_>, now: u32) -> bool {
-        let half = self.table.half_mut(found);
+    fn is_steady(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32) -> bool {
+        let half = self.table.flow_mut(found);
         let flags = packet.tcp_flags();
-        if half.flags & half_flags::SETTLED == 0 || flags & (Segment::SYN | Segment::FIN | Segment::RST) != 0
+        if half.flags & flow_flags::SETTLED == 0 || flags & (Segment::SYN | Segment::FIN | Segment::RST) != 0
         {
             return false;
         }
@@ -156,10 +156,10 @@ impl Second {
 
     /// A packet that opens a session, or changes one.
     #[inline(never)]
-    fn slowly(&mut self, way: &mut Way<'_>, packet: &Packet<'_>) -> Found {
+    fn slowly(&mut self, way: &mut Way<'_>, packet: &Packet<'_>) -> FlowRef {
         let key = match key_of(packet.head, packet.meta) {
             Ok(key) | Err(Special::FirstFragment(key)) => key,
-            Err(_) => return Found::NONE,
+            Err(_) => return FlowRef::NONE,
         };
         let settings = following(way.core.settings);
         let found = self.table.find(&key);
@@ -171,35 +171,35 @@ impl Second {
             }
             self.end(way.core, found.session(), way.now);
         }
-        self.open(way, packet, &key, &settings).unwrap_or(Found::NONE)
+        self.open(way, packet, &key, &settings).unwrap_or(FlowRef::NONE)
     }
 
     /// A packet of a session. False: it opens another connection with the same key.
-    fn follow(&mut self, found: Found, packet: &Packet<'_>, now: u32, settings: &Settings) -> bool {
+    fn follow(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32, settings: &Settings) -> bool {
         let (id, traffic) = (found.session(), Traffic::of(packet.head, packet.meta));
-        let halves = [Direction::Forward, Direction::Reverse].map(|way| Found::new(id, way));
-        let mut acks = halves.map(|half| self.table.half(half).ack);
-        let mut track = self.table.common(id).track;
+        let halves = [Direction::Forward, Direction::Reverse].map(|way| FlowRef::new(id, way));
+        let mut acks = halves.map(|half| self.table.flow(half).ack);
+        let mut track = self.table.session(id).track;
         let seen = track.packet(found.direction(), &traffic, &mut acks, settings);
         if seen.verdict == Tracked::New {
             return false;
         }
-        self.table.common_mut(id).track = track;
+        self.table.session_mut(id).track = track;
         for (half, ack) in halves.into_iter().zip(acks) {
-            self.table.half_mut(half).ack = ack;
+            self.table.flow_mut(half).ack = ack;
         }
         self.note(found, packet.len, now, &seen);
         true
     }
 
-    fn note(&mut self, found: Found, bytes: u32, now: u32, seen: &mmb_flow::Seen) {
+    fn note(&mut self, found: FlowRef, bytes: u32, now: u32, seen: &mmb_flow::Seen) {
         let id = found.session();
-        let half = self.table.half_mut(found);
+        let half = self.table.flow_mut(found);
         half.count(1, bytes);
         half.seen = now;
         for (direction, settled) in [Direction::Forward, Direction::Reverse].into_iter().zip(seen.settled) {
-            let half = self.table.half_mut(Found::new(id, direction));
-            half.flags = half.flags & !half_flags::SETTLED | if settled { half_flags::SETTLED } else { 0 };
+            let half = self.table.flow_mut(FlowRef::new(id, direction));
+            half.flags = half.flags & !flow_flags::SETTLED | if settled { flow_flags::SETTLED } else { 0 };
         }
         if !seen.embryonic {
             self.table.settle(id);
@@ -216,7 +216,7 @@ impl Second {
         packet: &Packet<'_>,
         key: &Key,
         settings: &Settings,
-    ) -> Option<Found> {
+    ) -> Option<FlowRef> {
         let direction = if way.back { Direction::Reverse } else { Direction::Forward };
         let (forward, reverse) = if way.back { (key.reversed(), *key) } else { (*key, key.reversed()) };
         let mut acks = [0; 2];
@@ -228,13 +228,13 @@ impl Second {
             entered = self.table.insert(&forward, &reverse, way.now);
         }
         let id = entered.ok()?;
-        let common = self.table.common_mut(id);
+        let common = self.table.session_mut(id);
         (common.track, common.in_port) = (track, [packet.in_port, u16::MAX]);
         for (direction, ack) in [Direction::Forward, Direction::Reverse].into_iter().zip(acks) {
-            self.table.half_mut(Found::new(id, direction)).ack = ack;
+            self.table.flow_mut(FlowRef::new(id, direction)).ack = ack;
         }
         self.table.arm(id, way.now.wrapping_add(seen.timeout));
-        let found = Found::new(id, direction);
+        let found = FlowRef::new(id, direction);
         self.note(found, packet.len, way.now, &seen);
         let info = self.info(id, way.now);
         let opener = Opener { head: packet.head, meta: packet.meta, direction };
@@ -244,8 +244,8 @@ impl Second {
 
     pub fn info(&self, id: SessionId, now: u32) -> SessionInfo {
         let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
-        let (key, common) = (there.key(), self.table.common(id));
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let (key, common) = (there.key(), self.table.session(id));
         let counts = [there.counts(), back.counts()];
         SessionInfo {
             id,
@@ -264,9 +264,9 @@ impl Second {
     /// When a session ends if no packet comes. None: it should have.
     fn lives_until(&self, core: &Core, id: SessionId, now: u32, settings: &Settings) -> Option<u32> {
         let [there, back] =
-            [Direction::Forward, Direction::Reverse].map(|way| self.table.half(Found::new(id, way)));
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let wanted = core.timeout(self.table.scratch(id)).unwrap_or(0);
-        let timeout = self.table.common(id).track.timeout(settings).max(wanted);
+        let timeout = self.table.session(id).track.timeout(settings).max(wanted);
         let idle = now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
@@ -290,14 +290,14 @@ impl Second {
     /// Has all later packets of a session dropped.
     pub fn refuse(&mut self, id: SessionId, reason: DropReason) {
         for direction in [Direction::Forward, Direction::Reverse] {
-            self.table.half_mut(Found::new(id, direction)).set_decision(REFUSED | reason as u32);
+            self.table.flow_mut(FlowRef::new(id, direction)).set_decision(REFUSED | reason as u32);
         }
     }
 
     /// Why the packet at this position is dropped.
     pub fn refusal(&self, i: usize) -> DropReason {
-        let found = self.found.get(i).copied().unwrap_or(Found::NONE);
-        let number = if found.is_some() { self.table.half(found).decision() as u8 } else { 0 };
+        let found = self.found.get(i).copied().unwrap_or(FlowRef::NONE);
+        let number = if found.is_some() { self.table.flow(found).decision() as u8 } else { 0 };
         DropReason::from_number(number).unwrap_or(DropReason::ChainError)
     }
 

@@ -1,6 +1,6 @@
 //! Whose scratchpads the packets of a chain are at: the flow manager's, or those of a function `flow`.
 
-use mmb_flow::{Found, SessionId};
+use mmb_flow::{FlowRef, SessionId};
 use mmb_packet::{DropReason, Meta};
 
 use super::second::Second;
@@ -14,7 +14,7 @@ pub(super) trait Space {
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]);
     /// Bytes from one to the next.
     fn stride(&mut self) -> usize;
-    fn translate(&mut self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
     /// What a packet's verdict, other than to pass or to go an output's way, means for it.
     fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> Fate;
@@ -37,7 +37,7 @@ impl<G: Ground> Space for Outer<'_, G> {
     }
 
     #[inline]
-    fn translate(&mut self, found: Found, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
+    fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
         self.ground.translate(found, head, meta)
     }
 
@@ -65,7 +65,7 @@ impl Space for Second {
         self.table.scratchpads_mut().1
     }
 
-    fn translate(&mut self, _: Found, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
+    fn translate(&mut self, _: FlowRef, _: &mut [u8], _: &Meta) -> Result<(), DropReason> {
         Ok(())
     }
 

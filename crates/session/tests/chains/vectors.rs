@@ -1,6 +1,6 @@
 //! Vectors of packets, of which some have lost their session since that was found.
 
-use mmb_flow::{Direction, Found};
+use mmb_flow::{Direction, FlowRef};
 use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
@@ -130,7 +130,7 @@ fn sessions_that_end_under_way() {
             // One of the numbers is another session's now, the other one the same conversation's.
             let (mut others, _) =
                 worker.look_up(&[(IN, udp(client(9), SERVER)), (IN, udp(client(1), SERVER))]);
-            let number = |n: u32| Found::new(mmb_flow::SessionId(n), Direction::Forward).0;
+            let number = |n: u32| FlowRef::new(mmb_flow::SessionId(n), Direction::Forward).0;
             assert_eq!([0, 1].map(|at| others.0[at].1.session), [number(2), number(1)]);
             assert_eq!(worker.chain(&mut others), [Ok(OUT); 2]);
             expected[1] = Ok(OUT);

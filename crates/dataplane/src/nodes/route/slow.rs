@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::{Mbuf, Packet, Vector};
-use mmb_flow::{Complaint, Found, answer};
+use mmb_flow::{Complaint, FlowRef, answer};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, checksum, flags};
 use mmb_route::{Hop, HopKind, Routes};
 
@@ -125,7 +125,7 @@ fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint
         return DROP;
     }
     meta.flags |= flags::OURS;
-    meta.session = Found::NONE.0;
+    meta.session = FlowRef::NONE.0;
     meta.out_port = OUT_ROUTED;
     *packet.meta_mut() = meta;
     worker.errors.take(worker.now);
