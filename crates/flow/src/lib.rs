@@ -17,7 +17,7 @@ mod track;
 mod translate;
 mod wheel;
 
-pub use fcb::{SessionState, Direction, FlowRef, Flow, SessionId, Xlat4, flow_flags};
+pub use fcb::{Direction, Flow, FlowRef, SessionId, SessionState, Xlat4, flow_flags};
 pub use fragments::{Datagram, FragmentLimits, Fragments, Later, Released, Ticket};
 pub use icmp::{Complaint, ErrorBudget, answer};
 pub use key::{Key, Special, key_of};

@@ -12,7 +12,7 @@
 //! Nothing is done for packets: who keeps a session alive leaves its timer alone, and when it goes off it is armed again
 //! for what remains.
 
-use crate::fcb::{SessionState, SessionId};
+use crate::fcb::{SessionId, SessionState};
 
 /// Bits of milliseconds in a tick.
 const TICK_BITS: u32 = 6;

@@ -74,7 +74,8 @@ impl Ground for Sessions {
     }
 
     fn info(&self, id: SessionId) -> SessionInfo {
-        let halves = [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
+        let halves =
+            [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let (key, common) = (halves[0].key(), self.table.session(id));
         SessionInfo {
             id,

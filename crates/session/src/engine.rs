@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use mmb_flow::{
-    SessionState, Direction, ErrorBudget, FlowRef, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
-    SessionId, Settings, Table, flow_flags,
+    Direction, ErrorBudget, FlowRef, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
+    SessionId, SessionState, Settings, Table, flow_flags,
 };
 use mmb_nf::{Fate, Program, Runner};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};

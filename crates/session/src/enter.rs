@@ -1,7 +1,7 @@
 //! A session is entered into the table, and gets its rules, its decision, its translation and its chain.
 
 use mmb_flow::{
-    Direction, FlowRef, Flow, InsertError, Key, MappingId, Seen, SessionId, Track, Xlat4, flow_flags,
+    Direction, Flow, FlowRef, InsertError, Key, MappingId, Seen, SessionId, Track, Xlat4, flow_flags,
 };
 use mmb_nf::ChainId;
 use mmb_packet::PacketBuf;

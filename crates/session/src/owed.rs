@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use mmb_flow::{FlowRef, Flow};
+use mmb_flow::{Flow, FlowRef};
 use mmb_packet::prefetch;
 
 use crate::Host;

@@ -91,7 +91,8 @@ impl Sessions {
             }
             turned = true;
             // What came back from a session's other side was turned back there.
-            if self.table.session(found.session()).flags & session_flags::LOOPS[back.direction() as usize] == 0
+            if self.table.session(found.session()).flags & session_flags::LOOPS[back.direction() as usize]
+                == 0
             {
                 break;
             }

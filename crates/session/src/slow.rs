@@ -14,8 +14,8 @@
 //! from. (Fragments come first to the worker of their addresses, which hands them to the one that their ports name.)
 
 use mmb_flow::{
-    SessionState, Direction, FlowRef, Key, MappingId, SessionId, Sought, Special, Tracked, Traffic, flow_flags,
-    key_of,
+    Direction, FlowRef, Key, MappingId, SessionId, SessionState, Sought, Special, Tracked, Traffic,
+    flow_flags, key_of,
 };
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
 use mmb_policy::{Class, Hit};

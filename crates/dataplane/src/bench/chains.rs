@@ -1,6 +1,6 @@
 //! What service chains cost: ticks of each function, and memory.
 
-use mmb_flow::{SessionState, Flow};
+use mmb_flow::{Flow, SessionState};
 use mmb_nf::{Program, StageCounts};
 use serde::Serialize;
 

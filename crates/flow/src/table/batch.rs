@@ -17,7 +17,7 @@ use mmb_packet::{Common, Kind, Meta, flags, prefetch};
 use super::Table;
 use super::hash::Hash;
 use super::recall::{Marker, Recall};
-use crate::fcb::{FlowRef, Flow};
+use crate::fcb::{Flow, FlowRef};
 use crate::key::{Key, Packed, bytes, key_of};
 
 /// Packets in a vector, at most.

@@ -32,7 +32,7 @@ use hash::{Hash, Hasher};
 use index::Index;
 
 use crate::arena::{Arena, HUGE};
-use crate::fcb::{SessionState, Direction, FlowRef, Flow, SessionId, flow_flags};
+use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::{Key, Packed, reversed_tag};
 use crate::nat::Ahead;
 use crate::wheel::{UNARMED, Wheel};

@@ -3,7 +3,7 @@
 use mmb_packet::prefetch;
 
 use super::{INSERTIONS_AHEAD, NONE, Table, state};
-use crate::fcb::{SessionState, Direction, FlowRef, Flow, SessionId, flow_flags};
+use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::Key;
 
 impl Table {

@@ -40,7 +40,10 @@ fn both_directions_are_found_and_know_which_they_are() {
         let reverse = Key { destination: numbered(9, ip6).source, ..forward.reversed() };
         let id = table.insert(&forward, &reverse, 77).unwrap();
         let [there, back] = [table.find(&forward), table.find(&reverse)];
-        assert_eq!((there, back), (FlowRef::new(id, Direction::Forward), FlowRef::new(id, Direction::Reverse)));
+        assert_eq!(
+            (there, back),
+            (FlowRef::new(id, Direction::Forward), FlowRef::new(id, Direction::Reverse))
+        );
         assert_eq!((table.key(there), table.key(back)), (forward, reverse));
         assert_eq!(table.find(&forward.reversed()), FlowRef::NONE);
         assert_eq!((table.session(id).created, table.session(id).mapping), (77, u32::MAX));
