@@ -212,12 +212,12 @@ impl Pair {
                 continue;
             }
             let Surroundings { in_port, out_port, .. } = surroundings(position);
-            let pkt = batch.n;
+            let pkt = batch.len;
             fill_window(frame, &meta, in_port, out_port, again.chunks(), &mut batch.windows[pkt]);
             if again.needs_bytes() {
                 again.inspect(&mut batch, pkt, frame, &meta);
             }
-            batch.n += 1;
+            batch.len += 1;
         }
         again.classify(&mut batch);
         let sorted = |hits: &[Hit]| {
@@ -249,19 +249,19 @@ impl Pair {
     fn agrees_with_itself(&self, first: usize, frames: &[&[u8]], tester: &mut Tester) {
         let Tester { evaluator, batch, edits, .. } = tester;
         let mut alone = Vec::new();
-        batch.n = 0;
+        batch.len = 0;
         for (frame, position) in frames.iter().zip(first..) {
             let around = surroundings(position);
             let mut meta = Meta { out_port: around.out_port, ..Meta::default() };
             if parse(frame, frame.len(), &mut meta).is_err() || meta.kind.0 == 0 {
                 continue;
             }
-            let window = &mut batch.windows[batch.n];
+            let window = &mut batch.windows[batch.len];
             fill_window(frame, &meta, around.in_port, around.out_port, self.policy.chunks(), window);
             if self.policy.needs_bytes() {
-                self.policy.inspect(batch, batch.n, frame, &meta);
+                self.policy.inspect(batch, batch.len, frame, &meta);
             }
-            batch.n += 1;
+            batch.len += 1;
             let mut packet = VecPacket::new(frame);
             let processed = evaluator.run(&self.policy, &mut packet, around, || DROP_ALL);
             alone.push((processed, packet, meta, frame, around.frame_max));
@@ -270,7 +270,7 @@ impl Pair {
         self.per_packet_is_part(batch, frames, first);
         edits.clear();
         let mut verdicts = Vec::new();
-        let mut counted = vec![Vec::new(); batch.n];
+        let mut counted = vec![Vec::new(); batch.len];
         let index: BTreeMap<u32, u32> = self.rules.iter().map(|(index, (_, slot))| (*slot, *index)).collect();
         let count = |slot, pkt| counted[usize::from(pkt)].push(index[&slot]);
         self.policy.decide(batch, edits, || DROP_ALL, count, |verdict| verdicts.push(verdict));

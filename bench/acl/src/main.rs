@@ -233,7 +233,7 @@ impl Mmb {
                     window.bytes_mut()[8..10].copy_from_slice(&sport.to_be_bytes());
                 }
             }
-            batch.n = count;
+            batch.len = count;
             let start = acl::ticks();
             policy.classify(batch);
             ticks.push(acl::ticks() - start);

@@ -93,7 +93,7 @@ pub struct Batch {
     /// that [`crate::Classifier::chunks`] names.
     pub windows: Box<[Window; VECTOR]>,
     /// How many windows there are; what exceeds [`VECTOR`] is ignored.
-    pub n: usize,
+    pub len: usize,
     /// Every matching rule of every packet, in ascending order of packets (no order within a packet).
     pub hits: Vec<Hit>,
     /// Hits before every packet has its own.
@@ -120,7 +120,7 @@ impl Batch {
     pub fn new() -> Self {
         Batch {
             windows: Box::new([Window::default(); VECTOR]),
-            n: 0,
+            len: 0,
             hits: Vec::with_capacity(VECTOR),
             gathered: Hits::default(),
             heads: Heads::default(),

@@ -168,7 +168,7 @@ impl Classifier {
     }
 
     /// Whether so many rules came or went since the tree was made as a whole that making it anew may give a better one.
-    pub fn stale(&self) -> bool {
+    pub fn is_stale(&self) -> bool {
         self.changes > 64 + self.built / 2 || self.predicates.is_stale()
     }
 
@@ -324,8 +324,8 @@ impl Classifier {
 
     /// Whether some rule may ask about the bytes of a packet: [`Classifier::inspect`] has nothing to do where it does not.
     #[inline]
-    pub fn may_ask(&self, head: &[u8], meta: &Meta) -> bool {
-        self.predicates.may_ask(head, meta)
+    pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
+        self.predicates.needs_inspection(head, meta)
     }
 
     /// Looks at the bytes of the batch's packet `pkt`: `head` is the contiguous beginning of the frame of which
@@ -338,12 +338,12 @@ impl Classifier {
     /// forgets what was found out about the packets' bytes.
     pub fn classify(&self, batch: &mut Batch) {
         batch.hits.clear();
-        let summary = Summary::new(&batch.windows[..batch.n.min(VECTOR)], self.summed);
+        let summary = Summary::new(&batch.windows[..batch.len.min(VECTOR)], self.summed);
         if self.classify_few(batch, &summary) {
             return;
         }
-        let Batch { windows, n, hits, gathered, heads, left, truths, recent, habits, wide } = batch;
-        let windows = &windows[..(*n).min(VECTOR)];
+        let Batch { windows, len, hits, gathered, heads, left, truths, recent, habits, wide } = batch;
+        let windows = &windows[..(*len).min(VECTOR)];
         gathered.clear();
         heads.find(windows, self.chunks(), truths.is_empty());
         let by_flow = self.is_by_flow() && (self.is_costly() || habits.is_dear) && recent.begin(self.stamp);

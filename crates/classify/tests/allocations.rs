@@ -76,7 +76,7 @@ fn allocations(rules: Vec<Pattern>) -> (Classifier, [usize; 4], usize) {
     classifier.extend((0..).zip(rules.iter().cloned()));
     let (mut batch, windows) = (Batch::new(), windows());
     let counts = [(); 4].map(|()| {
-        batch.n = windows.len();
+        batch.len = windows.len();
         batch.windows.copy_from_slice(&windows);
         let before = ALLOCATIONS.get();
         classifier.classify(&mut batch);

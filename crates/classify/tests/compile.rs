@@ -189,7 +189,7 @@ fn options_extension_headers_and_tags_do_not_move_a_field() {
         classifier.insert(slot, &compile(matches).unwrap());
     }
     let mut batch = Batch::new();
-    batch.n = frames.len();
+    batch.len = frames.len();
     for (frame, window) in frames.iter().zip(batch.windows.iter_mut()) {
         let (frame, mut meta) = (frame.build(), Meta::default());
         parse(&frame, frame.len(), &mut meta).unwrap();

@@ -86,7 +86,7 @@ type Model = BTreeMap<u32, Pattern>;
 
 fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut Batch) {
     assert_eq!(classifier.len(), model.len());
-    batch.n = windows.len();
+    batch.len = windows.len();
     batch.windows[..windows.len()].copy_from_slice(windows);
     classifier.classify(batch);
     assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
@@ -104,7 +104,7 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     assert_eq!((differ, hits.len()), (None, expected.len()), "found and expected");
     // The code for machines without wide vectors finds the same.
     let mut plain = Batch::new().without_wide_vectors();
-    plain.n = windows.len();
+    plain.len = windows.len();
     plain.windows[..windows.len()].copy_from_slice(windows);
     classifier.classify(&mut plain);
     plain.hits.sort();
@@ -139,7 +139,7 @@ proptest! {
                 }
                 2 if choice % 8 == 0 => {
                     classifier = classifier.rebuilt();
-                    prop_assert!(!classifier.stale());
+                    prop_assert!(!classifier.is_stale());
                 }
                 _ => {
                     classifier.insert(slot, &pattern);
@@ -224,7 +224,7 @@ fn many_keys_come_and_go() {
 
     let mut batch = Batch::new();
     for first in (0..n).step_by(VECTOR) {
-        batch.n = VECTOR;
+        batch.len = VECTOR;
         for (i, slot) in (first..).take(VECTOR).enumerate() {
             batch.windows[i] = window(slot);
         }
@@ -283,7 +283,7 @@ fn a_key_with_many_rules() {
     }
     assert!(classifier.bytes() < n as usize * 500, "{} bytes", classifier.bytes());
     let mut batch = Batch::new();
-    batch.n = 1;
+    batch.len = 1;
     batch.windows[0] = Window { chunk: *cover(&port).key() };
     classifier.classify(&mut batch);
     assert_eq!(batch.hits.len(), n as usize);
@@ -304,7 +304,7 @@ fn what_exceeds_a_vector_is_ignored() {
     let mut batch = Batch::default();
     batch.windows.iter_mut().for_each(|window| window.bytes_mut()[KIND] = Kind::IP4);
     batch.windows[VECTOR - 1].bytes_mut()[KIND] = Kind::IP6;
-    batch.n = VECTOR + 1;
+    batch.len = VECTOR + 1;
     classifier.classify(&mut batch);
     assert_eq!(batch.hits, [Hit::new(VECTOR as u16 - 1, 0)]);
 }
@@ -323,7 +323,7 @@ fn the_one_packet_that_matches_few_rules_is_found() {
         classifier.extend((0..).zip(rules.iter().cloned()));
         for (slot, rule) in rules.iter().enumerate() {
             let mut batch = Batch::new();
-            batch.n = VECTOR;
+            batch.len = VECTOR;
             batch.windows.iter_mut().for_each(|window| window.bytes_mut()[KIND] = Kind::IP4);
             classifier.classify(&mut batch);
             assert_eq!(batch.hits, []);
@@ -358,7 +358,7 @@ fn rules_that_ask_about_bytes() {
     });
     let mut batch = Batch::new();
     let mut hits = |classifier: &Classifier| {
-        batch.n = frames.len();
+        batch.len = frames.len();
         for (pkt, (bytes, meta)) in frames.iter().enumerate() {
             fill_window(bytes, meta, 0, 1, classifier.chunks(), &mut batch.windows[pkt]);
             if classifier.needs_bytes() {

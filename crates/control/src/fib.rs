@@ -41,8 +41,8 @@ impl Control {
         let config = self.present().config;
         let select = match within {
             None => FibSelect::All,
-            Some(subnet) if subnet.is_address() => FibSelect::To(subnet.address),
-            Some(subnet) => FibSelect::Within(subnet.address, subnet.len),
+            Some(subnet) if subnet.is_address() => FibSelect::Address(subnet.address),
+            Some(subnet) => FibSelect::Subnet(subnet.address, subnet.len),
         };
         let (names, routed) = (interface_names(&config), is_routed(&config));
         FibListing { select, limit: usize::MAX, names, routed }

@@ -61,7 +61,7 @@ impl Filter {
     pub fn retain(&self, connections: &mut Vec<Connection>, batch: &mut Batch) {
         let mut keep = Vec::with_capacity(connections.len());
         for some in connections.chunks(SESSIONS) {
-            batch.n = 2 * some.len();
+            batch.len = 2 * some.len();
             for (i, view) in some.iter().enumerate() {
                 let [there, back] = view.in_port;
                 self.window(&view.original, false, [there, back], batch, 2 * i);

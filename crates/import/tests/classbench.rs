@@ -139,7 +139,7 @@ fn compare(set: &str, rules: &[Rule], frames: &[Vec<u8>]) {
     let mut batch = Batch::new();
     let mut matched = 0;
     for frames in frames.chunks(VECTOR) {
-        batch.n = frames.len();
+        batch.len = frames.len();
         for (frame, window) in frames.iter().zip(batch.windows.iter_mut()) {
             let mut meta = Meta::default();
             parse(frame, frame.len(), &mut meta).expect("a good frame");

@@ -94,7 +94,7 @@ impl Evaluator {
 
     /// Finds the rules that match.
     fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: Surroundings<'_>) {
-        self.batch.n = 1;
+        self.batch.len = 1;
         let window = &mut self.batch.windows[0];
         fill_window(head, meta, around.in_port, around.out_port, policy.chunks(), window);
         if policy.needs_bytes() {

@@ -346,8 +346,8 @@ impl Policy {
 
     /// Whether some rule may ask about the bytes of a packet: where none does, [`Policy::inspect`] has nothing to do.
     #[inline]
-    pub fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
-        self.classifier.may_ask(frame, meta)
+    pub fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
+        self.classifier.needs_inspection(frame, meta)
     }
 
     /// Finds out what rules ask about the bytes of packet `pkt` of the batch. `frame` is the whole frame, or its contiguous
@@ -359,7 +359,7 @@ impl Policy {
 
     /// Whether a classifier built anew would serve packets noticeably better.
     pub fn is_stale(&self) -> bool {
-        self.classifier.stale() || self.per_packet.stale()
+        self.classifier.is_stale() || self.per_packet.is_stale()
     }
 
     /// The same rules, with the same indexes, slots and identities, and classifiers that are built anew.

@@ -120,10 +120,10 @@ impl PerPacket<'_> {
         self.0.needs_bytes()
     }
 
-    /// As [`Policy::may_ask`].
+    /// As [`Policy::needs_inspection`].
     #[inline]
-    pub fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
-        self.0.may_ask(frame, meta)
+    pub fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
+        self.0.needs_inspection(frame, meta)
     }
 
     /// As [`Policy::inspect`].

@@ -154,7 +154,7 @@ fn one_packet_gets_a_bounded_number_of_edits() {
         policy.add(&edit, &ifaces).unwrap();
     }
     let mut batch = Batch::new();
-    batch.n = 1;
+    batch.len = 1;
     batch.windows[0].bytes_mut()[mmb_packet::window::KIND] = mmb_packet::Kind::IP4;
     policy.classify(&mut batch);
     let (mut edits, mut counted) = (vec![7], 0);

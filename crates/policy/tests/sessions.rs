@@ -141,7 +141,7 @@ proptest! {
         all.sort();
         all.dedup();
         let mut batch = Batch::new();
-        batch.n = 1;
+        batch.len = 1;
         batch.hits = all.iter().map(|slot| Hit::new(0, *slot)).collect();
         let (mut at_once, mut drop) = (Vec::new(), false);
         policy.decide(&batch, &mut at_once, || random, |_, _| (), |verdict| drop = verdict.drop);

@@ -56,11 +56,11 @@ impl Model {
         };
         let (start, end) = match select {
             FibSelect::All => (Prefix::default(), Prefix::default().end()),
-            FibSelect::Within(address, length) => match Prefix::<A>::new(address, length) {
+            FibSelect::Subnet(address, length) => match Prefix::<A>::new(address, length) {
                 Some(prefix) => (prefix, prefix.end()),
                 None => return false,
             },
-            FibSelect::To(address) => {
+            FibSelect::Address(address) => {
                 let found = A::of(address).and_then(|bits| tree.find(bits));
                 let found = found.filter(|(prefix, _)| after.is_none_or(|after| *prefix > after));
                 page.entries.extend(found.and_then(|(prefix, entry)| self.entry(table, prefix, entry)));

@@ -37,6 +37,6 @@ pub mod plane;
 pub mod query;
 pub mod router;
 
-pub use plane::{Plane, PortState};
+pub use plane::{ForwardingPlane, PortState};
 pub use query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry, RouterCounters};
 pub use router::{Device, RoutedPort, Router, RouterError};

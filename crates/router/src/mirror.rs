@@ -24,7 +24,7 @@ use crate::dump::{Dump, Heard};
 use crate::faces;
 use crate::model::Model;
 use crate::netlink::{Channel, Read};
-use crate::plane::Plane;
+use crate::plane::ForwardingPlane;
 use crate::query::RouterCounters;
 use crate::router::{RoutedPort, Shared};
 use crate::twins::{self, Twins};
@@ -107,7 +107,7 @@ pub(crate) struct Mirror<P> {
     steered: FxHashMap<PortId, Steering>,
 }
 
-impl<P: Plane> Mirror<P> {
+impl<P: ForwardingPlane> Mirror<P> {
     pub fn new(plane: Arc<P>, shared: Arc<Shared>, room: usize) -> io::Result<Mirror<P>> {
         let now = Instant::now();
         shared.lock().model = Model::new();

@@ -17,7 +17,7 @@ pub struct PortState {
 }
 
 /// What forwards by the mirrored routes.
-pub trait Plane: Send + Sync + 'static {
+pub trait ForwardingPlane: Send + Sync + 'static {
     /// Has packets forwarded by these routes from now on; returns at once.
     fn publish_routes(&self, routes: Routes);
     /// Says which frames of a port are the kernel's.
@@ -33,7 +33,7 @@ pub trait Plane: Send + Sync + 'static {
     fn port_state(&self, port: PortId) -> Option<PortState>;
 }
 
-impl Plane for Engine {
+impl ForwardingPlane for Engine {
     fn publish_routes(&self, routes: Routes) {
         Engine::publish_routes(self, routes);
     }

@@ -12,9 +12,9 @@ pub enum FibSelect {
     #[default]
     All,
     /// The prefix with this many bits, and all inside it.
-    Within(IpAddr, u8),
+    Subnet(IpAddr, u8),
     /// The one that packets to this address follow, in each table.
-    To(IpAddr),
+    Address(IpAddr),
 }
 
 /// A question about the tables.

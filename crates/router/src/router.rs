@@ -16,7 +16,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::mirror::{self, State};
 use crate::netlink::ROOM;
-use crate::plane::Plane;
+use crate::plane::ForwardingPlane;
 use crate::query::{FibPage, FibQuery, NeighborEntry, RouterCounters};
 
 /// Why the mirror does not work; displays as one sentence.
@@ -84,7 +84,7 @@ impl Router {
     ///
     /// # Errors
     /// One sentence, if there is no netlink.
-    pub fn start<P: Plane>(plane: Arc<P>) -> Result<Router, RouterError> {
+    pub fn start<P: ForwardingPlane>(plane: Arc<P>) -> Result<Router, RouterError> {
         Router::start_with_room(plane, ROOM)
     }
 
@@ -93,7 +93,7 @@ impl Router {
     ///
     /// # Errors
     /// As [`Router::start`].
-    pub fn start_with_room<P: Plane>(plane: Arc<P>, room: usize) -> Result<Router, RouterError> {
+    pub fn start_with_room<P: ForwardingPlane>(plane: Arc<P>, room: usize) -> Result<Router, RouterError> {
         let failed = |what: &str, e: &dyn std::fmt::Display| {
             RouterError(format!("cannot mirror the kernel's routes: {what}: {e}"))
         };

@@ -18,7 +18,7 @@ use crate::event::{Address, Link};
 use crate::faces;
 use crate::model::Model;
 use crate::netlink::Channel;
-use crate::plane::{Plane, PortState};
+use crate::plane::{ForwardingPlane, PortState};
 use crate::router::{Device, RoutedPort};
 
 /// What keeps the kernel from taking part: neither forward nor accept by other ways, answer no ARP, have no IPv6.
@@ -75,7 +75,7 @@ impl Twins {
     }
 
     /// Gives twins the state of their ports. What could not be done, and whether anything was: then the kernel tells of it.
-    pub fn follow<P: Plane>(
+    pub fn follow<P: ForwardingPlane>(
         &mut self,
         plane: &P,
         model: &Model,

@@ -235,7 +235,7 @@ fn kinds_of_routes() {
             assert_eq!(at(kernels)[0].kind, HopKind::Punt, "{kernels}");
         }
         let entry = |to: &str| {
-            let query = FibQuery { select: FibSelect::To(to.parse().unwrap()), ..FibQuery::default() };
+            let query = FibQuery { select: FibSelect::Address(to.parse().unwrap()), ..FibQuery::default() };
             router.fib(&query, 10).entries.pop().unwrap()
         };
         assert_eq!((entry("192.0.2.8").metric, entry("192.0.2.1").kind), (10, "blackhole"));

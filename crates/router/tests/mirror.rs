@@ -247,7 +247,7 @@ fn ports_whose_interface_comes_later() {
         }
         assert_eq!(paged, all.entries);
         let within =
-            FibQuery { select: FibSelect::Within("10.0.0.0".parse().unwrap(), 25), ..FibQuery::default() };
+            FibQuery { select: FibSelect::Subnet("10.0.0.0".parse().unwrap(), 25), ..FibQuery::default() };
         let inside: Vec<_> =
             router.fib(&within, 100).entries.iter().map(|e| e.key.prefix.to_string()).collect();
         assert_eq!(inside, ["10.0.0.1", "10.0.0.2"]);

@@ -182,7 +182,7 @@ impl Box256 {
                 window,
             );
         }
-        batch.n = slow.len();
+        batch.len = slow.len();
         rules.policy.classify(batch);
         let classified = start.elapsed();
         let start = Instant::now();

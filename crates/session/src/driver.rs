@@ -413,7 +413,7 @@ fn find_rules(
         let to = sessions.effective_destination(rules, packet.head(), meta);
         out_port = rules.way_out(out_port, || to.or_else(|| destination(packet.head(), meta)));
     }
-    batch.n = 1;
+    batch.len = 1;
     match policy.per_packet().filter(|_| per_packet) {
         Some(part) => {
             fill_window(packet.head(), meta, in_port, out_port, part.chunks(), &mut batch.windows[0]);

@@ -214,7 +214,7 @@ enum Known {
 /// many, so that other work on the machine hardly counts. `other` is some rule.
 fn measure(classifier: &Classifier, windows: &[Window], known: Known, other: &Pattern) -> (f64, f64) {
     let mut batch = Batch::new();
-    batch.n = VECTOR;
+    batch.len = VECTOR;
     let mut classifier = classifier.clone();
     let free = classifier.len() as u32;
     let mut times = vec![Duration::MAX; windows.len() / VECTOR];

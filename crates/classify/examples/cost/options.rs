@@ -63,7 +63,7 @@ pub fn frames(n: usize, random: &mut Random) -> Vec<(Vec<u8>, Meta)> {
 /// Hits per packet, and nanoseconds per packet: windows and questions about bytes, and the search.
 pub fn measure(classifier: &Classifier, frames: &[(Vec<u8>, Meta)]) -> (f64, f64, f64) {
     let mut batch = Batch::new();
-    batch.n = VECTOR;
+    batch.len = VECTOR;
     let mut times = vec![(Duration::MAX, Duration::MAX); frames.len() / VECTOR];
     let (mut hits, end) = (0, Instant::now() + Duration::from_millis(400));
     while Instant::now() < end {
@@ -78,7 +78,7 @@ pub fn measure(classifier: &Classifier, frames: &[(Vec<u8>, Meta)]) -> (f64, f64
                 let (mut asked, mut n) = ([0; VECTOR], 0);
                 for (pkt, (bytes, meta)) in frames.iter().enumerate() {
                     asked[n % VECTOR] = pkt;
-                    n += usize::from(classifier.may_ask(bytes, meta));
+                    n += usize::from(classifier.needs_inspection(bytes, meta));
                 }
                 for &pkt in &asked[..n] {
                     let (bytes, meta) = &frames[pkt];

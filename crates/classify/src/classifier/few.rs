@@ -27,8 +27,8 @@ impl Classifier {
     /// takes as long to find out.
     #[inline]
     pub(super) fn classify_few(&self, batch: &mut Batch, summary: &Summary) -> bool {
-        let Batch { windows, n, hits, heads, habits, truths, .. } = batch;
-        let windows = &windows[..(*n).min(VECTOR)];
+        let Batch { windows, len, hits, heads, habits, truths, .. } = batch;
+        let windows = &windows[..(*len).min(VECTOR)];
         if !truths.is_empty() || !self.is_glanceable(summary) || !habits.glance.is_due() {
             return false;
         }

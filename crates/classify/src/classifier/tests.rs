@@ -8,7 +8,7 @@ fn rule(cover: &Masked) -> Pattern {
 
 fn found(classifier: &Classifier, windows: &[Window]) -> Vec<Hit> {
     let mut batch = Batch::new();
-    batch.n = windows.len();
+    batch.len = windows.len();
     batch.windows[..windows.len()].copy_from_slice(windows);
     classifier.classify(&mut batch);
     assert!(batch.hits.is_sorted_by_key(|hit| hit.pkt));
@@ -183,7 +183,7 @@ fn what_no_rule_tells_apart_is_recalled() {
     let mut classifier = Classifier::with_seed(11);
     classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
     let mut batch = Batch::new();
-    batch.n = VECTOR;
+    batch.len = VECTOR;
     for round in 0..6 {
         if round == 3 {
             let port = Masked::bits(64, 16, 2000).and_then(|m| m.and(&Masked::IP)).unwrap();

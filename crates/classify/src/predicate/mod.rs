@@ -317,7 +317,7 @@ impl Predicates {
     /// Whether somebody may ask about the bytes of a packet: nothing is true of it if not. Without branches, since packets of
     /// several protocols follow each other as they like.
     #[inline]
-    pub fn may_ask(&self, head: &[u8], meta: &Meta) -> bool {
+    pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
         let is_tcp = meta.kind.l4() == Kind::TCP;
         let from = usize::from(meta.l4_off) + OFFSET_AT;
         let Some([offset, .., a, b, c, d]) = head.get(from..).and_then(<[u8]>::first_chunk::<12>) else {

@@ -37,7 +37,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 pub(super) trait Rules {
     fn chunks(&self) -> u8;
     fn needs_bytes(&self) -> bool;
-    fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool;
+    fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool;
     fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
     fn classify(&self, batch: &mut Batch);
 }
@@ -56,8 +56,8 @@ macro_rules! rules {
             }
 
             #[inline]
-            fn may_ask(&self, frame: &[u8], meta: &Meta) -> bool {
-                self.may_ask(frame, meta)
+            fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
+                self.needs_inspection(frame, meta)
             }
 
             #[inline]
@@ -103,7 +103,7 @@ pub(super) fn matches(
             fill_window(packet.data(), packet.meta(), port, peer, chunks, window);
         }
     }
-    batch.n = packets.len();
+    batch.len = packets.len();
     if rules.needs_bytes() {
         inspect(rules, batch, packets, scratch);
     }
@@ -119,7 +119,7 @@ fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], scrat
     for (at, packet) in packets.iter().enumerate() {
         asked[n % VECTOR] = at;
         // Headers that go on in another buffer are looked at, whatever this one says.
-        n += usize::from((packet.nb_segs() != 1) | rules.may_ask(packet.data(), packet.meta()));
+        n += usize::from((packet.nb_segs() != 1) | rules.needs_inspection(packet.data(), packet.meta()));
     }
     for &at in &asked[..n.min(VECTOR)] {
         let packet = &packets[at];

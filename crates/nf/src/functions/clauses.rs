@@ -62,7 +62,7 @@ impl Clauses {
     /// The position of the first clause that sessions with this key match, of which packets come in by this port.
     pub fn first(&self, key: &Key, in_port: u16, batch: &mut Batch) -> Option<usize> {
         let (head, meta) = headers(key);
-        batch.n = 1;
+        batch.len = 1;
         fill_window(&head, &meta, in_port, 0, self.policy.chunks(), &mut batch.windows[0]);
         self.policy.classify(batch);
         let index = batch.hits.iter().filter_map(|hit| self.policy.index(hit.slot)).min()?;

@@ -47,7 +47,7 @@ impl Asker {
             return Some(0);
         }
         let (classes, batch) = (&program.classes, &mut self.batch);
-        batch.n = 1;
+        batch.len = 1;
         if let Some(window) = batch.windows.first_mut() {
             fill_window(head, meta, in_port, meta.out_port, classes.chunks(), window);
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use mmb_dataplane::{PortId, Steering, Want};
 use mmb_route::{Hop, HopKind, Routes};
-use mmb_router::{Device, Plane, PortState, RoutedPort, Router};
+use mmb_router::{Device, ForwardingPlane, PortState, RoutedPort, Router};
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
@@ -127,7 +127,7 @@ impl Fake {
     }
 }
 
-impl Plane for Fake {
+impl ForwardingPlane for Fake {
     fn publish_routes(&self, routes: Routes) {
         let mut told = self.told.lock().unwrap();
         told.routes = routes;

@@ -67,7 +67,7 @@ impl Worker {
                 let mut batch = Batch::new();
                 let (policy, out_port) = (&self.rules.policy, self.rules.out_port(*in_port));
                 fill_window(packet.head(), meta, *in_port, out_port, policy.chunks(), &mut batch.windows[0]);
-                batch.n = 1;
+                batch.len = 1;
                 policy.classify(&mut batch);
                 next[at] =
                     self.sessions.slow(1, &self.rules, packet, meta, *in_port, &batch.hits, &mut edits);
