@@ -12,17 +12,19 @@ use mmb_route::Routes;
 #[cfg(test)]
 use mmb_session::Cursor;
 
-use crate::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
-use crate::counters::RuleTable;
-use crate::engine::{EngineError, Room, drops, sessions, shares};
-use crate::nodes::port_tx::testify;
-use crate::nodes::{self, Ends, VECTOR};
-use crate::pools::Pools;
-use crate::routing::RoutingCounters;
-use crate::shared::Shared;
-use crate::snapshot::Snapshot;
-use crate::wants::Want;
-use crate::worker::{Clock, Worker};
+use crate::engine::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
+use crate::engine::control::{Room, drops, sessions, shares};
+use crate::engine::counters::RuleTable;
+use crate::engine::error::EngineError;
+use crate::engine::pools::Pools;
+use crate::engine::shared::Shared;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::vector::VECTOR;
+use crate::engine::worker::{Clock, Worker};
+use crate::features::port::tx::testify;
+use crate::features::route::control::RoutingCounters;
+use crate::features::route::requests::Want;
+use crate::graph::{self, Ends};
 
 const MEMORY_MB: u32 = 64;
 /// Of everything random.
@@ -92,7 +94,7 @@ impl Lab {
             worker.spread = n as u32;
             worker.pool = Some(pools.ordinary());
             worker.ends = Some(Box::new(Table::default()));
-            let nodes = nodes::between(ends(), inbox.is_some());
+            let nodes = graph::between(ends(), inbox.is_some());
             worker.inbox = inbox;
             workers.push(Graph::build(&format!("lab-{id}"), &nodes, worker).map_err(|e| failed(&e))?);
         }

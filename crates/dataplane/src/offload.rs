@@ -20,8 +20,8 @@ use mmb_dpdk::{Fate, FlowAddresses, FlowError, FlowHandle, FlowPattern, FlowProt
 use mmb_packet::{Kind, flags};
 use serde::Serialize;
 
-use crate::config::{Forwarding, PortId};
-use crate::engine::Engine;
+use crate::engine::config::{Forwarding, PortId};
+use crate::engine::control::Engine;
 
 /// Numbers of marks: what has room beside a packet in the cards of today, less than 24 bits.
 const NUMBERS: u32 = 1 << 20;

@@ -4,12 +4,13 @@ use mmb_dpdk::{Emit, Graph, Mempool, NodeDef, NodeKind, Slots, Vector};
 
 use super::traffic::NEAR;
 use super::{BenchError, Generated, Generator, MAX_FRAME, Ports, Traffic, open_null_ports};
-use crate::config::{Forwarding, PortId};
-use crate::engine::EngineError;
-use crate::nodes::{Ends, VECTOR};
-use crate::pools::{ORDINARY, Pools};
+use crate::engine::config::{Forwarding, PortId};
+use crate::engine::error::EngineError;
+use crate::engine::pools::{ORDINARY, Pools};
+use crate::engine::vector::VECTOR;
+use crate::engine::worker::Worker;
+use crate::graph::Ends;
 use crate::replay::capture::{End, Reader};
-use crate::worker::Worker;
 
 const SOURCE: &str = "bench-rx";
 const SINK: &str = "bench-tx";

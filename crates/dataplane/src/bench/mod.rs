@@ -33,15 +33,17 @@ pub use prefixes::{MAX_PREFIXES, Prefixes};
 pub use report::{BenchReport, NodeCost, RoutedCost};
 pub use traffic::{Generated, Generator, MAX_FRAME, Order, Proto};
 
-use crate::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
-use crate::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
-use crate::engine::{EngineError, NodeRuntime, Room, node_runtime, sessions};
-use crate::nodes;
-use crate::pools::Pools;
-use crate::port::{self, OpenPort};
-use crate::shared::Shared;
-use crate::snapshot::Snapshot;
-use crate::worker::Worker;
+use crate::engine::config::{Forwarding, MAX_WORKERS, PortConfig, PortId};
+use crate::engine::control::{NodeRuntime, Room, node_runtime, sessions};
+use crate::engine::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
+use crate::engine::error::EngineError;
+use crate::engine::pools::Pools;
+use crate::engine::shared::Shared;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::worker::Worker;
+use crate::features::port::device::OpenPort;
+use crate::features::port::open as port;
+use crate::graph;
 
 const WARM_UP: Duration = Duration::from_millis(200);
 const WALKS_PER_CLOCK: u32 = 32;
@@ -287,9 +289,9 @@ fn prepare(
     let nodes = match stage.ends.source(id as u64, &stage.pools, stage.ports)? {
         Some(source) => {
             worker.ends = Some(Box::new(source));
-            nodes::between(ends::nodes(), false)
+            graph::between(ends::nodes(), false)
         }
-        None => nodes::live(false),
+        None => graph::live(false),
     };
     let graph =
         Graph::build(&format!("bench-{id}"), &nodes, worker).map_err(|e| BenchError(e.to_string()))?;
@@ -326,7 +328,7 @@ fn walk_for(graph: &mut Graph<Worker>, most: usize, time: Duration) -> Measured 
         walks += u64::from(WALKS_PER_CLOCK);
         let Worker { id, snapshot, sessions, .. } = graph.state_mut();
         if sessions.counters().sessions as usize >= most {
-            while sessions.clear_some(nodes::VECTOR, &snapshot.of(*id)) {}
+            while sessions.clear_some(crate::engine::vector::VECTOR, &snapshot.of(*id)) {}
         }
     }
     let seconds = start.elapsed().as_secs_f64();

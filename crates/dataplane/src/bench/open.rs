@@ -9,7 +9,7 @@ use mmb_packet::{Kind, Meta, checksum, parse};
 use super::BenchError;
 use super::ends::{perform, source};
 use super::traffic::{ACK, Generator, SYN};
-use crate::worker::Worker;
+use crate::engine::worker::Worker;
 
 /// Flows that are opened at a time.
 const TOGETHER: u32 = 4_096;

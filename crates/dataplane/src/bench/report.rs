@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{ChainCost, Measured, ends};
-use crate::counters::RuleCounters;
+use crate::engine::counters::RuleCounters;
 
 /// What a worker does between two walks, as a node.
 const BETWEEN: &str = "between-walks";

@@ -8,7 +8,7 @@ use mmb_route::{Face, Hop, HopId, HopKind, Routes, Table};
 use super::first_wire;
 use super::prefixes::{HOPS, Prefixes};
 use super::traffic::NEAR;
-use crate::config::{Forwarding, PortConfig, PortId};
+use crate::engine::config::{Forwarding, PortConfig, PortId};
 
 /// The Ethernet address of the port that packets leave by.
 const FAR: [u8; 6] = [0x02, 0, 0, 0, 0, 3];

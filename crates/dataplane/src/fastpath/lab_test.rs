@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::fake::Fake;
 use super::{FastEnd, FastSetup, Refused, flow, setup};
-use crate::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::Lab;
 
 /// DPDK starts once per process, and a lab takes the memory of half of it.

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use super::fake::Fake;
 use super::lab_test::TURN;
 use super::{FastEnd, FastSetup, Refused, flow, setup};
-use crate::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
+use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::Lab;
 
 const LEFT: PortId = PortId(0);

@@ -7,7 +7,7 @@ use mmb_session::Lendable;
 
 use super::entries::{Credit, Due, Matched};
 use super::{FastCounters, FastSetup, Refused, flow};
-use crate::snapshot::{Snapshot, path};
+use crate::engine::snapshot::{Snapshot, path};
 
 /// Rules that may match a flow: each is credited one by one.
 const MOST_RULES: usize = 64;

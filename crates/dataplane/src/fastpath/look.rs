@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::Refused;
 use super::shared::shape;
-use crate::config::{MAX_PORTS, PortId};
-use crate::engine::Engine;
-use crate::port::OpenPort;
-use crate::shared::Shared;
+use crate::engine::config::{MAX_PORTS, PortId};
+use crate::engine::control::Engine;
+use crate::engine::shared::Shared;
+use crate::features::port::device::OpenPort;
 
 /// Between two looks: for as long frames may be lost when an interface takes them no more.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -32,7 +32,7 @@
 //! ports and to the rules that match ([`entries`]), so that what is shown is right within a tenth of a second.
 //!
 //! *Losses.* A frame that is redirected to an interface which cannot take it is gone. Whether an interface can may change at any time
-//! (a veth can as long as its peer receives by NAPI), so the kernel is asked again and again ([`crate::engine`]), and all flows come back if one
+//! (a veth can as long as its peer receives by NAPI), so the kernel is asked again and again ([`crate::engine::control`]), and all flows come back if one
 //! cannot any more.
 
 mod allowance;
@@ -60,7 +60,7 @@ use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
 use mmb_route::Routes;
 use mmb_session::{Host, Lendable, Lending, Sessions};
 
-use crate::snapshot::Snapshot;
+use crate::engine::snapshot::Snapshot;
 use allowance::Allowance;
 use entries::{Entries, NoPlace, SWEEP};
 use flow::Place;
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn slots_are_shared_out_and_the_first_is_nobodys() {
-        for workers in 1..=crate::config::MAX_WORKERS {
+        for workers in 1..=crate::engine::config::MAX_WORKERS {
             let mut next = 1;
             for worker in 0..workers {
                 let share = share(worker, workers);

@@ -1,6 +1,6 @@
 //! Why flows are not given to the kernel, and what a worker counts of this and of those that are.
 
-use crate::counters::Counter;
+use crate::engine::counters::Counter;
 
 /// Why a flow is not given to the kernel, though it has enough packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

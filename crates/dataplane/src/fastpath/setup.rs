@@ -6,8 +6,8 @@ use mmb_flow::{NatConfig, Settings};
 use mmb_policy::{Class, Pairs, Policy};
 
 use super::{FastEnd, FastSetup, Kernel};
-use crate::config::{Forwarding, MAX_PORTS};
-use crate::port::OpenPort;
+use crate::engine::config::{Forwarding, MAX_PORTS};
+use crate::features::port::device::OpenPort;
 
 /// Why no flow can be given to the kernel under these rules: a sentence. None: flows can.
 pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings) -> Option<String> {

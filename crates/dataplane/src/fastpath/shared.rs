@@ -7,7 +7,7 @@ use mmb_dpdk::{FastKey, FastPort, FastShape};
 use mmb_policy::Pairs;
 
 use super::Kernel;
-use crate::config::MAX_PORTS;
+use crate::engine::config::MAX_PORTS;
 
 /// A port that the kernel may send from and to by itself.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use mmb_dpdk::FlowPattern;
 use mmb_policy::{Binding, Policy};
 
 use super::space::Space;
-use crate::config::Forwarding;
+use crate::engine::config::Forwarding;
 
 /// Stateless rules that are looked at, at most, and flow rules that are made.
 const MOST_RULES: usize = 4_096;

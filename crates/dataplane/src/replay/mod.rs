@@ -24,18 +24,18 @@ use mmb_dpdk::{
 use mmb_packet::{DropReason, Meta, flags, parse};
 use serde::Serialize;
 
-use crate::config::{Forwarding, PortId};
-use crate::counters::{RuleCounters, RuleTable};
-use crate::engine::{Room, drops, sessions, unedited};
-use crate::nodes::{self, Ends};
-use crate::pools::Pools;
-use crate::shared::Shared;
-use crate::snapshot::Snapshot;
-use crate::worker::{Clock, Worker};
+use crate::engine::config::{Forwarding, PortId};
+use crate::engine::control::{Room, drops, sessions, unedited};
+use crate::engine::counters::{RuleCounters, RuleTable};
+use crate::engine::pools::Pools;
+use crate::engine::shared::Shared;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::worker::{Clock, Worker};
+use crate::graph::{self, Ends};
 use capture::{End, Frame, Reader, Writer};
 
 /// Packets in one walk.
-const VECTOR: usize = nodes::VECTOR;
+const VECTOR: usize = crate::engine::vector::VECTOR;
 const MEMORY_MB: u32 = 64;
 /// Longest frame that is replayed; longer ones are an oddity of captures with offloads.
 const MAX_FRAME: usize = 262_144;
@@ -115,7 +115,7 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
     let mut worker = Box::new(Worker::new(0, shared.clone(), SEED, sessions));
     worker.pool = Some(pools.ordinary());
     worker.ends = Some(Box::new(Tape::new(reader, &pools, config.in_port)));
-    let mut graph = Graph::build("replay", &nodes::between(ends(), false), worker).map_err(|e| failed(&e))?;
+    let mut graph = Graph::build("replay", &graph::between(ends(), false), worker).map_err(|e| failed(&e))?;
     let (packets, rest) = walk_all(&mut graph, &mut writer)?;
     if let Some(writer) = writer {
         writer.finish().map_err(|e| failed(&e))?;

@@ -1,0 +1,212 @@
+//! Counters that one worker writes and everyone may read.
+//!
+//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed store, so
+//! that counting costs no locked instruction and no cache line is shared for writing. Readers add the workers' values
+//! up. Rule counters live in pages, indexed by the rule's slot; a snapshot holds the pages that its rules need, and
+//! pages are only ever added, so a counter keeps its place while policies come and go. A slot is zeroed by the
+//! control side after the grace period of the policy that freed it, when no worker can add to it any more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mmb_packet::{DropReason, prefetch};
+use serde::Serialize;
+
+use crate::engine::config::MAX_PORTS;
+
+/// Why edits may fail, so that a packet goes on unedited or is dropped, as the configuration says.
+pub const EDIT_FAILURES: [DropReason; 4] =
+    [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
+
+/// Packets and bytes that a rule matched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RuleCounters {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of their frames.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for RuleCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A counter with one writer.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds; only the owner may call this.
+    #[inline]
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Says how many there are; the owner's call.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Relaxed);
+    }
+
+    fn zero(&self) {
+        self.set(0);
+    }
+}
+
+const PAGE: usize = 2048;
+
+#[derive(Debug, Default)]
+struct Cell {
+    packets: Counter,
+    bytes: Counter,
+}
+
+/// One worker's rule counters, by slot.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RuleTable {
+    pages: Vec<Arc<[Cell; PAGE]>>,
+}
+
+impl RuleTable {
+    /// Makes room for the slots below `slots`.
+    pub fn grow(&mut self, slots: usize) {
+        while self.pages.len() * PAGE < slots {
+            self.pages.push(Arc::new(std::array::from_fn(|_| Cell::default())));
+        }
+    }
+
+    fn cell(&self, slot: u32) -> Option<&Cell> {
+        let slot = slot as usize;
+        self.pages.get(slot / PAGE).map(|page| &page[slot % PAGE])
+    }
+
+    /// Starts loading a slot's counters into the cache.
+    #[inline]
+    pub fn prefetch(&self, slot: u32) {
+        if let Some(cell) = self.cell(slot) {
+            prefetch::read(cell);
+        }
+    }
+
+    /// Counts packets, and the bytes of their frames; the owner's call.
+    #[inline]
+    pub fn count(&self, slot: u32, packets: u32, bytes: u64) {
+        if let Some(cell) = self.cell(slot) {
+            cell.packets.add(packets.into());
+            cell.bytes.add(bytes);
+        }
+    }
+
+    pub fn get(&self, slot: u32) -> RuleCounters {
+        self.cell(slot).map_or_else(RuleCounters::default, |c| RuleCounters {
+            packets: c.packets.get(),
+            bytes: c.bytes.get(),
+        })
+    }
+
+    /// Sets a slot's counters to zero; no worker may be counting it.
+    pub fn zero(&self, slot: u32) {
+        if let Some(cell) = self.cell(slot) {
+            cell.packets.zero();
+            cell.bytes.zero();
+        }
+    }
+}
+
+/// Reasons that there is room for; a power of two.
+const REASONS: usize = 64;
+
+const _: () = assert!(DropReason::ALL.len() <= REASONS);
+
+/// One worker's counters by reason: of packets dropped, of packets that went on unedited.
+#[derive(Debug)]
+pub(crate) struct ReasonCounters([Counter; REASONS]);
+
+impl Default for ReasonCounters {
+    fn default() -> Self {
+        ReasonCounters(std::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl ReasonCounters {
+    #[inline]
+    pub fn add(&self, reason: u8, n: u64) {
+        self.0[usize::from(reason) % REASONS].add(n);
+    }
+
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.0[usize::from(reason as u8)].get()
+    }
+}
+
+/// One worker's counters of packets dropped, by reason and by the port that they had come in by.
+#[derive(Debug, Default)]
+pub(crate) struct DropCounters {
+    all: ReasonCounters,
+    of_ports: [ReasonCounters; MAX_PORTS],
+}
+
+impl DropCounters {
+    #[inline]
+    pub fn add(&self, port: u16, reason: u8, n: u64) {
+        self.all.add(reason, n);
+        if let Some(of_port) = self.of_ports.get(usize::from(port)) {
+            of_port.add(reason, n);
+        }
+    }
+
+    /// Packets of all ports.
+    pub fn get(&self, reason: DropReason) -> u64 {
+        self.all.get(reason)
+    }
+
+    pub fn of_port(&self, port: u16, reason: DropReason) -> u64 {
+        self.of_ports.get(usize::from(port)).map_or(0, |of_port| of_port.get(reason))
+    }
+
+    /// Sets the counters of a port to zero; no packet of it may be under way.
+    pub fn zero_port(&self, port: u16) {
+        let of_port = self.of_ports.get(usize::from(port));
+        of_port.iter().flat_map(|of_port| &of_port.0).for_each(Counter::zero);
+    }
+}
+
+/// What one worker counts of its routing; see [`crate::RoutingCounters`].
+#[derive(Debug, Default)]
+pub(crate) struct RoutingTally {
+    pub punted: Counter,
+    pub icmp_errors: Counter,
+    pub icmp_suppressed: Counter,
+    pub fragmented: Counter,
+    pub fragments: Counter,
+    pub queued: Counter,
+    pub waiting: Counter,
+    pub wants: Counter,
+    pub wants_lost: Counter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_with_more_pages_shares_the_counters() {
+        let mut old = RuleTable::default();
+        old.grow(1);
+        let mut new = old.clone();
+        new.grow(PAGE + 1);
+        old.count(0, 1, 60);
+        new.count(0, 2, 40);
+        new.count(PAGE as u32, 1, 1);
+        assert_eq!(new.get(0), RuleCounters { packets: 3, bytes: 100 });
+        assert_eq!(old.get(PAGE as u32), RuleCounters::default());
+        new.zero(0);
+        assert_eq!(old.get(0), RuleCounters::default());
+    }
+}

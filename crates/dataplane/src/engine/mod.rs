@@ -1,0 +1,13 @@
+//! The engine: workers, publication, configuration, counters and packet memory.
+
+pub(crate) mod config;
+pub(crate) mod control;
+pub(crate) mod counters;
+pub(crate) mod error;
+pub(crate) mod mailbox;
+pub(crate) mod pools;
+pub(crate) mod shared;
+pub(crate) mod sleep;
+pub(crate) mod snapshot;
+pub(crate) mod vector;
+pub(crate) mod worker;

@@ -1,0 +1,48 @@
+//! What the engine tells of service chains.
+
+use std::sync::Arc;
+
+use mmb_nf::StageCounts;
+use mmb_session::Host;
+
+use crate::engine::control::Engine;
+use crate::engine::mailbox::ask;
+
+impl Engine {
+    /// What the stages of the published chains have counted, by their numbers. Ticks are the processor's
+    /// ([`Engine::tsc_hz`]).
+    pub fn stage_counters(&self) -> Vec<StageCounts> {
+        let program = self.shared().current().chains.clone();
+        let mut sums = Vec::new();
+        for worker in &self.shared().workers {
+            let told =
+                ask(worker, |sessions, host, _| (host.chains().clone(), sessions.chain_counters().to_vec()));
+            // A worker that has taken over another program since counts other stages.
+            if let Some((of, counts)) = told
+                && Arc::ptr_eq(&of, &program)
+            {
+                sums.resize(sums.len().max(counts.len()), StageCounts::default());
+                sums.iter_mut().zip(&counts).for_each(|(sum, count)| add(sum, count));
+            }
+        }
+        sums
+    }
+
+    /// Frames that functions of chains have made, and that were sent.
+    pub fn emitted(&self) -> u64 {
+        self.shared().workers.iter().map(|worker| worker.counters.emitted.get()).sum()
+    }
+
+    /// Ticks of the processor in a second.
+    pub fn tsc_hz(&self) -> u64 {
+        self.eal().tsc_hz()
+    }
+}
+
+fn add(sum: &mut StageCounts, one: &StageCounts) {
+    sum.packets += one.packets;
+    sum.drops += one.drops;
+    sum.refused += one.refused;
+    sum.ticks += one.ticks;
+    sum.vectors += one.vectors;
+}

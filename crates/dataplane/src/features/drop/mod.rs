@@ -1,0 +1,3 @@
+//! Drop: packets that are counted by reason and freed.
+
+pub(crate) mod node;

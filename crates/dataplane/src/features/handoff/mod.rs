@@ -1,0 +1,3 @@
+//! Handoff: packets that move to the worker that owns their flow.
+
+pub(crate) mod node;

@@ -1,0 +1,289 @@
+//! What `ip4-input` and `ip6-input` do differently.
+
+use std::net::IpAddr;
+
+use mmb_packet::{
+    Common, DropReason, Kind, Meta, checksum, parse_common4, parse_common6, parse_ip4, parse_ip6,
+};
+use mmb_route::Table;
+use mmb_session::Sessions;
+
+use crate::engine::vector::ROUTED_L3 as L3;
+use crate::features::ip::locals::{hash4, hash6};
+
+/// A version of IP. All but the parse are for packets of routed ports.
+pub(crate) trait Ip {
+    /// As [`Kind::l3`] has it.
+    const KIND: u8;
+
+    /// What the parse of a common packet has in hand.
+    type Common;
+
+    /// The parse of a common packet, whose network header begins at `l3`. `None` says nothing.
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Common>;
+
+    /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`crate::features::ip::locals::Locals::bits`]).
+    fn is_forwarded(common: &Self::Common, locals: u64) -> bool;
+
+    /// The hash of its flow.
+    fn flow_hash(common: &Self::Common) -> u32;
+
+    /// Has the sessions take in a common packet, as [`Sessions::take_in`].
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Self::Common,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    );
+
+    /// The whole parse.
+    fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason>;
+
+    /// The parse of a packet that is simply forwarded, of which nothing behind the network header matters: `true` if it may be,
+    /// as far as its header says. The flow's hash is 0 then. `false` says nothing.
+    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool;
+
+    /// Asks for what the lookup of the destination will read first.
+    fn ask(table: &Table, head: &[u8]);
+
+    /// Whether a header without options has a right checksum, if it has any, and lets the packet go a hop further.
+    fn goes_on(head: &[u8]) -> bool;
+
+    /// The destination, as [`crate::features::ip::locals::Locals`] has it.
+    fn hash_to(head: &[u8]) -> u32;
+
+    /// The destination.
+    fn to(head: &[u8]) -> Option<IpAddr>;
+}
+
+pub(crate) struct Ip4;
+pub(crate) struct Ip6;
+
+const LENGTH4: usize = 20;
+const LENGTH6: usize = 40;
+
+/// The beginning of a frame with an IPv4 header in front of anything.
+type Head4 = [u8; L3 + LENGTH4];
+type Head6 = [u8; L3 + LENGTH6];
+
+#[inline(always)]
+fn is_sound4(head: &Head4) -> bool {
+    let long =
+        |at: usize| u64::from(u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+    let sum = long(L3) + long(L3 + 4) + long(L3 + 8) + long(L3 + 12) + long(L3 + 16);
+    (head[L3] == 0x45) & checksum::is_right(sum) & (head[L3 + 8] > 1)
+}
+
+/// What is found of a packet that is `ip`, and goes on: it ends at `end`.
+#[inline(always)]
+fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
+    meta.flow_hash = 0;
+    meta.l4_off = l4 as u16;
+    meta.end = end.min(usize::from(u16::MAX)) as u16;
+    meta.kind = Kind(ip);
+    meta.proto = proto;
+    meta.flags = 0;
+}
+
+impl Ip for Ip4 {
+    const KIND: u8 = Kind::IP4;
+    type Common = Common<8>;
+
+    #[inline(always)]
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<8>> {
+        parse_common4(head, l3, length, meta)
+    }
+
+    #[inline(always)]
+    fn is_forwarded(common: &Common<8>, locals: u64) -> bool {
+        common.goes_on() & (locals >> hash4(common.destination()) & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn flow_hash(common: &Common<8>) -> u32 {
+        common.flow_hash()
+    }
+
+    #[inline(always)]
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Common<8>,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    ) {
+        sessions.take_in4(at, common, brought, port, bytes);
+    }
+
+    fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
+        parse_ip4(head, length, meta)
+    }
+
+    #[inline(always)]
+    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool {
+        let Some(head): Option<&Head4> = head.first_chunk() else { return false };
+        let total = usize::from(u16::from_be_bytes([head[L3 + 2], head[L3 + 3]]));
+        if !(is_sound4(head) & (total >= LENGTH4) & (L3 + total <= length)) {
+            return false;
+        }
+        describe(meta, Kind::IP4, head[L3 + 9], L3 + LENGTH4, L3 + total);
+        true
+    }
+
+    #[inline(always)]
+    fn ask(table: &Table, head: &[u8]) {
+        if let Some(to) = head.get(L3 + 16..).and_then(|to| to.first_chunk()) {
+            table.ip4.prefetch(u32::from_be_bytes(*to));
+        }
+    }
+
+    #[inline(always)]
+    fn goes_on(head: &[u8]) -> bool {
+        head.first_chunk().is_some_and(is_sound4)
+    }
+
+    #[inline(always)]
+    fn hash_to(head: &[u8]) -> u32 {
+        let to = head.get(L3 + 16..).and_then(|to| to.first_chunk());
+        to.map_or(0, |to| hash4(u32::from_be_bytes(*to)))
+    }
+
+    fn to(head: &[u8]) -> Option<IpAddr> {
+        let to: &[u8; 4] = head.get(L3 + 16..)?.first_chunk()?;
+        Some(IpAddr::from(*to))
+    }
+}
+
+impl Ip for Ip6 {
+    const KIND: u8 = Kind::IP6;
+    type Common = Common<32>;
+
+    #[inline(always)]
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<32>> {
+        parse_common6(head, l3, length, meta)
+    }
+
+    #[inline(always)]
+    fn is_forwarded(common: &Common<32>, locals: u64) -> bool {
+        common.goes_on() & (locals >> hash6(common.destination()) & 1 == 0)
+    }
+
+    #[inline(always)]
+    fn flow_hash(common: &Common<32>) -> u32 {
+        common.flow_hash()
+    }
+
+    #[inline(always)]
+    fn take_in(
+        sessions: &mut Sessions,
+        at: usize,
+        common: &Common<32>,
+        brought: Option<u32>,
+        port: u16,
+        bytes: u32,
+    ) {
+        sessions.take_in6(at, common, brought, port, bytes);
+    }
+
+    fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
+        parse_ip6(head, length, meta)
+    }
+
+    #[inline(always)]
+    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool {
+        let Some(head): Option<&Head6> = head.first_chunk() else { return false };
+        let payload = usize::from(u16::from_be_bytes([head[L3 + 4], head[L3 + 5]]));
+        let end = L3 + LENGTH6 + payload;
+        // Without a payload length it may be a jumbogram.
+        if !((head[L3] >> 4 == 6) & (payload > 0) & (head[L3 + 7] > 1) & (end <= length)) {
+            return false;
+        }
+        describe(meta, Kind::IP6, head[L3 + 6], L3 + LENGTH6, end);
+        true
+    }
+
+    #[inline(always)]
+    fn ask(table: &Table, head: &[u8]) {
+        if let Some(to) = head.get(L3 + 24..).and_then(|to| to.first_chunk()) {
+            table.ip6.prefetch(u128::from_be_bytes(*to));
+        }
+    }
+
+    #[inline(always)]
+    fn goes_on(head: &[u8]) -> bool {
+        head.get(L3 + 7).is_some_and(|hops| *hops > 1)
+    }
+
+    #[inline(always)]
+    fn hash_to(head: &[u8]) -> u32 {
+        let to = head.get(L3 + 24..).and_then(|to| to.first_chunk());
+        to.map_or(0, |to| hash6(u128::from_be_bytes(*to)))
+    }
+
+    fn to(head: &[u8]) -> Option<IpAddr> {
+        let to: &[u8; 16] = head.get(L3 + 24..)?.first_chunk()?;
+        Some(IpAddr::from(*to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::build::{self, Frame, Udp};
+    use mmb_packet::checksum::{fold, sum};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What both parses have in common.
+    fn network(meta: &Meta) -> (u8, u8, u16, u16) {
+        (meta.kind.l3(), meta.proto, meta.l4_off, meta.end)
+    }
+
+    proptest! {
+        /// What looks as if it may be forwarded is what the whole parse takes for sound, and the same is found.
+        #[test]
+        fn a_look_sees_what_the_parse_does(
+            four: bool,
+            hits in prop::collection::vec((14..54usize, any::<u8>()), 0..4),
+            mend: bool,
+            cut in 0..80usize,
+        ) {
+            let mut frame = match four {
+                true => Frame::new(build::Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Udp::new(1, 2)),
+                false => Frame::new(build::Ip6::new([1; 16], [2; 16]), Udp::new(1, 2)),
+            }
+            .payload([5; 20]).build();
+            for (at, byte) in hits {
+                frame[at] = byte;
+            }
+            if mend {
+                frame[24..26].fill(0);
+                let csum = !fold(sum(&frame[14..34], 0));
+                frame[24..26].copy_from_slice(&csum.to_be_bytes());
+            }
+            frame.truncate(cut.max(14));
+            let start = Meta { l3_off: 14, ethertype: if four { 0x0800 } else { 0x86dd }, ..Meta::default() };
+            let (mut short, mut whole) = (start, start);
+            let (looked, parsed) = match four {
+                true => (Ip4::look(&frame, frame.len(), &mut short), Ip4::parse(&frame, frame.len(), &mut whole)),
+                false => (Ip6::look(&frame, frame.len(), &mut short), Ip6::parse(&frame, frame.len(), &mut whole)),
+            };
+            if looked && four {
+                prop_assert!(parsed.is_ok(), "{:?}", parsed);
+                prop_assert_eq!(network(&short), network(&whole));
+                prop_assert_eq!(fold(sum(&frame[14..34], 0)), 0xffff);
+                prop_assert!(frame[22] > 1);
+            } else if looked && parsed.is_ok() {
+                prop_assert_eq!((short.kind.l3(), short.end), (whole.kind.l3(), whole.end));
+                prop_assert!(frame[21] > 1);
+            }
+            if four && frame.len() >= 34 {
+                let right = fold(sum(&frame[14..34], 0)) == 0xffff;
+                prop_assert_eq!(Ip4::goes_on(&frame), right && frame[14] == 0x45 && frame[22] > 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Ports: DPDK devices with what the nodes and the operator must know of them.
+//!
+//! Theory of operation. `open` turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK device. An
+//! [`OpenPort`] is shared by the snapshots that use it; when the last one goes, the device is closed and its kernel
+//! interface gets its settings back. Queues are used by one worker each: which one follows from the port's id
+//! and the number of workers alone. They stand behind mutexes to prove that to the compiler; a worker
+//! takes one per vector, never waits for it, and never finds it taken.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+use mmb_dpdk::{Port, RxQueue, SmallFrames, Steering, TxQueue};
+use serde::Serialize;
+
+use super::open::{PortError, failed};
+
+/// What `show interfaces` tells of a port.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PortInfo {
+    /// DPDK's name of the driver.
+    pub driver: String,
+    /// What it was opened on (`af-xdp eth0`).
+    pub device: String,
+    /// Hardware address.
+    pub mac: String,
+    /// Largest network packet, in bytes.
+    pub mtu: u16,
+    /// Whether there is a carrier.
+    pub link_up: bool,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Packets that the device dropped for want of buffers or because nobody fetched them in time.
+    pub rx_missed: u64,
+    /// Packets received with errors.
+    pub rx_errors: u64,
+    /// Packets that could not be sent.
+    pub tx_errors: u64,
+    /// What was set on the device, or has to be done by hand, in sentences.
+    pub notes: Vec<String>,
+}
+
+/// An open device.
+pub(crate) struct OpenPort {
+    // Queues go before the port, and the interface's settings come back last.
+    pub(super) rx: Vec<Mutex<RxQueue>>,
+    pub(super) tx: Vec<Mutex<TxQueue>>,
+    pub(super) port: Port,
+    pub(super) small: Option<SmallFrames>,
+    pub(super) notes: Vec<String>,
+    pub(super) kind: String,
+    pub(super) checks_frames: bool,
+    pub(super) receives: bool,
+    /// Its interface takes frames that the kernel redirects to it, as far as is known.
+    pub(super) redirects: Arc<AtomicBool>,
+    /// What the kernel has received and sent for it by itself.
+    pub(super) fast: [Traffic; 2],
+}
+
+/// Packets and bytes.
+#[derive(Default)]
+pub(super) struct Traffic {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl OpenPort {
+    /// Whether its interface takes frames that the kernel redirects to it; who looks after that writes it.
+    pub fn redirects(&self) -> &Arc<AtomicBool> {
+        &self.redirects
+    }
+
+    /// Counts packets that the kernel has received, or sent, by itself ([`crate::fastpath`]).
+    pub fn credit(&self, received: bool, packets: u64, bytes: u64) {
+        let traffic = &self.fast[usize::from(!received)];
+        traffic.packets.fetch_add(packets, Relaxed);
+        traffic.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// Whether a kernel peer may leave tags and checksums of frames to the port.
+    pub fn checks_frames(&self) -> bool {
+        self.checks_frames
+    }
+
+    /// Whether service tags come disguised.
+    pub fn stands_in(&self) -> bool {
+        self.small.as_ref().is_some_and(SmallFrames::stands_in)
+    }
+
+    /// Bytes of the longest frame that the port takes.
+    pub fn max_frame(&self) -> usize {
+        self.port.max_frame() as usize
+    }
+
+    /// Bytes of the longest frame that goes out if its network header stands behind `link` bytes.
+    pub fn max_frame_behind(&self, link: u16) -> usize {
+        self.port.max_frame_behind(link.into()) as usize
+    }
+
+    /// Whether packets can come in at all.
+    pub fn receives(&self) -> bool {
+        self.receives
+    }
+
+    /// The receive queue of `worker`, if any: its own where there is one per worker, else one worker has the port's first
+    /// queue. `id` is the port's id.
+    pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
+        if self.rx.len() >= workers {
+            self.rx.get(worker)
+        } else if owner(id, workers) == worker {
+            self.rx.first()
+        } else {
+            None
+        }
+    }
+
+    /// The worker that sends for `worker` on this port, and the queue it uses.
+    pub fn tx_queue(&self, worker: usize, workers: usize, id: usize) -> (usize, Option<&Mutex<TxQueue>>) {
+        if self.tx.len() >= workers {
+            (worker, self.tx.get(worker))
+        } else {
+            (owner(id, workers), self.tx.first())
+        }
+    }
+
+    /// Takes pending errors off the port's descriptors; a packet socket whose interface went down has one, and would
+    /// end every sleep at once.
+    pub fn clear_errors(&self) {
+        for queue in &self.rx {
+            if let Ok(mut queue) = queue.try_lock() {
+                // What happened shows in the link's state; here only the sleep matters.
+                let _ = queue.clear_errors();
+            }
+        }
+    }
+
+    /// Its hardware address when it was opened; on a tap, that of the kernel's side.
+    pub fn mac(&self) -> [u8; 6] {
+        self.port.info().mac
+    }
+
+    /// The underlying device.
+    pub fn device(&self) -> &Port {
+        &self.port
+    }
+
+    /// Has an af-xdp port leave to the kernel what is its own; None: the port gets every frame. Other ports have nothing
+    /// to steer.
+    pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
+        self.port.steer(steering).map_err(failed)
+    }
+
+    /// The port as the operator sees it.
+    pub fn info(&self) -> PortInfo {
+        let stats = self.port.stats().unwrap_or_default();
+        let info = self.port.info();
+        let [received, sent] = &self.fast;
+        let mac: Vec<String> = info.mac.iter().map(|byte| format!("{byte:02x}")).collect();
+        PortInfo {
+            driver: info.driver.clone(),
+            device: self.kind.clone(),
+            mac: mac.join(":"),
+            mtu: u16::try_from(self.port.mtu()).unwrap_or(u16::MAX),
+            link_up: self.port.link_up(),
+            rx_packets: stats.rx_packets + received.packets.load(Relaxed),
+            rx_bytes: stats.rx_bytes + received.bytes.load(Relaxed),
+            tx_packets: stats.tx_packets + sent.packets.load(Relaxed),
+            tx_bytes: stats.tx_bytes + sent.bytes.load(Relaxed),
+            rx_missed: stats.rx_missed + stats.rx_no_buffer,
+            rx_errors: stats.rx_errors,
+            tx_errors: stats.tx_errors,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// The worker that has a port to itself when it has one queue only.
+fn owner(id: usize, workers: usize) -> usize {
+    id % workers
+}

@@ -1,0 +1,136 @@
+//! From a port of the language to an open device.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use mmb_dpdk::{Device, NetDev, Port, PortSpec, SmallFrames, is_veth};
+use mmb_lang::PortKind;
+
+use crate::engine::pools::{ORDINARY, Pools};
+use crate::features::port::device::OpenPort;
+
+/// Bytes that a packet socket's ring and two VLAN tags add to a network packet, at most.
+const RING_AND_LINK: u32 = 128;
+
+/// Why a port did not open: one sentence that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PortError(pub(crate) String);
+
+pub(crate) fn failed(e: impl std::fmt::Display) -> PortError {
+    PortError(e.to_string())
+}
+
+/// Opens what the operator calls `name`, for `workers` workers.
+pub(crate) fn open(
+    pools: &Pools,
+    name: &str,
+    kind: &PortKind,
+    workers: usize,
+) -> Result<OpenPort, PortError> {
+    let small = match kind {
+        // A missing interface, one that is down, … is the device's to refuse, with its own sentence.
+        PortKind::AfPacket { ifname } => SmallFrames::keep(ifname).ok(),
+        _ => None,
+    };
+    let mut port = open_device(pools, name, device(kind), workers)?;
+    port.checks_frames =
+        matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
+    port.kind = kind.to_string();
+    port.notes = notes(kind, &port.port, small.as_ref());
+    port.small = small;
+    Ok(port)
+}
+
+/// What the operator should know of the device.
+fn notes(kind: &PortKind, port: &Port, small: Option<&SmallFrames>) -> Vec<String> {
+    let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
+    if port.is_generic_xdp() {
+        notes.push(
+            "its interface's driver has no XDP, so the kernel does it in the driver's place: slower, and frames longer \
+             than the MTU (merged by an interface below it, or left uncut by a sender on this machine) do not arrive; if \
+             there are any, run `ethtool -K INTERFACE gro off tso off gso off` on those"
+                .into(),
+        );
+    }
+    if let PortKind::AfXdp { ifname } = kind
+        && is_veth(ifname)
+    {
+        notes.push(
+            "VLAN tags that the peer's kernel adds do not reach XDP; if there are any, run `ethtool -K PEER txvlan off \
+             tx-vlan-stag-hw-insert off` at the peer"
+                .into(),
+        );
+    }
+    notes
+}
+
+/// Opens a port that receives frames of `size` zero bytes without end.
+pub(crate) fn open_generating_null(
+    pools: &Pools,
+    size: usize,
+    workers: usize,
+) -> Result<OpenPort, PortError> {
+    let size = u16::try_from(size).ok().filter(|&s| usize::from(s) <= ORDINARY);
+    let size =
+        size.ok_or_else(|| PortError(format!("null ports make frames of at most {ORDINARY} bytes")))?;
+    open_device(pools, "null", Device::Null { receive: Some(size) }, workers)
+}
+
+fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Result<OpenPort, PortError> {
+    let mtu = match &device {
+        Device::AfPacket { interface } => NetDev::lookup(interface).ok().flatten().map_or(0, |dev| dev.mtu),
+        _ => 0,
+    };
+    let pool =
+        if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo().map_err(failed)? } else { pools.ordinary() };
+    let queues = workers as u16;
+    let receives = device != Device::Null { receive: None };
+    let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
+    let mut port = Port::open(&spec).map_err(failed)?;
+    let rx = (0..queues).map_while(|queue| port.take_rx(queue)).map(Mutex::new).collect();
+    let tx = (0..queues).map_while(|queue| port.take_tx(queue)).map(Mutex::new).collect();
+    Ok(OpenPort {
+        rx,
+        tx,
+        port,
+        kind: String::new(),
+        checks_frames: false,
+        receives,
+        small: None,
+        notes: Vec::new(),
+        redirects: Arc::default(),
+        fast: Default::default(),
+    })
+}
+
+/// Whether a memif server listens on this socket already, so that we are the one to connect. A socket that a server left
+/// behind when it was killed is removed.
+fn somebody_listens(socket: &Path) -> bool {
+    // memif's sockets are of another type than this one, which a live listener says.
+    match UnixStream::connect(socket).map_err(|e| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(0)))
+    {
+        Ok(_) | Err(nix::errno::Errno::EPROTOTYPE) => true,
+        Err(nix::errno::Errno::ECONNREFUSED) => {
+            // If it cannot be removed, opening the port says why.
+            let _ = std::fs::remove_file(socket);
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+fn device(kind: &PortKind) -> Device {
+    match kind {
+        PortKind::AfXdp { ifname } => Device::AfXdp { interface: ifname.to_string() },
+        PortKind::AfPacket { ifname } => Device::AfPacket { interface: ifname.to_string() },
+        PortKind::Tap { ifname } => Device::Tap { interface: ifname.as_ref().map(|n| n.to_string()) },
+        PortKind::Pci { address } => Device::Pci { address: address.to_string() },
+        PortKind::Memif { socket } => {
+            Device::Memif { socket: socket.to_string(), client: somebody_listens(Path::new(&**socket)) }
+        }
+        PortKind::Pcap { rx, tx } => Device::Pcap { rx: Some(rx.to_string()), tx: Some(tx.to_string()) },
+        PortKind::Null => Device::Null { receive: None },
+    }
+}

@@ -1,0 +1,161 @@
+//! `port-tx`: sends packets on their output ports, in runs.
+
+use std::sync::MutexGuard;
+
+use mmb_dpdk::{Burst, Packet, TxQueue, Vector};
+use mmb_packet::{DropReason, Meta, parse};
+
+use crate::engine::config::PortId;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::worker::Worker;
+use crate::fastpath::{Known, Refused, Witness, is_ruled};
+use crate::features::classify::node::matches;
+use crate::features::handoff::node::{Ring, push, send};
+
+/// Tries without progress before what a port does not take is dropped. A kernel port needs the kernel to run in
+/// between, so a try takes a system call or so there.
+const TRIES: u32 = 64;
+
+pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
+    if worker.fast.watches() {
+        testify(worker, vector.packets());
+    }
+    let Some(mut burst) = worker.burst.take() else { return vector.free() };
+    if let Err(vector) = send_whole(worker, vector, &mut burst) {
+        send_in_runs(worker, vector, &mut burst);
+    }
+    worker.burst = Some(burst);
+}
+
+/// Sends packets that are all for one port, as on a wire, as they stand; others, and those of a port that is not this worker's,
+/// are given back.
+fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) -> Result<(), Vector<'a>> {
+    let packets = vector.packets();
+    let out = packets.first().map_or(PortId::NONE.0, |packet| packet.meta().out_port);
+    if packets.iter().fold(0, |others, packet| others | (packet.meta().out_port ^ out)) != 0 {
+        return Err(vector);
+    }
+    let Some(mut queue) = own_queue(worker, out) else { return Err(vector) };
+    let count = vector.send_out(&mut queue, burst);
+    drop(queue);
+    too_big(worker, count.too_big);
+    flush(worker, out, burst);
+    Ok(())
+}
+
+fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
+    let mut current = PortId::NONE.0;
+    vector.take(|packet| {
+        let out = packet.meta().out_port;
+        if out != current {
+            flush(worker, current, burst);
+            current = out;
+        }
+        push(burst, packet);
+    });
+    flush(worker, current, burst);
+}
+
+/// Those packets among these that the fast path watches: says that they go out, and what rules match them.
+#[cold]
+pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
+    // Before ports are asked whether they take frames.
+    let generation = worker.fast_generation();
+    for packet in packets {
+        let Some(witness) = worker.fast.witness(packet) else { continue };
+        let known = known(worker, &witness, packet);
+        let Worker { id, shared, snapshot, routes, fast, sessions, .. } = worker;
+        let counters = &shared.workers[*id].counters.fast;
+        fast.testify((packet, &witness), (snapshot, routes), generation, known, counters);
+        fast.settle_answers((sessions, &snapshot.of(*id)), counters);
+        if !fast.watches() {
+            return;
+        }
+    }
+}
+
+/// The session of a packet that was watched, or else the slots of the rules that match it as it came in, each as often as it was
+/// counted.
+fn known(worker: &mut Worker, witness: &Witness, sent: &Packet) -> Result<Known, Refused> {
+    let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
+    let (before, port) = fast.before(witness);
+    if !is_ruled(snapshot, port) {
+        return Ok(Known { rules: Vec::new(), session: None });
+    }
+    if snapshot.flows {
+        let mut meta = Meta::default();
+        parse(before, before.len(), &mut meta).map_err(|_| Refused::Otherwise)?;
+        let session = sessions.session_of(before, &meta).ok_or(Refused::Session)?;
+        // If none has ended in this walk, it is the one that the packet has met, else at least one that does the same to it.
+        if sessions.removals() != fast.removals() {
+            let mut meta = Meta::default();
+            parse(sent.data(), sent.data().len(), &mut meta).map_err(|_| Refused::Otherwise)?;
+            if !sessions.makes(session, sent.data(), &meta) {
+                return Err(Refused::Session);
+            }
+        }
+        return Ok(Known { rules: Vec::new(), session: Some(session) });
+    }
+    let mut copy = pool.as_ref().and_then(|pool| pool.packet(before)).ok_or(Refused::Full)?;
+    copy.set_port(port);
+    let (data, meta) = copy.data_and_meta();
+    parse(data, before.len(), meta).map_err(|_| Refused::Otherwise)?;
+    matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], scratch, |_| None);
+    Ok(Known { rules: batch.hits.iter().map(|hit| hit.slot).collect(), session: None })
+}
+
+/// The queue of port `out`, if it is this worker that sends there.
+fn own_queue(worker: &Worker, out: u16) -> Option<MutexGuard<'_, TxQueue>> {
+    let port = worker.snapshot.port(out)?;
+    let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
+    // Only this worker uses the queue, so nobody else can have it.
+    if owner == worker.id { queue?.try_lock().ok() } else { None }
+}
+
+fn too_big(worker: &Worker, packets: usize) {
+    if packets > 0 {
+        // The port has freed them already; which ports they came in by is not known.
+        worker.counters().drops.add(PortId::NONE.0, DropReason::TooBig as u8, packets as u64);
+    }
+}
+
+/// Sends a run of packets for port `out`.
+fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
+    if burst.is_empty() {
+        return;
+    }
+    let snapshot: &Snapshot = &worker.snapshot;
+    let Some(port) = snapshot.port(out) else {
+        let reason = if out == PortId::NONE.0 { DropReason::Unwired } else { DropReason::PortGone };
+        return discard(worker, reason, burst);
+    };
+    let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
+    if owner != worker.id {
+        return send(worker, owner, Ring::Sends, burst);
+    }
+    // Only this worker uses the queue, so nobody else can have it.
+    let Some(mut queue) = queue.and_then(|queue| queue.try_lock().ok()) else {
+        return discard(worker, DropReason::PortGone, burst);
+    };
+    let mut tries = 0;
+    while !burst.is_empty() {
+        let count = queue.send(burst);
+        too_big(worker, count.too_big);
+        if count.sent > 0 {
+            tries = 0;
+            continue;
+        }
+        tries += 1;
+        if tries == TRIES {
+            return discard(worker, DropReason::TxFull, burst);
+        }
+        std::hint::spin_loop();
+    }
+}
+
+pub(crate) fn discard(worker: &Worker, reason: DropReason, burst: &mut Burst) {
+    for packet in burst.iter() {
+        worker.counters().drops.add(packet.port(), reason as u8, 1);
+    }
+    burst.clear();
+}

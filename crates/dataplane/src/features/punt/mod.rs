@@ -1,0 +1,3 @@
+//! Punt: packets that the kernel receives.
+
+pub(crate) mod node;

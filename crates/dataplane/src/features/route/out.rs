@@ -1,0 +1,59 @@
+//! The ports by which routed packets will go out, for rules that ask: found by a lookup of where the packets will go once they
+//! are translated, before rules are asked.
+
+use std::net::IpAddr;
+
+use mmb_dpdk::Packet;
+use mmb_packet::{Kind, OUT_ROUTED};
+use mmb_route::{HopId, HopKind, Routes};
+
+use super::hop::{addresses4, addresses6, flow_hash};
+use super::lookup::look_up;
+use crate::engine::config::PortId;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::vector::VECTOR;
+
+/// The port by which each packet goes out, [`PortId::NONE`] for those that go out by none of ours. `destination` answers where a
+/// packet will go, if not where it says.
+#[cold]
+pub(crate) fn ports(
+    routes: &Routes,
+    snapshot: &Snapshot,
+    packets: &[&mut Packet],
+    destination: impl Fn(&Packet) -> Option<IpAddr>,
+) -> [u16; VECTOR] {
+    let mut to4 = [0u32; VECTOR];
+    let mut to6 = [0u128; VECTOR];
+    for ((packet, to4), to6) in packets.iter().zip(&mut to4).zip(&mut to6) {
+        match destination(packet) {
+            Some(IpAddr::V4(address)) => *to4 = address.into(),
+            Some(IpAddr::V6(address)) => *to6 = address.into(),
+            None => {
+                *to4 = addresses4(packet).map_or(0, |(_, to)| to);
+                *to6 = addresses6(packet).map_or(0, |(_, to)| to);
+            }
+        }
+    }
+    let (mut hops4, mut hops6) = ([0; VECTOR], [0; VECTOR]);
+    let n = packets.len();
+    look_up(routes, packets, &mut hops4[..n], |table, range, hops| table.ip4.lookup_batch(&to4[range], hops));
+    look_up(routes, packets, &mut hops6[..n], |table, range, hops| table.ip6.lookup_batch(&to6[range], hops));
+    let mut outs = [PortId::NONE.0; VECTOR];
+    for (at, (out, packet)) in outs.iter_mut().zip(packets).enumerate() {
+        let hop = if packet.meta().kind.l3() == Kind::IP6 { hops6[at] } else { hops4[at] };
+        *out = port(routes, snapshot, packet, hop);
+    }
+    outs
+}
+
+fn port(routes: &Routes, snapshot: &Snapshot, packet: &Packet, hop: HopId) -> u16 {
+    let peer = snapshot.peer(packet.port());
+    if peer != OUT_ROUTED {
+        return peer;
+    }
+    let hop = routes.hops.of_flow(hop, flow_hash(packet));
+    match hop.kind {
+        HopKind::Forward | HopKind::Resolve | HopKind::Failed => hop.port,
+        _ => PortId::NONE.0,
+    }
+}

@@ -1,0 +1,7 @@
+//! Sessions: the nodes of stateful rules, NAT and tracking, and what the control side reads of sessions.
+
+pub(crate) mod classify;
+pub(crate) mod connections;
+pub(crate) mod dispatch;
+pub(crate) mod lookup;
+pub(crate) mod track;
