@@ -225,7 +225,7 @@ impl History {
     fn drop_all(&mut self) {
         let (workers, rules) = self.driver.workers_mut();
         for sessions in workers {
-            while sessions.clear_some(2, rules) {}
+            while sessions.clear_batch(2, rules) {}
         }
     }
 

@@ -10,7 +10,7 @@ use mmb_dpdk::{
 use mmb_packet::DropReason;
 use mmb_route::Routes;
 #[cfg(test)]
-use mmb_session::Cursor;
+use mmb_session::DumpCursor;
 
 use crate::engine::config::{DEFAULT_SCRATCHPAD, Forwarding, PortId};
 use crate::engine::control::{Room, drops, sessions, shares};
@@ -214,7 +214,7 @@ impl Lab {
     pub(crate) fn states(&self) -> Vec<&'static str> {
         let mut states = Vec::new();
         if let Some(worker) = self.workers.first().map(|graph| graph.state()) {
-            let (host, mut cursor) = (worker.snapshot.of(worker.id), Cursor::default());
+            let (host, mut cursor) = (worker.snapshot.of(worker.id), DumpCursor::default());
             worker.sessions.dump(worker.now, &host, &mut cursor, 100, |view| states.push(view.state));
         }
         states

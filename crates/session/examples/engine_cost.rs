@@ -13,7 +13,7 @@ use mmb_flow::{Settings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Hit, VECTOR};
-use mmb_session::{Config, Host, Next, Packets, Rules, Sessions, shown};
+use mmb_session::{Environment, Next, Packets, Rules, SessionConfig, Sessions, chain_packet};
 
 const ROUNDS: usize = 6;
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -152,7 +152,8 @@ struct Box256 {
 
 impl Box256 {
     fn new(sessions: usize, rules: Rules) -> Box256 {
-        let config = Config { sessions: sessions + 256, worker: 0, workers: 1, seed: 7, scratchpad: 256 };
+        let config =
+            SessionConfig { sessions: sessions + 256, worker: 0, workers: 1, seed: 7, scratchpad: 256 };
         let mut sessions = Sessions::new(config).expect("memory");
         sessions.adopt(&rules, &rules);
         Box256 { sessions, rules, batch: Batch::new(), edits: Vec::new(), next: [Next::Pass; VECTOR] }
@@ -167,7 +168,7 @@ impl Box256 {
         let mut looked = start.elapsed();
         looked += chained(sessions, now, rules, vector, next);
         let start = Instant::now();
-        let slow: Vec<usize> = (0..vector.len()).filter(|&at| next[at] == Next::Slow).collect();
+        let slow: Vec<usize> = (0..vector.len()).filter(|&at| next[at] == Next::SlowPath).collect();
         if slow.is_empty() {
             return [looked, Duration::ZERO, Duration::ZERO];
         }
@@ -192,7 +193,7 @@ impl Box256 {
             let (hits, others) = rest.split_at(end);
             rest = others;
             let (packet, meta, in_port) = &mut vector.packets[at];
-            next[at] = sessions.slow(now, rules, packet, meta, *in_port, hits, edits);
+            next[at] = sessions.process_slow_path(now, rules, packet, meta, *in_port, hits, edits);
             assert!(matches!(next[at], Next::Pass | Next::Chain));
         }
         let opened = start.elapsed();
@@ -213,14 +214,14 @@ fn chained(
     let mut some: Vec<_> = some
         .map(|((packet, meta, in_port), _)| {
             let bytes = packet.len() as u32;
-            shown(packet.head_mut(), meta, bytes, *in_port)
+            chain_packet(packet.head_mut(), meta, bytes, *in_port)
         })
         .collect();
     if some.is_empty() {
         return Duration::ZERO;
     }
     let start = Instant::now();
-    let tally = sessions.chain(now, rules, &mut some, &mut [Next::Chain; VECTOR]);
+    let tally = sessions.process_chain(now, rules, &mut some, &mut [Next::Chain; VECTOR]);
     let time = start.elapsed();
     assert!(tally.all(Next::Send));
     time

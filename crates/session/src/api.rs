@@ -9,7 +9,7 @@ use mmb_policy::Policy;
 
 /// How a worker's sessions are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct SessionConfig {
     /// Most sessions of this worker.
     pub sessions: usize,
     /// This worker's number.
@@ -24,7 +24,7 @@ pub struct Config {
 }
 
 /// The rules that packets are under, and what stands around the engine.
-pub trait Host {
+pub trait Environment {
     /// The rules.
     fn policy(&self) -> &Policy;
     /// NAT's pools and forwards.
@@ -45,7 +45,7 @@ pub trait Host {
     }
     /// Counts packets, and the bytes of their frames, that the rule in a slot matched.
     fn count(&self, slot: u32, packets: u32, bytes: u64);
-    /// Asks for the memory that [`Host::count`] of that slot will look at.
+    /// Asks for the memory that [`Environment::count`] of that slot will look at.
     fn prefetch_count(&self, slot: u32) {
         let _ = slot;
     }
@@ -71,7 +71,7 @@ pub trait Packets {
     fn bytes(&self, at: usize) -> u32;
     /// What no other packet has that is under way: where it is.
     #[inline(always)]
-    fn who(&self, at: usize) -> usize {
+    fn packet_addr(&self, at: usize) -> usize {
         self.head(at).as_ptr().addr()
     }
     /// The first of them, to be written.
@@ -89,7 +89,7 @@ pub trait Packets {
     fn can_forward(&self) -> bool {
         false
     }
-    /// Sends a packet on to a next hop that was kept for it ([`crate::Sessions::keep_hop`]), as a router does. `false`, and no byte of
+    /// Sends a packet on to a next hop that was kept for it ([`crate::Sessions::set_next_hop`]), as a router does. `false`, and no byte of
     /// the packet has changed: that takes a closer look.
     #[inline(always)]
     fn forward(&mut self, at: usize, hop: u16) -> bool {
@@ -124,30 +124,30 @@ pub enum Next {
     Drop,
     /// It has become an ICMP error, or what a function answers, and goes out by `meta.out_port`, a routed port, too: its
     /// Ethernet addresses are turned round already. The packet that it was is dropped, for `meta.drop_reason`.
-    Answer,
+    Reply,
     /// It is given to the worker whose number stands in `meta.out_port`, and is looked up there as it is, without a
     /// parse.
     HandOff,
-    /// It is kept under the ticket that stands in `meta.edits_at` until [`crate::Sessions::ticket`] calls for it.
+    /// It is kept under the ticket that stands in `meta.edits_at` until [`crate::Sessions::next_released_fragment`] calls for it.
     Hold,
     /// It belongs to a session, and the rules that look at each packet have yet to be found for it.
-    PerPacket,
+    PerPacketRules,
     /// All rules have yet to be found for it.
-    Slow,
-    /// It goes through its session's service chain ([`crate::Sessions::chain`]), after the edits of rules, which stand in
+    SlowPath,
+    /// It goes through its session's service chain ([`crate::Sessions::process_chain`]), after the edits of rules, which stand in
     /// `meta.edits_at`, `edits_len` as with [`Next::Edit`]; then as with [`Next::Send`].
     Chain,
     /// It is looked up once more: it has been through a chain, and comes back to an inside host.
-    Again,
+    Relookup,
     /// It goes out by `meta.out_port`, as a router sends it on ([`Packets::forward`]).
     Forwarded,
 }
 
 /// Which kinds of [`Next`] occur among the packets of a vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally(u16);
+pub struct NextSet(u16);
 
-impl Tally {
+impl NextSet {
     /// Notes that one occurs.
     #[inline]
     pub fn add(&mut self, next: Next) {
@@ -169,16 +169,16 @@ impl Tally {
 
 /// What becomes of a held fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ticket {
+pub enum ReleasedFragment {
     /// It is looked up once more.
-    Go(u32),
+    Retry(u32),
     /// It is dropped: the first fragment of its datagram did not come.
-    Lost(u32),
+    TimedOut(u32),
 }
 
 /// What a worker's engine has counted since it began, and how many sessions there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct SessionCounters {
     /// Sessions that were opened.
     pub created: u64,
     /// … that ended since no packet came for too long.
@@ -225,7 +225,7 @@ pub struct Counters {
 
 /// A session as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct SessionView {
     /// The worker it lives with.
     pub worker: u16,
     /// Its number there.
@@ -262,4 +262,4 @@ pub struct View {
 
 /// How far a dump has come; starts at the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cursor(pub u32);
+pub struct DumpCursor(pub u32);

@@ -19,7 +19,7 @@ use mmb_nf::{Admission, ChainId, First, Opener, Program, SessionInfo, Wish};
 use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::Policy;
 
-use crate::Host;
+use crate::Environment;
 use crate::attached::Attached;
 use crate::engine::Sessions;
 use crate::open::Refusal;
@@ -112,7 +112,7 @@ impl Sessions {
     }
 
     /// Asks a chain about a packet that is to open a session: what its functions want done for that.
-    pub(crate) fn ask_chain<H: Host, P: PacketBuf>(
+    pub(crate) fn ask_chain<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -134,7 +134,7 @@ impl Sessions {
     }
 
     /// A session goes through this chain from now on; the packet is of it, and came in as it is.
-    pub(crate) fn join_chain<H: Host, P: PacketBuf>(
+    pub(crate) fn join_chain<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,
@@ -167,7 +167,7 @@ impl Sessions {
 
     /// Sees to it that a session whose rules are these goes through the chain that it is to go through, if any. False: it is
     /// translated by functions that are gone.
-    pub(crate) fn keep_chain<H: Host, P: PacketBuf>(
+    pub(crate) fn keep_chain<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,
@@ -191,7 +191,7 @@ impl Sessions {
     }
 
     /// Moves a session to a chain from another one, or what that was under other rules. False: it cannot be.
-    fn move_chain<H: Host, P: PacketBuf>(
+    fn move_chain<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,

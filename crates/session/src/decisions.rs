@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use mmb_packet::prefetch;
 use mmb_policy::{Decision, Policy};
 
-use crate::Host;
+use crate::Environment;
 use crate::lists::{Again, EMPTY, Lists};
 
 /// Numbers of decisions fit in the 24 bits that a direction has for them.
@@ -192,7 +192,7 @@ impl Decisions {
     }
 
     /// Gives a number back, once for each time that it was taken.
-    pub fn give_back(&mut self, number: u32, host: &impl Host) {
+    pub fn give_back(&mut self, number: u32, host: &impl Environment) {
         if number == EMPTY {
             return;
         }
@@ -204,7 +204,7 @@ impl Decisions {
     }
 
     /// Gives what at most `most` decisions have counted to the rules. True: there is more.
-    pub fn flush(&mut self, host: &impl Host, most: usize) -> bool {
+    pub fn flush(&mut self, host: &impl Environment, most: usize) -> bool {
         for &number in self.counted.iter().take(most.min(AHEAD)) {
             self.prefetch(number);
             self.prefetch_only(number);
@@ -223,7 +223,7 @@ impl Decisions {
 
     /// Gives counts to the rules of a decision.
     #[inline]
-    pub fn credit(&self, number: u32, packets: u64, bytes: u64, host: &impl Host) {
+    pub fn credit(&self, number: u32, packets: u64, bytes: u64, host: &impl Environment) {
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
         match self.only.get(number as usize) {
             Some(&slot) if slot != SEVERAL => host.count(slot, packets, bytes),
@@ -236,7 +236,7 @@ impl Decisions {
 
     /// Asks for the counters that [`Decisions::credit`] gives to, if it is one rule's.
     #[inline]
-    pub fn prefetch_credit(&self, number: u32, host: &impl Host) {
+    pub fn prefetch_credit(&self, number: u32, host: &impl Environment) {
         if let Some(&slot) = self.only.get(number as usize) {
             host.prefetch_count(slot);
         }
@@ -250,7 +250,7 @@ impl Decisions {
         }
     }
 
-    fn pay(&mut self, number: u32, host: &impl Host) {
+    fn pay(&mut self, number: u32, host: &impl Environment) {
         let Some(short) = self.shorts.get_mut(number as usize) else { return };
         let (packets, bytes) = (std::mem::take(&mut short.packets), short.bytes & !says::ANY);
         short.bytes &= says::ANY;

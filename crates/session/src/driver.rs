@@ -11,7 +11,7 @@ use mmb_nf::Program;
 use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Limits, Policy, VECTOR};
 
-use crate::{Config, Host, Next, Packets, Sessions, Ticket, shown};
+use crate::{Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, chain_packet};
 
 /// The ports that are routed, and by which one a destination is reached; by default, none is.
 #[derive(Clone, Default)]
@@ -83,7 +83,7 @@ impl Rules {
     }
 }
 
-impl Host for Rules {
+impl Environment for Rules {
     fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -201,7 +201,8 @@ impl Driver {
     /// # Errors
     /// As [`Sessions::new`].
     pub fn new(workers: u16, sessions: usize, seed: u64, rules: Rules) -> io::Result<Driver> {
-        let config = |worker| Config { sessions, worker, workers, seed, scratchpad: Rules::SCRATCHPAD };
+        let config =
+            |worker| SessionConfig { sessions, worker, workers, seed, scratchpad: Rules::SCRATCHPAD };
         let mut all =
             (0..workers).map(|worker| Sessions::new(config(worker))).collect::<io::Result<Vec<_>>>()?;
         all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
@@ -290,9 +291,9 @@ impl Driver {
                 Next::Send => Outcome::Out(out),
                 Next::Edit => self.edit(&mut traveller),
                 Next::Drop => Outcome::Dropped(reason),
-                Next::Answer => Outcome::Answered(out, reason),
-                Next::Again => continue,
-                Next::PerPacket | Next::Slow | Next::Chain | Next::Forwarded => Outcome::Lost,
+                Next::Reply => Outcome::Answered(out, reason),
+                Next::Relookup => continue,
+                Next::PerPacketRules | Next::SlowPath | Next::Chain | Next::Forwarded => Outcome::Lost,
             };
             let outcome = match outcome {
                 Outcome::Out(port) => {
@@ -346,25 +347,30 @@ impl Driver {
         let mut next = [Next::Chain; VECTOR];
         let Traveller { packet, meta, in_port, .. } = traveller;
         let bytes = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        sessions.chain(*now, rules, &mut [shown(packet.head_mut(), meta, bytes, *in_port)], &mut next);
+        sessions.process_chain(
+            *now,
+            rules,
+            &mut [chain_packet(packet.head_mut(), meta, bytes, *in_port)],
+            &mut next,
+        );
         next[0]
     }
 
     fn look_up(&mut self, traveller: &mut Traveller) -> Next {
         let Driver { workers, rules, batch, edits, now, .. } = self;
-        let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::Slow };
+        let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::SlowPath };
         let mut next = [Next::Pass; VECTOR];
         sessions.lookup(*now, rules, traveller, edits, &mut next);
-        if next[0] == Next::PerPacket {
+        if next[0] == Next::PerPacketRules {
             find_rules(rules, sessions, batch, traveller, true);
-            sessions.per_packet(*now, rules, traveller, &batch.hits, edits, &mut next);
+            sessions.process_per_packet(*now, rules, traveller, &batch.hits, edits, &mut next);
         }
-        if next[0] != Next::Slow {
+        if next[0] != Next::SlowPath {
             return next[0];
         }
         find_rules(rules, sessions, batch, traveller, false);
         let Traveller { packet, meta, in_port, .. } = traveller;
-        sessions.slow(*now, rules, packet, meta, *in_port, &batch.hits, edits)
+        sessions.process_slow_path(*now, rules, packet, meta, *in_port, &batch.hits, edits)
     }
 
     /// As the dataplane does: what cannot be edited goes on as it is.
@@ -379,16 +385,19 @@ impl Driver {
     /// Sends on what waits no longer, with whatever worker.
     fn redeem(&mut self, sent: &mut Vec<Sent>) {
         let next = |workers: &mut Vec<Sessions>| {
-            workers.iter_mut().enumerate().find_map(|(worker, sessions)| Some((worker, sessions.ticket()?)))
+            workers
+                .iter_mut()
+                .enumerate()
+                .find_map(|(worker, sessions)| Some((worker, sessions.next_released_fragment()?)))
         };
         while let Some((worker, ticket)) = next(&mut self.workers) {
-            let (Ticket::Go(number) | Ticket::Lost(number)) = ticket;
+            let (ReleasedFragment::Retry(number) | ReleasedFragment::TimedOut(number)) = ticket;
             let Some(traveller) = self.held[worker].get_mut(number as usize).and_then(Option::take) else {
                 continue;
             };
             match ticket {
-                Ticket::Go(_) => self.travel(traveller, sent),
-                Ticket::Lost(_) => {
+                ReleasedFragment::Retry(_) => self.travel(traveller, sent),
+                ReleasedFragment::TimedOut(_) => {
                     let outcome = Outcome::Dropped(DropReason::FragmentLost);
                     let Traveller { packet, in_port, .. } = traveller;
                     sent.push(Sent { packet, in_port, outcome });

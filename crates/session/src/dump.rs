@@ -3,7 +3,7 @@
 use mmb_flow::{Direction, FlowRef, SessionId};
 
 use crate::engine::{End, Group, Sessions};
-use crate::{Cursor, Host, View};
+use crate::{DumpCursor, Environment, SessionView};
 
 impl Sessions {
     /// Calls `f` with at most `most` sessions from the cursor on, which it moves behind them. True: there may be more.
@@ -11,10 +11,10 @@ impl Sessions {
     pub fn dump(
         &self,
         now: u32,
-        host: &impl Host,
-        cursor: &mut Cursor,
+        host: &impl Environment,
+        cursor: &mut DumpCursor,
         most: usize,
-        mut f: impl FnMut(View),
+        mut f: impl FnMut(SessionView),
     ) -> bool {
         for _ in 0..most {
             let Some(id) = self.table.next_from(cursor.0) else { return false };
@@ -26,7 +26,7 @@ impl Sessions {
         self.table.next_from(cursor.0).is_some()
     }
 
-    fn view(&self, id: SessionId, now: u32, host: &impl Host) -> View {
+    fn view(&self, id: SessionId, now: u32, host: &impl Environment) -> SessionView {
         let [there, back] =
             [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let common = self.table.session(id);
@@ -35,7 +35,7 @@ impl Sessions {
         let mut rules: Vec<u32> = rules.filter_map(|rule| policy.index(rule.slot)).collect();
         rules.sort_unstable();
         let counts = [there.counts(), back.counts()];
-        View {
+        SessionView {
             worker: self.config.worker,
             id,
             uid: self.table.uid(id),
@@ -56,7 +56,7 @@ impl Sessions {
     }
 
     /// Ends the session with this number if it has this uid. False: it has ended before.
-    pub fn clear(&mut self, id: SessionId, uid: u32, host: &impl Host) -> bool {
+    pub fn clear(&mut self, id: SessionId, uid: u32, host: &impl Environment) -> bool {
         let there = self.table.is_live(id) && self.table.uid(id) == uid;
         if there {
             self.end(id, End::Cleared, host);
@@ -66,7 +66,7 @@ impl Sessions {
 
     /// Ends at most `most` sessions, whichever they are: for when there is no rule any more that keeps them. True: there are
     /// more.
-    pub fn clear_some(&mut self, most: usize, host: &impl Host) -> bool {
+    pub fn clear_batch(&mut self, most: usize, host: &impl Environment) -> bool {
         let mut left = most;
         loop {
             let some = Group::of(|| {

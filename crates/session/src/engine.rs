@@ -15,7 +15,7 @@ use mmb_policy::{Decision, VECTOR};
 use crate::attached::{Attached, RuleLists};
 use crate::decisions::Decisions;
 use crate::exhausted::Exhausted;
-use crate::fast::Loans;
+use crate::fast::OffloadedFlows;
 use crate::fragment::Target;
 use crate::gist::Gist;
 use crate::hops::Notes;
@@ -25,7 +25,7 @@ use crate::open::{REDIRECT_LIFE, as_nat_sees};
 use crate::owed::Owed;
 use crate::random::Random;
 use crate::verdicts::Positions;
-use crate::{Config, Counters, Host, Ticket};
+use crate::{Environment, ReleasedFragment, SessionConfig, SessionCounters};
 
 /// Bounds of what is kept of fragments.
 const FRAGMENTS: FragmentLimits = FragmentLimits { datagrams: 4096, waiting: 512, per_datagram: 64 };
@@ -94,7 +94,7 @@ impl Group {
 /// The sessions of one worker, and everything that is known about them. See the crate's theory of operation.
 #[derive(Debug)]
 pub struct Sessions {
-    pub(crate) config: Config,
+    pub(crate) config: SessionConfig,
     pub(crate) table: Table,
     /// The chains in force, and what takes packets through them.
     pub(crate) chains: Arc<Program>,
@@ -112,10 +112,10 @@ pub struct Sessions {
     pub(crate) decisions: Decisions,
     pub(crate) owed: Owed,
     pub(crate) notes: Notes,
-    /// As [`Sessions::hopless`].
-    pub(crate) hopless: Positions,
+    /// As [`Sessions::next_hop_misses`].
+    pub(crate) next_hop_misses: Positions,
     ticks: u32,
-    pub(crate) loans: Loans,
+    pub(crate) loans: OffloadedFlows,
     pub(crate) rules: RuleLists,
     pub(crate) nat: Nat,
     pub(crate) fragments: Fragments<Target>,
@@ -123,14 +123,14 @@ pub struct Sessions {
     pub(crate) random: Random,
     pub(crate) budget: ErrorBudget,
     pub(crate) exhausted: Exhausted,
-    pub(crate) counters: Counters,
+    pub(crate) counters: SessionCounters,
     /// The time as of the last call that said it.
     pub(crate) clock: u32,
     /// Sessions that have ended: while this stays the same, what was found is still there.
     pub(crate) removals: u32,
     /// … and how many had when no packet was on its way.
     pub(crate) calm: u32,
-    /// Sessions below this number have been ended by [`Sessions::clear_some`].
+    /// Sessions below this number have been ended by [`Sessions::clear_batch`].
     pub(crate) swept: u32,
     /// Some rule looks at each packet.
     pub(crate) per_packet: bool,
@@ -152,7 +152,7 @@ impl Sessions {
     ///
     /// # Errors
     /// The system's, if there is not as much address space.
-    pub fn new(config: Config) -> io::Result<Sessions> {
+    pub fn new(config: SessionConfig) -> io::Result<Sessions> {
         let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
         let secret = crate::random::mix(config.seed, u64::from(config.worker) + 1);
         let scratch = Scratch::new(config.scratchpad);
@@ -170,9 +170,9 @@ impl Sessions {
             decisions: Decisions::new(),
             owed: Owed::new(),
             notes: Notes::new(),
-            hopless: Positions::default(),
+            next_hop_misses: Positions::default(),
             ticks: 0,
-            loans: Loans::default(),
+            loans: OffloadedFlows::default(),
             rules: RuleLists::new(),
             nat: Nat::new(
                 Arc::default(),
@@ -186,7 +186,7 @@ impl Sessions {
             random: Random::new(secret),
             budget: ErrorBudget::new(0),
             exhausted: Exhausted::default(),
-            counters: Counters::default(),
+            counters: SessionCounters::default(),
             clock: 0,
             removals: 0,
             calm: 0,
@@ -207,7 +207,7 @@ impl Sessions {
 
     /// Takes over other rules, pools or settings; to be called before the first packet under them, and once before the
     /// first packet at all. `old` is what was there before: it gets what was counted under it.
-    pub fn adopt(&mut self, old: &impl Host, new: &impl Host) {
+    pub fn adopt(&mut self, old: &impl Environment, new: &impl Environment) {
         self.settle_all_loans(old);
         self.flush(old);
         self.decisions.renew();
@@ -223,7 +223,7 @@ impl Sessions {
 
     /// Ends sessions whose time is over, at most `budget` of them, lets go of fragments that waited in vain, and gives
     /// counts to the rules. True: there is more to be done at once.
-    pub fn tick(&mut self, now: u32, host: &impl Host, budget: usize) -> bool {
+    pub fn tick(&mut self, now: u32, host: &impl Environment, budget: usize) -> bool {
         self.clock = now;
         let flows = self.runner.tick(now, budget);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
@@ -248,7 +248,7 @@ impl Sessions {
     }
 
     /// Sees to a session whose timer has gone off.
-    fn ring(&mut self, id: SessionId, now: u32, host: &impl Host) {
+    fn ring(&mut self, id: SessionId, now: u32, host: &impl Environment) {
         self.settle_loans(now, id, host);
         match self.lives_until(id, now) {
             Some(deadline) => self.table.arm(id, deadline),
@@ -281,31 +281,31 @@ impl Sessions {
     }
 
     /// Gives everything that was counted to the rules.
-    pub fn flush(&mut self, host: &impl Host) {
+    pub fn flush(&mut self, host: &impl Environment) {
         self.decisions.flush(host, usize::MAX);
         self.collect(host, usize::MAX);
     }
 
     /// Gives what halves have counted alone to the rules, of at most `most`.
-    fn collect(&mut self, host: &impl Host, most: usize) {
+    fn collect(&mut self, host: &impl Environment, most: usize) {
         let Sessions { owed, table, decisions, .. } = self;
         owed.flush(table.flows_mut(), decisions, host, most);
     }
 
-    /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::slow`] and
+    /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::process_slow_path`] and
     /// [`Sessions::tick`] until there is none.
-    pub fn ticket(&mut self) -> Option<Ticket> {
+    pub fn next_released_fragment(&mut self) -> Option<ReleasedFragment> {
         let released = self.fragments.released()?;
         Some(match released.target {
-            Some(_) => Ticket::Go(released.ticket.0),
-            None => Ticket::Lost(released.ticket.0),
+            Some(_) => ReleasedFragment::Retry(released.ticket.0),
+            None => ReleasedFragment::TimedOut(released.ticket.0),
         })
     }
 
     /// What was counted, and how much there is.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> SessionCounters {
         let occupancy = self.table.occupancy();
-        Counters {
+        SessionCounters {
             sessions: u64::from(occupancy.sessions)
                 - self.counters.redirects.min(u64::from(occupancy.sessions)),
             half_open: u64::from(occupancy.embryonic)
@@ -342,7 +342,7 @@ impl Sessions {
     }
 
     /// Ends a session or redirect and gives back all that it holds.
-    pub(crate) fn end(&mut self, id: SessionId, why: End, host: &impl Host) {
+    pub(crate) fn end(&mut self, id: SessionId, why: End, host: &impl Environment) {
         let found = FlowRef::new(id, Direction::Forward);
         if self.table.redirect(found).is_some() {
             self.counters.redirects -= 1;
@@ -361,8 +361,8 @@ impl Sessions {
         self.removals = self.removals.wrapping_add(1);
     }
 
-    fn release(&mut self, id: SessionId, host: &impl Host) {
-        self.call_back(self.clock, id, host);
+    fn release(&mut self, id: SessionId, host: &impl Environment) {
+        self.revoke(self.clock, id, host);
         self.leave_chain(id);
         for way in [Direction::Forward, Direction::Reverse] {
             let found = FlowRef::new(id, way);

@@ -6,7 +6,7 @@ use mmb_flow::{
 use mmb_nf::ChainId;
 use mmb_packet::PacketBuf;
 
-use crate::Host;
+use crate::Environment;
 use crate::attached::Attached;
 use crate::engine::{End, Sessions, session_flags};
 use crate::lists::EMPTY;
@@ -56,7 +56,7 @@ pub(crate) enum By<'a> {
 
 impl Sessions {
     /// Enters a session; the oldest half-open one goes if there is no room. The packet has been looked up.
-    pub(crate) fn enter<H: Host, P: PacketBuf>(
+    pub(crate) fn enter<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
@@ -93,7 +93,7 @@ impl Sessions {
     }
 
     /// The session that is to make room. Who has packets of some may know more of them than the table.
-    fn victim<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Option<SessionId> {
+    fn victim<H: Environment, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Option<SessionId> {
         loop {
             let victim = self.table.victim()?;
             self.settle_loans(call.now, victim, call.host);
@@ -104,7 +104,7 @@ impl Sessions {
     }
 
     #[inline]
-    fn enter_table<H: Host, P: PacketBuf>(
+    fn enter_table<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         fresh: &Fresh,
@@ -115,7 +115,7 @@ impl Sessions {
     }
 
     /// Fills in what the table does not know of a new session: all at once, since its memory may be far.
-    fn furnish<H: Host, P: PacketBuf>(
+    fn furnish<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         id: SessionId,
@@ -169,7 +169,7 @@ impl Sessions {
     }
 
     /// The decision of the first packet's direction.
-    fn decision_of<H: Host, P: PacketBuf>(
+    fn decision_of<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         matched: &mut Matched,

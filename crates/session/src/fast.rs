@@ -1,9 +1,9 @@
 //! Sessions whose packets somebody else sends on: the kernel's fast path.
 //!
 //! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
-//! ([`Sessions::lending`]). Whoever has it does to its packets what the short way would do, but for those that open and
+//! ([`Sessions::offload_state`]). Whoever has it does to its packets what the short way would do, but for those that open and
 //! reset connections, and counts them. So can both directions of a TCP connection that was answered and is not open: the originator's is
-//! lent under the condition that its first packet is the acknowledgement that opens the connection ([`Lending::Answered`]); as soon as
+//! lent under the condition that its first packet is the acknowledgement that opens the connection ([`OffloadState::AwaitingAck`]); as soon as
 //! something has been counted there, the tracker is told of that packet, before anything else. Of a FIN it takes a note, and the
 //! tracker is told of it as of one that has just come.
 //! What was counted is taken over before anybody looks at it: when the session's timer goes off, when a packet of it takes the
@@ -16,13 +16,13 @@ use std::fmt;
 use mmb_flow::{Direction, FlowRef, Segment, SessionId, Traffic, flow_flags, key_of, later_ack};
 use mmb_packet::Meta;
 
-use crate::Host;
+use crate::Environment;
 use crate::decisions::says;
 use crate::engine::{Sessions, session_flags};
 
 /// What has been sent on in the place of the sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Borrowed {
+pub struct OffloadCounters {
     /// Packets.
     pub packets: u64,
     /// Bytes of their frames.
@@ -36,24 +36,24 @@ pub struct Borrowed {
 }
 
 /// Who sends packets on in the place of the sessions.
-pub trait Borrower: Send {
+pub trait OffloadDriver: Send {
     /// Sends no more of them on.
-    fn call_back(&self, slot: u32);
+    fn revoke(&self, slot: u32);
     /// What has been sent on so far.
-    fn tally(&self, slot: u32) -> Borrowed;
+    fn counters(&self, slot: u32) -> OffloadCounters;
 }
 
 /// A direction of a session that may be lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lendable {
+pub struct OffloadCandidate {
     found: FlowRef,
     uid: u32,
 }
 
-impl Lendable {
+impl OffloadCandidate {
     /// The other direction.
-    pub fn other(self) -> Lendable {
-        Lendable { found: self.found.other(), ..self }
+    pub fn other(self) -> OffloadCandidate {
+        OffloadCandidate { found: self.found.other(), ..self }
     }
 
     /// A number that no other direction of a session has at the same time.
@@ -64,29 +64,29 @@ impl Lendable {
 
 /// Whether a direction of a session can be lent at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lending {
+pub enum OffloadState {
     /// The session is not there any more.
     Ended,
     /// Under these rules it cannot.
-    Never,
+    Ineligible,
     /// Each of its packets may change the session's state, so far.
-    NotYet,
+    Unsettled,
     /// It can, and so can the other direction, though the connection is open only when the originator has acknowledged the answer.
-    Answered {
+    AwaitingAck {
         /// In the originator's direction: what its first packet has to acknowledge; until that one has come, whoever borrows it
         /// lets all others go their way.
-        awaits: Option<u32>,
+        expected_ack: Option<u32>,
     },
     /// It can.
-    Yes {
+    Eligible {
         /// The same is so of the other direction.
-        answered: bool,
+        reply_settled: bool,
     },
 }
 
 /// A direction that is lent.
 #[derive(Clone, Copy)]
-struct Loan {
+struct OffloadedFlow {
     /// What the borrower calls it.
     slot: u32,
     /// Taken over so far.
@@ -98,16 +98,16 @@ struct Loan {
 
 /// All directions that are lent.
 #[derive(Default)]
-pub(crate) struct Loans {
-    borrower: Option<Box<dyn Borrower>>,
-    by_session: HashMap<SessionId, [Option<Loan>; 2]>,
+pub(crate) struct OffloadedFlows {
+    borrower: Option<Box<dyn OffloadDriver>>,
+    by_session: HashMap<SessionId, [Option<OffloadedFlow>; 2]>,
     /// Slots that were called back.
     back: Vec<u32>,
 }
 
-impl fmt::Debug for Loans {
+impl fmt::Debug for OffloadedFlows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loans").field("sessions", &self.by_session.len()).finish_non_exhaustive()
+        f.debug_struct("OffloadedFlows").field("sessions", &self.by_session.len()).finish_non_exhaustive()
     }
 }
 
@@ -115,8 +115,8 @@ const WAYS: [Direction; 2] = [Direction::Forward, Direction::Reverse];
 
 impl Sessions {
     /// Says who borrows; all that another had is forgotten.
-    pub fn set_borrower(&mut self, borrower: Box<dyn Borrower>) {
-        self.loans = Loans { borrower: Some(borrower), ..Loans::default() };
+    pub fn set_offload_driver(&mut self, borrower: Box<dyn OffloadDriver>) {
+        self.loans = OffloadedFlows { borrower: Some(borrower), ..OffloadedFlows::default() };
     }
 
     /// Sessions that have ended: while this stays the same, every packet's session is the one that it was.
@@ -125,21 +125,30 @@ impl Sessions {
     }
 
     /// The direction of a session that a packet belongs to. `head` and `meta` are as the packet came.
-    pub fn session_of(&self, head: &[u8], meta: &Meta) -> Option<Lendable> {
+    pub fn offload_candidate(&self, head: &[u8], meta: &Meta) -> Option<OffloadCandidate> {
         let (found, _) = self.table.seek(&key_of(head, meta).ok()?);
-        found.is_some().then(|| Lendable { found, uid: self.table.uid(found.session()) })
+        found.is_some().then(|| OffloadCandidate { found, uid: self.table.uid(found.session()) })
     }
 
     /// Whether a packet of this direction leaves as this one, `head` and `meta` as it went, by what the session is for: rules change
     /// nothing in it.
-    pub fn makes(&self, Lendable { found, .. }: Lendable, head: &[u8], meta: &Meta) -> bool {
+    pub fn is_translated_to(
+        &self,
+        OffloadCandidate { found, .. }: OffloadCandidate,
+        head: &[u8],
+        meta: &Meta,
+    ) -> bool {
         let edits = self.decisions.says(self.table.flow(found).decision()) & says::EDIT != 0;
         !edits && key_of(head, meta).is_ok_and(|key| key == self.table.key(found.other()).reversed())
     }
 
     /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
     /// to its packets is done alike.
-    pub fn lending(&self, Lendable { found, uid }: Lendable, in_port: u16) -> Lending {
+    pub fn offload_state(
+        &self,
+        OffloadCandidate { found, uid }: OffloadCandidate,
+        in_port: u16,
+    ) -> OffloadState {
         const OTHER: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::DEFERRED;
         const MORE: u8 = session_flags::MANGLE
             | session_flags::LOOP_FORWARD
@@ -147,7 +156,7 @@ impl Sessions {
             | session_flags::REFUSED;
         let id = found.session();
         if self.table.uid(id) != uid {
-            return Lending::Ended;
+            return OffloadState::Ended;
         }
         let (half, other) = (self.table.flow(found), self.table.flow(found.other()));
         let number = half.decision();
@@ -156,33 +165,40 @@ impl Sessions {
             && self.decisions.is_current(number, self.decisions.stamp(in_port))
             && self.decisions.says(number) & (says::DROP | says::CHANCE) == 0;
         if !plain || self.per_packet || self.settings.tcp_window_check {
-            return Lending::Never;
+            return OffloadState::Ineligible;
         }
         if half.flags & flow_flags::SETTLED != 0 {
-            return Lending::Yes { answered: other.flags & flow_flags::SETTLED != 0 };
+            return OffloadState::Eligible { reply_settled: other.flags & flow_flags::SETTLED != 0 };
         }
         match self.table.session(id).track.awaited(&self.acks(id)) {
-            Some(ack) => {
-                Lending::Answered { awaits: (found.direction() == Direction::Forward).then_some(ack) }
-            }
-            None => Lending::NotYet,
+            Some(ack) => OffloadState::AwaitingAck {
+                expected_ack: (found.direction() == Direction::Forward).then_some(ack),
+            },
+            None => OffloadState::Unsettled,
         }
     }
 
     /// Lends a direction that can be, under this name. If it is lent under another, that is over.
-    pub fn lend(&mut self, now: u32, it: Lendable, slot: u32, host: &impl Host) {
+    pub fn offload(&mut self, now: u32, it: OffloadCandidate, slot: u32, host: &impl Environment) {
         let (id, way) = (it.found.session(), it.found.direction() as usize);
         let mut loans = self.loans.by_session.get(&id).copied().unwrap_or_default();
         if let Some(old) = loans[way] {
             self.take_over_all(now, id, &mut loans, host);
             self.loans.back.push(old.slot);
         }
-        loans[way] = Some(Loan { slot, packets: 0, bytes: 0, current: true });
+        loans[way] = Some(OffloadedFlow { slot, packets: 0, bytes: 0, current: true });
         self.loans.by_session.insert(id, loans);
     }
 
     /// Takes over what was counted of a session that has lent a direction under this name; `over`: it is given back.
-    pub fn settle_loan(&mut self, now: u32, it: Lendable, slot: u32, over: bool, host: &impl Host) {
+    pub fn collect_offloaded(
+        &mut self,
+        now: u32,
+        it: OffloadCandidate,
+        slot: u32,
+        over: bool,
+        host: &impl Environment,
+    ) {
         let (id, way) = (it.found.session(), it.found.direction() as usize);
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let mut loans = *loans;
@@ -201,20 +217,20 @@ impl Sessions {
     }
 
     /// A name under which nothing is lent any more, since it was called back.
-    pub fn called_back(&mut self) -> Option<u32> {
+    pub fn next_revoked(&mut self) -> Option<u32> {
         self.loans.back.pop()
     }
 
     /// Takes over what was counted of a session.
     #[inline]
-    pub(crate) fn settle_loans(&mut self, now: u32, id: SessionId, host: &impl Host) {
+    pub(crate) fn settle_loans(&mut self, now: u32, id: SessionId, host: &impl Environment) {
         if !self.loans.by_session.is_empty() {
             self.settle_both(now, id, host);
         }
     }
 
     #[cold]
-    fn settle_both(&mut self, now: u32, id: SessionId, host: &impl Host) {
+    fn settle_both(&mut self, now: u32, id: SessionId, host: &impl Environment) {
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let mut loans = *loans;
         self.take_over_all(now, id, &mut loans, host);
@@ -223,18 +239,18 @@ impl Sessions {
 
     /// Takes a session back, with all that was counted of it.
     #[inline]
-    pub(crate) fn call_back(&mut self, now: u32, id: SessionId, host: &impl Host) {
+    pub(crate) fn revoke(&mut self, now: u32, id: SessionId, host: &impl Environment) {
         if !self.loans.by_session.is_empty() {
             self.call_both_back(now, id, host);
         }
     }
 
     #[cold]
-    fn call_both_back(&mut self, now: u32, id: SessionId, host: &impl Host) {
+    fn call_both_back(&mut self, now: u32, id: SessionId, host: &impl Environment) {
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let slots = loans.map(|loan| loan.map(|loan| loan.slot));
         if let Some(borrower) = &self.loans.borrower {
-            slots.iter().flatten().for_each(|&slot| borrower.call_back(slot));
+            slots.iter().flatten().for_each(|&slot| borrower.revoke(slot));
         }
         self.settle_both(now, id, host);
         self.loans.by_session.remove(&id);
@@ -243,7 +259,7 @@ impl Sessions {
 
     /// Other rules come: what was counted is the old ones', and what is counted from now on, by packets that were on their way,
     /// nobody's.
-    pub(crate) fn settle_all_loans(&mut self, host: &impl Host) {
+    pub(crate) fn settle_all_loans(&mut self, host: &impl Environment) {
         let ids: Vec<SessionId> = self.loans.by_session.keys().copied().collect();
         ids.into_iter().for_each(|id| self.settle_both(self.clock, id, host));
         let loans = self.loans.by_session.values_mut().flatten().flatten();
@@ -252,10 +268,17 @@ impl Sessions {
 
     /// Takes over what was counted of both directions. What closes the connection is looked at when it is known what both sides
     /// have acknowledged.
-    fn take_over_all(&mut self, now: u32, id: SessionId, loans: &mut [Option<Loan>; 2], host: &impl Host) {
-        let tally = |loan: &Option<Loan>| Some(self.loans.borrower.as_ref()?.tally(loan.as_ref()?.slot));
+    fn take_over_all(
+        &mut self,
+        now: u32,
+        id: SessionId,
+        loans: &mut [Option<OffloadedFlow>; 2],
+        host: &impl Environment,
+    ) {
+        let tally =
+            |loan: &Option<OffloadedFlow>| Some(self.loans.borrower.as_ref()?.counters(loan.as_ref()?.slot));
         let tallies = loans.each_ref().map(tally);
-        if let Some(Borrowed { age, ack: Some(_), .. }) = tallies[Direction::Forward as usize] {
+        if let Some(OffloadCounters { age, ack: Some(_), .. }) = tallies[Direction::Forward as usize] {
             self.complete(now.wrapping_sub(age), id);
         }
         let mut news = [None; 2];
@@ -265,7 +288,7 @@ impl Sessions {
             }
         }
         for (way, new) in WAYS.into_iter().zip(news) {
-            if let Some((last, Borrowed { ack: Some(ack), fin, .. })) = new
+            if let Some((last, OffloadCounters { ack: Some(ack), fin, .. })) = new
                 && (fin.is_some() || self.table.session(id).track.has_fin())
             {
                 self.note(last, FlowRef::new(id, way), ack, fin);
@@ -300,11 +323,11 @@ impl Sessions {
         &mut self,
         now: u32,
         found: FlowRef,
-        loan: &mut Loan,
-        borrowed: Borrowed,
-        host: &impl Host,
-    ) -> Option<(u32, Borrowed)> {
-        let Borrowed { packets, bytes, age, ack, .. } = borrowed;
+        loan: &mut OffloadedFlow,
+        borrowed: OffloadCounters,
+        host: &impl Environment,
+    ) -> Option<(u32, OffloadCounters)> {
+        let OffloadCounters { packets, bytes, age, ack, .. } = borrowed;
         let (more, length) = (packets.wrapping_sub(loan.packets), bytes.wrapping_sub(loan.bytes));
         if more == 0 {
             return None;

@@ -5,7 +5,7 @@ use mmb_packet::{DropReason, PacketBuf};
 
 use crate::engine::Sessions;
 use crate::slow::Call;
-use crate::{Host, Next};
+use crate::{Environment, Next};
 
 /// Where the first fragment of a datagram went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Target {
 
 impl Sessions {
     /// The first fragment of a datagram.
-    pub(crate) fn first_fragment<H: Host, P: PacketBuf>(
+    pub(crate) fn first_fragment<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -43,7 +43,7 @@ impl Sessions {
                 Some(worker) => Target::Worker(worker),
                 None => Target::Session(found, self.table.uid(found.session())),
             },
-            Next::Drop | Next::Answer => {
+            Next::Drop | Next::Reply => {
                 Target::Dropped(DropReason::from_number(call.meta.drop_reason).unwrap_or(DropReason::Rule))
             }
             _ => Target::Nowhere,
@@ -53,7 +53,7 @@ impl Sessions {
     }
 
     /// Another fragment.
-    pub(crate) fn later_fragment<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+    pub(crate) fn later_fragment<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
         let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else { return self.stateless(call) };
         match self.fragments.later(&datagram, call.now, self.settings.timeouts.fragment) {
             Later::Follow(Target::Session(found, uid)) => {
@@ -79,7 +79,7 @@ impl Sessions {
         self.table.is_live(found.session()) && self.table.uid(found.session()) == uid
     }
 
-    fn follow<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+    fn follow<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         call.meta.session = found.0;
         if !call.is_looped() && self.judge_related(call, found) {
             return call.drop(DropReason::Rule);

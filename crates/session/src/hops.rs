@@ -6,7 +6,7 @@
 //! packets came in by: another generation begins when rules, routes or the machine's addresses change, and what was noted under an older
 //! one is worth nothing. The stamp says whether the decision was noted as well, as one that does nothing but to accept ([`crate::owed`]).
 //!
-//! Whoever routes packets says what the next hop is, and whether it may be kept ([`Sessions::keep_hop`]); a packet whose half knows it is
+//! Whoever routes packets says what the next hop is, and whether it may be kept ([`Sessions::set_next_hop`]); a packet whose half knows it is
 //! sent on as soon as it is counted and translated, while it is at hand ([`crate::Packets::forward`]).
 
 use mmb_flow::Flow;
@@ -128,14 +128,14 @@ impl Sessions {
     }
 
     /// The positions of those packets of the vector that was looked up last whose halves could keep a next hop and have none: of each
-    /// [`Sessions::keep_hop`] is to be told. Only where packets can be sent on.
-    pub fn hopless(&self) -> &[u8] {
-        self.hopless.get()
+    /// [`Sessions::set_next_hop`] is to be told. Only where packets can be sent on.
+    pub fn next_hop_misses(&self) -> &[u8] {
+        self.next_hop_misses.get()
     }
 
     /// Has the half of such a packet keep its next hop: that of all packets of its flow that come in by that port, as long as routes do not
     /// change; or, if each has to be looked up anew, none.
-    pub fn keep_hop(&mut self, at: usize, hop: Option<u32>) {
+    pub fn set_next_hop(&mut self, at: usize, hop: Option<u32>) {
         let Some(&found) = self.lookups.found().get(at) else { return };
         let hop = hop.and_then(|hop| u16::try_from(hop).ok()).filter(|hop| is_hop(*hop));
         if found.is_some() {

@@ -17,25 +17,25 @@ use crate::engine::Sessions;
 use crate::gist::{Gist, steady};
 use crate::numbers::{Scratch, mangle};
 use crate::verdicts::Positions;
-use crate::{Host, Next, Packets, Tally};
+use crate::{Environment, Next, NextSet, Packets};
 
 /// How many packets ahead of the one that is taken in, or translated, the caches are told of.
 pub(crate) const AHEAD: usize = 4;
 
 impl Sessions {
     /// Finds the session of each packet of a vector and does with it what is known already: `next[at]` says what became
-    /// of the packet at `at`. [`Next::PerPacket`] and [`Next::Slow`] are left to be done; nothing has been changed in
+    /// of the packet at `at`. [`Next::PerPacketRules`] and [`Next::SlowPath`] are left to be done; nothing has been changed in
     /// those packets. The edits of rules are appended to `edits`. `now` is in milliseconds and wraps.
     pub fn lookup(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         edits: &mut Vec<u32>,
         next: &mut [Next; VECTOR],
-    ) -> Tally {
+    ) -> NextSet {
         let n = packets.len().min(VECTOR);
-        if n == 0 || !self.lookups.were_in(n, [packets.who(0), packets.who(n - 1)]) {
+        if n == 0 || !self.lookups.were_in(n, [packets.packet_addr(0), packets.packet_addr(n - 1)]) {
             self.version = None;
             self.fill(n, packets);
         }
@@ -45,13 +45,13 @@ impl Sessions {
             self.prefetch_decisions();
         }
         let mut rare = Positions::default();
-        self.hopless.clear();
+        self.next_hop_misses.clear();
         let (passed, forwarded) = match self.lookups.are_tailed() {
             false => self.verdicts::<false>(now, host, packets, &mut next[..n], &mut rare),
             true => self.verdicts::<true>(now, host, packets, &mut next[..n], &mut rare),
         };
         self.lookups.learn();
-        let mut tally = Tally::default();
+        let mut tally = NextSet::default();
         for (all, next) in [(passed, Next::Pass), (forwarded, Next::Forwarded)] {
             if all == n {
                 tally.add(next);
@@ -64,7 +64,7 @@ impl Sessions {
             }
         }
         next[..n].iter().for_each(|&next| tally.add(next));
-        if tally.has(Next::Slow) {
+        if tally.has(Next::SlowPath) {
             self.prefetch_replies(&next[..n]);
         }
         if tally.has(Next::Chain) {
@@ -133,7 +133,7 @@ impl Sessions {
         self.lookups.take_in6(&self.table, at, common, brought);
     }
 
-    /// All packets of a vector are in: so many, of which [`Packets::who`] says this of the first and the last one. Whoever looks
+    /// All packets of a vector are in: so many, of which [`Packets::packet_addr`] says this of the first and the last one. Whoever looks
     /// them up next, as they are and in order, need not look at them again. Whoever looks up others does no harm, unless it is
     /// as many that begin and end with the same, and are others in between.
     #[inline(always)]
@@ -152,7 +152,7 @@ impl Sessions {
     fn prefetch_replies(&self, next: &[Next]) {
         let ahead = self.last_pool.and_then(|pool| self.nat.ahead(pool));
         let all = next.iter().zip(self.lookups.found()).enumerate();
-        let new = all.filter(|(_, (next, found))| **next == Next::Slow && **found == FlowRef::NONE);
+        let new = all.filter(|(_, (next, found))| **next == Next::SlowPath && **found == FlowRef::NONE);
         self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), ahead.as_ref());
     }
 
@@ -183,7 +183,7 @@ impl Sessions {
     fn rarely(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         at: usize,
         edits: &mut Vec<u32>,
@@ -191,7 +191,7 @@ impl Sessions {
         let (Some(&found), Some(&Gist { in_port, bytes, .. })) =
             (self.lookups.found().get(at), self.gists.get(at))
         else {
-            return Next::Slow;
+            return Next::SlowPath;
         };
         let (head, meta) = packets.head_and_meta(at);
         meta.session = found.0;
@@ -301,7 +301,7 @@ impl Sessions {
     fn unsettled(&mut self, now: u32, found: FlowRef, meta: &mut Meta) -> Next {
         let came_back = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
         let worker = self.table.redirect(found).filter(|_| !came_back);
-        let Some(worker) = worker else { return Next::Slow };
+        let Some(worker) = worker else { return Next::SlowPath };
         self.table.flow_mut(found).seen = now;
         self.hand_off(meta, worker)
     }
@@ -309,7 +309,7 @@ impl Sessions {
     /// Gives what was counted with a half alone to its rules: before packets are counted otherwise, or it gets another
     /// decision, or ends.
     #[inline]
-    pub(crate) fn settle(&mut self, found: FlowRef, host: &impl Host) {
+    pub(crate) fn settle(&mut self, found: FlowRef, host: &impl Environment) {
         let Sessions { table, owed, decisions, .. } = self;
         owed.settle(table.flow_mut(found), decisions, host);
     }

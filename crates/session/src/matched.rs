@@ -8,7 +8,7 @@ use mmb_flow::{NatConfig, PoolId};
 use mmb_packet::PacketBuf;
 use mmb_policy::{Binding, Class, Hit, Policy};
 
-use crate::Host;
+use crate::Environment;
 use crate::attached::Attached;
 use crate::chains::Named;
 use crate::engine::Sessions;
@@ -71,7 +71,7 @@ impl Matched {
 
 impl Sessions {
     /// What follows from the rules that match the packet. To be given back ([`Sessions::keep`]).
-    pub(crate) fn matched<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Box<Matched> {
+    pub(crate) fn matched<H: Environment, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Box<Matched> {
         match self.matched.take() {
             Some(matched) if matched.is_of(call.hits) => matched,
             other => self.work_out(call, other.unwrap_or_default()),
@@ -84,7 +84,7 @@ impl Sessions {
     }
 
     #[inline(never)]
-    fn work_out<H: Host, P: PacketBuf>(
+    fn work_out<H: Environment, P: PacketBuf>(
         &self,
         call: &Call<'_, H, P>,
         mut matched: Box<Matched>,

@@ -15,7 +15,7 @@ use mmb_flow::{
 use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::Choice;
 
-use crate::Host;
+use crate::Environment;
 use crate::engine::{Sessions, session_flags};
 use crate::plan::{Plan, hash_of, scaled};
 use crate::slow::Call;
@@ -114,7 +114,7 @@ impl Sessions {
     }
 
     /// What else is replaced, and the number that the other side's first sequence number becomes, once it has come.
-    pub(crate) fn mangle_of<H: Host, P: PacketBuf>(
+    pub(crate) fn mangle_of<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
@@ -166,7 +166,7 @@ impl Sessions {
     }
 
     /// Learns from a packet of a session what had to wait for it: how the other side counts, where an inside host is.
-    pub(crate) fn learn<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: FlowRef) {
+    pub(crate) fn learn<H: Environment, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: FlowRef) {
         if found.direction() == Direction::Forward {
             return;
         }
@@ -181,7 +181,7 @@ impl Sessions {
         self.learn_sequence(call, found.session());
     }
 
-    fn learn_sequence<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, id: SessionId) {
+    fn learn_sequence<H: Environment, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, id: SessionId) {
         if self.table.session(id).flags & session_flags::MANGLE == 0 || self.record(id).waits == 0 {
             return;
         }

@@ -20,7 +20,7 @@ use crate::enter::{By, Fresh};
 use crate::matched::Matched;
 use crate::plan::{NewAddress, Plan, wide};
 use crate::slow::Call;
-use crate::{Host, Next};
+use crate::{Environment, Next};
 
 /// For how long it is remembered that packets go to another worker, after the last one. Milliseconds.
 pub(crate) const REDIRECT_LIFE: u32 = 120_000;
@@ -79,7 +79,11 @@ fn refused(error: InsertError) -> DropReason {
 
 impl Sessions {
     /// A packet of no session.
-    pub(crate) fn unknown<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
+    pub(crate) fn unknown<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+    ) -> Next {
         let mut matched = self.matched(call);
         let next = self.unknown_but(call, key, &mut matched);
         self.keep(matched);
@@ -87,7 +91,7 @@ impl Sessions {
     }
 
     /// The same; this is what follows from its rules.
-    fn unknown_but<H: Host, P: PacketBuf>(
+    fn unknown_but<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -129,14 +133,14 @@ impl Sessions {
     }
 
     /// Whether a packet to an address of NAT's is for nobody inside, as far as this worker can tell.
-    fn is_unmapped<H: Host>(&self, host: &H, key: &Key) -> bool {
+    fn is_unmapped<H: Environment>(&self, host: &H, key: &Key) -> bool {
         let owner = host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
         owner == self.config.worker && !self.nat.is_mapped(key)
     }
 
     /// The worker that has the sessions of the host that a packet comes from, because of a forward to it: replies may
     /// come to any worker, and no rule need match them.
-    fn forwards_elsewhere<H: Host, P>(&self, call: &Call<'_, H, P>, key: &Key) -> Option<u16> {
+    fn forwards_elsewhere<H: Environment, P>(&self, call: &Call<'_, H, P>, key: &Key) -> Option<u16> {
         let [a, b, c, d, ..] = key.source;
         if !self.may_hand(key, call.meta.flags) || !call.host.nat().is_forwarded(key) {
             return None;
@@ -145,7 +149,7 @@ impl Sessions {
         (home != self.config.worker).then_some(home)
     }
 
-    fn opened<H: Host, P: PacketBuf>(
+    fn opened<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -184,7 +188,7 @@ impl Sessions {
             Err(Refusal::Answered) => {
                 call.drop(DropReason::SynCookie);
                 call.meta.out_port = call.in_port;
-                Next::Answer
+                Next::Reply
             }
         }
     }
@@ -200,7 +204,7 @@ impl Sessions {
     }
 
     /// Answers with an ICMP error, if not too many have been sent of late.
-    fn tell<H: Host, P: PacketBuf>(
+    fn tell<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         reason: DropReason,
@@ -214,7 +218,7 @@ impl Sessions {
         self.counters.answered += 1;
         call.meta.drop_reason = reason as u8;
         call.meta.out_port = call.in_port;
-        Next::Answer
+        Next::Reply
     }
 
     /// Packets with this key go to another worker.
@@ -227,7 +231,7 @@ impl Sessions {
     }
 
     /// A packet to an address of NAT's, of no session.
-    fn arrive<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
+    fn arrive<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
         let owner = call.host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
         if owner != self.config.worker && self.may_hand(key, call.meta.flags) {
             return self.opened(call, key, Err(Refusal::Elsewhere(owner)));
@@ -240,7 +244,7 @@ impl Sessions {
     }
 
     /// Opens a session from outside, if a mapping or forward stands for where the packet goes.
-    fn open_inbound<H: Host, P: PacketBuf>(
+    fn open_inbound<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -272,7 +276,7 @@ impl Sessions {
     }
 
     /// A session that NAT lets in, if nothing else speaks against it. `rule`: what its mapping hangs on.
-    fn inbound_session<H: Host, P: PacketBuf>(
+    fn inbound_session<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -300,7 +304,7 @@ impl Sessions {
     }
 
     /// The stateful rules that match, in ascending order of slots.
-    pub(crate) fn collect_rules<H: Host, P: PacketBuf>(
+    pub(crate) fn collect_rules<H: Environment, P: PacketBuf>(
         &self,
         call: &Call<'_, H, P>,
         list: &mut Vec<Attached>,
@@ -313,7 +317,7 @@ impl Sessions {
 
     /// Opens a session because rules say so. If the packet is for an address of NAT's and no rule moves its source, NAT
     /// has the last word.
-    fn open<H: Host, P: PacketBuf>(
+    fn open<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -341,7 +345,7 @@ impl Sessions {
         }
     }
 
-    fn open_planned<H: Host, P: PacketBuf>(
+    fn open_planned<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
@@ -391,7 +395,7 @@ impl Sessions {
     }
 
     /// The reverse key with an address and port out of a pool.
-    fn map<H: Host, P: PacketBuf>(
+    fn map<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use mmb_flow::{Flow, FlowRef};
 use mmb_packet::prefetch;
 
-use crate::Host;
+use crate::Environment;
 use crate::decisions::Decisions;
 
 /// A half that owes.
@@ -57,7 +57,7 @@ impl Owed {
 
     /// Gives what a half owes to the rules, and takes its note away.
     #[inline]
-    pub fn settle(&mut self, half: &mut Flow, decisions: &Decisions, host: &impl Host) {
+    pub fn settle(&mut self, half: &mut Flow, decisions: &Decisions, host: &impl Environment) {
         let [_, place] = half.note4();
         half.set_note4([0, 0]);
         if place != 0
@@ -71,7 +71,13 @@ impl Owed {
     }
 
     /// Gives what at most `most` halves owe to the rules.
-    pub fn flush(&mut self, halves: &mut [Flow], decisions: &Decisions, host: &impl Host, most: usize) {
+    pub fn flush(
+        &mut self,
+        halves: &mut [Flow],
+        decisions: &Decisions,
+        host: &impl Environment,
+        most: usize,
+    ) {
         // In steps, each of which waits for memory once.
         for entry in self.queue.iter().take(most.min(AHEAD)) {
             decisions.prefetch_only(entry.decision);

@@ -7,22 +7,22 @@ use mmb_policy::{Hit, VECTOR};
 use crate::engine::Sessions;
 use crate::gist::steady;
 use crate::hot::edit_from;
-use crate::{Host, Next, Packets, Tally};
+use crate::{Environment, Next, NextSet, Packets};
 
 impl Sessions {
-    /// Decides about packets that [`Sessions::lookup`] called [`Next::PerPacket`], and finishes them as it would have
+    /// Decides about packets that [`Sessions::lookup`] called [`Next::PerPacketRules`], and finishes them as it would have
     /// done. `hits` are the rules of [`mmb_policy::Policy::per_packet`] that match them, in ascending order of positions
-    /// in this vector. Some packets may come out as [`Next::Slow`].
-    pub fn per_packet(
+    /// in this vector. Some packets may come out as [`Next::SlowPath`].
+    pub fn process_per_packet(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         hits: &[Hit],
         edits: &mut Vec<u32>,
         next: &mut [Next; VECTOR],
-    ) -> Tally {
-        let mut tally = Tally::default();
+    ) -> NextSet {
+        let mut tally = NextSet::default();
         let mut rest = hits;
         for (at, next) in next.iter_mut().enumerate().take(packets.len()) {
             let end = rest.iter().position(|hit| usize::from(hit.pkt) != at).unwrap_or(rest.len());
@@ -37,7 +37,7 @@ impl Sessions {
     fn one(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         at: usize,
         hits: &[Hit],
@@ -50,7 +50,7 @@ impl Sessions {
         }
         let found = FlowRef(meta.session);
         if !found.is_some() {
-            return Next::Slow;
+            return Next::SlowPath;
         }
         let half = self.table.flow(found);
         let (number, settled) = (half.decision(), half.flags & flow_flags::SETTLED != 0);
@@ -58,12 +58,12 @@ impl Sessions {
         let stamp = self.decisions.stamp(in_port);
         let Some(ack) = steady(head, meta).filter(|_| settled && self.decisions.is_current(number, stamp))
         else {
-            return Next::Slow;
+            return Next::SlowPath;
         };
         let rules = self.table.session(found.session()).rules;
         let joins = |hit: &Hit| host.policy().traits(hit.slot).stateful && !self.rules.has(rules, hit.slot);
         if hits.iter().any(joins) {
-            return Next::Slow;
+            return Next::SlowPath;
         }
         let first = edits.len();
         if self.judge(host, number, hits, bytes, edits) {
@@ -84,7 +84,7 @@ impl Sessions {
     /// appended. Counts all the rules.
     pub(crate) fn judge(
         &mut self,
-        host: &impl Host,
+        host: &impl Environment,
         number: u32,
         hits: &[Hit],
         bytes: u32,

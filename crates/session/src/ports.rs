@@ -14,7 +14,7 @@ use mmb_flow::{Key, SessionId};
 use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::Values;
 
-use crate::Host;
+use crate::Environment;
 use crate::engine::{End, Sessions};
 use crate::open::Refusal;
 use crate::plan::{Plan, has_free_port, has_ports, hash_of, scaled};
@@ -74,7 +74,7 @@ enum Against {
 
 impl Sessions {
     /// The reverse key of a session with this key that is to be translated by the plan (but not out of a pool).
-    pub(crate) fn choose<H: Host, P: PacketBuf>(
+    pub(crate) fn choose<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
@@ -92,7 +92,7 @@ impl Sessions {
         Err(refusal)
     }
 
-    fn choose_port<H: Host, P: PacketBuf>(
+    fn choose_port<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         key: &Key,
@@ -139,7 +139,7 @@ impl Sessions {
     }
 
     /// A port out of many, preferably of the parity of `like`. The error is a worker that may have one.
-    fn search<H: Host, P: PacketBuf>(
+    fn search<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         to: &Key,
@@ -182,7 +182,7 @@ impl Sessions {
     }
 
     /// The reverse key with this source port, if it can be had.
-    fn try_port<H: Host, P: PacketBuf>(
+    fn try_port<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         to: &Key,

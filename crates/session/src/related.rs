@@ -9,12 +9,12 @@ use crate::chains::OUT_AGAIN;
 use crate::engine::{Sessions, session_flags};
 use crate::hot::edit_from;
 use crate::slow::Call;
-use crate::{Host, Next};
+use crate::{Environment, Next};
 
 impl Sessions {
     /// An ICMP error. It belongs to the session of the packet that it quotes, and travels in the direction opposite to
     /// that packet's.
-    pub(crate) fn icmp_error<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+    pub(crate) fn icmp_error<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
         let Some(quote) = quote(call.packet.head(), call.meta) else { return self.error_of_nobody(call) };
         let key = quote.key.reversed();
         let found = self.table.find(&key);
@@ -48,7 +48,11 @@ impl Sessions {
 
     /// The worker that may have the session with this key of an error: the one that packets with the key come to, and
     /// after that the one that has the sessions which NAT has let in to where they come from, from outside or from inside.
-    fn error_elsewhere<H: Host, P: PacketBuf>(&self, call: &mut Call<'_, H, P>, key: &Key) -> Option<u16> {
+    fn error_elsewhere<H: Environment, P: PacketBuf>(
+        &self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+    ) -> Option<u16> {
         let (nat, workers) = (call.host.nat(), usize::from(self.config.workers));
         let first = self.first_worker(nat, key);
         if first != self.config.worker && !call.is_handed() {
@@ -72,7 +76,7 @@ impl Sessions {
 
     /// An error about a packet of no session: a packet like others, but not for NAT, where it is nobody's (RFC 5508 REQ-4,
     /// REQ-5: neither is one let in, nor out with an address that is not to be seen).
-    fn error_of_nobody<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+    fn error_of_nobody<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
         if call.meta.kind.l3() == Kind::IP4 && !call.host.nat().is_empty() {
             let mut key = Key { kind: call.meta.kind.0, proto: call.meta.proto, ..Key::default() };
             let at = usize::from(call.meta.l3_off) + 16;
@@ -87,7 +91,7 @@ impl Sessions {
     }
 
     /// Whether a rule wants what comes from there to be translated out of a pool.
-    fn is_to_be_mapped<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>) -> bool {
+    fn is_to_be_mapped<H: Environment, P: PacketBuf>(&self, call: &Call<'_, H, P>) -> bool {
         let policy = call.host.policy();
         let maps = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
         call.stateful().any(|slot| maps(slot) || self.is_translated_by(policy, slot))
@@ -95,7 +99,7 @@ impl Sessions {
 
     /// Whether a packet is dropped that belongs to a session but has not its key: the session's rules count, and those
     /// that match the packet itself.
-    pub(crate) fn judge_related<H: Host, P: PacketBuf>(
+    pub(crate) fn judge_related<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         found: FlowRef,
@@ -114,7 +118,7 @@ impl Sessions {
     }
 
     /// Translates a packet of a session and sends it on, through the session's chain if it has one.
-    pub(crate) fn translated<H: Host, P: PacketBuf>(
+    pub(crate) fn translated<H: Environment, P: PacketBuf>(
         &mut self,
         call: &mut Call<'_, H, P>,
         found: FlowRef,
@@ -136,7 +140,11 @@ impl Sessions {
     }
 
     /// Sends a packet through its session's chain; where it goes from there is known, unless it is turned back.
-    fn through_chain<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+    fn through_chain<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        found: FlowRef,
+    ) -> Next {
         let loops = session_flags::LOOPS[found.direction() as usize];
         if self.table.session(found.session()).flags & loops != 0 {
             if call.is_looped() {
@@ -153,7 +161,7 @@ impl Sessions {
     }
 
     /// Sends a translated packet on: along the wire or its route, to the inside if it was turned back there, or to be turned back.
-    fn onward<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+    fn onward<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         let loops = session_flags::LOOPS[found.direction() as usize];
         if self.table.session(found.session()).flags & loops != 0 {
             return self.turn_back(call, found);
@@ -165,7 +173,7 @@ impl Sessions {
     }
 
     /// A packet from the inside to an address that stands for another host inside: as if it came from outside now.
-    fn turn_back<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+    fn turn_back<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
         if call.is_looped() {
             return call.drop(DropReason::NatFailed);
         }
@@ -189,7 +197,11 @@ impl Sessions {
 
     /// Sends a packet out where the inside host is: to its Ethernet address and from the one that the packet was for, or by
     /// its route if its packets are routed.
-    fn send_inside<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Next {
+    fn send_inside<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        found: FlowRef,
+    ) -> Next {
         let mapping = self.table.session(found.session()).mapping;
         let Some(inside) = (mapping != u32::MAX).then(|| self.nat.inside(MappingId(mapping))).flatten()
         else {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use mmb_flow::{Datagram, FlowRef, Key, Special, flow_flags, key_of, quote, untranslate};
 use mmb_packet::Meta;
 
-use crate::Host;
+use crate::Environment;
 use crate::engine::{Sessions, session_flags};
 use crate::fragment::Target;
 
@@ -26,7 +26,7 @@ impl Sessions {
     /// That is so, too, if a rule is to give a new destination (`map`, `lb`) to the session that the packet opens: rules
     /// that read `out` are asked first, and see the way to the destination as it came in. And of a packet from inside for
     /// another host inside by its external address, as long as that one's sessions are another worker's.
-    pub fn effective_destination(&self, host: &impl Host, head: &[u8], meta: &Meta) -> Option<IpAddr> {
+    pub fn effective_destination(&self, host: &impl Environment, head: &[u8], meta: &Meta) -> Option<IpAddr> {
         match key_of(head, meta) {
             Ok(key) | Err(Special::FirstFragment(key)) => self.leads_to(host, &key),
             Err(Special::IcmpError) => {
@@ -44,7 +44,7 @@ impl Sessions {
     }
 
     /// The same of a packet with a key.
-    fn leads_to(&self, host: &impl Host, key: &Key) -> Option<IpAddr> {
+    fn leads_to(&self, host: &impl Environment, key: &Key) -> Option<IpAddr> {
         let mut key = *key;
         for _ in 0..SESSIONS {
             let found = self.table.find(&key);

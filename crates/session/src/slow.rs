@@ -23,7 +23,7 @@ use mmb_policy::{Class, Hit};
 use crate::attached::{self, Attached};
 use crate::engine::{End, Sessions, session_flags};
 use crate::hot::edit_from;
-use crate::{Host, Next};
+use crate::{Environment, Next};
 
 /// A packet on the long way, with all that surrounds it.
 pub(crate) struct Call<'a, H, P> {
@@ -41,7 +41,7 @@ pub(crate) struct Call<'a, H, P> {
     pub sought: Sought,
 }
 
-impl<H: Host, P: PacketBuf> Call<'_, H, P> {
+impl<H: Environment, P: PacketBuf> Call<'_, H, P> {
     pub fn bytes(&self) -> u32 {
         u32::try_from(self.packet.len()).unwrap_or(u32::MAX)
     }
@@ -81,11 +81,11 @@ impl<H: Host, P: PacketBuf> Call<'_, H, P> {
 }
 
 impl Sessions {
-    /// Decides about a packet that [`Sessions::lookup`] or [`Sessions::per_packet`] called [`Next::Slow`], and does all
+    /// Decides about a packet that [`Sessions::lookup`] or [`Sessions::process_per_packet`] called [`Next::SlowPath`], and does all
     /// there is to do. `hits` are all rules that match it; `meta` is what the parse found, and is written back by the
-    /// caller. Never [`Next::PerPacket`] or [`Next::Slow`].
+    /// caller. Never [`Next::PerPacketRules`] or [`Next::SlowPath`].
     #[expect(clippy::too_many_arguments, reason = "what surrounds a packet is all different")]
-    pub fn slow<H: Host, P: PacketBuf>(
+    pub fn process_slow_path<H: Environment, P: PacketBuf>(
         &mut self,
         now: u32,
         host: &H,
@@ -104,7 +104,7 @@ impl Sessions {
         self.dispatch(&mut call)
     }
 
-    pub(crate) fn dispatch<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+    pub(crate) fn dispatch<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
         match key_of(call.packet.head(), call.meta) {
             Ok(key) => self.keyed(call, &key),
             Err(Special::FirstFragment(key)) => self.first_fragment(call, &key),
@@ -115,7 +115,11 @@ impl Sessions {
     }
 
     /// A packet with a key of its own.
-    pub(crate) fn keyed<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
+    pub(crate) fn keyed<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        key: &Key,
+    ) -> Next {
         let (found, sought) = self.table.seek(key);
         call.sought = sought;
         call.meta.session = found.0;
@@ -138,8 +142,12 @@ impl Sessions {
     }
 
     /// A packet of a session. None: the session has ended, and the packet belongs to none.
-    fn existing<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, found: FlowRef) -> Option<Next> {
-        self.call_back(call.now, found.session(), call.host);
+    fn existing<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &mut Call<'_, H, P>,
+        found: FlowRef,
+    ) -> Option<Next> {
+        self.revoke(call.now, found.session(), call.host);
         if !self.bring_up_to_date(call, found) {
             self.end(found.session(), End::RuleGone, call.host);
             return None;
@@ -171,7 +179,7 @@ impl Sessions {
     }
 
     /// What the tracker sees of a packet: numbers as the side that opened the session sees them.
-    fn traffic<H: Host, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: FlowRef) -> Traffic {
+    fn traffic<H: Environment, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: FlowRef) -> Traffic {
         let mut traffic = Traffic::of(call.packet.head(), call.meta);
         if found.direction() == Direction::Reverse
             && let Traffic::Tcp(segment) = &mut traffic
@@ -194,7 +202,11 @@ impl Sessions {
 
     /// Sees to it that the session has the rules that it should have, and the half a decision that is up to date. False:
     /// nothing keeps the session any more.
-    fn bring_up_to_date<H: Host, P: PacketBuf>(&mut self, call: &Call<'_, H, P>, found: FlowRef) -> bool {
+    fn bring_up_to_date<H: Environment, P: PacketBuf>(
+        &mut self,
+        call: &Call<'_, H, P>,
+        found: FlowRef,
+    ) -> bool {
         let policy = call.host.policy();
         let &SessionState { rules, mapping, flags, .. } = self.table.session(found.session());
         let (stamp, number) = (self.decisions.stamp(call.in_port), self.table.flow(found).decision());
@@ -227,7 +239,7 @@ impl Sessions {
     }
 
     /// Gives the session a list of rules. If some are new, the other direction will want another decision.
-    fn attach<H: Host, P: PacketBuf>(
+    fn attach<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,
@@ -247,7 +259,7 @@ impl Sessions {
     }
 
     /// The decision of a direction: of the session's rules, and of those that match all of the direction's packets.
-    pub(crate) fn decide<H: Host, P: PacketBuf>(
+    pub(crate) fn decide<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         list: &[Attached],
@@ -268,7 +280,7 @@ impl Sessions {
     }
 
     /// The decision of a direction, by the rules in these slots.
-    pub(crate) fn decide_by<H: Host, P: PacketBuf>(
+    pub(crate) fn decide_by<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         slots: &[u32],
@@ -282,7 +294,7 @@ impl Sessions {
     }
 
     /// Writes down what the tracker and the wheel need to know about a packet that passes.
-    pub(crate) fn take_note<H: Host, P: PacketBuf>(
+    pub(crate) fn take_note<H: Environment, P: PacketBuf>(
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,
@@ -320,7 +332,7 @@ impl Sessions {
     }
 
     /// A packet that belongs to no session and opens none.
-    pub(crate) fn stateless<H: Host, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
+    pub(crate) fn stateless<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
         if self.judge(call.host, 0, call.hits, call.bytes(), call.edits) {
             return call.drop(DropReason::Rule);
         }

@@ -17,10 +17,10 @@ use crate::chains::{OUT_AGAIN, info};
 use crate::engine::{End, Sessions};
 use crate::hot::translate_by;
 use crate::numbers::{Scratch, mangle};
-use crate::{Host, Next, Tally};
+use crate::{Environment, Next, NextSet};
 
-/// A packet that came out as [`Next::Chain`], for [`Sessions::chain`]: `len` is the length of its frame.
-pub fn shown<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
+/// A packet that came out as [`Next::Chain`], for [`Sessions::process_chain`]: `len` is the length of its frame.
+pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
     let found = FlowRef(meta.session);
     Packet { head, meta, len, in_port, direction: found.direction(), session: found.session() }
 }
@@ -28,21 +28,21 @@ pub fn shown<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16)
 impl Sessions {
     /// Takes packets that came out as [`Next::Chain`], and have been edited as rules say (`meta.edits_len` still says whether),
     /// through the chains of their sessions; at most [`VECTOR`] of them. They come out as [`Next::Send`], [`Next::Drop`],
-    /// [`Next::Again`] or [`Next::HandOff`]. What functions send is in [`Sessions::emissions`].
-    pub fn chain(
+    /// [`Next::Relookup`] or [`Next::HandOff`]. What functions send is in [`Sessions::emissions`].
+    pub fn process_chain(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut [Packet<'_>],
         next: &mut [Next; VECTOR],
-    ) -> Tally {
+    ) -> NextSet {
         self.clock = now;
         let n = packets.len().min(VECTOR);
         match self.removals == self.calm {
             true => self.run(now, packets.get_mut(..n).unwrap_or_default()),
             false => self.run_some(now, packets.get_mut(..n).unwrap_or_default()),
         }
-        let mut tally = Tally::default();
+        let mut tally = NextSet::default();
         for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
             *next = match self.fates[at] {
                 Fate::Pass if packet.meta.out_port != OUT_AGAIN => Next::Send,
@@ -75,7 +75,7 @@ impl Sessions {
 
     /// What becomes of a packet that does not just go on.
     #[inline(never)]
-    fn fate(&mut self, host: &impl Host, packet: &mut Packet<'_>, fate: Fate) -> Next {
+    fn fate(&mut self, host: &impl Environment, packet: &mut Packet<'_>, fate: Fate) -> Next {
         let reason = match fate {
             Fate::Pass => return self.again(host, packet),
             Fate::Drop(reason) => reason,
@@ -98,7 +98,7 @@ impl Sessions {
     }
 
     /// Turns a packet back to the inside; as [`Sessions::turn_back`] does with those of no chain.
-    fn again(&mut self, host: &impl Host, packet: &mut Packet<'_>) -> Next {
+    fn again(&mut self, host: &impl Environment, packet: &mut Packet<'_>) -> Next {
         if !self.goes_through_chain(packet.session) {
             packet.meta.drop_reason = DropReason::ChainError as u8;
             return Next::Drop;
@@ -108,7 +108,7 @@ impl Sessions {
         packet.meta.flags |= flags::LOOPED;
         packet.meta.edits_len = 0;
         match owner == self.config.worker {
-            true => Next::Again,
+            true => Next::Relookup,
             false => self.hand_off(packet.meta, owner),
         }
     }
@@ -141,7 +141,7 @@ impl Sessions {
     }
 
     /// What functions are measured with.
-    pub fn set_ticker(&mut self, ticker: fn() -> u64) {
+    pub fn set_clock(&mut self, ticker: fn() -> u64) {
         self.runner.set_clock(ticker);
     }
 

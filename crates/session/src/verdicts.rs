@@ -14,7 +14,7 @@ use crate::engine::Sessions;
 use crate::gist::Gist;
 use crate::hops::{is_hop, look};
 use crate::hot::AHEAD;
-use crate::{Host, Next, Packets};
+use crate::{Environment, Next, Packets};
 
 /// How many packets ahead of the one at work the nearest cache is told of its half. At a vector's end it is told of the first ones'.
 const HALVES_AHEAD: usize = 8;
@@ -37,7 +37,7 @@ impl Sessions {
     pub(crate) fn verdicts<const TAILED: bool>(
         &mut self,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         next: &mut [Next],
         rare: &mut Positions,
@@ -62,7 +62,7 @@ impl Sessions {
         &mut self,
         from: usize,
         now: u32,
-        host: &impl Host,
+        host: &impl Environment,
         packets: &mut impl Packets,
         next: &mut [Next],
         rare: &mut Positions,
@@ -74,7 +74,7 @@ impl Sessions {
             decisions,
             owed,
             notes,
-            hopless,
+            next_hop_misses,
             per_packet,
             removals,
             asked,
@@ -88,7 +88,7 @@ impl Sessions {
             if let Some(coming) = halves.get(lookups.guessed(at + HALVES_AHEAD).0 as usize) {
                 prefetch::read(coming);
             }
-            *next = Next::Slow;
+            *next = Next::SlowPath;
             let half = match halves.get_mut(found.0 as usize) {
                 Some(half) if lookups.is_right::<TAILED>(at, half) => half,
                 _ if found.is_some() => return (at, passed, forwarded),
@@ -113,7 +113,7 @@ impl Sessions {
                         let (_, meta) = packets.head_and_meta(at);
                         // The second one tells whether the session may have ended meanwhile.
                         (meta.session, meta.edits_at) = (found.0, *removals);
-                        *next = Next::PerPacket;
+                        *next = Next::PerPacketRules;
                     }
                     continue;
                 }
@@ -162,7 +162,7 @@ impl Sessions {
                     (passed, forwarded) = (passed - 1, forwarded + 1);
                 }
             } else if half.hop() == 0 && half.is_ip4() {
-                hopless.push(at);
+                next_hop_misses.push(at);
             }
         }
         (next.len(), passed, forwarded)

@@ -285,7 +285,7 @@ fn sessions_are_cleared_by_hand() {
             && !workers[0].clear(views[3].id, views[3].uid, rules)
     );
     assert!(!workers[0].clear(views[4].id, views[4].uid + 1, rules), "another one's");
-    assert!(workers[0].clear_some(10, rules) && !workers[0].clear_some(10, rules));
+    assert!(workers[0].clear_batch(10, rules) && !workers[0].clear_batch(10, rules));
     let counters = net.counters();
     assert_eq!((counters.sessions, counters.cleared, counters.ended, counters.decisions), (0, 1, 19, 0));
 }

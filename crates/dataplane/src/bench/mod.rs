@@ -282,7 +282,7 @@ fn prepare(
     let registration = register_thread().map_err(|e| BenchError(e.to_string()))?;
     let room = Room { sessions: stage.config.sessions, scratchpad: stage.config.scratchpad };
     let mut sessions = sessions(0, 1, room, SEED)?;
-    sessions.set_ticker(rdtsc);
+    sessions.set_clock(rdtsc);
     let mut worker = Box::new(Worker::new(id, shared.clone(), SEED + id as u64, sessions));
     worker.spread = 1;
     worker.pool = Some(stage.pools.ordinary());
@@ -328,7 +328,7 @@ fn walk_for(graph: &mut Graph<Worker>, most: usize, time: Duration) -> Measured 
         walks += u64::from(WALKS_PER_CLOCK);
         let Worker { id, snapshot, sessions, .. } = graph.state_mut();
         if sessions.counters().sessions as usize >= most {
-            while sessions.clear_some(crate::engine::vector::VECTOR, &snapshot.of(*id)) {}
+            while sessions.clear_batch(crate::engine::vector::VECTOR, &snapshot.of(*id)) {}
         }
     }
     let seconds = start.elapsed().as_secs_f64();

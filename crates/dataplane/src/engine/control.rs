@@ -17,7 +17,7 @@ use mmb_dpdk::{
 use mmb_lang::PortKind;
 use mmb_nf::Program;
 use mmb_packet::DropReason;
-use mmb_session::{Config as SessionConfig, Sessions};
+use mmb_session::{SessionConfig, Sessions};
 use serde::Serialize;
 
 use crate::engine::config::{
@@ -151,7 +151,7 @@ impl Engine {
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
             let room = Room { sessions: config.sessions, scratchpad: config.scratchpad };
             let mut sessions = sessions(id, config.workers, room, seed)?;
-            sessions.set_ticker(mmb_dpdk::rdtsc);
+            sessions.set_clock(mmb_dpdk::rdtsc);
             let running = spawn(id, cpu, inbox, sessions, &engine)?;
             engine.workers.push(running);
         }

@@ -12,7 +12,7 @@ use mmb_lang::OnError;
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
-use mmb_session::Host;
+use mmb_session::Environment;
 
 use crate::engine::config::{Forwarding, MAX_PORTS, PortId};
 use crate::engine::counters::RuleTable;
@@ -195,7 +195,7 @@ pub(crate) struct OfWorker<'a> {
     counters: &'a RuleTable,
 }
 
-impl Host for OfWorker<'_> {
+impl Environment for OfWorker<'_> {
     #[inline]
     fn policy(&self) -> &Policy {
         &self.snapshot.policy

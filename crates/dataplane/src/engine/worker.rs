@@ -18,7 +18,7 @@ use mmb_flow::ErrorBudget;
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
 use mmb_route::Routes;
-use mmb_session::{Sessions, Ticket};
+use mmb_session::{ReleasedFragment, Sessions};
 
 use crate::engine::config::MAX_PORTS;
 use crate::engine::counters::{Counter, DropCounters, ReasonCounters, RoutingTally};
@@ -277,9 +277,11 @@ impl Worker {
         }
         self.busy = self.sessions.tick(self.now, &self.snapshot.of(self.id), ENDS);
         if !self.snapshot.flows {
-            self.busy |= self.sessions.clear_some(ENDS, &self.snapshot.of(self.id));
+            self.busy |= self.sessions.clear_batch(ENDS, &self.snapshot.of(self.id));
         }
-        while let Some(Ticket::Go(place) | Ticket::Lost(place)) = self.sessions.ticket() {
+        while let Some(ReleasedFragment::Retry(place) | ReleasedFragment::TimedOut(place)) =
+            self.sessions.next_released_fragment()
+        {
             self.lose(place);
         }
         if let Some(errand) = self.shared.workers[self.id].mailbox.take() {

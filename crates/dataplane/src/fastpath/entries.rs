@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape, FastTally};
 use mmb_policy::RuleId;
-use mmb_session::Lendable;
+use mmb_session::OffloadCandidate;
 
 use super::Kernel;
 use super::allowance::Allowance;
@@ -39,7 +39,7 @@ pub(super) struct Credit {
     pub to: (u16, FastPort),
     pub rules: Box<[Matched]>,
     /// The session that they are of, which credits its rules itself.
-    pub session: Option<Lendable>,
+    pub session: Option<OffloadCandidate>,
 }
 
 /// A flow in the kernel.

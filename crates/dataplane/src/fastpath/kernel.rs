@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_dpdk::{FAST_FIN, FastAction, FastKey, FastPath, FastShape, FastTally};
-use mmb_session::{Borrowed, Borrower};
+use mmb_session::{OffloadCounters, OffloadDriver};
 use nix::time::{ClockId, clock_gettime};
 
 /// The kernel's side.
@@ -55,15 +55,15 @@ impl Kernel for FastPath {
 /// The kernel, as sessions see it: it has borrowed their packets.
 pub(super) struct Borrowing(pub Arc<dyn Kernel>);
 
-impl Borrower for Borrowing {
-    fn call_back(&self, slot: u32) {
+impl OffloadDriver for Borrowing {
+    fn revoke(&self, slot: u32) {
         self.0.revoke(slot);
     }
 
-    fn tally(&self, slot: u32) -> Borrowed {
+    fn counters(&self, slot: u32) -> OffloadCounters {
         let tally = self.0.tally(slot);
         let FastTally { packets, bytes, tcp, ended, .. } = tally;
         let fin = tcp.filter(|_| ended & FAST_FIN != 0).map(|tcp| tcp.end);
-        Borrowed { packets, bytes, age: self.0.age(&tally), ack: tcp.map(|tcp| tcp.ack), fin }
+        OffloadCounters { packets, bytes, age: self.0.age(&tally), ack: tcp.map(|tcp| tcp.ack), fin }
     }
 }

@@ -3,7 +3,7 @@
 use mmb_dpdk::{FastAction, FastKey, Packet};
 use mmb_policy::Policy;
 use mmb_route::{HopKind, Routes};
-use mmb_session::Lendable;
+use mmb_session::OffloadCandidate;
 
 use super::entries::{Credit, Due, Matched};
 use super::{FastCounters, FastSetup, Refused, flow};
@@ -33,7 +33,7 @@ pub(crate) struct Known {
     /// The slots of the rules that match it.
     pub rules: Vec<u32>,
     /// Its session.
-    pub session: Option<Lendable>,
+    pub session: Option<OffloadCandidate>,
 }
 
 /// A packet that was watched: its flow, as it came, and as it goes.

@@ -20,9 +20,9 @@
 //! *Sessions.* What opens a session is the engine's, and so is the first answer. Then both directions are given to the kernel together:
 //! the other one was compared before, and has waited ([`pending`]). Of TCP that is done before the answer leaves, so that what comes
 //! of it finds the kernel prepared. The connection is not open then, and its session stays half open until the kernel has seen the
-//! one acknowledgement that opens it, before which it sends nothing on in that direction ([`mmb_session::Lending::Answered`]). A session
+//! one acknowledgement that opens it, before which it sends nothing on in that direction ([`mmb_session::OffloadState::AwaitingAck`]). A session
 //! that is not answered is given away only if there is much of it. The kernel sends FINs on and notes them; sessions take the note
-//! over ([`mmb_session::Borrowed`]).
+//! over ([`mmb_session::OffloadCounters`]).
 //!
 //! *In force.* Each entry carries the generation of rules, ports and routes under which its witness was treated, and the kernel
 //! heeds only those of the generation that stands in its header ([`FastShared`]), which whoever publishes something else changes before
@@ -58,7 +58,7 @@ use std::sync::Arc;
 
 use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
 use mmb_route::Routes;
-use mmb_session::{Host, Lendable, Lending, Sessions};
+use mmb_session::{Environment, OffloadCandidate, OffloadState, Sessions};
 
 use crate::engine::snapshot::Snapshot;
 use allowance::Allowance;
@@ -169,7 +169,7 @@ impl Fast {
             if self.setup.as_ref().is_none_or(other) {
                 // The ports of the old entries are gone, and all that was in the kernel with them.
                 self.entries = None;
-                sessions.set_borrower(Box::new(Borrowing(setup.kernel.clone())));
+                sessions.set_offload_driver(Box::new(Borrowing(setup.kernel.clone())));
             }
             self.setup = Some(setup.clone());
         }
@@ -265,7 +265,11 @@ impl Fast {
     }
 
     /// Gives connections to the kernel whose answers are about to go out, before what they bring comes in.
-    pub fn settle_answers(&mut self, (sessions, host): (&mut Sessions, &impl Host), counters: &FastCounters) {
+    pub fn settle_answers(
+        &mut self,
+        (sessions, host): (&mut Sessions, &impl Environment),
+        counters: &FastCounters,
+    ) {
         while let Some(learnt) = self.urgent.pop() {
             self.settle(learnt, (sessions, host), counters);
         }
@@ -298,7 +302,7 @@ impl Fast {
             self.settle(learnt, (sessions, &snapshot.of(worker)), counters);
         }
         let (Some(setup), Some(entries)) = (&self.setup, &mut self.entries) else { return };
-        while let Some(slot) = sessions.called_back() {
+        while let Some(slot) = sessions.next_revoked() {
             entries.revoke(&*setup.kernel, slot, now);
         }
         let before = entries.len();
@@ -307,7 +311,7 @@ impl Fast {
             allowance.earn(due.earned);
             pay(&due, snapshot, worker, counters);
             if let Some(session) = due.credit.session {
-                sessions.settle_loan(now, session, due.slot, due.over, &snapshot.of(worker));
+                sessions.collect_offloaded(now, session, due.slot, due.over, &snapshot.of(worker));
             }
         });
         if entries.len() != before {
@@ -320,16 +324,16 @@ impl Fast {
     fn settle(
         &mut self,
         learnt: Learnt,
-        (sessions, host): (&mut Sessions, &impl Host),
+        (sessions, host): (&mut Sessions, &impl Environment),
         counters: &FastCounters,
     ) {
         let Some(session) = learnt.credit.session else {
             return self.install(learnt, (sessions, host), counters);
         };
-        match sessions.lending(session, learnt.credit.from.0) {
-            Lending::Ended => {}
-            Lending::Never => self.refuse((&learnt.key, learnt.handed), Refused::Session, counters),
-            Lending::Yes { answered } if answered || learnt.often => {
+        match sessions.offload_state(session, learnt.credit.from.0) {
+            OffloadState::Ended => {}
+            OffloadState::Ineligible => self.refuse((&learnt.key, learnt.handed), Refused::Session, counters),
+            OffloadState::Eligible { reply_settled } if reply_settled || learnt.often => {
                 let other = self.pending.take(session.other());
                 let may = learnt.paid || (other.is_some() || learnt.often) && self.allowance.spend(true);
                 let Some(other) = other else {
@@ -341,14 +345,18 @@ impl Fast {
                     return self.pending.keep(session.other(), other);
                 }
                 self.install(learnt, (sessions, host), counters);
-                if let Lending::Yes { .. } = sessions.lending(session.other(), other.credit.from.0) {
+                if let OffloadState::Eligible { .. } =
+                    sessions.offload_state(session.other(), other.credit.from.0)
+                {
                     self.install(*other, (sessions, host), counters);
                 }
             }
-            Lending::Answered { awaits } => {
+            OffloadState::AwaitingAck { expected_ack: awaits } => {
                 self.settle_answered(learnt, session, awaits, (sessions, host), counters)
             }
-            Lending::Yes { .. } | Lending::NotYet => self.pending.keep(session, Box::new(learnt)),
+            OffloadState::Eligible { .. } | OffloadState::Unsettled => {
+                self.pending.keep(session, Box::new(learnt))
+            }
         }
     }
 
@@ -356,15 +364,16 @@ impl Fast {
     fn settle_answered(
         &mut self,
         mut learnt: Learnt,
-        session: Lendable,
+        session: OffloadCandidate,
         awaits: Option<u32>,
-        (sessions, host): (&mut Sessions, &impl Host),
+        (sessions, host): (&mut Sessions, &impl Environment),
         counters: &FastCounters,
     ) {
         let Some(mut other) = self.pending.take(session.other()) else {
             return self.pending.keep(session, Box::new(learnt));
         };
-        let Lending::Answered { awaits: others } = sessions.lending(session.other(), other.credit.from.0)
+        let OffloadState::AwaitingAck { expected_ack: others } =
+            sessions.offload_state(session.other(), other.credit.from.0)
         else {
             return;
         };
@@ -380,7 +389,7 @@ impl Fast {
     fn install(
         &mut self,
         learnt: Learnt,
-        (sessions, host): (&mut Sessions, &impl Host),
+        (sessions, host): (&mut Sessions, &impl Environment),
         counters: &FastCounters,
     ) {
         let (Some(setup), Some(entries)) = (&self.setup, &mut self.entries) else { return };
@@ -392,7 +401,7 @@ impl Fast {
         match entries.install(&*setup.kernel, (&key, &action), generation, credit, self.now) {
             Ok(slot) => {
                 if let Some(session) = session {
-                    sessions.lend(self.now, session, slot, host);
+                    sessions.offload(self.now, session, slot, host);
                 }
                 counters.installed.add(1);
                 counters.entries.set(entries.len() as u64);

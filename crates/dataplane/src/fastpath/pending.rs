@@ -4,7 +4,7 @@
 //! the first packet shows (a SYN, a datagram) is kept until the answer comes. There is one place
 //! for each of many sessions; who comes later to a place has it, and the other session is learnt a packet later.
 
-use mmb_session::Lendable;
+use mmb_session::OffloadCandidate;
 
 use super::learn::Learnt;
 
@@ -17,12 +17,12 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    fn place(&mut self, session: Lendable) -> Option<&mut Option<Box<Learnt>>> {
+    fn place(&mut self, session: OffloadCandidate) -> Option<&mut Option<Box<Learnt>>> {
         self.places.get_mut(session.number() as usize % PLACES)
     }
 
     /// Keeps what was learnt of a direction.
-    pub fn keep(&mut self, session: Lendable, learnt: Box<Learnt>) {
+    pub fn keep(&mut self, session: OffloadCandidate, learnt: Box<Learnt>) {
         if self.places.is_empty() {
             self.places = (0..PLACES).map(|_| None).collect();
         }
@@ -32,7 +32,7 @@ impl Pending {
     }
 
     /// What is kept of this direction, if anything is.
-    pub fn take(&mut self, session: Lendable) -> Option<Box<Learnt>> {
+    pub fn take(&mut self, session: OffloadCandidate) -> Option<Box<Learnt>> {
         let place = self.place(session)?;
         place.take_if(|learnt| learnt.credit.session == Some(session))
     }

@@ -13,7 +13,7 @@ use mmb_nf::{
 
 pub fn registry() -> Registry {
     let mut registry = Registry::builtin();
-    registry.add::<Tally>().add::<See>().add::<Source>().add::<Server>().add::<Gate>();
+    registry.add::<NextSet>().add::<See>().add::<Source>().add::<Server>().add::<Gate>();
     registry.add::<Copies>().add::<Greeter>().add::<Parity>();
     registry
 }
@@ -23,7 +23,7 @@ fn names(some: &[(&str, &AtomicU64)]) -> Vec<(String, String)> {
 }
 
 /// `tally [TIMEOUT]`: counts packets, and sees to it that each comes with its session's scratchpad, and that none is left out.
-pub struct Tally {
+pub struct NextSet {
     timeout: Option<u32>,
     opened: AtomicU64,
     released: AtomicU64,
@@ -39,7 +39,7 @@ pub struct TallyPad {
     open: u32,
 }
 
-impl Function for Tally {
+impl Function for NextSet {
     const TYPE: &'static str = "tally";
     const USAGE: &'static str = "[TIMEOUT]";
     const HELP: &'static str = "counts";
@@ -49,7 +49,7 @@ impl Function for Tally {
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         let timeout = setup.words.first().and_then(|word| word.parse().ok());
         let [opened, released, packets] = [0; 3].map(AtomicU64::new);
-        Ok(Tally { timeout, opened, released, packets })
+        Ok(NextSet { timeout, opened, released, packets })
     }
 
     fn traits(&self) -> Traits {

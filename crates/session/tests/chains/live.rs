@@ -102,7 +102,7 @@ fn cleared_sessions_are_released() {
     assert!(workers[0].clear(view.id, view.uid, rules) && !workers[0].clear(view.id, view.uid, rules));
     assert_eq!(counts(&world, &["a"]), [[19, 1, 19]]);
     let (workers, rules) = world.net.driver.workers_mut();
-    while workers[0].clear_some(3, rules) {}
+    while workers[0].clear_batch(3, rules) {}
     assert_eq!(counts(&world, &["a"]), [[19, 19, 19]]);
 }
 

@@ -5,7 +5,7 @@ use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, VECTOR};
-use mmb_session::{Config, Host, Next, Packets, Rules, Sessions, shown};
+use mmb_session::{Environment, Next, Packets, Rules, SessionConfig, Sessions, chain_packet};
 
 use crate::common::*;
 use crate::functions::registry;
@@ -45,7 +45,8 @@ struct Worker {
 impl Worker {
     fn new(lines: &[&str]) -> Worker {
         let rules = Rules::read_with(lines, Default::default(), None, &registry(), 1).expect("good lines");
-        let config = Config { sessions: 100, worker: 0, workers: 1, seed: 1, scratchpad: Rules::SCRATCHPAD };
+        let config =
+            SessionConfig { sessions: 100, worker: 0, workers: 1, seed: 1, scratchpad: Rules::SCRATCHPAD };
         let mut sessions = Sessions::new(config).expect("memory");
         sessions.adopt(&rules, &rules);
         sessions.tick(0, &rules, 10);
@@ -63,14 +64,21 @@ impl Worker {
         let (mut next, mut edits) = ([Next::Pass; VECTOR], Vec::new());
         self.sessions.lookup(1, &self.rules, &mut packets, &mut edits, &mut next);
         for (at, (packet, meta, in_port)) in packets.0.iter_mut().enumerate() {
-            if next[at] == Next::Slow {
+            if next[at] == Next::SlowPath {
                 let mut batch = Batch::new();
                 let (policy, out_port) = (&self.rules.policy, self.rules.out_port(*in_port));
                 fill_window(packet.head(), meta, *in_port, out_port, policy.chunks(), &mut batch.windows[0]);
                 batch.len = 1;
                 policy.classify(&mut batch);
-                next[at] =
-                    self.sessions.slow(1, &self.rules, packet, meta, *in_port, &batch.hits, &mut edits);
+                next[at] = self.sessions.process_slow_path(
+                    1,
+                    &self.rules,
+                    packet,
+                    meta,
+                    *in_port,
+                    &batch.hits,
+                    &mut edits,
+                );
             }
         }
         (packets, next)
@@ -78,16 +86,16 @@ impl Worker {
 
     /// The rest of their way.
     fn chain(&mut self, packets: &mut Many) -> Vec<Result<u16, DropReason>> {
-        let mut shown: Vec<_> = packets
+        let mut chain_packet: Vec<_> = packets
             .0
             .iter_mut()
             .map(|(packet, meta, in_port)| {
                 let bytes = packet.len() as u32;
-                shown(packet.head_mut(), meta, bytes, *in_port)
+                chain_packet(packet.head_mut(), meta, bytes, *in_port)
             })
             .collect();
         let mut next = [Next::Chain; VECTOR];
-        self.sessions.chain(1, &self.rules, &mut shown, &mut next);
+        self.sessions.process_chain(1, &self.rules, &mut chain_packet, &mut next);
         let fate = |(at, (_, meta, _)): (usize, &(VecPacket, Meta, u16))| match next[at] {
             Next::Send => Ok(meta.out_port),
             Next::Drop => Err(DropReason::from_number(meta.drop_reason).expect("a reason")),

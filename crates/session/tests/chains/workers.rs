@@ -130,7 +130,7 @@ proptest! {
                     // Who is gone may get another port.
                     let views = world.net.views();
                     outsides.retain(|(client, server), _| {
-                        let is = |view: &mmb_session::View| {
+                        let is = |view: &mmb_session::SessionView| {
                             view.original.source[..4] == client_address(client) && view.original.source_port == client_port(client)
                                 && view.original.destination_port == client_port(server)
                                 && view.expires > 0

@@ -6,7 +6,7 @@ use mmb_flow::Settings;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Udp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
 use mmb_policy::Policy;
-use mmb_session::{Counters, Cursor, Driver, Outcome, Rules, Sent, View};
+use mmb_session::{Driver, DumpCursor, Outcome, Rules, Sent, SessionCounters, SessionView};
 
 /// Port of the inside; the outside is the other end of the wire.
 pub const IN: u16 = 0;
@@ -97,10 +97,10 @@ impl Net {
     }
 
     /// The sessions of all workers.
-    pub fn views(&self) -> Vec<View> {
+    pub fn views(&self) -> Vec<SessionView> {
         let mut views = Vec::new();
         for sessions in self.driver.workers() {
-            let mut cursor = Cursor::default();
+            let mut cursor = DumpCursor::default();
             while sessions.dump(self.now, self.driver.rules(), &mut cursor, 7, |view| views.push(view)) {}
         }
         views
@@ -108,13 +108,13 @@ impl Net {
 
     /// The only session.
     #[track_caller]
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> SessionView {
         let views = self.views();
         assert_eq!(views.len(), 1, "{views:?}");
         views[0].clone()
     }
 
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> SessionCounters {
         self.driver.workers()[0].counters()
     }
 

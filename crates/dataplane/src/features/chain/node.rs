@@ -15,7 +15,7 @@ use mmb_dpdk::{Emit, Mbuf, Packet, Vector};
 use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags, parse};
-use mmb_session::{Next, Tally};
+use mmb_session::{Next, NextSet};
 
 use crate::engine::config::PortId;
 use crate::engine::vector::{ROUTED_L3, VECTOR};
@@ -56,7 +56,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         *edge = match next {
             Next::Send if packet.meta().out_port >= OUT_ROUTED => leave(packet),
             Next::Send => TX,
-            Next::Again => AGAIN,
+            Next::Relookup => AGAIN,
             Next::HandOff => HANDOFF,
             _ => DROP,
         };
@@ -69,7 +69,7 @@ type Shown<'a> = ArrayVec<mmb_nf::Packet<'a>, VECTOR>;
 /// Takes packets through the chains of their sessions. Those that are dropped for want of an edit are behind the others
 /// afterwards; how many others there are.
 #[inline(always)]
-fn run(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTOR]) -> (usize, Tally) {
+fn run(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTOR]) -> (usize, NextSet) {
     let mut shown = Shown::new();
     if show(packets, &mut shown) {
         drop(shown);
@@ -80,7 +80,11 @@ fn run(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTO
 
 /// The same, of packets some of which rules edit.
 #[inline(never)]
-fn run_edited(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTOR]) -> (usize, Tally) {
+fn run_edited(
+    worker: &mut Worker,
+    packets: &mut [&mut Packet],
+    next: &mut [Next; VECTOR],
+) -> (usize, NextSet) {
     let mut kept = 0;
     for at in 0..packets.len() {
         if packets[at].meta().edits_len == 0 || edit(worker, packets[at]) {
@@ -101,15 +105,15 @@ fn show<'a>(packets: &'a mut [&mut Packet], shown: &mut Shown<'a>) -> bool {
         let (len, in_port) = (packet.pkt_len() as u32, packet.port());
         let (head, meta) = packet.data_and_meta();
         edits |= meta.edits_len;
-        shown.push(mmb_session::shown(head, meta, len, in_port));
+        shown.push(mmb_session::chain_packet(head, meta, len, in_port));
     }
     edits != 0
 }
 
 #[inline(always)]
-fn chain(worker: &mut Worker, shown: &mut Shown<'_>, next: &mut [Next; VECTOR]) -> Tally {
+fn chain(worker: &mut Worker, shown: &mut Shown<'_>, next: &mut [Next; VECTOR]) -> NextSet {
     let Worker { id, now, snapshot, sessions, .. } = worker;
-    sessions.chain(*now, &snapshot.of(*id), shown, next)
+    sessions.process_chain(*now, &snapshot.of(*id), shown, next)
 }
 
 /// The edge of a packet that goes to no port at once.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_nf::StageCounts;
-use mmb_session::Host;
+use mmb_session::Environment;
 
 use crate::engine::control::Engine;
 use crate::engine::mailbox::ask;

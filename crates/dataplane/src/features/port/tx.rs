@@ -85,12 +85,12 @@ fn known(worker: &mut Worker, witness: &Witness, sent: &Packet) -> Result<Known,
     if snapshot.flows {
         let mut meta = Meta::default();
         parse(before, before.len(), &mut meta).map_err(|_| Refused::Otherwise)?;
-        let session = sessions.session_of(before, &meta).ok_or(Refused::Session)?;
+        let session = sessions.offload_candidate(before, &meta).ok_or(Refused::Session)?;
         // If none has ended in this walk, it is the one that the packet has met, else at least one that does the same to it.
         if sessions.removals() != fast.removals() {
             let mut meta = Meta::default();
             parse(sent.data(), sent.data().len(), &mut meta).map_err(|_| Refused::Otherwise)?;
-            if !sessions.makes(session, sent.data(), &meta) {
+            if !sessions.is_translated_to(session, sent.data(), &meta) {
                 return Err(Refused::Session);
             }
         }

@@ -21,6 +21,6 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     }
     let mut next = [Next::Pass; VECTOR];
     let packets = &mut Shown { packets: vector.packets(), hops: None };
-    let tally = sessions.per_packet(*now, &host, packets, &per_packet.hits, edits, &mut next);
+    let tally = sessions.process_per_packet(*now, &host, packets, &per_packet.hits, edits, &mut next);
     dispatch(worker, vector, &mut next, tally);
 }

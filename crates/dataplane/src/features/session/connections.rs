@@ -1,15 +1,14 @@
 //! What the engine tells of its workers' sessions, and how they are ended.
 
 use mmb_flow::{NatEvent, PoolUsage, SessionId};
-use mmb_session::{Counters, Cursor, View};
+pub use mmb_session::SessionCounters;
+use mmb_session::{DumpCursor, SessionView};
 
 use crate::engine::control::Engine;
 use crate::engine::mailbox::ask;
 
 /// A session as it is shown.
-pub type Connection = View;
-/// What a worker's sessions have counted.
-pub type SessionCounters = Counters;
+pub type Connection = SessionView;
 
 /// Sessions that a worker tells of at a time: so many that asking costs little, so few that no packet waits long.
 const CHUNK: usize = 256;
@@ -32,7 +31,7 @@ impl From<&Connection> for ConnectionId {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionCursor {
     worker: usize,
-    at: Cursor,
+    at: DumpCursor,
 }
 
 impl Engine {
@@ -51,7 +50,7 @@ impl Engine {
         out.extend(chunk);
         *cursor = match more {
             true => ConnectionCursor { at, ..*cursor },
-            false => ConnectionCursor { worker: cursor.worker + 1, at: Cursor::default() },
+            false => ConnectionCursor { worker: cursor.worker + 1, at: DumpCursor::default() },
         };
         true
     }

@@ -11,7 +11,7 @@
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
 use mmb_route::Hops;
-use mmb_session::{Next, Packets, Tally};
+use mmb_session::{Next, NextSet, Packets};
 
 use crate::engine::vector::{AHEAD, VECTOR};
 use crate::engine::worker::Worker;
@@ -20,7 +20,7 @@ use crate::features::route::rewrite::send_on4;
 
 /// Behind the edges that [`Next`] numbers: to be routed. Back to `flow-lookup` go fragments that have waited, from `flow-track`.
 pub(super) const WAYS: Ways = Ways { first: 12 };
-pub(super) const AGAIN: u16 = Next::Again as u16;
+pub(super) const AGAIN: u16 = Next::Relookup as u16;
 /// Reasons for which NAT drops packets to its addresses that it knows nothing of.
 const UNMAPPED: u8 = DropReason::NatUnmapped as u8;
 const QUOTE: u8 = DropReason::IcmpQuote as u8;
@@ -30,13 +30,13 @@ const _: () = assert!(
         && Next::Send as u16 == 1
         && Next::Edit as u16 == 2
         && Next::Drop as u16 == 3
-        && Next::Answer as u16 == 4
+        && Next::Reply as u16 == 4
         && Next::HandOff as u16 == 5
         && Next::Hold as u16 == 6
-        && Next::PerPacket as u16 == 7
-        && Next::Slow as u16 == 8
+        && Next::PerPacketRules as u16 == 7
+        && Next::SlowPath as u16 == 8
         && Next::Chain as u16 == 9
-        && Next::Again as u16 == 10
+        && Next::Relookup as u16 == 10
         && Next::Forwarded as u16 == 11
 );
 
@@ -112,7 +112,7 @@ impl Packets for Shown<'_, '_> {
     }
 
     #[inline(always)]
-    fn who(&self, at: usize) -> usize {
+    fn packet_addr(&self, at: usize) -> usize {
         who(self.packets[at])
     }
 
@@ -165,7 +165,12 @@ impl Packets for Shown<'_, '_> {
 
 /// Sends every packet where it was said to go.
 #[inline]
-pub(super) fn dispatch(worker: &mut Worker, mut vector: Vector<'_>, next: &mut [Next; VECTOR], tally: Tally) {
+pub(super) fn dispatch(
+    worker: &mut Worker,
+    mut vector: Vector<'_>,
+    next: &mut [Next; VECTOR],
+    tally: NextSet,
+) {
     for next in [Next::Pass, Next::Chain] {
         if tally.all(next) {
             return vector.send_all(next as u16);

@@ -20,7 +20,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     if tally.all(Next::Forwarded) {
         return vector.send_all(Next::Forwarded as u16);
     }
-    if !sessions.hopless().is_empty() && worker.has_calm_routes() {
+    if !sessions.next_hop_misses().is_empty() && worker.has_calm_routes() {
         keep_hops(worker, vector.packets());
     }
     if tally.all(Next::Pass)
@@ -36,9 +36,13 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 #[inline(never)]
 fn keep_hops(worker: &mut Worker, packets: &[&mut Packet]) {
     let Worker { snapshot, routes, sessions, .. } = worker;
-    let hopless: ArrayVec<usize, VECTOR> =
-        sessions.hopless().iter().map(|at| usize::from(*at)).filter(|at| *at < packets.len()).collect();
-    steady_hops(routes, packets, &hopless, |at, hop| {
-        sessions.keep_hop(at, hop.filter(|_| snapshot.is_routed(packets[at].port())));
+    let next_hop_misses: ArrayVec<usize, VECTOR> = sessions
+        .next_hop_misses()
+        .iter()
+        .map(|at| usize::from(*at))
+        .filter(|at| *at < packets.len())
+        .collect();
+    steady_hops(routes, packets, &next_hop_misses, |at, hop| {
+        sessions.set_next_hop(at, hop.filter(|_| snapshot.is_routed(packets[at].port())));
     });
 }

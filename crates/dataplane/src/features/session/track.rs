@@ -1,7 +1,7 @@
 //! `flow-track`: packets that open sessions or change their state, one by one, with all rules that match them.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_session::{Next, Tally, Ticket};
+use mmb_session::{Next, NextSet, ReleasedFragment};
 
 use super::dispatch::{AGAIN, dispatch, set_aside};
 use crate::engine::vector::VECTOR;
@@ -17,7 +17,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let host = snapshot.of(*id);
     let out = |packet: &Packet| sessions.effective_destination(&host, packet.data(), packet.meta());
     matches(&snapshot.policy, (snapshot, routes), batch, vector.packets(), scratch, out);
-    let (mut next, mut tally) = ([Next::Pass; VECTOR], Tally::default());
+    let (mut next, mut tally) = ([Next::Pass; VECTOR], NextSet::default());
     let mut hits = batch.hits.as_slice();
     let packets = vector.packets();
     for at in 0..packets.len().min(VECTOR) {
@@ -32,9 +32,9 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         hits = rest;
         // A copy, since the packet is borrowed as a whole while its length may change.
         let (mut meta, port) = (*packet.meta(), packet.port());
-        next[at] = sessions.slow(*now, &host, packet, &mut meta, port, of_packet, edits);
+        next[at] = sessions.process_slow_path(*now, &host, packet, &mut meta, port, of_packet, edits);
         *packet.meta_mut() = meta;
-        if next[at] == Next::Answer {
+        if next[at] == Next::Reply {
             drops.add(port, meta.drop_reason, 1);
         }
         tally.add(next[at]);
@@ -48,9 +48,9 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 
 /// Sends fragments that waited back to where they came from, and drops those that waited in vain.
 fn bring_back(worker: &mut Worker, vector: &mut Vector<'_>) {
-    while let Some(ticket) = worker.sessions.ticket() {
+    while let Some(ticket) = worker.sessions.next_released_fragment() {
         match ticket {
-            Ticket::Go(place) => {
+            ReleasedFragment::Retry(place) => {
                 let packet = worker.held.get_mut(place as usize).and_then(Option::take);
                 if let Some(Err(packet)) = packet.map(|packet| vector.add(AGAIN, packet)) {
                     // The walk is full; in its place again, it can be lost.
@@ -58,7 +58,7 @@ fn bring_back(worker: &mut Worker, vector: &mut Vector<'_>) {
                     worker.lose(place);
                 }
             }
-            Ticket::Lost(place) => worker.lose(place),
+            ReleasedFragment::TimedOut(place) => worker.lose(place),
         }
     }
 }

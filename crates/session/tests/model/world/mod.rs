@@ -142,7 +142,7 @@ impl World {
     pub fn clear(&mut self) {
         let (workers, rules) = self.net.driver.workers_mut();
         for sessions in workers {
-            while sessions.clear_some(3, rules) {}
+            while sessions.clear_batch(3, rules) {}
         }
         self.sessions.clear();
     }
