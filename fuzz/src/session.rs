@@ -14,7 +14,7 @@ use mmb_flow::{
     Direction, Key, Mangle, NatConfig, Segment, Settings, Timeouts, Track, Traffic, quote, translate,
     translate_error, untranslate,
 };
-use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Registry, Setup, Properties, Verdict};
+use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Properties, Registry, Setup, Verdict};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;

@@ -1,7 +1,7 @@
 //! The built-in functions that neither translate nor decide, in chains: what their place in the chain means.
 
 use mmb_nf::harness::{FAR, Harness, Sent};
-use mmb_nf::{DropReason, ChainVerdict, Registry};
+use mmb_nf::{ChainVerdict, DropReason, Registry};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 
 fn harness(lines: &str) -> Harness {
@@ -70,7 +70,8 @@ fn buckets_belong_to_what_they_are_for() {
         let mut harness = harness(&format!("nf add p police 8kbit burst 1518 per {per}\nchain add main p"));
         let frames: Vec<_> =
             [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(host, port)| udp(host, port, false, 0, 1400)).to_vec();
-        let passed = |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.fate == ChainVerdict::Pass).count();
+        let passed =
+            |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.fate == ChainVerdict::Pass).count();
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}");
         harness.wait(1_442);
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}, filled again");

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use mmb_control::Platform;
-use mmb_nf::{Background, Context, Function, Packet, Registry, Setup, StopSignal, Properties, Verdict};
+use mmb_nf::{Background, Context, Function, Packet, Properties, Registry, Setup, StopSignal, Verdict};
 
 /// The built-in functions and those for tests.
 pub fn platform() -> Platform {
@@ -44,7 +44,9 @@ impl Function for Probe {
         let mut traits = Properties::default();
         match setup.args {
             [] => {}
-            ["on", name] if (setup.resolve_port)(name).is_some() => traits.interfaces.push((*name).to_owned()),
+            ["on", name] if (setup.resolve_port)(name).is_some() => {
+                traits.interfaces.push((*name).to_owned())
+            }
             ["pool", name] if (setup.has_pool)(name) => traits.pools.push((*name).to_owned()),
             ["takes", matches] => traits.accepts = (*matches).to_owned(),
             ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],

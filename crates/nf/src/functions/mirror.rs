@@ -7,7 +7,7 @@
 
 use super::direction::Which;
 use super::tally::Tally;
-use crate::{Context, EmitTarget, Function, Packet, Setup, Properties, Verdict};
+use crate::{Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 
 /// See the module's head.
 pub(crate) struct Mirror {

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::{Admission, Context, OpeningPacket, Function, Translates, Packet, Setup, Properties, Vector, Verdict};
+use crate::{
+    Admission, Context, Function, OpeningPacket, Packet, Properties, Setup, Translates, Vector, Verdict,
+};
 
 /// Translates the source of sessions to an address and port of a NAT pool.
 pub(super) struct Nat {
@@ -64,7 +66,10 @@ mod tests {
         let mut bench = Bench::<Nat>::new("wan");
         let frame = Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(5, 53)).build();
         let (admission, same, translation) = bench.admit(&frame);
-        assert_eq!((admission, same, translation.pool.as_deref()), (Admission::Open, frame.clone(), Some("wan")));
+        assert_eq!(
+            (admission, same, translation.pool.as_deref()),
+            (Admission::Open, frame.clone(), Some("wan"))
+        );
         let session = bench.open(&frame);
         assert_eq!(bench.packet(session, Forward, &frame).verdict, Verdict::Pass);
         let traits = bench.function.properties();

@@ -15,7 +15,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::direction::Which;
 use super::tally::Tally;
-use crate::{Context, DropReason, Function, Packet, SessionKey, Setup, Properties, Verdict};
+use crate::{Context, DropReason, Function, Packet, Properties, SessionKey, Setup, Verdict};
 
 /// Units in a byte.
 const BYTE: u64 = 8000;

@@ -8,7 +8,7 @@
 use mmb_policy::Batch;
 
 use super::clauses::{self, Clauses};
-use crate::{Context, OpeningPacket, Function, Packet, SessionInfo, Setup, Properties, Verdict};
+use crate::{Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
 
 /// The output of what no clause matches.
 const REST: &str = "rest";

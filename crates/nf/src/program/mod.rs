@@ -21,8 +21,8 @@ use std::sync::Arc;
 use mmb_lang::Match;
 use mmb_policy::Policy;
 
-pub use errors::{ProgramItem, ProgramError, ProgramSpec};
-pub use view::{ScratchpadView, StageView, PathView};
+pub use errors::{ProgramError, ProgramItem, ProgramSpec};
+pub use view::{PathView, ScratchpadView, StageView};
 
 use crate::Instance;
 use ir::{Body, BodyNo, Chain, Sessions, Stage};

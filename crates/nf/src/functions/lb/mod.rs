@@ -24,8 +24,8 @@ use mmb_packet::Kind;
 
 use super::segment::{ACK, SYN, Way, reset};
 use crate::{
-    Admission, Background, Context, Direction, DropReason, EmitTarget, OpeningPacket, Function, Translates, Packet,
-    SessionInfo, Setup, Properties, Vector, Verdict,
+    Admission, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet,
+    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
 use backends::Backends;
 use choice::Method;
@@ -76,7 +76,8 @@ impl Lb {
     /// Does to a client what the end of its back end means for it.
     fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
         let forward = packet.direction == Direction::Forward;
-        let (way, to) = if forward { (Way::Back, EmitTarget::Ingress) } else { (Way::On, EmitTarget::Egress) };
+        let (way, to) =
+            if forward { (Way::Back, EmitTarget::Ingress) } else { (Way::On, EmitTarget::Egress) };
         let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
         if !opens && let Some(frame) = reset(packet.head, packet.meta, way) {
             cx.emit(to, frame.bytes());

@@ -24,7 +24,9 @@ use mmb_flow::Segment;
 use mmb_packet::flags;
 
 use super::segment::{ACK, FIN, RST, SYN};
-use crate::{Admission, Context, DropReason, OpeningPacket, Function, Translates, Packet, Setup, Properties, Verdict};
+use crate::{
+    Admission, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates, Verdict,
+};
 use cookie::Cookies;
 use join::Pad;
 
