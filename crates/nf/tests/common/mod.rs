@@ -84,7 +84,9 @@ impl Function for Probe {
                 "destination" => traits.key = SessionKey::Destination,
                 "pair" => traits.key = SessionKey::Pair,
                 "moves-source" => traits.translates = Translates { source: true, ..traits.translates },
-                "moves-destination" => traits.translates = Translates { destination: true, ..traits.translates },
+                "moves-destination" => {
+                    traits.translates = Translates { destination: true, ..traits.translates }
+                }
                 "routes" => traits.routes = true,
                 "slow" => traits.timeout = Some(1_000_000),
                 "end" => probe.end = number(),
