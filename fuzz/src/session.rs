@@ -11,10 +11,10 @@
 use std::net::IpAddr;
 
 use mmb_flow::{
-    Direction, Key, Mangle, NatConfig, Segment, Settings, Timeouts, Track, Traffic, quote, translate,
-    translate_error, untranslate,
+    Direction, Key, Mangle, NatConfig, SessionSettings, TcpSegment, Timeouts, TrackInput, TrackState,
+    parse_quote, translate, translate_icmp_error, untranslate,
 };
-use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Properties, Registry, Setup, Verdict};
+use mmb_nf::{Context, DropReason, EmitTo, Function, Packet, Registry, Setup, Traits, Verdict};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
@@ -88,11 +88,11 @@ impl Function for Whim {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        Ok(Whim(setup.args.join(" ")))
+        Ok(Whim(setup.words.join(" ")))
     }
 
-    fn properties(&self) -> Properties {
-        Properties { accepts: self.0.clone(), ..Properties::default() }
+    fn traits(&self) -> Traits {
+        Traits { accepts: self.0.clone(), ..Traits::default() }
     }
 
     fn packet(&self, packet: &mut Packet<'_>, pad: &mut u64, cx: &mut Context<'_, ()>) -> Verdict {
@@ -103,7 +103,7 @@ impl Function for Whim {
             1 => Verdict::Refuse(DropReason::Acl),
             2 => Verdict::End(DropReason::BackendDown),
             3 => {
-                cx.emit([EmitTarget::Ingress, EmitTarget::Egress][usize::from(last >> 7)], packet.head);
+                cx.emit([EmitTo::Back, EmitTo::Onward][usize::from(last >> 7)], packet.head);
                 Verdict::Pass
             }
             4 if *pad > 3 => Verdict::Branch(last),
@@ -150,7 +150,7 @@ fn rules(config: u8, more: u8, workers: u16, before: Option<&Rules>) -> Rules {
         lines.push("nat forward add tcp 200.0.1.1 80 to 10.0.0.2 80");
     }
     let settings =
-        Settings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
+        SessionSettings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
     let mut registry = Registry::builtin();
     registry.add::<Whim>();
     let rules = Rules::read_with(&lines, settings, before, &registry, workers).expect("good lines");
@@ -300,7 +300,7 @@ impl History {
         }
         let mut reply = turned(out, meta);
         if meta.kind.l4() == Kind::TCP {
-            reply[usize::from(meta.l4_off) + 13] = Segment::ACK;
+            reply[usize::from(meta.l4_off) + 13] = TcpSegment::ACK;
         }
         self.came += 1;
         let sent = self.driver.run(port, VecPacket::new(&reply));
@@ -474,11 +474,11 @@ fn any_metadata(bytes: &[u8]) {
     let mangle = Mangle { sequence: 77, acknowledgment: 88, new_label: 5, ip_id: 3, ..Mangle::default() };
     for direction in [Direction::Forward, Direction::Reverse] {
         let mut head = head.to_vec();
-        let quoted = quote(&head, &meta);
+        let quoted = parse_quote(&head, &meta);
         let _ = translate(&mut head, &meta, &from, &to, Some(&mangle), direction);
         let _ = untranslate(&mut head, &meta, &to, &from, Some(&mangle), direction);
         if let Some(quoted) = quoted {
-            let _ = translate_error(&mut head, &meta, &quoted, &from, &to, Some(&mangle), direction);
+            let _ = translate_icmp_error(&mut head, &meta, &quoted, &from, &to, Some(&mangle), direction);
         }
     }
 }
@@ -488,7 +488,7 @@ fn any_segments(bytes: &[u8]) {
     let segment = |chunk: &[u8; 8]| {
         let [flags, window, seq, ack, len, high, scale, way] = *chunk;
         let long = |byte: u8| u32::from(byte) << (high & 0x18) | u32::from(high >> 6) << 30;
-        let segment = Segment {
+        let segment = TcpSegment {
             seq: long(seq),
             ack: long(ack),
             len: len.into(),
@@ -496,18 +496,18 @@ fn any_segments(bytes: &[u8]) {
             flags,
             scale: (scale & 1 != 0).then_some(scale >> 1),
         };
-        (if way & 1 == 0 { Direction::Forward } else { Direction::Reverse }, Traffic::Tcp(segment))
+        (if way & 1 == 0 { Direction::Forward } else { Direction::Reverse }, TrackInput::Tcp(segment))
     };
     let (chunks, _) = bytes.as_chunks();
     for tcp_window_check in [false, true] {
-        let settings = Settings { tcp_window_check, ..Settings::default() };
-        let (mut acks, mut track) = ([0; 2], None::<Track>);
+        let settings = SessionSettings { tcp_window_check, ..SessionSettings::default() };
+        let (mut acks, mut track) = ([0; 2], None::<TrackState>);
         for (direction, traffic) in chunks.iter().map(segment) {
             match &mut track {
-                None => track = Track::open(&traffic, &mut acks, &settings).ok().map(|(track, _)| track),
+                None => track = TrackState::open(&traffic, &mut acks, &settings).ok().map(|(track, _)| track),
                 Some(track) => {
-                    let seen = track.packet(direction, &traffic, &mut acks, &settings);
-                    assert!(seen.timeout > 0 && !track.name().is_empty());
+                    let seen = track.update(direction, &traffic, &mut acks, &settings);
+                    assert!(seen.timeout > 0 && !track.state_name().is_empty());
                     assert!(!seen.settled[0] || !tcp_window_check);
                 }
             }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use mmb_dataplane::{MAX_PORTS, PortId};
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_lang::{Action, At, Match, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
 use mmb_policy::{Policy, RuleView};
 
@@ -51,7 +51,7 @@ pub struct Config {
     /// Counts the changes of the policy.
     revision: u64,
     on_error: OnError,
-    settings: Settings,
+    settings: SessionSettings,
     /// Settled flows between af-xdp interfaces stay in the kernel.
     fast_path: bool,
     /// The port of the TAP by which routed AF_XDP ports hand packets to the kernel; there is one if there are such ports.
@@ -156,12 +156,12 @@ impl Config {
     }
 
     /// What is set about sessions.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &SessionSettings {
         &self.settings
     }
 
     /// The same, to change it.
-    pub fn settings_mut(&mut self) -> &mut Settings {
+    pub fn settings_mut(&mut self) -> &mut SessionSettings {
         &mut self.settings
     }
 
@@ -169,7 +169,7 @@ impl Config {
     pub(crate) fn unset(&mut self) {
         self.chains = Arc::default();
         self.on_error = OnError::default();
-        self.settings = Settings::default();
+        self.settings = SessionSettings::default();
         self.fast_path = false;
         self.nat = Arc::default();
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_lang::{At, Command, NatForward, OnError, Rule, ShowWhat, Word};
 
 use crate::api::*;
@@ -247,7 +247,7 @@ impl Control {
         Ok(done(format!("settled flows between af-xdp interfaces {what}")))
     }
 
-    fn change_settings(&self, set: impl FnOnce(&mut Settings)) -> Result<(), Fault> {
+    fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), Fault> {
         self.change(|config| {
             set(config.settings_mut());
             Ok(())

@@ -8,7 +8,7 @@ use mmb_flow::{NatEvent, NatEventKind};
 pub(crate) fn nat_line(now: &str, event: &NatEvent) -> String {
     let NatEvent { pool, host, what, .. } = event;
     match what {
-        NatEventKind::BlockTaken(block) => {
+        NatEventKind::BlockAllocated(block) => {
             let (low, high) = block.ports;
             format!("{now} nat: pool {pool}: block {} {low}-{high} given to {host}\n", block.address)
         }
@@ -54,7 +54,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    use mmb_flow::Proto;
+    use mmb_flow::PortProto;
 
     use super::*;
 
@@ -80,9 +80,11 @@ mod tests {
         let block = mmb_flow::PortBlock { address: Ipv4Addr::new(192, 0, 2, 1), ports: (1024, 1087) };
         let event = |what| NatEvent { at: 0, pool: "p".into(), host: Ipv4Addr::new(10, 0, 0, 5), what };
         let line = |what| nat_line("T", &event(what));
-        let taken = line(NatEventKind::BlockTaken(block));
+        let taken = line(NatEventKind::BlockAllocated(block));
         assert_eq!(taken, "T nat: pool p: block 192.0.2.1 1024-1087 given to 10.0.0.5\n");
         assert!(line(NatEventKind::BlockFreed(block)).ends_with("given back by 10.0.0.5\n"));
-        assert!(line(NatEventKind::Exhausted(Proto::Udp)).contains("exhausted, no udp port for 10.0.0.5"));
+        assert!(
+            line(NatEventKind::Exhausted(PortProto::Udp)).contains("exhausted, no udp port for 10.0.0.5")
+        );
     }
 }

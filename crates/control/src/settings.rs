@@ -1,6 +1,6 @@
 //! What can be set about sessions, in the words of the language.
 
-use mmb_flow::{Settings, Timeouts};
+use mmb_flow::{SessionSettings, Timeouts};
 use mmb_lang::{Command, Timeout};
 
 /// Milliseconds in a second.
@@ -23,13 +23,13 @@ fn place(timeouts: &mut Timeouts, timeout: Timeout) -> &mut u32 {
 }
 
 /// Sets a timeout.
-pub(crate) fn set_timeout(settings: &mut Settings, timeout: Timeout, seconds: u32) {
+pub(crate) fn set_timeout(settings: &mut SessionSettings, timeout: Timeout, seconds: u32) {
     *place(&mut settings.timeouts, timeout) = seconds.saturating_mul(SECOND);
 }
 
 /// The lines of a file that give these settings; what is as it is without a line has none.
-pub(crate) fn lines(settings: &Settings) -> Vec<String> {
-    let (mut now, mut usual) = (*settings, Settings::default());
+pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
+    let (mut now, mut usual) = (*settings, SessionSettings::default());
     let mut lines = Vec::new();
     for timeout in Timeout::ALL {
         let milliseconds = *place(&mut now.timeouts, timeout);
@@ -52,8 +52,9 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_line_unless_it_is_as_usual() {
-        assert!(lines(&Settings::default()).is_empty());
-        let mut settings = Settings { tcp_pickup: false, tcp_window_check: true, ..Settings::default() };
+        assert!(lines(&SessionSettings::default()).is_empty());
+        let mut settings =
+            SessionSettings { tcp_pickup: false, tcp_window_check: true, ..SessionSettings::default() };
         for (timeout, seconds) in Timeout::ALL.into_iter().zip(11..) {
             set_timeout(&mut settings, timeout, seconds);
         }

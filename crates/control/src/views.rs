@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 use mmb_dataplane::{Capability, NodeRuntime, SessionCounters};
-use mmb_flow::{PoolUsage, Proto};
+use mmb_flow::{PoolUsage, PortProto};
 use mmb_lang::{FIELDS, NatForward, NatPool, Support};
 use mmb_packet::DropReason;
 use mmb_policy::Structure;
@@ -211,7 +211,7 @@ fn pool_entry(pool: &NatPool, usage: Option<&PoolUsage>) -> PoolEntry {
     if let Some(u) = usage {
         (entry.hosts, entry.sessions) = (u.hosts, u.sessions);
         entry.ports_used =
-            Proto::ALL.iter().zip(u.ports).map(|(proto, n)| (proto.name().to_owned(), n)).collect();
+            PortProto::ALL.iter().zip(u.ports).map(|(proto, n)| (proto.name().to_owned(), n)).collect();
         entry.ports_total = u.ports_total;
         (entry.blocks_used, entry.blocks_total) = (u.blocks, u.blocks_total);
         (entry.exhausted, entry.limited) = (u.exhausted, u.limited);

@@ -7,7 +7,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use mmb_flow::{FlowRef, Key, Lookups, Table, VECTOR, key_of};
+use mmb_flow::{BatchLookup, FlowRef, Key, Table, VECTOR, parse_key};
 use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
 use mmb_packet::{Meta, parse};
 
@@ -32,7 +32,7 @@ fn main() {
 fn row(sessions: u32, ip6: bool) {
     let mut table = Table::new(sessions.max(ROOM), 24, 0x5eed).expect("memory");
     let keys: Vec<Key> =
-        (0..sessions).map(|n| key_of(&frame(n, ip6), &meta(&frame(n, ip6))).expect("key")).collect();
+        (0..sessions).map(|n| parse_key(&frame(n, ip6), &meta(&frame(n, ip6))).expect("key")).collect();
     let vectors = keys.len().div_ceil(VECTOR);
     let mut times = vec![[Duration::MAX; 2]; vectors];
     for round in 0..ROUNDS as u32 {
@@ -75,7 +75,7 @@ fn fill(table: &mut Table, keys: &[Key], now: u32) -> Duration {
     }
     for key in keys {
         if let Ok(id) = table.insert(key, &key.reversed(), now) {
-            table.arm(id, now + 300_000);
+            table.arm_timer(id, now + 300_000);
         }
     }
     start.elapsed()
@@ -87,7 +87,7 @@ fn empty(table: &mut Table, now: u32) -> Duration {
     let mut budget = 2 * VECTOR as u32;
     let mut ended = Vec::with_capacity(VECTOR);
     while ended.len() < VECTOR
-        && let Some(id) = table.due(now, &mut budget)
+        && let Some(id) = table.next_expired(now, &mut budget)
     {
         ended.push(id);
     }
@@ -100,7 +100,7 @@ fn empty(table: &mut Table, now: u32) -> Duration {
 
 /// Ticks per packet to fill, to run, and to count on the halves found.
 fn measure(table: &mut Table, flows: u32, first: u32, ip6: bool) -> [f64; 3] {
-    let mut lookups = Box::new(Lookups::default());
+    let mut lookups = Box::new(BatchLookup::default());
     let vectors = (flows as usize / VECTOR).clamp(64, 4096);
     let mut times = vec![[Duration::MAX; 3]; vectors];
     for _ in 0..ROUNDS {
@@ -123,7 +123,7 @@ fn measure(table: &mut Table, flows: u32, first: u32, ip6: bool) -> [f64; 3] {
     [0, 1, 2].map(|step| sum(step) * ticks_per_ns() / packets)
 }
 
-fn vector(table: &mut Table, lookups: &mut Lookups, packets: &[([u8; FRAME], Meta)]) -> [Duration; 3] {
+fn vector(table: &mut Table, lookups: &mut BatchLookup, packets: &[([u8; FRAME], Meta)]) -> [Duration; 3] {
     let start = Instant::now();
     lookups.fill(table, packets.len(), |at| {
         let (head, meta) = &packets[at];
@@ -133,7 +133,7 @@ fn vector(table: &mut Table, lookups: &mut Lookups, packets: &[([u8; FRAME], Met
     lookups.run(table);
     let run = Instant::now();
     let halves = table.flows_mut();
-    for &found in black_box(lookups.found()) {
+    for &found in black_box(lookups.results()) {
         if found != FlowRef::NONE {
             halves[found.0 as usize].count(1, FRAME as u32);
         }

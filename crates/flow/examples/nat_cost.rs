@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mmb_flow::{Inside, Key, MappingId, Nat, NatConfig, PoolConfig, PoolId};
+use mmb_flow::{HostLocation, Key, MappingId, Nat, NatConfig, PoolConfig, PoolId};
 use mmb_packet::Kind;
 
 const VECTOR: usize = 256;
@@ -81,7 +81,10 @@ fn row(name: &str, mappings: u32, spread: bool, percent: u32) {
         for (held, best) in held.chunks(VECTOR).zip(&mut best) {
             let arriving: Vec<Key> = held.iter().map(|held| key((0xc612_0001, 99), held.2)).collect();
             let arrived = time(&mut best[2], || {
-                arriving.iter().filter_map(|key| Some((nat.inbound(key).ok()?.id, key))).collect::<Vec<_>>()
+                arriving
+                    .iter()
+                    .filter_map(|key| Some((nat.map_inbound(key).ok()?.id, key)))
+                    .collect::<Vec<_>>()
             });
             for (id, key) in arrived {
                 nat.release(id, key, 0);
@@ -110,10 +113,10 @@ type Held = (MappingId, Key, (u32, u16));
 fn make(nat: &mut Nat, keys: &[Key], held: &mut Vec<Held>) -> usize {
     let before = held.len();
     for key in keys {
-        nat.ahead(POOL).iter().for_each(|ahead| ahead.ask(key));
+        nat.prefetcher(POOL).iter().for_each(|ahead| ahead.ask(key));
     }
     for key in keys {
-        if let Ok(mapped) = black_box(nat.map(key, POOL, Inside::default(), 0)) {
+        if let Ok(mapped) = black_box(nat.map(key, POOL, HostLocation::default(), 0)) {
             held.push((
                 mapped.id,
                 *key,

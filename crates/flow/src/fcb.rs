@@ -50,7 +50,7 @@ impl FlowRef {
     }
 
     /// The same session's other direction.
-    pub fn other(self) -> FlowRef {
+    pub fn opposite(self) -> FlowRef {
         FlowRef(self.0 ^ 1)
     }
 }
@@ -68,9 +68,9 @@ pub mod flow_flags {
     /// The session goes through a service chain, and its scratchpad is in use.
     pub const CHAINED: u8 = 1 << 4;
     /// It is that chain which translates, not who finds the session.
-    pub const DEFERRED: u8 = 1 << 5;
+    pub const CHAIN_TRANSLATES: u8 = 1 << 5;
     /// Not in the index: of a session that has ended, or the second half of one with one key. The table's own.
-    pub(crate) const UNLISTED: u8 = 1 << 6;
+    pub(crate) const UNINDEXED: u8 = 1 << 6;
     /// Not a session but a note that its packets go to another worker: [`super::Flow::decision`] is its number.
     pub const REDIRECT: u8 = 1 << 7;
 }
@@ -79,15 +79,15 @@ pub mod flow_flags {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Flow {
-    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Flow::note4`]; IPv6 in five. The last two
-    /// bytes of the second word are no part of it: [`Flow::hop`].
+    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Flow::opaque4`]; IPv6 in five. The last two
+    /// bytes of the second word are no part of it: [`Flow::next_hop`].
     pub(crate) key: [u64; 5],
     /// Bytes, above the upper 8 bits of packets: what is carried out of either goes nowhere, or where it belongs.
     pub(crate) bytes: u64,
     /// Packets: the lower 32 bits.
     pub(crate) packets: u32,
     /// When the last packet came, in milliseconds of the worker's clock.
-    pub seen: u32,
+    pub last_seen: u32,
     /// Number of the cached decision, as the engine above numbers them: 24 bits.
     pub(crate) decision: [u8; 3],
     /// Bits of [`flow_flags`].
@@ -135,7 +135,7 @@ impl Flow {
     /// Whether it is to be found by its key.
     #[inline(always)]
     pub(crate) fn is_listed(&self) -> bool {
-        self.flags & flow_flags::UNLISTED == 0
+        self.flags & flow_flags::UNINDEXED == 0
     }
 
     /// The key.
@@ -193,25 +193,25 @@ impl Flow {
 
     /// A number that the engine above keeps; 0 to begin with.
     #[inline(always)]
-    pub fn hop(&self) -> u16 {
+    pub fn next_hop(&self) -> u16 {
         (self.key[1] >> KEY.count_ones()) as u16
     }
 
     /// Keeps that number.
     #[inline(always)]
-    pub fn set_hop(&mut self, hop: u16) {
+    pub fn set_next_hop(&mut self, hop: u16) {
         self.key[1] = self.key[1] & KEY | u64::from(hop) << KEY.count_ones();
     }
 
     /// Two numbers that the engine above keeps with IPv4 halves; zeros to begin with. Others answer part of their key.
     #[inline(always)]
-    pub fn note4(&self) -> [u32; 2] {
+    pub fn opaque4(&self) -> [u32; 2] {
         bytemuck::cast(self.key[4])
     }
 
     /// Keeps those numbers. Nothing happens to halves of IPv6 sessions.
     #[inline(always)]
-    pub fn set_note4(&mut self, note: [u32; 2]) {
+    pub fn set_opaque4(&mut self, note: [u32; 2]) {
         if self.is_ip4() {
             self.key[4] = bytemuck::cast(note);
         }
@@ -265,11 +265,11 @@ pub struct SessionState {
     /// When the session began, likewise.
     pub created: u32,
     /// Number of the list of rules that the session has, as the engine above numbers them.
-    pub rules: u32,
+    pub rule_list: u32,
     /// Number of the NAT mapping that it holds; `u32::MAX`: none.
     pub mapping: u32,
     /// What the tracker keeps.
-    pub track: crate::Track,
+    pub track: crate::TrackState,
     /// State of the table's own: is the session in the list of half-open ones, and the like.
     pub(crate) table_flags: u8,
     /// For the engine above.
@@ -318,9 +318,9 @@ mod tests {
         four.set_xlat4(&xlat);
         assert_eq!((four.decision(), four.xlat4(), four.key()), (0xff_fffe, xlat, key));
         assert_eq!(four.flags, flow_flags::SETTLED | flow_flags::XLAT4);
-        assert_eq!((four.counts(), four.hop()), ((0, 0), 0));
-        four.set_hop(0xabcd);
-        assert_eq!((four.hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
+        assert_eq!((four.counts(), four.next_hop()), ((0, 0), 0));
+        four.set_next_hop(0xabcd);
+        assert_eq!((four.next_hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
         assert!(four.has_head(&key.pack().head) && !four.has_head(&key.reversed().pack().head));
         let mut six = half(Kind::IP6 | Kind::TCP);
         let key = six.key();
@@ -332,7 +332,7 @@ mod tests {
     fn found_is_session_and_direction() {
         let found = FlowRef::new(SessionId(5), Direction::Reverse);
         assert_eq!((found.session(), found.direction()), (SessionId(5), Direction::Reverse));
-        assert_eq!(found.other(), FlowRef::new(SessionId(5), Direction::Forward));
+        assert_eq!(found.opposite(), FlowRef::new(SessionId(5), Direction::Forward));
         assert!(found.is_some() && !FlowRef::NONE.is_some());
     }
 }

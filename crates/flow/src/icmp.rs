@@ -4,33 +4,33 @@ use mmb_packet::{Kind, Meta, PacketBuf, checksum, flags, parse};
 
 /// What an ICMP error says: type and code, for IPv4 and for IPv6, and the word behind the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Complaint {
+pub struct IcmpErrorKind {
     icmp: [u8; 2],
     icmp6: [u8; 2],
     word: u32,
 }
 
-impl Complaint {
+impl IcmpErrorKind {
     /// Network unreachable; no route to destination (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
-    pub const NO_ROUTE: Complaint = Complaint::new([3, 0], [1, 0]);
+    pub const NO_ROUTE: IcmpErrorKind = IcmpErrorKind::new([3, 0], [1, 0]);
     /// Host unreachable; no route to destination: what Linux says of a route of type unreachable.
-    pub const UNREACHABLE: Complaint = Complaint::new([3, 1], [1, 0]);
-    /// Host unreachable; address unreachable: the next hop does not answer (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
-    pub const NO_NEIGHBOR: Complaint = Complaint::new([3, 1], [1, 3]);
+    pub const UNREACHABLE: IcmpErrorKind = IcmpErrorKind::new([3, 1], [1, 0]);
+    /// Host unreachable; address unreachable: the next hop does not rewrite_as_icmp_error (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
+    pub const NO_NEIGHBOR: IcmpErrorKind = IcmpErrorKind::new([3, 1], [1, 3]);
     /// Time to live, or hop limit, exceeded in transit (RFC 1812, 5.2.7.3; RFC 4443, 3.3).
-    pub const TIME_EXCEEDED: Complaint = Complaint::new([11, 0], [3, 0]);
+    pub const TIME_EXCEEDED: IcmpErrorKind = IcmpErrorKind::new([11, 0], [3, 0]);
     /// Communication administratively prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1): what RFC 5508, REQ-8 asks for when
     /// no mapping can be made.
-    pub const PROHIBITED: Complaint = Complaint::new([3, 13], [1, 1]);
+    pub const PROHIBITED: IcmpErrorKind = IcmpErrorKind::new([3, 13], [1, 1]);
 
     /// Fragmentation needed, and not allowed; packet too big. `mtu`: bytes of the largest packet that goes the way
     /// (RFC 1191, 4; RFC 4443, 3.2).
-    pub const fn too_big(mtu: u32) -> Complaint {
-        Complaint { word: mtu, ..Complaint::new([3, 4], [2, 0]) }
+    pub const fn too_big(mtu: u32) -> IcmpErrorKind {
+        IcmpErrorKind { word: mtu, ..IcmpErrorKind::new([3, 4], [2, 0]) }
     }
 
-    const fn new(icmp: [u8; 2], icmp6: [u8; 2]) -> Complaint {
-        Complaint { icmp, icmp6, word: 0 }
+    const fn new(icmp: [u8; 2], icmp6: [u8; 2]) -> IcmpErrorKind {
+        IcmpErrorKind { icmp, icmp6, word: 0 }
     }
 }
 
@@ -84,7 +84,12 @@ const CONTROL: u8 = 0xc0;
 /// There is no error about an ICMP error or ICMPv6 redirect, a fragment other than the first, to or from a group or all
 /// of a network, by Ethernet's or IP's address, or about a packet without a sender (RFC 1812, 4.3.2.7; RFC 4443, 2.4 e);
 /// nor without the room in front of the packet for 28 bytes, or 48 of IPv6.
-pub fn answer(packet: &mut impl PacketBuf, meta: &mut Meta, complaint: Complaint, source: [u8; 16]) -> bool {
+pub fn rewrite_as_icmp_error(
+    packet: &mut impl PacketBuf,
+    meta: &mut Meta,
+    complaint: IcmpErrorKind,
+    source: [u8; 16],
+) -> bool {
     let (header, most) = match meta.kind.l3() {
         Kind::IP4 => (20, 576),
         Kind::IP6 => (40, 1280),
@@ -142,7 +147,7 @@ fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
 }
 
 /// Writes the headers before the quotation in an IPv4 packet.
-fn write4(error: &mut [u8], complaint: Complaint, source: [u8; 16], sender: [u8; 16]) {
+fn write4(error: &mut [u8], complaint: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() as u16).to_be_bytes();
     error[..20].fill(0);
     // An atomic datagram (RFC 6864, 4), whose identification means nothing.
@@ -154,7 +159,7 @@ fn write4(error: &mut [u8], complaint: Complaint, source: [u8; 16], sender: [u8;
     write_icmp(&mut error[20..], complaint.icmp, complaint.word, 0);
 }
 
-fn write6(error: &mut [u8], complaint: Complaint, source: [u8; 16], sender: [u8; 16]) {
+fn write6(error: &mut [u8], complaint: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() - 40) as u16;
     let [high, low] = length.to_be_bytes();
     error[..8].copy_from_slice(&[0x60 | CONTROL >> 4, 0, 0, 0, high, low, 58, HOP_LIMIT]);
@@ -221,7 +226,7 @@ mod tests {
                 (meta.l3_off, meta.end) = (l3 % 128, end % 2048);
             }
             let mut packet = VecPacket::new(&frame);
-            let answered = answer(&mut packet, &mut meta, Complaint::PROHIBITED, [9; 16]);
+            let answered = rewrite_as_icmp_error(&mut packet, &mut meta, IcmpErrorKind::PROHIBITED, [9; 16]);
             if parsed_so && !answered {
                 prop_assert_eq!(packet.head(), &frame);
             } else if parsed_so {

@@ -10,7 +10,7 @@ use mmb_packet::{Kind, Meta, flags};
 /// One direction of a session: addresses, ports, protocol. 40 bytes without holes; equal keys have equal bytes.
 ///
 /// IPv4 addresses stand in the first four bytes of the fields, the rest is zero. Ports are as on the wire; see
-/// [`crate::key_of`] for what stands there for ICMP. Protocols without ports have zeros: the session is the address pair.
+/// [`crate::parse_key`] for what stands there for ICMP. Protocols without ports have zeros: the session is the address pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Key {
@@ -164,9 +164,9 @@ fn widen(address: [u8; 4]) -> [u8; 16] {
 
 /// Why a packet is not found by a key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Special {
+pub enum KeyError {
     /// Not IP, or cut short of what its parse had promised.
-    NoIp,
+    NotIp,
     /// An ICMP error (RFC 792: types 3, 4, 5, 11, 12; RFC 4443: types 1 to 4): belongs to the session of its quotation.
     IcmpError,
     /// The first fragment of a datagram, and the key that it has.
@@ -186,25 +186,25 @@ const UDP4: u8 = Kind::IP4 | Kind::UDP;
 /// request's reversed. Other ICMP, other protocols and packets whose transport header is cut short: no ports.
 ///
 /// # Errors
-/// [`Special`].
+/// [`KeyError`].
 #[inline]
-pub fn key_of(head: &[u8], meta: &Meta) -> Result<Key, Special> {
+pub fn parse_key(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
     if let Some(key) = common_key(head, meta) {
         return Ok(key);
     }
     if meta.flags & flags::LATER_FRAGMENT != 0 {
-        return Err(Special::LaterFragment);
+        return Err(KeyError::LaterFragment);
     }
-    let mut key = addresses(head, meta).ok_or(Special::NoIp)?;
+    let mut key = addresses(head, meta).ok_or(KeyError::NotIp)?;
     let (ports, asks) = match meta.kind.l4() {
-        Kind::TCP | Kind::UDP => (bytes::<4>(head, meta.l4_off).ok_or(Special::NoIp)?, [0; 2]),
+        Kind::TCP | Kind::UDP => (bytes::<4>(head, meta.l4_off).ok_or(KeyError::NotIp)?, [0; 2]),
         Kind::ICMP => icmp_ports(head, meta, &ICMP4)?,
         Kind::ICMP6 => icmp_ports(head, meta, &ICMP6)?,
         _ => ([0; 4], [0; 2]),
     };
     key.asks = asks;
     [key.source_port, key.destination_port] = bytemuck::cast(ports);
-    if meta.flags & flags::FRAGMENT != 0 { Err(Special::FirstFragment(key)) } else { Ok(key) }
+    if meta.flags & flags::FRAGMENT != 0 { Err(KeyError::FirstFragment(key)) } else { Ok(key) }
 }
 
 /// That of TCP and UDP over IPv4, which most packets are; none: it takes a closer look.
@@ -270,12 +270,12 @@ const ICMP6: [Icmp; 256] = {
 };
 
 /// What stands for ports, and who asks.
-fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<([u8; 4], [u8; 2]), Special> {
-    let [kind, _, _, _, id @ .., _, _] = bytes::<8>(head, meta.l4_off).ok_or(Special::NoIp)?;
+fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<([u8; 4], [u8; 2]), KeyError> {
+    let [kind, _, _, _, id @ .., _, _] = bytes::<8>(head, meta.l4_off).ok_or(KeyError::NotIp)?;
     match types[usize::from(kind)] {
         Icmp::Request => Ok(([id[0], id[1], 0, kind], Key::BY_SOURCE)),
         Icmp::Reply(request) => Ok(([0, request, id[0], id[1]], Key::BY_DESTINATION)),
-        Icmp::Error => Err(Special::IcmpError),
+        Icmp::Error => Err(KeyError::IcmpError),
         Icmp::Other => Ok(([0; 4], [0; 2])),
     }
 }
@@ -300,18 +300,18 @@ mod tests {
     const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 7, 0, 0, 0, 0, 2);
 
-    fn of(frame: &Frame) -> Result<Key, Special> {
+    fn of(frame: &Frame) -> Result<Key, KeyError> {
         let frame = frame.build();
         let mut meta = Meta::default();
         parse(&frame, frame.len(), &mut meta).unwrap();
-        key_of(&frame, &meta)
+        parse_key(&frame, &meta)
     }
 
-    fn there4(transport: impl Into<Transport>) -> Result<Key, Special> {
+    fn there4(transport: impl Into<Transport>) -> Result<Key, KeyError> {
         of(&Frame::new(Ip4::new(A, B), transport).payload([0; 40]))
     }
 
-    fn back4(transport: impl Into<Transport>) -> Result<Key, Special> {
+    fn back4(transport: impl Into<Transport>) -> Result<Key, KeyError> {
         of(&Frame::new(Ip4::new(B, A), transport).payload([0; 40]))
     }
 
@@ -384,9 +384,9 @@ mod tests {
 
     #[test]
     fn icmp_errors_and_other_icmp() {
-        let four: Vec<u8> = (0..=255).filter(|&t| there4(Icmp::new(t)) == Err(Special::IcmpError)).collect();
+        let four: Vec<u8> = (0..=255).filter(|&t| there4(Icmp::new(t)) == Err(KeyError::IcmpError)).collect();
         assert_eq!(four, [3, 4, 5, 11, 12]);
-        let error6 = |t| of(&Frame::new(Ip6::new(A6, B6), Icmp::new(t))) == Err(Special::IcmpError);
+        let error6 = |t| of(&Frame::new(Ip6::new(A6, B6), Icmp::new(t))) == Err(KeyError::IcmpError);
         assert_eq!((0..=255).filter(|&t| error6(t)).collect::<Vec<u8>>(), [1, 2, 3, 4]);
         assert_eq!(there4(echo(9, [7, 5])), Ok(key4(Kind::ICMP, 1, [0; 4])), "router advertisement");
     }
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(there4(Transport::Raw(47)), Ok(key4(Kind::L4_NONE, 47, [0; 4])));
         let cut = of(&Frame::new(Ip4::new(A, B), Transport::Raw(6)).payload([0x12, 0x34, 0, 80]));
         assert_eq!(cut, Ok(key4(Kind::L4_NONE, 6, [0; 4])), "a TCP header that is cut short");
-        assert_eq!(of(&Frame::ethernet(0x0806).payload([0; 46])), Err(Special::NoIp));
+        assert_eq!(of(&Frame::ethernet(0x0806).payload([0; 46])), Err(KeyError::NotIp));
     }
 
     #[test]
@@ -404,15 +404,15 @@ mod tests {
         let first = Net::from(Ip4 { flags: 1, ..Ip4::new(A, B) });
         let key = key4(Kind::UDP, 17, [0, 53, 0, 9]);
         let first = Frame::new(first, Udp::new(53, 9)).payload([0; 40]);
-        assert_eq!(of(&first), Err(Special::FirstFragment(key)));
+        assert_eq!(of(&first), Err(KeyError::FirstFragment(key)));
         let later = Ip4 { fragment_offset: 6, ..Ip4::new(A, B) };
-        assert_eq!(of(&Frame::new(later, Transport::Raw(17)).payload([0; 8])), Err(Special::LaterFragment));
+        assert_eq!(of(&Frame::new(later, Transport::Raw(17)).payload([0; 8])), Err(KeyError::LaterFragment));
         let six = |offset, more, transport: Transport| {
             let fragment = Extension::Fragment { offset, more, id: 1 };
             of(&Frame::new(Ip6::new(A6, B6).with([fragment]), transport).payload([0; 40]))
         };
-        assert!(matches!(six(0, true, Udp::new(53, 9).into()), Err(Special::FirstFragment(_))));
-        assert_eq!(six(6, false, Transport::Raw(17)), Err(Special::LaterFragment));
+        assert!(matches!(six(0, true, Udp::new(53, 9).into()), Err(KeyError::FirstFragment(_))));
+        assert_eq!(six(6, false, Transport::Raw(17)), Err(KeyError::LaterFragment));
         assert!(six(0, false, Udp::new(53, 9).into()).is_ok(), "RFC 6946: whole");
     }
 
@@ -435,7 +435,7 @@ mod tests {
         fn no_packet_is_too_short(bytes: Vec<u8>, l3_off: u16, l4_off: u16, kind: u8, flags: u8) {
             let meta = Meta { l3_off, l4_off, kind: Kind(kind), flags, ..Meta::default() };
             if bytes.len() < usize::from(l3_off) {
-                prop_assert!(key_of(&bytes, &meta).is_err());
+                prop_assert!(parse_key(&bytes, &meta).is_err());
             }
         }
     }

@@ -18,15 +18,18 @@ mod translate;
 mod wheel;
 
 pub use fcb::{Direction, Flow, FlowRef, SessionId, SessionState, Xlat4, flow_flags};
-pub use fragments::{Datagram, FragmentLimits, Fragments, Later, Released, Ticket};
-pub use icmp::{Complaint, ErrorBudget, answer};
-pub use key::{Key, Special, key_of};
+pub use fragments::{DatagramKey, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
+pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
+pub use key::{Key, KeyError, parse_key};
 pub use nat::{
-    Ahead, Arrived, Endpoint, Filtering, ForwardConfig, Inside, MAX_FORWARDS, MAX_POOL_ADDRESSES, MAX_POOLS,
-    Mapped, MappingId, Nat, NatConfig, NatError, NatEvent, NatEventKind, PoolConfig, PoolId, PoolUsage,
-    PortBlock, Proto, Refused,
+    Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,
+    MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatError, NatEvent, NatEventKind,
+    NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortProto,
 };
-pub use settings::{Settings, Timeouts};
-pub use table::{InsertError, Lookups, MAX_CAPACITY, Occupancy, Sought, Table, VECTOR};
-pub use track::{Seen, Segment, Track, Tracked, Traffic, later_ack};
-pub use translate::{Mangle, Quote, apply4, apply4_common, quote, translate, translate_error, untranslate};
+pub use settings::{SessionSettings, Timeouts};
+pub use table::{BatchLookup, HashedKey, InsertError, MAX_CAPACITY, Table, TableOccupancy, VECTOR};
+pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, later_ack};
+pub use translate::{
+    Mangle, QuotedPacket, parse_quote, translate, translate_icmp_error, translate_ip4, translate_ip4_common,
+    untranslate,
+};

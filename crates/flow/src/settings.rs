@@ -47,7 +47,7 @@ impl Default for Timeouts {
 
 /// Settings of the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct SessionSettings {
     /// Timeouts.
     pub timeouts: Timeouts,
     /// A TCP segment other than a SYN may open a session.
@@ -56,8 +56,8 @@ pub struct Settings {
     pub tcp_window_check: bool,
 }
 
-impl Default for Settings {
+impl Default for SessionSettings {
     fn default() -> Self {
-        Settings { timeouts: Timeouts::default(), tcp_pickup: true, tcp_window_check: false }
+        SessionSettings { timeouts: Timeouts::default(), tcp_pickup: true, tcp_window_check: false }
     }
 }

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use mmb_flow::{
-    Direction, Key, Mangle, Special, Xlat4, apply4, key_of, quote, translate, translate_error, untranslate,
+    Direction, Key, KeyError, Mangle, Xlat4, parse_key, parse_quote, translate, translate_icmp_error,
+    translate_ip4, untranslate,
 };
 use mmb_packet::{DropReason, Kind, Meta, parse};
 
@@ -28,7 +29,7 @@ fn vector(line: &str) -> Vector {
         line.split('|').map(str::trim).collect::<Vec<_>>().try_into().expect("seven columns");
     let (before, after) = (bytes(before), bytes(after));
     let meta = parsed(&before);
-    let quoted = quote(&before, &meta).map(|quote| (quote.key.kind, quote.key.proto));
+    let quoted = parse_quote(&before, &meta).map(|quote| (quote.key.kind, quote.key.proto));
     let (kind, proto) = quoted.unwrap_or((meta.kind.0, meta.proto));
     let [original, translated] = [original, translated].map(|text| key(text, kind, proto));
     let (direction, from, to) = match direction {
@@ -106,8 +107,10 @@ impl Vector {
         let meta = parsed(&frame);
         let (head, _) = frame.split_at_mut(head);
         let mangle = Some(&self.mangle);
-        let done = match quote(head, &meta) {
-            Some(quote) => translate_error(head, &meta, &quote, &self.from, &self.to, mangle, self.direction),
+        let done = match parse_quote(head, &meta) {
+            Some(quote) => {
+                translate_icmp_error(head, &meta, &quote, &self.from, &self.to, mangle, self.direction)
+            }
             None => translate(head, &meta, &self.from, &self.to, mangle, self.direction),
         };
         assert_eq!(done, Ok(()), "{}", self.name);
@@ -115,11 +118,11 @@ impl Vector {
     }
 
     fn is_error(&self) -> bool {
-        quote(&self.before, &parsed(&self.before)).is_some()
+        parse_quote(&self.before, &parsed(&self.before)).is_some()
     }
 
     fn is_later_fragment(&self) -> bool {
-        key_of(&self.before, &parsed(&self.before)) == Err(Special::LaterFragment)
+        parse_key(&self.before, &parsed(&self.before)) == Err(KeyError::LaterFragment)
     }
 }
 
@@ -148,7 +151,7 @@ fn the_short_way_agrees_with_scapy() {
         };
         let mut frame = vector.before.clone();
         let meta = parsed(&frame);
-        apply4(&xlat, &mut frame, &meta);
+        translate_ip4(&xlat, &mut frame, &meta);
         assert_eq!(hex(&frame), hex(&vector.after), "{}", vector.name);
         seen += 1;
     }
@@ -179,9 +182,9 @@ fn keys_agree_with_scapy() {
     for vector in vectors() {
         let key = |frame: &[u8]| {
             let meta = parsed(frame);
-            match key_of(frame, &meta) {
-                Ok(key) | Err(Special::FirstFragment(key)) => Some(key),
-                Err(Special::IcmpError) => quote(frame, &meta).map(|quote| quote.key.reversed()),
+            match parse_key(frame, &meta) {
+                Ok(key) | Err(KeyError::FirstFragment(key)) => Some(key),
+                Err(KeyError::IcmpError) => parse_quote(frame, &meta).map(|quote| quote.key.reversed()),
                 Err(_) => None,
             }
         };
@@ -220,8 +223,8 @@ fn a_packet_of_another_kind_is_refused_and_left_alone() {
     let error = all.iter().find(|vector| vector.is_error()).expect("there are errors");
     let mut frame = error.before.clone();
     let meta = parsed(&frame);
-    let quote = quote(&frame, &meta).expect("just seen");
+    let quote = parse_quote(&frame, &meta).expect("just seen");
     let refused =
-        translate_error(&mut frame, &meta, &quote, &error.to, &error.from, None, Direction::Forward);
+        translate_icmp_error(&mut frame, &meta, &quote, &error.to, &error.from, None, Direction::Forward);
     assert_eq!((refused, &frame), (Err(DropReason::NatFailed), &error.before));
 }

@@ -1,6 +1,6 @@
 //! Packets through rules and chains, one by one, for tests of network functions: sessions as in the daemon, no devices.
 
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_nf::Registry;
 pub use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
@@ -68,5 +68,5 @@ impl Bench {
 
 fn rules(functions: &Registry, lines: &str, before: Option<&Rules>) -> Result<Rules, String> {
     let lines: Vec<&str> = lines.lines().filter(|line| !line.trim().is_empty()).collect();
-    Rules::read_with(&lines, Settings::default(), before, functions, 1)
+    Rules::read_with(&lines, SessionSettings::default(), before, functions, 1)
 }

@@ -7,10 +7,10 @@ use std::hint::black_box;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use mmb_flow::{Direction, FlowRef, Key, SessionId, Settings, Table, key_of};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
 use mmb_nf::{
-    ChainId, ChainVerdict, Context, Function, Meta, Order, Packet, PacketView, Program, ProgramSpec,
-    Registry, Runner, SessionAccess, SessionInfo, Setup, Verdict,
+    ChainId, Context, Fate, Function, Ground, Meta, Opener, Order, Packet, Program, Registry, Runner,
+    SessionInfo, Setup, Sources, Verdict,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_packet::{DropReason, parse};
@@ -42,7 +42,7 @@ impl Function for Monitor {
 
 struct Sessions(Table);
 
-impl SessionAccess for Sessions {
+impl Ground for Sessions {
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.0.scratchpads_mut()
     }
@@ -60,8 +60,8 @@ fn info(id: SessionId, key: Key) -> SessionInfo {
     SessionInfo {
         id,
         key,
-        ingress_key: key,
-        egress_key: key,
+        original: key,
+        onward: key,
         created: 0,
         now: 0,
         in_port: 0,
@@ -92,16 +92,16 @@ fn program(functions: usize, independent: bool) -> Program {
             other => panic!("{line}: {other:?}"),
         }
     }
-    let what = ProgramSpec {
+    let what = Sources {
         functions: &add,
         chains: &chains,
         registry: &registry,
-        resolve_port: &|_| None,
-        has_pool: &|_| false,
+        port: &|_| None,
+        pool: &|_| false,
         workers: 1,
         seed: 7,
-        previous: None,
-        scratchpad_limit: 256,
+        before: None,
+        limit: 256,
         order: Order::Maximal,
     };
     Program::compile(&what).unwrap_or_else(|error| panic!("{error}"))
@@ -112,7 +112,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
     let program = Arc::new(program(functions, independent));
     let mut ground = Sessions(Table::new(sessions.max(256), 256, 1).expect("memory"));
     let mut runner = Runner::new(0, 1, sessions as usize);
-    runner.adopt(&program, &Settings::default());
+    runner.adopt(&program, &SessionSettings::default());
     let mut frames = Vec::new();
     for n in 0..sessions {
         let [_, b, c, d] = n.to_be_bytes();
@@ -120,9 +120,9 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
             Frame::new(Ip4::new([10, b, c, d], [192, 0, 2, 1]), Udp::new(1000, 53)).payload([0; 18]).build();
         let mut meta = Meta::default();
         parse(&frame, frame.len(), &mut meta).expect("a packet");
-        let key = key_of(&frame, &meta).expect("a key");
+        let key = parse_key(&frame, &meta).expect("a key");
         let id = ground.0.insert(&key, &key.reversed(), 0).expect("room");
-        let opener = PacketView { head: &frame, meta: &meta, direction: Direction::Forward };
+        let opener = Opener { head: &frame, meta: &meta, direction: Direction::Forward };
         runner.open(ChainId(0), ground.0.scratch_mut(id), &info(id, key), &opener);
         frame.shrink_to_fit();
         frames.push((frame, meta, id));
@@ -134,7 +134,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
         frames.swap(i, (state >> 33) as usize % (i + 1));
     }
     let rounds = (2_000_000 / frames.len()).max(6);
-    let mut fates = [ChainVerdict::Pass; 256];
+    let mut fates = [Fate::Pass; 256];
     let mut best = f64::MAX;
     for round in 0..rounds {
         let mut spent = 0;

@@ -5,13 +5,13 @@
 //!
 //! ```
 //! # fn main() -> Result<(), String> {
-//! use mmb_nf::{ChainVerdict, Harness, Registry};
+//! use mmb_nf::{Fate, Harness, Registry};
 //! use mmb_packet::build::{Frame, Ip4, Udp};
 //!
 //! let mut harness = Harness::new(Registry::builtin(), "nf add again flow\nchain add main again")?;
 //! let frame = Frame::new(Ip4::new([192, 0, 2, 1], [192, 0, 2, 2]), Udp::new(1000, 53)).build();
 //! let done = harness.send("main", &[frame.clone()]);
-//! assert_eq!((done[0].fate, &done[0].frame), (ChainVerdict::Pass, &frame));
+//! assert_eq!((done[0].fate, &done[0].frame), (Fate::Pass, &frame));
 //! # Ok(())
 //! # }
 //! ```
@@ -19,14 +19,13 @@
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
-use mmb_flow::{Direction, FlowRef, Key, SessionId, Settings, Table, key_of};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
 use mmb_lang::{Chain, Command, NfAdd};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramSpec, Registry, Runner,
-    SessionAccess, SessionInfo, TranslationRequest,
+    Admission, Fate, First, Ground, Opener, Packet, Program, Registry, Runner, SessionInfo, Sources, Wish,
 };
 
 /// The port by which packets of sessions' openers come in; those of the other sides go out there.
@@ -42,7 +41,7 @@ const SESSIONS: u32 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Whether it goes on.
-    pub fate: ChainVerdict,
+    pub fate: Fate,
     /// A function has answered it, with [`Sent::frame`], and no session was opened.
     pub answered: bool,
     /// What it has become.
@@ -65,7 +64,7 @@ struct Sessions {
     now: u32,
 }
 
-impl SessionAccess for Sessions {
+impl Ground for Sessions {
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
     }
@@ -81,8 +80,8 @@ impl SessionAccess for Sessions {
         SessionInfo {
             id,
             key,
-            ingress_key: key,
-            egress_key: key,
+            original: key,
+            onward: key,
             created: common.created,
             now: self.now,
             in_port: NEAR,
@@ -124,24 +123,24 @@ impl Harness {
     /// As [`Harness::load`].
     pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), String> {
         let (functions, chains) = parse_lines(lines)?;
-        let program = Program::compile(&ProgramSpec {
+        let program = Program::compile(&Sources {
             functions: &functions,
             chains: &chains,
             registry: &self.registry,
-            resolve_port: &|name| match name {
+            port: &|name| match name {
                 "near" => Some(NEAR),
                 "far" => Some(FAR),
                 _ => None,
             },
-            has_pool: &|_| true,
+            pool: &|_| true,
             workers: 1,
             seed: 1,
-            previous: Some(&self.program),
-            scratchpad_limit: LIMIT,
+            before: Some(&self.program),
+            limit: LIMIT,
             order,
         });
         self.program = Arc::new(program.map_err(|error| error.to_string())?);
-        self.runner.adopt(&self.program, &Settings::default());
+        self.runner.adopt(&self.program, &SessionSettings::default());
         Ok(())
     }
 
@@ -180,13 +179,13 @@ impl Harness {
         let mut on_their_way: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
             let mut one =
-                Sent { fate: ChainVerdict::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
+                Sent { fate: Fate::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
             if let Some((found, meta)) = self.find(chain, &mut one) {
                 on_their_way.push((sent.len(), found, meta));
             }
             sent.push(one);
         }
-        let mut fates = [ChainVerdict::Pass; VECTOR];
+        let mut fates = [Fate::Pass; VECTOR];
         let mut places = on_their_way.iter_mut().peekable();
         let mut packets = Vec::new();
         for (at, one) in sent.iter_mut().enumerate() {
@@ -210,7 +209,7 @@ impl Harness {
             if let Some(one) = sent.get_mut(at) {
                 one.fate = fate;
             }
-            if let ChainVerdict::End(_) = fate {
+            if let Fate::End(_) = fate {
                 self.end(found.session());
             }
         }
@@ -236,13 +235,13 @@ impl Harness {
         let chain = self.program.chain(chain)?;
         let mut meta = Meta::default();
         parse(&one.frame, one.frame.len(), &mut meta).ok()?;
-        let key = key_of(&one.frame, &meta).ok()?;
+        let key = parse_key(&one.frame, &meta).ok()?;
         let mut found = self.sessions.table.find(&key);
         if !found.is_some() {
             match self.admit(chain, one, &key, &mut meta) {
                 Admission::Open => {}
                 Admission::Drop(reason) => {
-                    one.fate = ChainVerdict::Drop(reason);
+                    one.fate = Fate::Drop(reason);
                     return None;
                 }
                 Admission::Answer => {
@@ -253,11 +252,11 @@ impl Harness {
             let id = self.sessions.table.insert(&key, &key.reversed(), self.sessions.now).ok()?;
             found = FlowRef::new(id, Direction::Forward);
             let info = self.sessions.info(id);
-            let opener = PacketView { head: &one.frame, meta: &meta, direction: Direction::Forward };
+            let opener = Opener { head: &one.frame, meta: &meta, direction: Direction::Forward };
             self.runner.open(chain, self.sessions.table.scratch_mut(id), &info, &opener);
         } else {
             let info = self.sessions.info(found.session());
-            let opener = PacketView { head: &one.frame, meta: &meta, direction: found.direction() };
+            let opener = Opener { head: &one.frame, meta: &meta, direction: found.direction() };
             self.runner.migrate(self.sessions.table.scratch_mut(found.session()), chain, &info, &opener);
         }
         self.sessions.table.flow_mut(found).count(1, one.frame.len() as u32);
@@ -267,14 +266,7 @@ impl Harness {
     fn admit(&mut self, chain: crate::ChainId, one: &mut Sent, key: &Key, meta: &mut Meta) -> Admission {
         let mut packet = VecPacket::new(&one.frame);
         let now = self.sessions.now;
-        let mut first = OpeningPacket {
-            packet: &mut packet,
-            meta,
-            key,
-            in_port: NEAR,
-            now,
-            translation: TranslationRequest::default(),
-        };
+        let mut first = First { packet: &mut packet, meta, key, in_port: NEAR, now, wish: Wish::default() };
         let admission = self.runner.admit(chain, &mut first);
         one.frame = packet.head().to_vec();
         admission
@@ -290,7 +282,7 @@ impl Harness {
 
     /// Ends all sessions. What functions send then.
     pub fn end_all(&mut self) -> Vec<(u16, Vec<u8>)> {
-        while let Some(id) = self.sessions.table.next_from(0) {
+        while let Some(id) = self.sessions.table.next_session(0) {
             self.end(id);
         }
         let emissions = self.runner.emissions();

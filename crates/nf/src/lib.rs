@@ -25,20 +25,17 @@ mod runner;
 mod set;
 mod vector;
 
-pub use context::{Context, Emission, Emissions, EmitTarget};
-pub use function::{
-    Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates, Verdict,
-};
+pub use context::{Context, Emission, Emissions, EmitTo};
+pub use function::{Admission, Background, Function, Moves, SessionKey, Setup, Stop, Traits, Verdict};
 pub use harness::Harness;
 pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfAdd};
 pub use mmb_packet::{DropReason, Meta, PacketBuf};
-pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};
+pub use packet::{First, Opener, Packet, SessionInfo, Wish};
 pub use program::{
-    ChainId, HEADER_BYTES, PathView, Program, ProgramError, ProgramItem, ProgramSpec, ScratchpadView,
-    StageView,
+    About, ChainId, HEADER_BYTES, PlaceView, Program, ProgramError, Sources, StageView, WayView,
 };
 pub use registry::{Registry, TypeInfo};
-pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
+pub use runner::{Fate, Ground, Runner, StageCounts};
 pub use vector::Vector;

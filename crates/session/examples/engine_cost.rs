@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_flow::{Settings, Timeouts};
+use mmb_flow::{SessionSettings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Hit, VECTOR};
@@ -67,7 +67,7 @@ fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
         lines.push("add-stateful ip-saddr 10.0.0.0/8 accept".to_owned());
     }
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
-    Rules::read(&lines, Settings { timeouts, ..Settings::default() }, None).expect("good lines")
+    Rules::read(&lines, SessionSettings { timeouts, ..SessionSettings::default() }, None).expect("good lines")
 }
 
 /// One rule, and a chain of these functions.
@@ -77,7 +77,7 @@ fn chain(body: &[&str]) -> Rules {
     lines.push(format!("chain add c {}", body.join(" | ")));
     lines.push("add-stateful ip-saddr 10.0.0.0/8 chain c".to_owned());
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
-    Rules::read(&lines, Settings { timeouts, ..Settings::default() }, None).expect("good lines")
+    Rules::read(&lines, SessionSettings { timeouts, ..SessionSettings::default() }, None).expect("good lines")
 }
 
 fn host(n: usize) -> ([u8; 4], u16) {

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_flow::{Segment, Settings};
+use mmb_flow::{SessionSettings, TcpSegment};
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
 use mmb_session::{Driver, Outcome, Rules};
@@ -54,7 +54,7 @@ impl Random {
 /// The pool and so many rules.
 fn rules(n: usize) -> Rules {
     let lines = [&SETUP[..], &RULES[..n]].concat();
-    Rules::read(&lines, Settings::default(), None).expect("good lines")
+    Rules::read(&lines, SessionSettings::default(), None).expect("good lines")
 }
 
 struct Soak {
@@ -98,8 +98,8 @@ impl Soak {
     fn connection(&mut self) {
         let (host, port, server) = self.tuple();
         let end = self.random.below(9);
-        let (syn, ack, fin) = (Segment::SYN, Segment::ACK, Segment::FIN);
-        let last = if self.random.below(4) == 0 { Segment::RST | ack } else { fin | ack };
+        let (syn, ack, fin) = (TcpSegment::SYN, TcpSegment::ACK, TcpSegment::FIN);
+        let last = if self.random.below(4) == 0 { TcpSegment::RST | ack } else { fin | ack };
         // Direction, flags, numbers: the originator's sequence starts at 100, the other side's at 900.
         let script = [
             (true, syn, 100, 0),
@@ -178,7 +178,7 @@ impl Soak {
         }
         for _ in 0..2 * SESSIONS {
             let (host, port, server) = self.tuple();
-            let syn = Tcp { flags: Segment::SYN, ..Tcp::new(port, 443) };
+            let syn = Tcp { flags: TcpSegment::SYN, ..Tcp::new(port, 443) };
             self.send(INSIDE, &Frame::new(Ip4::new(host, server), syn).build());
         }
     }

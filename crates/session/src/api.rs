@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use mmb_flow::{Key, SessionId, Settings};
+use mmb_flow::{Key, SessionId, SessionSettings};
 use mmb_nf::Program;
 use mmb_packet::Meta;
 use mmb_policy::Policy;
@@ -35,7 +35,7 @@ pub trait Environment {
         &NONE
     }
     /// Settings of the tracker.
-    fn settings(&self) -> Settings;
+    fn settings(&self) -> SessionSettings;
     /// The port at the other end of a port's wire; [`mmb_packet::OUT_ROUTED`] of a routed port.
     fn out_port(&self, in_port: u16) -> u16;
     /// Whether what comes in by a port is routed.

@@ -7,7 +7,7 @@
 //! ([`Sessions::keep_chain`]). What is decided here holds for both directions, since they have the same rules.
 //!
 //! Functions can have a session translated. That is decided when it is opened ([`Sessions::ask_chain`]), by the engine,
-//! as for rules, and done in the chain ([`flow_flags::DEFERRED`]). So a chain that translates can be had from the first
+//! as for rules, and done in the chain ([`flow_flags::CHAIN_TRANSLATES`]). So a chain that translates can be had from the first
 //! packet on only; and a session that has one keeps to the rule that names it, and ends with the rule, or with
 //! the functions that translate it. Sessions that NAT lets in from outside are translated by NAT, and other chains are
 //! looked for among their rules.
@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId, Table, flow_flags};
-use mmb_nf::{Admission, ChainId, OpeningPacket, PacketView, Program, SessionInfo, TranslationRequest};
+use mmb_nf::{Admission, ChainId, First, Opener, Program, SessionInfo, Wish};
 use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::Policy;
 
@@ -42,8 +42,8 @@ pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
     SessionInfo {
         id,
         key: original,
-        ingress_key: original,
-        egress_key: back.key().reversed(),
+        original,
+        onward: back.key().reversed(),
         created: common.created,
         now,
         in_port: common.in_port[0],
@@ -53,8 +53,8 @@ pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
     }
 }
 
-fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: FlowRef) -> PacketView<'a> {
-    PacketView { head: call.packet.head(), meta: call.meta, direction: found.direction() }
+fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: FlowRef) -> Opener<'a> {
+    Opener { head: call.packet.head(), meta: call.meta, direction: found.direction() }
 }
 
 impl Sessions {
@@ -117,23 +117,17 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
         chain: ChainId,
-    ) -> Result<TranslationRequest, Refusal> {
+    ) -> Result<Wish, Refusal> {
         // A function that changes the packet parses it anew, which says nothing of where it has been.
         let been = call.meta.flags & BEEN;
         let (packet, meta) = (&mut *call.packet, &mut *call.meta);
-        let mut first = OpeningPacket {
-            packet,
-            meta,
-            key,
-            in_port: call.in_port,
-            now: call.now,
-            translation: TranslationRequest::default(),
-        };
+        let mut first =
+            First { packet, meta, key, in_port: call.in_port, now: call.now, wish: Wish::default() };
         let admission = self.runner.admit(chain, &mut first);
-        let translation = first.translation;
+        let wish = first.wish;
         call.meta.flags |= been;
         match admission {
-            Admission::Open => Ok(translation),
+            Admission::Open => Ok(wish),
             Admission::Drop(reason) => Err(Refusal::Drop(reason)),
             Admission::Answer => Err(Refusal::Answered),
         }
@@ -151,7 +145,7 @@ impl Sessions {
         if let Some(pad) = self.table.scratch_mut(found.session()).get_mut(..self.scratch.functions) {
             self.runner.open(chain, pad, &info, &opener);
         }
-        for found in [found, found.other()] {
+        for found in [found, found.opposite()] {
             self.table.flow_mut(found).flags |= flow_flags::CHAINED;
         }
     }
@@ -166,8 +160,8 @@ impl Sessions {
         if let Some(pad) = self.table.scratch_mut(id).get_mut(..self.scratch.functions) {
             self.runner.release(pad, &info);
         }
-        for found in [there, there.other()] {
-            self.table.flow_mut(found).flags &= !(flow_flags::CHAINED | flow_flags::DEFERRED);
+        for found in [there, there.opposite()] {
+            self.table.flow_mut(found).flags &= !(flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES);
         }
     }
 
@@ -181,7 +175,7 @@ impl Sessions {
     ) -> bool {
         let flags = self.table.flow(found).flags;
         let policy = call.host.policy();
-        let deferred = flags & flow_flags::DEFERRED != 0;
+        let deferred = flags & flow_flags::CHAIN_TRANSLATES != 0;
         let chain = match deferred {
             true => self.last_chain(policy, list, |rule, chain| rule.translates && self.defers(chain)),
             false => self.later_chain(policy, list),

@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use mmb_flow::{NatConfig, Settings};
+use mmb_flow::{NatConfig, SessionSettings};
 use mmb_nf::Program;
 use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Limits, Policy, VECTOR};
@@ -34,7 +34,7 @@ pub struct Rules {
     /// Pools and forwards.
     pub nat: Arc<NatConfig>,
     /// The tracker's settings.
-    pub settings: Settings,
+    pub settings: SessionSettings,
     /// The service chains that rules name.
     pub chains: Arc<Program>,
     routing: Routing,
@@ -44,7 +44,7 @@ pub struct Rules {
 
 impl Rules {
     /// Rules that have counted nothing.
-    pub fn new(policy: Policy, nat: NatConfig, settings: Settings) -> Rules {
+    pub fn new(policy: Policy, nat: NatConfig, settings: SessionSettings) -> Rules {
         Rules {
             policy,
             nat: Arc::new(nat),
@@ -96,7 +96,7 @@ impl Environment for Rules {
         &self.chains
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> SessionSettings {
         self.settings
     }
 

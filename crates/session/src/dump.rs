@@ -17,13 +17,13 @@ impl Sessions {
         mut f: impl FnMut(SessionView),
     ) -> bool {
         for _ in 0..most {
-            let Some(id) = self.table.next_from(cursor.0) else { return false };
+            let Some(id) = self.table.next_session(cursor.0) else { return false };
             cursor.0 = id.0 + 1;
-            if self.table.redirect(FlowRef::new(id, Direction::Forward)).is_none() {
+            if self.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_none() {
                 f(self.view(id, now, host));
             }
         }
-        self.table.next_from(cursor.0).is_some()
+        self.table.next_session(cursor.0).is_some()
     }
 
     fn view(&self, id: SessionId, now: u32, host: &impl Environment) -> SessionView {
@@ -31,7 +31,7 @@ impl Sessions {
             [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let common = self.table.session(id);
         let policy = host.policy();
-        let rules = self.rules.get(common.rules).filter(|rule| rule.is_alive(policy));
+        let rules = self.rules.get(common.rule_list).filter(|rule| rule.is_alive(policy));
         let mut rules: Vec<u32> = rules.filter_map(|rule| policy.index(rule.slot)).collect();
         rules.sort_unstable();
         let counts = [there.counts(), back.counts()];
@@ -41,9 +41,9 @@ impl Sessions {
             uid: self.table.uid(id),
             original: there.key(),
             reply: back.key(),
-            state: common.track.name(),
+            state: common.track.state_name(),
             age: now.wrapping_sub(common.created),
-            idle: now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen)),
+            idle: now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen)),
             expires: self.lives_until(id, now).map_or(0, |deadline| deadline.wrapping_sub(now)),
             in_port: common.in_port,
             packets: counts.map(|(packets, _)| packets),
@@ -71,7 +71,7 @@ impl Sessions {
         loop {
             let some = Group::of(|| {
                 left = left.checked_sub(1)?;
-                let id = self.table.next_from(self.swept)?;
+                let id = self.table.next_session(self.swept)?;
                 self.swept = id.0 + 1;
                 Some(id)
             });
@@ -81,7 +81,7 @@ impl Sessions {
                 break;
             }
         }
-        if self.table.next_from(self.swept).is_none() {
+        if self.table.next_session(self.swept).is_none() {
             self.swept = 0;
         }
         !self.table.is_empty()

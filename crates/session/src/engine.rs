@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use mmb_flow::{
-    Direction, ErrorBudget, FlowRef, FragmentLimits, Fragments, Key, Lookups, MappingId, Nat, PoolId,
-    SessionId, SessionState, Settings, Table, flow_flags,
+    BatchLookup, Direction, ErrorBudget, FlowRef, FragmentLimits, FragmentTable, Key, MappingId, Nat, PoolId,
+    SessionId, SessionSettings, SessionState, Table, flow_flags,
 };
-use mmb_nf::{ChainVerdict, Program, Runner};
+use mmb_nf::{Fate, Program, Runner};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
 use mmb_policy::{Decision, VECTOR};
 
@@ -101,9 +101,9 @@ pub struct Sessions {
     /// There is one at least.
     pub(crate) has_chains: bool,
     pub(crate) runner: Runner,
-    pub(crate) fates: Box<[ChainVerdict; VECTOR]>,
+    pub(crate) fates: Box<[Fate; VECTOR]>,
     pub(crate) scratch: Scratch,
-    pub(crate) lookups: Box<Lookups>,
+    pub(crate) lookups: Box<BatchLookup>,
     pub(crate) gists: Box<[Gist; VECTOR]>,
     /// A packet of the last vector has asked for a decision that may be far.
     pub(crate) asked: bool,
@@ -118,8 +118,8 @@ pub struct Sessions {
     pub(crate) loans: OffloadedFlows,
     pub(crate) rules: RuleLists,
     pub(crate) nat: Nat,
-    pub(crate) fragments: Fragments<Target>,
-    pub(crate) settings: Settings,
+    pub(crate) fragments: FragmentTable<Target>,
+    pub(crate) settings: SessionSettings,
     pub(crate) random: Random,
     pub(crate) budget: ErrorBudget,
     pub(crate) exhausted: Exhausted,
@@ -161,7 +161,7 @@ impl Sessions {
             chains: Arc::default(),
             has_chains: false,
             runner: Runner::new(config.worker, config.seed, config.sessions),
-            fates: Box::new([ChainVerdict::Pass; VECTOR]),
+            fates: Box::new([Fate::Pass; VECTOR]),
             scratch,
             lookups: Box::default(),
             gists: Box::new([Gist::default(); VECTOR]),
@@ -181,8 +181,8 @@ impl Sessions {
                 usize::from(config.workers),
                 config.seed,
             )?,
-            fragments: Fragments::new(FRAGMENTS),
-            settings: Settings::default(),
+            fragments: FragmentTable::new(FRAGMENTS),
+            settings: SessionSettings::default(),
             random: Random::new(secret),
             budget: ErrorBudget::new(0),
             exhausted: Exhausted::default(),
@@ -228,7 +228,7 @@ impl Sessions {
         let flows = self.runner.tick(now, budget);
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         loop {
-            let due = Group::of(|| self.table.due(now, &mut left));
+            let due = Group::of(|| self.table.next_expired(now, &mut left));
             self.prefetch_ends(due.ids());
             due.ids().iter().for_each(|&id| self.ring(id, now, host));
             if due.ids().is_empty() {
@@ -251,7 +251,7 @@ impl Sessions {
     fn ring(&mut self, id: SessionId, now: u32, host: &impl Environment) {
         self.settle_loans(now, id, host);
         match self.lives_until(id, now) {
-            Some(deadline) => self.table.arm(id, deadline),
+            Some(deadline) => self.table.arm_timer(id, deadline),
             None => self.end(id, End::Expired, host),
         }
     }
@@ -295,7 +295,7 @@ impl Sessions {
     /// What becomes of the next fragment that waits no longer: to be asked for after [`Sessions::process_slow_path`] and
     /// [`Sessions::tick`] until there is none.
     pub fn next_released_fragment(&mut self) -> Option<ReleasedFragment> {
-        let released = self.fragments.released()?;
+        let released = self.fragments.pop_released()?;
         Some(match released.target {
             Some(_) => ReleasedFragment::Retry(released.ticket.0),
             None => ReleasedFragment::TimedOut(released.ticket.0),
@@ -337,14 +337,14 @@ impl Sessions {
             }
             _ => REDIRECT_LIFE,
         };
-        let idle = now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen));
+        let idle = now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
 
     /// Ends a session or redirect and gives back all that it holds.
     pub(crate) fn end(&mut self, id: SessionId, why: End, host: &impl Environment) {
         let found = FlowRef::new(id, Direction::Forward);
-        if self.table.redirect(found).is_some() {
+        if self.table.redirect_worker(found).is_some() {
             self.counters.redirects -= 1;
         } else {
             self.release(id, host);
@@ -369,7 +369,7 @@ impl Sessions {
             self.settle(found, host);
             self.decisions.give_back(self.table.flow(found).decision(), host);
         }
-        let &SessionState { rules, mapping, flags, .. } = self.table.session(id);
+        let &SessionState { rule_list: rules, mapping, flags, .. } = self.table.session(id);
         self.rules.give_back(rules);
         if mapping != u32::MAX {
             let mut held = self.table.key(FlowRef::new(id, Direction::Forward));

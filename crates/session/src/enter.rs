@@ -1,7 +1,8 @@
 //! A session is entered into the table, and gets its rules, its decision, its translation and its chain.
 
 use mmb_flow::{
-    Direction, Flow, FlowRef, InsertError, Key, MappingId, Seen, SessionId, Track, Xlat4, flow_flags,
+    Direction, Flow, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState, Xlat4,
+    flow_flags,
 };
 use mmb_nf::ChainId;
 use mmb_packet::PacketBuf;
@@ -35,8 +36,8 @@ pub(crate) struct Fresh {
     /// The key of its replies, if addresses or ports change.
     pub moved: Option<Key>,
     pub mapping: Option<MappingId>,
-    pub track: Track,
-    pub seen: Seen,
+    pub track: TrackState,
+    pub seen: TrackOutcome,
     pub acks: [u32; 2],
     pub flags: u8,
     pub mangle: Option<Numbers>,
@@ -95,7 +96,7 @@ impl Sessions {
     /// The session that is to make room. Who has packets of some may know more of them than the table.
     fn victim<H: Environment, P: PacketBuf>(&mut self, call: &Call<'_, H, P>) -> Option<SessionId> {
         loop {
-            let victim = self.table.victim()?;
+            let victim = self.table.eviction_candidate()?;
             self.settle_loans(call.now, victim, call.host);
             if self.table.is_embryonic(victim) {
                 return Some(victim);
@@ -109,7 +110,7 @@ impl Sessions {
         call: &Call<'_, H, P>,
         fresh: &Fresh,
     ) -> Result<SessionId, InsertError> {
-        let Seen { timeout, embryonic, .. } = fresh.seen;
+        let TrackOutcome { timeout, embryonic, .. } = fresh.seen;
         let deadline = call.now.wrapping_add(timeout);
         self.table.open(&call.sought, fresh.moved.as_ref(), call.now, deadline, embryonic)
     }
@@ -134,10 +135,10 @@ impl Sessions {
             By::List(list) => (self.rules.take(list), self.decide(call, list, stamp)),
         };
         let (halves, common) = self.table.parts_mut(id);
-        (common.rules, common.track, common.flags) = (rules, fresh.track, flags);
+        (common.rule_list, common.track, common.flags) = (rules, fresh.track, flags);
         common.mapping = fresh.mapping.map_or(u32::MAX, |mapping| mapping.0);
         common.in_port = [call.in_port, u16::MAX];
-        let deferred = if fresh.deferred { flow_flags::DEFERRED } else { 0 };
+        let deferred = if fresh.deferred { flow_flags::CHAIN_TRANSLATES } else { 0 };
         for (way, half) in halves.iter_mut().enumerate() {
             let settled = fresh.seen.settled[way] && flags & session_flags::LOOPS[way] == 0;
             half.ack = fresh.acks[way];

@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use mmb_flow::{Direction, FlowRef, Segment, SessionId, Traffic, flow_flags, key_of, later_ack};
+use mmb_flow::{Direction, FlowRef, SessionId, TcpSegment, TrackInput, flow_flags, later_ack, parse_key};
 use mmb_packet::Meta;
 
 use crate::Environment;
@@ -53,7 +53,7 @@ pub struct OffloadCandidate {
 impl OffloadCandidate {
     /// The other direction.
     pub fn other(self) -> OffloadCandidate {
-        OffloadCandidate { found: self.found.other(), ..self }
+        OffloadCandidate { found: self.found.opposite(), ..self }
     }
 
     /// A number that no other direction of a session has at the same time.
@@ -126,7 +126,7 @@ impl Sessions {
 
     /// The direction of a session that a packet belongs to. `head` and `meta` are as the packet came.
     pub fn offload_candidate(&self, head: &[u8], meta: &Meta) -> Option<OffloadCandidate> {
-        let (found, _) = self.table.seek(&key_of(head, meta).ok()?);
+        let (found, _) = self.table.find_with_hash(&parse_key(head, meta).ok()?);
         found.is_some().then(|| OffloadCandidate { found, uid: self.table.uid(found.session()) })
     }
 
@@ -139,7 +139,7 @@ impl Sessions {
         meta: &Meta,
     ) -> bool {
         let edits = self.decisions.says(self.table.flow(found).decision()) & says::EDIT != 0;
-        !edits && key_of(head, meta).is_ok_and(|key| key == self.table.key(found.other()).reversed())
+        !edits && parse_key(head, meta).is_ok_and(|key| key == self.table.key(found.opposite()).reversed())
     }
 
     /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
@@ -149,7 +149,7 @@ impl Sessions {
         OffloadCandidate { found, uid }: OffloadCandidate,
         in_port: u16,
     ) -> OffloadState {
-        const OTHER: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::DEFERRED;
+        const OTHER: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
         const MORE: u8 = session_flags::MANGLE
             | session_flags::LOOP_FORWARD
             | session_flags::LOOP_REVERSE
@@ -158,7 +158,7 @@ impl Sessions {
         if self.table.uid(id) != uid {
             return OffloadState::Ended;
         }
-        let (half, other) = (self.table.flow(found), self.table.flow(found.other()));
+        let (half, other) = (self.table.flow(found), self.table.flow(found.opposite()));
         let number = half.decision();
         let plain = half.flags & OTHER == 0
             && self.table.session(id).flags & MORE == 0
@@ -170,7 +170,7 @@ impl Sessions {
         if half.flags & flow_flags::SETTLED != 0 {
             return OffloadState::Eligible { reply_settled: other.flags & flow_flags::SETTLED != 0 };
         }
-        match self.table.session(id).track.awaited(&self.acks(id)) {
+        match self.table.session(id).track.awaited_ack(&self.acks(id)) {
             Some(ack) => OffloadState::AwaitingAck {
                 expected_ack: (found.direction() == Direction::Forward).then_some(ack),
             },
@@ -298,7 +298,7 @@ impl Sessions {
 
     /// The originator's first packet that was sent on, if it was lent before: it acknowledged what it had to.
     fn complete(&mut self, last: u32, id: SessionId) {
-        if let Some(ack) = self.table.session(id).track.awaited(&self.acks(id)) {
+        if let Some(ack) = self.table.session(id).track.awaited_ack(&self.acks(id)) {
             self.note(last, FlowRef::new(id, Direction::Forward), ack, None);
         }
     }
@@ -308,11 +308,11 @@ impl Sessions {
         let id = found.session();
         let (mut track, mut acks) = (self.table.session(id).track, self.acks(id));
         let (flags, seq) = match fin {
-            Some(end) => (Segment::FIN | Segment::ACK, end.wrapping_sub(1)),
-            None => (Segment::ACK, acks[found.direction().other() as usize]),
+            Some(end) => (TcpSegment::FIN | TcpSegment::ACK, end.wrapping_sub(1)),
+            None => (TcpSegment::ACK, acks[found.direction().opposite() as usize]),
         };
-        let segment = Segment { seq, ack, flags, ..Segment::default() };
-        let seen = track.packet(found.direction(), &Traffic::Tcp(segment), &mut acks, &self.settings);
+        let segment = TcpSegment { seq, ack, flags, ..TcpSegment::default() };
+        let seen = track.update(found.direction(), &TrackInput::Tcp(segment), &mut acks, &self.settings);
         self.table.session_mut(id).track = track;
         self.set_acks(id, acks);
         self.heed(last, id, &seen);
@@ -344,10 +344,10 @@ impl Sessions {
             bytes -= u64::from(part(bytes));
         }
         let last = now.wrapping_sub(age);
-        if last.wrapping_sub(half.seen).cast_signed() > 0 {
-            half.seen = last;
+        if last.wrapping_sub(half.last_seen).cast_signed() > 0 {
+            half.last_seen = last;
         }
-        let last = half.seen;
+        let last = half.last_seen;
         if let Some(ack) = ack {
             half.ack = later_ack(half.ack, ack);
         }

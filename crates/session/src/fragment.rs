@@ -1,6 +1,6 @@
 //! Fragments: the first one of a datagram has a key, the later ones follow it.
 
-use mmb_flow::{Datagram, FlowRef, Key, Later};
+use mmb_flow::{DatagramKey, FlowRef, FragmentAction, Key};
 use mmb_packet::{DropReason, PacketBuf};
 
 use crate::engine::Sessions;
@@ -27,7 +27,7 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
     ) -> Next {
-        let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else {
+        let Some(datagram) = DatagramKey::of(call.packet.head(), call.meta) else {
             return self.keyed(call, key);
         };
         let home = self.home(key);
@@ -39,7 +39,7 @@ impl Sessions {
         let found = self.table.find(key);
         let target = match next {
             Next::HandOff if !found.is_some() => Target::Worker(call.meta.out_port),
-            _ if found.is_some() => match self.table.redirect(found) {
+            _ if found.is_some() => match self.table.redirect_worker(found) {
                 Some(worker) => Target::Worker(worker),
                 None => Target::Session(found, self.table.uid(found.session())),
             },
@@ -48,29 +48,31 @@ impl Sessions {
             }
             _ => Target::Nowhere,
         };
-        self.fragments.first(&datagram, target, call.now);
+        self.fragments.record_first(&datagram, target, call.now);
         next
     }
 
     /// Another fragment.
     pub(crate) fn later_fragment<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
-        let Some(datagram) = Datagram::of(call.packet.head(), call.meta) else { return self.stateless(call) };
-        match self.fragments.later(&datagram, call.now, self.settings.timeouts.fragment) {
-            Later::Follow(Target::Session(found, uid)) => {
+        let Some(datagram) = DatagramKey::of(call.packet.head(), call.meta) else {
+            return self.stateless(call);
+        };
+        match self.fragments.resolve_later(&datagram, call.now, self.settings.timeouts.fragment) {
+            FragmentAction::Follow(Target::Session(found, uid)) => {
                 if !self.is_still(found, uid) {
                     return call.drop(DropReason::FragmentLost);
                 }
                 self.follow(call, found)
             }
-            Later::Follow(Target::Worker(worker)) => self.hand_off(call.meta, worker),
-            Later::Follow(Target::Nowhere) => self.stateless(call),
-            Later::Follow(Target::Dropped(reason)) => call.drop(reason),
-            Later::Wait(ticket) => {
+            FragmentAction::Follow(Target::Worker(worker)) => self.hand_off(call.meta, worker),
+            FragmentAction::Follow(Target::Nowhere) => self.stateless(call),
+            FragmentAction::Follow(Target::Dropped(reason)) => call.drop(reason),
+            FragmentAction::Wait(ticket) => {
                 self.counters.held += 1;
                 call.meta.edits_at = ticket.0;
                 Next::Hold
             }
-            Later::Refused => call.drop(DropReason::FragmentLost),
+            FragmentAction::Refused => call.drop(DropReason::FragmentLost),
         }
     }
 
@@ -90,7 +92,7 @@ impl Sessions {
         self.settle(found, call.host);
         let half = self.table.flow_mut(found);
         half.count(1, u32::try_from(call.packet.len()).unwrap_or(u32::MAX));
-        half.seen = call.now;
+        half.last_seen = call.now;
         self.translated(call, found)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::Segment;
+use mmb_flow::TcpSegment;
 use mmb_packet::{Common, Kind, Meta, flags};
 
 /// What the short way needs to know of a packet, read while it is near.
@@ -24,11 +24,11 @@ impl Gist {
     /// It is TCP's, and its header is not to be read.
     const UNREAD: u16 = 1 << 9;
     /// What opens, closes or resets a connection, or may.
-    pub const UNSTEADY: u16 = (Segment::SYN | Segment::FIN | Segment::RST) as u16 | Gist::UNREAD;
+    pub const UNSTEADY: u16 = (TcpSegment::SYN | TcpSegment::FIN | TcpSegment::RST) as u16 | Gist::UNREAD;
     /// It is UDP's; said only with [`Gist::l4`].
     pub const UDP: u16 = 1 << 10;
     /// It is TCP's and acknowledges.
-    pub const ACK: u16 = Segment::ACK as u16;
+    pub const ACK: u16 = TcpSegment::ACK as u16;
 
     #[inline(always)]
     pub fn of(head: &[u8], meta: &Meta, in_port: u16, bytes: u32) -> Gist {
@@ -77,9 +77,9 @@ pub(crate) fn steady(head: &[u8], meta: &Meta) -> Option<Option<u32>> {
         return Some(None);
     }
     let tcp: &[u8; FLAGS + 1] = head.get(usize::from(meta.l4_off)..)?.first_chunk()?;
-    if tcp[FLAGS] & (Segment::SYN | Segment::FIN | Segment::RST) != 0 {
+    if tcp[FLAGS] & (TcpSegment::SYN | TcpSegment::FIN | TcpSegment::RST) != 0 {
         return None;
     }
     let ack = u32::from_be_bytes([tcp[ACK], tcp[ACK + 1], tcp[ACK + 2], tcp[ACK + 3]]);
-    Some((tcp[FLAGS] & Segment::ACK != 0).then_some(ack))
+    Some((tcp[FLAGS] & TcpSegment::ACK != 0).then_some(ack))
 }

@@ -1,8 +1,8 @@
 //! What halves note down of themselves: that their decision needs no look, and the next hop of their packets.
 //!
 //! Theory of operation. A direction's packets have one source and one destination, in whatever way it translates them, so that routing
-//! says the same of each of them until routes change. An IPv4 half therefore keeps the number of its next hop ([`Flow::hop`]), and
-//! its packets need not be looked up again. A half's notes ([`Flow::note4`]) are stamped with their generation and the port that its
+//! says the same of each of them until routes change. An IPv4 half therefore keeps the number of its next hop ([`Flow::next_hop`]), and
+//! its packets need not be looked up again. A half's notes ([`Flow::opaque4`]) are stamped with their generation and the port that its
 //! packets came in by: another generation begins when rules, routes or the machine's addresses change, and what was noted under an older
 //! one is worth nothing. The stamp says whether the decision was noted as well, as one that does nothing but to accept ([`crate::owed`]).
 //!
@@ -81,7 +81,7 @@ pub(crate) fn look(
     if !half.is_ip4() {
         return decisions.count(number, stamp, gist.bytes);
     }
-    let [old, place] = half.note4();
+    let [old, place] = half.opaque4();
     let says = if place == 0 {
         decisions.count(number, stamp, gist.bytes)?
     } else if decisions.is_current(number, stamp) {
@@ -93,9 +93,9 @@ pub(crate) fn look(
     let new = if says != 0 || !(keeps || place != 0) { note | Notes::UNDECIDED } else { note };
     if old != new {
         if !are_alike(old, new) {
-            half.set_hop(0);
+            half.set_next_hop(0);
         }
-        half.set_note4([new, place]);
+        half.set_opaque4([new, place]);
     }
     Some(says)
 }
@@ -118,10 +118,10 @@ impl Sessions {
     #[cold]
     fn forget_notes(&mut self) {
         let mut next = 0;
-        while let Some(id) = self.table.next_from(next) {
+        while let Some(id) = self.table.next_session(next) {
             for half in self.table.parts_mut(id).0 {
-                let [_, place] = half.note4();
-                half.set_note4([0, place]);
+                let [_, place] = half.opaque4();
+                half.set_opaque4([0, place]);
             }
             next = id.0 + 1;
         }
@@ -136,10 +136,10 @@ impl Sessions {
     /// Has the half of such a packet keep its next hop: that of all packets of its flow that come in by that port, as long as routes do not
     /// change; or, if each has to be looked up anew, none.
     pub fn set_next_hop(&mut self, at: usize, hop: Option<u32>) {
-        let Some(&found) = self.lookups.found().get(at) else { return };
+        let Some(&found) = self.lookups.results().get(at) else { return };
         let hop = hop.and_then(|hop| u16::try_from(hop).ok()).filter(|hop| is_hop(*hop));
         if found.is_some() {
-            self.table.flow_mut(found).set_hop(hop.unwrap_or(NO_HOP));
+            self.table.flow_mut(found).set_next_hop(hop.unwrap_or(NO_HOP));
         }
     }
 }
@@ -185,11 +185,11 @@ mod tests {
         let (mut table, mut decisions, _, found) = scene(Kind::IP4 | Kind::TCP);
         let (half, stamp) = (table.flow_mut(found), decisions.stamp(3));
         for keeps in [false, true] {
-            half.set_note4([0, 0]);
+            half.set_opaque4([0, 0]);
             for (note, hop) in [(0x103, 0), (0x103, 7), (0x103, 7), (0x203, 0), (0x203, 7), (0x204, 0)] {
                 assert_eq!(look(half, &mut decisions, &GIST, (stamp, note, keeps)), Some(0));
-                assert_eq!(half.hop(), hop);
-                half.set_hop(7);
+                assert_eq!(half.next_hop(), hop);
+                half.set_next_hop(7);
             }
         }
         assert_eq!(look(half, &mut decisions, &GIST, (stamp + 1, 0x303, true)), None, "no decision");
@@ -208,7 +208,7 @@ mod tests {
         for note in [0x203, 0x303] {
             assert_eq!(look(half, &mut decisions, &GIST, (stamp, note, false)), Some(0));
             half.count(1, 100);
-            assert_eq!(half.note4()[0], note, "which is worth a note still");
+            assert_eq!(half.opaque4()[0], note, "which is worth a note still");
         }
         owed.settle(half, &decisions, &rules);
         decisions.flush(&rules, 9);
@@ -221,6 +221,6 @@ mod tests {
         let (half, stamp) = (table.flow_mut(found), decisions.stamp(3));
         let key = half.key();
         assert_eq!(look(half, &mut decisions, &GIST, (stamp, 0x103, true)), Some(0));
-        assert_eq!((half.key(), half.hop()), (key, 0));
+        assert_eq!((half.key(), half.next_hop()), (key, 0));
     }
 }

@@ -8,7 +8,7 @@
 //! remembers when it came and what it acknowledged, and it is translated in place. Everything else is told apart here
 //! and done elsewhere.
 
-use mmb_flow::{Direction, FlowRef, Table, apply4, flow_flags, later_ack, translate};
+use mmb_flow::{Direction, FlowRef, Table, flow_flags, later_ack, translate, translate_ip4};
 use mmb_packet::{Common, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -35,22 +35,22 @@ impl Sessions {
         next: &mut [Next; VECTOR],
     ) -> NextSet {
         let n = packets.len().min(VECTOR);
-        if n == 0 || !self.lookups.were_in(n, [packets.packet_addr(0), packets.packet_addr(n - 1)]) {
+        if n == 0 || !self.lookups.take_prefetched(n, [packets.packet_addr(0), packets.packet_addr(n - 1)]) {
             self.version = None;
             self.fill(n, packets);
         }
-        self.lookups.guess(&self.table);
-        self.lookups.wait(&self.table);
+        self.lookups.find_candidates(&self.table);
+        self.lookups.wait_for_flows(&self.table);
         if std::mem::take(&mut self.asked) {
             self.prefetch_decisions();
         }
         let mut rare = Positions::default();
         self.next_hop_misses.clear();
-        let (passed, forwarded) = match self.lookups.are_tailed() {
+        let (passed, forwarded) = match self.lookups.has_ip6_keys() {
             false => self.verdicts::<false>(now, host, packets, &mut next[..n], &mut rare),
             true => self.verdicts::<true>(now, host, packets, &mut next[..n], &mut rare),
         };
-        self.lookups.learn();
+        self.lookups.update_cache();
         let mut tally = NextSet::default();
         for (all, next) in [(passed, Next::Pass), (forwarded, Next::Forwarded)] {
             if all == n {
@@ -101,7 +101,7 @@ impl Sessions {
         if let Some(gist) = self.gists.get_mut(at) {
             *gist = Gist::of(head, meta, in_port, bytes);
         }
-        self.lookups.take_in(&self.table, at, head, meta);
+        self.lookups.push(&self.table, at, head, meta);
     }
 
     /// The same of an IPv4 packet of which the parse has this in hand; `brought`: the hash that it brings along from
@@ -116,7 +116,7 @@ impl Sessions {
         bytes: u32,
     ) {
         self.gists[at % VECTOR] = Gist::of_common4(common, in_port, bytes);
-        self.lookups.take_in4(&self.table, at, common, brought);
+        self.lookups.push_ip4(&self.table, at, common, brought);
     }
 
     /// The same of an IPv6 packet.
@@ -130,7 +130,7 @@ impl Sessions {
         bytes: u32,
     ) {
         self.gists[at % VECTOR] = Gist::of_tcp(common.tcp_flags, common.tcp_ack, in_port, bytes);
-        self.lookups.take_in6(&self.table, at, common, brought);
+        self.lookups.push_ip6(&self.table, at, common, brought);
     }
 
     /// All packets of a vector are in: so many, of which [`Packets::packet_addr`] says this of the first and the last one. Whoever looks
@@ -138,7 +138,7 @@ impl Sessions {
     /// as many that begin and end with the same, and are others in between.
     #[inline(always)]
     pub fn are_in(&mut self, n: usize, ends: [usize; 2]) {
-        self.lookups.are_in(n, ends);
+        self.lookups.set_prefetched(n, ends);
     }
 
     /// The version of IP of all packets of the vector that was looked up last, if it was taken in ahead.
@@ -150,15 +150,15 @@ impl Sessions {
     /// Asks for the memory that sessions will want whose packets are all new: where their replies will be looked up, and
     /// the mapping of where they come from.
     fn prefetch_replies(&self, next: &[Next]) {
-        let ahead = self.last_pool.and_then(|pool| self.nat.ahead(pool));
-        let all = next.iter().zip(self.lookups.found()).enumerate();
+        let ahead = self.last_pool.and_then(|pool| self.nat.prefetcher(pool));
+        let all = next.iter().zip(self.lookups.results()).enumerate();
         let new = all.filter(|(_, (next, found))| **next == Next::SlowPath && **found == FlowRef::NONE);
         self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), ahead.as_ref());
     }
 
     /// Asks for the memory that functions of chains will want.
     fn prefetch_scratchpads(&self, next: &[Next]) {
-        for (&found, next) in self.lookups.found().iter().zip(next) {
+        for (&found, next) in self.lookups.results().iter().zip(next) {
             if *next == Next::Chain {
                 self.table.prefetch_scratch(found.session());
             }
@@ -168,9 +168,9 @@ impl Sessions {
     fn prefetch_decisions(&mut self) {
         let Sessions { table, lookups, decisions, notes, .. } = self;
         let halves = table.flows_mut();
-        for found in lookups.found() {
+        for found in lookups.results() {
             if let Some(half) = halves.get(found.0 as usize)
-                && !(half.is_ip4() && notes.are_current(half.note4()[0]))
+                && !(half.is_ip4() && notes.are_current(half.opaque4()[0]))
             {
                 decisions.prefetch(half.decision());
             }
@@ -189,7 +189,7 @@ impl Sessions {
         edits: &mut Vec<u32>,
     ) -> Next {
         let (Some(&found), Some(&Gist { in_port, bytes, .. })) =
-            (self.lookups.found().get(at), self.gists.get(at))
+            (self.lookups.results().get(at), self.gists.get(at))
         else {
             return Next::SlowPath;
         };
@@ -244,15 +244,15 @@ impl Sessions {
     ) -> Result<(), DropReason> {
         let Some(half) = self.table.flows_mut().get_mut(found.0 as usize) else { return Ok(()) };
         half.count(1, bytes);
-        half.seen = now;
+        half.last_seen = now;
         if half.flags & flow_flags::XLAT_SLOW != 0 {
             return self.forward_slowly(found, head, meta, ack);
         }
         if let Some(ack) = ack {
             half.ack = later_ack(half.ack, ack);
         }
-        if half.flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
-            apply4(&half.xlat4(), head, meta);
+        if half.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+            translate_ip4(&half.xlat4(), head, meta);
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Sessions {
             let half = self.table.flow_mut(found);
             half.ack = later_ack(half.ack, ack);
         }
-        match self.table.flow(found).flags & flow_flags::DEFERRED {
+        match self.table.flow(found).flags & flow_flags::CHAIN_TRANSLATES {
             0 => self.translate(found, head, meta),
             _ => Ok(()),
         }
@@ -300,9 +300,9 @@ impl Sessions {
     /// A half whose packets have to be looked at, or that is none of this worker's.
     fn unsettled(&mut self, now: u32, found: FlowRef, meta: &mut Meta) -> Next {
         let came_back = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
-        let worker = self.table.redirect(found).filter(|_| !came_back);
+        let worker = self.table.redirect_worker(found).filter(|_| !came_back);
         let Some(worker) = worker else { return Next::SlowPath };
-        self.table.flow_mut(found).seen = now;
+        self.table.flow_mut(found).last_seen = now;
         self.hand_off(meta, worker)
     }
 
@@ -342,13 +342,13 @@ pub(crate) fn translate_by(
 ) -> Result<(), DropReason> {
     let half = table.flow(found);
     if half.flags & flow_flags::XLAT4 != 0 {
-        apply4(&half.xlat4(), head, meta);
+        translate_ip4(&half.xlat4(), head, meta);
         return Ok(());
     }
     if half.flags & flow_flags::XLAT_SLOW == 0 {
         return Ok(());
     }
-    let to = table.key(found.other()).reversed();
+    let to = table.key(found.opposite()).reversed();
     let mangle = mangle(table, scratch, found.session());
     translate(head, meta, &half.key(), &to, mangle.as_ref(), found.direction())
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, Proto, Settings};
+use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, PortProto, SessionSettings};
 use mmb_lang::{Chain, Command, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, parse_line};
-use mmb_nf::{Order, Program, ProgramSpec, Registry};
+use mmb_nf::{Order, Program, Registry, Sources};
 use mmb_policy::Policy;
 
 use crate::Rules;
@@ -38,8 +38,8 @@ pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, String> {
 /// As [`ForwardConfig::new`].
 pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
     let proto = match forward.proto {
-        NatProto::Tcp => Proto::Tcp,
-        NatProto::Udp => Proto::Udp,
+        NatProto::Tcp => PortProto::Tcp,
+        NatProto::Udp => PortProto::Udp,
     };
     let end = |socket: Socket4| (socket.address, socket.port);
     ForwardConfig::new(proto, end(forward.outside), end(forward.inside))
@@ -53,7 +53,7 @@ impl Rules {
     /// What is wrong with the first line that is not good, and the line.
     pub fn read<L: AsRef<str>>(
         lines: &[L],
-        settings: Settings,
+        settings: SessionSettings,
         before: Option<&Policy>,
     ) -> Result<Rules, String> {
         let (policy, chains) = Default::default();
@@ -67,7 +67,7 @@ impl Rules {
     /// As [`Rules::read`].
     pub fn read_with<L: AsRef<str>>(
         lines: &[L],
-        settings: Settings,
+        settings: SessionSettings,
         before: Option<&Rules>,
         registry: &Registry,
         workers: u16,
@@ -79,7 +79,7 @@ impl Rules {
 
     fn read_after<L: AsRef<str>>(
         lines: &[L],
-        settings: Settings,
+        settings: SessionSettings,
         (policy, chains): (&Policy, &Program),
         registry: &Registry,
         workers: u16,
@@ -90,16 +90,16 @@ impl Rules {
         }
         let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
         let pools: Vec<String> = said.pools.iter().map(|pool| pool.name().to_owned()).collect();
-        let program = Program::compile(&ProgramSpec {
+        let program = Program::compile(&Sources {
             functions: &said.functions,
             chains: &said.chains,
             registry,
-            resolve_port: &port,
-            has_pool: &|name| pools.iter().any(|pool| pool == name),
+            port: &port,
+            pool: &|name| pools.iter().any(|pool| pool == name),
             workers,
             seed: SEED,
-            previous: Some(chains),
-            scratchpad_limit: Rules::SCRATCHPAD,
+            before: Some(chains),
+            limit: Rules::SCRATCHPAD,
             order: Order::Maximal,
         });
         let program = program.map_err(|error| error.to_string())?;

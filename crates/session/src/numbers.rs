@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{
-    Direction, FlowRef, Inside, Key, Mangle, MappingId, Segment, SessionId, Table, Traffic, flow_flags,
+    Direction, FlowRef, HostLocation, Key, Mangle, MappingId, SessionId, Table, TcpSegment, TrackInput,
+    flow_flags,
 };
 use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::Choice;
@@ -119,10 +120,12 @@ impl Sessions {
         call: &Call<'_, H, P>,
         key: &Key,
         plan: &Plan<'_>,
-        traffic: &Traffic,
+        traffic: &TrackInput,
     ) -> Option<Numbers> {
         let opens = match traffic {
-            Traffic::Tcp(segment) if segment.flags & (Segment::SYN | Segment::ACK) == Segment::SYN => {
+            TrackInput::Tcp(segment)
+                if segment.flags & (TcpSegment::SYN | TcpSegment::ACK) == TcpSegment::SYN =>
+            {
                 Some(segment)
             }
             _ => None,
@@ -175,7 +178,7 @@ impl Sessions {
             && common.flags & session_flags::INBOUND != 0
             && let Some(&[.., a, b, c, d, e, f]) = call.packet.head().first_chunk::<12>()
         {
-            let inside = Inside { mac: [a, b, c, d, e, f], in_port: call.in_port };
+            let inside = HostLocation { mac: [a, b, c, d, e, f], in_port: call.in_port };
             self.nat.learn(MappingId(common.mapping), inside);
         }
         self.learn_sequence(call, found.session());
@@ -185,8 +188,8 @@ impl Sessions {
         if self.table.session(id).flags & session_flags::MANGLE == 0 || self.record(id).waits == 0 {
             return;
         }
-        if let Traffic::Tcp(segment) = Traffic::of(call.packet.head(), call.meta)
-            && segment.flags & Segment::SYN != 0
+        if let TrackInput::Tcp(segment) = TrackInput::of(call.packet.head(), call.meta)
+            && segment.flags & TcpSegment::SYN != 0
         {
             self.change_record(id, |record| {
                 record.mangle.acknowledgment = segment.seq.wrapping_sub(record.pending);

@@ -9,8 +9,8 @@
 //! the session is entered ([`crate::enter`]).
 
 use mmb_flow::{
-    Arrived, Complaint, FlowRef, InsertError, Inside, Key, MappingId, NatConfig, NatError, PoolId, Refused,
-    Segment, Traffic, answer,
+    FlowRef, HostLocation, IcmpErrorKind, InboundError, InboundMapping, InsertError, Key, MappingId,
+    NatConfig, NatError, PoolId, TcpSegment, TrackInput, rewrite_as_icmp_error,
 };
 use mmb_packet::{DropReason, PacketBuf, flags};
 
@@ -56,11 +56,11 @@ pub(crate) fn as_nat_sees(key: &Key, to: &Key) -> Key {
 
 /// The SYN that a segment which opens a session has come after, unless it is one: a function has answered that one itself.
 /// What window scale it said is not known here.
-fn syn_before(traffic: Traffic) -> Traffic {
+fn syn_before(traffic: TrackInput) -> TrackInput {
     match traffic {
-        Traffic::Tcp(segment) if segment.flags & Segment::SYN == 0 => Traffic::Tcp(Segment {
+        TrackInput::Tcp(segment) if segment.flags & TcpSegment::SYN == 0 => TrackInput::Tcp(TcpSegment {
             seq: segment.seq.wrapping_sub(1),
-            flags: Segment::SYN,
+            flags: TcpSegment::SYN,
             len: 0,
             scale: Some(WIDEST_SCALE),
             ..segment
@@ -97,7 +97,7 @@ impl Sessions {
         key: &Key,
         matched: &mut Matched,
     ) -> Next {
-        let for_nat = call.host.nat().claims(key);
+        let for_nat = call.host.nat().is_nat_destination(key);
         if call.is_looped() && !for_nat {
             return call.drop(DropReason::NatUnmapped);
         }
@@ -106,7 +106,7 @@ impl Sessions {
         }
         if for_nat && !call.is_looped() && !call.came_back() {
             // It may be a reply from one host inside to another one, whose session is with the worker that has the port.
-            let owner = call.host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
+            let owner = call.host.nat().owner_worker(key, usize::from(self.config.workers)) as u16;
             if owner != self.config.worker && self.may_hand(key, call.meta.flags) {
                 return self.opened(call, key, Err(Refusal::Elsewhere(owner)));
             }
@@ -134,7 +134,7 @@ impl Sessions {
 
     /// Whether a packet to an address of NAT's is for nobody inside, as far as this worker can tell.
     fn is_unmapped<H: Environment>(&self, host: &H, key: &Key) -> bool {
-        let owner = host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
+        let owner = host.nat().owner_worker(key, usize::from(self.config.workers)) as u16;
         owner == self.config.worker && !self.nat.is_mapped(key)
     }
 
@@ -145,7 +145,7 @@ impl Sessions {
         if !self.may_hand(key, call.meta.flags) || !call.host.nat().is_forwarded(key) {
             return None;
         }
-        let home = NatConfig::home([a, b, c, d], usize::from(self.config.workers)) as u16;
+        let home = NatConfig::host_worker([a, b, c, d], usize::from(self.config.workers)) as u16;
         (home != self.config.worker).then_some(home)
     }
 
@@ -212,7 +212,7 @@ impl Sessions {
     ) -> Next {
         let next = call.drop(reason);
         let tells = !call.is_looped() && self.budget.take(call.now);
-        if !tells || !answer(call.packet, call.meta, Complaint::PROHIBITED, source) {
+        if !tells || !rewrite_as_icmp_error(call.packet, call.meta, IcmpErrorKind::PROHIBITED, source) {
             return next;
         }
         self.counters.answered += 1;
@@ -226,13 +226,13 @@ impl Sessions {
         // Without a note the next packet comes the same way.
         if let Ok(id) = self.table.insert_redirect(key, worker, now) {
             self.counters.redirects += 1;
-            self.table.arm(id, now.wrapping_add(REDIRECT_LIFE));
+            self.table.arm_timer(id, now.wrapping_add(REDIRECT_LIFE));
         }
     }
 
     /// A packet to an address of NAT's, of no session.
     fn arrive<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>, key: &Key) -> Next {
-        let owner = call.host.nat().owner_of(key, usize::from(self.config.workers)) as u16;
+        let owner = call.host.nat().owner_worker(key, usize::from(self.config.workers)) as u16;
         if owner != self.config.worker && self.may_hand(key, call.meta.flags) {
             return self.opened(call, key, Err(Refusal::Elsewhere(owner)));
         }
@@ -249,9 +249,9 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
     ) -> Result<FlowRef, Refusal> {
-        let arrived = self.nat.inbound(key).map_err(|refused| match refused {
-            Refused::Unmapped => DropReason::NatUnmapped,
-            Refused::Filtered => DropReason::NatFiltered,
+        let arrived = self.nat.map_inbound(key).map_err(|refused| match refused {
+            InboundError::Unmapped => DropReason::NatUnmapped,
+            InboundError::Filtered => DropReason::NatFiltered,
         })?;
         let rule = self.mapping_rules.get(arrived.id.0 as usize).copied().flatten();
         // A forward stands for itself, though a rule may have mapped its host's own packets to it.
@@ -280,7 +280,7 @@ impl Sessions {
         &mut self,
         call: &mut Call<'_, H, P>,
         key: &Key,
-        arrived: &Arrived,
+        arrived: &InboundMapping,
         rule: Option<Attached>,
         list: &[Attached],
     ) -> Result<Fresh, Refusal> {
@@ -288,9 +288,9 @@ impl Sessions {
         if rule.is_some_and(|rule| !rule.is_alive(call.host.policy())) {
             return Err(DropReason::NatUnmapped.into());
         }
-        let traffic = Traffic::of(call.packet.head(), call.meta);
+        let traffic = TrackInput::of(call.packet.head(), call.meta);
         let mut fresh = Fresh::default();
-        fresh.seen = fresh.track.start(&traffic, &mut fresh.acks, &self.settings)?;
+        fresh.seen = fresh.track.init(&traffic, &mut fresh.acks, &self.settings)?;
         fresh.chain = self.later_chain(call.host.policy(), list).map(|(_, chain)| chain);
         if let Some(chain) = fresh.chain {
             self.ask_chain(call, key, chain)?;
@@ -355,11 +355,11 @@ impl Sessions {
     ) -> Result<FlowRef, Refusal> {
         let mut fresh = Fresh { chain: matched.chain.map(|(_, chain)| chain), ..Fresh::default() };
         fresh.deferred = fresh.chain.is_some_and(|chain| self.defers(chain));
-        let mut traffic = Traffic::of(call.packet.head(), call.meta);
+        let mut traffic = TrackInput::of(call.packet.head(), call.meta);
         if plan.answers.is_some() {
             traffic = syn_before(traffic);
         }
-        fresh.seen = fresh.track.start(&traffic, &mut fresh.acks, &self.settings)?;
+        fresh.seen = fresh.track.init(&traffic, &mut fresh.acks, &self.settings)?;
         match plan.source {
             NewAddress::Pool(pool) => {
                 let (reverse, mapping) = self.map(call, key, plan, pool, matched)?;
@@ -380,7 +380,7 @@ impl Sessions {
         let goes_elsewhere =
             |reverse: &&Key| (reverse.source, reverse.source_port) != (key.destination, key.destination_port);
         let loops = match fresh.moved.as_ref().filter(goes_elsewhere) {
-            Some(reverse) => call.host.nat().claims(&reverse.reversed()),
+            Some(reverse) => call.host.nat().is_nat_destination(&reverse.reversed()),
             None => for_nat,
         };
         fresh.flags = if loops { session_flags::LOOP_FORWARD } else { 0 };
@@ -406,13 +406,13 @@ impl Sessions {
         self.last_pool = Some(pool);
         let config = call.host.nat();
         if self.config.workers > 1 {
-            let home = config.home_of(pool, key, usize::from(self.config.workers)) as u16;
+            let home = config.opening_worker(pool, key, usize::from(self.config.workers)) as u16;
             if home != self.config.worker && self.may_hand(key, call.meta.flags) {
                 return Err(Refusal::Elsewhere(home));
             }
         }
         let mac = call.packet.head().get(6..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default();
-        let inside = Inside { mac, in_port: call.in_port };
+        let inside = HostLocation { mac, in_port: call.in_port };
         let mut to = *key;
         let mapped = if plan.draws() {
             to = plan.target(key, self.config.seed, 0);

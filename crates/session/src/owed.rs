@@ -2,7 +2,7 @@
 //!
 //! Theory of operation. Where there are many decisions, they are out of the near caches, and a packet that asks for its
 //! session's only to find it up to date, and to count, waits for memory. So an IPv4 half keeps, in a word that its key has no use
-//! for ([`Flow::note4`]), the stamp under which its decision was found to say nothing but to accept; packets under that stamp
+//! for ([`Flow::opaque4`]), the stamp under which its decision was found to say nothing but to accept; packets under that stamp
 //! are counted with the half alone. The first of them puts the half in a queue, with what it had counted before; when
 //! the half's turn comes, or before anything else becomes of it ([`Owed::settle`]), the difference is given to the decision's rules. The
 //! half knows its place in the queue. Whoever counts a packet with a half and gives it to rules himself settles first.
@@ -51,15 +51,15 @@ impl Owed {
         }
         let place = self.first.wrapping_add(self.queue.len() as u32);
         self.queue.push_back(entry);
-        let [stamp, _] = half.note4();
-        half.set_note4([stamp, place]);
+        let [stamp, _] = half.opaque4();
+        half.set_opaque4([stamp, place]);
     }
 
     /// Gives what a half owes to the rules, and takes its note away.
     #[inline]
     pub fn settle(&mut self, half: &mut Flow, decisions: &Decisions, host: &impl Environment) {
-        let [_, place] = half.note4();
-        half.set_note4([0, 0]);
+        let [_, place] = half.opaque4();
+        half.set_opaque4([0, 0]);
         if place != 0
             && half.is_ip4()
             && let Some(entry) = self.queue.get_mut(place.wrapping_sub(self.first) as usize)
@@ -92,8 +92,8 @@ impl Owed {
             let Some(entry) = self.queue.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
             if let Some(half) = halves.get_mut(entry.found.0 as usize) {
-                let [stamp, _] = half.note4();
-                half.set_note4([stamp, 0]);
+                let [stamp, _] = half.opaque4();
+                half.set_opaque4([stamp, 0]);
                 let (packets, bytes) = half.counts_since(entry.counts);
                 decisions.credit(entry.decision, packets, bytes, host);
             }
@@ -122,7 +122,7 @@ mod tests {
             let id = table.insert(&key, &key.reversed(), 0).expect("room");
             let half = table.flow_mut(FlowRef::new(id, Direction::Forward));
             half.set_decision(decisions.take(&rules.policy, stamp, &[u32::from(n)]));
-            half.set_note4([stamp, 0]);
+            half.set_opaque4([stamp, 0]);
             half.count(7, 700);
         }
         (table, decisions, rules, Owed::new())
@@ -130,7 +130,7 @@ mod tests {
 
     fn count(table: &mut Table, owed: &mut Owed, found: FlowRef) {
         let half = table.flow_mut(found);
-        if half.note4()[1] == 0 {
+        if half.opaque4()[1] == 0 {
             owed.owe(found, half);
         }
         half.count(1, 100);
@@ -154,6 +154,6 @@ mod tests {
         owed.flush(table.flows_mut(), &decisions, &rules, usize::MAX);
         owed.settle(table.flow_mut(halves[0]), &decisions, &rules);
         assert_eq!([0, 1, 2].map(|slot| rules.counts(slot)), [(3, 300), (2, 200), (3, 300)]);
-        assert!(owed.is_empty() && halves.iter().all(|&found| table.flow(found).note4()[1] == 0));
+        assert!(owed.is_empty() && halves.iter().all(|&found| table.flow(found).opaque4()[1] == 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Packets of settled sessions that rules have still to be asked about: those rules that look at each packet.
 
-use mmb_flow::{FlowRef, flow_flags, key_of};
+use mmb_flow::{FlowRef, flow_flags, parse_key};
 use mmb_packet::DropReason;
 use mmb_policy::{Hit, VECTOR};
 
@@ -46,7 +46,7 @@ impl Sessions {
         let (in_port, bytes) = (packets.in_port(at), packets.bytes(at));
         let (head, meta) = packets.head_and_meta(at);
         if meta.edits_at != self.removals {
-            meta.session = key_of(head, meta).map_or(FlowRef::NONE, |key| self.table.find(&key)).0;
+            meta.session = parse_key(head, meta).map_or(FlowRef::NONE, |key| self.table.find(&key)).0;
         }
         let found = FlowRef(meta.session);
         if !found.is_some() {
@@ -60,7 +60,7 @@ impl Sessions {
         else {
             return Next::SlowPath;
         };
-        let rules = self.table.session(found.session()).rules;
+        let rules = self.table.session(found.session()).rule_list;
         let joins = |hit: &Hit| host.policy().traits(hit.slot).stateful && !self.rules.has(rules, hit.slot);
         if hits.iter().any(joins) {
             return Next::SlowPath;

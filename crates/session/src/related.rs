@@ -1,7 +1,9 @@
 //! Packets that belong to a session without having its key: ICMP errors, later fragments; and what all packets of
 //! sessions have in common at the end of their way.
 
-use mmb_flow::{FlowRef, Key, MappingId, NatConfig, apply4, flow_flags, quote, translate_error};
+use mmb_flow::{
+    FlowRef, Key, MappingId, NatConfig, flow_flags, parse_quote, translate_icmp_error, translate_ip4,
+};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::{Binding, Limits};
 
@@ -15,7 +17,9 @@ impl Sessions {
     /// An ICMP error. It belongs to the session of the packet that it quotes, and travels in the direction opposite to
     /// that packet's.
     pub(crate) fn icmp_error<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
-        let Some(quote) = quote(call.packet.head(), call.meta) else { return self.error_of_nobody(call) };
+        let Some(quote) = parse_quote(call.packet.head(), call.meta) else {
+            return self.error_of_nobody(call);
+        };
         let key = quote.key.reversed();
         let found = self.table.find(&key);
         if !found.is_some() {
@@ -24,7 +28,7 @@ impl Sessions {
                 None => self.error_of_nobody(call),
             };
         }
-        if let Some(worker) = self.table.redirect(found) {
+        if let Some(worker) = self.table.redirect_worker(found) {
             return self.hand_off(call.meta, worker);
         }
         call.meta.session = found.0;
@@ -36,10 +40,12 @@ impl Sessions {
         }
         self.counters.icmp_errors += 1;
         if self.table.flow(found).flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) != 0 {
-            let to = self.table.key(found.other()).reversed();
+            let to = self.table.key(found.opposite()).reversed();
             let mangle = self.mangle(found.session());
             let (head, way) = (call.packet.head_mut(), found.direction());
-            if let Err(reason) = translate_error(head, call.meta, &quote, &key, &to, mangle.as_ref(), way) {
+            if let Err(reason) =
+                translate_icmp_error(head, call.meta, &quote, &key, &to, mangle.as_ref(), way)
+            {
                 return call.drop(reason);
             }
         }
@@ -63,13 +69,14 @@ impl Sessions {
         }
         let [a, b, c, d, ..] = key.source;
         call.meta.flags |= flags::ASTRAY;
-        Some(NatConfig::home([a, b, c, d], workers) as u16).filter(|&second| second != self.config.worker)
+        Some(NatConfig::host_worker([a, b, c, d], workers) as u16)
+            .filter(|&second| second != self.config.worker)
     }
 
     /// The worker that packets with this key are to come to.
     pub(crate) fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
-        if nat.claims(key) {
-            return nat.owner_of(key, usize::from(self.config.workers)) as u16;
+        if nat.is_nat_destination(key) {
+            return nat.owner_worker(key, usize::from(self.config.workers)) as u16;
         }
         self.home(key)
     }
@@ -83,7 +90,7 @@ impl Sessions {
             if let Some(to) = call.packet.head().get(at..at + 4) {
                 key.destination[..4].copy_from_slice(to);
             }
-            if call.is_looped() || call.host.nat().claims(&key) || self.is_to_be_mapped(call) {
+            if call.is_looped() || call.host.nat().is_nat_destination(&key) || self.is_to_be_mapped(call) {
                 return call.drop(DropReason::IcmpQuote);
             }
         }
@@ -105,7 +112,7 @@ impl Sessions {
         found: FlowRef,
     ) -> bool {
         let policy = call.host.policy();
-        let rules = self.table.session(found.session()).rules;
+        let rules = self.table.session(found.session()).rule_list;
         self.slots.clear();
         self.slots.extend(self.rules.get(rules).filter(|rule| rule.is_alive(policy)).map(|rule| rule.slot));
         self.slots.extend(call.hits.iter().map(|hit| hit.slot));
@@ -125,10 +132,10 @@ impl Sessions {
     ) -> Next {
         let half = self.table.flow(found);
         let flags = half.flags;
-        if flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
-            apply4(&half.xlat4(), call.packet.head_mut(), call.meta);
+        if flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+            translate_ip4(&half.xlat4(), call.packet.head_mut(), call.meta);
         } else if flags & flow_flags::XLAT_SLOW != 0
-            && flags & flow_flags::DEFERRED == 0
+            && flags & flow_flags::CHAIN_TRANSLATES == 0
             && let Err(reason) = self.translate(found, call.packet.head_mut(), call.meta)
         {
             return call.drop(reason);
@@ -177,7 +184,7 @@ impl Sessions {
         if call.is_looped() {
             return call.drop(DropReason::NatFailed);
         }
-        let key = self.table.key(found.other()).reversed();
+        let key = self.table.key(found.opposite()).reversed();
         let owner = self.first_worker(call.host.nat(), &key);
         call.meta.flags |= flags::LOOPED;
         call.hits = &[];
@@ -203,7 +210,8 @@ impl Sessions {
         found: FlowRef,
     ) -> Next {
         let mapping = self.table.session(found.session()).mapping;
-        let Some(inside) = (mapping != u32::MAX).then(|| self.nat.inside(MappingId(mapping))).flatten()
+        let Some(inside) =
+            (mapping != u32::MAX).then(|| self.nat.host_location(MappingId(mapping))).flatten()
         else {
             return call.pass();
         };

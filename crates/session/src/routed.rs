@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{Datagram, FlowRef, Key, Special, flow_flags, key_of, quote, untranslate};
+use mmb_flow::{DatagramKey, FlowRef, Key, KeyError, flow_flags, parse_key, parse_quote, untranslate};
 use mmb_packet::Meta;
 
 use crate::Environment;
@@ -27,24 +27,24 @@ impl Sessions {
     /// that read `out` are asked first, and see the way to the destination as it came in. And of a packet from inside for
     /// another host inside by its external address, as long as that one's sessions are another worker's.
     pub fn effective_destination(&self, host: &impl Environment, head: &[u8], meta: &Meta) -> Option<IpAddr> {
-        match key_of(head, meta) {
-            Ok(key) | Err(Special::FirstFragment(key)) => self.leads_to(host, &key),
-            Err(Special::IcmpError) => {
-                let found = self.table.find(&quote(head, meta)?.key.reversed());
+        match parse_key(head, meta) {
+            Ok(key) | Err(KeyError::FirstFragment(key)) => self.inbound_address(host, &key),
+            Err(KeyError::IcmpError) => {
+                let found = self.table.find(&parse_quote(head, meta)?.key.reversed());
                 self.translation(found).map(|to| destination(&to))
             }
-            Err(Special::LaterFragment) => match self.fragments.target(&Datagram::of(head, meta)?)? {
+            Err(KeyError::LaterFragment) => match self.fragments.target(&DatagramKey::of(head, meta)?)? {
                 Target::Session(found, uid) if self.is_still(found, uid) => {
                     self.translation(found).map(|to| destination(&to))
                 }
                 _ => None,
             },
-            Err(Special::NoIp) => None,
+            Err(KeyError::NotIp) => None,
         }
     }
 
     /// The same of a packet with a key.
-    fn leads_to(&self, host: &impl Environment, key: &Key) -> Option<IpAddr> {
+    fn inbound_address(&self, host: &impl Environment, key: &Key) -> Option<IpAddr> {
         let mut key = *key;
         for _ in 0..SESSIONS {
             let found = self.table.find(&key);
@@ -56,14 +56,14 @@ impl Sessions {
             }
             key = to;
         }
-        let inside = host.nat().claims(&key).then(|| self.nat.leads_to(&key)).flatten();
+        let inside = host.nat().is_nat_destination(&key).then(|| self.nat.inbound_address(&key)).flatten();
         inside.map(IpAddr::from).or_else(|| Some(destination(&key)))
     }
 
     /// What packets of a direction become; none if there is no session.
     fn translation(&self, found: FlowRef) -> Option<Key> {
-        let is_session = found.is_some() && self.table.redirect(found).is_none();
-        is_session.then(|| self.table.key(found.other()).reversed())
+        let is_session = found.is_some() && self.table.redirect_worker(found).is_none();
+        is_session.then(|| self.table.key(found.opposite()).reversed())
     }
 
     /// Turns a packet that this worker has translated back to what came in: addresses, ports or identifier, sequence
@@ -75,12 +75,12 @@ impl Sessions {
     pub fn untranslate(&self, head: &mut [u8], meta: &Meta) -> bool {
         let mut turned = false;
         for _ in 0..SESSIONS {
-            let (Ok(key) | Err(Special::FirstFragment(key))) = key_of(head, meta) else { break };
+            let (Ok(key) | Err(KeyError::FirstFragment(key))) = parse_key(head, meta) else { break };
             let back = self.table.find(&key.reversed());
-            if !back.is_some() || self.table.redirect(back).is_some() {
+            if !back.is_some() || self.table.redirect_worker(back).is_some() {
                 break;
             }
-            let found = back.other();
+            let found = back.opposite();
             let half = self.table.flow(found);
             if half.flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
                 break;

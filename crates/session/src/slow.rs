@@ -14,8 +14,8 @@
 //! from. (Fragments come first to the worker of their addresses, which hands them to the one that their ports name.)
 
 use mmb_flow::{
-    Direction, FlowRef, Key, MappingId, SessionId, SessionState, Sought, Special, Tracked, Traffic,
-    flow_flags, key_of,
+    Direction, FlowRef, HashedKey, Key, KeyError, MappingId, SessionId, SessionState, TrackInput,
+    TrackVerdict, flow_flags, parse_key,
 };
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
 use mmb_policy::{Class, Hit};
@@ -38,7 +38,7 @@ pub(crate) struct Call<'a, H, P> {
     /// Where its edits begin.
     pub first_edit: usize,
     /// What it was looked up by.
-    pub sought: Sought,
+    pub sought: HashedKey,
 }
 
 impl<H: Environment, P: PacketBuf> Call<'_, H, P> {
@@ -100,17 +100,17 @@ impl Sessions {
         let hits = if meta.flags & flags::LOOPED != 0 { &[] } else { hits };
         let first_edit = edits.len();
         let mut call =
-            Call { now, host, packet, meta, in_port, hits, edits, first_edit, sought: Sought::default() };
+            Call { now, host, packet, meta, in_port, hits, edits, first_edit, sought: HashedKey::default() };
         self.dispatch(&mut call)
     }
 
     pub(crate) fn dispatch<H: Environment, P: PacketBuf>(&mut self, call: &mut Call<'_, H, P>) -> Next {
-        match key_of(call.packet.head(), call.meta) {
+        match parse_key(call.packet.head(), call.meta) {
             Ok(key) => self.keyed(call, &key),
-            Err(Special::FirstFragment(key)) => self.first_fragment(call, &key),
-            Err(Special::LaterFragment) => self.later_fragment(call),
-            Err(Special::IcmpError) => self.icmp_error(call),
-            Err(Special::NoIp) => self.stateless(call),
+            Err(KeyError::FirstFragment(key)) => self.first_fragment(call, &key),
+            Err(KeyError::LaterFragment) => self.later_fragment(call),
+            Err(KeyError::IcmpError) => self.icmp_error(call),
+            Err(KeyError::NotIp) => self.stateless(call),
         }
     }
 
@@ -120,14 +120,14 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
     ) -> Next {
-        let (found, sought) = self.table.seek(key);
+        let (found, sought) = self.table.find_with_hash(key);
         call.sought = sought;
         call.meta.session = found.0;
         if found.is_some() {
             self.settle_loans(call.now, found.session(), call.host);
-            if let Some(worker) = self.table.redirect(found) {
+            if let Some(worker) = self.table.redirect_worker(found) {
                 if !call.came_back() {
-                    self.table.flow_mut(found).seen = call.now;
+                    self.table.flow_mut(found).last_seen = call.now;
                     return self.hand_off(call.meta, worker);
                 }
                 self.end(found.session(), End::Replaced, call.host);
@@ -156,14 +156,14 @@ impl Sessions {
         let mut track = self.table.session(found.session()).track;
         let traffic = self.traffic(call, found);
         let mut acks = self.acks(found.session());
-        let seen = track.packet(found.direction(), &traffic, &mut acks, &self.settings);
+        let seen = track.update(found.direction(), &traffic, &mut acks, &self.settings);
         match seen.verdict {
-            Tracked::New => {
+            TrackVerdict::New => {
                 self.end(found.session(), End::Replaced, call.host);
                 return None;
             }
-            Tracked::Drop(reason) => return Some(call.drop(reason)),
-            Tracked::Pass => {}
+            TrackVerdict::Drop(reason) => return Some(call.drop(reason)),
+            TrackVerdict::Pass => {}
         }
         let number = self.table.flow(found).decision();
         if !call.is_looped() && self.judge(call.host, number, call.hits, call.bytes(), call.edits) {
@@ -179,10 +179,10 @@ impl Sessions {
     }
 
     /// What the tracker sees of a packet: numbers as the side that opened the session sees them.
-    fn traffic<H: Environment, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: FlowRef) -> Traffic {
-        let mut traffic = Traffic::of(call.packet.head(), call.meta);
+    fn traffic<H: Environment, P: PacketBuf>(&self, call: &Call<'_, H, P>, found: FlowRef) -> TrackInput {
+        let mut traffic = TrackInput::of(call.packet.head(), call.meta);
         if found.direction() == Direction::Reverse
-            && let Traffic::Tcp(segment) = &mut traffic
+            && let TrackInput::Tcp(segment) = &mut traffic
             && let Some(mangle) = self.mangle(found.session())
         {
             segment.ack = segment.ack.wrapping_sub(mangle.sequence);
@@ -208,7 +208,7 @@ impl Sessions {
         found: FlowRef,
     ) -> bool {
         let policy = call.host.policy();
-        let &SessionState { rules, mapping, flags, .. } = self.table.session(found.session());
+        let &SessionState { rule_list: rules, mapping, flags, .. } = self.table.session(found.session());
         let (stamp, number) = (self.decisions.stamp(call.in_port), self.table.flow(found).decision());
         let joined = call.stateful().any(|slot| !self.rules.has(rules, slot));
         if self.decisions.is_current(number, stamp) && !joined {
@@ -247,11 +247,11 @@ impl Sessions {
         joined: bool,
     ) {
         let number = self.rules.take(list);
-        let old = std::mem::replace(&mut self.table.session_mut(found.session()).rules, number);
+        let old = std::mem::replace(&mut self.table.session_mut(found.session()).rule_list, number);
         self.rules.give_back(old);
         if joined {
-            self.settle(found.other(), call.host);
-            let other = self.table.flow_mut(found.other());
+            self.settle(found.opposite(), call.host);
+            let other = self.table.flow_mut(found.opposite());
             let old = other.decision();
             other.set_decision(0);
             self.decisions.give_back(old, call.host);
@@ -298,20 +298,20 @@ impl Sessions {
         &mut self,
         call: &Call<'_, H, P>,
         found: FlowRef,
-        seen: &mmb_flow::Seen,
+        seen: &mmb_flow::TrackOutcome,
     ) {
         let id = found.session();
         self.settle(found, call.host);
         let half = self.table.flow_mut(found);
         half.count(1, call.bytes());
-        half.seen = call.now;
+        half.last_seen = call.now;
         half.flags |= flow_flags::SEEN;
         self.table.session_mut(id).in_port[found.direction() as usize] = call.in_port;
         self.heed(call.now, id, seen);
     }
 
     /// Does what follows from a packet that the tracker saw at a time.
-    pub(crate) fn heed(&mut self, now: u32, id: SessionId, seen: &mmb_flow::Seen) {
+    pub(crate) fn heed(&mut self, now: u32, id: SessionId, seen: &mmb_flow::TrackOutcome) {
         let flags = self.table.session(id).flags;
         let loops = [session_flags::LOOP_FORWARD, session_flags::LOOP_REVERSE].map(|flag| flags & flag != 0);
         for (way, direction) in [Direction::Forward, Direction::Reverse].into_iter().enumerate() {
@@ -322,12 +322,12 @@ impl Sessions {
             }
         }
         if !seen.embryonic {
-            self.table.settle(id);
+            self.table.remove_embryonic(id);
         }
         let deadline = now.wrapping_add(seen.timeout);
         // The wheel finds out about longer lives itself, when it gets there.
         if (deadline.wrapping_sub(self.table.deadline(id)) as i32) < 0 {
-            self.table.arm(id, deadline);
+            self.table.arm_timer(id, deadline);
         }
     }
 

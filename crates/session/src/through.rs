@@ -1,15 +1,15 @@
 //! Packets through the chains of their sessions.
 //!
 //! Theory of operation. A vector of packets, of whatever sessions and directions, is handed to the [`Runner`], which sees the
-//! sessions through a [`SessionAccess`]: all scratchpads at once, and the translation of those whose chains translate. Then each
+//! sessions through a [`Ground`]: all scratchpads at once, and the translation of those whose chains translate. Then each
 //! packet's fate is turned into what is to be done with it.
 //!
 //! A packet comes here some time after its session was found. Other packets may have ended the session meanwhile, and its
 //! number may be another one's by now. As long as none has ended since no packet was on its way ([`Sessions::tick`]), that
 //! cannot be; else each packet is asked whether it is still the session's.
 
-use mmb_flow::{Direction, FlowRef, SessionId, Special, Table, flow_flags, key_of, translate};
-use mmb_nf::{ChainVerdict, Emissions, Packet, SessionAccess, SessionInfo, StageCounters};
+use mmb_flow::{Direction, FlowRef, KeyError, SessionId, Table, flow_flags, parse_key, translate};
+use mmb_nf::{Emissions, Fate, Ground, Packet, SessionInfo, StageCounts};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -45,7 +45,7 @@ impl Sessions {
         let mut tally = NextSet::default();
         for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
             *next = match self.fates[at] {
-                ChainVerdict::Pass if packet.meta.out_port != OUT_AGAIN => Next::Send,
+                Fate::Pass if packet.meta.out_port != OUT_AGAIN => Next::Send,
                 fate => self.fate(host, packet, fate),
             };
             tally.add(*next);
@@ -61,7 +61,7 @@ impl Sessions {
     /// The same, of those packets whose sessions are still there.
     #[cold]
     fn run_some(&mut self, now: u32, packets: &mut [Packet<'_>]) {
-        let mut all = [ChainVerdict::Drop(DropReason::ChainError); VECTOR];
+        let mut all = [Fate::Drop(DropReason::ChainError); VECTOR];
         let mut first = 0;
         while first < packets.len() {
             let gone = (first..packets.len()).find(|&at| !self.is_still_of(&packets[at]));
@@ -75,17 +75,17 @@ impl Sessions {
 
     /// What becomes of a packet that does not just go on.
     #[inline(never)]
-    fn fate(&mut self, host: &impl Environment, packet: &mut Packet<'_>, fate: ChainVerdict) -> Next {
+    fn fate(&mut self, host: &impl Environment, packet: &mut Packet<'_>, fate: Fate) -> Next {
         let reason = match fate {
-            ChainVerdict::Pass => return self.again(host, packet),
-            ChainVerdict::Drop(reason) => reason,
-            ChainVerdict::Refuse(reason) => {
+            Fate::Pass => return self.again(host, packet),
+            Fate::Drop(reason) => reason,
+            Fate::Refuse(reason) => {
                 if self.goes_through_chain(packet.session) {
                     self.refuse(packet.session, reason);
                 }
                 reason
             }
-            ChainVerdict::End(reason) => {
+            Fate::End(reason) => {
                 // Another packet before it may have done so.
                 if self.goes_through_chain(packet.session) {
                     self.end(packet.session, End::Function, host);
@@ -103,7 +103,7 @@ impl Sessions {
             packet.meta.drop_reason = DropReason::ChainError as u8;
             return Next::Drop;
         }
-        let key = self.table.key(packet.found().other()).reversed();
+        let key = self.table.key(packet.found().opposite()).reversed();
         let owner = self.first_worker(host.nat(), &key);
         packet.meta.flags |= flags::LOOPED;
         packet.meta.edits_len = 0;
@@ -124,11 +124,11 @@ impl Sessions {
             return false;
         }
         let found = packet.found();
-        match key_of(packet.head, packet.meta) {
+        match parse_key(packet.head, packet.meta) {
             // Edits may have changed the key.
             _ if packet.meta.edits_len != 0 => true,
-            Ok(key) | Err(Special::FirstFragment(key)) => {
-                key == self.table.key(found) || key == self.table.key(found.other()).reversed()
+            Ok(key) | Err(KeyError::FirstFragment(key)) => {
+                key == self.table.key(found) || key == self.table.key(found.opposite()).reversed()
             }
             Err(_) => true,
         }
@@ -146,7 +146,7 @@ impl Sessions {
     }
 
     /// What the stages of the chains in force have counted, by their numbers.
-    pub fn chain_counters(&self) -> &[StageCounters] {
+    pub fn chain_counters(&self) -> &[StageCounts] {
         self.runner.counters()
     }
 }
@@ -158,7 +158,7 @@ struct Pads<'a> {
     now: u32,
 }
 
-impl SessionAccess for Pads<'_> {
+impl Ground for Pads<'_> {
     #[inline(always)]
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
@@ -166,7 +166,7 @@ impl SessionAccess for Pads<'_> {
 
     #[inline(always)]
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        if self.table.flow(found).flags & flow_flags::DEFERRED == 0 {
+        if self.table.flow(found).flags & flow_flags::CHAIN_TRANSLATES == 0 {
             return Ok(());
         }
         match meta.edits_len {
@@ -188,10 +188,10 @@ impl Pads<'_> {
         if half.flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
             return Ok(());
         }
-        let (Ok(from) | Err(Special::FirstFragment(from))) = key_of(head, meta) else {
+        let (Ok(from) | Err(KeyError::FirstFragment(from))) = parse_key(head, meta) else {
             return translate_by(self.table, self.scratch, found, head, meta);
         };
-        let to = self.table.key(found.other()).reversed();
+        let to = self.table.key(found.opposite()).reversed();
         let mangle = mangle(self.table, self.scratch, found.session());
         translate(head, meta, &from, &to, mangle.as_ref(), found.direction())
     }

@@ -6,7 +6,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Flow, apply4, apply4_common, flow_flags, later_ack};
+use mmb_flow::{Flow, flow_flags, later_ack, translate_ip4, translate_ip4_common};
 use mmb_packet::prefetch;
 use mmb_policy::VECTOR;
 
@@ -20,19 +20,19 @@ use crate::{Environment, Next, Packets};
 const HALVES_AHEAD: usize = 8;
 
 /// What says whether it is the session that translates, and how.
-const TRANSLATED: u8 = flow_flags::XLAT4 | flow_flags::CHAINED | flow_flags::DEFERRED;
+const TRANSLATED: u8 = flow_flags::XLAT4 | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
 
 /// Whether a packet of this half, of IPv4, can be counted with the half alone; see [`crate::owed`].
 #[inline(always)]
 fn is_noted(half: &Flow, gist: &Gist, note: u32) -> bool {
-    (half.note4()[0] == note)
+    (half.opaque4()[0] == note)
         & (half.flags & (flow_flags::SETTLED | flow_flags::XLAT_SLOW) == flow_flags::SETTLED)
         & (gist.says & (Gist::UNSTEADY | Gist::LOOPED) == 0)
 }
 
 impl Sessions {
     /// Finishes the packets that need no more than to be counted, and translated if that is simple, and says how many passed, and how
-    /// many were sent on. The positions of those that the short way has more to say about are put into `rare`. `TAILED`: as [`mmb_flow::Lookups::are_tailed`].
+    /// many were sent on. The positions of those that the short way has more to say about are put into `rare`. `TAILED`: as [`mmb_flow::BatchLookup::has_ip6_keys`].
     #[inline(always)]
     pub(crate) fn verdicts<const TAILED: bool>(
         &mut self,
@@ -51,7 +51,7 @@ impl Sessions {
             }
             // The guess was wrong. What has been found now is looked at next.
             let Sessions { lookups, table, .. } = self;
-            lookups.correct(table, stopped);
+            lookups.resolve(table, stopped);
             from = stopped;
         }
     }
@@ -84,19 +84,19 @@ impl Sessions {
         let halves = table.flows_mut();
         let (mut passed, mut forwarded, forwards) = (0, 0, packets.can_forward());
         for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
-            let (found, gist) = (lookups.guessed(at), &gists[at % VECTOR]);
-            if let Some(coming) = halves.get(lookups.guessed(at + HALVES_AHEAD).0 as usize) {
+            let (found, gist) = (lookups.candidate(at), &gists[at % VECTOR]);
+            if let Some(coming) = halves.get(lookups.candidate(at + HALVES_AHEAD).0 as usize) {
                 prefetch::read(coming);
             }
             *next = Next::SlowPath;
             let half = match halves.get_mut(found.0 as usize) {
-                Some(half) if lookups.is_right::<TAILED>(at, half) => half,
+                Some(half) if lookups.is_match::<TAILED>(at, half) => half,
                 _ if found.is_some() => return (at, passed, forwarded),
                 _ => continue,
             };
             let note = notes.stamp(gist.in_port);
             if (!TAILED || half.is_ip4()) && is_noted(half, gist, note) {
-                if half.note4()[1] == 0 {
+                if half.opaque4()[1] == 0 {
                     owed.owe(found, half);
                 }
             } else {
@@ -125,7 +125,7 @@ impl Sessions {
                 }
             }
             half.count(1, gist.bytes);
-            half.seen = now;
+            half.last_seen = now;
             half.ack =
                 select_unpredictable(gist.says & Gist::ACK != 0, later_ack(half.ack, gist.ack), half.ack);
             *next = Next::Pass;
@@ -138,12 +138,12 @@ impl Sessions {
                     packets.prefetch_bytes(at + AHEAD);
                 }
                 let is_udp = gist.says & Gist::UDP != 0;
-                apply4_common(&half.xlat4(), packets.head_mut(at), gist.l4.into(), is_udp);
+                translate_ip4_common(&half.xlat4(), packets.head_mut(at), gist.l4.into(), is_udp);
             } else if half.flags & (flow_flags::XLAT4 | flow_flags::CHAINED) != 0 {
                 packets.prefetch(at + AHEAD);
                 let (head, meta) = packets.head_and_meta(at);
-                if half.flags & (flow_flags::XLAT4 | flow_flags::DEFERRED) == flow_flags::XLAT4 {
-                    apply4(&half.xlat4(), head, meta);
+                if half.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+                    translate_ip4(&half.xlat4(), head, meta);
                 }
                 if half.flags & flow_flags::CHAINED != 0 {
                     (meta.session, meta.edits_len) = (found.0, 0);
@@ -156,12 +156,12 @@ impl Sessions {
             if !forwards {
                 continue;
             }
-            if is_hop(half.hop()) {
-                if packets.forward(at, half.hop()) {
+            if is_hop(half.next_hop()) {
+                if packets.forward(at, half.next_hop()) {
                     *next = Next::Forwarded;
                     (passed, forwarded) = (passed - 1, forwarded + 1);
                 }
-            } else if half.hop() == 0 && half.is_ip4() {
+            } else if half.next_hop() == 0 && half.is_ip4() {
                 next_hop_misses.push(at);
             }
         }

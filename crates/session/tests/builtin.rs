@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use mmb_flow::{Segment, Settings};
+use mmb_flow::{SessionSettings, TcpSegment};
 use mmb_nf::Registry;
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, parse, tcp_options};
@@ -31,7 +31,7 @@ fn net(chain: &str, workers: u16) -> Net {
         &format!("chain add web {chain}"),
         "add-stateful in port0 chain web",
     ];
-    let rules = Rules::read_with(&lines, Settings::default(), None, &Registry::builtin(), workers);
+    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &Registry::builtin(), workers);
     Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000)
 }
 
@@ -45,7 +45,7 @@ struct Seen {
     port: u16,
     from: End,
     to: End,
-    segment: Segment,
+    segment: TcpSegment,
     stamps: Option<(u32, u32)>,
 }
 
@@ -61,7 +61,7 @@ fn seen(sent: &Sent) -> Option<Seen> {
             bytemuck::cast(<[u8; 8]>::try_from(option.data).expect("eight bytes"));
         (u32::from_be_bytes(value), u32::from_be_bytes(echo))
     });
-    let segment = Segment::read(frame, &meta).expect("TCP");
+    let segment = TcpSegment::read(frame, &meta).expect("TCP");
     Some(Seen { port, from: source(frame), to: destination(frame), segment, stamps })
 }
 
@@ -227,7 +227,7 @@ fn a_dead_back_end_is_told_of() {
         assert_eq!(go(&mut net, IN, CLIENT, service, ack.clone())[0].segment.ack, 70_001, "{chain}");
 
         let instance = net.driver.rules().chains.instance("d").unwrap().clone();
-        let (background, stop) = (instance.background().unwrap(), mmb_nf::StopSignal::default());
+        let (background, stop) = (instance.background().unwrap(), mmb_nf::Stop::default());
         std::thread::scope(|scope| {
             scope.spawn(|| background(&stop));
             while !report(&net, "d")["127.0.0.1:1"].starts_with("down") {
@@ -253,7 +253,7 @@ fn ways_that_translate_nothing_leave_rules_their_say() {
         "chain add web s [web: [l, else: drop], rest: c]",
         "add-stateful in port0 map ip-saddr 203.0.113.1 chain web",
     ];
-    let rules = Rules::read_with(&lines, Settings::default(), None, &Registry::builtin(), 1);
+    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &Registry::builtin(), 1);
     let mut net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), 1, 1000);
     let (service, outside) = ((SERVICE.0, 53), ([203, 0, 113, 1], CLIENT.1));
     for _ in 0..2 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use common::*;
-use mmb_flow::{Settings, key_of};
+use mmb_flow::{SessionSettings, parse_key};
 use mmb_packet::build::{Frame, Ip4, Transport, Udp};
 use mmb_packet::{DropReason, Meta, parse};
 use mmb_session::{Outcome, Rules};
@@ -331,7 +331,7 @@ fn sessions_outlive_other_rules() {
     let shown: End = (NAT, CLIENT.1);
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
     let before = &routed.net.driver.rules().policy;
-    let more = rules_with(&[POOL, USE, "add out port0 drop"], Settings::default(), Some(before));
+    let more = rules_with(&[POOL, USE, "add out port0 drop"], SessionSettings::default(), Some(before));
     assert!(!before.reads_out() && more.policy.reads_out());
     let more = with_routes(more, &[0, 1, 2, 3], &routed.way);
     routed.net.driver.change(more);
@@ -340,7 +340,7 @@ fn sessions_outlive_other_rules() {
     let bytes = udp(CLIENT, SERVER).build();
     let mut meta = Meta::default();
     parse(&bytes, bytes.len(), &mut meta).expect("a sound packet");
-    let key = key_of(&bytes, &meta).expect("a packet with ports");
+    let key = parse_key(&bytes, &meta).expect("a packet with ports");
     assert_eq!(routed.net.view().original, key);
 }
 
@@ -349,7 +349,7 @@ fn sessions_outlive_other_rules() {
 #[test]
 fn what_is_for_the_machine_itself_is_left_as_it_came() {
     for workers in 1..4 {
-        let settings = Settings { tcp_pickup: false, ..Settings::default() };
+        let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
         let mut routed = Routed::of(&[], &[0, 1, 2, 3], workers);
         let more = rules_with(&[&format!("{POOL} ports 2000-60000"), USE], settings, None);
         routed.net.driver.change(with_routes(more, &[0, 1, 2, 3], &routed.way));

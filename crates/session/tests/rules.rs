@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use mmb_flow::{Settings, Timeouts};
+use mmb_flow::{SessionSettings, Timeouts};
 use mmb_packet::DropReason;
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 
@@ -166,7 +166,11 @@ fn sessions_expire() {
         tcp_established: 100_000,
         ..Timeouts::default()
     };
-    let rules = rules_with(&["add-stateful all accept"], Settings { timeouts, ..Settings::default() }, None);
+    let rules = rules_with(
+        &["add-stateful all accept"],
+        SessionSettings { timeouts, ..SessionSettings::default() },
+        None,
+    );
     let mut net = Net::with(rules, 1, 100);
     net.passes(IN, &udp(CLIENT, SERVER));
     net.wait(9_000);
@@ -226,7 +230,7 @@ fn a_port_is_used_again() {
 /// With pick-up off only a SYN opens a session.
 #[test]
 fn pick_up_can_be_off() {
-    let settings = Settings { tcp_pickup: false, ..Settings::default() };
+    let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
     let mut net = Net::with(rules_with(&["add-stateful all accept"], settings, None), 1, 8);
     net.drops(IN, &tcp(CLIENT, SERVER, ACK, 1, 1), DropReason::SessionMiddle);
     net.connect(CLIENT, SERVER);

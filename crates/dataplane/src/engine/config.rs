@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{NatConfig, Settings};
+use mmb_flow::{NatConfig, SessionSettings};
 use mmb_lang::OnError;
 use mmb_nf::Program;
 use mmb_policy::Policy;
@@ -74,7 +74,7 @@ pub struct Forwarding {
     /// Pools and forwards of NAT.
     pub nat: Arc<NatConfig>,
     /// Timeouts of sessions, and what their tracker does.
-    pub settings: Settings,
+    pub settings: SessionSettings,
     /// The chains that the rules name, and their functions.
     pub chains: Arc<Program>,
     /// Flows between af-xdp ports may stay in the kernel ([`crate::fast_path_obstacle`]).

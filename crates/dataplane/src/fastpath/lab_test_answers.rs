@@ -62,7 +62,7 @@ fn what_stays_half_open_expires() {
         world.wait(100);
     }
     assert!(!world.works(LEFT, &third()), "its place is for others");
-    let timeout = Settings::default().timeouts.tcp_handshake;
+    let timeout = SessionSettings::default().timeouts.tcp_handshake;
     world.wait(timeout - 3000);
     assert_eq!(world.lab.states(), ["syn-received"]);
     world.wait(3000);
@@ -75,7 +75,7 @@ fn what_stays_half_open_expires() {
 #[test]
 fn what_the_kernel_has_opened_stays_open() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut settings = Settings::default();
+    let mut settings = SessionSettings::default();
     settings.timeouts.tcp_handshake = 1000;
     let mut world = World::with(Forwarding { settings, ..forwarding(&RULES_OF_NAT) });
     lent(&mut world);

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use mmb_dpdk::{FastAction, FastKey, FastPort};
-use mmb_flow::{NatConfig, PoolConfig, Settings};
+use mmb_flow::{NatConfig, PoolConfig, SessionSettings};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 use mmb_policy::Policy;
@@ -209,7 +209,7 @@ fn a_session_lives_while_the_kernel_has_its_packets() {
 #[test]
 fn a_timer_asks_the_kernel_first() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut settings = Settings::default();
+    let mut settings = SessionSettings::default();
     settings.timeouts.udp_unreplied = 1000;
     let mut world =
         World::with(Forwarding { settings, ..forwarding(&["add-stateful in left accept", "add all drop"]) });
@@ -321,7 +321,7 @@ fn connections_are_closed_in_the_kernel() {
     world.wait(100);
     assert!(world.kernel.keys().is_empty(), "slots come back at once");
     // It lasts as long as one that the engine has seen closed.
-    let timeout = Settings::default().timeouts.tcp_closed;
+    let timeout = SessionSettings::default().timeouts.tcp_closed;
     world.wait(timeout - 1000);
     assert_eq!(world.sessions(), 1);
     world.wait(2000);
@@ -384,7 +384,7 @@ fn what_is_not_lent() {
     let mut world = World::new(&["add-stateful in left accept", "add out right drop"]);
     assert!(!world.learns(LEFT, &udp(1)));
     assert_eq!(world.kernel.generation(), 0);
-    let settings = Settings { tcp_window_check: true, ..Settings::default() };
+    let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
     let checked = Forwarding { settings, ..forwarding(&["add-stateful in left accept"]) };
     assert!(setup::fast_path_obstacle(&checked.policy, &checked.nat, &checked.settings).is_some());
 }

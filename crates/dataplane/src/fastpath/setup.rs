@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{NatConfig, Settings};
+use mmb_flow::{NatConfig, SessionSettings};
 use mmb_policy::{Class, Pairs, Policy};
 
 use super::{FastEnd, FastSetup, Kernel};
@@ -10,7 +10,7 @@ use crate::engine::config::{Forwarding, MAX_PORTS};
 use crate::features::port::device::OpenPort;
 
 /// Why no flow can be given to the kernel under these rules: a sentence. None: flows can.
-pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &Settings) -> Option<String> {
+pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &SessionSettings) -> Option<String> {
     if let Some((index, words)) = policy.unsteady() {
         return Some(format!("rule {index} has to see each packet: `{words}`"));
     }

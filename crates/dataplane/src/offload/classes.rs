@@ -79,7 +79,7 @@ mod tests {
     use std::sync::Arc;
 
     use mmb_dpdk::{FlowAddresses, FlowProto};
-    use mmb_flow::{ForwardConfig, NatConfig, PoolConfig, Proto};
+    use mmb_flow::{ForwardConfig, NatConfig, PoolConfig, PortProto};
     use proptest::prelude::*;
 
     use super::*;
@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 12.0.0.0/8 udp-dport 53 drop"), none + 1);
         assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 192.0.2.0/24 udp-dport 53 drop"), none);
         let forward =
-            ForwardConfig::new(Proto::Udp, ([192, 0, 2, 1].into(), 53), ([11, 1, 1, 1].into(), 53)).unwrap();
+            ForwardConfig::new(PortProto::Udp, ([192, 0, 2, 1].into(), 53), ([11, 1, 1, 1].into(), 53))
+                .unwrap();
         let nat = NatConfig::new(vec![pool()], vec![forward]).unwrap();
         let rule = "add ip-saddr 11.0.0.0/8 ip-daddr 12.0.0.0/8 udp-dport 53 drop";
         assert_eq!(of(&[stateful, rule], nat.clone()).len(), none, "11.1.1.1 has a forward");

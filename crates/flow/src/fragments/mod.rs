@@ -1,13 +1,13 @@
-//! Fragments: which session the later ones of a datagram belong to.
+//! FragmentTable: which session the later ones of a datagram belong to.
 //!
 //! Theory of operation. Only the first fragment of a datagram has the ports that say which session it belongs to. What
 //! that was (the engine's word for it: `T`) is remembered by source, destination, identification and, over IPv4,
 //! protocol (RFC 791, 2.3; RFC 8200, 4.5), and the later fragments follow it. One that comes before the first waits: it
 //! gets a [`Ticket`], and the caller keeps its buffer under that number. When the first fragment comes, those that waited
 //! are released in the order in which they came; when it does not come in time, they are lost. Both lists come out of
-//! [`Fragments::released`].
+//! [`FragmentTable::pop_released`].
 //!
-//! Everything is bounded, and nothing is allocated after [`Fragments::new`]: so many datagrams, the oldest of which makes
+//! Everything is bounded, and nothing is allocated after [`FragmentTable::new`]: so many datagrams, the oldest of which makes
 //! room for the next; so many fragments that wait, in all and of one datagram, and those beyond are refused.
 //!
 //! Datagrams lie in an array and on three kinds of lists by index: the chains of a hash table with a random seed, so that
@@ -23,7 +23,7 @@ const NONE: u32 = u32::MAX;
 
 /// What the fragments of a datagram have in common.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Datagram {
+pub struct DatagramKey {
     source: [u8; 16],
     destination: [u8; 16],
     id: [u8; 4],
@@ -36,7 +36,7 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u32);
 
-/// Bounds of [`Fragments`].
+/// Bounds of [`FragmentTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
     /// Datagrams that are remembered.
@@ -49,7 +49,7 @@ pub struct FragmentLimits {
 
 /// What becomes of a later fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Later<T> {
+pub enum FragmentAction<T> {
     /// It goes where its first fragment went.
     Follow(T),
     /// It waits for it, under this number.
@@ -60,7 +60,7 @@ pub enum Later<T> {
 
 /// A fragment that waits no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Released<T> {
+pub struct ReleasedFragment<T> {
     /// Where it was kept. The number is free from now on.
     pub ticket: Ticket,
     /// Where its first fragment went; nothing if that did not come in time, or the datagram had to make room.
@@ -80,7 +80,7 @@ impl Queue {
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
-    datagram: Datagram,
+    datagram: DatagramKey,
     /// Where the first fragment went, once it has come.
     target: Option<T>,
     /// Since when it is waited for; when it came. Milliseconds.
@@ -102,7 +102,7 @@ struct Waiting<T> {
 
 /// The fragmented datagrams of a worker. See the module's theory of operation.
 #[derive(Clone, Debug)]
-pub struct Fragments<T> {
+pub struct FragmentTable<T> {
     seed: RandomState,
     /// First of each chain; a power of two of them.
     heads: Box<[u32]>,
@@ -118,14 +118,14 @@ pub struct Fragments<T> {
     waiting: u32,
 }
 
-impl Datagram {
+impl DatagramKey {
     /// The datagram that a parsed packet is a fragment of; nothing if it is none.
-    pub fn of(head: &[u8], meta: &Meta) -> Option<Datagram> {
+    pub fn of(head: &[u8], meta: &Meta) -> Option<DatagramKey> {
         if meta.flags & flags::FRAGMENT == 0 {
             return None;
         }
         let ip = head.get(usize::from(meta.l3_off)..)?;
-        let mut datagram = Datagram { version: meta.kind.l3(), ..Datagram::default() };
+        let mut datagram = DatagramKey { version: meta.kind.l3(), ..DatagramKey::default() };
         if meta.kind.l3() == Kind::IP4 {
             datagram.source[..4].copy_from_slice(ip.get(12..16)?);
             datagram.destination[..4].copy_from_slice(ip.get(16..20)?);
@@ -161,11 +161,11 @@ fn identification6(ip: &[u8]) -> Option<&[u8; 4]> {
     }
 }
 
-impl<T: Copy> Fragments<T> {
+impl<T: Copy> FragmentTable<T> {
     /// Room for what the limits say, all at once.
     pub fn new(limits: FragmentLimits) -> Self {
         let entry = |i: u32| Entry {
-            datagram: Datagram::default(),
+            datagram: DatagramKey::default(),
             target: None,
             since: 0,
             next: if i + 1 < limits.datagrams { i + 1 } else { NONE },
@@ -177,7 +177,7 @@ impl<T: Copy> Fragments<T> {
         let ticket =
             |i: u32| Waiting { next: if i + 1 < limits.waiting { i + 1 } else { NONE }, target: None };
         let chains = (limits.datagrams.max(1) as usize).next_power_of_two();
-        Fragments {
+        FragmentTable {
             seed: RandomState::new(),
             heads: vec![NONE; chains].into(),
             entries: (0..limits.datagrams).map(entry).collect(),
@@ -203,13 +203,13 @@ impl<T: Copy> Fragments<T> {
         self.len == 0
     }
 
-    /// Tickets that are out: fragments that wait, and those that [`Fragments::released`] has not given out.
+    /// Tickets that are out: fragments that wait, and those that [`FragmentTable::pop_released`] has not given out.
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
     /// The first fragment of a datagram goes where `target` says. Those that waited for it are released.
-    pub fn first(&mut self, datagram: &Datagram, target: T, now: u32) {
+    pub fn record_first(&mut self, datagram: &DatagramKey, target: T, now: u32) {
         let Some(at) = self.find(datagram).or_else(|| self.insert(datagram)) else { return };
         self.unlink(at);
         let entry = &mut self.entries[at as usize];
@@ -219,7 +219,7 @@ impl<T: Copy> Fragments<T> {
     }
 
     /// A later fragment. `timeout`: how long first fragments are remembered and waited for, in milliseconds.
-    pub fn later(&mut self, datagram: &Datagram, now: u32, timeout: u32) -> Later<T> {
+    pub fn resolve_later(&mut self, datagram: &DatagramKey, now: u32, timeout: u32) -> FragmentAction<T> {
         let known = self.find(datagram).filter(|at| {
             let gone = self.is_over(*at, now, timeout);
             if gone {
@@ -230,11 +230,11 @@ impl<T: Copy> Fragments<T> {
         if let Some(at) = known
             && let Some(target) = self.entries[at as usize].target
         {
-            return Later::Follow(target);
+            return FragmentAction::Follow(target);
         }
         let full = known.is_some_and(|at| self.entries[at as usize].waiting_len >= self.per_datagram);
         if full || self.free_tickets == NONE || self.per_datagram == 0 {
-            return Later::Refused;
+            return FragmentAction::Refused;
         }
         let Some(at) = known.or_else(|| {
             let at = self.insert(datagram)?;
@@ -242,13 +242,13 @@ impl<T: Copy> Fragments<T> {
             self.link_newest(at);
             Some(at)
         }) else {
-            return Later::Refused;
+            return FragmentAction::Refused;
         };
-        Later::Wait(self.wait(at))
+        FragmentAction::Wait(self.wait(at))
     }
 
     /// Where the first fragment of a datagram went, if it has come. It may be over; nothing is changed.
-    pub fn target(&self, datagram: &Datagram) -> Option<T> {
+    pub fn target(&self, datagram: &DatagramKey) -> Option<T> {
         self.entries.get(self.find(datagram)? as usize)?.target
     }
 
@@ -267,7 +267,7 @@ impl<T: Copy> Fragments<T> {
     }
 
     /// The next fragment that waits no longer.
-    pub fn released(&mut self) -> Option<Released<T>> {
+    pub fn pop_released(&mut self) -> Option<ReleasedFragment<T>> {
         let at = self.released.first;
         let ticket = self.tickets.get_mut(at as usize)?;
         self.released.first = ticket.next;
@@ -277,18 +277,18 @@ impl<T: Copy> Fragments<T> {
         ticket.next = self.free_tickets;
         self.free_tickets = at;
         self.waiting -= 1;
-        Some(Released { ticket: Ticket(at), target: ticket.target })
+        Some(ReleasedFragment { ticket: Ticket(at), target: ticket.target })
     }
 
     fn is_over(&self, at: u32, now: u32, timeout: u32) -> bool {
         now.wrapping_sub(self.entries[at as usize].since) >= timeout
     }
 
-    fn chain(&self, datagram: &Datagram) -> usize {
+    fn chain(&self, datagram: &DatagramKey) -> usize {
         self.seed.hash_one(datagram) as usize & (self.heads.len() - 1)
     }
 
-    fn find(&self, datagram: &Datagram) -> Option<u32> {
+    fn find(&self, datagram: &DatagramKey) -> Option<u32> {
         let mut at = self.heads[self.chain(datagram)];
         while let Some(entry) = self.entries.get(at as usize) {
             if entry.datagram == *datagram {
@@ -300,7 +300,7 @@ impl<T: Copy> Fragments<T> {
     }
 
     /// Puts a datagram into the hash table only; nothing if there is room for none.
-    fn insert(&mut self, datagram: &Datagram) -> Option<u32> {
+    fn insert(&mut self, datagram: &DatagramKey) -> Option<u32> {
         if self.free == NONE && self.oldest != NONE {
             self.remove(self.oldest);
         }

@@ -10,62 +10,66 @@ use super::*;
 
 const TIMEOUT: u32 = 2000;
 
-fn datagram(n: u8) -> Datagram {
-    Datagram { source: [n; 16], ..Datagram::default() }
+fn datagram(n: u8) -> DatagramKey {
+    DatagramKey { source: [n; 16], ..DatagramKey::default() }
 }
 
 fn limits(datagrams: u32, waiting: u32, per_datagram: u32) -> FragmentLimits {
     FragmentLimits { datagrams, waiting, per_datagram }
 }
 
-fn ticket(later: Later<u8>) -> Ticket {
+fn ticket(later: FragmentAction<u8>) -> Ticket {
     match later {
-        Later::Wait(ticket) => ticket,
+        FragmentAction::Wait(ticket) => ticket,
         other => panic!("{other:?}"),
     }
 }
 
 #[test]
 fn later_ones_follow_the_first() {
-    let mut f = Fragments::new(limits(4, 4, 4));
-    f.first(&datagram(1), 'a', 0);
-    f.first(&datagram(2), 'b', 10);
-    assert_eq!(f.later(&datagram(1), 1999, TIMEOUT), Later::Follow('a'));
-    assert_eq!(f.later(&datagram(2), 1999, TIMEOUT), Later::Follow('b'));
-    f.first(&datagram(2), 'c', 1999);
-    assert_eq!(f.later(&datagram(2), 3998, TIMEOUT), Later::Follow('c'));
-    assert_eq!(f.released(), None);
-    assert!(matches!(f.later(&datagram(1), 2000, TIMEOUT), Later::Wait(_)), "forgotten");
+    let mut f = FragmentTable::new(limits(4, 4, 4));
+    f.record_first(&datagram(1), 'a', 0);
+    f.record_first(&datagram(2), 'b', 10);
+    assert_eq!(f.resolve_later(&datagram(1), 1999, TIMEOUT), FragmentAction::Follow('a'));
+    assert_eq!(f.resolve_later(&datagram(2), 1999, TIMEOUT), FragmentAction::Follow('b'));
+    f.record_first(&datagram(2), 'c', 1999);
+    assert_eq!(f.resolve_later(&datagram(2), 3998, TIMEOUT), FragmentAction::Follow('c'));
+    assert_eq!(f.pop_released(), None);
+    assert!(matches!(f.resolve_later(&datagram(1), 2000, TIMEOUT), FragmentAction::Wait(_)), "forgotten");
     f.expire(3999, TIMEOUT);
     assert_eq!((f.len(), f.waiting()), (1, 1));
     f.expire(4000, TIMEOUT);
     assert_eq!((f.len(), f.waiting()), (0, 1));
-    assert_eq!(f.released().map(|r| r.target), Some(None));
+    assert_eq!(f.pop_released().map(|r| r.target), Some(None));
     assert_eq!((f.is_empty(), f.waiting()), (true, 0));
 }
 
 #[test]
 fn those_that_wait_are_released_in_order() {
-    let mut f = Fragments::new(limits(4, 8, 3));
-    let [a, b, c] = [0, 1, 2].map(|now| ticket(f.later(&datagram(1), now, TIMEOUT)));
-    assert_eq!(f.later(&datagram(1), 3, TIMEOUT), Later::Refused, "three of one datagram");
-    let other = ticket(f.later(&datagram(2), 3, TIMEOUT));
-    f.first(&datagram(1), 9, 1000);
-    assert_eq!(f.later(&datagram(1), 2999, TIMEOUT), Later::Follow(9), "counted from the first one");
+    let mut f = FragmentTable::new(limits(4, 8, 3));
+    let [a, b, c] = [0, 1, 2].map(|now| ticket(f.resolve_later(&datagram(1), now, TIMEOUT)));
+    assert_eq!(f.resolve_later(&datagram(1), 3, TIMEOUT), FragmentAction::Refused, "three of one datagram");
+    let other = ticket(f.resolve_later(&datagram(2), 3, TIMEOUT));
+    f.record_first(&datagram(1), 9, 1000);
+    assert_eq!(
+        f.resolve_later(&datagram(1), 2999, TIMEOUT),
+        FragmentAction::Follow(9),
+        "counted from the first one"
+    );
     for expected in [a, b, c] {
-        assert_eq!(f.released(), Some(Released { ticket: expected, target: Some(9) }));
+        assert_eq!(f.pop_released(), Some(ReleasedFragment { ticket: expected, target: Some(9) }));
     }
-    assert_eq!(f.released(), None);
+    assert_eq!(f.pop_released(), None);
     f.expire(2003, TIMEOUT);
-    assert_eq!(f.released(), Some(Released { ticket: other, target: None }));
+    assert_eq!(f.pop_released(), Some(ReleasedFragment { ticket: other, target: None }));
     assert_eq!(f.waiting(), 0);
 }
 
 #[test]
 fn the_clock_may_wrap() {
-    let mut f = Fragments::new(limits(4, 4, 4));
-    f.first(&datagram(1), 'a', u32::MAX - 5);
-    assert_eq!(f.later(&datagram(1), 1990, TIMEOUT), Later::Follow('a'));
+    let mut f = FragmentTable::new(limits(4, 4, 4));
+    f.record_first(&datagram(1), 'a', u32::MAX - 5);
+    assert_eq!(f.resolve_later(&datagram(1), 1990, TIMEOUT), FragmentAction::Follow('a'));
     f.expire(1993, TIMEOUT);
     assert_eq!(f.len(), 1);
     f.expire(1994, TIMEOUT);
@@ -75,19 +79,22 @@ fn the_clock_may_wrap() {
 #[test]
 fn no_room_at_all_is_room_for_nothing() {
     for none in [limits(0, 4, 4), limits(4, 0, 4), limits(4, 4, 0)] {
-        let mut f = Fragments::new(none);
-        assert_eq!(f.later(&datagram(1), 0, TIMEOUT), Later::Refused);
-        f.first(&datagram(1), 5, 0);
-        let after = f.later(&datagram(1), 0, TIMEOUT);
-        assert_eq!(after, if none.datagrams == 0 { Later::Refused } else { Later::Follow(5) });
+        let mut f = FragmentTable::new(none);
+        assert_eq!(f.resolve_later(&datagram(1), 0, TIMEOUT), FragmentAction::Refused);
+        f.record_first(&datagram(1), 5, 0);
+        let after = f.resolve_later(&datagram(1), 0, TIMEOUT);
+        assert_eq!(
+            after,
+            if none.datagrams == 0 { FragmentAction::Refused } else { FragmentAction::Follow(5) }
+        );
         assert_eq!((f.len(), f.waiting()), (none.datagrams.min(1), 0));
     }
 }
 
-fn of(frame: &[u8]) -> Option<Datagram> {
+fn of(frame: &[u8]) -> Option<DatagramKey> {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).expect("parses");
-    Datagram::of(frame, &meta)
+    DatagramKey::of(frame, &meta)
 }
 
 /// RFC 791, 2.3: source, destination, protocol and identification.
@@ -147,7 +154,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     First(u8, u8),
-    Later(u8),
+    FragmentAction(u8),
     Wait(u32),
     Expire,
     Clear,
@@ -158,7 +165,7 @@ fn step() -> impl Strategy<Value = Step> {
     let datagrams = 0..7u8;
     prop_oneof![
         3 => (datagrams.clone(), any::<u8>()).prop_map(|(datagram, target)| Step::First(datagram, target)),
-        8 => datagrams.prop_map(Step::Later),
+        8 => datagrams.prop_map(Step::FragmentAction),
         2 => (0..TIMEOUT).prop_map(Step::Wait),
         2 => Just(Step::Expire),
         1 => Just(Step::Clear),
@@ -210,17 +217,17 @@ impl Model {
         self.known.push(Known { datagram, target: Some(target), since: now, buffers: vec![] });
     }
 
-    fn later(&mut self, datagram: u8, now: u32, buffer: u32) -> Later<u8> {
+    fn later(&mut self, datagram: u8, now: u32, buffer: u32) -> FragmentAction<u8> {
         if let Some(at) = self.find(datagram).filter(|at| now - self.known[*at].since >= TIMEOUT) {
             self.forget(at);
         }
         let found = self.find(datagram);
         if let Some(target) = found.and_then(|at| self.known[at].target) {
-            return Later::Follow(target);
+            return FragmentAction::Follow(target);
         }
         let of_it = found.map_or(0, |at| self.known[at].buffers.len());
         if of_it == self.limits.per_datagram as usize || self.waiting() == self.limits.waiting as usize {
-            return Later::Refused;
+            return FragmentAction::Refused;
         }
         if found.is_none() {
             self.room();
@@ -228,7 +235,7 @@ impl Model {
         }
         let at = found.unwrap_or(self.known.len() - 1);
         self.known[at].buffers.push(buffer);
-        Later::Wait(Ticket(buffer))
+        FragmentAction::Wait(Ticket(buffer))
     }
 }
 
@@ -240,22 +247,22 @@ proptest! {
     ) {
         let limits = limits(datagrams, waiting, per_datagram);
         let mut model = Model { limits, known: vec![], released: VecDeque::new() };
-        let mut fragments = Fragments::new(limits);
+        let mut fragments = FragmentTable::new(limits);
         // The buffers that the caller keeps: a number that tells them apart.
         let mut kept = vec![None; waiting as usize];
         let (mut now, mut next) = (0u32, 0u32);
         for step in steps {
             match step {
                 Step::First(n, target) => {
-                    fragments.first(&datagram(n), target, now);
+                    fragments.record_first(&datagram(n), target, now);
                     model.first(n, target, now);
                 }
-                Step::Later(n) => {
+                Step::FragmentAction(n) => {
                     next += 1;
                     let expected = model.later(n, now, next);
-                    match fragments.later(&datagram(n), now, TIMEOUT) {
-                        Later::Wait(ticket) => {
-                            prop_assert_eq!(expected, Later::Wait(Ticket(next)));
+                    match fragments.resolve_later(&datagram(n), now, TIMEOUT) {
+                        FragmentAction::Wait(ticket) => {
+                            prop_assert_eq!(expected, FragmentAction::Wait(Ticket(next)));
                             let place = &mut kept[ticket.0 as usize];
                             prop_assert_eq!(place.replace(next), None, "in use");
                         }
@@ -276,7 +283,7 @@ proptest! {
                     }
                 }
                 Step::Release(n) => for _ in 0..n {
-                    let released = fragments.released();
+                    let released = fragments.pop_released();
                     let buffer = released.and_then(|r| kept[r.ticket.0 as usize].take());
                     let expected = model.released.pop_front();
                     prop_assert_eq!(buffer, expected.map(|(buffer, _)| buffer));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::config::ForwardConfig;
 use super::mappings::{Mapping, Nature};
 use super::pool::Pool;
-use super::{Inside, Nat, NatConfig, place};
+use super::{HostLocation, Nat, NatConfig, place};
 
 /// A static forward.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Forward {
     /// Its mapping, if the host inside is this worker's.
     pub(super) id: Option<u32>,
     /// Where the host inside is, if it has been seen.
-    pub(super) inside: Option<Inside>,
+    pub(super) inside: Option<HostLocation>,
 }
 
 impl Nat {

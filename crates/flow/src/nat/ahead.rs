@@ -7,13 +7,13 @@
 
 use super::index::prefetch_in;
 use super::pool::Pool;
-use super::{Endpoint, Nat, PoolId, Proto, hosts};
+use super::{Endpoint, Nat, PoolId, PortProto, hosts};
 use crate::Key;
 use crate::key::{Packed, asks};
 
 /// A pool that is likely to translate what comes.
 #[derive(Clone, Copy, Debug)]
-pub struct Ahead<'a> {
+pub struct NatPrefetcher<'a> {
     nat: &'a Nat,
     place: u16,
     pool: &'a Pool,
@@ -25,15 +25,15 @@ pub struct Ahead<'a> {
 impl Nat {
     /// What asks for the memory that [`Nat::map`] will look at, for packets that this pool is likely to translate; none, if
     /// there is no such pool.
-    pub fn ahead(&self, pool: PoolId) -> Option<Ahead<'_>> {
+    pub fn prefetcher(&self, pool: PoolId) -> Option<NatPrefetcher<'_>> {
         let place = *self.places.get(usize::from(pool.0))?;
         let pool = self.pools.get(usize::from(place))?.as_ref()?;
         let (insides, outsides) = self.mappings.slots();
-        Some(Ahead { nat: self, place, pool, insides, outsides, hosts: self.hosts.slots() })
+        Some(NatPrefetcher { nat: self, place, pool, insides, outsides, hosts: self.hosts.slots() })
     }
 }
 
-impl Ahead<'_> {
+impl NatPrefetcher<'_> {
     /// Asks for the memory of a packet with this key.
     pub fn ask(&self, key: &Key) {
         self.outside(&key.pack());
@@ -51,7 +51,8 @@ impl Ahead<'_> {
         let mappings = &self.nat.mappings;
         prefetch_in(self.insides, mappings.inside_hash(self.place, number, source));
         prefetch_in(self.hosts, hosts::hash(&self.nat.hasher, self.place, source.address));
-        let proto = Proto::of(number).filter(|proto| *proto != Proto::Icmp || asks(tag) == Key::BY_SOURCE)?;
+        let proto =
+            PortProto::of(number).filter(|proto| *proto != PortProto::Icmp || asks(tag) == Key::BY_SOURCE)?;
         let outside = self.pool.guess(source.address, self.nat.wish(proto, source))?;
         prefetch_in(self.outsides, mappings.outside_hash(number, outside));
         Some((outside.address.to_be_bytes(), outside.port.to_be_bytes()))

@@ -23,7 +23,7 @@ pub enum Filtering {
 
 /// A protocol that has ports, or identifiers that do for ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Proto {
+pub enum PortProto {
     /// UDP.
     Udp = 0,
     /// TCP.
@@ -32,16 +32,16 @@ pub enum Proto {
     Icmp = 2,
 }
 
-impl Proto {
+impl PortProto {
     /// All of them; `ALL[i] as usize == i`.
-    pub const ALL: [Proto; 3] = [Proto::Udp, Proto::Tcp, Proto::Icmp];
+    pub const ALL: [PortProto; 3] = [PortProto::Udp, PortProto::Tcp, PortProto::Icmp];
 
     /// The one with this number in the IPv4 header.
-    pub fn of(number: u8) -> Option<Proto> {
+    pub fn of(number: u8) -> Option<PortProto> {
         match number {
-            17 => Some(Proto::Udp),
-            6 => Some(Proto::Tcp),
-            1 => Some(Proto::Icmp),
+            17 => Some(PortProto::Udp),
+            6 => Some(PortProto::Tcp),
+            1 => Some(PortProto::Icmp),
             _ => None,
         }
     }
@@ -49,18 +49,18 @@ impl Proto {
     /// Its number in the IPv4 header.
     pub fn number(self) -> u8 {
         match self {
-            Proto::Udp => 17,
-            Proto::Tcp => 6,
-            Proto::Icmp => 1,
+            PortProto::Udp => 17,
+            PortProto::Tcp => 6,
+            PortProto::Icmp => 1,
         }
     }
 
     /// The word for it.
     pub fn name(self) -> &'static str {
         match self {
-            Proto::Udp => "udp",
-            Proto::Tcp => "tcp",
-            Proto::Icmp => "icmp",
+            PortProto::Udp => "udp",
+            PortProto::Tcp => "tcp",
+            PortProto::Icmp => "icmp",
         }
     }
 }
@@ -280,7 +280,7 @@ impl PoolConfig {
 /// A static forward: an external address and port that always lead to the same inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ForwardConfig {
-    proto: Proto,
+    proto: PortProto,
     external: Endpoint,
     internal: Endpoint,
 }
@@ -288,11 +288,11 @@ pub struct ForwardConfig {
 impl ForwardConfig {
     /// The forward of a TCP or UDP port.
     pub fn new(
-        proto: Proto,
+        proto: PortProto,
         external: (Ipv4Addr, u16),
         internal: (Ipv4Addr, u16),
     ) -> Result<ForwardConfig, String> {
-        if proto == Proto::Icmp {
+        if proto == PortProto::Icmp {
             return Err("only TCP and UDP ports are forwarded".into());
         }
         for (address, port) in [external, internal] {
@@ -309,7 +309,7 @@ impl ForwardConfig {
     }
 
     /// Its protocol.
-    pub fn proto(&self) -> Proto {
+    pub fn proto(&self) -> PortProto {
         self.proto
     }
 
@@ -342,8 +342,8 @@ pub struct NatConfig {
     /// First and last address of each pool with its number, in order of addresses.
     ranges: Vec<(u32, u32, PoolId)>,
     /// Forwards by where packets are sent to, and by where they end up.
-    by_external: HashMap<(Proto, Endpoint), usize>,
-    by_internal: HashMap<(Proto, Endpoint), Vec<usize>>,
+    by_external: HashMap<(PortProto, Endpoint), usize>,
+    by_internal: HashMap<(PortProto, Endpoint), Vec<usize>>,
 }
 
 impl NatConfig {
@@ -456,12 +456,12 @@ impl NatConfig {
     }
 
     /// The forward of an external end, by its place in [`NatConfig::forwards`].
-    pub(crate) fn forward_at(&self, proto: Proto, external: Endpoint) -> Option<usize> {
+    pub(crate) fn forward_at(&self, proto: PortProto, external: Endpoint) -> Option<usize> {
         if self.forwards.is_empty() { None } else { self.by_external.get(&(proto, external)).copied() }
     }
 
     /// The forwards that lead to an internal end.
-    pub(crate) fn forwards_to(&self, proto: Proto, internal: Endpoint) -> &[usize] {
+    pub(crate) fn forwards_to(&self, proto: PortProto, internal: Endpoint) -> &[usize] {
         if self.forwards.is_empty() {
             &[]
         } else {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use super::Proto;
+use super::PortProto;
 
 /// Events that wait to be fetched; those that come when there are more are counted only.
 const WAITING: usize = 4096;
@@ -28,11 +28,11 @@ pub struct NatEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatEventKind {
     /// The host was given a block of ports.
-    BlockTaken(PortBlock),
+    BlockAllocated(PortBlock),
     /// The host has given a block of ports back.
     BlockFreed(PortBlock),
     /// There was no external port for the host, for packets of this protocol. Said once a second at most.
-    Exhausted(Proto),
+    Exhausted(PortProto),
 }
 
 /// Consecutive ports of an external address.
@@ -94,7 +94,7 @@ pub struct PoolUsage {
     pub pool: String,
     /// Hosts inside that have something.
     pub hosts: u64,
-    /// Ports in use, by [`Proto`], those of forwards not counted.
+    /// Ports in use, by [`PortProto`], those of forwards not counted.
     pub ports: [u64; 3],
     /// Ports that there are, for each protocol.
     pub ports_total: u64,
@@ -135,7 +135,7 @@ mod tests {
             at,
             pool: "p".into(),
             host: Ipv4Addr::new(10, 0, 0, 1),
-            what: NatEventKind::Exhausted(Proto::Udp),
+            what: NatEventKind::Exhausted(PortProto::Udp),
         };
         (0..WAITING as u32 + 3).for_each(|at| events.push(event(at)));
         assert_eq!((events.lost(), events.pop().map(|e| e.at)), (3, Some(0)));

@@ -4,7 +4,7 @@ use std::io;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::Inside;
+use super::HostLocation;
 use super::index::{Hasher, Index, Store};
 
 /// A host inside, in one pool.
@@ -21,7 +21,7 @@ pub(super) struct Host {
     pub(super) mappings: u32,
     pub(super) sessions: u32,
     /// Where it was seen last.
-    pub(super) inside: Inside,
+    pub(super) inside: HostLocation,
     /// The place of the pool.
     pub(super) pool: u16,
     /// Always zero.

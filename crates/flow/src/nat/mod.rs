@@ -2,12 +2,12 @@
 //!
 //! Theory of operation. A *mapping* says that an end inside (protocol, address, port) is known outside as another end,
 //! whoever it talks to: endpoint-independent mapping (RFC 4787 REQ-1). Sessions hold mappings: [`Nat::map`] and
-//! [`Nat::inbound`] give a mapping to the session that is being opened, [`Nat::release`] takes it back when the session
+//! [`Nat::map_inbound`] give a mapping to the session that is being opened, [`Nat::release`] takes it back when the session
 //! has ended, and a mapping that no session holds is gone, its port free for others. So timeouts are those of sessions,
 //! and nothing here needs a timer. Only forwards are held by the configuration itself.
 //!
-//! Each worker has a [`Nat`] of its own with mappings of the hosts and ports that are its own ([`NatConfig::home_of`],
-//! [`NatConfig::owner_of`] tell which); nothing is shared but the immutable [`NatConfig`]. When that changes
+//! Each worker has a [`Nat`] of its own with mappings of the hosts and ports that are its own ([`NatConfig::opening_worker`],
+//! [`NatConfig::owner_worker`] tell which); nothing is shared but the immutable [`NatConfig`]. When that changes
 //! ([`Nat::adopt`]), pools that still say the same keep what they have given out. Mappings of others *end*: they serve
 //! nobody new, their ports are given to nobody else while sessions hold them, and those sessions are told so when they
 //! ask ([`Nat::is_live`]), which is when their next packet comes; nothing is walked.
@@ -37,10 +37,10 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 
-pub use ahead::Ahead;
+pub use ahead::NatPrefetcher;
 pub use config::{
     Endpoint, Filtering, ForwardConfig, MAX_FORWARDS, MAX_POOL_ADDRESSES, MAX_POOLS, NatConfig, PoolConfig,
-    PoolId, Proto,
+    PoolId, PortProto,
 };
 pub use events::{NatEvent, NatEventKind, PoolUsage, PortBlock};
 
@@ -59,7 +59,7 @@ pub struct MappingId(pub u32);
 /// Where a host inside is: what a frame to it needs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct Inside {
+pub struct HostLocation {
     /// Its Ethernet address, or its router's.
     pub mac: [u8; 6],
     /// The port that its packets come in by.
@@ -68,7 +68,7 @@ pub struct Inside {
 
 /// What the source of a session becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct OutboundMapping {
     /// The mapping, which the session now holds.
     pub id: MappingId,
     /// The new source address, as on the wire.
@@ -79,7 +79,7 @@ pub struct Mapped {
 
 /// What the destination of a session from outside becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrived {
+pub struct InboundMapping {
     /// The mapping, which the session now holds.
     pub id: MappingId,
     /// The new destination address, as on the wire.
@@ -87,7 +87,7 @@ pub struct Arrived {
     /// The new destination port, or identifier of an ICMP reply, as on the wire.
     pub port: [u8; 2],
     /// Where the host is, if it has been seen.
-    pub inside: Option<Inside>,
+    pub inside: Option<HostLocation>,
 }
 
 /// Why a source is not translated.
@@ -106,7 +106,7 @@ pub enum NatError {
 
 /// Why a packet from outside is let in to nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum InboundError {
     /// To be dropped as `nat-unmapped`.
     #[error("nothing is mapped there")]
     Unmapped,
@@ -175,7 +175,7 @@ impl Nat {
 
     /// What a port is picked by for an inside. Where chance has a say, it is a secret that it follows from, so that it can be
     /// known beforehand where the port will be looked for.
-    fn wish(&self, proto: Proto, source: Endpoint) -> Wish {
+    fn wish(&self, proto: PortProto, source: Endpoint) -> Wish {
         let end = u64::from(source.address) << 32 | u64::from(source.port) << 16 | proto as u64;
         Wish { proto, port: source.port, random: Random::new(self.secret ^ end).next() }
     }
@@ -185,7 +185,13 @@ impl Nat {
     ///
     /// `key` is as the packet came in, but to whom it is really sent if its destination is translated as well: that is who
     /// is let in then. `inside` is where it came from, `now` is the worker's clock in milliseconds.
-    pub fn map(&mut self, key: &Key, pool: PoolId, inside: Inside, now: u32) -> Result<Mapped, NatError> {
+    pub fn map(
+        &mut self,
+        key: &Key,
+        pool: PoolId,
+        inside: HostLocation,
+        now: u32,
+    ) -> Result<OutboundMapping, NatError> {
         let pool = *self.places.get(usize::from(pool.0)).ok_or(NatError::Unsupported)?;
         let (source, remote) = (place::source(key), place::destination(key));
         let proto = asked_of(key)?;
@@ -198,7 +204,7 @@ impl Nat {
             (None, Some(proto)) => self.afresh(proto, asking, hash)?,
             (None, None) => self.portless(key.proto, asking, hash)?,
         };
-        Ok(Mapped {
+        Ok(OutboundMapping {
             id: MappingId(id),
             address: outside.address.to_be_bytes(),
             port: outside.port.to_be_bytes(),
@@ -208,19 +214,19 @@ impl Nat {
     /// Finds who inside a packet from outside is for that opens a session, if filtering lets it in. The session then
     /// holds the mapping, and gives it back by [`Nat::release`] with the same key.
     ///
-    /// `key` is as the packet came in; NAT must [claim](NatConfig::claims) it, and it must be this worker's.
-    pub fn inbound(&mut self, key: &Key) -> Result<Arrived, Refused> {
+    /// `key` is as the packet came in; NAT must [claim](NatConfig::is_nat_destination) it, and it must be this worker's.
+    pub fn map_inbound(&mut self, key: &Key) -> Result<InboundMapping, InboundError> {
         let (id, remote) = (self.stands_for(key)?, place::source(key));
         self.mappings.hold(id, remote.address);
-        let mapping = self.mappings.get(id).ok_or(Refused::Unmapped)?;
+        let mapping = self.mappings.get(id).ok_or(InboundError::Unmapped)?;
         let (address, port) = (mapping.internal.to_be_bytes(), mapping.internal_port.to_be_bytes());
-        Ok(Arrived { id: MappingId(id), address, port, inside: self.inside(MappingId(id)) })
+        Ok(InboundMapping { id: MappingId(id), address, port, inside: self.host_location(MappingId(id)) })
     }
 
-    /// The address inside that [`Nat::inbound`] would send a packet with this key to; none, if it would let it in to
+    /// The address inside that [`Nat::map_inbound`] would send a packet with this key to; none, if it would let it in to
     /// nobody. Of a forward it is told whosever the host is. Changes nothing.
-    pub fn leads_to(&self, key: &Key) -> Option<[u8; 4]> {
-        let proto = Proto::of(key.proto).filter(|_| key.is_ip4())?;
+    pub fn inbound_address(&self, key: &Key) -> Option<[u8; 4]> {
+        let proto = PortProto::of(key.proto).filter(|_| key.is_ip4())?;
         if let Some(n) = self.config.forward_at(proto, place::destination(key)) {
             return Some(self.config.forwards().get(n)?.internal().address.to_be_bytes());
         }
@@ -234,27 +240,27 @@ impl Nat {
     }
 
     /// The mapping by which a packet from outside gets in.
-    fn stands_for(&self, key: &Key) -> Result<u32, Refused> {
+    fn stands_for(&self, key: &Key) -> Result<u32, InboundError> {
         let id = self.standing(key)?;
-        if self.lets_in(id, place::source(key).address) { Ok(id) } else { Err(Refused::Filtered) }
+        if self.lets_in(id, place::source(key).address) { Ok(id) } else { Err(InboundError::Filtered) }
     }
 
-    fn standing(&self, key: &Key) -> Result<u32, Refused> {
+    fn standing(&self, key: &Key) -> Result<u32, InboundError> {
         let outside = place::destination(key);
-        match Proto::of(key.proto) {
-            _ if !key.is_ip4() => return Err(Refused::Unmapped),
-            None => return Err(Refused::Unmapped),
+        match PortProto::of(key.proto) {
+            _ if !key.is_ip4() => return Err(InboundError::Unmapped),
+            None => return Err(InboundError::Unmapped),
             // What asks a pool's address is for nobody inside.
-            Some(Proto::Icmp) if key.asks != Key::BY_DESTINATION => return Err(Refused::Unmapped),
+            Some(PortProto::Icmp) if key.asks != Key::BY_DESTINATION => return Err(InboundError::Unmapped),
             Some(_) => {}
         }
         let id = self.forward_at(key.proto, outside).or_else(|| self.mappings.at_outside(key.proto, outside));
-        id.filter(|&id| self.is_live(MappingId(id))).ok_or(Refused::Unmapped)
+        id.filter(|&id| self.is_live(MappingId(id))).ok_or(InboundError::Unmapped)
     }
 
     /// The mapping of the forward of an external end, if its host inside is this worker's.
     fn forward_at(&self, proto: u8, outside: Endpoint) -> Option<u32> {
-        let n = self.config.forward_at(Proto::of(proto)?, outside)?;
+        let n = self.config.forward_at(PortProto::of(proto)?, outside)?;
         self.forwards.get(n)?.id
     }
 
@@ -297,7 +303,7 @@ impl Nat {
     }
 
     /// Where the host inside of a mapping is, if it has been seen.
-    pub fn inside(&self, id: MappingId) -> Option<Inside> {
+    pub fn host_location(&self, id: MappingId) -> Option<HostLocation> {
         match self.mappings.get(id.0)?.nature() {
             Nature::Of(host) => Some(self.hosts.get(host)?.inside),
             Nature::Forward(n) => self.forwards.get(n as usize)?.inside,
@@ -306,7 +312,7 @@ impl Nat {
     }
 
     /// Says where the host inside of a mapping is, from a packet that it sent.
-    pub fn learn(&mut self, id: MappingId, inside: Inside) {
+    pub fn learn(&mut self, id: MappingId, inside: HostLocation) {
         match self.mappings.get(id.0).map(Mapping::nature) {
             Some(Nature::Of(host)) => {
                 if let Some(host) = self.hosts.get_mut(host) {
@@ -350,10 +356,10 @@ impl Nat {
 }
 
 /// The protocol of a packet from inside that asks for an answer; none: it has no ports.
-fn asked_of(key: &Key) -> Result<Option<Proto>, NatError> {
-    match Proto::of(key.proto) {
+fn asked_of(key: &Key) -> Result<Option<PortProto>, NatError> {
+    match PortProto::of(key.proto) {
         _ if !key.is_ip4() => Err(NatError::Unsupported),
-        Some(Proto::Icmp) if key.asks != Key::BY_SOURCE => Err(NatError::Unsupported),
+        Some(PortProto::Icmp) if key.asks != Key::BY_SOURCE => Err(NatError::Unsupported),
         proto => Ok(proto),
     }
 }

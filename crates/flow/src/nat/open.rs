@@ -5,7 +5,7 @@ use super::hosts::{self, Host};
 use super::index::Random;
 use super::mappings::{Mapping, Nature};
 use super::pool::Pool;
-use super::{Endpoint, Inside, MappingId, Nat, NatError, Proto, place};
+use super::{Endpoint, HostLocation, MappingId, Nat, NatError, PortProto, place};
 use crate::Key;
 
 /// How many ports are tried that turn out to be those of a pool that was there before.
@@ -18,7 +18,7 @@ pub(super) struct Asking {
     pub(super) pool: u16,
     pub(super) source: Endpoint,
     pub(super) remote: u32,
-    pub(super) inside: Inside,
+    pub(super) inside: HostLocation,
     pub(super) now: u32,
 }
 
@@ -44,7 +44,7 @@ impl Nat {
     }
 
     /// The forward whose inside sends, if it has an address of the pool.
-    pub(super) fn forward_from(&self, place: u16, proto: Proto, source: Endpoint) -> Option<u32> {
+    pub(super) fn forward_from(&self, place: u16, proto: PortProto, source: Endpoint) -> Option<u32> {
         let forwards = self.config.forwards_to(proto, source);
         if forwards.is_empty() {
             return None;
@@ -59,7 +59,7 @@ impl Nat {
     /// A mapping for an inside that has none; `inside` is the hash by which it was looked for.
     pub(super) fn afresh(
         &mut self,
-        proto: Proto,
+        proto: PortProto,
         asking: Asking,
         inside: u32,
     ) -> Result<(u32, Endpoint), NatError> {
@@ -85,7 +85,7 @@ impl Nat {
     }
 
     /// A host that is not there yet, with an address of the pool; none: no address has anything left.
-    fn host(&mut self, proto: Proto, asking: Asking, hash: u32) -> Option<u32> {
+    fn host(&mut self, proto: PortProto, asking: Asking, hash: u32) -> Option<u32> {
         let Asking { pool: place, source, inside, .. } = asking;
         let pool = self.pools.get_mut(usize::from(place)).and_then(Option::as_mut)?;
         let external = pool.address_for(source.address, proto, source.port)?;
@@ -112,7 +112,7 @@ impl Nat {
     }
 
     /// A port for a host, which then has one session and one mapping more.
-    fn take_port(&mut self, number: u32, proto: Proto, asking: Asking) -> Result<Endpoint, NatError> {
+    fn take_port(&mut self, number: u32, proto: PortProto, asking: Asking) -> Result<Endpoint, NatError> {
         let Asking { pool: place, source, inside, now, .. } = asking;
         let mut wish = self.wish(proto, source);
         let pool = self.pools.get_mut(usize::from(place)).and_then(Option::as_mut);
@@ -134,7 +134,7 @@ impl Nat {
             wish.random = random.next();
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };
-                self.events.push(event(now, pool, host, NatEventKind::BlockTaken(block)));
+                self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));
             }
             Some(picked.port)
         };
@@ -168,7 +168,7 @@ impl Nat {
     fn refuse(
         &mut self,
         fresh: Option<u32>,
-        proto: Proto,
+        proto: PortProto,
         asking: Asking,
         made: Result<(u32, Endpoint), NatError>,
     ) {
@@ -215,14 +215,14 @@ impl Nat {
             self.hosts.prefetch_record(host);
         }
         if let (Some(proto), Some(Some(pool))) =
-            (Proto::of(mapping.proto), self.pools.get(usize::from(mapping.pool)))
+            (PortProto::of(mapping.proto), self.pools.get(usize::from(mapping.pool)))
         {
             pool.prefetch_give(mapping.outside(), proto);
         }
     }
 
     /// Takes a mapping back from a session that has ended, or could not be opened after all. `key` is the one that
-    /// [`Nat::map`] or [`Nat::inbound`] was asked with.
+    /// [`Nat::map`] or [`Nat::map_inbound`] was asked with.
     pub fn release(&mut self, id: MappingId, key: &Key, now: u32) {
         let Some(&mapping) = self.mappings.get(id.0) else { return };
         let (from, to) = (place::source(key), place::destination(key));
@@ -250,7 +250,7 @@ impl Nat {
             return;
         }
         host.mappings -= 1;
-        if let Some(proto) = Proto::of(mapping.proto) {
+        if let Some(proto) = PortProto::of(mapping.proto) {
             // What has ended while its pool goes on has lost its port to a forward.
             if let Some(ports) = pool.give(host, proto, mapping.external_port, mapping.has_ended()) {
                 let block = PortBlock { address: mapping.external.into(), ports };
@@ -276,7 +276,7 @@ impl Nat {
 }
 
 /// Counts one more session of a host, if its limit allows it.
-fn admit(pool: &mut Pool, host: &mut Host, inside: Inside) -> Result<(), NatError> {
+fn admit(pool: &mut Pool, host: &mut Host, inside: HostLocation) -> Result<(), NatError> {
     if pool.config.limit().is_some_and(|limit| host.sessions >= limit) {
         pool.tally.limited += 1;
         return Err(NatError::Limit);

@@ -5,7 +5,7 @@
 //! by its port alone. Hosts are spread by the fractional part of their address times the golden ratio: it is the same on
 //! all workers, and hosts with consecutive addresses come out even to within a few, as a hash would not bring about.
 
-use super::{Endpoint, NatConfig, PoolConfig, PoolId, Proto};
+use super::{Endpoint, NatConfig, PoolConfig, PoolId, PortProto};
 use crate::Key;
 
 /// 2^32 divided by the golden ratio, and by its square: both spread consecutive numbers evenly, differently.
@@ -48,7 +48,7 @@ impl PoolConfig {
 impl NatConfig {
     /// Whether a packet of no session is NAT's business because of where it goes: to an address of a pool, or to what is
     /// forwarded.
-    pub fn claims(&self, key: &Key) -> bool {
+    pub fn is_nat_destination(&self, key: &Key) -> bool {
         if self.is_empty() || !key.is_ip4() {
             return false;
         }
@@ -57,28 +57,29 @@ impl NatConfig {
             return false;
         }
         self.pool_at(to).is_some()
-            || Proto::of(key.proto).is_some_and(|proto| self.forward_at(proto, to).is_some())
+            || PortProto::of(key.proto).is_some_and(|proto| self.forward_at(proto, to).is_some())
     }
 
     /// Whether a packet comes from the inside of a forward. If there is no session for it with this worker, there may be
-    /// one that was opened from outside: with the worker that is the [home](NatConfig::home) of the address.
+    /// one that was opened from outside: with the worker that is the [home](NatConfig::host_worker) of the address.
     pub fn is_forwarded(&self, key: &Key) -> bool {
         let from = source(key);
-        key.is_ip4() && Proto::of(key.proto).is_some_and(|proto| !self.forwards_to(proto, from).is_empty())
+        key.is_ip4()
+            && PortProto::of(key.proto).is_some_and(|proto| !self.forwards_to(proto, from).is_empty())
     }
 
     /// The worker that a host inside belongs to.
-    pub fn home(address: [u8; 4], workers: usize) -> usize {
+    pub fn host_worker(address: [u8; 4], workers: usize) -> usize {
         home(u32::from_be_bytes(address), workers)
     }
 
-    /// The worker that has the session of a packet that NAT [claims](NatConfig::claims).
-    pub fn owner_of(&self, key: &Key, workers: usize) -> usize {
+    /// The worker that has the session of a packet that NAT [is_nat_destination](NatConfig::is_nat_destination).
+    pub fn owner_worker(&self, key: &Key, workers: usize) -> usize {
         if workers <= 1 {
             return 0;
         }
         let to = destination(key);
-        let proto = Proto::of(key.proto);
+        let proto = PortProto::of(key.proto);
         if let Some(forward) =
             proto.and_then(|proto| self.forward_at(proto, to)).and_then(|n| self.forwards().get(n))
         {
@@ -94,9 +95,9 @@ impl NatConfig {
     ///
     /// It goes by the host's address alone; but for protocols without ports, where what comes back has nothing but the
     /// external address, by that.
-    pub fn home_of(&self, pool: PoolId, key: &Key, workers: usize) -> usize {
+    pub fn opening_worker(&self, pool: PoolId, key: &Key, workers: usize) -> usize {
         let host = source(key).address;
-        match (Proto::of(key.proto), self.pools().get(usize::from(pool.0))) {
+        match (PortProto::of(key.proto), self.pools().get(usize::from(pool.0))) {
             (None, Some(pool)) => home(pool.first_choice(host), workers),
             _ => home(host, workers),
         }

@@ -8,7 +8,7 @@
 //! inside ([`Wish::random`]), so that what it will choose can be known shortly before ([`Pool::guess`]).
 
 use super::blocks::Blocks;
-use super::config::{Endpoint, PoolConfig, Proto};
+use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
 use super::hosts::Host;
 use super::space::{Lane, Space, within};
@@ -42,7 +42,7 @@ pub(super) struct Tally {
 /// What a port is picked by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    pub(super) proto: Proto,
+    pub(super) proto: PortProto,
     /// The port that the host sends from.
     pub(super) port: u16,
     /// What chance says: nobody outside knows it.
@@ -101,7 +101,8 @@ impl Pool {
         let each = match &self.blocks {
             Some(blocks) => self.space.whole(Lane::BLOCKS) * blocks.size(),
             None => {
-                self.space.whole(Lane::of(Proto::Udp, 0)) + self.space.whole(Lane::of(Proto::Udp, u32::MAX))
+                self.space.whole(Lane::of(PortProto::Udp, 0))
+                    + self.space.whole(Lane::of(PortProto::Udp, u32::MAX))
             }
         };
         u64::from(each) * u64::from(self.config.len())
@@ -115,7 +116,7 @@ impl Pool {
 
     /// The address, by its number, for a host that has none: its first choice, or the next that has something left for
     /// its port.
-    pub(super) fn address_for(&self, host: u32, proto: Proto, port: u16) -> Option<u32> {
+    pub(super) fn address_for(&self, host: u32, proto: PortProto, port: u16) -> Option<u32> {
         let start = self.config.number_for(host);
         if self.blocks.is_some() {
             return self.space.open_address(Lane::BLOCKS, start);
@@ -128,7 +129,7 @@ impl Pool {
     }
 
     /// Asks for the memory in which an end is given back.
-    pub(super) fn prefetch_give(&self, outside: Endpoint, proto: Proto) {
+    pub(super) fn prefetch_give(&self, outside: Endpoint, proto: PortProto) {
         if let Some(address) = self.config.index_of(outside.address) {
             self.space.prefetch(address, proto, outside.port.into());
         }
@@ -172,7 +173,7 @@ impl Pool {
     pub(super) fn give(
         &mut self,
         host: &mut Host,
-        proto: Proto,
+        proto: PortProto,
         port: u16,
         forwarded: bool,
     ) -> Option<(u16, u16)> {
@@ -195,7 +196,7 @@ impl Pool {
 
     /// Keeps a port from being given out, for a forward, or lets go of it. Nothing happens if it is not this pool's or
     /// not this worker's. False: a host has it.
-    pub(super) fn reserve(&mut self, external: super::Endpoint, proto: Proto, reserved: bool) -> bool {
+    pub(super) fn reserve(&mut self, external: super::Endpoint, proto: PortProto, reserved: bool) -> bool {
         let Some(address) = self.config.index_of(external.address) else { return true };
         let port = u32::from(external.port);
         if !self.space.has(port) {
@@ -235,7 +236,7 @@ fn fitting(
     if free(wish.port) {
         return Some(wish.port);
     }
-    if wish.proto != Proto::Udp || wish.port.is_multiple_of(2) {
+    if wish.proto != PortProto::Udp || wish.port.is_multiple_of(2) {
         return None;
     }
     below().filter(|even| even.is_multiple_of(2)).map(|even| even + 1).filter(|&odd| free(odd))

@@ -7,7 +7,7 @@
 
 use mmb_packet::prefetch;
 
-use super::config::{PoolConfig, Proto};
+use super::config::{PoolConfig, PortProto};
 use super::sheet::{Sheet, WORDS, bar, count_free};
 
 /// Ports below this one are a class of their own (RFC 4787 REQ-3 a).
@@ -28,22 +28,22 @@ impl Lane {
     pub(super) const BLOCKS: Lane = Lane(0);
 
     /// That of a port.
-    pub(super) fn of(proto: Proto, port: u32) -> Lane {
+    pub(super) fn of(proto: PortProto, port: u32) -> Lane {
         Lane(proto as usize * 2 + usize::from(port >= HIGH))
     }
 
     /// The first of those that serve a host that sends from `port`.
     #[inline]
-    pub(super) fn best(proto: Proto, port: u32, only_low: bool) -> Lane {
-        let high = port >= HIGH && (proto == Proto::Icmp || !only_low);
+    pub(super) fn best(proto: PortProto, port: u32, only_low: bool) -> Lane {
+        let high = port >= HIGH && (proto == PortProto::Icmp || !only_low);
         Lane(proto as usize * 2 + usize::from(high))
     }
 
     /// Those that serve a host that sends from `port`, best first.
-    pub(super) fn serving(proto: Proto, port: u32, only_low: bool) -> [Option<Lane>; 2] {
+    pub(super) fn serving(proto: PortProto, port: u32, only_low: bool) -> [Option<Lane>; 2] {
         let first = Lane::best(proto, port, only_low);
         // High ports are given low ones only where nobody minds, or if there is nothing else.
-        let second = (port < HIGH || proto == Proto::Icmp).then_some(Lane(first.0 ^ 1));
+        let second = (port < HIGH || proto == PortProto::Icmp).then_some(Lane(first.0 ^ 1));
         [Some(first), second]
     }
 }
@@ -85,7 +85,7 @@ impl Space {
         let mut space = Space {
             ports: (low, high),
             sheets: Vec::new(),
-            each: Proto::ALL.len() + usize::from(blocks.is_some()),
+            each: PortProto::ALL.len() + usize::from(blocks.is_some()),
             barred,
             left: Vec::new(),
             whole: [0; LANES],
@@ -95,7 +95,7 @@ impl Space {
         match blocks {
             Some(count) => space.whole[0] = count_free(&space.barred, 0, count.saturating_sub(1)),
             None => {
-                for proto in Proto::ALL {
+                for proto in PortProto::ALL {
                     for port in [0, HIGH] {
                         let (first, last) = space.range(Lane::of(proto, port));
                         space.whole[Lane::of(proto, port).0] = count_free(&space.barred, first, last);
@@ -129,7 +129,7 @@ impl Space {
 
     /// The ports of a lane: first and last; the first is above the last if there are none.
     fn range(&self, lane: Lane) -> (u32, u32) {
-        let least = if lane.0 / 2 == Proto::Icmp as usize { ICMP_FIRST } else { 0 };
+        let least = if lane.0 / 2 == PortProto::Icmp as usize { ICMP_FIRST } else { 0 };
         match lane.0 % 2 {
             0 => (self.ports.0.max(least), self.ports.1.min(HIGH - 1)),
             _ => (self.ports.0.max(HIGH), self.ports.1),
@@ -147,25 +147,25 @@ impl Space {
     }
 
     fn has_blocks(&self) -> bool {
-        self.each > Proto::ALL.len()
+        self.each > PortProto::ALL.len()
     }
 
     /// The sheet of a protocol's ports.
-    fn sheet(&self, address: u32, proto: Proto) -> Sheet<'_, &[u64]> {
+    fn sheet(&self, address: u32, proto: PortProto) -> Sheet<'_, &[u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
         Sheet { taken: self.sheets.get(at..at + WORDS).unwrap_or_default(), barred }
     }
 
     /// The same, to be changed.
-    fn sheet_mut(&mut self, address: u32, proto: Proto) -> Sheet<'_, &mut [u64]> {
+    fn sheet_mut(&mut self, address: u32, proto: PortProto) -> Sheet<'_, &mut [u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
         Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
     }
 
     /// Asks for the memory that says whether a port is taken.
-    pub(super) fn prefetch(&self, address: u32, proto: Proto, port: u32) {
+    pub(super) fn prefetch(&self, address: u32, proto: PortProto, port: u32) {
         let sheet = (address as usize * self.each + proto as usize) * WORDS;
         if let Some(word) = self.sheets.get(sheet + port as usize / 64) {
             prefetch::read(word);
@@ -174,15 +174,15 @@ impl Space {
 
     /// The sheet of an address's blocks.
     fn blocks(&mut self, address: u32) -> Sheet<'_, &mut [u64]> {
-        let at = (address as usize * self.each + Proto::ALL.len()) * WORDS;
+        let at = (address as usize * self.each + PortProto::ALL.len()) * WORDS;
         Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
     }
 
     /// Whether a port is the pool's and this worker's, can be given out for this protocol, and nobody has it.
-    pub(super) fn is_free(&self, address: u32, proto: Proto, port: u32) -> bool {
+    pub(super) fn is_free(&self, address: u32, proto: PortProto, port: u32) -> bool {
         let (low, high) = self.ports;
         (low..=high).contains(&port)
-            && (proto != Proto::Icmp || port >= ICMP_FIRST)
+            && (proto != PortProto::Icmp || port >= ICMP_FIRST)
             && self.sheet(address, proto).is_free(port)
     }
 
@@ -196,12 +196,12 @@ impl Space {
     pub(super) fn find(
         &self,
         address: u32,
-        proto: Proto,
+        proto: PortProto,
         range: (u32, u32),
         from: u32,
         like: u32,
     ) -> Option<u32> {
-        let least = if proto == Proto::Icmp { ICMP_FIRST } else { 0 };
+        let least = if proto == PortProto::Icmp { ICMP_FIRST } else { 0 };
         let range = (range.0.max(least), range.1);
         if range.0 > range.1 {
             return None;
@@ -213,7 +213,7 @@ impl Space {
 
     /// A free port of a lane; which one, `random` says.
     pub(super) fn find_in(&self, address: u32, lane: Lane, random: u64, like: u32) -> Option<u32> {
-        let proto = *Proto::ALL.get(lane.0 / 2)?;
+        let proto = *PortProto::ALL.get(lane.0 / 2)?;
         let left = self.left.get(address as usize)?.get(lane.0)?;
         let range = self.range(lane);
         if *left == 0 || range.0 > range.1 {
@@ -223,7 +223,7 @@ impl Space {
     }
 
     /// Takes a port, which must be free.
-    pub(super) fn take(&mut self, address: u32, proto: Proto, port: u32) {
+    pub(super) fn take(&mut self, address: u32, proto: PortProto, port: u32) {
         self.sheet_mut(address, proto).take(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), true);
@@ -231,7 +231,7 @@ impl Space {
     }
 
     /// Gives a port back.
-    pub(super) fn give(&mut self, address: u32, proto: Proto, port: u32) {
+    pub(super) fn give(&mut self, address: u32, proto: PortProto, port: u32) {
         self.sheet_mut(address, proto).give(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), false);

@@ -69,12 +69,12 @@ pub(super) fn nat(pool: PoolConfig) -> Nat {
 
 pub(super) const P: PoolId = PoolId(0);
 
-pub(super) fn inside() -> Inside {
-    Inside { mac: [2, 0, 0, 0, 0, 1], in_port: 0 }
+pub(super) fn inside() -> HostLocation {
+    HostLocation { mac: [2, 0, 0, 0, 0, 1], in_port: 0 }
 }
 
 /// An end that a session was translated to.
-pub(super) fn outside(mapped: &Mapped) -> (Ipv4Addr, u16) {
+pub(super) fn outside(mapped: &OutboundMapping) -> (Ipv4Addr, u16) {
     (mapped.address.into(), u16::from_be_bytes(mapped.port))
 }
 
@@ -84,7 +84,7 @@ pub(super) fn open(
     proto: u8,
     from: (Ipv4Addr, u16),
     to: (Ipv4Addr, u16),
-) -> Result<Mapped, NatError> {
+) -> Result<OutboundMapping, NatError> {
     nat.map(&key(proto, from, to), P, inside(), 0)
 }
 

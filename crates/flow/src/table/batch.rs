@@ -4,7 +4,7 @@
 //! together: a first pass takes keys in; every [`STEP`] packets their hashes are made and their buckets asked for, while the tags
 //! of those in front of them are compared and the halves asked for that these name. Memory that is far thus comes while packets
 //! are parsed, and not all at once, which takes longer, and each loop is short enough for the registers. Then whoever looks at
-//! the halves compares their keys ([`Lookups::is_right`]). What is rare (two equal tags in a bucket, a key outside of its
+//! the halves compares their keys ([`BatchLookup::is_match`]). What is rare (two equal tags in a bucket, a key outside of its
 //! bucket) is left to [`Table::find`], a packet at a time. What happens to the table between the passes does no harm: a half that
 //! is named is looked at.
 //!
@@ -18,7 +18,7 @@ use super::Table;
 use super::hash::Hash;
 use super::recall::{Marker, Recall};
 use crate::fcb::{Flow, FlowRef};
-use crate::key::{Key, Packed, bytes, key_of};
+use crate::key::{Key, Packed, bytes, parse_key};
 
 /// Packets in a vector, at most.
 pub const VECTOR: usize = 256;
@@ -30,10 +30,10 @@ const LAG: usize = 8;
 /// Sessions of which more than this are in no cache.
 const FAR: u32 = 1 << 17;
 
-/// Lookups of a vector of packets, in the packets' order: [`Lookups::fill`], then [`Lookups::run`], or its parts:
-/// [`Lookups::guess`], then for each packet [`Lookups::is_right`] or else [`Lookups::correct`], then [`Lookups::learn`].
+/// BatchLookup of a vector of packets, in the packets' order: [`BatchLookup::fill`], then [`BatchLookup::run`], or its parts:
+/// [`BatchLookup::find_candidates`], then for each packet [`BatchLookup::is_match`] or else [`BatchLookup::resolve`], then [`BatchLookup::update_cache`].
 #[derive(Debug)]
-pub struct Lookups {
+pub struct BatchLookup {
     n: usize,
     heads: [[u64; 2]; VECTOR],
     /// Of IPv6 keys only; left over from others elsewhere.
@@ -58,14 +58,14 @@ pub struct Lookups {
     missed: [u8; VECTOR],
     misses: usize,
     wrong: u32,
-    /// How many packets have been taken in by [`Lookups::take_in`] and not been looked up, and which are the first and the last one.
+    /// How many packets have been taken in by [`BatchLookup::push`] and not been looked up, and which are the first and the last one.
     ahead: usize,
     ends: [usize; 2],
 }
 
-impl Default for Lookups {
+impl Default for BatchLookup {
     fn default() -> Self {
-        Lookups {
+        BatchLookup {
             n: 0,
             heads: [[0; 2]; VECTOR],
             tails: [[0; 3]; VECTOR],
@@ -88,9 +88,9 @@ impl Default for Lookups {
     }
 }
 
-impl Lookups {
+impl BatchLookup {
     /// The first pass: takes in a vector of `n` packets in the place of the last one; those behind the 256th are left out.
-    /// `packet` answers the packet at a position, with what its parse found, as [`key_of`] wants them; it is asked for each
+    /// `packet` answers the packet at a position, with what its parse found, as [`parse_key`] wants them; it is asked for each
     /// position once, in order.
     #[inline(always)]
     pub fn fill<'p>(
@@ -102,13 +102,13 @@ impl Lookups {
         self.begin();
         for at in 0..n.min(VECTOR) {
             let (head, meta) = packet(at);
-            self.take_in(table, at, head, meta);
+            self.push(table, at, head, meta);
         }
         self.n = n.min(VECTOR);
     }
 
     /// The same in parts, for whoever has the packets in hand before their session is wanted: this, then
-    /// [`Lookups::take_in`] for each packet, in order, then [`Lookups::are_in`].
+    /// [`BatchLookup::push`] for each packet, in order, then [`BatchLookup::set_prefetched`].
     #[inline(always)]
     pub fn begin(&mut self) {
         (self.ahead, self.marked, self.brought, self.guessed) = (0, 0, 0, 0);
@@ -118,7 +118,7 @@ impl Lookups {
 
     /// Takes in the packet at a position.
     #[inline(always)]
-    pub fn take_in(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
+    pub fn push(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
         let at = at % VECTOR;
         self.put(at, head, meta);
         self.step(table, at);
@@ -126,7 +126,7 @@ impl Lookups {
 
     /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
     #[inline(always)]
-    pub fn take_in4(&mut self, table: &Table, at: usize, common: &Common<8>, brought: Option<u32>) {
+    pub fn push_ip4(&mut self, table: &Table, at: usize, common: &Common<8>, brought: Option<u32>) {
         let at = at % VECTOR;
         let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
@@ -138,7 +138,7 @@ impl Lookups {
 
     /// The same of IPv6.
     #[inline(always)]
-    pub fn take_in6(&mut self, table: &Table, at: usize, common: &Common<32>, brought: Option<u32>) {
+    pub fn push_ip6(&mut self, table: &Table, at: usize, common: &Common<32>, brought: Option<u32>) {
         let at = at % VECTOR;
         let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);
@@ -157,14 +157,14 @@ impl Lookups {
 
     /// All packets of a vector are in: so many, of which these are the first and the last one.
     #[inline(always)]
-    pub fn are_in(&mut self, n: usize, ends: [usize; 2]) {
+    pub fn set_prefetched(&mut self, n: usize, ends: [usize; 2]) {
         (self.ahead, self.n, self.ends) = (n, n.min(VECTOR), ends);
     }
 
     /// Whether the packets that are in and have not been looked up are these `n`, as far as that can be seen from their number and
     /// their ends. They are not in any more then.
     #[inline(always)]
-    pub fn were_in(&mut self, n: usize, ends: [usize; 2]) -> bool {
+    pub fn take_prefetched(&mut self, n: usize, ends: [usize; 2]) -> bool {
         std::mem::take(&mut self.ahead) == n && self.ends == ends
     }
 
@@ -193,7 +193,7 @@ impl Lookups {
     /// Makes the markers of some packets, and asks for their slots.
     #[inline(always)]
     fn mark(&mut self, from: usize, end: usize, marker: impl Fn(&[u64; 2], &[u64; 3]) -> Marker) {
-        let Lookups { heads, tails, markers, recall, brought, .. } = self;
+        let BatchLookup { heads, tails, markers, recall, brought, .. } = self;
         let brought = *brought;
         for i in from..end.min(VECTOR) {
             if brought == 0 || brought >> (i % STEP) & 1 == 0 {
@@ -206,7 +206,7 @@ impl Lookups {
     /// Makes the hashes of some packets, and asks for their buckets.
     #[inline(always)]
     fn hash(&mut self, table: &Table, from: usize, end: usize, hash: impl Fn(&[u64; 2], &[u64; 3]) -> Hash) {
-        let Lookups { heads, tails, hashes, places, .. } = self;
+        let BatchLookup { heads, tails, hashes, places, .. } = self;
         let buckets = table.index.buckets();
         for i in from..end.min(VECTOR) {
             hashes[i] = hash(&heads[i], &tails[i]);
@@ -219,7 +219,7 @@ impl Lookups {
     #[inline(always)]
     fn guess_to(&mut self, table: &Table, end: usize) {
         let (from, end) = (self.guessed, end.min(VECTOR));
-        let Lookups { hashes, places, found, recall, markers, missed, .. } = self;
+        let BatchLookup { hashes, places, found, recall, markers, missed, .. } = self;
         if self.recalls {
             let mut misses = self.misses;
             for i in from..end {
@@ -242,7 +242,7 @@ impl Lookups {
     }
 
     /// Finds out which halves are the packets' by all appearances, of all packets that are in.
-    pub fn guess(&mut self, table: &Table) {
+    pub fn find_candidates(&mut self, table: &Table) {
         let n = self.n;
         if self.marked < n {
             self.go_on(table, n);
@@ -256,18 +256,18 @@ impl Lookups {
     /// Waits for all halves that were guessed at once, if they are in memory that is far: a loop that does nothing else waits for
     /// many of them together, one that has more to do with each for a few.
     #[inline]
-    pub fn wait(&self, table: &Table) {
+    pub fn wait_for_flows(&self, table: &Table) {
         if table.len() < FAR {
             return;
         }
         let halves = table.halves.get();
         let words = self.found[..self.n.min(VECTOR)].iter().filter_map(|found| halves.get(found.0 as usize));
-        std::hint::black_box(words.fold(0, |all, half| all | half.seen));
+        std::hint::black_box(words.fold(0, |all, half| all | half.last_seen));
     }
 
-    /// Whether the half that was guessed is that of the packet. `TAILED`: as [`Lookups::are_tailed`], or true.
+    /// Whether the half that was guessed is that of the packet. `TAILED`: as [`BatchLookup::has_ip6_keys`], or true.
     #[inline(always)]
-    pub fn is_right<const TAILED: bool>(&self, packet: usize, half: &Flow) -> bool {
+    pub fn is_match<const TAILED: bool>(&self, packet: usize, half: &Flow) -> bool {
         let packet = packet % VECTOR;
         let head = &self.heads[packet];
         half.is_listed() & half.has_head(head) && (!TAILED || half.has_tail_of(head, &self.tails[packet]))
@@ -275,19 +275,19 @@ impl Lookups {
 
     /// The half of a packet by all appearances.
     #[inline(always)]
-    pub fn guessed(&self, packet: usize) -> FlowRef {
+    pub fn candidate(&self, packet: usize) -> FlowRef {
         self.found[packet % VECTOR]
     }
 
     /// Whether keys of the vector may be other than IPv4's.
     #[inline]
-    pub fn are_tailed(&self) -> bool {
+    pub fn has_ip6_keys(&self) -> bool {
         self.tailed
     }
 
     /// Looks a packet up whose guess was wrong, if there was one.
     #[cold]
-    pub fn correct(&mut self, table: &Table, packet: usize) -> FlowRef {
+    pub fn resolve(&mut self, table: &Table, packet: usize) -> FlowRef {
         let i = packet % VECTOR;
         let key = Packed { head: self.heads[i], tail: self.tails[i] };
         self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
@@ -300,7 +300,7 @@ impl Lookups {
 
     /// The cache learns from what was found: to be called when all guesses are right, or corrected.
     #[inline]
-    pub fn learn(&mut self) {
+    pub fn update_cache(&mut self) {
         let missed = if self.recalls { self.misses.min(VECTOR) } else { 0 };
         for &i in &self.missed[..missed] {
             let i = usize::from(i);
@@ -311,16 +311,16 @@ impl Lookups {
 
     /// All that follows the first pass.
     pub fn run(&mut self, table: &Table) {
-        self.guess(table);
+        self.find_candidates(table);
         let halves = table.halves.get();
         for i in 0..self.n {
             let found = self.found[i];
-            let right = halves.get(found.0 as usize).is_some_and(|half| self.is_right::<true>(i, half));
+            let right = halves.get(found.0 as usize).is_some_and(|half| self.is_match::<true>(i, half));
             if !right && found.is_some() {
-                self.correct(table, i);
+                self.resolve(table, i);
             }
         }
-        self.learn();
+        self.update_cache();
     }
 
     /// Keeps the key of a packet.
@@ -367,7 +367,7 @@ impl Lookups {
 
     /// What was found, by packet. [`FlowRef::NONE`] for those without session and those without key.
     #[inline]
-    pub fn found(&self) -> &[FlowRef] {
+    pub fn results(&self) -> &[FlowRef] {
         &self.found[..self.n]
     }
 
@@ -407,5 +407,5 @@ fn is_ports_of(kind: Kind, version: u8) -> bool {
 /// The key of a packet of any kind; that of no session, all zeros, if it has none.
 #[inline(never)]
 fn any_key(head: &[u8], meta: &Meta) -> Packed {
-    key_of(head, meta).map_or_else(|_| Packed::default(), |key| key.pack())
+    parse_key(head, meta).map_or_else(|_| Packed::default(), |key| key.pack())
 }

@@ -1,4 +1,4 @@
-//! Lookups of vectors against lookups one by one.
+//! BatchLookup of vectors against lookups one by one.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use mmb_packet::{Meta, parse, parse_common4, parse_common6};
 use proptest::prelude::*;
 
 use super::*;
-use crate::key::key_of;
+use crate::key::parse_key;
 
 fn frame(shape: u8, n: u8, port: u16) -> Vec<u8> {
     let net: Net = match shape % 2 {
@@ -30,7 +30,7 @@ fn parsed(frame: &[u8]) -> Meta {
 }
 
 fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
-    let mut lookups = Box::new(Lookups::default());
+    let mut lookups = Box::new(BatchLookup::default());
     // What an earlier vector left must not matter.
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
     let last = frames.len().saturating_sub(1);
@@ -39,9 +39,9 @@ fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
     lookups.fill(table, frames.len(), |at| (&frames[at], &metas[at]));
     lookups.run(table);
     for (i, frame) in frames.iter().take(VECTOR).enumerate() {
-        assert_eq!(lookups.key(i), key_of(frame, &parsed(frame)).unwrap_or_default());
+        assert_eq!(lookups.key(i), parse_key(frame, &parsed(frame)).unwrap_or_default());
     }
-    let found = lookups.found().to_vec();
+    let found = lookups.results().to_vec();
     assert_eq!(found, look_ahead(table, frames, &metas, &mut lookups, |_| None));
     found
 }
@@ -51,7 +51,7 @@ fn look_ahead(
     table: &Table,
     frames: &[Vec<u8>],
     metas: &[Meta],
-    lookups: &mut Lookups,
+    lookups: &mut BatchLookup,
     brought: impl Fn(&Meta) -> Option<u32>,
 ) -> Vec<FlowRef> {
     lookups.begin();
@@ -60,54 +60,58 @@ fn look_ahead(
         let (four, l3, len) = (meta.ethertype == 0x0800, usize::from(meta.l3_off), frame.len());
         let ip4 = four.then(|| parse_common4(frame, l3, len, &mut again));
         match (ip4, parse_common6(frame, l3, len, &mut again)) {
-            (Some(Some(common)), _) => lookups.take_in4(table, at, &common, brought(meta)),
-            (None, Some(common)) => lookups.take_in6(table, at, &common, brought(meta)),
-            _ => lookups.take_in(table, at, frame, meta),
+            (Some(Some(common)), _) => lookups.push_ip4(table, at, &common, brought(meta)),
+            (None, Some(common)) => lookups.push_ip6(table, at, &common, brought(meta)),
+            _ => lookups.push(table, at, frame, meta),
         }
     }
     let n = frames.len().min(VECTOR);
-    lookups.are_in(n, [1, n]);
-    assert!(lookups.were_in(n, [1, n]) && !lookups.were_in(n, [1, n]), "they are taken in once");
-    lookups.guess(table);
+    lookups.set_prefetched(n, [1, n]);
+    assert!(
+        lookups.take_prefetched(n, [1, n]) && !lookups.take_prefetched(n, [1, n]),
+        "they are taken in once"
+    );
+    lookups.find_candidates(table);
     for at in 0..n {
-        let guess = lookups.guessed(at);
+        let guess = lookups.candidate(at);
         let half = table.halves.get().get(guess.0 as usize);
-        let right = half.is_some_and(|half| match lookups.are_tailed() {
-            true => lookups.is_right::<true>(at, half),
-            false => lookups.is_right::<false>(at, half),
+        let right = half.is_some_and(|half| match lookups.has_ip6_keys() {
+            true => lookups.is_match::<true>(at, half),
+            false => lookups.is_match::<false>(at, half),
         });
         if !right && guess.is_some() {
-            lookups.correct(table, at);
+            lookups.resolve(table, at);
         }
     }
-    lookups.learn();
-    lookups.found().to_vec()
+    lookups.update_cache();
+    lookups.results().to_vec()
 }
 
 #[test]
 fn others_than_those_taken_in_are_known() {
     let (table, frame) = (Table::new(10, 0, 1).unwrap(), frame(0, 1, 1));
     let meta = parsed(&frame);
-    let mut lookups = Box::new(Lookups::default());
-    let take_in = |lookups: &mut Lookups| {
+    let mut lookups = Box::new(BatchLookup::default());
+    let take_in = |lookups: &mut BatchLookup| {
         lookups.begin();
-        (0..3).for_each(|at| lookups.take_in(&table, at, &frame, &meta));
-        lookups.are_in(3, [7, 9]);
+        (0..3).for_each(|at| lookups.push(&table, at, &frame, &meta));
+        lookups.set_prefetched(3, [7, 9]);
     };
     for (n, ends) in [(2, [7, 8]), (4, [7, 9]), (3, [9, 7]), (3, [7, 8]), (3, [8, 9])] {
         take_in(&mut lookups);
-        assert!(!lookups.were_in(n, ends), "{n} {ends:?}");
-        assert!(!lookups.were_in(3, [7, 9]), "a look at others ends it");
+        assert!(!lookups.take_prefetched(n, ends), "{n} {ends:?}");
+        assert!(!lookups.take_prefetched(3, [7, 9]), "a look at others ends it");
     }
     take_in(&mut lookups);
     lookups.fill(&table, 3, |_| (&frame, &meta));
-    assert!(!lookups.were_in(3, [7, 9]), "others have been taken in meanwhile");
+    assert!(!lookups.take_prefetched(3, [7, 9]), "others have been taken in meanwhile");
     take_in(&mut lookups);
-    assert!(lookups.were_in(3, [7, 9]));
+    assert!(lookups.take_prefetched(3, [7, 9]));
 }
 
 fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
-    let find = |frame: &Vec<u8>| key_of(frame, &parsed(frame)).map_or(FlowRef::NONE, |key| table.find(&key));
+    let find =
+        |frame: &Vec<u8>| parse_key(frame, &parsed(frame)).map_or(FlowRef::NONE, |key| table.find(&key));
     frames.iter().map(find).collect()
 }
 
@@ -121,7 +125,7 @@ fn packets_behind_the_vectors_end_are_left_out() {
 fn packets_without_key_find_nothing() {
     let mut table = Table::new(10, 0, 1).unwrap();
     let tcp = frame(0, 1, 1);
-    let key = key_of(&tcp, &parsed(&tcp)).unwrap();
+    let key = parse_key(&tcp, &parsed(&tcp)).unwrap();
     table.insert(&key, &key.reversed(), 0).unwrap();
     let first = Frame::new(Ip4 { flags: 1, ..Ip4::new([10, 0, 0, 1], [198, 51, 100, 1]) }, Tcp::new(1, 80));
     let error = Frame::new(Ip4::new([10, 0, 0, 1], [198, 51, 100, 1]), Icmp::new(3));
@@ -138,13 +142,13 @@ fn equal_tags_in_a_bucket() {
     let mut by_hash: HashMap<(usize, u16), Vec<Vec<u8>>> = HashMap::new();
     for n in 0..20_000 {
         let frame = frame(0, 1, n);
-        let hash = table.hasher.hash(&key_of(&frame, &parsed(&frame)).unwrap().pack());
+        let hash = table.hasher.hash(&parse_key(&frame, &parsed(&frame)).unwrap().pack());
         let bucket = std::ptr::from_ref(table.index.buckets().of(hash)).addr();
         by_hash.entry((bucket, hash.tag())).or_default().push(frame);
     }
     let alike = by_hash.into_values().find(|frames| frames.len() >= 3).unwrap();
     for frame in &alike[..2] {
-        let key = key_of(frame, &parsed(frame)).unwrap();
+        let key = parse_key(frame, &parsed(frame)).unwrap();
         table.insert(&key, &key.reversed(), 0).unwrap();
     }
     let found = look(&table, &alike[..3]);
@@ -164,7 +168,7 @@ proptest! {
         let mut table = Table::new(50, 0, seed).unwrap();
         for (shape, n, port) in entered {
             let frame = frame(shape, n, port);
-            let key = key_of(&frame, &parsed(&frame)).unwrap();
+            let key = parse_key(&frame, &parsed(&frame)).unwrap();
             let result = table.insert(&key, &key.reversed(), 0);
             prop_assert!(!matches!(result, Err(InsertError::Crowded)));
         }
@@ -216,14 +220,14 @@ fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
 }
 
 /// Looks packets up that bring few different hashes along, or none.
-fn look_recalling(lookups: &mut Lookups, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<FlowRef> {
+fn look_recalling(lookups: &mut BatchLookup, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<FlowRef> {
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
     if hashes > 0 {
         return look_ahead(table, frames, &metas, lookups, |meta| Some(meta.flow_hash % hashes));
     }
     lookups.fill(table, frames.len(), |at| (&frames[at], &metas[at]));
     lookups.run(table);
-    lookups.found().to_vec()
+    lookups.results().to_vec()
 }
 
 proptest! {
@@ -236,23 +240,23 @@ proptest! {
         seed: u64,
     ) {
         let (mut table, mut other) = (Table::new(40, 0, seed).unwrap(), Table::new(40, 0, !seed).unwrap());
-        let mut lookups = Box::new(Lookups::default());
+        let mut lookups = Box::new(BatchLookup::default());
         lookups.recall.forced = forced;
         let mut now = 0;
         for step in steps {
             match step {
                 Step::Insert(flow) => {
                     let frame = one_of(flow, false);
-                    let key = key_of(&frame, &parsed(&frame)).unwrap();
+                    let key = parse_key(&frame, &parsed(&frame)).unwrap();
                     if let Ok(id) = table.insert(&key, &key.reversed(), now) {
-                        table.arm(id, now + 1_000);
+                        table.arm_timer(id, now + 1_000);
                     }
                     // The same halves in another table, the other way round.
                     let _ = other.insert(&key.reversed(), &key, now);
                 }
                 Step::Redirect(flow) => {
                     let frame = one_of(flow, true);
-                    let key = key_of(&frame, &parsed(&frame)).unwrap();
+                    let key = parse_key(&frame, &parsed(&frame)).unwrap();
                     let _ = table.insert_redirect(&key, 1, now);
                 }
                 Step::Remove(id) => {
@@ -260,7 +264,7 @@ proptest! {
                 }
                 Step::Expire(time) => {
                     now += time;
-                    while let Some(id) = table.due(now, &mut 100) {
+                    while let Some(id) = table.next_expired(now, &mut 100) {
                         table.remove(id);
                     }
                 }
@@ -280,10 +284,10 @@ proptest! {
 #[test]
 fn the_cache_is_on_while_packets_hit() {
     let mut table = Table::new(20_000, 0, 1).unwrap();
-    let mut lookups = Box::new(Lookups::default());
+    let mut lookups = Box::new(BatchLookup::default());
     let frames: Vec<_> = (0..VECTOR as u16).map(|port| frame(0, 1, port)).collect();
     for frame in &frames {
-        let key = key_of(frame, &parsed(frame)).unwrap();
+        let key = parse_key(frame, &parsed(frame)).unwrap();
         table.insert(&key, &key.reversed(), 0).unwrap();
     }
     let strangers: Vec<_> = (0..VECTOR as u16).map(|port| frame(0, 2, port)).collect();

@@ -2,11 +2,11 @@
 //!
 //! Theory of operation. All memory is taken once, when the table is made, and a session's number says where its parts lie:
 //! two [`Flow`]s in one array, the [`SessionState`] part in another, its scratchpad in a third. An index finds halves by the hash
-//! of their key ([`index`]); a vector of packets is looked up in passes ([`Lookups`]). Numbers are given out in
+//! of their key ([`index`]); a vector of packets is looked up in passes ([`BatchLookup`]). Numbers are given out in
 //! ascending order and those of ended sessions again first, the last one first, as its memory is likely to be near.
 //!
 //! Sessions that nothing but their first packet speaks for stand in a list in the order in which they began: from its front
-//! room is made when the table is full ([`Table::victim`]). Who removes a session releases what it holds; the table
+//! room is made when the table is full ([`Table::eviction_candidate`]). Who removes a session releases what it holds; the table
 //! knows nothing of that.
 //!
 //! A packet's session may live with another worker because its replies arrive there. The table then holds a *redirect*
@@ -27,14 +27,14 @@ use std::io;
 
 use mmb_packet::prefetch;
 
-pub use batch::{Lookups, VECTOR};
+pub use batch::{BatchLookup, VECTOR};
 use hash::{Hash, Hasher};
 use index::Index;
 
 use crate::arena::{Arena, HUGE};
 use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::{Key, Packed, reversed_tag};
-use crate::nat::Ahead;
+use crate::nat::NatPrefetcher;
 use crate::wheel::{UNARMED, Wheel};
 
 /// Most sessions that a table can have room for.
@@ -59,7 +59,7 @@ mod state {
 /// Why a session was not entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
-    /// All session numbers are taken. There may be a [`Table::victim`].
+    /// All session numbers are taken. There may be a [`Table::eviction_candidate`].
     #[error("the table is full")]
     Full,
     /// Too many keys with hashes near this one's.
@@ -70,9 +70,9 @@ pub enum InsertError {
     Taken(FlowRef),
 }
 
-/// A key as the table looks for it, with its hash: what [`Table::seek`] has found out, to be used once more.
+/// A key as the table looks for it, with its hash: what [`Table::find_with_hash`] has found out, to be used once more.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sought {
+pub struct HashedKey {
     key: Packed,
     hash: Hash,
 }
@@ -90,7 +90,7 @@ fn reversed(key: &Packed) -> Packed {
 
 /// How full a table is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Occupancy {
+pub struct TableOccupancy {
     /// Sessions, redirects among them.
     pub sessions: u32,
     /// Room for so many.
@@ -190,8 +190,8 @@ impl Table {
     }
 
     /// How full the table is.
-    pub fn occupancy(&self) -> Occupancy {
-        Occupancy {
+    pub fn occupancy(&self) -> TableOccupancy {
+        TableOccupancy {
             sessions: self.len,
             capacity: self.capacity,
             embryonic: self.embryonic_len,
@@ -215,9 +215,9 @@ impl Table {
     /// looked up, which go to what NAT makes of their source, if it is `ahead`.
     pub fn prefetch_replies(
         &self,
-        lookups: &Lookups,
+        lookups: &BatchLookup,
         packets: impl Iterator<Item = usize>,
-        ahead: Option<&Ahead<'_>>,
+        ahead: Option<&NatPrefetcher<'_>>,
     ) {
         let buckets = self.index.buckets();
         for at in packets {
@@ -235,10 +235,10 @@ impl Table {
 
     /// The same as [`Table::find`], and what a session with the key is entered by if there is none.
     #[inline]
-    pub fn seek(&self, key: &Key) -> (FlowRef, Sought) {
+    pub fn find_with_hash(&self, key: &Key) -> (FlowRef, HashedKey) {
         let key = key.pack();
         let hash = self.hasher.hash(&key);
-        (self.find_hashed(&key, hash), Sought { key, hash })
+        (self.find_hashed(&key, hash), HashedKey { key, hash })
     }
 
     #[inline]
@@ -247,23 +247,23 @@ impl Table {
     }
 
     /// Enters a session that begins `now` (milliseconds) with the keys of its directions. It is half open until it is
-    /// settled ([`Table::settle`]), its timer is not armed, its halves and common part are zeros but for the keys, the
+    /// settled ([`Table::remove_embryonic`]), its timer is not armed, its halves and common part are zeros but for the keys, the
     /// time and the number of the mapping, which is none.
     ///
     /// # Errors
     /// See [`InsertError`]; the table is as before then.
     pub fn insert(&mut self, forward: &Key, reverse: &Key, now: u32) -> Result<SessionId, InsertError> {
-        self.insert_sought(&self.seek_free(forward)?, Some(reverse), now)
+        self.insert_hashed(&self.seek_free(forward)?, Some(reverse), now)
     }
 
-    /// The same of a session whose forward key has been sought ([`Table::seek`]) and not found, and not been entered since.
+    /// The same of a session whose forward key has been sought ([`Table::find_with_hash`]) and not found, and not been entered since.
     /// Without a reverse key it is the same ends'.
     ///
     /// # Errors
     /// As [`Table::insert`].
-    pub fn insert_sought(
+    pub fn insert_hashed(
         &mut self,
-        forward: &Sought,
+        forward: &HashedKey,
         reverse: Option<&Key>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
@@ -278,7 +278,7 @@ impl Table {
     /// As [`Table::insert`].
     pub fn open(
         &mut self,
-        forward: &Sought,
+        forward: &HashedKey,
         reverse: Option<&Key>,
         now: u32,
         deadline: u32,
@@ -294,7 +294,7 @@ impl Table {
 
     fn enter_both(
         &mut self,
-        forward: &Sought,
+        forward: &HashedKey,
         reverse: Option<&Key>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
@@ -305,7 +305,7 @@ impl Table {
         }
         let hash = self.hasher.hash(&reverse);
         match self.find_hashed(&reverse, hash) {
-            FlowRef::NONE => self.enter(forward, Some(&Sought { key: reverse, hash }), now),
+            FlowRef::NONE => self.enter(forward, Some(&HashedKey { key: reverse, hash }), now),
             found => Err(InsertError::Taken(found)),
         }
     }
@@ -324,7 +324,7 @@ impl Table {
     }
 
     /// The worker that a redirect names; none if this is a session.
-    pub fn redirect(&self, found: FlowRef) -> Option<u16> {
+    pub fn redirect_worker(&self, found: FlowRef) -> Option<u16> {
         let half = self.flow(found);
         (half.flags & flow_flags::REDIRECT != 0).then_some(half.decision() as u16)
     }
@@ -333,8 +333,8 @@ impl Table {
     #[inline]
     fn enter(
         &mut self,
-        forward: &Sought,
-        reverse: Option<&Sought>,
+        forward: &HashedKey,
+        reverse: Option<&HashedKey>,
         now: u32,
     ) -> Result<SessionId, InsertError> {
         let id = self.next_free().ok_or(InsertError::Full)?;
@@ -348,10 +348,10 @@ impl Table {
         }
         self.take(id);
         let (halves, common) = self.parts_mut(id);
-        let flags = if reverse.is_none() { flow_flags::UNLISTED } else { 0 };
+        let flags = if reverse.is_none() { flow_flags::UNINDEXED } else { 0 };
         *halves = [
-            Flow { seen: now, ..Flow::new(&forward.key) },
-            Flow { seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
+            Flow { last_seen: now, ..Flow::new(&forward.key) },
+            Flow { last_seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
         ];
         *common = SessionState {
             timer: UNARMED,
@@ -368,8 +368,8 @@ impl Table {
     }
 
     /// A key that no session has.
-    fn seek_free(&self, key: &Key) -> Result<Sought, InsertError> {
-        match self.seek(key) {
+    fn seek_free(&self, key: &Key) -> Result<HashedKey, InsertError> {
+        match self.find_with_hash(key) {
             (FlowRef::NONE, sought) => Ok(sought),
             (found, _) => Err(InsertError::Taken(found)),
         }

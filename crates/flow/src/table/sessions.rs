@@ -21,10 +21,10 @@ impl Table {
             self.index.remove(hash, found);
         }
         for direction in [Direction::Forward, Direction::Reverse] {
-            self.flow_mut(FlowRef::new(id, direction)).flags |= flow_flags::UNLISTED;
+            self.flow_mut(FlowRef::new(id, direction)).flags |= flow_flags::UNINDEXED;
         }
         self.disarm(id);
-        self.settle(id);
+        self.remove_embryonic(id);
         self.live[id.0 as usize / 64] &= !(1 << (id.0 % 64));
         self.len -= 1;
         self.free.push(id.0);
@@ -102,7 +102,7 @@ impl Table {
         (&mut pairs[at], &mut self.commons.get_mut()[at])
     }
 
-    /// A session's scratchpad: what was last written there, be it for an earlier session; see [`Table::clean_scratch`].
+    /// A session's scratchpad: what was last written there, be it for an earlier session; see [`Table::clear_scratch`].
     #[inline]
     pub fn scratch(&self, id: SessionId) -> &[u8] {
         let at = id.0 as usize * self.stride;
@@ -138,14 +138,14 @@ impl Table {
     }
 
     /// A session's scratchpad, filled with zeros: for a session that begins to use it.
-    pub fn clean_scratch(&mut self, id: SessionId) -> &mut [u8] {
+    pub fn clear_scratch(&mut self, id: SessionId) -> &mut [u8] {
         let scratch = self.scratch_mut(id);
         scratch.fill(0);
         scratch
     }
 
     /// Arms a session's timer for `deadline` (milliseconds, less than 2^31 ahead), in place of what it was armed for.
-    pub fn arm(&mut self, id: SessionId, deadline: u32) {
+    pub fn arm_timer(&mut self, id: SessionId, deadline: u32) {
         self.disarm(id);
         let commons = self.commons.get_mut();
         commons[id.0 as usize].expires = deadline;
@@ -170,7 +170,7 @@ impl Table {
 
     /// The next session whose timer has gone off by `now`, no longer armed: the caller arms it again or removes it.
     /// `budget` goes down by one for each that is returned or moved inside of the wheel; nothing comes at zero.
-    pub fn due(&mut self, now: u32, budget: &mut u32) -> Option<SessionId> {
+    pub fn next_expired(&mut self, now: u32, budget: &mut u32) -> Option<SessionId> {
         let id = self.wheel.due(self.commons.get_mut(), now, budget);
         if let Some(next) = self.wheel.next() {
             self.prefetch_session(next);
@@ -179,7 +179,7 @@ impl Table {
     }
 
     /// Takes a session out of the list of half-open ones: it will not have to make room for others.
-    pub fn settle(&mut self, id: SessionId) {
+    pub fn remove_embryonic(&mut self, id: SessionId) {
         let common = self.session_mut(id);
         if common.table_flags & state::EMBRYONIC == 0 {
             return;
@@ -203,12 +203,12 @@ impl Table {
     }
 
     /// The oldest half-open session: the one to remove if room is needed.
-    pub fn victim(&self) -> Option<SessionId> {
+    pub fn eviction_candidate(&self) -> Option<SessionId> {
         (self.embryonic[0] != NONE).then_some(SessionId(self.embryonic[0]))
     }
 
     /// The first session or redirect from number `cursor` on: for dumps, which ask for the one behind it next.
-    pub fn next_from(&self, cursor: u32) -> Option<SessionId> {
+    pub fn next_session(&self, cursor: u32) -> Option<SessionId> {
         let mut at = cursor as usize / 64;
         let mut word = self.live.get(at)? & u64::MAX << (cursor % 64);
         while word == 0 {

@@ -63,17 +63,17 @@ fn what_was_sought_is_entered_with_its_reverse() {
     for ip6 in [false, true] {
         let mut key = numbered(0x01_0203, ip6);
         key.asks = Key::BY_SOURCE;
-        let (found, sought) = table.seek(&key);
+        let (found, sought) = table.find_with_hash(&key);
         assert_eq!(found, FlowRef::NONE);
-        let id = table.insert_sought(&sought, None, 5).unwrap();
-        assert_eq!(table.seek(&key).0, FlowRef::new(id, Direction::Forward));
+        let id = table.insert_hashed(&sought, None, 5).unwrap();
+        assert_eq!(table.find_with_hash(&key).0, FlowRef::new(id, Direction::Forward));
         assert_eq!(table.find(&key.reversed()), FlowRef::new(id, Direction::Reverse));
         assert_eq!(table.key(FlowRef::new(id, Direction::Reverse)), key.reversed());
     }
     // Both ends are one: one key.
     let mut key = numbered(7, false);
     (key.destination, key.destination_port) = (key.source, key.source_port);
-    let id = table.insert_sought(&table.seek(&key).1, None, 5).unwrap();
+    let id = table.insert_hashed(&table.find_with_hash(&key).1, None, 5).unwrap();
     assert_eq!(table.find(&key), FlowRef::new(id, Direction::Forward));
     assert!(table.remove(id));
     assert_eq!(table.find(&key), FlowRef::NONE);
@@ -103,11 +103,11 @@ fn redirects_name_a_worker_and_go_as_sessions_do() {
     let mut table = Table::new(10, 0, SEED).unwrap();
     let id = table.insert_redirect(&numbered(1, false), 513, 0).unwrap();
     let found = table.find(&numbered(1, false));
-    assert_eq!((found.session(), table.redirect(found)), (id, Some(513)));
+    assert_eq!((found.session(), table.redirect_worker(found)), (id, Some(513)));
     assert_eq!(table.find(&numbered(1, false).reversed()), FlowRef::NONE);
     let session = enter(&mut table, &numbered(2, false)).unwrap();
-    assert_eq!(table.redirect(FlowRef::new(session, Direction::Forward)), None);
-    assert_eq!(table.victim(), Some(id));
+    assert_eq!(table.redirect_worker(FlowRef::new(session, Direction::Forward)), None);
+    assert_eq!(table.eviction_candidate(), Some(id));
     assert!(table.remove(id));
     assert_eq!(table.find(&numbered(1, false)), FlowRef::NONE);
 }
@@ -117,15 +117,15 @@ fn a_full_table_names_its_oldest_half_open_session() {
     let mut table = Table::new(3, 0, SEED).unwrap();
     let ids: Vec<_> = (0..3).map(|n| enter(&mut table, &numbered(n, false)).unwrap()).collect();
     assert_eq!(enter(&mut table, &numbered(3, false)), Err(InsertError::Full));
-    table.settle(ids[0]);
-    assert_eq!((table.victim(), table.is_embryonic(ids[0])), (Some(ids[1]), false));
+    table.remove_embryonic(ids[0]);
+    assert_eq!((table.eviction_candidate(), table.is_embryonic(ids[0])), (Some(ids[1]), false));
     let uid = table.uid(ids[1]);
     table.remove(ids[1]);
     assert_eq!(enter(&mut table, &numbered(3, false)), Ok(ids[1]), "the number is given out again");
     assert_ne!(table.uid(ids[1]), uid);
-    assert_eq!(table.victim(), Some(ids[2]));
-    ids.iter().for_each(|&id| table.settle(id));
-    assert_eq!((table.victim(), table.occupancy().embryonic), (None, 0));
+    assert_eq!(table.eviction_candidate(), Some(ids[2]));
+    ids.iter().for_each(|&id| table.remove_embryonic(id));
+    assert_eq!((table.eviction_candidate(), table.occupancy().embryonic), (None, 0));
     assert_eq!(enter(&mut table, &numbered(4, false)), Err(InsertError::Full));
 }
 
@@ -140,7 +140,7 @@ fn scratchpads_are_apart_and_aligned() {
         assert_eq!(table.scratch(id), [id.0 as u8 + 1; 24]);
         assert_eq!(table.scratch(id).as_ptr().align_offset(8), 0);
     }
-    assert_eq!(table.clean_scratch(ids[2]), [0; 24]);
+    assert_eq!(table.clear_scratch(ids[2]), [0; 24]);
     assert_eq!(table.scratch(ids[3]), [4; 24]);
 }
 
@@ -160,10 +160,11 @@ fn a_full_table_is_hardly_displaced() {
     }
     let displaced = table.occupancy().displaced;
     assert!(displaced < 2_000, "{displaced} of 100,000 keys");
-    let ids: Vec<_> = std::iter::successors(table.next_from(0), |id| table.next_from(id.0 + 1)).collect();
+    let ids: Vec<_> =
+        std::iter::successors(table.next_session(0), |id| table.next_session(id.0 + 1)).collect();
     assert_eq!(ids.len(), 50_000);
     ids.into_iter().for_each(|id| assert!(table.remove(id)));
-    assert_eq!(table.occupancy(), Occupancy { capacity: 50_000, ..Occupancy::default() });
+    assert_eq!(table.occupancy(), TableOccupancy { capacity: 50_000, ..TableOccupancy::default() });
 }
 
 #[test]
@@ -174,19 +175,19 @@ fn timers_go_with_their_sessions() {
         .map(|n| table.insert(&numbered(n, false), &numbered(n, false).reversed(), now).unwrap())
         .collect();
     for (&id, ahead) in ids.iter().zip([500, 700, 90_000]) {
-        table.arm(id, now.wrapping_add(ahead));
+        table.arm_timer(id, now.wrapping_add(ahead));
     }
-    table.arm(ids[2], now.wrapping_add(2_000));
+    table.arm_timer(ids[2], now.wrapping_add(2_000));
     table.remove(ids[1]);
     assert_eq!(enter(&mut table, &numbered(7, false)), Ok(ids[1]), "its number, without its timer");
-    assert_eq!(table.due(now.wrapping_add(400), &mut 10), None);
-    assert_eq!(table.due(now.wrapping_add(1_000), &mut 10), Some(ids[0]));
-    table.arm(ids[0], now.wrapping_add(3_000));
-    assert_eq!(table.due(now.wrapping_add(1_000), &mut 10), None);
-    assert_eq!(table.due(now.wrapping_add(2_500), &mut 10), Some(ids[2]));
+    assert_eq!(table.next_expired(now.wrapping_add(400), &mut 10), None);
+    assert_eq!(table.next_expired(now.wrapping_add(1_000), &mut 10), Some(ids[0]));
+    table.arm_timer(ids[0], now.wrapping_add(3_000));
+    assert_eq!(table.next_expired(now.wrapping_add(1_000), &mut 10), None);
+    assert_eq!(table.next_expired(now.wrapping_add(2_500), &mut 10), Some(ids[2]));
     assert_eq!((table.occupancy().timers, table.deadline(ids[0])), (1, now.wrapping_add(3_000)));
-    assert_eq!(table.due(now.wrapping_add(5_000), &mut 0), None, "no budget");
-    assert_eq!(table.due(now.wrapping_add(5_000), &mut 10), Some(ids[0]));
+    assert_eq!(table.next_expired(now.wrapping_add(5_000), &mut 0), None, "no budget");
+    assert_eq!(table.next_expired(now.wrapping_add(5_000), &mut 10), Some(ids[0]));
 }
 
 #[test]
@@ -294,7 +295,7 @@ proptest! {
                     model.sessions.remove(&age);
                 },
                 Step::Settle(n) => if let Some((age, id)) = model.nth(n) {
-                    table.settle(id);
+                    table.remove_embryonic(id);
                     model.sessions.insert(age, (id, false));
                 },
                 Step::Find(n, ip6) => {
@@ -303,12 +304,12 @@ proptest! {
                 }
             }
             prop_assert_eq!(table.len() as usize, model.sessions.len());
-            prop_assert_eq!(table.victim(), model.sessions.values().find(|(_, open)| *open).map(|(id, _)| *id));
+            prop_assert_eq!(table.eviction_candidate(), model.sessions.values().find(|(_, open)| *open).map(|(id, _)| *id));
         }
         for (key, &found) in &model.keys {
             prop_assert_eq!((table.find(key), table.key(found)), (found, *key));
         }
-        let ids: Vec<_> = std::iter::successors(table.next_from(0), |id| table.next_from(id.0 + 1)).collect();
+        let ids: Vec<_> = std::iter::successors(table.next_session(0), |id| table.next_session(id.0 + 1)).collect();
         let mut expected: Vec<_> = model.sessions.values().map(|&(id, _)| id).collect();
         expected.sort();
         prop_assert_eq!(ids, expected);

@@ -28,15 +28,15 @@ mod window;
 use bytemuck::{Pod, Zeroable};
 use mmb_packet::DropReason;
 
-pub use segment::{Segment, Traffic};
+pub use segment::{TcpSegment, TrackInput};
 use state::{Flags, State};
 
-use crate::{Direction, Settings};
+use crate::{Direction, SessionSettings};
 
 /// What the tracker keeps of a session: 22 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
-pub struct Track {
+pub struct TrackState {
     /// By direction: one behind the highest sequence number sent. Without the window check only as of SYN and FIN.
     end: [[u8; 4]; 2],
     /// By direction: one behind the highest sequence number that the other side's window lets it send. While the
@@ -51,11 +51,11 @@ pub struct Track {
     state: u8,
 }
 
-const _: () = assert!(size_of::<Track>() == 22);
+const _: () = assert!(size_of::<TrackState>() == 22);
 
 /// What the tracker says of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tracked {
+pub enum TrackVerdict {
     /// It belongs to the session.
     #[default]
     Pass,
@@ -68,14 +68,14 @@ pub enum Tracked {
 
 /// What is so after a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct TrackOutcome {
     /// What becomes of the packet.
-    pub verdict: Tracked,
-    /// As [`Track::timeout`].
+    pub verdict: TrackVerdict,
+    /// As [`TrackState::timeout`].
     pub timeout: u32,
-    /// As [`Track::settled`].
+    /// As [`TrackState::settled`].
     pub settled: [bool; 2],
-    /// As [`Track::is_embryonic`].
+    /// As [`TrackState::is_embryonic`].
     pub embryonic: bool,
 }
 
@@ -87,7 +87,7 @@ pub fn later_ack(a: u32, b: u32) -> u32 {
 
 impl Direction {
     /// The other one.
-    pub fn other(self) -> Direction {
+    pub fn opposite(self) -> Direction {
         match self {
             Direction::Forward => Direction::Reverse,
             Direction::Reverse => Direction::Forward,
@@ -95,7 +95,7 @@ impl Direction {
     }
 }
 
-impl Track {
+impl TrackState {
     /// Begins a session with its first packet. `acks` (forward, reverse) are set to what each side expects to receive
     /// next, as far as the packet tells: they belong into both halves' `ack`.
     ///
@@ -103,61 +103,64 @@ impl Track {
     /// [`DropReason::SessionMiddle`]: a TCP segment that opens no connection, and `tcp_pickup` is off.
     #[inline]
     pub fn open(
-        traffic: &Traffic,
+        traffic: &TrackInput,
         acks: &mut [u32; 2],
-        settings: &Settings,
-    ) -> Result<(Track, Seen), DropReason> {
-        let mut track = Track::default();
-        let seen = track.start(traffic, acks, settings)?;
+        settings: &SessionSettings,
+    ) -> Result<(TrackState, TrackOutcome), DropReason> {
+        let mut track = TrackState::default();
+        let seen = track.init(traffic, acks, settings)?;
         Ok((track, seen))
     }
 
     /// The same in its place: what has just been written in small pieces is not to be moved in large ones.
     ///
     /// # Errors
-    /// As [`Track::open`].
+    /// As [`TrackState::open`].
     #[inline]
-    pub fn start(
+    pub fn init(
         &mut self,
-        traffic: &Traffic,
+        traffic: &TrackInput,
         acks: &mut [u32; 2],
-        settings: &Settings,
-    ) -> Result<Seen, DropReason> {
-        *self = Track { state: Flags::UNANSWERED, scales: window::UNKNOWN_SCALES, ..Track::default() };
+        settings: &SessionSettings,
+    ) -> Result<TrackOutcome, DropReason> {
+        *self =
+            TrackState { state: Flags::UNANSWERED, scales: window::UNKNOWN_SCALES, ..TrackState::default() };
         match traffic {
-            Traffic::Tcp(segment) => self.open_tcp(segment, acks, settings)?,
-            Traffic::Udp => self.set_state(State::Udp),
-            Traffic::Icmp => self.set_state(State::Icmp),
-            Traffic::Other => self.set_state(State::Other),
+            TrackInput::Tcp(segment) => self.open_tcp(segment, acks, settings)?,
+            TrackInput::Udp => self.set_state(State::Udp),
+            TrackInput::Icmp => self.set_state(State::Icmp),
+            TrackInput::Other => self.set_state(State::Other),
         }
-        Ok(self.seen(Tracked::Pass, settings))
+        Ok(self.seen(TrackVerdict::Pass, settings))
     }
 
     /// Takes note of another packet. `acks` are both halves' `ack` (forward, reverse), and brought up to date.
     ///
     /// A packet of a kind that the session is not (a TCP header cut short, a later fragment) passes and changes nothing.
-    pub fn packet(
+    pub fn update(
         &mut self,
         direction: Direction,
-        traffic: &Traffic,
+        traffic: &TrackInput,
         acks: &mut [u32; 2],
-        settings: &Settings,
-    ) -> Seen {
+        settings: &SessionSettings,
+    ) -> TrackOutcome {
         let verdict = match (self.state(), traffic) {
-            (State::Udp, Traffic::Udp) | (State::Icmp, Traffic::Icmp) | (State::Other, Traffic::Other) => {
+            (State::Udp, TrackInput::Udp)
+            | (State::Icmp, TrackInput::Icmp)
+            | (State::Other, TrackInput::Other) => {
                 if direction == Direction::Reverse {
                     self.clear(Flags::UNANSWERED);
                 }
-                Tracked::Pass
+                TrackVerdict::Pass
             }
-            (_, Traffic::Tcp(segment)) if self.is_tcp() => self.tcp(direction, segment, acks, settings),
-            _ => Tracked::Pass,
+            (_, TrackInput::Tcp(segment)) if self.is_tcp() => self.tcp(direction, segment, acks, settings),
+            _ => TrackVerdict::Pass,
         };
         self.seen(verdict, settings)
     }
 
-    fn seen(&self, verdict: Tracked, settings: &Settings) -> Seen {
-        Seen {
+    fn seen(&self, verdict: TrackVerdict, settings: &SessionSettings) -> TrackOutcome {
+        TrackOutcome {
             verdict,
             timeout: self.timeout(settings),
             settled: self.settled(settings),

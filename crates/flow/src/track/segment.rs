@@ -4,9 +4,9 @@ use mmb_packet::{Kind, Meta, tcp_options};
 
 /// What a packet is to the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Traffic {
+pub enum TrackInput {
     /// A TCP segment.
-    Tcp(Segment),
+    Tcp(TcpSegment),
     /// A UDP datagram.
     Udp,
     /// An ICMP or ICMPv6 query or its reply.
@@ -17,10 +17,10 @@ pub enum Traffic {
 
 /// The parts of a TCP segment that the tracker looks at, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Segment {
+pub struct TcpSegment {
     /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement number; means nothing without [`Segment::ACK`].
+    /// Acknowledgement number; means nothing without [`TcpSegment::ACK`].
     pub ack: u32,
     /// Bytes of payload.
     pub len: u32,
@@ -55,22 +55,22 @@ fn is_query(kind: Kind, icmp_type: u8) -> bool {
     }
 }
 
-impl Traffic {
+impl TrackInput {
     /// What a parsed packet is. `head` and `meta` are those of [`mmb_packet::parse`].
-    pub fn of(head: &[u8], meta: &Meta) -> Traffic {
+    pub fn of(head: &[u8], meta: &Meta) -> TrackInput {
         match meta.kind.l4() {
-            Kind::TCP => Segment::read(head, meta).map_or(Traffic::Other, Traffic::Tcp),
-            Kind::UDP => Traffic::Udp,
+            Kind::TCP => TcpSegment::read(head, meta).map_or(TrackInput::Other, TrackInput::Tcp),
+            Kind::UDP => TrackInput::Udp,
             Kind::ICMP | Kind::ICMP6 => match head.get(usize::from(meta.l4_off)) {
-                Some(&icmp_type) if is_query(meta.kind, icmp_type) => Traffic::Icmp,
-                _ => Traffic::Other,
+                Some(&icmp_type) if is_query(meta.kind, icmp_type) => TrackInput::Icmp,
+                _ => TrackInput::Other,
             },
-            _ => Traffic::Other,
+            _ => TrackInput::Other,
         }
     }
 }
 
-impl Segment {
+impl TcpSegment {
     /// Flag FIN.
     pub const FIN: u8 = 0x01;
     /// Flag SYN.
@@ -82,7 +82,7 @@ impl Segment {
 
     /// The segment of a parsed packet; nothing if it has no readable TCP header.
     #[inline]
-    pub fn read(head: &[u8], meta: &Meta) -> Option<Segment> {
+    pub fn read(head: &[u8], meta: &Meta) -> Option<TcpSegment> {
         if meta.kind.l4() != Kind::TCP {
             return None;
         }
@@ -93,7 +93,7 @@ impl Segment {
         let header = usize::from(tcp[DATA_OFFSET] >> 4) * 4;
         let len = usize::from(meta.end).saturating_sub(l4 + header);
         let has_scale = flags & Self::SYN != 0 && header > FIXED;
-        Some(Segment {
+        Some(TcpSegment {
             seq: long(SEQ),
             ack: long(ACKNOWLEDGEMENT),
             len: u32::try_from(len).unwrap_or(u32::MAX),

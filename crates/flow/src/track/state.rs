@@ -1,8 +1,8 @@
 //! The states of sessions, as a table: what each is called, how long it lasts, what may take the short way in it.
 
-use super::Track;
+use super::TrackState;
 use crate::Direction::{Forward, Reverse};
-use crate::{Direction, Settings, Timeouts};
+use crate::{Direction, SessionSettings, Timeouts};
 
 /// A state; [`Flags`] beside it say more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ pub(super) enum State {
     Closed,
 }
 
-/// Bits above the state in [`Track`]'s last byte.
+/// Bits above the state in [`TrackState`]'s last byte.
 pub(super) struct Flags;
 
 impl Flags {
@@ -144,7 +144,7 @@ const _: () = {
     }
 };
 
-impl Track {
+impl TrackState {
     fn row(&self) -> &'static Row {
         STATES.get(usize::from(self.state & 0x0f)).unwrap_or(&STATES[0])
     }
@@ -175,7 +175,7 @@ impl Track {
 
     /// The state's name, as `show connections` prints it. `fin-wait` is a connection that the originator has closed,
     /// `close-wait` one that the other side has: TCP's names for the originator's states.
-    pub fn name(&self) -> &'static str {
+    pub fn state_name(&self) -> &'static str {
         match (self.has(Flags::RESET), self.is_embryonic()) {
             (true, _) => "reset",
             (_, embryonic) => self.row().names[usize::from(embryonic)],
@@ -189,7 +189,7 @@ impl Track {
 
     /// TCP: the one number that a segment of the originator has to acknowledge for the connection to be open, if that is all that is
     /// missing. None also if there are several.
-    pub fn awaited(&self, acks: &[u32; 2]) -> Option<u32> {
+    pub fn awaited_ack(&self, acks: &[u32; 2]) -> Option<u32> {
         let ack = acks[Forward as usize];
         let waits = self.state() == State::SynReceived && !self.has(Flags::RESET);
         (waits && ack == self.end(Reverse)).then_some(ack)
@@ -202,7 +202,7 @@ impl Track {
     }
 
     /// How long the session lives without packets, in milliseconds.
-    pub fn timeout(&self, settings: &Settings) -> u32 {
+    pub fn timeout(&self, settings: &SessionSettings) -> u32 {
         let timeouts = &settings.timeouts;
         let timeout = self.row().timeouts[usize::from(self.is_embryonic())](timeouts);
         if self.has(Flags::RESET) { timeout.min(timeouts.tcp_reset) } else { timeout }
@@ -212,7 +212,7 @@ impl Track {
     /// RST: they would change nothing here.
     ///
     /// With the window check on, every TCP segment has to be looked at.
-    pub fn settled(&self, settings: &Settings) -> [bool; 2] {
+    pub fn settled(&self, settings: &SessionSettings) -> [bool; 2] {
         let checked = self.is_tcp() && settings.tcp_window_check;
         let settled = self.row().settled && !self.has(Flags::RESET) && !checked;
         [settled, settled && !self.is_embryonic()]

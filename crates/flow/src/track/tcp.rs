@@ -1,15 +1,15 @@
 //! Transitions of TCP connections.
 //!
-//! A segment is first asked whether it can be what it says ([`Track::rst_counts`], [`Track::fin_counts`], the
+//! A segment is first asked whether it can be what it says ([`TrackState::rst_counts`], [`TrackState::fin_counts`], the
 //! acknowledgement of a SYN); what is left are the [`Event`]s of the table [`next`]. Everything else passes and changes
 //! nothing.
 
 use mmb_packet::DropReason;
 
 use super::state::{Flags, State};
-use super::{Segment, Track, Tracked, later_ack};
+use super::{TcpSegment, TrackState, TrackVerdict, later_ack};
 use crate::Direction::{self, Forward, Reverse};
-use crate::Settings;
+use crate::SessionSettings;
 
 /// What a segment can mean for the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +50,15 @@ fn between(low: u32, number: u32, high: u32) -> bool {
     number.wrapping_sub(low) <= high.wrapping_sub(low)
 }
 
-impl Track {
+impl TrackState {
     /// Begins with any segment.
     pub(super) fn open_tcp(
         &mut self,
-        segment: &Segment,
+        segment: &TcpSegment,
         acks: &mut [u32; 2],
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> Result<(), DropReason> {
-        if segment.is(Segment::SYN) {
+        if segment.is(TcpSegment::SYN) {
             self.begin(segment, acks);
             return Ok(());
         }
@@ -66,19 +66,19 @@ impl Track {
             return Err(DropReason::SessionMiddle);
         }
         // Picked up in its middle. The window scales are not known, and will not be.
-        self.set_state(if segment.has(Segment::FIN) { State::FinForward } else { State::Established });
-        if segment.has(Segment::RST) {
+        self.set_state(if segment.has(TcpSegment::FIN) { State::FinForward } else { State::Established });
+        if segment.has(TcpSegment::RST) {
             self.set(Flags::RESET);
         }
-        let ack = if segment.has(Segment::ACK) { segment.ack } else { 0 };
-        *acks = [ack, segment.seq.wrapping_add(segment.has(Segment::SYN).into())];
+        let ack = if segment.has(TcpSegment::ACK) { segment.ack } else { 0 };
+        *acks = [ack, segment.seq.wrapping_add(segment.has(TcpSegment::SYN).into())];
         self.set_end(Forward, segment.end());
         self.follow_if(settings, Forward, segment);
         Ok(())
     }
 
     /// The originator's first SYN, or one that takes its place.
-    fn begin(&mut self, segment: &Segment, acks: &mut [u32; 2]) {
+    fn begin(&mut self, segment: &TcpSegment, acks: &mut [u32; 2]) {
         self.set_state(State::SynSent);
         self.set_end(Forward, segment.end());
         self.set_max_end(Forward, segment.seq);
@@ -90,21 +90,25 @@ impl Track {
     pub(super) fn tcp(
         &mut self,
         direction: Direction,
-        segment: &Segment,
+        segment: &TcpSegment,
         acks: &mut [u32; 2],
-        settings: &Settings,
-    ) -> Tracked {
+        settings: &SessionSettings,
+    ) -> TrackVerdict {
         let checked = settings.tcp_window_check && self.is_followed();
-        let outside = if checked { Tracked::Drop(DropReason::TcpWindow) } else { Tracked::Pass };
-        if segment.has(Segment::RST) {
+        let outside = if checked { TrackVerdict::Drop(DropReason::TcpWindow) } else { TrackVerdict::Pass };
+        if segment.has(TcpSegment::RST) {
             if !self.rst_counts(direction, segment, acks, checked) {
                 return outside;
             }
             self.set(Flags::RESET);
-            return Tracked::Pass;
+            return TrackVerdict::Pass;
         }
-        if segment.has(Segment::SYN) && !segment.has(Segment::ACK) {
-            return if segment.is(Segment::SYN) { self.syn(direction, segment, acks) } else { Tracked::Pass };
+        if segment.has(TcpSegment::SYN) && !segment.has(TcpSegment::ACK) {
+            return if segment.is(TcpSegment::SYN) {
+                self.syn(direction, segment, acks)
+            } else {
+                TrackVerdict::Pass
+            };
         }
         if checked && !self.in_window(direction, segment) {
             if !self.may_open_anew(direction, segment) {
@@ -120,14 +124,14 @@ impl Track {
         if self.state() >= State::Established {
             self.opened(direction, segment, acks, settings);
         }
-        Tracked::Pass
+        TrackVerdict::Pass
     }
 
     /// A SYN that acknowledges nothing.
-    fn syn(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) -> Tracked {
+    fn syn(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) -> TrackVerdict {
         let over = self.has(Flags::RESET) || self.state() == State::Closed;
         match (self.state(), direction) {
-            _ if over => return Tracked::New,
+            _ if over => return TrackVerdict::New,
             // Sent again, or another attempt from the same port.
             (State::SynSent, Forward) => self.begin(segment, acks),
             (State::SynSent, Reverse) => {
@@ -136,23 +140,23 @@ impl Track {
             }
             (State::SynBoth | State::SynReceived, _) => {}
             // What was picked up and not answered is nothing that a new connection could disturb.
-            _ if self.is_embryonic() => return Tracked::New,
+            _ if self.is_embryonic() => return TrackVerdict::New,
             // Passes, and a receiver that is still connected says so (RFC 9293, 3.10.7.4; RFC 5961, section 4). If the
             // sender is not, it answers that with a RST, and opens again after it. See also `open_anew`.
             _ => self.set(Flags::syn(direction)),
         }
-        Tracked::Pass
+        TrackVerdict::Pass
     }
 
     /// A segment with an acknowledgement, perhaps with SYN, of a connection that is being opened.
-    fn handshake(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) {
+    fn handshake(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) {
         let state = self.state();
-        let syn = segment.has(Segment::SYN);
-        let [own, others] = [acks[direction as usize], self.end(direction.other())];
+        let syn = segment.has(TcpSegment::SYN);
+        let [own, others] = [acks[direction as usize], self.end(direction.opposite())];
         // The first answer is a SYN too; the originator cannot give it.
         let comes = state != State::SynSent || (syn && direction == Reverse);
         // What the other side's SYN demands, up to what came with it (RFC 7413) and behind it.
-        let answers = comes && segment.has(Segment::ACK) && between(own, segment.ack, others);
+        let answers = comes && segment.has(TcpSegment::ACK) && between(own, segment.ack, others);
         if answers {
             acks[direction as usize] = segment.ack;
             if direction == Reverse && syn {
@@ -169,20 +173,26 @@ impl Track {
     }
 
     /// The other side's SYN: the originator must acknowledge it, windows and scales of both are known.
-    fn greet(&mut self, segment: &Segment, acks: &mut [u32; 2]) {
+    fn greet(&mut self, segment: &TcpSegment, acks: &mut [u32; 2]) {
         acks[Forward as usize] = segment.seq.wrapping_add(1);
         self.set_end(Reverse, segment.end());
         self.set_window(Reverse, segment.window);
         self.settle_scales(segment.scale);
         for direction in [Forward, Reverse] {
-            let other = direction.other();
+            let other = direction.opposite();
             self.set_max_end(direction, acks[other as usize].wrapping_add(self.window(other)));
         }
     }
 
     /// A segment without RST of a connection that is open, or was.
-    fn opened(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2], settings: &Settings) {
-        let (own, ack) = (direction as usize, segment.has(Segment::ACK));
+    fn opened(
+        &mut self,
+        direction: Direction,
+        segment: &TcpSegment,
+        acks: &mut [u32; 2],
+        settings: &SessionSettings,
+    ) {
+        let (own, ack) = (direction as usize, segment.has(TcpSegment::ACK));
         if self.is_embryonic() && direction == Reverse {
             self.clear(Flags::UNANSWERED);
             acks[own] = if ack { segment.ack } else { acks[own] };
@@ -191,7 +201,7 @@ impl Track {
         }
         let state = self.state();
         let closed = next(state, direction, Event::Fin);
-        if segment.has(Segment::FIN) && closed != state && self.fin_counts(direction, segment, acks) {
+        if segment.has(TcpSegment::FIN) && closed != state && self.fin_counts(direction, segment, acks) {
             self.set_end(direction, segment.end());
             self.set_state(closed);
         }
@@ -219,15 +229,15 @@ impl Track {
 
     /// Whether a SYN and ACK may answer a SYN that came on the open connection: both ends have forgotten the connection
     /// and begin another with the same addresses and ports.
-    fn may_open_anew(&self, direction: Direction, segment: &Segment) -> bool {
-        let both = segment.is(Segment::SYN | Segment::ACK);
-        both && self.state() >= State::Established && self.has(Flags::syn(direction.other()))
+    fn may_open_anew(&self, direction: Direction, segment: &TcpSegment) -> bool {
+        let both = segment.is(TcpSegment::SYN | TcpSegment::ACK);
+        both && self.state() >= State::Established && self.has(Flags::syn(direction.opposite()))
     }
 
     /// If it does, what was known of the old connection is void. If both of its numbers lie behind what is acknowledged,
     /// it is the old one's own, which has come again.
-    fn open_anew(&mut self, direction: Direction, segment: &Segment, acks: &mut [u32; 2]) {
-        let (own, other) = (direction as usize, direction.other() as usize);
+    fn open_anew(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) {
+        let (own, other) = (direction as usize, direction.opposite() as usize);
         let next = segment.seq.wrapping_add(1);
         let behind =
             later_ack(next, acks[other]) == acks[other] && later_ack(segment.ack, acks[own]) == acks[own];
@@ -244,27 +254,27 @@ impl Track {
     /// below, as some stacks send it behind a FIN. The receiver itself knows better (RFC 5961, section 3.2), but what
     /// it has received and not yet acknowledged cannot be seen here. Before the SYN is answered, the answer must
     /// acknowledge it (RFC 9293, 3.10.7.3).
-    fn rst_counts(&self, direction: Direction, segment: &Segment, acks: &[u32; 2], checked: bool) -> bool {
+    fn rst_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2], checked: bool) -> bool {
         let sent = |number| between(self.max_end(Forward), number, self.end(Forward));
         match (self.state(), direction) {
             (State::SynSent, Forward) => sent(segment.seq),
             (State::SynSent, Reverse) => {
                 let none = segment.ack == self.max_end(Forward);
-                segment.has(Segment::ACK) && sent(segment.ack) && !none
+                segment.has(TcpSegment::ACK) && sent(segment.ack) && !none
             }
             _ => self.may_be_next(direction, segment.seq, acks, checked),
         }
     }
 
     /// Whether a FIN stands in the receiver's window. What it ends may well lie below.
-    fn fin_counts(&self, direction: Direction, segment: &Segment, acks: &[u32; 2]) -> bool {
+    fn fin_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2]) -> bool {
         self.may_be_next(direction, segment.data_end(), acks, false)
     }
 
     /// Whether the other side may expect this number: it is in the window that it offers, as far as that is known; or
     /// one below.
     fn may_be_next(&self, direction: Direction, number: u32, acks: &[u32; 2], exactly: bool) -> bool {
-        let other = direction.other();
+        let other = direction.opposite();
         let low = acks[other as usize];
         let high =
             if exactly { self.max_end(direction) } else { low.wrapping_add(self.widest_window(other)) };

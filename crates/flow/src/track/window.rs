@@ -9,9 +9,9 @@
 //! and then judged with the widest windows that there are, as nobody says what their scales are.
 
 use super::state::{Flags, State};
-use super::{Segment, Track, later_ack};
+use super::{TcpSegment, TrackState, later_ack};
 use crate::Direction::{self, Forward, Reverse};
-use crate::Settings;
+use crate::SessionSettings;
 use crate::track::segment::MOST_SCALE;
 
 /// Neither scale is known.
@@ -26,7 +26,7 @@ fn up_to(a: u32, b: u32) -> bool {
     later_ack(a, b) == b
 }
 
-impl Track {
+impl TrackState {
     pub(super) fn end(&self, direction: Direction) -> u32 {
         u32::from_ne_bytes(self.end[direction as usize])
     }
@@ -72,8 +72,8 @@ impl Track {
     }
 
     /// The window that a segment offers.
-    fn offered(&self, direction: Direction, segment: &Segment) -> u32 {
-        let scale = if segment.has(Segment::SYN) { 0 } else { self.scale(direction) };
+    fn offered(&self, direction: Direction, segment: &TcpSegment) -> u32 {
+        let scale = if segment.has(TcpSegment::SYN) { 0 } else { self.scale(direction) };
         (u32::from(segment.window) << scale).max(1)
     }
 
@@ -100,8 +100,8 @@ impl Track {
     }
 
     /// Whether a segment without RST can be one of the connection. Both sides must be followed.
-    pub(super) fn in_window(&self, direction: Direction, segment: &Segment) -> bool {
-        let other = direction.other();
+    pub(super) fn in_window(&self, direction: Direction, segment: &TcpSegment) -> bool {
+        let other = direction.opposite();
         let sent = self.end(direction);
         let room = up_to(segment.data_end(), self.max_end(direction))
             && up_to(sent.wrapping_sub(self.largest_window(other)), segment.end());
@@ -109,12 +109,17 @@ impl Track {
         let theirs = self.end(other);
         let last = if self.scales == UNKNOWN_SCALES { self.max_end(other) } else { theirs };
         let back = self.largest_window(direction).max(ACK_SLACK);
-        room && (!segment.has(Segment::ACK)
+        room && (!segment.has(TcpSegment::ACK)
             || (up_to(segment.ack, last) && up_to(theirs.wrapping_sub(back), segment.ack)))
     }
 
     /// Keeps the windows if they are checked, else notes that they are not kept.
-    pub(super) fn follow_if(&mut self, settings: &Settings, direction: Direction, segment: &Segment) {
+    pub(super) fn follow_if(
+        &mut self,
+        settings: &SessionSettings,
+        direction: Direction,
+        segment: &TcpSegment,
+    ) {
         if settings.tcp_window_check {
             self.follow(direction, segment);
         } else if self.window != [[0; 2]; 2] {
@@ -123,8 +128,8 @@ impl Track {
     }
 
     /// Takes note of what a segment says about both sides' windows.
-    pub(super) fn follow(&mut self, direction: Direction, segment: &Segment) {
-        let other = direction.other();
+    pub(super) fn follow(&mut self, direction: Direction, segment: &TcpSegment) {
+        let other = direction.opposite();
         let first = self.window(direction) == 0;
         let later = |old, new| if first { new } else { later_ack(old, new) };
         if first {
@@ -133,7 +138,7 @@ impl Track {
         if !self.is_closed(direction) {
             self.set_end(direction, later(self.end(direction), segment.end()));
         }
-        if segment.has(Segment::ACK) {
+        if segment.has(TcpSegment::ACK) {
             let offered = segment.ack.wrapping_add(self.offered(direction, segment));
             self.set_max_end(other, later(self.max_end(other), offered));
         }

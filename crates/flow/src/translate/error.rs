@@ -2,24 +2,24 @@
 
 use mmb_packet::{DropReason, Kind, Meta};
 
-use super::Quote;
+use super::QuotedPacket;
 use super::delta::Delta;
 use super::headers::{Change, Zero, addresses4, rewrite, update_checksum};
 use crate::{Direction, Key, Mangle};
 
 /// Translates an ICMP error of a session, with the packet that it quotes, which becomes what its sender sent.
 ///
-/// `head` is what [`mmb_packet::parse`] saw, `meta` what it found, and `quote` what [`super::quote`] found. The session
+/// `head` is what [`mmb_packet::parse`] saw, `meta` what it found, and `quote` what [`super::parse_quote`] found. The session
 /// and the `direction` that the error travels in are those that the reverse of the quotation's key found; `from` is this
 /// key, and `to` the one that packets of this direction are translated to.
 ///
 /// # Errors
 /// [`DropReason::NatFailed`], and nothing was changed: `from` is not the reverse of the quotation's key, or `to` is of
 /// another kind.
-pub fn translate_error(
+pub fn translate_icmp_error(
     head: &mut [u8],
     meta: &Meta,
-    quote: &Quote,
+    quote: &QuotedPacket,
     from: &Key,
     to: &Key,
     mangle: Option<&Mangle>,
@@ -41,7 +41,7 @@ pub fn translate_error(
     Ok(())
 }
 
-/// The addresses of the error itself. Its destination is the session's end: [`super::quote`] has seen to that. Its source
+/// The addresses of the error itself. Its destination is the session's end: [`super::parse_quote`] has seen to that. Its source
 /// may be a router on the way, which must not be seen either where the end's address is not (RFC 5508, REQ-5 c).
 fn rewrite_ip4(head: &mut [u8], l3: usize, from: &Key, to: &Key) {
     let mut addresses = addresses4(to);

@@ -5,11 +5,11 @@
 //! place, and every checksum that covers them follows by the difference (RFC 1624): what was right stays right, what was
 //! wrong stays wrong, and payloads are never read.
 //!
-//! * [`apply4`] is the short way, for IPv4 packets whose addresses and ports are all that changes: what there is to
+//! * [`translate_ip4`] is the short way, for IPv4 packets whose addresses and ports are all that changes: what there is to
 //!   write, and what it does to both checksums, is computed once for a session and direction ([`Xlat4`]).
 //! * [`translate`] does everything: IPv6, and the numbers of a [`Mangle`].
 //! * [`untranslate`] undoes either.
-//! * [`quote`] finds the packet that an ICMP error quotes, and [`translate_error`] translates both.
+//! * [`quote`] finds the packet that an ICMP error quotes, and [`translate_icmp_error`] translates both.
 //!
 //! Checksums keep the conventions of `mmb-rewrite`: a UDP checksum of zero says that there is none and stays; one that
 //! comes to zero is written as 0xffff (RFC 768); the checksum of an ICMP message of zeros is 0xffff, for words that are
@@ -26,10 +26,10 @@ mod short;
 #[cfg(test)]
 mod tests;
 
-pub use error::translate_error;
+pub use error::translate_icmp_error;
 pub use mangle::Mangle;
-pub use quote::{Quote, quote};
-pub use short::{apply4, apply4_common};
+pub use quote::{QuotedPacket, parse_quote};
+pub use short::{translate_ip4, translate_ip4_common};
 
 use mmb_packet::{DropReason, Meta};
 
@@ -65,7 +65,7 @@ fn rewrite(head: &mut [u8], meta: &Meta, from: &Key, change: &Change) -> Result<
     Ok(())
 }
 
-/// Undoes [`translate`] (and so [`apply4`]): `from` is the key that the packet has been given and `to` the one by which it
+/// Undoes [`translate`] (and so [`translate_ip4`]): `from` is the key that the packet has been given and `to` the one by which it
 /// came in; everything else is as it was for the translation. An IPv4 identification that was replaced by a fixed one
 /// is lost, and a flow label becomes that of the session's first packet.
 ///
@@ -79,5 +79,5 @@ pub fn untranslate(
     mangle: Option<&Mangle>,
     direction: Direction,
 ) -> Result<(), DropReason> {
-    rewrite(head, meta, from, &Change::undo(from, to, mangle, direction.other()))
+    rewrite(head, meta, from, &Change::undo(from, to, mangle, direction.opposite()))
 }

@@ -2,11 +2,11 @@
 
 use mmb_packet::{Kind, Meta, flags};
 
-use crate::{Key, key_of};
+use crate::{Key, parse_key};
 
 /// A packet in an ICMP error: who sent it, and where it stands.
 #[derive(Clone, Copy, Debug)]
-pub struct Quote {
+pub struct QuotedPacket {
     /// Its key, as it was on the wire of the router that complains. It went the way opposite to the error's: the error
     /// belongs to the session and direction that the reverse of this key finds.
     pub key: Key,
@@ -19,7 +19,7 @@ pub struct Quote {
 /// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found. `None` for other packets, and if the quotation
 /// cannot be that of a packet of a session: it has not all of the network header and eight bytes behind it (RFC 792), is
 /// an ICMP error itself or a fragment other than the first, or the error goes to somebody else than who sent it.
-pub fn quote(head: &[u8], meta: &Meta) -> Option<Quote> {
+pub fn parse_quote(head: &[u8], meta: &Meta) -> Option<QuotedPacket> {
     let l4 = usize::from(meta.l4_off);
     let icmp = bytes::<8>(head, l4)?;
     // Where multi-part messages (RFC 4884, section 4) say how long the quotation is, in units of how many bytes.
@@ -34,13 +34,13 @@ pub fn quote(head: &[u8], meta: &Meta) -> Option<Quote> {
     let end = if length < LEAST_MULTI_PART { end } else { end.min(at + length) };
     let packet = head.get(..end)?;
     let quoted = if meta.kind.l3() == Kind::IP4 { ip4(packet, at)? } else { ip6(packet, at)? };
-    let key = key_of(packet, &quoted).ok()?;
+    let key = parse_key(packet, &quoted).ok()?;
     let goes_to_sender = if meta.kind.l3() == Kind::IP4 {
         bytes::<4>(head, usize::from(meta.l3_off) + 16).is_some_and(|to| key.source.starts_with(to))
     } else {
         bytes::<16>(head, usize::from(meta.l3_off) + 24) == Some(&key.source)
     };
-    goes_to_sender.then_some(Quote { key, meta: quoted })
+    goes_to_sender.then_some(QuotedPacket { key, meta: quoted })
 }
 
 const IP4_ICMP: u8 = Kind::IP4 | Kind::ICMP;
@@ -143,7 +143,7 @@ mod tests {
     fn found(frame: Vec<u8>) -> bool {
         let mut meta = Meta::default();
         assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
-        quote(&frame, &meta).is_some()
+        parse_quote(&frame, &meta).is_some()
     }
 
     fn found4(kind: u8, packet: &[u8]) -> bool {

@@ -71,7 +71,7 @@ fn turned<const N: usize>(mut ends: [u8; N]) -> [u8; N] {
 /// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found: TCP, UDP, an ICMP query, another protocol, or a
 /// fragment of one. A header that `meta` places outside of `head` is left out.
 #[inline(always)]
-pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
+pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     if let Some(ip) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut::<IP4_LENGTH>) {
         let checksum = updated(u16::from_ne_bytes([ip[10], ip[11]]), xlat.ip_delta);
@@ -92,7 +92,7 @@ pub fn apply4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
 /// The same of a common packet ([`mmb_packet::parse_common4`]): TCP or UDP, whose header begins at `l4` behind an IPv4 header without
 /// options. One of which 20 bytes from there are not in `head` is left as it is.
 #[inline(always)]
-pub fn apply4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {
+pub fn translate_ip4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {
     let both = head.get_mut(l4.wrapping_sub(IP4_LENGTH)..);
     let Some(both) = both.and_then(<[u8]>::first_chunk_mut::<{ IP4_LENGTH + 20 }>) else { return };
     let checksum = updated(u16::from_ne_bytes([both[10], both[11]]), xlat.ip_delta);

@@ -5,7 +5,7 @@ use mmb_packet::{Kind, Meta, parse, parse_common4};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Special, Xlat4, key_of};
+use crate::{KeyError, Xlat4, parse_key};
 
 /// What may change, of a packet.
 #[derive(Clone, Debug)]
@@ -245,7 +245,7 @@ proptest! {
         let before = shape.frame(&from, &numbers);
         let after = shape.frame(&to, &moved(&numbers, &shape, &mangle, direction));
         let meta = parsed(&before);
-        prop_assert_eq!(key_of(&before, &meta), Ok(from));
+        prop_assert_eq!(parse_key(&before, &meta), Ok(from));
         let mut frame = before.clone();
         prop_assert_eq!(translate(&mut frame, &meta, &from, &to, Some(&mangle), direction), Ok(()));
         prop_assert_eq!(&frame, &after);
@@ -256,15 +256,15 @@ proptest! {
         prop_assert_eq!(translate(&mut there, &meta, &from, &to, None, direction), Ok(()));
         if let Some(xlat) = Xlat4::between(&from, &to) {
             let mut short = before.clone();
-            apply4(&xlat, &mut short, &meta);
+            translate_ip4(&xlat, &mut short, &meta);
             prop_assert_eq!(&short, &there);
             let mut again = meta;
             if let Some(common) = parse_common4(&before, usize::from(again.l3_off), before.len(), &mut again) {
                 let (mut short, l4) = (before.clone(), usize::from(common.l4));
-                apply4_common(&xlat, &mut short, l4, meta.kind.l4() == Kind::UDP);
+                translate_ip4_common(&xlat, &mut short, l4, meta.kind.l4() == Kind::UDP);
                 prop_assert_eq!(&short, &there);
                 let cut = &mut before.clone()[..l4 + 19];
-                apply4_common(&xlat, cut, l4, meta.kind.l4() == Kind::UDP);
+                translate_ip4_common(&xlat, cut, l4, meta.kind.l4() == Kind::UDP);
                 prop_assert_eq!(&*cut, &before[..l4 + 19]);
             }
             let back = Xlat4::between(&to.reversed(), &from.reversed()).unwrap();
@@ -324,11 +324,11 @@ proptest! {
         let hidden = if sent.destination == seen.destination { complainer } else { sent.destination };
         let mut frame = error(complainer, seen.source, &before);
         let meta = parsed(&frame);
-        prop_assert_eq!(key_of(&frame, &meta), Err(Special::IcmpError));
-        let quote = quote(&frame, &meta).expect("long enough");
+        prop_assert_eq!(parse_key(&frame, &meta), Err(KeyError::IcmpError));
+        let quote = parse_quote(&frame, &meta).expect("long enough");
         prop_assert_eq!(quote.key, seen);
         let (from, to) = (seen.reversed(), sent.reversed());
-        let done = translate_error(&mut frame, &meta, &quote, &from, &to, Some(&mangle), direction);
+        let done = translate_icmp_error(&mut frame, &meta, &quote, &from, &to, Some(&mangle), direction);
         prop_assert_eq!(done, Ok(()));
         prop_assert_eq!(frame, error(hidden, sent.source, &after));
     }
@@ -370,10 +370,10 @@ proptest! {
             (meta.l3_off, meta.l4_off, meta.end) = (l3 % 256, l4 % 256, end % 256);
         }
         frame.truncate(length.max(14));
-        if let Some(quote) = quote(&frame, &meta) {
+        if let Some(quote) = parse_quote(&frame, &meta) {
             let (from, to) = (quote.key.reversed(), Key { kind: quote.key.kind, ..to });
             let mut frame = frame.clone();
-            let done = translate_error(&mut frame, &meta, &quote, &from, &to, Some(&mangle), Direction::Reverse);
+            let done = translate_icmp_error(&mut frame, &meta, &quote, &from, &to, Some(&mangle), Direction::Reverse);
             prop_assert_eq!(done, Ok(()));
         }
         let before = frame.clone();
@@ -385,7 +385,7 @@ proptest! {
             prop_assert_eq!(&frame, &before);
         }
         if let Some(xlat) = Xlat4::between(&from, &to) {
-            apply4(&xlat, &mut frame, &meta);
+            translate_ip4(&xlat, &mut frame, &meta);
         }
         prop_assert_eq!(frame.len(), before.len());
     }

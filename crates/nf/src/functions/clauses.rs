@@ -172,7 +172,7 @@ mod tests {
     fn whole(frame: &[u8]) -> Option<Key> {
         let mut meta = Meta::default();
         mmb_packet::parse(frame, frame.len(), &mut meta).ok()?;
-        mmb_flow::key_of(frame, &meta).ok()
+        mmb_flow::parse_key(frame, &meta).ok()
     }
 
     #[test]

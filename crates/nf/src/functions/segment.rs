@@ -169,7 +169,7 @@ fn addresses<const N: usize>(bytes: &[u8], way: Way) -> Option<[[u8; N]; 2]> {
 /// a segment (`Back`), or to its receiver (`On`) as if its sender had given up. None for what no RST answers: another
 /// RST, and what is not TCP.
 pub(super) fn reset(head: &[u8], meta: &Meta, way: Way) -> Option<Frame> {
-    let segment = mmb_flow::Segment::read(head, meta)?;
+    let segment = mmb_flow::TcpSegment::read(head, meta)?;
     if segment.flags & RST != 0 {
         return None;
     }

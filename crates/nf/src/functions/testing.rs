@@ -3,16 +3,13 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, Key, SessionId, key_of};
+use mmb_flow::{Direction, Key, SessionId, parse_key};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
-use crate::{
-    Admission, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TranslationRequest, Vector,
-    Verdict,
-};
+use crate::{Admission, Context, First, Function, Packet, SessionInfo, Setup, Vector, Verdict, Wish};
 
 /// The port where the sessions' openers are.
 pub(crate) const NEAR: u16 = 1;
@@ -33,7 +30,7 @@ pub(crate) fn make<F: Function>(line: &str) -> Result<F, String> {
         "tap" => Some(TAP),
         _ => None,
     };
-    F::new(&Setup { args: &words, resolve_port: &port, has_pool: &|name| name == "wan", workers: 2, seed: 1 })
+    F::new(&Setup { words: &words, port: &port, pool: &|name| name == "wan", workers: 2, seed: 1 })
 }
 
 /// What is wrong with these words.
@@ -109,8 +106,8 @@ impl<F: Function> Bench<F> {
         let info = SessionInfo {
             id: SessionId(number as u32),
             key,
-            ingress_key: original,
-            egress_key: onward,
+            original,
+            onward,
             created: self.now,
             now: self.now,
             in_port: NEAR,
@@ -167,20 +164,20 @@ impl<F: Function> Bench<F> {
     }
 
     /// A packet that is about to open a session: what the function says, the packet afterwards, and what it wishes.
-    pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, TranslationRequest) {
+    pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, Wish) {
         let (mut packet, mut meta) = (VecPacket::new(frame), parsed(frame));
         let key = key_of_frame(frame);
-        let mut first = OpeningPacket {
+        let mut first = First {
             packet: &mut packet,
             meta: &mut meta,
             key: &key,
             in_port: NEAR,
             now: self.now,
-            translation: TranslationRequest::default(),
+            wish: Wish::default(),
         };
         let admission = self.function.admit(&mut first, &mut self.local);
-        let translation = first.translation;
-        (admission, packet.head().to_vec(), translation)
+        let wish = first.wish;
+        (admission, packet.head().to_vec(), wish)
     }
 
     /// Runs a packet of a session through the function.
@@ -262,7 +259,7 @@ pub(crate) fn parsed(frame: &[u8]) -> Meta {
 
 /// The key of a frame that has one of its own.
 pub(crate) fn key_of_frame(frame: &[u8]) -> Key {
-    key_of(frame, &parsed(frame)).expect("a packet with a key of its own")
+    parse_key(frame, &parsed(frame)).expect("a packet with a key of its own")
 }
 
 /// Asserts that the checksums of a frame (IPv4 header, and TCP, UDP, ICMP where the header is readable) are what a computation from scratch makes them.

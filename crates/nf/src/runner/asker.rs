@@ -5,7 +5,7 @@ use mmb_packet::{Kind, Meta, fill_window, parse};
 use mmb_policy::Batch;
 
 use crate::program::ir::ClassArm;
-use crate::{PacketView, Program, SessionInfo};
+use crate::{Opener, Program, SessionInfo};
 
 /// Asks a program's classes about packets.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Asker {
         program: &Program,
         arms: &[ClassArm],
         info: &SessionInfo,
-        opener: &PacketView<'_>,
+        opener: &Opener<'_>,
     ) -> Option<usize> {
         if opener.direction == Direction::Forward {
             return self.arm_of(program, arms, info.in_port, opener.head, opener.meta);
@@ -109,7 +109,7 @@ fn stand_in(key: &Key) -> ([u8; LONGEST], usize) {
 mod tests {
     use std::net::Ipv6Addr;
 
-    use mmb_flow::key_of;
+    use mmb_flow::parse_key;
     use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 
     use super::*;
@@ -118,11 +118,11 @@ mod tests {
         let bytes = frame.build();
         let mut meta = Meta::default();
         parse(&bytes, bytes.len(), &mut meta).unwrap();
-        let key = key_of(&bytes, &meta).unwrap();
+        let key = parse_key(&bytes, &meta).unwrap();
         let (again, len) = stand_in(&key);
         let mut meta = Meta::default();
         parse(&again[..len], len, &mut meta).unwrap();
-        assert_eq!(key_of(&again[..len], &meta), Ok(key));
+        assert_eq!(parse_key(&again[..len], &meta), Ok(key));
     }
 
     #[test]

@@ -32,13 +32,13 @@ impl Keyed {
         let found = self.table.find(&key);
         if found.is_some() {
             let id = found.session();
-            self.table.session_mut(id).rules += 1;
+            self.table.session_mut(id).rule_list += 1;
             return Some((id.0, false));
         }
         let id = self.table.insert(&key, &key, now).ok()?;
-        self.table.settle(id);
-        self.table.session_mut(id).rules = 1;
-        self.table.clean_scratch(id);
+        self.table.remove_embryonic(id);
+        self.table.session_mut(id).rule_list = 1;
+        self.table.clear_scratch(id);
         Some((id.0, true))
     }
 
@@ -48,7 +48,7 @@ impl Keyed {
         if !self.table.is_live(id) {
             return false;
         }
-        let holders = &mut self.table.session_mut(id).rules;
+        let holders = &mut self.table.session_mut(id).rule_list;
         *holders = holders.saturating_sub(1);
         *holders == 0
     }

@@ -9,8 +9,8 @@
 use std::io;
 
 use mmb_flow::{
-    Direction, FlowRef, InsertError, Key, Lookups, Segment, SessionId, Settings, Special, Table, Track,
-    Tracked, Traffic, flow_flags, key_of, later_ack,
+    BatchLookup, Direction, FlowRef, InsertError, Key, KeyError, SessionId, SessionSettings, Table,
+    TcpSegment, TrackInput, TrackState, TrackVerdict, flow_flags, later_ack, parse_key,
 };
 use mmb_packet::{DropReason, Meta, prefetch};
 
@@ -19,7 +19,7 @@ use super::header::{Header, at};
 use crate::program::ir::BodyNo;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
-use crate::{Packet, PacketView, SessionInfo};
+use crate::{Opener, Packet, SessionInfo};
 
 /// What [`mmb_flow::Flow::decision`] says of a session that a function has refused: this and the reason.
 const REFUSED: u32 = 1 << 8;
@@ -28,7 +28,7 @@ const TOGETHER: usize = 32;
 
 pub(super) struct Second {
     pub table: Table,
-    lookups: Box<Lookups>,
+    lookups: Box<BatchLookup>,
     /// Where each packet's scratchpad begins, in units of 8 bytes.
     pub bases: Box<[u32; VECTOR]>,
     /// What packets belong to outside.
@@ -67,7 +67,7 @@ impl Second {
         let (mut inside, mut refused) = (Set::EMPTY, Set::EMPTY);
         for (n, i) in set.iter().enumerate() {
             let Some(packet) = packets.get_mut(i) else { break };
-            let mut found = self.lookups.found().get(n).copied().unwrap_or(FlowRef::NONE);
+            let mut found = self.lookups.results().get(n).copied().unwrap_or(FlowRef::NONE);
             if !(found.is_some() && self.is_steady(found, packet, way.now)) {
                 found = self.slowly(way, packet);
             }
@@ -130,7 +130,7 @@ impl Second {
         for i in stale.iter() {
             let (Some(packet), id) = (packets.get(i), self.found[i].session()) else { break };
             let info = self.info(id, way.now);
-            let opener = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
+            let opener = Opener { head: packet.head, meta: packet.meta, direction: packet.direction };
             way.core.migrate(way.on, way.body, self.table.scratch_mut(id), &info, &opener);
         }
     }
@@ -140,13 +140,14 @@ impl Second {
     fn is_steady(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32) -> bool {
         let half = self.table.flow_mut(found);
         let flags = packet.tcp_flags();
-        if half.flags & flow_flags::SETTLED == 0 || flags & (Segment::SYN | Segment::FIN | Segment::RST) != 0
+        if half.flags & flow_flags::SETTLED == 0
+            || flags & (TcpSegment::SYN | TcpSegment::FIN | TcpSegment::RST) != 0
         {
             return false;
         }
         half.count(1, packet.len);
-        half.seen = now;
-        if flags & Segment::ACK != 0
+        half.last_seen = now;
+        if flags & TcpSegment::ACK != 0
             && let Some(ack) = packet.l4().get(8..).and_then(<[u8]>::first_chunk)
         {
             half.ack = later_ack(half.ack, u32::from_be_bytes(*ack));
@@ -157,8 +158,8 @@ impl Second {
     /// A packet that opens a session, or changes one.
     #[inline(never)]
     fn slowly(&mut self, way: &mut Way<'_>, packet: &Packet<'_>) -> FlowRef {
-        let key = match key_of(packet.head, packet.meta) {
-            Ok(key) | Err(Special::FirstFragment(key)) => key,
+        let key = match parse_key(packet.head, packet.meta) {
+            Ok(key) | Err(KeyError::FirstFragment(key)) => key,
             Err(_) => return FlowRef::NONE,
         };
         let settings = following(way.core.settings);
@@ -175,13 +176,13 @@ impl Second {
     }
 
     /// A packet of a session. False: it opens another connection with the same key.
-    fn follow(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32, settings: &Settings) -> bool {
-        let (id, traffic) = (found.session(), Traffic::of(packet.head, packet.meta));
+    fn follow(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32, settings: &SessionSettings) -> bool {
+        let (id, traffic) = (found.session(), TrackInput::of(packet.head, packet.meta));
         let halves = [Direction::Forward, Direction::Reverse].map(|way| FlowRef::new(id, way));
         let mut acks = halves.map(|half| self.table.flow(half).ack);
         let mut track = self.table.session(id).track;
-        let seen = track.packet(found.direction(), &traffic, &mut acks, settings);
-        if seen.verdict == Tracked::New {
+        let seen = track.update(found.direction(), &traffic, &mut acks, settings);
+        if seen.verdict == TrackVerdict::New {
             return false;
         }
         self.table.session_mut(id).track = track;
@@ -192,21 +193,21 @@ impl Second {
         true
     }
 
-    fn note(&mut self, found: FlowRef, bytes: u32, now: u32, seen: &mmb_flow::Seen) {
+    fn note(&mut self, found: FlowRef, bytes: u32, now: u32, seen: &mmb_flow::TrackOutcome) {
         let id = found.session();
         let half = self.table.flow_mut(found);
         half.count(1, bytes);
-        half.seen = now;
+        half.last_seen = now;
         for (direction, settled) in [Direction::Forward, Direction::Reverse].into_iter().zip(seen.settled) {
             let half = self.table.flow_mut(FlowRef::new(id, direction));
             half.flags = half.flags & !flow_flags::SETTLED | if settled { flow_flags::SETTLED } else { 0 };
         }
         if !seen.embryonic {
-            self.table.settle(id);
+            self.table.remove_embryonic(id);
         }
         let deadline = now.wrapping_add(seen.timeout);
         if (deadline.wrapping_sub(self.table.deadline(id)) as i32) < 0 {
-            self.table.arm(id, deadline);
+            self.table.arm_timer(id, deadline);
         }
     }
 
@@ -215,15 +216,16 @@ impl Second {
         way: &mut Way<'_>,
         packet: &Packet<'_>,
         key: &Key,
-        settings: &Settings,
+        settings: &SessionSettings,
     ) -> Option<FlowRef> {
         let direction = if way.back { Direction::Reverse } else { Direction::Forward };
         let (forward, reverse) = if way.back { (key.reversed(), *key) } else { (*key, key.reversed()) };
         let mut acks = [0; 2];
-        let (track, seen) = Track::open(&Traffic::of(packet.head, packet.meta), &mut acks, settings).ok()?;
+        let (track, seen) =
+            TrackState::open(&TrackInput::of(packet.head, packet.meta), &mut acks, settings).ok()?;
         let mut entered = self.table.insert(&forward, &reverse, way.now);
         if entered == Err(InsertError::Full) {
-            let victim = self.table.victim()?;
+            let victim = self.table.eviction_candidate()?;
             self.end(way.core, victim, way.now);
             entered = self.table.insert(&forward, &reverse, way.now);
         }
@@ -233,11 +235,11 @@ impl Second {
         for (direction, ack) in [Direction::Forward, Direction::Reverse].into_iter().zip(acks) {
             self.table.flow_mut(FlowRef::new(id, direction)).ack = ack;
         }
-        self.table.arm(id, way.now.wrapping_add(seen.timeout));
+        self.table.arm_timer(id, way.now.wrapping_add(seen.timeout));
         let found = FlowRef::new(id, direction);
         self.note(found, packet.len, way.now, &seen);
         let info = self.info(id, way.now);
-        let opener = PacketView { head: packet.head, meta: packet.meta, direction };
+        let opener = Opener { head: packet.head, meta: packet.meta, direction };
         way.core.open(way.on, way.body, self.table.scratch_mut(id), &info, &opener, None);
         Some(found)
     }
@@ -250,8 +252,8 @@ impl Second {
         SessionInfo {
             id,
             key,
-            ingress_key: key,
-            egress_key: key,
+            original: key,
+            onward: key,
             created: common.created,
             now,
             in_port: common.in_port[0],
@@ -262,12 +264,12 @@ impl Second {
     }
 
     /// When a session ends if no packet comes. None: it should have.
-    fn lives_until(&self, core: &Core, id: SessionId, now: u32, settings: &Settings) -> Option<u32> {
+    fn lives_until(&self, core: &Core, id: SessionId, now: u32, settings: &SessionSettings) -> Option<u32> {
         let [there, back] =
             [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let wanted = core.timeout(self.table.scratch(id)).unwrap_or(0);
         let timeout = self.table.session(id).track.timeout(settings).max(wanted);
-        let idle = now.wrapping_sub(there.seen).min(now.wrapping_sub(back.seen));
+        let idle = now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
 
@@ -305,9 +307,9 @@ impl Second {
     pub fn tick(&mut self, core: &mut Core, now: u32, budget: &mut u32) -> bool {
         let settings = following(core.settings);
         for _ in 0..TOGETHER {
-            let Some(id) = self.table.due(now, budget) else { return false };
+            let Some(id) = self.table.next_expired(now, budget) else { return false };
             match self.lives_until(core, id, now, &settings) {
-                Some(deadline) => self.table.arm(id, deadline),
+                Some(deadline) => self.table.arm_timer(id, deadline),
                 None => self.end(core, id, now),
             }
         }
@@ -316,6 +318,6 @@ impl Second {
 }
 
 /// The settings with which sessions are followed: whether segments are to be dropped is for the flow manager to say.
-fn following(settings: Settings) -> Settings {
-    Settings { tcp_pickup: true, tcp_window_check: false, ..settings }
+fn following(settings: SessionSettings) -> SessionSettings {
+    SessionSettings { tcp_pickup: true, tcp_window_check: false, ..settings }
 }

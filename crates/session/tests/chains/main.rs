@@ -10,7 +10,7 @@ mod verdicts;
 mod ways;
 mod workers;
 
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_session::{Outcome, Rules, Sent};
 
 use common::*;
@@ -28,11 +28,11 @@ struct Box2 {
 impl Box2 {
     #[track_caller]
     fn new(lines: &[&str]) -> Box2 {
-        Box2::with(lines, 1, Settings::default())
+        Box2::with(lines, 1, SessionSettings::default())
     }
 
     #[track_caller]
-    fn with(lines: &[&str], workers: u16, settings: Settings) -> Box2 {
+    fn with(lines: &[&str], workers: u16, settings: SessionSettings) -> Box2 {
         let rules = Rules::read_with(lines, settings, None, &registry(), workers);
         Box2 { net: Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000), workers }
     }

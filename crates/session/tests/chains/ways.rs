@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_nf::DropReason;
 use mmb_packet::build::{Frame, Ip4, Transport, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
@@ -141,7 +141,8 @@ fn functions_send_frames() {
 fn routed_ports() {
     let lines =
         ["nf add e copies", "nf add t tally", "chain add web t | e", "add-stateful in port0 chain web"];
-    let rules = Rules::read_with(&lines, Settings::default(), None, &registry(), 1).expect("good lines");
+    let rules =
+        Rules::read_with(&lines, SessionSettings::default(), None, &registry(), 1).expect("good lines");
     let inside = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[0] == 10);
     let rules = rules.routed(&[0, 1, 2], move |to| Some(if inside(to) { 0 } else { 2 }));
     let mut world = Box2 { net: Net::with(rules, 1, 100), workers: 1 };

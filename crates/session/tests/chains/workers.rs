@@ -1,6 +1,6 @@
 //! Several workers: sessions of chains live with the worker that both directions' packets find.
 
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_packet::PacketBuf;
 use mmb_session::Outcome;
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ const LB: &str = "nf add lb server 192.0.2.7 8080 192.0.2.8 8080 192.0.2.9 8080"
 fn balance(workers: u16, clients: u16, more: &[&str], chain: &str) {
     let chain = format!("chain add web {chain}");
     let lines = [&["nf add t tally", LB, &chain, "add-stateful in port0 chain web"], more].concat();
-    let mut world = Box2::with(&lines, workers, Settings::default());
+    let mut world = Box2::with(&lines, workers, SessionSettings::default());
     let mut used = [0; 3];
     for n in 0..clients {
         let client = ([10, 0, (n >> 8) as u8, n as u8], 4000 + n);
@@ -67,7 +67,7 @@ fn turned_back_between_workers() {
     ];
     let (server, door, stranger) = (([10, 0, 0, 2], 5353), ([200, 0, 0, 1], 53), ([198, 51, 100, 5], 9));
     for workers in [1, 2, 3, 4] {
-        let mut world = Box2::with(&lines, workers, Settings::default());
+        let mut world = Box2::with(&lines, workers, SessionSettings::default());
         world.net.becomes(OUT, &udp(stranger, door), &udp(stranger, server));
         world.net.becomes(IN, &udp(server, stranger), &udp(door, stranger));
         for n in 0..40 {
@@ -111,7 +111,7 @@ proptest! {
         };
         let first = lines(0);
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
-        let mut world = Box2::with(&first, workers, Settings::default());
+        let mut world = Box2::with(&first, workers, SessionSettings::default());
         let mut outsides = std::collections::HashMap::new();
         let functions = names.map(|name| world.net.driver.rules().chains.instance(name).expect("there").clone());
         for (kind, host, back, choice) in steps {

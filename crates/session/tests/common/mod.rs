@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
-use mmb_flow::Settings;
+use mmb_flow::SessionSettings;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Udp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
 use mmb_policy::Policy;
@@ -19,11 +19,11 @@ pub const ACK: u8 = 16;
 
 /// Rules, pools and forwards, a line each.
 pub fn rules(lines: &[&str]) -> Rules {
-    rules_with(lines, Settings::default(), None)
+    rules_with(lines, SessionSettings::default(), None)
 }
 
 /// The same with settings; rules with the same text as before keep their identity.
-pub fn rules_with(lines: &[&str], settings: Settings, before: Option<&Policy>) -> Rules {
+pub fn rules_with(lines: &[&str], settings: SessionSettings, before: Option<&Policy>) -> Rules {
     Rules::read(lines, settings, before).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -299,7 +299,7 @@ fn stopped(packet: &mut Packet, snapshot: &Snapshot) -> Option<u16> {
     if is_ip4 && let Some(to) = header.get(16..20) {
         key.destination[..4].copy_from_slice(to);
     }
-    if snapshot.nat.claims(&key) {
+    if snapshot.nat.is_nat_destination(&key) {
         // Not the machine's own, whatever routes say: it would be translated and sent on.
         meta.drop_reason = DropReason::TtlExpired as u8;
         return Some(SLOW);
@@ -317,7 +317,7 @@ fn hand_off(packet: &mut Packet, owner: usize) -> u16 {
 /// Completes a transport checksum that a kernel peer left to hardware that is not there.
 pub(crate) fn finish_checksum(packet: &mut Packet) -> bool {
     let meta = *packet.meta();
-    let (head, segments) = packet.split_first_segment();
+    let (head, segments) = packet.head_and_rest();
     let mut rest: [&[u8]; SEGMENTS] = [&[]; SEGMENTS];
     let mut n = 0;
     for (to, segment) in rest.iter_mut().zip(segments) {

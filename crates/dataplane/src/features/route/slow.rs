@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use mmb_dpdk::{Mbuf, Packet, Vector};
-use mmb_flow::{Complaint, FlowRef, answer};
+use mmb_flow::{FlowRef, IcmpErrorKind, rewrite_as_icmp_error};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, checksum, flags};
 use mmb_route::{Hop, HopKind, Routes};
 
@@ -52,19 +52,19 @@ fn judge(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> u16 {
         }
         DropReason::NeighborQueue | DropReason::TtlExpired => {
             packet.meta_mut().drop_reason = DropReason::TtlExpired as u8;
-            Complaint::TIME_EXCEEDED
+            IcmpErrorKind::TIME_EXCEEDED
         }
         DropReason::NeighborFailed => {
             if matches!(hop.kind, HopKind::Failed | HopKind::Resolve) {
                 want(worker, hop, packet);
             }
-            Complaint::NO_NEIGHBOR
+            IcmpErrorKind::NO_NEIGHBOR
         }
         DropReason::FragNeeded if may_be_cut(packet) => return CUT,
-        DropReason::FragNeeded => Complaint::too_big(hop.mtu.into()),
-        DropReason::NoRoute => Complaint::NO_ROUTE,
-        DropReason::UnreachableRoute => Complaint::UNREACHABLE,
-        DropReason::ProhibitedRoute => Complaint::PROHIBITED,
+        DropReason::FragNeeded => IcmpErrorKind::too_big(hop.mtu.into()),
+        DropReason::NoRoute => IcmpErrorKind::NO_ROUTE,
+        DropReason::UnreachableRoute => IcmpErrorKind::UNREACHABLE,
+        DropReason::ProhibitedRoute => IcmpErrorKind::PROHIBITED,
         _ => return DROP,
     };
     complain(worker, routes, packet, complaint)
@@ -101,7 +101,7 @@ pub(crate) fn want(worker: &mut Worker, hop: &Hop, packet: &Packet) {
 }
 
 /// Makes an ICMP error of a packet, if there may be one; its edge.
-fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint: Complaint) -> u16 {
+fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint: IcmpErrorKind) -> u16 {
     let (port, reason) = (packet.port(), packet.meta().drop_reason);
     if packet.meta().flags & flags::OURS != 0 {
         return DROP;
@@ -121,7 +121,7 @@ fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint
     }
     // Anew: where no rules apply, only the network header has been looked at.
     let Some(mut meta) = parsed(packet) else { return DROP };
-    if !answer(packet, &mut meta, complaint, source) {
+    if !rewrite_as_icmp_error(packet, &mut meta, complaint, source) {
         return DROP;
     }
     meta.flags |= flags::OURS;
@@ -136,7 +136,7 @@ fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint
 }
 
 /// The address that complains about a packet from `port`: that port's, else that of another one with the same routes
-/// (RFC 1812, 4.3.2.4). As [`answer`] wants it.
+/// (RFC 1812, 4.3.2.4). As [`rewrite_as_icmp_error`] wants it.
 fn complainer(routes: &Routes, port: u16, l3: u8) -> Option<[u8; 16]> {
     let face = routes.face(port);
     let table = face.map_or(0, |face| face.table);
@@ -172,7 +172,7 @@ fn take_out(worker: &mut Worker, routes: &Routes, vector: &mut Vector<'_>, edges
     let all = *edges;
     let stay = all[..vector.len()].iter().filter(|edge| **edge < CUT);
     edges.iter_mut().zip(stay).for_each(|(to, edge)| *to = *edge);
-    vector.extract_if(
+    vector.take_some(
         |at| all[at] >= CUT,
         |packet| match packet.meta().drop_reason == DropReason::FragNeeded as u8 {
             true => worker.long.push(packet),

@@ -147,7 +147,7 @@ impl Packets for Shown<'_, '_> {
     #[inline(always)]
     fn prefetch_bytes(&self, at: usize) {
         if let Some(packet) = self.packets.get(at + AHEAD) {
-            packet.prefetch_buffer_address();
+            packet.prefetch_place();
         }
         if let Some(packet) = self.packets.get(at) {
             packet.prefetch_data();
@@ -216,7 +216,7 @@ pub(super) fn set_aside(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut
     let all = *next;
     let stay = all[..vector.len()].iter().filter(|next| **next != Next::Hold);
     next.iter_mut().zip(stay).for_each(|(to, next)| *to = *next);
-    vector.extract_if(
+    vector.take_some(
         |at| all[at] == Next::Hold,
         |packet| {
             let place = packet.meta().edits_at as usize;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::*;
 
 fn forward(external: (Ipv4Addr, u16), internal: (Ipv4Addr, u16)) -> ForwardConfig {
-    ForwardConfig::new(Proto::Tcp, external, internal).unwrap()
+    ForwardConfig::new(PortProto::Tcp, external, internal).unwrap()
 }
 
 /// A forward lets in everybody, is what its inside is known as, and is nobody else's.
@@ -15,11 +15,11 @@ fn forwards_are_permanent_mappings() {
     let mut nat = Nat::new(config(&[pool(1)], &[web]), ROOM, 0, 1, 1).unwrap();
     assert_eq!(nat.mappings(), 1);
     let session = key(TCP, (remote(1), 999), (outer(1), 8080));
-    let arrived = nat.inbound(&session).unwrap();
+    let arrived = nat.map_inbound(&session).unwrap();
     assert_eq!((arrived.address, arrived.port, arrived.inside), (host(1).octets(), [0, 80], None));
     nat.learn(arrived.id, inside());
-    assert_eq!(nat.inside(arrived.id), Some(inside()));
-    assert_eq!(nat.inbound(&key(UDP, (remote(1), 999), (outer(1), 8080))), Err(Refused::Unmapped));
+    assert_eq!(nat.host_location(arrived.id), Some(inside()));
+    assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 999), (outer(1), 8080))), Err(InboundError::Unmapped));
     let out = nat.map(&key(TCP, (host(1), 80), (remote(2), 5)), P, inside(), 0).unwrap();
     assert_eq!((out.id, outside(&out)), (arrived.id, (outer(1), 8080)));
     for h in 2..50 {
@@ -27,7 +27,7 @@ fn forwards_are_permanent_mappings() {
     }
     nat.release(arrived.id, &session, 0);
     nat.release(out.id, &key(TCP, (host(1), 80), (remote(2), 5)), 0);
-    assert!(nat.is_live(arrived.id) && nat.inbound(&session).is_ok());
+    assert!(nat.is_live(arrived.id) && nat.map_inbound(&session).is_ok());
 }
 
 /// A forward of an address that is no pool's works without one.
@@ -35,12 +35,12 @@ fn forwards_are_permanent_mappings() {
 fn forwards_need_no_pool() {
     let config = config(&[], &[forward((outer(9), 22), (host(1), 22))]);
     let to = |port| key(TCP, (remote(1), 999), (outer(9), port));
-    assert!(config.claims(&to(22)) && !config.claims(&to(23)));
+    assert!(config.is_nat_destination(&to(22)) && !config.is_nat_destination(&to(23)));
     assert!(!config.is_forwarded(&to(22).reversed()));
     assert!(config.is_forwarded(&key(TCP, (host(1), 22), (remote(1), 1))));
     let mut nat = Nat::new(config, ROOM, 0, 1, 1).unwrap();
-    assert!(nat.inbound(&to(22)).is_ok());
-    assert_eq!(nat.inbound(&to(23)), Err(Refused::Unmapped));
+    assert!(nat.map_inbound(&to(22)).is_ok());
+    assert_eq!(nat.map_inbound(&to(23)), Err(InboundError::Unmapped));
     assert_eq!(
         open(&mut nat, TCP, (host(1), 22), (remote(1), 1)),
         Err(NatError::Unsupported),
@@ -60,14 +60,14 @@ fn a_forward_takes_over_and_gives_back() {
     let again = nat.map(&session, P, inside(), 0).unwrap();
     assert_ne!(outside(&again).1, 8080);
     let from_outside = key(TCP, (remote(3), 3), (outer(1), 8080));
-    let arrived = nat.inbound(&from_outside).unwrap();
+    let arrived = nat.map_inbound(&from_outside).unwrap();
     assert_eq!(arrived.address, host(1).octets());
     nat.release(mapped.id, &session, 0);
     assert!(nat.is_live(again.id) && nat.is_live(arrived.id));
     // Deleted: the session that it let in ends, the port is everybody's again.
     nat.adopt(config(&[pool(1)], &[]));
     assert!(!nat.is_live(arrived.id) && nat.is_live(again.id));
-    assert_eq!(nat.inbound(&from_outside), Err(Refused::Unmapped));
+    assert_eq!(nat.map_inbound(&from_outside), Err(InboundError::Unmapped));
     nat.release(arrived.id, &from_outside, 0);
     assert_eq!(outside(&open(&mut nat, TCP, (host(3), 8080), (remote(1), 80)).unwrap()).1, 8080);
     assert_eq!(nat.mappings(), 2);
@@ -93,7 +93,7 @@ fn mappings_survive_what_leaves_their_pool_alone() {
         nat.release(mapped.id, &session, 0);
     }
     let stranger = key(UDP, (remote(9), 9), outside(&mapped));
-    let arrived = nat.inbound(&stranger).unwrap();
+    let arrived = nat.map_inbound(&stranger).unwrap();
     nat.release(arrived.id, &stranger, 0);
     let used: HashSet<_> = (2..2000)
         .map(|h| outside(&open(&mut nat, UDP, (host(h), 5000), (remote(1), 53)).unwrap()).0)
@@ -109,7 +109,7 @@ fn ports_of_a_changed_pool_are_free_when_its_sessions_have_gone() {
     let old: Vec<_> = (0..3).map(|h| nat.map(&session(h), P, inside(), 0).unwrap()).collect();
     nat.adopt(config(&[pool(1).with_ports(2000, 2004).unwrap()], &[]));
     assert!(old.iter().all(|mapped| !nat.is_live(mapped.id)));
-    assert_eq!(nat.inbound(&key(UDP, (remote(1), 53), outside(&old[0]))), Err(Refused::Unmapped));
+    assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 53), outside(&old[0]))), Err(InboundError::Unmapped));
     let taken: HashSet<_> = old.iter().map(outside).collect();
     let fresh: Vec<_> = (10..20).filter_map(|h| nat.map(&session(h), P, inside(), 0).ok()).collect();
     assert_eq!(fresh.len(), 2);
@@ -153,7 +153,7 @@ fn configuration_is_checked() {
     assert!(NatConfig::new(vec![], vec![to(1), to(1)]).unwrap_err().contains("two forwards"));
     let inward = forward((outer(100), 80), (outer(1), 80));
     assert!(NatConfig::new(vec![pool(1)], vec![inward]).unwrap_err().contains("pool p"));
-    assert!(ForwardConfig::new(Proto::Icmp, (outer(1), 1), (host(1), 1)).is_err());
-    assert!(ForwardConfig::new(Proto::Udp, (outer(1), 0), (host(1), 1)).is_err());
-    assert!(ForwardConfig::new(Proto::Udp, (host(1), 1), (host(1), 2)).is_err());
+    assert!(ForwardConfig::new(PortProto::Icmp, (outer(1), 1), (host(1), 1)).is_err());
+    assert!(ForwardConfig::new(PortProto::Udp, (outer(1), 0), (host(1), 1)).is_err());
+    assert!(ForwardConfig::new(PortProto::Udp, (host(1), 1), (host(1), 2)).is_err());
 }

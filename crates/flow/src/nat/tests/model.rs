@@ -52,11 +52,11 @@ fn steps(adopt: u32) -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn web() -> ForwardConfig {
-    ForwardConfig::new(Proto::Tcp, (outer(1), 2003), (host(3), 2000)).unwrap()
+    ForwardConfig::new(PortProto::Tcp, (outer(1), 2003), (host(3), 2000)).unwrap()
 }
 
 fn dns() -> ForwardConfig {
-    ForwardConfig::new(Proto::Udp, (outer(2), 2001), (host(4), 5000)).unwrap()
+    ForwardConfig::new(PortProto::Udp, (outer(2), 2001), (host(4), 5000)).unwrap()
 }
 
 /// Pools of several kinds, small enough to be used up.
@@ -88,7 +88,7 @@ fn in_key(outside: End, remote: Ipv4Addr) -> Key {
     key(outside.0, (remote, if outside.0 == 1 { ECHO } else { 7 }), (outside.1, outside.2))
 }
 
-fn end(proto: Proto, end: Endpoint) -> End {
+fn end(proto: PortProto, end: Endpoint) -> End {
     (proto.number(), end.address.into(), end.port)
 }
 
@@ -169,7 +169,7 @@ impl Model {
                 }
                 let forward = known.is_none() && forward.is_some();
                 prop_assert!(forward || !limited);
-                prop_assert_eq!(self.nat.inside(mapped.id), Some(inside_at(inside.1)));
+                prop_assert_eq!(self.nat.host_location(mapped.id), Some(inside_at(inside.1)));
                 self.sessions.push(Session {
                     id: mapped.id,
                     key,
@@ -209,17 +209,17 @@ impl Model {
         let holders: Vec<Session> = self.dynamic().filter(|session| session.outside == to).copied().collect();
         let expected = match (forward, holders.first(), self.pool().filtering()) {
             (Some((internal, _)), _, _) => Ok(internal),
-            (None, None, _) => Err(Refused::Unmapped),
+            (None, None, _) => Err(InboundError::Unmapped),
             (None, Some(holder), Filtering::EndpointIndependent) => Ok(holder.inside),
             (None, Some(holder), Filtering::AddressDependent)
                 if holders.iter().any(|s| s.remote == remote) =>
             {
                 Ok(holder.inside)
             }
-            (None, Some(_), _) => Err(Refused::Filtered),
+            (None, Some(_), _) => Err(InboundError::Filtered),
         };
         let key = in_key(to, remote);
-        let arrived = self.nat.inbound(&key);
+        let arrived = self.nat.map_inbound(&key);
         let got = arrived.map(|a| (to.0, Ipv4Addr::from(a.address), u16::from_be_bytes(a.port)));
         prop_assert_eq!(got, expected);
         if let (Ok(arrived), Ok(inside)) = (arrived, expected) {
@@ -241,7 +241,7 @@ impl Model {
     fn check_blocks(&mut self) -> Result<(), TestCaseError> {
         while let Some(event) = self.nat.event() {
             match event.what {
-                NatEventKind::BlockTaken(block) => {
+                NatEventKind::BlockAllocated(block) => {
                     prop_assert_eq!(self.blocks.insert((block.address, block.ports), event.host), None);
                 }
                 NatEventKind::BlockFreed(block) => {
@@ -274,7 +274,7 @@ impl Model {
         prop_assert_eq!(ends.len(), insides.len(), "one inside, one outside");
         let hosts: HashSet<_> = insides.iter().map(|end| end.1).collect();
         prop_assert_eq!(usage.hosts, hosts.len() as u64);
-        for proto in Proto::ALL {
+        for proto in PortProto::ALL {
             let n = ends.iter().filter(|end| end.0 == proto.number()).count() as u64;
             prop_assert_eq!(usage.ports[proto as usize], n);
         }
@@ -290,8 +290,8 @@ impl Model {
     }
 }
 
-fn inside_at(host: Ipv4Addr) -> Inside {
-    Inside { mac: [2, 0, host.octets()[2], host.octets()[3], 0, 1], in_port: 3 }
+fn inside_at(host: Ipv4Addr) -> HostLocation {
+    HostLocation { mac: [2, 0, host.octets()[2], host.octets()[3], 0, 1], in_port: 3 }
 }
 
 proptest! {
@@ -361,7 +361,7 @@ proptest! {
                 Step::In { session, remote: r, .. } => {
                     let Some(&known) = sessions.get(session % sessions.len().max(1)) else { continue };
                     let key = in_key(known.outside, remote(r));
-                    let Ok(arrived) = nat.inbound(&key) else { continue };
+                    let Ok(arrived) = nat.map_inbound(&key) else { continue };
                     let inside = (known.inside.0, Ipv4Addr::from(arrived.address), u16::from_be_bytes(arrived.port));
                     let forward = nat.is_forward(arrived.id);
                     let new = Session { id: arrived.id, key, inside, outward: false, remote: remote(r), forward, ..known };

@@ -33,7 +33,7 @@ fn a_mapping_lives_as_long_as_any_session_of_its_inside() {
     nat.release(mapped.id, &one, 0);
     nat.release(mapped.id, &two, 0);
     assert_eq!((nat.mappings(), nat.usage()[0].hosts, nat.usage()[0].ports), (0, 0, [0; 3]));
-    assert_eq!(nat.inbound(&key(UDP, (remote(1), 53), outside(&mapped))), Err(Refused::Unmapped));
+    assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 53), outside(&mapped))), Err(InboundError::Unmapped));
 }
 
 /// RFC 4787 REQ-2, RFC 7857 section 4: the same external address for all of a host's sessions, of all protocols.
@@ -152,11 +152,11 @@ fn rtp_pairs_stay_together() {
 }
 
 /// What comes from `r:port` to an outside of a UDP session that `host(1):5000` has with `remote(1):53`.
-fn filtering(kind: Filtering) -> [Result<(), Refused>; 3] {
+fn filtering(kind: Filtering) -> [Result<(), InboundError>; 3] {
     let mut nat = nat(pool(1).with_filtering(kind));
     let to = outside(&open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap());
     [(remote(1), 53), (remote(1), 54), (remote(2), 53)].map(|from| {
-        nat.inbound(&key(UDP, from, to)).map(|arrived| {
+        nat.map_inbound(&key(UDP, from, to)).map(|arrived| {
             assert_eq!((arrived.address, arrived.port), (host(1).octets(), 5000u16.to_be_bytes()));
             assert_eq!(arrived.inside, Some(inside()));
         })
@@ -166,7 +166,7 @@ fn filtering(kind: Filtering) -> [Result<(), Refused>; 3] {
 /// RFC 4787 REQ-8, RFC 5382 REQ-3. (The first remote is found by its session, before filtering is asked.)
 #[test]
 fn filtering_is_what_the_pool_says() {
-    use Refused::Filtered;
+    use InboundError::Filtered;
     assert_eq!(filtering(Filtering::EndpointIndependent), [Ok(()), Ok(()), Ok(())]);
     assert_eq!(filtering(Filtering::AddressDependent), [Ok(()), Ok(()), Err(Filtered)]);
     assert_eq!(filtering(Filtering::AddressAndPortDependent), [Err(Filtered), Err(Filtered), Err(Filtered)]);
@@ -180,7 +180,7 @@ fn mappings_and_filters_are_for_each_protocol() {
     let udp = open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap();
     let to = outside(&udp);
     for (proto, port) in [(TCP, 53), (ICMP, ECHO)] {
-        assert_eq!(nat.inbound(&key(proto, (remote(1), port), to)), Err(Refused::Unmapped));
+        assert_eq!(nat.map_inbound(&key(proto, (remote(1), port), to)), Err(InboundError::Unmapped));
         let port = if proto == ICMP { ECHO } else { 53 };
         let other = open(&mut nat, proto, (host(2), 5000), (remote(1), port)).unwrap();
         assert_eq!(outside(&other), to, "each has all the ports");
@@ -212,15 +212,15 @@ fn filtering_follows_the_sessions() {
     let mapped = all[0];
     let from = |n| key(UDP, (remote(n), 99), outside(&mapped));
     for n in [3, 1, 5] {
-        let arrived = nat.inbound(&from(n)).unwrap();
+        let arrived = nat.map_inbound(&from(n)).unwrap();
         nat.release(mapped.id, &out(n), 0);
-        assert!(nat.inbound(&from(n)).is_ok(), "the session from outside counts too");
+        assert!(nat.map_inbound(&from(n)).is_ok(), "the session from outside counts too");
         nat.release(arrived.id, &from(n), 0);
         nat.release(arrived.id, &from(n), 0);
-        assert_eq!(nat.inbound(&from(n)), Err(Refused::Filtered));
+        assert_eq!(nat.map_inbound(&from(n)), Err(InboundError::Filtered));
     }
-    assert!(nat.inbound(&from(2)).is_ok() && nat.inbound(&from(4)).is_ok());
-    assert_eq!(nat.inbound(&from(6)), Err(Refused::Filtered));
+    assert!(nat.map_inbound(&from(2)).is_ok() && nat.map_inbound(&from(4)).is_ok());
+    assert_eq!(nat.map_inbound(&from(6)), Err(InboundError::Filtered));
 }
 
 /// RFC 5508 REQ-1: identifiers are translated as ports are; what asks from outside finds nobody.
@@ -232,13 +232,13 @@ fn icmp_queries_go_by_their_identifier() {
     let second = open(&mut nat, ICMP, two, (remote(1), ECHO)).unwrap();
     assert_eq!(outside(&first), (outer(1), 4242));
     assert_ne!(outside(&first), outside(&second));
-    let reply = nat.inbound(&key(ICMP, (remote(9), ECHO), outside(&second))).unwrap();
+    let reply = nat.map_inbound(&key(ICMP, (remote(9), ECHO), outside(&second))).unwrap();
     assert_eq!((reply.address, reply.port), (host(2).octets(), 4242u16.to_be_bytes()));
     // A request to an address of the pool, with an identifier that happens to be mapped, or to look like a type.
     for identifier in [4242, ECHO, 13] {
         assert_eq!(
-            nat.inbound(&key(ICMP, (remote(9), identifier), (outer(1), ECHO))),
-            Err(Refused::Unmapped)
+            nat.map_inbound(&key(ICMP, (remote(9), identifier), (outer(1), ECHO))),
+            Err(InboundError::Unmapped)
         );
     }
     // A reply that nobody asked for, and what is neither.
@@ -269,7 +269,7 @@ fn exhaustion_is_counted_and_told_once_a_second() {
     }
     let events: Vec<_> = std::iter::from_fn(|| nat.event()).collect();
     let told =
-        |at| NatEvent { at, pool: "p".into(), host: host(9), what: NatEventKind::Exhausted(Proto::Udp) };
+        |at| NatEvent { at, pool: "p".into(), host: host(9), what: NatEventKind::Exhausted(PortProto::Udp) };
     assert_eq!(events, [told(0), told(1000)]);
     let usage = &nat.usage()[0];
     assert_eq!((usage.exhausted, usage.ports, usage.ports_total, usage.hosts), (5, [4, 0, 0], 4, 4));
@@ -287,7 +287,7 @@ fn limit_is_for_each_host() {
     assert_eq!(nat.map(&key(TCP, (host(1), 7777), (remote(1), 80)), P, inside(), 0), Err(NatError::Limit));
     assert!(nat.map(&session(2, 0), P, inside(), 0).is_ok());
     let from_outside = key(TCP, (remote(7), 7), outside(&mapped[0]));
-    let arrived = nat.inbound(&from_outside).unwrap();
+    let arrived = nat.map_inbound(&from_outside).unwrap();
     nat.release(arrived.id, &from_outside, 0);
     assert_eq!(nat.map(&session(1, 3), P, inside(), 0), Err(NatError::Limit));
     nat.release(mapped[1].id, &session(1, 1), 0);
@@ -303,7 +303,7 @@ fn blocks(nat: &mut Nat) -> (Vec<Owned>, Vec<Owned>) {
     let (mut taken, mut freed) = (vec![], vec![]);
     while let Some(event) = nat.event() {
         match event.what {
-            NatEventKind::BlockTaken(block) => taken.push((event.host, block)),
+            NatEventKind::BlockAllocated(block) => taken.push((event.host, block)),
             NatEventKind::BlockFreed(block) => freed.push((event.host, block)),
             NatEventKind::Exhausted(_) => panic!("{event:?}"),
         }
@@ -376,5 +376,5 @@ fn protocols_without_ports_get_an_address() {
     let tcp = open(&mut nat, TCP, (host(1), 99), (remote(1), 80)).unwrap();
     assert_eq!(outside(&mapped), (outside(&tcp).0, 0));
     assert_eq!(nat.map(&key(GRE, (host(1), 0), (remote(2), 0)), P, inside(), 0), Ok(mapped));
-    assert_eq!(nat.inbound(&key(GRE, (remote(1), 0), outside(&mapped))), Err(Refused::Unmapped));
+    assert_eq!(nat.map_inbound(&key(GRE, (remote(1), 0), outside(&mapped))), Err(InboundError::Unmapped));
 }

@@ -24,12 +24,12 @@ fn replies_come_back_to_the_worker_that_gave_the_port() {
         for h in 0..2000 {
             for proto in [6, 17] {
                 let session = key(proto, (host(h), 5000 + h), (remote(1), 80));
-                let home = config.home_of(P, &session, n);
+                let home = config.opening_worker(P, &session, n);
                 let Ok(mapped) = all[home].map(&session, P, inside(), 0) else { continue };
                 given[home] += 1;
                 let back = key(proto, (remote(1), 80), outside(&mapped));
-                assert_eq!(config.owner_of(&back, n), home);
-                assert!(all[home].inbound(&back).is_ok());
+                assert_eq!(config.owner_worker(&back, n), home);
+                assert!(all[home].map_inbound(&back).is_ok());
             }
         }
         assert!(given.iter().all(|&n| n > 0), "{given:?}");
@@ -49,7 +49,7 @@ fn consecutive_hosts_fill_both_workers_alike() {
     let mut all = workers(&config, 2);
     for h in 0..64_000 {
         let session = key(6, (host(h), 40_000), (remote(1), 80));
-        let home = config.home_of(P, &session, 2);
+        let home = config.opening_worker(P, &session, 2);
         all[home].map(&session, P, inside(), 0).unwrap();
     }
     assert!(all.iter().all(|nat| nat.mappings() > 31_900));
@@ -58,27 +58,27 @@ fn consecutive_hosts_fill_both_workers_alike() {
 /// Protocols without ports, and forwards, have an owner that both directions lead to.
 #[test]
 fn what_has_no_port_of_its_own_has_a_worker_all_the_same() {
-    let web = ForwardConfig::new(Proto::Tcp, (outer(1), 80), (host(7), 8080)).unwrap();
+    let web = ForwardConfig::new(PortProto::Tcp, (outer(1), 80), (host(7), 8080)).unwrap();
     let config = config(&[pool(8)], &[web]);
     for n in [1, 2, 5] {
         let mut all = workers(&config, n);
         for h in 0..100 {
             let session = key(47, (host(h), 0), (remote(1), 0));
-            let home = config.home_of(P, &session, n);
+            let home = config.opening_worker(P, &session, n);
             let mapped = all[home].map(&session, P, inside(), 0).unwrap();
-            assert_eq!(config.owner_of(&key(47, (remote(1), 0), outside(&mapped)), n), home);
+            assert_eq!(config.owner_worker(&key(47, (remote(1), 0), outside(&mapped)), n), home);
         }
         let request = key(6, (remote(1), 999), (outer(1), 80));
-        let owner = config.owner_of(&request, n);
-        assert_eq!(owner, NatConfig::home(host(7).octets(), n));
-        assert_eq!(all[owner].inbound(&request).map(|a| a.address), Ok(host(7).octets()));
+        let owner = config.owner_worker(&request, n);
+        assert_eq!(owner, NatConfig::host_worker(host(7).octets(), n));
+        assert_eq!(all[owner].map_inbound(&request).map(|a| a.address), Ok(host(7).octets()));
         let out = key(6, (host(7), 8080), (remote(2), 1));
-        assert_eq!(config.home_of(P, &out, n), owner);
+        assert_eq!(config.opening_worker(P, &out, n), owner);
         assert_eq!(all[owner].map(&out, P, inside(), 0).map(|m| outside(&m)), Ok((outer(1), 80)));
     }
 }
 
-/// NAT claims what goes to addresses of pools and to forwards, and nothing else.
+/// NAT is_nat_destination what goes to addresses of pools and to forwards, and nothing else.
 #[test]
 fn claims_are_exact() {
     let low = PoolConfig::new("low", outer(10), outer(20)).unwrap().with_ports(1, 999).unwrap();
@@ -87,11 +87,15 @@ fn claims_are_exact() {
     for n in 0..40 {
         for port in [0, 5, 1500, 9999] {
             let key = key(17, (remote(1), 5), (outer(n), port));
-            assert_eq!(config.claims(&key), (1..=4).contains(&n) || (10..=30).contains(&n), "{n}");
+            assert_eq!(
+                config.is_nat_destination(&key),
+                (1..=4).contains(&n) || (10..=30).contains(&n),
+                "{n}"
+            );
         }
     }
     assert_eq!(config.pool_at(Endpoint { address: outer(15).into(), port: 1500 }), Some(PoolId(1)));
     assert_eq!(config.pool_at(Endpoint { address: outer(15).into(), port: 5 }), Some(PoolId(0)));
     let six = Key { kind: Kind::IP6, ..key(17, (remote(1), 5), (outer(1), 5)) };
-    assert!(!config.claims(&six));
+    assert!(!config.is_nat_destination(&six));
 }

@@ -1,7 +1,7 @@
 //! TCP as RFC 9293 (3.10.7) describes it, in its simplest form: payload without content, retransmission of everything
 //! that is not acknowledged, no reassembly.
 
-use crate::track::Segment;
+use crate::track::TcpSegment;
 
 const MSS: u32 = 1000;
 
@@ -68,22 +68,22 @@ impl End {
         u16::try_from((self.buffer - self.unread) >> scale).unwrap_or(u16::MAX)
     }
 
-    fn segment(&self, flags: u8, seq: u32, len: u32) -> Segment {
-        let syn = flags & Segment::SYN != 0;
-        let ack = if flags & Segment::ACK != 0 { self.rcv_nxt } else { 0 };
+    fn segment(&self, flags: u8, seq: u32, len: u32) -> TcpSegment {
+        let syn = flags & TcpSegment::SYN != 0;
+        let ack = if flags & TcpSegment::ACK != 0 { self.rcv_nxt } else { 0 };
         let scale = self.scale.filter(|_| syn);
-        Segment { seq, ack, len, window: self.window(syn), flags, scale }
+        TcpSegment { seq, ack, len, window: self.window(syn), flags, scale }
     }
 
     /// What it has to send now; a retransmission if `again`.
-    pub fn output(&mut self, again: bool) -> Vec<Segment> {
+    pub fn output(&mut self, again: bool) -> Vec<TcpSegment> {
         if again {
             self.nxt = self.una;
         }
         let mut out = match self.phase {
-            Phase::SynSent if self.nxt == self.iss => vec![self.segment(Segment::SYN, self.iss, 0)],
+            Phase::SynSent if self.nxt == self.iss => vec![self.segment(TcpSegment::SYN, self.iss, 0)],
             Phase::SynReceived if self.nxt == self.iss => {
-                vec![self.segment(Segment::SYN | Segment::ACK, self.iss, 0)]
+                vec![self.segment(TcpSegment::SYN | TcpSegment::ACK, self.iss, 0)]
             }
             Phase::Established => self.data(again),
             _ => vec![],
@@ -98,36 +98,36 @@ impl End {
         out
     }
 
-    fn data(&mut self, probe: bool) -> Vec<Segment> {
+    fn data(&mut self, probe: bool) -> Vec<TcpSegment> {
         let mut out = vec![];
         let edge = self.una.wrapping_add(self.room.max(probe.into()));
         while less(self.nxt, self.written) && less(self.nxt, edge) {
             let len = MSS.min(self.written.wrapping_sub(self.nxt)).min(edge.wrapping_sub(self.nxt));
-            out.push(self.segment(Segment::ACK, self.nxt, len));
+            out.push(self.segment(TcpSegment::ACK, self.nxt, len));
             self.nxt = self.nxt.wrapping_add(len);
         }
         if self.closed && self.nxt == self.written {
-            out.push(self.segment(Segment::FIN | Segment::ACK, self.nxt, 0));
+            out.push(self.segment(TcpSegment::FIN | TcpSegment::ACK, self.nxt, 0));
             self.nxt = self.nxt.wrapping_add(1);
         }
         out
     }
 
-    pub fn acknowledgement(&self) -> Vec<Segment> {
-        vec![self.segment(Segment::ACK, self.sent, 0)]
+    pub fn acknowledgement(&self) -> Vec<TcpSegment> {
+        vec![self.segment(TcpSegment::ACK, self.sent, 0)]
     }
 
-    pub fn abort(&mut self) -> Vec<Segment> {
-        let rst = self.segment(Segment::RST | Segment::ACK, self.sent, 0);
+    pub fn abort(&mut self) -> Vec<TcpSegment> {
+        let rst = self.segment(TcpSegment::RST | TcpSegment::ACK, self.sent, 0);
         let speaks = matches!(self.phase, Phase::SynReceived | Phase::Established);
         (self.phase, self.reset) = (Phase::Closed, true);
         if speaks { vec![rst] } else { vec![] }
     }
 
     /// Whether it could use a segment in any way.
-    pub fn can_use(&self, s: &Segment) -> bool {
+    pub fn can_use(&self, s: &TcpSegment) -> bool {
         let right = self.rcv_nxt.wrapping_add(self.buffer);
-        if s.has(Segment::RST) {
+        if s.has(TcpSegment::RST) {
             return s.seq == self.rcv_nxt && self.phase == Phase::Established;
         }
         let new_data = less(self.rcv_nxt, s.end()) && !less(self.rcv_nxt, s.seq) && !less(right, s.seq);
@@ -139,15 +139,15 @@ impl End {
         }
     }
 
-    pub fn receive(&mut self, s: &Segment) -> Vec<Segment> {
+    pub fn receive(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
         match self.phase {
-            Phase::Closed if s.has(Segment::RST) => vec![],
-            Phase::Closed if s.has(Segment::ACK) => {
-                vec![Segment { seq: s.ack, flags: Segment::RST, ..Segment::default() }]
+            Phase::Closed if s.has(TcpSegment::RST) => vec![],
+            Phase::Closed if s.has(TcpSegment::ACK) => {
+                vec![TcpSegment { seq: s.ack, flags: TcpSegment::RST, ..TcpSegment::default() }]
             }
             Phase::Closed => {
-                let flags = Segment::RST | Segment::ACK;
-                vec![Segment { ack: s.end(), flags, ..Segment::default() }]
+                let flags = TcpSegment::RST | TcpSegment::ACK;
+                vec![TcpSegment { ack: s.end(), flags, ..TcpSegment::default() }]
             }
             Phase::Listen => self.listen(s),
             Phase::SynSent => self.syn_sent(s),
@@ -155,36 +155,36 @@ impl End {
         }
     }
 
-    fn listen(&mut self, s: &Segment) -> Vec<Segment> {
-        if s.is(Segment::SYN) {
+    fn listen(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
+        if s.is(TcpSegment::SYN) {
             self.synchronize(s);
             self.phase = Phase::SynReceived;
             return self.output(false);
         }
-        let stray = s.has(Segment::ACK) && !s.has(Segment::RST);
-        let rst = Segment { seq: s.ack, flags: Segment::RST, ..Segment::default() };
+        let stray = s.has(TcpSegment::ACK) && !s.has(TcpSegment::RST);
+        let rst = TcpSegment { seq: s.ack, flags: TcpSegment::RST, ..TcpSegment::default() };
         if stray { vec![rst] } else { vec![] }
     }
 
-    fn synchronize(&mut self, s: &Segment) {
+    fn synchronize(&mut self, s: &TcpSegment) {
         self.rcv_nxt = s.seq.wrapping_add(1);
         self.room = s.window.into();
         self.scales = self.scale.zip(s.scale).map(|(own, peers)| [own, peers]);
     }
 
-    fn syn_sent(&mut self, s: &Segment) -> Vec<Segment> {
-        let acknowledged = s.has(Segment::ACK) && s.ack == self.sent;
-        if s.has(Segment::ACK) && !acknowledged {
-            let rst = Segment { seq: s.ack, flags: Segment::RST, ..Segment::default() };
-            return if s.has(Segment::RST) { vec![] } else { vec![rst] };
+    fn syn_sent(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
+        let acknowledged = s.has(TcpSegment::ACK) && s.ack == self.sent;
+        if s.has(TcpSegment::ACK) && !acknowledged {
+            let rst = TcpSegment { seq: s.ack, flags: TcpSegment::RST, ..TcpSegment::default() };
+            return if s.has(TcpSegment::RST) { vec![] } else { vec![rst] };
         }
-        if s.has(Segment::RST) {
+        if s.has(TcpSegment::RST) {
             if acknowledged {
                 (self.phase, self.reset) = (Phase::Closed, true);
             }
             return vec![];
         }
-        if !s.has(Segment::SYN) {
+        if !s.has(TcpSegment::SYN) {
             return vec![];
         }
         self.synchronize(s);
@@ -196,22 +196,22 @@ impl End {
         self.output(false)
     }
 
-    fn synchronized(&mut self, s: &Segment) -> Vec<Segment> {
+    fn synchronized(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
         let offered = self.buffer - self.unread;
         // At the right edge as well, as Linux has it: else two ends that have both filled the other's window, and lost
         // that, would tell each other so for ever.
         let right = self.rcv_nxt.wrapping_add(offered);
         if less(s.end(), self.rcv_nxt) || less(right, s.seq) {
-            return if s.has(Segment::RST) { vec![] } else { self.acknowledgement() };
+            return if s.has(TcpSegment::RST) { vec![] } else { self.acknowledgement() };
         }
-        if s.has(Segment::RST) {
+        if s.has(TcpSegment::RST) {
             if s.seq == self.rcv_nxt {
                 (self.phase, self.reset) = (Phase::Closed, true);
                 return vec![];
             }
             return self.acknowledgement();
         }
-        if s.is(Segment::SYN) || less(self.sent, s.ack) {
+        if s.is(TcpSegment::SYN) || less(self.sent, s.ack) {
             return self.acknowledgement();
         }
         if less(self.una, s.ack) {
@@ -221,13 +221,13 @@ impl End {
         if less(self.nxt, self.una) {
             self.nxt = self.una;
         }
-        if s.ack == self.una && !s.has(Segment::SYN) {
+        if s.ack == self.una && !s.has(TcpSegment::SYN) {
             self.room = u32::from(s.window) << self.scales.map_or(0, |[_, peers]| peers);
         }
         self.take(s, offered)
     }
 
-    fn take(&mut self, s: &Segment, offered: u32) -> Vec<Segment> {
+    fn take(&mut self, s: &TcpSegment, offered: u32) -> Vec<TcpSegment> {
         if s.end() == s.seq || self.phase != Phase::Established || less(self.rcv_nxt, s.seq) {
             return if s.end() == s.seq { vec![] } else { self.acknowledgement() };
         }
@@ -235,7 +235,7 @@ impl End {
         let new = (s.data_end().wrapping_sub(s.seq).saturating_sub(known)).min(offered);
         self.rcv_nxt = self.rcv_nxt.wrapping_add(new);
         self.unread += new;
-        if s.has(Segment::FIN) && self.rcv_nxt == s.data_end() && !self.peer_closed {
+        if s.has(TcpSegment::FIN) && self.rcv_nxt == s.data_end() && !self.peer_closed {
             self.rcv_nxt = self.rcv_nxt.wrapping_add(1);
             self.peer_closed = true;
         }

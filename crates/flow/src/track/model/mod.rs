@@ -46,9 +46,9 @@ fn act() -> impl Strategy<Value = Act> {
 struct World {
     ends: [End; 2],
     /// Segments from the first end to the tracker, from there to the second end, and the same the other way.
-    places: [Vec<Segment>; 4],
-    settings: Settings,
-    tracked: Option<(Track, Seen)>,
+    places: [Vec<TcpSegment>; 4],
+    settings: SessionSettings,
+    tracked: Option<(TrackState, TrackOutcome)>,
     acks: [u32; 2],
     /// Which of the ends the tracker takes for the originator, once there is one.
     originator: usize,
@@ -57,7 +57,7 @@ struct World {
 }
 
 impl World {
-    fn send(&mut self, from: usize, segments: Vec<Segment>) {
+    fn send(&mut self, from: usize, segments: Vec<TcpSegment>) {
         self.places[from * 2].extend(segments);
     }
 
@@ -133,29 +133,29 @@ impl World {
     }
 
     /// A segment at the tracker: as the engine does it, those that may take the short way do.
-    fn pass(&mut self, from: usize, segment: &Segment) -> bool {
-        let traffic = Traffic::Tcp(*segment);
+    fn pass(&mut self, from: usize, segment: &TcpSegment) -> bool {
+        let traffic = TrackInput::Tcp(*segment);
         let Some((mut track, seen)) = self.tracked.take() else {
             self.originator = from;
-            self.tracked = Track::open(&traffic, &mut self.acks, &self.settings).ok();
+            self.tracked = TrackState::open(&traffic, &mut self.acks, &self.settings).ok();
             return true;
         };
         let direction = if from == self.originator { Forward } else { Reverse };
-        if segment.is(Segment::ACK) && seen.settled[direction as usize] {
+        if segment.is(TcpSegment::ACK) && seen.settled[direction as usize] {
             let ack = &mut self.acks[direction as usize];
             *ack = later_ack(*ack, segment.ack);
             self.tracked = Some((track, seen));
             return true;
         }
-        let seen = track.packet(direction, &traffic, &mut self.acks, &self.settings);
+        let seen = track.update(direction, &traffic, &mut self.acks, &self.settings);
         self.tracked = Some((track, seen));
         match seen.verdict {
-            Tracked::Pass => true,
-            Tracked::New => {
+            TrackVerdict::Pass => true,
+            TrackVerdict::New => {
                 (self.tracked, self.renewed) = (None, true);
                 self.pass(from, segment)
             }
-            Tracked::Drop(_) => {
+            TrackVerdict::Drop(_) => {
                 assert!(!self.ends[1 - from].can_use(segment), "dropped {segment:x?}: {:x?}", self.ends);
                 false
             }
@@ -165,17 +165,17 @@ impl World {
     /// A RST or FIN from nowhere near the window, on an open connection: it must not change the state.
     fn forge(&mut self, from: usize, fin: bool, distance: u32) {
         let Some((track, seen)) = self.tracked else { return };
-        if !["established", "fin-wait", "close-wait"].contains(&track.name()) || seen.embryonic {
+        if !["established", "fin-wait", "close-wait"].contains(&track.state_name()) || seen.embryonic {
             return;
         }
         let direction = if from == self.originator { Forward } else { Reverse };
-        let flags = if fin { Segment::FIN | Segment::ACK } else { Segment::RST };
-        let [own, other] = [self.acks[direction as usize], self.acks[direction.other() as usize]];
+        let flags = if fin { TcpSegment::FIN | TcpSegment::ACK } else { TcpSegment::RST };
+        let [own, other] = [self.acks[direction as usize], self.acks[direction.opposite() as usize]];
         let seq = other.wrapping_add(1 << 31).wrapping_add(distance).wrapping_sub(1 << 29);
-        let forged = Segment { seq, ack: own, flags, ..Segment::default() };
+        let forged = TcpSegment { seq, ack: own, flags, ..TcpSegment::default() };
         let mut after = track;
-        let seen = after.packet(direction, &Traffic::Tcp(forged), &mut self.acks, &self.settings);
-        assert_eq!((after.name(), seen.embryonic), (track.name(), false));
+        let seen = after.update(direction, &TrackInput::Tcp(forged), &mut self.acks, &self.settings);
+        assert_eq!((after.state_name(), seen.embryonic), (track.state_name(), false));
         self.tracked = Some((after, seen));
     }
 
@@ -241,7 +241,7 @@ proptest! {
         tcp_window_check in any::<bool>(),
         acts in prop::collection::vec(act(), 0..300),
     ) {
-        let settings = Settings { tcp_window_check, ..Settings::default() };
+        let settings = SessionSettings { tcp_window_check, ..SessionSettings::default() };
         let mut world = World {
             ends,
             places: Default::default(),
@@ -255,7 +255,7 @@ proptest! {
         acts.into_iter().for_each(|act| world.act(act));
         world.come_to_rest();
         if let (Some(expected), Some((track, _))) = (world.expected(), &world.tracked) {
-            prop_assert_eq!(track.name(), expected, "{:x?}", world.ends);
+            prop_assert_eq!(track.state_name(), expected, "{:x?}", world.ends);
         }
     }
 }

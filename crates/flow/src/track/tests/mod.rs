@@ -6,10 +6,10 @@ mod window;
 use super::*;
 use crate::Direction::{Forward, Reverse};
 
-const FIN: u8 = Segment::FIN;
-const SYN: u8 = Segment::SYN;
-const RST: u8 = Segment::RST;
-const ACK: u8 = Segment::ACK;
+const FIN: u8 = TcpSegment::FIN;
+const SYN: u8 = TcpSegment::SYN;
+const RST: u8 = TcpSegment::RST;
+const ACK: u8 = TcpSegment::ACK;
 
 /// Initial sequence numbers; both wrap soon.
 const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
@@ -17,14 +17,14 @@ const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
 /// A connection that is watched. Sequence numbers of segments count from the sender's initial one, acknowledgements from
 /// the receiver's.
 struct Watched {
-    track: Track,
+    track: TrackState,
     acks: [u32; 2],
-    settings: Settings,
+    settings: SessionSettings,
 }
 
-fn segment(direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Segment {
-    let [own, other] = [ISS[direction as usize], ISS[direction.other() as usize]];
-    Segment {
+fn segment(direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> TcpSegment {
+    let [own, other] = [ISS[direction as usize], ISS[direction.opposite() as usize]];
+    TcpSegment {
         seq: own.wrapping_add(seq),
         ack: if flags & ACK != 0 { other.wrapping_add(ack) } else { 0 },
         len,
@@ -35,20 +35,20 @@ fn segment(direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Seg
 }
 
 impl Watched {
-    fn open(flags: u8, seq: u32, ack: u32, len: u32, settings: Settings) -> Self {
+    fn open(flags: u8, seq: u32, ack: u32, len: u32, settings: SessionSettings) -> Self {
         let mut acks = [7; 2];
-        let first = Traffic::Tcp(segment(Forward, flags, seq, ack, len));
-        let (track, seen) = Track::open(&first, &mut acks, &settings).expect("opens");
-        assert_eq!(seen.verdict, Tracked::Pass);
+        let first = TrackInput::Tcp(segment(Forward, flags, seq, ack, len));
+        let (track, seen) = TrackState::open(&first, &mut acks, &settings).expect("opens");
+        assert_eq!(seen.verdict, TrackVerdict::Pass);
         assert!(seen.embryonic, "nobody has answered");
         Watched { track, acks, settings }
     }
 
     fn syn() -> Self {
-        Self::open(SYN, 0, 0, 0, Settings::default())
+        Self::open(SYN, 0, 0, 0, SessionSettings::default())
     }
 
-    fn established_with(settings: Settings) -> Self {
+    fn established_with(settings: SessionSettings) -> Self {
         Self::open(SYN, 0, 0, 0, settings).then(Reverse, SYN | ACK, 0, 1, 0, "syn-received").then(
             Forward,
             ACK,
@@ -60,7 +60,7 @@ impl Watched {
     }
 
     fn established() -> Self {
-        Self::established_with(Settings::default())
+        Self::established_with(SessionSettings::default())
     }
 
     fn closed() -> Self {
@@ -70,18 +70,18 @@ impl Watched {
             .then(Forward, ACK, 2, 2, 0, "closed")
     }
 
-    fn packet(&mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Seen {
+    fn packet(&mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> TrackOutcome {
         self.segment(direction, segment(direction, flags, seq, ack, len))
     }
 
-    fn segment(&mut self, direction: Direction, segment: Segment) -> Seen {
-        self.track.packet(direction, &Traffic::Tcp(segment), &mut self.acks, &self.settings)
+    fn segment(&mut self, direction: Direction, segment: TcpSegment) -> TrackOutcome {
+        self.track.update(direction, &TrackInput::Tcp(segment), &mut self.acks, &self.settings)
     }
 
     /// A segment that passes, and the state after it.
     fn then(mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32, state: &str) -> Self {
         let seen = self.packet(direction, flags, seq, ack, len);
-        assert_eq!((seen.verdict, self.track.name()), (Tracked::Pass, state));
+        assert_eq!((seen.verdict, self.track.state_name()), (TrackVerdict::Pass, state));
         self
     }
 
@@ -89,13 +89,13 @@ impl Watched {
     fn refuses(mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Self {
         let before = (self.track, self.acks);
         let seen = self.packet(direction, flags, seq, ack, len);
-        assert_eq!(seen.verdict, Tracked::Drop(DropReason::TcpWindow), "{flags:#x} {seq} {ack} {len}");
+        assert_eq!(seen.verdict, TrackVerdict::Drop(DropReason::TcpWindow), "{flags:#x} {seq} {ack} {len}");
         assert_eq!((self.track, self.acks), before, "dropped, yet it counted");
         self
     }
 
     fn opens_another(mut self, direction: Direction) {
-        assert_eq!(self.packet(direction, SYN, 100_000, 0, 0).verdict, Tracked::New);
+        assert_eq!(self.packet(direction, SYN, 100_000, 0, 0).verdict, TrackVerdict::New);
     }
 }
 
@@ -109,10 +109,10 @@ fn a_connection_opens_and_closes() {
     let mut c = Watched::syn();
     let mut see = |direction, flags, seq, ack, state: &str, timeout, settled, embryonic| {
         let seen = c.packet(direction, flags, seq, ack, 0);
-        assert_eq!(c.track.name(), state);
+        assert_eq!(c.track.state_name(), state);
         assert_eq!(
             seen,
-            Seen { verdict: Tracked::Pass, timeout, settled: [settled; 2], embryonic },
+            TrackOutcome { verdict: TrackVerdict::Pass, timeout, settled: [settled; 2], embryonic },
             "{state}"
         );
     };
@@ -186,7 +186,7 @@ fn another_attempt_from_the_same_port_takes_the_place_of_the_first() {
 /// RFC 7413: data in the SYN, acknowledged or not, and data of the server before the handshake is over.
 #[test]
 fn fast_open() {
-    let syn = || Watched::open(SYN, 0, 0, 500, Settings::default());
+    let syn = || Watched::open(SYN, 0, 0, 500, SessionSettings::default());
     for acknowledged in [1, 200, 501] {
         syn().then(Reverse, SYN | ACK, 0, acknowledged, 0, "syn-received").then(
             Forward,
@@ -291,7 +291,7 @@ fn a_reset_connection_lives_on_if_it_does() {
     assert_eq!(c.packet(Forward, ACK, 101, 1, 100).timeout, ESTABLISHED);
     c.packet(Forward, FIN | ACK, 201, 1, 0);
     let seen = c.packet(Reverse, RST, 1, 0, 0);
-    assert_eq!((seen.timeout, c.track.name()), (TRANSITORY, "reset"), "no longer than without it");
+    assert_eq!((seen.timeout, c.track.state_name()), (TRANSITORY, "reset"), "no longer than without it");
     c.then(Reverse, ACK, 1, 201, 0, "fin-wait");
 }
 
@@ -322,7 +322,7 @@ fn a_syn_opens_another_connection_where_one_is_over() {
         Watched::closed().opens_another(direction);
         Watched::established().then(Forward, RST, 1, 0, 0, "reset").opens_another(direction);
         Watched::syn().then(Reverse, RST | ACK, 0, 1, 0, "reset").opens_another(direction);
-        Watched::open(ACK, 1, 1, 0, Settings::default()).opens_another(direction);
+        Watched::open(ACK, 1, 1, 0, SessionSettings::default()).opens_another(direction);
     }
     let other = |c: Watched, state| {
         c.then(Forward, SYN, 100_000, 0, 0, state).then(Forward, SYN | FIN, 100_000, 0, 0, state)
@@ -338,7 +338,7 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
     let far = 1 << 30;
     for state in ["established", "fin-wait"] {
         for checked in [false, true] {
-            let settings = Settings { tcp_window_check: checked, ..Settings::default() };
+            let settings = SessionSettings { tcp_window_check: checked, ..SessionSettings::default() };
             let mut c = Watched::established_with(settings);
             if state == "fin-wait" {
                 c = c.then(Forward, FIN | ACK, 1, 1, 0, state);
@@ -366,34 +366,34 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
 
 #[test]
 fn connections_are_picked_up_in_their_middle() {
-    let mut c = Watched::open(ACK, 5000, 8000, 100, Settings::default());
-    assert_eq!(c.track.name(), "picked-up");
+    let mut c = Watched::open(ACK, 5000, 8000, 100, SessionSettings::default());
+    assert_eq!(c.track.state_name(), "picked-up");
     let seen = c.packet(Forward, ACK, 5100, 8000, 100);
     assert_eq!((seen.timeout, seen.settled, seen.embryonic), (TRANSITORY, [true, false], true));
     let seen = c.packet(Reverse, ACK, 8000, 4000, 0);
     assert_eq!((seen.timeout, seen.settled, seen.embryonic), (ESTABLISHED, [true; 2], false));
-    assert_eq!(c.track.name(), "established");
+    assert_eq!(c.track.state_name(), "established");
     assert_eq!(c.acks, [ISS[1].wrapping_add(8000), ISS[0].wrapping_add(4000)]);
     c.then(Forward, FIN | ACK, 5200, 8000, 0, "fin-wait");
-    let closing = || Watched::open(FIN | ACK, 5000, 8000, 0, Settings::default());
-    assert_eq!(closing().track.name(), "picked-up");
+    let closing = || Watched::open(FIN | ACK, 5000, 8000, 0, SessionSettings::default());
+    assert_eq!(closing().track.state_name(), "picked-up");
     closing().then(Reverse, ACK, 8000, 5001, 0, "fin-wait");
     closing().then(Reverse, FIN | ACK, 8000, 5001, 0, "closing").then(Forward, ACK, 5001, 8001, 0, "closed");
-    let reset = Watched::open(RST, 5000, 0, 0, Settings::default());
+    let reset = Watched::open(RST, 5000, 0, 0, SessionSettings::default());
     assert_eq!(reset.track.timeout(&reset.settings), TRANSITORY);
-    assert_eq!(reset.track.name(), "reset");
-    let answer = Watched::open(SYN | ACK, 0, 1, 0, Settings::default());
+    assert_eq!(reset.track.state_name(), "reset");
+    let answer = Watched::open(SYN | ACK, 0, 1, 0, SessionSettings::default());
     assert_eq!(answer.acks, [ISS[1].wrapping_add(1), ISS[0].wrapping_add(1)]);
     answer.then(Reverse, ACK, 1, 1, 0, "established");
 }
 
 #[test]
 fn unless_that_is_off() {
-    let settings = Settings { tcp_pickup: false, ..Settings::default() };
+    let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
     for flags in [ACK, FIN | ACK, RST, RST | ACK, SYN | ACK, SYN | FIN, SYN | RST, 0] {
-        let first = Traffic::Tcp(segment(Forward, flags, 0, 0, 0));
-        let refused = Track::open(&first, &mut [0; 2], &settings).map(|_| ());
+        let first = TrackInput::Tcp(segment(Forward, flags, 0, 0, 0));
+        let refused = TrackState::open(&first, &mut [0; 2], &settings).map(|_| ());
         assert_eq!(refused, Err(DropReason::SessionMiddle), "{flags:#x}");
     }
-    assert_eq!(Watched::open(SYN, 0, 0, 0, settings).track.name(), "syn-sent");
+    assert_eq!(Watched::open(SYN, 0, 0, 0, settings).track.state_name(), "syn-sent");
 }

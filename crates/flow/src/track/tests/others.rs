@@ -7,48 +7,52 @@ use super::*;
 
 #[test]
 fn other_traffic_is_unreplied_and_then_replied() {
-    let settings = Settings::default();
+    let settings = SessionSettings::default();
     for (traffic, unreplied, replied) in [
-        (Traffic::Udp, 120_000, 300_000),
-        (Traffic::Icmp, 60_000, 60_000),
-        (Traffic::Other, 120_000, 120_000),
+        (TrackInput::Udp, 120_000, 300_000),
+        (TrackInput::Icmp, 60_000, 60_000),
+        (TrackInput::Other, 120_000, 120_000),
     ] {
         let mut acks = [3, 4];
-        let (mut track, seen) = Track::open(&traffic, &mut acks, &settings).expect("opens");
-        let opened =
-            Seen { verdict: Tracked::Pass, timeout: unreplied, settled: [true, false], embryonic: true };
+        let (mut track, seen) = TrackState::open(&traffic, &mut acks, &settings).expect("opens");
+        let opened = TrackOutcome {
+            verdict: TrackVerdict::Pass,
+            timeout: unreplied,
+            settled: [true, false],
+            embryonic: true,
+        };
         assert_eq!(seen, opened);
-        assert_eq!(track.packet(Forward, &traffic, &mut acks, &settings), opened);
-        assert_eq!(track.name(), "unreplied");
-        let seen = track.packet(Reverse, &traffic, &mut acks, &settings);
-        assert_eq!(seen, Seen { timeout: replied, settled: [true; 2], embryonic: false, ..opened });
-        assert_eq!((track.name(), acks), ("replied", [3, 4]));
+        assert_eq!(track.update(Forward, &traffic, &mut acks, &settings), opened);
+        assert_eq!(track.state_name(), "unreplied");
+        let seen = track.update(Reverse, &traffic, &mut acks, &settings);
+        assert_eq!(seen, TrackOutcome { timeout: replied, settled: [true; 2], embryonic: false, ..opened });
+        assert_eq!((track.state_name(), acks), ("replied", [3, 4]));
     }
 }
 
 #[test]
 fn packets_of_another_kind_change_nothing() {
-    let settings = Settings::default();
-    let tcp = Traffic::Tcp(segment(Reverse, RST | ACK, 0, 1, 0));
-    let kinds = [Traffic::Udp, Traffic::Icmp, Traffic::Other, tcp];
+    let settings = SessionSettings::default();
+    let tcp = TrackInput::Tcp(segment(Reverse, RST | ACK, 0, 1, 0));
+    let kinds = [TrackInput::Udp, TrackInput::Icmp, TrackInput::Other, tcp];
     for first in kinds {
         for second in kinds {
             if std::mem::discriminant(&first) == std::mem::discriminant(&second) {
                 continue;
             }
             let mut acks = [0; 2];
-            let (track, seen) = Track::open(&first, &mut acks, &settings).expect("opens");
+            let (track, seen) = TrackState::open(&first, &mut acks, &settings).expect("opens");
             let (mut after, before) = (track, acks);
-            assert_eq!(after.packet(Reverse, &second, &mut acks, &settings), seen);
+            assert_eq!(after.update(Reverse, &second, &mut acks, &settings), seen);
             assert_eq!((after, acks), (track, before));
         }
     }
 }
 
-fn traffic(frame: &[u8]) -> Traffic {
+fn traffic(frame: &[u8]) -> TrackInput {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).expect("parses");
-    Traffic::of(frame, &meta)
+    TrackInput::of(frame, &meta)
 }
 
 #[test]
@@ -59,24 +63,24 @@ fn frames_are_read() {
     let options = vec![2, 4, 5, 0xb4, 1, 3, 3, 200, 3, 4, 5, 5];
     let syn = Tcp { options, seq: 0x1020_3040, flags: SYN, window: 0xfaf0, ..Tcp::new(1, 2) };
     let expected =
-        Segment { seq: 0x1020_3040, ack: syn.ack, len: 3, window: 0xfaf0, flags: SYN, scale: Some(14) };
+        TcpSegment { seq: 0x1020_3040, ack: syn.ack, len: 3, window: 0xfaf0, flags: SYN, scale: Some(14) };
     let frame = Frame::new(ip(), syn.clone()).payload(*b"abc").pad_to(120).build();
-    assert_eq!(traffic(&frame), Traffic::Tcp(expected));
-    assert_eq!(traffic(&Frame::new(six(), syn.clone()).payload(*b"abc").build()), Traffic::Tcp(expected));
+    assert_eq!(traffic(&frame), TrackInput::Tcp(expected));
+    assert_eq!(traffic(&Frame::new(six(), syn.clone()).payload(*b"abc").build()), TrackInput::Tcp(expected));
     let later = Tcp { flags: 0x18, ..syn };
-    let Traffic::Tcp(read) = traffic(&Frame::new(ip(), later).build()) else { panic!("TCP") };
+    let TrackInput::Tcp(read) = traffic(&Frame::new(ip(), later).build()) else { panic!("TCP") };
     assert_eq!((read.flags, read.scale, read.len), (0x18, None, 0));
-    assert_eq!(traffic(&Frame::new(ip(), Udp::new(1, 2)).build()), Traffic::Udp);
+    assert_eq!(traffic(&Frame::new(ip(), Udp::new(1, 2)).build()), TrackInput::Udp);
     for (kind, query) in [(0, true), (3, false), (8, true), (11, false), (12, false), (13, true), (18, true)]
     {
-        let expected = if query { Traffic::Icmp } else { Traffic::Other };
+        let expected = if query { TrackInput::Icmp } else { TrackInput::Other };
         assert_eq!(traffic(&Frame::new(ip(), Icmp::new(kind)).build()), expected, "{kind}");
     }
     for (kind, query) in [(1, false), (8, false), (128, true), (129, true), (135, false)] {
-        let expected = if query { Traffic::Icmp } else { Traffic::Other };
+        let expected = if query { TrackInput::Icmp } else { TrackInput::Other };
         assert_eq!(traffic(&Frame::new(six(), Icmp::new(kind)).build()), expected, "{kind}");
     }
-    assert_eq!(traffic(&Frame::new(ip(), Transport::Raw(47)).payload([0; 20]).build()), Traffic::Other);
+    assert_eq!(traffic(&Frame::new(ip(), Transport::Raw(47)).payload([0; 20]).build()), TrackInput::Other);
     let cut = Frame::new(ip(), Transport::Raw(6)).payload([0; 19]).build();
-    assert_eq!(traffic(&cut), Traffic::Other);
+    assert_eq!(traffic(&cut), TrackInput::Other);
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn checked() -> Settings {
-    Settings { tcp_window_check: true, ..Settings::default() }
+fn checked() -> SessionSettings {
+    SessionSettings { tcp_window_check: true, ..SessionSettings::default() }
 }
 
 /// Windows are 1,000 with scale 2, but for those of the SYNs, which are 1,000.
@@ -41,7 +41,7 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
 #[test]
 fn a_window_may_be_shut() {
     let mut c = Watched::established_with(checked());
-    let shut = |direction, seq, ack| Segment { window: 0, ..segment(direction, ACK, seq, ack, 0) };
+    let shut = |direction, seq, ack| TcpSegment { window: 0, ..segment(direction, ACK, seq, ack, 0) };
     c.packet(Forward, ACK, 1, 1, 1000);
     c.segment(Reverse, shut(Reverse, 1, 1001));
     let mut c = c.then(Forward, ACK, 1001, 1, 1, "established").refuses(Forward, ACK, 1001, 1, 2);
@@ -76,11 +76,11 @@ fn windows_of_a_syn_are_not_scaled() {
 fn windows_are_not_scaled_if_one_side_cannot() {
     for missing in [Forward, Reverse] {
         let scale = |direction| (direction != missing).then_some(7);
-        let syn = Segment { scale: scale(Forward), ..segment(Forward, SYN, 0, 0, 0) };
+        let syn = TcpSegment { scale: scale(Forward), ..segment(Forward, SYN, 0, 0, 0) };
         let mut acks = [0; 2];
-        let (track, _) = Track::open(&Traffic::Tcp(syn), &mut acks, &checked()).expect("opens");
+        let (track, _) = TrackState::open(&TrackInput::Tcp(syn), &mut acks, &checked()).expect("opens");
         let mut c = Watched { track, acks, settings: checked() };
-        c.segment(Reverse, Segment { scale: scale(Reverse), ..segment(Reverse, SYN | ACK, 0, 1, 0) });
+        c.segment(Reverse, TcpSegment { scale: scale(Reverse), ..segment(Reverse, SYN | ACK, 0, 1, 0) });
         c.then(Forward, ACK, 1, 1, 0, "established")
             .then(Reverse, ACK, 1, 1, 1000, "established")
             .refuses(Reverse, ACK, 2, 1, 1000);
@@ -99,7 +99,7 @@ fn the_window_check_can_be_turned_on_late() {
         .refuses(Reverse, ACK, 700_100, 900_000 + (1 << 30), 0)
         .refuses(Forward, ACK, 1 << 31, 700_000, 100);
     let mut c = c.then(Forward, ACK, 905_000, 700_100, 0, "established");
-    c.settings = Settings::default();
+    c.settings = SessionSettings::default();
     assert_eq!(c.packet(Forward, ACK, 1 << 31, 1, 0).settled, [true; 2]);
     let mut c = Watched::open(ACK, 5000, 8000, 100, checked());
     assert_eq!(c.packet(Forward, ACK, 5100, 8000, 100).settled, [false; 2]);

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{Special, key_of};
+use mmb_flow::{KeyError, parse_key};
 
 use self::record::{Ended, Record};
 use super::outbox::Outbox;
@@ -82,7 +82,7 @@ impl Function for Count {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let (mut target, mut active, mut words) = (None, None, setup.args);
+        let (mut target, mut active, mut words) = (None, None, setup.words);
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("ipfix" | "json", _) if target.is_some() => {
@@ -167,7 +167,7 @@ impl Count {
     /// A record about a session that goes on, with a packet of which it can be named: fragments but the first cannot.
     #[inline(never)]
     fn goes_on(&self, packet: &Packet<'_>, pad: &mut Pad, cx: &Context<'_, ()>) {
-        let (Ok(key) | Err(Special::FirstFragment(key))) = key_of(packet.head, packet.meta) else {
+        let (Ok(key) | Err(KeyError::FirstFragment(key))) = parse_key(packet.head, packet.meta) else {
             let way = packet.direction as usize;
             pad.packets[way] = pad.packets[way].min(u32::MAX - 1);
             return;

@@ -8,7 +8,7 @@ use super::super::testing::{
 };
 use super::check::{Health, is_there};
 use super::*;
-use crate::StopSignal;
+use crate::Stop;
 
 const CLIENT: [u8; 4] = [192, 0, 2, 9];
 const SERVICE: [u8; 4] = [198, 51, 100, 1];
@@ -19,9 +19,9 @@ fn tcp(sport: u16, flags: u8) -> Frame {
 
 /// Opens a session as the engine does: asks, translates, enters.
 fn open(bench: &mut Bench<Lb>, frame: &[u8]) -> usize {
-    let (admission, _, translation) = bench.admit(frame);
+    let (admission, _, wish) = bench.admit(frame);
     assert_eq!(admission, Admission::Open);
-    let (address, port) = translation.destination.expect("a back end");
+    let (address, port) = wish.destination.expect("a back end");
     let (key, mut onward) = (key_of_frame(frame), key_of_frame(frame));
     match address {
         IpAddr::V4(address) => onward.destination[..4].copy_from_slice(&address.octets()),
@@ -48,9 +48,9 @@ fn what_it_takes_and_moves() {
         ("2001:db8::1 [2001:db8::2]:80", "net-proto ip6"),
         ("10.0.0.1 2001:db8::1", ""),
     ] {
-        let traits = Bench::<Lb>::new(words).function.properties();
+        let traits = Bench::<Lb>::new(words).function.traits();
         assert_eq!(traits.accepts, accepts);
-        assert!(traits.translates.destination && !traits.translates.source);
+        assert!(traits.moves.destination && !traits.moves.source);
         assert!(accepts.is_empty() || mmb_lang::parse_matches(accepts).is_ok());
     }
     assert!(refused::<Lb>("").contains("back ends"));
@@ -158,18 +158,18 @@ fn sessions_of_one_that_is_down_end() {
     assert_checksums(frame);
     assert_eq!(key_of_frame(frame), key_of_frame(&tcp(1, ACK).build()).reversed());
     assert_eq!((&frame[..6], &frame[6..12]), (&[2, 0, 0, 0, 0, 1][..], &[2, 0, 0, 0, 0, 2][..]));
-    let rst = mmb_flow::Segment::read(frame, &parsed(frame)).unwrap();
+    let rst = mmb_flow::TcpSegment::read(frame, &parsed(frame)).unwrap();
     assert_eq!((rst.flags, rst.seq, rst.len), (0x04, 5000, 0));
 
     let fin = bench.packet(a, Forward, &tcp(1, 0x01).payload(*b"GET /").build());
-    let rst = mmb_flow::Segment::read(&fin.emitted[0].1, &parsed(&fin.emitted[0].1)).unwrap();
+    let rst = mmb_flow::TcpSegment::read(&fin.emitted[0].1, &parsed(&fin.emitted[0].1)).unwrap();
     assert_eq!((rst.flags, rst.seq, rst.ack), (0x14, 0, 1000 + 5 + 1));
 
     let reply = Frame::new(Ip4::new(SERVICE, CLIENT), Tcp { seq: 77, ack: 88, ..Tcp::new(80, 1) }).build();
     let done = bench.packet(a, Reverse, &reply);
     assert_eq!(done.verdict, Verdict::End(DropReason::BackendDown));
     let (port, frame) = &done.emitted[0];
-    let rst = mmb_flow::Segment::read(frame, &parsed(frame)).unwrap();
+    let rst = mmb_flow::TcpSegment::read(frame, &parsed(frame)).unwrap();
     assert_eq!((*port, key_of_frame(frame)), (NEAR, key_of_frame(&reply)));
     assert_eq!((rst.flags, rst.seq, rst.ack), (0x14, 77, 88));
     assert_ne!(*port, FAR);
@@ -257,7 +257,7 @@ fn checks_run_in_the_background_until_they_are_stopped() {
     let to = there.local_addr().unwrap();
     let bench = Bench::<Lb>::new(&format!("{to} {gone} check tcp every 0.1"));
     let background = bench.function.background().unwrap();
-    let stop = StopSignal::default();
+    let stop = Stop::default();
     thread::scope(|scope| {
         scope.spawn(|| background(&stop));
         // Two connections: the first check is over.

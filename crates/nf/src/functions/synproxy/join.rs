@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::Segment;
+use mmb_flow::TcpSegment;
 use mmb_packet::{DropReason, tcp_options};
 
 use super::super::segment::{
@@ -15,7 +15,7 @@ use super::super::segment::{
 use super::cookie::Offer;
 use super::shake::{offered, opening, unscaled};
 use super::{Promise, Synproxy};
-use crate::{Context, Direction, EmitTarget, Packet, Verdict};
+use crate::{Context, Direction, EmitTo, Packet, Verdict};
 
 /// A session's scratchpad: 24 bytes.
 #[repr(C)]
@@ -77,7 +77,7 @@ fn shifted(window: u16, bits: i8) -> u16 {
 impl Pad {
     /// Learns from the SYN that [`super::shake`] has made, and takes out of it what a SYN does not have.
     fn begin(packet: &mut Packet<'_>) -> Option<Pad> {
-        let syn = Segment::read(packet.head, packet.meta)?;
+        let syn = TcpSegment::read(packet.head, packet.meta)?;
         if syn.flags & (SYN | ACK | RST) != SYN || syn.ack == 0 {
             return None;
         }
@@ -155,7 +155,7 @@ impl Pad {
         }
         let bits = if forward { self.there } else { self.back };
         if bits != 0
-            && let Some(segment) = Segment::read(packet.head, packet.meta)
+            && let Some(segment) = TcpSegment::read(packet.head, packet.meta)
         {
             patch(packet.head, l4, WINDOW, &shifted(segment.window, bits).to_be_bytes());
         }
@@ -197,7 +197,7 @@ impl Synproxy {
             return Verdict::End(DropReason::SynCookie);
         }
         if let Some(syn) = pad.syn(packet, Way::On) {
-            cx.emit(EmitTarget::Egress, syn.bytes());
+            cx.emit(EmitTo::Onward, syn.bytes());
             self.counts.again.fetch_add(1, Relaxed);
         }
         TAKEN
@@ -205,7 +205,7 @@ impl Synproxy {
 
     /// The server sends something that is to be its answer.
     fn server_speaks(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
-        let Some(segment) = Segment::read(packet.head, packet.meta) else { return STRANGE };
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
         let answers = segment.flags & ACK != 0 && segment.ack == pad.isn.wrapping_add(1);
         if segment.flags & RST != 0 {
             if !answers {
@@ -225,7 +225,7 @@ impl Synproxy {
             let reset = segment::Segment { seq: segment.ack, flags: RST, ..segment::Segment::default() };
             let reset = reset.frame(packet.head, packet.meta, Way::Back);
             for frame in [reset, pad.syn(packet, Way::Back)].into_iter().flatten() {
-                cx.emit(EmitTarget::Ingress, frame.bytes());
+                cx.emit(EmitTo::Back, frame.bytes());
             }
         }
         STRANGE
@@ -233,7 +233,7 @@ impl Synproxy {
 
     /// The server has answered the SYN, perhaps again: it gets its acknowledgment, and the client its window.
     fn server_answers(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
-        let Some(segment) = Segment::read(packet.head, packet.meta) else { return STRANGE };
+        let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
         if segment.ack != pad.isn.wrapping_add(1) {
             return STRANGE;
         }
@@ -258,14 +258,14 @@ impl Synproxy {
             options,
         };
         if let Some(frame) = acknowledgment.frame(packet.head, packet.meta, Way::Back) {
-            cx.emit(EmitTarget::Ingress, frame.bytes());
+            cx.emit(EmitTo::Back, frame.bytes());
         }
         self.open_window(packet, pad, &segment);
         Verdict::Pass
     }
 
     /// Makes the server's SYN, which the client has had from here, the acknowledgment that opens the client's window.
-    fn open_window(&self, packet: &mut Packet<'_>, pad: &Pad, segment: &Segment) {
+    fn open_window(&self, packet: &mut Packet<'_>, pad: &Pad, segment: &TcpSegment) {
         let l4 = usize::from(packet.meta.l4_off);
         // Windows of SYNs are not scaled (RFC 7323, 2.2).
         let scale = if pad.has(has::SCALE) { self.promise.scale } else { 0 };

@@ -8,7 +8,7 @@ mod related;
 
 use std::collections::HashSet;
 
-use mmb_flow::{Key, Settings};
+use mmb_flow::{Key, SessionSettings};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
 use mmb_session::{Outcome, Rules, Sent};
 
@@ -46,7 +46,7 @@ pub struct World {
     pub workers: u16,
     /// Sessions go through chains, which make no difference to what comes out.
     chained: bool,
-    settings: Settings,
+    settings: SessionSettings,
     /// By rule: which one it is now, if it is in force.
     rules: [Option<u32>; RULES.len()],
     next_rule: u32,
@@ -63,7 +63,7 @@ pub struct World {
 
 impl World {
     pub fn new(workers: u16, mask: u16, door: bool, tcp_window_check: bool, chained: bool) -> World {
-        let settings = Settings { timeouts: TIMEOUTS, tcp_window_check, ..Settings::default() };
+        let settings = SessionSettings { timeouts: TIMEOUTS, tcp_window_check, ..SessionSettings::default() };
         // The chains are there from the beginning on, so that what they count is known to the end.
         let lines = if chained { &CHAIN_LINES[..] } else { &[] };
         let rules = Rules::read_with(lines, settings, None, &registry(), workers).expect("good lines");

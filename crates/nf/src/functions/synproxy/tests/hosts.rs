@@ -99,7 +99,7 @@ pub(super) struct Read {
 pub(super) fn read(frame: &[u8]) -> Read {
     assert_checksums(frame);
     let meta = parsed(frame);
-    let Segment { seq, ack, len, window, flags, .. } = Segment::read(frame, &meta).expect("TCP");
+    let TcpSegment { seq, ack, len, window, flags, .. } = TcpSegment::read(frame, &meta).expect("TCP");
     let mut read = Read { seq, ack, flags, window, len, ..Read::default() };
     for option in tcp_options(frame, &meta) {
         match (option.kind, option.data) {
@@ -144,7 +144,7 @@ impl Wire {
     pub(super) fn reverse(&mut self, tcp: Tcp, ip6: bool) -> (Done, Option<Read>) {
         let came = frame(Reverse, ip6, tcp).build();
         let meta = parsed(&came);
-        let segment = Segment::read(&came, &meta).unwrap();
+        let segment = TcpSegment::read(&came, &meta).unwrap();
         if self.delta == 0 && segment.flags & (SYN | ACK) == SYN | ACK {
             self.delta = segment.seq.wrapping_sub(self.cookie);
         }
@@ -189,8 +189,8 @@ pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame)
 /// … and the session that it opens; what goes to the server.
 pub(super) fn connect(mut bench: Bench<Synproxy>, client: &Host) -> (Wire, Read, Read) {
     let (answer, ack) = shake(&mut bench, client);
-    let (admission, syn, translation) = bench.admit(&ack.build());
-    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
+    let (admission, syn, wish) = bench.admit(&ack.build());
+    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
     assert_eq!(key_of_frame(&syn), key_of_frame(&ack.build()));
     let session = bench.open(&syn);
     let mut wire = Wire { bench, session, delta: 0, cookie: answer.seq };

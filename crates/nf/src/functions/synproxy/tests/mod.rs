@@ -1,6 +1,6 @@
 mod hosts;
 
-use mmb_flow::{Mangle, Segment, translate};
+use mmb_flow::{Mangle, TcpSegment, translate};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
 use mmb_packet::tcp_options;
 use proptest::prelude::*;
@@ -104,7 +104,7 @@ proptest! {
         for frame in &frames {
             let mut meta = crate::Meta::default();
             let parsed = mmb_packet::parse(frame, frame.len(), &mut meta);
-            if parsed.is_err() || mmb_flow::key_of(frame, &meta).is_err() {
+            if parsed.is_err() || mmb_flow::parse_key(frame, &meta).is_err() {
                 continue;
             }
             if let (Admission::Answer, answer, _) = bench.admit(frame) {
@@ -128,8 +128,8 @@ proptest! {
 fn a_syn_is_answered_as_its_frame_came() {
     let mut bench = Bench::<Synproxy>::new("mss 1300 window-scale 3");
     let syn = syn_of(&linux()).vlan(7).payload(*b"too early").build();
-    let (admission, answer, translation) = bench.admit(&syn);
-    assert_eq!((admission, translation), (Admission::Answer, Default::default()));
+    let (admission, answer, wish) = bench.admit(&syn);
+    assert_eq!((admission, wish), (Admission::Answer, Default::default()));
     assert_eq!(key_of_frame(&answer), key_of_frame(&syn).reversed());
     assert_eq!((&answer[..6], &answer[6..12], &answer[12..16]), (&syn[6..12], &syn[..6], &syn[12..16]));
     let answer = read(&answer);
@@ -191,10 +191,10 @@ fn nothing_opens_without_a_cookie() {
 fn workers_agree() {
     let (answer, ack) = shake(&mut Bench::new(""), &linux());
     let mut other = Bench::<Synproxy>::new("");
-    let (admission, syn, translation) = other.admit(&ack.build());
-    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
-    let (admission, same, translation) = Bench::<Synproxy>::new("").admit(&syn);
-    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
+    let (admission, syn, wish) = other.admit(&ack.build());
+    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
+    let (admission, same, wish) = Bench::<Synproxy>::new("").admit(&syn);
+    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
     assert_eq!(same, syn);
     // A SYN with anything else there is a SYN.
     let odd = frame(Forward, false, Tcp { seq: 1, ack: 77, flags: SYN, ..Tcp::default() }).build();

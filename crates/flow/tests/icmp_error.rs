@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{Complaint, answer, quote};
+use mmb_flow::{IcmpErrorKind, parse_quote, rewrite_as_icmp_error};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 
 struct Vector {
     name: &'static str,
-    complaint: Complaint,
+    complaint: IcmpErrorKind,
     source: [u8; 16],
     packet: Vec<u8>,
     /// Empty: none.
@@ -32,16 +32,16 @@ fn vector(line: &'static str) -> Vector {
     Vector { name, complaint: complaint_of(complaint), source, packet: bytes(packet), error: bytes(error) }
 }
 
-fn complaint_of(words: &str) -> Complaint {
+fn complaint_of(words: &str) -> IcmpErrorKind {
     match words {
-        "prohibited" => Complaint::PROHIBITED,
-        "no-route" => Complaint::NO_ROUTE,
-        "unreachable" => Complaint::UNREACHABLE,
-        "no-neighbor" => Complaint::NO_NEIGHBOR,
-        "time-exceeded" => Complaint::TIME_EXCEEDED,
+        "prohibited" => IcmpErrorKind::PROHIBITED,
+        "no-route" => IcmpErrorKind::NO_ROUTE,
+        "unreachable" => IcmpErrorKind::UNREACHABLE,
+        "no-neighbor" => IcmpErrorKind::NO_NEIGHBOR,
+        "time-exceeded" => IcmpErrorKind::TIME_EXCEEDED,
         words => {
             let mtu = words.strip_prefix("too-big ").expect("a complaint");
-            Complaint::too_big(mtu.parse().expect("a number"))
+            IcmpErrorKind::too_big(mtu.parse().expect("a number"))
         }
     }
 }
@@ -64,7 +64,7 @@ fn parsed(frame: &[u8]) -> Meta {
 fn errors_are_those_of_scapy() {
     for Vector { name, complaint, source, packet, error } in vectors() {
         let (mut buffer, mut meta) = (VecPacket::new(&packet), parsed(&packet));
-        let answered = answer(&mut buffer, &mut meta, complaint, source);
+        let answered = rewrite_as_icmp_error(&mut buffer, &mut meta, complaint, source);
         assert_eq!(answered, !error.is_empty(), "{name}");
         let expected = if answered { &error } else { &packet };
         assert_eq!(hex(buffer.head()), hex(expected), "{name}");
@@ -76,7 +76,7 @@ fn errors_are_those_of_scapy() {
 #[test]
 fn the_quotation_is_found_again() {
     for Vector { name, error, .. } in vectors().iter().filter(|vector| !vector.error.is_empty()) {
-        let found = quote(error, &parsed(error)).is_some();
+        let found = parse_quote(error, &parsed(error)).is_some();
         // "padded" is a packet of one byte behind its network header.
         assert!(found || *name == "padded", "{name}");
     }
@@ -89,7 +89,7 @@ fn a_packet_without_room_in_front_stays_as_it_is() {
         let needed = if meta.kind.l3() == Kind::IP4 { 28 } else { 48 };
         let mut buffer = VecPacket::with_room(&packet, needed - 1);
         let before = (buffer.clone(), meta);
-        assert!(!answer(&mut buffer, &mut meta, complaint, source), "{name}");
+        assert!(!rewrite_as_icmp_error(&mut buffer, &mut meta, complaint, source), "{name}");
         assert_eq!((buffer, meta), before, "{name}");
     }
 }
