@@ -6,7 +6,7 @@ use mmb_packet::window::{
     CHUNKS, ETHERTYPE, IN_PORT, IP6_EXTENSIONS, KIND, OPTION_TIMESTAMP, OPTIONS_VALUED, OUT_PORT,
 };
 use mmb_packet::{
-    DropReason, Kind, Loc, Meta, Payload, Window, fill_window, flags, parse, payload, tcp_options,
+    DropReason, Kind, Loc, Meta, PayloadLayer, Window, fill_window, flags, parse, payload, tcp_options,
 };
 
 #[path = "options.rs"]
@@ -179,12 +179,12 @@ fn check_payloads(frame: &[u8], meta: &Meta) {
     };
     let byte = |at: usize| usize::from(*frame.get(at).unwrap_or(&0));
     let udp_end = end.min(l4 + (byte(l4 + 4) << 8 | byte(l4 + 5)));
-    expect(Payload::Ip, net == Kind::IP4, l3 + byte(l3) % 16 * 4, end);
-    expect(Payload::Ip6, net == Kind::IP6, l3 + 40, end);
-    expect(Payload::Icmp, transport == Kind::ICMP, l4 + 8, end);
-    expect(Payload::Icmp6, transport == Kind::ICMP6, l4 + 8, end);
-    expect(Payload::Udp, transport == Kind::UDP, l4 + 8, udp_end);
-    expect(Payload::Tcp, transport == Kind::TCP, l4 + byte(l4 + 12) / 16 * 4, end);
+    expect(PayloadLayer::Ip, net == Kind::IP4, l3 + byte(l3) % 16 * 4, end);
+    expect(PayloadLayer::Ip6, net == Kind::IP6, l3 + 40, end);
+    expect(PayloadLayer::Icmp, transport == Kind::ICMP, l4 + 8, end);
+    expect(PayloadLayer::Icmp6, transport == Kind::ICMP6, l4 + 8, end);
+    expect(PayloadLayer::Udp, transport == Kind::UDP, l4 + 8, udp_end);
+    expect(PayloadLayer::Tcp, transport == Kind::TCP, l4 + byte(l4 + 12) / 16 * 4, end);
 }
 
 /// Metadata that belongs to another packet, or to none: no panic.
@@ -195,7 +195,14 @@ fn any_metadata(bytes: &[u8]) {
     let filled = window(head, &meta);
     assert_eq!(filled.bytes()[KIND], kind);
     assert!(tcp_options(head, &meta).count() <= 20);
-    for which in [Payload::Ip, Payload::Ip6, Payload::Icmp, Payload::Icmp6, Payload::Udp, Payload::Tcp] {
+    for which in [
+        PayloadLayer::Ip,
+        PayloadLayer::Ip6,
+        PayloadLayer::Icmp,
+        PayloadLayer::Icmp6,
+        PayloadLayer::Udp,
+        PayloadLayer::Tcp,
+    ] {
         assert!(payload(head, &meta, which).is_none_or(|bytes| !bytes.is_empty()));
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use mmb_lang::{OnError, Rule};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Class, Evaluator, Hit, Limits, Policy, Processed, RuleId, Surroundings, VECTOR};
+use mmb_policy::{Batch, Class, EditLimits, Evaluator, Hit, Policy, Processed, RuleId, Surroundings, VECTOR};
 
 /// Panics if policy and oracle disagree on what is in `bytes`.
 pub fn check(bytes: &[u8]) {
@@ -282,7 +282,7 @@ impl Pair {
             let mut edited = VecPacket::new(frame);
             let at = verdict.edits_at as usize;
             let slots = &edits[at..at + usize::from(verdict.edits_len)];
-            let result = self.policy.edit(slots, &mut edited, &mut meta, Limits { frame_max });
+            let result = self.policy.edit(slots, &mut edited, &mut meta, EditLimits { frame_max });
             assert_eq!((result.err(), edited.head()), (processed.refused, packet.head()));
         }
     }

@@ -4,7 +4,7 @@
 use mmb_lang::{Match, Rule};
 use mmb_oracle::{Outcome, Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, parse};
-use mmb_rewrite::{EditProgram, Limits, apply_all};
+use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 const IN_PORT: u16 = 0;
 const OUT_PORT: u16 = 1;
@@ -67,7 +67,7 @@ fn agree_within(
     let matched = outcome.matched.iter().map(|index| program(&rules[*index as usize - 1].1));
     let programs: Vec<EditProgram> = matched.collect();
     let (mut packet, before) = (VecPacket::with_room(frame, room), meta);
-    let done = apply_all(programs.iter(), &mut packet, &mut meta, Limits { frame_max });
+    let done = apply_programs(programs.iter(), &mut packet, &mut meta, EditLimits { frame_max });
     let growth = outcome.bytes.len().saturating_sub(frame.len());
     if done == Err(DropReason::OptionRoom) || outcome.refused.is_some() || growth > room {
         assert_eq!(done, Err(outcome.refused.unwrap_or(DropReason::OptionRoom)));
@@ -119,7 +119,8 @@ pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
     let transport = (Kind::TCP..=Kind::ICMP6).contains(&meta.kind.l4());
     for rule in rules {
         let (mut packet, mut meta) = (VecPacket::new(head), meta);
-        let done = apply_all([program(rule)].iter(), &mut packet, &mut meta, Limits { frame_max: |_| 300 });
+        let done =
+            apply_programs([program(rule)].iter(), &mut packet, &mut meta, EditLimits { frame_max: |_| 300 });
         let first = usize::from(meta.l3_off).min(if transport { usize::from(l4_off) } else { usize::MAX });
         let untouched = first.min(head.len());
         assert_eq!(packet.head()[..untouched], head[..untouched]);

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use mmb_route::{Fib4, HopId};
+use mmb_route::{Fib4, NextHopId};
 
 use crate::prefixes::Prefixes;
 use crate::{checked, median, peer_ticks};
@@ -104,8 +104,8 @@ fn mmb(prefixes: Prefixes) -> (Fib4, Duration) {
     (fib, start.elapsed())
 }
 
-fn hop(prefix: (u128, u8)) -> HopId {
-    HopId::from(Prefixes::hop(prefix)) + 1
+fn hop(prefix: (u128, u8)) -> NextHopId {
+    NextHopId::from(Prefixes::hop(prefix)) + 1
 }
 
 fn fill_fib(prefixes: Prefixes, bytes: u32) -> Result<Vec<Contender>, String> {

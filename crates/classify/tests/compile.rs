@@ -3,7 +3,7 @@
 use mmb_classify::{Ask, Batch, Classifier, Entry, How, Kinds, Masked, Pattern, Source, Test};
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Tcp};
-use mmb_packet::{Kind, Loc, Meta, NamedOption, Payload, fill_window, parse};
+use mmb_packet::{Kind, Loc, Meta, NamedOption, PayloadLayer, fill_window, parse};
 
 fn rule(matches: &str) -> Rule {
     match parse_line(&format!("add {matches} drop")) {
@@ -124,12 +124,12 @@ fn options_and_extension_headers_say_what_they_stand_in() {
 fn bytes_are_asked_for_by_predicates() {
     let asks = |matches: &str| compile(matches).unwrap().asks().to_vec();
     let get = |how| {
-        let source = Source::Payload(Payload::Tcp);
+        let source = Source::Payload(PayloadLayer::Tcp);
         Ask::bytes(source, how, vec![(*b"GET").into()]).unwrap()
     };
     assert_eq!(asks(r#"tcp-payload "GET""#), [get(How::Starts)]);
     assert_eq!(asks(r#"tcp-payload contains {"GET","GET"}"#), [get(How::Contains)]);
-    assert_eq!(asks(r#"tcp-payload != "GET""#), [get(How::Starts), Ask::Exists(Payload::Tcp)]);
+    assert_eq!(asks(r#"tcp-payload != "GET""#), [get(How::Starts), Ask::Exists(PayloadLayer::Tcp)]);
     let fast_open = Source::Option(NamedOption::FastOpen);
     let cookie = Ask::bytes(fast_open, How::Equals, vec![[1, 2].into()]).unwrap();
     assert_eq!(asks("tcp-opt-fast-open 0x0102"), [cookie]);

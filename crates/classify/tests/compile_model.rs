@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use mmb_classify::{Ask, Entry, Facts, How, Pattern, Predicates, Source, Truths};
 use mmb_lang::{Cond, FIELDS, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-use mmb_packet::{Kind, Loc, Meta, Payload, Window, fill_window, parse, payload, tcp_options};
+use mmb_packet::{Kind, Loc, Meta, PayloadLayer, Window, fill_window, parse, payload, tcp_options};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -241,12 +241,12 @@ fn is_payload(field: FieldId) -> bool {
 
 fn bytes_of(field: FieldId, packet: &Packet) -> Option<Vec<u8>> {
     let which = match field.name() {
-        "ip-payload" => Payload::Ip,
-        "ip6-payload" => Payload::Ip6,
-        "icmp-payload" => Payload::Icmp,
-        "icmp6-payload" => Payload::Icmp6,
-        "udp-payload" => Payload::Udp,
-        "tcp-payload" => Payload::Tcp,
+        "ip-payload" => PayloadLayer::Ip,
+        "ip6-payload" => PayloadLayer::Ip6,
+        "icmp-payload" => PayloadLayer::Icmp,
+        "icmp6-payload" => PayloadLayer::Icmp6,
+        "udp-payload" => PayloadLayer::Udp,
+        "tcp-payload" => PayloadLayer::Tcp,
         option => {
             let kind = match option {
                 "tcp-opt-sack" => 5,

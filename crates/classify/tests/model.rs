@@ -8,7 +8,7 @@ use mmb_classify::{
 };
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::window::{BYTES, CHUNKS, KIND};
-use mmb_packet::{Kind, Meta, Payload, Window, fill_window, parse};
+use mmb_packet::{Kind, Meta, PayloadLayer, Window, fill_window, parse};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -342,7 +342,7 @@ fn rules_that_ask_about_bytes() {
     let kind = Masked::kind((Kind::L4_MASK, Kind::TCP));
     let rule = |pivot, tests: Vec<Test>| {
         let entry = Entry { pivot, ..Entry::new(&kind, tests).unwrap() };
-        let ask = Ask::bytes(Source::Payload(Payload::Tcp), How::Starts, vec![Box::from(&b"GET"[..])]);
+        let ask = Ask::bytes(Source::Payload(PayloadLayer::Tcp), How::Starts, vec![Box::from(&b"GET"[..])]);
         Pattern::new(vec![entry], vec![ask.unwrap()]).unwrap()
     };
     let mut classifier = Classifier::with_seed(9);

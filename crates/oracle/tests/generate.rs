@@ -157,7 +157,7 @@ fn parts_vary() {
         let rest = &options.area()[options.position()..];
         cut += usize::from(rest.iter().any(|&byte| byte > 1));
         kinds.extend(seen);
-        let payload = mmb_packet::payload(frame, &meta, mmb_packet::Payload::Tcp);
+        let payload = mmb_packet::payload(frame, &meta, mmb_packet::PayloadLayer::Tcp);
         literals += usize::from(payload.is_some_and(|payload| payload.starts_with(b"G")));
     }
     assert!(kinds.is_superset(&BTreeSet::from([2, 3, 4, 5, 8, 19, 30, 34, 254])), "{kinds:?}");

@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791).
 
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Common, Found, Start};
+use crate::transport::{self, Found, ParsedHeaders, Start};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 20;
@@ -27,7 +27,7 @@ const MORE: u16 = 0x2000;
 /// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, goes on behind `head`.
 #[inline]
 pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_common4(head, usize::from(meta.l3_off), frame_len, meta) {
+    if let Some(common) = parse_plain_ip4(head, usize::from(meta.l3_off), frame_len, meta) {
         meta.flow_hash = common.flow_hash();
         return Ok(());
     }
@@ -39,10 +39,15 @@ pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
 }
 
 /// The common case of [`parse_ip4`] in one straight line: no options, no fragment, TCP or UDP, all sound. `None` says nothing,
-/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it. `l3` is what `meta.l3_off`
+/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`ParsedHeaders::flow_hash`] has it. `l3` is what `meta.l3_off`
 /// says, for those who know it without a look there.
 #[inline(always)]
-pub fn parse_common4(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) -> Option<Common<8>> {
+pub fn parse_plain_ip4(
+    head: &[u8],
+    l3: usize,
+    frame_len: usize,
+    meta: &mut Meta,
+) -> Option<ParsedHeaders<8>> {
     let both = bytes::at::<{ FIXED + 20 }>(head, l3)?;
     let [ip, start]: &[[u8; 20]; 2] = bytemuck::cast_ref(both);
     let ([first, second, addresses], start) = (transport::words(ip), Start::of(start));
@@ -56,7 +61,7 @@ pub fn parse_common4(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) 
     let tag = transport::tag(Kind::IP4, kind, proto);
     meta.set_ip(0, l4, end, tag);
     let low = |word: u64| word & 0xffff_ffff;
-    Some(Common {
+    Some(ParsedHeaders {
         addresses: addresses.to_le_bytes(),
         ports: (start.first as u32).to_le_bytes(),
         tag,
@@ -235,13 +240,13 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if let Some(found) = parse_common4(head, usize::from(common.l3_off), frame.len(), &mut common) {
+            if let Some(found) = parse_plain_ip4(head, usize::from(common.l3_off), frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
                 prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[26..34]);
                 prop_assert!(frame[30..34] == found.destination().to_be_bytes());
                 let right = checksum::fold(checksum::sum(&frame[14..34], 0)) == 0xffff;
-                prop_assert_eq!(found.goes_on(), right && frame[22] > 1);
+                prop_assert_eq!(found.is_forwardable(), right && frame[22] > 1);
                 transport::tests::agrees(&found, &frame[34..], &any)?;
             }
             prop_assert_eq!(common, any);

@@ -2,7 +2,7 @@
 
 use crate::loc::Ip6Ext;
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Common, Found, Start};
+use crate::transport::{self, Found, ParsedHeaders, Start};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 40;
@@ -39,7 +39,7 @@ const ESP_LEAST: usize = 8;
 /// * [`DropReason::HeaderTooLong`]: an extension header or the transport header goes on behind `head`.
 #[inline]
 pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_common6(head, usize::from(meta.l3_off), frame_len, meta) {
+    if let Some(common) = parse_plain_ip6(head, usize::from(meta.l3_off), frame_len, meta) {
         meta.flow_hash = common.flow_hash();
         return Ok(());
     }
@@ -51,10 +51,15 @@ pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), D
 }
 
 /// The common case of [`parse_ip6`] in one straight line: no extension header, TCP or UDP, all sound. `None` says nothing, and
-/// nothing was written; otherwise all is but the flow's hash, which is 0: [`Common::flow_hash`] has it. `l3` is what `meta.l3_off`
+/// nothing was written; otherwise all is but the flow's hash, which is 0: [`ParsedHeaders::flow_hash`] has it. `l3` is what `meta.l3_off`
 /// says, for those who know it without a look there.
 #[inline(always)]
-pub fn parse_common6(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) -> Option<Common<32>> {
+pub fn parse_plain_ip6(
+    head: &[u8],
+    l3: usize,
+    frame_len: usize,
+    meta: &mut Meta,
+) -> Option<ParsedHeaders<32>> {
     let l4 = l3 + FIXED;
     let (ip, start) = (bytes::at::<FIXED>(head, l3)?, bytes::at::<20>(head, l4)?);
     let payload = usize::from(bytes::be16(ip, 4));
@@ -66,7 +71,7 @@ pub fn parse_common6(head: &[u8], l3: usize, frame_len: usize, meta: &mut Meta) 
     let kind = start.find(ip[6], end.min(head.len()) - l4)?;
     let tag = transport::tag(Kind::IP6, kind, ip[6]);
     meta.set_ip(0, l4, end, tag);
-    Some(Common {
+    Some(ParsedHeaders {
         addresses: *addresses(ip),
         ports: (start.first as u32).to_le_bytes(),
         tag,
@@ -394,12 +399,12 @@ mod tests {
             let head = &frame[..head.min(frame.len())];
             let mut common = Meta { l3_off: 14, ..Meta::default() };
             let mut any = common;
-            if let Some(found) = parse_common6(head, usize::from(common.l3_off), frame.len(), &mut common) {
+            if let Some(found) = parse_plain_ip6(head, usize::from(common.l3_off), frame.len(), &mut common) {
                 prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
                 prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[22..54]);
                 prop_assert!(frame[38..54] == found.destination().to_be_bytes());
-                prop_assert_eq!(found.goes_on(), frame[21] > 1);
+                prop_assert_eq!(found.is_forwardable(), frame[21] > 1);
                 transport::tests::agrees(&found, &frame[54..], &any)?;
             }
             prop_assert_eq!(common, any);

@@ -30,15 +30,15 @@ pub mod window;
 
 pub use buf::{PacketBuf, VecPacket};
 pub use hash::{flow_hash4, flow_hash6};
-pub use ip4::{parse_common4, parse_ip4};
-pub use ip6::{parse_common6, parse_ip6};
+pub use ip4::{parse_ip4, parse_plain_ip4};
+pub use ip6::{parse_ip6, parse_plain_ip6};
 pub use l2::{ETHERTYPE_IP4, ETHERTYPE_IP6, L2, parse_l2};
 pub use loc::{Ip6Ext, Loc, NamedOption};
 pub use meta::{Kind, Meta, OUT_ROUTED, flags};
 pub use options::{TcpOption, TcpOptions, tcp_options};
-pub use payload::{Payload, payload};
+pub use payload::{PayloadLayer, payload};
 pub use reason::DropReason;
-pub use transport::Common;
+pub use transport::ParsedHeaders;
 pub use window::{Window, fill_window};
 
 /// Fewest leading bytes of a frame that must be contiguous for [`parse`] and [`fill_window`]: a caller hands over at

@@ -8,7 +8,7 @@ const DATA_OFFSET_AT: usize = 12;
 
 /// A payload that rules can look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Payload {
+pub enum PayloadLayer {
     /// Behind the IPv4 header and its options.
     Ip,
     /// Behind the fixed IPv6 header: extension headers included.
@@ -28,26 +28,28 @@ pub enum Payload {
 ///
 /// `head` is what [`crate::parse`] saw, `meta` what it found; to see all of a payload, `head` must hold the whole
 /// packet.
-pub fn payload<'a>(head: &'a [u8], meta: &Meta, which: Payload) -> Option<&'a [u8]> {
+pub fn payload<'a>(head: &'a [u8], meta: &Meta, which: PayloadLayer) -> Option<&'a [u8]> {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let (header, kind) = match which {
-        Payload::Ip => (meta.kind.l3(), Kind::IP4),
-        Payload::Ip6 => (meta.kind.l3(), Kind::IP6),
-        Payload::Icmp => (meta.kind.l4(), Kind::ICMP),
-        Payload::Icmp6 => (meta.kind.l4(), Kind::ICMP6),
-        Payload::Udp => (meta.kind.l4(), Kind::UDP),
-        Payload::Tcp => (meta.kind.l4(), Kind::TCP),
+        PayloadLayer::Ip => (meta.kind.l3(), Kind::IP4),
+        PayloadLayer::Ip6 => (meta.kind.l3(), Kind::IP6),
+        PayloadLayer::Icmp => (meta.kind.l4(), Kind::ICMP),
+        PayloadLayer::Icmp6 => (meta.kind.l4(), Kind::ICMP6),
+        PayloadLayer::Udp => (meta.kind.l4(), Kind::UDP),
+        PayloadLayer::Tcp => (meta.kind.l4(), Kind::TCP),
     };
     if header != kind {
         return None;
     }
     let end = ip_end(head, meta)?;
     let (start, end) = match which {
-        Payload::Ip => (l3 + usize::from(head.get(l3)? & 0x0f) * 4, end),
-        Payload::Ip6 => (l3 + 40, end),
-        Payload::Icmp | Payload::Icmp6 => (l4 + 8, end),
-        Payload::Udp => (l4 + 8, end.min(l4 + usize::from(u16::from_be_bytes(*bytes::at(head, l4 + 4)?)))),
-        Payload::Tcp => (l4 + usize::from(head.get(l4 + DATA_OFFSET_AT)? >> 4) * 4, end),
+        PayloadLayer::Ip => (l3 + usize::from(head.get(l3)? & 0x0f) * 4, end),
+        PayloadLayer::Ip6 => (l3 + 40, end),
+        PayloadLayer::Icmp | PayloadLayer::Icmp6 => (l4 + 8, end),
+        PayloadLayer::Udp => {
+            (l4 + 8, end.min(l4 + usize::from(u16::from_be_bytes(*bytes::at(head, l4 + 4)?))))
+        }
+        PayloadLayer::Tcp => (l4 + usize::from(head.get(l4 + DATA_OFFSET_AT)? >> 4) * 4, end),
     };
     head.get(start..end.min(head.len())).filter(|payload| !payload.is_empty())
 }
@@ -66,7 +68,7 @@ mod tests {
     use crate::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
     use crate::parse;
 
-    fn of(frame: &[u8], which: Payload) -> Option<Vec<u8>> {
+    fn of(frame: &[u8], which: PayloadLayer) -> Option<Vec<u8>> {
         let mut meta = Meta::default();
         assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
         payload(frame, &meta, which).map(<[u8]>::to_vec)
@@ -84,31 +86,34 @@ mod tests {
     fn payloads_stand_behind_their_headers() {
         let tcp = Tcp { options: vec![1; 12], ..Tcp::new(1, 2) };
         let segment = frame(ip4(), tcp.clone(), b"GET /");
-        assert_eq!(of(&segment, Payload::Tcp), Some(b"GET /".to_vec()));
-        assert_eq!(of(&segment, Payload::Ip), Some(segment[42..42 + 37].to_vec()));
+        assert_eq!(of(&segment, PayloadLayer::Tcp), Some(b"GET /".to_vec()));
+        assert_eq!(of(&segment, PayloadLayer::Ip), Some(segment[42..42 + 37].to_vec()));
         assert_eq!(
-            [Payload::Ip6, Payload::Udp, Payload::Icmp].map(|which| of(&segment, which)),
+            [PayloadLayer::Ip6, PayloadLayer::Udp, PayloadLayer::Icmp].map(|which| of(&segment, which)),
             [const { None }; 3]
         );
         let ip6 = Ip6::new([1; 16], [2; 16]).with([Extension::Plain { number: 0, body: vec![] }]);
         let segment = frame(ip6.clone(), tcp, b"GET /");
-        assert_eq!(of(&segment, Payload::Tcp), Some(b"GET /".to_vec()));
+        assert_eq!(of(&segment, PayloadLayer::Tcp), Some(b"GET /".to_vec()));
         assert_eq!(
-            of(&segment, Payload::Ip6),
+            of(&segment, PayloadLayer::Ip6),
             Some(segment[54..54 + 45].to_vec()),
             "extension headers included"
         );
-        assert_eq!(of(&frame(ip4(), Icmp::new(8), b"ping"), Payload::Icmp), Some(b"ping".to_vec()));
+        assert_eq!(of(&frame(ip4(), Icmp::new(8), b"ping"), PayloadLayer::Icmp), Some(b"ping".to_vec()));
         let echo = frame(ip6, Icmp::new(128), b"ping");
-        assert_eq!((of(&echo, Payload::Icmp6), of(&echo, Payload::Icmp)), (Some(b"ping".to_vec()), None));
+        assert_eq!(
+            (of(&echo, PayloadLayer::Icmp6), of(&echo, PayloadLayer::Icmp)),
+            (Some(b"ping".to_vec()), None)
+        );
     }
 
     #[test]
     fn no_byte_no_payload() {
-        assert_eq!(of(&frame(ip4(), Tcp::new(1, 2), b""), Payload::Tcp), None, "padding does not count");
-        assert_eq!(of(&frame(ip4(), Udp::new(1, 2), b""), Payload::Udp), None);
+        assert_eq!(of(&frame(ip4(), Tcp::new(1, 2), b""), PayloadLayer::Tcp), None, "padding does not count");
+        assert_eq!(of(&frame(ip4(), Udp::new(1, 2), b""), PayloadLayer::Udp), None);
         let bare = frame(ip4(), Transport::Raw(47), b"");
-        assert_eq!((of(&bare, Payload::Ip), of(&bare, Payload::Tcp)), (None, None));
+        assert_eq!((of(&bare, PayloadLayer::Ip), of(&bare, PayloadLayer::Tcp)), (None, None));
     }
 
     #[test]
@@ -116,10 +121,10 @@ mod tests {
         let mut datagram = frame(ip4(), Udp::new(1, 2), b"abcdef");
         for (length, expected) in [(8, None), (9, Some(b"a".to_vec())), (14, Some(b"abcdef".to_vec()))] {
             datagram[47] = length;
-            assert_eq!(of(&datagram, Payload::Udp), expected);
+            assert_eq!(of(&datagram, PayloadLayer::Udp), expected);
         }
         datagram[47] = 200;
-        assert_eq!(of(&datagram, Payload::Udp), Some(b"abcdef".to_vec()), "more than IP has");
+        assert_eq!(of(&datagram, PayloadLayer::Udp), Some(b"abcdef".to_vec()), "more than IP has");
     }
 
     #[test]
@@ -127,7 +132,7 @@ mod tests {
         let later = Ip4 { fragment_offset: 8, ..ip4() };
         let fragment = frame(later, Transport::Raw(6), b"GET /");
         assert_eq!(
-            (of(&fragment, Payload::Ip), of(&fragment, Payload::Tcp)),
+            (of(&fragment, PayloadLayer::Ip), of(&fragment, PayloadLayer::Tcp)),
             (Some(b"GET /".to_vec()), None)
         );
     }
@@ -136,11 +141,11 @@ mod tests {
     #[test]
     fn the_longest_packet_is_seen_whole() {
         let long = Frame::new(ip4(), Udp::new(1, 2)).payload(vec![7; 65_535 - 28 - 8]).build();
-        assert_eq!(of(&long, Payload::Udp).map(|bytes| bytes.len()), Some(65_535 - 28 - 8));
+        assert_eq!(of(&long, PayloadLayer::Udp).map(|bytes| bytes.len()), Some(65_535 - 28 - 8));
         let mut meta = Meta::default();
         assert_eq!(parse(&long, long.len(), &mut meta), Ok(()));
         assert_eq!(
-            payload(&long[..60], &meta, Payload::Udp).map(<[u8]>::len),
+            payload(&long[..60], &meta, PayloadLayer::Udp).map(<[u8]>::len),
             Some(60 - 50),
             "what is at hand"
         );

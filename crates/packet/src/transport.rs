@@ -101,7 +101,7 @@ pub(crate) fn find(
 /// What the parse of a common packet has in hand, for those who want it at once: TCP or UDP behind a network header without
 /// options or extension headers, not a fragment, all sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Common<const ADDRESSES: usize> {
+pub struct ParsedHeaders<const ADDRESSES: usize> {
     /// Source and destination address as on the wire.
     pub addresses: [u8; ADDRESSES],
     /// Source and destination port as on the wire.
@@ -121,15 +121,15 @@ pub struct Common<const ADDRESSES: usize> {
     pub(crate) sum: u64,
 }
 
-impl<const ADDRESSES: usize> Common<ADDRESSES> {
+impl<const ADDRESSES: usize> ParsedHeaders<ADDRESSES> {
     /// Whether the header's checksum is right, if it has any, and the packet may go a hop further.
     #[inline(always)]
-    pub fn goes_on(&self) -> bool {
-        checksum::is_right(self.sum) & (self.ttl > 1)
+    pub fn is_forwardable(&self) -> bool {
+        checksum::is_valid(self.sum) & (self.ttl > 1)
     }
 }
 
-impl Common<8> {
+impl ParsedHeaders<8> {
     /// As [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
@@ -144,7 +144,7 @@ impl Common<8> {
     }
 }
 
-impl Common<32> {
+impl ParsedHeaders<32> {
     /// As [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
@@ -159,7 +159,7 @@ impl Common<32> {
     }
 }
 
-/// As [`Common::tag`].
+/// As [`ParsedHeaders::tag`].
 #[inline(always)]
 pub(crate) fn tag(version: u8, kind: u8, proto: u8) -> u32 {
     u32::from(version | kind) | u32::from(proto) << 8
@@ -233,7 +233,7 @@ pub(crate) mod tests {
 
     /// What is in hand of a packet is what its bytes from the transport header on say, and what the whole parse finds.
     pub(crate) fn agrees<const N: usize>(
-        found: &Common<N>,
+        found: &ParsedHeaders<N>,
         l4: &[u8],
         meta: &Meta,
     ) -> Result<(), TestCaseError> {

@@ -3,7 +3,7 @@
 
 use mmb_lang::OnError;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
-use mmb_rewrite::Limits;
+use mmb_rewrite::EditLimits;
 
 use crate::{Batch, Policy};
 
@@ -79,7 +79,7 @@ impl Evaluator {
             processed.verdict = Err(DropReason::Rule);
             return processed;
         }
-        let limits = Limits { frame_max: around.frame_max };
+        let limits = EditLimits { frame_max: around.frame_max };
         match policy.edit(&self.edits, packet, &mut meta, limits) {
             Ok(()) => processed.verdict = Ok(meta.out_port),
             Err(reason) => {

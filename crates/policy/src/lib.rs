@@ -48,7 +48,7 @@ pub use decide::{MAX_EDITS, Verdict};
 pub use decision::Decision;
 pub use evaluator::{Evaluator, Processed, Surroundings};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
-pub use mmb_rewrite::Limits;
+pub use mmb_rewrite::EditLimits;
 pub use pairs::Pairs;
 pub use policy::{Policy, RuleView};
 pub use stateful::{Binding, Choice, Side, Stateful};

@@ -8,7 +8,7 @@ use mmb_classify::paged::{PagedVec, SortedPages};
 use mmb_classify::{Batch, Classifier, Pattern, TableInfo};
 use mmb_lang::{Diagnostic, Rule};
 use mmb_packet::{DropReason, Meta, PacketBuf};
-use mmb_rewrite::{EditProgram, Limits, apply_all};
+use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 use crate::chain::{Classes, all_traffic};
 use crate::compile::{Compiled, compile};
@@ -319,17 +319,17 @@ impl Policy {
     /// `meta`, where the output port of a packet that no rule redirects stands already.
     ///
     /// # Errors
-    /// Why the edits cannot be made ([`mmb_rewrite::apply_all`]); packet and `meta` are as they were then.
+    /// Why the edits cannot be made ([`mmb_rewrite::apply_programs`]); packet and `meta` are as they were then.
     #[inline]
     pub fn edit(
         &self,
         slots: &[u32],
         packet: &mut impl PacketBuf,
         meta: &mut Meta,
-        limits: Limits<impl Fn(u16) -> usize>,
+        limits: EditLimits<impl Fn(u16) -> usize>,
     ) -> Result<(), DropReason> {
         let programs = slots.iter().filter_map(|&slot| self.record(slot)?.edits.as_deref());
-        apply_all(programs, packet, meta, limits)
+        apply_programs(programs, packet, meta, limits)
     }
 
     #[inline]

@@ -68,7 +68,7 @@ const IP6_LENGTH: usize = 40;
 
 /// What bounds edits that make a packet longer.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits<F: Fn(u16) -> usize> {
+pub struct EditLimits<F: Fn(u16) -> usize> {
     /// The longest frame, in bytes from the Ethernet header on, that goes out at a port (an index of the dataplane's
     /// port table).
     pub frame_max: F,
@@ -86,14 +86,14 @@ pub struct Limits<F: Fn(u16) -> usize> {
 /// * [`DropReason::OptionSpace`]: more than 40 bytes of TCP options, or a packet longer than IP can count;
 /// * [`DropReason::OptionFragment`]: the length of the options would change in the first fragment of a datagram, whose
 ///   other fragments would not follow;
-/// * [`DropReason::OptionMtu`]: the frame would grow to more than [`Limits::frame_max`] of the port it goes out at;
+/// * [`DropReason::OptionMtu`]: the frame would grow to more than [`EditLimits::frame_max`] of the port it goes out at;
 /// * [`DropReason::OptionRoom`]: there is no room in front of the frame.
 #[inline]
-pub fn apply_all<'a>(
+pub fn apply_programs<'a>(
     programs: impl Iterator<Item = &'a EditProgram> + Clone,
     packet: &mut impl PacketBuf,
     meta: &mut Meta,
-    limits: Limits<impl Fn(u16) -> usize>,
+    limits: EditLimits<impl Fn(u16) -> usize>,
 ) -> Result<(), DropReason> {
     // Nearly always there is one program; finding it twice would cost as much as applying it.
     let mut each = programs.clone();

@@ -36,7 +36,7 @@ use mmb_lang::{Action, Diagnostic, FieldId, Target, Value};
 use mmb_packet::Loc;
 use std::net::IpAddr;
 
-pub use apply::{Limits, apply_all};
+pub use apply::{EditLimits, apply_programs};
 use options::OptionEdit;
 use words::{Part, Word, Words};
 

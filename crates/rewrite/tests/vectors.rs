@@ -3,7 +3,7 @@
 
 use mmb_lang::{Command, Rule, parse_line};
 use mmb_packet::{Meta, PacketBuf, VecPacket, parse};
-use mmb_rewrite::{EditProgram, Limits, apply_all};
+use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 struct Vector {
     name: &'static str,
@@ -36,8 +36,8 @@ fn no_ifaces(_: &str) -> Option<u16> {
 
 fn edit(rule: &Rule, packet: &mut VecPacket, meta: &mut Meta) {
     let program = EditProgram::compile(&rule.targets, &no_ifaces).expect("compiles");
-    let limits = Limits { frame_max: |_| usize::MAX };
-    apply_all([&program].into_iter(), packet, meta, limits).expect("room for options");
+    let limits = EditLimits { frame_max: |_| usize::MAX };
+    apply_programs([&program].into_iter(), packet, meta, limits).expect("room for options");
 }
 
 #[test]

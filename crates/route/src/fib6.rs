@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::hop::HopId;
+use crate::hop::NextHopId;
 use crate::trie::Trie;
 
 /// A table of prefixes. Cloning is cheap; a change copies what it touches.
@@ -14,7 +14,7 @@ pub struct Fib6 {
 impl Fib6 {
     /// Adds or replaces a prefix; `length` is at most 128, and bits of `prefix` behind it do not count. `hop` is below
     /// 2^31 - 2, as the numbers of a table of next hops are.
-    pub fn insert(&mut self, prefix: Ipv6Addr, length: u8, hop: HopId) {
+    pub fn insert(&mut self, prefix: Ipv6Addr, length: u8, hop: NextHopId) {
         self.trie.insert(u128::from(prefix), length, hop);
     }
 
@@ -25,7 +25,7 @@ impl Fib6 {
 
     /// What the longest prefix of an address leads to, 0 if there is none.
     #[inline]
-    pub fn lookup(&self, address: u128) -> HopId {
+    pub fn lookup(&self, address: u128) -> NextHopId {
         self.trie.lookup(address)
     }
 
@@ -37,7 +37,7 @@ impl Fib6 {
 
     /// The same for many addresses: as many as `hops` has room for, at most. Fastest with 256.
     #[inline]
-    pub fn lookup_batch(&self, addresses: &[u128], hops: &mut [HopId]) {
+    pub fn lookup_batch(&self, addresses: &[u128], hops: &mut [NextHopId]) {
         self.trie.lookup_batch(addresses, hops);
     }
 

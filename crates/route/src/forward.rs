@@ -2,7 +2,7 @@
 //!
 //! One check of bounds per packet and no branch on what the packet says, so a loop over packets of many hops runs straight.
 
-use crate::hop::Hop;
+use crate::hop::NextHop;
 
 /// Bytes of an Ethernet header without tags.
 const ETHERNET: usize = 14;
@@ -22,7 +22,7 @@ const HOP_LIMIT: usize = ETHERNET + 7;
 /// 2 (RFC 1812, 5.3.1); of 0 it makes 255. The ethertype stays. A checksum that was wrong stays wrong. `false`, with nothing
 /// written: the bytes of the headers are not all there.
 #[inline(always)]
-pub fn forward4(head: &mut [u8], l3_off: usize, hop: &Hop) -> bool {
+pub fn forward_ip4(head: &mut [u8], l3_off: usize, hop: &NextHop) -> bool {
     let Some(header) = headers::<{ ETHERNET + 20 }>(head, l3_off) else { return false };
     header[..ADDRESSES].copy_from_slice(&hop.header);
     header[TTL] = header[TTL].wrapping_sub(1);
@@ -35,9 +35,9 @@ pub fn forward4(head: &mut [u8], l3_off: usize, hop: &Hop) -> bool {
 }
 
 /// Sends an IPv6 packet on to a next hop: one less in its hop limit (RFC 8200, 3), and the hop's Ethernet addresses in the 14
-/// bytes in front of it. All else is as for [`forward4`].
+/// bytes in front of it. All else is as for [`forward_ip4`].
 #[inline(always)]
-pub fn forward6(head: &mut [u8], l3_off: usize, hop: &Hop) -> bool {
+pub fn forward_ip6(head: &mut [u8], l3_off: usize, hop: &NextHop) -> bool {
     let Some(header) = headers::<{ ETHERNET + 40 }>(head, l3_off) else { return false };
     header[..ADDRESSES].copy_from_slice(&hop.header);
     header[HOP_LIMIT] = header[HOP_LIMIT].wrapping_sub(1);
@@ -46,7 +46,7 @@ pub fn forward6(head: &mut [u8], l3_off: usize, hop: &Hop) -> bool {
 
 /// Addresses a packet of any protocol to a next hop and changes nothing else: for packets made here, whose TTL is new.
 #[inline(always)]
-pub fn address(head: &mut [u8], l3_off: usize, hop: &Hop) -> bool {
+pub fn address(head: &mut [u8], l3_off: usize, hop: &NextHop) -> bool {
     let Some(header) = headers::<ETHERNET>(head, l3_off) else { return false };
     header[..ADDRESSES].copy_from_slice(&hop.header);
     true
@@ -66,16 +66,16 @@ mod tests {
 
     use super::*;
 
-    const HOP: Hop = Hop {
+    const HOP: NextHop = NextHop {
         header: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
         interface: 0,
         first: 0,
         members: 0,
         port: 0,
         mtu: 0,
-        kind: crate::HopKind::Forward,
+        kind: crate::NextHopKind::Forward,
         gateway: None,
-        nudge: false,
+        neighbor_stale: false,
     };
 
     proptest! {
@@ -84,7 +84,7 @@ mod tests {
             let ip = |ttl| Ip4 { ttl, id, tos, ..Ip4::new(src, dst) };
             let mut frame = Frame::new(ip(ttl), Udp::new(1, 2)).build();
             let after = Frame::new(ip(ttl - 1), Udp::new(1, 2)).build();
-            prop_assert!(forward4(&mut frame, 14, &HOP));
+            prop_assert!(forward_ip4(&mut frame, 14, &HOP));
             prop_assert_eq!(&frame[..12], &HOP.header[..]);
             prop_assert_eq!(&frame[12..], &after[12..]);
         }
@@ -93,7 +93,7 @@ mod tests {
         fn a_checksum_stays_as_wrong_as_it_was(header: [u8; 20]) {
             prop_assume!(header[8] > 0 && header[0] > 0);
             let mut frame = [&[0; 14][..], &header].concat();
-            forward4(&mut frame, 14, &HOP);
+            forward_ip4(&mut frame, 14, &HOP);
             prop_assert_eq!(fold(sum(&frame[14..], 0)) % 0xffff, fold(sum(&header, 0)) % 0xffff);
         }
     }
@@ -104,7 +104,7 @@ mod tests {
         for id in 0..=u16::MAX {
             let ip = |ttl| Ip4 { ttl, id, ..Ip4::new([10, 0, 0, 1], [192, 0, 2, 9]) };
             let mut frame = Frame::new(ip(64), Udp::new(1, 2)).build();
-            forward4(&mut frame, 14, &HOP);
+            forward_ip4(&mut frame, 14, &HOP);
             assert_eq!(frame[14..34], Frame::new(ip(63), Udp::new(1, 2)).build()[14..34], "id {id}");
         }
     }
@@ -113,20 +113,20 @@ mod tests {
     fn ip6_loses_one_hop() {
         let ip = |hop_limit| Ip6 { hop_limit, ..Ip6::new([1; 16], [2; 16]) };
         let mut frame = Frame::new(ip(255), Udp::new(1, 2)).build();
-        assert!(forward6(&mut frame, 14, &HOP));
+        assert!(forward_ip6(&mut frame, 14, &HOP));
         assert_eq!(frame[12..], Frame::new(ip(254), Udp::new(1, 2)).build()[12..]);
         assert_eq!(frame[..12], HOP.header);
         let before = frame.clone();
-        assert!(address(&mut frame, 14, &Hop::default()));
+        assert!(address(&mut frame, 14, &NextHop::default()));
         assert_eq!((&frame[..12], &frame[12..]), (&[0; 12][..], &before[12..]));
     }
 
     #[test]
     fn what_is_too_short_is_left_alone() {
         let mut short = [7; 33];
-        assert!(!forward4(&mut short, 14, &HOP) && !forward4(&mut short, 13, &HOP));
-        assert!(!forward6(&mut [7; 53], 14, &HOP) && !forward4(&mut short, usize::MAX, &HOP));
+        assert!(!forward_ip4(&mut short, 14, &HOP) && !forward_ip4(&mut short, 13, &HOP));
+        assert!(!forward_ip6(&mut [7; 53], 14, &HOP) && !forward_ip4(&mut short, usize::MAX, &HOP));
         assert_eq!(short, [7; 33]);
-        assert!(forward4(&mut [7; 34], 14, &HOP) && forward6(&mut [7; 54], 14, &HOP));
+        assert!(forward_ip4(&mut [7; 34], 14, &HOP) && forward_ip6(&mut [7; 54], 14, &HOP));
     }
 }

@@ -21,7 +21,7 @@ const COPIED: u8 = 0x80;
 
 /// Why a packet cannot be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfragmentable {
+pub enum FragmentError {
     /// Its sender forbids it: to be told the MTU (RFC 1191, 4).
     DontFragment,
     /// Not even eight bytes of data fit behind the header.
@@ -46,7 +46,7 @@ impl Fragment {
     }
 }
 
-/// The pieces of a packet, in order. See [`fragment4`].
+/// The pieces of a packet, in order. See [`fragment_ip4`].
 #[derive(Clone, Debug)]
 pub struct Fragments {
     /// The header of the next piece; total length, offset, flags and checksum are still to be written.
@@ -68,26 +68,26 @@ pub struct Fragments {
 /// into fragments of at most `mtu` bytes. One that fits is its only fragment.
 ///
 /// # Errors
-/// See [`Unfragmentable`].
-pub fn fragment4(packet: &[u8], mtu: usize) -> Result<Fragments, Unfragmentable> {
-    let fixed: &[u8; FIXED] = packet.first_chunk().ok_or(Unfragmentable::Malformed)?;
+/// See [`FragmentError`].
+pub fn fragment_ip4(packet: &[u8], mtu: usize) -> Result<Fragments, FragmentError> {
+    let fixed: &[u8; FIXED] = packet.first_chunk().ok_or(FragmentError::Malformed)?;
     let word = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
     let (length, end, control) = (usize::from(fixed[0] & 15) * 4, usize::from(word(2)), word(6));
     if fixed[0] >> 4 != 4 || length < FIXED || end < length {
-        return Err(Unfragmentable::Malformed);
+        return Err(FragmentError::Malformed);
     }
-    let header = packet.get(..length).ok_or(Unfragmentable::Malformed)?;
+    let header = packet.get(..length).ok_or(FragmentError::Malformed)?;
     if end > mtu {
         if control & DONT_FRAGMENT != 0 {
-            return Err(Unfragmentable::DontFragment);
+            return Err(FragmentError::DontFragment);
         }
         if mtu < length + 8 {
-            return Err(Unfragmentable::SmallMtu);
+            return Err(FragmentError::SmallMtu);
         }
     }
     let offset = usize::from(control & OFFSET);
     if offset * 8 + (end - length) > usize::from(u16::MAX) {
-        return Err(Unfragmentable::Malformed);
+        return Err(FragmentError::Malformed);
     }
     let mut next = Fragment { bytes: [0; LONGEST], length, data: length..length };
     next.bytes[..length].copy_from_slice(header);

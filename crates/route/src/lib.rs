@@ -19,7 +19,7 @@ mod trie;
 
 pub use fib4::Fib4;
 pub use fib6::Fib6;
-pub use forward::{address, forward4, forward6};
-pub use fragment::{Fragment, Fragments, Unfragmentable, fragment4};
-pub use hop::{Hop, HopId, HopKind, Hops};
-pub use routes::{Face, Routes, Table};
+pub use forward::{address, forward_ip4, forward_ip6};
+pub use fragment::{Fragment, FragmentError, Fragments, fragment_ip4};
+pub use hop::{NextHop, NextHopId, NextHopKind, NextHops};
+pub use routes::{L3Interface, RouteTable, Routes};

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::fib4::Fib4;
 use crate::fib6::Fib6;
-use crate::hop::Hops;
+use crate::hop::NextHops;
 
 /// What one table leads to.
 #[derive(Clone, Debug, Default)]
-pub struct Table {
+pub struct RouteTable {
     /// IPv4.
     pub ip4: Fib4,
     /// IPv6.
@@ -17,7 +17,7 @@ pub struct Table {
 
 /// A routed port as the kernel has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Face {
+pub struct L3Interface {
     /// The place in [`Routes::tables`] of the table that packets from there are routed by.
     pub table: u16,
     /// Its Ethernet address: only frames to it are routed.
@@ -32,24 +32,24 @@ pub struct Face {
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
     /// The tables: the main one is the first.
-    pub tables: Vec<Table>,
+    pub tables: Vec<RouteTable>,
     /// What they lead to.
-    pub hops: Hops,
+    pub hops: NextHops,
     /// Routed ports, by their ids; `None` for others.
-    pub faces: Vec<Option<Face>>,
+    pub interfaces: Vec<Option<L3Interface>>,
 }
 
 impl Routes {
     /// The port with this id, if it is routed.
     #[inline]
-    pub fn face(&self, port: u16) -> Option<&Face> {
-        self.faces.get(usize::from(port))?.as_ref()
+    pub fn interface(&self, port: u16) -> Option<&L3Interface> {
+        self.interfaces.get(usize::from(port))?.as_ref()
     }
 
     /// The table that all packets are routed by, if there is only one: then a node in front of the lookup can ask for what it
     /// will read, as soon as a destination is at hand ([`Fib4::prefetch`], [`Fib6::prefetch`]).
     #[inline]
-    pub fn only_table(&self) -> Option<&Table> {
+    pub fn single_table(&self) -> Option<&RouteTable> {
         match &*self.tables {
             [table] => Some(table),
             _ => None,
@@ -58,7 +58,7 @@ impl Routes {
 
     /// The table that packets from `port` are routed by.
     #[inline]
-    pub fn table_of(&self, port: u16) -> Option<&Table> {
-        self.tables.get(usize::from(self.face(port)?.table))
+    pub fn table_for_port(&self, port: u16) -> Option<&RouteTable> {
+        self.tables.get(usize::from(self.interface(port)?.table))
     }
 }

@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use common::{Fake, in_namespace, ip, ip_batch, ports};
-use mmb_route::HopKind;
+use mmb_route::NextHopKind;
 use mmb_router::Router;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -111,7 +111,7 @@ fn main() {
         let added = start.elapsed().as_secs_f64();
         let (last, _) = prefix(routes - 1);
         let last = (u32::from(last) + 1).into();
-        let behind = fake.wait_hop(&Ipv4Addr::to_string(&last), |hop| hop.kind == HopKind::Forward);
+        let behind = fake.wait_hop(&Ipv4Addr::to_string(&last), |hop| hop.kind == NextHopKind::Forward);
         println!("added again within {added:.2} s; published {:.1} ms after the last", milliseconds(behind));
         one_route(&fake);
         println!("{:?}", router.counters());

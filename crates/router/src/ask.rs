@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mmb_dataplane::PortId;
-use mmb_route::{Hop, HopKind};
+use mmb_route::{NextHop, NextHopKind};
 
 use crate::event::{Leg, Neighbor};
 use crate::model::{Family, Model};
@@ -101,12 +101,12 @@ impl Model {
         })
     }
 
-    fn fib_hop(&self, (leg, hop, alive): (Leg, Hop, bool)) -> FibHop {
+    fn fib_hop(&self, (leg, hop, alive): (Leg, NextHop, bool)) -> FibHop {
         let state = match hop.kind {
             _ if !alive => "dead",
-            HopKind::Forward => "forward",
-            HopKind::Resolve => "resolve",
-            HopKind::Failed => "failed",
+            NextHopKind::Forward => "forward",
+            NextHopKind::Resolve => "resolve",
+            NextHopKind::Failed => "failed",
             _ => "punt",
         };
         let neighbor = leg.gateway.and_then(|gateway| self.ways.neighbors.get(&(leg.interface, gateway)));

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use mmb_dataplane::{PortId, Steering};
-use mmb_route::Face;
+use mmb_route::L3Interface;
 use rustc_hash::FxHashMap;
 
 use crate::event::Link;
@@ -22,7 +22,7 @@ pub(crate) fn by_interface(model: &Model, ports: &[RoutedPort]) -> FxHashMap<u32
 }
 
 /// The faces of the ports, by their ids.
-pub(crate) fn faces(model: &Model, ports: &[RoutedPort]) -> Vec<Option<Face>> {
+pub(crate) fn faces(model: &Model, ports: &[RoutedPort]) -> Vec<Option<L3Interface>> {
     let mut faces = Vec::new();
     for port in ports {
         let place = usize::from(port.port.0);
@@ -34,7 +34,7 @@ pub(crate) fn faces(model: &Model, ports: &[RoutedPort]) -> Vec<Option<Face>> {
     faces
 }
 
-fn face(model: &Model, port: &RoutedPort) -> Option<Face> {
+fn face(model: &Model, port: &RoutedPort) -> Option<L3Interface> {
     let link = link_of(model, port)?;
     let table = table_of(model, link);
     let source = |v6: bool| {
@@ -50,7 +50,7 @@ fn face(model: &Model, port: &RoutedPort) -> Option<Face> {
         Some(IpAddr::V6(address)) => Some(address),
         _ => None,
     };
-    Some(Face { table: u16::try_from(table).ok()?, mac: link.mac?, ip4, ip6 })
+    Some(L3Interface { table: u16::try_from(table).ok()?, mac: link.mac?, ip4, ip6 })
 }
 
 /// The place of the table that packets from an interface are routed by.

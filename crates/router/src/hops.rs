@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 
-use mmb_route::{Hop, HopId, HopKind, Hops};
+use mmb_route::{NextHop, NextHopId, NextHopKind, NextHops};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -20,7 +20,7 @@ use crate::members;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Recipe {
     /// The same for all packets, whatever happens.
-    Fixed(HopKind),
+    Fixed(NextHopKind),
     /// Next hops of their own. `v6` is the family of the routes, `mtu` theirs (0: the link's).
     Legs { v6: bool, mtu: u16, legs: Legs },
     /// A nexthop object.
@@ -34,7 +34,7 @@ struct Way {
     references: u32,
     alive: bool,
     /// Ways that it is made of, with their weights.
-    parts: Vec<(HopId, u16)>,
+    parts: Vec<(NextHopId, u16)>,
 }
 
 /// How a way is.
@@ -60,21 +60,21 @@ pub(crate) struct Ways {
     /// Interfaces (of IPv6: true) through which routes are dead while there is no carrier.
     ignore_down: FxHashSet<(u32, bool)>,
     ways: Vec<Way>,
-    free: Vec<HopId>,
-    interned: FxHashMap<Recipe, HopId>,
+    free: Vec<NextHopId>,
+    interned: FxHashMap<Recipe, NextHopId>,
     /// Ways that lead to a neighbour directly.
-    by_neighbor: FxHashMap<(u32, IpAddr), SmallVec<[HopId; 2]>>,
+    by_neighbor: FxHashMap<(u32, IpAddr), SmallVec<[NextHopId; 2]>>,
     /// Ways that are made of a way.
-    users: FxHashMap<HopId, SmallVec<[HopId; 2]>>,
-    flipped: Vec<HopId>,
-    hops: Hops,
+    users: FxHashMap<NextHopId, SmallVec<[NextHopId; 2]>>,
+    flipped: Vec<NextHopId>,
+    hops: NextHops,
     members: members::Ranges,
     changed: bool,
 }
 
 impl Ways {
     /// The way made from this; to be released by whoever asks for it.
-    pub fn acquire(&mut self, recipe: Recipe) -> HopId {
+    pub fn acquire(&mut self, recipe: Recipe) -> NextHopId {
         if let Some(&id) = self.interned.get(&recipe) {
             self.ways[id as usize].references += 1;
             return id;
@@ -85,7 +85,7 @@ impl Ways {
         }
         let id = self.free.pop().unwrap_or_else(|| {
             self.ways.push(Way::default());
-            (self.ways.len() - 1) as HopId
+            (self.ways.len() - 1) as NextHopId
         });
         if let Some(key) = neighbor_of(&recipe) {
             self.by_neighbor.entry(key).or_default().push(id);
@@ -101,14 +101,14 @@ impl Ways {
     }
 
     /// The way of packets that no route is for, where saying nothing would mean something else. It stays.
-    pub fn no_route(&mut self) -> HopId {
-        let recipe = Recipe::Fixed(HopKind::NoRoute);
+    pub fn no_route(&mut self) -> NextHopId {
+        let recipe = Recipe::Fixed(NextHopKind::NoRoute);
         let known = self.interned.get(&recipe).copied();
         known.unwrap_or_else(|| self.acquire(recipe))
     }
 
     /// One reference less.
-    pub fn release(&mut self, id: HopId) {
+    pub fn release(&mut self, id: NextHopId) {
         let way = &mut self.ways[id as usize];
         way.references -= 1;
         if way.references > 0 {
@@ -123,23 +123,23 @@ impl Ways {
         }
         self.drop_parts(id, way.parts);
         self.members.free(self.hops.get(id));
-        self.hops.set(id, Hop::default());
+        self.hops.set(id, NextHop::default());
         self.changed = true;
         self.free.push(id);
     }
 
     /// What a way is made from.
-    pub fn recipe(&self, id: HopId) -> Option<&Recipe> {
+    pub fn recipe(&self, id: NextHopId) -> Option<&Recipe> {
         self.ways.get(id as usize)?.recipe.as_ref()
     }
 
     /// Whether routes to it count.
-    pub fn is_alive(&self, id: HopId) -> bool {
+    pub fn is_alive(&self, id: NextHopId) -> bool {
         self.ways.get(id as usize).is_some_and(|way| way.alive)
     }
 
     /// How a way is, for a route of `v6` or not.
-    pub fn fate(&self, id: HopId) -> Fate {
+    pub fn fate(&self, id: NextHopId) -> Fate {
         let Some(Recipe::Legs { v6, legs, .. }) = self.recipe(id) else {
             let gone =
                 matches!(self.recipe(id), Some(Recipe::Object { id, .. }) if !self.objects.contains_key(id));
@@ -163,16 +163,16 @@ impl Ways {
     }
 
     /// The ways whose routes the kernel has removed.
-    pub fn gone(&self) -> FxHashSet<HopId> {
-        (0..self.ways.len() as HopId)
+    pub fn gone(&self) -> FxHashSet<NextHopId> {
+        (0..self.ways.len() as NextHopId)
             .filter(|id| self.recipe(*id).is_some() && self.fate(*id) == Fate::Gone)
             .collect()
     }
 
     /// Its next hops with their weights, and whether each counts: for those who ask.
-    pub fn legs(&self, id: HopId) -> Vec<(Leg, Hop, bool)> {
+    pub fn legs(&self, id: NextHopId) -> Vec<(Leg, NextHop, bool)> {
         let Some(way) = self.ways.get(id as usize) else { return Vec::new() };
-        let one = |id: HopId, weight: u16| match self.recipe(id) {
+        let one = |id: NextHopId, weight: u16| match self.recipe(id) {
             Some(Recipe::Legs { legs, .. }) if legs.len() == 1 => {
                 Some((Leg { weight, ..legs[0] }, *self.hops.get(id), self.is_alive(id)))
             }
@@ -190,7 +190,7 @@ impl Ways {
     }
 
     /// What the workers look up.
-    pub fn hops(&self) -> &Hops {
+    pub fn hops(&self) -> &NextHops {
         &self.hops
     }
 
@@ -205,7 +205,7 @@ impl Ways {
     }
 
     /// Ways that have died or come to life since this was asked last.
-    pub fn take_flipped(&mut self) -> Vec<HopId> {
+    pub fn take_flipped(&mut self) -> Vec<NextHopId> {
         std::mem::take(&mut self.flipped)
     }
 
@@ -294,9 +294,9 @@ impl Ways {
         }
     }
 
-    fn select(&self, mut which: impl FnMut(&Way) -> bool) -> Vec<HopId> {
+    fn select(&self, mut which: impl FnMut(&Way) -> bool) -> Vec<NextHopId> {
         let ways = self.ways.iter().enumerate();
-        ways.filter(|(_, way)| way.recipe.is_some() && which(way)).map(|(id, _)| id as HopId).collect()
+        ways.filter(|(_, way)| way.recipe.is_some() && which(way)).map(|(id, _)| id as NextHopId).collect()
     }
 
     fn refresh_on(&mut self, concerns: impl Fn(&Leg) -> bool) {
@@ -307,7 +307,7 @@ impl Ways {
     }
 
     /// Finds the ways that a way is made of.
-    fn make_parts(&mut self, id: HopId) {
+    fn make_parts(&mut self, id: NextHopId) {
         let (v6, mtu, legs) = match self.recipe(id) {
             Some(Recipe::Legs { v6, mtu, legs }) if legs.len() > 1 => (*v6, *mtu, legs.clone()),
             Some(&Recipe::Object { v6, mtu, id }) => (v6, mtu, self.legs_of_object(id)),
@@ -326,7 +326,7 @@ impl Ways {
         self.ways[id as usize].parts = parts;
     }
 
-    fn drop_parts(&mut self, id: HopId, parts: Vec<(HopId, u16)>) {
+    fn drop_parts(&mut self, id: NextHopId, parts: Vec<(NextHopId, u16)>) {
         for (part, _) in parts {
             forget(&mut self.users, part, id);
             self.release(part);
@@ -348,15 +348,15 @@ impl Ways {
     }
 
     /// Computes what a way means, and what those made of it do.
-    fn refresh(&mut self, id: HopId) {
+    fn refresh(&mut self, id: NextHopId) {
         let (alive, hop) = match &self.ways[id as usize].recipe {
             None => return,
-            Some(Recipe::Fixed(kind)) => (true, Hop { kind: *kind, ..Hop::default() }),
+            Some(Recipe::Fixed(kind)) => (true, NextHop { kind: *kind, ..NextHop::default() }),
             Some(Recipe::Legs { v6, mtu, legs }) if legs.len() == 1 => self.direct(&legs[0], *v6, *mtu),
             Some(Recipe::Object { id: object, .. })
                 if matches!(self.objects.get(object), Some(Object::Blackhole)) =>
             {
-                (true, Hop { kind: HopKind::Blackhole, ..Hop::default() })
+                (true, NextHop { kind: NextHopKind::Blackhole, ..NextHop::default() })
             }
             Some(_) => self.composed(id),
         };
@@ -378,31 +378,34 @@ impl Ways {
     }
 
     /// A way to one neighbour, or to all on a link.
-    fn direct(&self, leg: &Leg, v6: bool, mtu: u16) -> (bool, Hop) {
+    fn direct(&self, leg: &Leg, v6: bool, mtu: u16) -> (bool, NextHop) {
         let link = self.links.get(&leg.interface);
         let ignored = |link: &&Link| !link.carrier && self.ignore_down.contains(&(link.index, v6));
         let Some(link) = link.filter(|link| link.up && !ignored(link)) else {
-            return (false, Hop::default());
+            return (false, NextHop::default());
         };
         let (false, Some(port)) = (leg.kernel, self.port(leg.interface)) else {
-            return (true, Hop { kind: HopKind::Punt, interface: leg.interface, ..Hop::default() });
+            return (
+                true,
+                NextHop { kind: NextHopKind::Punt, interface: leg.interface, ..NextHop::default() },
+            );
         };
         let link_mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX);
         let mtu = if mtu == 0 { link_mtu } else { mtu.min(link_mtu) };
-        let hop = Hop {
-            kind: HopKind::Resolve,
+        let hop = NextHop {
+            kind: NextHopKind::Resolve,
             interface: leg.interface,
             port,
             mtu,
             gateway: leg.gateway,
-            ..Hop::default()
+            ..NextHop::default()
         };
         let neighbor = leg.gateway.and_then(|gateway| self.neighbors.get(&(leg.interface, gateway)));
         (true, neighbor.map_or(hop, |neighbor| towards(hop, neighbor, link)))
     }
 
     /// A way made of others.
-    fn composed(&mut self, id: HopId) -> (bool, Hop) {
+    fn composed(&mut self, id: NextHopId) -> (bool, NextHop) {
         let parts = &self.ways[id as usize].parts;
         let alive: Vec<_> = parts.iter().filter(|(part, _)| self.is_alive(*part)).copied().collect();
         let before = *self.hops.get(id);
@@ -424,7 +427,7 @@ fn is_member(object: &Object, member: u32) -> bool {
     matches!(object, Object::Group(members) if members.iter().any(|(id, _)| *id == member))
 }
 
-fn forget<K: std::hash::Hash + Eq>(map: &mut FxHashMap<K, SmallVec<[HopId; 2]>>, key: K, id: HopId) {
+fn forget<K: std::hash::Hash + Eq>(map: &mut FxHashMap<K, SmallVec<[NextHopId; 2]>>, key: K, id: NextHopId) {
     if let std::collections::hash_map::Entry::Occupied(mut entry) = map.entry(key) {
         // One of them only: a group may have the same member twice.
         if let Some(at) = entry.get().iter().position(|other| *other == id) {
@@ -448,17 +451,17 @@ fn neighbor_of(recipe: &Recipe) -> Option<(u32, IpAddr)> {
 }
 
 /// What becomes of packets to a neighbour in this state.
-fn towards(mut hop: Hop, neighbor: &Neighbor, link: &Link) -> Hop {
+fn towards(mut hop: NextHop, neighbor: &Neighbor, link: &Link) -> NextHop {
     use libc::{NUD_DELAY, NUD_FAILED, NUD_NOARP, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE, NUD_STALE};
     const VALID: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
     match (neighbor.mac, link.mac) {
         (Some(to), Some(from)) if neighbor.state & VALID != 0 => {
-            hop.kind = HopKind::Forward;
+            hop.kind = NextHopKind::Forward;
             hop.header[..6].copy_from_slice(&to);
             hop.header[6..].copy_from_slice(&from);
-            hop.nudge = neighbor.state & NUD_STALE != 0;
+            hop.neighbor_stale = neighbor.state & NUD_STALE != 0;
         }
-        _ if neighbor.state & NUD_FAILED != 0 => hop.kind = HopKind::Failed,
+        _ if neighbor.state & NUD_FAILED != 0 => hop.kind = NextHopKind::Failed,
         _ => {}
     }
     hop

@@ -8,7 +8,7 @@
 //! of the dump in which it was last seen, and whether it was a change that told. Lines of a dump do not touch a prefix and
 //! metric of which a change has told since the dump began. What carries an older number when the dump is over is gone.
 
-use mmb_route::HopId;
+use mmb_route::NextHopId;
 use smallvec::SmallVec;
 
 use crate::event::{How, Legs};
@@ -88,7 +88,7 @@ pub(crate) fn add(lines: &mut Lines, ways: &mut Ways, news: News, how: How, mome
     doubt && group(lines, news.rank, news.metric).len() > 1
 }
 
-fn line(news: &News, way: HopId, stamp: u8) -> Line {
+fn line(news: &News, way: NextHopId, stamp: u8) -> Line {
     Line { metric: news.metric, way, rank: news.rank, kind: news.kind, protocol: news.protocol, stamp }
 }
 

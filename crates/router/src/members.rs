@@ -1,6 +1,6 @@
 //! Where the members of groups lie, in the one list that all groups share.
 
-use mmb_route::{Hop, HopId, HopKind, Hops};
+use mmb_route::{NextHop, NextHopId, NextHopKind, NextHops};
 use rustc_hash::FxHashMap;
 
 /// Members of one group; more would not divide flows noticeably better.
@@ -12,33 +12,39 @@ const LOOSE: usize = 4096;
 #[derive(Debug, Default)]
 pub(crate) struct Ranges {
     /// Owner of the range that begins at a place.
-    owners: FxHashMap<u32, HopId>,
+    owners: FxHashMap<u32, NextHopId>,
     used: usize,
 }
 
 impl Ranges {
     /// `hop` is no group any more, if it was one.
-    pub fn free(&mut self, hop: &Hop) {
-        if hop.kind == HopKind::Group && self.owners.remove(&hop.first).is_some() {
+    pub fn free(&mut self, hop: &NextHop) {
+        if hop.kind == NextHopKind::Group && self.owners.remove(&hop.first).is_some() {
             self.used -= usize::from(hop.members);
         }
     }
 
     /// What was `before` leads nowhere.
-    pub fn none(&mut self, before: &Hop) -> Hop {
+    pub fn none(&mut self, before: &NextHop) -> NextHop {
         self.free(before);
-        Hop::default()
+        NextHop::default()
     }
 
     /// Next hop `id`, `before` till now, as a group of ways with weights.
-    pub fn group(&mut self, hops: &mut Hops, id: HopId, before: Hop, parts: &[(HopId, u16)]) -> Hop {
+    pub fn group(
+        &mut self,
+        hops: &mut NextHops,
+        id: NextHopId,
+        before: NextHop,
+        parts: &[(NextHopId, u16)],
+    ) -> NextHop {
         let members = spread(parts);
         let list = hops.members();
         let old = before.first as usize..before.first as usize + usize::from(before.members);
-        if before.kind == HopKind::Group && list.get(old.clone()) == Some(&members[..]) {
+        if before.kind == NextHopKind::Group && list.get(old.clone()) == Some(&members[..]) {
             return before;
         }
-        if before.kind == HopKind::Group && old.len() == members.len() {
+        if before.kind == NextHopKind::Group && old.len() == members.len() {
             hops.members_mut()[old].copy_from_slice(&members);
             return before;
         }
@@ -47,11 +53,11 @@ impl Ranges {
             self.tidy(hops);
         }
         let list = hops.members_mut();
-        let hop = Hop {
-            kind: HopKind::Group,
+        let hop = NextHop {
+            kind: NextHopKind::Group,
             first: list.len() as u32,
             members: members.len() as u16,
-            ..Hop::default()
+            ..NextHop::default()
         };
         list.extend(members);
         self.owners.insert(hop.first, id);
@@ -60,7 +66,7 @@ impl Ranges {
     }
 
     /// Closes the gaps.
-    fn tidy(&mut self, hops: &mut Hops) {
+    fn tidy(&mut self, hops: &mut NextHops) {
         let mut list = Vec::with_capacity(self.used + LOOSE);
         let mut owners = FxHashMap::default();
         for &id in self.owners.values() {
@@ -78,11 +84,11 @@ impl Ranges {
 }
 
 /// Each part as often as its weight says, in lowest terms and [`MOST`] in all at most, but at least once.
-fn spread(parts: &[(HopId, u16)]) -> Vec<HopId> {
-    let weight = |part: &(HopId, u16)| u32::from(part.1.max(1));
+fn spread(parts: &[(NextHopId, u16)]) -> Vec<NextHopId> {
+    let weight = |part: &(NextHopId, u16)| u32::from(part.1.max(1));
     let divisor = parts.iter().map(weight).fold(0, gcd).max(1);
     let sum = parts.iter().map(weight).sum::<u32>() / divisor;
-    let times = |part: &(HopId, u16)| {
+    let times = |part: &(NextHopId, u16)| {
         let times = weight(part) / divisor;
         if sum > MOST {
             (u64::from(times) * u64::from(MOST) / u64::from(sum)).max(1) as usize
@@ -116,8 +122,8 @@ mod tests {
 
     #[test]
     fn ranges_are_used_again() {
-        let (mut ranges, mut hops) = (Ranges::default(), Hops::default());
-        let mut set = |hops: &mut Hops, id: HopId, parts: &[(HopId, u16)]| {
+        let (mut ranges, mut hops) = (Ranges::default(), NextHops::default());
+        let mut set = |hops: &mut NextHops, id: NextHopId, parts: &[(NextHopId, u16)]| {
             let before = *hops.get(id);
             let hop = ranges.group(hops, id, before, parts);
             hops.set(id, hop);
@@ -127,7 +133,7 @@ mod tests {
             set(&mut hops, 10, &[(round, 1), (2, 1), (3, 1 + (round as u16 & 1))]);
         }
         assert!(hops.members().len() < 3 * LOOSE);
-        let of = |id: HopId| {
+        let of = |id: NextHopId| {
             let hop = hops.get(id);
             &hops.members()[hop.first as usize..][..usize::from(hop.members)]
         };

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{PortId, Steering};
-use mmb_route::Face;
+use mmb_route::L3Interface;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustc_hash::FxHashMap;
 
@@ -103,7 +103,7 @@ pub(crate) struct Mirror<P> {
     settling: bool,
     /// The question for ports that was dealt with last.
     heard: u64,
-    faces: Vec<Option<Face>>,
+    faces: Vec<Option<L3Interface>>,
     steered: FxHashMap<PortId, Steering>,
 }
 

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use mmb_route::{Face, HopKind, Routes, Table};
+use mmb_route::{L3Interface, NextHopKind, RouteTable, Routes};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::event::{Address, Event, How, Link, Neighbor, Object, Route};
@@ -66,7 +66,7 @@ pub(crate) struct Model {
     pub addresses: BTreeMap<(u32, IpAddr, u8), Address>,
     /// The kernel's numbers of the tables, by place; the main one is the first.
     pub tables: Vec<Option<u32>>,
-    fibs: Vec<Table>,
+    fibs: Vec<RouteTable>,
     moment: Moment,
     /// When what has no place for a stamp of its own was last heard of.
     seen: FxHashMap<Key, u8>,
@@ -309,10 +309,10 @@ impl Model {
         let place = free.unwrap_or(self.tables.len());
         if free.is_none() {
             self.tables.push(None);
-            self.fibs.push(Table::default());
+            self.fibs.push(RouteTable::default());
             self.v4.trees.push(Tree::default());
             self.v6.trees.push(Tree::default());
-            let punt = self.ways.acquire(Recipe::Fixed(HopKind::Punt));
+            let punt = self.ways.acquire(Recipe::Fixed(NextHopKind::Punt));
             let fib = &mut self.fibs[place];
             u32::RESERVED.iter().for_each(|prefix| u32::insert(fib, *prefix, punt));
             u128::RESERVED.iter().for_each(|prefix| u128::insert(fib, *prefix, punt));
@@ -349,13 +349,13 @@ impl Model {
     }
 
     /// The routes to be published, if they have changed.
-    pub fn publication(&mut self, faces: &[Option<Face>]) -> Option<Routes> {
+    pub fn publication(&mut self, faces: &[Option<L3Interface>]) -> Option<Routes> {
         self.ways.take_changed().then(|| self.routes(faces))
     }
 
     /// The routes as they are.
-    pub fn routes(&self, faces: &[Option<Face>]) -> Routes {
-        Routes { tables: self.fibs.clone(), hops: self.ways.hops().clone(), faces: faces.to_vec() }
+    pub fn routes(&self, faces: &[Option<L3Interface>]) -> Routes {
+        Routes { tables: self.fibs.clone(), hops: self.ways.hops().clone(), interinterfaces: faces.to_vec() }
     }
 }
 
@@ -391,10 +391,10 @@ fn recipe(route: &Route) -> Recipe {
             Recipe::Object { v6, mtu: route.mtu, id: route.object }
         }
         libc::RTN_UNICAST if !route.legs.is_empty() => lines::normal(v6, route.mtu, route.legs.clone()),
-        libc::RTN_BLACKHOLE => Recipe::Fixed(HopKind::Blackhole),
-        libc::RTN_UNREACHABLE => Recipe::Fixed(HopKind::Unreachable),
-        libc::RTN_PROHIBIT => Recipe::Fixed(HopKind::Prohibit),
-        _ => Recipe::Fixed(HopKind::Punt),
+        libc::RTN_BLACKHOLE => Recipe::Fixed(NextHopKind::Blackhole),
+        libc::RTN_UNREACHABLE => Recipe::Fixed(NextHopKind::Unreachable),
+        libc::RTN_PROHIBIT => Recipe::Fixed(NextHopKind::Prohibit),
+        _ => Recipe::Fixed(NextHopKind::Punt),
     }
 }
 
@@ -404,7 +404,7 @@ impl<A: Bits> Family<A> {
         place: usize,
         route: &Route,
         ways: &mut Ways,
-        fib: &mut Table,
+        fib: &mut RouteTable,
         f: impl FnOnce(&mut lines::Lines, &mut Ways),
     ) {
         if let Some(prefix) = Prefix::new(route.prefix, route.length) {
@@ -416,7 +416,7 @@ impl<A: Bits> Family<A> {
     fn retain(
         &mut self,
         ways: &mut Ways,
-        fibs: &mut [Table],
+        fibs: &mut [RouteTable],
         keep: impl Fn(&Line, &Ways) -> bool,
         look: impl Fn(&Line) -> bool,
     ) {
@@ -425,7 +425,7 @@ impl<A: Bits> Family<A> {
         }
     }
 
-    fn clear(&mut self, place: usize, ways: &mut Ways, fibs: &mut [Table]) {
+    fn clear(&mut self, place: usize, ways: &mut Ways, fibs: &mut [RouteTable]) {
         let context = &mut Context { ways, neighbors: &self.neighbors, fib: &mut fibs[place] };
         self.trees[place].retain(context, |_, _| false, |_| false);
     }
@@ -435,7 +435,7 @@ impl<A: Bits> Family<A> {
         (interface, address): (u32, IpAddr),
         there: bool,
         ways: &mut Ways,
-        fibs: &mut [Table],
+        fibs: &mut [RouteTable],
     ) {
         let Some(bits) = A::of(address) else { return };
         let interfaces = self.neighbors.entry(bits).or_default();
@@ -450,7 +450,7 @@ impl<A: Bits> Family<A> {
         }
     }
 
-    fn settle_neighbors(&mut self, ways: &mut Ways, fibs: &mut [Table]) {
+    fn settle_neighbors(&mut self, ways: &mut Ways, fibs: &mut [RouteTable]) {
         for (tree, fib) in self.trees.iter_mut().zip(fibs) {
             for bits in self.neighbors.keys() {
                 tree.settle_neighbor(*bits, &mut Context { ways, neighbors: &self.neighbors, fib });

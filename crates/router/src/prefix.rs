@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use mmb_route::{HopId, Table};
+use mmb_route::{NextHopId, RouteTable};
 
 /// An address as a number, in host byte order.
 pub(crate) trait Bits: Copy + Ord + Hash + Default + Debug + 'static {
@@ -21,8 +21,8 @@ pub(crate) trait Bits: Copy + Ord + Hash + Default + Debug + 'static {
     fn first(self, length: u8) -> Self;
     /// All bits behind the first `length` set.
     fn last(self, length: u8) -> Self;
-    fn insert(table: &mut Table, prefix: Prefix<Self>, hop: HopId);
-    fn remove(table: &mut Table, prefix: Prefix<Self>);
+    fn insert(table: &mut RouteTable, prefix: Prefix<Self>, hop: NextHopId);
+    fn remove(table: &mut RouteTable, prefix: Prefix<Self>);
 }
 
 /// A prefix; those inside another one come behind it in order.
@@ -90,11 +90,11 @@ impl Bits for u32 {
         self | u32::MAX.checked_shr(u32::from(length)).unwrap_or(0)
     }
 
-    fn insert(table: &mut Table, prefix: Prefix<u32>, hop: HopId) {
+    fn insert(table: &mut RouteTable, prefix: Prefix<u32>, hop: NextHopId) {
         table.ip4.insert(prefix.bits.into(), prefix.length, hop);
     }
 
-    fn remove(table: &mut Table, prefix: Prefix<u32>) {
+    fn remove(table: &mut RouteTable, prefix: Prefix<u32>) {
         table.ip4.remove(prefix.bits.into(), prefix.length);
     }
 }
@@ -125,11 +125,11 @@ impl Bits for u128 {
         self | u128::MAX.checked_shr(u32::from(length)).unwrap_or(0)
     }
 
-    fn insert(table: &mut Table, prefix: Prefix<u128>, hop: HopId) {
+    fn insert(table: &mut RouteTable, prefix: Prefix<u128>, hop: NextHopId) {
         table.ip6.insert(prefix.bits.into(), prefix.length, hop);
     }
 
-    fn remove(table: &mut Table, prefix: Prefix<u128>) {
+    fn remove(table: &mut RouteTable, prefix: Prefix<u128>) {
         table.ip6.remove(prefix.bits.into(), prefix.length);
     }
 }

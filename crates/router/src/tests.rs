@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mmb_dataplane::PortId;
-use mmb_route::{Hop, HopKind, Routes};
+use mmb_route::{NextHop, NextHopKind, Routes};
 use proptest::prelude::*;
 use rustc_hash::FxHashMap;
 
@@ -56,20 +56,20 @@ fn model(interfaces: &[u32]) -> Model {
     model
 }
 
-fn members(routes: &Routes, table: usize, to: IpAddr) -> Vec<Hop> {
+fn members(routes: &Routes, table: usize, to: IpAddr) -> Vec<NextHop> {
     let id = match to {
         IpAddr::V4(to) => routes.tables[table].ip4.lookup(to.into()),
         IpAddr::V6(to) => routes.tables[table].ip6.lookup(to.into()),
     };
     let hop = *routes.hops.get(id);
-    if hop.kind != HopKind::Group {
+    if hop.kind != NextHopKind::Group {
         return vec![hop];
     }
     let places = hop.first as usize..hop.first as usize + usize::from(hop.members);
     routes.hops.members()[places].iter().map(|id| *routes.hops.get(*id)).collect()
 }
 
-fn kind(model: &Model, table: usize, to: &str) -> HopKind {
+fn kind(model: &Model, table: usize, to: &str) -> NextHopKind {
     members(&model.routes(&[]), table, ip(to))[0].kind
 }
 
@@ -91,8 +91,8 @@ fn a_vrf_has_a_table_of_its_own() {
     let routes = model.routes(&[]);
     let out = |table: usize, to: &str| members(&routes, table, ip(to))[0].port;
     assert_eq!((out(0, "10.1.1.1"), out(1, "10.1.1.1"), out(1, "2001:db8::1")), (1, 2, 2));
-    assert_eq!(kind(&model, 0, "2001:db8::1"), HopKind::NoRoute);
-    assert_eq!(kind(&model, 1, "224.0.0.1"), HopKind::Punt);
+    assert_eq!(kind(&model, 0, "2001:db8::1"), NextHopKind::NoRoute);
+    assert_eq!(kind(&model, 1, "224.0.0.1"), NextHopKind::Punt);
     // Its own address in its own table; the face is routed by that.
     let address = Address { interface: 2, address: ip("10.0.0.1"), length: 8, primary: true, scope: 0 };
     model.apply(Event::Address(address));
@@ -109,10 +109,10 @@ fn a_vrf_has_a_table_of_its_own() {
     assert_eq!((steering[&PortId(1)].local.len(), steering[&PortId(2)].local.len()), (0, 1));
     // The VRF goes: its table is empty, and free for the next one.
     model.apply(Event::LinkGone(9));
-    assert_eq!(kind(&model, 1, "10.1.1.1"), HopKind::NoRoute);
+    assert_eq!(kind(&model, 1, "10.1.1.1"), NextHopKind::NoRoute);
     model.apply(Event::Link(Link { vrf: Some(200), ..link(10) }));
     add(&mut model, 200, "10.0.0.0/8", 1);
-    assert_eq!((kind(&model, 1, "10.1.1.1"), model.tables.len()), (HopKind::Resolve, 2));
+    assert_eq!((kind(&model, 1, "10.1.1.1"), model.tables.len()), (NextHopKind::Resolve, 2));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn siblings_of_ipv6_come_together_and_go_one_by_one() {
     model.apply(Event::Route(with(&[a]), How::Replace));
     assert_eq!(gateways(&model), [ip("fe80::a")]);
     model.apply(Event::RouteGone(with(&[a, b])));
-    assert_eq!((kind(&model, 0, "2001:db8::1"), model.v6.count()), (HopKind::NoRoute, 0));
+    assert_eq!((kind(&model, 0, "2001:db8::1"), model.v6.count()), (NextHopKind::NoRoute, 0));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn many_routes_follow_one_object() {
     assert_eq!(ports(&model), [2]);
     // The last one goes with its link, and the group with it, and the routes with that.
     model.apply(Event::Link(Link { up: false, ..link(2) }));
-    assert_eq!((kind(&model, 0, "10.1.50.1"), model.v4.count()), (HopKind::NoRoute, 0));
+    assert_eq!((kind(&model, 0, "10.1.50.1"), model.v4.count()), (NextHopKind::NoRoute, 0));
     assert!(model.take_doubt());
 }
 
@@ -178,9 +178,9 @@ fn what_a_dump_leaves_out_is_gone_unless_it_is_newer() {
     model.apply(Event::Route(other, How::Replace));
     model.confirm(line("10.3.0.0/16"));
     model.apply(add("10.5.0.0/16"));
-    assert_eq!(kind(&model, 0, "10.4.0.1"), HopKind::Resolve, "as long as the dump goes on");
+    assert_eq!(kind(&model, 0, "10.4.0.1"), NextHopKind::Resolve, "as long as the dump goes on");
     model.end(|_| true);
-    let there = |n: u8| kind(&model, 0, &format!("10.{n}.0.1")) == HopKind::Resolve;
+    let there = |n: u8| kind(&model, 0, &format!("10.{n}.0.1")) == NextHopKind::Resolve;
     assert_eq!([1, 2, 3, 4, 5].map(there), [true, false, true, false, true]);
     assert_eq!(members(&model.routes(&[]), 0, ip("10.3.0.1"))[0].gateway, Some(ip("10.0.0.9")));
     assert_eq!(model.v4.count(), 3);
@@ -221,7 +221,7 @@ impl Naive {
     }
 
     /// The kind of hop, and the interface.
-    fn fate(&self, to: IpAddr) -> (HopKind, u32) {
+    fn fate(&self, to: IpAddr) -> (NextHopKind, u32) {
         let stages: &[&[u32]] = if to.is_ipv4() { &[&[255, 254], &[253]] } else { &[&[255], &[254], &[253]] };
         for stage in stages {
             let covers = |route: &&Route| {
@@ -238,20 +238,20 @@ impl Naive {
             };
             match best.kind {
                 libc::RTN_THROW => continue,
-                libc::RTN_BLACKHOLE => return (HopKind::Blackhole, 0),
-                libc::RTN_LOCAL => return (HopKind::Punt, 0),
+                libc::RTN_BLACKHOLE => return (NextHopKind::Blackhole, 0),
+                libc::RTN_LOCAL => return (NextHopKind::Punt, 0),
                 _ => {}
             }
             let leg = best.legs[0];
             let neighbor = self.neighbors.get(&(leg.interface, leg.gateway.unwrap_or(to)));
             let kind = match neighbor {
-                Some(&libc::NUD_FAILED) => HopKind::Failed,
-                Some(&libc::NUD_REACHABLE) => HopKind::Forward,
-                _ => HopKind::Resolve,
+                Some(&libc::NUD_FAILED) => NextHopKind::Failed,
+                Some(&libc::NUD_REACHABLE) => NextHopKind::Forward,
+                _ => NextHopKind::Resolve,
             };
             return (kind, leg.interface);
         }
-        (HopKind::NoRoute, 0)
+        (NextHopKind::NoRoute, 0)
     }
 }
 

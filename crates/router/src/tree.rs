@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mmb_route::{HopId, Table};
+use mmb_route::{NextHopId, RouteTable};
 use smallvec::SmallVec;
 
 use crate::event::{Leg, Legs};
@@ -27,7 +27,7 @@ pub(crate) const RANKS: usize = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub metric: u32,
-    pub way: HopId,
+    pub way: NextHopId,
     pub rank: u8,
     /// `RTN_…`.
     pub kind: u8,
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     /// In the order in which the kernel considers them.
     pub lines: SmallVec<[Line; 1]>,
     /// What the FIB has; 0: nothing.
-    pub hop: HopId,
+    pub hop: NextHopId,
     /// A bit for each rank that has a route here which is alive, and behind them one for each whose first says "throw".
     present: u8,
     /// What the FIB has is a neighbour, and this entry holds its way.
@@ -59,7 +59,7 @@ pub(crate) type Neighbors<A> = BTreeMap<A, SmallVec<[u32; 2]>>;
 pub(crate) struct Context<'a, A> {
     pub ways: &'a mut Ways,
     pub neighbors: &'a Neighbors<A>,
-    pub fib: &'a mut Table,
+    pub fib: &'a mut RouteTable,
 }
 
 /// The routes of one table and family; see the module's theory of operation.
@@ -186,7 +186,7 @@ impl<A: Bits> Tree<A> {
         }
         let (hop, neighbor) = found;
         self.put(prefix, before, (hop, neighbor), context);
-        let routed = |(hop, neighbor): (HopId, bool)| if neighbor { 0 } else { hop };
+        let routed = |(hop, neighbor): (NextHopId, bool)| if neighbor { 0 } else { hop };
         let moved = routed((before.0, before.2)) != routed((hop, neighbor));
         // What is thrown on follows ways that do not show here.
         if (moved || present != before.1 || !self.throws.is_empty()) && prefix.length < A::BITS {
@@ -219,8 +219,8 @@ impl<A: Bits> Tree<A> {
     fn put(
         &mut self,
         prefix: Prefix<A>,
-        before: (HopId, u8, bool),
-        (hop, neighbor): (HopId, bool),
+        before: (NextHopId, u8, bool),
+        (hop, neighbor): (NextHopId, bool),
         context: &mut Context<'_, A>,
     ) {
         let entry = self.entries.entry(prefix).or_default();
@@ -228,7 +228,7 @@ impl<A: Bits> Tree<A> {
         if entry.lines.is_empty() && hop == 0 {
             self.entries.remove(&prefix);
         }
-        let from_route = |hop: HopId, neighbor: bool| hop != 0 && !neighbor;
+        let from_route = |hop: NextHopId, neighbor: bool| hop != 0 && !neighbor;
         if from_route(before.0, before.2) != from_route(hop, neighbor) {
             self.installed.count(prefix.length, from_route(hop, neighbor));
         }
@@ -245,7 +245,7 @@ impl<A: Bits> Tree<A> {
     }
 
     /// The way of the route that wins at a prefix. It is kept by the route that it is of, or for ever.
-    fn winner(&self, prefix: Prefix<A>, ways: &mut Ways) -> Option<HopId> {
+    fn winner(&self, prefix: Prefix<A>, ways: &mut Ways) -> Option<NextHopId> {
         if prefix.is_reserved() {
             return None;
         }
@@ -273,7 +273,7 @@ impl<A: Bits> Tree<A> {
 
     /// The way to a neighbour with this address, if `network` leads to one that is connected; 0 if not. The caller gets a
     /// reference.
-    fn neighbor_way(&self, address: A, network: HopId, context: &mut Context<'_, A>) -> HopId {
+    fn neighbor_way(&self, address: A, network: NextHopId, context: &mut Context<'_, A>) -> NextHopId {
         let reserved = Prefix::host(address).is_reserved();
         let Some(interfaces) = context.neighbors.get(&address).filter(|_| !reserved) else { return 0 };
         let Some(Recipe::Legs { v6, mtu, legs }) = context.ways.recipe(network) else { return 0 };

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use common::{Fate, Kernel, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, mirrored};
-use mmb_route::HopKind;
+use mmb_route::NextHopKind;
 use mmb_router::{FibQuery, FibSelect};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -166,7 +166,7 @@ fn a_full_table_of_ipv6() {
         let batch: String =
             commands.lines().map(|line| format!("{}\n", line.trim_start_matches("-6 "))).collect();
         common::ip6_batch(&format!("{batch}route add 2001:db8:ffff::/48 via 2001:db8:1::b\n"));
-        fake.wait_hop("2001:db8:ffff::1", |hop| hop.kind == HopKind::Forward);
+        fake.wait_hop("2001:db8:ffff::1", |hop| hop.kind == NextHopKind::Forward);
         let prefixes: Vec<_> = table.keys().collect();
         let mut one = |inside: bool| {
             let any = random.random::<u128>() >> 3 | 1 << 125;
@@ -230,9 +230,9 @@ fn kinds_of_routes() {
         assert_eq!(at("192.0.2.241").len(), 5);
         assert_eq!(at("203.0.113.129")[0].mtu, 1300);
         // The loopback interface is no port of ours.
-        assert_eq!(at("203.0.113.1")[0].kind, HopKind::Punt);
+        assert_eq!(at("203.0.113.1")[0].kind, NextHopKind::Punt);
         for kernels in ["224.0.0.5", "239.1.1.1", "255.255.255.255", "ff02::1", "fe80::1", "127.0.0.1"] {
-            assert_eq!(at(kernels)[0].kind, HopKind::Punt, "{kernels}");
+            assert_eq!(at(kernels)[0].kind, NextHopKind::Punt, "{kernels}");
         }
         let entry = |to: &str| {
             let query = FibQuery { select: FibSelect::Address(to.parse().unwrap()), ..FibQuery::default() };
@@ -268,7 +268,7 @@ fn objects_and_groups() {
         fake.wait("another object", |told| ways(told).contains(&gateway(0, 11)));
         ip("nexthop add id 4 blackhole");
         ip("route replace 192.0.2.0/24 nhid 4");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Blackhole);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route replace 192.0.2.0/24 nhid 3");
         fake.wait("both again", |told| ways(told).contains(&gateway(1, 10)));
         // The kernel removes the object, without a word.
@@ -276,7 +276,7 @@ fn objects_and_groups() {
         fake.wait("one is left", |told| ways(told) == [gateway(0, 11)]);
         compare(&fake, [to]);
         ip("nexthop del id 1");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, [to]);
     });
 }
@@ -309,11 +309,11 @@ fn links_go_down_and_up() {
         fake.wait("the member is out", |told| {
             hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().all(|hop| hop.interface == v0)
         });
-        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == HopKind::NoRoute);
-        fake.wait_hop("10.255.1.77", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_hop("10.255.1.77", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, addresses());
         ip("link set v1 up");
-        fake.wait_hop("10.255.1.77", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("10.255.1.77", |hop| hop.kind == NextHopKind::Resolve);
         // The static route of the downed link does not come back.
         fake.wait("the member is back", |told| {
             hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().any(|hop| hop.interface != v0)
@@ -329,7 +329,7 @@ fn links_go_down_and_up() {
         ip("link del v1");
         // With one of its links the kernel removes the whole route.
         fake.wait_hop("192.0.2.1", |hop| hop.gateway == Some([10, 255, 0, 11].into()));
-        fake.wait_hop("10.255.1.1", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("10.255.1.1", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, addresses());
         assert_eq!(router.counters().malformed, 0);
     });
@@ -341,25 +341,25 @@ fn addresses_come_and_go() {
         two_links();
         let (fake, _router) = mirror(&["v0", "v1"]);
         ip("addr add 172.16.0.1/16 dev v0");
-        fake.wait_hop("172.16.5.5", |hop| hop.kind == HopKind::Resolve);
-        fake.wait_hop("172.16.0.1", |hop| hop.kind == HopKind::Punt);
+        fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_hop("172.16.0.1", |hop| hop.kind == NextHopKind::Punt);
         fake.wait("the kernel keeps it", |told| {
             let (_, last) = told.steering.iter().rfind(|(port, _)| port.0 == 1).unwrap();
             last.as_ref().unwrap().local.contains(&"172.16.0.1".parse().unwrap())
         });
-        let face = fake.routes().faces[1].unwrap();
+        let face = fake.routes().interfaces[1].unwrap();
         assert_eq!(
             (face.ip4, face.ip6),
             (Some([10, 255, 1, 1].into()), Some("2001:db8:1::1".parse().unwrap()))
         );
         ip("route add 192.0.2.0/24 via 10.255.0.10 src 172.16.0.1");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Forward);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward);
         ip("addr del 172.16.0.1/16 dev v0");
-        fake.wait_hop("172.16.5.5", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::NoRoute);
         // A route whose source is gone goes too, on older kernels without a word.
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
         ip("link set v1 address 02:00:00:00:00:99");
-        fake.wait("the face has it", |told| told.routes.faces[1].unwrap().mac == [2, 0, 0, 0, 0, 0x99]);
+        fake.wait("the face has it", |told| told.routes.interfaces[1].unwrap().mac == [2, 0, 0, 0, 0, 0x99]);
         // The kernel has forgotten the neighbours there.
         ip("neigh add 10.255.1.10 lladdr 02:00:00:00:01:0a dev v1");
         fake.wait_hop("10.255.1.10", |hop| hop.header[6..] == [2, 0, 0, 0, 0, 0x99]);
@@ -381,9 +381,9 @@ fn one_table_with_the_kernels_own() {
             ip(command);
         }
         ip("route add 198.51.100.0/24 via 10.255.0.10");
-        fake.wait_hop("198.51.100.1", |hop| hop.kind == HopKind::Forward);
+        fake.wait_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Forward);
         let addresses = ["100.64.1.1", "100.65.0.1", "2001:db8:a:1::5", "2001:db8:a:2::5"];
-        fake.wait_hop(addresses[2], |hop| hop.kind == HopKind::Punt);
+        fake.wait_hop(addresses[2], |hop| hop.kind == NextHopKind::Punt);
         compare(&fake, addresses.map(|text| text.parse().unwrap()));
         let kernel = Kernel::new();
         assert_eq!(kernel.fate(addresses[2].parse().unwrap()), Fate::Kernel, "the local table comes first");

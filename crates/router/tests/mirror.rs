@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::{Fake, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
 use mmb_dataplane::PortId;
-use mmb_route::HopKind;
+use mmb_route::NextHopKind;
 use mmb_router::{Device, FibQuery, FibSelect, PortState, RoutedPort, Router};
 
 /// A second namespace with the other end of `v0` in it; gone when this is.
@@ -56,13 +56,15 @@ fn neighbors_are_found_on_demand() {
         let v0 = index_of("v0");
         ip("route add 192.0.2.0/24 via 10.255.0.77");
         ip("-6 route add 2001:db8:f::/48 via 2001:db8::77");
-        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == HopKind::Resolve);
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
         let mac = [2, 0, 0, 0, 0, 0x77];
         for (gateway, behind) in [("10.255.0.77", "192.0.2.1"), ("2001:db8::77", "2001:db8:f::1")] {
             fake.want(v0, gateway);
             for to in [gateway, behind] {
-                fake.wait_hop(to, |hop| hop.kind == HopKind::Forward && hop.header[..6] == mac && !hop.nudge);
+                fake.wait_hop(to, |hop| {
+                    hop.kind == NextHopKind::Forward && hop.header[..6] == mac && !hop.neighbor_stale
+                });
             }
         }
         let known = router.neighbors(Some(("10.255.0.0".parse().unwrap(), 24)));
@@ -70,32 +72,32 @@ fn neighbors_are_found_on_demand() {
         assert_eq!(router.counters().requests, 2);
         // Nobody there.
         fake.want(v0, "10.255.0.200");
-        fake.wait_hop("10.255.0.200", |hop| hop.kind == HopKind::Failed && hop.gateway.is_some());
+        fake.wait_hop("10.255.0.200", |hop| hop.kind == NextHopKind::Failed && hop.gateway.is_some());
         // Another card.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud reachable");
         fake.wait_hop("192.0.2.1", |hop| hop.header[5] == 0x78);
         // Not heard of for a while: whoever uses it has the kernel ask.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:77 dev v0 nud stale");
-        fake.wait_hop("192.0.2.1", |hop| hop.nudge && hop.kind == HopKind::Forward);
+        fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale && hop.kind == NextHopKind::Forward);
         fake.want(v0, "10.255.0.77");
-        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.nudge);
+        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.neighbor_stale);
         // Nobody with that address: its neighbour fails, and is found when it is wanted again.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud stale");
-        fake.wait_hop("192.0.2.1", |hop| hop.nudge);
+        fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale);
         fake.want(v0, "10.255.0.77");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Failed);
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Failed);
         fake.want(v0, "10.255.0.77");
         fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac);
         ip("neigh del 10.255.0.77 dev v0");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == HopKind::Resolve);
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Resolve && hop.gateway.is_none());
+        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Resolve && hop.gateway.is_none());
         // A more specific route takes the neighbour's place, and gives it back.
         fake.want(v0, "10.255.0.77");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Forward);
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
         ip("route add blackhole 10.255.0.64/27");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Blackhole);
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route del blackhole 10.255.0.64/27");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == HopKind::Forward);
+        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
         drop((router, far));
     });
 }
@@ -109,7 +111,7 @@ fn lost_messages_are_made_up_for() {
         router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
         ip("route add 192.0.2.0/24 via 10.255.0.77");
         ip("route add 198.51.100.0/24 via 10.255.0.77");
-        fake.wait_hop("198.51.100.1", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Resolve);
         let steady: IpAddr = "192.0.2.1".parse().unwrap();
         let prefix = |n: u32| IpAddr::from((0x0b00_0000 + (n << 8)).to_be_bytes());
         fake.told(|told| {
@@ -124,8 +126,8 @@ fn lost_messages_are_made_up_for() {
         });
         fake.wait("the routes that were lost", |told| {
             let of = |to: IpAddr| hops(&told.routes, 0, to)[0].kind;
-            (0..20_000).all(|n| of(prefix(n)) == HopKind::Resolve)
-                && of("198.51.100.1".parse().unwrap()) == HopKind::NoRoute
+            (0..20_000).all(|n| of(prefix(n)) == NextHopKind::Resolve)
+                && of("198.51.100.1".parse().unwrap()) == NextHopKind::NoRoute
         });
         let counters = router.counters();
         assert!(counters.overruns > 0 && counters.resyncs > 0, "{counters:?}");
@@ -187,14 +189,14 @@ fn twins_follow_their_ports() {
         };
         router.set_ports(vec![port("v0")], Vec::new()).unwrap();
         assert_eq!(quiet.map(read_sysctl), ["0", "8", "1"]);
-        let face = |told: &common::Told| told.routes.faces.get(5).copied().flatten();
+        let face = |told: &common::Told| told.routes.interfaces.get(5).copied().flatten();
         assert_eq!(fake.told(|told| face(told)).unwrap().mac, state.mac, "set and known when the ports are");
         ip("addr add 10.0.0.1/24 dev t0");
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::Resolve && (hop.mtu, hop.port) == (1400, 5));
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve && (hop.mtu, hop.port) == (1400, 5));
         // No carrier any more.
         common::sysctl("ipv4/conf/t0/ignore_routes_with_linkdown", "1");
         fake.told(|told| told.state = Some(PortState { up: false, ..state }));
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::NoRoute);
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::NoRoute);
         fake.told(|told| told.state = Some(PortState { up: true, mtu: 1500, ..state }));
         fake.wait_hop("10.0.0.9", |hop| hop.mtu == 1500);
         // Not routed any more, and again, and the end.
@@ -225,7 +227,7 @@ fn ports_whose_interface_comes_later() {
         ip("addr add 10.0.0.2/24 dev v0");
         ip("link set v0 up");
         ip("link set v0x up");
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == HopKind::Resolve);
+        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve);
         let local =
             |told: &common::Told| told.steering.last().and_then(|last| last.1.clone()).map(|s| s.local);
         fake.wait("both addresses", |told| local(told).is_some_and(|all| all.len() >= 2));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mmb_flow::{NatConfig, SessionSettings};
 use mmb_nf::Program;
 use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Limits, Policy, VECTOR};
+use mmb_policy::{Batch, EditLimits, Policy, VECTOR};
 
 use crate::{Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, chain_packet};
 
@@ -377,7 +377,7 @@ impl Driver {
     fn edit(&self, traveller: &mut Traveller) -> Outcome {
         let first = traveller.meta.edits_at as usize;
         let slots = self.edits.get(first..first + usize::from(traveller.meta.edits_len)).unwrap_or(&[]);
-        let limits = Limits { frame_max: |_| usize::MAX };
+        let limits = EditLimits { frame_max: |_| usize::MAX };
         let _refused = self.rules.policy.edit(slots, &mut traveller.packet, &mut traveller.meta, limits);
         Outcome::Out(traveller.meta.out_port)
     }

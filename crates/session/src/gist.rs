@@ -3,7 +3,7 @@
 use std::hint::select_unpredictable;
 
 use mmb_flow::TcpSegment;
-use mmb_packet::{Common, Kind, Meta, flags};
+use mmb_packet::{ParsedHeaders, Kind, Meta, flags};
 
 /// What the short way needs to know of a packet, read while it is near.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +52,7 @@ impl Gist {
     }
 
     #[inline(always)]
-    pub fn of_common4(common: &Common<8>, in_port: u16, bytes: u32) -> Gist {
+    pub fn of_common4(common: &ParsedHeaders<8>, in_port: u16, bytes: u32) -> Gist {
         let udp =
             (common.tag as u16 & u16::from(Kind::UDP)) << (Gist::UDP / u16::from(Kind::UDP)).trailing_zeros();
         let says = u16::from(common.tcp_flags) | udp;

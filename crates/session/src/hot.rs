@@ -9,7 +9,7 @@
 //! and done elsewhere.
 
 use mmb_flow::{Direction, FlowRef, Table, flow_flags, later_ack, translate, translate_ip4};
-use mmb_packet::{Common, DropReason, Meta, flags};
+use mmb_packet::{ParsedHeaders, DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
 use crate::decisions::says;
@@ -110,7 +110,7 @@ impl Sessions {
     pub fn take_in4(
         &mut self,
         at: usize,
-        common: &Common<8>,
+        common: &ParsedHeaders<8>,
         brought: Option<u32>,
         in_port: u16,
         bytes: u32,
@@ -124,7 +124,7 @@ impl Sessions {
     pub fn take_in6(
         &mut self,
         at: usize,
-        common: &Common<32>,
+        common: &ParsedHeaders<32>,
         brought: Option<u32>,
         in_port: u16,
         bytes: u32,

@@ -5,7 +5,7 @@ use mmb_flow::{
     FlowRef, Key, MappingId, NatConfig, flow_flags, parse_quote, translate_icmp_error, translate_ip4,
 };
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, PacketBuf, flags};
-use mmb_policy::{Binding, Limits};
+use mmb_policy::{Binding, EditLimits};
 
 use crate::chains::OUT_AGAIN;
 use crate::engine::{Sessions, session_flags};
@@ -194,7 +194,7 @@ impl Sessions {
         // The other worker knows nothing of the edits.
         let slots = call.edits.get(call.first_edit..).unwrap_or(&[]);
         let edited =
-            call.host.policy().edit(slots, call.packet, call.meta, Limits { frame_max: |_| usize::MAX });
+            call.host.policy().edit(slots, call.packet, call.meta, EditLimits { frame_max: |_| usize::MAX });
         call.edits.truncate(call.first_edit);
         match edited {
             Ok(()) => self.hand_off(call.meta, owner),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use mmb_lang::{Arg, Cond, Diagnostic, FieldDef, FieldId, Match, MatchOn, Value, ValueItem, ValueKind};
-use mmb_packet::{Ip6Ext, Kind, Loc, NamedOption, Payload};
+use mmb_packet::{Ip6Ext, Kind, Loc, NamedOption, PayloadLayer};
 
 use crate::masked::Masked;
 use crate::pattern::{Field, Presence};
@@ -200,12 +200,12 @@ pub(super) fn other_network(present: &Presence) -> Option<Masked> {
 /// The bytes that a field is about, for fields whose values are bytes.
 fn source(field: FieldId) -> Option<Source> {
     Some(match field {
-        FieldId::IpPayload => Source::Payload(Payload::Ip),
-        FieldId::Ip6Payload => Source::Payload(Payload::Ip6),
-        FieldId::IcmpPayload => Source::Payload(Payload::Icmp),
-        FieldId::Icmp6Payload => Source::Payload(Payload::Icmp6),
-        FieldId::UdpPayload => Source::Payload(Payload::Udp),
-        FieldId::TcpPayload => Source::Payload(Payload::Tcp),
+        FieldId::IpPayload => Source::Payload(PayloadLayer::Ip),
+        FieldId::Ip6Payload => Source::Payload(PayloadLayer::Ip6),
+        FieldId::IcmpPayload => Source::Payload(PayloadLayer::Icmp),
+        FieldId::Icmp6Payload => Source::Payload(PayloadLayer::Icmp6),
+        FieldId::UdpPayload => Source::Payload(PayloadLayer::Udp),
+        FieldId::TcpPayload => Source::Payload(PayloadLayer::Tcp),
         FieldId::TcpOptSack => Source::Option(NamedOption::Sack),
         FieldId::TcpOptFastOpen => Source::Option(NamedOption::FastOpen),
         FieldId::TcpOptMptcp => Source::Option(NamedOption::Mptcp),
@@ -239,14 +239,14 @@ fn bytes(source: Source, arg: Option<&Arg>) -> Option<Question> {
 }
 
 /// The header that a payload stands behind.
-fn header(payload: Payload) -> Loc {
+fn header(payload: PayloadLayer) -> Loc {
     match payload {
-        Payload::Ip => Loc::Ip4(0),
-        Payload::Ip6 => Loc::Ip6(0),
-        Payload::Icmp => Loc::Icmp(0),
-        Payload::Icmp6 => Loc::Icmp6(0),
-        Payload::Udp => Loc::Udp(0),
-        Payload::Tcp => Loc::Tcp(0),
+        PayloadLayer::Ip => Loc::Ip4(0),
+        PayloadLayer::Ip6 => Loc::Ip6(0),
+        PayloadLayer::Icmp => Loc::Icmp(0),
+        PayloadLayer::Icmp6 => Loc::Icmp6(0),
+        PayloadLayer::Udp => Loc::Udp(0),
+        PayloadLayer::Tcp => Loc::Tcp(0),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a predicate asks.
 
-use mmb_packet::{NamedOption, Payload};
+use mmb_packet::{NamedOption, PayloadLayer};
 
 /// A question about bytes that are not in the window; its answer is yes or no.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -8,7 +8,7 @@ pub enum Ask {
     /// Some TCP option's kind is one of these.
     OptionKind(Kinds),
     /// The payload has a byte at least.
-    Exists(Payload),
+    Exists(PayloadLayer),
     /// The bytes are there and stand in this relation to one of the literals.
     Bytes {
         /// Which bytes.
@@ -24,7 +24,7 @@ pub enum Ask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// A payload.
-    Payload(Payload),
+    Payload(PayloadLayer),
     /// The data of the last option of this kind.
     Option(NamedOption),
 }

@@ -16,7 +16,7 @@ mod truths;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use mmb_packet::{Kind, Meta, NamedOption, Payload, TcpOptions, payload, tcp_options};
+use mmb_packet::{Kind, Meta, NamedOption, PayloadLayer, TcpOptions, payload, tcp_options};
 
 pub use ask::{Ask, How, Kinds, Source};
 pub use truths::Truths;
@@ -38,12 +38,12 @@ const OFFSET_AT: usize = 12;
 
 /// Payloads and options' data that can be asked about.
 const SOURCES: [Source; 9] = [
-    Source::Payload(Payload::Ip),
-    Source::Payload(Payload::Ip6),
-    Source::Payload(Payload::Icmp),
-    Source::Payload(Payload::Icmp6),
-    Source::Payload(Payload::Udp),
-    Source::Payload(Payload::Tcp),
+    Source::Payload(PayloadLayer::Ip),
+    Source::Payload(PayloadLayer::Ip6),
+    Source::Payload(PayloadLayer::Icmp),
+    Source::Payload(PayloadLayer::Icmp6),
+    Source::Payload(PayloadLayer::Udp),
+    Source::Payload(PayloadLayer::Tcp),
     Source::Option(NamedOption::Sack),
     Source::Option(NamedOption::FastOpen),
     Source::Option(NamedOption::Mptcp),

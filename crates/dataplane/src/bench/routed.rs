@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use mmb_route::{Face, Hop, HopId, HopKind, Routes, Table};
+use mmb_route::{L3Interface, NextHop, NextHopId, NextHopKind, RouteTable, Routes};
 
 use super::first_wire;
 use super::prefixes::{HOPS, Prefixes};
@@ -15,7 +15,7 @@ const FAR: [u8; 6] = [0x02, 0, 0, 0, 0, 3];
 /// Bytes of the largest packet that a next hop takes: any that is made.
 const MTU: u16 = 9_004;
 /// The next hop to the sources; those behind it are the others.
-const BACK: HopId = 1;
+const BACK: NextHopId = 1;
 
 /// `forwarding` with two routed ports, and by which one packets come and go: its own routed ports, or the ends of its
 /// first wire, or made-up ones.
@@ -44,10 +44,11 @@ pub(super) fn routes(prefixes: Prefixes, everything: bool, near: PortId, far: Po
         (far, FAR, Ipv4Addr::new(192, 0, 2, 1), Ipv6Addr::new(0x2001, 2, 0, 0x8000, 0, 0, 0, 1)),
     ] {
         let places = usize::from(port.0) + 1;
-        if routes.faces.len() < places {
-            routes.faces.resize(places, None);
+        if routes.interfaces.len() < places {
+            routes.interfaces.resize(places, None);
         }
-        routes.faces[places - 1] = Some(Face { mac, ip4: Some(ip4), ip6: Some(ip6), ..Face::default() });
+        routes.interfaces[places - 1] =
+            Some(L3Interface { mac, ip4: Some(ip4), ip6: Some(ip6), ..L3Interface::default() });
     }
     routes.hops.set(BACK, hop([0x02, 0, 0, 0, 0, 1], NEAR, near));
     for n in 0..HOPS {
@@ -57,20 +58,20 @@ pub(super) fn routes(prefixes: Prefixes, everything: bool, near: PortId, far: Po
     routes
 }
 
-fn number(n: u16) -> HopId {
-    BACK + 1 + HopId::from(n)
+fn number(n: u16) -> NextHopId {
+    BACK + 1 + NextHopId::from(n)
 }
 
-fn hop(to: [u8; 6], from: [u8; 6], port: PortId) -> Hop {
-    let mut hop = Hop { kind: HopKind::Forward, port: port.0, mtu: MTU, ..Hop::default() };
+fn hop(to: [u8; 6], from: [u8; 6], port: PortId) -> NextHop {
+    let mut hop = NextHop { kind: NextHopKind::Forward, port: port.0, mtu: MTU, ..NextHop::default() };
     hop.interface = u32::from(port.0) + 1;
     hop.header[..6].copy_from_slice(&to);
     hop.header[6..].copy_from_slice(&from);
     hop
 }
 
-fn table(prefixes: Prefixes, everything: bool) -> Table {
-    let mut table = Table::default();
+fn table(prefixes: Prefixes, everything: bool) -> RouteTable {
+    let mut table = RouteTable::default();
     for prefix @ (network, length) in prefixes.each() {
         let hop = number(Prefixes::hop(prefix));
         if prefixes.ip6() {
@@ -119,15 +120,15 @@ mod tests {
         for ip6 in [false, true] {
             let prefixes = Prefixes::new(1_000, ip6, 1);
             let routes = routes(prefixes, false, PortId(0), PortId(1));
-            let table = routes.table_of(0).expect("a table");
+            let table = routes.table_for_port(0).expect("a table");
             let lookup = |address: u128| match ip6 {
                 true => table.ip6.lookup(address),
                 false => table.ip4.lookup(address as u32),
             };
             for n in 0..1_000 {
                 let hop = routes.hops.get(lookup(prefixes.address(n)));
-                assert_eq!((hop.kind, hop.port), (HopKind::Forward, 1));
-                assert_eq!(&hop.header[6..], routes.face(1).expect("a face").mac);
+                assert_eq!((hop.kind, hop.port), (NextHopKind::Forward, 1));
+                assert_eq!(&hop.header[6..], routes.interface(1).expect("a face").mac);
             }
             let source = if ip6 { (0x2001_0002 << 96) | 5 } else { 0x0a01_0203 };
             assert_eq!(routes.hops.get(lookup(source)).port, 0);

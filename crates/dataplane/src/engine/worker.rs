@@ -331,7 +331,7 @@ const NO_MAC: u64 = u64::MAX;
 /// The Ethernet addresses of routed ports: what the first eight bytes of a frame to them are as a little-endian number, but
 /// for the upper two.
 fn macs(routes: &Routes) -> [u64; MAX_PORTS] {
-    std::array::from_fn(|port| match routes.face(port as u16) {
+    std::array::from_fn(|port| match routes.interface(port as u16) {
         Some(face) => {
             let [a, b, c, d, e, f] = face.mac;
             u64::from_le_bytes([a, b, c, d, e, f, 0, 0])

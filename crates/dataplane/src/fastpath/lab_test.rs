@@ -7,7 +7,7 @@ use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
-use mmb_route::{Face, Hop, HopKind, Routes, Table};
+use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use proptest::prelude::*;
 
 use super::fake::Fake;
@@ -45,13 +45,19 @@ fn policy(lines: &[&str]) -> Policy {
 /// All ways lead out on the right.
 fn routes(nudge: bool) -> Routes {
     let mut routes = Routes::default();
-    let face = Some(Face { table: 0, mac: OWN, ip4: None, ip6: None });
-    routes.faces = vec![face, face];
-    let mut hop = Hop { kind: HopKind::Forward, port: RIGHT.0, mtu: 1400, nudge, ..Hop::default() };
+    let face = Some(L3Interface { table: 0, mac: OWN, ip4: None, ip6: None });
+    routes.interfaces = vec![face, face];
+    let mut hop = NextHop {
+        kind: NextHopKind::Forward,
+        port: RIGHT.0,
+        mtu: 1400,
+        neighbor_stale: nudge,
+        ..NextHop::default()
+    };
     hop.header[..6].copy_from_slice(&NEXT);
     hop.header[6..].copy_from_slice(&OWN);
     routes.hops.set(HOP, hop);
-    let mut table = Table::default();
+    let mut table = RouteTable::default();
     table.ip4.insert([0, 0, 0, 0].into(), 0, HOP);
     table.ip6.insert([0; 16].into(), 0, HOP);
     routes.tables = vec![table];

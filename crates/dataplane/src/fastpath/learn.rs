@@ -2,7 +2,7 @@
 
 use mmb_dpdk::{FastAction, FastKey, Packet};
 use mmb_policy::Policy;
-use mmb_route::{HopKind, Routes};
+use mmb_route::{NextHopKind, Routes};
 use mmb_session::OffloadCandidate;
 
 use super::entries::{Credit, Due, Matched};
@@ -84,9 +84,10 @@ impl Seen<'_> {
             // the engine's, which asks the kernel to ask.
             let hop = routes.hops.get(meta.edits_at);
             let addresses = packet.data().first_chunk::<12>();
-            let is_it =
-                hop.kind == HopKind::Forward && hop.port == meta.out_port && addresses == Some(&hop.header);
-            if !is_it || hop.nudge {
+            let is_it = hop.kind == NextHopKind::Forward
+                && hop.port == meta.out_port
+                && addresses == Some(&hop.header);
+            if !is_it || hop.neighbor_stale {
                 return Err(Refused::NextHop);
             }
             max_len = max_len.min(hop.mtu);

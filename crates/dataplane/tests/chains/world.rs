@@ -8,7 +8,7 @@ use mmb_flow::NatConfig;
 use mmb_lang::{Command, Match, parse_line};
 use mmb_nf::{Order, Program, Sources};
 use mmb_packet::build::{Frame, Ip4, Udp};
-use mmb_route::{Face, Hop, HopKind, Routes, Table};
+use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use mmb_session::pool_config;
 
 use super::common::alone;
@@ -81,11 +81,17 @@ pub const NEIGHBOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 fn routes() -> Routes {
     let mut routes = Routes::default();
-    let face = |mac| Some(Face { table: 0, mac, ip4: None, ip6: None });
-    routes.faces = vec![face(LEFT_MAC), face(RIGHT_MAC)];
-    let mut table = Table::default();
+    let face = |mac| Some(L3Interface { table: 0, mac, ip4: None, ip6: None });
+    routes.interfaces = vec![face(LEFT_MAC), face(RIGHT_MAC)];
+    let mut table = RouteTable::default();
     for (id, network, port, mac) in [(1, OUTSIDE, RIGHT, RIGHT_MAC), (2, INSIDE, LEFT, LEFT_MAC)] {
-        let mut hop = Hop { kind: HopKind::Forward, port: port.0, mtu: 1500, interface: 6, ..Hop::default() };
+        let mut hop = NextHop {
+            kind: NextHopKind::Forward,
+            port: port.0,
+            mtu: 1500,
+            interface: 6,
+            ..NextHop::default()
+        };
         hop.header[..6].copy_from_slice(&NEIGHBOR_MAC);
         hop.header[6..].copy_from_slice(&mac);
         routes.hops.set(id, hop);

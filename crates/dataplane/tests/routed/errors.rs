@@ -172,11 +172,11 @@ fn errors_are_routed_and_nothing_is_said_about_them() {
 fn a_port_without_an_address_takes_another_ones() {
     let mut world = world(forwarding(&[]));
     let mut routes = routes();
-    routes.faces[0].as_mut().unwrap().ip4 = None;
+    routes.interfaces[0].as_mut().unwrap().ip4 = None;
     world.lab.publish_routes(routes.clone());
     let out = world.send(&udp(ip4("203.0.114.1"), 1));
     assert_eq!(out[0].1[26..30], [192, 0, 2, 1]);
-    routes.faces[1].as_mut().unwrap().ip4 = None;
+    routes.interfaces[1].as_mut().unwrap().ip4 = None;
     world.lab.publish_routes(routes);
     assert_eq!(world.send(&udp(ip4("203.0.114.1"), 1)), []);
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Transport, Udp};
-use mmb_route::{Face, Routes, Table};
+use mmb_route::{L3Interface, RouteTable, Routes};
 use proptest::prelude::*;
 
 use crate::world::*;
@@ -227,11 +227,11 @@ fn damaged_headers_are_dropped_without_a_word() {
 fn each_port_has_its_table() {
     let mut world = world(forwarding(&[]));
     let mut routes = routes();
-    let mut other = Table::default();
+    let mut other = RouteTable::default();
     insert(&mut other, "198.51.100.0/24", hops::HOME);
     insert(&mut other, "2001:db8:a::/48", hops::HOME);
     routes.tables.push(other);
-    routes.faces[1] = routes.faces[1].map(|face| Face { table: 1, ..face });
+    routes.interfaces[1] = routes.interfaces[1].map(|face| L3Interface { table: 1, ..face });
     world.lab.publish_routes(routes);
     for (frame, same) in [
         (udp(ip4("198.51.100.7"), 9), udp(Ip4 { ttl: 63, ..ip4("198.51.100.7") }, 9)),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_dataplane::{PortId, Want};
 use mmb_packet::build::{Ip4, Ip6};
-use mmb_route::{Hop, HopKind, Routes};
+use mmb_route::{NextHop, NextHopKind, Routes};
 
 use crate::world::*;
 
@@ -16,10 +16,11 @@ fn want(address: &str) -> Want {
 }
 
 /// Routes in which the kernel has an answer for a neighbour: an address, or none.
-fn answered(neighbor: &str, kind: HopKind) -> Routes {
+fn answered(neighbor: &str, kind: NextHopKind) -> Routes {
     let mut routes = routes();
     let far = *routes.hops.get(hops::FAR);
-    let hop = if kind == HopKind::Forward { far } else { Hop { kind, ..*routes.hops.get(hops::NEAR) } };
+    let hop =
+        if kind == NextHopKind::Forward { far } else { NextHop { kind, ..*routes.hops.get(hops::NEAR) } };
     routes.hops.set(FOUND, hop);
     let length = if neighbor.contains(':') { 128 } else { 32 };
     insert(&mut routes.tables[0], &format!("{neighbor}/{length}"), FOUND);
@@ -51,9 +52,9 @@ fn packets_wait_for_the_address_and_go_on_in_order() {
         assert_eq!(world.lab.wants(), [want(to)]);
         assert_eq!(world.lab.routing_counters().waiting, 3);
         // Other news do not help.
-        world.lab.publish_routes(answered("192.0.2.77", HopKind::Forward));
+        world.lab.publish_routes(answered("192.0.2.77", NextHopKind::Forward));
         assert_eq!(world.lab.run(5, vec![]), []);
-        world.lab.publish_routes(answered(to, HopKind::Forward));
+        world.lab.publish_routes(answered(to, NextHopKind::Forward));
         assert_eq!(world.lab.run(10, vec![]), [0, 1, 2].map(|id| sent_on(to, id)));
         let counters = world.lab.routing_counters();
         assert_eq!((world.drops(), counters.queued, counters.waiting), (vec![], 3, 0));
@@ -75,7 +76,7 @@ fn senders_are_told_of_a_neighbour_that_does_not_answer() {
         let mut world = world(forwarding(&[]));
         let packet = frame(to, 1);
         assert_eq!(world.send(&packet), []);
-        world.lab.publish_routes(answered(to, HopKind::Failed));
+        world.lab.publish_routes(answered(to, NextHopKind::Failed));
         assert_eq!(error_about(&world.lab.run(10, vec![]), &packet), complaint);
         // From now on at once; and the kernel is asked again, but not all the time.
         assert_eq!(world.lab.wants(), [want(to)]);
@@ -111,7 +112,7 @@ fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
     assert_eq!(world.lab.run(0, others.chain(others6).collect()), []);
     assert_eq!(world.lab.routing_counters().waiting, 256);
     assert_eq!(world.drops(), [("neighbor-queue", 12 + 480 - 248)]);
-    world.lab.publish_routes(answered("192.0.2.5", HopKind::Forward));
+    world.lab.publish_routes(answered("192.0.2.5", NextHopKind::Forward));
     let out = world.lab.run(1, vec![]);
     assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
     // Wants come once for each neighbour: 1 + 240 + 240.

@@ -2,7 +2,7 @@
 
 use mmb_dataplane::PortId;
 use mmb_packet::build::{Frame, Ip4, Udp};
-use mmb_route::{Hop, HopKind, Routes};
+use mmb_route::{NextHop, NextHopKind, Routes};
 use proptest::prelude::*;
 
 use crate::world::*;
@@ -60,8 +60,8 @@ fn change(routes: &mut Routes, step: &Step) {
         }
         Step::Neighbor(how) => {
             let far = *routes.hops.get(hops::FAR);
-            let kind = if *how == 0 { HopKind::Failed } else { HopKind::Forward };
-            routes.hops.set(hops::FAR, Hop { kind, nudge: *how == 1, ..far });
+            let kind = if *how == 0 { NextHopKind::Failed } else { NextHopKind::Forward };
+            routes.hops.set(hops::FAR, NextHop { kind, neighbor_stale: *how == 1, ..far });
         }
     }
 }
@@ -105,7 +105,7 @@ fn each_port_has_its_own_way_for_a_session() {
     let mut other = routes.tables[0].clone();
     insert(&mut other, "198.51.100.0/24", hops::NARROW);
     routes.tables.push(other);
-    routes.faces[usize::from(WAN.0)].as_mut().unwrap().table = 1;
+    routes.interfaces[usize::from(WAN.0)].as_mut().unwrap().table = 1;
     world.lab.publish_routes(routes);
     let frame =
         |ttl| Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build();

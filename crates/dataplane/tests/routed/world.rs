@@ -8,7 +8,7 @@ use mmb_dataplane::{Forwarding, Policy, PortConfig, PortId};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Udp};
 use mmb_packet::checksum::{fold, sum};
-use mmb_route::{Face, Hop, HopId, HopKind, Routes, Table};
+use mmb_route::{L3Interface, NextHop, NextHopId, NextHopKind, RouteTable, Routes};
 
 pub const LAN: PortId = PortId(0);
 pub const WAN: PortId = PortId(1);
@@ -42,7 +42,7 @@ pub mod hops {
 }
 
 /// Destinations: IPv4 and IPv6, and the next hop.
-pub const WAYS: &[(&str, &str, HopId)] = &[
+pub const WAYS: &[(&str, &str, NextHopId)] = &[
     ("198.51.100.0/24", "2001:db8:a::/48", hops::FAR),
     ("240.0.0.0/4", "2001:db8:b::/48", hops::FAR),
     ("10.0.0.1/32", "2001:db8:1::1/128", hops::PUNT),
@@ -59,23 +59,24 @@ pub const WAYS: &[(&str, &str, HopId)] = &[
 ];
 
 /// The Ethernet address of the neighbour behind a next hop.
-pub fn neighbor(hop: HopId) -> [u8; 6] {
+pub fn neighbor(hop: NextHopId) -> [u8; 6] {
     if hop == hops::HOME { HOST_MAC } else { [2, 0, 0, 0, 1, hop as u8] }
 }
 
-fn forward(id: HopId, port: PortId, mtu: u16) -> Hop {
+fn forward(id: NextHopId, port: PortId, mtu: u16) -> NextHop {
     let own = if port == LAN { LAN_MAC } else { WAN_MAC };
-    let mut hop = Hop { kind: HopKind::Forward, port: port.0, mtu, interface: 6, ..Hop::default() };
+    let mut hop =
+        NextHop { kind: NextHopKind::Forward, port: port.0, mtu, interface: 6, ..NextHop::default() };
     hop.header[..6].copy_from_slice(&neighbor(id));
     hop.header[6..].copy_from_slice(&own);
     hop
 }
 
-fn on_wan(kind: HopKind, gateway: Option<IpAddr>) -> Hop {
-    Hop { kind, gateway, port: WAN.0, mtu: 1500, interface: WAN_INTERFACE, ..Hop::default() }
+fn on_wan(kind: NextHopKind, gateway: Option<IpAddr>) -> NextHop {
+    NextHop { kind, gateway, port: WAN.0, mtu: 1500, interface: WAN_INTERFACE, ..NextHop::default() }
 }
 
-pub fn insert(table: &mut Table, prefix: &str, hop: HopId) {
+pub fn insert(table: &mut RouteTable, prefix: &str, hop: NextHopId) {
     let (address, length) = prefix.split_once('/').expect("a prefix");
     let length = length.parse().expect("a length");
     match address.parse().expect("an address") {
@@ -86,29 +87,33 @@ pub fn insert(table: &mut Table, prefix: &str, hop: HopId) {
 
 pub fn routes() -> Routes {
     let mut routes = Routes::default();
-    let face = |mac, ip4, ip6| Some(Face { table: 0, mac, ip4: Some(ip4), ip6: Some(ip6) });
+    let face = |mac, ip4, ip6| Some(L3Interface { table: 0, mac, ip4: Some(ip4), ip6: Some(ip6) });
     let wan6 = Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1);
-    routes.faces = vec![face(LAN_MAC, ROUTER, ROUTER6), face(WAN_MAC, Ipv4Addr::new(192, 0, 2, 1), wan6)];
+    routes.interfaces =
+        vec![face(LAN_MAC, ROUTER, ROUTER6), face(WAN_MAC, Ipv4Addr::new(192, 0, 2, 1), wan6)];
     let gateway = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254)));
-    let kind = |kind| Hop { kind, ..Hop::default() };
+    let kind = |kind| NextHop { kind, ..NextHop::default() };
     let all = [
         (hops::FAR, forward(hops::FAR, WAN, 1500)),
-        (hops::PUNT, kind(HopKind::Punt)),
-        (hops::NEAR, on_wan(HopKind::Resolve, None)),
-        (hops::FAILED, on_wan(HopKind::Failed, None)),
-        (hops::BLACKHOLE, kind(HopKind::Blackhole)),
-        (hops::UNREACHABLE, kind(HopKind::Unreachable)),
-        (hops::PROHIBIT, kind(HopKind::Prohibit)),
-        (hops::GROUP, Hop { kind: HopKind::Group, first: 1, members: 3, ..Hop::default() }),
+        (hops::PUNT, kind(NextHopKind::Punt)),
+        (hops::NEAR, on_wan(NextHopKind::Resolve, None)),
+        (hops::FAILED, on_wan(NextHopKind::Failed, None)),
+        (hops::BLACKHOLE, kind(NextHopKind::Blackhole)),
+        (hops::UNREACHABLE, kind(NextHopKind::Unreachable)),
+        (hops::PROHIBIT, kind(NextHopKind::Prohibit)),
+        (hops::GROUP, NextHop { kind: NextHopKind::Group, first: 1, members: 3, ..NextHop::default() }),
         (hops::NARROW, forward(hops::NARROW, WAN, 1000)),
         (hops::HOME, forward(hops::HOME, LAN, 1500)),
-        (hops::GATEWAY, on_wan(HopKind::Resolve, gateway)),
-        (hops::STALE, Hop { nudge: true, interface: WAN_INTERFACE, ..forward(hops::STALE, WAN, 1500) }),
+        (hops::GATEWAY, on_wan(NextHopKind::Resolve, gateway)),
+        (
+            hops::STALE,
+            NextHop { neighbor_stale: true, interface: WAN_INTERFACE, ..forward(hops::STALE, WAN, 1500) },
+        ),
     ];
     all.into_iter().for_each(|(id, hop)| routes.hops.set(id, hop));
     hops::MEMBERS.into_iter().for_each(|id| routes.hops.set(id, forward(id, WAN, 1500)));
     *routes.hops.members_mut() = [&[0], &hops::MEMBERS[..]].concat();
-    let mut table = Table::default();
+    let mut table = RouteTable::default();
     for (ip4, ip6, hop) in WAYS {
         insert(&mut table, ip4, *hop);
         insert(&mut table, ip6, *hop);
@@ -178,7 +183,7 @@ pub fn udp(net: impl Into<Net>, payload: usize) -> Vec<u8> {
 }
 
 /// The same frame behind other Ethernet addresses.
-pub fn behind(hop: HopId, frame: &[u8]) -> Vec<u8> {
+pub fn behind(hop: NextHopId, frame: &[u8]) -> Vec<u8> {
     let own = if hop == hops::HOME { LAN_MAC } else { WAN_MAC };
     [&neighbor(hop)[..], &own, &frame[12..]].concat()
 }

@@ -12,7 +12,7 @@
 //! buckets, and only packets without a slot of theirs go through the index, together as well. The halves of so few sessions
 //! are in the second-level cache: to ask for them so early would but take the first-level one away from the packets.
 
-use mmb_packet::{Common, Kind, Meta, flags, prefetch};
+use mmb_packet::{Kind, Meta, ParsedHeaders, flags, prefetch};
 
 use super::Table;
 use super::hash::Hash;
@@ -126,7 +126,7 @@ impl BatchLookup {
 
     /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
     #[inline(always)]
-    pub fn push_ip4(&mut self, table: &Table, at: usize, common: &Common<8>, brought: Option<u32>) {
+    pub fn push_ip4(&mut self, table: &Table, at: usize, common: &ParsedHeaders<8>, brought: Option<u32>) {
         let at = at % VECTOR;
         let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
@@ -138,7 +138,7 @@ impl BatchLookup {
 
     /// The same of IPv6.
     #[inline(always)]
-    pub fn push_ip6(&mut self, table: &Table, at: usize, common: &Common<32>, brought: Option<u32>) {
+    pub fn push_ip6(&mut self, table: &Table, at: usize, common: &ParsedHeaders<32>, brought: Option<u32>) {
         let at = at % VECTOR;
         let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);

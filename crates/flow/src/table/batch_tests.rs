@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-use mmb_packet::{Meta, parse, parse_common4, parse_common6};
+use mmb_packet::{Meta, parse, parse_plain_ip4, parse_plain_ip6};
 use proptest::prelude::*;
 
 use super::*;
@@ -58,8 +58,8 @@ fn look_ahead(
     for (at, (frame, meta)) in frames.iter().zip(metas).take(VECTOR).enumerate() {
         let mut again = Meta { ethertype: meta.ethertype, l3_off: meta.l3_off, ..Meta::default() };
         let (four, l3, len) = (meta.ethertype == 0x0800, usize::from(meta.l3_off), frame.len());
-        let ip4 = four.then(|| parse_common4(frame, l3, len, &mut again));
-        match (ip4, parse_common6(frame, l3, len, &mut again)) {
+        let ip4 = four.then(|| parse_plain_ip4(frame, l3, len, &mut again));
+        match (ip4, parse_plain_ip6(frame, l3, len, &mut again)) {
             (Some(Some(common)), _) => lookups.push_ip4(table, at, &common, brought(meta)),
             (None, Some(common)) => lookups.push_ip6(table, at, &common, brought(meta)),
             _ => lookups.push(table, at, frame, meta),

@@ -26,7 +26,7 @@ impl Delta {
         // The complement of a word is what takes it off.
         let sum = old.iter().map(|word| u64::from(!word)).sum::<u64>();
         let sum = new.iter().fold(sum, |sum, &word| sum + u64::from(word));
-        Delta::from_sum(mmb_packet::checksum::fold_words(sum) as u32)
+        Delta::from_sum(mmb_packet::checksum::fold_native_words(sum) as u32)
     }
 
     /// The change that takes this one back.

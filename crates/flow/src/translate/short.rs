@@ -89,7 +89,7 @@ pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     }
 }
 
-/// The same of a common packet ([`mmb_packet::parse_common4`]): TCP or UDP, whose header begins at `l4` behind an IPv4 header without
+/// The same of a common packet ([`mmb_packet::parse_plain_ip4`]): TCP or UDP, whose header begins at `l4` behind an IPv4 header without
 /// options. One of which 20 bytes from there are not in `head` is left as it is.
 #[inline(always)]
 pub fn translate_ip4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {

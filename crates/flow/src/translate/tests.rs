@@ -1,7 +1,7 @@
 //! Translation against packets built anew with what they shall have.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
-use mmb_packet::{Kind, Meta, parse, parse_common4};
+use mmb_packet::{Kind, Meta, parse, parse_plain_ip4};
 use proptest::prelude::*;
 
 use super::*;
@@ -259,7 +259,7 @@ proptest! {
             translate_ip4(&xlat, &mut short, &meta);
             prop_assert_eq!(&short, &there);
             let mut again = meta;
-            if let Some(common) = parse_common4(&before, usize::from(again.l3_off), before.len(), &mut again) {
+            if let Some(common) = parse_plain_ip4(&before, usize::from(again.l3_off), before.len(), &mut again) {
                 let (mut short, l4) = (before.clone(), usize::from(common.l4));
                 translate_ip4_common(&xlat, &mut short, l4, meta.kind.l4() == Kind::UDP);
                 prop_assert_eq!(&short, &there);

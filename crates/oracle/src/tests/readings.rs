@@ -1,6 +1,8 @@
 //! Two readings of the same frames: the oracle's own, and that of `mmb_packet`, which the engine is built on.
 
-use mmb_packet::{Ip6Ext, Loc, Meta, NamedOption, Payload, Window, fill_window, parse, payload, tcp_options};
+use mmb_packet::{
+    Ip6Ext, Loc, Meta, NamedOption, PayloadLayer, Window, fill_window, parse, payload, tcp_options,
+};
 use proptest::prelude::*;
 
 use crate::options::{named, walk};
@@ -28,13 +30,13 @@ const EXTENSIONS: [(Ip6Ext, u8); 9] = [
     (Ip6Ext::Shim6, 140),
 ];
 
-const PAYLOADS: [(Payload, &str); 6] = [
-    (Payload::Ip, "ip-payload"),
-    (Payload::Ip6, "ip6-payload"),
-    (Payload::Icmp, "icmp-payload"),
-    (Payload::Icmp6, "icmp6-payload"),
-    (Payload::Udp, "udp-payload"),
-    (Payload::Tcp, "tcp-payload"),
+const PAYLOADS: [(PayloadLayer, &str); 6] = [
+    (PayloadLayer::Ip, "ip-payload"),
+    (PayloadLayer::Ip6, "ip6-payload"),
+    (PayloadLayer::Icmp, "icmp-payload"),
+    (PayloadLayer::Icmp6, "icmp6-payload"),
+    (PayloadLayer::Udp, "udp-payload"),
+    (PayloadLayer::Tcp, "tcp-payload"),
 ];
 
 /// The bits from `at` on in the window, as a number.

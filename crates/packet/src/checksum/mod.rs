@@ -48,14 +48,14 @@ pub fn fold(sum: u32) -> u16 {
 /// Whether a header's checksum is right whose 32-bit words, which are not all zero, were added up as they lie in memory: they sum
 /// up to a multiple of what all checksums are taken modulo, whatever the byte order.
 #[inline(always)]
-pub fn is_right(sum: u64) -> bool {
+pub fn is_valid(sum: u64) -> bool {
     sum.is_multiple_of(0xffff)
 }
 
 /// The same of 32-bit words that were added up as they lie in memory, few enough for 35 bits; for comparisons with 0xffff, which
 /// looks the same in any byte order.
 #[inline(always)]
-pub fn fold_words(sum: u64) -> u64 {
+pub fn fold_native_words(sum: u64) -> u64 {
     // 35 bits are 33, then 32 and a bit, then 17, then 16.
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -81,7 +81,7 @@ impl Header {
     /// Puts `new` in the place of the options.
     ///
     /// # Errors
-    /// Those of [`crate::apply_all`]; nothing was done then.
+    /// Those of [`crate::apply_programs`]; nothing was done then.
     pub fn replace(
         &self,
         packet: &mut impl PacketBuf,

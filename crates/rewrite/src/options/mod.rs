@@ -24,7 +24,7 @@ use mmb_lang::{Action, FieldId, Target, Value};
 use mmb_packet::checksum::{fold, sum};
 use mmb_packet::{DropReason, Loc, Meta, PacketBuf};
 
-use crate::{EditProgram, Limits};
+use crate::{EditLimits, EditProgram};
 use commit::Header;
 use list::Area;
 use writes::Writes;
@@ -169,13 +169,13 @@ fn kinds(field: FieldId, kind: Option<u8>) -> Kinds {
 /// Edits the options of a packet as all of its programs say. A packet without a readable TCP header has none.
 ///
 /// # Errors
-/// Those of [`crate::apply_all`]; nothing was done then.
+/// Those of [`crate::apply_programs`]; nothing was done then.
 #[inline(never)]
 pub(crate) fn edit<'a>(
     programs: impl Iterator<Item = &'a EditProgram> + Clone,
     packet: &mut impl PacketBuf,
     meta: &mut Meta,
-    limits: &Limits<impl Fn(u16) -> usize>,
+    limits: &EditLimits<impl Fn(u16) -> usize>,
 ) -> Result<(), DropReason> {
     let Some(header) = Header::of(packet.head(), meta) else { return Ok(()) };
     let edits = programs.clone().flat_map(|program| program.options.iter());

@@ -4,7 +4,7 @@ use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp, Udp};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
-use crate::{EditProgram, Limits, apply_all};
+use crate::{EditLimits, EditProgram, apply_programs};
 
 const PORT: u16 = 1;
 
@@ -22,7 +22,7 @@ fn edited(rules: &str, frame: &[u8], most: usize) -> (Result<(), DropReason>, Ve
     assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
     let before = (frame.to_vec(), meta);
     let mut packet = VecPacket::new(frame);
-    let done = apply_all(programs.iter(), &mut packet, &mut meta, Limits { frame_max: |_| most });
+    let done = apply_programs(programs.iter(), &mut packet, &mut meta, EditLimits { frame_max: |_| most });
     if done.is_err() {
         assert_eq!((packet.head().to_vec(), meta), before, "refused, yet changed");
     }
@@ -249,7 +249,8 @@ fn no_frame_grows_beyond_what_its_port_takes() {
     let mut meta = Meta { out_port: PORT, ..Meta::default() };
     assert_eq!(parse(&syn, syn.len(), &mut meta), Ok(()));
     let frame_max = |port| if port == 7 { usize::MAX } else { 0 };
-    let done = apply_all(programs.iter(), &mut VecPacket::new(&syn), &mut meta, Limits { frame_max });
+    let done =
+        apply_programs(programs.iter(), &mut VecPacket::new(&syn), &mut meta, EditLimits { frame_max });
     assert_eq!((done, meta.out_port), (Ok(()), 7), "the port that it really goes out at");
 }
 
@@ -259,7 +260,8 @@ fn no_room_no_edit() {
     let (mut packet, mut meta) = (VecPacket::with_room(&syn, 3), Meta::default());
     assert_eq!(parse(&syn, syn.len(), &mut meta), Ok(()));
     let programs = [program("mod ip-ttl 1"), program("add tcp-opt-sackp")];
-    let done = apply_all(programs.iter(), &mut packet, &mut meta, Limits { frame_max: |_| usize::MAX });
+    let done =
+        apply_programs(programs.iter(), &mut packet, &mut meta, EditLimits { frame_max: |_| usize::MAX });
     assert_eq!((done, packet.head()), (Err(DropReason::OptionRoom), &syn[..]));
 }
 

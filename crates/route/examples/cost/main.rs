@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use mmb_route::{Fib4, Fib6, HopId};
+use mmb_route::{Fib4, Fib6, NextHopId};
 use routes::{Random, Route, any4, any6, ip4, ip6, within};
 
 /// Addresses that are looked up together.
@@ -58,7 +58,7 @@ trait Table: Clone + Default {
     type Address: Copy;
     fn insert(&mut self, route: &Route<Self::Address>);
     fn remove(&mut self, route: &Route<Self::Address>);
-    fn lookup(&self, addresses: &[Self::Address], hops: &mut [HopId]);
+    fn lookup(&self, addresses: &[Self::Address], hops: &mut [NextHopId]);
     fn bytes(&self) -> (usize, usize);
 }
 
@@ -73,7 +73,7 @@ impl Table for Fib4 {
         self.remove(Ipv4Addr::from(route.prefix), route.length);
     }
 
-    fn lookup(&self, addresses: &[u32], hops: &mut [HopId]) {
+    fn lookup(&self, addresses: &[u32], hops: &mut [NextHopId]) {
         self.lookup_batch(addresses, hops);
     }
 
@@ -93,7 +93,7 @@ impl Table for Fib6 {
         self.remove(Ipv6Addr::from(route.prefix), route.length);
     }
 
-    fn lookup(&self, addresses: &[u128], hops: &mut [HopId]) {
+    fn lookup(&self, addresses: &[u128], hops: &mut [NextHopId]) {
         self.lookup_batch(addresses, hops);
     }
 

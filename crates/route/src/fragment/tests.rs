@@ -15,7 +15,7 @@ fn ip(options: &[u8]) -> Ip4 {
 
 fn cut(packet: &[u8], mtu: usize) -> Vec<Vec<u8>> {
     let whole = |fragment: Fragment| [fragment.header(), &packet[fragment.data.clone()]].concat();
-    fragment4(packet, mtu).unwrap().map(whole).collect()
+    fragment_ip4(packet, mtu).unwrap().map(whole).collect()
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {
@@ -60,14 +60,14 @@ fn a_fragment_is_cut_further() {
 fn what_cannot_be_cut_is_named() {
     let plain = packet(ip(&[]), 100);
     let kept = packet(Ip4 { flags: 2, ..ip(&[]) }, 100);
-    let error = |packet: &[u8], mtu| fragment4(packet, mtu).err();
-    assert_eq!(error(&kept, 127), Some(Unfragmentable::DontFragment));
-    assert_eq!(error(&plain, 27), Some(Unfragmentable::SmallMtu));
-    assert_eq!(error(&plain[..19], 100), Some(Unfragmentable::Malformed));
-    assert_eq!(error(&[0x46; 23], 100), Some(Unfragmentable::Malformed));
+    let error = |packet: &[u8], mtu| fragment_ip4(packet, mtu).err();
+    assert_eq!(error(&kept, 127), Some(FragmentError::DontFragment));
+    assert_eq!(error(&plain, 27), Some(FragmentError::SmallMtu));
+    assert_eq!(error(&plain[..19], 100), Some(FragmentError::Malformed));
+    assert_eq!(error(&[0x46; 23], 100), Some(FragmentError::Malformed));
     let far = Ip4 { fragment_offset: 8190, ..ip(&[]) };
     let frame = Frame::new(far, Transport::Raw(17)).payload(vec![5; 64]).build();
-    assert_eq!(error(&frame[14..], 52), Some(Unfragmentable::Malformed), "ends behind 65,535");
+    assert_eq!(error(&frame[14..], 52), Some(FragmentError::Malformed), "ends behind 65,535");
     assert_eq!((cut(&kept, 128), cut(&plain, 1500)), (vec![kept.clone()], vec![plain.clone()]));
     assert_eq!(cut(&plain, 28).len(), 14);
 }
@@ -118,7 +118,7 @@ proptest! {
 
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..80), mtu in 0usize..200) {
-        if let Ok(fragments) = fragment4(&bytes, mtu) {
+        if let Ok(fragments) = fragment_ip4(&bytes, mtu) {
             prop_assert!(fragments.take(9000).count() < 9000);
         }
     }

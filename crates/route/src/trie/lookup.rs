@@ -9,7 +9,7 @@ use mmb_packet::prefetch;
 use super::codes::Root;
 use super::node::{COVER, NODE, bitmap, block, depth, rank};
 use super::{Bits, TOPS, Trie};
-use crate::hop::HopId;
+use crate::hop::NextHopId;
 
 /// Addresses that are looked up together.
 const BATCH: usize = 256;
@@ -17,7 +17,7 @@ const BATCH: usize = 256;
 impl<A: Bits> Trie<A> {
     /// What the longest prefix of an address leads to, 0 if there is none.
     #[inline]
-    pub fn lookup(&self, address: A) -> HopId {
+    pub fn lookup(&self, address: A) -> NextHopId {
         let mut entry = self.root.get(address.first(A::ROOT));
         let mut best = 0;
         while entry & NODE != 0 {
@@ -46,21 +46,21 @@ impl<A: Bits> Trie<A> {
 
     /// The next hop of what was found, or of the shortest prefixes.
     #[inline(always)]
-    fn or_top(&self, found: u32, address: A) -> HopId {
+    fn or_top(&self, found: u32, address: A) -> NextHopId {
         let top = self.tops[address.first(A::TOP) % TOPS];
         (if found != 0 { found } else { top }) - 1
     }
 
     /// The same for many addresses: as many as `hops` has room for, at most.
     #[inline]
-    pub fn lookup_batch(&self, addresses: &[A], hops: &mut [HopId]) {
+    pub fn lookup_batch(&self, addresses: &[A], hops: &mut [NextHopId]) {
         for (addresses, hops) in addresses.chunks(BATCH).zip(hops.chunks_mut(BATCH)) {
             self.some(addresses, hops);
         }
     }
 
     /// At most a batch.
-    fn some(&self, addresses: &[A], hops: &mut [HopId]) {
+    fn some(&self, addresses: &[A], hops: &mut [NextHopId]) {
         // Little else happens in the pass that waits for memory, so that as many addresses as can be wait together. Places of
         // those whose number stands elsewhere are noted without a branch.
         let (mut codes, mut open, mut len) = ([0u8; BATCH], [0u8; BATCH], 0);
@@ -84,7 +84,7 @@ impl<A: Bits> Trie<A> {
 
     /// Looks the addresses at some places up whose numbers stand elsewhere.
     #[inline(never)]
-    fn descend(&self, addresses: &[A], hops: &mut [HopId], all: &[u8]) {
+    fn descend(&self, addresses: &[A], hops: &mut [NextHopId], all: &[u8]) {
         // Those that lead to nodes: their places, where they are, and what was found on their way.
         let (mut places, mut entries, mut found, mut len) = ([0u8; BATCH], [0; BATCH], [0; BATCH], 0);
         for place in all {

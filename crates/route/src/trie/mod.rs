@@ -32,7 +32,7 @@ use codes::{ROW, Root};
 use node::{Blocks, COVER, NODE, Node, STRIDE, bitmap, block, cold_granules, depth, entry, rank};
 use rows::Rows;
 
-use crate::hop::HopId;
+use crate::hop::NextHopId;
 
 /// Prefixes, and what they lead to.
 #[derive(Clone, Debug)]
@@ -104,7 +104,7 @@ impl<A: Bits> Trie<A> {
     }
 
     /// Adds or replaces a prefix.
-    pub fn insert(&mut self, prefix: A, length: u8, hop: HopId) {
+    pub fn insert(&mut self, prefix: A, length: u8, hop: NextHopId) {
         self.change(prefix, length, hop.saturating_add(1).min(NODE - 1));
     }
 

@@ -6,10 +6,10 @@ use super::*;
 
 /// The naive table: prefixes by length and bits.
 #[derive(Clone, Default)]
-struct Oracle<A>(BTreeMap<(u32, A), HopId>);
+struct Oracle<A>(BTreeMap<(u32, A), NextHopId>);
 
 impl<A: Bits + Ord> Oracle<A> {
-    fn lookup(&self, address: A) -> HopId {
+    fn lookup(&self, address: A) -> NextHopId {
         let find = |length| self.0.get(&(length, address.masked(length))).copied();
         (0..=A::BITS).rev().find_map(find).unwrap_or(0)
     }

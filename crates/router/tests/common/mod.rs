@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use mmb_dataplane::{PortId, Steering, Want};
-use mmb_route::{Hop, HopKind, Routes};
+use mmb_route::{NextHop, NextHopKind, Routes};
 use mmb_router::{Device, ForwardingPlane, PortState, RoutedPort, Router};
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -116,7 +116,7 @@ impl Fake {
     }
 
     /// Waits until packets to an address meet this; how long that took.
-    pub fn wait_hop(&self, address: &str, so: impl Fn(&Hop) -> bool) -> Duration {
+    pub fn wait_hop(&self, address: &str, so: impl Fn(&NextHop) -> bool) -> Duration {
         let to: IpAddr = address.parse().unwrap();
         self.wait(address, |told| hops(&told.routes, 0, to).iter().any(&so))
     }
@@ -181,14 +181,14 @@ pub fn mirror(names: &[&str]) -> (Arc<Fake>, Router) {
 }
 
 /// What packets to an address may meet.
-pub fn hops(routes: &Routes, table: usize, to: IpAddr) -> Vec<Hop> {
+pub fn hops(routes: &Routes, table: usize, to: IpAddr) -> Vec<NextHop> {
     let table = &routes.tables[table];
     let id = match to {
         IpAddr::V4(to) => table.ip4.lookup(to.into()),
         IpAddr::V6(to) => table.ip6.lookup(to.into()),
     };
     let hop = *routes.hops.get(id);
-    if hop.kind != HopKind::Group {
+    if hop.kind != NextHopKind::Group {
         return vec![hop];
     }
     let members = &routes.hops.members()[hop.first as usize..][..usize::from(hop.members)];
@@ -208,16 +208,16 @@ pub enum Fate {
 
 /// What the mirror does with packets to an address.
 pub fn mirrored(routes: &Routes, to: IpAddr) -> BTreeSet<Fate> {
-    let fate = |hop: &Hop| match hop.kind {
-        HopKind::NoRoute => Fate::None,
-        HopKind::Forward | HopKind::Resolve | HopKind::Failed => {
+    let fate = |hop: &NextHop| match hop.kind {
+        NextHopKind::NoRoute => Fate::None,
+        NextHopKind::Forward | NextHopKind::Resolve | NextHopKind::Failed => {
             Fate::Via(hop.interface, hop.gateway.unwrap_or(to))
         }
-        HopKind::Punt => Fate::Kernel,
-        HopKind::Blackhole => Fate::Blackhole,
-        HopKind::Unreachable => Fate::Unreachable,
-        HopKind::Prohibit => Fate::Prohibit,
-        HopKind::Group => panic!("a group in a group"),
+        NextHopKind::Punt => Fate::Kernel,
+        NextHopKind::Blackhole => Fate::Blackhole,
+        NextHopKind::Unreachable => Fate::Unreachable,
+        NextHopKind::Prohibit => Fate::Prohibit,
+        NextHopKind::Group => panic!("a group in a group"),
     };
     hops(routes, 0, to).iter().map(fate).collect()
 }

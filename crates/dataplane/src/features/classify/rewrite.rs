@@ -4,7 +4,7 @@
 use mmb_dpdk::{Packet, Vector};
 use mmb_lang::OnError;
 use mmb_packet::{DropReason, OUT_ROUTED};
-use mmb_policy::Limits;
+use mmb_policy::EditLimits;
 
 use crate::engine::snapshot::Snapshot;
 use crate::engine::vector::VECTOR;
@@ -40,7 +40,7 @@ pub(crate) fn edit(worker: &Worker, packet: &mut Packet) -> bool {
     let first = meta.edits_at as usize;
     let slots = worker.edits.get(first..first + usize::from(meta.edits_len)).unwrap_or(&[]);
     let link = meta.l3_off;
-    let limits = Limits { frame_max: |port| snapshot.frame_max(port, link) };
+    let limits = EditLimits { frame_max: |port| snapshot.frame_max(port, link) };
     match snapshot.policy.edit(slots, packet, &mut meta, limits) {
         Ok(()) => {
             *packet.meta_mut() = meta;

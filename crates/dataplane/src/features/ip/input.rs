@@ -50,7 +50,7 @@ fn process<I: Ip>(worker: &mut Worker, vector: Vector<'_>) {
 fn unruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
     let Worker { id, snapshot, routes, locals, spread, shared, .. } = worker;
     let under = Under { snapshot, locals, id: *id, spread: *spread };
-    let table = routes.only_table();
+    let table = routes.single_table();
     let n = vector.len();
     let mut edges = [LOOKUP; VECTOR];
     let mut repairs = 0;

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use mmb_packet::{
-    Common, DropReason, Kind, Meta, checksum, parse_common4, parse_common6, parse_ip4, parse_ip6,
+    DropReason, Kind, Meta, ParsedHeaders, checksum, parse_ip4, parse_ip6, parse_plain_ip4, parse_plain_ip6,
 };
-use mmb_route::Table;
+use mmb_route::RouteTable;
 use mmb_session::Sessions;
 
 use crate::engine::vector::ROUTED_L3 as L3;
@@ -46,7 +46,7 @@ pub(crate) trait Ip {
     fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool;
 
     /// Asks for what the lookup of the destination will read first.
-    fn ask(table: &Table, head: &[u8]);
+    fn ask(table: &RouteTable, head: &[u8]);
 
     /// Whether a header without options has a right checksum, if it has any, and lets the packet go a hop further.
     fn goes_on(head: &[u8]) -> bool;
@@ -73,7 +73,7 @@ fn is_sound4(head: &Head4) -> bool {
     let long =
         |at: usize| u64::from(u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
     let sum = long(L3) + long(L3 + 4) + long(L3 + 8) + long(L3 + 12) + long(L3 + 16);
-    (head[L3] == 0x45) & checksum::is_right(sum) & (head[L3 + 8] > 1)
+    (head[L3] == 0x45) & checksum::is_valid(sum) & (head[L3 + 8] > 1)
 }
 
 /// What is found of a packet that is `ip`, and goes on: it ends at `end`.
@@ -89,20 +89,20 @@ fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
 
 impl Ip for Ip4 {
     const KIND: u8 = Kind::IP4;
-    type Common = Common<8>;
+    type Common = ParsedHeaders<8>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<8>> {
-        parse_common4(head, l3, length, meta)
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<8>> {
+        parse_plain_ip4(head, l3, length, meta)
     }
 
     #[inline(always)]
-    fn is_forwarded(common: &Common<8>, locals: u64) -> bool {
-        common.goes_on() & (locals >> hash4(common.destination()) & 1 == 0)
+    fn is_forwarded(common: &ParsedHeaders<8>, locals: u64) -> bool {
+        common.is_forwardable() & (locals >> hash4(common.destination()) & 1 == 0)
     }
 
     #[inline(always)]
-    fn flow_hash(common: &Common<8>) -> u32 {
+    fn flow_hash(common: &ParsedHeaders<8>) -> u32 {
         common.flow_hash()
     }
 
@@ -110,7 +110,7 @@ impl Ip for Ip4 {
     fn take_in(
         sessions: &mut Sessions,
         at: usize,
-        common: &Common<8>,
+        common: &ParsedHeaders<8>,
         brought: Option<u32>,
         port: u16,
         bytes: u32,
@@ -134,7 +134,7 @@ impl Ip for Ip4 {
     }
 
     #[inline(always)]
-    fn ask(table: &Table, head: &[u8]) {
+    fn ask(table: &RouteTable, head: &[u8]) {
         if let Some(to) = head.get(L3 + 16..).and_then(|to| to.first_chunk()) {
             table.ip4.prefetch(u32::from_be_bytes(*to));
         }
@@ -159,20 +159,20 @@ impl Ip for Ip4 {
 
 impl Ip for Ip6 {
     const KIND: u8 = Kind::IP6;
-    type Common = Common<32>;
+    type Common = ParsedHeaders<32>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Common<32>> {
-        parse_common6(head, l3, length, meta)
+    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<32>> {
+        parse_plain_ip6(head, l3, length, meta)
     }
 
     #[inline(always)]
-    fn is_forwarded(common: &Common<32>, locals: u64) -> bool {
-        common.goes_on() & (locals >> hash6(common.destination()) & 1 == 0)
+    fn is_forwarded(common: &ParsedHeaders<32>, locals: u64) -> bool {
+        common.is_forwardable() & (locals >> hash6(common.destination()) & 1 == 0)
     }
 
     #[inline(always)]
-    fn flow_hash(common: &Common<32>) -> u32 {
+    fn flow_hash(common: &ParsedHeaders<32>) -> u32 {
         common.flow_hash()
     }
 
@@ -180,7 +180,7 @@ impl Ip for Ip6 {
     fn take_in(
         sessions: &mut Sessions,
         at: usize,
-        common: &Common<32>,
+        common: &ParsedHeaders<32>,
         brought: Option<u32>,
         port: u16,
         bytes: u32,
@@ -206,7 +206,7 @@ impl Ip for Ip6 {
     }
 
     #[inline(always)]
-    fn ask(table: &Table, head: &[u8]) {
+    fn ask(table: &RouteTable, head: &[u8]) {
         if let Some(to) = head.get(L3 + 24..).and_then(|to| to.first_chunk()) {
             table.ip6.prefetch(u128::from_be_bytes(*to));
         }

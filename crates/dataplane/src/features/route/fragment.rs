@@ -2,7 +2,7 @@
 
 use mmb_dpdk::{Mbuf, Packet, Vector};
 use mmb_packet::DropReason;
-use mmb_route::{Routes, Unfragmentable, fragment4};
+use mmb_route::{FragmentError, Routes, fragment_ip4};
 
 use super::hop::L3;
 use super::slow::REWRITE;
@@ -34,9 +34,9 @@ fn pieces(
     vector: &mut Vector<'_>,
 ) -> Result<u64, DropReason> {
     let (link, ip) = whole.split_at_checked(L3).ok_or(DropReason::Ip4Malformed)?;
-    let fragments = fragment4(ip, mtu).map_err(|e| match e {
-        Unfragmentable::Malformed => DropReason::Ip4Malformed,
-        Unfragmentable::DontFragment | Unfragmentable::SmallMtu => DropReason::FragNeeded,
+    let fragments = fragment_ip4(ip, mtu).map_err(|e| match e {
+        FragmentError::Malformed => DropReason::Ip4Malformed,
+        FragmentError::DontFragment | FragmentError::SmallMtu => DropReason::FragNeeded,
     })?;
     let mut n = 0;
     for fragment in fragments {

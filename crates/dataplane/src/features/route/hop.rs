@@ -8,7 +8,7 @@
 
 use mmb_dpdk::Packet;
 use mmb_packet::{DropReason, Kind, Meta, parse};
-use mmb_route::{HopId, HopKind, Routes, Table};
+use mmb_route::{NextHopId, NextHopKind, RouteTable, Routes};
 
 use super::lookup;
 pub(super) use crate::engine::vector::ROUTED_L3 as L3;
@@ -47,7 +47,7 @@ impl Ways {
 
 /// Whether a packet is for the machine itself.
 pub(crate) fn is_punted(routes: &Routes, packet: &Packet) -> bool {
-    routes.hops.get(hop_of(routes, packet)).kind == HopKind::Punt
+    routes.hops.get(hop_of(routes, packet)).kind == NextHopKind::Punt
 }
 
 /// Finds the next hop of each of some IPv4 packets, by their positions, if it is that of all packets with its addresses and ports that come
@@ -56,7 +56,7 @@ pub(crate) fn steady_hops(
     routes: &Routes,
     packets: &[&mut Packet],
     which: &[usize],
-    mut found: impl FnMut(usize, Option<HopId>),
+    mut found: impl FnMut(usize, Option<NextHopId>),
 ) {
     for packet in which.iter().map(|at| &packets[*at]) {
         if let (Some(table), Some((_, to))) = (table(routes, packet.port()), addresses4(packet)) {
@@ -67,19 +67,19 @@ pub(crate) fn steady_hops(
         let packet = &packets[at];
         let odd = addresses4(packet).is_none_or(|(from, to)| lookup::is_martian4(from, to));
         let id = hop_of(routes, packet);
-        let steady = !odd && routes.hops.get(id).kind == HopKind::Forward;
+        let steady = !odd && routes.hops.get(id).kind == NextHopKind::Forward;
         found(at, steady.then_some(id));
     }
 }
 
 /// The kind of the next hop that has been found for a packet.
-pub(crate) fn hop_kind(routes: &Routes, packet: &Packet) -> HopKind {
+pub(crate) fn hop_kind(routes: &Routes, packet: &Packet) -> NextHopKind {
     routes.hops.get(packet.meta().edits_at).kind
 }
 
 /// The table by which packets from `port` are routed: for what comes from a wire, the first.
-pub(crate) fn table(routes: &Routes, port: u16) -> Option<&Table> {
-    match routes.face(port) {
+pub(crate) fn table(routes: &Routes, port: u16) -> Option<&RouteTable> {
+    match routes.interface(port) {
         Some(face) => routes.tables.get(usize::from(face.table)),
         None => routes.tables.first(),
     }
@@ -102,7 +102,7 @@ pub(crate) fn addresses6(packet: &Packet) -> Option<(u128, u128)> {
 }
 
 /// The next hop of one packet, a group's member if it is a group.
-pub(crate) fn hop_of(routes: &Routes, packet: &Packet) -> HopId {
+pub(crate) fn hop_of(routes: &Routes, packet: &Packet) -> NextHopId {
     let Some(table) = table(routes, packet.port()) else { return 0 };
     let id = match packet.meta().kind.l3() {
         Kind::IP4 => addresses4(packet).map(|(_, to)| table.ip4.lookup(to)),
@@ -127,13 +127,15 @@ pub(crate) fn parsed(packet: &Packet) -> Option<Meta> {
 }
 
 /// Why packets are not simply forwarded whose next hop is of a kind. [`DropReason::NeighborQueue`]: they have to wait.
-pub(crate) fn reason(kind: HopKind) -> DropReason {
+pub(crate) fn reason(kind: NextHopKind) -> DropReason {
     match kind {
-        HopKind::NoRoute | HopKind::Group | HopKind::Forward | HopKind::Punt => DropReason::NoRoute,
-        HopKind::Resolve => DropReason::NeighborQueue,
-        HopKind::Failed => DropReason::NeighborFailed,
-        HopKind::Blackhole => DropReason::Blackhole,
-        HopKind::Unreachable => DropReason::UnreachableRoute,
-        HopKind::Prohibit => DropReason::ProhibitedRoute,
+        NextHopKind::NoRoute | NextHopKind::Group | NextHopKind::Forward | NextHopKind::Punt => {
+            DropReason::NoRoute
+        }
+        NextHopKind::Resolve => DropReason::NeighborQueue,
+        NextHopKind::Failed => DropReason::NeighborFailed,
+        NextHopKind::Blackhole => DropReason::Blackhole,
+        NextHopKind::Unreachable => DropReason::UnreachableRoute,
+        NextHopKind::Prohibit => DropReason::ProhibitedRoute,
     }
 }

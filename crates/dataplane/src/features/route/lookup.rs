@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind};
-use mmb_route::{HopId, HopKind, Routes, Table};
+use mmb_route::{NextHopId, NextHopKind, RouteTable, Routes};
 
 use super::hop::{addresses4, addresses6, hop_kind, table};
 use crate::engine::vector::{VECTOR, for_each};
@@ -83,10 +83,10 @@ fn is_link_local(address: u128) -> bool {
 pub(crate) fn look_up(
     routes: &Routes,
     packets: &[&mut Packet],
-    hops: &mut [HopId],
-    batch: impl Fn(&Table, Range<usize>, &mut [HopId]),
+    hops: &mut [NextHopId],
+    batch: impl Fn(&RouteTable, Range<usize>, &mut [NextHopId]),
 ) {
-    if let Some(table) = routes.only_table() {
+    if let Some(table) = routes.single_table() {
         return batch(table, 0..packets.len(), hops);
     }
     let mut first = 0;
@@ -101,7 +101,7 @@ pub(crate) fn look_up(
 
 /// Writes the next hops down and sends the packets on.
 #[inline(always)]
-fn finish(worker: &Worker, mut vector: Vector<'_>, hops: &[HopId; VECTOR], odd: bool) {
+fn finish(worker: &Worker, mut vector: Vector<'_>, hops: &[NextHopId; VECTOR], odd: bool) {
     for (packet, hop) in vector.packets().iter_mut().zip(hops) {
         packet.meta_mut().edits_at = *hop;
     }
@@ -127,7 +127,7 @@ fn judge(routes: &Routes, packet: &mut Packet) -> u16 {
     };
     if link_local {
         PUNT
-    } else if martian && hop_kind(routes, packet) != HopKind::Punt {
+    } else if martian && hop_kind(routes, packet) != NextHopKind::Punt {
         packet.meta_mut().drop_reason = DropReason::Martian as u8;
         SLOW
     } else {

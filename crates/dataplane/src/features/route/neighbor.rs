@@ -2,7 +2,7 @@
 
 use mmb_dpdk::{Emit, Mbuf};
 use mmb_packet::{DropReason, Kind};
-use mmb_route::HopKind;
+use mmb_route::NextHopKind;
 
 use super::hop::hop_of;
 use super::slow::neighbor;
@@ -24,7 +24,7 @@ fn bring_back(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
     let Worker { waiting, routes, now, .. } = worker;
     let decided = waiting.decide(*now, |packet, want| {
         let hop = routes.hops.get(hop_of(routes, packet));
-        hop.kind == HopKind::Resolve && neighbor(hop, packet) == Some(want)
+        hop.kind == NextHopKind::Resolve && neighbor(hop, packet) == Some(want)
     });
     if !decided {
         return 0;

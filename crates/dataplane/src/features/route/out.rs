@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use mmb_dpdk::Packet;
 use mmb_packet::{Kind, OUT_ROUTED};
-use mmb_route::{HopId, HopKind, Routes};
+use mmb_route::{NextHopId, NextHopKind, Routes};
 
 use super::hop::{addresses4, addresses6, flow_hash};
 use super::lookup::look_up;
@@ -46,14 +46,14 @@ pub(crate) fn ports(
     outs
 }
 
-fn port(routes: &Routes, snapshot: &Snapshot, packet: &Packet, hop: HopId) -> u16 {
+fn port(routes: &Routes, snapshot: &Snapshot, packet: &Packet, hop: NextHopId) -> u16 {
     let peer = snapshot.peer(packet.port());
     if peer != OUT_ROUTED {
         return peer;
     }
-    let hop = routes.hops.of_flow(hop, flow_hash(packet));
+    let hop = routes.hops.for_flow(hop, flow_hash(packet));
     match hop.kind {
-        HopKind::Forward | HopKind::Resolve | HopKind::Failed => hop.port,
+        NextHopKind::Forward | NextHopKind::Resolve | NextHopKind::Failed => hop.port,
         _ => PortId::NONE.0,
     }
 }

@@ -3,7 +3,7 @@
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta};
-use mmb_route::{Hop, HopKind, Hops, forward4, forward6};
+use mmb_route::{NextHop, NextHopKind, NextHops, forward_ip4, forward_ip6};
 
 use super::hop::{L3, flow_hash, reason};
 use super::slow::want;
@@ -23,30 +23,30 @@ const TTL4: usize = L3 + 8;
 const TTL6: usize = L3 + 7;
 
 pub(crate) fn process4(worker: &mut Worker, vector: Vector<'_>) {
-    process(worker, vector, TTL4, forward4);
+    process(worker, vector, TTL4, forward_ip4);
 }
 
 pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
-    process(worker, vector, TTL6, forward6);
+    process(worker, vector, TTL6, forward_ip6);
 }
 
 /// Sends an IPv4 packet on to a next hop, if that is all there is to do. If not, no byte of it has changed.
 #[inline(always)]
-pub(crate) fn send_on4(head: &mut [u8], meta: &mut Meta, hop: &Hop) -> bool {
-    send_on(head, meta, hop, TTL4, forward4)
+pub(crate) fn send_on4(head: &mut [u8], meta: &mut Meta, hop: &NextHop) -> bool {
+    send_on(head, meta, hop, TTL4, forward_ip4)
 }
 
 #[inline(always)]
 fn send_on(
     head: &mut [u8],
     meta: &mut Meta,
-    hop: &Hop,
+    hop: &NextHop,
     ttl: usize,
-    forward: impl Fn(&mut [u8], usize, &Hop) -> bool,
+    forward: impl Fn(&mut [u8], usize, &NextHop) -> bool,
 ) -> bool {
     let length = usize::from(meta.end).wrapping_sub(L3);
     let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
-    let plain = (hop.kind == HopKind::Forward) & !hop.nudge;
+    let plain = (hop.kind == NextHopKind::Forward) & !hop.neighbor_stale;
     meta.out_port = hop.port;
     plain & lives & (length <= usize::from(hop.mtu)) && forward(head, L3, hop)
 }
@@ -57,7 +57,7 @@ fn process(
     worker: &mut Worker,
     mut vector: Vector<'_>,
     ttl: usize,
-    forward: impl Fn(&mut [u8], usize, &Hop) -> bool,
+    forward: impl Fn(&mut [u8], usize, &NextHop) -> bool,
 ) {
     let hops = &worker.routes.hops;
     let n = vector.len();
@@ -82,25 +82,25 @@ fn process(
 #[inline(never)]
 fn detour(
     packet: &mut Packet,
-    hops: &Hops,
+    hops: &NextHops,
     lives: bool,
     nudges: &mut bool,
-    forward: &impl Fn(&mut [u8], usize, &Hop) -> bool,
+    forward: &impl Fn(&mut [u8], usize, &NextHop) -> bool,
 ) -> u16 {
     let mut id = packet.meta().edits_at;
-    if hops.get(id).kind == HopKind::Group {
+    if hops.get(id).kind == NextHopKind::Group {
         id = hops.resolve(id, flow_hash(packet));
     }
     let hop = hops.get(id);
-    *nudges |= hop.nudge;
+    *nudges |= hop.neighbor_stale;
     let (head, meta) = packet.data_and_meta();
     (meta.edits_at, meta.out_port) = (id, hop.port);
     let length = usize::from(meta.end).wrapping_sub(L3);
     let reason = match hop.kind {
-        HopKind::Punt => return PUNT,
-        HopKind::Forward if !lives => DropReason::TtlExpired,
-        HopKind::Forward if length > usize::from(hop.mtu) => DropReason::FragNeeded,
-        HopKind::Forward if forward(head, L3, hop) => return TX,
+        NextHopKind::Punt => return PUNT,
+        NextHopKind::Forward if !lives => DropReason::TtlExpired,
+        NextHopKind::Forward if length > usize::from(hop.mtu) => DropReason::FragNeeded,
+        NextHopKind::Forward if forward(head, L3, hop) => return TX,
         kind => reason(kind),
     };
     meta.drop_reason = reason as u8;
@@ -114,7 +114,7 @@ fn nudge(worker: &mut Worker, packets: &mut [&mut Packet]) {
     let routes = worker.routes.clone();
     for packet in packets {
         let hop = routes.hops.get(packet.meta().edits_at);
-        if hop.nudge && hop.kind == HopKind::Forward {
+        if hop.neighbor_stale && hop.kind == NextHopKind::Forward {
             want(worker, hop, packet);
         }
     }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use mmb_dpdk::{Mbuf, Packet, Vector};
 use mmb_flow::{FlowRef, IcmpErrorKind, rewrite_as_icmp_error};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, checksum, flags};
-use mmb_route::{Hop, HopKind, Routes};
+use mmb_route::{NextHop, NextHopKind, Routes};
 
 use super::fragment::cut;
 use super::hop::{L3, addresses4, addresses6, parsed};
@@ -55,7 +55,7 @@ fn judge(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> u16 {
             IcmpErrorKind::TIME_EXCEEDED
         }
         DropReason::NeighborFailed => {
-            if matches!(hop.kind, HopKind::Failed | HopKind::Resolve) {
+            if matches!(hop.kind, NextHopKind::Failed | NextHopKind::Resolve) {
                 want(worker, hop, packet);
             }
             IcmpErrorKind::NO_NEIGHBOR
@@ -82,7 +82,7 @@ fn may_be_cut(packet: &Packet) -> bool {
 }
 
 /// The neighbour that a packet goes to.
-pub(crate) fn neighbor(hop: &Hop, packet: &Packet) -> Option<Want> {
+pub(crate) fn neighbor(hop: &NextHop, packet: &Packet) -> Option<Want> {
     let destination = || match packet.meta().kind.l3() {
         Kind::IP4 => Some(IpAddr::V4(addresses4(packet)?.1.into())),
         _ => Some(IpAddr::V6(addresses6(packet)?.1.into())),
@@ -91,7 +91,7 @@ pub(crate) fn neighbor(hop: &Hop, packet: &Packet) -> Option<Want> {
 }
 
 /// Asks the kernel for the neighbour, unless that was done a moment ago.
-pub(crate) fn want(worker: &mut Worker, hop: &Hop, packet: &Packet) {
+pub(crate) fn want(worker: &mut Worker, hop: &NextHop, packet: &Packet) {
     let Some(want) = neighbor(hop, packet) else { return };
     if worker.asked.may(want, worker.now) {
         let counters = &worker.counters().routing;
@@ -138,9 +138,9 @@ fn complain(worker: &mut Worker, routes: &Routes, packet: &mut Packet, complaint
 /// The address that complains about a packet from `port`: that port's, else that of another one with the same routes
 /// (RFC 1812, 4.3.2.4). As [`rewrite_as_icmp_error`] wants it.
 fn complainer(routes: &Routes, port: u16, l3: u8) -> Option<[u8; 16]> {
-    let face = routes.face(port);
+    let face = routes.interface(port);
     let table = face.map_or(0, |face| face.table);
-    let others = routes.faces.iter().flatten().filter(|other| other.table == table);
+    let others = routes.interfaces.iter().flatten().filter(|other| other.table == table);
     let faces = || face.into_iter().chain(others);
     if l3 == Kind::IP4 {
         let [a, b, c, d] = faces().find_map(|face| face.ip4)?.octets();

@@ -10,7 +10,7 @@
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
-use mmb_route::Hops;
+use mmb_route::NextHops;
 use mmb_session::{Next, NextSet, Packets};
 
 use crate::engine::vector::{AHEAD, VECTOR};
@@ -77,7 +77,7 @@ pub(crate) fn who(packet: &Packet) -> usize {
 pub(crate) struct Shown<'a, 'b> {
     pub packets: &'a mut [&'b mut Packet],
     /// By which packets are sent on, if any are routed.
-    pub hops: Option<&'a Hops>,
+    pub hops: Option<&'a NextHops>,
 }
 
 impl Packets for Shown<'_, '_> {
@@ -184,7 +184,7 @@ pub(super) fn dispatch(
     for (edge, next) in edges.iter_mut().zip(&*next) {
         *edge = *next as u16;
     }
-    if tally.has(Next::Send) || (tally.has(Next::Drop) && !worker.routes.faces.is_empty()) {
+    if tally.has(Next::Send) || (tally.has(Next::Drop) && !worker.routes.interfaces.is_empty()) {
         route(worker, &mut vector, next, &mut edges);
     }
     vector.send(&edges[..n]);
