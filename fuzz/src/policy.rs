@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use mmb_lang::{OnError, Rule};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
-use mmb_policy::{Batch, Class, EditLimits, Evaluator, Hit, Policy, Processed, RuleId, Surroundings, VECTOR};
+use mmb_policy::{
+    Batch, EditLimits, Evaluation, Evaluator, Hit, PacketContext, Policy, RuleId, RuleScope, VECTOR,
+};
 
 /// Panics if policy and oracle disagree on what is in `bytes`.
 pub fn check(bytes: &[u8]) {
@@ -163,13 +165,13 @@ impl Pair {
             self.rules.iter().map(|(index, (rule, _))| (*index, rule.clone())).collect();
         for (position, frame) in frames.iter().enumerate() {
             let around = surroundings(position);
-            let Surroundings { in_port, out_port, on_error, frame_max } = around;
+            let PacketContext { in_port, out_port, on_error, frame_max } = around;
             let settings = Settings { on_error, frame_max };
             let outcome = evaluate_with(&settings, &rules, &generate::port, in_port, out_port, frame);
             tester.matched += outcome.matched.len() as u64;
             for random in [DROP_ALL, DROP_NONE] {
                 let mut packet = VecPacket::new(frame);
-                let processed = tester.evaluator.run(&self.policy, &mut packet, around, || random);
+                let processed = tester.evaluator.evaluate(&self.policy, &mut packet, around, || random);
                 let by_chance = outcome.verdict == Verdict::MayDrop && random == DROP_ALL;
                 let verdict = match (outcome.verdict, outcome.refused) {
                     (Verdict::Drop(reason), _) => Err(reason),
@@ -178,7 +180,7 @@ impl Pair {
                     _ => Ok(outcome.out_port),
                 };
                 let refused = if by_chance { None } else { outcome.refused };
-                let expected = Processed { verdict, matched: outcome.matched.clone(), refused };
+                let expected = Evaluation { verdict, matched: outcome.matched.clone(), refused };
                 if processed != expected {
                     self.tell(frame, &processed, &expected);
                 }
@@ -200,7 +202,7 @@ impl Pair {
 
     /// The second classifier finds the rules that have to be asked again, of those that the first one has found.
     fn per_packet_is_part(&self, found: &Batch, frames: &[&[u8]], first: usize) {
-        let is_asked = |slot: u32| self.policy.traits(slot).class == Class::PerPacket;
+        let is_asked = |slot: u32| self.policy.rule_info(slot).scope == RuleScope::Packet;
         let Some(again) = self.policy.per_packet() else {
             assert!(found.hits.iter().all(|hit| !is_asked(hit.slot)));
             return;
@@ -211,7 +213,7 @@ impl Pair {
             if parse(frame, frame.len(), &mut meta).is_err() || meta.kind.0 == 0 {
                 continue;
             }
-            let Surroundings { in_port, out_port, .. } = surroundings(position);
+            let PacketContext { in_port, out_port, .. } = surroundings(position);
             let pkt = batch.len;
             fill_window(frame, &meta, in_port, out_port, again.chunks(), &mut batch.windows[pkt]);
             if again.needs_bytes() {
@@ -231,7 +233,7 @@ impl Pair {
     }
 
     /// Panics with what is needed to see why policy and oracle disagree on a frame.
-    fn tell(&self, frame: &[u8], processed: &Processed, expected: &Processed) -> ! {
+    fn tell(&self, frame: &[u8], processed: &Evaluation, expected: &Evaluation) -> ! {
         let [missing, surplus] = [(expected, processed), (processed, expected)].map(|(one, other)| {
             let only = one.matched.iter().filter(|index| !other.matched.contains(index));
             only.map(|index| self.rules[index].0.to_string()).collect::<Vec<_>>()
@@ -263,7 +265,7 @@ impl Pair {
             }
             batch.len += 1;
             let mut packet = VecPacket::new(frame);
-            let processed = evaluator.run(&self.policy, &mut packet, around, || DROP_ALL);
+            let processed = evaluator.evaluate(&self.policy, &mut packet, around, || DROP_ALL);
             alone.push((processed, packet, meta, frame, around.frame_max));
         }
         self.policy.classify(batch);
@@ -304,10 +306,10 @@ fn ports(position: usize) -> (u16, u16) {
 }
 
 /// The same, and what else differs from frame to frame: whether edits may fail, and how long frames may get.
-fn surroundings(position: usize) -> Surroundings<'static> {
+fn surroundings(position: usize) -> PacketContext<'static> {
     let (in_port, out_port) = ports(position);
     let on_error = if position.is_multiple_of(2) { OnError::Forward } else { OnError::Drop };
-    Surroundings {
+    PacketContext {
         in_port,
         out_port,
         on_error,

@@ -151,7 +151,7 @@ mod tests {
     use mmb_flow::SessionId;
     use mmb_lang::{Command, PortKind, Word};
     use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
-    use mmb_policy::{Evaluator, Surroundings};
+    use mmb_policy::{Evaluator, PacketContext};
     use proptest::prelude::*;
 
     use super::*;
@@ -323,9 +323,9 @@ mod tests {
             let filter = Filter::new(&rule.matches, &config).unwrap().unwrap();
             let mut evaluator = Evaluator::new();
             let mut is_meant = |flow: &Flow, is_reply| {
-                let around = Surroundings::wire(flow.in_port, [1, 0, u16::MAX][usize::from(flow.in_port)]);
+                let around = PacketContext::wire(flow.in_port, [1, 0, u16::MAX][usize::from(flow.in_port)]);
                 let mut frame = mmb_packet::VecPacket::new(&flow.frame(is_reply));
-                !evaluator.run(&policy, &mut frame, around, || 0).matched.is_empty()
+                !evaluator.evaluate(&policy, &mut frame, around, || 0).matched.is_empty()
             };
             let expected: Vec<u32> = (0..)
                 .zip(&sessions)

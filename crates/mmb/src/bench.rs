@@ -23,7 +23,7 @@ use mmb_dataplane::bench::{
 };
 use mmb_nf::Registry;
 use mmb_packet::VecPacket;
-use mmb_policy::{Evaluator, Policy, Surroundings};
+use mmb_policy::{Evaluator, PacketContext, Policy};
 use serde::Serialize;
 
 use crate::cli::{BenchArgs, Case, Mode, Order, Proto};
@@ -185,8 +185,8 @@ fn missed(
 /// Indexes of the rules that match some frame.
 fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
     let mut evaluator = Evaluator::new();
-    let around = Surroundings::wire(0, 1);
-    let run = |frame: &Vec<u8>| evaluator.run(policy, &mut VecPacket::new(frame), around, || 0).matched;
+    let around = PacketContext::wire(0, 1);
+    let run = |frame: &Vec<u8>| evaluator.evaluate(policy, &mut VecPacket::new(frame), around, || 0).matched;
     frames.iter().flat_map(run).collect()
 }
 

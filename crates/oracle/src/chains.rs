@@ -6,13 +6,13 @@ use crate::headers;
 use crate::matching::{self, Packet};
 
 /// The traffic that a service chain takes: all of these matches hold.
-pub type Classes<'a> = dyn Fn(&str) -> Vec<Match> + 'a;
+pub type ChainClasses<'a> = dyn Fn(&str) -> Vec<Match> + 'a;
 
 /// The rules that match a frame, as in [`crate::evaluate`], where a rule with a chain does only if the frame is of the
 /// traffic that the chain takes.
 pub fn matching_rules<'a>(
     rules: &'a [(u32, Rule)],
-    classes: &Classes<'_>,
+    classes: &ChainClasses<'_>,
     ifaces: &dyn Fn(&str) -> Option<u16>,
     (in_port, out_port): (u16, u16),
     frame: &[u8],

@@ -22,7 +22,7 @@ mod options;
 #[cfg(test)]
 mod tests;
 
-pub use chains::{Classes, chain, matching_rules};
+pub use chains::{ChainClasses, chain, matching_rules};
 
 use mmb_lang::{Action, FieldId, OnError, Rule, Value};
 use mmb_packet::DropReason;

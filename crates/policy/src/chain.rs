@@ -8,10 +8,10 @@ use mmb_lang::{Diagnostic, Match};
 
 use crate::compile::{Compiled, compile};
 use crate::decide::flags;
-use crate::{Class, Policy, RuleView};
+use crate::{Policy, RuleScope, RuleView};
 
 /// What each service chain takes: matches that all have to hold, none for all traffic; None: there is no such chain.
-pub type Classes<'a> = dyn Fn(&str) -> Option<Vec<Match>> + 'a;
+pub type ChainClasses<'a> = dyn Fn(&str) -> Option<Vec<Match>> + 'a;
 
 /// Every chain is there and takes all traffic.
 pub(crate) fn all_traffic(_: &str) -> Option<Vec<Match>> {
@@ -20,13 +20,13 @@ pub(crate) fn all_traffic(_: &str) -> Option<Vec<Match>> {
 
 impl Policy {
     /// The service chain that the rule in this slot gives its sessions to.
-    pub fn chain_of(&self, slot: u32) -> Option<&str> {
+    pub fn chain_name(&self, slot: u32) -> Option<&str> {
         self.stateful(slot)?.chain.as_deref()
     }
 
     /// Slot of that one of these rules whose chain counts: the one with the highest index that has a chain.
     #[inline]
-    pub fn chain_among(&self, slots: impl IntoIterator<Item = u32>) -> Option<u32> {
+    pub fn chain_rule(&self, slots: impl IntoIterator<Item = u32>) -> Option<u32> {
         let chained = slots.into_iter().filter_map(|slot| {
             let effect = self.effect(slot).filter(|effect| effect.flags & flags::CHAIN != 0)?;
             Some((effect.index, slot))
@@ -36,7 +36,7 @@ impl Policy {
 
     /// The service chains that rules name: index of the rule and the chain, in ascending order of indexes.
     pub fn chains(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.chained.iter().filter_map(|&(index, slot)| Some((index, self.chain_of(slot)?)))
+        self.chained.iter().filter_map(|&(index, slot)| Some((index, self.chain_name(slot)?)))
     }
 
     /// From now on the chain takes this class of traffic. Rules that name it keep index, slot and identity. Returns how
@@ -45,7 +45,7 @@ impl Policy {
     /// # Errors
     /// Index of the first rule that cannot be with that class, and why, with a place in the rule's text; nothing was
     /// done then.
-    pub fn set_class(
+    pub fn set_chain_class(
         &mut self,
         chain: &str,
         class: &[Match],
@@ -69,13 +69,13 @@ impl Policy {
         let Some(effect) = self.effects.get_mut(slot as usize) else { return };
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
         self.reads_out += usize::from(new.flags & flags::READS_OUT != 0);
-        self.unsteady -= usize::from(effect.flags & flags::UNSTEADY != 0);
-        self.unsteady += usize::from(new.flags & flags::UNSTEADY != 0);
-        (effect.flags, effect.class) = (new.flags, new.class);
+        self.not_offloadable -= usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
+        self.not_offloadable += usize::from(new.flags & flags::NOT_OFFLOADABLE != 0);
+        (effect.flags, effect.scope) = (new.flags, new.scope);
         self.classifier.remove(slot);
         self.classifier.insert(slot, &pattern);
         self.per_packet.remove(slot);
-        if new.class == Class::PerPacket {
+        if new.scope == RuleScope::Packet {
             self.per_packet.insert(slot, &pattern);
         }
     }

@@ -6,20 +6,20 @@ use mmb_classify::Pattern;
 use mmb_lang::{Action, AddKind, Diagnostic, Match, Rule, Target};
 use mmb_rewrite::EditProgram;
 
-use crate::Stateful;
-use crate::chain::Classes;
-use crate::class::{class, reads_out};
+use crate::StatefulRule;
+use crate::chain::ChainClasses;
 use crate::decide::{Effect, flags};
-use crate::pairs::Area;
+use crate::offload::obstacle;
+use crate::ports::Area;
+use crate::scope::{reads_out, scope};
 use crate::stateful::is_given;
-use crate::steady::obstacle;
 
 /// All that a policy keeps of a rule.
 pub(crate) struct Compiled {
     pub pattern: Pattern,
     pub effect: Effect,
     pub edits: Option<Arc<EditProgram>>,
-    pub stateful: Option<Arc<Stateful>>,
+    pub stateful: Option<Arc<StatefulRule>>,
     pub area: Option<Area>,
     pub text: Arc<str>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Compiled {
 pub(crate) fn compile(
     rule: &Rule,
     ifaces: &dyn Fn(&str) -> Option<u16>,
-    classes: &Classes<'_>,
+    classes: &ChainClasses<'_>,
 ) -> Result<Compiled, Diagnostic> {
     mmb_lang::check(rule)?;
     let text = rule.to_string().into();
@@ -77,7 +77,7 @@ fn compile_checked(
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Compiled, Diagnostic> {
     let pattern = Pattern::compile(rule, ifaces)?;
-    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(Stateful::of(rule)));
+    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(StatefulRule::of(rule)));
     let program = match &stateful {
         Some(stateful) if !stateful.bindings.is_empty() || stateful.chain.is_some() => {
             let others: Vec<Target> =
@@ -86,14 +86,14 @@ fn compile_checked(
         }
         _ => EditProgram::compile(&rule.targets, ifaces)?,
     };
-    let mut effect = Effect { class: class(rule), ..Effect::default() };
+    let mut effect = Effect { scope: scope(rule), ..Effect::default() };
     let mut mark = |flag: u8, on: bool| effect.flags |= if on { flag } else { 0 };
     mark(flags::EDITS, !program.is_empty());
     mark(flags::STATEFUL, stateful.is_some());
     mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
     mark(flags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
     mark(flags::READS_OUT, reads_out(rule));
-    mark(flags::UNSTEADY, obstacle(rule).is_some());
+    mark(flags::NOT_OFFLOADABLE, obstacle(rule).is_some());
     mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
         if let Action::Drop { ten_thousandths } = target.action {

@@ -3,7 +3,7 @@
 use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
-use crate::{Class, Policy};
+use crate::{Policy, RuleScope};
 
 /// Most rules whose edits one packet gets. If more match, those with the lowest indexes are left out: what they write
 /// is overwritten but for the oddest of policies.
@@ -19,7 +19,7 @@ pub(crate) struct Effect {
     /// Bits of [`flags`].
     pub flags: u8,
     /// How often sessions ask.
-    pub class: Class,
+    pub scope: RuleScope,
 }
 
 /// Bits of [`Effect::flags`].
@@ -36,8 +36,8 @@ pub(crate) mod flags {
     pub const READS_OUT: u8 = 1 << 4;
     /// The rule gives its sessions to a service chain.
     pub const CHAIN: u8 = 1 << 5;
-    /// What becomes of a packet by the rule is not the same for all of its flow ([`crate::steady`]).
-    pub const UNSTEADY: u8 = 1 << 6;
+    /// What becomes of a packet by the rule is not the same for all of its flow ([`crate::offload`]).
+    pub const NOT_OFFLOADABLE: u8 = 1 << 6;
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);

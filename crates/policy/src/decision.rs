@@ -76,7 +76,7 @@ impl Policy {
             }
         }
         self.put_in_rule_order(&mut edits, 0);
-        decision.chain = self.chain_among(slots.iter().copied());
+        decision.chain = self.chain_rule(slots.iter().copied());
         Decision { slots: slots.into(), edits: edits.into(), chances: chances.into(), ..decision }
     }
 
@@ -84,7 +84,7 @@ impl Policy {
     /// it is dropped, and if not appends the slots of the rules whose edits apply to `edits`, in rule order.
     ///
     /// `count` is called with the slot of every rule, whatever is decided; `random` is as for [`Policy::decide`].
-    pub fn decide_together(
+    pub fn decide_combined(
         &self,
         known: &Decision,
         more: impl IntoIterator<Item = u32>,

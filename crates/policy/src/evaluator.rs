@@ -9,7 +9,7 @@ use crate::{Batch, Policy};
 
 /// What became of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Processed {
+pub struct Evaluation {
     /// The port it goes out at, or why it is dropped.
     pub verdict: Result<u16, DropReason>,
     /// Indexes of all rules that match, ascending. Empty for what is not (readable) IP.
@@ -20,7 +20,7 @@ pub struct Processed {
 
 /// What surrounds a packet.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct PacketContext<'a> {
     /// The port it came in at.
     pub in_port: u16,
     /// The port it is to leave at.
@@ -31,10 +31,10 @@ pub struct Surroundings<'a> {
     pub frame_max: &'a dyn Fn(u16) -> usize,
 }
 
-impl Surroundings<'_> {
+impl PacketContext<'_> {
     /// From port to port, with frames of any length, and forward on errors.
     pub fn wire(in_port: u16, out_port: u16) -> Self {
-        Surroundings { in_port, out_port, on_error: OnError::Forward, frame_max: &|_| usize::MAX }
+        PacketContext { in_port, out_port, on_error: OnError::Forward, frame_max: &|_| usize::MAX }
     }
 }
 
@@ -53,14 +53,14 @@ impl Evaluator {
 
     /// Does to a packet what the dataplane's nodes do: parses it, finds the rules that match, decides, edits. `random`
     /// decides about percentages. A packet that is dropped is left as it was.
-    pub fn run(
+    pub fn evaluate(
         &mut self,
         policy: &Policy,
         packet: &mut impl PacketBuf,
-        around: Surroundings<'_>,
+        around: PacketContext<'_>,
         random: impl FnMut() -> u32,
-    ) -> Processed {
-        let mut processed = Processed { verdict: Ok(around.out_port), matched: Vec::new(), refused: None };
+    ) -> Evaluation {
+        let mut processed = Evaluation { verdict: Ok(around.out_port), matched: Vec::new(), refused: None };
         let mut meta = Meta { out_port: around.out_port, ..Meta::default() };
         if let Err(reason) = parse(packet.head(), packet.len(), &mut meta) {
             processed.verdict = Err(reason);
@@ -93,7 +93,7 @@ impl Evaluator {
     }
 
     /// Finds the rules that match.
-    fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: Surroundings<'_>) {
+    fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: PacketContext<'_>) {
         self.batch.len = 1;
         let window = &mut self.batch.windows[0];
         fill_window(head, meta, around.in_port, around.out_port, policy.chunks(), window);

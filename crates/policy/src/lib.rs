@@ -17,9 +17,9 @@
 //! locks, or knows a clock. [`Evaluator`] does it all for one packet.
 //!
 //! Sessions need more of a policy: the identity of rules ([`Policy::rule_id`]), what stateful rules give to the sessions
-//! that they open ([`Policy::stateful`]), and what to ask again for each packet of a session. A rule is of a [`Class`]: most
+//! that they open ([`Policy::stateful`]), and what to ask again for each packet of a session. A rule is of a [`RuleScope`]: most
 //! match all packets of one direction of a session or none, so that a session keeps what they decide ([`Decision`]);
-//! [`Policy::per_packet`] is a second classifier of the others alone, and [`Policy::decide_together`] puts its answer and the
+//! [`Policy::per_packet`] is a second classifier of the others alone, and [`Policy::decide_combined`] puts its answer and the
 //! session's decision together.
 //!
 //! A rule that gives its sessions to a service chain matches only the traffic that the chain takes
@@ -30,27 +30,27 @@
 #![forbid(unsafe_code)]
 
 mod chain;
-mod class;
 mod compile;
 mod decide;
 mod decision;
 mod evaluator;
-mod pairs;
+mod number_set;
+mod offload;
 mod policy;
+mod ports;
+mod rule_info;
+mod scope;
 mod stateful;
-mod steady;
-mod traits;
-mod values;
 
-pub use chain::Classes;
-pub use class::Class;
+pub use chain::ChainClasses;
 pub use decide::{MAX_EDITS, Verdict};
 pub use decision::Decision;
-pub use evaluator::{Evaluator, Processed, Surroundings};
+pub use evaluator::{Evaluation, Evaluator, PacketContext};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::EditLimits;
-pub use pairs::Pairs;
+pub use number_set::NumberSet;
 pub use policy::{Policy, RuleView};
-pub use stateful::{Binding, Choice, Side, Stateful};
-pub use traits::{PerPacket, RuleId, Traits};
-pub use values::Values;
+pub use ports::PortDependence;
+pub use rule_info::{PerPacketRules, RuleId, RuleInfo};
+pub use scope::RuleScope;
+pub use stateful::{Binding, Choice, Side, StatefulRule};

@@ -10,25 +10,25 @@ use mmb_lang::{Diagnostic, Rule};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
-use crate::chain::{Classes, all_traffic};
+use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::decide::{Effect, flags};
-use crate::{Class, Pairs, RuleId, Stateful};
+use crate::{PortDependence, RuleId, RuleScope, StatefulRule};
 
 /// A rule set. See the crate's documentation.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) classifier: Classifier,
-    /// The rules of [`Class::PerPacket`] once more.
+    /// The rules of [`RuleScope::Packet`] once more.
     pub(crate) per_packet: Classifier,
     /// How many rules are stateful.
     pub(crate) stateful: usize,
     /// How many rules ask by which interface a packet leaves.
     pub(crate) reads_out: usize,
     /// How many rules are not steady.
-    pub(crate) unsteady: usize,
+    pub(crate) not_offloadable: usize,
     /// What rules say about ports.
-    pub(crate) pairs: Pairs,
+    pub(crate) port_dependence: PortDependence,
     /// Slot by index of each rule that gives its sessions to a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
@@ -47,11 +47,11 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub id: RuleId,
-    /// Its mark among [`Policy::pairs`].
+    /// Its mark among [`Policy::port_dependence`].
     area: Option<NonZeroU32>,
     text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
-    pub stateful: Option<Arc<Stateful>>,
+    pub stateful: Option<Arc<StatefulRule>>,
 }
 
 /// A rule as it stands in a policy.
@@ -92,8 +92,8 @@ impl Policy {
             per_packet: Classifier::new(),
             stateful: 0,
             reads_out: 0,
-            unsteady: 0,
-            pairs: Pairs::default(),
+            not_offloadable: 0,
+            port_dependence: PortDependence::default(),
             chained: SortedPages::default(),
             slots: SortedPages::default(),
             effects: PagedVec::default(),
@@ -160,7 +160,7 @@ impl Policy {
         &mut self,
         rule: &Rule,
         ifaces: &dyn Fn(&str) -> Option<u16>,
-        classes: &Classes<'_>,
+        classes: &ChainClasses<'_>,
     ) -> Result<u32, Diagnostic> {
         let compiled = compile(rule, ifaces, classes)?;
         if self.next_index == u32::MAX || self.next_slot > SLOTS {
@@ -169,9 +169,9 @@ impl Policy {
         }
         let slot = self.new_slot();
         let (pattern, area) = self.put(slot, RuleId::new(), compiled);
-        self.pairs.add(area.into_iter().collect());
+        self.port_dependence.add(area.into_iter().collect());
         self.classifier.insert(slot, &pattern);
-        if self.traits(slot).class == Class::PerPacket {
+        if self.rule_info(slot).scope == RuleScope::Packet {
             self.per_packet.insert(slot, &pattern);
         }
         Ok(self.next_index - 1)
@@ -192,11 +192,11 @@ impl Policy {
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
         self.reads_out += usize::from(effect.flags & flags::READS_OUT != 0);
-        self.unsteady += usize::from(effect.flags & flags::UNSTEADY != 0);
+        self.not_offloadable += usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
         if effect.flags & flags::CHAIN != 0 {
             self.chained.insert((index, slot));
         }
-        let area = area.map(|area| self.pairs.expect(&area));
+        let area = area.map(|area| self.port_dependence.expect(&area));
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
@@ -217,9 +217,9 @@ impl Policy {
         let record = self.records.get_mut(slot as usize)?.take()?;
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
         self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
-        self.unsteady -= usize::from(effect.flags & flags::UNSTEADY != 0);
+        self.not_offloadable -= usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
         self.stateful -= usize::from(record.stateful.is_some());
-        record.area.into_iter().for_each(|area| self.pairs.remove(area));
+        record.area.into_iter().for_each(|area| self.port_dependence.remove(area));
         self.chained.remove(index);
         self.classifier.remove(slot);
         self.per_packet.remove(slot);
@@ -268,7 +268,7 @@ impl Policy {
         &self,
         new: &[Rule],
         ifaces: &dyn Fn(&str) -> Option<u16>,
-        classes: &Classes<'_>,
+        classes: &ChainClasses<'_>,
     ) -> Result<Policy, (usize, Diagnostic)> {
         let mut kept = SlotsByText::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
@@ -280,7 +280,7 @@ impl Policy {
                     let kept = kept.take(&compiled.text);
                     let slot = kept.unwrap_or_else(|| policy.new_slot());
                     let id = kept.and_then(|slot| self.rule_id(slot)).unwrap_or_else(RuleId::new);
-                    let is_per_packet = compiled.effect.class == Class::PerPacket;
+                    let is_per_packet = compiled.effect.scope == RuleScope::Packet;
                     let (pattern, area) = policy.put(slot, id, compiled);
                     areas.extend(area);
                     if is_per_packet {
@@ -299,7 +299,7 @@ impl Policy {
         }
         policy.classifier = classifier;
         policy.per_packet.extend(per_packet);
-        policy.pairs.add(areas);
+        policy.port_dependence.add(areas);
         Ok(policy)
     }
 

@@ -8,11 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{Action, FieldId, Rule, Target};
 
-use crate::values::Values;
+use crate::number_set::NumberSet;
 
 /// What is particular to a stateful rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stateful {
+pub struct StatefulRule {
     /// What sessions get that this rule opens, in the order of its targets. A field comes once.
     pub bindings: Box<[Binding]>,
     /// The service chain that they go through.
@@ -76,7 +76,7 @@ pub enum Binding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// What is chosen from.
-    pub values: Values,
+    pub values: NumberSet,
     /// At random (`shuffle`); else so that it follows from the packet (`map`, `mod`).
     pub random: bool,
 }
@@ -101,29 +101,29 @@ fn is_end(field: FieldId) -> bool {
     matches!(field, IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport)
 }
 
-impl Stateful {
+impl StatefulRule {
     /// The bindings of a stateful rule that [`mmb_lang::check`] let pass.
-    pub(crate) fn of(rule: &Rule) -> Stateful {
+    pub(crate) fn of(rule: &Rule) -> StatefulRule {
         let chain = rule.targets.iter().find_map(|target| match &target.action {
             Action::Chain { name } => Some(name.text.clone()),
             _ => None,
         });
-        Stateful { bindings: rule.targets.iter().filter_map(binding).collect(), chain }
+        StatefulRule { bindings: rule.targets.iter().filter_map(binding).collect(), chain }
     }
 }
 
 fn binding(target: &Target) -> Option<Binding> {
     match &target.action {
         Action::Mod { field, value } if is_end(*field) => {
-            bound(*field, Choice { values: Values::of(*field, &value.clone().into())?, random: false })
+            bound(*field, Choice { values: NumberSet::of(*field, &value.clone().into())?, random: false })
         }
         Action::Map { field, values } => {
-            bound(*field, Choice { values: Values::of(*field, values)?, random: false })
+            bound(*field, Choice { values: NumberSet::of(*field, values)?, random: false })
         }
         Action::Shuffle { field, values } => {
             let values = match values {
-                Some(values) => Values::of(*field, values)?,
-                None => Values::all(*field),
+                Some(values) => NumberSet::of(*field, values)?,
+                None => NumberSet::all(*field),
             };
             bound(*field, Choice { values, random: true })
         }

@@ -5,7 +5,7 @@ use mmb_lang::{Command, Diagnostic, Match, Rule, parse_line, parse_matches};
 use mmb_oracle::generate::{self, CHAINS, Frame};
 use mmb_oracle::{chain, matching_rules};
 use mmb_packet::VecPacket;
-use mmb_policy::{Class, Classes, Evaluator, Policy, RuleId, Surroundings};
+use mmb_policy::{ChainClasses, Evaluator, PacketContext, Policy, RuleId, RuleScope};
 use proptest::prelude::*;
 
 fn rule(line: &str) -> Rule {
@@ -23,7 +23,7 @@ impl Known {
         CHAINS.iter().position(|known| *known == name).map(|at| self.0[at].clone())
     }
 
-    fn as_classes(&self) -> Box<Classes<'_>> {
+    fn as_classes(&self) -> Box<ChainClasses<'_>> {
         Box::new(|name| self.class(name))
     }
 }
@@ -35,14 +35,14 @@ fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame
     for (frame, position) in frames.iter().zip(0_u16..) {
         let (in_port, out_port) = (position % 4, position / 3 % 5);
         let expected = matching_rules(rules, &classes, &generate::port, (in_port, out_port), frame);
-        let around = Surroundings::wire(in_port, out_port);
-        let found = evaluator.run(policy, &mut VecPacket::new(frame), around, || 0).matched;
+        let around = PacketContext::wire(in_port, out_port);
+        let found = evaluator.evaluate(policy, &mut VecPacket::new(frame), around, || 0).matched;
         let indexes: Vec<u32> = expected.iter().map(|(index, _)| *index).collect();
         assert_eq!(found, indexes, "{frame:?}");
 
         let slots = || found.iter().filter_map(|index| Some(policy.rule(*index)?.slot));
-        let heard = policy.chain_among(slots());
-        let named = heard.and_then(|slot| Some((policy.index(slot)?, policy.chain_of(slot)?)));
+        let heard = policy.chain_rule(slots());
+        let named = heard.and_then(|slot| Some((policy.index(slot)?, policy.chain_name(slot)?)));
         assert_eq!(named, chain(&expected), "{frame:?}");
         assert_eq!(policy.decision(slots()).chain(), heard);
     }
@@ -98,14 +98,14 @@ proptest! {
         // As often as sessions have to ask for the rule with the class's matches written out.
         for (index, rule) in &there {
             let slot = policy.rule(*index).expect("it is there").slot;
-            let traits = policy.traits(slot);
-            prop_assert_eq!(traits.chains, policy.chain_of(slot).is_some());
+            let traits = policy.rule_info(slot);
+            prop_assert_eq!(traits.chains, policy.chain_name(slot).is_some());
             let mut whole = rule.clone();
-            whole.matches.extend(policy.chain_of(slot).and_then(|name| known.class(name)).unwrap_or_default());
+            whole.matches.extend(policy.chain_name(slot).and_then(|name| known.class(name)).unwrap_or_default());
             let mut other = Policy::new();
             if other.add(&whole, &generate::port).is_ok() {
-                prop_assert_eq!(traits, other.traits(0), "{}", whole);
-                prop_assert_eq!(policy.reads_out() || !other.reads_out(), true);
+                prop_assert_eq!(traits, other.rule_info(0), "{}", whole);
+                prop_assert_eq!(policy.needs_out_port() || !other.needs_out_port(), true);
             }
         }
     }
@@ -124,14 +124,14 @@ proptest! {
         let mut policy = before.clone();
         for (at, class) in later.into_iter().enumerate() {
             let number = policy.chains().filter(|(_, name)| *name == CHAINS[at]).count();
-            match policy.set_class(CHAINS[at], &class, &generate::port) {
+            match policy.set_chain_class(CHAINS[at], &class, &generate::port) {
                 Ok(changed) => {
                     prop_assert_eq!(changed, number);
                     known.0[at] = class;
                 }
                 Err((index, _)) => {
                     let view = policy.rule(index).expect("it is there");
-                    prop_assert_eq!(policy.chain_of(view.slot), Some(CHAINS[at]));
+                    prop_assert_eq!(policy.chain_name(view.slot), Some(CHAINS[at]));
                     let one = [view.rule().expect("it parses")];
                     let mut narrower = Known(known.0.clone());
                     narrower.0[at] = class;
@@ -159,7 +159,7 @@ proptest! {
             policy.del(index);
             prop_assert!(policy.chains().all(|(other, _)| other != index));
         }
-        prop_assert!(policy.rules().all(|view| policy.chain_of(view.slot).is_none()));
+        prop_assert!(policy.rules().all(|view| policy.chain_name(view.slot).is_none()));
     }
 }
 
@@ -167,7 +167,7 @@ fn tcp_only(name: &str) -> Option<Vec<Match>> {
     (name == "web").then(|| parse_matches("ip-proto tcp").expect("sound"))
 }
 
-fn refused(line: &str, classes: &Classes<'_>) -> String {
+fn refused(line: &str, classes: &ChainClasses<'_>) -> String {
     let mut policy = Policy::new();
     let error: Diagnostic = policy.add_with(&rule(line), &generate::port, classes).expect_err(line);
     assert!(policy.is_empty() && policy.chains().next().is_none());
@@ -213,22 +213,22 @@ fn what_cannot_be_with_a_chain_is_said() {
 #[test]
 fn chains_are_given_when_sessions_open() {
     for (line, class) in [
-        ("add-stateful out wan chain web", Class::Constant),
-        ("add-stateful out wan nat office chain web", Class::Constant),
-        ("add-stateful out wan chain web accept", Class::PerPacket),
-        ("add-stateful ip-ttl 3 chain web", Class::PerPacket),
-        ("add-stateful tcp-syn chain web", Class::Control),
+        ("add-stateful out wan chain web", RuleScope::Session),
+        ("add-stateful out wan nat office chain web", RuleScope::Session),
+        ("add-stateful out wan chain web accept", RuleScope::Packet),
+        ("add-stateful ip-ttl 3 chain web", RuleScope::Packet),
+        ("add-stateful tcp-syn chain web", RuleScope::TcpControl),
     ] {
         let mut policy = Policy::new();
         policy.add_with(&rule(line), &generate::port, &tcp_only).unwrap();
-        let traits = policy.traits(0);
+        let traits = policy.rule_info(0);
         assert_eq!(
-            (traits.class, traits.chains, traits.edits, traits.opens()),
+            (traits.scope, traits.chains, traits.edits, traits.opens_sessions()),
             (class, true, false, true),
             "{line}"
         );
-        assert_eq!(policy.chain_of(0), Some("web"));
-        assert_eq!(policy.traits(0).binds, line.contains("nat"));
+        assert_eq!(policy.chain_name(0), Some("web"));
+        assert_eq!(policy.rule_info(0).binds, line.contains("nat"));
         assert_eq!(policy.stateful(0).and_then(|stateful| stateful.chain.as_deref()), Some("web"));
     }
 }
@@ -238,17 +238,18 @@ fn a_changed_class_changes_how_often_sessions_ask() {
     let mut policy = Policy::new();
     let line = "add-stateful tcp-dport 80 chain web accept";
     policy.add(&rule(line), &generate::port).unwrap();
-    let seen = |policy: &Policy| (policy.traits(0).class, policy.per_packet().is_some(), policy.reads_out());
-    assert_eq!(seen(&policy), (Class::Constant, false, false));
+    let seen =
+        |policy: &Policy| (policy.rule_info(0).scope, policy.per_packet().is_some(), policy.needs_out_port());
+    assert_eq!(seen(&policy), (RuleScope::Session, false, false));
     for (class, expected) in [
-        ("ip-ttl > 1", (Class::PerPacket, true, false)),
-        ("out wan", (Class::PerPacket, true, true)),
-        ("tcp-syn", (Class::Control, false, false)),
-        ("", (Class::Constant, false, false)),
+        ("ip-ttl > 1", (RuleScope::Packet, true, false)),
+        ("out wan", (RuleScope::Packet, true, true)),
+        ("tcp-syn", (RuleScope::TcpControl, false, false)),
+        ("", (RuleScope::Session, false, false)),
     ] {
-        assert_eq!(policy.set_class("web", &parse_matches(class).unwrap(), &generate::port), Ok(1));
+        assert_eq!(policy.set_chain_class("web", &parse_matches(class).unwrap(), &generate::port), Ok(1));
         assert_eq!(seen(&policy), expected, "{class}");
         assert_eq!(policy.rule(1).unwrap().text, line);
     }
-    assert_eq!(policy.set_class("dns", &[], &generate::port), Ok(0));
+    assert_eq!(policy.set_chain_class("dns", &[], &generate::port), Ok(0));
 }

@@ -3,7 +3,7 @@
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
-use mmb_policy::{Batch, Evaluator, MAX_EDITS, Policy, Processed, Surroundings};
+use mmb_policy::{Batch, Evaluation, Evaluator, MAX_EDITS, PacketContext, Policy};
 
 fn rule(line: &str) -> Rule {
     match parse_line(line) {
@@ -39,10 +39,10 @@ fn listed(policy: &Policy) -> Vec<(u32, u32, &str)> {
 }
 
 /// A SYN from 10.0.0.1:1025 to 10.0.0.2:80 that enters at `lan`.
-fn run(policy: &Policy, random: impl FnMut() -> u32) -> (Processed, Vec<u8>) {
+fn run(policy: &Policy, random: impl FnMut() -> u32) -> (Evaluation, Vec<u8>) {
     let frame = Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), Tcp::new(1025, 80));
     let mut packet = VecPacket::new(&frame.build());
-    let processed = Evaluator::new().run(policy, &mut packet, Surroundings::wire(0, 1), random);
+    let processed = Evaluator::new().evaluate(policy, &mut packet, PacketContext::wire(0, 1), random);
     (processed, packet.head().to_vec())
 }
 
@@ -177,16 +177,16 @@ fn one_packet_gets_a_bounded_number_of_edits() {
 #[test]
 fn whether_a_rule_asks_for_the_way_out() {
     let mut rules = policy(&["add out wan drop", "add in lan mod out wan", "add-stateful ! out lan accept"]);
-    assert!(rules.reads_out());
+    assert!(rules.needs_out_port());
     rules.del(1);
-    assert!(rules.reads_out() && rules.rebuilt().reads_out());
+    assert!(rules.needs_out_port() && rules.rebuilt().needs_out_port());
     let with = replaced(&rules, &["add tcp-syn out != wan drop", "add all accept"]).expect("good rules");
-    assert!(with.reads_out());
-    assert!(!replaced(&with, &["add in wan drop"]).expect("good rules").reads_out());
+    assert!(with.needs_out_port());
+    assert!(!replaced(&with, &["add in wan drop"]).expect("good rules").needs_out_port());
     rules.del(3);
-    assert!(!rules.reads_out(), "`mod out` asks nothing");
+    assert!(!rules.needs_out_port(), "`mod out` asks nothing");
     add(&mut rules, "add out lan drop").expect("a good rule");
-    assert!(rules.reads_out());
+    assert!(rules.needs_out_port());
     rules.flush();
-    assert!(!rules.reads_out());
+    assert!(!rules.needs_out_port());
 }

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use mmb_lang::{AddKind, Command, Rule, parse_line};
 use mmb_oracle::{evaluate, generate};
 use mmb_packet::{Kind, Meta, parse};
-use mmb_policy::{Batch, Binding, Choice, Class, Decision, Hit, Policy, Side, Traits};
+use mmb_policy::{Batch, Binding, Choice, Decision, Hit, Policy, RuleInfo, RuleScope, Side};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -25,14 +25,14 @@ fn policy(lines: &[&str]) -> Policy {
 }
 
 /// All rules of a set that a policy takes, with what the policy says of each.
-fn described(rules: Vec<Rule>) -> (Policy, Vec<(u32, Rule, Traits)>) {
+fn described(rules: Vec<Rule>) -> (Policy, Vec<(u32, Rule, RuleInfo)>) {
     let mut policy = Policy::new();
     let mut described = Vec::new();
     for rule in rules {
         if let Ok(index) = policy.add(&rule, &generate::port) {
             let slot = policy.rule(index).expect("just added").slot;
             assert_eq!(policy.index(slot), Some(index));
-            described.push((index, rule, policy.traits(slot)));
+            described.push((index, rule, policy.rule_info(slot)));
         }
     }
     (policy, described)
@@ -110,16 +110,16 @@ proptest! {
         let numbered: Vec<_> = rules.iter().map(|(index, rule, _)| (*index, rule.clone())).collect();
         for frame in &frames {
             let matched = |frame: &[u8]| evaluate(&numbered, &generate::port, 0, 1, frame).matched;
-            let of_class = |frame: &[u8], class: Class| {
+            let of_class = |frame: &[u8], class: RuleScope| {
                 let mut matched = matched(frame);
-                matched.retain(|index| rules.iter().any(|(i, _, traits)| i == index && traits.class == class));
+                matched.retain(|index| rules.iter().any(|(i, _, traits)| i == index && traits.scope == class));
                 matched
             };
             if !opens_or_closes(frame) {
-                prop_assert_eq!(of_class(frame, Class::Control), [], "{:?}", frame);
+                prop_assert_eq!(of_class(frame, RuleScope::TcpControl), [], "{:?}", frame);
             }
             let Some(mate) = mate(frame, &noise) else { continue };
-            prop_assert_eq!(of_class(frame, Class::Constant), of_class(&mate, Class::Constant), "{:?}", frame);
+            prop_assert_eq!(of_class(frame, RuleScope::Session), of_class(&mate, RuleScope::Session), "{:?}", frame);
         }
     }
 
@@ -149,7 +149,7 @@ proptest! {
         let (mut edits, mut counted) = (vec![7], Vec::new());
         let decision = policy.decision(known.iter().copied());
         let dropped =
-            policy.decide_together(&decision, more, &mut edits, &mut || random, &mut |slot| counted.push(slot));
+            policy.decide_combined(&decision, more, &mut edits, &mut || random, &mut |slot| counted.push(slot));
         counted.sort();
         prop_assert_eq!((dropped, &edits[1..], &counted), (drop, &at_once[..], &all));
 
@@ -176,7 +176,7 @@ proptest! {
             prop_assert_eq!(traits.binds, !bindings.is_empty());
             let text = rule.to_string();
             let words = text.split(' ').filter(|word| matches!(*word, "map" | "shuffle" | "lb" | "nat")).count();
-            prop_assert!(bindings.len() >= words && (traits.opens() || bindings.is_empty()), "{}", text);
+            prop_assert!(bindings.len() >= words && (traits.opens_sessions() || bindings.is_empty()), "{}", text);
         }
     }
 }
@@ -277,9 +277,9 @@ fn what_is_edited_packet_by_packet() {
     );
     assert_eq!(bindings("add-stateful tcp-dport 80 mod tcp-seq-num 3"), []);
     assert_eq!(policy.stateful(2), None);
-    let opens: Vec<bool> = (0..5).map(|slot| policy.traits(slot).opens()).collect();
+    let opens: Vec<bool> = (0..5).map(|slot| policy.rule_info(slot).opens_sessions()).collect();
     assert_eq!(opens, [true, true, false, false, true]);
-    let binds: Vec<bool> = (0..5).map(|slot| policy.traits(slot).binds).collect();
+    let binds: Vec<bool> = (0..5).map(|slot| policy.rule_info(slot).binds).collect();
     assert_eq!(binds, [true, false, false, false, false]);
 }
 
@@ -291,7 +291,7 @@ fn rules_that_go_leave_nothing() {
     assert!(policy.is_stateful() && policy.per_packet().is_some() && id.is_some());
     policy.del(1);
     assert_eq!((policy.rule_id(0), policy.stateful(0), policy.index(0)), (None, None, None));
-    assert_eq!((policy.traits(0), policy.decision([0])), (Traits::default(), Decision::default()));
+    assert_eq!((policy.rule_info(0), policy.decision([0])), (RuleInfo::default(), Decision::default()));
     assert!(!policy.is_stateful());
     policy.del(2);
     assert!(policy.per_packet().is_none());

@@ -355,7 +355,7 @@ impl Model {
 
     /// The routes as they are.
     pub fn routes(&self, faces: &[Option<L3Interface>]) -> Routes {
-        Routes { tables: self.fibs.clone(), hops: self.ways.hops().clone(), interinterfaces: faces.to_vec() }
+        Routes { tables: self.fibs.clone(), hops: self.ways.hops().clone(), interfaces: faces.to_vec() }
     }
 }
 

@@ -68,10 +68,10 @@ impl Sessions {
 
     /// The chain that the rule in a slot names.
     fn chain_by(&self, policy: &Policy, slot: u32) -> Option<ChainId> {
-        if !self.has_chains || !policy.traits(slot).chains {
+        if !self.has_chains || !policy.rule_info(slot).chains {
             return None;
         }
-        self.chains.chain(policy.chain_of(slot)?)
+        self.chains.chain(policy.chain_name(slot)?)
     }
 
     /// Whether the chain that the rule in a slot names has sessions translated.

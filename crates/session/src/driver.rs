@@ -418,7 +418,7 @@ fn find_rules(
     let Traveller { packet, meta, in_port, .. } = traveller;
     let (policy, in_port) = (&rules.policy, *in_port);
     let mut out_port = rules.out_port(in_port);
-    if policy.reads_out() {
+    if policy.needs_out_port() {
         let to = sessions.effective_destination(rules, packet.head(), meta);
         out_port = rules.way_out(out_port, || to.or_else(|| destination(packet.head(), meta)));
     }

@@ -6,7 +6,7 @@
 
 use mmb_flow::{NatConfig, PoolId};
 use mmb_packet::PacketBuf;
-use mmb_policy::{Binding, Class, Hit, Policy};
+use mmb_policy::{Binding, Hit, Policy, RuleScope};
 
 use crate::Environment;
 use crate::attached::Attached;
@@ -96,11 +96,11 @@ impl Sessions {
         (*opens, *binds, *harmless) = (false, false, true);
         deciding.clear();
         for hit in call.hits {
-            let traits = policy.traits(hit.slot);
-            *opens |= traits.opens();
-            *binds |= traits.opens() && (traits.binds || self.is_translated_by(policy, hit.slot));
+            let traits = policy.rule_info(hit.slot);
+            *opens |= traits.opens_sessions();
+            *binds |= traits.opens_sessions() && (traits.binds || self.is_translated_by(policy, hit.slot));
             *harmless &= !traits.drops && !traits.edits;
-            if traits.stateful || traits.class == Class::Constant {
+            if traits.stateful || traits.scope == RuleScope::Session {
                 deciding.push(hit.slot);
             }
         }

@@ -311,7 +311,9 @@ impl Sessions {
     ) {
         let policy = call.host.policy();
         list.clear();
-        list.extend(call.stateful().filter_map(|slot| Attached::of(policy, slot, policy.traits(slot).binds)));
+        list.extend(
+            call.stateful().filter_map(|slot| Attached::of(policy, slot, policy.rule_info(slot).binds)),
+        );
         list.sort_unstable_by_key(|rule| rule.slot);
     }
 

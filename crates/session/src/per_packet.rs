@@ -61,7 +61,7 @@ impl Sessions {
             return Next::SlowPath;
         };
         let rules = self.table.session(found.session()).rule_list;
-        let joins = |hit: &Hit| host.policy().traits(hit.slot).stateful && !self.rules.has(rules, hit.slot);
+        let joins = |hit: &Hit| host.policy().rule_info(hit.slot).stateful && !self.rules.has(rules, hit.slot);
         if hits.iter().any(joins) {
             return Next::SlowPath;
         }
@@ -94,6 +94,6 @@ impl Sessions {
         let known = decisions.full(number).unwrap_or(nothing);
         let more = hits.iter().map(|hit| hit.slot);
         let count = &mut |slot| host.count(slot, 1, u64::from(bytes));
-        host.policy().decide_together(known, more, edits, &mut || random.next(), count)
+        host.policy().decide_combined(known, more, edits, &mut || random.next(), count)
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mmb_flow::{Key, NatConfig, PoolId};
 use mmb_nf::Wish;
 use mmb_packet::Kind;
-use mmb_policy::{Binding, Choice, Policy, Side, Values};
+use mmb_policy::{Binding, Choice, NumberSet, Policy, Side};
 
 use crate::random::mix;
 
@@ -16,7 +16,7 @@ pub(crate) enum NewAddress<'a> {
     #[default]
     Same,
     /// One of these.
-    Of(&'a Values),
+    Of(&'a NumberSet),
     /// This one.
     One([u8; 16]),
     /// One of these servers.

@@ -12,7 +12,7 @@
 
 use mmb_flow::{Key, SessionId};
 use mmb_packet::{DropReason, PacketBuf};
-use mmb_policy::Values;
+use mmb_policy::NumberSet;
 
 use crate::Environment;
 use crate::engine::{End, Sessions};
@@ -29,7 +29,7 @@ const ADDRESSES: u128 = 4;
 #[derive(Clone, Copy)]
 enum Ports<'a> {
     Range(u16, u16),
-    Set(&'a Values),
+    Set(&'a NumberSet),
 }
 
 impl Ports<'_> {

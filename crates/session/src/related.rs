@@ -121,7 +121,7 @@ impl Sessions {
         let bytes = u64::from(call.bytes());
         let Sessions { random, nothing, slots, .. } = self;
         let count = &mut |slot| call.host.count(slot, 1, bytes);
-        policy.decide_together(nothing, slots.iter().copied(), call.edits, &mut || random.next(), count)
+        policy.decide_combined(nothing, slots.iter().copied(), call.edits, &mut || random.next(), count)
     }
 
     /// Translates a packet of a session and sends it on, through the session's chain if it has one.

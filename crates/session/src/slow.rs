@@ -18,7 +18,7 @@ use mmb_flow::{
     TrackVerdict, flow_flags, parse_key,
 };
 use mmb_packet::{DropReason, Meta, PacketBuf, flags};
-use mmb_policy::{Class, Hit};
+use mmb_policy::{Hit, RuleScope};
 
 use crate::attached::{self, Attached};
 use crate::engine::{End, Sessions, session_flags};
@@ -76,7 +76,7 @@ impl<H: Environment, P: PacketBuf> Call<'_, H, P> {
     /// The stateful rules that match it.
     pub fn stateful(&self) -> impl Iterator<Item = u32> + '_ {
         let policy = self.host.policy();
-        self.hits.iter().map(|hit| hit.slot).filter(move |&slot| policy.traits(slot).stateful)
+        self.hits.iter().map(|hit| hit.slot).filter(move |&slot| policy.rule_info(slot).stateful)
     }
 }
 
@@ -268,8 +268,11 @@ impl Sessions {
         let policy = call.host.policy();
         self.slots.clear();
         self.slots.extend(list.iter().map(|rule| rule.slot));
-        let constant =
-            call.hits.iter().map(|hit| hit.slot).filter(|&slot| policy.traits(slot).class == Class::Constant);
+        let constant = call
+            .hits
+            .iter()
+            .map(|hit| hit.slot)
+            .filter(|&slot| policy.rule_info(slot).scope == RuleScope::Session);
         self.slots.extend(constant);
         self.slots.sort_unstable();
         self.slots.dedup();

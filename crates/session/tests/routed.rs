@@ -332,7 +332,7 @@ fn sessions_outlive_other_rules() {
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
     let before = &routed.net.driver.rules().policy;
     let more = rules_with(&[POOL, USE, "add out port0 drop"], SessionSettings::default(), Some(before));
-    assert!(!before.reads_out() && more.policy.reads_out());
+    assert!(!before.needs_out_port() && more.policy.needs_out_port());
     let more = with_routes(more, &[0, 1, 2, 3], &routed.way);
     routed.net.driver.change(more);
     routed.net.drops(OUT, &udp(SERVER, shown), DropReason::Rule);

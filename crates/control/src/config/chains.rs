@@ -265,7 +265,7 @@ impl Config {
     fn reclass(&mut self, chain: &str) -> Step {
         let class = self.chains.class(chain).unwrap_or_default();
         let interfaces = self.interfaces.clone();
-        let done = self.policy_mut().set_class(chain, &class, &|name| port_of(&interfaces, name));
+        let done = self.policy_mut().set_chain_class(chain, &class, &|name| port_of(&interfaces, name));
         let Err((index, error)) = done else { return Ok(()) };
         let text = self.policy.rule(index).map_or("", |view| view.text);
         let message = format!("rule {index} (`{text}`) could match nothing: {}", error.message);

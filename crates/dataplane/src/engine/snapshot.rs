@@ -100,7 +100,8 @@ impl Snapshot {
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
             punt: [NO_PUNT; MAX_PORTS],
-            asks_out: forwarding.policy.reads_out() && forwarding.ports.iter().any(|p| p.routed.is_some()),
+            asks_out: forwarding.policy.needs_out_port()
+                && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
             wired: true,
             ruled: false,

@@ -2,7 +2,7 @@
 //!
 //! # Theory of operation
 //! Over an af-xdp port each packet is copied to the engine and back, and may have to wake it. Where what becomes of a packet is the same
-//! for all of its flow ([`mmb_policy::Policy::unsteady`] says of rules whether that is so), the XDP program of the port can do it
+//! for all of its flow ([`mmb_policy::Policy::offload_obstacle`] says of rules whether that is so), the XDP program of the port can do it
 //! in the engine's place: it looks the flow up, and rewrites, counts and redirects the packet, or hands it to the engine as ever.
 //!
 //! *Learning.* What is to be done is read off a packet that the engine has treated, a witness. Of packets of flows that the kernel does
@@ -13,7 +13,7 @@
 //!
 //! *Destinations and pairs.* Where there are no rules, and each route has one next hop, what has been done with one packet is done
 //! with all to the same destination ([`FastShape`]). With rules, of which none needs sessions, it is done with all of the same protocol
-//! between the same addresses, unless some rule may look at ports there ([`mmb_policy::Pairs`]): then with those of its flow. So
+//! between the same addresses, unless some rule may look at ports there ([`mmb_policy::PortDependence`]): then with those of its flow. So
 //! of many short connections only the first one is the engine's, beginnings and ends included. Whether ports count is asked of the rules
 //! that the witness is treated by, before it is treated.
 //!

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_policy::{Class, Pairs, Policy};
+use mmb_policy::{RuleScope, PortDependence, Policy};
 
 use super::{FastEnd, FastSetup, Kernel};
 use crate::engine::config::{Forwarding, MAX_PORTS};
@@ -11,7 +11,7 @@ use crate::features::port::device::OpenPort;
 
 /// Why no flow can be given to the kernel under these rules: a sentence. None: flows can.
 pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &SessionSettings) -> Option<String> {
-    if let Some((index, words)) = policy.unsteady() {
+    if let Some((index, words)) = policy.offload_obstacle() {
         return Some(format!("rule {index} has to see each packet: `{words}`"));
     }
     if !policy.is_stateful() && nat.is_empty() {
@@ -22,7 +22,7 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &SessionSe
     }
     policy.per_packet()?;
     // Routes change while sessions live.
-    let asks = policy.rules().find(|view| policy.traits(view.slot).class == Class::PerPacket)?;
+    let asks = policy.rules().find(|view| policy.rule_info(view.slot).scope == RuleScope::Packet)?;
     Some(format!("rule {} asks where packets of sessions go: `out`", asks.index))
 }
 
@@ -30,7 +30,7 @@ pub fn fast_path_obstacle(policy: &Policy, nat: &NatConfig, settings: &SessionSe
 pub(crate) fn setup(
     ports: &[Option<Arc<OpenPort>>; MAX_PORTS],
     (learns, plain): (bool, bool),
-    pairs: Option<Pairs>,
+    pairs: Option<PortDependence>,
 ) -> Option<Arc<FastSetup>> {
     let devices = || ports.iter().flatten().map(|port| port.device());
     let kernel: Arc<dyn Kernel> = devices().find_map(|device| device.fast_path())?.clone();
@@ -42,8 +42,8 @@ pub(crate) fn setup(
 }
 
 /// Between which addresses ports do not count, if there are any such. `flows`: packets need sessions.
-pub(crate) fn pairs(policy: &Policy, flows: bool) -> Option<Pairs> {
-    policy.pairs().filter(|pairs| !flows && pairs.are_some_alike()).cloned()
+pub(crate) fn pairs(policy: &Policy, flows: bool) -> Option<PortDependence> {
+    policy.port_dependence().filter(|pairs| !flows && pairs.has_port_independent()).cloned()
 }
 
 /// Whether flows are to be learnt.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mmb_dpdk::{FastKey, FastPort, FastShape};
-use mmb_policy::Pairs;
+use mmb_policy::PortDependence;
 
 use super::Kernel;
 use crate::engine::config::MAX_PORTS;
@@ -28,7 +28,7 @@ pub(crate) struct FastSetup {
     pub plain: bool,
     /// No packets need sessions, and of some ports do not count: of which. If routes have one next hop each, what becomes of one of them
     /// is what becomes of all between its addresses.
-    pub pairs: Option<Pairs>,
+    pub pairs: Option<PortDependence>,
     /// By port id.
     pub ends: [Option<FastEnd>; MAX_PORTS],
 }
@@ -56,7 +56,8 @@ impl FastSetup {
 
     /// Whether a flow that comes in by a port is treated as all others between its addresses are, but for where routes lead.
     pub(super) fn is_pair(&self, port: u16, key: &FastKey) -> bool {
-        let alike = |pairs: &Pairs| pairs.are_alike(port, key.proto, key.source, key.destination);
+        let alike =
+            |pairs: &PortDependence| pairs.is_port_independent(port, key.proto, key.source, key.destination);
         self.pairs.as_ref().is_some_and(alike)
     }
 
@@ -185,7 +186,7 @@ mod tests {
             (false, true, FastShape::Pair, FastShape::Flow),
             (false, false, FastShape::Flow, FastShape::Flow),
         ] {
-            let pairs = pairs.then(Pairs::default);
+            let pairs = pairs.then(PortDependence::default);
             let setup =
                 setup(&kernel, true).map(|setup| FastSetup { plain, pairs, ..FastSetup::clone(&setup) });
             shared.publish(setup.map(Arc::new), 1);

@@ -219,8 +219,8 @@ mod tests {
                     let ip = mmb_packet::build::Ip4::new([10, 0, 0, a], [10, 0, 0, b]);
                     let frame = mmb_packet::build::Frame::new(ip, mmb_packet::build::Udp::new(p, q)).build();
                     let mut packet = mmb_packet::VecPacket::new(&frame);
-                    let around = mmb_policy::Surroundings::wire(0, 1);
-                    let matched = evaluator.run(&opens, &mut packet, around, || 0).matched;
+                    let around = mmb_policy::PacketContext::wire(0, 1);
+                    let matched = evaluator.evaluate(&opens, &mut packet, around, || 0).matched;
                     prop_assert!(matched.is_empty(), "{ends:?} of {patterns:?}");
                 }
             }

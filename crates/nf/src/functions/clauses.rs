@@ -9,7 +9,7 @@
 use mmb_flow::Key;
 use mmb_lang::Command;
 use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
-use mmb_policy::{Batch, Class, Policy};
+use mmb_policy::{Batch, Policy, RuleScope};
 
 /// Puts a word of a clause behind those that are there.
 pub(super) fn add_word(text: &mut String, word: &str) {
@@ -49,7 +49,7 @@ impl Clauses {
             policy.add(&rule, port).map_err(wrong)?;
             // The rule just added has the last slot, as slots of a policy that nothing left are given out in order.
             let slot = u32::try_from(policy.slots()).unwrap_or(u32::MAX).saturating_sub(1);
-            if policy.traits(slot).class != Class::Constant {
+            if policy.rule_info(slot).scope != RuleScope::Session {
                 return Err(format!(
                     "`{text}` asks about single packets, but sessions are decided about as a whole: match by addresses, \
                      ports, protocols and `in`, and leave the rest to rules"

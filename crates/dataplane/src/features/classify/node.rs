@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind, Meta, OUT_ROUTED, fill_window};
-use mmb_policy::{Batch, PerPacket, Policy, Verdict};
+use mmb_policy::{Batch, PerPacketRules, Policy, Verdict};
 use mmb_route::Routes;
 
 use crate::engine::snapshot::Snapshot;
@@ -75,7 +75,7 @@ macro_rules! rules {
 }
 
 rules!(Policy);
-rules!(PerPacket<'_>);
+rules!(PerPacketRules<'_>);
 
 /// Finds the rules that match, for each packet of a vector. `destination` answers where a packet will go once it is translated,
 /// if not where it says; it is asked if rules want to know the port by which routed packets go out. Answers the version of IP of

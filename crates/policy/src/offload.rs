@@ -6,18 +6,19 @@
 
 use mmb_lang::{Action, FieldId, Match, MatchOn, Rule};
 
-use crate::class::{is_constant, is_out};
 use crate::decide::flags;
-use crate::{Pairs, Policy};
+use crate::scope::{is_constant, is_out};
+use crate::{Policy, PortDependence};
 
 impl Policy {
     /// A rule for which what becomes of a packet depends on more than its flow, or is more than other addresses and ports: its
     /// index, and the words that make it so. None: there is no such rule.
-    pub fn unsteady(&self) -> Option<(u32, String)> {
-        if self.unsteady == 0 {
+    pub fn offload_obstacle(&self) -> Option<(u32, String)> {
+        if self.not_offloadable == 0 {
             return None;
         }
-        let is_one = |slot| self.effect(slot).is_some_and(|effect| effect.flags & flags::UNSTEADY != 0);
+        let is_one =
+            |slot| self.effect(slot).is_some_and(|effect| effect.flags & flags::NOT_OFFLOADABLE != 0);
         let view = self.rules().find(|view| is_one(view.slot))?;
         // A chain's class may be what it is about, which is not in the rule's own words.
         let words = view.rule().ok().and_then(|rule| obstacle(&rule)).unwrap_or_else(|| view.text.to_owned());
@@ -25,8 +26,8 @@ impl Policy {
     }
 
     /// Where ports do not count. None: sessions do, for rules that are stateful.
-    pub fn pairs(&self) -> Option<&Pairs> {
-        (!self.is_stateful()).then_some(&self.pairs)
+    pub fn port_dependence(&self) -> Option<&PortDependence> {
+        (!self.is_stateful()).then_some(&self.port_dependence)
     }
 }
 
@@ -98,7 +99,7 @@ mod tests {
             "add-stateful in lan shuffle tcp-sport accept",
             "add ip-ttl icmp-type drop",
         ]);
-        assert_eq!(steady.unsteady(), None);
+        assert_eq!(steady.offload_obstacle(), None);
     }
 
     #[test]
@@ -115,7 +116,11 @@ mod tests {
             ("add-stateful ip-proto tcp chain inspect", "chain inspect"),
             ("add icmp-type 8 drop", "icmp-type"),
         ] {
-            assert_eq!(policy(&["add all accept", line]).unsteady(), Some((2, words.to_owned())), "{line}");
+            assert_eq!(
+                policy(&["add all accept", line]).offload_obstacle(),
+                Some((2, words.to_owned())),
+                "{line}"
+            );
         }
     }
 
@@ -123,12 +128,12 @@ mod tests {
     fn rules_that_go_count_no_more() {
         let mut rules = policy(&["add ip-ttl 1 drop", "add ip-ttl 2 drop"]);
         rules.del(1);
-        assert_eq!(rules.unsteady(), Some((2, "ip-ttl".to_owned())));
-        assert!(rules.rebuilt().unsteady().is_some());
+        assert_eq!(rules.offload_obstacle(), Some((2, "ip-ttl".to_owned())));
+        assert!(rules.rebuilt().offload_obstacle().is_some());
         rules.del(2);
-        assert_eq!(rules.unsteady(), None);
+        assert_eq!(rules.offload_obstacle(), None);
         let mut rules = policy(&["add ip-ttl 1 drop"]);
         rules.flush();
-        assert_eq!(rules.unsteady(), None);
+        assert_eq!(rules.offload_obstacle(), None);
     }
 }

@@ -4,7 +4,7 @@ use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Evaluator, Policy, Processed, Surroundings};
+use crate::{Evaluation, Evaluator, PacketContext, Policy};
 
 fn port(name: &str) -> Option<u16> {
     ["lan", "wan"].iter().position(|known| *known == name).map(|at| at as u16)
@@ -26,7 +26,7 @@ fn policy(lines: &[impl AsRef<str>]) -> Policy {
 
 fn alike(policy: &Policy, port: u16, proto: u8, source: &str, destination: &str) -> bool {
     let [source, destination] = [source, destination].map(|address| address.parse().unwrap());
-    policy.pairs().unwrap().are_alike(port, proto, source, destination)
+    policy.port_dependence().unwrap().is_port_independent(port, proto, source, destination)
 }
 
 #[test]
@@ -107,16 +107,16 @@ fn who_is_alike_changes_with_the_rules() {
     assert_eq!(asked(&kept), [false, true]);
     rules.add(&rule("add tcp-dport 22 drop"), &port).unwrap();
     assert_eq!(asked(&rules), [false; 2]);
-    assert!(rules.pairs().unwrap().are_some_alike());
+    assert!(rules.port_dependence().unwrap().has_port_independent());
     rules.add(&rule("add udp-dport 22 drop"), &port).unwrap();
-    assert!(!rules.pairs().unwrap().are_some_alike());
+    assert!(!rules.port_dependence().unwrap().has_port_independent());
     rules.flush();
-    assert!(asked(&rules) == [true; 2] && rules.pairs().unwrap().are_some_alike());
+    assert!(asked(&rules) == [true; 2] && rules.port_dependence().unwrap().has_port_independent());
     rules.add(&rule("add ! tcp-dport 22 drop"), &port).unwrap();
-    assert!(!rules.pairs().unwrap().are_some_alike());
+    assert!(!rules.port_dependence().unwrap().has_port_independent());
     rules.flush();
     rules.add(&rule("add-stateful ip-daddr 10.0.0.2 accept"), &port).unwrap();
-    assert!(rules.pairs().is_none());
+    assert!(rules.port_dependence().is_none());
 }
 
 /// Rules of all the kinds that there can be where the kernel sends packets on, about few addresses.
@@ -192,10 +192,10 @@ fn rules() -> impl Strategy<Value = Vec<String>> {
 }
 
 /// Which protocol, whether it is IPv6, the last bytes of the addresses, and the port it comes in by.
-type Class = (u8, bool, [u8; 2], u16);
+type Sample = (u8, bool, [u8; 2], u16);
 
 /// What becomes of a packet, and the rules that match it.
-fn processed(policy: &Policy, (kind, six, [a, b], port): Class, ports: [u16; 2]) -> (Processed, bool) {
+fn processed(policy: &Policy, (kind, six, [a, b], port): Sample, ports: [u16; 2]) -> (Evaluation, bool) {
     let transport: Transport = match kind {
         0 => Tcp::new(ports[0], ports[1]).into(),
         1 => Udp::new(ports[0], ports[1]).into(),
@@ -209,7 +209,7 @@ fn processed(policy: &Policy, (kind, six, [a, b], port): Class, ports: [u16; 2])
     };
     let before = Frame::new(net, transport).payload([7; 20]).build();
     let mut packet = VecPacket::new(&before);
-    let result = Evaluator::new().run(policy, &mut packet, Surroundings::wire(port, 1 - port), || 0);
+    let result = Evaluator::new().evaluate(policy, &mut packet, PacketContext::wire(port, 1 - port), || 0);
     let is_same = mmb_packet::PacketBuf::head(&packet) == before.as_slice();
     (result, is_same)
 }
@@ -224,16 +224,16 @@ proptest! {
         ports in prop::collection::vec([0..6u16, 0..6u16], 8),
     ) {
         let policy = policy(&lines);
-        prop_assert_eq!(policy.unsteady(), None);
-        let pairs = policy.pairs().unwrap();
+        prop_assert_eq!(policy.offload_obstacle(), None);
+        let pairs = policy.port_dependence().unwrap();
         for class in classes {
             let (kind, six, [a, b], port) = class;
             let proto = [TCP, UDP, if six { ICMP6 } else { ICMP }][usize::from(kind)];
             let end = |n: u8| if six { format!("fd00::{n:x}") } else { format!("10.0.0.{n}") }.parse().unwrap();
-            if !pairs.are_alike(port, proto, end(a), end(b)) {
+            if !pairs.is_port_independent(port, proto, end(a), end(b)) {
                 continue;
             }
-            prop_assert!(pairs.are_some_alike() || kind == 2);
+            prop_assert!(pairs.has_port_independent() || kind == 2);
             let (first, is_same) = processed(&policy, class, ports[0]);
             prop_assert!(is_same);
             for other in &ports {
@@ -251,10 +251,10 @@ proptest! {
         before.into_iter().for_each(|index| assert!(policy.del(index).is_some()));
         let rules: Vec<Rule> = lines.iter().map(|line| rule(line)).collect();
         let anew = Policy::new().replace(&rules, &port).unwrap();
-        let marks = |policy: &Policy| policy.pairs().unwrap().marks.iter().copied().collect::<Vec<_>>();
+        let marks = |policy: &Policy| policy.port_dependence().unwrap().marks.iter().copied().collect::<Vec<_>>();
         prop_assert_eq!(marks(&policy), marks(&anew));
-        for shape in &*anew.pairs.shapes {
-            prop_assert!(policy.pairs.shapes.contains(shape));
+        for shape in &*anew.port_dependence.shapes {
+            prop_assert!(policy.port_dependence.shapes.contains(shape));
         }
     }
 }

@@ -6,7 +6,7 @@ use mmb_classify::{Batch, Classifier};
 use mmb_packet::Meta;
 
 use crate::decide::{Effect, flags};
-use crate::{Class, Policy, Stateful};
+use crate::{Policy, RuleScope, StatefulRule};
 
 /// Identity of a rule. A rule that goes and comes again has another; one that [`Policy::replace`] finds again keeps its
 /// own. A rule also keeps its slot, so that of a rule with a known slot it is enough to compare the identity.
@@ -23,9 +23,9 @@ impl RuleId {
 
 /// What a rule is, in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traits {
+pub struct RuleInfo {
     /// How often sessions ask.
-    pub class: Class,
+    pub scope: RuleScope,
     /// It is stateful.
     pub stateful: bool,
     /// It drops packets, all or a share.
@@ -40,19 +40,19 @@ pub struct Traits {
     pub chains: bool,
 }
 
-impl Traits {
+impl RuleInfo {
     /// Whether it opens a session for a packet that it matches: stateful rules that drop have nothing to open one for.
-    pub fn opens(self) -> bool {
+    pub fn opens_sessions(self) -> bool {
         self.stateful && !self.drops
     }
 }
 
-impl From<&Effect> for Traits {
+impl From<&Effect> for RuleInfo {
     #[inline]
-    fn from(effect: &Effect) -> Traits {
+    fn from(effect: &Effect) -> RuleInfo {
         let has = |flag: u8| effect.flags & flag != 0;
-        Traits {
-            class: effect.class,
+        RuleInfo {
+            scope: effect.scope,
             stateful: has(flags::STATEFUL),
             drops: effect.drop != 0,
             accepts: has(flags::ACCEPT),
@@ -71,7 +71,7 @@ impl Policy {
 
     /// Whether some rule asks by which interface a packet leaves.
     #[inline]
-    pub fn reads_out(&self) -> bool {
+    pub fn needs_out_port(&self) -> bool {
         self.reads_out != 0
     }
 
@@ -87,27 +87,27 @@ impl Policy {
 
     /// What the rule in this slot is; for the packet path. Of a slot without a rule it says that nothing is done.
     #[inline]
-    pub fn traits(&self, slot: u32) -> Traits {
-        self.effect(slot).map(Traits::from).unwrap_or_default()
+    pub fn rule_info(&self, slot: u32) -> RuleInfo {
+        self.effect(slot).map(RuleInfo::from).unwrap_or_default()
     }
 
     /// What the rule in this slot gives to sessions, if it is stateful.
-    pub fn stateful(&self, slot: u32) -> Option<&Stateful> {
+    pub fn stateful(&self, slot: u32) -> Option<&StatefulRule> {
         self.record(slot)?.stateful.as_deref()
     }
 
-    /// The rules of [`Class::PerPacket`]; None: there are none.
+    /// The rules of [`RuleScope::Packet`]; None: there are none.
     #[inline]
-    pub fn per_packet(&self) -> Option<PerPacket<'_>> {
-        (!self.per_packet.is_empty()).then_some(PerPacket(&self.per_packet))
+    pub fn per_packet(&self) -> Option<PerPacketRules<'_>> {
+        (!self.per_packet.is_empty()).then_some(PerPacketRules(&self.per_packet))
     }
 }
 
 /// Rules that may match one packet of a session and not the next, to be asked as the whole [`Policy`] is.
 #[derive(Clone, Copy, Debug)]
-pub struct PerPacket<'a>(&'a Classifier);
+pub struct PerPacketRules<'a>(&'a Classifier);
 
-impl PerPacket<'_> {
+impl PerPacketRules<'_> {
     /// As [`Policy::chunks`].
     #[inline]
     pub fn chunks(&self) -> u8 {

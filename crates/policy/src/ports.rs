@@ -21,7 +21,7 @@ use mmb_lang::{
     Action, AddKind, Arg, Cond, FieldId, Layer, Match, MatchOn, Rule, Value, ValueItem, ValueSet,
 };
 
-use crate::class::{is_constant, is_out};
+use crate::scope::{is_constant, is_out};
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -30,7 +30,7 @@ const ICMP6: u8 = 58;
 
 /// The rules of a policy without stateful ones, as far as they look at ports.
 #[derive(Clone, Debug, Default)]
-pub struct Pairs {
+pub struct PortDependence {
     /// Those of all areas, and maybe more.
     shapes: Arc<Vec<Shape>>,
     /// How many rules have an area with a mark.
@@ -60,11 +60,11 @@ pub(crate) struct Area {
     ends: [(u128, u8); 2],
 }
 
-impl Pairs {
+impl PortDependence {
     /// Whether all that comes in by a port, is of a protocol and goes between these addresses is treated alike. It is to be whole
     /// packets with a transport header and neither IP options nor extension headers, and no rule may look at
-    /// more than their flow ([`Policy::unsteady`](crate::Policy::unsteady)).
-    pub fn are_alike(&self, port: u16, proto: u8, source: IpAddr, destination: IpAddr) -> bool {
+    /// more than their flow ([`Policy::offload_obstacle`](crate::Policy::offload_obstacle)).
+    pub fn is_port_independent(&self, port: u16, proto: u8, source: IpAddr, destination: IpAddr) -> bool {
         let version = if source.is_ipv4() { 4 } else { 6 };
         let mut shapes = self.shapes.iter().filter(|shape| shape.version == 0 || shape.version == version);
         let ends = [wide(source), wide(destination)];
@@ -72,7 +72,7 @@ impl Pairs {
     }
 
     /// Whether some are: there is something to find by asking.
-    pub fn are_some_alike(&self) -> bool {
+    pub fn has_port_independent(&self) -> bool {
         let all = |proto| self.has(&Area { proto, ..Area::default() });
         !(all(None) || all(Some(TCP)) && all(Some(UDP)))
     }
@@ -232,5 +232,4 @@ fn common(values: &ValueSet) -> (u128, u8) {
 }
 
 #[cfg(test)]
-#[path = "pairs_test.rs"]
 mod tests;

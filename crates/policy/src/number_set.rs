@@ -6,37 +6,37 @@ use mmb_lang::{FieldId, Value, ValueItem, ValueSet};
 
 /// A set of numbers, never empty: ranges, each member with a place of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Values {
+pub struct NumberSet {
     /// First and last of each range, ascending, with gaps between.
     ranges: Box<[(u128, u128)]>,
     /// How many numbers there are up to and with each range.
     ends: Box<[u128]>,
 }
 
-impl Values {
+impl NumberSet {
     /// The numbers that the values of a field stand for; None for values that are no numbers.
-    pub(crate) fn of(field: FieldId, values: &ValueSet) -> Option<Values> {
+    pub(crate) fn of(field: FieldId, values: &ValueSet) -> Option<NumberSet> {
         let max = u128::MAX >> (128 - field.def().width_bits.clamp(1, 128));
         let range = |item: &ValueItem| match item {
             ValueItem::Single(value) => bounds(value),
             ValueItem::Range(ends) => Some((bounds(&ends[0])?.0, bounds(&ends[1])?.1)),
         };
         let ranges: Option<Vec<_>> = values.iter().map(range).collect();
-        Values::new(ranges?).filter(|values| values.ranges.iter().all(|(_, last)| *last <= max))
+        NumberSet::new(ranges?).filter(|values| values.ranges.iter().all(|(_, last)| *last <= max))
     }
 
     /// All values that a field is given when a rule says nothing about them: ports from 1024 on, else every number.
-    pub(crate) fn all(field: FieldId) -> Values {
+    pub(crate) fn all(field: FieldId) -> NumberSet {
         use FieldId::*;
         let range = match field {
             TcpSport | TcpDport | UdpSport | UdpDport => (1024, 65535),
             _ => (0, u128::MAX >> (128 - field.def().width_bits.clamp(1, 128))),
         };
-        Values::from_ranges(vec![range])
+        NumberSet::from_ranges(vec![range])
     }
 
     /// These ranges, in any order, overlapping or not; None without any, and where one ends before it starts.
-    pub fn new(mut ranges: Vec<(u128, u128)>) -> Option<Values> {
+    pub fn new(mut ranges: Vec<(u128, u128)>) -> Option<NumberSet> {
         if ranges.is_empty() || ranges.iter().any(|(first, last)| first > last) {
             return None;
         }
@@ -46,11 +46,11 @@ impl Values {
             kept.1 = if joins { kept.1.max(next.1) } else { kept.1 };
             joins
         });
-        Some(Values::from_ranges(ranges))
+        Some(NumberSet::from_ranges(ranges))
     }
 
     /// Ranges that are in order, with gaps between.
-    fn from_ranges(ranges: Vec<(u128, u128)>) -> Values {
+    fn from_ranges(ranges: Vec<(u128, u128)>) -> NumberSet {
         let ends = ranges
             .iter()
             .scan(0_u128, |count, (first, last)| {
@@ -58,7 +58,7 @@ impl Values {
                 Some(*count)
             })
             .collect();
-        Values { ranges: ranges.into(), ends }
+        NumberSet { ranges: ranges.into(), ends }
     }
 
     /// How many there are, at least 1; 2¹²⁸ counts as one less.
@@ -71,7 +71,7 @@ impl Values {
         self.ends.is_empty()
     }
 
-    /// The one with this place, from 0, in ascending order; None from [`Values::len`] on.
+    /// The one with this place, from 0, in ascending order; None from [`NumberSet::len`] on.
     pub fn nth(&self, place: u128) -> Option<u128> {
         let range = self.ends.partition_point(|end| *end <= place);
         let (first, _) = self.ranges.get(range)?;
@@ -118,24 +118,24 @@ mod tests {
 
     #[test]
     fn ranges_meet_and_overlap() {
-        let values = Values::new(vec![(7, 9), (1, 3), (10, 10), (2, 4), (20, 20)]).unwrap();
+        let values = NumberSet::new(vec![(7, 9), (1, 3), (10, 10), (2, 4), (20, 20)]).unwrap();
         assert_eq!(values.ranges(), [(1, 4), (7, 10), (20, 20)]);
         assert_eq!(values.len(), 9);
         assert_eq!(
             (values.nth(3), values.nth(4), values.nth(8), values.nth(9)),
             (Some(4), Some(7), Some(20), None)
         );
-        assert_eq!((values.single(), Values::new(vec![(5, 5)]).unwrap().single()), (None, Some(5)));
-        assert_eq!((Values::new(vec![]), Values::new(vec![(2, 1)])), (None, None));
+        assert_eq!((values.single(), NumberSet::new(vec![(5, 5)]).unwrap().single()), (None, Some(5)));
+        assert_eq!((NumberSet::new(vec![]), NumberSet::new(vec![(2, 1)])), (None, None));
     }
 
     #[test]
     fn whole_fields() {
-        assert_eq!(Values::all(FieldId::UdpSport).ranges(), [(1024, 65535)]);
-        assert_eq!(Values::all(FieldId::Ip6FlowLabel).ranges(), [(0, 0xfffff)]);
-        let all = Values::all(FieldId::Ip6Saddr);
+        assert_eq!(NumberSet::all(FieldId::UdpSport).ranges(), [(1024, 65535)]);
+        assert_eq!(NumberSet::all(FieldId::Ip6FlowLabel).ranges(), [(0, 0xfffff)]);
+        let all = NumberSet::all(FieldId::Ip6Saddr);
         assert_eq!((all.len(), all.nth(u128::MAX - 1)), (u128::MAX, Some(u128::MAX - 1)));
-        assert_eq!(Values::all(FieldId::IpId).len(), 65536);
+        assert_eq!(NumberSet::all(FieldId::IpId).len(), 65536);
     }
 
     proptest! {
@@ -143,7 +143,7 @@ mod tests {
         #[test]
         fn every_member_has_a_place(parts in prop::collection::vec((0..300_u128, 0..9_u128), 1..9)) {
             let ranges: Vec<_> = parts.iter().map(|(first, more)| (*first, first + more)).collect();
-            let values = Values::new(ranges.clone()).unwrap();
+            let values = NumberSet::new(ranges.clone()).unwrap();
             let naive: Vec<u128> =
                 (0..400).filter(|n| ranges.iter().any(|(first, last)| first <= n && n <= last)).collect();
             let placed: Vec<u128> = (0..values.len()).filter_map(|place| values.nth(place)).collect();

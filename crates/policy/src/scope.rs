@@ -7,27 +7,27 @@ use crate::stateful::is_given;
 /// What a rule's matches look at, as far as sessions are concerned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Class {
+pub enum RuleScope {
     /// Only what all packets of one direction of a session have in common (fragments behind the first and ICMP errors
     /// apart): addresses, ports, protocols, the interface that they come in by, which headers there are. It matches all
     /// of them or none. Or it has nothing to say to a session that is open: all its targets are bindings or chains.
     #[default]
-    Constant,
+    Session,
     /// A TCP flag among SYN, FIN and RST has to be set: what it matches opens or closes connections.
-    Control,
+    TcpControl,
     /// Anything else: it may match one packet of a session and not the next. The interface that packets leave by is of
     /// this kind, for routes change while sessions live.
-    PerPacket,
+    Packet,
 }
 
 /// The class of a rule that [`mmb_lang::check`] let pass.
-pub(crate) fn class(rule: &Rule) -> Class {
+pub(crate) fn scope(rule: &Rule) -> RuleScope {
     if rule.matches.iter().any(is_control) {
-        Class::Control
+        RuleScope::TcpControl
     } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && only_gives(rule)) {
-        Class::Constant
+        RuleScope::Session
     } else {
-        Class::PerPacket
+        RuleScope::Packet
     }
 }
 
@@ -84,14 +84,14 @@ mod tests {
     use super::*;
     use mmb_lang::{Command, parse_line};
 
-    fn class_of(matches: &str) -> Class {
-        class_of_rule(&format!("add {matches} drop"))
+    fn scope_of(matches: &str) -> RuleScope {
+        scope_of_rule(&format!("add {matches} drop"))
     }
 
-    fn class_of_rule(line: &str) -> Class {
+    fn scope_of_rule(line: &str) -> RuleScope {
         let Ok(Some(Command::Add(rule))) = parse_line(line) else { panic!("{line}") };
         mmb_lang::check(&rule).unwrap_or_else(|error| panic!("{}", error.render(line)));
-        class(&rule)
+        scope(&rule)
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
             "icmp-type",
             "ip-ver 4",
         ] {
-            assert_eq!(class_of(matches), Class::Constant, "{matches}");
+            assert_eq!(scope_of(matches), RuleScope::Session, "{matches}");
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
             "tcp-flags {2,18,20}",
             "tcp-syn out wan",
         ] {
-            assert_eq!(class_of(matches), Class::Control, "{matches}");
+            assert_eq!(scope_of(matches), RuleScope::TcpControl, "{matches}");
         }
     }
 
@@ -131,16 +131,16 @@ mod tests {
     #[test]
     fn what_only_opens_need_not_be_asked_again() {
         for (line, class) in [
-            ("add-stateful out wan nat office", Class::Constant),
-            ("add-stateful ! out lan shuffle tcp-sport mod ip-saddr 192.0.2.1", Class::Constant),
-            ("add-stateful out wan tcp-syn nat office", Class::Control),
-            ("add-stateful out wan ip-ttl 1 nat office", Class::PerPacket),
-            ("add-stateful out wan nat office accept", Class::PerPacket),
-            ("add-stateful out wan nat office mod ip-ttl 9", Class::PerPacket),
-            ("add-stateful out wan accept", Class::PerPacket),
-            ("add out wan mod ip-saddr 192.0.2.1", Class::PerPacket),
+            ("add-stateful out wan nat office", RuleScope::Session),
+            ("add-stateful ! out lan shuffle tcp-sport mod ip-saddr 192.0.2.1", RuleScope::Session),
+            ("add-stateful out wan tcp-syn nat office", RuleScope::TcpControl),
+            ("add-stateful out wan ip-ttl 1 nat office", RuleScope::Packet),
+            ("add-stateful out wan nat office accept", RuleScope::Packet),
+            ("add-stateful out wan nat office mod ip-ttl 9", RuleScope::Packet),
+            ("add-stateful out wan accept", RuleScope::Packet),
+            ("add out wan mod ip-saddr 192.0.2.1", RuleScope::Packet),
         ] {
-            assert_eq!(class_of_rule(line), class, "{line}");
+            assert_eq!(scope_of_rule(line), class, "{line}");
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
             "! out {lan,wan} tcp-dport 80",
             "out != lan ip-ttl 1",
         ] {
-            assert_eq!(class_of(matches), Class::PerPacket, "{matches}");
+            assert_eq!(scope_of(matches), RuleScope::Packet, "{matches}");
         }
     }
 }
