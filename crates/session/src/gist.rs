@@ -3,7 +3,7 @@
 use std::hint::select_unpredictable;
 
 use mmb_flow::TcpSegment;
-use mmb_packet::{ParsedHeaders, Kind, Meta, flags};
+use mmb_packet::{Kind, Meta, ParsedHeaders, flags};
 
 /// What the short way needs to know of a packet, read while it is near.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,7 +9,7 @@
 //! and done elsewhere.
 
 use mmb_flow::{Direction, FlowRef, Table, flow_flags, later_ack, translate, translate_ip4};
-use mmb_packet::{ParsedHeaders, DropReason, Meta, flags};
+use mmb_packet::{DropReason, Meta, ParsedHeaders, flags};
 use mmb_policy::VECTOR;
 
 use crate::decisions::says;

@@ -61,7 +61,8 @@ impl Sessions {
             return Next::SlowPath;
         };
         let rules = self.table.session(found.session()).rule_list;
-        let joins = |hit: &Hit| host.policy().rule_info(hit.slot).stateful && !self.rules.has(rules, hit.slot);
+        let joins =
+            |hit: &Hit| host.policy().rule_info(hit.slot).stateful && !self.rules.has(rules, hit.slot);
         if hits.iter().any(joins) {
             return Next::SlowPath;
         }

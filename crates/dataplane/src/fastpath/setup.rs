@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_policy::{RuleScope, PortDependence, Policy};
+use mmb_policy::{Policy, PortDependence, RuleScope};
 
 use super::{FastEnd, FastSetup, Kernel};
 use crate::engine::config::{Forwarding, MAX_PORTS};
