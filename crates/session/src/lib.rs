@@ -29,7 +29,7 @@ mod dump;
 mod engine;
 mod enter;
 mod exhausted;
-mod fast;
+
 mod fragment;
 mod gist;
 mod hops;
@@ -38,6 +38,7 @@ mod lines;
 mod lists;
 mod matched;
 mod numbers;
+mod offload;
 mod open;
 mod owed;
 mod per_packet;
@@ -56,6 +57,6 @@ pub use api::{
 };
 pub use driver::{Driver, Outcome, Rules, Sent};
 pub use engine::Sessions;
-pub use fast::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadState};
 pub use lines::{forward_config, pool_config};
+pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
 pub use through::chain_packet;

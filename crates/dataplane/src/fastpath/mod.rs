@@ -58,7 +58,7 @@ use std::sync::Arc;
 
 use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
 use mmb_route::Routes;
-use mmb_session::{Environment, OffloadCandidate, OffloadState, Sessions};
+use mmb_session::{Environment, OffloadCandidate, OffloadSource, OffloadState, Sessions};
 
 use crate::engine::snapshot::Snapshot;
 use allowance::Allowance;

@@ -4,6 +4,7 @@ use std::sync::MutexGuard;
 
 use mmb_dpdk::{Burst, Packet, TxQueue, Vector};
 use mmb_packet::{DropReason, Meta, parse};
+use mmb_session::OffloadSource;
 
 use crate::engine::config::PortId;
 use crate::engine::snapshot::Snapshot;

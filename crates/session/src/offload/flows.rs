@@ -1,14 +1,4 @@
-//! Sessions whose packets somebody else sends on: the kernel's fast path.
-//!
-//! Theory of operation. A direction of a session whose packets take the short way, and nothing but it, can be lent
-//! ([`Sessions::offload_state`]). Whoever has it does to its packets what the short way would do, but for those that open and
-//! reset connections, and counts them. So can both directions of a TCP connection that was answered and is not open: the originator's is
-//! lent under the condition that its first packet is the acknowledgement that opens the connection ([`OffloadState::AwaitingAck`]); as soon as
-//! something has been counted there, the tracker is told of that packet, before anything else. Of a FIN it takes a note, and the
-//! tracker is told of it as of one that has just come.
-//! What was counted is taken over before anybody looks at it: when the session's timer goes off, when a packet of it takes the
-//! long way, when rules change, when it ends; and now and then, so that what is shown is right. Of a session that ends, or of which a packet takes the long way, both directions are called back first: before its addresses and ports are
-//! another's, and before its state is another.
+//! The offloaded flows of a worker, and the collection of their counters.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,73 +6,10 @@ use std::fmt;
 use mmb_flow::{Direction, FlowRef, SessionId, TcpSegment, TrackInput, flow_flags, later_ack, parse_key};
 use mmb_packet::Meta;
 
+use super::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
 use crate::Environment;
 use crate::decisions::says;
 use crate::engine::{Sessions, session_flags};
-
-/// What has been sent on in the place of the sessions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OffloadCounters {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of their frames.
-    pub bytes: u64,
-    /// Milliseconds since the last one.
-    pub age: u32,
-    /// TCP: the furthest acknowledgement number.
-    pub ack: Option<u32>,
-    /// TCP: the sequence number behind the FIN, if there was one.
-    pub fin: Option<u32>,
-}
-
-/// Who sends packets on in the place of the sessions.
-pub trait OffloadDriver: Send {
-    /// Sends no more of them on.
-    fn revoke(&self, slot: u32);
-    /// What has been sent on so far.
-    fn counters(&self, slot: u32) -> OffloadCounters;
-}
-
-/// A direction of a session that may be lent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OffloadCandidate {
-    found: FlowRef,
-    uid: u32,
-}
-
-impl OffloadCandidate {
-    /// The other direction.
-    pub fn other(self) -> OffloadCandidate {
-        OffloadCandidate { found: self.found.opposite(), ..self }
-    }
-
-    /// A number that no other direction of a session has at the same time.
-    pub fn number(self) -> u32 {
-        self.found.0
-    }
-}
-
-/// Whether a direction of a session can be lent at a moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OffloadState {
-    /// The session is not there any more.
-    Ended,
-    /// Under these rules it cannot.
-    Ineligible,
-    /// Each of its packets may change the session's state, so far.
-    Unsettled,
-    /// It can, and so can the other direction, though the connection is open only when the originator has acknowledged the answer.
-    AwaitingAck {
-        /// In the originator's direction: what its first packet has to acknowledge; until that one has come, whoever borrows it
-        /// lets all others go their way.
-        expected_ack: Option<u32>,
-    },
-    /// It can.
-    Eligible {
-        /// The same is so of the other direction.
-        reply_settled: bool,
-    },
-}
 
 /// A direction that is lent.
 #[derive(Clone, Copy)]
@@ -113,28 +40,28 @@ impl fmt::Debug for OffloadedFlows {
 
 const WAYS: [Direction; 2] = [Direction::Forward, Direction::Reverse];
 
-impl Sessions {
+impl OffloadSource for Sessions {
     /// Says who borrows; all that another had is forgotten.
-    pub fn set_offload_driver(&mut self, borrower: Box<dyn OffloadDriver>) {
+    fn set_offload_driver(&mut self, borrower: Box<dyn OffloadDriver>) {
         self.loans = OffloadedFlows { borrower: Some(borrower), ..OffloadedFlows::default() };
     }
 
     /// Sessions that have ended: while this stays the same, every packet's session is the one that it was.
-    pub fn removals(&self) -> u32 {
+    fn removals(&self) -> u32 {
         self.removals
     }
 
     /// The direction of a session that a packet belongs to. `head` and `meta` are as the packet came.
-    pub fn offload_candidate(&self, head: &[u8], meta: &Meta) -> Option<OffloadCandidate> {
+    fn offload_candidate(&self, head: &[u8], meta: &Meta) -> Option<OffloadCandidate> {
         let (found, _) = self.table.find_with_hash(&parse_key(head, meta).ok()?);
-        found.is_some().then(|| OffloadCandidate { found, uid: self.table.uid(found.session()) })
+        found.is_some().then(|| OffloadCandidate { flow: found, uid: self.table.uid(found.session()) })
     }
 
     /// Whether a packet of this direction leaves as this one, `head` and `meta` as it went, by what the session is for: rules change
     /// nothing in it.
-    pub fn is_translated_to(
+    fn is_translated_to(
         &self,
-        OffloadCandidate { found, .. }: OffloadCandidate,
+        OffloadCandidate { flow: found, .. }: OffloadCandidate,
         head: &[u8],
         meta: &Meta,
     ) -> bool {
@@ -144,9 +71,9 @@ impl Sessions {
 
     /// Whether a direction of a session, whose packets come in by a port, can be lent: under the rules in force, all that is done
     /// to its packets is done alike.
-    pub fn offload_state(
+    fn offload_state(
         &self,
-        OffloadCandidate { found, uid }: OffloadCandidate,
+        OffloadCandidate { flow: found, uid }: OffloadCandidate,
         in_port: u16,
     ) -> OffloadState {
         const OTHER: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
@@ -179,8 +106,8 @@ impl Sessions {
     }
 
     /// Lends a direction that can be, under this name. If it is lent under another, that is over.
-    pub fn offload(&mut self, now: u32, it: OffloadCandidate, slot: u32, host: &impl Environment) {
-        let (id, way) = (it.found.session(), it.found.direction() as usize);
+    fn offload(&mut self, now: u32, it: OffloadCandidate, slot: u32, host: &impl Environment) {
+        let (id, way) = (it.flow.session(), it.flow.direction() as usize);
         let mut loans = self.loans.by_session.get(&id).copied().unwrap_or_default();
         if let Some(old) = loans[way] {
             self.take_over_all(now, id, &mut loans, host);
@@ -191,7 +118,7 @@ impl Sessions {
     }
 
     /// Takes over what was counted of a session that has lent a direction under this name; `over`: it is given back.
-    pub fn collect_offloaded(
+    fn collect_offloaded(
         &mut self,
         now: u32,
         it: OffloadCandidate,
@@ -199,7 +126,7 @@ impl Sessions {
         over: bool,
         host: &impl Environment,
     ) {
-        let (id, way) = (it.found.session(), it.found.direction() as usize);
+        let (id, way) = (it.flow.session(), it.flow.direction() as usize);
         let Some(loans) = self.loans.by_session.get(&id) else { return };
         let mut loans = *loans;
         if loans[way].is_none_or(|loan| loan.slot != slot) {
@@ -217,10 +144,12 @@ impl Sessions {
     }
 
     /// A name under which nothing is lent any more, since it was called back.
-    pub fn next_revoked(&mut self) -> Option<u32> {
+    fn next_revoked(&mut self) -> Option<u32> {
         self.loans.back.pop()
     }
+}
 
+impl Sessions {
     /// Takes over what was counted of a session.
     #[inline]
     pub(crate) fn settle_loans(&mut self, now: u32, id: SessionId, host: &impl Environment) {
