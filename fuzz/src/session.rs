@@ -14,7 +14,7 @@ use mmb_flow::{
     Direction, Key, Mangle, NatConfig, SessionSettings, TcpSegment, Timeouts, TrackInput, TrackState,
     parse_quote, translate, translate_icmp_error, untranslate,
 };
-use mmb_nf::{Context, DropReason, EmitTo, Function, Packet, Registry, Setup, Traits, Verdict};
+use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Registry, Setup, Properties, Verdict};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
@@ -88,11 +88,11 @@ impl Function for Whim {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        Ok(Whim(setup.words.join(" ")))
+        Ok(Whim(setup.args.join(" ")))
     }
 
-    fn traits(&self) -> Traits {
-        Traits { accepts: self.0.clone(), ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { accepts: self.0.clone(), ..Properties::default() }
     }
 
     fn packet(&self, packet: &mut Packet<'_>, pad: &mut u64, cx: &mut Context<'_, ()>) -> Verdict {
@@ -103,7 +103,7 @@ impl Function for Whim {
             1 => Verdict::Refuse(DropReason::Acl),
             2 => Verdict::End(DropReason::BackendDown),
             3 => {
-                cx.emit([EmitTo::Back, EmitTo::Onward][usize::from(last >> 7)], packet.head);
+                cx.emit([EmitTarget::Ingress, EmitTarget::Egress][usize::from(last >> 7)], packet.head);
                 Verdict::Pass
             }
             4 if *pad > 3 => Verdict::Branch(last),

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use mmb_nf::{Instance, Program, Stop};
+use mmb_nf::{Instance, Program, StopSignal};
 
 /// The threads there are.
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct Threads {
 
 struct Thread {
     instance: Arc<Instance>,
-    stop: Arc<Stop>,
+    stop: Arc<StopSignal>,
     handle: JoinHandle<()>,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Background {
 /// Starts the thread of an instance, if it wants one.
 fn start(instance: &Arc<Instance>) -> Option<Thread> {
     let work = instance.background()?;
-    let stop = Arc::new(Stop::default());
+    let stop = Arc::new(StopSignal::default());
     let (told, name) = (stop.clone(), instance.name());
     match thread::Builder::new().name(format!("nf-{name}")).spawn(move || work(&told)) {
         Ok(handle) => Some(Thread { instance: instance.clone(), stop, handle }),

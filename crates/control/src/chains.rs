@@ -1,7 +1,7 @@
 //! What the daemon shows of network functions and service chains.
 
 use mmb_lang::Match;
-use mmb_nf::{HEADER_BYTES, Instance, Program, SessionKey, StageCounts};
+use mmb_nf::{HEADER_BYTES, Instance, Program, SessionKey, StageCounters};
 
 use crate::api::*;
 use crate::config::{Chains, Config};
@@ -44,7 +44,7 @@ impl Control {
 
     /// What the instances of a program have done, in their order.
     pub(crate) fn costs(&self, program: &Program) -> Vec<CostEntry> {
-        let mut sums = vec![StageCounts::default(); program.instances().len()];
+        let mut sums = vec![StageCounters::default(); program.instances().len()];
         for (stage, counts) in self.engine().stage_counters().into_iter().enumerate() {
             let sum = program.stage_instance(stage).and_then(|instance| sums.get_mut(instance));
             if let Some(sum) = sum {
@@ -54,7 +54,7 @@ impl Control {
                 sum.ticks += counts.ticks;
             }
         }
-        let entry = |(instance, sum): (&std::sync::Arc<Instance>, StageCounts)| CostEntry {
+        let entry = |(instance, sum): (&std::sync::Arc<Instance>, StageCounters)| CostEntry {
             name: instance.name().to_owned(),
             packets: sum.packets,
             drops: sum.drops,
@@ -80,21 +80,21 @@ fn chain_entry(config: &Config, chain: &mmb_lang::Chain) -> ChainEntry {
     entry.takes = text(program.class(id));
     entry.translates = program.translates(id);
     let is_flow = |&&instance: &&usize| program.instances().get(instance).is_some_and(|i| i.kind() == "flow");
-    let way = |way: mmb_nf::WayView| WayEntry {
+    let way = |way: mmb_nf::PathView| WayEntry {
         functions: way.instances.iter().map(|&instance| name(instance)).collect(),
         behind: way.instances.iter().skip_while(|instance| !is_flow(instance)).skip(1).count() as u64,
         bytes: way.bytes as u64,
         used: way.used as u64,
         drops: way.drops,
     };
-    entry.ways = program.ways(id).into_iter().map(way).collect();
+    entry.ways = program.paths(id).into_iter().map(way).collect();
     entry.bytes = entry.ways.iter().map(|way| way.bytes).max().unwrap_or(0);
     entry
 }
 
 fn scratchpad(config: &Config) -> ScratchpadEntry {
     let program = config.chains().program();
-    let place = |place: mmb_nf::PlaceView| PlaceEntry {
+    let place = |place: mmb_nf::ScratchpadView| PlaceEntry {
         function: program.instances().get(place.instance).map_or("?", |i| i.name()).to_owned(),
         offset: place.offset as u64,
         bytes: place.bytes as u64,
@@ -103,7 +103,7 @@ fn scratchpad(config: &Config) -> ScratchpadEntry {
         bytes: program.bytes() as u64,
         limit: config.platform().scratchpad as u64,
         header: HEADER_BYTES as u64,
-        places: program.places().into_iter().map(place).collect(),
+        places: program.scratchpads().into_iter().map(place).collect(),
     }
 }
 
@@ -113,7 +113,7 @@ fn function_entry(chains: &Chains, instance: &Instance, cost: CostEntry) -> Func
         arguments: instance.args().iter().map(|arg| arg.to_string()).collect(),
         chains: chains.with(instance.name()).map(|chain| chain.name.to_string()).collect(),
         takes: text(instance.class()),
-        key: match instance.traits().key {
+        key: match instance.properties().key {
             SessionKey::Session => "session",
             SessionKey::Source => "source",
             SessionKey::Destination => "destination",

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use mmb_lang::{At, Command, Diagnostic, Located, OnError, PortKind, Rule, Word};
-use mmb_nf::About;
+use mmb_nf::ProgramItem;
 
 use crate::api::{CheckReply, DiffReply};
 use crate::config::{Config, Interface};
@@ -154,8 +154,8 @@ impl<'a> Builder<'a> {
         }
         if let Err((about, fault)) = self.config.compile(self.base.chains()) {
             let line = match about {
-                About::Function(n) => self.functions.get(n),
-                About::Chain(n) => self.chains.get(n),
+                ProgramItem::Function(n) => self.functions.get(n),
+                ProgramItem::Chain(n) => self.chains.get(n),
             };
             self.errors.push(fault.diagnostic.at_line(line.copied().unwrap_or_default()));
             return false;

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
 use mmb_nf::{
-    ChainId, Context, Fate, Function, Ground, Meta, Opener, Order, Packet, Program, Registry, Runner,
-    SessionInfo, Setup, Sources, Verdict,
+    ChainId, Context, ChainVerdict, Function, SessionAccess, Meta, PacketView, Order, Packet, Program, Registry, Runner,
+    SessionInfo, Setup, ProgramSpec, Verdict,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_packet::{DropReason, parse};
@@ -42,7 +42,7 @@ impl Function for Monitor {
 
 struct Sessions(Table);
 
-impl Ground for Sessions {
+impl SessionAccess for Sessions {
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.0.scratchpads_mut()
     }
@@ -60,8 +60,8 @@ fn info(id: SessionId, key: Key) -> SessionInfo {
     SessionInfo {
         id,
         key,
-        original: key,
-        onward: key,
+        ingress_key: key,
+        egress_key: key,
         created: 0,
         now: 0,
         in_port: 0,
@@ -92,16 +92,16 @@ fn program(functions: usize, independent: bool) -> Program {
             other => panic!("{line}: {other:?}"),
         }
     }
-    let what = Sources {
+    let what = ProgramSpec {
         functions: &add,
         chains: &chains,
         registry: &registry,
-        port: &|_| None,
-        pool: &|_| false,
+        resolve_port: &|_| None,
+        has_pool: &|_| false,
         workers: 1,
         seed: 7,
-        before: None,
-        limit: 256,
+        previous: None,
+        scratchpad_limit: 256,
         order: Order::Maximal,
     };
     Program::compile(&what).unwrap_or_else(|error| panic!("{error}"))
@@ -122,7 +122,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
         parse(&frame, frame.len(), &mut meta).expect("a packet");
         let key = parse_key(&frame, &meta).expect("a key");
         let id = ground.0.insert(&key, &key.reversed(), 0).expect("room");
-        let opener = Opener { head: &frame, meta: &meta, direction: Direction::Forward };
+        let opener = PacketView { head: &frame, meta: &meta, direction: Direction::Forward };
         runner.open(ChainId(0), ground.0.scratch_mut(id), &info(id, key), &opener);
         frame.shrink_to_fit();
         frames.push((frame, meta, id));
@@ -134,7 +134,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
         frames.swap(i, (state >> 33) as usize % (i + 1));
     }
     let rounds = (2_000_000 / frames.len()).max(6);
-    let mut fates = [Fate::Pass; 256];
+    let mut fates = [ChainVerdict::Pass; 256];
     let mut best = f64::MAX;
     for round in 0..rounds {
         let mut spent = 0;

@@ -2,13 +2,13 @@
 
 /// Where a frame that a function makes goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmitTo {
+pub enum EmitTarget {
     /// Out by this port.
     Port(u16),
     /// Out by the port at which the packet (when a session begins or ends: its first packet) came in.
-    Back,
+    Ingress,
     /// Where the packet goes. Means nothing when a session begins or ends: there is no packet.
-    Onward,
+    Egress,
 }
 
 /// What surrounds a function that is at work.
@@ -23,14 +23,14 @@ pub struct Context<'a, L> {
     pub(crate) emissions: &'a mut Emissions,
     /// The packet's position.
     pub(crate) at: Option<u8>,
-    /// The port of [`EmitTo::Back`] where there is no packet.
+    /// The port of [`EmitTarget::Ingress`] where there is no packet.
     pub(crate) back: u16,
 }
 
 impl<L> Context<'_, L> {
     /// Sends a frame, of which a copy is made, from its Ethernet header on. It meets no rule and no chain. At most
     /// [`Emissions::MOST`] in a vector are; what is more is not sent, and counted.
-    pub fn emit(&mut self, to: EmitTo, frame: &[u8]) {
+    pub fn emit(&mut self, to: EmitTarget, frame: &[u8]) {
         self.emissions.push(to, self.at, self.back, frame);
     }
 }
@@ -60,7 +60,7 @@ pub struct Emissions {
 
 #[derive(Clone, Copy, Debug)]
 struct Note {
-    to: EmitTo,
+    to: EmitTarget,
     out_port: u16,
     in_port: u16,
     packet: Option<u8>,
@@ -76,16 +76,16 @@ impl Emissions {
     /// Most bytes of them.
     const BYTES: usize = 4 << 20;
 
-    fn push(&mut self, to: EmitTo, packet: Option<u8>, back: u16, frame: &[u8]) {
-        let nowhere = packet.is_none() && to == EmitTo::Onward;
+    fn push(&mut self, to: EmitTarget, packet: Option<u8>, back: u16, frame: &[u8]) {
+        let nowhere = packet.is_none() && to == EmitTarget::Egress;
         let at = self.bytes.len();
         if nowhere || self.notes.len() >= Self::MOST || at + frame.len() > Self::BYTES {
             self.lost += 1;
             return;
         }
         let out_port = match to {
-            EmitTo::Port(port) => port,
-            EmitTo::Back | EmitTo::Onward => back,
+            EmitTarget::Port(port) => port,
+            EmitTarget::Ingress | EmitTarget::Egress => back,
         };
         self.bytes.extend_from_slice(frame);
         self.notes.push(Note { to, out_port, in_port: back, packet, behind: None, at, len: frame.len() });
@@ -107,7 +107,7 @@ impl Emissions {
             let (Some(packet), Some(behind)) = (note.packet, note.behind.take()) else { return true };
             let frame = bytes.get_mut(note.at..note.at + note.len).unwrap_or(&mut []);
             let sent =
-                matches!(note.to, EmitTo::Port(_)) || f(packet, note.to == EmitTo::Onward, behind, frame);
+                matches!(note.to, EmitTarget::Port(_)) || f(packet, note.to == EmitTarget::Egress, behind, frame);
             *lost += u64::from(!sent);
             sent
         });
@@ -121,9 +121,9 @@ impl Emissions {
             if let Some((in_port, out_port)) = note.packet.and_then(&ports) {
                 note.in_port = in_port;
                 match note.to {
-                    EmitTo::Port(_) => {}
-                    EmitTo::Back => note.out_port = in_port,
-                    EmitTo::Onward => note.out_port = out_port,
+                    EmitTarget::Port(_) => {}
+                    EmitTarget::Ingress => note.out_port = in_port,
+                    EmitTarget::Egress => note.out_port = out_port,
                 }
             }
         }
@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn ports_are_those_of_the_packet() {
         let mut emissions = Emissions::default();
-        emissions.push(EmitTo::Back, None, 5, b"end");
-        emissions.push(EmitTo::Onward, None, 5, b"nowhere");
-        emissions.push(EmitTo::Back, Some(1), 0, b"back");
-        emissions.push(EmitTo::Onward, Some(2), 0, b"on");
-        emissions.push(EmitTo::Port(7), Some(3), 0, b"port");
+        emissions.push(EmitTarget::Ingress, None, 5, b"end");
+        emissions.push(EmitTarget::Egress, None, 5, b"nowhere");
+        emissions.push(EmitTarget::Ingress, Some(1), 0, b"back");
+        emissions.push(EmitTarget::Egress, Some(2), 0, b"on");
+        emissions.push(EmitTarget::Port(7), Some(3), 0, b"port");
         emissions.resolve(PORTS);
         let end = (5, 5, None, b"end".to_vec());
         let others = [
@@ -199,11 +199,11 @@ mod tests {
     #[test]
     fn frames_are_translated_once() {
         let mut emissions = Emissions::default();
-        emissions.push(EmitTo::Onward, Some(0), 0, b"aa");
+        emissions.push(EmitTarget::Egress, Some(0), 0, b"aa");
         emissions.mark(0, false, false);
-        emissions.push(EmitTo::Onward, Some(1), 0, b"bb");
-        emissions.push(EmitTo::Back, Some(2), 0, b"cc");
-        emissions.push(EmitTo::Port(9), Some(3), 0, b"dd");
+        emissions.push(EmitTarget::Egress, Some(1), 0, b"bb");
+        emissions.push(EmitTarget::Ingress, Some(2), 0, b"cc");
+        emissions.push(EmitTarget::Port(9), Some(3), 0, b"dd");
         emissions.mark(1, true, true);
         emissions.resolve(PORTS);
         for _ in 0..2 {
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn there_is_a_bound() {
         let mut emissions = Emissions::default();
-        (0..Emissions::MOST + 5).for_each(|_| emissions.push(EmitTo::Port(1), None, 0, &[0; 60]));
+        (0..Emissions::MOST + 5).for_each(|_| emissions.push(EmitTarget::Port(1), None, 0, &[0; 60]));
         assert_eq!((emissions.len(), emissions.lost()), (Emissions::MOST, 5));
     }
 }

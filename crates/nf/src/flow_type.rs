@@ -1,6 +1,6 @@
 //! The type `flow`: the second flow manager, as far as it is a function. What it does is the runner's work.
 
-use crate::{Context, Function, Packet, Setup, Traits, Verdict};
+use crate::{Context, Function, Packet, Setup, Properties, Verdict};
 
 /// An instance of it.
 pub(crate) struct Flow {
@@ -17,7 +17,7 @@ impl Function for Flow {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let sessions = match setup.words {
+        let sessions = match setup.args {
             [] => None,
             [word] => match word.parse() {
                 Ok(sessions @ 1..=mmb_flow::MAX_CAPACITY) => Some(sessions),
@@ -37,8 +37,8 @@ impl Function for Flow {
         Ok(Flow { sessions })
     }
 
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn properties(&self) -> Properties {
+        Properties::default()
     }
 
     fn packet(&self, _: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytemuck::Pod;
 use mmb_packet::DropReason;
 
-use crate::{Context, First, Packet, SessionInfo, Vector};
+use crate::{Context, OpeningPacket, Packet, SessionInfo, Vector};
 
 /// A network function. An implementing value is one instance (`nf add INSTANCE TYPE ARG…`), shared by all workers.
 ///
@@ -20,7 +20,7 @@ pub trait Function: Send + Sync + Sized + 'static {
     /// What it does, in one line without a full stop.
     const HELP: &'static str;
 
-    /// What is kept of a session (or of another key, see [`Traits::key`]): plain data, zeros to begin with, aligned to at
+    /// What is kept of a session (or of another key, see [`Properties::key`]): plain data, zeros to begin with, aligned to at
     /// most 8 bytes. `()` if nothing is.
     type Pad: Pod;
     /// What each worker keeps for the instance.
@@ -33,20 +33,20 @@ pub trait Function: Send + Sync + Sized + 'static {
     fn new(setup: &Setup<'_>) -> Result<Self, String>;
 
     /// What the engine has to know about the instance. Asked once, when it is made.
-    fn traits(&self) -> Traits {
-        Traits::default()
+    fn properties(&self) -> Properties {
+        Properties::default()
     }
 
     /// A packet is about to open a session whose way leads through the instance. Nothing is entered yet, and the same
     /// packet may be asked about again. It may be changed only into its answer ([`Admission::Answer`]), or into the packet that
     /// opens the session in its place, with the same key; its parse is then the function's to bring up to date.
-    fn admit(&self, first: &mut First<'_>, local: &mut Self::Local) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Self::Local) -> Admission {
         let _ = (first, local);
         Admission::Open
     }
 
-    /// By which of its outputs the sessions that this packet opens will go, of functions with [`Traits::routes`].
-    fn route(&self, first: &First<'_>, local: &mut Self::Local) -> Option<u8> {
+    /// By which of its outputs the sessions that this packet opens will go, of functions with [`Properties::routes`].
+    fn route(&self, first: &OpeningPacket<'_>, local: &mut Self::Local) -> Option<u8> {
         let _ = (first, local);
         None
     }
@@ -101,11 +101,11 @@ pub trait Function: Send + Sync + Sized + 'static {
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
     /// The words behind its type.
-    pub words: &'a [&'a str],
+    pub args: &'a [&'a str],
     /// The number of a port, by its name.
-    pub port: &'a dyn Fn(&str) -> Option<u16>,
+    pub resolve_port: &'a dyn Fn(&str) -> Option<u16>,
     /// Whether there is a NAT pool of that name.
-    pub pool: &'a dyn Fn(&str) -> bool,
+    pub has_pool: &'a dyn Fn(&str) -> bool,
     /// How many workers there are: [`Context::worker`] is below.
     pub workers: u16,
     /// A secret from senders, for hashes and cookies; the same for all instances.
@@ -114,7 +114,7 @@ pub struct Setup<'a> {
 
 /// What the engine has to know about an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Traits {
+pub struct Properties {
     /// The traffic it takes: matches of the rule language (`ip-proto tcp tcp-dport {80,8080}`); empty: all. Asked about the
     /// first packet of a session.
     pub accepts: String,
@@ -126,8 +126,8 @@ pub struct Traits {
     pub diverges: bool,
     /// [`Function::route`] says beforehand by which output a session's packets will go.
     pub routes: bool,
-    /// What it has translated ([`First::wish`]).
-    pub moves: Moves,
+    /// What it has translated ([`OpeningPacket::translation`]).
+    pub translates: Translates,
     /// For how long sessions without packets have to be kept at least, in milliseconds.
     pub timeout: Option<u32>,
     /// Interfaces that it names.
@@ -152,19 +152,19 @@ pub enum SessionKey {
 
 /// What a function has the engine translate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moves {
+pub struct Translates {
     /// Source address or port.
     pub source: bool,
     /// Destination address or port.
     pub destination: bool,
     /// Sequence numbers.
-    pub numbers: bool,
+    pub sequence_numbers: bool,
 }
 
-impl Moves {
+impl Translates {
     /// Whether anything.
     pub fn any(self) -> bool {
-        self.source || self.destination || self.numbers
+        self.source || self.destination || self.sequence_numbers
     }
 }
 
@@ -195,17 +195,17 @@ pub enum Admission {
     Answer,
 }
 
-/// Work of an instance's own: see [`Function::background`]. It is to return soon after [`Stop::wait`] says so.
-pub type Background = Box<dyn FnOnce(&Stop) + Send>;
+/// Work of an instance's own: see [`Function::background`]. It is to return soon after [`StopSignal::wait`] says so.
+pub type Background = Box<dyn FnOnce(&StopSignal) + Send>;
 
 /// Tells background work when to end.
 #[derive(Debug, Default)]
-pub struct Stop {
+pub struct StopSignal {
     stopped: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Stop {
+impl StopSignal {
     /// Waits for that long, or until it is time to end. True: it is.
     pub fn wait(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);

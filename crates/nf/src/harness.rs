@@ -5,13 +5,13 @@
 //!
 //! ```
 //! # fn main() -> Result<(), String> {
-//! use mmb_nf::{Fate, Harness, Registry};
+//! use mmb_nf::{ChainVerdict, Harness, Registry};
 //! use mmb_packet::build::{Frame, Ip4, Udp};
 //!
 //! let mut harness = Harness::new(Registry::builtin(), "nf add again flow\nchain add main again")?;
 //! let frame = Frame::new(Ip4::new([192, 0, 2, 1], [192, 0, 2, 2]), Udp::new(1000, 53)).build();
 //! let done = harness.send("main", &[frame.clone()]);
-//! assert_eq!((done[0].fate, &done[0].frame), (Fate::Pass, &frame));
+//! assert_eq!((done[0].fate, &done[0].frame), (ChainVerdict::Pass, &frame));
 //! # Ok(())
 //! # }
 //! ```
@@ -25,7 +25,7 @@ use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, Fate, First, Ground, Opener, Packet, Program, Registry, Runner, SessionInfo, Sources, Wish,
+    Admission, ChainVerdict, OpeningPacket, SessionAccess, PacketView, Packet, Program, Registry, Runner, SessionInfo, ProgramSpec, TranslationRequest,
 };
 
 /// The port by which packets of sessions' openers come in; those of the other sides go out there.
@@ -41,7 +41,7 @@ const SESSIONS: u32 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     /// Whether it goes on.
-    pub fate: Fate,
+    pub fate: ChainVerdict,
     /// A function has answered it, with [`Sent::frame`], and no session was opened.
     pub answered: bool,
     /// What it has become.
@@ -64,7 +64,7 @@ struct Sessions {
     now: u32,
 }
 
-impl Ground for Sessions {
+impl SessionAccess for Sessions {
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
     }
@@ -80,8 +80,8 @@ impl Ground for Sessions {
         SessionInfo {
             id,
             key,
-            original: key,
-            onward: key,
+            ingress_key: key,
+            egress_key: key,
             created: common.created,
             now: self.now,
             in_port: NEAR,
@@ -123,20 +123,20 @@ impl Harness {
     /// As [`Harness::load`].
     pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), String> {
         let (functions, chains) = parse_lines(lines)?;
-        let program = Program::compile(&Sources {
+        let program = Program::compile(&ProgramSpec {
             functions: &functions,
             chains: &chains,
             registry: &self.registry,
-            port: &|name| match name {
+            resolve_port: &|name| match name {
                 "near" => Some(NEAR),
                 "far" => Some(FAR),
                 _ => None,
             },
-            pool: &|_| true,
+            has_pool: &|_| true,
             workers: 1,
             seed: 1,
-            before: Some(&self.program),
-            limit: LIMIT,
+            previous: Some(&self.program),
+            scratchpad_limit: LIMIT,
             order,
         });
         self.program = Arc::new(program.map_err(|error| error.to_string())?);
@@ -179,13 +179,13 @@ impl Harness {
         let mut on_their_way: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
             let mut one =
-                Sent { fate: Fate::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
+                Sent { fate: ChainVerdict::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
             if let Some((found, meta)) = self.find(chain, &mut one) {
                 on_their_way.push((sent.len(), found, meta));
             }
             sent.push(one);
         }
-        let mut fates = [Fate::Pass; VECTOR];
+        let mut fates = [ChainVerdict::Pass; VECTOR];
         let mut places = on_their_way.iter_mut().peekable();
         let mut packets = Vec::new();
         for (at, one) in sent.iter_mut().enumerate() {
@@ -209,7 +209,7 @@ impl Harness {
             if let Some(one) = sent.get_mut(at) {
                 one.fate = fate;
             }
-            if let Fate::End(_) = fate {
+            if let ChainVerdict::End(_) = fate {
                 self.end(found.session());
             }
         }
@@ -241,7 +241,7 @@ impl Harness {
             match self.admit(chain, one, &key, &mut meta) {
                 Admission::Open => {}
                 Admission::Drop(reason) => {
-                    one.fate = Fate::Drop(reason);
+                    one.fate = ChainVerdict::Drop(reason);
                     return None;
                 }
                 Admission::Answer => {
@@ -252,11 +252,11 @@ impl Harness {
             let id = self.sessions.table.insert(&key, &key.reversed(), self.sessions.now).ok()?;
             found = FlowRef::new(id, Direction::Forward);
             let info = self.sessions.info(id);
-            let opener = Opener { head: &one.frame, meta: &meta, direction: Direction::Forward };
+            let opener = PacketView { head: &one.frame, meta: &meta, direction: Direction::Forward };
             self.runner.open(chain, self.sessions.table.scratch_mut(id), &info, &opener);
         } else {
             let info = self.sessions.info(found.session());
-            let opener = Opener { head: &one.frame, meta: &meta, direction: found.direction() };
+            let opener = PacketView { head: &one.frame, meta: &meta, direction: found.direction() };
             self.runner.migrate(self.sessions.table.scratch_mut(found.session()), chain, &info, &opener);
         }
         self.sessions.table.flow_mut(found).count(1, one.frame.len() as u32);
@@ -266,7 +266,7 @@ impl Harness {
     fn admit(&mut self, chain: crate::ChainId, one: &mut Sent, key: &Key, meta: &mut Meta) -> Admission {
         let mut packet = VecPacket::new(&one.frame);
         let now = self.sessions.now;
-        let mut first = First { packet: &mut packet, meta, key, in_port: NEAR, now, wish: Wish::default() };
+        let mut first = OpeningPacket { packet: &mut packet, meta, key, in_port: NEAR, now, translation: TranslationRequest::default() };
         let admission = self.runner.admit(chain, &mut first);
         one.frame = packet.head().to_vec();
         admission

@@ -10,14 +10,14 @@ use crate::context::Emissions;
 use crate::flow_type::Flow;
 use crate::set::Set;
 use crate::vector::RawVector;
-use crate::{Admission, Background, Context, First, Function, SessionInfo, Traits, Vector};
+use crate::{Admission, Background, Context, OpeningPacket, Function, SessionInfo, Properties, Vector};
 
 /// `nf add INSTANCE TYPE ARG…`, made.
 pub struct Instance {
     name: Arc<str>,
     kind: &'static str,
     args: Vec<Box<str>>,
-    traits: Traits,
+    traits: Properties,
     class: Vec<Match>,
     flow: Option<Option<u32>>,
     /// Tells it from all others that this process has made.
@@ -38,7 +38,7 @@ static MADE: AtomicU64 = AtomicU64::new(0);
 
 impl Instance {
     pub(crate) fn new(name: &str, args: &[Box<str>], function: Box<dyn Erased>) -> Result<Instance, String> {
-        let traits = function.traits();
+        let traits = function.properties();
         let class = if traits.accepts.trim().is_empty() {
             Ok(Vec::new())
         } else {
@@ -76,7 +76,7 @@ impl Instance {
     }
 
     /// What the function says of itself.
-    pub fn traits(&self) -> &Traits {
+    pub fn properties(&self) -> &Properties {
         &self.traits
     }
 
@@ -156,12 +156,12 @@ pub(crate) struct RawContext<'a> {
 pub(crate) trait Erased: Send + Sync {
     fn any(&self) -> &dyn Any;
     fn kind(&self) -> &'static str;
-    fn traits(&self) -> Traits;
+    fn properties(&self) -> Properties;
     /// Size and alignment of the scratchpad.
     fn pad(&self) -> (usize, usize);
     fn local(&self) -> Box<dyn Any + Send>;
-    fn admit(&self, first: &mut First<'_>, local: &mut dyn Any) -> Admission;
-    fn route(&self, first: &First<'_>, local: &mut dyn Any) -> Option<u8>;
+    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
+    fn route(&self, first: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     /// The positions of packets that do not pass.
@@ -182,8 +182,8 @@ impl<F: Function> Erased for Holder<F> {
         F::TYPE
     }
 
-    fn traits(&self) -> Traits {
-        self.0.traits()
+    fn properties(&self) -> Properties {
+        self.0.properties()
     }
 
     fn pad(&self) -> (usize, usize) {
@@ -194,11 +194,11 @@ impl<F: Function> Erased for Holder<F> {
         Box::new(F::Local::default())
     }
 
-    fn admit(&self, first: &mut First<'_>, local: &mut dyn Any) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission {
         local.downcast_mut().map_or(Admission::Open, |local| self.0.admit(first, local))
     }
 
-    fn route(&self, first: &First<'_>, local: &mut dyn Any) -> Option<u8> {
+    fn route(&self, first: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8> {
         local.downcast_mut().and_then(|local| self.0.route(first, local))
     }
 

@@ -25,17 +25,17 @@ mod runner;
 mod set;
 mod vector;
 
-pub use context::{Context, Emission, Emissions, EmitTo};
-pub use function::{Admission, Background, Function, Moves, SessionKey, Setup, Stop, Traits, Verdict};
+pub use context::{Context, Emission, Emissions, EmitTarget};
+pub use function::{Admission, Background, Function, Translates, SessionKey, Setup, StopSignal, Properties, Verdict};
 pub use harness::Harness;
 pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfAdd};
 pub use mmb_packet::{DropReason, Meta, PacketBuf};
-pub use packet::{First, Opener, Packet, SessionInfo, Wish};
+pub use packet::{OpeningPacket, PacketView, Packet, SessionInfo, TranslationRequest};
 pub use program::{
-    About, ChainId, HEADER_BYTES, PlaceView, Program, ProgramError, Sources, StageView, WayView,
+    ProgramItem, ChainId, HEADER_BYTES, ScratchpadView, Program, ProgramError, ProgramSpec, StageView, PathView,
 };
 pub use registry::{Registry, TypeInfo};
-pub use runner::{Fate, Ground, Runner, StageCounts};
+pub use runner::{ChainVerdict, SessionAccess, Runner, StageCounters};
 pub use vector::Vector;

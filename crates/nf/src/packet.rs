@@ -59,7 +59,7 @@ impl Packet<'_> {
 }
 
 /// A packet that is about to open a session.
-pub struct First<'a> {
+pub struct OpeningPacket<'a> {
     /// The packet, with no translation and no chain applied to it.
     pub packet: &'a mut dyn PacketBuf,
     /// What its parse found.
@@ -71,24 +71,24 @@ pub struct First<'a> {
     /// Milliseconds; wraps.
     pub now: u32,
     /// What the functions want done for the session.
-    pub wish: Wish,
+    pub translation: TranslationRequest,
 }
 
 /// What functions want done for a session: later ones on the way overwrite what earlier ones wish.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct TranslationRequest {
     /// Its source is translated to an address and port of this NAT pool.
     pub pool: Option<Arc<str>>,
     /// Its destination is translated to this address, and port if there is one.
     pub destination: Option<(IpAddr, Option<u16>)>,
     /// The first sequence number that the opener has been told is the answering side's (TCP): the numbers of the side that
     /// really answers are translated to follow it.
-    pub answers: Option<u32>,
+    pub proxied_isn: Option<u32>,
 }
 
 /// The packet that shows a session, or one that it has already, to a chain.
 #[derive(Clone, Copy, Debug)]
-pub struct Opener<'a> {
+pub struct PacketView<'a> {
     /// Its contiguous beginning, as it came in.
     pub head: &'a [u8],
     /// What its parse found.
@@ -105,9 +105,9 @@ pub struct SessionInfo {
     /// The key of its opener's packets where the function stands: before or after translation.
     pub key: Key,
     /// That key as the packets come in.
-    pub original: Key,
+    pub ingress_key: Key,
     /// That key as they go out.
-    pub onward: Key,
+    pub egress_key: Key,
     /// When it began; milliseconds of the worker's clock, wraps.
     pub created: u32,
     /// The time, likewise.

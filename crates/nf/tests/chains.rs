@@ -3,7 +3,7 @@
 mod common;
 
 use mmb_nf::harness::{FAR, NEAR};
-use mmb_nf::{DropReason, Fate, Harness};
+use mmb_nf::{DropReason, ChainVerdict, Harness};
 
 use common::{ENDS, packet, registry, udp};
 
@@ -74,8 +74,8 @@ fn the_rest_of_the_outputs() {
         chain add x m [else: b]\nchain add y s [b: drop, else: c]",
     );
     h.send("x", &[udp(1), udp(1), udp(1), udp(1)]);
-    assert_eq!(h.send("y", &[udp(2)])[0].fate, Fate::Pass);
-    assert_eq!(h.send("y", &[udp(3)])[0].fate, Fate::Drop(DropReason::ChainClass));
+    assert_eq!(h.send("y", &[udp(2)])[0].fate, ChainVerdict::Pass);
+    assert_eq!(h.send("y", &[udp(3)])[0].fate, ChainVerdict::Drop(DropReason::ChainClass));
     assert_eq!(ends(&mut h), [(1, 4), (2, 3), (3, 1), (3, 1), (4, 1)]);
 }
 
@@ -88,9 +88,9 @@ fn a_dispatch_by_traffic_lasts_for_the_session() {
         h.send("x", &[packet(true, 1, 1, false), packet(false, 1, 2, false), packet(true, 1, 1, true)]);
     assert_eq!(last(&sent[0]), stamped(&[1, 3]));
     assert_eq!(last(&sent[1]), stamped(&[2, 3]));
-    assert!(sent.iter().all(|one| one.fate == Fate::Pass));
+    assert!(sent.iter().all(|one| one.fate == ChainVerdict::Pass));
     let sent = h.send("y", &[packet(false, 1, 3, false)]);
-    assert_eq!(sent[0].fate, Fate::Drop(DropReason::ChainClass), "`else` drops");
+    assert_eq!(sent[0].fate, ChainVerdict::Drop(DropReason::ChainClass), "`else` drops");
     assert_eq!(ends(&mut h), [(1, 2), (2, 1), (3, 1), (3, 2)]);
 }
 
@@ -98,7 +98,7 @@ fn a_dispatch_by_traffic_lasts_for_the_session() {
 fn traffic_that_no_branch_takes_opens_nothing() {
     let mut h = harness("nf add t probe 1 tcp\nchain add x [t]");
     // A chain of one branch takes what the branch takes; what comes past the rules all the same is dropped.
-    assert_eq!(h.send("x", &[udp(1)])[0].fate, Fate::Drop(DropReason::ChainClass));
+    assert_eq!(h.send("x", &[udp(1)])[0].fate, ChainVerdict::Drop(DropReason::ChainClass));
     assert_eq!(h.sessions(), 0);
 }
 
@@ -119,9 +119,9 @@ fn drops_refusals_and_ends() {
         "nf add e probe 1 end 2\nnf add r probe 2 refuse 1\nnf add z probe 3\nchain add x e | z\nchain add y z | r",
     );
     let sent = h.send("x", &[udp(1), udp(1)]);
-    assert_eq!((sent[0].fate, sent[1].fate), (Fate::Pass, Fate::End(DropReason::BackendDown)));
+    assert_eq!((sent[0].fate, sent[1].fate), (ChainVerdict::Pass, ChainVerdict::End(DropReason::BackendDown)));
     assert_eq!(h.sessions(), 0);
-    assert_eq!(h.send("y", &[udp(2)])[0].fate, Fate::Refuse(DropReason::Acl));
+    assert_eq!(h.send("y", &[udp(2)])[0].fate, ChainVerdict::Refuse(DropReason::Acl));
     let counts = h.runner().counters().to_vec();
     assert_eq!(
         counts.iter().map(|one| (one.packets, one.drops, one.refused)).collect::<Vec<_>>(),
@@ -165,13 +165,13 @@ fn refusals_and_ends_behind_flow() {
     let fates = |h: &mut Harness, chain, n| {
         h.send(chain, &vec![udp(n); 4]).iter().map(|one| one.fate).collect::<Vec<_>>()
     };
-    let drop = |reason| Fate::Drop(reason);
+    let drop = |reason| ChainVerdict::Drop(reason);
     let first: Vec<_> = fates(&mut h, "x", 1);
-    assert_eq!(first[..2], [Fate::Pass, drop(DropReason::Acl)]);
+    assert_eq!(first[..2], [ChainVerdict::Pass, drop(DropReason::Acl)]);
     assert_eq!(fates(&mut h, "x", 1), [drop(DropReason::Acl); 4], "by `flow` itself");
     let ended = fates(&mut h, "y", 2);
-    assert_eq!(ended[..2], [Fate::Pass, drop(DropReason::BackendDown)]);
-    assert_eq!(fates(&mut h, "y", 2)[0], Fate::Pass, "a new session");
+    assert_eq!(ended[..2], [ChainVerdict::Pass, drop(DropReason::BackendDown)]);
+    assert_eq!(fates(&mut h, "y", 2)[0], ChainVerdict::Pass, "a new session");
 }
 
 /// A table that is too small ends what is half open.

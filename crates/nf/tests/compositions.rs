@@ -146,17 +146,17 @@ fn parallel_ways_share_bytes() {
     let program = harness.program();
     let offset = |name: &str| {
         let at = program.instances().iter().position(|one| one.name() == name).unwrap();
-        program.places().iter().find(|place| place.instance == at).map(|place| place.offset)
+        program.scratchpads().iter().find(|place| place.instance == at).map(|place| place.offset)
     };
     assert_eq!(
         (offset("tcp1"), offset("udp1"), offset("c"), offset("a")),
         (Some(8), Some(8), Some(24), None)
     );
     assert_eq!(program.bytes(), 40);
-    let ways = program.ways(program.chain("x").unwrap());
+    let ways = program.paths(program.chain("x").unwrap());
     assert_eq!(ways.len(), 2);
     assert!(ways.iter().all(|way| (way.bytes, way.used, way.drops) == (40, 40, false)));
-    let picture = program.picture();
+    let picture = program.layout_diagram();
     assert!(picture.lines().any(|line| line.contains("udp1") && line.contains("..####")), "{picture}");
 }
 
@@ -172,7 +172,7 @@ fn a_function_with_several_ways_for_a_session_keeps_them_apart() {
 fn chains_with_the_same_functions_in_another_order() {
     let harness = with("x a | b | c\ny c | a\nz b | d").unwrap();
     let program = harness.program();
-    let places = program.places();
+    let places = program.scratchpads();
     for one in &places {
         for other in places.iter().filter(|other| other.instance != one.instance) {
             let names = [one, other].map(|place| program.instances()[place.instance].name());

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 
-use mmb_nf::{DropReason, Fate, Function, Harness, Order, Packet, Registry, Setup, Traits, Verdict};
+use mmb_nf::{DropReason, ChainVerdict, Function, Harness, Order, Packet, Registry, Setup, Properties, Verdict};
 use proptest::prelude::*;
 
 use common::{ENDS, Kind, act, packet, registry};
@@ -174,7 +174,7 @@ impl Alone {
         session: Session,
         back: bool,
         last: &mut u8,
-    ) -> Option<Fate> {
+    ) -> Option<ChainVerdict> {
         let cut = parts.iter().position(|part| matches!(part, Part::Flow(_)));
         let (before, behind) = parts.split_at(cut.unwrap_or(parts.len()));
         let behind = behind.split_first();
@@ -204,9 +204,9 @@ impl Alone {
         session: Session,
         back: bool,
         last: &mut u8,
-    ) -> Option<Fate> {
+    ) -> Option<ChainVerdict> {
         let arm = |this: &mut Self, arm: &Arm, last: &mut u8| match arm {
-            Arm::Drop => Some(Fate::Drop(DropReason::ChainClass)),
+            Arm::Drop => Some(ChainVerdict::Drop(DropReason::ChainClass)),
             Arm::Body(parts) => this.walk(parts, flow, session, back, last),
         };
         let headed = |this: &mut Self, head: usize, rest: &Arm, last: &mut u8| {
@@ -218,7 +218,7 @@ impl Alone {
         };
         match part {
             Part::One(n) => match self.function(*n, flow, session, last) {
-                Verdict::Drop(reason) => Some(Fate::Drop(reason)),
+                Verdict::Drop(reason) => Some(ChainVerdict::Drop(reason)),
                 _ => None,
             },
             Part::Two(n, a, b) => match self.function(*n, flow, session, last) {
@@ -286,7 +286,7 @@ proptest! {
                     let sent = harness.send(name, &frames);
                     for ((&(session, back), frame), sent) in vector.iter().zip(&frames).zip(&sent) {
                         let mut last = *frame.last().unwrap();
-                        let fate = alone.walk(parts, None, session, back, &mut last).unwrap_or(Fate::Pass);
+                        let fate = alone.walk(parts, None, session, back, &mut last).unwrap_or(ChainVerdict::Pass);
                         prop_assert_eq!(sent.fate, fate, "{} {:?} {}", lines, session, back);
                         prop_assert_eq!(*sent.frame.last().unwrap(), last, "{} {:?} {}", lines, session, back);
                     }
@@ -315,14 +315,14 @@ proptest! {
                 expected.extend(had.iter().filter(|(n, _)| !chain.contains(n)).map(|(&n, &seen)| (n as u8, seen)));
                 had.retain(|n, _| chain.contains(n));
                 let mut last = 7;
-                let mut fate = Fate::Pass;
+                let mut fate = ChainVerdict::Pass;
                 for &n in chain {
                     had.entry(n).or_default();
                 }
                 for &n in chain {
                     let seen = had.entry(n).or_default();
                     if let Verdict::Drop(reason) = act(POOL[n].0, n as u8, seen, &mut last, port) {
-                        fate = Fate::Drop(reason);
+                        fate = ChainVerdict::Drop(reason);
                         break;
                     }
                 }
@@ -347,7 +347,7 @@ fn said(frame: &[u8]) -> (u8, u32) {
 }
 
 /// A function with some bytes.
-struct Block<const N: usize>(Traits);
+struct Block<const N: usize>(Properties);
 
 impl<const N: usize> Function for Block<N> {
     const TYPE: &'static str = match N {
@@ -362,11 +362,11 @@ impl<const N: usize> Function for Block<N> {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let outputs = if setup.words.is_empty() { vec![] } else { vec!["a".into(), "b".into()] };
-        Ok(Block(Traits { outputs, diverges: setup.words.len() > 1, ..Traits::default() }))
+        let outputs = if setup.args.is_empty() { vec![] } else { vec!["a".into(), "b".into()] };
+        Ok(Block(Properties { outputs, diverges: setup.args.len() > 1, ..Properties::default() }))
     }
 
-    fn traits(&self) -> Traits {
+    fn properties(&self) -> Properties {
         self.0.clone()
     }
 
@@ -412,10 +412,10 @@ proptest! {
             return Ok(());
         }
         let program = harness.program();
-        let places = program.places();
+        let places = program.scratchpads();
         let place = |instance: usize| places.iter().find(|place| place.instance == instance);
         for chain in program.chains() {
-            for way in program.ways(chain) {
+            for way in program.paths(chain) {
                 // Behind a `flow` are other scratchpads.
                 let flow = way.instances.iter().position(|&one| program.instances()[one].kind() == "flow");
                 let here = &way.instances[..flow.unwrap_or(way.instances.len())];
@@ -437,6 +437,6 @@ proptest! {
         }
         let sum: usize = places.iter().map(|place| place.bytes.next_multiple_of(4)).sum();
         prop_assert!(program.bytes() <= 8 + sum, "{} > 8 + {}: {}", program.bytes(), sum, lines);
-        prop_assert_eq!(program.picture().lines().count(), places.len() + 1);
+        prop_assert_eq!(program.layout_diagram().lines().count(), places.len() + 1);
     }
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId, Table, flow_flags};
-use mmb_nf::{Admission, ChainId, First, Opener, Program, SessionInfo, Wish};
+use mmb_nf::{Admission, ChainId, OpeningPacket, PacketView, Program, SessionInfo, TranslationRequest};
 use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::Policy;
 
@@ -42,8 +42,8 @@ pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
     SessionInfo {
         id,
         key: original,
-        original,
-        onward: back.key().reversed(),
+        ingress_key: original,
+        egress_key: back.key().reversed(),
         created: common.created,
         now,
         in_port: common.in_port[0],
@@ -53,8 +53,8 @@ pub(crate) fn info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
     }
 }
 
-fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: FlowRef) -> Opener<'a> {
-    Opener { head: call.packet.head(), meta: call.meta, direction: found.direction() }
+fn opener<'a, H, P: PacketBuf>(call: &'a Call<'_, H, P>, found: FlowRef) -> PacketView<'a> {
+    PacketView { head: call.packet.head(), meta: call.meta, direction: found.direction() }
 }
 
 impl Sessions {
@@ -117,17 +117,17 @@ impl Sessions {
         call: &mut Call<'_, H, P>,
         key: &Key,
         chain: ChainId,
-    ) -> Result<Wish, Refusal> {
+    ) -> Result<TranslationRequest, Refusal> {
         // A function that changes the packet parses it anew, which says nothing of where it has been.
         let been = call.meta.flags & BEEN;
         let (packet, meta) = (&mut *call.packet, &mut *call.meta);
         let mut first =
-            First { packet, meta, key, in_port: call.in_port, now: call.now, wish: Wish::default() };
+            OpeningPacket { packet, meta, key, in_port: call.in_port, now: call.now, translation: TranslationRequest::default() };
         let admission = self.runner.admit(chain, &mut first);
-        let wish = first.wish;
+        let translation = first.translation;
         call.meta.flags |= been;
         match admission {
-            Admission::Open => Ok(wish),
+            Admission::Open => Ok(translation),
             Admission::Drop(reason) => Err(Refusal::Drop(reason)),
             Admission::Answer => Err(Refusal::Answered),
         }

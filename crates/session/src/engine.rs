@@ -8,7 +8,7 @@ use mmb_flow::{
     BatchLookup, Direction, ErrorBudget, FlowRef, FragmentLimits, FragmentTable, Key, MappingId, Nat, PoolId,
     SessionId, SessionSettings, SessionState, Table, flow_flags,
 };
-use mmb_nf::{Fate, Program, Runner};
+use mmb_nf::{ChainVerdict, Program, Runner};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
 use mmb_policy::{Decision, VECTOR};
 
@@ -101,7 +101,7 @@ pub struct Sessions {
     /// There is one at least.
     pub(crate) has_chains: bool,
     pub(crate) runner: Runner,
-    pub(crate) fates: Box<[Fate; VECTOR]>,
+    pub(crate) fates: Box<[ChainVerdict; VECTOR]>,
     pub(crate) scratch: Scratch,
     pub(crate) lookups: Box<BatchLookup>,
     pub(crate) gists: Box<[Gist; VECTOR]>,
@@ -161,7 +161,7 @@ impl Sessions {
             chains: Arc::default(),
             has_chains: false,
             runner: Runner::new(config.worker, config.seed, config.sessions),
-            fates: Box::new([Fate::Pass; VECTOR]),
+            fates: Box::new([ChainVerdict::Pass; VECTOR]),
             scratch,
             lookups: Box::default(),
             gists: Box::new([Gist::default(); VECTOR]),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, PortProto, SessionSettings};
 use mmb_lang::{Chain, Command, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, parse_line};
-use mmb_nf::{Order, Program, Registry, Sources};
+use mmb_nf::{Order, Program, Registry, ProgramSpec};
 use mmb_policy::Policy;
 
 use crate::Rules;
@@ -90,16 +90,16 @@ impl Rules {
         }
         let port = |name: &str| name.strip_prefix("port").and_then(|n| n.parse().ok());
         let pools: Vec<String> = said.pools.iter().map(|pool| pool.name().to_owned()).collect();
-        let program = Program::compile(&Sources {
+        let program = Program::compile(&ProgramSpec {
             functions: &said.functions,
             chains: &said.chains,
             registry,
-            port: &port,
-            pool: &|name| pools.iter().any(|pool| pool == name),
+            resolve_port: &port,
+            has_pool: &|name| pools.iter().any(|pool| pool == name),
             workers,
             seed: SEED,
-            before: Some(chains),
-            limit: Rules::SCRATCHPAD,
+            previous: Some(chains),
+            scratchpad_limit: Rules::SCRATCHPAD,
             order: Order::Maximal,
         });
         let program = program.map_err(|error| error.to_string())?;

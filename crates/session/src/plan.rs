@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_flow::{Key, NatConfig, PoolId};
-use mmb_nf::Wish;
+use mmb_nf::TranslationRequest;
 use mmb_packet::Kind;
 use mmb_policy::{Binding, Choice, NumberSet, Policy, Side};
 
@@ -92,12 +92,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Hears what the functions of a chain wish, after all rules; `slot` is that of the rule which names the chain.
-    pub fn grant(&mut self, wish: &Wish, slot: u32, key: &Key, nat: &NatConfig) {
-        if let Some(pool) = wish.pool.as_deref().filter(|_| key.is_ip4()) {
+    pub fn grant(&mut self, request: &TranslationRequest, slot: u32, key: &Key, nat: &NatConfig) {
+        if let Some(pool) = request.pool.as_deref().filter(|_| key.is_ip4()) {
             self.source = nat.pool(pool).map_or(NewAddress::NoPool, NewAddress::Pool);
             self.pool_by = Some(slot);
         }
-        let to = wish.destination.filter(|(address, _)| address.is_ipv4() == key.is_ip4());
+        let to = request.destination.filter(|(address, _)| address.is_ipv4() == key.is_ip4());
         if let Some((address, port)) = to {
             self.destination = NewAddress::One(match address {
                 IpAddr::V4(address) => wide(address.to_bits()),
@@ -106,7 +106,7 @@ impl<'a> Plan<'a> {
             self.port = port.filter(|_| has_ports(key));
             self.wished = true;
         }
-        self.answers = wish.answers.filter(|_| Kind(key.kind).l4() == Kind::TCP);
+        self.answers = request.proxied_isn.filter(|_| Kind(key.kind).l4() == Kind::TCP);
     }
 
     fn bind(&mut self, binding: &'a Binding, key: &Key, nat: &NatConfig) {

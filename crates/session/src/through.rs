@@ -1,7 +1,7 @@
 //! Packets through the chains of their sessions.
 //!
 //! Theory of operation. A vector of packets, of whatever sessions and directions, is handed to the [`Runner`], which sees the
-//! sessions through a [`Ground`]: all scratchpads at once, and the translation of those whose chains translate. Then each
+//! sessions through a [`SessionAccess`]: all scratchpads at once, and the translation of those whose chains translate. Then each
 //! packet's fate is turned into what is to be done with it.
 //!
 //! A packet comes here some time after its session was found. Other packets may have ended the session meanwhile, and its
@@ -9,7 +9,7 @@
 //! cannot be; else each packet is asked whether it is still the session's.
 
 use mmb_flow::{Direction, FlowRef, KeyError, SessionId, Table, flow_flags, parse_key, translate};
-use mmb_nf::{Emissions, Fate, Ground, Packet, SessionInfo, StageCounts};
+use mmb_nf::{Emissions, ChainVerdict, SessionAccess, Packet, SessionInfo, StageCounters};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 
@@ -45,7 +45,7 @@ impl Sessions {
         let mut tally = NextSet::default();
         for (at, (packet, next)) in packets.iter_mut().zip(next.iter_mut()).enumerate() {
             *next = match self.fates[at] {
-                Fate::Pass if packet.meta.out_port != OUT_AGAIN => Next::Send,
+                ChainVerdict::Pass if packet.meta.out_port != OUT_AGAIN => Next::Send,
                 fate => self.fate(host, packet, fate),
             };
             tally.add(*next);
@@ -61,7 +61,7 @@ impl Sessions {
     /// The same, of those packets whose sessions are still there.
     #[cold]
     fn run_some(&mut self, now: u32, packets: &mut [Packet<'_>]) {
-        let mut all = [Fate::Drop(DropReason::ChainError); VECTOR];
+        let mut all = [ChainVerdict::Drop(DropReason::ChainError); VECTOR];
         let mut first = 0;
         while first < packets.len() {
             let gone = (first..packets.len()).find(|&at| !self.is_still_of(&packets[at]));
@@ -75,17 +75,17 @@ impl Sessions {
 
     /// What becomes of a packet that does not just go on.
     #[inline(never)]
-    fn fate(&mut self, host: &impl Environment, packet: &mut Packet<'_>, fate: Fate) -> Next {
+    fn fate(&mut self, host: &impl Environment, packet: &mut Packet<'_>, fate: ChainVerdict) -> Next {
         let reason = match fate {
-            Fate::Pass => return self.again(host, packet),
-            Fate::Drop(reason) => reason,
-            Fate::Refuse(reason) => {
+            ChainVerdict::Pass => return self.again(host, packet),
+            ChainVerdict::Drop(reason) => reason,
+            ChainVerdict::Refuse(reason) => {
                 if self.goes_through_chain(packet.session) {
                     self.refuse(packet.session, reason);
                 }
                 reason
             }
-            Fate::End(reason) => {
+            ChainVerdict::End(reason) => {
                 // Another packet before it may have done so.
                 if self.goes_through_chain(packet.session) {
                     self.end(packet.session, End::Function, host);
@@ -146,7 +146,7 @@ impl Sessions {
     }
 
     /// What the stages of the chains in force have counted, by their numbers.
-    pub fn chain_counters(&self) -> &[StageCounts] {
+    pub fn chain_counters(&self) -> &[StageCounters] {
         self.runner.counters()
     }
 }
@@ -158,7 +158,7 @@ struct Pads<'a> {
     now: u32,
 }
 
-impl Ground for Pads<'_> {
+impl SessionAccess for Pads<'_> {
     #[inline(always)]
     fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()

@@ -227,7 +227,7 @@ fn a_dead_back_end_is_told_of() {
         assert_eq!(go(&mut net, IN, CLIENT, service, ack.clone())[0].segment.ack, 70_001, "{chain}");
 
         let instance = net.driver.rules().chains.instance("d").unwrap().clone();
-        let (background, stop) = (instance.background().unwrap(), mmb_nf::Stop::default());
+        let (background, stop) = (instance.background().unwrap(), mmb_nf::StopSignal::default());
         std::thread::scope(|scope| {
             scope.spawn(|| background(&stop));
             while !report(&net, "d")["127.0.0.1:1"].starts_with("down") {

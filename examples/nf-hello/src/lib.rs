@@ -16,7 +16,7 @@ impl Function for Hello {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let [most] = setup.words else {
+        let [most] = setup.args else {
             return Err("hello wants a number of packets: `hello 100`".to_owned());
         };
         let most = most.parse().map_err(|_| format!("`{most}` is no number of packets"))?;

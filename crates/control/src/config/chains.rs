@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use mmb_lang::{Action, At, Body, Chain, Command, Match, NfAdd, Rule, Word};
-use mmb_nf::{About, Instance, Order, Program, ProgramError, Registry, Sources};
+use mmb_nf::{ProgramItem, Instance, Order, Program, ProgramError, Registry, ProgramSpec};
 
 use super::{Config, port_of};
 use crate::error::{Fault, RefusalKind};
@@ -133,7 +133,7 @@ impl Config {
 
     /// Changes instances or chains, and compiles them. `step` says what it changed: errors about that stand at its words.
     /// From now on rules match what their chains take.
-    fn edit(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<About>, Fault>) -> Step {
+    fn edit(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<ProgramItem>, Fault>) -> Step {
         let before = self.chains.clone();
         let own = step(self)?;
         self.compile(&before).map_err(|(about, mut fault)| {
@@ -150,7 +150,7 @@ impl Config {
     }
 
     /// Adds an instance; to be followed by [`Config::compile`], as what stands below.
-    pub(crate) fn put_function(&mut self, nf: &NfAdd) -> Result<About, Fault> {
+    pub(crate) fn put_function(&mut self, nf: &NfAdd) -> Result<ProgramItem, Fault> {
         let (name, types) = (&nf.name, self.platform.functions.types());
         if self.chains.function(name).is_some() {
             let fault = Fault::conflict(format!("there is a function `{}` already", &**name), name.span);
@@ -164,7 +164,7 @@ impl Config {
         }
         let functions = &mut Arc::make_mut(&mut self.chains).functions;
         functions.push(nf.clone());
-        Ok(About::Function(functions.len() - 1))
+        Ok(ProgramItem::Function(functions.len() - 1))
     }
 
     /// Removes an instance that stands in no chain.
@@ -180,7 +180,7 @@ impl Config {
     }
 
     /// Adds a chain.
-    pub(crate) fn put_chain(&mut self, chain: &Chain) -> Result<About, Fault> {
+    pub(crate) fn put_chain(&mut self, chain: &Chain) -> Result<ProgramItem, Fault> {
         let name = &chain.name;
         if self.chains.chain(name).is_some() {
             let fault = Fault::conflict(format!("there is a chain `{}` already", &**name), name.span);
@@ -189,15 +189,15 @@ impl Config {
         self.check_body(chain)?;
         let chains = &mut Arc::make_mut(&mut self.chains).chains;
         chains.push(chain.clone());
-        Ok(About::Chain(chains.len() - 1))
+        Ok(ProgramItem::Chain(chains.len() - 1))
     }
 
     /// Puts a chain in the place of one that has its name.
-    fn replace_chain(&mut self, chain: &Chain) -> Result<About, Fault> {
+    fn replace_chain(&mut self, chain: &Chain) -> Result<ProgramItem, Fault> {
         let at = self.chains.chain(&chain.name).ok_or_else(|| self.unknown_chain(&chain.name))?;
         self.check_body(chain)?;
         Arc::make_mut(&mut self.chains).chains[at] = chain.clone();
-        Ok(About::Chain(at))
+        Ok(ProgramItem::Chain(at))
     }
 
     /// Removes a chain that no rule names.
@@ -220,33 +220,33 @@ impl Config {
 
     /// Compiles the program, in which instances of `before` that stay are the same ones. The error says which line it is
     /// about.
-    pub(crate) fn compile(&mut self, before: &Chains) -> Result<(), (About, Fault)> {
+    pub(crate) fn compile(&mut self, before: &Chains) -> Result<(), (ProgramItem, Fault)> {
         let same = (&before.functions, &before.chains) == (&self.chains.functions, &self.chains.chains);
         let program = if same {
             // Sessions that have nothing to move to need not look.
             before.program.clone()
         } else {
             let compile = |order| {
-                Program::compile(&Sources {
+                Program::compile(&ProgramSpec {
                     functions: &self.chains.functions,
                     chains: &self.chains.chains,
                     registry: &self.platform.functions,
-                    port: &|name| self.resolve(name),
-                    pool: &|name| self.nat.pool(name).is_some(),
+                    resolve_port: &|name| self.resolve(name),
+                    has_pool: &|name| self.nat.pool(name).is_some(),
                     workers: self.platform.workers,
                     seed: self.platform.seed,
-                    before: Some(&before.program),
-                    limit: self.platform.scratchpad,
+                    previous: Some(&before.program),
+                    scratchpad_limit: self.platform.scratchpad,
                     order,
                 })
             };
             // What stands together in the order of use is read together; what is too much in that order may fit in another.
             let program = compile(Order::Maximal).or_else(|error| compile(Order::Compact).map_err(|_| error));
-            Arc::new(program.map_err(|error| (error.about, self.fault_of(error)))?)
+            Arc::new(program.map_err(|error| (error.item, self.fault_of(error)))?)
         };
         // Instances that stay were not asked again whether all that they name is there.
         for (n, instance) in program.instances().iter().enumerate() {
-            let traits = instance.traits();
+            let traits = instance.properties();
             let interface = traits.interfaces.iter().find(|name| self.interface(name).is_none());
             let pool = traits.pools.iter().find(|name| self.nat.pool(name).is_none());
             let gone = interface.map(|name| ("interface", name)).or(pool.map(|name| ("NAT pool", name)));
@@ -254,7 +254,7 @@ impl Config {
                 let message =
                     format!("function `{}` uses {what} `{name}`, which is not there", instance.name());
                 let at = self.chains.functions.get(n).map(|nf| nf.kind.span).unwrap_or_default();
-                return Err((About::Function(n), Fault::new(RefusalKind::NotFound, message, at)));
+                return Err((ProgramItem::Function(n), Fault::new(RefusalKind::NotFound, message, at)));
             }
         }
         Arc::make_mut(&mut self.chains).program = program;
@@ -274,9 +274,9 @@ impl Config {
 
     /// The error at the word that it is about, if that stands in its line.
     fn fault_of(&self, error: ProgramError) -> Fault {
-        let at = match error.about {
-            About::Function(n) => self.chains.functions.get(n).map(|nf| nf.kind.span),
-            About::Chain(n) => self.chains.chains.get(n).map(|chain| {
+        let at = match error.item {
+            ProgramItem::Function(n) => self.chains.functions.get(n).map(|nf| nf.kind.span),
+            ProgramItem::Chain(n) => self.chains.chains.get(n).map(|chain| {
                 let mut names = Vec::new();
                 gather(&chain.body, true, &mut names);
                 let named = |word: &&&Word| error.word.as_deref() == Some(&***word);
@@ -288,12 +288,12 @@ impl Config {
 
     /// Whether no function uses an interface.
     pub(crate) fn check_no_function_on(&self, interface: &Word) -> Step {
-        self.check_no_user("interface", interface, |i| &i.traits().interfaces)
+        self.check_no_user("interface", interface, |i| &i.properties().interfaces)
     }
 
     /// Whether no function uses a NAT pool.
     pub(crate) fn check_no_function_of(&self, pool: &Word) -> Step {
-        self.check_no_user("NAT pool", pool, |i| &i.traits().pools)
+        self.check_no_user("NAT pool", pool, |i| &i.properties().pools)
     }
 
     fn check_no_user(&self, what: &str, name: &Word, uses: fn(&Instance) -> &[String]) -> Step {

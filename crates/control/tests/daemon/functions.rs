@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use mmb_control::Platform;
-use mmb_nf::{Background, Context, Function, Packet, Registry, Setup, Stop, Traits, Verdict};
+use mmb_nf::{Background, Context, Function, Packet, Registry, Setup, StopSignal, Properties, Verdict};
 
 /// The built-in functions and those for tests.
 pub fn platform() -> Platform {
@@ -28,7 +28,7 @@ pub fn wait_for_threads(n: usize) {
 pub struct Probe {
     /// How many were made before.
     number: u32,
-    traits: Traits,
+    traits: Properties,
     told: Mutex<String>,
 }
 
@@ -41,11 +41,11 @@ impl Function for Probe {
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
-        let mut traits = Traits::default();
-        match setup.words {
+        let mut traits = Properties::default();
+        match setup.args {
             [] => {}
-            ["on", name] if (setup.port)(name).is_some() => traits.interfaces.push((*name).to_owned()),
-            ["pool", name] if (setup.pool)(name) => traits.pools.push((*name).to_owned()),
+            ["on", name] if (setup.resolve_port)(name).is_some() => traits.interfaces.push((*name).to_owned()),
+            ["pool", name] if (setup.has_pool)(name) => traits.pools.push((*name).to_owned()),
             ["takes", matches] => traits.accepts = (*matches).to_owned(),
             ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],
             words => return Err(format!("a probe makes nothing of `{}`", words.join(" "))),
@@ -53,7 +53,7 @@ impl Function for Probe {
         Ok(Probe { number: MADE.fetch_add(1, Relaxed), traits, told: Mutex::default() })
     }
 
-    fn traits(&self) -> Traits {
+    fn properties(&self) -> Properties {
         self.traits.clone()
     }
 
@@ -76,7 +76,7 @@ impl Function for Probe {
     }
 
     fn background(&self) -> Option<Background> {
-        Some(Box::new(|stop: &Stop| {
+        Some(Box::new(|stop: &StopSignal| {
             let count = |change: fn(&mut usize)| {
                 change(&mut AT_WORK.0.lock().unwrap());
                 AT_WORK.1.notify_all();

@@ -1,7 +1,7 @@
 //! What service chains cost: ticks of each function, and memory.
 
 use mmb_flow::{Flow, SessionState};
-use mmb_nf::{Program, StageCounts};
+use mmb_nf::{Program, StageCounters};
 use serde::Serialize;
 
 use super::{BenchReport, Measured};
@@ -39,7 +39,7 @@ pub struct ChainCost {
 }
 
 /// What functions have counted since an earlier reading.
-pub(super) fn since(now: &mut [StageCounts], before: &[StageCounts]) {
+pub(super) fn since(now: &mut [StageCounters], before: &[StageCounters]) {
     for (now, then) in now.iter_mut().zip(before) {
         now.packets -= then.packets;
         now.drops -= then.drops;
@@ -55,7 +55,7 @@ pub(super) fn cost(program: &Program, measured: &[Measured], report: &BenchRepor
     let functions = program.stages().enumerate().filter_map(|(at, stage)| {
         let instance = program.instances().get(stage.instance)?;
         let counts = measured.iter().filter_map(|measured| measured.reading.stages.get(at));
-        let sum = |f: fn(&StageCounts) -> u64| counts.clone().map(f).sum::<u64>();
+        let sum = |f: fn(&StageCounters) -> u64| counts.clone().map(f).sum::<u64>();
         let packets = sum(|counts| counts.packets);
         Some(StageCost {
             function: instance.name().to_string(),

@@ -24,7 +24,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, ThreadGuard, rdtsc, register_thread};
-use mmb_nf::StageCounts;
+use mmb_nf::StageCounters;
 use mmb_packet::DropReason;
 use mmb_route::Routes;
 
@@ -103,7 +103,7 @@ struct Reading {
     drops: Vec<(DropReason, u64)>,
     unedited: Vec<(DropReason, u64)>,
     rules: Vec<RuleCounters>,
-    stages: Vec<StageCounts>,
+    stages: Vec<StageCounters>,
 }
 
 impl Reading {

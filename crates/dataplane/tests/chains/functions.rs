@@ -1,7 +1,7 @@
 //! Functions made for these tests.
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::{Context, DropReason, EmitTo, Function, Packet, Registry, SessionInfo, Setup, Traits, Verdict};
+use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Registry, SessionInfo, Setup, Properties, Verdict};
 use mmb_packet::checksum::update16;
 
 /// The word of a frame's IPv4 header that functions here write to.
@@ -26,7 +26,7 @@ impl Function for Digit {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let digit = setup.words.first().and_then(|word| word.parse().ok());
+        let digit = setup.args.first().and_then(|word| word.parse().ok());
         digit.map(Digit).ok_or_else(|| "which digit?".to_owned())
     }
 
@@ -77,8 +77,8 @@ impl Function for Gate {
         Ok(Gate)
     }
 
-    fn traits(&self) -> Traits {
-        Traits { accepts: "ip-proto udp".into(), ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { accepts: "ip-proto udp".into(), ..Properties::default() }
     }
 
     fn packet(&self, packet: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
@@ -93,7 +93,7 @@ impl Function for Gate {
 
 /// `copy INTERFACE|back|onward [N]`: makes N copies of each packet, and one where a session ends.
 pub struct Copy {
-    to: EmitTo,
+    to: EmitTarget,
     times: usize,
 }
 
@@ -105,13 +105,13 @@ impl Function for Copy {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let to = match setup.words.first() {
-            Some(&"back") => Some(EmitTo::Back),
-            Some(&"onward") => Some(EmitTo::Onward),
-            Some(name) => (setup.port)(name).map(EmitTo::Port),
+        let to = match setup.args.first() {
+            Some(&"back") => Some(EmitTarget::Ingress),
+            Some(&"onward") => Some(EmitTarget::Egress),
+            Some(name) => (setup.resolve_port)(name).map(EmitTarget::Port),
             None => None,
         };
-        let times = setup.words.get(1).and_then(|word| word.parse().ok()).unwrap_or(1);
+        let times = setup.args.get(1).and_then(|word| word.parse().ok()).unwrap_or(1);
         to.map(|to| Copy { to, times }).ok_or_else(|| "where to?".to_owned())
     }
 

@@ -6,7 +6,7 @@ use mmb_dataplane::lab::Lab;
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, Forwarding, Policy, PortConfig, PortId};
 use mmb_flow::NatConfig;
 use mmb_lang::{Command, Match, parse_line};
-use mmb_nf::{Order, Program, Sources};
+use mmb_nf::{Order, Program, ProgramSpec};
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use mmb_session::pool_config;
@@ -43,16 +43,16 @@ pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
             other => panic!("{line}: {other:?}"),
         }
     }
-    let program = Program::compile(&Sources {
+    let program = Program::compile(&ProgramSpec {
         functions: &functions,
         chains: &chains,
         registry: &registry(),
-        port: &port,
-        pool: &|name| pools.iter().any(|pool| pool.name() == name),
+        resolve_port: &port,
+        has_pool: &|name| pools.iter().any(|pool| pool.name() == name),
         workers: 2,
         seed: 1,
-        before: before.map(|before| &*before.chains),
-        limit: DEFAULT_SCRATCHPAD,
+        previous: before.map(|before| &*before.chains),
+        scratchpad_limit: DEFAULT_SCRATCHPAD,
         order: Order::Maximal,
     });
     let program = program.expect("a sound program");

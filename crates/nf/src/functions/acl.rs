@@ -30,7 +30,7 @@ impl Function for Acl {
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         let (mut texts, mut allows) = (Vec::<String>::new(), Vec::new());
-        for &word in setup.words {
+        for &word in setup.args {
             match (word, texts.last_mut()) {
                 ("allow" | "deny", _) => {
                     texts.push(String::new());
@@ -44,7 +44,7 @@ impl Function for Acl {
             let all = "an `acl` that allows nothing denies all sessions: write what it allows, or `allow` at its end";
             return Err(all.to_owned());
         }
-        Ok(Acl { clauses: Clauses::new(&texts, setup.port)?, allows })
+        Ok(Acl { clauses: Clauses::new(&texts, setup.resolve_port)?, allows })
     }
 
     fn open(&self, denied: &mut Denied, session: &SessionInfo, cx: &mut Context<'_, Batch>) {

@@ -54,7 +54,7 @@ impl Function for Log {
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         let outbox = Arc::new(Outbox::new(setup.workers));
         let mut log = Log { begin: true, end: true, file: None, prefix: "session".into(), outbox };
-        let mut words = setup.words;
+        let mut words = setup.args;
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("begin", rest) => {
@@ -128,7 +128,7 @@ impl Function for Log {
 
 impl Log {
     fn put(&self, what: What, session: &SessionInfo, cx: &Context<'_, ()>) {
-        let event = Event { what, at: cx.now, key: session.key, onward: session.onward };
+        let event = Event { what, at: cx.now, key: session.key, onward: session.egress_key };
         self.outbox.put(cx.worker, cx.now, event);
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     use mmb_packet::build::{Frame, Ip4, Udp};
 
     use super::*;
-    use crate::Stop;
+    use crate::StopSignal;
     use crate::functions::testing::{Bench, Forward, key_of_frame, refused};
 
     fn frame(source: u8) -> Vec<u8> {
@@ -172,7 +172,7 @@ mod tests {
 
     /// The lines without their times.
     fn lines(bench: &Bench<Log>) -> Vec<String> {
-        let (background, stop) = (bench.function.background().expect("there is some"), Stop::default());
+        let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
         stop.stop();
         background(&stop);
         let path = bench.function.file.as_ref().expect("to a file");
@@ -191,7 +191,7 @@ mod tests {
         bench.now += 70_000;
         let b = bench.open_key(inside, inside);
         inside.source_port = [0, 9];
-        bench.info(b).onward = inside;
+        bench.info(b).egress_key = inside;
         *bench.info(a) = SessionInfo { packets: [3, 1], bytes: [180, 1500], ..*bench.info(a) };
         bench.now += 34;
         bench.release(a);

@@ -29,7 +29,7 @@ impl Function for Mark {
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         let mut mark = Mark { dscp: None, priority: None, which: Which::Both };
-        let mut words = setup.words;
+        let mut words = setup.args;
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("dscp", [value, rest @ ..]) => {

@@ -7,7 +7,7 @@
 
 use super::direction::Which;
 use super::tally::Tally;
-use crate::{Context, EmitTo, Function, Packet, Setup, Traits, Verdict};
+use crate::{Context, EmitTarget, Function, Packet, Setup, Properties, Verdict};
 
 /// See the module's head.
 pub(crate) struct Mirror {
@@ -27,7 +27,7 @@ impl Function for Mirror {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let (interface, which) = match setup.words {
+        let (interface, which) = match setup.args {
             [interface] => (*interface, Which::Both),
             [interface, which] => {
                 let which = Which::of(which).ok_or_else(|| {
@@ -37,19 +37,19 @@ impl Function for Mirror {
             }
             _ => return Err(format!("`mirror` needs an interface: {}", Self::USAGE)),
         };
-        let port = (setup.port)(interface)
+        let port = (setup.resolve_port)(interface)
             .ok_or_else(|| format!("there is no interface `{interface}`: `interface add` makes one"))?;
         Ok(Mirror { interface: interface.into(), port, which, counts: Tally::new(setup.workers) })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { interfaces: vec![self.interface.clone()], ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { interfaces: vec![self.interface.clone()], ..Properties::default() }
     }
 
     #[inline(always)]
     fn packet(&self, packet: &mut Packet<'_>, _: &mut (), cx: &mut Context<'_, ()>) -> Verdict {
         if self.which.is(packet.direction) {
-            cx.emit(EmitTo::Port(self.port), packet.head);
+            cx.emit(EmitTarget::Port(self.port), packet.head);
             self.counts.add(cx.worker, 0, 1);
             self.counts.add(cx.worker, 1, u64::from(packet.head.len() < packet.len as usize));
         }
@@ -86,7 +86,7 @@ mod tests {
                 .all(|(done, sent)| done.verdict == Verdict::Pass && done.frame == sent.2)
         );
         assert_eq!(done[1].emitted, [(TAP, frame(3)), (TAP, frame(1400))]);
-        assert_eq!(bench.function.traits().interfaces, ["tap"]);
+        assert_eq!(bench.function.properties().interfaces, ["tap"]);
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Function for Monitor {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        match setup.words {
+        match setup.args {
             [] => Ok(Monitor),
             [word, ..] => Err(format!("`monitor` takes no arguments: leave `{word}` out")),
         }

@@ -31,7 +31,7 @@ impl Function for MssClamp {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let [word] = setup.words else {
+        let [word] = setup.args else {
             return Err("`mss-clamp` needs one number, the greatest segment in bytes, such as `1360`".into());
         };
         match word.parse() {

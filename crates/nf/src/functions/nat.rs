@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{Admission, Context, First, Function, Moves, Packet, Setup, Traits, Vector, Verdict};
+use crate::{Admission, Context, OpeningPacket, Function, Translates, Packet, Setup, Properties, Vector, Verdict};
 
 /// Translates the source of sessions to an address and port of a NAT pool.
 pub(super) struct Nat {
@@ -21,8 +21,8 @@ impl Function for Nat {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        match setup.words {
-            [pool] if (setup.pool)(pool) => Ok(Nat { pool: Arc::from(*pool) }),
+        match setup.args {
+            [pool] if (setup.has_pool)(pool) => Ok(Nat { pool: Arc::from(*pool) }),
             [pool] => {
                 Err(format!("there is no NAT pool `{pool}`; `nat pool add {pool} ADDRESS-ADDRESS` makes it"))
             }
@@ -30,17 +30,17 @@ impl Function for Nat {
         }
     }
 
-    fn traits(&self) -> Traits {
-        Traits {
+    fn properties(&self) -> Properties {
+        Properties {
             accepts: "net-proto ip4".to_owned(),
-            moves: Moves { source: true, ..Moves::default() },
+            translates: Translates { source: true, ..Translates::default() },
             pools: vec![self.pool.to_string()],
-            ..Traits::default()
+            ..Properties::default()
         }
     }
 
-    fn admit(&self, first: &mut First<'_>, (): &mut ()) -> Admission {
-        first.wish.pool = Some(Arc::clone(&self.pool));
+    fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
+        first.translation.pool = Some(Arc::clone(&self.pool));
         Admission::Open
     }
 
@@ -63,12 +63,12 @@ mod tests {
     fn a_pool_is_wished_for() {
         let mut bench = Bench::<Nat>::new("wan");
         let frame = Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(5, 53)).build();
-        let (admission, same, wish) = bench.admit(&frame);
-        assert_eq!((admission, same, wish.pool.as_deref()), (Admission::Open, frame.clone(), Some("wan")));
+        let (admission, same, translation) = bench.admit(&frame);
+        assert_eq!((admission, same, translation.pool.as_deref()), (Admission::Open, frame.clone(), Some("wan")));
         let session = bench.open(&frame);
         assert_eq!(bench.packet(session, Forward, &frame).verdict, Verdict::Pass);
-        let traits = bench.function.traits();
-        assert!(traits.moves.source && !traits.moves.destination && traits.pools == ["wan"]);
+        let traits = bench.function.properties();
+        assert!(traits.translates.source && !traits.translates.destination && traits.pools == ["wan"]);
         assert!(mmb_lang::parse_matches(&traits.accepts).is_ok());
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crossbeam_queue::ArrayQueue;
 
-use crate::Stop;
+use crate::StopSignal;
 
 /// Items that a worker's queue holds.
 const ROOM: usize = 16_384;
@@ -130,7 +130,7 @@ impl<T> Outbox<T> {
     }
 
     /// Takes all items out, each worker's in order, and hands them to `write`, again and again until it is time to stop.
-    pub fn serve(&self, stop: &Stop, mut write: impl FnMut(Vec<(Times, T)>)) {
+    pub fn serve(&self, stop: &StopSignal, mut write: impl FnMut(Vec<(Times, T)>)) {
         let (origin, mut ahead) = (Instant::now(), vec![Ahead::default(); self.lanes.len()]);
         let mut full = false;
         loop {
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn nothing_stays_behind_when_it_stops() {
-        let (outbox, stop) = (Outbox::new(1), Stop::default());
+        let (outbox, stop) = (Outbox::new(1), StopSignal::default());
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             outbox.put(0, 0, 1);

@@ -15,7 +15,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::direction::Which;
 use super::tally::Tally;
-use crate::{Context, DropReason, Function, Packet, SessionKey, Setup, Traits, Verdict};
+use crate::{Context, DropReason, Function, Packet, SessionKey, Setup, Properties, Verdict};
 
 /// Units in a byte.
 const BYTE: u64 = 8000;
@@ -74,7 +74,7 @@ impl Function for Police {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let [rate, options @ ..] = setup.words else {
+        let [rate, options @ ..] = setup.args else {
             return Err("`police` needs a rate in bits per second, such as `10mbit`".into());
         };
         let rate = bits_per_second(rate)?;
@@ -89,8 +89,8 @@ impl Function for Police {
         Ok(police)
     }
 
-    fn traits(&self) -> Traits {
-        Traits { key: self.key, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { key: self.key, ..Properties::default() }
     }
 
     #[inline(always)]

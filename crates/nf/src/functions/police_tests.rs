@@ -132,7 +132,7 @@ fn words() {
     assert_eq!(police("1gbit").map(|p| (p.0, p.1)), Ok((1_000_000_000, 12_500_000)));
     let all = police("10mbit burst 5000 per source reverse");
     assert_eq!(all, Ok((10_000_000, 5_000, SessionKey::Source, Which::Only(Reverse))));
-    assert_eq!(make::<Police>("1kbit per destination").map(|p| p.traits().key), Ok(SessionKey::Destination));
+    assert_eq!(make::<Police>("1kbit per destination").map(|p| p.properties().key), Ok(SessionKey::Destination));
     for (line, part) in [
         ("", "needs a rate in bits per second"),
         ("fast", "`fast` is no rate"),

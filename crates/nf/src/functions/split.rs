@@ -8,7 +8,7 @@
 use mmb_policy::Batch;
 
 use super::clauses::{self, Clauses};
-use crate::{Context, First, Function, Packet, SessionInfo, Setup, Traits, Verdict};
+use crate::{Context, OpeningPacket, Function, Packet, SessionInfo, Setup, Properties, Verdict};
 
 /// The output of what no clause matches.
 const REST: &str = "rest";
@@ -50,7 +50,7 @@ impl Function for Split {
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
         let (mut texts, mut outputs, mut labels) = (Vec::<String>::new(), Vec::new(), Vec::<String>::new());
-        for &word in setup.words {
+        for &word in setup.args {
             match (label(word), texts.last_mut()) {
                 (Some(REST | "else"), _) => {
                     return Err(format!(
@@ -80,14 +80,14 @@ impl Function for Split {
             return Err(format!("`{name}:` has no match; `{name}: all` would match everything"));
         }
         labels.push(REST.to_owned());
-        Ok(Split { clauses: Clauses::new(&texts, setup.port)?, outputs, labels })
+        Ok(Split { clauses: Clauses::new(&texts, setup.resolve_port)?, outputs, labels })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { outputs: self.labels.clone(), routes: true, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { outputs: self.labels.clone(), routes: true, ..Properties::default() }
     }
 
-    fn route(&self, first: &First<'_>, batch: &mut Batch) -> Option<u8> {
+    fn route(&self, first: &OpeningPacket<'_>, batch: &mut Batch) -> Option<u8> {
         Some(self.output(self.clauses.first(first.key, first.in_port, batch)))
     }
 
@@ -107,7 +107,7 @@ mod tests {
 
     use super::super::testing::{Bench, Forward, NEAR, Reverse, key_of_frame, parsed, refused};
     use super::*;
-    use crate::Wish;
+    use crate::TranslationRequest;
 
     const WORDS: &str = "web: tcp-dport 80 dns: udp-dport 53 web: tcp-dport 443 ip-saddr 10.0.0.0/8";
 
@@ -122,15 +122,15 @@ mod tests {
     /// By which output the function says beforehand that a session will go.
     fn route(bench: &mut Bench<Split>, frame: &[u8]) -> Option<u8> {
         let (mut packet, mut meta, key) = (VecPacket::new(frame), parsed(frame), key_of_frame(frame));
-        let (packet, meta, wish) = (&mut packet, &mut meta, Wish::default());
-        let first = First { packet, meta, key: &key, in_port: NEAR, now: 0, wish };
+        let (packet, meta, translation) = (&mut packet, &mut meta, TranslationRequest::default());
+        let first = OpeningPacket { packet, meta, key: &key, in_port: NEAR, now: 0, translation };
         bench.function.route(&first, &mut bench.local)
     }
 
     #[test]
     fn sessions_go_by_the_first_label_that_fits() {
         let mut bench = Bench::<Split>::new(WORDS);
-        let traits = bench.function.traits();
+        let traits = bench.function.properties();
         assert_eq!((traits.outputs, traits.routes), (["web", "dns", "rest"].map(String::from).into(), true));
         for (frame, output) in [(tcp(80), 0), (tcp(443), 0), (udp(53), 1), (tcp(22), 2), (udp(80), 2)] {
             assert_eq!(route(&mut bench, &frame), Some(output));
@@ -163,6 +163,6 @@ mod tests {
         }
         let many: Vec<_> = (0..255).map(|n| format!("l{n}: tcp-dport {n}")).collect();
         assert!(refused::<Split>(&many.join(" ")).contains("1 to 254 labels"));
-        assert_eq!(Bench::<Split>::new(&many[1..].join(" ")).function.traits().outputs.len(), 255);
+        assert_eq!(Bench::<Split>::new(&many[1..].join(" ")).function.properties().outputs.len(), 255);
     }
 }

@@ -9,7 +9,7 @@ use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
-use crate::{Admission, Context, First, Function, Packet, SessionInfo, Setup, Vector, Verdict, Wish};
+use crate::{Admission, Context, OpeningPacket, Function, Packet, SessionInfo, Setup, Vector, Verdict, TranslationRequest};
 
 /// The port where the sessions' openers are.
 pub(crate) const NEAR: u16 = 1;
@@ -30,7 +30,7 @@ pub(crate) fn make<F: Function>(line: &str) -> Result<F, String> {
         "tap" => Some(TAP),
         _ => None,
     };
-    F::new(&Setup { words: &words, port: &port, pool: &|name| name == "wan", workers: 2, seed: 1 })
+    F::new(&Setup { args: &words, resolve_port: &port, has_pool: &|name| name == "wan", workers: 2, seed: 1 })
 }
 
 /// What is wrong with these words.
@@ -106,8 +106,8 @@ impl<F: Function> Bench<F> {
         let info = SessionInfo {
             id: SessionId(number as u32),
             key,
-            original,
-            onward,
+            ingress_key: original,
+            egress_key: onward,
             created: self.now,
             now: self.now,
             in_port: NEAR,
@@ -164,20 +164,20 @@ impl<F: Function> Bench<F> {
     }
 
     /// A packet that is about to open a session: what the function says, the packet afterwards, and what it wishes.
-    pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, Wish) {
+    pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, TranslationRequest) {
         let (mut packet, mut meta) = (VecPacket::new(frame), parsed(frame));
         let key = key_of_frame(frame);
-        let mut first = First {
+        let mut first = OpeningPacket {
             packet: &mut packet,
             meta: &mut meta,
             key: &key,
             in_port: NEAR,
             now: self.now,
-            wish: Wish::default(),
+            translation: TranslationRequest::default(),
         };
         let admission = self.function.admit(&mut first, &mut self.local);
-        let wish = first.wish;
-        (admission, packet.head().to_vec(), wish)
+        let translation = first.translation;
+        (admission, packet.head().to_vec(), translation)
     }
 
     /// Runs a packet of a session through the function.

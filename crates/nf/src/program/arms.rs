@@ -8,7 +8,7 @@ use crate::Instance;
 /// The arms, in the order of the outputs that they are of, and for each output which of them is its: the one that names
 /// it, or `else`.
 pub(crate) fn by_output<'a>(instance: &Instance, step: &'a Step) -> Result<(Vec<&'a Arm>, Vec<u8>), Wrong> {
-    let outputs = &instance.traits().outputs;
+    let outputs = &instance.properties().outputs;
     check_labels(instance, step)?;
     let name = instance.name();
     let (mut arms, mut of_output): (Vec<&Arm>, Vec<u8>) = (Vec::new(), Vec::new());
@@ -37,7 +37,7 @@ pub(crate) fn by_output<'a>(instance: &Instance, step: &'a Step) -> Result<(Vec<
 }
 
 fn check_labels(instance: &Instance, step: &Step) -> Result<(), Wrong> {
-    let (name, outputs) = (instance.name(), &instance.traits().outputs);
+    let (name, outputs) = (instance.name(), &instance.properties().outputs);
     let listed = outputs.join(", ");
     if step.arms.is_empty() {
         let first = outputs.first().map_or("", String::as_str);

@@ -134,7 +134,7 @@ impl Builder<'_> {
             End::Body(body) => self.bodies[usize::from(*body)].timeout,
             End::Drop => None,
         };
-        let wants = |place: &Place| self.instances[usize::from(place.instance)].traits().timeout;
+        let wants = |place: &Place| self.instances[usize::from(place.instance)].properties().timeout;
         nodes
             .iter()
             .filter_map(|node| match node {
@@ -157,7 +157,7 @@ impl Builder<'_> {
     fn place(&mut self, number: u16, way: &mut Way) -> Result<Place, Wrong> {
         let instance = &self.instances[usize::from(number)];
         way.check(number, instance, self.instances)?;
-        let keyed = instance.traits().key != SessionKey::Session;
+        let keyed = instance.properties().key != SessionKey::Session;
         let (bytes, align) = if keyed { (size_of::<u32>(), align_of::<u32>()) } else { instance.pad() };
         let space = &mut self.spaces[way.space].space;
         space.add(number, bytes, align);
@@ -182,8 +182,8 @@ impl Builder<'_> {
             return self.gate(number, step, way, nodes);
         }
         let place = self.place(number, way)?;
-        let moves = instance.traits().moves;
-        if instance.traits().outputs.is_empty() {
+        let translates = instance.properties().translates;
+        if instance.properties().outputs.is_empty() {
             if let Some(arm) = step.arms.first() {
                 let label = arm.label.as_deref().unwrap_or("[");
                 let message = format!(
@@ -193,13 +193,13 @@ impl Builder<'_> {
                 return wrong(label, message);
             }
             nodes.push(Node::Function(place));
-            if moves.any() && way.translated == Translated::No {
+            if translates.any() && way.translated == Translated::No {
                 nodes.push(Node::Translate);
                 way.translated = Translated::Yes;
             }
             return Ok(());
         }
-        if moves.any() {
+        if translates.any() {
             return wrong(
                 instance.name(),
                 format!("`{}` translates, which a function with outputs cannot", instance.name()),
@@ -219,10 +219,10 @@ impl Builder<'_> {
         way: &mut Way,
     ) -> Result<Node, Wrong> {
         let (arms, outputs) = super::arms::by_output(instance, step)?;
-        let diverges = instance.traits().diverges;
+        let diverges = instance.properties().diverges;
         let width = if diverges { arms.len() } else { bits_for(arms.len()) };
         let ways = take_bits(way, width)?;
-        let routes = instance.traits().routes;
+        let routes = instance.properties().routes;
         // What the function lets pass goes on behind the bracket, too.
         let mut ways_on = if routes { Vec::new() } else { vec![way.clone()] };
         let (mut ends, mut joins, mut bits) = (Vec::new(), false, way.bits);
@@ -353,7 +353,7 @@ impl Builder<'_> {
     ) -> Result<(), Wrong> {
         let instance = self.instances[usize::from(number)].clone();
         way.check_class(number, &instance, self.instances)?;
-        if instance.traits().moves.any() {
+        if instance.properties().translates.any() {
             let message = format!(
                 "`{}` translates, but it does not take all the traffic that comes to it (only {}): put it into brackets with `else: pass`",
                 instance.name(),

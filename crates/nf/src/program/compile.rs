@@ -9,7 +9,7 @@ use mmb_policy::Policy;
 use super::build::{Builder, Wrong};
 use super::ir::{Body, BodyNo, Chain, End, Node, Sessions};
 use super::way::Way;
-use super::{About, Program, ProgramError, Sources, class};
+use super::{ProgramItem, Program, ProgramError, ProgramSpec, class};
 use crate::{Instance, Setup};
 
 /// Most instances, and most chains.
@@ -20,12 +20,12 @@ impl Program {
     ///
     /// # Errors
     /// What cannot be, see [`ProgramError`].
-    pub fn compile(what: &Sources<'_>) -> Result<Program, ProgramError> {
+    pub fn compile(what: &ProgramSpec<'_>) -> Result<Program, ProgramError> {
         let instances = instances(what)?;
         let numbers = instances.iter().zip(0u16..);
         let mut builder = Builder {
             instances: &instances,
-            port: what.port,
+            port: what.resolve_port,
             names: numbers.map(|(instance, number)| (instance.name(), number)).collect(),
             bodies: what.chains.iter().map(|_| Body::default()).collect(),
             spaces_of: vec![0; what.chains.len()],
@@ -39,7 +39,7 @@ impl Program {
         };
         let mut chains: Vec<Chain> = Vec::new();
         for (number, chain) in what.chains.iter().enumerate() {
-            let error = |(message, word): Wrong| ProgramError { about: About::Chain(number), word, message };
+            let error = |(message, word): Wrong| ProgramError { item: ProgramItem::Chain(number), word, message };
             if number >= MOST || chains.iter().any(|other| *other.name == *chain.name.text) {
                 let message = format!("there is a chain `{}` already, or {MOST} chains", chain.name.text);
                 return Err(error((message, Some(chain.name.text.to_string()))));
@@ -48,16 +48,16 @@ impl Program {
         }
         let Builder { bodies, spaces_of, spaces, classes, stages, .. } = builder;
         let mut program =
-            Program { chains, bodies, spaces, spaces_of, classes, stages, limit: what.limit, instances };
+            Program { chains, bodies, spaces, spaces_of, classes, stages, limit: what.scratchpad_limit, instances };
         program.lay_out(what)?;
         Ok(program)
     }
 
     /// Finds the places of all scratchpads.
-    fn lay_out(&mut self, what: &Sources<'_>) -> Result<(), ProgramError> {
+    fn lay_out(&mut self, what: &ProgramSpec<'_>) -> Result<(), ProgramError> {
         let mut large = None;
         for sessions in &mut self.spaces {
-            let laid = sessions.space.lay_out(what.order, what.limit);
+            let laid = sessions.space.lay_out(what.order, what.scratchpad_limit);
             large = large.max(laid.err().map(|_| sessions.space.bytes()));
         }
         let Program { bodies, spaces, spaces_of, .. } = self;
@@ -76,17 +76,17 @@ impl Program {
         large.map_or(Ok(()), |bytes| Err(self.too_large(bytes, what)))
     }
 
-    fn too_large(&self, bytes: usize, what: &Sources<'_>) -> ProgramError {
+    fn too_large(&self, bytes: usize, what: &ProgramSpec<'_>) -> ProgramError {
         let chains = self.chains.iter().zip(&self.bodies).enumerate();
         let longest =
             chains.max_by_key(|(_, (_, body))| body.bytes).map(|(number, (chain, _))| (number, &*chain.name));
         let (number, name) = longest.unwrap_or((0, ""));
-        let limit = what.limit;
+        let limit = what.scratchpad_limit;
         let message = format!(
             "chain `{name}` needs {bytes} bytes of scratchpad for each session, and there are {limit}: start mmb with \
              `--scratchpad {bytes}`, or have fewer functions on a way"
         );
-        ProgramError { about: About::Chain(number), word: None, message }
+        ProgramError { item: ProgramItem::Chain(number), word: None, message }
     }
 }
 
@@ -142,11 +142,11 @@ fn stand_behind(node: &mut Node) {
 }
 
 /// The instances, those that stay from before.
-fn instances(what: &Sources<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
+fn instances(what: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
     let mut instances: Vec<Arc<Instance>> = Vec::new();
     for (number, add) in what.functions.iter().enumerate() {
         let error = |word: &str, message| ProgramError {
-            about: About::Function(number),
+            item: ProgramItem::Function(number),
             word: Some(word.to_owned()),
             message,
         };
@@ -156,7 +156,7 @@ fn instances(what: &Sources<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
                 format!("there is a function `{}` already, or {MOST} functions", add.name.text),
             ));
         }
-        let old = what.before.and_then(|before| before.instance(&add.name)).filter(|old| old.is(add));
+        let old = what.previous.and_then(|before| before.instance(&add.name)).filter(|old| old.is(add));
         instances.push(match old {
             Some(old) => old.clone(),
             None => Arc::new(make(what, add).map_err(|(word, message)| error(&word, message))?),
@@ -165,10 +165,10 @@ fn instances(what: &Sources<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
     Ok(instances)
 }
 
-fn make(what: &Sources<'_>, add: &NfAdd) -> Result<Instance, (String, String)> {
+fn make(what: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, String)> {
     let words: Vec<&str> = add.args.iter().map(|word| &**word).collect();
     let setup =
-        Setup { words: &words, port: what.port, pool: what.pool, workers: what.workers, seed: what.seed };
+        Setup { args: &words, resolve_port: what.resolve_port, has_pool: what.has_pool, workers: what.workers, seed: what.seed };
     let kind = add.kind.text.to_string();
     let Some(made) = what.registry.make(&kind, &setup) else {
         let types = what.registry.types();

@@ -7,7 +7,7 @@ use crate::{Program, Registry};
 
 /// What a [`Program`] is compiled from.
 #[derive(Clone, Copy)]
-pub struct Sources<'a> {
+pub struct ProgramSpec<'a> {
     /// The instances, in the order in which they are shown.
     pub functions: &'a [NfAdd],
     /// The chains.
@@ -15,27 +15,27 @@ pub struct Sources<'a> {
     /// The functions that there are.
     pub registry: &'a Registry,
     /// The number of a port, by its name.
-    pub port: &'a dyn Fn(&str) -> Option<u16>,
+    pub resolve_port: &'a dyn Fn(&str) -> Option<u16>,
     /// Whether there is a NAT pool of that name.
-    pub pool: &'a dyn Fn(&str) -> bool,
+    pub has_pool: &'a dyn Fn(&str) -> bool,
     /// How many workers there are.
     pub workers: u16,
     /// A secret from senders.
     pub seed: u64,
     /// What was there before: instances whose name, type and words are the same stay.
-    pub before: Option<&'a Program>,
+    pub previous: Option<&'a Program>,
     /// Most bytes that a session's scratchpad may take.
-    pub limit: usize,
+    pub scratchpad_limit: usize,
     /// How scratchpads are laid out.
     pub order: Order,
 }
 
 /// What a [`ProgramError`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum About {
-    /// An instance, by its number in [`Sources::functions`].
+pub enum ProgramItem {
+    /// An instance, by its number in [`ProgramSpec::functions`].
     Function(usize),
-    /// A chain, by its number in [`Sources::chains`].
+    /// A chain, by its number in [`ProgramSpec::chains`].
     Chain(usize),
 }
 
@@ -44,7 +44,7 @@ pub enum About {
 #[error("{message}")]
 pub struct ProgramError {
     /// What is wrong.
-    pub about: About,
+    pub item: ProgramItem,
     /// The word of its line that is wrong, if it is one.
     pub word: Option<String>,
     /// How, in a sentence without a full stop.

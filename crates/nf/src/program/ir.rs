@@ -63,7 +63,7 @@ pub(crate) struct Place {
     pub bytes: u32,
     /// Its scratchpads belong to another key than the session.
     pub keyed: bool,
-    /// Opener's packets come here translated, if they are.
+    /// PacketView's packets come here translated, if they are.
     pub behind: bool,
 }
 

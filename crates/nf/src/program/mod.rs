@@ -21,8 +21,8 @@ use std::sync::Arc;
 use mmb_lang::Match;
 use mmb_policy::Policy;
 
-pub use errors::{About, ProgramError, Sources};
-pub use view::{PlaceView, StageView, WayView};
+pub use errors::{ProgramItem, ProgramError, ProgramSpec};
+pub use view::{ScratchpadView, StageView, PathView};
 
 use crate::Instance;
 use ir::{Body, BodyNo, Chain, Sessions, Stage};
@@ -58,7 +58,7 @@ impl Program {
         u16::try_from(at).ok().map(ChainId)
     }
 
-    /// All chains, in the order of [`Sources::chains`].
+    /// All chains, in the order of [`ProgramSpec::chains`].
     pub fn chains(&self) -> impl Iterator<Item = ChainId> {
         (0..self.chains.len()).filter_map(|at| u16::try_from(at).ok().map(ChainId))
     }
@@ -98,7 +98,7 @@ impl Program {
         self.body(chain.0).and_then(|body| body.timeout)
     }
 
-    /// All instances, in the order of [`Sources::functions`].
+    /// All instances, in the order of [`ProgramSpec::functions`].
     pub fn instances(&self) -> &[Arc<Instance>] {
         &self.instances
     }

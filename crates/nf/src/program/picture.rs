@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::view::PlaceView;
+use super::view::ScratchpadView;
 use super::{HEADER_BYTES, Program};
 
 /// Bytes that one character stands for.
@@ -18,14 +18,14 @@ impl Program {
     /// count     ..######                            8..32    24
     /// acl       ..      #                           32..36    4
     /// ```
-    pub fn picture(&self) -> String {
-        let places = self.places();
+    pub fn layout_diagram(&self) -> String {
+        let places = self.scratchpads();
         let names = places.iter().map(|place| self.instances[place.instance].name());
         let wide = names.map(str::len).max().unwrap_or(0).max("(header)".len());
         let cells = self.bytes().div_ceil(BYTES_PER_CHARACTER);
         let mut text = String::new();
         if self.bytes() > 0 {
-            let header = PlaceView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
+            let header = ScratchpadView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
             line(&mut text, "(header)", wide, &row(cells, &header, &[]), &header);
         }
         for place in &places {
@@ -36,18 +36,18 @@ impl Program {
     }
 
     /// The header, and whoever may see the same sessions.
-    fn others(&self, place: &PlaceView, places: &[PlaceView]) -> Vec<PlaceView> {
+    fn others(&self, place: &ScratchpadView, places: &[ScratchpadView]) -> Vec<ScratchpadView> {
         let space = self.spaces.first().map(|sessions| &sessions.space);
-        let meets = |other: &&PlaceView| {
+        let meets = |other: &&ScratchpadView| {
             space.is_some_and(|space| space.meets(place.instance as u16, other.instance as u16))
         };
-        let header = PlaceView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
+        let header = ScratchpadView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
         places.iter().filter(meets).copied().chain([header]).collect()
     }
 }
 
-fn row(cells: usize, place: &PlaceView, others: &[PlaceView]) -> String {
-    let covers = |place: &PlaceView, cell: usize| {
+fn row(cells: usize, place: &ScratchpadView, others: &[ScratchpadView]) -> String {
+    let covers = |place: &ScratchpadView, cell: usize| {
         let at = cell * BYTES_PER_CHARACTER;
         place.offset < at + BYTES_PER_CHARACTER && at < place.offset + place.bytes
     };
@@ -59,7 +59,7 @@ fn row(cells: usize, place: &PlaceView, others: &[PlaceView]) -> String {
     (0..cells).map(cell).collect()
 }
 
-fn line(text: &mut String, name: &str, wide: usize, row: &str, place: &PlaceView) {
+fn line(text: &mut String, name: &str, wide: usize, row: &str, place: &ScratchpadView) {
     let range = format!("{}..{}", place.offset, place.offset + place.bytes);
     let _ = writeln!(text, "{name:wide$}  {row}  {range:>9}  {:>4}", place.bytes);
 }

@@ -8,7 +8,7 @@ const WAYS: usize = 64;
 
 /// Where an instance's bytes are in scratchpads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlaceView {
+pub struct ScratchpadView {
     /// Position in [`Program::instances`].
     pub instance: usize,
     /// From the beginning of the scratchpad, in bytes.
@@ -19,7 +19,7 @@ pub struct PlaceView {
 
 /// A way through a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WayView {
+pub struct PathView {
     /// Functions with scratchpads on it, and functions `flow`, in the opener's direction: positions in
     /// [`Program::instances`].
     pub instances: Vec<usize>,
@@ -43,33 +43,33 @@ pub struct StageView {
 impl Program {
     /// Where functions have their bytes in the flow manager's scratchpads, by offset. Functions without bytes are left
     /// out; functions that no session sees together may have the same.
-    pub fn places(&self) -> Vec<PlaceView> {
+    pub fn scratchpads(&self) -> Vec<ScratchpadView> {
         self.places_of(0)
     }
 
     /// The same in the scratchpads of an instance of type `flow`.
-    pub fn places_behind(&self, flow: usize) -> Vec<PlaceView> {
+    pub fn scratchpads_behind(&self, flow: usize) -> Vec<ScratchpadView> {
         let space = self.spaces.iter().position(|sessions| sessions.flow.map(usize::from) == Some(flow));
         space.map_or_else(Vec::new, |space| self.places_of(space))
     }
 
-    fn places_of(&self, space: usize) -> Vec<PlaceView> {
+    fn places_of(&self, space: usize) -> Vec<ScratchpadView> {
         let places = self.spaces.get(space).map(|sessions| sessions.space.places()).unwrap_or_default();
         places
             .into_iter()
-            .map(|(instance, offset, bytes)| PlaceView { instance: instance.into(), offset, bytes })
+            .map(|(instance, offset, bytes)| ScratchpadView { instance: instance.into(), offset, bytes })
             .collect()
     }
 
     /// The ways through a chain, the first 64 of them.
-    pub fn ways(&self, chain: ChainId) -> Vec<WayView> {
-        let start = WayView { bytes: HEADER_BYTES, used: HEADER_BYTES, ..WayView::default() };
+    pub fn paths(&self, chain: ChainId) -> Vec<PathView> {
+        let start = PathView { bytes: HEADER_BYTES, used: HEADER_BYTES, ..PathView::default() };
         let Some(body) = self.body(chain.0) else { return Vec::new() };
         self.ways_through(body, vec![start], true)
     }
 
     /// Ways that are continued through a body. `counts`: it has its bytes in the flow manager's scratchpads.
-    fn ways_through(&self, body: &Body, mut ways: Vec<WayView>, counts: bool) -> Vec<WayView> {
+    fn ways_through(&self, body: &Body, mut ways: Vec<PathView>, counts: bool) -> Vec<PathView> {
         for node in &body.there {
             let (mut done, open): (Vec<_>, Vec<_>) = ways.into_iter().partition(|way| way.drops);
             let open = match node {
@@ -95,9 +95,9 @@ impl Program {
     fn ways_in<'a>(
         &self,
         arms: impl Iterator<Item = &'a End>,
-        ways: &[WayView],
+        ways: &[PathView],
         counts: bool,
-    ) -> Vec<WayView> {
+    ) -> Vec<PathView> {
         let mut all = Vec::new();
         for arm in arms {
             let mut mine = ways.to_vec();
@@ -127,7 +127,7 @@ impl Program {
     }
 }
 
-fn through(mut ways: Vec<WayView>, place: &super::ir::Place, counts: bool) -> Vec<WayView> {
+fn through(mut ways: Vec<PathView>, place: &super::ir::Place, counts: bool) -> Vec<PathView> {
     for way in &mut ways {
         way.instances.push(place.instance.into());
         if counts {

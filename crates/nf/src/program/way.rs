@@ -60,7 +60,7 @@ impl Way {
         }
         self.check_class(number, instance, all)?;
         self.check_key(instance, all)?;
-        if instance.traits().moves.any() { self.check_moves(instance, all) } else { Ok(()) }
+        if instance.properties().translates.any() { self.check_moves(instance, all) } else { Ok(()) }
     }
 
     /// Whether any session that comes here can be one for the instance.
@@ -101,7 +101,7 @@ impl Way {
     /// Whether the addresses that the instance goes by still tell anything.
     fn check_key(&self, instance: &Instance, all: &[Arc<Instance>]) -> Result<(), Wrong> {
         let [source, destination, _] = self.movers;
-        let (mover, what) = match instance.traits().key {
+        let (mover, what) = match instance.properties().key {
             SessionKey::Session => (None, ""),
             SessionKey::Source => (source, "source address"),
             SessionKey::Destination => (destination, "destination address"),
@@ -146,14 +146,14 @@ impl Way {
                 ),
             );
         }
-        let moves = instance.traits().moves;
+        let translates = instance.properties().translates;
         let all_of = [
-            (moves.source, "the source"),
-            (moves.destination, "the destination"),
-            (moves.numbers, "sequence numbers"),
+            (translates.source, "the source"),
+            (translates.destination, "the destination"),
+            (translates.sequence_numbers, "sequence numbers"),
         ];
-        for ((moves, what), mover) in all_of.into_iter().zip(self.movers) {
-            if let Some(mover) = mover.filter(|_| moves) {
+        for ((translates, what), mover) in all_of.into_iter().zip(self.movers) {
+            if let Some(mover) = mover.filter(|_| translates) {
                 let mover = all[usize::from(mover)].name();
                 return wrong(
                     name,
@@ -170,8 +170,8 @@ impl Way {
         self.here.push(number);
         self.last = vec![number];
         self.taken.extend(instance.class().iter().map(|one| (one.clone(), number)));
-        let moves = instance.traits().moves;
-        for (mover, moves) in self.movers.iter_mut().zip([moves.source, moves.destination, moves.numbers]) {
+        let translates = instance.properties().translates;
+        for (mover, moves) in self.movers.iter_mut().zip([translates.source, translates.destination, translates.sequence_numbers]) {
             *mover = if moves { Some(number) } else { *mover };
         }
     }

@@ -5,7 +5,7 @@ use mmb_packet::{Kind, Meta, fill_window, parse};
 use mmb_policy::Batch;
 
 use crate::program::ir::ClassArm;
-use crate::{Opener, Program, SessionInfo};
+use crate::{PacketView, Program, SessionInfo};
 
 /// Asks a program's classes about packets.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ impl Asker {
         program: &Program,
         arms: &[ClassArm],
         info: &SessionInfo,
-        opener: &Opener<'_>,
+        opener: &PacketView<'_>,
     ) -> Option<usize> {
         if opener.direction == Direction::Forward {
             return self.arm_of(program, arms, info.in_port, opener.head, opener.meta);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use mmb_flow::SessionSettings;
 
-use super::StageCounts;
+use super::StageCounters;
 use super::asker::Asker;
 use super::header::Header;
 use super::keyed::{Keyed, NO_ENTRY};
@@ -21,7 +21,7 @@ use super::second::Second;
 use crate::context::Emissions;
 use crate::instance::RawContext;
 use crate::program::ir::{BodyNo, End, Node, Place};
-use crate::{Instance, Opener, Program, SessionInfo, SessionKey};
+use crate::{Instance, PacketView, Program, SessionInfo, SessionKey};
 
 /// What the worker keeps for an instance.
 pub(super) struct State {
@@ -39,7 +39,7 @@ pub(super) struct Loaded {
     pub states: Arc<[usize]>,
     /// Sessions that have its number in their headers.
     pub sessions: u32,
-    pub counts: Vec<StageCounts>,
+    pub counts: Vec<StageCounters>,
 }
 
 /// A program, and where its instances' states are.
@@ -74,14 +74,14 @@ pub(super) struct Call<'a> {
     pub pad: &'a mut [u8],
     pub ways: u32,
     pub info: &'a SessionInfo,
-    pub opener: Option<&'a Opener<'a>>,
+    pub opener: Option<&'a PacketView<'a>>,
     /// Position of the packet that is at hand.
     pub at: Option<u8>,
 }
 
 /// A session as the function at a place sees it.
 fn seen_at(place: &Place, info: &SessionInfo) -> SessionInfo {
-    SessionInfo { key: if place.behind { info.onward } else { info.original }, ..*info }
+    SessionInfo { key: if place.behind { info.egress_key } else { info.ingress_key }, ..*info }
 }
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ pub(super) struct Core {
     pub asker: Asker,
     pub emissions: Emissions,
     /// Sessions for which a function was passed by, since its table had no room.
-    pub passed_by: u64,
+    pub bypassed: u64,
     pub old: Old,
 }
 
@@ -134,7 +134,7 @@ impl Core {
         let free = self.programs.iter().position(Option::is_none).unwrap_or(self.programs.len());
         let Ok(number) = u16::try_from(free) else { return };
         let states = program.instances.iter().map(|instance| self.keep(instance)).collect();
-        let mut counts = vec![StageCounts::default(); program.stages.len()];
+        let mut counts = vec![StageCounters::default(); program.stages.len()];
         if let Some(before) = self.loaded(self.current) {
             carry_counts(before, program, &mut counts);
         }
@@ -154,7 +154,7 @@ impl Core {
         if let Some(at) = self.states.iter().position(is_it) {
             return at;
         }
-        let key = instance.traits().key;
+        let key = instance.properties().key;
         let seed = self.seed ^ instance.uid.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // Without memory for a table the function is passed by.
         let keyed = (key != SessionKey::Session)
@@ -198,7 +198,7 @@ impl Core {
         body: BodyNo,
         pad: &mut [u8],
         info: &SessionInfo,
-        opener: &Opener<'_>,
+        opener: &PacketView<'_>,
         at: Option<u8>,
     ) {
         let mut call = Call { pad, ways: 0, info, opener: Some(opener), at };
@@ -228,7 +228,7 @@ impl Core {
         body: BodyNo,
         pad: &mut [u8],
         info: &SessionInfo,
-        opener: &Opener<'_>,
+        opener: &PacketView<'_>,
     ) {
         let header = Header::of(pad);
         if (header.program, header.body) == (on.number, body) {
@@ -363,7 +363,7 @@ impl Core {
         }
         bytes.fill(0);
         let info = seen_at(place, call.info);
-        let Core { states, emissions, worker, passed_by, .. } = self;
+        let Core { states, emissions, worker, bypassed, .. } = self;
         let Some(State { instance, local, keyed, .. }) = states.get_mut(state).and_then(Option::as_mut)
         else {
             return;
@@ -381,7 +381,7 @@ impl Core {
                     instance.function.open(pad, &info, cx, &mut **local);
                 }
             }
-            (None, _) => *passed_by += 1,
+            (None, _) => *bypassed += 1,
             _ => {}
         }
     }
@@ -456,7 +456,7 @@ pub(super) fn arm_bits(arm: usize, diverges: bool) -> u32 {
 }
 
 /// A stage that stays keeps its counts: the same instance in the chain of the same name, for the same time.
-fn carry_counts(before: &Loaded, program: &Program, counts: &mut [StageCounts]) {
+fn carry_counts(before: &Loaded, program: &Program, counts: &mut [StageCounters]) {
     let name = |program: &Program, chain: u16| {
         program.chains.get(usize::from(chain)).map(|chain| chain.name.clone())
     };

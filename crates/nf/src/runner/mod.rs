@@ -17,14 +17,14 @@ use mmb_packet::{DropReason, Meta};
 use self::core::{Core, Loaded, On};
 use crate::context::Emissions;
 use crate::program::ir::{BodyNo, End, Node};
-use crate::{Admission, ChainId, First, Opener, Packet, Program, SessionInfo};
+use crate::{Admission, ChainId, OpeningPacket, PacketView, Packet, Program, SessionInfo};
 use header::Header;
 use run::Work;
 use second::Second;
 
 /// What becomes of a packet that has been through its chain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fate {
+pub enum ChainVerdict {
     /// It goes on to where `meta.out_port` says.
     #[default]
     Pass,
@@ -37,7 +37,7 @@ pub enum Fate {
 }
 
 /// The sessions that packets in chains belong to.
-pub trait Ground {
+pub trait SessionAccess {
     /// All scratchpads, by the numbers of sessions, and the bytes from one to the next: a multiple of 8, at least
     /// [`Program::bytes`].
     fn pads(&mut self) -> (&mut [u8], usize);
@@ -52,7 +52,7 @@ pub trait Ground {
 
 /// What a stage of a chain has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StageCounts {
+pub struct StageCounters {
     /// Packets that stood before it.
     pub packets: u64,
     /// … that it dropped.
@@ -112,15 +112,15 @@ impl Runner {
         }
     }
 
-    /// Asks the functions on the way whether a packet may open a session, and what they wish for it ([`First::wish`]).
-    pub fn admit(&mut self, chain: ChainId, first: &mut First<'_>) -> Admission {
+    /// Asks the functions on the way whether a packet may open a session, and what they wish for it ([`OpeningPacket::translation`]).
+    pub fn admit(&mut self, chain: ChainId, first: &mut OpeningPacket<'_>) -> Admission {
         match self.now.clone() {
             Some(on) => self.admit_to(&on, chain.0, first),
             None => Admission::Open,
         }
     }
 
-    fn admit_to(&mut self, on: &On, body: BodyNo, first: &mut First<'_>) -> Admission {
+    fn admit_to(&mut self, on: &On, body: BodyNo, first: &mut OpeningPacket<'_>) -> Admission {
         let Some(body) = on.program.body(body) else { return Admission::Open };
         for node in &body.there {
             let end = match node {
@@ -137,7 +137,7 @@ impl Runner {
                         Admission::Open => {}
                         other => return other,
                     }
-                    if !state.instance.traits().routes {
+                    if !state.instance.properties().routes {
                         continue;
                     }
                     let arm = state.instance.function.route(first, &mut *state.local);
@@ -163,7 +163,7 @@ impl Runner {
     }
 
     /// A session has been opened, and goes through a chain. Its scratchpad may have anything in it.
-    pub fn open(&mut self, chain: ChainId, pad: &mut [u8], info: &SessionInfo, opener: &Opener<'_>) {
+    pub fn open(&mut self, chain: ChainId, pad: &mut [u8], info: &SessionInfo, opener: &PacketView<'_>) {
         if let Some(on) = &self.now {
             self.core.open(on, chain.0, pad, info, opener, None);
         }
@@ -174,10 +174,10 @@ impl Runner {
         self.core.release(pad, info);
     }
 
-    /// Moves a session that goes through a chain to this chain of the program in force: functions that stay keep their
+    /// Translates a session that goes through a chain to this chain of the program in force: functions that stay keep their
     /// bytes, those that leave release them, new ones open. Nothing if it is there already.
     #[inline]
-    pub fn migrate(&mut self, pad: &mut [u8], chain: ChainId, info: &SessionInfo, opener: &Opener<'_>) {
+    pub fn migrate(&mut self, pad: &mut [u8], chain: ChainId, info: &SessionInfo, opener: &PacketView<'_>) {
         if let Some(on) = &self.now {
             self.core.migrate(on, chain.0, pad, info, opener);
         }
@@ -227,8 +227,8 @@ impl Runner {
         &mut self,
         now: u32,
         packets: &mut [Packet<'_>],
-        ground: &mut impl Ground,
-        fates: &mut [Fate; crate::set::VECTOR],
+        ground: &mut impl SessionAccess,
+        fates: &mut [ChainVerdict; crate::set::VECTOR],
     ) {
         run::run(&mut self.core, &mut self.work, self.clock, now, packets, ground, fates);
     }
@@ -263,13 +263,13 @@ impl Runner {
     }
 
     /// What the stages of the program in force have counted, by their numbers ([`Program::stages`]).
-    pub fn counters(&self) -> &[StageCounts] {
+    pub fn counters(&self) -> &[StageCounters] {
         self.core.loaded(self.core.current).map_or(&[], |loaded| &loaded.counts)
     }
 
     /// Sessions that were opened without one of their functions, as that has a table of its own for keys, without room.
-    pub fn passed_by(&self) -> u64 {
-        self.core.passed_by
+    pub fn bypassed(&self) -> u64 {
+        self.core.bypassed
     }
 
     /// Programs that sessions still go through, the one in force included.
@@ -291,7 +291,7 @@ fn movers(program: &Program, body: BodyNo, ways: Option<u32>, uids: &mut Vec<u64
             Node::Function(place) => {
                 let instance = program.instances.get(usize::from(place.instance));
                 uids.extend(
-                    instance.filter(|instance| instance.traits().moves.any()).map(|instance| instance.uid),
+                    instance.filter(|instance| instance.properties().translates.any()).map(|instance| instance.uid),
                 );
             }
             Node::Outputs { ways: bits, diverges, arms, .. } => {

@@ -4,7 +4,7 @@
 use mmb_flow::Direction;
 use mmb_packet::prefetch;
 
-use super::Ground;
+use super::SessionAccess;
 use super::header::{Header, at};
 use super::keyed::NO_ENTRY;
 use crate::Packet;
@@ -16,7 +16,7 @@ use crate::vector::NO_BASE;
 #[inline(always)]
 pub(super) fn find_pads(
     packets: &[Packet<'_>],
-    ground: &mut impl Ground,
+    ground: &mut impl SessionAccess,
     bases: &mut [u32; VECTOR],
     bytes: usize,
 ) {
@@ -37,7 +37,7 @@ pub(super) fn find_pads(
 #[inline(always)]
 pub(super) fn find_chains(
     packets: &[Packet<'_>],
-    ground: &mut impl Ground,
+    ground: &mut impl SessionAccess,
     bases: &[u32; VECTOR],
     who: &mut [(u16, BodyNo); VECTOR],
 ) -> (bool, Set) {

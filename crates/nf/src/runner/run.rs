@@ -18,11 +18,11 @@ use super::header::{Header, at, at_mut};
 use super::passes::{find_chains, find_entries, find_pads};
 use super::second::Way;
 use super::space::{Outer, Space};
-use super::{Fate, Ground};
+use super::{ChainVerdict, SessionAccess};
 use crate::program::ir::{Bits, BodyNo, ClassArm, End, Node, Place};
 use crate::set::{Set, VECTOR};
 use crate::vector::{NO_BASE, RawVector};
-use crate::{Opener, Packet, Verdict};
+use crate::{PacketView, Packet, Verdict};
 
 /// What packets on their way need room for.
 pub(super) struct Work {
@@ -60,7 +60,7 @@ struct Run<'r, 'p> {
     core: &'r mut Core,
     on: &'r On,
     packets: &'r mut [Packet<'p>],
-    fates: &'r mut [Fate; VECTOR],
+    fates: &'r mut [ChainVerdict; VECTOR],
     keyed: &'r mut [u32; VECTOR],
     verdicts: &'r mut [Verdict; VECTOR],
     /// The packets are the other sides'.
@@ -80,12 +80,12 @@ pub(super) fn run(
     clock: fn() -> u64,
     now: u32,
     packets: &mut [Packet<'_>],
-    ground: &mut impl Ground,
-    fates: &mut [Fate; VECTOR],
+    ground: &mut impl SessionAccess,
+    fates: &mut [ChainVerdict; VECTOR],
 ) {
     let n = packets.len().min(VECTOR);
     let Some(packets) = packets.get_mut(..n).filter(|packets| !packets.is_empty()) else { return };
-    fates[..n].fill(Fate::Pass);
+    fates[..n].fill(ChainVerdict::Pass);
     let last = clock();
     let bytes = core.loaded(core.current).map_or(0, |loaded| loaded.program.bytes());
     find_pads(packets, ground, &mut work.bases, bytes);
@@ -114,13 +114,13 @@ struct Round<'r, 'p, G> {
     work: &'r mut Work,
     packets: &'r mut [Packet<'p>],
     ground: &'r mut G,
-    fates: &'r mut [Fate; VECTOR],
+    fates: &'r mut [ChainVerdict; VECTOR],
     clock: fn() -> u64,
     now: u32,
     last: u64,
 }
 
-impl<G: Ground> Round<'_, '_, G> {
+impl<G: SessionAccess> Round<'_, '_, G> {
     /// Where the stretch ends that begins at `from`: before the first packet whose session has one of the other direction in
     /// it, which must not be overtaken.
     fn stretch(&mut self, from: usize, n: usize) -> usize {
@@ -148,7 +148,7 @@ impl<G: Ground> Round<'_, '_, G> {
             rest = rest.without(mine);
             let Some(on) = core.on(number).filter(|on| usize::from(body) < on.program.chains.len()) else {
                 // Not a session that was opened here.
-                mine.for_each(|i| fates[i] = Fate::Drop(DropReason::ChainError));
+                mine.for_each(|i| fates[i] = ChainVerdict::Drop(DropReason::ChainError));
                 continue;
             };
             let translates = on.program.chains.get(usize::from(body)).is_some_and(|chain| chain.translates);
@@ -180,7 +180,7 @@ impl<G: Ground> Round<'_, '_, G> {
 
 /// Says where emitted frames go, and translates those that pass the place where their sessions' packets are.
 #[cold]
-fn finish_emissions(core: &mut Core, packets: &[Packet<'_>], ground: &mut impl Ground) {
+fn finish_emissions(core: &mut Core, packets: &[Packet<'_>], ground: &mut impl SessionAccess) {
     core.emissions
         .resolve(|i| packets.get(usize::from(i)).map(|packet| (packet.in_port, packet.meta.out_port)));
     core.emissions.translate(|i, onward, behind, frame| {
@@ -335,7 +335,7 @@ impl Run<'_, '_> {
     }
 
     fn drop(&mut self, set: Set, reason: DropReason) {
-        set.for_each(|i| self.fates[i] = Fate::Drop(reason));
+        set.for_each(|i| self.fates[i] = ChainVerdict::Drop(reason));
     }
 
     /// Sees to it that the sessions of packets have entered an arm.
@@ -364,7 +364,7 @@ impl Run<'_, '_> {
                 // By a packet of the same session before this one.
                 continue;
             }
-            let opener = Opener { head: packet.head, meta: packet.meta, direction: packet.direction };
+            let opener = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
             let mut call = Call { pad, ways: header.ways, info: &info, opener: Some(&opener), at: None };
             let mut taken = bits | if diverges { ways.get(header.ways) } else { 0 };
             if !diverges {
@@ -406,7 +406,7 @@ impl Run<'_, '_> {
         for i in set.iter() {
             let Some(packet) = self.packets.get_mut(i) else { break };
             if let Err(reason) = space.translate(packet.found(), packet.head, packet.meta) {
-                self.fates[i] = Fate::Drop(reason);
+                self.fates[i] = ChainVerdict::Drop(reason);
                 dropped.insert(i);
             }
         }
@@ -422,7 +422,7 @@ impl Run<'_, '_> {
         let mut way = Way { core: self.core, on: self.on, body, back: self.back, now: self.now };
         let (inside, refused) = second.go_in(&mut way, self.packets, set);
         for i in refused.iter() {
-            self.fates[i] = Fate::Drop(second.refusal(i));
+            self.fates[i] = ChainVerdict::Drop(second.refusal(i));
         }
         self.count(stage, set, Set::EMPTY);
         let out = self.body(body, inside, &mut *second);

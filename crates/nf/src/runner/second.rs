@@ -19,7 +19,7 @@ use super::header::{Header, at};
 use crate::program::ir::BodyNo;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
-use crate::{Opener, Packet, SessionInfo};
+use crate::{PacketView, Packet, SessionInfo};
 
 /// What [`mmb_flow::Flow::decision`] says of a session that a function has refused: this and the reason.
 const REFUSED: u32 = 1 << 8;
@@ -130,7 +130,7 @@ impl Second {
         for i in stale.iter() {
             let (Some(packet), id) = (packets.get(i), self.found[i].session()) else { break };
             let info = self.info(id, way.now);
-            let opener = Opener { head: packet.head, meta: packet.meta, direction: packet.direction };
+            let opener = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
             way.core.migrate(way.on, way.body, self.table.scratch_mut(id), &info, &opener);
         }
     }
@@ -239,7 +239,7 @@ impl Second {
         let found = FlowRef::new(id, direction);
         self.note(found, packet.len, way.now, &seen);
         let info = self.info(id, way.now);
-        let opener = Opener { head: packet.head, meta: packet.meta, direction };
+        let opener = PacketView { head: packet.head, meta: packet.meta, direction };
         way.core.open(way.on, way.body, self.table.scratch_mut(id), &info, &opener, None);
         Some(found)
     }
@@ -252,8 +252,8 @@ impl Second {
         SessionInfo {
             id,
             key,
-            original: key,
-            onward: key,
+            ingress_key: key,
+            egress_key: key,
             created: common.created,
             now,
             in_port: common.in_port[0],

@@ -4,7 +4,7 @@ use mmb_flow::{FlowRef, SessionId};
 use mmb_packet::{DropReason, Meta};
 
 use super::second::Second;
-use super::{Fate, Ground};
+use super::{ChainVerdict, SessionAccess};
 use crate::set::VECTOR;
 use crate::{Packet, SessionInfo, Verdict};
 
@@ -17,7 +17,7 @@ pub(super) trait Space {
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
     /// What a packet's verdict, other than to pass or to go an output's way, means for it.
-    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> Fate;
+    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict;
 }
 
 /// The flow manager's.
@@ -26,7 +26,7 @@ pub(super) struct Outer<'a, G> {
     pub bases: &'a [u32; VECTOR],
 }
 
-impl<G: Ground> Space for Outer<'_, G> {
+impl<G: SessionAccess> Space for Outer<'_, G> {
     #[inline]
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]) {
         (self.ground.pads().0, self.bases)
@@ -45,12 +45,12 @@ impl<G: Ground> Space for Outer<'_, G> {
         self.ground.info(id)
     }
 
-    fn fate(&mut self, _: &Packet<'_>, verdict: Verdict) -> Fate {
+    fn fate(&mut self, _: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
-            Verdict::Drop(reason) => Fate::Drop(reason),
-            Verdict::Refuse(reason) => Fate::Refuse(reason),
-            Verdict::End(reason) => Fate::End(reason),
-            Verdict::Pass | Verdict::Branch(_) => Fate::Drop(DropReason::ChainError),
+            Verdict::Drop(reason) => ChainVerdict::Drop(reason),
+            Verdict::Refuse(reason) => ChainVerdict::Refuse(reason),
+            Verdict::End(reason) => ChainVerdict::End(reason),
+            Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
     }
 }
@@ -73,18 +73,18 @@ impl Space for Second {
         Second::info(self, id, now)
     }
 
-    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> Fate {
+    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
-            Verdict::Drop(reason) => Fate::Drop(reason),
+            Verdict::Drop(reason) => ChainVerdict::Drop(reason),
             Verdict::Refuse(reason) => {
                 self.refuse(packet.session, reason);
-                Fate::Drop(reason)
+                ChainVerdict::Drop(reason)
             }
             Verdict::End(reason) => {
                 self.ended.push((packet.session, self.table.uid(packet.session)));
-                Fate::Drop(reason)
+                ChainVerdict::Drop(reason)
             }
-            Verdict::Pass | Verdict::Branch(_) => Fate::Drop(DropReason::ChainError),
+            Verdict::Pass | Verdict::Branch(_) => ChainVerdict::Drop(DropReason::ChainError),
         }
     }
 }

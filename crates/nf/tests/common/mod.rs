@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use mmb_nf::{
-    Context, DropReason, EmitTo, Function, Moves, Packet, Registry, SessionInfo, SessionKey, Setup, Traits,
+    Context, DropReason, EmitTarget, Function, Translates, Packet, Registry, SessionInfo, SessionKey, Setup, Properties,
     Verdict,
 };
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
@@ -47,7 +47,7 @@ pub enum Kind {
 pub struct Probe {
     mark: u8,
     pub kind: Kind,
-    traits: Traits,
+    traits: Properties,
     end: Option<u32>,
     refuse: Option<u32>,
     emit: bool,
@@ -65,7 +65,7 @@ impl Function for Probe {
     type Local = i64;
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let mut words = setup.words.iter();
+        let mut words = setup.args.iter();
         let mark = words.next().and_then(|word| word.parse().ok()).ok_or("a mark, 0 to 255, is missing")?;
         let mut probe = Probe { mark, ..Probe::default() };
         while let Some(word) = words.next() {
@@ -83,8 +83,8 @@ impl Function for Probe {
                 "source" => traits.key = SessionKey::Source,
                 "destination" => traits.key = SessionKey::Destination,
                 "pair" => traits.key = SessionKey::Pair,
-                "moves-source" => traits.moves = Moves { source: true, ..traits.moves },
-                "moves-destination" => traits.moves = Moves { destination: true, ..traits.moves },
+                "moves-source" => traits.translates = Translates { source: true, ..traits.moves },
+                "moves-destination" => traits.translates = Translates { destination: true, ..traits.moves },
                 "routes" => traits.routes = true,
                 "slow" => traits.timeout = Some(1_000_000),
                 "end" => probe.end = number(),
@@ -96,11 +96,11 @@ impl Function for Probe {
         Ok(probe)
     }
 
-    fn traits(&self) -> Traits {
+    fn properties(&self) -> Properties {
         self.traits.clone()
     }
 
-    fn route(&self, first: &mmb_nf::First<'_>, _: &mut i64) -> Option<u8> {
+    fn route(&self, first: &mmb_nf::OpeningPacket<'_>, _: &mut i64) -> Option<u8> {
         Some(port_of(first.packet.head()) % 2)
     }
 
@@ -117,7 +117,7 @@ impl Function for Probe {
         let Some(last) = packet.head.last_mut() else { return Verdict::Pass };
         let verdict = act(self.kind, self.mark, &mut pad[0], last, port);
         if self.emit {
-            cx.emit(EmitTo::Onward, packet.head);
+            cx.emit(EmitTarget::Egress, packet.head);
         }
         match Some(pad[0]) {
             seen if seen == self.end => Verdict::End(DropReason::BackendDown),
@@ -131,7 +131,7 @@ impl Function for Probe {
         *cx.local -= 1;
         let mut frame = vec![self.mark];
         frame.extend(pad[0].to_be_bytes());
-        cx.emit(EmitTo::Port(ENDS), &frame);
+        cx.emit(EmitTarget::Port(ENDS), &frame);
         pad[2] = 0;
     }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{Key, parse_key};
 use mmb_nf::{
-    Admission, Context, Direction, DropReason, EmitTo, First, Function, Moves, Packet, Registry, SessionInfo,
-    Setup, Traits, Verdict,
+    Admission, Context, Direction, DropReason, EmitTarget, OpeningPacket, Function, Translates, Packet, Registry, SessionInfo,
+    Setup, Properties, Verdict,
 };
 
 pub fn registry() -> Registry {
@@ -47,13 +47,13 @@ impl Function for NextSet {
     type Local = u64;
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let timeout = setup.words.first().and_then(|word| word.parse().ok());
+        let timeout = setup.args.first().and_then(|word| word.parse().ok());
         let [opened, released, packets] = [0; 3].map(AtomicU64::new);
         Ok(NextSet { timeout, opened, released, packets })
     }
 
-    fn traits(&self) -> Traits {
-        Traits { timeout: self.timeout, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { timeout: self.timeout, ..Properties::default() }
     }
 
     fn open(&self, pad: &mut TallyPad, session: &SessionInfo, cx: &mut Context<'_, u64>) {
@@ -148,15 +148,15 @@ impl Function for Source {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        Ok(Source(setup.words[0].into()))
+        Ok(Source(setup.args[0].into()))
     }
 
-    fn traits(&self) -> Traits {
-        Traits { moves: Moves { source: true, ..Moves::default() }, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { translates: Translates { source: true, ..Translates::default() }, ..Properties::default() }
     }
 
-    fn admit(&self, first: &mut First<'_>, (): &mut ()) -> Admission {
-        first.wish.pool = Some(self.0.clone());
+    fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
+        first.translation.pool = Some(self.0.clone());
         Admission::Open
     }
 
@@ -176,22 +176,22 @@ impl Function for Server {
     type Local = usize;
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let (pairs, _) = setup.words.as_chunks::<2>();
+        let (pairs, _) = setup.args.as_chunks::<2>();
         let server = |[address, port]: &[&str; 2]| Some((address.parse().ok()?, port.parse().ok()?));
         pairs.iter().map(server).collect::<Option<_>>().map(Server).ok_or("no servers".to_owned())
     }
 
-    fn traits(&self) -> Traits {
-        Traits { moves: Moves { destination: true, ..Moves::default() }, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { translates: Translates { destination: true, ..Translates::default() }, ..Properties::default() }
     }
 
-    fn admit(&self, first: &mut First<'_>, next: &mut usize) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, next: &mut usize) -> Admission {
         if self.0.is_empty() {
             return Admission::Drop(DropReason::NoBackend);
         }
         let (address, port) = self.0[*next % self.0.len()];
         *next += 1;
-        first.wish.destination = Some((address, Some(port)));
+        first.translation.destination = Some((address, Some(port)));
         Admission::Open
     }
 
@@ -211,12 +211,12 @@ impl Function for Gate {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let verdict = match setup.words[0] {
+        let verdict = match setup.args[0] {
             "drop" => Verdict::Drop(DropReason::Police),
             "refuse" => Verdict::Refuse(DropReason::Acl),
             _ => Verdict::End(DropReason::BackendDown),
         };
-        Ok(Gate(verdict, setup.words[1].parse().map_err(|_| "no number")?))
+        Ok(Gate(verdict, setup.args[1].parse().map_err(|_| "no number")?))
     }
 
     fn packet(&self, _: &mut Packet<'_>, seen: &mut u32, _: &mut Context<'_, ()>) -> Verdict {
@@ -240,17 +240,17 @@ impl Function for Copies {
     }
 
     fn open(&self, (): &mut (), _: &SessionInfo, cx: &mut Context<'_, ()>) {
-        cx.emit(EmitTo::Port(5), b"a session begins");
+        cx.emit(EmitTarget::Port(5), b"a session begins");
     }
 
     fn packet(&self, packet: &mut Packet<'_>, (): &mut (), cx: &mut Context<'_, ()>) -> Verdict {
-        cx.emit(EmitTo::Back, b"back");
-        cx.emit(EmitTo::Onward, packet.head);
+        cx.emit(EmitTarget::Ingress, b"back");
+        cx.emit(EmitTarget::Egress, packet.head);
         Verdict::Pass
     }
 
     fn release(&self, (): &mut (), _: &SessionInfo, cx: &mut Context<'_, ()>) {
-        cx.emit(EmitTo::Back, b"a session ends");
+        cx.emit(EmitTarget::Ingress, b"a session ends");
     }
 }
 
@@ -272,12 +272,12 @@ impl Function for Greeter {
         Ok(Greeter)
     }
 
-    fn traits(&self) -> Traits {
-        let moves = Moves { numbers: true, ..Moves::default() };
-        Traits { accepts: "ip-proto tcp".to_owned(), moves, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        let translates = Translates { sequence_numbers: true, ..Translates::default() };
+        Properties { accepts: "ip-proto tcp".to_owned(), translates, ..Properties::default() }
     }
 
-    fn admit(&self, first: &mut First<'_>, (): &mut ()) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
         let at = usize::from(first.meta.l4_off);
         let head = first.packet.head_mut();
         let (flags, ack) =
@@ -291,7 +291,7 @@ impl Function for Greeter {
         if ack != Self::NUMBER + 1 {
             return Admission::Drop(DropReason::SynCookieBad);
         }
-        first.wish.answers = Some(Self::NUMBER);
+        first.translation.proxied_isn = Some(Self::NUMBER);
         Admission::Open
     }
 
@@ -314,12 +314,12 @@ impl Function for Parity {
         Ok(Parity)
     }
 
-    fn traits(&self) -> Traits {
-        Traits { outputs: vec!["even".to_owned(), "odd".to_owned()], ..Traits::default() }
+    fn properties(&self) -> Properties {
+        Properties { outputs: vec!["even".to_owned(), "odd".to_owned()], ..Properties::default() }
     }
 
     fn open(&self, pad: &mut u16, session: &SessionInfo, _: &mut Context<'_, ()>) {
-        *pad = u16::from_be_bytes(session.original.source_port) & 1;
+        *pad = u16::from_be_bytes(session.ingress_key.source_port) & 1;
     }
 
     fn packet(&self, _: &mut Packet<'_>, pad: &mut u16, _: &mut Context<'_, ()>) -> Verdict {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_nf::StageCounts;
+use mmb_nf::StageCounters;
 use mmb_session::Environment;
 
 use crate::engine::control::Engine;
@@ -11,7 +11,7 @@ use crate::engine::mailbox::ask;
 impl Engine {
     /// What the stages of the published chains have counted, by their numbers. Ticks are the processor's
     /// ([`Engine::tsc_hz`]).
-    pub fn stage_counters(&self) -> Vec<StageCounts> {
+    pub fn stage_counters(&self) -> Vec<StageCounters> {
         let program = self.shared().current().chains.clone();
         let mut sums = Vec::new();
         for worker in &self.shared().workers {
@@ -21,7 +21,7 @@ impl Engine {
             if let Some((of, counts)) = told
                 && Arc::ptr_eq(&of, &program)
             {
-                sums.resize(sums.len().max(counts.len()), StageCounts::default());
+                sums.resize(sums.len().max(counts.len()), StageCounters::default());
                 sums.iter_mut().zip(&counts).for_each(|(sum, count)| add(sum, count));
             }
         }
@@ -39,7 +39,7 @@ impl Engine {
     }
 }
 
-fn add(sum: &mut StageCounts, one: &StageCounts) {
+fn add(sum: &mut StageCounters, one: &StageCounters) {
     sum.packets += one.packets;
     sum.drops += one.drops;
     sum.refused += one.refused;

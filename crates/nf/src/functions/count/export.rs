@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ipfix::{Encoder, PER_MESSAGE};
 use super::record::{Flow, Record};
-use crate::Stop;
+use crate::StopSignal;
 use crate::functions::lines::Lines;
 use crate::functions::outbox::Outbox;
 
@@ -32,7 +32,7 @@ pub(super) fn collector(word: &str) -> Result<String, String> {
 }
 
 /// Appends records to a file, a line of JSON each.
-pub(super) fn json(outbox: &Outbox<Record>, path: PathBuf, stop: &Stop) {
+pub(super) fn json(outbox: &Outbox<Record>, path: PathBuf, stop: &StopSignal) {
     let mut lines = Lines::new(Some(path));
     outbox.serve(stop, |items| {
         let records = items.len();
@@ -43,7 +43,7 @@ pub(super) fn json(outbox: &Outbox<Record>, path: PathBuf, stop: &Stop) {
 }
 
 /// Sends records to a collector, as IPFIX over UDP.
-pub(super) fn ipfix(outbox: &Outbox<Record>, collector: &str, stop: &Stop) {
+pub(super) fn ipfix(outbox: &Outbox<Record>, collector: &str, stop: &StopSignal) {
     let mut sender =
         Sender { collector, way: Err(String::new()), looked: None, encoder: Encoder::default(), told: None };
     outbox.serve(stop, |items| {

@@ -82,7 +82,7 @@ impl Function for Count {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let (mut target, mut active, mut words) = (None, None, setup.words);
+        let (mut target, mut active, mut words) = (None, None, setup.args);
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("ipfix" | "json", _) if target.is_some() => {

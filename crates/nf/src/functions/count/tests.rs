@@ -7,7 +7,7 @@ use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::Stop;
+use crate::StopSignal;
 use crate::functions::testing::{Bench, Forward, Reverse, key_of_frame, make, refused};
 
 const SYN: u8 = 0x02;
@@ -26,7 +26,7 @@ fn tcp(direction: Direction, flags: u8, payload: usize) -> Vec<u8> {
 /// Records that wait to be exported.
 fn records(bench: &Bench<Count>) -> Vec<Record> {
     let (sender, receiver) = std::sync::mpsc::channel();
-    let stop = Stop::default();
+    let stop = StopSignal::default();
     stop.stop();
     let export = bench.function.export.as_ref().expect("to somewhere");
     export.outbox.serve(&stop, |items| {
@@ -38,7 +38,7 @@ fn records(bench: &Bench<Count>) -> Vec<Record> {
 
 /// What a line of JSON says.
 fn json(bench: &Bench<Count>) -> Vec<serde_json::Value> {
-    let (background, stop) = (bench.function.background().expect("there is some"), Stop::default());
+    let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
     stop.stop();
     background(&stop);
     let Some(Export { target: Target::Json(path), .. }) = &bench.function.export else {
@@ -231,7 +231,7 @@ fn a_collector_hears_of_sessions() {
         bench.packet(session, Forward, &tcp(Forward, SYN, 0));
         bench.release(session);
     }
-    let (background, stop) = (bench.function.background().expect("there is some"), Stop::default());
+    let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
     stop.stop();
     background(&stop);
     let messages: Vec<_> = (0..4)
@@ -254,7 +254,7 @@ fn a_collector_that_is_not_there_is_told_of() {
     let session = bench.open(&tcp(Forward, SYN, 0));
     bench.packet(session, Forward, &tcp(Forward, SYN, 0));
     bench.release(session);
-    let (background, stop) = (bench.function.background().expect("there is some"), Stop::default());
+    let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
     stop.stop();
     background(&stop);
     let report = bench.function.report();

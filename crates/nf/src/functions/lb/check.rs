@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::backends::Backends;
-use crate::{Background, Stop};
+use crate::{Background, StopSignal};
 
 /// How many checks in a row have to say otherwise before a back end is taken to be otherwise.
 const IN_A_ROW: u32 = 2;
@@ -54,7 +54,7 @@ pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Dur
     })
 }
 
-fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop: &Stop) {
+fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop: &StopSignal) {
     let mut health = Health::default();
     loop {
         let passed = is_there(to, every.min(PATIENCE));

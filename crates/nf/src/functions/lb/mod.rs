@@ -24,8 +24,8 @@ use mmb_packet::Kind;
 
 use super::segment::{ACK, SYN, Way, reset};
 use crate::{
-    Admission, Background, Context, Direction, DropReason, EmitTo, First, Function, Moves, Packet,
-    SessionInfo, Setup, Traits, Vector, Verdict,
+    Admission, Background, Context, Direction, DropReason, EmitTarget, OpeningPacket, Function, Translates, Packet,
+    SessionInfo, Setup, Properties, Vector, Verdict,
 };
 use backends::Backends;
 use choice::Method;
@@ -76,7 +76,7 @@ impl Lb {
     /// Does to a client what the end of its back end means for it.
     fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
         let forward = packet.direction == Direction::Forward;
-        let (way, to) = if forward { (Way::Back, EmitTo::Back) } else { (Way::On, EmitTo::Onward) };
+        let (way, to) = if forward { (Way::Back, EmitTarget::Ingress) } else { (Way::On, EmitTarget::Egress) };
         let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
         if !opens && let Some(frame) = reset(packet.head, packet.meta, way) {
             cx.emit(to, frame.bytes());
@@ -94,37 +94,37 @@ impl Function for Lb {
     type Local = Local;
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let words = Words::parse(setup.words)?;
+        let words = Words::parse(setup.args)?;
         let backends = Arc::new(Backends::new(&words));
         Ok(Lb { backends, method: words.method, check: words.check, every: words.every })
     }
 
-    fn traits(&self) -> Traits {
+    fn properties(&self) -> Properties {
         let has = |ip4: bool| self.backends.all().iter().any(|one| one.place.address.is_ipv4() == ip4);
         let accepts = match (has(true), has(false)) {
             (true, false) => "net-proto ip4",
             (false, true) => "net-proto ip6",
             _ => "",
         };
-        let moves = Moves { destination: true, ..Moves::default() };
-        Traits { accepts: accepts.to_owned(), moves, ..Traits::default() }
+        let translates = Translates { destination: true, ..Translates::default() };
+        Properties { accepts: accepts.to_owned(), translates, ..Properties::default() }
     }
 
-    fn admit(&self, first: &mut First<'_>, local: &mut Local) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Local) -> Admission {
         let is_ip4 = first.key.is_ip4();
         let turn = *local.turn(is_ip4, &self.backends);
         let Some(backend) = self.backends.choose(&first.key.source, is_ip4, turn) else {
             return Admission::Drop(DropReason::NoBackend);
         };
         let Place { address, port } = backend.place;
-        first.wish.destination = Some((address, port.filter(|_| has_ports(first.key))));
+        first.translation.destination = Some((address, port.filter(|_| has_ports(first.key))));
         Admission::Open
     }
 
     fn open(&self, chosen: &mut Chosen, session: &SessionInfo, cx: &mut Context<'_, Local>) {
         let turn = cx.local.turn(session.key.is_ip4(), &self.backends);
         *turn = turn.wrapping_add(1);
-        let (address, port) = destination(&session.onward);
+        let (address, port) = destination(&session.egress_key);
         if let Some(number) = self.backends.at(address, port)
             && let Some(backend) = self.backends.get(number)
         {

@@ -8,7 +8,7 @@ use super::super::testing::{
 };
 use super::check::{Health, is_there};
 use super::*;
-use crate::Stop;
+use crate::StopSignal;
 
 const CLIENT: [u8; 4] = [192, 0, 2, 9];
 const SERVICE: [u8; 4] = [198, 51, 100, 1];
@@ -19,9 +19,9 @@ fn tcp(sport: u16, flags: u8) -> Frame {
 
 /// Opens a session as the engine does: asks, translates, enters.
 fn open(bench: &mut Bench<Lb>, frame: &[u8]) -> usize {
-    let (admission, _, wish) = bench.admit(frame);
+    let (admission, _, translation) = bench.admit(frame);
     assert_eq!(admission, Admission::Open);
-    let (address, port) = wish.destination.expect("a back end");
+    let (address, port) = translation.destination.expect("a back end");
     let (key, mut onward) = (key_of_frame(frame), key_of_frame(frame));
     match address {
         IpAddr::V4(address) => onward.destination[..4].copy_from_slice(&address.octets()),
@@ -48,9 +48,9 @@ fn what_it_takes_and_moves() {
         ("2001:db8::1 [2001:db8::2]:80", "net-proto ip6"),
         ("10.0.0.1 2001:db8::1", ""),
     ] {
-        let traits = Bench::<Lb>::new(words).function.traits();
+        let traits = Bench::<Lb>::new(words).function.properties();
         assert_eq!(traits.accepts, accepts);
-        assert!(traits.moves.destination && !traits.moves.source);
+        assert!(traits.translates.destination && !traits.translates.source);
         assert!(accepts.is_empty() || mmb_lang::parse_matches(accepts).is_ok());
     }
     assert!(refused::<Lb>("").contains("back ends"));
@@ -257,7 +257,7 @@ fn checks_run_in_the_background_until_they_are_stopped() {
     let to = there.local_addr().unwrap();
     let bench = Bench::<Lb>::new(&format!("{to} {gone} check tcp every 0.1"));
     let background = bench.function.background().unwrap();
-    let stop = Stop::default();
+    let stop = StopSignal::default();
     thread::scope(|scope| {
         scope.spawn(|| background(&stop));
         // Two connections: the first check is over.

@@ -15,7 +15,7 @@ use super::super::segment::{
 use super::cookie::Offer;
 use super::shake::{offered, opening, unscaled};
 use super::{Promise, Synproxy};
-use crate::{Context, Direction, EmitTo, Packet, Verdict};
+use crate::{Context, Direction, EmitTarget, Packet, Verdict};
 
 /// A session's scratchpad: 24 bytes.
 #[repr(C)]
@@ -197,7 +197,7 @@ impl Synproxy {
             return Verdict::End(DropReason::SynCookie);
         }
         if let Some(syn) = pad.syn(packet, Way::On) {
-            cx.emit(EmitTo::Onward, syn.bytes());
+            cx.emit(EmitTarget::Egress, syn.bytes());
             self.counts.again.fetch_add(1, Relaxed);
         }
         TAKEN
@@ -225,7 +225,7 @@ impl Synproxy {
             let reset = segment::Segment { seq: segment.ack, flags: RST, ..segment::Segment::default() };
             let reset = reset.frame(packet.head, packet.meta, Way::Back);
             for frame in [reset, pad.syn(packet, Way::Back)].into_iter().flatten() {
-                cx.emit(EmitTo::Back, frame.bytes());
+                cx.emit(EmitTarget::Ingress, frame.bytes());
             }
         }
         STRANGE
@@ -258,7 +258,7 @@ impl Synproxy {
             options,
         };
         if let Some(frame) = acknowledgment.frame(packet.head, packet.meta, Way::Back) {
-            cx.emit(EmitTo::Back, frame.bytes());
+            cx.emit(EmitTarget::Ingress, frame.bytes());
         }
         self.open_window(packet, pad, &segment);
         Verdict::Pass

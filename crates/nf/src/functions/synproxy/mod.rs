@@ -24,7 +24,7 @@ use mmb_flow::TcpSegment;
 use mmb_packet::flags;
 
 use super::segment::{ACK, FIN, RST, SYN};
-use crate::{Admission, Context, DropReason, First, Function, Moves, Packet, Setup, Traits, Verdict};
+use crate::{Admission, Context, DropReason, OpeningPacket, Function, Translates, Packet, Setup, Properties, Verdict};
 use cookie::Cookies;
 use join::Pad;
 
@@ -107,16 +107,16 @@ impl Function for Synproxy {
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        let promise = Promise::parse(setup.words)?;
+        let promise = Promise::parse(setup.args)?;
         Ok(Synproxy { cookies: Cookies::new(setup.seed), promise, counts: Counts::default() })
     }
 
-    fn traits(&self) -> Traits {
-        let moves = Moves { numbers: true, ..Moves::default() };
-        Traits { accepts: "tcp-sport".to_owned(), moves, ..Traits::default() }
+    fn properties(&self) -> Properties {
+        let translates = Translates { sequence_numbers: true, ..Translates::default() };
+        Properties { accepts: "tcp-sport".to_owned(), translates, ..Properties::default() }
     }
 
-    fn admit(&self, first: &mut First<'_>, (): &mut ()) -> Admission {
+    fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
         // Fragments, and routing headers, which hide the destination that the checksum covers, are no way to connect.
         let plain = first.meta.flags & (flags::FRAGMENT | flags::ROUTED) == 0;
         let segment = TcpSegment::read(first.packet.head(), first.meta).filter(|_| plain);

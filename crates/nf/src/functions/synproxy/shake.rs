@@ -7,7 +7,7 @@ use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags, parse, tcp_options};
 use super::super::segment::{self, ACK, FIXED, Options, SYN, Way, timestamp};
 use super::cookie::Offer;
 use super::{MOST_SCALE, Promise, Synproxy};
-use crate::{Admission, First};
+use crate::{Admission, OpeningPacket};
 
 /// Maximum segment sizes that Ethernet leaves over IPv4 and IPv6, and those of who does not say (RFC 9293, 3.7.1).
 const ETHERNET: [u16; 2] = [1460, 1440];
@@ -60,10 +60,10 @@ impl Promise {
 impl Synproxy {
     /// A SYN: it is answered. But one that was made here of an acknowledgment and comes again, from another worker, is
     /// known by what it carries in its acknowledgment number, and opens the session.
-    pub(super) fn syn(&self, first: &mut First<'_>, syn: &TcpSegment) -> Admission {
+    pub(super) fn syn(&self, first: &mut OpeningPacket<'_>, syn: &TcpSegment) -> Admission {
         let cookie = syn.ack.wrapping_sub(1);
         if syn.ack != 0 && self.cookies.check(first.key, syn.seq, cookie, first.now).is_some() {
-            first.wish.answers = Some(cookie);
+            first.translation.proxied_isn = Some(cookie);
             return Admission::Open;
         }
         let Some(answer) = self.answer(first, syn) else { return Admission::Drop(DropReason::NoBuffer) };
@@ -73,7 +73,7 @@ impl Synproxy {
         }
     }
 
-    fn answer(&self, first: &First<'_>, syn: &TcpSegment) -> Option<segment::Frame> {
+    fn answer(&self, first: &OpeningPacket<'_>, syn: &TcpSegment) -> Option<segment::Frame> {
         let (head, is_ip4) = (first.packet.head(), first.key.is_ip4());
         let (mss, offer) = offered(head, first.meta);
         let mss = mss.unwrap_or(UNSAID[usize::from(!is_ip4)]);
@@ -94,7 +94,7 @@ impl Synproxy {
 
     /// A segment of no connection that acknowledges something. If that is a cookie, it becomes the SYN that its sender has
     /// sent before; what [`super::join`] has to know of the cookie stands where a SYN says nothing.
-    pub(super) fn acknowledged(&self, first: &mut First<'_>, segment: &TcpSegment) -> Admission {
+    pub(super) fn acknowledged(&self, first: &mut OpeningPacket<'_>, segment: &TcpSegment) -> Admission {
         let cookie = segment.ack.wrapping_sub(1);
         // One below: who probes a closed window, because the first acknowledgment was lost (RFC 9293, 3.8.6.1).
         let numbers = [segment.seq.wrapping_sub(1), segment.seq];
@@ -116,7 +116,7 @@ impl Synproxy {
         if become_segment(first.packet, first.meta, first.key, &syn).is_none() {
             return Admission::Drop(DropReason::NoBuffer);
         }
-        first.wish.answers = Some(cookie);
+        first.translation.proxied_isn = Some(cookie);
         Admission::Open
     }
 }

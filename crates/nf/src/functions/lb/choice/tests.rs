@@ -98,7 +98,7 @@ fn only_the_sessions_of_who_goes_move() {
     }
     let more = hashed(&equal(9), 20_000);
     let moved = std::iter::zip(&before, &more).filter(|(old, new)| old != new);
-    assert!(moved.clone().all(|(_, new)| *new == Some(8)), "what moves, moves to the new one");
+    assert!(moved.clone().all(|(_, new)| *new == Some(8)), "what translates, moves to the new one");
     // A ninth, give or take a few twelfths of it.
     assert!((1400..3200).contains(&moved.count()));
 }
@@ -151,7 +151,7 @@ proptest! {
         prop_assert!(chosen.is_none_or(|chosen| all[usize::from(chosen)].2));
     }
 
-    /// Sources that are chosen for by hash never depend on turns or loads.
+    /// ProgramSpec that are chosen for by hash never depend on turns or loads.
     #[test]
     fn the_ring_knows_nothing_else(n: u32, turn: usize, load: u64) {
         let choices = Choices::new(Method::Hash, &equal(3));

@@ -189,8 +189,8 @@ pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame)
 /// … and the session that it opens; what goes to the server.
 pub(super) fn connect(mut bench: Bench<Synproxy>, client: &Host) -> (Wire, Read, Read) {
     let (answer, ack) = shake(&mut bench, client);
-    let (admission, syn, wish) = bench.admit(&ack.build());
-    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
+    let (admission, syn, translation) = bench.admit(&ack.build());
+    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
     assert_eq!(key_of_frame(&syn), key_of_frame(&ack.build()));
     let session = bench.open(&syn);
     let mut wire = Wire { bench, session, delta: 0, cookie: answer.seq };

@@ -128,8 +128,8 @@ proptest! {
 fn a_syn_is_answered_as_its_frame_came() {
     let mut bench = Bench::<Synproxy>::new("mss 1300 window-scale 3");
     let syn = syn_of(&linux()).vlan(7).payload(*b"too early").build();
-    let (admission, answer, wish) = bench.admit(&syn);
-    assert_eq!((admission, wish), (Admission::Answer, Default::default()));
+    let (admission, answer, translation) = bench.admit(&syn);
+    assert_eq!((admission, translation), (Admission::Answer, Default::default()));
     assert_eq!(key_of_frame(&answer), key_of_frame(&syn).reversed());
     assert_eq!((&answer[..6], &answer[6..12], &answer[12..16]), (&syn[6..12], &syn[..6], &syn[12..16]));
     let answer = read(&answer);
@@ -191,10 +191,10 @@ fn nothing_opens_without_a_cookie() {
 fn workers_agree() {
     let (answer, ack) = shake(&mut Bench::new(""), &linux());
     let mut other = Bench::<Synproxy>::new("");
-    let (admission, syn, wish) = other.admit(&ack.build());
-    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
-    let (admission, same, wish) = Bench::<Synproxy>::new("").admit(&syn);
-    assert_eq!((admission, wish.answers), (Admission::Open, Some(answer.seq)));
+    let (admission, syn, translation) = other.admit(&ack.build());
+    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
+    let (admission, same, translation) = Bench::<Synproxy>::new("").admit(&syn);
+    assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
     assert_eq!(same, syn);
     // A SYN with anything else there is a SYN.
     let odd = frame(Forward, false, Tcp { seq: 1, ack: 77, flags: SYN, ..Tcp::default() }).build();
