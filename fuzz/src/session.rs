@@ -14,7 +14,7 @@ use mmb_flow::{
     Direction, Key, Mangle, NatConfig, SessionSettings, TcpSegment, Timeouts, TrackInput, TrackState,
     parse_quote, translate, translate_icmp_error, untranslate,
 };
-use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Registry, Setup, Properties, Verdict};
+use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
@@ -151,7 +151,7 @@ fn rules(config: u8, more: u8, workers: u16, before: Option<&Rules>) -> Rules {
     }
     let settings =
         SessionSettings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
-    let mut registry = Registry::builtin();
+    let mut registry = mmb_nf_builtin::registry();
     registry.add::<Whim>();
     let rules = Rules::read_with(&lines, settings, before, &registry, workers).expect("good lines");
     // Both ports are a wire's, or routed, or one of them.

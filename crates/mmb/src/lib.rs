@@ -5,7 +5,7 @@
 //!
 //! ```ignore
 //! fn main() -> std::process::ExitCode {
-//!     let mut functions = mmb::Registry::builtin();
+//!     let mut functions = mmb::registry();
 //!     functions.add::<Hello>();
 //!     mmb::run(functions)
 //! }
@@ -36,6 +36,7 @@ use failure::Failure;
 
 pub use mmb_nf as nf;
 pub use mmb_nf::Registry;
+pub use mmb_nf_builtin::registry;
 
 /// Runs the program with the arguments of this process; network functions are those of `functions`.
 pub fn run(functions: Registry) -> ExitCode {

@@ -5,5 +5,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mmb::run(mmb::Registry::builtin())
+    mmb::run(mmb::registry())
 }

@@ -77,7 +77,7 @@ fn nanoseconds() -> u64 {
 }
 
 fn program(functions: usize, independent: bool) -> Program {
-    let mut registry = Registry::builtin();
+    let mut registry = Registry::default();
     registry.add::<Monitor>();
     let names: Vec<_> =
         (0..functions).map(|n| if independent { format!("f{n} | m{n}") } else { format!("m{n}") }).collect();

@@ -8,7 +8,7 @@
 //! use mmb_nf::{ChainVerdict, Harness, Registry};
 //! use mmb_packet::build::{Frame, Ip4, Udp};
 //!
-//! let mut harness = Harness::new(Registry::builtin(), "nf add again flow\nchain add main again")?;
+//! let mut harness = Harness::new(Registry::default(), "nf add again flow\nchain add main again")?;
 //! let frame = Frame::new(Ip4::new([192, 0, 2, 1], [192, 0, 2, 2]), Udp::new(1000, 53)).build();
 //! let done = harness.send("main", &[frame.clone()]);
 //! assert_eq!((done[0].fate, &done[0].frame), (ChainVerdict::Pass, &frame));

@@ -15,7 +15,6 @@
 mod context;
 mod flow_type;
 mod function;
-mod functions;
 pub mod harness;
 mod instance;
 mod packet;
@@ -23,6 +22,7 @@ mod program;
 mod registry;
 mod runner;
 mod set;
+pub mod testing;
 mod vector;
 
 pub use context::{Context, Emission, Emissions, EmitTarget};

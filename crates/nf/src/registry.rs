@@ -21,21 +21,22 @@ struct Entry {
     make: fn(&Setup<'_>) -> Result<Box<dyn Erased>, String>,
 }
 
-/// The types of functions that `nf add` knows.
-#[derive(Default)]
+/// The function types that `nf add` knows.
+///
+/// The default registry knows the type `flow` alone.
 pub struct Registry {
     entries: Vec<Entry>,
 }
 
-impl Registry {
-    /// The built-in ones.
-    pub fn builtin() -> Registry {
-        let mut registry = Registry::default();
-        registry.with_flow();
-        crate::functions::register(&mut registry);
+impl Default for Registry {
+    fn default() -> Registry {
+        let mut registry = Registry { entries: Vec::new() };
+        registry.add::<crate::flow_type::Flow>();
         registry
     }
+}
 
+impl Registry {
     /// Adds one, in place of an earlier one of the same name.
     pub fn add<F: Function>(&mut self) -> &mut Self {
         const { assert!(align_of::<F::Pad>() <= 8, "scratchpads are aligned to 8 bytes") };
@@ -45,11 +46,6 @@ impl Registry {
         self.entries.retain(|entry| entry.info.name != F::TYPE);
         self.entries.push(Entry { info, make });
         self
-    }
-
-    /// Adds the type `flow`, the second flow manager, which [`Registry::builtin`] has already.
-    pub fn with_flow(&mut self) -> &mut Self {
-        self.add::<crate::flow_type::Flow>()
     }
 
     /// All of them, by name.

@@ -46,7 +46,7 @@ pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
 }
 
 impl Rules {
-    /// Rules, pools, forwards and chains of built-in functions, a line each; the interface `port7` is port 7. Rules with the
+    /// Rules, pools, forwards and chains of functions `flow`, a line each; the interface `port7` is port 7. Rules with the
     /// same text as some `before` keep their identity.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Rules {
         before: Option<&Policy>,
     ) -> Result<Rules, String> {
         let (policy, chains) = Default::default();
-        Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::builtin(), 1)
+        Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::default(), 1)
     }
 
     /// The same, with functions of these types, for so many workers. Functions with the same name, type and words as some

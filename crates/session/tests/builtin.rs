@@ -5,8 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use mmb_flow::{SessionSettings, TcpSegment};
-use mmb_nf::Registry;
+use mmb_flow::{TcpSegment, SessionSettings};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, parse, tcp_options};
 use mmb_session::{Outcome, Rules, Sent};
@@ -31,7 +30,7 @@ fn net(chain: &str, workers: u16) -> Net {
         &format!("chain add web {chain}"),
         "add-stateful in port0 chain web",
     ];
-    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &Registry::builtin(), workers);
+    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), workers);
     Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000)
 }
 
@@ -253,7 +252,7 @@ fn ways_that_translate_nothing_leave_rules_their_say() {
         "chain add web s [web: [l, else: drop], rest: c]",
         "add-stateful in port0 map ip-saddr 203.0.113.1 chain web",
     ];
-    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &Registry::builtin(), 1);
+    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), 1);
     let mut net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), 1, 1000);
     let (service, outside) = ((SERVICE.0, 53), ([203, 0, 113, 1], CLIENT.1));
     for _ in 0..2 {

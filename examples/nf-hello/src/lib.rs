@@ -37,7 +37,7 @@ mod tests {
     use super::Hello;
 
     fn bench(lines: &str) -> Result<Bench, String> {
-        let mut functions = Registry::builtin();
+        let mut functions = mmb::registry();
         functions.add::<Hello>();
         Bench::new(&functions, lines)
     }

@@ -1,7 +1,7 @@
 //! mmb, with a function more.
 
 fn main() -> std::process::ExitCode {
-    let mut functions = mmb::Registry::builtin();
+    let mut functions = mmb::registry();
     functions.add::<nf_hello::Hello>();
     mmb::run(functions)
 }

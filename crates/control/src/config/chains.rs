@@ -30,7 +30,7 @@ impl Default for Platform {
     /// The built-in functions, one worker.
     fn default() -> Self {
         Platform {
-            functions: Arc::new(Registry::builtin()),
+            functions: Arc::new(mmb_nf_builtin::registry()),
             workers: 1,
             seed: 0,
             scratchpad: mmb_dataplane::DEFAULT_SCRATCHPAD,

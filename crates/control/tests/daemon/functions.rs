@@ -5,11 +5,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use mmb_control::Platform;
-use mmb_nf::{Background, Context, Function, Packet, Registry, Setup, StopSignal, Properties, Verdict};
+use mmb_nf::{Background, Context, Function, Packet, Properties, Setup, StopSignal, Verdict};
 
 /// The built-in functions and those for tests.
 pub fn platform() -> Platform {
-    let mut functions = Registry::builtin();
+    let mut functions = mmb_nf_builtin::registry();
     functions.add::<Probe>().add::<Wide>();
     Platform { functions: Arc::new(functions), ..Platform::default() }
 }

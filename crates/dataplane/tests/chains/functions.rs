@@ -130,7 +130,7 @@ pub const FAREWELL: [u8; 60] = [0xfa; 60];
 
 /// The built-in functions and these.
 pub fn registry() -> Registry {
-    let mut registry = Registry::builtin();
+    let mut registry = mmb_nf_builtin::registry();
     registry.add::<Digit>().add::<Number>().add::<Gate>().add::<Copy>();
     registry
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mmb_lang as ast;
 use mmb_lang::{ArmEnd, Match};
-use mmb_policy::Policy;
+use mmb_classify::Classifier;
 
 use super::class;
 use super::ir::{Bits, Body, BodyNo, ClassArm, End, Node, Place, Sessions, Stage};
@@ -34,7 +34,7 @@ pub(crate) struct Builder<'a> {
     /// Which sessions each body's functions have their scratchpads in.
     pub spaces_of: Vec<usize>,
     pub spaces: Vec<Sessions>,
-    pub classes: Policy,
+    pub classes: Classifier,
     pub class_slots: HashMap<String, u32>,
     pub stages: Vec<Stage>,
     /// The chain at hand.

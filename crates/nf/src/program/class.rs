@@ -1,7 +1,7 @@
 //! Kinds of traffic: matches of the rule language.
 
 use mmb_lang::{Action, AddKind, Match, Rule};
-use mmb_policy::Policy;
+use mmb_classify::{Classifier, Pattern};
 
 /// In the rule language.
 pub(crate) fn text(matches: &[Match]) -> String {
@@ -29,9 +29,9 @@ pub(crate) fn contradiction(a: &[Match], b: &[Match]) -> Option<String> {
     mmb_lang::parse_matches(&text(&both)).err().map(|error| error.to_string())
 }
 
-/// A rule that accepts the traffic, in `classes`; its slot.
+/// Adds a pattern for the traffic to `classes`, under the slot that is next.
 pub(crate) fn enter(
-    classes: &mut Policy,
+    classes: &mut Classifier,
     matches: &[Match],
     port: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<u32, String> {
@@ -41,8 +41,9 @@ pub(crate) fn enter(
         targets: vec![Action::Accept.into()],
         span: Default::default(),
     };
-    // Slots are given out in order, and none was ever given back.
-    let slot = classes.slots();
-    classes.add(&rule, port).map_err(|error| error.to_string())?;
-    u32::try_from(slot).map_err(|_| "there are too many classes".to_owned())
+    let slot = u32::try_from(classes.len()).map_err(|_| "there are too many classes".to_owned())?;
+    mmb_lang::check(&rule).map_err(|error| error.to_string())?;
+    let pattern = Pattern::compile(&rule, port).map_err(|error| error.to_string())?;
+    classes.insert(slot, &pattern);
+    Ok(slot)
 }

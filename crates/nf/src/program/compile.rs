@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_lang::NfAdd;
-use mmb_policy::Policy;
+use mmb_classify::Classifier;
 
 use super::build::{Builder, Wrong};
 use super::ir::{Body, BodyNo, Chain, End, Node, Sessions};
@@ -30,7 +30,7 @@ impl Program {
             bodies: what.chains.iter().map(|_| Body::default()).collect(),
             spaces_of: vec![0; what.chains.len()],
             spaces: what.chains.first().map(|_| Sessions::default()).into_iter().collect(),
-            classes: Policy::new(),
+            classes: Classifier::new(),
             class_slots: HashMap::new(),
             stages: Vec::new(),
             chain: 0,

@@ -19,7 +19,7 @@ mod way;
 use std::sync::Arc;
 
 use mmb_lang::Match;
-use mmb_policy::Policy;
+use mmb_classify::Classifier;
 
 pub use errors::{ProgramItem, ProgramError, ProgramSpec};
 pub use view::{ScratchpadView, StageView, PathView};
@@ -46,7 +46,7 @@ pub struct Program {
     /// Which of them each body's functions stand in.
     pub(crate) spaces_of: Vec<usize>,
     /// A rule for each kind of traffic that brackets ask about.
-    pub(crate) classes: Policy,
+    pub(crate) classes: Classifier,
     pub(crate) stages: Vec<Stage>,
     pub(crate) limit: usize,
 }

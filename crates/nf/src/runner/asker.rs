@@ -2,7 +2,7 @@
 
 use mmb_flow::{Direction, Key};
 use mmb_packet::{Kind, Meta, fill_window, parse};
-use mmb_policy::Batch;
+use mmb_classify::Batch;
 
 use crate::program::ir::ClassArm;
 use crate::{PacketView, Program, SessionInfo};

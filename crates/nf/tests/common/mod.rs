@@ -151,7 +151,7 @@ fn port_of(frame: &[u8]) -> u8 {
 
 pub fn registry() -> Registry {
     let mut registry = Registry::default();
-    registry.add::<Probe>().with_flow();
+    registry.add::<Probe>();
     registry
 }
 

@@ -12,7 +12,7 @@ use mmb_nf::{
 };
 
 pub fn registry() -> Registry {
-    let mut registry = Registry::builtin();
+    let mut registry = mmb_nf_builtin::registry();
     registry.add::<NextSet>().add::<See>().add::<Source>().add::<Server>().add::<Gate>();
     registry.add::<Copies>().add::<Greeter>().add::<Parity>();
     registry

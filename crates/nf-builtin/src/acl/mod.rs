@@ -1,0 +1,134 @@
+//! `acl`: which sessions may be.
+//!
+//! Theory of operation. The clauses are asked about a session once, when it opens; the first that matches decides, and
+//! what no clause matches is denied, as access lists everywhere have it. A denied session is refused: the flow manager
+//! drops its packets from then on without asking again. Replies are packets of an allowed session, and need no clause.
+
+use mmb_policy::Batch;
+
+use crate::shared::clauses::{self, Clauses};
+use mmb_nf::{Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
+
+/// Allows sessions, or denies them.
+pub(crate) struct Acl {
+    clauses: Clauses,
+    /// What each clause says: whether it allows.
+    allows: Vec<bool>,
+}
+
+/// A session's scratchpad: a byte that is 1 if it is denied.
+type Denied = u8;
+
+impl Function for Acl {
+    const TYPE: &'static str = "acl";
+    const USAGE: &'static str = "allow|deny MATCH… [allow|deny MATCH…]…";
+    const HELP: &'static str =
+        "allows or denies sessions, by the first clause that matches; denies what none matches";
+
+    type Pad = Denied;
+    type Local = Batch;
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let (mut texts, mut allows) = (Vec::<String>::new(), Vec::new());
+        for &word in setup.args {
+            match (word, texts.last_mut()) {
+                ("allow" | "deny", _) => {
+                    texts.push(String::new());
+                    allows.push(word == "allow");
+                }
+                (_, Some(text)) => clauses::add_word(text, word),
+                (_, None) => return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`")),
+            }
+        }
+        if !allows.contains(&true) {
+            let all = "an `acl` that allows nothing denies all sessions: write what it allows, or `allow` at its end";
+            return Err(all.to_owned());
+        }
+        Ok(Acl { clauses: Clauses::new(&texts, setup.resolve_port)?, allows })
+    }
+
+    fn open(&self, denied: &mut Denied, session: &SessionInfo, cx: &mut Context<'_, Batch>) {
+        let clause = self.clauses.first(&session.key, session.in_port, cx.local);
+        let allowed = clause.and_then(|clause| self.allows.get(clause)).copied().unwrap_or(false);
+        *denied = u8::from(!allowed);
+    }
+
+    fn packet(&self, _: &mut Packet<'_>, denied: &mut Denied, _: &mut Context<'_, Batch>) -> Verdict {
+        match *denied {
+            0 => Verdict::Pass,
+            _ => Verdict::Refuse(DropReason::Acl),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
+
+    use mmb_nf::testing::{Bench, Forward, Reverse, refused};
+    use super::*;
+
+    const DENIED: Verdict = Verdict::Refuse(DropReason::Acl);
+
+    fn tcp(from: [u8; 4], dport: u16) -> Vec<u8> {
+        Frame::new(Ip4::new(from, [192, 0, 2, 1]), Tcp::new(4000, dport)).build()
+    }
+
+    /// What becomes of a session that this packet opens.
+    fn verdict(bench: &mut Bench<Acl>, frame: &[u8]) -> Verdict {
+        let session = bench.open(frame);
+        bench.packet(session, Forward, frame).verdict
+    }
+
+    #[test]
+    fn the_first_clause_decides_and_the_rest_is_denied() {
+        let words = "deny ip-saddr 10.0.0.66 allow tcp-dport {80,443} allow in near udp-dport 53 deny tcp-dport 22 allow ip-daddr 192.0.2.1 tcp-dport 22";
+        let mut bench = Bench::<Acl>::new(words);
+        assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 1], 80)), Verdict::Pass);
+        assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 66], 80)), DENIED);
+        assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 1], 22)), DENIED);
+        assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 1], 8080)), DENIED);
+        let six = Frame::new(
+            Ip6::new([0x2001, 0, 0, 0, 0, 0, 0, 1], [0x2001, 0, 0, 0, 0, 0, 0, 2]),
+            Udp::new(1, 53),
+        );
+        assert_eq!(verdict(&mut bench, &six.build()), Verdict::Pass);
+    }
+
+    #[test]
+    fn replies_need_no_clause() {
+        let mut bench = Bench::<Acl>::new("allow ip-saddr 10.0.0.0/8");
+        let frame = tcp([10, 0, 0, 1], 80);
+        let session = bench.open(&frame);
+        let reply = Frame::new(Ip4::new([192, 0, 2, 1], [10, 0, 0, 1]), Tcp::new(80, 4000)).build();
+        assert_eq!(bench.packet(session, Reverse, &reply).verdict, Verdict::Pass);
+        assert_eq!(verdict(&mut bench, &reply), DENIED, "but not as a session of its own");
+    }
+
+    /// Ports are those of the session's first packet, wherever later ones come from.
+    #[test]
+    fn the_port_is_where_the_session_began() {
+        let mut bench = Bench::<Acl>::new("allow in far");
+        let session = bench.open(&tcp([10, 0, 0, 1], 80));
+        assert_eq!(bench.packet(session, Reverse, &tcp([10, 0, 0, 1], 80)).verdict, DENIED);
+    }
+
+    #[test]
+    fn a_clause_without_matches_is_everything() {
+        let mut bench = Bench::<Acl>::new("deny udp-dport 53 allow");
+        assert_eq!(verdict(&mut bench, &tcp([10, 0, 0, 1], 80)), Verdict::Pass);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (words, named) in [
+            ("", "allows nothing"),
+            ("deny tcp-dport 80", "allows nothing"),
+            ("tcp-dport 80 allow all", "`tcp-dport`"),
+            ("allow tcp-dprot 80", "tcp-dport"),
+            ("allow tcp-syn", "single packets"),
+        ] {
+            assert!(refused::<Acl>(words).contains(named), "{words}: {}", refused::<Acl>(words));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The thread that gets records out of the house.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::ipfix::{Encoder, PER_MESSAGE};
+use super::record::{Flow, Record};
+use mmb_nf::StopSignal;
+use crate::shared::log_file::LogFile;
+use crate::shared::export_queue::ExportQueue;
+
+/// How often a collector hears the templates: UDP may have lost them, or the collector begun anew (RFC 7011, 8.4).
+const TEMPLATES: Duration = Duration::from_secs(60);
+/// How long a collector that was not found is not looked for.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// `HOST:PORT`, if it has that form: addresses of IPv6 in brackets.
+///
+/// # Errors
+/// A sentence.
+pub(super) fn collector(word: &str) -> Result<String, String> {
+    let wrong =
+        || format!("`{word}` is no collector: HOST:PORT, such as `10.0.0.9:4739` or `[2001:db8::9]:4739`");
+    let (host, port) = word.rsplit_once(':').ok_or_else(wrong)?;
+    let has_brackets = host.starts_with('[') && host.ends_with(']');
+    let host_fits = !host.is_empty() && (has_brackets || !host.contains([':', '[', ']']));
+    match port.parse() {
+        Ok(1..=u16::MAX) if host_fits => Ok(word.into()),
+        _ => Err(wrong()),
+    }
+}
+
+/// Appends records to a file, a line of JSON each.
+pub(super) fn json(outbox: &ExportQueue<Record>, path: PathBuf, stop: &StopSignal) {
+    let mut lines = LogFile::new(Some(path));
+    outbox.serve(stop, |items| {
+        let records = items.len();
+        let text: String =
+            items.into_iter().map(|(times, record)| Flow::new(&times, record).json()).collect();
+        outbox.tell(records, lines.append(&text));
+    });
+}
+
+/// Sends records to a collector, as IPFIX over UDP.
+pub(super) fn ipfix(outbox: &ExportQueue<Record>, collector: &str, stop: &StopSignal) {
+    let mut sender =
+        Sender { collector, way: Err(String::new()), looked: None, encoder: Encoder::default(), told: None };
+    outbox.serve(stop, |items| {
+        let flows: Vec<_> = items.into_iter().map(|(times, record)| Flow::new(&times, record)).collect();
+        for flows in flows.chunks(PER_MESSAGE) {
+            outbox.tell(flows.len(), sender.send(flows));
+        }
+    });
+}
+
+struct Sender<'a> {
+    collector: &'a str,
+    /// A socket and where its messages go, or why there is none.
+    way: Result<(UdpSocket, SocketAddr), String>,
+    /// When the collector was looked for.
+    looked: Option<Instant>,
+    encoder: Encoder,
+    /// When it was told the templates.
+    told: Option<Instant>,
+}
+
+impl Sender<'_> {
+    fn send(&mut self, flows: &[Flow]) -> Result<(), String> {
+        if self.way.is_err() && self.looked.is_none_or(|then| then.elapsed() >= RETRY) {
+            self.looked = Some(Instant::now());
+            self.way = way(self.collector);
+        }
+        let (socket, to) = self.way.as_ref().map_err(Clone::clone)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // The format has 32 bits for it.
+        let time = since.as_secs() as u32;
+        let send = |message: Vec<u8>| {
+            let sent = socket.send_to(&message, to);
+            sent.map(drop).map_err(|error| format!("cannot send to {to}: {error}"))
+        };
+        if self.told.is_none_or(|then| then.elapsed() >= TEMPLATES) {
+            send(self.encoder.templates(time)?)?;
+            self.told = Some(Instant::now());
+        }
+        send(self.encoder.data(time, flows)?)
+    }
+}
+
+/// A socket by which to reach `HOST:PORT`.
+fn way(collector: &str) -> Result<(UdpSocket, SocketAddr), String> {
+    let not_found = |error: std::io::Error| format!("cannot find {collector}: {error}");
+    let to = collector.to_socket_addrs().map_err(not_found)?.next();
+    let to = to.ok_or_else(|| format!("{collector} has no address"))?;
+    let any: SocketAddr = match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).map_err(|error| format!("cannot open a socket: {error}"))?;
+    Ok((socket, to))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn collectors() {
+        for good in ["10.0.0.9:4739", "[2001:db8::9]:4739", "collector.example:2055", "localhost:1"] {
+            assert_eq!(collector(good), Ok(good.to_string()));
+        }
+        for wrong in [
+            "",
+            ":",
+            "10.0.0.9",
+            "10.0.0.9:",
+            ":4739",
+            "10.0.0.9:0",
+            "10.0.0.9:65536",
+            "2001:db8::9:4739",
+            "[::1:5",
+        ] {
+            assert!(collector(wrong).is_err_and(|said| said.contains("is no collector")), "{wrong}");
+        }
+    }
+}

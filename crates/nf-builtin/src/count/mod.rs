@@ -1,0 +1,208 @@
+//! `count`: packets, bytes and TCP flags of each session by direction, exported as IPFIX or JSON.
+//!
+//! Theory of operation. The scratchpad holds what has been seen since the last record about the session. A record is made
+//! when the session ends, and every ACTIVE seconds while packets come: by the first packet after that time, so that no
+//! timer is needed, and a session that is silent has nothing to report. It then begins again from zero: records of a
+//! session add up to all of it. A record is made as well before a counter overflows.
+//!
+//! Bytes are those of IP packets, from the IP header on, without Ethernet's padding: what IPFIX calls octets (RFC 5102,
+//! octetDeltaCount). A session's records name its opener first (RFC 5103: a biflow with the initiator as source); addresses
+//! are those at the function's place in the chain.
+//!
+//! Records go to a thread of the instance's own through bounded queues; what does not fit is lost, and counted.
+
+mod export;
+mod ipfix;
+mod record;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_flow::{KeyError, parse_key};
+
+use self::record::{Ended, Record};
+use crate::shared::export_queue::ExportQueue;
+use crate::shared::counters::WorkerCounters;
+use mmb_nf::{Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
+
+/// Seconds between records of a session that goes on, if none are given.
+const USUAL_ACTIVE: u32 = 60;
+/// Most seconds.
+const MOST_ACTIVE: u32 = 86_400;
+
+/// See the module's head.
+pub(crate) struct Count {
+    /// Milliseconds between records of a session that goes on; [`u32::MAX`] without export.
+    active: u32,
+    export: Option<Export>,
+    /// What records said in total.
+    totals: WorkerCounters<3>,
+}
+
+/// Records on their way.
+struct Export {
+    target: Target,
+    outbox: Arc<ExportQueue<Record>>,
+}
+
+/// Where they go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    /// A collector: host and port.
+    Ipfix(String),
+    Json(PathBuf),
+}
+
+/// What is kept of a session: its packets since the last record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub(crate) struct Pad {
+    bytes: [u64; 2],
+    packets: [u32; 2],
+    /// When the first of them came, and the last; milliseconds of the worker's clock.
+    first: u32,
+    last: u32,
+    /// All of their TCP flags.
+    flags: [u8; 2],
+    /// Not 0: there is a first one. (Both packet counters would say so, but reading them at once while one of them has just
+    /// been written stalls.)
+    begun: u8,
+    unused: [u8; 5],
+}
+
+const _: () = assert!(size_of::<Pad>() == 40);
+
+impl Function for Count {
+    const TYPE: &'static str = "count";
+    const USAGE: &'static str = "[ipfix HOST:PORT | json PATH] [active SECONDS]";
+    const HELP: &'static str = "packets, bytes and TCP flags of each session, exported as IPFIX or JSON";
+
+    type Pad = Pad;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let (mut target, mut active, mut words) = (None, None, setup.args);
+        while let [word, rest @ ..] = words {
+            words = match (*word, rest) {
+                ("ipfix" | "json", _) if target.is_some() => {
+                    return Err("`count` exports to one place: add another instance for the other".into());
+                }
+                ("ipfix", [place, rest @ ..]) => {
+                    target = Some(Target::Ipfix(export::collector(place)?));
+                    rest
+                }
+                ("json", [path, rest @ ..]) => {
+                    target = Some(Target::Json(path.into()));
+                    rest
+                }
+                ("active", [number, rest @ ..]) => {
+                    active = Some(seconds(number)?);
+                    rest
+                }
+                ("ipfix", []) => return Err("`ipfix` needs a collector: HOST:PORT".into()),
+                ("json", []) => return Err("`json` needs a path".into()),
+                ("active", []) => return Err("`active` needs a number of seconds".into()),
+                _ => return Err(format!("`{word}` is nothing that `count` knows: {}", Self::USAGE)),
+            };
+        }
+        let active = match (&target, active) {
+            (None, Some(_)) => return Err("`active` needs `ipfix HOST:PORT` or `json PATH`".into()),
+            (None, None) => u32::MAX,
+            (Some(_), active) => active.unwrap_or(USUAL_ACTIVE) * 1000,
+        };
+        let outbox = || Arc::new(ExportQueue::new(setup.workers));
+        let export = target.map(|target| Export { target, outbox: outbox() });
+        Ok(Count { active, export, totals: WorkerCounters::new(setup.workers) })
+    }
+
+    #[inline(always)]
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
+        if pad.begun == 0 {
+            (pad.begun, pad.first) = (1, cx.now);
+        }
+        pad.last = cx.now;
+        let way = packet.direction as usize;
+        pad.packets[way] += 1;
+        pad.bytes[way] += u64::from(packet.meta.end.saturating_sub(packet.meta.l3_off));
+        pad.flags[way] |= packet.tcp_flags();
+        if cx.now.wrapping_sub(pad.first) >= self.active || pad.packets[way] == u32::MAX {
+            self.goes_on(packet, pad, cx);
+        }
+        Verdict::Pass
+    }
+
+    fn release(&self, pad: &mut Pad, session: &SessionInfo, cx: &mut Context<'_, ()>) {
+        self.tell(pad, &session.key, Ended::Idle, cx);
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let names = ["records", "packets", "bytes"];
+        let mut report: Vec<_> = names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| ((*name).into(), self.totals.sum(i).to_string()))
+            .collect();
+        if let Some(Export { target, outbox }) = &self.export {
+            report.push(match target {
+                Target::Ipfix(collector) => ("ipfix".into(), collector.clone()),
+                Target::Json(path) => ("json".into(), path.display().to_string()),
+            });
+            report.extend(outbox.report());
+        }
+        report
+    }
+
+    fn background(&self) -> Option<Background> {
+        let Export { target, outbox } = self.export.as_ref()?;
+        let (target, outbox) = (target.clone(), Arc::clone(outbox));
+        Some(Box::new(move |stop| match target {
+            Target::Ipfix(collector) => export::ipfix(&outbox, &collector, stop),
+            Target::Json(path) => export::json(&outbox, path, stop),
+        }))
+    }
+}
+
+impl Count {
+    /// A record about a session that goes on, with a packet of which it can be named: fragments but the first cannot.
+    #[inline(never)]
+    fn goes_on(&self, packet: &Packet<'_>, pad: &mut Pad, cx: &Context<'_, ()>) {
+        let (Ok(key) | Err(KeyError::FirstFragment(key))) = parse_key(packet.head, packet.meta) else {
+            let way = packet.direction as usize;
+            pad.packets[way] = pad.packets[way].min(u32::MAX - 1);
+            return;
+        };
+        let key = match packet.direction {
+            Direction::Forward => key,
+            Direction::Reverse => key.reversed(),
+        };
+        self.tell(pad, &key, Ended::Active, cx);
+    }
+
+    /// Makes a record of what the scratchpad holds, if anything, and begins anew.
+    fn tell(&self, pad: &mut Pad, key: &Key, ended: Ended, cx: &Context<'_, ()>) {
+        let Pad { bytes, packets, first, last, flags, .. } = std::mem::replace(pad, Pad::zeroed());
+        if packets == [0; 2] {
+            return;
+        }
+        let sum = packets.iter().map(|n| u64::from(*n)).sum();
+        for (which, n) in [1, sum, bytes.iter().sum()].into_iter().enumerate() {
+            self.totals.add(cx.worker, which, n);
+        }
+        if let Some(export) = &self.export {
+            let ended = ended.or_closed(key.proto, flags);
+            let record = Record { key: *key, bytes, packets, first, last, flags, ended };
+            export.outbox.put(cx.worker, cx.now, record);
+        }
+    }
+}
+
+fn seconds(word: &str) -> Result<u32, String> {
+    match word.parse() {
+        Ok(n @ 1..=MOST_ACTIVE) => Ok(n),
+        _ => Err(format!("`active {word}`: must be a number of seconds from 1 to {MOST_ACTIVE}")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

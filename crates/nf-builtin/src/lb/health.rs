@@ -1,0 +1,77 @@
+//! Health checks: a thread for each back end, in the background.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use super::backends::Backends;
+use mmb_nf::{Background, StopSignal};
+
+/// How many checks in a row have to say otherwise before a back end is taken to be otherwise.
+const IN_A_ROW: u32 = 2;
+/// Longest wait for a connection.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the checks have said of a back end so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Health {
+    /// None: it has not been checked.
+    up: Option<bool>,
+    /// Checks in a row that said otherwise.
+    otherwise: u32,
+}
+
+impl Health {
+    /// Takes note of a check. What is so from now on, if it was not so before; the first check counts at once.
+    pub fn note(&mut self, passed: bool) -> Option<bool> {
+        if self.up == Some(passed) {
+            self.otherwise = 0;
+            return None;
+        }
+        self.otherwise += 1;
+        if self.up.is_some() && self.otherwise < IN_A_ROW {
+            return None;
+        }
+        *self = Health { up: Some(passed), otherwise: 0 };
+        self.up
+    }
+}
+
+/// Checks every back end by a TCP connection: to this port, or to its own.
+pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Duration) -> Background {
+    let backends = Arc::clone(backends);
+    Box::new(move |stop| {
+        thread::scope(|scope| {
+            for (number, backend) in (0..).zip(backends.all()) {
+                let place = backend.place;
+                let Some(port) = port.or(place.port) else { continue };
+                let (backends, to) = (&backends, SocketAddr::new(place.address, port));
+                scope.spawn(move || watch(backends, number, to, every, stop));
+            }
+        });
+    })
+}
+
+fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop: &StopSignal) {
+    let mut health = Health::default();
+    loop {
+        let passed = is_there(to, every.min(PATIENCE));
+        if let Some(backend) = backends.get(number) {
+            let counts = &backend.counts;
+            if passed { &counts.passed } else { &counts.failed }.fetch_add(1, Relaxed);
+        }
+        if let Some(up) = health.note(passed) {
+            backends.set_down(number, !up);
+        }
+        if stop.wait(every) {
+            return;
+        }
+    }
+}
+
+/// Whether somebody takes a TCP connection.
+pub(super) fn is_there(to: SocketAddr, patience: Duration) -> bool {
+    TcpStream::connect_timeout(&to, patience).is_ok()
+}

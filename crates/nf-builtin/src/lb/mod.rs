@@ -1,0 +1,200 @@
+//! `lb`: sessions are shared out among back ends.
+//!
+//! Theory of operation. Before a session is entered, one of the [`Backends`] is chosen ([`choice`]) and wished for as its
+//! destination; the engine finds the translation. When it opens, it is counted for the back end that it really goes to,
+//! and its scratchpad says which. A back end that is drained keeps its sessions and gets no more. One that fails its
+//! checks ([`check`]) loses them: the next packet of each ends the session, and its client is told by a RST. A client that
+//! repeats its SYN is not told: the next one opens a session with another back end.
+
+mod backends;
+mod health;
+mod choice;
+mod config;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use mmb_flow::Key;
+use mmb_packet::Kind;
+
+use crate::shared::tcp_segment::{ACK, SYN, SegmentTo, reset};
+use mmb_nf::{
+    Admission, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet,
+    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
+};
+use backends::Backends;
+use choice::Method;
+use config::{Check, BackendAddress, LbConfig};
+
+/// Shares sessions out among back ends.
+pub(crate) struct Lb {
+    backends: Arc<Backends>,
+    method: Method,
+    check: Check,
+    every: Duration,
+}
+
+/// A session's scratchpad: the number of its back end, and one more; 0: none.
+type BackendNumber = u16;
+
+/// What a worker keeps: whose turn it is. It is the next one's when a session opens, not when it is asked for: that may
+/// happen twice, or with another worker in the end.
+#[derive(Default)]
+pub(super) struct Local {
+    /// By family.
+    turns: Option<[usize; 2]>,
+}
+
+impl Local {
+    fn turn(&mut self, is_ip4: bool, backends: &Backends) -> &mut usize {
+        let turns = self.turns.get_or_insert_with(|| [backends.first_turn(); 2]);
+        &mut turns[usize::from(is_ip4)]
+    }
+}
+
+/// Whether a key has ports.
+fn has_ports(key: &Key) -> bool {
+    matches!(Kind(key.kind).l4(), Kind::TCP | Kind::UDP)
+}
+
+/// The destination of a key.
+fn destination(key: &Key) -> (IpAddr, Option<u16>) {
+    let [a, b, c, d, ..] = key.destination;
+    let address = match key.is_ip4() {
+        true => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        false => IpAddr::V6(Ipv6Addr::from(key.destination)),
+    };
+    (address, has_ports(key).then(|| u16::from_be_bytes(key.destination_port)))
+}
+
+impl Lb {
+    /// Does to a client what the end of its back end means for it.
+    fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
+        let forward = packet.direction == Direction::Forward;
+        let (way, to) =
+            if forward { (SegmentTo::Sender, EmitTarget::Ingress) } else { (SegmentTo::Receiver, EmitTarget::Egress) };
+        let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
+        if !opens && let Some(frame) = reset(packet.head, packet.meta, way) {
+            cx.emit(to, frame.bytes());
+        }
+        Verdict::End(DropReason::BackendDown)
+    }
+}
+
+impl Function for Lb {
+    const TYPE: &'static str = "lb";
+    const USAGE: &'static str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] [check tcp [PORT]|none] [every SECONDS]";
+    const HELP: &'static str = "shares sessions out among back ends";
+
+    type Pad = BackendNumber;
+    type Local = Local;
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let words = LbConfig::parse(setup.args)?;
+        let backends = Arc::new(Backends::new(&words));
+        Ok(Lb { backends, method: words.method, check: words.check, every: words.every })
+    }
+
+    fn properties(&self) -> Properties {
+        let has = |ip4: bool| self.backends.all().iter().any(|one| one.place.address.is_ipv4() == ip4);
+        let accepts = match (has(true), has(false)) {
+            (true, false) => "net-proto ip4",
+            (false, true) => "net-proto ip6",
+            _ => "",
+        };
+        let translates = Translates { destination: true, ..Translates::default() };
+        Properties { accepts: accepts.to_owned(), translates, ..Properties::default() }
+    }
+
+    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Local) -> Admission {
+        let is_ip4 = first.key.is_ip4();
+        let turn = *local.turn(is_ip4, &self.backends);
+        let Some(backend) = self.backends.choose(&first.key.source, is_ip4, turn) else {
+            return Admission::Drop(DropReason::NoBackend);
+        };
+        let BackendAddress { address, port } = backend.place;
+        first.translation.destination = Some((address, port.filter(|_| has_ports(first.key))));
+        Admission::Open
+    }
+
+    fn open(&self, chosen: &mut BackendNumber, session: &SessionInfo, cx: &mut Context<'_, Local>) {
+        let turn = cx.local.turn(session.key.is_ip4(), &self.backends);
+        *turn = turn.wrapping_add(1);
+        let (address, port) = destination(&session.egress_key);
+        if let Some(number) = self.backends.at(address, port)
+            && let Some(backend) = self.backends.get(number)
+        {
+            *chosen = number + 1;
+            backend.counts.sessions.fetch_add(1, Relaxed);
+            backend.counts.opened.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, chosen: &mut BackendNumber, cx: &mut Context<'_, Local>) -> Verdict {
+        match chosen.checked_sub(1) {
+            Some(backend) if self.backends.is_down(backend) => self.end(packet, cx),
+            _ => Verdict::Pass,
+        }
+    }
+
+    /// While all back ends are there, no session has to be looked at.
+    fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
+        if !self.backends.all_up() {
+            vector.for_each(|packet, chosen, cx| self.packet(packet, chosen, cx));
+        }
+    }
+
+    fn release(&self, chosen: &mut BackendNumber, _: &SessionInfo, _: &mut Context<'_, Local>) {
+        if let Some(backend) = chosen.checked_sub(1).and_then(|number| self.backends.get(number)) {
+            backend.counts.sessions.fetch_sub(1, Relaxed);
+        }
+        *chosen = 0;
+    }
+
+    fn set(&self, words: &[&str]) -> Result<(), String> {
+        let &[what @ ("drain" | "undrain"), word] = words else {
+            return Err(
+                "of a function `lb` can be set: `drain ADDRESS[:PORT]`, `undrain ADDRESS[:PORT]`".to_owned()
+            );
+        };
+        let place = BackendAddress::parse(word).filter(|&place| self.backends.set_draining(place, what == "drain"));
+        place.map(|_| ()).ok_or_else(|| {
+            let all: Vec<_> = self.backends.all().iter().map(|one| one.place.to_string()).collect();
+            format!("`{word}` is no back end here; there are {}", all.join(", "))
+        })
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let mut lines = vec![("by".to_owned(), self.method.name().to_owned())];
+        if let Check::Tcp(port) = self.check {
+            let port = port.map_or_else(|| "its port".to_owned(), |port| port.to_string());
+            lines.push(("check".to_owned(), format!("tcp {port} every {} s", self.every.as_secs_f64())));
+        }
+        for (number, backend) in (0..).zip(self.backends.all()) {
+            let [sessions, opened, passed, failed] = {
+                let counts = &backend.counts;
+                [&counts.sessions, &counts.opened, &counts.passed, &counts.failed]
+                    .map(|count| count.load(Relaxed))
+            };
+            let mut line =
+                format!("{}, {sessions} sessions, {opened} opened", self.backends.state_name(number));
+            if self.check != Check::None {
+                line.push_str(&format!(", checks {passed} passed, {failed} failed"));
+            }
+            lines.push((backend.place.to_string(), line));
+        }
+        lines
+    }
+
+    fn background(&self) -> Option<Background> {
+        match self.check {
+            Check::None => None,
+            Check::Tcp(port) => Some(health::background(&self.backends, port, self.every)),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The network functions that come with mmb.
+//!
+//! Each function is a folder. [`registry`] makes all of them known, together with the type `flow` of the SDK. What
+//! several functions use (clauses, counters, queues to a background thread, TCP segments) is in `shared`.
+
+#![forbid(unsafe_code)]
+
+mod acl;
+mod count;
+mod lb;
+mod log;
+mod mark;
+mod mirror;
+mod monitor;
+mod mss_clamp;
+mod nat;
+mod police;
+mod shared;
+mod split;
+mod synproxy;
+
+use mmb_nf::Registry;
+
+/// A registry with `flow` and all built-in functions.
+pub fn registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.add::<acl::Acl>();
+    registry.add::<count::Count>();
+    registry.add::<lb::Lb>();
+    registry.add::<log::Log>();
+    registry.add::<mark::Mark>();
+    registry.add::<mirror::Mirror>();
+    registry.add::<monitor::Monitor>();
+    registry.add::<mss_clamp::MssClamp>();
+    registry.add::<nat::Nat>();
+    registry.add::<police::Police>();
+    registry.add::<split::Split>();
+    registry.add::<synproxy::Synproxy>();
+    registry
+}

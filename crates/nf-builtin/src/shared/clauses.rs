@@ -1,0 +1,196 @@
+//! Ordered clauses in the matches of the rule language, of which the first that a session matches counts: what `acl` and
+//! `split` decide by.
+//!
+//! Theory of operation. Each clause is compiled as a rule of a small policy of its own. A session is matched once, when
+//! it opens, by the headers that all its opener's packets have in common; they are laid out anew from its key, so that the
+//! answer is the same whenever it is asked for: before the session is entered, when it opens, or years later when a
+//! function joins the chain that it goes through. Clauses that ask about anything else are refused.
+
+use mmb_flow::Key;
+use mmb_lang::Command;
+use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
+use mmb_policy::{Batch, Policy, RuleScope};
+
+/// Puts a word of a clause behind those that are there.
+pub(crate) fn add_word(text: &mut String, word: &str) {
+    if !text.is_empty() {
+        text.push(' ');
+    }
+    text.push_str(word);
+}
+
+/// Clauses, by their position.
+#[derive(Debug)]
+pub(crate) struct Clauses {
+    policy: Policy,
+}
+
+impl Clauses {
+    /// Compiles clauses; each is the text of its matches, and one without any matches everything.
+    ///
+    /// # Errors
+    /// A sentence about the first one that is wrong.
+    pub fn new(texts: &[String], port: &dyn Fn(&str) -> Option<u16>) -> Result<Clauses, String> {
+        let mut policy = Policy::new();
+        for text in texts {
+            let text = if text.is_empty() { "all" } else { text };
+            let wrong = |error: mmb_lang::Diagnostic| match error.help {
+                Some(help) => format!("`{text}`: {} ({help})", error.message),
+                None => format!("`{text}`: {}", error.message),
+            };
+            let Some(Command::Add(rule)) =
+                mmb_lang::parse_line(&format!("add {text} drop")).map_err(wrong)?
+            else {
+                return Err(format!("`{text}` is not a list of matches such as `tcp-dport 80`"));
+            };
+            if rule.targets.len() != 1 {
+                return Err(format!("`{text}` is not a list of matches alone: leave its targets out"));
+            }
+            policy.add(&rule, port).map_err(wrong)?;
+            // The rule just added has the last slot, as slots of a policy that nothing left are given out in order.
+            let slot = u32::try_from(policy.slots()).unwrap_or(u32::MAX).saturating_sub(1);
+            if policy.rule_info(slot).scope != RuleScope::Session {
+                return Err(format!(
+                    "`{text}` asks about single packets, but sessions are decided about as a whole: match by addresses, \
+                     ports, protocols and `in`, and leave the rest to rules"
+                ));
+            }
+        }
+        Ok(Clauses { policy })
+    }
+
+    /// The position of the first clause that sessions with this key match, of which packets come in by this port.
+    pub fn first(&self, key: &Key, in_port: u16, batch: &mut Batch) -> Option<usize> {
+        let (head, meta) = headers(key);
+        batch.len = 1;
+        fill_window(&head, &meta, in_port, 0, self.policy.chunks(), &mut batch.windows[0]);
+        self.policy.classify(batch);
+        let index = batch.hits.iter().filter_map(|hit| self.policy.index(hit.slot)).min()?;
+        usize::try_from(index).ok()?.checked_sub(1)
+    }
+}
+
+/// Headers of a packet with this key: zeros but for what the key says.
+fn headers(key: &Key) -> ([u8; 74], Meta) {
+    const L3: usize = 14;
+    let mut head = [0; 74];
+    let l4 = if key.is_ip4() { L3 + 20 } else { L3 + 40 };
+    let mut put = |at: usize, bytes: &[u8]| head[at..at + bytes.len()].copy_from_slice(bytes);
+    let ethertype = if key.is_ip4() { ETHERTYPE_IP4 } else { ETHERTYPE_IP6 };
+    put(12, &ethertype.to_be_bytes());
+    if key.is_ip4() {
+        put(L3, &[0x45]);
+        put(L3 + 9, &[key.proto]);
+        put(L3 + 12, &key.source[..4]);
+        put(L3 + 16, &key.destination[..4]);
+    } else {
+        put(L3, &[0x60]);
+        put(L3 + 6, &[key.proto]);
+        put(L3 + 8, &key.source);
+        put(L3 + 24, &key.destination);
+    }
+    if matches!(Kind(key.kind).l4(), Kind::TCP | Kind::UDP) {
+        put(l4, &key.source_port);
+        put(l4 + 2, &key.destination_port);
+    }
+    if Kind(key.kind).l4() == Kind::TCP {
+        put(l4 + 12, &[5 << 4]);
+    }
+    let meta = Meta {
+        ethertype,
+        l3_off: L3 as u16,
+        l4_off: l4 as u16,
+        end: head.len() as u16,
+        kind: Kind(key.kind),
+        proto: key.proto,
+        ..Meta::default()
+    };
+    (head, meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_oracle::generate::{frames, numbered, port, rules};
+    use proptest::prelude::*;
+
+    use mmb_nf::testing::{key_of_frame, parsed};
+    use super::*;
+
+    fn clauses(texts: &[&str]) -> Result<Clauses, String> {
+        let texts: Vec<_> = texts.iter().map(|text| text.to_string()).collect();
+        Clauses::new(&texts, &port)
+    }
+
+    #[test]
+    fn what_differs_within_a_session_is_refused() {
+        for (text, named) in [
+            ("tcp-syn", "`tcp-syn` asks about single packets"),
+            ("tcp-dport 80 ip-ttl > 3", "asks about single packets"),
+            ("out wan", "asks about single packets"),
+            ("tcp-payload contains 0x41", "asks about single packets"),
+            ("tcp-dprot 80", "did you mean `tcp-dport`"),
+            ("tcp-dport 80 udp-dport 53", "`tcp-dport 80 udp-dport 53`"),
+            ("tcp-dport 80 accept", "leave its targets out"),
+            ("tcp-dport 80 ;", "`tcp-dport 80 ;`"),
+            ("in nowhere", "nowhere"),
+        ] {
+            let error = clauses(&["all", text]).unwrap_err();
+            assert!(error.contains(named), "{text}: {error}");
+        }
+    }
+
+    fn texts(rules: &[mmb_lang::Rule]) -> Vec<String> {
+        let join = |rule: &mmb_lang::Rule| {
+            rule.matches.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        rules.iter().map(join).collect()
+    }
+
+    proptest! {
+        /// The oracle knows which rules match a packet; the first of those of which all packets of a session are alike is
+        /// the clause.
+        #[test]
+        fn the_first_that_matches_counts(rules in rules(30), frames in frames(12), in_port in 0..4u16) {
+            let empty = |_: &str| Vec::new();
+            let constant: Vec<_> = rules
+                .into_iter()
+                .filter(|rule| Clauses::new(&texts(std::slice::from_ref(rule)), &port).is_ok())
+                .collect();
+            let clauses = Clauses::new(&texts(&constant), &port);
+            let (clauses, numbered) = (clauses.unwrap(), numbered(&constant));
+            let mut batch = Batch::default();
+            for frame in &frames {
+                let Some(key) = whole(frame) else { continue };
+                let matching = mmb_oracle::matching_rules(&numbered, &empty, &port, (in_port, 0), frame);
+                let first = matching.first().map(|(index, _)| *index as usize - 1);
+                prop_assert_eq!(clauses.first(&key, in_port, &mut batch), first, "{:?}", frame);
+            }
+        }
+    }
+
+    /// The key of a packet that has one, and no more headers than a key tells of.
+    fn whole(frame: &[u8]) -> Option<Key> {
+        let mut meta = Meta::default();
+        mmb_packet::parse(frame, frame.len(), &mut meta).ok()?;
+        mmb_flow::parse_key(frame, &meta).ok()
+    }
+
+    #[test]
+    fn headers_have_the_key_that_they_are_made_of() {
+        use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
+        let (a, b) = ([192, 0, 2, 1], [198, 51, 100, 2]);
+        let (a6, b6) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2]);
+        let transports: [Transport; 4] =
+            [Tcp::new(1, 80).into(), Udp::new(2, 53).into(), Icmp::new(8).into(), Transport::Raw(47)];
+        for transport in transports {
+            let four = Frame::new(Ip4::new(a, b), transport.clone()).build();
+            let six = Frame::new(Ip6::new(a6, b6), transport).build();
+            for frame in [four, six] {
+                let (key, meta) = (key_of_frame(&frame), parsed(&frame));
+                let (_, made) = headers(&key);
+                assert_eq!((made.kind, made.proto, made.l4_off), (meta.kind, meta.proto, meta.l4_off));
+                assert_eq!(made.ethertype, meta.ethertype);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What functions have to tell the world, on its way from the workers to the thread that does.
+//!
+//! Theory of operation. Each worker has a bounded queue of its own, so that workers never wait for each other, nor for the
+//! thread: what does not fit is lost, and counted. The thread ([`ExportQueue::serve`]) looks every 100 milliseconds, takes what
+//! there is, and hands it over with the time of day that the worker's milliseconds stand for.
+//!
+//! A worker's clock is milliseconds since a moment that nobody else knows. Each item comes with the worker's time at which
+//! it was put in; it was not taken out before that. So the least difference seen between the thread's clock and these times
+//! is, but for the shortest stay in the queue, the difference between the clocks. A worker whose clock begins anew is
+//! noticed by a difference that jumps.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_queue::ArrayQueue;
+
+use mmb_nf::StopSignal;
+
+/// Items that a worker's queue holds.
+const ROOM: usize = 16_384;
+/// How often the thread looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Milliseconds by which the difference between two clocks may grow without one of them having begun anew.
+const JUMP: u32 = 10_000;
+
+/// See the module's head.
+pub(crate) struct ExportQueue<T> {
+    lanes: Box<[Lane<T>]>,
+    /// Written, sent.
+    done: AtomicU64,
+    failed: AtomicU64,
+    trouble: Mutex<Option<String>>,
+}
+
+#[repr(align(64))]
+struct Lane<T> {
+    queue: ArrayQueue<(u32, T)>,
+    lost: AtomicU64,
+}
+
+/// What goes with an item: tells times of day.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockReading {
+    /// Now …
+    day: SystemTime,
+    /// … and as the worker's clock has it.
+    worker: u32,
+}
+
+impl ClockReading {
+    /// The time of day at which the worker's clock stood at `at`, within 24 days from now.
+    pub fn of(&self, at: u32) -> SystemTime {
+        let since = self.worker.wrapping_sub(at).cast_signed();
+        let distance = Duration::from_millis(since.unsigned_abs().into());
+        let then = if since < 0 { self.day.checked_add(distance) } else { self.day.checked_sub(distance) };
+        then.unwrap_or(self.day)
+    }
+
+    #[cfg(test)]
+    pub fn at(day: SystemTime, worker: u32) -> ClockReading {
+        ClockReading { day, worker }
+    }
+}
+
+/// How far the thread's milliseconds are ahead of a worker's.
+#[derive(Clone, Copy, Default)]
+struct Ahead(Option<u32>);
+
+impl Ahead {
+    fn learn(&mut self, thread: u32, worker: u32) {
+        let ahead = thread.wrapping_sub(worker);
+        let more = self.0.map_or(0, |known| ahead.wrapping_sub(known));
+        if self.0.is_none() || more.cast_signed() < 0 || more > JUMP {
+            self.0 = Some(ahead);
+        }
+    }
+}
+
+impl<T> ExportQueue<T> {
+    /// Empty queues for so many workers.
+    pub fn new(workers: u16) -> Self {
+        Self::with_room(workers, ROOM)
+    }
+
+    fn with_room(workers: u16, room: usize) -> Self {
+        let lane = |_| Lane { queue: ArrayQueue::new(room), lost: AtomicU64::new(0) };
+        ExportQueue {
+            lanes: (0..workers.max(1)).map(lane).collect(),
+            done: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+        }
+    }
+
+    /// Puts an item into a worker's queue; `now` is the worker's time.
+    #[inline]
+    pub fn put(&self, worker: u16, now: u32, item: T) {
+        if let Some(lane) = self.lanes.get(usize::from(worker))
+            && lane.queue.push((now, item)).is_err()
+        {
+            lane.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Items that found no room.
+    pub fn lost(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.lost.load(Ordering::Relaxed)).sum()
+    }
+
+    /// So many items are written or sent; `trouble`, and so many are not.
+    pub fn tell(&self, items: usize, outcome: Result<(), String>) {
+        let count = if outcome.is_ok() { &self.done } else { &self.failed };
+        count.fetch_add(items as u64, Ordering::Relaxed);
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+    }
+
+    /// For `show functions`.
+    pub fn report(&self) -> Vec<(String, String)> {
+        let counts = [
+            ("written", self.done.load(Ordering::Relaxed)),
+            ("lost", self.lost()),
+            ("failed", self.failed.load(Ordering::Relaxed)),
+        ];
+        let mut report: Vec<_> =
+            counts.into_iter().map(|(name, n)| (name.to_owned(), n.to_string())).collect();
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        report.extend(trouble.clone().map(|trouble| ("trouble".to_owned(), trouble)));
+        report
+    }
+
+    /// Takes all items out, each worker's in order, and hands them to `write`, again and again until it is time to stop.
+    pub fn serve(&self, stop: &StopSignal, mut write: impl FnMut(Vec<(ClockReading, T)>)) {
+        let (origin, mut ahead) = (Instant::now(), vec![Ahead::default(); self.lanes.len()]);
+        let mut full = false;
+        loop {
+            let stopped = stop.wait(if full { Duration::ZERO } else { PAUSE });
+            let items = self.take(&mut ahead, origin.elapsed().as_millis() as u32);
+            full = items.len() > ROOM / 2;
+            if !items.is_empty() {
+                write(items);
+            }
+            if stopped {
+                return;
+            }
+        }
+    }
+
+    /// What is there, at this time of the thread's clock.
+    fn take(&self, ahead: &mut [Ahead], now: u32) -> Vec<(ClockReading, T)> {
+        let mut all = Vec::new();
+        for (lane, ahead) in self.lanes.iter().zip(ahead) {
+            let most = lane.queue.capacity();
+            let items: Vec<_> = std::iter::from_fn(|| lane.queue.pop()).take(most).collect();
+            items.iter().for_each(|(at, _)| ahead.learn(now, *at));
+            let times = ClockReading { day: SystemTime::now(), worker: now.wrapping_sub(ahead.0.unwrap_or(0)) };
+            all.extend(items.into_iter().map(|(_, item)| (times, item)));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn clocks_are_compared_by_what_was_fastest() {
+        let mut ahead = Ahead::default();
+        // The thread began 500 ms before the worker, whose clock wraps meanwhile; items stay 90, 3 and 70 ms.
+        let base = u32::MAX - 100;
+        for (put, stay) in [(0, 90), (200, 3), (400, 70)] {
+            ahead.learn(base.wrapping_add(put + stay + 500), base.wrapping_add(put));
+        }
+        assert_eq!(ahead.0, Some(503));
+        ahead.learn(700_000, 2);
+        assert_eq!(ahead.0, Some(699_998), "the worker's clock began anew");
+        ahead.learn(700_000, 600_000);
+        assert_eq!(ahead.0, Some(100_000), "and it was another worker's before");
+    }
+
+    #[test]
+    fn times_of_day() {
+        let day = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let times = ClockReading::at(day, 5);
+        assert_eq!(times.of(5), day);
+        assert_eq!(times.of(5u32.wrapping_sub(1500)), day - Duration::from_millis(1500));
+        assert_eq!(times.of(25), day + Duration::from_millis(20));
+        assert_eq!(
+            ClockReading::at(SystemTime::UNIX_EPOCH, 0).of(1),
+            SystemTime::UNIX_EPOCH + Duration::from_millis(1)
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let outbox = ExportQueue::with_room(2, 3);
+        (0..5).for_each(|n| outbox.put(0, n, n));
+        outbox.put(1, 0, 100);
+        outbox.put(7, 0, 0);
+        assert_eq!(outbox.lost(), 2);
+        let mut ahead = [Ahead::default(); 2];
+        let items: Vec<_> = outbox.take(&mut ahead, 10).into_iter().map(|(_, n)| n).collect();
+        assert_eq!(items, [0, 1, 2, 100]);
+        assert!(outbox.take(&mut ahead, 10).is_empty());
+        outbox.tell(4, Ok(()));
+        outbox.tell(2, Err("no way".into()));
+        let report = [("written", "4"), ("lost", "2"), ("failed", "2"), ("trouble", "no way")];
+        assert_eq!(outbox.report(), report.map(|(name, value)| (name.to_string(), value.to_string())));
+        outbox.tell(0, Ok(()));
+        assert_eq!(outbox.report().len(), 3, "trouble that is over is not told of");
+    }
+
+    #[test]
+    fn nothing_stays_behind_when_it_stops() {
+        let (outbox, stop) = (ExportQueue::new(1), StopSignal::default());
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            outbox.put(0, 0, 1);
+            scope.spawn(|| outbox.serve(&stop, move |items| sender.send(items.len()).unwrap()));
+            assert_eq!(receiver.recv(), Ok(1));
+            (0..10).for_each(|n| outbox.put(0, n, 1));
+            stop.stop();
+        });
+        assert_eq!(receiver.iter().sum::<usize>(), 10);
+    }
+}

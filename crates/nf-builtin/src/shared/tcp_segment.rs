@@ -1,0 +1,262 @@
+//! TCP segments that functions write: whole frames in answer to others, and changes of headers in place.
+
+use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
+use mmb_packet::{Kind, Meta, tcp_options};
+
+/// TCP flags (RFC 9293, 3.1).
+pub(crate) const FIN: u8 = 0x01;
+pub(crate) const SYN: u8 = 0x02;
+pub(crate) const RST: u8 = 0x04;
+pub(crate) const ACK: u8 = 0x10;
+
+/// Offsets in a TCP header.
+pub(crate) const SEQ: usize = 4;
+pub(crate) const ACKNOWLEDGMENT: usize = 8;
+pub(crate) const FLAGS: usize = 13;
+pub(crate) const WINDOW: usize = 14;
+const CHECKSUM: usize = 16;
+/// Bytes of a TCP header without options.
+pub(crate) const FIXED: usize = 20;
+
+/// Hop limit of what is made here (RFC 1122, 3.2.1.7, as the assigned numbers recommend).
+const TTL: u8 = 64;
+
+/// TCP options, padded with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    bytes: [u8; 40],
+    len: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { bytes: [0; 40], len: 0 }
+    }
+}
+
+impl Options {
+    /// Puts an option behind the others; what there is no room for is left out.
+    pub fn push(&mut self, option: &[u8]) {
+        if let Some(place) = self.bytes.get_mut(self.len..self.len + option.len()) {
+            place.copy_from_slice(option);
+            self.len += option.len();
+        }
+    }
+
+    /// All of them, padded to a multiple of four bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.next_multiple_of(4)]
+    }
+}
+
+/// A segment without payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutgoingSegment {
+    pub seq: u32,
+    pub ack: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: Options,
+}
+
+/// DirectionFilter way a segment goes, as seen from the packet that it is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SegmentTo {
+    /// To the one who is to get that packet.
+    Receiver,
+    /// To the one who sent it.
+    Sender,
+}
+
+/// A frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    bytes: [u8; Self::MOST],
+    len: usize,
+}
+
+impl Frame {
+    /// Ethernet with four tags, IPv6, the longest TCP header, and some to spare.
+    const MOST: usize = 160;
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Option<()> {
+        self.bytes.get_mut(self.len..self.len + bytes.len())?.copy_from_slice(bytes);
+        self.len += bytes.len();
+        Some(())
+    }
+}
+
+impl OutgoingSegment {
+    /// The segment as a frame of the connection that a TCP packet belongs to, with its Ethernet addresses (turned, if it
+    /// goes back), tags, IP addresses and ports; IP options and extension headers are not repeated. None: it is not TCP.
+    pub fn frame(&self, head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
+        if meta.kind.l4() != Kind::TCP {
+            return None;
+        }
+        let mut frame = Frame { bytes: [0; Frame::MOST], len: 0 };
+        let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
+        let (to, rest) = head.get(..l3)?.split_first_chunk::<6>()?;
+        let (from, tags) = rest.split_first_chunk::<6>()?;
+        let [to, from] = ordered(to, from, way);
+        frame.push(to)?;
+        frame.push(from)?;
+        frame.push(tags)?;
+        let ports = head.get(l4..l4 + 4)?;
+        let [source_port, destination_port] = ordered(&ports[..2], &ports[2..], way);
+        let options = self.options.bytes();
+        let len = FIXED + options.len();
+        let pseudo = network(&mut frame, head.get(l3..)?, meta.kind.l3() == Kind::IP4, way, len)?;
+        let at = frame.len;
+        for bytes in [
+            source_port,
+            destination_port,
+            &self.seq.to_be_bytes(),
+            &self.ack.to_be_bytes(),
+            &[(len as u8 / 4) << 4, self.flags],
+            &self.window.to_be_bytes(),
+            &[0; 4],
+            options,
+        ] {
+            frame.push(bytes)?;
+        }
+        let checksum = !fold(sum(&frame.bytes[at..frame.len], pseudo));
+        frame.bytes[at + CHECKSUM..at + CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+        Some(frame)
+    }
+}
+
+fn ordered<T>(first: T, second: T, way: SegmentTo) -> [T; 2] {
+    match way {
+        SegmentTo::Receiver => [first, second],
+        SegmentTo::Sender => [second, first],
+    }
+}
+
+/// Writes the network header of a segment of `len` bytes with the addresses of one that begins at `ip`; gives the sum of
+/// the pseudo header.
+fn network(frame: &mut Frame, ip: &[u8], is_ip4: bool, way: SegmentTo, len: usize) -> Option<u32> {
+    let at = frame.len;
+    if is_ip4 {
+        let [source, destination] = addresses::<4>(ip.get(12..)?, way)?;
+        let [high, low] = (20 + len as u16).to_be_bytes();
+        // Don't fragment: it is whole, and needs no identification then (RFC 6864).
+        frame.push(&[0x45, 0, high, low, 0, 0, 0x40, 0, TTL, 6, 0, 0])?;
+        frame.push(&source)?;
+        frame.push(&destination)?;
+        let checksum = !fold(sum(&frame.bytes[at..frame.len], 0));
+        frame.bytes[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+        return Some(pseudo4(source, destination, 6, len as u16));
+    }
+    let [source, destination] = addresses::<16>(ip.get(8..)?, way)?;
+    let [high, low] = (len as u16).to_be_bytes();
+    frame.push(&[0x60, 0, 0, 0, high, low, 6, TTL])?;
+    frame.push(&source)?;
+    frame.push(&destination)?;
+    Some(pseudo6(&source, &destination, 6, len as u32))
+}
+
+fn addresses<const N: usize>(bytes: &[u8], way: SegmentTo) -> Option<[[u8; N]; 2]> {
+    let (source, rest) = bytes.split_first_chunk()?;
+    let destination = rest.first_chunk()?;
+    Some(ordered(*source, *destination, way))
+}
+
+/// A RST that ends the connection for one of its ends, as RFC 9293 (3.10.7.1) has a closed port answer: to the sender of
+/// a segment (`Back`), or to its receiver (`On`) as if its sender had given up. None for what no RST answers: another
+/// RST, and what is not TCP.
+pub(crate) fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
+    let segment = mmb_flow::TcpSegment::read(head, meta)?;
+    if segment.flags & RST != 0 {
+        return None;
+    }
+    let takes = u32::from(segment.flags & SYN != 0) + u32::from(segment.flags & FIN != 0);
+    let end = segment.seq.wrapping_add(segment.len).wrapping_add(takes);
+    let (seq, ack, flags) = match way {
+        SegmentTo::Receiver => (segment.seq, segment.ack, segment.flags & ACK | RST),
+        SegmentTo::Sender if segment.flags & ACK != 0 => (segment.ack, 0, RST),
+        SegmentTo::Sender => (0, end, RST | ACK),
+    };
+    OutgoingSegment { seq, ack, flags, ..OutgoingSegment::default() }.frame(head, meta, way)
+}
+
+/// Writes `new` over the TCP header at `l4`, from its byte `at` on, and brings its checksum up to date (RFC 1624).
+/// Nothing if it is not all inside.
+pub(crate) fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
+    let Some(tcp) = head.get_mut(l4..) else { return };
+    // Whole words: the checksum's.
+    let (start, end) = (at & !1, (at + new.len()).next_multiple_of(2));
+    let Some(words) = tcp.get_mut(start..end) else { return };
+    let old = fold(sum(words, 0));
+    words[at - start..at - start + new.len()].copy_from_slice(new);
+    let new = fold(sum(words, 0));
+    if let Some(field) = tcp.get_mut(CHECKSUM..CHECKSUM + 2) {
+        let checksum = update16(u16::from_be_bytes([field[0], field[1]]), old, new);
+        field.copy_from_slice(&checksum.to_be_bytes());
+    }
+}
+
+/// Where a timestamp option stands, from the beginning of the TCP header, and its value and echo (RFC 7323, 3.2).
+pub(crate) fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
+    let option = tcp_options(head, meta).find(|option| option.kind == 8 && option.data.len() == 8)?;
+    let (value, echo) = option.data.split_first_chunk::<4>()?;
+    let echo = echo.first_chunk()?;
+    Some((FIXED + option.at, u32::from_be_bytes(*value), u32::from_be_bytes(*echo)))
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::build::{Frame as Built, Ip4, Ip6, Tcp};
+    use proptest::prelude::*;
+
+    use mmb_nf::testing::{assert_checksums, parsed};
+    use super::*;
+
+    proptest! {
+        /// Whatever is written over a TCP header: its checksum is what one from scratch makes it.
+        #[test]
+        fn patches_keep_the_checksum(at in 4..40usize, new in prop::collection::vec(any::<u8>(), 0..20), ip6: bool, payload: Vec<u8>) {
+            let tcp = Tcp { options: vec![1; 40], seq: 7, ack: 9, ..Tcp::new(1, 2) };
+            let net: mmb_packet::build::Net = match ip6 {
+                true => Ip6::new([1u16; 8], [2u16; 8]).into(),
+                false => Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]).into(),
+            };
+            let mut frame = Built::new(net, tcp).payload(payload).build();
+            let (meta, before) = (parsed(&frame), frame.clone());
+            let l4 = usize::from(meta.l4_off);
+            // Neither the data offset, by which the options are found, nor the checksum itself.
+            prop_assume!(at + new.len() <= 60 && (at + new.len() <= 12 || at >= 18));
+            patch(&mut frame, l4, at, &new);
+            assert_checksums(&frame);
+            prop_assert_eq!(&frame[l4 + at..l4 + at + new.len()], &new[..]);
+            let changed = |at: &usize| before[*at] != frame[*at];
+            let touched = |i: usize| (l4 + at..l4 + at + new.len()).contains(&i) || (l4 + 16..l4 + 18).contains(&i);
+            prop_assert!((0..frame.len()).filter(changed).all(touched));
+        }
+
+        #[test]
+        fn nothing_is_written_outside(mut frame: Vec<u8>, l4 in 0..80usize, at in 0..80usize, new: [u8; 4]) {
+            patch(&mut frame, l4, at, &new);
+        }
+    }
+
+    #[test]
+    fn options_end_where_there_is_no_room() {
+        let mut options = Options::default();
+        options.push(&[2, 4, 5]);
+        assert_eq!(options.bytes(), [2, 4, 5, 0]);
+        options.push(&[7; 38]);
+        options.push(&[8; 37]);
+        assert_eq!((options.bytes().len(), options.bytes()[39]), (40, 8));
+    }
+
+    #[test]
+    fn only_tcp_is_answered() {
+        let udp = Built::new(Ip4::new([1; 4], [2; 4]), mmb_packet::build::Udp::new(1, 2)).build();
+        assert!(OutgoingSegment::default().frame(&udp, &parsed(&udp), SegmentTo::Receiver).is_none());
+        assert!(reset(&udp, &parsed(&udp), SegmentTo::Sender).is_none());
+    }
+}

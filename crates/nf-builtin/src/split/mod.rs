@@ -1,0 +1,168 @@
+//! `split`: sessions go different ways.
+//!
+//! Theory of operation. As with `acl`, the clauses are asked about a session once, and the first that matches decides; its
+//! label is the output by which all packets of the session leave, in both directions. What no clause matches leaves by
+//! the output `rest`. Since the answer follows from the session's key alone, it is known before the session is entered,
+//! so that functions that translate may stand behind any output.
+
+use mmb_policy::Batch;
+
+use crate::shared::clauses::{self, Clauses};
+use mmb_nf::{Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
+
+/// The output of what no clause matches.
+const REST: &str = "rest";
+/// Most outputs: they are numbered by a byte.
+const MOST: usize = 255;
+
+/// Gives each session one of several ways.
+pub(crate) struct Split {
+    clauses: Clauses,
+    /// The output of each clause.
+    outputs: Vec<u8>,
+    /// The outputs' names; the last is [`REST`].
+    labels: Vec<String>,
+}
+
+/// What a label looks like: unlike any word of a match.
+fn label(word: &str) -> Option<&str> {
+    let name = word.strip_suffix(':')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(plain)).then_some(name)
+}
+
+impl Split {
+    fn output(&self, clause: Option<usize>) -> u8 {
+        let rest = self.labels.len().saturating_sub(1) as u8;
+        clause.and_then(|clause| self.outputs.get(clause)).copied().unwrap_or(rest)
+    }
+}
+
+impl Function for Split {
+    const TYPE: &'static str = "split";
+    const USAGE: &'static str = "LABEL: MATCH… [LABEL: MATCH…]…";
+    const HELP: &'static str =
+        "sends sessions on by an output of their own, `rest` if no clause matches them";
+
+    /// The output's number.
+    type Pad = u8;
+    type Local = Batch;
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let (mut texts, mut outputs, mut labels) = (Vec::<String>::new(), Vec::new(), Vec::<String>::new());
+        for &word in setup.args {
+            match (label(word), texts.last_mut()) {
+                (Some(REST | "else"), _) => {
+                    return Err(format!(
+                        "`{word}` needs no clause: what no other matches leaves by `{REST}`"
+                    ));
+                }
+                (Some(name), _) => {
+                    let known = labels.iter().position(|label| label == name);
+                    outputs.push(known.unwrap_or(labels.len()) as u8);
+                    if known.is_none() {
+                        labels.push(name.to_owned());
+                    }
+                    texts.push(String::new());
+                }
+                (None, Some(text)) => clauses::add_word(text, word),
+                (None, None) => {
+                    return Err(format!("`split` begins with a label such as `web:`, not with `{word}`"));
+                }
+            }
+        }
+        if labels.is_empty() || labels.len() >= MOST {
+            return Err(format!("`split` takes 1 to {} labels with matches: `web: tcp-dport 80`", MOST - 1));
+        }
+        if let Some(at) = texts.iter().position(String::is_empty) {
+            let name = outputs.get(at).and_then(|&output| labels.get(usize::from(output)));
+            let name = name.map_or("", String::as_str);
+            return Err(format!("`{name}:` has no match; `{name}: all` would match everything"));
+        }
+        labels.push(REST.to_owned());
+        Ok(Split { clauses: Clauses::new(&texts, setup.resolve_port)?, outputs, labels })
+    }
+
+    fn properties(&self) -> Properties {
+        Properties { outputs: self.labels.clone(), routes: true, ..Properties::default() }
+    }
+
+    fn route(&self, first: &OpeningPacket<'_>, batch: &mut Batch) -> Option<u8> {
+        Some(self.output(self.clauses.first(first.key, first.in_port, batch)))
+    }
+
+    fn open(&self, output: &mut u8, session: &SessionInfo, cx: &mut Context<'_, Batch>) {
+        *output = self.output(self.clauses.first(&session.key, session.in_port, cx.local));
+    }
+
+    fn packet(&self, _: &mut Packet<'_>, output: &mut u8, _: &mut Context<'_, Batch>) -> Verdict {
+        Verdict::Branch(*output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::VecPacket;
+    use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
+
+    use mmb_nf::testing::{Bench, Forward, NEAR, Reverse, key_of_frame, parsed, refused};
+    use super::*;
+    use mmb_nf::TranslationRequest;
+
+    const WORDS: &str = "web: tcp-dport 80 dns: udp-dport 53 web: tcp-dport 443 ip-saddr 10.0.0.0/8";
+
+    fn tcp(dport: u16) -> Vec<u8> {
+        Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Tcp::new(4000, dport)).build()
+    }
+
+    fn udp(dport: u16) -> Vec<u8> {
+        Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(4000, dport)).build()
+    }
+
+    /// By which output the function says beforehand that a session will go.
+    fn route(bench: &mut Bench<Split>, frame: &[u8]) -> Option<u8> {
+        let (mut packet, mut meta, key) = (VecPacket::new(frame), parsed(frame), key_of_frame(frame));
+        let (packet, meta, translation) = (&mut packet, &mut meta, TranslationRequest::default());
+        let first = OpeningPacket { packet, meta, key: &key, in_port: NEAR, now: 0, translation };
+        bench.function.route(&first, &mut bench.local)
+    }
+
+    #[test]
+    fn sessions_go_by_the_first_label_that_fits() {
+        let mut bench = Bench::<Split>::new(WORDS);
+        let traits = bench.function.properties();
+        assert_eq!((traits.outputs, traits.routes), (["web", "dns", "rest"].map(String::from).into(), true));
+        for (frame, output) in [(tcp(80), 0), (tcp(443), 0), (udp(53), 1), (tcp(22), 2), (udp(80), 2)] {
+            assert_eq!(route(&mut bench, &frame), Some(output));
+            let session = bench.open(&frame);
+            for way in [Forward, Reverse] {
+                assert_eq!(bench.packet(session, way, &tcp(1)).verdict, Verdict::Branch(output));
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_unlike_addresses() {
+        assert_eq!(label("web:"), Some("web"));
+        for word in ["web", ":", "80:", "2001:db8::", "fe80::", "::", "we b:"] {
+            assert_eq!(label(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (words, named) in [
+            ("", "1 to 254 labels"),
+            ("tcp-dport 80", "`tcp-dport`"),
+            ("web: dns: udp-dport 53", "`web: all`"),
+            ("web: tcp-dport 80 rest: all", "`rest:` needs no clause"),
+            ("web: tcp-dport 80 else: all", "`else:` needs no clause"),
+            ("web: tcp-syn", "single packets"),
+        ] {
+            assert!(refused::<Split>(words).contains(named), "{words}: {}", refused::<Split>(words));
+        }
+        let many: Vec<_> = (0..255).map(|n| format!("l{n}: tcp-dport {n}")).collect();
+        assert!(refused::<Split>(&many.join(" ")).contains("1 to 254 labels"));
+        assert_eq!(Bench::<Split>::new(&many[1..].join(" ")).function.properties().outputs.len(), 255);
+    }
+}

@@ -1,0 +1,159 @@
+//! `synproxy`: no state for a TCP connection until its client has shown that it is where it says.
+//!
+//! Theory of operation. A SYN is answered here, with a number that is a cookie ([`cookie`]) and a window of zero, and
+//! forgotten ([`handshake`]). Who acknowledges the cookie is there: that segment becomes the SYN that the client has sent
+//! before, opens the session, and goes to the server. The server's SYN is acknowledged here ([`join`]), and goes to the
+//! client as the acknowledgment that opens its window. From then on the two talk with each other: the engine translates
+//! sequence numbers, which the server counts from another one than the cookie (RFC 4987, section 3.5, "half proxy"), and
+//! this function what else the client was promised before anybody knew the server: timestamps, and windows, if the
+//! server's scale is another one.
+//!
+//! Segments of no connection that acknowledge no cookie are dropped. A client that asks again while the server has not
+//! answered, as it does when it has something to send, has the SYN sent again; nobody else repeats it.
+
+mod cookie;
+mod join;
+mod handshake;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use mmb_flow::TcpSegment;
+use mmb_packet::flags;
+
+use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
+use mmb_nf::{
+    Admission, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates, Verdict,
+};
+use cookie::Cookies;
+use join::Pad;
+
+/// Answers SYNs for servers.
+pub(crate) struct Synproxy {
+    cookies: Cookies,
+    promise: Promise,
+    counts: Counts,
+}
+
+/// What clients are promised in the server's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Promise {
+    /// Maximum segment size; none: what Ethernet leaves.
+    mss: Option<u16>,
+    /// Window scale.
+    scale: u8,
+    sack: bool,
+    timestamps: bool,
+}
+
+/// What has happened.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Servers that have answered.
+    joined: AtomicU64,
+    /// SYNs that were sent once more.
+    again: AtomicU64,
+    /// Servers that have refused.
+    refused: AtomicU64,
+    /// Servers that do not keep what was promised.
+    lacking: AtomicU64,
+}
+
+/// Largest window scale (RFC 7323, 2.3).
+const MOST_SCALE: u8 = 14;
+/// Least maximum segment size that makes sense: what IPv4 asks hosts to take (RFC 9293, 3.7.1).
+const LEAST_MSS: u16 = 536;
+
+impl Promise {
+    fn parse(words: &[&str]) -> Result<Promise, String> {
+        let mut promise = Promise { mss: None, scale: 7, sack: true, timestamps: true };
+        let mut rest = words;
+        while let [word, behind @ ..] = rest {
+            rest = match (*word, behind) {
+                ("mss", [number, rest @ ..]) => {
+                    let mss = number.parse().ok().filter(|mss| *mss >= LEAST_MSS);
+                    let wrong = || format!("`mss {number}` is not a number from {LEAST_MSS} to 65535");
+                    promise.mss = Some(mss.ok_or_else(wrong)?);
+                    rest
+                }
+                ("window-scale", [number, rest @ ..]) => {
+                    let scale = number.parse().ok().filter(|scale| *scale <= MOST_SCALE);
+                    let wrong = || format!("`window-scale {number}` is not a number from 0 to {MOST_SCALE}");
+                    promise.scale = scale.ok_or_else(wrong)?;
+                    rest
+                }
+                ("no-sack", rest) => {
+                    promise.sack = false;
+                    rest
+                }
+                ("no-timestamps", rest) => {
+                    promise.timestamps = false;
+                    rest
+                }
+                ("mss" | "window-scale", _) => return Err(format!("`{word}` is followed by a number")),
+                _ => return Err(format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE)),
+            };
+        }
+        Ok(promise)
+    }
+}
+
+impl Function for Synproxy {
+    const TYPE: &'static str = "synproxy";
+    const USAGE: &'static str = "[mss N] [window-scale N] [no-sack] [no-timestamps]";
+    const HELP: &'static str = "answers TCP SYNs with cookies, and lets through who acknowledges them";
+
+    type Pad = Pad;
+    type Local = ();
+
+    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+        let promise = Promise::parse(setup.args)?;
+        Ok(Synproxy { cookies: Cookies::new(setup.seed), promise, counts: Counts::default() })
+    }
+
+    fn properties(&self) -> Properties {
+        let translates = Translates { sequence_numbers: true, ..Translates::default() };
+        Properties { accepts: "tcp-sport".to_owned(), translates, ..Properties::default() }
+    }
+
+    fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
+        // Fragments, and routing headers, which hide the destination that the checksum covers, are no way to connect.
+        let plain = first.meta.flags & (flags::FRAGMENT | flags::ROUTED) == 0;
+        let segment = TcpSegment::read(first.packet.head(), first.meta).filter(|_| plain);
+        let Some(segment) = segment else { return Admission::Drop(DropReason::SynCookieBad) };
+        match segment.flags & (SYN | ACK | FIN | RST) {
+            SYN => self.syn(first, &segment),
+            ACK => self.acknowledged(first, &segment),
+            // Its acknowledgment was lost, and it has nothing to send.
+            flags if flags == ACK | FIN => self.acknowledged(first, &segment),
+            // What hosts say that are answered though they have not asked: a part of every flood from forged addresses.
+            RST => Admission::Drop(DropReason::SynCookie),
+            _ => Admission::Drop(DropReason::SynCookieBad),
+        }
+    }
+
+    fn packet(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
+        self.joined(packet, pad, cx)
+    }
+
+    fn report(&self) -> Vec<(String, String)> {
+        let Promise { mss, scale, sack, timestamps } = self.promise;
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let mss = mss.map_or_else(|| "of Ethernet".to_owned(), |mss| mss.to_string());
+        let count = |count: &AtomicU64| count.load(Relaxed).to_string();
+        [
+            ("mss", mss),
+            ("window-scale", scale.to_string()),
+            ("sack", yes(sack).to_owned()),
+            ("timestamps", yes(timestamps).to_owned()),
+            ("servers-joined", count(&self.counts.joined)),
+            ("servers-refused", count(&self.counts.refused)),
+            ("servers-lacking-options", count(&self.counts.lacking)),
+            ("syns-sent-again", count(&self.counts.again)),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}

@@ -1,0 +1,292 @@
+//! One function on a bench, for the tests of the built-in ones: sessions are opened, packets run through it, all without a
+//! chain, a table or a worker.
+
+use std::sync::Arc;
+
+use mmb_flow::{Direction, Key, SessionId, parse_key};
+use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
+
+use crate::context::Emissions;
+use crate::set::{Set, VECTOR};
+use crate::vector::RawVector;
+use crate::{Admission, Context, OpeningPacket, Function, Packet, SessionInfo, Setup, Vector, Verdict, TranslationRequest};
+
+/// The port where the sessions' openers are.
+pub const NEAR: u16 = 1;
+/// The port where the other sides are.
+pub const FAR: u16 = 2;
+/// The port that [`setup`] knows as `tap`.
+pub const TAP: u16 = 7;
+
+pub use Direction::{Forward, Reverse};
+
+/// What [`Function::new`] gets for these words (apart by blanks): interfaces `near`, `far` and `tap`, a pool `wan`, two
+/// workers.
+pub fn make<F: Function>(line: &str) -> Result<F, String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let port = |name: &str| match name {
+        "near" => Some(NEAR),
+        "far" => Some(FAR),
+        "tap" => Some(TAP),
+        _ => None,
+    };
+    F::new(&Setup { args: &words, resolve_port: &port, has_pool: &|name| name == "wan", workers: 2, seed: 1 })
+}
+
+/// What is wrong with these words.
+pub fn refused<F: Function>(line: &str) -> String {
+    make::<F>(line).err().unwrap_or_else(|| panic!("`{line}` is taken"))
+}
+
+/// What became of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// What the function decided.
+    pub verdict: Verdict,
+    /// The packet afterwards.
+    pub frame: Vec<u8>,
+    /// What was emitted while the packet (and those of its vector before it) passed: out port and frame.
+    pub emitted: Vec<(u16, Vec<u8>)>,
+}
+
+/// A function and its surroundings.
+pub struct Bench<F: Function> {
+    /// The instance.
+    pub function: Arc<F>,
+    /// The worker's state of the instance.
+    pub local: F::Local,
+    /// Milliseconds.
+    pub now: u32,
+    /// The number of the worker.
+    pub worker: u16,
+    pads: Vec<u64>,
+    sessions: Vec<SessionInfo>,
+    emissions: Emissions,
+    /// How long a head is at most: the rest of a frame stands in other segments.
+    pub contiguous: usize,
+}
+
+impl<F: Function> Bench<F> {
+    /// A function of these words.
+    pub fn new(line: &str) -> Self {
+        Self::of(make(line).unwrap_or_else(|error| panic!("{}: {error}", F::TYPE)))
+    }
+
+    /// This function.
+    pub fn of(function: F) -> Self {
+        Bench {
+            function: Arc::new(function),
+            local: F::Local::default(),
+            now: 1000,
+            worker: 0,
+            pads: Vec::new(),
+            sessions: Vec::new(),
+            emissions: Emissions::default(),
+            contiguous: usize::MAX,
+        }
+    }
+
+    const fn words() -> usize {
+        size_of::<F::Pad>().div_ceil(8)
+    }
+
+    /// Opens a session by this frame; its number.
+    pub fn open(&mut self, frame: &[u8]) -> usize {
+        let key = key_of_frame(frame);
+        self.open_key(key, key)
+    }
+
+    /// Opens a session with these keys, of which the function sees the first.
+    pub fn open_key(&mut self, key: Key, original: Key) -> usize {
+        self.open_info(key, original, key)
+    }
+
+    /// Opens a session that is translated from one key to another one, before a function that sees the first.
+    pub fn open_onward(&mut self, key: Key, onward: Key) -> usize {
+        self.open_info(key, key, onward)
+    }
+
+    fn open_info(&mut self, key: Key, original: Key, onward: Key) -> usize {
+        let number = self.sessions.len();
+        let info = SessionInfo {
+            id: SessionId(number as u32),
+            key,
+            ingress_key: original,
+            egress_key: onward,
+            created: self.now,
+            now: self.now,
+            in_port: NEAR,
+            uid: number as u32 + 100,
+            packets: [0; 2],
+            bytes: [0; 2],
+        };
+        self.sessions.push(info);
+        self.pads.resize(self.pads.len() + Self::words(), 0);
+        self.with(number, |function, pad, info, cx| function.open(pad, info, cx));
+        number
+    }
+
+    /// Ends a session. Its scratchpad stays as it was left.
+    pub fn release(&mut self, session: usize) {
+        self.sessions[session].now = self.now;
+        self.with(session, |function, pad, info, cx| function.release(pad, info, cx));
+    }
+
+    fn with(
+        &mut self,
+        session: usize,
+        f: impl FnOnce(&F, &mut F::Pad, &SessionInfo, &mut Context<'_, F::Local>),
+    ) {
+        let mut pad = self.pad(session);
+        let mut cx = Context {
+            now: self.now,
+            worker: self.worker,
+            local: &mut self.local,
+            emissions: &mut self.emissions,
+            at: None,
+            back: NEAR,
+        };
+        f(&self.function, &mut pad, &self.sessions[session], &mut cx);
+        self.set_pad(session, pad);
+    }
+
+    /// A session's scratchpad.
+    pub fn pad(&self, session: usize) -> F::Pad {
+        let bytes = bytemuck::cast_slice(&self.pads[session * Self::words()..][..Self::words()]);
+        bytemuck::pod_read_unaligned(&bytes[..size_of::<F::Pad>()])
+    }
+
+    /// Overwrites it.
+    pub fn set_pad(&mut self, session: usize, pad: F::Pad) {
+        let bytes: &mut [u8] =
+            bytemuck::cast_slice_mut(&mut self.pads[session * Self::words()..][..Self::words()]);
+        bytes[..size_of::<F::Pad>()].copy_from_slice(bytemuck::bytes_of(&pad));
+    }
+
+    /// What the engine would know of a session: to be changed by the test.
+    pub fn info(&mut self, session: usize) -> &mut SessionInfo {
+        &mut self.sessions[session]
+    }
+
+    /// A packet that is about to open a session: what the function says, the packet afterwards, and what it wishes.
+    pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, TranslationRequest) {
+        let (mut packet, mut meta) = (VecPacket::new(frame), parsed(frame));
+        let key = key_of_frame(frame);
+        let mut first = OpeningPacket {
+            packet: &mut packet,
+            meta: &mut meta,
+            key: &key,
+            in_port: NEAR,
+            now: self.now,
+            translation: TranslationRequest::default(),
+        };
+        let admission = self.function.admit(&mut first, &mut self.local);
+        let translation = first.translation;
+        (admission, packet.head().to_vec(), translation)
+    }
+
+    /// Runs a packet of a session through the function.
+    pub fn packet(&mut self, session: usize, direction: Direction, frame: &[u8]) -> Done {
+        self.packets(&[(session, direction, frame.to_vec())]).pop().expect("one for each")
+    }
+
+    /// Runs a vector of packets through the function: what became of each. The last one has all that was emitted.
+    pub fn packets(&mut self, packets: &[(usize, Direction, Vec<u8>)]) -> Vec<Done> {
+        assert!(!packets.is_empty() && packets.len() <= VECTOR);
+        let mut frames: Vec<_> = packets.iter().map(|(_, _, frame)| frame.clone()).collect();
+        let mut metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
+        let (mut bases, mut verdicts) = ([0; VECTOR], [Verdict::Pass; VECTOR]);
+        let mut vector = Vec::new();
+        for (i, (frame, meta)) in frames.iter_mut().zip(&mut metas).enumerate() {
+            let (session, direction, _) = packets[i];
+            bases[i] = (session * Self::words()) as u32;
+            let (len, head) = (frame.len(), frame.len().min(self.contiguous));
+            let (in_port, out_port) = ports(direction);
+            meta.out_port = out_port;
+            vector.push(Packet {
+                head: &mut frame[..head],
+                meta,
+                len: len as u32,
+                in_port,
+                direction,
+                session: SessionId(session as u32),
+            });
+        }
+        let raw = RawVector {
+            packets: &mut vector,
+            at: Set::first(packets.len()),
+            bases: &bases,
+            pads: bytemuck::cast_slice_mut(&mut self.pads),
+            offset: 0,
+            verdicts: &mut verdicts,
+            now: self.now,
+            worker: self.worker,
+            emissions: &mut self.emissions,
+            events: Set::EMPTY,
+        };
+        let mut vector = Vector { raw, local: &mut self.local };
+        self.function.vector(&mut vector);
+        let events: Vec<_> = vector.raw.events.iter().collect();
+        let told = (0..packets.len()).filter(|&at| verdicts[at] != Verdict::Pass);
+        assert_eq!(events, told.collect::<Vec<_>>(), "the runner hears of verdicts");
+        let mut done: Vec<_> = std::iter::zip(frames, verdicts)
+            .map(|(frame, verdict)| Done { verdict, frame, emitted: Vec::new() })
+            .collect();
+        self.emissions.resolve(|at| packets.get(usize::from(at)).map(|(_, direction, _)| ports(*direction)));
+        if let Some(last) = done.last_mut() {
+            last.emitted = self.emitted();
+        }
+        done
+    }
+
+    /// What was emitted since the last time: out port and frame.
+    pub fn emitted(&mut self) -> Vec<(u16, Vec<u8>)> {
+        let emitted = self.emissions.iter().map(|e| (e.out_port, e.frame.to_vec())).collect();
+        self.emissions.clear();
+        emitted
+    }
+}
+
+/// Port in and port out.
+fn ports(direction: Direction) -> (u16, u16) {
+    match direction {
+        Forward => (NEAR, FAR),
+        Reverse => (FAR, NEAR),
+    }
+}
+
+/// What a parse finds in a frame.
+pub fn parsed(frame: &[u8]) -> Meta {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).expect("a well-formed packet");
+    meta
+}
+
+/// The key of a frame that has one of its own.
+pub fn key_of_frame(frame: &[u8]) -> Key {
+    parse_key(frame, &parsed(frame)).expect("a packet with a key of its own")
+}
+
+/// Asserts that the checksums of a frame (IPv4 header, and TCP, UDP, ICMP where the header is readable) are what a computation from scratch makes them.
+pub fn assert_checksums(frame: &[u8]) {
+    use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum};
+    let meta = parsed(frame);
+    let (l3, l4, end) = (usize::from(meta.l3_off), usize::from(meta.l4_off), usize::from(meta.end));
+    let ip = &frame[l3..];
+    let segment = &frame[l4..end];
+    let pseudo = if ip[0] >> 4 == 4 {
+        assert_eq!(fold(sum(&frame[l3..l3 + usize::from(ip[0] & 15) * 4], 0)), 0xffff, "IPv4 header");
+        let [source, destination] = [12, 16].map(|at| std::array::from_fn(|i| ip[at + i]));
+        pseudo4(source, destination, meta.proto, segment.len() as u16)
+    } else {
+        let [source, destination] = [8, 24].map(|at| std::array::from_fn(|i| ip[at + i]));
+        pseudo6(&source, &destination, meta.proto, segment.len() as u32)
+    };
+    match meta.proto {
+        _ if meta.kind.l4() == Kind::L4_NONE => {}
+        17 if segment[6..8] == [0, 0] => {}
+        6 | 17 | 58 => assert_eq!(fold(sum(segment, pseudo)), 0xffff, "transport header"),
+        1 => assert_eq!(fold(sum(segment, 0)), 0xffff, "ICMP"),
+        _ => {}
+    }
+}
