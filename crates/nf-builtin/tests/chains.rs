@@ -70,7 +70,8 @@ fn buckets_belong_to_what_they_are_for() {
         let mut harness = harness(&format!("nf add p police 8kbit burst 1518 per {per}\nchain add main p"));
         let frames: Vec<_> =
             [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(host, port)| udp(host, port, false, 0, 1400)).to_vec();
-        let passed = |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.fate == ChainVerdict::Pass).count();
+        let passed =
+            |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.fate == ChainVerdict::Pass).count();
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}");
         harness.wait(1_442);
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}, filled again");

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
 use mmb_nf::{
-    ChainId, Context, ChainVerdict, Function, SessionAccess, Meta, PacketView, Order, Packet, Program, Registry, Runner,
-    SessionInfo, Setup, ProgramSpec, Verdict,
+    ChainId, ChainVerdict, Context, Function, Meta, Order, Packet, PacketView, Program, ProgramSpec,
+    Registry, Runner, SessionAccess, SessionInfo, Setup, Verdict,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_packet::{DropReason, parse};

@@ -106,8 +106,8 @@ impl Emissions {
         notes.retain_mut(|note| {
             let (Some(packet), Some(behind)) = (note.packet, note.behind.take()) else { return true };
             let frame = bytes.get_mut(note.at..note.at + note.len).unwrap_or(&mut []);
-            let sent =
-                matches!(note.to, EmitTarget::Port(_)) || f(packet, note.to == EmitTarget::Egress, behind, frame);
+            let sent = matches!(note.to, EmitTarget::Port(_))
+                || f(packet, note.to == EmitTarget::Egress, behind, frame);
             *lost += u64::from(!sent);
             sent
         });

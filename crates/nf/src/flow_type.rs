@@ -1,6 +1,6 @@
 //! The type `flow`: the second flow manager, as far as it is a function. What it does is the runner's work.
 
-use crate::{Context, Function, Packet, Setup, Properties, Verdict};
+use crate::{Context, Function, Packet, Properties, Setup, Verdict};
 
 /// An instance of it.
 pub(crate) struct Flow {

@@ -25,7 +25,8 @@ use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, ChainVerdict, OpeningPacket, SessionAccess, PacketView, Packet, Program, Registry, Runner, SessionInfo, ProgramSpec, TranslationRequest,
+    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramSpec, Registry, Runner,
+    SessionAccess, SessionInfo, TranslationRequest,
 };
 
 /// The port by which packets of sessions' openers come in; those of the other sides go out there.
@@ -266,7 +267,14 @@ impl Harness {
     fn admit(&mut self, chain: crate::ChainId, one: &mut Sent, key: &Key, meta: &mut Meta) -> Admission {
         let mut packet = VecPacket::new(&one.frame);
         let now = self.sessions.now;
-        let mut first = OpeningPacket { packet: &mut packet, meta, key, in_port: NEAR, now, translation: TranslationRequest::default() };
+        let mut first = OpeningPacket {
+            packet: &mut packet,
+            meta,
+            key,
+            in_port: NEAR,
+            now,
+            translation: TranslationRequest::default(),
+        };
         let admission = self.runner.admit(chain, &mut first);
         one.frame = packet.head().to_vec();
         admission

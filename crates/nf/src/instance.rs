@@ -10,7 +10,7 @@ use crate::context::Emissions;
 use crate::flow_type::Flow;
 use crate::set::Set;
 use crate::vector::RawVector;
-use crate::{Admission, Background, Context, OpeningPacket, Function, SessionInfo, Properties, Vector};
+use crate::{Admission, Background, Context, Function, OpeningPacket, Properties, SessionInfo, Vector};
 
 /// `nf add INSTANCE TYPE ARG…`, made.
 pub struct Instance {

@@ -26,16 +26,19 @@ pub mod testing;
 mod vector;
 
 pub use context::{Context, Emission, Emissions, EmitTarget};
-pub use function::{Admission, Background, Function, Translates, SessionKey, Setup, StopSignal, Properties, Verdict};
+pub use function::{
+    Admission, Background, Function, Properties, SessionKey, Setup, StopSignal, Translates, Verdict,
+};
 pub use harness::Harness;
 pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfAdd};
 pub use mmb_packet::{DropReason, Meta, PacketBuf};
-pub use packet::{OpeningPacket, PacketView, Packet, SessionInfo, TranslationRequest};
+pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};
 pub use program::{
-    ProgramItem, ChainId, HEADER_BYTES, ScratchpadView, Program, ProgramError, ProgramSpec, StageView, PathView,
+    ChainId, HEADER_BYTES, PathView, Program, ProgramError, ProgramItem, ProgramSpec, ScratchpadView,
+    StageView,
 };
 pub use registry::{Registry, TypeInfo};
-pub use runner::{ChainVerdict, SessionAccess, Runner, StageCounters};
+pub use runner::{ChainVerdict, Runner, SessionAccess, StageCounters};
 pub use vector::Vector;

@@ -9,7 +9,10 @@ use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
-use crate::{Admission, Context, OpeningPacket, Function, Packet, SessionInfo, Setup, Vector, Verdict, TranslationRequest};
+use crate::{
+    Admission, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TranslationRequest, Vector,
+    Verdict,
+};
 
 /// The port where the sessions' openers are.
 pub const NEAR: u16 = 1;

@@ -3,7 +3,7 @@
 mod common;
 
 use mmb_nf::harness::{FAR, NEAR};
-use mmb_nf::{DropReason, ChainVerdict, Harness};
+use mmb_nf::{ChainVerdict, DropReason, Harness};
 
 use common::{ENDS, packet, registry, udp};
 
@@ -119,7 +119,10 @@ fn drops_refusals_and_ends() {
         "nf add e probe 1 end 2\nnf add r probe 2 refuse 1\nnf add z probe 3\nchain add x e | z\nchain add y z | r",
     );
     let sent = h.send("x", &[udp(1), udp(1)]);
-    assert_eq!((sent[0].fate, sent[1].fate), (ChainVerdict::Pass, ChainVerdict::End(DropReason::BackendDown)));
+    assert_eq!(
+        (sent[0].fate, sent[1].fate),
+        (ChainVerdict::Pass, ChainVerdict::End(DropReason::BackendDown))
+    );
     assert_eq!(h.sessions(), 0);
     assert_eq!(h.send("y", &[udp(2)])[0].fate, ChainVerdict::Refuse(DropReason::Acl));
     let counts = h.runner().counters().to_vec();

@@ -5,7 +5,9 @@ mod common;
 
 use std::collections::{BTreeMap, HashMap};
 
-use mmb_nf::{DropReason, ChainVerdict, Function, Harness, Order, Packet, Registry, Setup, Properties, Verdict};
+use mmb_nf::{
+    ChainVerdict, DropReason, Function, Harness, Order, Packet, Properties, Registry, Setup, Verdict,
+};
 use proptest::prelude::*;
 
 use common::{ENDS, Kind, act, packet, registry};

@@ -121,8 +121,14 @@ impl Sessions {
         // A function that changes the packet parses it anew, which says nothing of where it has been.
         let been = call.meta.flags & BEEN;
         let (packet, meta) = (&mut *call.packet, &mut *call.meta);
-        let mut first =
-            OpeningPacket { packet, meta, key, in_port: call.in_port, now: call.now, translation: TranslationRequest::default() };
+        let mut first = OpeningPacket {
+            packet,
+            meta,
+            key,
+            in_port: call.in_port,
+            now: call.now,
+            translation: TranslationRequest::default(),
+        };
         let admission = self.runner.admit(chain, &mut first);
         let translation = first.translation;
         call.meta.flags |= been;

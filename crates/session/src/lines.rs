@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, PortProto, SessionSettings};
 use mmb_lang::{Chain, Command, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, parse_line};
-use mmb_nf::{Order, Program, Registry, ProgramSpec};
+use mmb_nf::{Order, Program, ProgramSpec, Registry};
 use mmb_policy::Policy;
 
 use crate::Rules;

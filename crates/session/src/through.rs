@@ -9,7 +9,7 @@
 //! cannot be; else each packet is asked whether it is still the session's.
 
 use mmb_flow::{Direction, FlowRef, KeyError, SessionId, Table, flow_flags, parse_key, translate};
-use mmb_nf::{Emissions, ChainVerdict, SessionAccess, Packet, SessionInfo, StageCounters};
+use mmb_nf::{ChainVerdict, Emissions, Packet, SessionAccess, SessionInfo, StageCounters};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
 

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::HashMap;
 
-use mmb_flow::{TcpSegment, SessionSettings};
+use mmb_flow::{SessionSettings, TcpSegment};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, parse, tcp_options};
 use mmb_session::{Outcome, Rules, Sent};
@@ -30,7 +30,8 @@ fn net(chain: &str, workers: u16) -> Net {
         &format!("chain add web {chain}"),
         "add-stateful in port0 chain web",
     ];
-    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), workers);
+    let rules =
+        Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), workers);
     Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000)
 }
 

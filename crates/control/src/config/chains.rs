@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use mmb_lang::{Action, At, Body, Chain, Command, Match, NfAdd, Rule, Word};
-use mmb_nf::{ProgramItem, Instance, Order, Program, ProgramError, Registry, ProgramSpec};
+use mmb_nf::{Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
 use super::{Config, port_of};
 use crate::error::{Fault, RefusalKind};

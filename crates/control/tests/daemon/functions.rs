@@ -44,7 +44,9 @@ impl Function for Probe {
         let mut traits = Properties::default();
         match setup.args {
             [] => {}
-            ["on", name] if (setup.resolve_port)(name).is_some() => traits.interfaces.push((*name).to_owned()),
+            ["on", name] if (setup.resolve_port)(name).is_some() => {
+                traits.interfaces.push((*name).to_owned())
+            }
             ["pool", name] if (setup.has_pool)(name) => traits.pools.push((*name).to_owned()),
             ["takes", matches] => traits.accepts = (*matches).to_owned(),
             ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],

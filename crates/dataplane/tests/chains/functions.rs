@@ -1,7 +1,9 @@
 //! Functions made for these tests.
 
 use bytemuck::{Pod, Zeroable};
-use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Registry, SessionInfo, Setup, Properties, Verdict};
+use mmb_nf::{
+    Context, DropReason, EmitTarget, Function, Packet, Properties, Registry, SessionInfo, Setup, Verdict,
+};
 use mmb_packet::checksum::update16;
 
 /// The word of a frame's IPv4 header that functions here write to.

@@ -65,8 +65,8 @@ impl Function for Acl {
 mod tests {
     use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 
-    use mmb_nf::testing::{Bench, Forward, Reverse, refused};
     use super::*;
+    use mmb_nf::testing::{Bench, Forward, Reverse, refused};
 
     const DENIED: Verdict = Verdict::Refuse(DropReason::Acl);
 

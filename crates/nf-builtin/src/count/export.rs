@@ -6,9 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ipfix::{Encoder, PER_MESSAGE};
 use super::record::{Flow, Record};
-use mmb_nf::StopSignal;
-use crate::shared::log_file::LogFile;
 use crate::shared::export_queue::ExportQueue;
+use crate::shared::log_file::LogFile;
+use mmb_nf::StopSignal;
 
 /// How often a collector hears the templates: UDP may have lost them, or the collector begun anew (RFC 7011, 8.4).
 const TEMPLATES: Duration = Duration::from_secs(60);

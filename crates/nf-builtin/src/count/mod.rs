@@ -22,8 +22,8 @@ use bytemuck::{Pod, Zeroable};
 use mmb_flow::{KeyError, parse_key};
 
 use self::record::{Ended, Record};
-use crate::shared::export_queue::ExportQueue;
 use crate::shared::counters::WorkerCounters;
+use crate::shared::export_queue::ExportQueue;
 use mmb_nf::{Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// Seconds between records of a session that goes on, if none are given.

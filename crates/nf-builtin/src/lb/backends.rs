@@ -59,7 +59,8 @@ pub(super) struct Backends {
 
 impl Backends {
     pub fn new(words: &LbConfig) -> Backends {
-        let backend = |&(place, weight): &(BackendAddress, u16)| Backend { place, weight, counts: Counts::default() };
+        let backend =
+            |&(place, weight): &(BackendAddress, u16)| Backend { place, weight, counts: Counts::default() };
         let all: Vec<_> = words.backends.iter().map(backend).collect();
         let states: Vec<_> = all.iter().map(|_| AtomicU8::new(0)).collect();
         let choices = Choices::new(words.method, &candidates(&all, &states));

@@ -64,8 +64,12 @@ impl LbConfig {
         let places = words.iter().take_while(|word| !matches!(**word, "by" | "check" | "every"));
         let backends = places.map(|word| backend(word)).collect::<Result<Vec<_>, _>>()?;
         let mut options = words.get(backends.len()..).unwrap_or(&[]);
-        let mut parsed =
-            LbConfig { backends, method: Method::RoundRobin, check: Check::None, every: Duration::from_secs(2) };
+        let mut parsed = LbConfig {
+            backends,
+            method: Method::RoundRobin,
+            check: Check::None,
+            every: Duration::from_secs(2),
+        };
         parsed.examine()?;
         let mut seen = Vec::new();
         while let [option, rest @ ..] = options {

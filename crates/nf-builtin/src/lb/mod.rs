@@ -7,9 +7,9 @@
 //! repeats its SYN is not told: the next one opens a session with another back end.
 
 mod backends;
-mod health;
 mod choice;
 mod config;
+mod health;
 
 #[cfg(test)]
 mod tests;
@@ -23,13 +23,13 @@ use mmb_flow::Key;
 use mmb_packet::Kind;
 
 use crate::shared::tcp_segment::{ACK, SYN, SegmentTo, reset};
+use backends::Backends;
+use choice::Method;
+use config::{BackendAddress, Check, LbConfig};
 use mmb_nf::{
     Admission, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet,
     Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
-use backends::Backends;
-use choice::Method;
-use config::{Check, BackendAddress, LbConfig};
 
 /// Shares sessions out among back ends.
 pub(crate) struct Lb {
@@ -76,8 +76,11 @@ impl Lb {
     /// Does to a client what the end of its back end means for it.
     fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
         let forward = packet.direction == Direction::Forward;
-        let (way, to) =
-            if forward { (SegmentTo::Sender, EmitTarget::Ingress) } else { (SegmentTo::Receiver, EmitTarget::Egress) };
+        let (way, to) = if forward {
+            (SegmentTo::Sender, EmitTarget::Ingress)
+        } else {
+            (SegmentTo::Receiver, EmitTarget::Egress)
+        };
         let opens = forward && packet.tcp_flags() & (SYN | ACK) == SYN;
         if !opens && let Some(frame) = reset(packet.head, packet.meta, way) {
             cx.emit(to, frame.bytes());
@@ -135,7 +138,12 @@ impl Function for Lb {
         }
     }
 
-    fn packet(&self, packet: &mut Packet<'_>, chosen: &mut BackendNumber, cx: &mut Context<'_, Local>) -> Verdict {
+    fn packet(
+        &self,
+        packet: &mut Packet<'_>,
+        chosen: &mut BackendNumber,
+        cx: &mut Context<'_, Local>,
+    ) -> Verdict {
         match chosen.checked_sub(1) {
             Some(backend) if self.backends.is_down(backend) => self.end(packet, cx),
             _ => Verdict::Pass,
@@ -162,7 +170,8 @@ impl Function for Lb {
                 "of a function `lb` can be set: `drain ADDRESS[:PORT]`, `undrain ADDRESS[:PORT]`".to_owned()
             );
         };
-        let place = BackendAddress::parse(word).filter(|&place| self.backends.set_draining(place, what == "drain"));
+        let place =
+            BackendAddress::parse(word).filter(|&place| self.backends.set_draining(place, what == "drain"));
         place.map(|_| ()).ok_or_else(|| {
             let all: Vec<_> = self.backends.all().iter().map(|one| one.place.to_string()).collect();
             format!("`{word}` is no back end here; there are {}", all.join(", "))

@@ -3,12 +3,10 @@ use std::thread;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Udp};
 
-use mmb_nf::testing::{
-    Bench, FAR, Forward, NEAR, Reverse, assert_checksums, key_of_frame, parsed, refused,
-};
 use super::health::{Health, is_there};
 use super::*;
 use mmb_nf::StopSignal;
+use mmb_nf::testing::{Bench, FAR, Forward, NEAR, Reverse, assert_checksums, key_of_frame, parsed, refused};
 
 const CLIENT: [u8; 4] = [192, 0, 2, 9];
 const SERVICE: [u8; 4] = [198, 51, 100, 1];

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::shared::endpoints::Endpoints;
+use crate::shared::export_queue::{ClockReading, ExportQueue};
 use crate::shared::log_file::LogFile;
-use crate::shared::export_queue::{ExportQueue, ClockReading};
 use mmb_nf::{Background, Context, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// See the module's head.

@@ -5,8 +5,8 @@
 //! contiguously in memory (longer ones than a packet buffer takes), the first piece is copied, which holds all headers,
 //! and counted as truncated.
 
-use crate::shared::direction::DirectionFilter;
 use crate::shared::counters::WorkerCounters;
+use crate::shared::direction::DirectionFilter;
 use mmb_nf::{Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 
 /// See the module's head.

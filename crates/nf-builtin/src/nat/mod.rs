@@ -58,15 +58,18 @@ impl Function for Nat {
 mod tests {
     use mmb_packet::build::{Frame, Ip4, Udp};
 
-    use mmb_nf::testing::{Bench, Forward, refused};
     use super::*;
+    use mmb_nf::testing::{Bench, Forward, refused};
 
     #[test]
     fn a_pool_is_wished_for() {
         let mut bench = Bench::<Nat>::new("wan");
         let frame = Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(5, 53)).build();
         let (admission, same, translation) = bench.admit(&frame);
-        assert_eq!((admission, same, translation.pool.as_deref()), (Admission::Open, frame.clone(), Some("wan")));
+        assert_eq!(
+            (admission, same, translation.pool.as_deref()),
+            (Admission::Open, frame.clone(), Some("wan"))
+        );
         let session = bench.open(&frame);
         assert_eq!(bench.packet(session, Forward, &frame).verdict, Verdict::Pass);
         let traits = bench.function.properties();

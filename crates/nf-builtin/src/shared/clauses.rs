@@ -113,8 +113,8 @@ mod tests {
     use mmb_oracle::generate::{frames, numbered, port, rules};
     use proptest::prelude::*;
 
-    use mmb_nf::testing::{key_of_frame, parsed};
     use super::*;
+    use mmb_nf::testing::{key_of_frame, parsed};
 
     fn clauses(texts: &[&str]) -> Result<Clauses, String> {
         let texts: Vec<_> = texts.iter().map(|text| text.to_string()).collect();

@@ -153,7 +153,8 @@ impl<T> ExportQueue<T> {
             let most = lane.queue.capacity();
             let items: Vec<_> = std::iter::from_fn(|| lane.queue.pop()).take(most).collect();
             items.iter().for_each(|(at, _)| ahead.learn(now, *at));
-            let times = ClockReading { day: SystemTime::now(), worker: now.wrapping_sub(ahead.0.unwrap_or(0)) };
+            let times =
+                ClockReading { day: SystemTime::now(), worker: now.wrapping_sub(ahead.0.unwrap_or(0)) };
             all.extend(items.into_iter().map(|(_, item)| (times, item)));
         }
         all

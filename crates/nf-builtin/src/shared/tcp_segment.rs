@@ -212,8 +212,8 @@ mod tests {
     use mmb_packet::build::{Frame as Built, Ip4, Ip6, Tcp};
     use proptest::prelude::*;
 
-    use mmb_nf::testing::{assert_checksums, parsed};
     use super::*;
+    use mmb_nf::testing::{assert_checksums, parsed};
 
     proptest! {
         /// Whatever is written over a TCP header: its checksum is what one from scratch makes it.

@@ -105,9 +105,9 @@ mod tests {
     use mmb_packet::VecPacket;
     use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 
-    use mmb_nf::testing::{Bench, Forward, NEAR, Reverse, key_of_frame, parsed, refused};
     use super::*;
     use mmb_nf::TranslationRequest;
+    use mmb_nf::testing::{Bench, Forward, NEAR, Reverse, key_of_frame, parsed, refused};
 
     const WORDS: &str = "web: tcp-dport 80 dns: udp-dport 53 web: tcp-dport 443 ip-saddr 10.0.0.0/8";
 

@@ -4,9 +4,9 @@ use mmb_flow::{Key, TcpSegment};
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags, parse, tcp_options};
 
-use crate::shared::tcp_segment::{Frame, OutgoingSegment, ACK, FIXED, Options, SYN, SegmentTo, timestamp};
 use super::cookie::Offer;
 use super::{MOST_SCALE, Promise, Synproxy};
+use crate::shared::tcp_segment::{ACK, FIXED, Frame, Options, OutgoingSegment, SYN, SegmentTo, timestamp};
 use mmb_nf::{Admission, OpeningPacket};
 
 /// Maximum segment sizes that Ethernet leaves over IPv4 and IPv6, and those of who does not say (RFC 9293, 3.7.1).

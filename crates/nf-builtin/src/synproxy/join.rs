@@ -9,12 +9,13 @@ use bytemuck::{Pod, Zeroable};
 use mmb_flow::TcpSegment;
 use mmb_packet::{DropReason, tcp_options};
 
-use crate::shared::tcp_segment::{
-    OutgoingSegment, ACK, ACKNOWLEDGMENT, FIXED, FLAGS, Frame, Options, RST, SEQ, SYN, WINDOW, SegmentTo, patch, timestamp,
-};
 use super::cookie::Offer;
 use super::handshake::{offered, opening, unscaled};
 use super::{Promise, Synproxy};
+use crate::shared::tcp_segment::{
+    ACK, ACKNOWLEDGMENT, FIXED, FLAGS, Frame, Options, OutgoingSegment, RST, SEQ, SYN, SegmentTo, WINDOW,
+    patch, timestamp,
+};
 use mmb_nf::{Context, Direction, EmitTarget, Packet, Verdict};
 
 /// A session's scratchpad: 24 bytes.

@@ -12,8 +12,8 @@
 //! answered, as it does when it has something to send, has the SYN sent again; nobody else repeats it.
 
 mod cookie;
-mod join;
 mod handshake;
+mod join;
 
 #[cfg(test)]
 mod tests;
@@ -24,11 +24,11 @@ use mmb_flow::TcpSegment;
 use mmb_packet::flags;
 
 use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
+use cookie::Cookies;
+use join::Pad;
 use mmb_nf::{
     Admission, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates, Verdict,
 };
-use cookie::Cookies;
-use join::Pad;
 
 /// Answers SYNs for servers.
 pub(crate) struct Synproxy {

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use mmb_classify::Classifier;
 use mmb_lang as ast;
 use mmb_lang::{ArmEnd, Match};
-use mmb_classify::Classifier;
 
 use super::class;
 use super::ir::{Bits, Body, BodyNo, ClassArm, End, Node, Place, Sessions, Stage};

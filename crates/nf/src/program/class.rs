@@ -1,7 +1,7 @@
 //! Kinds of traffic: matches of the rule language.
 
-use mmb_lang::{Action, AddKind, Match, Rule};
 use mmb_classify::{Classifier, Pattern};
+use mmb_lang::{Action, AddKind, Match, Rule};
 
 /// In the rule language.
 pub(crate) fn text(matches: &[Match]) -> String {

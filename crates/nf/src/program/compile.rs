@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use mmb_lang::NfAdd;
 use mmb_classify::Classifier;
+use mmb_lang::NfAdd;
 
 use super::build::{Builder, Wrong};
 use super::ir::{Body, BodyNo, Chain, End, Node, Sessions};
 use super::way::Way;
-use super::{ProgramItem, Program, ProgramError, ProgramSpec, class};
+use super::{Program, ProgramError, ProgramItem, ProgramSpec, class};
 use crate::{Instance, Setup};
 
 /// Most instances, and most chains.
@@ -39,7 +39,8 @@ impl Program {
         };
         let mut chains: Vec<Chain> = Vec::new();
         for (number, chain) in what.chains.iter().enumerate() {
-            let error = |(message, word): Wrong| ProgramError { item: ProgramItem::Chain(number), word, message };
+            let error =
+                |(message, word): Wrong| ProgramError { item: ProgramItem::Chain(number), word, message };
             if number >= MOST || chains.iter().any(|other| *other.name == *chain.name.text) {
                 let message = format!("there is a chain `{}` already, or {MOST} chains", chain.name.text);
                 return Err(error((message, Some(chain.name.text.to_string()))));
@@ -47,8 +48,16 @@ impl Program {
             chains.push(builder.chain(number, chain).map_err(error)?);
         }
         let Builder { bodies, spaces_of, spaces, classes, stages, .. } = builder;
-        let mut program =
-            Program { chains, bodies, spaces, spaces_of, classes, stages, limit: what.scratchpad_limit, instances };
+        let mut program = Program {
+            chains,
+            bodies,
+            spaces,
+            spaces_of,
+            classes,
+            stages,
+            limit: what.scratchpad_limit,
+            instances,
+        };
         program.lay_out(what)?;
         Ok(program)
     }
@@ -167,8 +176,13 @@ fn instances(what: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError>
 
 fn make(what: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, String)> {
     let words: Vec<&str> = add.args.iter().map(|word| &**word).collect();
-    let setup =
-        Setup { args: &words, resolve_port: what.resolve_port, has_pool: what.has_pool, workers: what.workers, seed: what.seed };
+    let setup = Setup {
+        args: &words,
+        resolve_port: what.resolve_port,
+        has_pool: what.has_pool,
+        workers: what.workers,
+        seed: what.seed,
+    };
     let kind = add.kind.text.to_string();
     let Some(made) = what.registry.make(&kind, &setup) else {
         let types = what.registry.types();

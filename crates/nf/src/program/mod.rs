@@ -18,11 +18,11 @@ mod way;
 
 use std::sync::Arc;
 
-use mmb_lang::Match;
 use mmb_classify::Classifier;
+use mmb_lang::Match;
 
-pub use errors::{ProgramItem, ProgramError, ProgramSpec};
-pub use view::{ScratchpadView, StageView, PathView};
+pub use errors::{ProgramError, ProgramItem, ProgramSpec};
+pub use view::{PathView, ScratchpadView, StageView};
 
 use crate::Instance;
 use ir::{Body, BodyNo, Chain, Sessions, Stage};

@@ -171,7 +171,11 @@ impl Way {
         self.last = vec![number];
         self.taken.extend(instance.class().iter().map(|one| (one.clone(), number)));
         let translates = instance.properties().translates;
-        for (mover, moves) in self.movers.iter_mut().zip([translates.source, translates.destination, translates.sequence_numbers]) {
+        for (mover, moves) in self.movers.iter_mut().zip([
+            translates.source,
+            translates.destination,
+            translates.sequence_numbers,
+        ]) {
             *mover = if moves { Some(number) } else { *mover };
         }
     }

@@ -1,8 +1,8 @@
 //! Which kind of traffic a session is.
 
+use mmb_classify::Batch;
 use mmb_flow::{Direction, Key};
 use mmb_packet::{Kind, Meta, fill_window, parse};
-use mmb_classify::Batch;
 
 use crate::program::ir::ClassArm;
 use crate::{PacketView, Program, SessionInfo};

@@ -17,7 +17,7 @@ use mmb_packet::{DropReason, Meta};
 use self::core::{Core, Loaded, On};
 use crate::context::Emissions;
 use crate::program::ir::{BodyNo, End, Node};
-use crate::{Admission, ChainId, OpeningPacket, PacketView, Packet, Program, SessionInfo};
+use crate::{Admission, ChainId, OpeningPacket, Packet, PacketView, Program, SessionInfo};
 use header::Header;
 use run::Work;
 use second::Second;
@@ -291,7 +291,9 @@ fn movers(program: &Program, body: BodyNo, ways: Option<u32>, uids: &mut Vec<u64
             Node::Function(place) => {
                 let instance = program.instances.get(usize::from(place.instance));
                 uids.extend(
-                    instance.filter(|instance| instance.properties().translates.any()).map(|instance| instance.uid),
+                    instance
+                        .filter(|instance| instance.properties().translates.any())
+                        .map(|instance| instance.uid),
                 );
             }
             Node::Outputs { ways: bits, diverges, arms, .. } => {

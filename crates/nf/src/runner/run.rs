@@ -22,7 +22,7 @@ use super::{ChainVerdict, SessionAccess};
 use crate::program::ir::{Bits, BodyNo, ClassArm, End, Node, Place};
 use crate::set::{Set, VECTOR};
 use crate::vector::{NO_BASE, RawVector};
-use crate::{PacketView, Packet, Verdict};
+use crate::{Packet, PacketView, Verdict};
 
 /// What packets on their way need room for.
 pub(super) struct Work {

@@ -19,7 +19,7 @@ use super::header::{Header, at};
 use crate::program::ir::BodyNo;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
-use crate::{PacketView, Packet, SessionInfo};
+use crate::{Packet, PacketView, SessionInfo};
 
 /// What [`mmb_flow::Flow::decision`] says of a session that a function has refused: this and the reason.
 const REFUSED: u32 = 1 << 8;

@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use mmb_nf::{
-    Context, DropReason, EmitTarget, Function, Translates, Packet, Registry, SessionInfo, SessionKey, Setup, Properties,
-    Verdict,
+    Context, DropReason, EmitTarget, Function, Packet, Properties, Registry, SessionInfo, SessionKey, Setup,
+    Translates, Verdict,
 };
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 
@@ -83,8 +83,10 @@ impl Function for Probe {
                 "source" => traits.key = SessionKey::Source,
                 "destination" => traits.key = SessionKey::Destination,
                 "pair" => traits.key = SessionKey::Pair,
-                "moves-source" => traits.translates = Translates { source: true, ..traits.moves },
-                "moves-destination" => traits.translates = Translates { destination: true, ..traits.moves },
+                "moves-source" => traits.translates = Translates { source: true, ..traits.translates },
+                "moves-destination" => {
+                    traits.translates = Translates { destination: true, ..traits.translates }
+                }
                 "routes" => traits.routes = true,
                 "slow" => traits.timeout = Some(1_000_000),
                 "end" => probe.end = number(),

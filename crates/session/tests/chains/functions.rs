@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytemuck::{Pod, Zeroable};
 use mmb_flow::{Key, parse_key};
 use mmb_nf::{
-    Admission, Context, Direction, DropReason, EmitTarget, OpeningPacket, Function, Translates, Packet, Registry, SessionInfo,
-    Setup, Properties, Verdict,
+    Admission, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet, Properties,
+    Registry, SessionInfo, Setup, Translates, Verdict,
 };
 
 pub fn registry() -> Registry {
@@ -152,7 +152,10 @@ impl Function for Source {
     }
 
     fn properties(&self) -> Properties {
-        Properties { translates: Translates { source: true, ..Translates::default() }, ..Properties::default() }
+        Properties {
+            translates: Translates { source: true, ..Translates::default() },
+            ..Properties::default()
+        }
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
@@ -182,7 +185,10 @@ impl Function for Server {
     }
 
     fn properties(&self) -> Properties {
-        Properties { translates: Translates { destination: true, ..Translates::default() }, ..Properties::default() }
+        Properties {
+            translates: Translates { destination: true, ..Translates::default() },
+            ..Properties::default()
+        }
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, next: &mut usize) -> Admission {

@@ -5,12 +5,12 @@ use mmb_packet::build::{Frame, Ip4, Ip6, Net, Tcp};
 use mmb_packet::tcp_options;
 use proptest::prelude::*;
 
+use super::*;
+use hosts::*;
 use mmb_nf::testing::{
     Bench, Done, FAR, Forward, NEAR, Reverse, assert_checksums, key_of_frame, parsed, refused,
 };
-use super::*;
 use mmb_nf::{Direction, Verdict};
-use hosts::*;
 
 proptest! {
     /// What the client is answered, and what the server is asked.
