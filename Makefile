@@ -8,7 +8,7 @@ MMB    := $(TARGET)/release/mmb
 FUZZ_SECONDS ?= 30
 
 .DEFAULT_GOAL := help
-.PHONY: deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
+.PHONY: check-fresh deps build test test-rust test-nf test-e2e demo fmt lint clean fuzz bench bench-full bench-check bench-acl bench-route bench-chains help
 
 deps: ## install the Debian packages that building, testing and the demo need (root)
 	@tools/install-deps
@@ -16,7 +16,7 @@ deps: ## install the Debian packages that building, testing and the demo need (r
 build: ## build the release binary
 	$(CARGO) build --release --package mmb
 
-test: test-rust test-nf test-e2e ## unit, property, doc and end-to-end tests (the latter as root)
+test: deps test-rust test-nf test-e2e ## install what is needed, then all tests: unit, property, doc, end-to-end (root)
 
 test-rust: ## unit, property and doc tests
 	$(CARGO) test --workspace
@@ -37,13 +37,16 @@ fmt: ## format the code
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml
 	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml
 
-lint: ## formatting, clippy with warnings as errors, the layering of the crates
+lint: ## formatting, clippy with warnings as errors, the layers of the crates
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml --check
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml --check
 	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
+
+check-fresh: ## check in a pristine Debian 12 root that `make deps` installs all that the tests import (root)
+	tools/check-fresh
 
 # cargo-fuzz wants the sanitizer flags that are unstable in rustc; RUSTC_BOOTSTRAP spares a second toolchain.
 fuzz: ## run every fuzz target for FUZZ_SECONDS (30)

@@ -1,22 +1,33 @@
 """One figure (SVG) for each experiment, in the layout of the papers: x, y, a line for each series."""
 
-import matplotlib
-
-matplotlib.use("svg")
-# The same results give the same file.
-matplotlib.rcParams["svg.hashsalt"] = "mmb"
-matplotlib.rcParams["font.size"] = 9
-
-from matplotlib import pyplot  # noqa: E402
+import functools
 
 MARKS = "osv^Dxp*"
 
 
+@functools.cache
+def plotter():
+    """matplotlib's pyplot, which writes SVG. Imported here, so that only what draws needs python3-matplotlib."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    # The same results give the same file.
+    matplotlib.rcParams["svg.hashsalt"] = "mmb"
+    matplotlib.rcParams["font.size"] = 9
+    from matplotlib import pyplot
+
+    return pyplot
+
+
 def draw(experiment, path):
-    """Writes the figure of an experiment: medians, with the lowest and the highest round as a bar. Without any there is none."""
+    """Writes the figure of an experiment: medians, with bars from the lowest to the highest round.
+
+    An experiment without results has no figure; an old one is removed.
+    """
     if not experiment.points:
         path.unlink(missing_ok=True)
         return
+    pyplot = plotter()
     figure, axes = pyplot.subplots(figsize=(5.4, 3.2), layout="constrained")
     names = list(dict.fromkeys(point.series for point in experiment.points))
     for number, name in enumerate(names):

@@ -1,5 +1,6 @@
 """Fixtures of the end-to-end tests: the bench of namespaces, mmb in its middle, figures for the summary."""
 
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -10,6 +11,9 @@ import tempfile
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+if importlib.util.find_spec("scapy") is None:
+    pytest.exit("the Debian package python3-scapy is not installed: run tools/install-deps", returncode=3)
 
 from lab import daemon as lab_daemon  # noqa: E402
 from lab.chainbench import ChainBench  # noqa: E402

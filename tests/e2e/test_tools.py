@@ -53,7 +53,7 @@ def test_examples_are_right(path):
 
 
 def documents():
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)

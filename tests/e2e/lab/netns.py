@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,11 +31,23 @@ CLIENT6, SERVER6 = "fd77::1", "fd77::2"
 
 
 class CommandFailed(AssertionError):
-    """A command that had to work did not; says what it printed."""
+    """A command that had to work did not. The text has what it printed."""
+
+
+class NotInstalled(AssertionError):
+    """A test needs a program that this machine does not have."""
+
+
+def installed(program):
+    """The program's name, if it is installed; a test that needs another one fails with its name."""
+    if shutil.which(str(program)) is None:
+        raise NotInstalled(f"`{program}` is not installed: run tools/install-deps")
+    return str(program)
 
 
 def run(*argv, check=True, timeout=60, **options):
     """Runs a command to its end and returns it with its output as text."""
+    installed(argv[0])
     done = subprocess.run(
         [str(word) for word in argv],
         capture_output=True,
@@ -59,7 +72,7 @@ class Namespace:
 
     def command(self, *argv):
         """The argument vector that runs `argv` inside."""
-        return ["ip", "netns", "exec", self.name, *[str(word) for word in argv]]
+        return ["ip", "netns", "exec", self.name, installed(argv[0]), *[str(word) for word in argv[1:]]]
 
     def run(self, *argv, **options):
         return run(*self.command(*argv), **options)
