@@ -21,7 +21,7 @@ use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::vector::VECTOR;
 use crate::engine::worker::{Clock, Worker};
-use crate::features::port::tx::testify;
+use crate::features::port::tx::learn_from_tx;
 use crate::features::route::control::RoutingCounters;
 use crate::features::route::requests::Want;
 use crate::graph::{self, Ends};
@@ -265,7 +265,7 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             && let Some((port, frame)) = table.coming.pop_front()
         {
             // Without a buffer the frame is missing among those that come out, which is noticed.
-            let Some(mut packet) = pool.packet(&frame) else { continue };
+            let Some(mut packet) = pool.alloc_from(&frame) else { continue };
             packet.set_port(port.0);
             table.hints.mark.into_iter().for_each(|mark| packet.set_mark(mark));
             table.hints.hash.into_iter().for_each(|hash| packet.set_rss_hash(hash));
@@ -279,7 +279,7 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
 
 fn collect(worker: &mut Worker, mut vector: Vector<'_>) {
     if worker.fast.watches() {
-        testify(worker, vector.packets());
+        learn_from_tx(worker, vector.packets());
     }
     if let Some(table) = table(worker) {
         let gone = vector.packets().iter().map(|packet| (PortId(packet.meta().out_port), packet.to_vec()));

@@ -16,7 +16,9 @@
 mod classes;
 mod space;
 
-use mmb_dpdk::{Fate, FlowAddresses, FlowError, FlowHandle, FlowPattern, FlowProto, FlowRule, Packet, Port};
+use mmb_dpdk::{
+    FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, Packet, Port,
+};
 use mmb_packet::{Kind, flags};
 use serde::Serialize;
 
@@ -129,7 +131,7 @@ impl<R> Offload<R> {
 }
 
 fn marking(pattern: FlowPattern, mark: u32) -> FlowRule {
-    FlowRule { pattern, mark: Some(mark), counts: false, priority: 0, fate: Fate::AsUsual }
+    FlowRule { pattern, mark: Some(mark), counts: false, priority: 0, fate: FlowFate::Passthru }
 }
 
 /// The simplest rule that marks.

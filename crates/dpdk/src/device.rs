@@ -14,7 +14,7 @@ pub enum Device {
         interface: String,
     },
     /// A kernel interface, by AF_PACKET. The kernel sees the frames as well. It takes the outer VLAN tag out, and the
-    /// driver puts it back as 0x8100 whatever it was. [`crate::SmallFrames`] disguises service tags from both; AF_XDP
+    /// driver puts it back as 0x8100 whatever it was. [`crate::FrameSizeGuard`] disguises service tags from both; AF_XDP
     /// leaves all tags alone.
     AfPacket {
         /// The interface.

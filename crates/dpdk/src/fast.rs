@@ -42,8 +42,8 @@ pub struct FastPort(pub u32);
 /// What names a flow: one direction of a conversation, as it comes into a port. Or, of many of them, what they have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FastKey {
-    /// Whether it is one flow's, else that of [`FastKey::to`] or [`FastKey::pair`].
-    pub shape: FastShape,
+    /// Whether it is one flow's, else that of [`FastKey::for_destination`] or [`FastKey::without_ports`].
+    pub granularity: FastGranularity,
     /// Where it comes in.
     pub port: FastPort,
     /// TCP (6), UDP (17), ICMP (1) or ICMPv6 (58).
@@ -61,7 +61,7 @@ pub struct FastKey {
 /// What is done with the packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastAction {
-    /// Where they go out. Frames to an interface that takes none in this way are lost ([`crate::Port::takes_redirects`]).
+    /// Where they go out. Frames to an interface that takes none in this way are lost ([`crate::Port::can_receive_redirects`]).
     pub out: FastPort,
     /// Ethernet addresses that they get; None: they keep theirs.
     pub macs: Option<FastMacs>,
@@ -71,7 +71,7 @@ pub struct FastAction {
     pub max_len: u16,
     /// Addresses and ports that they get; None: they keep theirs.
     pub translation: Option<FastTranslation>,
-    /// Whether [`FastTally::tcp`] is kept. Not together with `control`.
+    /// Whether [`FastFlowStats::tcp`] is kept. Not together with `control`.
     pub track: bool,
     /// TCP: whether segments that begin, end or reset connections, and those without ACK, go out as all others do; else they
     /// go to the socket.
@@ -84,7 +84,7 @@ pub struct FastAction {
 
 impl FastAction {
     /// Sends packets of up to that length on as they are, but for those that begin and end connections.
-    pub fn as_is(out: FastPort, max_len: u16) -> FastAction {
+    pub fn forward_unchanged(out: FastPort, max_len: u16) -> FastAction {
         let (macs, translation, awaits) = (None, None, None);
         let (decrement_ttl, track, control, fin) = (false, false, false, false);
         FastAction { out, macs, decrement_ttl, max_len, translation, track, control, fin, awaits }
@@ -115,7 +115,7 @@ pub struct FastTranslation {
 
 /// What the kernel has done with a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FastTally {
+pub struct FastFlowStats {
     /// Packets.
     pub packets: u64,
     /// Bytes of their frames. A packet that is being counted may be in one of the two and not in the other.
@@ -125,12 +125,12 @@ pub struct FastTally {
     /// TCP: which of [`FAST_FIN`] and [`FAST_RST`] have gone out. The rest includes the segments of those that are here.
     pub ended: u8,
     /// Where TCP stands, if that is tracked and there was a packet.
-    pub tcp: Option<FastTcp>,
+    pub tcp: Option<FastTcpState>,
 }
 
 /// How far one direction of a TCP connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FastTcp {
+pub struct FastTcpState {
     /// The sequence number behind the furthest byte; FIN counts as one.
     pub end: u32,
     /// The furthest acknowledgement.
@@ -139,39 +139,39 @@ pub struct FastTcp {
     pub window: u16,
 }
 
-/// In [`FastTally::ended`]: a FIN.
+/// In [`FastFlowStats::ended`]: a FIN.
 pub const FAST_FIN: u8 = 1;
-/// In [`FastTally::ended`]: an RST.
+/// In [`FastFlowStats::ended`]: an RST.
 pub const FAST_RST: u8 = 4;
 
 /// What settles where a packet goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FastShape {
+pub enum FastGranularity {
     /// All that a [`FastKey`] names.
     #[default]
     Flow,
-    /// Of some packets all that but the ports: keys are those that [`FastKey::pair`] makes as well as those of flows. A packet with
+    /// Of some packets all that but the ports: keys are those that [`FastKey::without_ports`] makes as well as those of flows. A packet with
     /// both is the pair's.
     Pair,
-    /// Where it comes in and its destination: keys are those that [`FastKey::to`] makes. Packets with a source that no packet
+    /// Where it comes in and its destination: keys are those that [`FastKey::for_destination`] makes. Packets with a source that no packet
     /// may have (groups, loopback, unspecified, link-local of IPv6) go to the socket.
     Destination,
 }
 
 impl FastKey {
-    /// All packets to a destination that come into a port, whatever else they are: for [`FastShape::Destination`].
-    pub fn to(port: FastPort, destination: IpAddr) -> FastKey {
+    /// All packets to a destination that come into a port, whatever else they are: for [`FastGranularity::Destination`].
+    pub fn for_destination(port: FastPort, destination: IpAddr) -> FastKey {
         let source = match destination {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
-        let shape = FastShape::Destination;
-        FastKey { shape, port, proto: 0, source, destination, source_port: 0, destination_port: 0 }
+        let granularity = FastGranularity::Destination;
+        FastKey { granularity, port, proto: 0, source, destination, source_port: 0, destination_port: 0 }
     }
 
-    /// All packets of that protocol between the same addresses, whatever their ports are: for [`FastShape::Pair`].
-    pub fn pair(self) -> FastKey {
-        FastKey { shape: FastShape::Pair, source_port: 0, destination_port: 0, ..self }
+    /// All packets of that protocol between the same addresses, whatever their ports are: for [`FastGranularity::Pair`].
+    pub fn without_ports(self) -> FastKey {
+        FastKey { granularity: FastGranularity::Pair, source_port: 0, destination_port: 0, ..self }
     }
 }
 
@@ -191,11 +191,12 @@ static SHARED: Mutex<Weak<FastPath>> = Mutex::new(Weak::new());
 /// The number of the port that was opened last.
 static LAST_PORT: AtomicU32 = AtomicU32::new(0);
 
-/// What a slot says of its generation and its key's shape, or, but for pairs, the header; None: it cannot be one.
-fn stamp(generation: u64, shape: FastShape) -> Option<u64> {
-    let shape = if shape == FastShape::Destination { sys::STEER_FAST_DESTINATION } else { 0 };
+/// What a slot says of its generation and its key's granularity, or, but for pairs, the header; None: it cannot be one.
+fn stamp(generation: u64, granularity: FastGranularity) -> Option<u64> {
+    let granularity =
+        if granularity == FastGranularity::Destination { sys::STEER_FAST_DESTINATION } else { 0 };
     let possible = (1..1 << (64 - sys::STEER_FAST_STAMP_BITS)).contains(&generation);
-    possible.then_some(generation << sys::STEER_FAST_STAMP_BITS | u64::from(shape))
+    possible.then_some(generation << sys::STEER_FAST_STAMP_BITS | u64::from(granularity))
 }
 
 impl FastPath {
@@ -236,13 +237,14 @@ impl FastPath {
         self.memory.get(number as usize).filter(|_| number != HEADER)
     }
 
-    /// Sets the generation in force, below 2^62, and the shape of its keys: what was installed for another one is not followed
+    /// Sets the generation in force, below 2^62, and the granularity of its keys: what was installed for another one is not followed
     /// any more, by packets that come in from now on. 0: nothing is.
-    pub fn set_generation(&self, generation: u64, shape: FastShape) {
+    pub fn set_generation(&self, generation: u64, granularity: FastGranularity) {
         if let Some(header) = self.memory.get(HEADER as usize) {
-            let pairs = if shape == FastShape::Pair { u64::from(sys::STEER_FAST_PAIRS) } else { 0 };
+            let pairs =
+                if granularity == FastGranularity::Pair { u64::from(sys::STEER_FAST_PAIRS) } else { 0 };
             // One word says both, so that no packet meets the one without the other.
-            let stamp = stamp(generation, shape).map_or(0, |stamp| stamp | pairs);
+            let stamp = stamp(generation, granularity).map_or(0, |stamp| stamp | pairs);
             header.stamp.store(stamp, Ordering::Release);
         }
     }
@@ -258,7 +260,7 @@ impl FastPath {
         let place = self.slot(slot).ok_or(libc::EINVAL)?;
         let raw = fast_raw::key(key).ok_or(libc::EINVAL)?;
         let words = fast_raw::action(key, action).ok_or(libc::EINVAL)?;
-        place.write(stamp(generation, key.shape).ok_or(libc::EINVAL)?, &raw, &words);
+        place.write(stamp(generation, key.granularity).ok_or(libc::EINVAL)?, &raw, &words);
         if !self.index.put(&raw, slot) {
             self.revoke(slot);
             return Err(libc::ENOSPC);
@@ -282,14 +284,14 @@ impl FastPath {
     }
 
     /// What has been counted in a slot since something was installed in it.
-    pub fn tally(&self, slot: u32) -> FastTally {
+    pub fn tally(&self, slot: u32) -> FastFlowStats {
         self.slot(slot).map(Slot::tally).unwrap_or_default()
     }
 }
 
 impl Port {
     /// What the AF_XDP ports of the process have together for flows that the kernel sends on. None for ports of other kinds, and
-    /// where the kernel refuses ([`Port::fast_refusal`]).
+    /// where the kernel refuses ([`Port::fast_path_error`]).
     pub fn fast_path(&self) -> Option<&Arc<FastPath>> {
         Some(&self.shared.xdp.as_ref()?.fast().ok()?.path)
     }
@@ -300,16 +302,16 @@ impl Port {
     }
 
     /// Why an AF_XDP port is not on the fast path; None: it is, or is of another kind.
-    pub fn fast_refusal(&self) -> Option<String> {
+    pub fn fast_path_error(&self) -> Option<String> {
         let (step, errno) = self.shared.xdp.as_ref()?.fast().err()?;
         Some(format!("cannot {step}: {}", strerror(errno)))
     }
 
     /// Whether the interface takes frames that the kernel redirects to it; what it does not take is lost without a trace. Of a veth
     /// pair, an end takes them while the other one has GRO or a program. Asks the kernel, since that can change at any time.
-    pub fn takes_redirects(&self) -> bool {
+    pub fn can_receive_redirects(&self) -> bool {
         let Some(device) = self.fast_port().and_then(|_| self.net_dev()) else { return false };
-        device.up && device.running && netdev_xdp::takes_redirects(device.index)
+        device.up && device.running && netdev_xdp::can_receive_redirects(device.index)
     }
 }
 
@@ -404,16 +406,16 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    fn tally(&self) -> FastTally {
+    fn tally(&self) -> FastFlowStats {
         // The program writes these after the rest.
         let bit = |ended: &AtomicU32, bit| if ended.load(Ordering::Acquire) != 0 { bit } else { 0 };
         let ended = bit(&self.fin, FAST_FIN) | bit(&self.rst, FAST_RST);
-        let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcp {
+        let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcpState {
             end: self.end.load(Ordering::Relaxed),
             ack: self.ack.load(Ordering::Relaxed),
             window: self.window.load(Ordering::Relaxed) as u16,
         });
-        FastTally {
+        FastFlowStats {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             last: self.last.load(Ordering::Relaxed),

@@ -33,7 +33,7 @@ fn what_goes_on_is_what_the_action_says() {
                 let tally = rig.path.tally(1);
                 let ended = if goes { flags & (FAST_FIN | FAST_RST) } else { 0 };
                 assert_eq!((tally.ended, tally.packets), (ended, u64::from(goes)), "{flags:#x} {action:?}");
-                let tcp = FastTcp { end: 110 + u32::from(flags & 1), ack: 200, window: 9 };
+                let tcp = FastTcpState { end: 110 + u32::from(flags & 1), ack: 200, window: 9 };
                 assert_eq!(tally.tcp, (goes && track).then_some(tcp), "{flags:#x} {action:?}");
             }
         }
@@ -57,26 +57,26 @@ fn an_end_stays_noted() {
     assert_eq!(send(0x10, u32::MAX - 4, 4), (FAST_FIN, Some(0)));
     assert_eq!(send(0x11, u32::MAX, 0), (FAST_FIN, Some(0)), "the same FIN again");
     path.install(1, NOW, &key, &FastAction { control: true, ..rig.wire() }).unwrap();
-    assert_eq!(path.tally(1), FastTally::default());
+    assert_eq!(path.tally(1), FastFlowStats::default());
     assert_eq!(send(0x14, 0, 0), (FAST_RST, None));
     assert_eq!(send(0x11, 0, 0), (FAST_RST | FAST_FIN, None));
     assert_eq!(send(0x10, 0, 0), (FAST_RST | FAST_FIN, None));
     path.install(1, NOW, &key, &rig.wire()).unwrap();
-    assert_eq!(path.tally(1), FastTally::default());
+    assert_eq!(path.tally(1), FastFlowStats::default());
 }
 
-/// Whatever goes to a destination is as a router would leave it; what is of another shape is not followed.
+/// Whatever goes to a destination is as a router would leave it; what is of another granularity is not followed.
 #[test]
 fn by_destination_alone() {
     let Some(rig) = rig() else { return };
     let result = runner(3000).run(&(sent(), any::<[bool; 2]>()), |((sent, [other, _]), [hop, flow])| {
         let port = rig.port.fast().unwrap().port;
         let destination = sent.ends[1].0;
-        let key = FastKey::to(port, destination);
+        let key = FastKey::for_destination(port, destination);
         let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
         let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
-        let shape = FastShape::Destination;
-        rig.path.set_generation(NOW, shape);
+        let granularity = FastGranularity::Destination;
+        rig.path.set_generation(NOW, granularity);
         rig.path.install(1, NOW, &key, &action).unwrap();
         let (before, frames) = (sent.build(), rig.path.tally(1).packets);
         let after =
@@ -85,9 +85,10 @@ fn by_destination_alone() {
         let goes = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
         prop_assert_eq!(rig.send(&before), goes.then(|| after.build()));
         prop_assert_eq!(rig.path.tally(1).packets, frames + u64::from(goes));
-        // To another destination, by another port, or of another generation or shape, it is another matter.
-        let elsewhere = FastKey::to(port, if other.0 == destination { sent.ends[0].0 } else { other.0 });
-        for wrong in [elsewhere, FastKey::to(rig.out.port, destination)] {
+        // To another destination, by another port, or of another generation or granularity, it is another matter.
+        let elsewhere =
+            FastKey::for_destination(port, if other.0 == destination { sent.ends[0].0 } else { other.0 });
+        for wrong in [elsewhere, FastKey::for_destination(rig.out.port, destination)] {
             if wrong != key {
                 rig.path.forget(&key, 1);
                 rig.path.install(1, NOW, &wrong, &action).unwrap();
@@ -96,14 +97,16 @@ fn by_destination_alone() {
             }
         }
         rig.path.install(1, NOW, &key, &action).unwrap();
-        for (generation, shape) in [(NOW, FastShape::Flow), (NOW + 1, shape), (0, shape)] {
-            rig.path.set_generation(generation, shape);
+        for (generation, granularity) in
+            [(NOW, FastGranularity::Flow), (NOW + 1, granularity), (0, granularity)]
+        {
+            rig.path.set_generation(generation, granularity);
             prop_assert_eq!(rig.send(&before), None);
         }
         rig.path.forget(&key, 1);
         let key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
         rig.path.install(1, NOW, &key, &action).unwrap();
-        rig.path.set_generation(NOW, if flow { FastShape::Flow } else { shape });
+        rig.path.set_generation(NOW, if flow { FastGranularity::Flow } else { granularity });
         let goes = flow && !dies && before.len() <= 1514;
         prop_assert_eq!(rig.send(&before).is_some(), goes);
         rig.path.forget(&key, 1);
@@ -119,7 +122,7 @@ fn by_both_addresses() {
     let cases = (sent(), any::<[u16; 2]>(), any::<[bool; 2]>());
     let result = runner(3000).run(&cases, |((sent, [other, _]), ports, [hop, flow])| {
         let flow_key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
-        let key = flow_key.pair();
+        let key = flow_key.without_ports();
         let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
         let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
         let other_action =
@@ -133,7 +136,7 @@ fn by_both_addresses() {
         };
         let goes = !(hop && sent.ttl == 1) && sent.build().len() <= 1514;
         let after = |sent: Sent| goes.then(|| Sent { ttl: sent.ttl - u8::from(hop), ..sent }.build());
-        rig.path.set_generation(NOW, FastShape::Pair);
+        rig.path.set_generation(NOW, FastGranularity::Pair);
         rig.path.install(1, NOW, &key, &action).unwrap();
         if flow {
             rig.path.install(2, NOW, &flow_key, &other_action).unwrap();
@@ -143,14 +146,14 @@ fn by_both_addresses() {
         prop_assert_eq!(rig.send(&moved(sent.macs).build()), after(moved(pair)));
         let both = 2 * u64::from(goes);
         prop_assert_eq!(rig.path.tally(1).packets, both);
-        // Of another address, protocol, port or shape, it is another matter; the flow's own action is its own.
+        // Of another address, protocol, port or granularity, it is another matter; the flow's own action is its own.
         rig.path.forget(&key, 1);
         let wrong = [
             FastKey { source: other.0, ..key },
             FastKey { destination: other.0, ..key },
             FastKey { port: rig.out.port, ..key },
             FastKey { proto: if key.proto == 6 { 17 } else { 6 }, ..key },
-            FastKey { shape: FastShape::Flow, ..key },
+            FastKey { granularity: FastGranularity::Flow, ..key },
         ];
         for wrong in wrong.into_iter().filter(|wrong| *wrong != key && *wrong != flow_key) {
             rig.path.install(1, NOW, &wrong, &action).unwrap();
@@ -160,13 +163,13 @@ fn by_both_addresses() {
         }
         rig.path.forget(&flow_key, 2);
         rig.path.install(1, NOW, &key, &action).unwrap();
-        for (generation, shape) in [
-            (NOW, FastShape::Flow),
-            (NOW, FastShape::Destination),
-            (NOW + 1, FastShape::Pair),
-            (0, FastShape::Pair),
+        for (generation, granularity) in [
+            (NOW, FastGranularity::Flow),
+            (NOW, FastGranularity::Destination),
+            (NOW + 1, FastGranularity::Pair),
+            (0, FastGranularity::Pair),
         ] {
-            rig.path.set_generation(generation, shape);
+            rig.path.set_generation(generation, granularity);
             prop_assert_eq!(rig.send(&sent.build()), None);
         }
         rig.path.forget(&key, 1);
@@ -179,7 +182,7 @@ fn by_both_addresses() {
 #[test]
 fn martians_are_the_engines() {
     let Some(rig) = rig() else { return };
-    rig.path.set_generation(NOW, FastShape::Destination);
+    rig.path.set_generation(NOW, FastGranularity::Destination);
     let port = rig.port.fast().unwrap().port;
     let cases = [
         ("0.0.0.0", false),
@@ -212,7 +215,7 @@ fn martians_are_the_engines() {
         let mut sent = if source.is_ipv4() { packet(17) } else { packet6(17) };
         sent.ends[0].0 = source;
         assert_eq!(is_martian(source), !goes);
-        rig.path.install(1, NOW, &FastKey::to(port, sent.ends[1].0), &rig.wire()).unwrap();
+        rig.path.install(1, NOW, &FastKey::for_destination(port, sent.ends[1].0), &rig.wire()).unwrap();
         assert_eq!(rig.send(&sent.build()).is_some(), goes, "{source}");
     }
 }
@@ -222,12 +225,12 @@ fn martians_are_the_engines() {
 fn control_by_destination_and_by_pair() {
     let Some(rig) = rig() else { return };
     let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
-    let keys = flows
-        .each_ref()
-        .map(|(key, sent)| [(key.pair(), sent), (FastKey::to(key.port, key.destination), sent)]);
+    let keys = flows.each_ref().map(|(key, sent)| {
+        [(key.without_ports(), sent), (FastKey::for_destination(key.port, key.destination), sent)]
+    });
     for ((key, sent), control) in keys.into_iter().flatten().flat_map(|key| [(key, false), (key, true)]) {
         let action = FastAction { control, ..rig.wire() };
-        rig.path.set_generation(NOW, key.shape);
+        rig.path.set_generation(NOW, key.granularity);
         rig.path.install(1, NOW, &key, &action).unwrap();
         for flags in 0..=u8::MAX {
             let frame = segment(sent, flags, 1, 2).build();

@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::fast::tests::{NOW, packet, rig};
-use crate::fast::{FAST_SLOTS, FastKey, FastTally};
+use crate::fast::{FAST_SLOTS, FastFlowStats, FastKey};
 use crate::xdp::tests::in_namespace;
 
 fn key(n: u32) -> Key {
@@ -124,7 +124,7 @@ fn what_a_lane_says_is_a_hint() {
             assert!(rig.send(&frame).is_some(), "lane {at}, {turn}");
         }
     }
-    assert_eq!([2, 3, 4].map(|slot| path.tally(slot)), [FastTally::default(); 3]);
+    assert_eq!([2, 3, 4].map(|slot| path.tally(slot)), [FastFlowStats::default(); 3]);
     assert_eq!(path.tally(1).packets, 16 * wrong.len() as u64);
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_dpdk_sys as sys;
 
-use crate::fast::{FastAction, FastKey, FastShape};
+use crate::fast::{FastAction, FastGranularity, FastKey};
 
 /// The words of a `struct fast_key`.
 pub(crate) type Key = [u32; size_of::<sys::fast_key>() / 4];
@@ -37,12 +37,12 @@ fn words(address: IpAddr) -> [u32; 4] {
     bytemuck::cast(wide(address))
 }
 
-/// What a key of that shape has nothing to say of is 0 in it.
+/// What a key of that granularity has nothing to say of is 0 in it.
 fn is_whole(key: &FastKey) -> bool {
-    match key.shape {
-        FastShape::Flow => true,
-        FastShape::Pair => *key == key.pair(),
-        FastShape::Destination => *key == FastKey::to(key.port, key.destination),
+    match key.granularity {
+        FastGranularity::Flow => true,
+        FastGranularity::Pair => *key == key.without_ports(),
+        FastGranularity::Destination => *key == FastKey::for_destination(key.port, key.destination),
     }
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn key(key: &FastKey) -> Option<Key> {
     let family: u32 = match (key.source, key.destination, key.proto) {
         (IpAddr::V4(_), IpAddr::V4(_), TCP | UDP | ICMP) => 4,
         (IpAddr::V6(_), IpAddr::V6(_), TCP | UDP | ICMP6) => 6,
-        (IpAddr::V4(_), ..) if key.shape == FastShape::Destination => 4,
-        (IpAddr::V6(_), ..) if key.shape == FastShape::Destination => 6,
+        (IpAddr::V4(_), ..) if key.granularity == FastGranularity::Destination => 4,
+        (IpAddr::V6(_), ..) if key.granularity == FastGranularity::Destination => 6,
         _ => return None,
     };
     if !is_whole(key) {
@@ -60,7 +60,7 @@ pub(crate) fn key(key: &FastKey) -> Option<Key> {
     }
     let ports = [key.source_port, key.destination_port].map(u16::to_be_bytes);
     let [[s0, s1, s2, s3], [d0, d1, d2, d3]] = [words(key.source), words(key.destination)];
-    let pair = if key.shape == FastShape::Pair { sys::STEER_FAST_PAIR } else { 0 };
+    let pair = if key.granularity == FastGranularity::Pair { sys::STEER_FAST_PAIR } else { 0 };
     let kind = family | u32::from(key.proto) << 8 | pair;
     Some([s0, s1, s2, s3, d0, d1, d2, d3, bytemuck::cast(ports), key.port.0, kind])
 }
@@ -108,7 +108,7 @@ pub(crate) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
     }
     // What is tracked is one direction of one connection, of which a segment without ACK says nothing; and what is written is the
     // ports, too.
-    let of_many = key.shape != FastShape::Flow;
+    let of_many = key.granularity != FastGranularity::Flow;
     if action.track && (action.control || of_many) || of_many && action.translation.is_some() {
         return None;
     }

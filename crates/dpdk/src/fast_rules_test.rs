@@ -117,16 +117,16 @@ fn what_was_taken_back_is_not_followed() {
     assert!(hits() && hits());
     assert_eq!((path.tally(1).packets, path.tally(1).bytes), (2, 2 * frame.len() as u64));
     for other in [0, NOW + 1, NOW - 1, u64::MAX] {
-        path.set_generation(other, FastShape::Flow);
+        path.set_generation(other, FastGranularity::Flow);
         assert!(!hits(), "{other}");
     }
-    path.set_generation(NOW, FastShape::Flow);
+    path.set_generation(NOW, FastGranularity::Flow);
     assert!(hits());
     path.revoke(1);
     assert!(!hits());
     assert_eq!(path.tally(1).packets, 3, "what was counted is still told");
     path.install(1, NOW, &key, &rig.wire()).unwrap();
-    assert_eq!(path.tally(1), FastTally::default());
+    assert_eq!(path.tally(1), FastFlowStats::default());
     assert!(hits());
     // The slot gets another flow, while the old one's key still leads there; then it does not, but the new one's does.
     let other = FastKey { source_port: 7, ..key };
@@ -170,10 +170,10 @@ fn what_was_taken_back_is_not_followed() {
 fn a_slot_is_for_its_whole_key() {
     let Some(rig) = rig() else { return };
     let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
-    for (key, sent) in flows.clone().into_iter().chain(flows.map(|(key, sent)| (key.pair(), sent))) {
-        rig.path.set_generation(NOW, key.shape);
+    for (key, sent) in flows.clone().into_iter().chain(flows.map(|(key, sent)| (key.without_ports(), sent))) {
+        rig.path.set_generation(NOW, key.granularity);
         let (raw, words) = (fast_raw::key(&key).unwrap(), fast_raw::action(&key, &rig.wire()).unwrap());
-        let (stamp, frame) = (stamp(NOW, key.shape).unwrap(), sent.build());
+        let (stamp, frame) = (stamp(NOW, key.granularity).unwrap(), sent.build());
         assert!(rig.path.index.put(&raw, 1));
         let slot = rig.path.slot(1).unwrap();
         for bit in 0..32 * raw.len() {
@@ -198,7 +198,7 @@ fn what_cannot_be_is_refused() {
     for slot in [0, FAST_SLOTS, u32::MAX] {
         assert_eq!(install(slot, NOW, &v4, &rig.wire()), bad);
         rig.path.revoke(slot);
-        assert_eq!(rig.path.tally(slot), FastTally::default());
+        assert_eq!(rig.path.tally(slot), FastFlowStats::default());
     }
     assert_eq!(install(1, 0, &v4, &rig.wire()), bad);
     for key in [
@@ -223,11 +223,11 @@ fn what_cannot_be_is_refused() {
     assert_eq!(install(1, NOW, &v4, &FastAction { awaits: Some(1), ..rig.wire() }), bad);
     for generation in [1 << 62, 1 << 63, u64::MAX] {
         assert_eq!(install(1, generation, &v4, &rig.wire()), bad);
-        rig.path.set_generation(generation, FastShape::Flow);
+        rig.path.set_generation(generation, FastGranularity::Flow);
         install(1, NOW, &v4, &rig.wire()).unwrap();
         assert_eq!(rig.send(&sent.build()), None);
     }
-    for pair in [v4.pair(), v6.pair()] {
+    for pair in [v4.without_ports(), v6.without_ports()] {
         install(1, NOW, &pair, &FastAction { control: true, ..rig.wire() }).unwrap();
         assert_eq!(install(1, NOW, &pair, &FastAction { track: true, ..rig.wire() }), bad);
         assert_eq!(install(1, NOW, &pair, &rig.nat((pair.source, 0), (pair.destination, 0))), bad);
@@ -237,7 +237,7 @@ fn what_cannot_be_is_refused() {
     }
     let port = v4.port;
     for to in [v4.destination, v6.destination] {
-        let key = FastKey::to(port, to);
+        let key = FastKey::for_destination(port, to);
         install(1, NOW, &key, &rig.wire()).unwrap();
         assert_eq!(install(1, NOW, &key, &FastAction { track: true, ..rig.wire() }), bad);
         assert_eq!(install(1, NOW, &key, &rig.nat((to, 1), (to, 2))), bad);
@@ -305,7 +305,7 @@ fn what_has_to_come_first() {
                 assert!(!passes(ack, 0x10) && !passes(ack, 0x11), "{ack:x}");
             }
             assert!(!passes(0x0102_0304, 0x02) && !passes(0x0102_0304, 0x12) && !passes(0x0102_0304, 0x14));
-            assert_eq!(rig.path.tally(slot), FastTally::default());
+            assert_eq!(rig.path.tally(slot), FastFlowStats::default());
             assert!(passes(0x0102_0304, first));
             assert!(passes(0x0102_0999, 0x10) && passes(7, 0x18) && passes(8, 0x11));
             assert_eq!(rig.path.tally(slot).packets, 4);

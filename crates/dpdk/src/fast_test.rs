@@ -38,7 +38,7 @@ pub(crate) fn rig() -> Option<Rig> {
     let out = Member::join(index("peer0")).unwrap();
     let path = Arc::clone(&out.path);
     assert!(Arc::ptr_eq(&path, &port.fast().unwrap().path), "there is one for all");
-    path.set_generation(NOW, FastShape::Flow);
+    path.set_generation(NOW, FastGranularity::Flow);
     Some(Rig { port, out, path, _alone: alone })
 }
 
@@ -59,7 +59,7 @@ impl Rig {
     pub(crate) fn key(&self, proto: u8, from: (IpAddr, u16), to: (IpAddr, u16)) -> FastKey {
         let port = self.port.fast().unwrap().port;
         FastKey {
-            shape: FastShape::Flow,
+            granularity: FastGranularity::Flow,
             port,
             proto,
             source: from.0,
@@ -71,7 +71,7 @@ impl Rig {
 
     /// Sends on what fits into 1,500 bytes, as it is.
     pub(crate) fn wire(&self) -> FastAction {
-        FastAction::as_is(self.out.port, 1500)
+        FastAction::forward_unchanged(self.out.port, 1500)
     }
 
     /// As a router with NAT does, to these ends.
@@ -172,9 +172,9 @@ fn sent() -> impl Strategy<Value = (Sent, [End; 2])> {
     let port = || prop_oneof![Just(0), Just(u16::MAX), any::<u16>()];
     let addresses = prop_oneof![prop::array::uniform4(v4()), prop::array::uniform4(v6())];
     let ports = prop::array::uniform4(port());
-    let shape = (0u8..3, any::<bool>(), any::<bool>(), 1u8..=255, any::<u32>());
+    let granularity = (0u8..3, any::<bool>(), any::<bool>(), 1u8..=255, any::<u32>());
     let data = (prop::collection::vec(any::<u8>(), 0..1400), 0usize..300);
-    (addresses, ports, shape, data, any::<[[u8; 6]; 2]>()).prop_map(
+    (addresses, ports, granularity, data, any::<[[u8; 6]; 2]>()).prop_map(
         |(addresses, ports, (kind, reply, partial, ttl, noise), (payload, pad), macs)| {
             let ip6 = addresses[0].is_ipv6();
             let proto = [6, 17, if ip6 { 58 } else { 1 }][usize::from(kind)];
@@ -218,7 +218,7 @@ fn packets_of_a_flow_are_as_if_built_anew() {
         let got = rig.send(&before);
         if hop && sent.ttl == 1 || before.len() > 1514 {
             prop_assert_eq!(got, None);
-            prop_assert_eq!(rig.path.tally(1), FastTally::default());
+            prop_assert_eq!(rig.path.tally(1), FastFlowStats::default());
         } else {
             prop_assert_eq!(got, Some(expected));
             let tally = rig.path.tally(1);
@@ -334,52 +334,53 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
         1 => (14usize..120).prop_map(|len| (Vec::new(), len)),
     ];
     let hits = std::cell::Cell::new(0);
-    let shapes = vec![FastShape::Flow, FastShape::Pair, FastShape::Destination];
+    let shapes = vec![FastGranularity::Flow, FastGranularity::Pair, FastGranularity::Destination];
     let cases = (sent(), changes, any::<[bool; 3]>(), prop::sample::select(shapes));
-    let result = runner(30_000).run(&cases, |((sent, ends), (flips, len), [fix, control, fin], shape)| {
-        let (key, slot) = (rig.key(sent.proto, sent.ends[0], sent.ends[1]), 1);
-        let key = match shape {
-            FastShape::Flow => key,
-            FastShape::Pair => key.pair(),
-            FastShape::Destination => FastKey::to(key.port, key.destination),
-        };
-        rig.path.set_generation(NOW, shape);
-        let mut frame = sent.build();
-        change(&mut frame, &flips, len, fix);
-        let action = FastAction { control, fin, ..rig.wire() };
-        rig.path.install(slot, NOW, &key, &action).unwrap();
-        let got = rig.send(&frame);
-        let flow = read(&frame).filter(|_| frame.len() <= 1514);
-        let expected = flow.filter(|(proto, ends, flags)| {
-            let same = match shape {
-                FastShape::Flow => (*proto, *ends) == (sent.proto, sent.ends),
-                FastShape::Pair => {
-                    (*proto, ends.map(|end| end.0)) == (sent.proto, sent.ends.map(|end| end.0))
-                }
-                FastShape::Destination => ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0),
+    let result =
+        runner(30_000).run(&cases, |((sent, ends), (flips, len), [fix, control, fin], granularity)| {
+            let (key, slot) = (rig.key(sent.proto, sent.ends[0], sent.ends[1]), 1);
+            let key = match granularity {
+                FastGranularity::Flow => key,
+                FastGranularity::Pair => key.without_ports(),
+                FastGranularity::Destination => FastKey::for_destination(key.port, key.destination),
             };
-            same && goes(*flags, &action)
+            rig.path.set_generation(NOW, granularity);
+            let mut frame = sent.build();
+            change(&mut frame, &flips, len, fix);
+            let action = FastAction { control, fin, ..rig.wire() };
+            rig.path.install(slot, NOW, &key, &action).unwrap();
+            let got = rig.send(&frame);
+            let flow = read(&frame).filter(|_| frame.len() <= 1514);
+            let expected = flow.filter(|(proto, ends, flags)| {
+                let same = match granularity {
+                    FastGranularity::Flow => (*proto, *ends) == (sent.proto, sent.ends),
+                    FastGranularity::Pair => {
+                        (*proto, ends.map(|end| end.0)) == (sent.proto, sent.ends.map(|end| end.0))
+                    }
+                    FastGranularity::Destination => ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0),
+                };
+                same && goes(*flags, &action)
+            });
+            prop_assert_eq!(got.is_some(), expected.is_some());
+            if let (Some(got), Some((proto, _, flags))) = (got, expected) {
+                let mut meta = mmb_packet::Meta::default();
+                if mmb_packet::parse(&frame, frame.len(), &mut meta).is_ok() {
+                    checksum::complete_partial(&mut frame, &[], &meta);
+                }
+                prop_assert_eq!(got, frame.clone());
+                let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
+                prop_assert_eq!(rig.path.tally(slot).ended, ended);
+                if granularity == FastGranularity::Flow {
+                    // With a translation it is changed; which way, the test above says.
+                    let nat = FastAction { control, fin, ..rig.nat(ends[0], ends[1]) };
+                    rig.path.install(slot, NOW, &key, &nat).unwrap();
+                    prop_assert_ne!(rig.send(&frame), Some(frame));
+                }
+                hits.set(hits.get() + 1);
+            }
+            rig.path.forget(&key, slot);
+            Ok(())
         });
-        prop_assert_eq!(got.is_some(), expected.is_some());
-        if let (Some(got), Some((proto, _, flags))) = (got, expected) {
-            let mut meta = mmb_packet::Meta::default();
-            if mmb_packet::parse(&frame, frame.len(), &mut meta).is_ok() {
-                checksum::complete_partial(&mut frame, &[], &meta);
-            }
-            prop_assert_eq!(got, frame.clone());
-            let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
-            prop_assert_eq!(rig.path.tally(slot).ended, ended);
-            if shape == FastShape::Flow {
-                // With a translation it is changed; which way, the test above says.
-                let nat = FastAction { control, fin, ..rig.nat(ends[0], ends[1]) };
-                rig.path.install(slot, NOW, &key, &nat).unwrap();
-                prop_assert_ne!(rig.send(&frame), Some(frame));
-            }
-            hits.set(hits.get() + 1);
-        }
-        rig.path.forget(&key, slot);
-        Ok(())
-    });
     result.unwrap();
     assert!(hits.get() > 2000, "{hits:?}");
 }
@@ -396,20 +397,20 @@ fn cost() {
         Sent { proto: 6, ends, macs: [[2; 6]; 2], ttl: 64, noise: 0, payload, partial, pad: 60 }
     };
     let stages = [
-        (0, 0, FastShape::Flow),
-        (NOW, 0, FastShape::Flow),
-        (NOW, 60_000, FastShape::Flow),
-        (NOW, 0, FastShape::Pair),
+        (0, 0, FastGranularity::Flow),
+        (NOW, 0, FastGranularity::Flow),
+        (NOW, 60_000, FastGranularity::Flow),
+        (NOW, 0, FastGranularity::Pair),
     ];
-    for (generation, flows, shape) in stages {
-        rig.path.set_generation(generation, shape);
+    for (generation, flows, granularity) in stages {
+        rig.path.set_generation(generation, granularity);
         for n in 0..flows {
             let key = rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80));
             rig.path.install(1 + n, NOW, &key, &rig.wire()).unwrap();
         }
         let [v4, v6] = [v4, v6].map(|address| many(&sent(address, 0, false).build()));
         println!(
-            "generation {generation}, {flows} more of {shape:?}, not for it: IPv4 {v4} ns, IPv6 {v6} ns"
+            "generation {generation}, {flows} more of {granularity:?}, not for it: IPv4 {v4} ns, IPv6 {v6} ns"
         );
     }
     let keys: Vec<_> = (0..60_000u32).map(|n| rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80))).collect();
@@ -428,7 +429,7 @@ fn cost() {
         "a flow's removal {forget} ns, installation {install} ns, tally {tally} ns, taking back {revoke} ns"
     );
     let start = Instant::now();
-    let yes = (0..100).filter(|_| netdev_xdp::takes_redirects(index("peer0"))).count();
+    let yes = (0..100).filter(|_| netdev_xdp::can_receive_redirects(index("peer0"))).count();
     assert_eq!(yes, 100, "the other end has a program");
     println!("whether an interface takes frames: {} us", start.elapsed().as_micros() / 100);
     for address in [v4, v6] {
@@ -440,12 +441,15 @@ fn cost() {
         for (name, there, back) in [("wire", rig.wire(), rig.wire()), ("NAT", nat(other), nat(ends))] {
             rig.path.install(65_000, NOW, &rig.key(6, ends[0], ends[1]), &there).unwrap();
             rig.path.install(65_001, NOW, &rig.key(6, other[0], other[1]), &back).unwrap();
-            for shape in [FastShape::Flow, FastShape::Pair] {
-                rig.path.set_generation(NOW, shape);
-                println!("{address} {name}, {shape:?}: {} ns", many(&sent(address, 1400, false).build()));
+            for granularity in [FastGranularity::Flow, FastGranularity::Pair] {
+                rig.path.set_generation(NOW, granularity);
+                println!(
+                    "{address} {name}, {granularity:?}: {} ns",
+                    many(&sent(address, 1400, false).build())
+                );
             }
         }
-        let pair = rig.key(6, ends[0], ends[1]).pair();
+        let pair = rig.key(6, ends[0], ends[1]).without_ports();
         rig.path.install(65_002, NOW, &pair, &rig.wire()).unwrap();
         println!("{address}, of a pair: {} ns", many(&sent(address, 1400, false).build()));
         // A checksum is completed only once, so this is the least of many single runs, with what one costs by itself.

@@ -7,7 +7,7 @@
 //! [`FlowHandle`] is dropped, and the handle keeps the port open: no rule outlives its port, and no port is closed under
 //! a rule.
 //!
-//! A mark does not say what becomes of the packet, and drivers differ in what they want said. [`Fate::AsUsual`] is tried as
+//! A mark does not say what becomes of the packet, and drivers differ in what they want said. [`FlowFate::Passthru`] is tried as
 //! "no change", then as "spread over all queues", then, on a port with one queue, as "to that queue".
 
 use std::ffi::CStr;
@@ -52,9 +52,9 @@ pub struct FlowPattern {
 
 /// What becomes of the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum FlowFate {
     /// What would have become of it.
-    AsUsual,
+    Passthru,
     /// The port drops it.
     Drop,
 }
@@ -71,7 +71,7 @@ pub struct FlowRule {
     /// Of several rules that match the one with the lowest number applies.
     pub priority: u32,
     /// What becomes of them.
-    pub fate: Fate,
+    pub fate: FlowFate,
 }
 
 /// What a driver has against a rule.
@@ -191,9 +191,11 @@ impl Port {
     fn suitable(&self, rule: &FlowRule) -> Result<sys::mmb_flow_rule, FlowError> {
         let queues = self.shared.info.rx_queues;
         let ways: &[u32] = match rule.fate {
-            Fate::Drop => &[sys::MMB_FLOW_DROP],
-            Fate::AsUsual if queues == 1 => &[sys::MMB_FLOW_PASSTHRU, sys::MMB_FLOW_RSS, sys::MMB_FLOW_QUEUE],
-            Fate::AsUsual => &[sys::MMB_FLOW_PASSTHRU, sys::MMB_FLOW_RSS],
+            FlowFate::Drop => &[sys::MMB_FLOW_DROP],
+            FlowFate::Passthru if queues == 1 => {
+                &[sys::MMB_FLOW_PASSTHRU, sys::MMB_FLOW_RSS, sys::MMB_FLOW_QUEUE]
+            }
+            FlowFate::Passthru => &[sys::MMB_FLOW_PASSTHRU, sys::MMB_FLOW_RSS],
         };
         let mut first = None;
         for &fate in ways {

@@ -6,7 +6,7 @@
 //!   [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
 //! * [`ring()`] hands packets from threads to a thread.
 //! * [`Graph`] runs nodes over vectors of packets.
-//! * [`NetDev`] asks the kernel about an interface; [`SmallFrames`] sets one for reading raw frames from it;
+//! * [`NetDev`] asks the kernel about an interface; [`FrameSizeGuard`] sets one for reading raw frames from it;
 //!   [`Steering`] says which frames of an AF_XDP port stay with the kernel, and [`FastPath`] which flows the kernel
 //!   sends on by itself.
 //!
@@ -71,16 +71,16 @@ pub use device::Device;
 pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
 pub use error::{Error, PortError};
 pub use fast::{
-    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastKey, FastMacs, FastPath, FastPort, FastShape, FastTally,
-    FastTcp, FastTranslation,
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPath,
+    FastPort, FastTcpState, FastTranslation,
 };
-pub use flow_rules::{Fate, FlowAddresses, FlowError, FlowHandle, FlowPattern, FlowProto, FlowRule};
+pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
 pub use mbuf::Mbuf;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub use netdev::{NetDev, Offloads};
-pub use netset::{SERVICE_TAG, SERVICE_TAG_STAND_IN, SmallFrames, is_veth};
+pub use netset::{FrameSizeGuard, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
 pub use packet::{Packet, Segments};
 pub use port::{Port, PortInfo, PortSpec, PortStats, RxQueue, TxCount, TxQueue};
 pub use ring::{RingReceiver, RingSender, ring};

@@ -132,7 +132,7 @@ impl Mempool {
 
     /// A packet with these bytes, in as many segments as they need. None when the pool is exhausted or the frame is
     /// longer than 255 segments.
-    pub fn packet(&self, bytes: &[u8]) -> Option<Mbuf> {
+    pub fn alloc_from(&self, bytes: &[u8]) -> Option<Mbuf> {
         let room = self.data_room().max(1);
         let (first, rest) = bytes.split_at(bytes.len().min(room));
         let mut packet = self.segment(first)?;

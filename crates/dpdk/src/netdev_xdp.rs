@@ -23,7 +23,7 @@ const NETDEV_XDP_ACT_NDO_XMIT: u64 = 1 << 2;
 const HEADERS: usize = 20;
 
 /// Asks the kernel; what it does not say is no.
-pub(crate) fn takes_redirects(if_index: u32) -> bool {
+pub(crate) fn can_receive_redirects(if_index: u32) -> bool {
     features(if_index).is_ok_and(|features| features & NETDEV_XDP_ACT_NDO_XMIT != 0)
 }
 

@@ -3,12 +3,12 @@
 //! # Theory of operation
 //! A packet socket sees what the kernel's receive path made of the frames: merged ones after GRO or LRO, and from a
 //! veth peer segments of up to 64 KiB that its TSO never cut. Both are longer than the MTU they meet on the other side.
-//! So GRO and LRO are switched off, and put back when the [`SmallFrames`] is dropped; and a veth interface gets an XDP
+//! So GRO and LRO are switched off, and put back when the [`FrameSizeGuard`] is dropped; and a veth interface gets an XDP
 //! program that passes everything, since the kernel does not hand segments to be cut to an interface with XDP. The
 //! program hangs on a BPF link, which ends with the process however that ends.
 //!
 //! The kernel also takes the outer VLAN tag out of a frame before a packet socket sees it, and DPDK's driver forgets
-//! whether that was an ordinary tag or a service tag. So the program writes [`SERVICE_TAG_STAND_IN`] for a service tag's
+//! whether that was an ordinary tag or a service tag. So the program writes [`SERVICE_TAG_PLACEHOLDER`] for a service tag's
 //! ethertype, which the kernel leaves alone, and whoever reads the frames writes it back.
 
 use std::io;
@@ -25,7 +25,7 @@ const ETH_FLAG_LRO: u32 = 1 << 15;
 
 /// Keeps frames no longer than the MTU; dropping it puts the interface back.
 #[derive(Debug)]
-pub struct SmallFrames {
+pub struct FrameSizeGuard {
     interface: String,
     gro: bool,
     lro: bool,
@@ -33,14 +33,14 @@ pub struct SmallFrames {
     notes: Vec<String>,
 }
 
-impl SmallFrames {
+impl FrameSizeGuard {
     /// Sets the interface so that no merged or uncut frame arrives. What could not be set is a note.
     ///
     /// # Errors
     /// When the kernel does not answer, or has no such interface.
-    pub fn keep(interface: &str) -> io::Result<SmallFrames> {
+    pub fn apply(interface: &str) -> io::Result<FrameSizeGuard> {
         let device = NetDev::lookup(interface)?.ok_or(io::ErrorKind::NotFound)?;
-        let mut kept = SmallFrames {
+        let mut kept = FrameSizeGuard {
             interface: interface.to_owned(),
             gro: false,
             lro: false,
@@ -61,8 +61,8 @@ impl SmallFrames {
         Ok(kept)
     }
 
-    /// Whether frames come with [`SERVICE_TAG_STAND_IN`] for service tags.
-    pub fn stands_in(&self) -> bool {
+    /// Whether frames come with [`SERVICE_TAG_PLACEHOLDER`] for service tags.
+    pub fn replaces_service_tags(&self) -> bool {
         self.xdp.is_some()
     }
 
@@ -88,7 +88,7 @@ impl SmallFrames {
     }
 }
 
-impl Drop for SmallFrames {
+impl Drop for FrameSizeGuard {
     fn drop(&mut self) {
         // The interface may be gone by now; then there is nothing to put back.
         if self.gro {
@@ -151,9 +151,9 @@ fn attach_xdp_pass(index: u32) -> io::Result<OwnedFd> {
 
 /// The ethertype of a service tag (IEEE 802.1ad).
 pub const SERVICE_TAG: [u8; 2] = [0x88, 0xa8];
-/// What stands for it in frames that an interface with an XDP program of [`SmallFrames`] receives: the one ethertype
+/// What stands for it in frames that an interface with an XDP program of [`FrameSizeGuard`] receives: the one ethertype
 /// that is reserved and never on a wire (IANA's registry, after RFC 1701).
-pub const SERVICE_TAG_STAND_IN: [u8; 2] = [0xff, 0xff];
+pub const SERVICE_TAG_PLACEHOLDER: [u8; 2] = [0xff, 0xff];
 
 /// One BPF instruction.
 fn instruction(opcode: u8, dst: u8, src: u8, offset: i16, immediate: i32) -> u64 {
@@ -182,7 +182,7 @@ fn load_xdp_pass() -> io::Result<OwnedFd> {
     const BPF_PROG_TYPE_XDP: u32 = 6;
     const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
     let service_tag = i32::from(u16::from_ne_bytes(SERVICE_TAG));
-    let stand_in = i32::from(u16::from_ne_bytes(SERVICE_TAG_STAND_IN));
+    let stand_in = i32::from(u16::from_ne_bytes(SERVICE_TAG_PLACEHOLDER));
     let instructions = [
         instruction(0x61, 2, 1, 0, 0),           // r2 = context.data
         instruction(0x61, 3, 1, 4, 0),           // r3 = context.data_end

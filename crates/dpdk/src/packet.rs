@@ -81,7 +81,7 @@ impl Packet {
     }
 
     /// The first segment's bytes to write, and the other segments to read.
-    pub fn head_and_rest(&mut self) -> (&mut [u8], Segments<'_>) {
+    pub fn split_first_segment(&mut self) -> (&mut [u8], Segments<'_>) {
         let header = self.raw();
         // SAFETY: as in `data_mut`; the other segments have buffers of their own.
         unsafe {
@@ -314,7 +314,7 @@ impl Packet {
 
     /// Whether a driver took VLAN tags out of the frame and keeps them beside it.
     #[inline]
-    pub fn vlan_stripped(&self) -> bool {
+    pub fn has_stripped_vlan(&self) -> bool {
         // SAFETY: the header is valid.
         unsafe { (*self.raw()).ol_flags & STRIPPED != 0 }
     }
@@ -373,7 +373,7 @@ impl Packet {
 
     /// Starts loading the part of the header that says where the bytes are.
     #[inline(always)]
-    pub fn prefetch_place(&self) {
+    pub fn prefetch_buffer_address(&self) {
         prefetch(self.raw().cast_const().cast());
     }
 

@@ -242,7 +242,7 @@ impl Port {
     }
 
     /// Whether the link is up: of the kernel interface behind the port, or as the driver says.
-    pub fn link_up(&self) -> bool {
+    pub fn is_link_up(&self) -> bool {
         if let Some(device) = self.net_dev() {
             return device.up && device.running;
         }

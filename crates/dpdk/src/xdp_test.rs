@@ -150,7 +150,7 @@ fn steering() -> impl Strategy<Value = Option<Steering>> {
 fn verdicts(in_driver: bool) {
     let Some((program, _socket, _alone)) = attached(in_driver) else { return };
     // The fast path has no say in it while it knows no flow.
-    program.fast().iter().for_each(|member| member.path.set_generation(1, crate::FastShape::Flow));
+    program.fast().iter().for_each(|member| member.path.set_generation(1, crate::FastGranularity::Flow));
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     let steps = prop::collection::vec((steering(), prop::collection::vec(frame(), 1..20)), 1..4);
     runner

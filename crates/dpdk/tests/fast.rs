@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, Device, FastAction, FastKey, FastPort, FastShape, FastTranslation, Mempool, Port, RxQueue,
-    SmallFrames,
+    Burst, Device, FastAction, FastGranularity, FastKey, FastPort, FastTranslation, FrameSizeGuard, Mempool,
+    Port, RxQueue,
 };
 use mmb_packet::build::{Frame, Ip4, Udp};
 use net::*;
@@ -47,7 +47,7 @@ fn all_but_the_first_packets(mtu: u32) {
         let (ends, pool) = (Ends::new(mtu), pool());
         ends.gro("on");
         let mut ports = ports(&pool);
-        assert!(ports.iter().all(Port::takes_redirects));
+        assert!(ports.iter().all(Port::can_receive_redirects));
         Wire::between(&mut ports, |wire| {
             for address in ADDRESSES[1] {
                 assert!(ends.0[0].pings(address), "{address}");
@@ -88,32 +88,35 @@ fn frames_as_long_as_xdp_takes() {
 /// By destination or by pair, no packet of any flow comes to user space: neither the first ones nor those that end connections.
 #[test]
 fn the_kernel_sends_on_everything_to_a_destination() {
-    everything_goes_on(FastShape::Destination);
+    everything_goes_on(FastGranularity::Destination);
 }
 
 #[test]
 fn the_kernel_sends_on_everything_of_a_pair() {
-    everything_goes_on(FastShape::Pair);
+    everything_goes_on(FastGranularity::Pair);
 }
 
-fn everything_goes_on(shape: FastShape) {
+fn everything_goes_on(granularity: FastGranularity) {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(1500), pool());
         ends.gro("on");
         let mut ports = ports(&pool);
         Wire::between(&mut ports, |wire| {
-            wire.path.set_generation(NOW, shape);
+            wire.path.set_generation(NOW, granularity);
             for (slot, (to, family)) in (1000..).zip([(0, 0), (0, 1), (1, 0), (1, 1)]) {
-                let action = FastAction { control: true, ..FastAction::as_is(wire.ports[to], 1500) };
+                let action =
+                    FastAction { control: true, ..FastAction::forward_unchanged(wire.ports[to], 1500) };
                 let [source, destination] =
                     [1 - to, to].map(|end| (ADDRESSES[end][family].parse().unwrap(), 0));
                 let key = udp(wire.ports[1 - to], source, destination);
-                if shape == FastShape::Pair {
-                    let keys = [6, [1, 58][family]].map(|proto| FastKey { proto, ..key.pair() });
+                if granularity == FastGranularity::Pair {
+                    let keys = [6, [1, 58][family]].map(|proto| FastKey { proto, ..key.without_ports() });
                     wire.path.install(slot, NOW, &keys[0], &action).unwrap();
                     wire.path.install(slot + 1000, NOW, &keys[1], &action).unwrap();
                 } else {
-                    wire.path.install(slot, NOW, &FastKey::to(key.port, key.destination), &action).unwrap();
+                    wire.path
+                        .install(slot, NOW, &FastKey::for_destination(key.port, key.destination), &action)
+                        .unwrap();
                 }
             }
             for address in ADDRESSES[1] {
@@ -133,7 +136,7 @@ type End = (IpAddr, u16);
 
 fn udp(port: FastPort, source: End, destination: End) -> FastKey {
     FastKey {
-        shape: FastShape::Flow,
+        granularity: FastGranularity::Flow,
         port,
         proto: 17,
         source: source.0,
@@ -178,7 +181,7 @@ const LOST: (bool, bool) = (false, false);
 
 /// What sends it to this port as it is.
 fn to_port(out: FastPort) -> FastAction {
-    FastAction::as_is(out, 1500)
+    FastAction::forward_unchanged(out, 1500)
 }
 
 #[test]
@@ -194,14 +197,14 @@ fn ports_come_and_go() {
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
         assert_eq!(datagram.send(&mut rx), TO_PORT, "it is off");
-        path.set_generation(NOW, FastShape::Flow);
+        path.set_generation(NOW, FastGranularity::Flow);
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         path.revoke(1);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
-        path.set_generation(NOW + 1, FastShape::Flow);
+        path.set_generation(NOW + 1, FastGranularity::Flow);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
-        path.set_generation(NOW, FastShape::Flow);
+        path.set_generation(NOW, FastGranularity::Flow);
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         // Where it goes to is closed; then the interface has a port again, which is another one.
         drop(second);
@@ -222,7 +225,7 @@ fn ports_come_and_go() {
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         // The interface goes, under the port.
         ip("link del mmb1");
-        assert!(!second.takes_redirects());
+        assert!(!second.can_receive_redirects());
         datagram.raws[0].send(&datagram.frame);
         let end = Instant::now() + Duration::from_secs(5);
         while !receive_within(&mut rx, 1, 50).contains(&datagram.frame) {
@@ -240,27 +243,27 @@ fn who_takes_no_frames_says_so() {
         let ids = [&first, &second].map(|port| port.fast_port().unwrap());
         let (mut rx, _tx) = queues(&mut first);
         let datagram = Datagram::between(&ends, ids[0]);
-        path.set_generation(NOW, FastShape::Flow);
+        path.set_generation(NOW, FastGranularity::Flow);
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
-        assert!(!second.takes_redirects(), "GRO is off");
+        assert!(!second.can_receive_redirects(), "GRO is off");
         assert_eq!(datagram.send(&mut rx), LOST);
         assert_eq!(path.tally(1).packets, 1);
         ends.gro("on");
-        assert!(second.takes_redirects());
+        assert!(second.can_receive_redirects());
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.gro("off");
-        assert!(!second.takes_redirects());
+        assert!(!second.can_receive_redirects());
         // A program does as well, with GRO or without.
-        let kept = ends.0[1].within(|| SmallFrames::keep("peer1").unwrap());
-        assert!(second.takes_redirects());
+        let kept = ends.0[1].within(|| FrameSizeGuard::apply("peer1").unwrap());
+        assert!(second.can_receive_redirects());
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.0[1].within(|| drop(kept));
-        assert!(!second.takes_redirects());
+        assert!(!second.can_receive_redirects());
         // Nor does an interface take any that is down, or whose other end is, which the kernel says a moment later.
         ends.gro("on");
         let eventually = |expected| {
             let end = Instant::now() + Duration::from_secs(5);
-            while second.takes_redirects() != expected {
+            while second.can_receive_redirects() != expected {
                 assert!(Instant::now() < end);
                 std::thread::yield_now();
             }
@@ -270,7 +273,7 @@ fn who_takes_no_frames_says_so() {
             eventually(expected);
         }
         ip("link set mmb1 down");
-        assert!(!second.takes_redirects());
+        assert!(!second.can_receive_redirects());
     });
 }
 
@@ -283,7 +286,7 @@ fn translated_both_ways() {
         let ports = ports(&pool);
         let path = ports[0].fast_path().unwrap();
         let ids = [0, 1].map(|at| ports[at].fast_port().unwrap());
-        path.set_generation(NOW, FastShape::Flow);
+        path.set_generation(NOW, FastGranularity::Flow);
         for (slots, at, stand_in) in [([1, 2], 0, "10.99.0.77"), ([3, 4], 1, "fd99::77")] {
             // The second stack finds the stand-in where the first one is.
             let mac = ends.0[0].within(|| link("peer0"));
@@ -332,14 +335,22 @@ fn ports_without_it() {
     in_namespace(|| {
         let pool = pool();
         let packets = open(Device::AfPacket { interface: "peer0".into() }, &pool).unwrap();
-        assert!(packets.fast_path().is_none() && packets.fast_port().is_none() && !packets.takes_redirects());
-        assert_eq!(packets.fast_refusal(), None);
+        assert!(
+            packets.fast_path().is_none()
+                && packets.fast_port().is_none()
+                && !packets.can_receive_redirects()
+        );
+        assert_eq!(packets.fast_path_error(), None);
         ip("link add mmbbr0 type bridge");
         ip("link set mmbbr0 up");
         let generic = open(Device::AfXdp { interface: "mmbbr0".into() }, &pool).unwrap();
         assert!(generic.is_generic_xdp());
-        assert!(generic.fast_path().is_none() && generic.fast_port().is_none() && !generic.takes_redirects());
-        let why = generic.fast_refusal().unwrap();
+        assert!(
+            generic.fast_path().is_none()
+                && generic.fast_port().is_none()
+                && !generic.can_receive_redirects()
+        );
+        let why = generic.fast_path_error().unwrap();
         assert!(why.starts_with("cannot use XDP in its driver: "), "{why}");
     });
 }

@@ -9,7 +9,7 @@ mod net;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use mmb_dpdk::{Device, Fate, FlowAddresses, FlowPattern, FlowProto, FlowRule};
+use mmb_dpdk::{Device, FlowAddresses, FlowFate, FlowPattern, FlowProto, FlowRule};
 use net::*;
 
 fn anywhere(proto: FlowProto) -> FlowPattern {
@@ -23,11 +23,11 @@ fn marks() -> FlowRule {
         mark: Some(1),
         counts: false,
         priority: 0,
-        fate: Fate::AsUsual,
+        fate: FlowFate::Passthru,
     }
 }
 
-fn rule(pattern: FlowPattern, fate: Fate) -> FlowRule {
+fn rule(pattern: FlowPattern, fate: FlowFate) -> FlowRule {
     FlowRule { pattern, mark: None, fate, ..marks() }
 }
 
@@ -77,10 +77,10 @@ fn rules_of_a_tap() {
         let six = FlowAddresses::V6([(Ipv6Addr::LOCALHOST, 128), (Ipv6Addr::UNSPECIFIED, 0)]);
         let web = FlowPattern { addresses: six, proto: FlowProto::Tcp, ports: [(80, 0xffff), (0, 0)] };
         for pattern in [to_dns, web] {
-            port.validate_flow(&rule(pattern, Fate::Drop)).unwrap();
-            port.validate_flow(&rule(pattern, Fate::AsUsual)).unwrap();
+            port.validate_flow(&rule(pattern, FlowFate::Drop)).unwrap();
+            port.validate_flow(&rule(pattern, FlowFate::Passthru)).unwrap();
         }
-        let counted = FlowRule { counts: true, ..rule(to_dns, Fate::Drop) };
+        let counted = FlowRule { counts: true, ..rule(to_dns, FlowFate::Drop) };
         assert_eq!(port.validate_flow(&counted).unwrap_err().errno, libc::ENOTSUP);
         let (mut rx, _) = queues(&mut port);
         let peer = Raw::new("mmbtap");
@@ -100,13 +100,13 @@ fn rules_of_a_tap() {
             got.contains(&dns)
         };
         assert!(arrives(&mut rx));
-        match port.create_flow(&rule(to_dns, Fate::Drop)) {
+        match port.create_flow(&rule(to_dns, FlowFate::Drop)) {
             Ok(handle) => {
                 assert_eq!(handle.packets().unwrap(), None);
                 assert!(!arrives(&mut rx));
                 handle.destroy().unwrap();
                 assert!(arrives(&mut rx));
-                let dropped = port.create_flow(&rule(to_dns, Fate::Drop)).unwrap();
+                let dropped = port.create_flow(&rule(to_dns, FlowFate::Drop)).unwrap();
                 drop(port);
                 drop(rx);
                 drop(dropped);

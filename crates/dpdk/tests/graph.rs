@@ -48,7 +48,7 @@ fn line_source(line: &mut Line, emit: &mut Emit<'_>) -> usize {
     while left > 0 {
         let n = emit.emit(0, left, |slots| {
             while slots.room() > 0 {
-                let packet = line.pool.packet(&line.emitted.to_le_bytes()).unwrap();
+                let packet = line.pool.alloc_from(&line.emitted.to_le_bytes()).unwrap();
                 slots.push(packet).unwrap();
                 line.emitted += 1;
             }
@@ -72,7 +72,7 @@ fn line_pass(line: &mut Line, mut vector: Vector<'_>) {
 }
 
 fn line_sink(line: &mut Line, vector: Vector<'_>) {
-    vector.take(|packet| line.arrived.push(packet.meta().flow_hash - 1));
+    vector.drain(|packet| line.arrived.push(packet.meta().flow_hash - 1));
 }
 
 const LINE: [NodeDef<Line>; 3] = [
@@ -133,7 +133,7 @@ fn graphs_of_one_family_are_apart_and_families_may_share_names() {
         NodeDef { name: "line-source", kind: NodeKind::Source(line_source), next: &["line-sink"] },
         NodeDef {
             name: "line-sink",
-            kind: NodeKind::Inner(|line, vector| vector.take(|p| line.arrived.push(p.pkt_len() as u32))),
+            kind: NodeKind::Inner(|line, vector| vector.drain(|p| line.arrived.push(p.pkt_len() as u32))),
             next: &[],
         },
     ];
@@ -181,7 +181,7 @@ fn what_is_dropped_is_freed_with_the_graph() {
         },
         NodeDef {
             name: "hold",
-            kind: NodeKind::Inner(|holder, vector| vector.take(|p| holder.0.push(p))),
+            kind: NodeKind::Inner(|holder, vector| vector.drain(|p| holder.0.push(p))),
             next: &[],
         },
     ];
@@ -206,14 +206,14 @@ fn room_door(room: &mut Room, mut vector: Vector<'_>) {
     let numbers: Vec<_> = vector.packets().iter().map(|packet| number(packet)).collect();
     let again: Vec<_> = vector.packets().iter().map(|packet| packet.port() == 7).collect();
     let waits = |at: usize| numbers[at] % 2 == 1 && !again[at];
-    vector.take_some(waits, |packet| room.waiting.push(packet));
+    vector.extract_if(waits, |packet| room.waiting.push(packet));
     let left: Vec<_> = vector.packets().iter().map(|packet| number(packet)).collect();
     let expected: Vec<_> = (0..numbers.len()).filter(|at| !waits(*at)).map(|at| numbers[at]).collect();
     assert_eq!(left, expected);
     if left.iter().any(|number| number % 10 == 0) {
         for mut packet in room.waiting.drain(..) {
             packet.set_port(7);
-            room.full |= vector.add(1, packet).is_err();
+            room.full |= vector.inject(1, packet).is_err();
         }
     }
     let edges = vec![0; vector.len()];
@@ -236,7 +236,7 @@ const ROOM: [NodeDef<Room>; 4] = [
         name: "room-sink",
         kind: NodeKind::Inner(|room, vector| {
             let arrived = &mut room.line.arrived;
-            vector.take(|packet| arrived.push(u32::from_le_bytes(packet.data().try_into().unwrap())));
+            vector.drain(|packet| arrived.push(u32::from_le_bytes(packet.data().try_into().unwrap())));
         }),
         next: &[],
     },
@@ -277,7 +277,7 @@ fn a_vector_of_which_all_packets_are_taken_can_be_sent() {
         NodeDef {
             name: "take",
             kind: NodeKind::Inner(|line, mut vector| {
-                vector.take_some(|_| true, |packet| line.arrived.push(packet.pkt_len() as u32));
+                vector.extract_if(|_| true, |packet| line.arrived.push(packet.pkt_len() as u32));
                 assert!(vector.is_empty());
                 if line.arrived.len() > 5 { vector.send_all(0) } else { vector.send(&[]) }
             }),
@@ -358,7 +358,7 @@ fn maze_source(maze: &mut Maze, emit: &mut Emit<'_>) -> usize {
         all += emit.emit(0, burst, |slots| {
             while slots.room() > 0 {
                 let Some(route) = maze.routes.pop_front() else { break };
-                slots.push(maze.pool.packet(&route).unwrap()).unwrap();
+                slots.push(maze.pool.alloc_from(&route).unwrap()).unwrap();
             }
         });
     }
@@ -374,7 +374,7 @@ fn maze_node<const AT: usize>(maze: &mut Maze, mut vector: Vector<'_>) {
 }
 
 fn maze_keep(maze: &mut Maze, vector: Vector<'_>) {
-    vector.take(|packet| {
+    vector.drain(|packet| {
         maze.seen.push((0, packet.data().try_into().unwrap()));
         if let Err(packet) = maze.kept.push(packet) {
             drop(packet);

@@ -15,7 +15,7 @@ fn huge_pages_carry_packets() {
         return;
     }
     let pool = Mempool::create("huge", 8192, 2048, 256).unwrap();
-    let all: Vec<_> = std::iter::from_fn(|| pool.packet(&[7; 2048])).collect();
+    let all: Vec<_> = std::iter::from_fn(|| pool.alloc_from(&[7; 2048])).collect();
     assert_eq!(all.len(), 8192);
     drop(all);
     let too_large = Mempool::create("too large", 1 << 16, 60_000, 0).err().unwrap().to_string();

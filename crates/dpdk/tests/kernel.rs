@@ -23,7 +23,7 @@ fn carries(device: Device) {
     let pool = pool();
     let mut port = open(device, &pool).unwrap();
     assert_eq!(
-        (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.link_up()),
+        (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.is_link_up()),
         (true, 1500, 1522, true)
     );
     // An IP packet of 1,500 bytes behind no tag, one, two, and three, which is one too many.
@@ -70,14 +70,14 @@ fn carries(device: Device) {
         assert!(many.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
     }
     let mut burst = Burst::new();
-    burst.push(pool.packet(&frame(1523, 0)).unwrap()).unwrap();
+    burst.push(pool.alloc_from(&frame(1523, 0)).unwrap()).unwrap();
     assert_eq!(tx.send_all(&mut burst).too_big, 1);
     // Segments of few bytes, which the driver must not misread.
     let small = Mempool::create("small", 600, 100, 0).unwrap();
-    burst.push(small.packet(&frame(1000, 1)).unwrap()).unwrap();
-    burst.push(small.packet(&frame(100, 2)).unwrap()).unwrap();
-    let mut parts = pool.packet(&frame(1000, 3)[..300]).unwrap();
-    parts.chain(pool.packet(&frame(1000, 3)[300..]).unwrap()).unwrap();
+    burst.push(small.alloc_from(&frame(1000, 1)).unwrap()).unwrap();
+    burst.push(small.alloc_from(&frame(100, 2)).unwrap()).unwrap();
+    let mut parts = pool.alloc_from(&frame(1000, 3)[..300]).unwrap();
+    parts.chain(pool.alloc_from(&frame(1000, 3)[300..]).unwrap()).unwrap();
     burst.push(parts).unwrap();
     let count = tx.send_all(&mut burst);
     let expected: &[_] =
@@ -254,7 +254,7 @@ fn af_packet_takes_jumbo_frames() {
         }
         let short = Mempool::create("short", 2048, 2048, 0).unwrap();
         let mut burst = Burst::new();
-        burst.push(short.packet(&frame(9014, 3)).unwrap()).unwrap();
+        burst.push(short.alloc_from(&frame(9014, 3)).unwrap()).unwrap();
         assert_eq!(tx.send_all(&mut burst).sent, 1, "in five segments");
         assert_eq!(peer.receive(), Some(frame(9014, 3)));
         ip("link set mmb0 mtu 1500");
@@ -270,9 +270,9 @@ fn an_interface_that_goes_down_or_away_is_survived() {
             let mut port = open(device, &pool).unwrap();
             let (mut rx, mut tx) = queues(&mut port);
             ip("link set mmb0 down");
-            assert!(!port.link_up());
+            assert!(!port.is_link_up());
             let mut burst = Burst::new();
-            burst.push(pool.packet(&frame(60, 1)).unwrap()).unwrap();
+            burst.push(pool.alloc_from(&frame(60, 1)).unwrap()).unwrap();
             tx.send_all(&mut burst);
             rx.clear_errors();
             assert!(!readable(port.rx_fds()[0], 0), "no error stays to keep a worker awake");
@@ -289,7 +289,7 @@ fn an_interface_that_goes_down_or_away_is_survived() {
             let (mut rx, mut tx) = queues(&mut port);
             ip("link del mmb0");
             let mut burst = Burst::new();
-            burst.push(pool.packet(&frame(60, 1)).unwrap()).unwrap();
+            burst.push(pool.alloc_from(&frame(60, 1)).unwrap()).unwrap();
             tx.send_all(&mut burst);
             rx.clear_errors();
             assert!(port.net_dev().is_none() && receive_within(&mut rx, 1, 50).is_empty());
@@ -309,10 +309,10 @@ fn memif_connects_two_ports() {
         let mut server = open(Device::Memif { socket: path.clone(), client: false }, &pool).unwrap();
         let mut client = open(Device::Memif { socket: path, client: true }, &pool).unwrap();
         let end = Instant::now() + Duration::from_secs(5);
-        while !(server.link_up() && client.link_up()) && Instant::now() < end {
+        while !(server.is_link_up() && client.is_link_up()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(server.link_up() && client.link_up());
+        assert!(server.is_link_up() && client.is_link_up());
         let ((mut server_rx, mut server_tx), (mut client_rx, mut client_tx)) =
             (queues(&mut server), queues(&mut client));
         let frames: Vec<_> = (0..100).map(|number| frame(60 + number as usize, number)).collect();

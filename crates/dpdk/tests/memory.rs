@@ -38,7 +38,7 @@ fn a_pool_gives_what_it_has_and_takes_it_back() {
     assert_eq!((pool.size(), pool.in_use(), pool.data_room()), (600, 0, 2048));
     let all: Vec<Mbuf> = std::iter::from_fn(|| pool.alloc()).collect();
     assert_eq!((all.len(), pool.available()), (600, 0));
-    assert!(pool.packet(b"no room").is_none());
+    assert!(pool.alloc_from(b"no room").is_none());
     assert!(
         all.iter()
             .all(|packet| packet.pkt_len() == 0 && packet.headroom() == 128 && packet.tailroom() == 2048)
@@ -76,7 +76,7 @@ fn buffers_do_not_overlap() {
 fn a_devices_hints_belong_to_one_packet() {
     let _alone = common::alone();
     let pool = pool(2, 100);
-    let mut packet = pool.packet(b"frame").unwrap();
+    let mut packet = pool.alloc_from(b"frame").unwrap();
     assert_eq!((packet.rss_hash(), packet.mark()), (None, None));
     packet.set_rss_hash(0xdead_beef);
     assert_eq!((packet.rss_hash(), packet.mark()), (Some(0xdead_beef), None));
@@ -125,12 +125,12 @@ fn pools_that_cannot_be_are_refused_in_words() {
 fn a_pool_outlived_by_its_packets_is_used_again_when_they_are_back() {
     let _alone = common::alone();
     let shape = || Mempool::create("again", 77, 333, 0).unwrap();
-    let late = shape().packet(b"still here").unwrap();
+    let late = shape().alloc_from(b"still here").unwrap();
     assert_eq!(late.data(), b"still here");
     let second = shape();
     let place = |packet: &Mbuf| packet.data().as_ptr() as usize;
     let places = |pool: &Mempool| -> Vec<usize> {
-        let all: Vec<Mbuf> = std::iter::from_fn(|| pool.packet(b"x")).collect();
+        let all: Vec<Mbuf> = std::iter::from_fn(|| pool.alloc_from(b"x")).collect();
         all.iter().map(place).collect()
     };
     assert!(!places(&second).contains(&place(&late)), "a pool with a packet out is not given away");
@@ -156,7 +156,7 @@ fn registered_threads_have_caches_and_return_everything() {
                         let some: Vec<_> = (0..50).filter_map(|_| pool.alloc()).collect();
                         drop(some);
                     }
-                    pool.packet(b"kept").unwrap()
+                    pool.alloc_from(b"kept").unwrap()
                 })
             })
             .collect();
@@ -191,7 +191,7 @@ fn more_threads_than_dpdk_knows_is_an_error() {
 fn bytes_come_and_go_at_both_ends() {
     let _alone = common::alone();
     let pool = pool(16, 100);
-    let mut packet = pool.packet(&pattern(40)).unwrap();
+    let mut packet = pool.alloc_from(&pattern(40)).unwrap();
     packet.prepend(4).unwrap().copy_from_slice(b"head");
     packet.append(4).unwrap().copy_from_slice(b"tail");
     let expected: Vec<u8> = [b"head", &pattern(40)[..], b"tail"].concat();
@@ -209,18 +209,18 @@ fn bytes_come_and_go_at_both_ends() {
 fn long_packets_are_chains() {
     let _alone = common::alone();
     let pool = pool(64, 100);
-    let mut packet = pool.packet(&pattern(550)).unwrap();
+    let mut packet = pool.alloc_from(&pattern(550)).unwrap();
     assert_eq!((packet.nb_segs(), packet.pkt_len(), packet.data().len(), pool.in_use()), (6, 550, 100, 6));
     assert_eq!(packet.to_vec(), pattern(550));
     assert_eq!(packet.append(50).map(|new| new.len()), Some(50));
     assert!(packet.trim(50) && packet.trim(60), "cuts through segments");
     assert_eq!((packet.nb_segs(), packet.to_vec()), (5, pattern(490)));
-    let (head, rest) = packet.head_and_rest();
+    let (head, rest) = packet.split_first_segment();
     head[0] = 0xff;
     assert_eq!(rest.map(<[u8]>::len).collect::<Vec<_>>(), [100, 100, 100, 90]);
     assert_eq!(packet.data()[0], 0xff);
     assert!(packet.trim(490) && packet.nb_segs() == 1 && pool.in_use() == 1);
-    assert!(pool.packet(&pattern(100 * 65)).is_none(), "more than there are buffers");
+    assert!(pool.alloc_from(&pattern(100 * 65)).is_none(), "more than there are buffers");
     assert_eq!(pool.in_use(), 1, "and nothing is lost");
 }
 
@@ -228,9 +228,9 @@ fn long_packets_are_chains() {
 fn chains_have_a_longest_length() {
     let _alone = common::alone();
     let pool = pool(300, 1);
-    assert!(pool.packet(&pattern(256)).is_none());
-    let mut packet = pool.packet(&pattern(255)).unwrap();
-    let more = packet.chain(pool.packet(&[1]).unwrap()).unwrap_err();
+    assert!(pool.alloc_from(&pattern(256)).is_none());
+    let mut packet = pool.alloc_from(&pattern(255)).unwrap();
+    let more = packet.chain(pool.alloc_from(&[1]).unwrap()).unwrap_err();
     assert_eq!((more.to_vec(), packet.to_vec()), (vec![1], pattern(255)));
     drop((packet, more));
     assert_eq!(pool.in_use(), 0);
@@ -240,7 +240,7 @@ fn chains_have_a_longest_length() {
 fn pull_up_uses_tail_room_then_head_room_and_then_gives_up() {
     let _alone = common::alone();
     let pool = pool(16, 100);
-    let mut packet = pool.packet(&pattern(250)).unwrap();
+    let mut packet = pool.alloc_from(&pattern(250)).unwrap();
     assert!(packet.pull_up(100), "has them already");
     assert!(!packet.pull_up(251), "longer than the packet");
     assert!(!packet.pull_up(229), "longer than a buffer");
@@ -248,7 +248,7 @@ fn pull_up_uses_tail_room_then_head_room_and_then_gives_up() {
     assert!(packet.pull_up(228), "head room, data and tail room are the buffer");
     assert_eq!((packet.data(), packet.headroom(), packet.nb_segs()), (&pattern(250)[..228], 0, 2));
     assert_eq!(packet.to_vec(), pattern(250));
-    let mut short = pool.packet(&pattern(150)).unwrap();
+    let mut short = pool.alloc_from(&pattern(150)).unwrap();
     assert!(short.adj(60) && short.pull_up(60), "there is no tail room, so head room shrinks");
     assert_eq!((short.to_vec(), short.headroom()), (pattern(150)[60..].to_vec(), 168));
     assert!(short.linearize() && short.nb_segs() == 1);
@@ -259,23 +259,23 @@ fn pull_up_uses_tail_room_then_head_room_and_then_gives_up() {
 fn stripped_tags_come_back() {
     let _alone = common::alone();
     let pool = pool(16, 100);
-    let mut packet = pool.packet(&pattern(60)).unwrap();
-    assert!(!packet.vlan_stripped() && packet.restore_vlan());
+    let mut packet = pool.alloc_from(&pattern(60)).unwrap();
+    assert!(!packet.has_stripped_vlan() && packet.restore_vlan());
     assert_eq!(packet.data(), pattern(60), "nothing to put back");
     packet.set_stripped_vlan(0x6123);
-    assert!(packet.vlan_stripped() && packet.restore_vlan() && !packet.vlan_stripped());
+    assert!(packet.has_stripped_vlan() && packet.restore_vlan() && !packet.has_stripped_vlan());
     let tagged = [&pattern(60)[..12], &[0x81, 0x00, 0x61, 0x23], &pattern(60)[12..]].concat();
     assert_eq!((packet.data(), packet.pkt_len()), (&tagged[..], 64));
     assert!(packet.restore_vlan() && packet.data() == tagged, "once");
     packet.prepend(124).unwrap();
     packet.set_stripped_vlan(1);
-    assert!(!packet.restore_vlan() && packet.vlan_stripped(), "no room");
-    let mut split = pool.packet(&pattern(6)).unwrap();
-    split.chain(pool.packet(&pattern(60)[6..]).unwrap()).unwrap();
+    assert!(!packet.restore_vlan() && packet.has_stripped_vlan(), "no room");
+    let mut split = pool.alloc_from(&pattern(6)).unwrap();
+    split.chain(pool.alloc_from(&pattern(60)[6..]).unwrap()).unwrap();
     split.set_stripped_vlan(0x6123);
     assert!(split.restore_vlan());
     assert_eq!(split.to_vec(), tagged, "addresses in two segments");
-    let mut runt = pool.packet(&pattern(11)).unwrap();
+    let mut runt = pool.alloc_from(&pattern(11)).unwrap();
     runt.set_stripped_vlan(1);
     assert!(!runt.restore_vlan());
 }
@@ -287,14 +287,14 @@ fn rings_keep_order_and_count_and_give_back() {
     let (sender, mut receiver) = ring("test", 300).unwrap();
     let mut burst = Burst::new();
     for number in 0..VECTOR_MAX as u32 {
-        burst.push(pool.packet(&number.to_le_bytes()).unwrap()).unwrap();
+        burst.push(pool.alloc_from(&number.to_le_bytes()).unwrap()).unwrap();
     }
     assert!(burst.is_full() && burst.push(pool.alloc().unwrap()).is_err());
     assert_eq!((sender.send_burst(&mut burst), burst.len()), (256, 0));
     for number in 256..511u32 {
-        sender.send(pool.packet(&number.to_le_bytes()).unwrap()).unwrap();
+        sender.send(pool.alloc_from(&number.to_le_bytes()).unwrap()).unwrap();
     }
-    let refused = sender.send(pool.packet(b"full").unwrap()).unwrap_err();
+    let refused = sender.send(pool.alloc_from(b"full").unwrap()).unwrap_err();
     assert_eq!((refused.data(), receiver.len(), pool.in_use()), (&b"full"[..], 511, 512));
     let mut seen = Vec::new();
     while burst.fill(|slots| receiver.receive(slots)) > 0 {
@@ -322,7 +322,7 @@ fn many_threads_send_to_one() {
             scope.spawn(move || {
                 for number in 0..EACH {
                     let mut packet = loop {
-                        match pool.packet(&[thread.to_le_bytes(), number.to_le_bytes()].concat()) {
+                        match pool.alloc_from(&[thread.to_le_bytes(), number.to_le_bytes()].concat()) {
                             Some(packet) => break packet,
                             None => std::thread::yield_now(),
                         }
@@ -380,7 +380,7 @@ proptest! {
     fn a_packet_is_its_bytes(len in 0..400usize, changes in prop::collection::vec(change(), 0..20)) {
         let _alone = common::alone();
         let pool = pool(256, 100);
-        let (mut bytes, mut packet) = (pattern(len), pool.packet(&pattern(len)).unwrap());
+        let (mut bytes, mut packet) = (pattern(len), pool.alloc_from(&pattern(len)).unwrap());
         for change in changes {
             match change {
                 Change::Prepend(n) => if let Some(new) = packet.prepend(n) {
@@ -401,7 +401,7 @@ proptest! {
                     prop_assert!(n > bytes.len() || n > 228 || packet.data().len() >= n);
                 }
                 Change::Chain(n) => {
-                    packet.chain(pool.packet(&pattern(n)).unwrap()).unwrap();
+                    packet.chain(pool.alloc_from(&pattern(n)).unwrap()).unwrap();
                     bytes.extend(pattern(n));
                 }
                 Change::Restore => {

@@ -63,7 +63,7 @@ fn null_ports_swallow_and_produce() {
     assert_eq!((burst.len(), pool.in_use()), (0, 0));
     let stats = port.stats().unwrap();
     assert_eq!((stats.rx_packets, stats.tx_packets), (256, 256));
-    assert!(port.link_up());
+    assert!(port.is_link_up());
     drop((rx, tx));
     assert!(!port.in_use());
 
@@ -122,9 +122,9 @@ fn captures_are_read_and_written() {
     let mut port = open(Device::Pcap { rx: None, tx: Some(capture.text()) }, &pool).unwrap();
     let mut burst = Burst::new();
     for frame in &frames {
-        burst.push(pool.packet(frame).unwrap()).unwrap();
+        burst.push(pool.alloc_from(frame).unwrap()).unwrap();
     }
-    burst.push(pool.packet(&[0; 17_000]).unwrap()).unwrap();
+    burst.push(pool.alloc_from(&[0; 17_000]).unwrap()).unwrap();
     let count = port.take_tx(0).unwrap().send_all(&mut burst);
     assert_eq!(count, TxCount { sent: 5, no_room: 0, too_big: 1 });
     assert_eq!((burst.fill(|slots| port.take_rx(0).unwrap().receive(slots)), pool.in_use()), (0, 0));
@@ -153,7 +153,7 @@ fn full_ports_keep_or_free_the_rest() {
     let fill = |burst: &mut Burst, len: usize| {
         while !burst.is_full() {
             let number = burst.len() as u8;
-            burst.push(pool.packet(&vec![number; len]).unwrap()).unwrap();
+            burst.push(pool.alloc_from(&vec![number; len]).unwrap()).unwrap();
         }
     };
     // The ring holds 1,023 packets.
@@ -195,7 +195,7 @@ const WIRE: [NodeDef<Wire>; 2] = [
     },
     NodeDef {
         name: "tx",
-        kind: NodeKind::Inner(|wire, vector| wire.2 = vector.send_out(&mut wire.1, &mut wire.3)),
+        kind: NodeKind::Inner(|wire, vector| wire.2 = vector.transmit(&mut wire.1, &mut wire.3)),
         next: &[],
     },
 ];

@@ -68,8 +68,8 @@ fn a_tap_follows_its_interface() {
             while !receive(rx, 1).contains(&frame(len, 1)) {
                 assert!(Instant::now() < end);
             }
-            let mut parts = small.packet(&frame(len, 2)[..60]).unwrap();
-            parts.chain(pool.packet(&frame(len, 2)[60..]).unwrap()).unwrap();
+            let mut parts = small.alloc_from(&frame(len, 2)[..60]).unwrap();
+            parts.chain(pool.alloc_from(&frame(len, 2)[60..]).unwrap()).unwrap();
             let mut burst = Burst::new();
             burst.push(parts).unwrap();
             assert_eq!(tx.send_all(&mut burst).sent, 1, "{len} bytes in segments");
@@ -90,13 +90,13 @@ fn a_tap_follows_its_interface() {
         for (carrier, up) in [("off", false), ("on", true)] {
             ip(&format!("link set mmbtap carrier {carrier}"));
             let end = Instant::now() + Duration::from_secs(5);
-            while port.link_up() != up {
+            while port.is_link_up() != up {
                 assert!(Instant::now() < end, "the kernel says so a moment later");
             }
         }
         ip("link set mmbtap down");
         let mut burst = Burst::new();
-        burst.push(pool.packet(&frame(60, 1)).unwrap()).unwrap();
+        burst.push(pool.alloc_from(&frame(60, 1)).unwrap()).unwrap();
         assert_eq!(tx.send_all(&mut burst).no_room, 1);
         ip("link set mmbtap up");
         rx.clear_errors();

@@ -209,7 +209,7 @@ fn play(script: &mut Script, pool: &Mempool, slots: &mut Slots<'_>) {
     let n = script.frames.len().min(slots.room());
     for (port, frame) in script.frames.drain(..n) {
         // Without a buffer the frame is missing among those that come out, which is noticed.
-        if let Some(mut packet) = pool.packet(&frame) {
+        if let Some(mut packet) = pool.alloc_from(&frame) {
             packet.set_port(port);
             let _ = slots.push(packet);
         }

@@ -30,7 +30,7 @@ use crate::engine::shared::{Inbox, Shared, WorkerShared, inbox};
 use crate::engine::sleep::Sleeper;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::{self, Worker};
-use crate::fastpath::{Looker, OpenPorts};
+use crate::fastpath::{OpenPorts, PortMonitor};
 use crate::features::port::device::{OpenPort, PortInfo};
 use crate::features::port::open::{self as port, PortError};
 use crate::graph;
@@ -88,7 +88,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     workers: Vec<Running>,
     ports: Arc<OpenPorts>,
-    looker: Looker,
+    port_monitor: PortMonitor,
     publisher: Mutex<Publisher>,
     pools: Pools,
     eal: Eal,
@@ -130,12 +130,12 @@ impl Engine {
         let (shared, inboxes) = shares(empty_snapshot(0, config.workers), config.workers)?;
         let shared = Arc::new(shared);
         let ports: Arc<OpenPorts> = Arc::new(Mutex::new(std::array::from_fn(|_| None)));
-        let looker = Looker::start(shared.clone(), ports.clone())
+        let port_monitor = PortMonitor::start(shared.clone(), ports.clone())
             .map_err(|e| EngineError(format!("cannot start the thread that looks at ports: {e}")))?;
         let mut engine = Engine {
             workers: Vec::new(),
             ports,
-            looker,
+            port_monitor,
             publisher: Mutex::new(Publisher {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],
@@ -230,7 +230,7 @@ impl Engine {
             publisher.programs.push(snapshot.chains.clone());
         }
         let old = self.shared.publish(snapshot);
-        self.looker.look();
+        self.port_monitor.look();
         self.wait_for(generation);
         drop(old);
         publisher.offload.finish(&plan, devices());

@@ -26,7 +26,7 @@ pub(crate) mod path {
     pub const RULES: u8 = 1 << 0;
     /// A kernel device that may hand over frames with stripped tags and unfinished checksums.
     pub const KERNEL: u8 = 1 << 1;
-    /// Service tags come disguised (see [`mmb_dpdk::SmallFrames`]).
+    /// Service tags come disguised (see [`mmb_dpdk::FrameSizeGuard`]).
     pub const STAND_IN: u8 = 1 << 2;
     /// They are routed.
     pub const ROUTED: u8 = 1 << 3;
@@ -125,7 +125,7 @@ impl Snapshot {
             let bit = |on: bool, bit: u8| if on { bit } else { 0 };
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
-                | bit(port.as_ref().is_some_and(|p| p.stands_in()), path::STAND_IN)
+                | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::STAND_IN)
                 | bit(config.routed.is_some(), path::ROUTED);
             snapshot.peer[index] = match config.routed {
                 Some(_) => OUT_ROUTED,

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, FastShape, Graph, Mbuf, Mempool, RingReceiver};
+use mmb_dpdk::{Burst, FastGranularity, Graph, Mbuf, Mempool, RingReceiver};
 use mmb_flow::ErrorBudget;
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
@@ -246,8 +246,9 @@ impl Worker {
     /// The generation of what the kernel learns from this walk.
     pub fn fast_generation(&self) -> u64 {
         let spread = has_groups(&self.routes);
-        let shape = self.snapshot.fast.as_ref().map_or(FastShape::Flow, |setup| setup.shape(spread));
-        self.shared.fast.generation(self.snapshot.generation, self.routes_generation, shape)
+        let granularity =
+            self.snapshot.fast.as_ref().map_or(FastGranularity::Flow, |setup| setup.granularity(spread));
+        self.shared.fast.generation(self.snapshot.generation, self.routes_generation, granularity)
     }
 
     /// Whether routes last long enough at present for sessions to keep what they say.

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape, FastTally};
+use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
 use mmb_policy::RuleId;
 use mmb_session::OffloadCandidate;
 
@@ -183,7 +183,7 @@ impl Entries {
         pay: &mut impl FnMut(Due<'_>),
     ) -> bool {
         let Some(Some(entry)) = self.entry(slot) else { return true };
-        let FastTally { packets, bytes, ended, .. } = kernel.tally(slot);
+        let FastFlowStats { packets, bytes, ended, .. } = kernel.tally(slot);
         let due = packets.wrapping_sub(entry.packets);
         let age = now.wrapping_sub(entry.since);
         let over = entry.revoked && age >= GRACE;
@@ -198,7 +198,7 @@ impl Entries {
                 entry.since = now;
             }
             // Other connections of a pair, or to the same destination, go on.
-            let ended = ended != 0 && entry.key.shape == FastShape::Flow;
+            let ended = ended != 0 && entry.key.granularity == FastGranularity::Flow;
             let idle = due == 0 && age >= if packets == 0 { UNUSED } else { IDLE };
             if entry.generation != in_force || ended || idle {
                 self.revoke(kernel, slot, now);

@@ -1,11 +1,11 @@
 use super::super::fake::{Fake, key};
 use super::*;
-use mmb_dpdk::FastShape;
+use mmb_dpdk::FastGranularity;
 
 const GENERATION: u64 = 5;
 
 fn action() -> FastAction {
-    FastAction::as_is(FastPort(2), 1500)
+    FastAction::forward_unchanged(FastPort(2), 1500)
 }
 
 fn credit() -> Credit {
@@ -21,7 +21,7 @@ struct World {
 impl World {
     fn new(slots: u32) -> World {
         let kernel = Fake::default();
-        kernel.set_generation(GENERATION, FastShape::Flow);
+        kernel.set_generation(GENERATION, FastGranularity::Flow);
         World { kernel, entries: Entries::new(10..10 + slots), paid: (0, 0) }
     }
 

@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape, FastTally, FastTcp};
+use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort, FastTcpState};
 
 use super::Kernel;
 
 /// One flow of many.
 pub(crate) fn key(n: u16) -> FastKey {
     FastKey {
-        shape: FastShape::Flow,
+        granularity: FastGranularity::Flow,
         port: FastPort(1),
         proto: 17,
         source: [10, 0, 0, 1].into(),
@@ -26,8 +26,8 @@ pub(crate) struct Fake(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     generation: u64,
-    shape: FastShape,
-    slots: HashMap<u32, (u64, FastAction, FastTally)>,
+    granularity: FastGranularity,
+    slots: HashMap<u32, (u64, FastAction, FastFlowStats)>,
     keys: HashMap<FastKey, u32>,
     /// The slot that a flow has or had last: packets may be under way.
     last: HashMap<FastKey, u32>,
@@ -44,8 +44,8 @@ impl Fake {
     }
 
     /// What settles where packets go.
-    pub fn shape(&self) -> FastShape {
-        self.table().shape
+    pub fn granularity(&self) -> FastGranularity {
+        self.table().granularity
     }
 
     /// Has it take no more flows.
@@ -75,7 +75,7 @@ impl Fake {
         let mut table = self.table();
         let Some(slot) = table.last.get(key).copied() else { return };
         if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
-            tally.tcp = Some(FastTcp { end, ack, window: 0 });
+            tally.tcp = Some(FastTcpState { end, ack, window: 0 });
             tally.ended |= ended;
         }
     }
@@ -92,9 +92,9 @@ impl Fake {
 }
 
 impl Kernel for Fake {
-    fn set_generation(&self, generation: u64, shape: FastShape) {
+    fn set_generation(&self, generation: u64, granularity: FastGranularity) {
         let mut table = self.table();
-        (table.generation, table.shape) = (generation, shape);
+        (table.generation, table.granularity) = (generation, granularity);
     }
 
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
@@ -103,7 +103,7 @@ impl Kernel for Fake {
             return Err(7);
         }
         assert!(slot != 0 && generation != 0);
-        table.slots.insert(slot, (generation, *action, FastTally::default()));
+        table.slots.insert(slot, (generation, *action, FastFlowStats::default()));
         table.keys.insert(*key, slot);
         table.last.insert(*key, slot);
         Ok(())
@@ -122,11 +122,11 @@ impl Kernel for Fake {
         }
     }
 
-    fn age(&self, _: &FastTally) -> u32 {
+    fn age(&self, _: &FastFlowStats) -> u32 {
         0
     }
 
-    fn tally(&self, slot: u32) -> FastTally {
+    fn tally(&self, slot: u32) -> FastFlowStats {
         self.table().slots.get(&slot).map(|(.., tally)| *tally).unwrap_or_default()
     }
 }

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use mmb_dpdk::{FastAction, FastKey, FastMacs, FastPort, FastShape, FastTranslation};
+use mmb_dpdk::{FastAction, FastGranularity, FastKey, FastMacs, FastPort, FastTranslation};
 use mmb_packet::checksum;
 
 use super::Refused;
@@ -125,7 +125,7 @@ pub(super) fn key_of(port: FastPort, frame: &[u8]) -> Option<FastKey> {
     let (source, destination) = headers.addresses(frame)?;
     let is_echo = !matches!(headers.proto, TCP | UDP);
     Some(FastKey {
-        shape: FastShape::Flow,
+        granularity: FastGranularity::Flow,
         port,
         proto: headers.proto,
         source,
@@ -180,7 +180,7 @@ impl Done {
     /// As the kernel is to do it: out by `out`, where `max_len` is the longest that goes behind an Ethernet header.
     pub fn by(self, out: FastPort, max_len: u16) -> FastAction {
         let Done { macs, decrement_ttl, translation } = self;
-        FastAction { macs, decrement_ttl, translation, ..FastAction::as_is(out, max_len) }
+        FastAction { macs, decrement_ttl, translation, ..FastAction::forward_unchanged(out, max_len) }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{FastAction, FastKey, FastPort, FastShape};
+use mmb_dpdk::{FastAction, FastGranularity, FastKey, FastPort};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
@@ -139,16 +139,22 @@ impl World {
     /// What the kernel does with a frame.
     fn action(&self, frame: &[u8]) -> Option<FastAction> {
         let key = key(frame);
-        match self.kernel.shape() {
-            FastShape::Flow => self.kernel.action(&key),
-            FastShape::Pair => self.kernel.action(&key.pair()).or_else(|| self.kernel.action(&key)),
-            FastShape::Destination => self.kernel.action(&FastKey::to(key.port, key.destination)),
+        match self.kernel.granularity() {
+            FastGranularity::Flow => self.kernel.action(&key),
+            FastGranularity::Pair => {
+                self.kernel.action(&key.without_ports()).or_else(|| self.kernel.action(&key))
+            }
+            FastGranularity::Destination => {
+                self.kernel.action(&FastKey::for_destination(key.port, key.destination))
+            }
         }
     }
 
     /// What it does with all between the frame's addresses.
     fn action_of_pair(&self, frame: &[u8]) -> Option<FastAction> {
-        self.kernel.action(&key(frame).pair()).filter(|_| self.kernel.shape() == FastShape::Pair)
+        self.kernel
+            .action(&key(frame).without_ports())
+            .filter(|_| self.kernel.granularity() == FastGranularity::Pair)
     }
 }
 
@@ -268,17 +274,17 @@ fn many_flows_of_a_vector_are_learnt() {
 fn destinations_are_learnt_where_there_are_no_rules() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(true, &[]);
-    assert_eq!(world.kernel.shape(), FastShape::Destination);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Destination);
     let frame = udp(1).macs(NEXT, OWN).build();
     assert!(world.learns(&frame));
-    assert_eq!(world.kernel.keys(), [FastKey::to(number(LEFT), [10, 0, 0, 2].into())]);
+    assert_eq!(world.kernel.keys(), [FastKey::for_destination(number(LEFT), [10, 0, 0, 2].into())]);
     for sport in 2..20 {
         world.send(&udp(sport).macs(NEXT, OWN).build());
     }
     world.wait(1);
     assert_eq!(world.kernel.keys().len(), 1);
     // Connections end, and others to the same destination go on.
-    let to = FastKey::to(number(LEFT), [10, 0, 0, 2].into());
+    let to = FastKey::for_destination(number(LEFT), [10, 0, 0, 2].into());
     world.kernel.count(&to, 9, 900);
     world.kernel.tcp(&to, 1, 1, 1);
     world.wait(100);
@@ -288,13 +294,13 @@ fn destinations_are_learnt_where_there_are_no_rules() {
     let mut spread = routes(false);
     spread.hops.members_mut().push(HOP);
     world.lab.publish_routes(spread);
-    assert_eq!((world.kernel.shape(), world.kernel.action(&to)), (FastShape::Flow, None));
+    assert_eq!((world.kernel.granularity(), world.kernel.action(&to)), (FastGranularity::Flow, None));
     assert!(world.learns(&frame));
     assert!(world.kernel.keys().contains(&flow::key_of(number(LEFT), &frame).unwrap()));
     // Rules: likewise.
     world.lab.publish_routes(routes(false));
     world.publish(&["add ! tcp-dport 7 accept"], true);
-    assert_eq!(world.kernel.shape(), FastShape::Flow);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Flow);
     assert!(world.learns(&frame));
 }
 
@@ -309,9 +315,9 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let rules = ["add ip-daddr 10.9.0.0/16 tcp-dport 22 drop", "add ip-saddr 10.0.0.0/8 accept"];
     let mut world = World::new(true, &rules);
-    assert_eq!(world.kernel.shape(), FastShape::Pair);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Pair);
     world.wait(100);
-    let pair = key(&tcp(1, 2)).pair();
+    let pair = key(&tcp(1, 2)).without_ports();
     world.send(&tcp(1, 2));
     world.wait(1);
     assert_eq!(world.kernel.keys(), [pair]);
@@ -332,7 +338,7 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     assert_eq!((world.hits(0), world.hits(1).0), ((0, 0), before + 9));
     // A rule that looks at a port of the pair: from then on it is flow by flow.
     world.publish(&[rules[0], rules[1], "add ip-daddr 10.0.0.2 tcp-sport 7 mod tcp-sport 8"], true);
-    assert_eq!((world.kernel.shape(), world.kernel.action(&pair)), (FastShape::Pair, None));
+    assert_eq!((world.kernel.granularity(), world.kernel.action(&pair)), (FastGranularity::Pair, None));
     assert!(world.learns(&tcp(1, 16)) && world.learns(&tcp(7, 16)));
     assert_eq!(world.kernel.action(&pair), None);
     assert_eq!(world.kernel.action(&key(&tcp(1, 16))).unwrap().translation, None);
@@ -345,11 +351,11 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     let mut spread = routes(false);
     spread.hops.members_mut().push(HOP);
     world.lab.publish_routes(spread);
-    assert!(world.kernel.shape() == FastShape::Flow && world.learns(&tcp(1, 16)));
+    assert!(world.kernel.granularity() == FastGranularity::Flow && world.learns(&tcp(1, 16)));
     world.lab.publish_routes(routes(false));
-    assert_eq!(world.kernel.shape(), FastShape::Pair);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Pair);
     world.publish(&[rules[1], "add-stateful udp-dport 53 accept"], true);
-    assert_eq!(world.kernel.shape(), FastShape::Flow);
+    assert_eq!(world.kernel.granularity(), FastGranularity::Flow);
 }
 
 #[test]

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use mmb_dpdk::FastShape;
+use mmb_dpdk::FastGranularity;
 use serde::Serialize;
 
 use super::Refused;
-use super::shared::shape;
+use super::shared::granularity;
 use crate::engine::config::{MAX_PORTS, PortId};
 use crate::engine::control::Engine;
 use crate::engine::shared::Shared;
@@ -24,13 +24,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(crate) type OpenPorts = Mutex<[Option<Arc<OpenPort>>; MAX_PORTS]>;
 
 /// The thread; ends when this is dropped.
-pub(crate) struct Looker {
+pub(crate) struct PortMonitor {
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
 
-impl Looker {
-    pub fn start(shared: Arc<Shared>, ports: Arc<OpenPorts>) -> io::Result<Looker> {
+impl PortMonitor {
+    pub fn start(shared: Arc<Shared>, ports: Arc<OpenPorts>) -> io::Result<PortMonitor> {
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
         let body = move || {
@@ -44,7 +44,7 @@ impl Looker {
             }
         };
         let thread = std::thread::Builder::new().name("mmb-fast-path".to_owned()).spawn(body)?;
-        Ok(Looker { thread: Some(thread), stop })
+        Ok(PortMonitor { thread: Some(thread), stop })
     }
 
     /// Has it look at once.
@@ -55,7 +55,7 @@ impl Looker {
     }
 }
 
-impl Drop for Looker {
+impl Drop for PortMonitor {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         self.look();
@@ -71,7 +71,7 @@ fn look(shared: &Shared, ports: &OpenPorts) {
     let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
     let mut changed = false;
     for port in ports.iter().flatten().filter(|port| port.device().fast_port().is_some()) {
-        let takes = port.device().takes_redirects();
+        let takes = port.device().can_receive_redirects();
         changed |= port.redirects().swap(takes, Ordering::AcqRel) != takes;
     }
     drop(ports);
@@ -85,7 +85,7 @@ fn look(shared: &Shared, ports: &OpenPorts) {
 pub struct FastPathInfo {
     /// Flows are learnt.
     pub learns: bool,
-    /// While they are, what packets of one entry have in common, in a word ([`FastShape`]).
+    /// While they are, what packets of one entry have in common, in a word ([`FastGranularity`]).
     pub key: Option<&'static str>,
     /// Flows in the kernel, those included that it does not heed any more.
     pub entries: u64,
@@ -118,10 +118,10 @@ impl Engine {
         let in_force = self.shared().fast.in_force();
         FastPathInfo {
             learns: in_force != 0,
-            key: (in_force != 0).then(|| match shape(in_force) {
-                FastShape::Flow => "flow",
-                FastShape::Pair => "pair",
-                FastShape::Destination => "destination",
+            key: (in_force != 0).then(|| match granularity(in_force) {
+                FastGranularity::Flow => "flow",
+                FastGranularity::Pair => "pair",
+                FastGranularity::Destination => "destination",
             }),
             entries: counters().map(|fast| fast.entries.get()).sum(),
             installed: counters().map(|fast| fast.installed.get()).sum(),
@@ -138,9 +138,9 @@ impl Engine {
         // While nobody looks, what was seen last is old.
         let takes = || match self.shared().fast.learns() {
             true => port.redirects().load(Ordering::Acquire),
-            false => device.takes_redirects(),
+            false => device.can_receive_redirects(),
         };
-        Some(match (device.fast_port(), device.fast_refusal()) {
+        Some(match (device.fast_port(), device.fast_path_error()) {
             (Some(_), _) if takes() => FastPortInfo::Both,
             (Some(_), _) => FastPortInfo::InOnly,
             (None, why) => FastPortInfo::None(why.unwrap_or_else(|| "not af-xdp".to_owned())),

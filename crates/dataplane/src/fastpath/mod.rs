@@ -12,7 +12,7 @@
 //! dropped, has waited, or was another worker's just does not turn up.
 //!
 //! *Destinations and pairs.* Where there are no rules, and each route has one next hop, what has been done with one packet is done
-//! with all to the same destination ([`FastShape`]). With rules, of which none needs sessions, it is done with all of the same protocol
+//! with all to the same destination ([`FastGranularity`]). With rules, of which none needs sessions, it is done with all of the same protocol
 //! between the same addresses, unless some rule may look at ports there ([`mmb_policy::PortDependence`]): then with those of its flow. So
 //! of many short connections only the first one is the engine's, beginnings and ends included. Whether ports count is asked of the rules
 //! that the witness is treated by, before it is treated.
@@ -56,7 +56,7 @@ mod witness;
 
 use std::sync::Arc;
 
-use mmb_dpdk::{FAST_SLOTS, FastKey, FastShape, Packet, Slots};
+use mmb_dpdk::{FAST_SLOTS, FastGranularity, FastKey, Packet, Slots};
 use mmb_route::Routes;
 use mmb_session::{Environment, OffloadCandidate, OffloadSource, OffloadState, Sessions};
 
@@ -69,15 +69,15 @@ pub(crate) use kernel::Kernel;
 pub(crate) use learn::{Known, is_ruled};
 use learn::{Learnt, Seen, pay};
 pub use look::{FastPathInfo, FastPortInfo};
-pub(crate) use look::{Looker, OpenPorts};
+pub(crate) use look::{OpenPorts, PortMonitor};
 use pending::Pending;
 pub(crate) use refused::{FastCounters, Refused};
 use samples::Samples;
 pub use setup::fast_path_obstacle;
 pub(crate) use setup::{learns, pairs, setup};
 pub(crate) use shared::{FastEnd, FastSetup, FastShared};
-pub(crate) use witness::Witness;
-use witness::Witnesses;
+pub(crate) use witness::SampledPacket;
+use witness::SampledPackets;
 
 /// Bytes of a frame that are copied without much thought.
 const SHORT: usize = 256;
@@ -96,7 +96,7 @@ pub(crate) struct Fast {
     samples: Samples,
     entries: Option<Entries>,
     allowance: Allowance,
-    witnesses: Witnesses,
+    witnesses: SampledPackets,
     /// What has been learnt in a walk, but for [`Fast::urgent`].
     learnt: Vec<Learnt>,
     /// What has been learnt of answers that are about to go out.
@@ -121,7 +121,7 @@ impl Fast {
             samples: Samples::new(),
             entries: None,
             allowance: Allowance::new(),
-            witnesses: Witnesses::default(),
+            witnesses: SampledPackets::default(),
             learnt: Vec::new(),
             urgent: Vec::new(),
             pending: Pending::default(),
@@ -201,9 +201,13 @@ impl Fast {
             return;
         }
         let Some(key) = flow::key_of(from.number, data) else { return };
-        let (key, place) = match shared::shape(self.in_force) {
-            FastShape::Destination => (FastKey::to(key.port, key.destination), Place::First),
-            FastShape::Pair if setup.is_pair(packet.port(), &key) => (key.pair(), Place::First),
+        let (key, place) = match shared::granularity(self.in_force) {
+            FastGranularity::Destination => {
+                (FastKey::for_destination(key.port, key.destination), Place::First)
+            }
+            FastGranularity::Pair if setup.is_pair(packet.port(), &key) => {
+                (key.without_ports(), Place::First)
+            }
             _ => (key, flow::place(&key, data, self.flows)),
         };
         if place == Place::Useless {
@@ -227,12 +231,12 @@ impl Fast {
 
     /// If a packet is one of those that are watched: what is known of it, and no more watching.
     #[inline]
-    pub fn witness(&mut self, packet: &Packet) -> Option<Witness> {
+    pub fn witness(&mut self, packet: &Packet) -> Option<SampledPacket> {
         self.witnesses.take(packet)
     }
 
     /// A packet as it came, and its port.
-    pub fn before(&self, witness: &Witness) -> (&[u8], u16) {
+    pub fn before(&self, witness: &SampledPacket) -> (&[u8], u16) {
         (self.witnesses.before(witness), witness.port)
     }
 
@@ -242,9 +246,9 @@ impl Fast {
     }
 
     /// Has seen a packet that was watched go out, as it is now, under this generation.
-    pub fn testify(
+    pub fn learn_from_tx(
         &mut self,
-        (packet, witness): (&Packet, &Witness),
+        (packet, witness): (&Packet, &SampledPacket),
         sight: (&Snapshot, &Routes),
         generation: u64,
         known: Result<Known, Refused>,

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mmb_dpdk::{FastKey, FastPort, FastShape};
+use mmb_dpdk::{FastGranularity, FastKey, FastPort};
 use mmb_policy::PortDependence;
 
 use super::Kernel;
@@ -45,12 +45,12 @@ impl FastSetup {
     }
 
     /// What settles where packets go. `spread`: some route has several next hops.
-    pub fn shape(&self, spread: bool) -> FastShape {
+    pub fn granularity(&self, spread: bool) -> FastGranularity {
         match &self.pairs {
-            _ if spread => FastShape::Flow,
-            _ if self.plain => FastShape::Destination,
-            Some(_) => FastShape::Pair,
-            None => FastShape::Flow,
+            _ if spread => FastGranularity::Flow,
+            _ if self.plain => FastGranularity::Destination,
+            Some(_) => FastGranularity::Pair,
+            None => FastGranularity::Flow,
         }
     }
 
@@ -69,11 +69,11 @@ impl FastSetup {
 }
 
 /// What settles where packets go under a generation.
-pub(super) fn shape(generation: u64) -> FastShape {
+pub(super) fn granularity(generation: u64) -> FastGranularity {
     match generation & (BY_DESTINATION | BY_PAIR) {
-        BY_DESTINATION => FastShape::Destination,
-        BY_PAIR => FastShape::Pair,
-        _ => FastShape::Flow,
+        BY_DESTINATION => FastGranularity::Destination,
+        BY_PAIR => FastGranularity::Pair,
+        _ => FastGranularity::Flow,
     }
 }
 
@@ -111,15 +111,15 @@ impl FastShared {
 
     /// The generation of what is learnt now with this snapshot and these routes, and what settles where packets go by these.
     /// It is to be asked for before ports are asked whether they take frames.
-    pub fn generation(&self, snapshot: u64, routes: u64, shape: FastShape) -> u64 {
+    pub fn generation(&self, snapshot: u64, routes: u64, granularity: FastGranularity) -> u64 {
         // Numbers that come again after millions of publications do no harm: no entry lasts as long. Never 0, and below 2^62.
         let changes = u64::from(self.changes.load(Ordering::Acquire));
-        let shape = match shape {
-            FastShape::Flow => 0,
-            FastShape::Destination => BY_DESTINATION,
-            FastShape::Pair => BY_PAIR,
+        let granularity = match granularity {
+            FastGranularity::Flow => 0,
+            FastGranularity::Destination => BY_DESTINATION,
+            FastGranularity::Pair => BY_PAIR,
         };
-        (snapshot & 0x3f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (changes & 0x1ff) << 3 | shape | 1
+        (snapshot & 0x3f_ffff) << 40 | (routes & 0xfff_ffff) << 12 | (changes & 0x1ff) << 3 | granularity | 1
     }
 
     fn settle(&self, change: impl FnOnce(&mut State)) {
@@ -128,17 +128,17 @@ impl FastShared {
         change(&mut state);
         let State { setup, snapshot, routes, spread } = &*state;
         let generation = match setup {
-            Some(setup) if setup.learns => self.generation(*snapshot, *routes, setup.shape(*spread)),
+            Some(setup) if setup.learns => self.generation(*snapshot, *routes, setup.granularity(*spread)),
             _ => 0,
         };
         if let Some(before) = before {
             let stays = |setup: &Arc<FastSetup>| setup.has_kernel_of(&before);
             if !state.setup.as_ref().is_some_and(stays) {
-                before.kernel.set_generation(0, FastShape::Flow);
+                before.kernel.set_generation(0, FastGranularity::Flow);
             }
         }
         if let Some(setup) = &state.setup {
-            setup.kernel.set_generation(generation, shape(generation));
+            setup.kernel.set_generation(generation, granularity(generation));
         }
         self.in_force.store(generation, Ordering::Release);
     }
@@ -181,10 +181,10 @@ mod tests {
     fn what_settles_where_packets_go() {
         let (kernel, shared) = (Arc::new(Fake::default()), FastShared::default());
         for (plain, pairs, one, spread) in [
-            (true, false, FastShape::Destination, FastShape::Flow),
-            (true, true, FastShape::Destination, FastShape::Flow),
-            (false, true, FastShape::Pair, FastShape::Flow),
-            (false, false, FastShape::Flow, FastShape::Flow),
+            (true, false, FastGranularity::Destination, FastGranularity::Flow),
+            (true, true, FastGranularity::Destination, FastGranularity::Flow),
+            (false, true, FastGranularity::Pair, FastGranularity::Flow),
+            (false, false, FastGranularity::Flow, FastGranularity::Flow),
         ] {
             let pairs = pairs.then(PortDependence::default);
             let setup =
@@ -192,7 +192,7 @@ mod tests {
             shared.publish(setup.map(Arc::new), 1);
             for (n, wanted) in [(1, one), (2, spread), (3, one)] {
                 shared.publish_routes(n, || n == 2);
-                assert_eq!((kernel.shape(), shape(shared.in_force())), (wanted, wanted));
+                assert_eq!((kernel.granularity(), granularity(shared.in_force())), (wanted, wanted));
             }
         }
     }
@@ -203,8 +203,8 @@ mod tests {
         assert_eq!(shared.in_force(), 0);
         let mut seen = vec![0];
         let mut next = |n: u64, r: u64, plain: bool| {
-            let shape = if plain { FastShape::Destination } else { FastShape::Flow };
-            let expected = shared.generation(n, r, shape);
+            let granularity = if plain { FastGranularity::Destination } else { FastGranularity::Flow };
+            let expected = shared.generation(n, r, granularity);
             assert_eq!((kernel.generation(), shared.in_force()), (expected, expected));
             assert!(!seen.contains(&shared.in_force()));
             seen.push(shared.in_force());
@@ -217,15 +217,15 @@ mod tests {
         shared.publish_routes(3, || false);
         shared.publish_routes(2, || false);
         next(1, 3, true);
-        assert_eq!(kernel.shape(), FastShape::Destination);
+        assert_eq!(kernel.granularity(), FastGranularity::Destination);
         shared.publish_routes(4, || true);
         next(1, 4, false);
-        assert_eq!(kernel.shape(), FastShape::Flow);
+        assert_eq!(kernel.granularity(), FastGranularity::Flow);
         shared.publish(setup(&kernel, true), 2);
         next(2, 4, false);
         shared.ends_changed();
         next(2, 4, false);
-        assert!(shared.generation(u64::MAX, u64::MAX, FastShape::Pair) < 1 << 62);
+        assert!(shared.generation(u64::MAX, u64::MAX, FastGranularity::Pair) < 1 << 62);
     }
 
     #[test]

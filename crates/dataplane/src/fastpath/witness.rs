@@ -10,7 +10,7 @@ const MOST: usize = 32;
 const BYTES: usize = 8192;
 
 /// A packet that is watched.
-pub(crate) struct Witness {
+pub(crate) struct SampledPacket {
     /// Where its buffer is.
     at: usize,
     pub(super) key: FastKey,
@@ -27,8 +27,8 @@ pub(crate) struct Witness {
 
 /// Those of one walk.
 #[derive(Default)]
-pub(super) struct Witnesses {
-    list: Vec<Witness>,
+pub(super) struct SampledPackets {
+    list: Vec<SampledPacket>,
     bytes: Vec<u8>,
     /// A bit for each place where one is, and for some where none is: a look at most other packets ends there.
     places: u64,
@@ -44,7 +44,7 @@ fn bit_of(place: usize) -> u64 {
     1 << ((place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58)
 }
 
-impl Witnesses {
+impl SampledPackets {
     /// Whether none is watched any more.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
@@ -62,12 +62,12 @@ impl Witnesses {
         self.bytes.extend_from_slice(packet.data());
         self.places |= bit_of(at);
         let bytes = first..self.bytes.len();
-        self.list.push(Witness { at, key, handed, port: packet.port(), often, paid, bytes });
+        self.list.push(SampledPacket { at, key, handed, port: packet.port(), often, paid, bytes });
     }
 
     /// If a packet is watched: what is known of it, and no more watching.
     #[inline]
-    pub fn take(&mut self, packet: &Packet) -> Option<Witness> {
+    pub fn take(&mut self, packet: &Packet) -> Option<SampledPacket> {
         let place = place_of(packet);
         if self.places & bit_of(place) == 0 {
             return None;
@@ -77,7 +77,7 @@ impl Witnesses {
     }
 
     /// A packet as it came.
-    pub fn before(&self, witness: &Witness) -> &[u8] {
+    pub fn before(&self, witness: &SampledPacket) -> &[u8] {
         self.bytes.get(witness.bytes.clone()).unwrap_or_default()
     }
 

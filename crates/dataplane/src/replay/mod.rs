@@ -283,7 +283,7 @@ impl Tape {
     }
 
     fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) -> bool {
-        let Some(mut packet) = self.pool.packet(&frame.data) else {
+        let Some(mut packet) = self.pool.alloc_from(&frame.data) else {
             self.end = Some(End::Damaged("the replay ran out of packet buffers".into()));
             return false;
         };

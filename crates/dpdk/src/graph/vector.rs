@@ -173,7 +173,7 @@ impl<'a> Vector<'a> {
 
     /// Sends the packets out of a port, in order, as far as it takes them now; what it has no room for is added to `rest`.
     #[inline]
-    pub fn send_out(self, queue: &mut TxQueue, rest: &mut Burst) -> TxCount {
+    pub fn transmit(self, queue: &mut TxQueue, rest: &mut Burst) -> TxCount {
         let this = ManuallyDrop::new(self);
         // SAFETY: the vector owns its packets and gives them away: `send_from` the first ones, and those behind them here.
         unsafe {
@@ -189,7 +189,7 @@ impl<'a> Vector<'a> {
     }
 
     /// Takes those packets out of the graph whose position `which` names, in order; the others move up.
-    pub fn take_some(&mut self, mut which: impl FnMut(usize) -> bool, mut f: impl FnMut(Mbuf)) {
+    pub fn extract_if(&mut self, mut which: impl FnMut(usize) -> bool, mut f: impl FnMut(Mbuf)) {
         let all = usize::from(std::mem::take(&mut self.n));
         self.whole = false;
         for at in 0..all {
@@ -215,7 +215,7 @@ impl<'a> Vector<'a> {
     ///
     /// # Panics
     /// When the node has no such edge.
-    pub fn add(&mut self, edge: u16, packet: Mbuf) -> Result<(), Mbuf> {
+    pub fn inject(&mut self, edge: u16, packet: Mbuf) -> Result<(), Mbuf> {
         // SAFETY: the pointer is to the count of the graph that is walked, which nothing else uses meanwhile. The edge
         // exists, and the node behind it takes the packet over.
         unsafe {
@@ -232,7 +232,7 @@ impl<'a> Vector<'a> {
 
     /// Takes the packets out of the graph, in order.
     #[inline]
-    pub fn take(self, mut f: impl FnMut(Mbuf)) {
+    pub fn drain(self, mut f: impl FnMut(Mbuf)) {
         let this = ManuallyDrop::new(self);
         for at in 0..usize::from(this.n) {
             // SAFETY: the vector owns its packets; each is given away once.

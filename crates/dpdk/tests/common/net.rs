@@ -145,7 +145,7 @@ pub fn receive_within(rx: &mut RxQueue, n: usize, milliseconds: u64) -> Vec<Vec<
 pub fn send(tx: &mut TxQueue, pool: &Mempool, frames: &[Vec<u8>]) {
     let mut burst = Burst::new();
     for frame in frames {
-        burst.push(pool.packet(frame).unwrap()).unwrap();
+        burst.push(pool.alloc_from(frame).unwrap()).unwrap();
     }
     let count = tx.send_all(&mut burst);
     assert_eq!(count.sent, frames.len(), "{count:?}");

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, FAST_FIN, FastAction, FastKey, FastPath, FastPort, FastShape, NetDev, Port, RxQueue, TxQueue,
+    Burst, FAST_FIN, FastAction, FastGranularity, FastKey, FastPath, FastPort, NetDev, Port, RxQueue, TxQueue,
 };
 use mmb_packet::Meta;
 use mmb_packet::checksum::complete_partial;
@@ -90,7 +90,7 @@ impl Wire {
             slow: AtomicU64::new(0),
             done: AtomicBool::new(false),
         };
-        wire.path.set_generation(NOW, FastShape::Flow);
+        wire.path.set_generation(NOW, FastGranularity::Flow);
         let [(mut rx0, mut tx0), (mut rx1, mut tx1)] = ports.each_mut().map(queues);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -105,7 +105,7 @@ impl Wire {
             wire.done.store(true, Ordering::Relaxed);
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         });
-        wire.path.set_generation(0, FastShape::Flow);
+        wire.path.set_generation(0, FastGranularity::Flow);
     }
 
     fn forward(&self, from: usize, rx: &mut RxQueue, tx: &mut TxQueue) {
@@ -138,7 +138,7 @@ impl Wire {
 
     fn action(&self, to: usize) -> FastAction {
         let out = self.ports[to];
-        FastAction { track: true, fin: true, ..FastAction::as_is(out, 9000) }
+        FastAction { track: true, fin: true, ..FastAction::forward_unchanged(out, 9000) }
     }
 
     /// The flow of a frame of the tests' stacks.
@@ -162,8 +162,8 @@ impl Wire {
             _ => return None,
         };
         let port = self.ports[from];
-        let shape = FastShape::Flow;
-        Some(FastKey { shape, port, proto, source, destination, source_port, destination_port })
+        let granularity = FastGranularity::Flow;
+        Some(FastKey { granularity, port, proto, source, destination, source_port, destination_port })
     }
 
     /// Packets and bytes that the kernel has sent on.

@@ -96,7 +96,7 @@ impl Runner {
     }
 
     /// Takes over another program, and settings of the tracker; sessions move to it one by one ([`Runner::migrate`]). If it
-    /// is the same, nothing moves.
+    /// is the same, nothing translates.
     pub fn adopt(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
         self.core.settings = *settings;
         self.core.adopt(program);

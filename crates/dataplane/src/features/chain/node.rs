@@ -137,7 +137,7 @@ fn bring_in(worker: &mut Worker, vector: &mut Vector<'_>) {
             if let Some(number) = number {
                 packet.set_timestamp(number);
             }
-            vector.add(edge, packet).map_err(|_| DropReason::NoBuffer)
+            vector.inject(edge, packet).map_err(|_| DropReason::NoBuffer)
         });
         count(worker, &emission, brought);
     }
@@ -171,7 +171,7 @@ fn made(worker: &Worker, emission: &Emission<'_>, ways: Ways) -> Result<(Mbuf, u
     if PortId(emission.out_port).index().is_none() && emission.out_port != OUT_ROUTED {
         return Err(DropReason::Unwired);
     }
-    let made = worker.pool.as_ref().and_then(|pool| pool.packet(emission.frame));
+    let made = worker.pool.as_ref().and_then(|pool| pool.alloc_from(emission.frame));
     let mut packet = made.ok_or(DropReason::NoBuffer)?;
     packet.set_port(emission.in_port);
     let mut meta = Meta { out_port: emission.out_port, session: FlowRef::NONE.0, ..Meta::default() };

@@ -16,7 +16,7 @@ const FLOW_LOOKUP: u16 = 2;
 pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
     let mut target = worker.id;
-    vector.take(|packet| {
+    vector.drain(|packet| {
         let owner = usize::from(packet.meta().out_port);
         if owner != target {
             send(worker, target, Ring::Flows, &mut burst);

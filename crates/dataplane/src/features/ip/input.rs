@@ -317,7 +317,7 @@ fn hand_off(packet: &mut Packet, owner: usize) -> u16 {
 /// Completes a transport checksum that a kernel peer left to hardware that is not there.
 pub(crate) fn finish_checksum(packet: &mut Packet) -> bool {
     let meta = *packet.meta();
-    let (head, segments) = packet.head_and_rest();
+    let (head, segments) = packet.split_first_segment();
     let mut rest: [&[u8]; SEGMENTS] = [&[]; SEGMENTS];
     let mut n = 0;
     for (to, segment) in rest.iter_mut().zip(segments) {

@@ -1,7 +1,7 @@
 //! `l2-input`: finds the network header behind Ethernet and VLAN tags and sends IP to its parser. On a routed port, what is for
 //! others than the port is dropped, and what is not plain IP is the kernel's.
 
-use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_STAND_IN, Vector};
+use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, Kind, parse_l2};
 
 use crate::engine::config::MAX_PORTS;
@@ -41,7 +41,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> u16 {
     if path & path::STAND_IN != 0
         && let Some(ethertype) = packet.data_mut().get_mut(12..14)
-        && *ethertype == SERVICE_TAG_STAND_IN
+        && *ethertype == SERVICE_TAG_PLACEHOLDER
     {
         ethertype.copy_from_slice(&SERVICE_TAG);
     }

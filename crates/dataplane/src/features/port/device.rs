@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use mmb_dpdk::{Port, RxQueue, SmallFrames, Steering, TxQueue};
+use mmb_dpdk::{FrameSizeGuard, Port, RxQueue, Steering, TxQueue};
 use serde::Serialize;
 
 use super::open::{PortError, failed};
@@ -51,7 +51,7 @@ pub(crate) struct OpenPort {
     pub(super) rx: Vec<Mutex<RxQueue>>,
     pub(super) tx: Vec<Mutex<TxQueue>>,
     pub(super) port: Port,
-    pub(super) small: Option<SmallFrames>,
+    pub(super) small: Option<FrameSizeGuard>,
     pub(super) notes: Vec<String>,
     pub(super) kind: String,
     pub(super) checks_frames: bool,
@@ -88,8 +88,8 @@ impl OpenPort {
     }
 
     /// Whether service tags come disguised.
-    pub fn stands_in(&self) -> bool {
-        self.small.as_ref().is_some_and(SmallFrames::stands_in)
+    pub fn replaces_service_tags(&self) -> bool {
+        self.small.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
     }
 
     /// Bytes of the longest frame that the port takes.
@@ -166,7 +166,7 @@ impl OpenPort {
             device: self.kind.clone(),
             mac: mac.join(":"),
             mtu: u16::try_from(self.port.mtu()).unwrap_or(u16::MAX),
-            link_up: self.port.link_up(),
+            link_up: self.port.is_link_up(),
             rx_packets: stats.rx_packets + received.packets.load(Relaxed),
             rx_bytes: stats.rx_bytes + received.bytes.load(Relaxed),
             tx_packets: stats.tx_packets + sent.packets.load(Relaxed),

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use mmb_dpdk::{Device, NetDev, Port, PortSpec, SmallFrames, is_veth};
+use mmb_dpdk::{Device, FrameSizeGuard, NetDev, Port, PortSpec, is_veth};
 use mmb_lang::PortKind;
 
 use crate::engine::pools::{ORDINARY, Pools};
@@ -31,7 +31,7 @@ pub(crate) fn open(
 ) -> Result<OpenPort, PortError> {
     let small = match kind {
         // A missing interface, one that is down, … is the device's to refuse, with its own sentence.
-        PortKind::AfPacket { ifname } => SmallFrames::keep(ifname).ok(),
+        PortKind::AfPacket { ifname } => FrameSizeGuard::apply(ifname).ok(),
         _ => None,
     };
     let mut port = open_device(pools, name, device(kind), workers)?;
@@ -44,7 +44,7 @@ pub(crate) fn open(
 }
 
 /// What the operator should know of the device.
-fn notes(kind: &PortKind, port: &Port, small: Option<&SmallFrames>) -> Vec<String> {
+fn notes(kind: &PortKind, port: &Port, small: Option<&FrameSizeGuard>) -> Vec<String> {
     let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
     if port.is_generic_xdp() {
         notes.push(

@@ -9,7 +9,7 @@ use mmb_session::OffloadSource;
 use crate::engine::config::PortId;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
-use crate::fastpath::{Known, Refused, Witness, is_ruled};
+use crate::fastpath::{Known, Refused, SampledPacket, is_ruled};
 use crate::features::classify::node::matches;
 use crate::features::handoff::node::{Ring, push, send};
 
@@ -19,7 +19,7 @@ const TRIES: u32 = 64;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     if worker.fast.watches() {
-        testify(worker, vector.packets());
+        learn_from_tx(worker, vector.packets());
     }
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
     if let Err(vector) = send_whole(worker, vector, &mut burst) {
@@ -37,7 +37,7 @@ fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) ->
         return Err(vector);
     }
     let Some(mut queue) = own_queue(worker, out) else { return Err(vector) };
-    let count = vector.send_out(&mut queue, burst);
+    let count = vector.transmit(&mut queue, burst);
     drop(queue);
     too_big(worker, count.too_big);
     flush(worker, out, burst);
@@ -46,7 +46,7 @@ fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) ->
 
 fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
     let mut current = PortId::NONE.0;
-    vector.take(|packet| {
+    vector.drain(|packet| {
         let out = packet.meta().out_port;
         if out != current {
             flush(worker, current, burst);
@@ -59,7 +59,7 @@ fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
 
 /// Those packets among these that the fast path watches: says that they go out, and what rules match them.
 #[cold]
-pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
+pub(crate) fn learn_from_tx(worker: &mut Worker, packets: &[&mut Packet]) {
     // Before ports are asked whether they take frames.
     let generation = worker.fast_generation();
     for packet in packets {
@@ -67,7 +67,7 @@ pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
         let known = known(worker, &witness, packet);
         let Worker { id, shared, snapshot, routes, fast, sessions, .. } = worker;
         let counters = &shared.workers[*id].counters.fast;
-        fast.testify((packet, &witness), (snapshot, routes), generation, known, counters);
+        fast.learn_from_tx((packet, &witness), (snapshot, routes), generation, known, counters);
         fast.settle_answers((sessions, &snapshot.of(*id)), counters);
         if !fast.watches() {
             return;
@@ -77,7 +77,7 @@ pub(crate) fn testify(worker: &mut Worker, packets: &[&mut Packet]) {
 
 /// The session of a packet that was watched, or else the slots of the rules that match it as it came in, each as often as it was
 /// counted.
-fn known(worker: &mut Worker, witness: &Witness, sent: &Packet) -> Result<Known, Refused> {
+fn known(worker: &mut Worker, witness: &SampledPacket, sent: &Packet) -> Result<Known, Refused> {
     let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
     let (before, port) = fast.before(witness);
     if !is_ruled(snapshot, port) {
@@ -97,7 +97,7 @@ fn known(worker: &mut Worker, witness: &Witness, sent: &Packet) -> Result<Known,
         }
         return Ok(Known { rules: Vec::new(), session: Some(session) });
     }
-    let mut copy = pool.as_ref().and_then(|pool| pool.packet(before)).ok_or(Refused::Full)?;
+    let mut copy = pool.as_ref().and_then(|pool| pool.alloc_from(before)).ok_or(Refused::Full)?;
     copy.set_port(port);
     let (data, meta) = copy.data_and_meta();
     parse(data, before.len(), meta).map_err(|_| Refused::Otherwise)?;

@@ -44,10 +44,10 @@ fn pieces(
         let piece = &mut worker.piece;
         piece.clear();
         [link, fragment.header(), data].iter().for_each(|part| piece.extend_from_slice(part));
-        let made = worker.pool.as_ref().and_then(|pool| pool.packet(piece));
+        let made = worker.pool.as_ref().and_then(|pool| pool.alloc_from(piece));
         let mut piece = made.ok_or(DropReason::NoBuffer)?;
         describe(&mut piece, packet);
-        vector.add(REWRITE, piece).map_err(|_| DropReason::NoBuffer)?;
+        vector.inject(REWRITE, piece).map_err(|_| DropReason::NoBuffer)?;
         n += 1;
     }
     Ok(n)

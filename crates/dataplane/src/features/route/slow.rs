@@ -172,7 +172,7 @@ fn take_out(worker: &mut Worker, routes: &Routes, vector: &mut Vector<'_>, edges
     let all = *edges;
     let stay = all[..vector.len()].iter().filter(|edge| **edge < CUT);
     edges.iter_mut().zip(stay).for_each(|(to, edge)| *to = *edge);
-    vector.take_some(
+    vector.extract_if(
         |at| all[at] >= CUT,
         |packet| match packet.meta().drop_reason == DropReason::FragNeeded as u8 {
             true => worker.long.push(packet),

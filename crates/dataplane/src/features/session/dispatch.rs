@@ -147,7 +147,7 @@ impl Packets for Shown<'_, '_> {
     #[inline(always)]
     fn prefetch_bytes(&self, at: usize) {
         if let Some(packet) = self.packets.get(at + AHEAD) {
-            packet.prefetch_place();
+            packet.prefetch_buffer_address();
         }
         if let Some(packet) = self.packets.get(at) {
             packet.prefetch_data();
@@ -216,7 +216,7 @@ pub(super) fn set_aside(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut
     let all = *next;
     let stay = all[..vector.len()].iter().filter(|next| **next != Next::Hold);
     next.iter_mut().zip(stay).for_each(|(to, next)| *to = *next);
-    vector.take_some(
+    vector.extract_if(
         |at| all[at] == Next::Hold,
         |packet| {
             let place = packet.meta().edits_at as usize;

@@ -52,7 +52,7 @@ fn bring_back(worker: &mut Worker, vector: &mut Vector<'_>) {
         match ticket {
             ReleasedFragment::Retry(place) => {
                 let packet = worker.held.get_mut(place as usize).and_then(Option::take);
-                if let Some(Err(packet)) = packet.map(|packet| vector.add(AGAIN, packet)) {
+                if let Some(Err(packet)) = packet.map(|packet| vector.inject(AGAIN, packet)) {
                     // The walk is full; in its place again, it can be lost.
                     worker.held[place as usize] = Some(packet);
                     worker.lose(place);
