@@ -3,7 +3,7 @@
 import contextlib
 import random
 
-from . import rules
+from .peers import rules
 from .results import FAST, MMB
 from .web import PORT
 from .wire import CLIENT, IPERF, OUTSIDE

@@ -1,7 +1,8 @@
 """The guard: mmb's costs in memory beside those that are committed, as ratios to the plain path of their own run. The lowest
 values are compared: other work on the machine makes all others higher."""
 
-from . import memory, mmb
+from . import memory
+from .peers import mmb
 from .results import RESULTS, Experiment, load
 
 WORSE = 1.15

@@ -7,8 +7,8 @@ import re
 import sys
 import traceback
 
-from . import acl, fastclick, frames, mmb, ovs, rules, testpmd, vpp
-from .kernel import Kernel
+from .peers import acl, fastclick, frames, mmb, ovs, rules, testpmd, vpp
+from .peers.kernel import Kernel
 from .results import ROOT, Experiment, Series
 
 from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests

@@ -11,7 +11,8 @@ import time
 import traceback
 from dataclasses import asdict, dataclass, field
 
-from . import mmb, results
+from . import results
+from .peers import mmb
 from .results import clock, say
 
 SHORT, FULL = "short", "full"

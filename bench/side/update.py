@@ -9,7 +9,8 @@ import subprocess
 import threading
 import time
 
-from . import boxes, rules
+from . import boxes
+from .peers import rules
 from .ends import END_TO_END, SHARED, together
 from .results import Experiment, Series
 from .wire import SERVER, Wire

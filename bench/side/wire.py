@@ -23,7 +23,7 @@ import subprocess
 import tempfile
 
 from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
-from .kernel import PROGRAMS, Netfilter, build
+from .peers.kernel import PROGRAMS, Netfilter, build
 
 from lab import wait  # noqa: E402 isort: skip
 from lab.daemon import Daemon  # noqa: E402 isort: skip

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 from . import frames, rules
-from .results import ROOT, Absent, NotInstalled, Series
+from ..results import ROOT, Absent, NotInstalled, Series
 
 THEIRS, OURS = "rte_acl, classification alone", "mmb, classification alone"
 CONFIGURED = {

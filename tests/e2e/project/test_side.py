@@ -13,7 +13,8 @@ from lab.daemon import ROOT, mmb
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import acl, boxes, fastclick, frames, ovs, page, rules, testpmd, vpp  # noqa: E402
+from side import boxes, page  # noqa: E402
+from side.peers import acl, fastclick, frames, ovs, rules, testpmd, vpp  # noqa: E402
 from side.results import FAST, Absent, Experiment, NotInstalled, Series, load  # noqa: E402
 
 # What VPP prints, in the columns that its documentation shows; a node's state may be two words.

@@ -12,7 +12,7 @@ from lab.frames import IP, TCP, UDP, Dot1Q, Ether
 from lab.natbench import INSIDE, SERVER, SERVER6, Mirror, Speaker
 from lab.netns import CLIENT4, SERVER4
 from lab.raw import RawPort
-from option_bytes import NOP, SACKP, mss, pair, segment, wscale
+from lab.option_bytes import NOP, SACKP, mss, pair, segment, wscale
 
 # For tests that count packets: the end points' kernels send MLD reports (RFC 3810) of their own, which are IPv6.
 IP4_CHAIN = "add-stateful ip-saddr 10.77.0.0/24 chain c"

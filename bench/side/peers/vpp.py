@@ -16,9 +16,9 @@ import tempfile
 import time
 
 from . import frames
-from .results import NotInstalled
+from ..results import NotInstalled
 
-from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
+from .. import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
 from lab.netns import end  # noqa: E402 isort: skip
 
 PLUGINS = ("acl_plugin.so", "nat_plugin.so")

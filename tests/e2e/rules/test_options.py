@@ -7,7 +7,7 @@ import pytest
 from lab import frames, traffic
 from lab.frames import UDP, IPOption
 from lab.netns import SERVER4, SERVER6
-from option_bytes import EOL, NOP, SACKP, SYN_OPTIONS, mss, option, pair, sack, segment, timestamp, wscale
+from lab.option_bytes import EOL, NOP, SACKP, SYN_OPTIONS, mss, option, pair, sack, segment, timestamp, wscale
 
 STAMP = timestamp(7, 9)
 FULL = timestamp(1, 2) + sack(*range(6)) + SACKP + SACKP

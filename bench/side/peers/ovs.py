@@ -22,9 +22,9 @@ import time
 
 from . import frames
 from .mmb import ticks_per_nanosecond
-from .results import NotInstalled
+from ..results import NotInstalled
 
-from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
+from .. import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to-end tests
 from lab.netns import Namespace  # noqa: E402 isort: skip
 
 PROGRAM = pathlib.Path("/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk")

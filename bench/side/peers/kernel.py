@@ -12,9 +12,9 @@ the first program) is measured as well and taken off.
 import functools
 import subprocess
 
-from . import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
+from .. import lab  # noqa: F401 - finds the laboratory of the end-to-end tests
 from .mmb import ticks_per_nanosecond
-from .results import ROOT
+from ..results import ROOT
 
 from lab.netns import Namespace, run  # noqa: E402 isort: skip
 

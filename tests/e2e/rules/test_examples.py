@@ -4,7 +4,7 @@ import pytest
 
 from lab import frames
 from lab.frames import ICMP, IP, TCP, UDP, ICMPv6EchoRequest
-from option_bytes import NOP, SACKP, SYN_OPTIONS, mss, option, pair, segment, timestamp, wscale
+from lab.option_bytes import NOP, SACKP, SYN_OPTIONS, mss, option, pair, segment, timestamp, wscale
 
 
 def changed(packet, layer, **fields):

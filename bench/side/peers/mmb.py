@@ -6,7 +6,7 @@ import os
 import pathlib
 import subprocess
 
-from .results import ROOT
+from ..results import ROOT
 
 # Seconds of one measurement, and how long one may take with all that it loads before.
 SECONDS, PATIENCE = 0.5, 600

@@ -14,7 +14,8 @@ from lab.netns import run
 
 sys.path.insert(0, str(ROOT / "bench"))
 
-from side import balance, boxes, ends, rules, update, web  # noqa: E402
+from side import balance, boxes, ends, update, web  # noqa: E402
+from side.peers import rules  # noqa: E402
 from side.results import FAST, MMB, Absent, Experiment, Series  # noqa: E402
 from side.wire import CLIENT, OUTSIDE, PORTS, SERVER, Wire  # noqa: E402
 

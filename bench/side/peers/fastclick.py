@@ -13,7 +13,7 @@ import tempfile
 
 from . import frames
 from .mmb import ticks_per_nanosecond
-from .results import NotInstalled
+from ..results import NotInstalled
 
 CONFIGURED = "one thread, batches; `ReplayUnqueue` of frames that were loaded before, then the elements"
 SECONDS = 0.5

@@ -10,7 +10,7 @@ import time
 
 from . import frames
 from .mmb import ticks_per_nanosecond
-from .results import NotInstalled
+from ..results import NotInstalled
 
 SECONDS = 3
 # What the thread that forwards is called.
