@@ -2,7 +2,7 @@
 //! test of the crate on the corpus, on random texts and on slips in valid lines.
 
 use mmb_lang::{
-    Arm, Body, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
+    Body, Branch, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
     load_file, parse_file, parse_line, parse_matches,
 };
 
@@ -84,7 +84,7 @@ fn check_body(body: &Body, depth: usize, parts: &mut usize) {
         assert!(step.function.is_some() || !step.arms.is_empty());
         *parts += usize::from(step.function.is_some()) + step.arms.len();
         let others = step.arms.split_last().map_or(&[][..], |(_, others)| others);
-        assert!(!others.iter().any(Arm::is_else));
+        assert!(!others.iter().any(Branch::is_else));
         for arm in &step.arms {
             assert!(step.function.is_none() || arm.label.is_some());
             check_body(&arm.body, depth + 1, parts);

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mmb_lang::{OnError, Rule};
+use mmb_lang::{ErrorPolicy, Rule};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with, generate};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{
@@ -176,7 +176,7 @@ impl Pair {
                 let verdict = match (outcome.verdict, outcome.refused) {
                     (Verdict::Drop(reason), _) => Err(reason),
                     _ if by_chance => Err(DropReason::Rule),
-                    (_, Some(reason)) if on_error == OnError::Drop => Err(reason),
+                    (_, Some(reason)) if on_error == ErrorPolicy::Drop => Err(reason),
                     _ => Ok(outcome.out_port),
                 };
                 let refused = if by_chance { None } else { outcome.refused };
@@ -308,7 +308,7 @@ fn ports(position: usize) -> (u16, u16) {
 /// The same, and what else differs from frame to frame: whether edits may fail, and how long frames may get.
 fn surroundings(position: usize) -> PacketContext<'static> {
     let (in_port, out_port) = ports(position);
-    let on_error = if position.is_multiple_of(2) { OnError::Forward } else { OnError::Drop };
+    let on_error = if position.is_multiple_of(2) { ErrorPolicy::Forward } else { ErrorPolicy::Drop };
     PacketContext {
         in_port,
         out_port,

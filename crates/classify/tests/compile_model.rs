@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use mmb_classify::{Ask, Entry, Facts, How, Pattern, Predicates, Source, Truths};
-use mmb_lang::{Cond, FIELDS, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
+use mmb_lang::{Cond, FIELDS, FieldId, Match, MatchExpr, Rule, Value, ValueItem, ValueKind};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Loc, Meta, PayloadLayer, Window, fill_window, parse, payload, tcp_options};
 use proptest::collection::vec;
@@ -161,7 +161,7 @@ fn one_match() -> impl Strategy<Value = Match> {
         let valueless = matches!(kind, ValueKind::Presence | ValueKind::Shorthand(_));
         let alone = !matches!(kind, ValueKind::Interface | ValueKind::EtherType);
         let negate = move |one: Match| if negated { one.negate() } else { one };
-        let nothing = Just(MatchOn::Field { field, arg: None }).prop_map(move |what| negate(what.into()));
+        let nothing = Just(MatchExpr::Field { field, arg: None }).prop_map(move |what| negate(what.into()));
         if valueless {
             return nothing.boxed();
         }
@@ -190,13 +190,13 @@ fn one_match() -> impl Strategy<Value = Match> {
 /// Built by hand, so that nothing of the parser's mind comes in.
 fn text(field: FieldId, cond: Cond, items: &[ValueItem]) -> Match {
     let values = mmb_lang::ValueSet::new(items.to_vec()).expect("not empty");
-    let arg = mmb_lang::Arg { cond, values, span: Default::default() };
-    MatchOn::Field { field, arg: Some(arg) }.into()
+    let arg = mmb_lang::Comparison { cond, values, span: Default::default() };
+    MatchExpr::Field { field, arg: Some(arg) }.into()
 }
 
 /// Whether a match holds, by the language's definition.
 fn holds(one: &Match, packet: &Packet) -> bool {
-    let MatchOn::Field { field, arg } = &one.what else { return !one.negated };
+    let MatchExpr::Field { field, arg } = &one.what else { return !one.negated };
     let answer = match field.def().kind {
         ValueKind::Bytes { .. } => bytes_of(*field, packet).is_some_and(|bytes| match arg {
             None => true,
@@ -301,7 +301,7 @@ fn compare(cond: Cond, values: &[ValueItem], field: u128, width: u32) -> bool {
 
 fn rule(matches: Vec<Match>) -> Rule {
     Rule {
-        kind: mmb_lang::AddKind::Add,
+        kind: mmb_lang::RuleKind::Add,
         matches,
         targets: vec![mmb_lang::Action::Accept.into()],
         span: Default::default(),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use mmb_dataplane::{MAX_PORTS, PortId};
 use mmb_flow::SessionSettings;
-use mmb_lang::{Action, At, Match, MatchOn, OnError, PortKind, Rule, Value, ValueItem, Word};
+use mmb_lang::{Action, ErrorPolicy, Match, MatchExpr, PortKind, Rule, SourceSpan, Value, ValueItem, Word};
 use mmb_policy::{Policy, RuleView};
 
 use crate::error::{Fault, RefusalKind};
@@ -50,7 +50,7 @@ pub struct Config {
     policy: Policy,
     /// Counts the changes of the policy.
     revision: u64,
-    on_error: OnError,
+    on_error: ErrorPolicy,
     settings: SessionSettings,
     /// Settled flows between af-xdp interfaces stay in the kernel.
     fast_path: bool,
@@ -113,12 +113,12 @@ impl Config {
     }
 
     /// What becomes of packets whose edits cannot be made.
-    pub fn on_error(&self) -> OnError {
+    pub fn on_error(&self) -> ErrorPolicy {
         self.on_error
     }
 
     /// Says what becomes of them.
-    pub fn set_on_error(&mut self, on_error: OnError) {
+    pub fn set_on_error(&mut self, on_error: ErrorPolicy) {
         self.on_error = on_error;
     }
 
@@ -168,7 +168,7 @@ impl Config {
     /// Takes back all that is set and all that is said about NAT, functions and chains.
     pub(crate) fn unset(&mut self) {
         self.chains = Arc::default();
-        self.on_error = OnError::default();
+        self.on_error = ErrorPolicy::default();
         self.settings = SessionSettings::default();
         self.fast_path = false;
         self.nat = Arc::default();
@@ -341,7 +341,7 @@ impl Config {
     }
 
     /// The error for a name that no interface has.
-    fn unknown(&self, name: &str, at: At) -> Fault {
+    fn unknown(&self, name: &str, at: SourceSpan) -> Fault {
         let fault = Fault::new(RefusalKind::NotFound, format!("there is no interface `{name}`"), at);
         let known: Vec<_> = self.interfaces.iter().map(|i| i.name.as_str()).collect();
         match known.as_slice() {
@@ -357,7 +357,7 @@ fn port_of(interfaces: &[Interface], name: &str) -> Option<u16> {
 }
 
 /// The error where no port id is free.
-fn no_room(at: At) -> Fault {
+fn no_room(at: SourceSpan) -> Fault {
     let message =
         format!("there are {MAX_PORTS} ports already, the most there can be; twins of routed ones count too");
     Fault::conflict(message, at)
@@ -380,7 +380,7 @@ fn names(rule: &Rule) -> impl Iterator<Item = &Word> {
 /// The interfaces that matches name.
 fn matched_names(matches: &[Match]) -> impl Iterator<Item = &Word> {
     let items = matches.iter().filter_map(|m| match &m.what {
-        MatchOn::Field { arg: Some(arg), .. } => Some(arg.values.iter()),
+        MatchExpr::Field { arg: Some(arg), .. } => Some(arg.values.iter()),
         _ => None,
     });
     interfaces_of(items.flatten().flat_map(|item| match item {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use mmb_dataplane::{Engine, PortId};
 use mmb_flow::SessionSettings;
-use mmb_lang::{At, Command, NatForward, OnError, Rule, ShowWhat, Word};
+use mmb_lang::{Command, ErrorPolicy, NatForward, Rule, ShowSubject, SourceSpan, Word};
 
 use crate::api::*;
 use crate::background::Background;
@@ -186,20 +186,20 @@ impl Control {
         }
     }
 
-    fn show(&self, what: ShowWhat, verbose: bool) -> Output {
+    fn show(&self, what: ShowSubject, verbose: bool) -> Output {
         match what {
-            ShowWhat::Tables => Output::Tables(self.tables(), verbose),
-            ShowWhat::Interfaces if verbose => Output::Interfaces(self.interfaces_in_detail(), true),
-            ShowWhat::Interfaces => Output::Interfaces(self.interfaces(), false),
-            ShowWhat::Runtime => Output::Runtime(Box::new(self.runtime()), verbose),
-            ShowWhat::Drops => Output::Drops(self.drops(), verbose),
-            ShowWhat::Fields => Output::Fields(views::fields()),
-            ShowWhat::Version => Output::Version(self.version()),
-            ShowWhat::Config => Output::Config(self.config()),
-            ShowWhat::Nat => Output::Nat(self.nat()),
-            ShowWhat::Chains => Output::Chains(Box::new(self.chains()), verbose),
-            ShowWhat::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
-            ShowWhat::Functions => Output::Functions(Box::new(self.functions()), verbose),
+            ShowSubject::Tables => Output::Tables(self.tables(), verbose),
+            ShowSubject::Interfaces if verbose => Output::Interfaces(self.interfaces_in_detail(), true),
+            ShowSubject::Interfaces => Output::Interfaces(self.interfaces(), false),
+            ShowSubject::Runtime => Output::Runtime(Box::new(self.runtime()), verbose),
+            ShowSubject::Drops => Output::Drops(self.drops(), verbose),
+            ShowSubject::Fields => Output::Fields(views::fields()),
+            ShowSubject::Version => Output::Version(self.version()),
+            ShowSubject::Config => Output::Config(self.config()),
+            ShowSubject::Nat => Output::Nat(self.nat()),
+            ShowSubject::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowSubject::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
+            ShowSubject::Functions => Output::Functions(Box::new(self.functions()), verbose),
         }
     }
 
@@ -209,7 +209,7 @@ impl Control {
         let (_turn, state) = self.begin();
         let words: Vec<&str> = words.iter().map(|word| &**word).collect();
         let told = state.config.instance(name)?.set(&words);
-        told.map_err(|sentence| Fault::invalid(sentence, At::default()))?;
+        told.map_err(|sentence| Fault::invalid(sentence, SourceSpan::default()))?;
         Ok(done(format!("function {}: {}", &**name, words.join(" "))))
     }
 
@@ -226,14 +226,14 @@ impl Control {
         Ok(done(format!("what comes in at {} is routed", list.join(", "))))
     }
 
-    fn set_on_error(&self, on_error: OnError) -> Result<Done, Fault> {
+    fn set_on_error(&self, on_error: ErrorPolicy) -> Result<Done, Fault> {
         self.change(|config| {
             config.set_on_error(on_error);
             Ok(())
         })?;
         let what = match on_error {
-            OnError::Forward => "go on as they came",
-            OnError::Drop => "are dropped",
+            ErrorPolicy::Forward => "go on as they came",
+            ErrorPolicy::Drop => "are dropped",
         };
         Ok(done(format!("packets whose edits cannot be made {what}")))
     }
@@ -303,7 +303,7 @@ impl Control {
         let mut next = state.clone();
         let value = edit(&mut next.config)?;
         self.go(state, &next)
-            .map_err(|failed| Fault::new(RefusalKind::Failed, failed.reason, At::default()))?;
+            .map_err(|failed| Fault::new(RefusalKind::Failed, failed.reason, SourceSpan::default()))?;
         self.commit(next);
         Ok(value)
     }

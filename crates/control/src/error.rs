@@ -1,6 +1,6 @@
 //! Why a command was refused.
 
-use mmb_lang::{At, Diagnostic, Span};
+use mmb_lang::{Diagnostic, SourceSpan, Span};
 
 use crate::api::{DiagnosticEntry, ErrorReply};
 
@@ -28,17 +28,17 @@ pub struct Fault {
 
 impl Fault {
     /// An error at `at`.
-    pub fn new(kind: RefusalKind, message: String, at: At) -> Fault {
+    pub fn new(kind: RefusalKind, message: String, at: SourceSpan) -> Fault {
         Fault { kind, diagnostic: Diagnostic::new(at.span(), message) }
     }
 
     /// A word that makes no sense.
-    pub fn invalid(message: String, at: At) -> Fault {
+    pub fn invalid(message: String, at: SourceSpan) -> Fault {
         Fault::new(RefusalKind::Invalid, message, at)
     }
 
     /// A contradiction to what there is.
-    pub fn conflict(message: String, at: At) -> Fault {
+    pub fn conflict(message: String, at: SourceSpan) -> Fault {
         Fault::new(RefusalKind::Conflict, message, at)
     }
 
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_error_without_a_place_marks_the_last_word() {
-        let refusal = Fault::invalid("no such rule".to_owned(), At::default()).in_line("del 77 ");
+        let refusal = Fault::invalid("no such rule".to_owned(), SourceSpan::default()).in_line("del 77 ");
         let entry = &refusal.diagnostics[0];
         assert_eq!((entry.start, entry.end, entry.column), (4, 6, 5));
     }

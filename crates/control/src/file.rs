@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use mmb_lang::{At, Command, Diagnostic, Located, OnError, PortKind, Rule, Word};
+use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
 use mmb_nf::ProgramItem;
 
 use crate::api::{CheckReply, DiffReply};
@@ -82,7 +82,7 @@ impl<'a> Builder<'a> {
         Builder { base, config, errors: Vec::new(), functions: Vec::new(), chains: Vec::new() }
     }
 
-    fn build(&mut self, commands: Vec<Located<Command>>) -> Option<Config> {
+    fn build(&mut self, commands: Vec<FileItem<Command>>) -> Option<Config> {
         let whole = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
         if !whole {
             self.config = self.base.clone();
@@ -187,11 +187,14 @@ impl<'a> Builder<'a> {
 fn out_of_place(command: &Command) -> Fault {
     let text = command.to_string();
     let word = text.split(' ').next().unwrap_or_default();
-    Fault::invalid(format!("`{word}` is a command and has no place in a configuration file"), At::default())
-        .help(
-            "a file says what there is and replaces what was; to run commands line by line: `mmb < FILE`"
-                .to_owned(),
-        )
+    Fault::invalid(
+        format!("`{word}` is a command and has no place in a configuration file"),
+        SourceSpan::default(),
+    )
+    .help(
+        "a file says what there is and replaces what was; to run commands line by line: `mmb < FILE`"
+            .to_owned(),
+    )
 }
 
 /// The lines of a file that gives this configuration.
@@ -228,7 +231,7 @@ fn setting_lines(config: &Config) -> Vec<String> {
     lines.extend(routed.map(|i| Command::Route(vec![word(i)]).to_string()));
     let disabled = config.interfaces().iter().filter(|i| !i.enabled);
     lines.extend(disabled.map(|i| Command::Disable(vec![word(i)]).to_string()));
-    if config.on_error() != OnError::default() {
+    if config.on_error() != ErrorPolicy::default() {
         lines.push(Command::SetOnError(config.on_error()).to_string());
     }
     lines.extend(settings::lines(config.settings()));

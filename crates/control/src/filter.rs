@@ -5,7 +5,7 @@
 
 use mmb_dataplane::{Connection, MAX_PORTS, PortId};
 use mmb_flow::Key;
-use mmb_lang::{Action, AddKind, At, Match, Rule};
+use mmb_lang::{Action, Match, Rule, RuleKind, SourceSpan};
 use mmb_packet::{Kind, Meta, OUT_ROUTED, fill_window};
 use mmb_policy::{Batch, Policy, VECTOR};
 
@@ -40,10 +40,10 @@ impl Filter {
         mmb_lang::check_filter(matches)?;
         config.check_matches(matches)?;
         let rule = Rule {
-            kind: AddKind::Add,
+            kind: RuleKind::Add,
             matches: matches.to_vec(),
             targets: vec![Action::Accept.into()],
-            span: At::default(),
+            span: SourceSpan::default(),
         };
         let mut policy = Policy::new();
         policy.add(&rule, &|name: &str| config.resolve(name))?;

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use mmb_flow::NatConfig;
-use mmb_lang::{At, Command, NatForward, NatPool, NatProto, Socket4, Word};
+use mmb_lang::{Command, Endpoint4, NatForward, NatPool, NatProto, SourceSpan, Word};
 use mmb_session::{forward_config, pool_config};
 
 use crate::error::{Fault, RefusalKind};
@@ -74,30 +74,30 @@ impl Nat {
         let NatForward { proto, outside, .. } = forward;
         if let Some(other) = self.forward(*proto, *outside) {
             let message = format!("{proto} {outside} is forwarded to {} already", other.inside);
-            let fault = Fault::conflict(message, At::default());
+            let fault = Fault::conflict(message, SourceSpan::default());
             return Err(fault.help(format!("`nat forward del {proto} {outside}` first")));
         }
         if self.forwards.len() >= MAX_FORWARDS {
             let message = format!("there are {MAX_FORWARDS} forwards already, the most there can be");
-            return Err(Fault::conflict(message, At::default()));
+            return Err(Fault::conflict(message, SourceSpan::default()));
         }
         self.forwards.push(*forward);
-        self.compile(At::default())
+        self.compile(SourceSpan::default())
     }
 
     /// Removes a forward.
-    pub fn delete_forward(&mut self, proto: NatProto, outside: Socket4) -> Result<(), Fault> {
+    pub fn delete_forward(&mut self, proto: NatProto, outside: Endpoint4) -> Result<(), Fault> {
         let at = self.forwards.iter().position(|f| f.proto == proto && f.outside == outside);
         let missing = || {
             let message = format!("{proto} {outside} is not forwarded");
-            Fault::new(RefusalKind::NotFound, message, At::default())
+            Fault::new(RefusalKind::NotFound, message, SourceSpan::default())
                 .help("`show nat` lists what is".to_owned())
         };
         self.forwards.remove(at.ok_or_else(missing)?);
-        self.compile(At::default())
+        self.compile(SourceSpan::default())
     }
 
-    fn forward(&self, proto: NatProto, outside: Socket4) -> Option<&NatForward> {
+    fn forward(&self, proto: NatProto, outside: Endpoint4) -> Option<&NatForward> {
         self.forwards.iter().find(|f| f.proto == proto && f.outside == outside)
     }
 
@@ -113,7 +113,7 @@ impl Nat {
     }
 
     /// Makes of all this what the engine wants; what is wrong stands at `at`.
-    fn compile(&mut self, at: At) -> Result<(), Fault> {
+    fn compile(&mut self, at: SourceSpan) -> Result<(), Fault> {
         let pools = self.pools.iter().map(pool_config).collect::<Result<_, _>>();
         let forwards = self.forwards.iter().map(forward_config).collect::<Result<_, _>>();
         let config = pools.and_then(|pools| NatConfig::new(pools, forwards?));

@@ -8,18 +8,18 @@ use common::{LEFT, RIGHT, forwarding};
 use mmb_dataplane::replay::ReplayReport;
 use mmb_dataplane::replay::capture::Frame;
 use mmb_dataplane::{Forwarding, Policy};
-use mmb_lang::{Command, OnError, Rule, parse_line};
+use mmb_lang::{Command, ErrorPolicy, Rule, parse_line};
 use mmb_oracle::{Settings, Verdict, evaluate_with, generate};
 use mmb_packet::build;
 use proptest::prelude::*;
 
-fn replay(rules: &[Rule], on_error: OnError, frames: &[Vec<u8>]) -> (ReplayReport, Vec<Frame>) {
+fn replay(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) -> (ReplayReport, Vec<Frame>) {
     let frames: Vec<_> = (1_000..).zip(frames.iter().cloned()).collect();
     common::replay(Forwarding { on_error, ..forwarding(rules) }, &frames)
 }
 
 /// Holds what left against the oracle, frame by frame: time stamps tell which is which.
-fn check(rules: &[Rule], on_error: OnError, frames: &[Vec<u8>]) {
+fn check(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) {
     let (report, out) = replay(rules, on_error, frames);
     let settings = Settings { on_error, ..Settings::default() };
     let numbered = generate::numbered(rules);
@@ -34,13 +34,13 @@ fn check(rules: &[Rule], on_error: OnError, frames: &[Vec<u8>]) {
             // Without rules a wire is a wire: it does not look.
             (Verdict::Drop(_), Some(left)) if rules.is_empty() => assert_eq!(left.data, *frame),
             (Verdict::Drop(reason), None) => *drops.entry(reason.name()).or_default() += 1,
-            (Verdict::MayDrop, None) if on_error == OnError::Drop && expected.refused.is_some() => {
+            (Verdict::MayDrop, None) if on_error == ErrorPolicy::Drop && expected.refused.is_some() => {
                 by_chance.extend(expected.refused);
             }
             (Verdict::MayDrop, None) => *drops.entry("rule").or_default() += 1,
             (Verdict::Pass | Verdict::MayDrop, Some(left)) => {
                 if let Some(reason) = expected.refused {
-                    assert_eq!(on_error, OnError::Forward);
+                    assert_eq!(on_error, ErrorPolicy::Forward);
                     *unedited.entry(reason.name()).or_default() += 1;
                 }
                 expected
@@ -75,7 +75,7 @@ proptest! {
         // The compiler finds contradictions that the language's check does not see.
         let rules: Vec<Rule> =
             rules.into_iter().filter(|rule| Policy::new().add(rule, &generate::port).is_ok()).collect();
-        check(&rules, if drop { OnError::Drop } else { OnError::Forward }, &frames);
+        check(&rules, if drop { ErrorPolicy::Drop } else { ErrorPolicy::Forward }, &frames);
     }
 }
 
@@ -99,16 +99,16 @@ fn long_frames() -> Vec<Vec<u8>> {
 
 #[test]
 fn frames_of_several_buffers_are_rewritten_and_kept_whole() {
-    check(&[rule("add udp-dport 53 mod udp-dport 5353")], OnError::Forward, &long_frames());
+    check(&[rule("add udp-dport 53 mod udp-dport 5353")], ErrorPolicy::Forward, &long_frames());
 }
 
 #[test]
 fn bytes_are_found_in_any_buffer() {
     let rules =
         ["add udp-payload contains \"needle\" mod ip-ttl 7", "add udp-payload contains \"none\" drop"];
-    let (report, _) = replay(&rules.map(rule), OnError::Forward, &long_frames());
+    let (report, _) = replay(&rules.map(rule), ErrorPolicy::Forward, &long_frames());
     assert_eq!(report.rules.iter().map(|(slot, count)| (*slot, count.packets)).collect::<Vec<_>>(), [(0, 6)]);
-    check(&rules.map(rule), OnError::Forward, &long_frames());
+    check(&rules.map(rule), ErrorPolicy::Forward, &long_frames());
 }
 
 #[test]
@@ -118,13 +118,13 @@ fn edits_that_cannot_be_made_are_counted() {
     let full = build::Frame::new(build::Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).build();
     let rules = [rule("add tcp-dport 80 mod ip-ttl 3 add tcp-opt-timestamp 5")];
     let frames = vec![full.clone(), full.clone()];
-    let (report, out) = replay(&rules, OnError::Forward, &frames);
+    let (report, out) = replay(&rules, ErrorPolicy::Forward, &frames);
     assert_eq!(
         (report.unedited.into_iter().collect::<Vec<_>>(), report.drops.len()),
         (vec![("option-space", 2)], 0)
     );
     assert!(out.iter().all(|frame| frame.data == full));
-    let (report, out) = replay(&rules, OnError::Drop, &frames);
+    let (report, out) = replay(&rules, ErrorPolicy::Drop, &frames);
     assert_eq!(
         (report.unedited.len(), report.drops.into_iter().collect::<Vec<_>>()),
         (0, vec![("option-space", 2)])

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::ast::AddKind;
+use crate::ast::RuleKind;
 use crate::field::{FIELDS, FieldId, ValueKind};
 use crate::keyword::{
     self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, ROUTING, SHOW, TARGETS, TIMEOUTS,
@@ -89,14 +89,14 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             table.iter().for_each(|keyword| each(keyword.word, keyword.help));
         }
         Expect::Target(kind) => {
-            let can = |word: &Keyword| kind == AddKind::Stateful || !is_stateful(word.word);
+            let can = |word: &Keyword| kind == RuleKind::Stateful || !is_stateful(word.word);
             TARGETS.iter().filter(|word| can(word)).for_each(|word| each(word.word, word.help));
         }
         Expect::Show => {
             table(SHOW, each);
             CONNECTIONS.iter().chain(ROUTING).for_each(|keyword| each(keyword.word, keyword.help));
         }
-        Expect::OnError => table(ON_ERROR, each),
+        Expect::ErrorPolicy => table(ON_ERROR, each),
         Expect::Timeout => table(TIMEOUTS, each),
         Expect::Filtering => table(FILTERING, each),
         Expect::NatProto => table(NAT_PROTOS, each),

@@ -3,8 +3,9 @@
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
-    Action, AddKind, Arm, ArmEnd, Body, Chain, Command, Cond, Filtering, Match, MatchOn, NatForward, NatPool,
-    NatProto, NfAdd, PortKind, Rule, Socket4, Step, Subnet, Target, Value, ValueItem, ValueSet, Word,
+    Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
+    NatForward, NatPool, NatProto, NfAdd, PortKind, Rule, RuleKind, Step, Subnet, Target, Value, ValueItem,
+    ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -103,7 +104,7 @@ impl Display for NatProto {
     }
 }
 
-impl Display for Socket4 {
+impl Display for Endpoint4 {
     /// As the language writes it, with a blank between.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.address, self.port)
@@ -169,15 +170,15 @@ impl Display for Step {
     }
 }
 
-impl Display for Arm {
+impl Display for Branch {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if let Some(label) = &self.label {
             write!(f, "{label}: ")?;
         }
         match self.end {
-            ArmEnd::Drop => f.write_str("drop"),
-            ArmEnd::Join if self.body.0.is_empty() => f.write_str("pass"),
-            ArmEnd::Join => self.body.fmt(f),
+            BranchEnd::Drop => f.write_str("drop"),
+            BranchEnd::Join if self.body.0.is_empty() => f.write_str("pass"),
+            BranchEnd::Join => self.body.fmt(f),
         }
     }
 }
@@ -215,12 +216,12 @@ impl Display for Rule {
     }
 }
 
-impl Display for AddKind {
+impl Display for RuleKind {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            AddKind::Add => "add",
-            AddKind::Stateless => "add-stateless",
-            AddKind::Stateful => "add-stateful",
+            RuleKind::Add => "add",
+            RuleKind::Stateless => "add-stateless",
+            RuleKind::Stateful => "add-stateful",
         })
     }
 }
@@ -231,9 +232,9 @@ impl Display for Match {
             f.write_str("! ")?;
         }
         match &self.what {
-            MatchOn::All => f.write_str("all"),
-            MatchOn::Field { field, arg: None } => f.write_str(field.name()),
-            MatchOn::Field { field, arg: Some(arg) } => {
+            MatchExpr::All => f.write_str("all"),
+            MatchExpr::Field { field, arg: None } => f.write_str(field.name()),
+            MatchExpr::Field { field, arg: Some(arg) } => {
                 f.write_str(field.name())?;
                 if arg.cond != Cond::Eq {
                     write!(f, " {}", arg.cond)?;

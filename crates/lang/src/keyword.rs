@@ -1,6 +1,6 @@
 //! The words of the grammar other than fields, with one line of help each.
 
-use crate::ast::{Cond, Filtering, NatProto, OnError, ShowWhat, Timeout};
+use crate::ast::{Cond, ErrorPolicy, Filtering, NatProto, ShowSubject, Timeout};
 
 /// A word and what it means.
 #[derive(Clone, Copy, Debug)]
@@ -64,21 +64,21 @@ pub(crate) const MATCH_WORDS: &[Keyword] =
     &[word("all", "every packet"), word("!", "turns the next match round")];
 
 /// Subjects of `show`.
-pub(crate) const SHOW: &[(ShowWhat, Keyword)] = &[
-    (ShowWhat::Tables, word("tables", "the classifier's tables")),
-    (ShowWhat::Interfaces, word("interfaces", "interfaces and their counters")),
-    (ShowWhat::Runtime, word("runtime", "packets, vectors and cycles per node")),
-    (ShowWhat::Drops, word("drops", "dropped packets by reason")),
-    (ShowWhat::Fields, word("fields", "the fields of the language")),
-    (ShowWhat::Nat, word("nat", "NAT pools and their use, and forwards")),
-    (ShowWhat::Chains, word("chains", "service chains, and how their sessions' memory is laid out")),
+pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
+    (ShowSubject::Tables, word("tables", "the classifier's tables")),
+    (ShowSubject::Interfaces, word("interfaces", "interfaces and their counters")),
+    (ShowSubject::Runtime, word("runtime", "packets, vectors and cycles per node")),
+    (ShowSubject::Drops, word("drops", "dropped packets by reason")),
+    (ShowSubject::Fields, word("fields", "the fields of the language")),
+    (ShowSubject::Nat, word("nat", "NAT pools and their use, and forwards")),
+    (ShowSubject::Chains, word("chains", "service chains, and how their sessions' memory is laid out")),
     (
-        ShowWhat::Functions,
+        ShowSubject::Functions,
         word("functions", "instances of network functions and what they say of themselves"),
     ),
-    (ShowWhat::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
-    (ShowWhat::Version, word("version", "versions of mmb and of what it is built on")),
-    (ShowWhat::Config, word("config", "the running configuration as a file")),
+    (ShowSubject::FastPath, word("fast-path", "flows that stay in the kernel, and why others do not")),
+    (ShowSubject::Version, word("version", "versions of mmb and of what it is built on")),
+    (ShowSubject::Config, word("config", "the running configuration as a file")),
 ];
 
 /// What follows `show <what>`.
@@ -219,9 +219,9 @@ pub(crate) fn is_body_word(name: &str) -> bool {
 }
 
 /// What follows `set on-error`.
-pub(crate) const ON_ERROR: &[(OnError, Keyword)] = &[
-    (OnError::Forward, word("forward", "they go on as they came, and are counted")),
-    (OnError::Drop, word("drop", "they are dropped, with the reason")),
+pub(crate) const ON_ERROR: &[(ErrorPolicy, Keyword)] = &[
+    (ErrorPolicy::Forward, word("forward", "they go on as they came, and are counted")),
+    (ErrorPolicy::Drop, word("drop", "they are dropped, with the reason")),
 ];
 
 /// What follows `strip`, other than an option.
@@ -266,12 +266,12 @@ pub(crate) fn words(table: &'static [Keyword]) -> impl Iterator<Item = &'static 
 }
 
 /// The word of what `set on-error` sets.
-pub(crate) fn on_error_word(policy: OnError) -> &'static str {
+pub(crate) fn on_error_word(policy: ErrorPolicy) -> &'static str {
     word_of(ON_ERROR, policy)
 }
 
 /// The word of a subject of `show`.
-pub(crate) fn show_word(what: ShowWhat) -> &'static str {
+pub(crate) fn show_word(what: ShowSubject) -> &'static str {
     word_of(SHOW, what)
 }
 

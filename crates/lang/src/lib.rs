@@ -30,14 +30,14 @@ mod parse;
 mod span;
 
 pub use ast::{
-    Action, AddKind, Arg, Arm, ArmEnd, Body, Chain, Command, Cond, Filtering, Match, MatchOn, NatForward,
-    NatPool, NatProto, NfAdd, OnError, PortKind, Rule, ShowWhat, Socket4, Step, Subnet, Target, Timeout,
-    Value, ValueItem, ValueSet, Word,
+    Action, Body, Branch, BranchEnd, Chain, Command, Comparison, Cond, Endpoint4, ErrorPolicy, Filtering,
+    Match, MatchExpr, NatForward, NatPool, NatProto, NfAdd, PortKind, Rule, RuleKind, ShowSubject, Step,
+    Subnet, Target, Timeout, Value, ValueItem, ValueSet, Word,
 };
 pub use check::{check, check_filter, check_matches};
 pub use complete::{Candidate, Completion, Names, complete};
 pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
-pub use parse::{Located, MAX_LINE, MAX_NAME, load_file, parse_file, parse_line, parse_matches};
-pub use span::{At, Span};
+pub use parse::{FileItem, MAX_LINE, MAX_NAME, load_file, parse_file, parse_line, parse_matches};
+pub use span::{SourceSpan, Span};

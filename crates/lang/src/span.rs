@@ -21,19 +21,19 @@ impl Span {
 /// Where a node of a rule was written, in 8 bytes. It is no part of what the node means: any two are equal and hash
 /// alike, so that rules compare by meaning. The default, for rules that were never text, is the start of the line.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct At {
+pub struct SourceSpan {
     start: u32,
     end: u32,
 }
 
-impl At {
+impl SourceSpan {
     /// The span as byte offsets.
     pub const fn span(self) -> Span {
         Span::new(self.start as usize, self.end as usize)
     }
 }
 
-impl From<Span> for At {
+impl From<Span> for SourceSpan {
     /// Offsets past 4 GiB saturate; the parser takes lines of 1 MiB at most.
     fn from(span: Span) -> Self {
         let narrow = |offset| u32::try_from(offset).unwrap_or(u32::MAX);
@@ -41,14 +41,14 @@ impl From<Span> for At {
     }
 }
 
-impl PartialEq for At {
+impl PartialEq for SourceSpan {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for At {}
+impl Eq for SourceSpan {}
 
-impl std::hash::Hash for At {
+impl std::hash::Hash for SourceSpan {
     fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use mmb_lang::{
-    Action, AddKind, At, Command, Cond, FIELDS, FieldId, Match, Rule, Support, Target, Value, ValueItem,
-    ValueKind, check, parse_line,
+    Action, Command, Cond, FIELDS, FieldId, Match, Rule, RuleKind, SourceSpan, Support, Target, Value,
+    ValueItem, ValueKind, check, parse_line,
 };
 
 /// Rules whose matches may look contradictory and are not.
@@ -98,7 +98,7 @@ fn the_table_is_what_passes() {
 
 fn rule(matches: Vec<Match>, actions: Vec<Action>) -> Rule {
     let targets = actions.into_iter().map(Target::from).collect();
-    Rule { kind: AddKind::Add, matches, targets, span: At::default() }
+    Rule { kind: RuleKind::Add, matches, targets, span: SourceSpan::default() }
 }
 
 fn says(rule: &Rule, message: &str) {
@@ -135,7 +135,7 @@ fn rules_built_by_hand() {
     let ports = Action::Map { field: FieldId::TcpSport, values: backwards.clone().into() };
     let random = Action::Shuffle { field: FieldId::TcpSport, values: Some(backwards.into()) };
     for action in [ports, random] {
-        let rule = Rule { kind: AddKind::Stateful, ..rule(vec![Match::all()], vec![action]) };
+        let rule = Rule { kind: RuleKind::Stateful, ..rule(vec![Match::all()], vec![action]) };
         says(&rule, "malformed rule: the range of `tcp-sport` ends before it starts");
     }
     for (action, message) in [

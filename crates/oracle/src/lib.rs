@@ -24,7 +24,7 @@ mod tests;
 
 pub use chains::{ChainClasses, chain, matching_rules};
 
-use mmb_lang::{Action, FieldId, OnError, Rule, Value};
+use mmb_lang::{Action, ErrorPolicy, FieldId, Rule, Value};
 use mmb_packet::DropReason;
 
 use headers::Net;
@@ -38,7 +38,7 @@ pub enum Verdict {
     /// It is dropped.
     Drop(DropReason),
     /// It is dropped sometimes: a rule with a percentage under 100 matches and nothing else decides. What is not dropped
-    /// so goes on, or with [`Outcome::refused`] and [`OnError::Drop`] is dropped for that reason.
+    /// so goes on, or with [`Outcome::refused`] and [`ErrorPolicy::Drop`] is dropped for that reason.
     MayDrop,
 }
 
@@ -46,7 +46,7 @@ pub enum Verdict {
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
     /// What becomes of packets whose edits cannot be made.
-    pub on_error: OnError,
+    pub on_error: ErrorPolicy,
     /// The longest frame, in bytes, that goes out at a port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
 }
@@ -54,7 +54,7 @@ pub struct Settings<'a> {
 impl Default for Settings<'_> {
     /// Forward, and frames of any length.
     fn default() -> Self {
-        Self { on_error: OnError::Forward, frame_max: &|_| usize::MAX }
+        Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX }
     }
 }
 
@@ -151,7 +151,7 @@ pub fn evaluate_with(
         }
         Err(reason) => {
             outcome.refused = Some(reason);
-            if settings.on_error == OnError::Drop && outcome.verdict == Verdict::Pass {
+            if settings.on_error == ErrorPolicy::Drop && outcome.verdict == Verdict::Pass {
                 outcome.verdict = Verdict::Drop(reason);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mmb_lang::{Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem};
+use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, Value, ValueItem};
 
 use crate::fields;
 use crate::headers::{Headers, Net};
@@ -29,13 +29,13 @@ pub(crate) fn all_hold(matches: &[Match], packet: &Packet<'_>) -> bool {
 
 fn match_holds(one: &Match, packet: &Packet<'_>) -> bool {
     let holds = match &one.what {
-        MatchOn::All => true,
-        MatchOn::Field { field, arg } => field_holds(*field, arg.as_ref(), packet),
+        MatchExpr::All => true,
+        MatchExpr::Field { field, arg } => field_holds(*field, arg.as_ref(), packet),
     };
     holds != one.negated
 }
 
-fn field_holds(field: FieldId, arg: Option<&Arg>, packet: &Packet<'_>) -> bool {
+fn field_holds(field: FieldId, arg: Option<&Comparison>, packet: &Packet<'_>) -> bool {
     let name = field.name();
     if let Some(numbers) = extension(name) {
         return packet.headers.extensions.iter().any(|number| numbers.contains(number));
@@ -89,7 +89,7 @@ fn extension(name: &str) -> Option<&'static [u8]> {
     })
 }
 
-fn payload_holds(arg: &Arg, payload: &[u8]) -> bool {
+fn payload_holds(arg: &Comparison, payload: &[u8]) -> bool {
     let starts = || literals(arg).any(|literal| payload.starts_with(literal));
     match arg.cond {
         Cond::Eq => starts(),
@@ -99,11 +99,11 @@ fn payload_holds(arg: &Arg, payload: &[u8]) -> bool {
     }
 }
 
-fn option_holds(name: &str, arg: Option<&Arg>, packet: &Packet<'_>) -> bool {
+fn option_holds(name: &str, arg: Option<&Comparison>, packet: &Packet<'_>) -> bool {
     let area = packet.headers.option_area(packet.frame);
     let list = area.map_or_else(Vec::new, |area| options::walk(&packet.frame[area]));
     let Some((kind, number)) = named(name) else {
-        let fits = |arg: &Arg, option: &Opt| arg_holds(arg, option.kind.into(), 8, packet);
+        let fits = |arg: &Comparison, option: &Opt| arg_holds(arg, option.kind.into(), 8, packet);
         return match arg {
             None => !list.is_empty(),
             // None of the kinds fits, which is to say that all are unequal.
@@ -125,7 +125,7 @@ fn option_holds(name: &str, arg: Option<&Arg>, packet: &Packet<'_>) -> bool {
     }
 }
 
-fn data_holds(arg: &Arg, data: &[u8]) -> bool {
+fn data_holds(arg: &Comparison, data: &[u8]) -> bool {
     match arg.cond {
         Cond::Eq => literals(arg).any(|literal| data == literal),
         Cond::Ne => literals(arg).all(|literal| data != literal),
@@ -134,7 +134,7 @@ fn data_holds(arg: &Arg, data: &[u8]) -> bool {
     }
 }
 
-fn literals(arg: &Arg) -> impl Iterator<Item = &[u8]> {
+fn literals(arg: &Comparison) -> impl Iterator<Item = &[u8]> {
     arg.values.iter().map(|item| match item {
         ValueItem::Single(Value::Bytes(bytes)) => &**bytes,
         other => panic!("mmb_lang::check lets no {other:?} on bytes pass"),
@@ -145,7 +145,7 @@ fn contains(bytes: &[u8], literal: &[u8]) -> bool {
     bytes.windows(literal.len()).any(|window| window == literal)
 }
 
-fn arg_holds(arg: &Arg, field: u128, width: usize, packet: &Packet<'_>) -> bool {
+fn arg_holds(arg: &Comparison, field: u128, width: usize, packet: &Packet<'_>) -> bool {
     let fits = |item: &ValueItem| item_fits(item, field, width, packet);
     let ordered = |holds: fn(&u128, &u128) -> bool| {
         let value = arg.values.single().and_then(|value| number(value, packet));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use mmb_lang::{Action, FIELDS, MatchOn, OnError, Rule, Support, ValueItem, ValueKind};
+use mmb_lang::{Action, ErrorPolicy, FIELDS, MatchExpr, Rule, Support, ValueItem, ValueKind};
 use mmb_oracle::generate::{self, Dice};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with};
 use mmb_packet::{DropReason, Kind, Meta, Window, flags, parse};
@@ -67,7 +67,7 @@ fn the_whole_language_is_used() {
     let (mut asked, mut written, mut shapes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for rule in draws(generate::rules(8), 2_000).iter().flatten() {
         for one in &rule.matches {
-            let MatchOn::Field { field, arg } = &one.what else { continue };
+            let MatchExpr::Field { field, arg } = &one.what else { continue };
             asked.insert(*field);
             let Some(arg) = arg else { continue };
             let many = if arg.values.len() > 1 { "set" } else { "one" };
@@ -115,7 +115,7 @@ fn the_whole_language_is_used() {
 /// Options that do not fit, grow a fragment, or make a frame too long; and far more often options that can be edited.
 #[test]
 fn edits_of_options_fail_and_succeed() {
-    let settings = Settings { on_error: OnError::Drop, frame_max: &|port| 120 - usize::from(port) };
+    let settings = Settings { on_error: ErrorPolicy::Drop, frame_max: &|port| 120 - usize::from(port) };
     let (mut refused, mut resized, mut rewritten, mut dropped) = (BTreeSet::new(), 0, 0, 0);
     for (rules, frames) in draws((generate::rules(8), generate::frames(8)), 4_000) {
         for frame in &frames {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_classify::Pattern;
-use mmb_lang::{Action, AddKind, Diagnostic, Match, Rule, Target};
+use mmb_lang::{Action, Diagnostic, Match, Rule, RuleKind, Target};
 use mmb_rewrite::EditProgram;
 
 use crate::StatefulRule;
@@ -77,7 +77,7 @@ fn compile_checked(
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Compiled, Diagnostic> {
     let pattern = Pattern::compile(rule, ifaces)?;
-    let stateful = (rule.kind == AddKind::Stateful).then(|| Arc::new(StatefulRule::of(rule)));
+    let stateful = (rule.kind == RuleKind::Stateful).then(|| Arc::new(StatefulRule::of(rule)));
     let program = match &stateful {
         Some(stateful) if !stateful.bindings.is_empty() || stateful.chain.is_some() => {
             let others: Vec<Target> =

@@ -1,7 +1,7 @@
 //! One packet through a policy, from its bytes to its bytes: for tests, fuzzing and offline tools. There are no sessions
 //! here: stateful rules work packet by packet as well, and what they would give to sessions is left out.
 
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
 use mmb_rewrite::EditLimits;
 
@@ -26,7 +26,7 @@ pub struct PacketContext<'a> {
     /// The port it is to leave at.
     pub out_port: u16,
     /// What becomes of it if its edits cannot be made.
-    pub on_error: OnError,
+    pub on_error: ErrorPolicy,
     /// The longest frame, in bytes, that goes out at a port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
 }
@@ -34,7 +34,7 @@ pub struct PacketContext<'a> {
 impl PacketContext<'_> {
     /// From port to port, with frames of any length, and forward on errors.
     pub fn wire(in_port: u16, out_port: u16) -> Self {
-        PacketContext { in_port, out_port, on_error: OnError::Forward, frame_max: &|_| usize::MAX }
+        PacketContext { in_port, out_port, on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX }
     }
 }
 
@@ -84,7 +84,7 @@ impl Evaluator {
             Ok(()) => processed.verdict = Ok(meta.out_port),
             Err(reason) => {
                 processed.refused = Some(reason);
-                if around.on_error == OnError::Drop {
+                if around.on_error == ErrorPolicy::Drop {
                     processed.verdict = Err(reason);
                 }
             }

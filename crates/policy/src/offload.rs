@@ -4,7 +4,7 @@
 //! A flow is what comes in by one port between the same addresses and ports; fragments, packets with IP options or extension
 //! headers and ICMP errors are nobody's flow.
 
-use mmb_lang::{Action, FieldId, Match, MatchOn, Rule};
+use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule};
 
 use crate::decide::flags;
 use crate::scope::{is_constant, is_out};
@@ -58,8 +58,8 @@ fn is_end(field: FieldId) -> bool {
 
 fn field_name(one: &Match) -> String {
     match &one.what {
-        MatchOn::All => "all".to_owned(),
-        MatchOn::Field { field, .. } => field.def().name.to_owned(),
+        MatchExpr::All => "all".to_owned(),
+        MatchExpr::Field { field, .. } => field.def().name.to_owned(),
     }
 }
 

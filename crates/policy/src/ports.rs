@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use mmb_classify::paged::SortedPages;
 use mmb_lang::{
-    Action, AddKind, Arg, Cond, FieldId, Layer, Match, MatchOn, Rule, Value, ValueItem, ValueSet,
+    Action, Comparison, Cond, FieldId, Layer, Match, MatchExpr, Rule, RuleKind, Value, ValueItem, ValueSet,
 };
 
 use crate::scope::{is_constant, is_out};
@@ -130,12 +130,12 @@ impl Area {
     pub fn of(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Option<Area> {
         let asks = rule.matches.iter().any(asks_for_more);
         let writes = rule.targets.iter().any(|target| writes_more(&target.action));
-        if rule.kind == AddKind::Stateful || !(asks || writes) {
+        if rule.kind == RuleKind::Stateful || !(asks || writes) {
             return None;
         }
         let mut area = Area::default();
         for one in rule.matches.iter().filter(|one| !one.negated) {
-            if let MatchOn::Field { field, arg } = &one.what {
+            if let MatchExpr::Field { field, arg } = &one.what {
                 area.narrow(*field);
                 area.narrow_to(*field, arg.as_ref(), ifaces);
             }
@@ -160,8 +160,8 @@ impl Area {
     }
 
     /// To packets of which a field has one of the values.
-    fn narrow_to(&mut self, field: FieldId, arg: Option<&Arg>, ifaces: &dyn Fn(&str) -> Option<u16>) {
-        let Some(Arg { cond: Cond::Eq, values, .. }) = arg else { return };
+    fn narrow_to(&mut self, field: FieldId, arg: Option<&Comparison>, ifaces: &dyn Fn(&str) -> Option<u16>) {
+        let Some(Comparison { cond: Cond::Eq, values, .. }) = arg else { return };
         match (field, values.single()) {
             (FieldId::In, Some(Value::Iface(name))) => self.port = ifaces(name),
             (FieldId::IpProto, Some(Value::Int(proto))) => self.proto = u8::try_from(*proto).ok(),
@@ -186,7 +186,7 @@ impl Area {
 /// Whether packets that differ in nothing but their ports may differ in a match.
 fn asks_for_more(one: &Match) -> bool {
     use FieldId::*;
-    let MatchOn::Field { field, arg } = &one.what else { return false };
+    let MatchExpr::Field { field, arg } = &one.what else { return false };
     let is_port = matches!(field, TcpSport | TcpDport | UdpSport | UdpDport);
     is_port && arg.is_some() || !(is_constant(one) || is_out(one))
 }

@@ -1,6 +1,6 @@
 //! How often a rule has to be asked about the packets of one session.
 
-use mmb_lang::{AddKind, Arg, Cond, FieldId, Match, MatchOn, Rule, Value, ValueItem, ValueKind};
+use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, RuleKind, Value, ValueItem, ValueKind};
 
 use crate::stateful::is_given;
 
@@ -37,17 +37,17 @@ pub(crate) fn reads_out(rule: &Rule) -> bool {
 }
 
 pub(crate) fn is_out(one: &Match) -> bool {
-    matches!(one.what, MatchOn::Field { field: FieldId::Out, .. })
+    matches!(one.what, MatchExpr::Field { field: FieldId::Out, .. })
 }
 
 /// Whether all that a rule does is to say what sessions get when they are opened.
 fn only_gives(rule: &Rule) -> bool {
-    rule.kind == AddKind::Stateful && rule.targets.iter().all(is_given)
+    rule.kind == RuleKind::Stateful && rule.targets.iter().all(is_given)
 }
 
 pub(crate) fn is_constant(one: &Match) -> bool {
     use FieldId::*;
-    let MatchOn::Field { field, arg } = &one.what else { return true };
+    let MatchExpr::Field { field, arg } = &one.what else { return true };
     match field {
         In | NetProto | IpVer | Ip6Ver | IpProto => true,
         IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport => true,
@@ -62,17 +62,17 @@ pub(crate) fn is_constant(one: &Match) -> bool {
 /// Whether only packets with SYN, FIN or RST can match.
 fn is_control(one: &Match) -> bool {
     const FIN_SYN_RST: u64 = 0b111;
-    let MatchOn::Field { field, arg } = &one.what else { return false };
+    let MatchExpr::Field { field, arg } = &one.what else { return false };
     match (field, arg) {
         _ if one.negated => false,
         (FieldId::TcpSyn | FieldId::TcpFin | FieldId::TcpRst, None) => true,
-        (FieldId::TcpSyn | FieldId::TcpFin | FieldId::TcpRst, Some(Arg { cond, values, .. })) => {
+        (FieldId::TcpSyn | FieldId::TcpFin | FieldId::TcpRst, Some(Comparison { cond, values, .. })) => {
             matches!(
                 (cond, values.single()),
                 (Cond::Eq, Some(Value::Int(1))) | (Cond::Ne, Some(Value::Int(0)))
             )
         }
-        (FieldId::TcpFlags, Some(Arg { cond: Cond::Eq, values, .. })) => values
+        (FieldId::TcpFlags, Some(Comparison { cond: Cond::Eq, values, .. })) => values
             .iter()
             .all(|item| matches!(item, ValueItem::Single(Value::Int(flags)) if flags & FIN_SYN_RST != 0)),
         _ => false,

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use mmb_lang::{AddKind, Command, Rule, parse_line};
+use mmb_lang::{Command, Rule, RuleKind, parse_line};
 use mmb_oracle::{evaluate, generate};
 use mmb_packet::{Kind, Meta, parse};
 use mmb_policy::{Batch, Binding, Choice, Decision, Hit, Policy, RuleInfo, RuleScope, Side};
@@ -171,7 +171,7 @@ proptest! {
         for (index, rule, traits) in rules {
             let view = policy.rule(index).expect("it is there");
             prop_assert_eq!(view.rule(), Ok(rule.clone()));
-            prop_assert!(traits.stateful && rule.kind == AddKind::Stateful);
+            prop_assert!(traits.stateful && rule.kind == RuleKind::Stateful);
             let bindings = &policy.stateful(view.slot).expect("it is stateful").bindings;
             prop_assert_eq!(traits.binds, !bindings.is_empty());
             let text = rule.to_string();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, PortProto, SessionSettings};
-use mmb_lang::{Chain, Command, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, parse_line};
+use mmb_lang::{Chain, Command, Endpoint4, NatForward, NatPool, NatProto, NfAdd, Rule, parse_line};
 use mmb_nf::{Order, Program, ProgramSpec, Registry};
 use mmb_policy::Policy;
 
@@ -41,7 +41,7 @@ pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
         NatProto::Tcp => PortProto::Tcp,
         NatProto::Udp => PortProto::Udp,
     };
-    let end = |socket: Socket4| (socket.address, socket.port);
+    let end = |socket: Endpoint4| (socket.address, socket.port);
     ForwardConfig::new(proto, end(forward.outside), end(forward.inside))
 }
 

@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use mmb_lang::{Arg, Cond, Diagnostic, FieldDef, FieldId, Match, MatchOn, Value, ValueItem, ValueKind};
+use mmb_lang::{
+    Comparison, Cond, Diagnostic, FieldDef, FieldId, Match, MatchExpr, Value, ValueItem, ValueKind,
+};
 use mmb_packet::{Ip6Ext, Kind, Loc, NamedOption, PayloadLayer};
 
 use crate::masked::Masked;
@@ -35,7 +37,7 @@ pub(super) enum Question {
 
 /// The question of a match.
 pub(super) fn of(one: &Match, ifaces: &dyn Fn(&str) -> Option<u16>) -> Result<Question, Diagnostic> {
-    let MatchOn::Field { field, arg } = &one.what else { return Ok(Question::Always) };
+    let MatchExpr::Field { field, arg } = &one.what else { return Ok(Question::Always) };
     let (def, arg) = (field.def(), arg.as_ref());
     let asked = match (source(*field), def.loc) {
         (Some(source), _) if matches!(source, Source::Payload(_)) || arg.is_some() => bytes(source, arg),
@@ -52,7 +54,7 @@ fn fixed(
     one: &Match,
     def: &FieldDef,
     loc: Loc,
-    arg: Option<&Arg>,
+    arg: Option<&Comparison>,
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Question, Diagnostic> {
     let set = match (arg, def.kind) {
@@ -99,7 +101,7 @@ fn implied(loc: Loc) -> Option<Masked> {
 fn values(
     one: &Match,
     def: &FieldDef,
-    arg: &Arg,
+    arg: &Comparison,
     ifaces: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Ranges, Diagnostic> {
     let width = u8::try_from(def.width_bits).map_err(|_| unsupported(one))?;
@@ -165,7 +167,7 @@ fn by_condition(cond: Cond, items: Vec<(u128, u128)>, width: u8) -> Option<Range
 }
 
 /// The ethertypes of IP by way of [`Kind`], which is in the chunk that every mask uses; rules see no others.
-fn network(def: &FieldDef, arg: Option<&Arg>) -> Option<Question> {
+fn network(def: &FieldDef, arg: Option<&Comparison>) -> Option<Question> {
     let number = |value: &Value| if let Value::Int(n) = value { Some(u128::from(*n)) } else { None };
     let arg = arg?;
     let items = arg.values.iter().map(|item| match item {
@@ -214,7 +216,7 @@ fn source(field: FieldId) -> Option<Source> {
 }
 
 /// A question about literal bytes, or whether there are any.
-fn bytes(source: Source, arg: Option<&Arg>) -> Option<Question> {
+fn bytes(source: Source, arg: Option<&Comparison>) -> Option<Question> {
     let (loc, exists) = match source {
         Source::Payload(which) => (header(which), Ask::Exists(which)),
         Source::Option(option) => (Loc::TcpOption(option), Ask::OptionKind(Kinds::new([option.kind()]))),
@@ -251,7 +253,7 @@ fn header(payload: PayloadLayer) -> Loc {
 }
 
 /// `tcp-opt` with a condition on the kinds: some option's kind fits; with `!=`, there is an option and none fits.
-fn option_kinds(def: &FieldDef, arg: &Arg) -> Option<Question> {
+fn option_kinds(def: &FieldDef, arg: &Comparison) -> Option<Question> {
     let number = |value: &Value| if let Value::Int(n) = value { Some(u128::from(*n)) } else { None };
     let items = arg.values.iter().map(|item| match item {
         ValueItem::Single(value) => number(value).map(|n| (n, n)),

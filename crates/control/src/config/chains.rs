@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use mmb_lang::{Action, At, Body, Chain, Command, Match, NfAdd, Rule, Word};
+use mmb_lang::{Action, Body, Chain, Command, Match, NfAdd, Rule, SourceSpan, Word};
 use mmb_nf::{Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
 use super::{Config, port_of};
@@ -269,7 +269,7 @@ impl Config {
         let Err((index, error)) = done else { return Ok(()) };
         let text = self.policy.rule(index).map_or("", |view| view.text);
         let message = format!("rule {index} (`{text}`) could match nothing: {}", error.message);
-        Err(Fault::conflict(message, At::default()).help(format!("`del {index}` first")))
+        Err(Fault::conflict(message, SourceSpan::default()).help(format!("`del {index}` first")))
     }
 
     /// The error at the word that it is about, if that stands in its line.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
 use mmb_policy::Policy;
 use serde::Serialize;
@@ -70,7 +70,7 @@ pub struct Forwarding {
     /// The rules.
     pub policy: Policy,
     /// What becomes of packets whose edits cannot be made.
-    pub on_error: OnError,
+    pub on_error: ErrorPolicy,
     /// Pools and forwards of NAT.
     pub nat: Arc<NatConfig>,
     /// Timeouts of sessions, and what their tracker does.

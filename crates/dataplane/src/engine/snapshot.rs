@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{NatConfig, SessionSettings};
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
 use mmb_policy::Policy;
@@ -48,7 +48,7 @@ pub(crate) struct Snapshot {
     pub generation: u64,
     pub policy: Policy,
     /// What becomes of packets whose edits cannot be made.
-    pub on_error: OnError,
+    pub on_error: ErrorPolicy,
     /// NAT's pools and forwards.
     pub nat: Arc<NatConfig>,
     /// What operators set about sessions.

@@ -1,7 +1,7 @@
 //! Sets of TCP and UDP packets, by what a flow rule can ask for.
 
 use mmb_dpdk::{FlowAddresses, FlowPattern, FlowProto};
-use mmb_lang::{Cond, FieldId, Layer, Match, MatchOn, Value, ValueItem};
+use mmb_lang::{Cond, FieldId, Layer, Match, MatchExpr, Value, ValueItem};
 
 /// First and last of a range.
 type Range = (u128, u128);
@@ -155,7 +155,7 @@ impl Space {
 
 /// What a match says of a field: that it is there, and if that is so, in which ranges it lies.
 fn asked(one: &Match) -> Option<(FieldId, Option<Vec<Range>>)> {
-    let MatchOn::Field { field, arg } = &one.what else { return None };
+    let MatchExpr::Field { field, arg } = &one.what else { return None };
     if one.negated {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Which functions see which packets, in which order, and what they do to sessions.
 
 use mmb_dataplane::Forwarding;
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_packet::build::{Frame, Ip4, Tcp};
 
 use super::functions::ID;
@@ -97,8 +97,8 @@ fn what_cannot_be_edited_is_dropped_before_the_chain_if_that_is_wished() {
         rest.to_vec()
     };
     for (on_error, expected, drops) in [
-        (OnError::Forward, &[1, 2, 3, 4, 5, 6, 7][..], vec![]),
-        (OnError::Drop, &[1, 2, 3, 4], vec![("option-space", 3)]),
+        (ErrorPolicy::Forward, &[1, 2, 3, 4, 5, 6, 7][..], vec![]),
+        (ErrorPolicy::Drop, &[1, 2, 3, 4], vec![("option-space", 3)]),
     ] {
         let mut world = world(Forwarding { on_error, ..forwarding(&lines, None) });
         let mut out = world.send(LEFT, &tcp(2, 100, &[]));

@@ -40,22 +40,22 @@ pub struct Step {
     pub function: Option<Word>,
     /// The ways behind it, by the function's outputs or, without a function, by traffic; none for a plain function. All
     /// that join go on together with the next step.
-    pub arms: Vec<Arm>,
+    pub arms: Vec<Branch>,
 }
 
 /// One way of several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Arm {
+pub struct Branch {
     /// With a function, always: the output that leads here. Without, none. `else`, last and with or without a function:
     /// for what no other arm takes, be it outputs or traffic.
     pub label: Option<Word>,
     /// How it ends.
-    pub end: ArmEnd,
+    pub end: BranchEnd,
     /// What stands in it. Empty for an arm that drops.
     pub body: Body,
 }
 
-impl Arm {
+impl Branch {
     /// Whether it is for what no other arm takes.
     pub fn is_else(&self) -> bool {
         self.label.as_ref().is_some_and(|label| &*label.text == "else")
@@ -64,7 +64,7 @@ impl Arm {
 
 /// How an arm ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ArmEnd {
+pub enum BranchEnd {
     /// It goes on behind the bracket; an empty one is written `pass`.
     #[default]
     Join,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Chain, Match, NatForward, NatPool, NatProto, NfAdd, Rule, Socket4, Word, address_bits};
+use super::{Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfAdd, Rule, Word, address_bits};
 
 /// One line of the language.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub enum Command {
     /// `show <what> [verbose]`.
     Show {
         /// The subject.
-        what: ShowWhat,
+        what: ShowSubject,
         /// With every detail.
         verbose: bool,
     },
@@ -71,7 +71,7 @@ pub enum Command {
         within: Option<Subnet>,
     },
     /// `set on-error forward`, `set on-error drop`.
-    SetOnError(OnError),
+    SetOnError(ErrorPolicy),
     /// `show connections [verbose] [<match> …]`.
     ShowConnections {
         /// With every detail.
@@ -98,7 +98,7 @@ pub enum Command {
         /// The transport protocol.
         proto: NatProto,
         /// What it is known as outside.
-        outside: Socket4,
+        outside: Endpoint4,
     },
     /// `nf add INSTANCE TYPE [ARG…]`.
     NfAdd(NfAdd),
@@ -206,7 +206,7 @@ impl Timeout {
 
 /// What becomes of a packet whose edits cannot all be made, because TCP options do not fit, say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnError {
+pub enum ErrorPolicy {
     /// It goes on just as it came, and is counted. What stands when nothing is set.
     #[default]
     Forward,
@@ -214,7 +214,7 @@ pub enum OnError {
     Drop,
 }
 
-impl OnError {
+impl ErrorPolicy {
     /// The word behind `set on-error`.
     pub fn word(self) -> &'static str {
         crate::keyword::on_error_word(self)
@@ -223,7 +223,7 @@ impl OnError {
 
 /// The subject of `show`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ShowWhat {
+pub enum ShowSubject {
     /// The classifier's tables.
     Tables,
     /// Ports and their counters.

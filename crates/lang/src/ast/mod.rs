@@ -11,12 +11,12 @@ mod nat;
 use std::net::IpAddr;
 use std::ops::Deref;
 
-pub use chain::{Arm, ArmEnd, Body, Chain, NfAdd, Step};
-pub use command::{Command, OnError, PortKind, ShowWhat, Subnet, Timeout};
-pub use nat::{Filtering, NatForward, NatPool, NatProto, Socket4};
+pub use chain::{Body, Branch, BranchEnd, Chain, NfAdd, Step};
+pub use command::{Command, ErrorPolicy, PortKind, ShowSubject, Subnet, Timeout};
+pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
 
 use crate::field::FieldId;
-use crate::span::At;
+use crate::span::SourceSpan;
 
 /// A name the user wrote: an interface, a NAT pool, a chain, an instance of a network function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,12 +24,12 @@ pub struct Word {
     /// The name.
     pub text: Box<str>,
     /// Where it stands.
-    pub span: At,
+    pub span: SourceSpan,
 }
 
 impl From<&str> for Word {
     fn from(text: &str) -> Self {
-        Self { text: text.into(), span: At::default() }
+        Self { text: text.into(), span: SourceSpan::default() }
     }
 }
 
@@ -45,18 +45,18 @@ impl Deref for Word {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The keyword it was added with.
-    pub kind: AddKind,
+    pub kind: RuleKind,
     /// What must hold, all of it. Never empty after parsing.
     pub matches: Vec<Match>,
     /// What is done then, in order. Never empty after parsing.
     pub targets: Vec<Target>,
     /// The whole rule.
-    pub span: At,
+    pub span: SourceSpan,
 }
 
 /// The keyword of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum AddKind {
+pub enum RuleKind {
     /// `add`: packet by packet.
     Add,
     /// `add-stateless`: the same as `add`.
@@ -71,14 +71,14 @@ pub struct Match {
     /// `!`: holds exactly when the rest does not; `! ip-proto udp` holds for IPv6 packets, too.
     pub negated: bool,
     /// What is asked.
-    pub what: MatchOn,
+    pub what: MatchExpr,
     /// The whole match, `!` included.
-    pub span: At,
+    pub span: SourceSpan,
 }
 
 /// What a match asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum MatchOn {
+pub enum MatchExpr {
     /// `all`: always holds.
     All,
     /// A question about one field.
@@ -88,20 +88,20 @@ pub enum MatchOn {
         /// Condition and values. Without: for a one-bit field, that the header is there and the bit is 1; for an ECN
         /// shorthand ([`crate::ValueKind::Shorthand`]), that the header is there and the bits are those; for others,
         /// that the header (or option) is there.
-        arg: Option<Arg>,
+        arg: Option<Comparison>,
     },
 }
 
 /// Condition and values of a match. It holds only if the packet has the field at all, whatever the condition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Arg {
+pub struct Comparison {
     /// The condition.
     pub cond: Cond,
     /// What the field is compared with. With [`Cond::Eq`] one of the values must fit, with [`Cond::Ne`] none;
     /// the other conditions have exactly one value, no range and no prefix.
     pub values: ValueSet,
     /// The condition (when it is written) and the values.
-    pub span: At,
+    pub span: SourceSpan,
 }
 
 /// A condition.
@@ -231,7 +231,7 @@ pub struct Target {
     /// What is done.
     pub action: Action,
     /// The whole target.
-    pub span: At,
+    pub span: SourceSpan,
 }
 
 /// What a target does.
@@ -305,18 +305,18 @@ pub enum Action {
 impl Match {
     /// `all`.
     pub fn all() -> Self {
-        MatchOn::All.into()
+        MatchExpr::All.into()
     }
 
     /// A field alone.
     pub fn field(field: FieldId) -> Self {
-        MatchOn::Field { field, arg: None }.into()
+        MatchExpr::Field { field, arg: None }.into()
     }
 
     /// A field compared with one value.
     pub fn compare(field: FieldId, cond: Cond, value: Value) -> Self {
-        let arg = Arg { cond, values: value.into(), span: At::default() };
-        MatchOn::Field { field, arg: Some(arg) }.into()
+        let arg = Comparison { cond, values: value.into(), span: SourceSpan::default() };
+        MatchExpr::Field { field, arg: Some(arg) }.into()
     }
 
     /// The same with `!` in front, or without when there was one.
@@ -326,15 +326,15 @@ impl Match {
     }
 }
 
-impl From<MatchOn> for Match {
-    fn from(what: MatchOn) -> Self {
-        Self { negated: false, what, span: At::default() }
+impl From<MatchExpr> for Match {
+    fn from(what: MatchExpr) -> Self {
+        Self { negated: false, what, span: SourceSpan::default() }
     }
 }
 
 impl From<Action> for Target {
     fn from(action: Action) -> Self {
-        Self { action, span: At::default() }
+        Self { action, span: SourceSpan::default() }
     }
 }
 

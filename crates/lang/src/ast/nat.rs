@@ -75,7 +75,7 @@ impl NatProto {
 
 /// An IPv4 address and a port, which is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Socket4 {
+pub struct Endpoint4 {
     /// The address.
     pub address: Ipv4Addr,
     /// The port.
@@ -89,7 +89,7 @@ pub struct NatForward {
     /// The transport protocol.
     pub proto: NatProto,
     /// What it is known as outside.
-    pub outside: Socket4,
+    pub outside: Endpoint4,
     /// The host behind NAT and its port.
-    pub inside: Socket4,
+    pub inside: Endpoint4,
 }

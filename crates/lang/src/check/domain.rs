@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use crate::ast::{Arg, Cond, Match, MatchOn, Value, ValueItem};
+use crate::ast::{Comparison, Cond, Match, MatchExpr, Value, ValueItem};
 use crate::field::{FieldDef, FieldId, ValueKind};
 
 /// Values from the first to the second, both included.
@@ -28,7 +28,7 @@ fn is_number(def: &FieldDef) -> bool {
 
 /// The field that a match compares with numbers, and the values that it excludes where the field has a value.
 pub(super) fn excluded(one: &Match) -> Option<(&'static FieldDef, Vec<Range>)> {
-    let MatchOn::Field { field, arg: Some(arg) } = &one.what else { return None };
+    let MatchExpr::Field { field, arg: Some(arg) } = &one.what else { return None };
     let def = field.def();
     if !is_number(def) {
         return None;
@@ -40,7 +40,7 @@ pub(super) fn excluded(one: &Match) -> Option<(&'static FieldDef, Vec<Range>)> {
 /// Whether a match asks more than the equality with one value or its contrary.
 pub(super) fn is_complex(one: &Match) -> bool {
     match &one.what {
-        MatchOn::Field { arg: Some(arg), .. } => {
+        MatchExpr::Field { arg: Some(arg), .. } => {
             !matches!(arg.cond, Cond::Eq | Cond::Ne) || arg.values.single().is_none()
         }
         _ => false,
@@ -48,7 +48,7 @@ pub(super) fn is_complex(one: &Match) -> bool {
 }
 
 /// The values that a condition names; with `!=`, those that must not be.
-pub(super) fn fitting(arg: &Arg, max: u128) -> Vec<Range> {
+pub(super) fn fitting(arg: &Comparison, max: u128) -> Vec<Range> {
     let ends = |item: &ValueItem| match item {
         ValueItem::Single(value) => range(value),
         ValueItem::Range(ends) => Some((range(&ends[0])?.0, range(&ends[1])?.1)),

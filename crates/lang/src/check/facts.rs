@@ -15,7 +15,7 @@ use mmb_packet::Loc;
 
 use super::bits::Header;
 use super::{domain, kinds};
-use crate::ast::{Action, Arg, Cond, Match, MatchOn, Target, Value, ValueItem};
+use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Target, Value, ValueItem};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Layer, ValueKind};
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
@@ -81,7 +81,7 @@ impl<'a> Facts<'a> {
 
     /// What a match says about protocols; false: not together with those before.
     fn learn_protocol(&mut self, one: &Match) -> bool {
-        let MatchOn::Field { field, arg } = &one.what else { return true };
+        let MatchExpr::Field { field, arg } = &one.what else { return true };
         let def = field.def();
         if def.proto == Layer::Network {
             return match network_protocols(one.negated, arg.as_ref()) {
@@ -161,7 +161,7 @@ impl<'a> Facts<'a> {
 
     /// An option, an extension header, a payload that is there or not; false: it is both.
     fn learn_part(&mut self, one: &Match) -> bool {
-        let MatchOn::Field { field, arg } = &one.what else { return true };
+        let MatchExpr::Field { field, arg } = &one.what else { return true };
         let def = field.def();
         if def.in_header() {
             return true;
@@ -209,7 +209,8 @@ impl<'a> Facts<'a> {
                 }
             }
             if domain::complement(ranges, domain::max(field.def())).is_empty() {
-                let about = |one: &Match| matches!(&one.what, MatchOn::Field { field: f, .. } if *f == field);
+                let about =
+                    |one: &Match| matches!(&one.what, MatchExpr::Field { field: f, .. } if *f == field);
                 return Err(matches.enumerate().filter(|(_, one)| about(one)).last().map_or(0, |(i, _)| i));
             }
         }
@@ -289,7 +290,7 @@ fn set<T: PartialEq + Copy>(fact: &mut Option<T>, value: T) -> bool {
 }
 
 /// Whether a match on `net-proto` holds for IPv4, and for IPv6; rules see no other.
-fn network_protocols(negated: bool, arg: Option<&Arg>) -> (bool, bool) {
+fn network_protocols(negated: bool, arg: Option<&Comparison>) -> (bool, bool) {
     let Some(arg) = arg else { return (true, true) };
     let holds = |ethertype: u64| {
         let named = arg.values.contains(&ValueItem::Single(Value::Int(ethertype)));
@@ -301,7 +302,7 @@ fn network_protocols(negated: bool, arg: Option<&Arg>) -> (bool, bool) {
 /// Whether a match asks for packets without that header.
 fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
     match &one.what {
-        MatchOn::Field { field, arg: None } => {
+        MatchExpr::Field { field, arg: None } => {
             one.negated
                 && Some(field.def().proto) == layer
                 && field.def().in_header()
@@ -313,7 +314,7 @@ fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
 
 /// What a match wants of a value, if it is one of the simple questions.
 fn wanted(one: &Match) -> Option<Wanted<'_>> {
-    let MatchOn::Field { field, arg } = &one.what else { return None };
+    let MatchExpr::Field { field, arg } = &one.what else { return None };
     let def = field.def();
     let loc = def.loc?;
     let width = def.width_bits;

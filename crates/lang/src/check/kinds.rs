@@ -2,7 +2,7 @@
 //! number: matches that ask for no option of some kinds exclude these, and every other match needs one that is left.
 
 use super::domain::fitting;
-use crate::ast::{Arg, Cond, Match, MatchOn};
+use crate::ast::{Comparison, Cond, Match, MatchExpr};
 use crate::field::FieldId;
 
 /// Kinds, as a set.
@@ -29,7 +29,7 @@ pub(super) fn check<'a>(matches: impl Iterator<Item = &'a Match> + Clone) -> Res
 /// The kinds that a match is about, and whether it wants none of them or at least one. Nothing for matches that hold
 /// both with and without.
 fn asked(one: &Match) -> Option<(bool, Kinds)> {
-    let MatchOn::Field { field, arg } = &one.what else { return None };
+    let MatchExpr::Field { field, arg } = &one.what else { return None };
     let def = field.def();
     if !def.is_option() {
         return None;
@@ -38,7 +38,7 @@ fn asked(one: &Match) -> Option<(bool, Kinds)> {
         (Some(_), Some(_)) if one.negated => None,
         (Some(kind), _) => Some((one.negated, set(|other| other == kind))),
         (None, None) => Some((one.negated, [true; 256])),
-        (None, Some(Arg { cond: Cond::Ne, .. })) if one.negated => None,
+        (None, Some(Comparison { cond: Cond::Ne, .. })) if one.negated => None,
         (None, Some(arg)) => {
             let ranges = fitting(arg, super::domain::max(FieldId::TcpOpt.def()));
             let fits = |kind: u8| ranges.iter().any(|(low, high)| (*low..=*high).contains(&kind.into()));

@@ -9,7 +9,7 @@ mod options;
 mod sessions;
 mod shape;
 
-use crate::ast::{Action, AddKind, Arg, Cond, Match, MatchOn, Rule, Target, Value, ValueItem};
+use crate::ast::{Action, Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Target, Value, ValueItem};
 use crate::diag::Diagnostic;
 use crate::field::{FieldDef, FieldId, Support, ValueKind};
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
@@ -39,7 +39,7 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     }
     let facts = Facts::of(&rule.matches)?;
     check_together(&rule.targets)?;
-    if rule.kind == AddKind::Stateful {
+    if rule.kind == RuleKind::Stateful {
         sessions::check_together(&rule.targets)?;
     }
     options::check(&rule.targets)?;
@@ -79,7 +79,7 @@ fn malformed(span: Span, message: &str) -> Diagnostic {
 
 fn check_match(one: &Match) -> Result<(), Diagnostic> {
     let span = one.span.span();
-    let MatchOn::Field { field, arg } = &one.what else {
+    let MatchExpr::Field { field, arg } = &one.what else {
         return if one.negated { Err(Diagnostic::new(span, "`! all` matches nothing")) } else { Ok(()) };
     };
     let def = field.def();
@@ -90,7 +90,7 @@ fn check_match(one: &Match) -> Result<(), Diagnostic> {
     arg.as_ref().map_or(Ok(()), |arg| check_arg(def, arg))
 }
 
-fn check_arg(def: &FieldDef, arg: &Arg) -> Result<(), Diagnostic> {
+fn check_arg(def: &FieldDef, arg: &Comparison) -> Result<(), Diagnostic> {
     let error = |message: &str, help: &str| Err(Diagnostic::new(arg.span.span(), message).with_help(help));
     let ip = |item: &ValueItem| matches!(item, ValueItem::Single(Value::Int(ETHERTYPE_IP4 | ETHERTYPE_IP6)));
     if def.kind == ValueKind::EtherType && !arg.values.iter().all(ip) {
@@ -106,7 +106,7 @@ fn check_arg(def: &FieldDef, arg: &Arg) -> Result<(), Diagnostic> {
 }
 
 /// Whether a question about kinds of options, or a member of its set, is about padding only.
-fn asks_for_padding(arg: &Arg) -> bool {
+fn asks_for_padding(arg: &Comparison) -> bool {
     arg.values.iter().any(|item| match (item, arg.cond) {
         (ValueItem::Single(Value::Int(most)), Cond::Le) => *most < 2,
         (ValueItem::Single(Value::Int(bound)), Cond::Lt) => *bound <= 2,

@@ -1,14 +1,14 @@
 //! What stateful rules may have wrong, and what can be asked about connections.
 
-use crate::ast::{Action, AddKind, Match, MatchOn, Target};
+use crate::ast::{Action, Match, MatchExpr, RuleKind, Target};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::is_stateful;
 
 /// Targets that give something to sessions are for rules that open some.
-pub(super) fn check_target(kind: AddKind, target: &Target) -> Result<(), Diagnostic> {
+pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagnostic> {
     let word = target.action.word();
-    if kind == AddKind::Stateful || !is_stateful(word) {
+    if kind == RuleKind::Stateful || !is_stateful(word) {
         return Ok(());
     }
     let what = match target.action {
@@ -92,7 +92,7 @@ fn clash(a: &Action, b: &Action) -> bool {
 /// A match asks for something that a connection has.
 pub(super) fn check_filter(one: &Match) -> Result<(), Diagnostic> {
     use FieldId::*;
-    let MatchOn::Field { field, arg } = &one.what else { return Ok(()) };
+    let MatchExpr::Field { field, arg } = &one.what else { return Ok(()) };
     let def = field.def();
     let has = match field {
         In | Out | NetProto | IpProto | Ip6Next => true,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::ast::{Action, Arg, Cond, Value, ValueItem, ValueSet};
+use crate::ast::{Action, Comparison, Cond, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
 use crate::parse::{is_name, network, order, takes};
@@ -10,7 +10,7 @@ use crate::parse::{is_name, network, order, takes};
 type Shape = Result<(), String>;
 
 /// A match's condition and values fit its field.
-pub(super) fn check_arg(def: &FieldDef, arg: Option<&Arg>) -> Shape {
+pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
     let Some(arg) = arg else {
         return match def.kind {
             ValueKind::Interface | ValueKind::EtherType => Err(format!("`{}` needs a value", def.name)),

@@ -4,7 +4,7 @@
 //! [`Chain::MAX_DEPTH`] and no deeper.
 
 use super::{Expect, Parse, Parser, is_name, is_word};
-use crate::ast::{Arm, ArmEnd, Body, Chain, Command, NfAdd, Step, Word};
+use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_word};
 use crate::lex::Tok;
@@ -185,11 +185,11 @@ impl Parser<'_> {
     }
 
     /// What stands between brackets. `labelled`: behind a function.
-    fn arms(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Vec<Arm>> {
-        let mut arms: Vec<Arm> = Vec::new();
+    fn arms(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Vec<Branch>> {
+        let mut arms: Vec<Branch> = Vec::new();
         loop {
             self.part(parts)?;
-            if arms.last().is_some_and(Arm::is_else) {
+            if arms.last().is_some_and(Branch::is_else) {
                 let error = self.error_here("nothing is left for a way behind `else:`");
                 return Err(error.with_help("`else:` stands last"));
             }
@@ -203,17 +203,17 @@ impl Parser<'_> {
         }
     }
 
-    fn arm(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Arm> {
+    fn arm(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Branch> {
         let label = self.label(labelled)?;
         self.expect(Expect::Words(ARM_ENDS));
         let (end, body) = if self.eat_word("drop") {
-            (ArmEnd::Drop, Body::default())
+            (BranchEnd::Drop, Body::default())
         } else if self.eat_word("pass") {
-            (ArmEnd::Join, Body::default())
+            (BranchEnd::Join, Body::default())
         } else {
-            (ArmEnd::Join, self.body(depth, parts)?)
+            (BranchEnd::Join, self.body(depth, parts)?)
         };
-        Ok(Arm { label, end, body })
+        Ok(Branch { label, end, body })
     }
 
     /// `LABEL:`.
@@ -261,7 +261,7 @@ impl Parser<'_> {
 }
 
 /// Outputs stand once.
-fn check_label(before: &[Arm], arm: &Arm) -> Parse<()> {
+fn check_label(before: &[Branch], arm: &Branch) -> Parse<()> {
     let Some(label) = &arm.label else { return Ok(()) };
     if before.iter().any(|one| one.label.as_ref().is_some_and(|known| known.text == label.text)) {
         let message = format!("the output {} stands in the bracket twice", quote(label));

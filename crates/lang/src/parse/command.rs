@@ -1,7 +1,7 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{AddKind, Command, Match, PortKind, Subnet, Timeout, Word};
+use crate::ast::{Command, Match, PortKind, RuleKind, Subnet, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
     COMMANDS, CONNECTIONS, INTERFACE, Keyword, NEIGHBOURS, ON_ERROR, PORTS, ROUTE, ROUTING, SET, SHOW,
@@ -23,9 +23,9 @@ impl Parser<'_> {
         let start = self.lex.peek().span.start;
         let word = self.keyword(COMMANDS, "command")?;
         let command = match word {
-            "add" => Command::Add(self.rule(AddKind::Add, start)?),
-            "add-stateless" => Command::Add(self.rule(AddKind::Stateless, start)?),
-            "add-stateful" => Command::Add(self.rule(AddKind::Stateful, start)?),
+            "add" => Command::Add(self.rule(RuleKind::Add, start)?),
+            "add-stateless" => Command::Add(self.rule(RuleKind::Stateless, start)?),
+            "add-stateful" => Command::Add(self.rule(RuleKind::Stateful, start)?),
             "del" => self.del()?,
             "flush" => Command::Flush,
             "list" => Command::List,
@@ -161,7 +161,7 @@ impl Parser<'_> {
     fn set(&mut self) -> Parse<Command> {
         match self.keyword(SET, "setting")? {
             "on-error" => {
-                self.expect(Expect::OnError);
+                self.expect(Expect::ErrorPolicy);
                 let words = ON_ERROR.iter().map(|(_, keyword)| keyword.word);
                 let index = self.choice(words, "value of `on-error`")?;
                 Ok(Command::SetOnError(ON_ERROR[index].0))

@@ -8,7 +8,7 @@ use crate::span::Span;
 
 /// Something and the line it stands in, from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located<T> {
+pub struct FileItem<T> {
     /// Line number, from 1.
     pub line: u32,
     /// The thing.
@@ -24,7 +24,7 @@ const MAX_ERRORS: usize = 20;
 /// # Errors
 /// Up to 20, in order of lines. A file that is not text (invalid UTF-8, control characters) has one error at the first
 /// such place, behind those of the lines before.
-pub fn parse_file(text: &[u8]) -> Result<Vec<Located<Command>>, Vec<Diagnostic>> {
+pub fn parse_file(text: &[u8]) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     read(text, |_| Ok(()))
 }
 
@@ -32,7 +32,7 @@ pub fn parse_file(text: &[u8]) -> Result<Vec<Located<Command>>, Vec<Diagnostic>>
 ///
 /// # Errors
 /// Those of [`parse_file`] and of [`check`], together up to 20, in order of lines.
-pub fn load_file(text: &[u8]) -> Result<Vec<Located<Command>>, Vec<Diagnostic>> {
+pub fn load_file(text: &[u8]) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     read(text, |command| match command {
         Command::Add(rule) => check(rule),
         _ => Ok(()),
@@ -42,7 +42,7 @@ pub fn load_file(text: &[u8]) -> Result<Vec<Located<Command>>, Vec<Diagnostic>> 
 fn read(
     text: &[u8],
     also: impl Fn(&Command) -> Result<(), Diagnostic>,
-) -> Result<Vec<Located<Command>>, Vec<Diagnostic>> {
+) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut commands = Vec::new();
     let mut errors = Vec::new();
@@ -59,7 +59,7 @@ fn read(
             .and_then(|item| item.map_or(Ok(None), |item| also(&item).map(|()| Some(item))))
         {
             Ok(None) => {}
-            Ok(Some(item)) => commands.push(Located { line, item }),
+            Ok(Some(item)) => commands.push(FileItem { line, item }),
             Err(error) => errors.push(error.at_line(line)),
         }
         if errors.len() == MAX_ERRORS {

@@ -14,17 +14,17 @@ mod short;
 mod target;
 mod value;
 
-pub use file::{Located, load_file, parse_file};
+pub use file::{FileItem, load_file, parse_file};
 pub(crate) use rule::takes;
 pub(crate) use value::{network, order};
 
-use crate::ast::{AddKind, Command, Match, Word};
+use crate::ast::{Command, Match, RuleKind, Word};
 use crate::check::check_matches;
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId};
 use crate::keyword::{self, Keyword};
 use crate::lex::{Lexer, Tok, Token, unquote};
-use crate::span::{At, Span};
+use crate::span::{SourceSpan, Span};
 
 /// Longest line, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
@@ -39,11 +39,11 @@ pub(crate) enum Expect {
     /// One of these words.
     Words(&'static [Keyword]),
     /// A target of a rule of that kind.
-    Target(AddKind),
+    Target(RuleKind),
     /// A subject of `show`.
     Show,
     /// What `set on-error` sets.
-    OnError,
+    ErrorPolicy,
     /// A timeout.
     Timeout,
     /// A pool's filtering.
@@ -178,7 +178,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The span from `start` to the end of the last token.
-    fn since(&self, start: usize) -> At {
+    fn since(&self, start: usize) -> SourceSpan {
         Span::new(start, self.lex.last_end().max(start)).into()
     }
 

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Filtering, NatForward, NatPool, NatProto, Socket4};
+use crate::ast::{Command, Endpoint4, Filtering, NatForward, NatPool, NatProto};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{FILTERING, NAT, NAT_FORWARD, NAT_POOL, NAT_PROTOS, POOL_OPTIONS, TO};
 use crate::lex::Tok;
@@ -126,7 +126,7 @@ impl Parser<'_> {
         Ok(NAT_PROTOS[index].0)
     }
 
-    fn socket(&mut self) -> Parse<Socket4> {
+    fn socket(&mut self) -> Parse<Endpoint4> {
         let (text, span) = self.operand("the IPv4 address")?;
         let Ok(address) = text.parse::<Ipv4Addr>() else {
             let message = format!("{} is not an IPv4 address", quote(text));
@@ -134,7 +134,7 @@ impl Parser<'_> {
         };
         hosts(address, address, span)?;
         let port = self.number("port", 1..=u16::MAX.into())? as u16;
-        Ok(Socket4 { address, port })
+        Ok(Endpoint4 { address, port })
     }
 
     /// A decimal number in these bounds; `what` it is.

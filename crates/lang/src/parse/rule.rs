@@ -1,7 +1,7 @@
 //! Rules and their matches.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{AddKind, Arg, Cond, Match, MatchOn, Rule, Value, ValueSet};
+use crate::ast::{Comparison, Cond, Match, MatchExpr, Rule, RuleKind, Value, ValueSet};
 use crate::diag::{Diagnostic, nearest_distance, quote, suggest};
 use crate::field::{FIELDS, FieldDef, FieldId, Support, ValueKind, field};
 use crate::keyword::{self, MATCH_WORDS, TARGETS, cond_word, is_target, words};
@@ -10,13 +10,13 @@ use crate::span::Span;
 
 impl<'a> Parser<'a> {
     /// What follows the keyword: matches, then targets.
-    pub(super) fn rule(&mut self, kind: AddKind, start: usize) -> Parse<Rule> {
+    pub(super) fn rule(&mut self, kind: RuleKind, start: usize) -> Parse<Rule> {
         let matches = self.matches(kind)?;
         let targets = self.targets(kind, &matches)?;
         Ok(Rule { kind, matches, targets, span: self.since(start) })
     }
 
-    fn matches(&mut self, kind: AddKind) -> Parse<Vec<Match>> {
+    fn matches(&mut self, kind: RuleKind) -> Parse<Vec<Match>> {
         const EXAMPLE: &str = "for example: add tcp-dport 80 drop";
         // Room for most rules, so that growing costs nothing; the rest is given back below.
         let mut matches = Vec::with_capacity(8);
@@ -38,7 +38,7 @@ impl<'a> Parser<'a> {
                 }
                 _ if token.tok == Tok::End => {
                     let help = match kind {
-                        AddKind::Stateful => {
+                        RuleKind::Stateful => {
                             "say what happens to the sessions: accept, drop, mod <field> <value>, map, nat and so on"
                         }
                         _ => {
@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
         let what = match self.peek_word() {
             Some("all") => {
                 self.lex.next();
-                MatchOn::All
+                MatchExpr::All
             }
             word => match word.and_then(field) {
                 Some(def) => {
@@ -88,26 +88,27 @@ impl<'a> Parser<'a> {
     }
 
     /// What a match asks of a field.
-    fn question(&mut self, def: &'static FieldDef) -> Parse<MatchOn> {
+    fn question(&mut self, def: &'static FieldDef) -> Parse<MatchExpr> {
         let arg = self.arg(def)?;
         let ValueKind::Shorthand(bits) = def.kind else {
-            return Ok(MatchOn::Field { field: def.id, arg });
+            return Ok(MatchExpr::Field { field: def.id, arg });
         };
-        let Some(arg) = arg else { return Ok(MatchOn::Field { field: def.id, arg: None }) };
+        let Some(arg) = arg else { return Ok(MatchExpr::Field { field: def.id, arg: None }) };
         match (arg.cond, arg.values.single()) {
             (Cond::Eq, Some(Value::Int(1))) | (Cond::Ne, Some(Value::Int(0))) => {
-                Ok(MatchOn::Field { field: def.id, arg: None })
+                Ok(MatchExpr::Field { field: def.id, arg: None })
             }
             (Cond::Eq, Some(Value::Int(0))) | (Cond::Ne, Some(Value::Int(1))) => {
-                let arg = Arg { cond: Cond::Ne, values: Value::Int(bits.into()).into(), span: arg.span };
-                Ok(MatchOn::Field { field: FieldId::IpEcn, arg: Some(arg) })
+                let arg =
+                    Comparison { cond: Cond::Ne, values: Value::Int(bits.into()).into(), span: arg.span };
+                Ok(MatchExpr::Field { field: FieldId::IpEcn, arg: Some(arg) })
             }
             _ => Err(yes_or_no(def, arg.span.span())),
         }
     }
 
     /// Condition and values, if there are any.
-    fn arg(&mut self, def: &'static FieldDef) -> Parse<Option<Arg>> {
+    fn arg(&mut self, def: &'static FieldDef) -> Parse<Option<Comparison>> {
         let start = self.lex.peek().span.start;
         if def.kind != ValueKind::Presence {
             self.expect(Expect::Value(def.id));
@@ -123,7 +124,7 @@ impl<'a> Parser<'a> {
         let cond = written.unwrap_or(Cond::Eq);
         let span = self.since(start);
         check_count(cond, &values, span.span())?;
-        Ok(Some(Arg { cond, values, span }))
+        Ok(Some(Comparison { cond, values, span }))
     }
 
     fn cond(&mut self) -> Parse<Option<Cond>> {

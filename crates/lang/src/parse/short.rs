@@ -1,7 +1,7 @@
 //! Targets without a field: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
 
 use super::{Parse, Parser, is_name};
-use crate::ast::{Cond, Match, MatchOn, Value};
+use crate::ast::{Cond, Match, MatchExpr, Value};
 use crate::diag::{Diagnostic, nearest_distance};
 use crate::field::{FIELDS, FieldDef, FieldId, ValueKind, field};
 use crate::keyword::is_reserved;
@@ -22,8 +22,8 @@ impl Subject {
     /// What these matches name, of the fields for which `can` holds.
     pub(super) fn of(matches: &[Match], can: fn(&FieldDef) -> bool) -> Self {
         let mut named = matches.iter().filter(|one| match &one.what {
-            MatchOn::All => false,
-            MatchOn::Field { field, .. } => can(field.def()),
+            MatchExpr::All => false,
+            MatchExpr::Field { field, .. } => can(field.def()),
         });
         match (named.next(), named.next()) {
             (Some(one), None) => Self::named_by(one),
@@ -33,7 +33,7 @@ impl Subject {
     }
 
     fn named_by(one: &Match) -> Self {
-        let MatchOn::Field { field, arg } = &one.what else { return Self::None };
+        let MatchExpr::Field { field, arg } = &one.what else { return Self::None };
         let (def, Some(arg)) = (field.def(), arg) else { return Self::One(field.def(), None) };
         if *field != FieldId::TcpOpt {
             return Self::One(def, None);

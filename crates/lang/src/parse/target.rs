@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::rule::Place;
 use super::short::Subject;
 use super::{Expect, Parse, Parser};
-use crate::ast::{Action, AddKind, Match, Target, Value};
+use crate::ast::{Action, Match, RuleKind, Target, Value};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Support, ValueKind, field};
 use crate::keyword::{STRIP, is_target};
@@ -13,7 +13,7 @@ use crate::lex::Tok;
 
 impl Parser<'_> {
     /// All that is left of the line, behind these matches.
-    pub(super) fn targets(&mut self, kind: AddKind, matches: &[Match]) -> Parse<Vec<Target>> {
+    pub(super) fn targets(&mut self, kind: RuleKind, matches: &[Match]) -> Parse<Vec<Target>> {
         let mut targets = Vec::with_capacity(1);
         while self.peek() != Tok::End {
             let start = self.lex.peek().span.start;

@@ -1,6 +1,6 @@
 //! Random functions and chains.
 
-use mmb_lang::{Arm, ArmEnd, Body, Chain, Command, NfAdd, Step, Word};
+use mmb_lang::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -24,29 +24,29 @@ fn label() -> impl Strategy<Value = Word> {
 }
 
 /// An arm, without its label, around what may stand in one.
-fn arm(body: impl Strategy<Value = Body>) -> impl Strategy<Value = (ArmEnd, Body)> {
+fn arm(body: impl Strategy<Value = Body>) -> impl Strategy<Value = (BranchEnd, Body)> {
     prop_oneof![
-        1 => Just((ArmEnd::Drop, Body::default())),
-        1 => Just((ArmEnd::Join, Body::default())),
-        3 => body.prop_map(|body| (ArmEnd::Join, body)),
+        1 => Just((BranchEnd::Drop, Body::default())),
+        1 => Just((BranchEnd::Join, Body::default())),
+        3 => body.prop_map(|body| (BranchEnd::Join, body)),
     ]
 }
 
 fn step(body: BoxedStrategy<Body>) -> impl Strategy<Value = Step> {
     let labelled = vec((label(), arm(body.clone())), 1..4).prop_map(|arms| {
-        let mut kept: Vec<Arm> = Vec::new();
+        let mut kept: Vec<Branch> = Vec::new();
         for (label, (end, body)) in arms {
             if kept.iter().all(|arm| arm.label.as_ref() != Some(&label)) {
-                kept.push(Arm { label: Some(label), end, body });
+                kept.push(Branch { label: Some(label), end, body });
             }
         }
         // Stands last, where it is.
-        kept.sort_by_key(Arm::is_else);
+        kept.sort_by_key(Branch::is_else);
         kept
     });
     let by_class = (vec(arm(body.clone()), 1..3), option::of(arm(body))).prop_map(|(arms, rest)| {
-        let unlabelled = arms.into_iter().map(|(end, body)| Arm { label: None, end, body });
-        let rest = rest.map(|(end, body)| Arm { label: Some("else".into()), end, body });
+        let unlabelled = arms.into_iter().map(|(end, body)| Branch { label: None, end, body });
+        let rest = rest.map(|(end, body)| Branch { label: Some("else".into()), end, body });
         unlabelled.chain(rest).collect::<Vec<_>>()
     });
     prop_oneof![

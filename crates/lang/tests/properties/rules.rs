@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
-    Action, AddKind, Arg, At, Command, Cond, FIELDS, FieldDef, FieldId, Filtering, Match, MatchOn,
-    NatForward, NatPool, NatProto, OnError, PortKind, Rule, ShowWhat, Socket4, Subnet, Support, Target,
-    Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
+    Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering, Match,
+    MatchExpr, NatForward, NatPool, NatProto, PortKind, Rule, RuleKind, ShowSubject, SourceSpan, Subnet,
+    Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -87,8 +87,8 @@ fn values(def: &'static FieldDef) -> impl Strategy<Value = ValueSet> {
     prop_oneof![3 => one, 1 => many]
 }
 
-fn arg(def: &'static FieldDef) -> BoxedStrategy<Option<Arg>> {
-    let arg = |cond, values| Some(Arg { cond, values, span: At::default() });
+fn arg(def: &'static FieldDef) -> BoxedStrategy<Option<Comparison>> {
+    let arg = |cond, values| Some(Comparison { cond, values, span: SourceSpan::default() });
     let equality =
         (select(&[Cond::Eq, Cond::Ne][..]), values(def)).prop_map(move |(cond, values)| arg(cond, values));
     let ordered = (select(&[Cond::Lt, Cond::Le, Cond::Gt, Cond::Ge][..]), value(def, true))
@@ -105,12 +105,12 @@ fn arg(def: &'static FieldDef) -> BoxedStrategy<Option<Arg>> {
 fn one_match() -> impl Strategy<Value = Match> {
     let field = select(&FIELDS[..]).prop_flat_map(|def| {
         let def = def.id.def();
-        arg(def).prop_map(|arg| MatchOn::Field { field: def.id, arg })
+        arg(def).prop_map(|arg| MatchExpr::Field { field: def.id, arg })
     });
-    (any::<bool>(), prop_oneof![1 => Just(MatchOn::All), 20 => field]).prop_map(|(negated, what)| Match {
+    (any::<bool>(), prop_oneof![1 => Just(MatchExpr::All), 20 => field]).prop_map(|(negated, what)| Match {
         negated,
         what,
-        span: At::default(),
+        span: SourceSpan::default(),
     })
 }
 
@@ -170,13 +170,13 @@ fn action() -> impl Strategy<Value = Action> {
 }
 
 pub fn rule() -> impl Strategy<Value = Rule> {
-    let kind = select(&[AddKind::Add, AddKind::Stateless, AddKind::Stateful][..]);
+    let kind = select(&[RuleKind::Add, RuleKind::Stateless, RuleKind::Stateful][..]);
     let targets = vec(action().prop_map(Target::from), 1..4);
     (kind, vec(one_match(), 1..5), targets).prop_map(|(kind, matches, targets)| Rule {
         kind,
         matches,
         targets,
-        span: At::default(),
+        span: SourceSpan::default(),
     })
 }
 
@@ -193,7 +193,7 @@ fn port() -> impl Strategy<Value = PortKind> {
 }
 
 pub fn command() -> impl Strategy<Value = Command> {
-    use ShowWhat::*;
+    use ShowSubject::*;
     let show =
         select(&[Tables, Nat, Interfaces, Runtime, Drops, Fields, Chains, Functions, Version, Config][..]);
     prop_oneof![
@@ -207,7 +207,7 @@ pub fn command() -> impl Strategy<Value = Command> {
         1 => name().prop_map(|name| Command::InterfaceDel { name }),
         1 => (name(), name()).prop_map(|(a, b)| Command::Wire { a, b }),
         1 => name().prop_map(|a| Command::Unwire { a }),
-        1 => select(&[OnError::Forward, OnError::Drop][..]).prop_map(Command::SetOnError),
+        1 => select(&[ErrorPolicy::Forward, ErrorPolicy::Drop][..]).prop_map(Command::SetOnError),
         1 => vec(name(), 1..4).prop_map(Command::Route),
         1 => name().prop_map(|name| Command::Unroute { name }),
         1 => prop::option::of(subnet()).prop_map(|within| Command::ShowFib { within }),
@@ -254,8 +254,8 @@ fn host() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![0x0100_0000..0x7f00_0000_u32, 0x8000_0000..0xe000_0000_u32].prop_map(Ipv4Addr::from_bits)
 }
 
-fn socket() -> impl Strategy<Value = Socket4> {
-    (host(), 1..=u16::MAX).prop_map(|(address, port)| Socket4 { address, port })
+fn socket() -> impl Strategy<Value = Endpoint4> {
+    (host(), 1..=u16::MAX).prop_map(|(address, port)| Endpoint4 { address, port })
 }
 
 fn pool() -> impl Strategy<Value = NatPool> {

@@ -1,17 +1,20 @@
 //! The arms of a bracket behind a function with outputs.
 
-use mmb_lang::{Arm, Step};
+use mmb_lang::{Branch, Step};
 
 use super::build::{Wrong, wrong};
 use crate::Instance;
 
 /// The arms, in the order of the outputs that they are of, and for each output which of them is its: the one that names
 /// it, or `else`.
-pub(crate) fn by_output<'a>(instance: &Instance, step: &'a Step) -> Result<(Vec<&'a Arm>, Vec<u8>), Wrong> {
+pub(crate) fn by_output<'a>(
+    instance: &Instance,
+    step: &'a Step,
+) -> Result<(Vec<&'a Branch>, Vec<u8>), Wrong> {
     let outputs = &instance.properties().outputs;
     check_labels(instance, step)?;
     let name = instance.name();
-    let (mut arms, mut of_output): (Vec<&Arm>, Vec<u8>) = (Vec::new(), Vec::new());
+    let (mut arms, mut of_output): (Vec<&Branch>, Vec<u8>) = (Vec::new(), Vec::new());
     for output in outputs {
         let named = step.arms.iter().find(|arm| arm.label.as_deref() == Some(output.as_str()));
         let Some(arm) = named.or_else(|| step.arms.iter().find(|arm| arm.is_else())) else {

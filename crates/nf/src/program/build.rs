@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mmb_classify::Classifier;
 use mmb_lang as ast;
-use mmb_lang::{ArmEnd, Match};
+use mmb_lang::{BranchEnd, Match};
 
 use super::class;
 use super::ir::{Bits, Body, BodyNo, ClassArm, End, Node, Place, Sessions, Stage};
@@ -289,8 +289,8 @@ impl Builder<'_> {
         }
     }
 
-    fn arm(&mut self, arm: &ast::Arm, way: &mut Way) -> Result<End, Wrong> {
-        if arm.end == ArmEnd::Drop {
+    fn arm(&mut self, arm: &ast::Branch, way: &mut Way) -> Result<End, Wrong> {
+        if arm.end == BranchEnd::Drop {
             return Ok(End::Drop);
         }
         let number = self.new_body()?;

@@ -1,7 +1,7 @@
 //! Kinds of traffic: matches of the rule language.
 
 use mmb_classify::{Classifier, Pattern};
-use mmb_lang::{Action, AddKind, Match, Rule};
+use mmb_lang::{Action, Match, Rule, RuleKind};
 
 /// In the rule language.
 pub(crate) fn text(matches: &[Match]) -> String {
@@ -36,7 +36,7 @@ pub(crate) fn enter(
     port: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<u32, String> {
     let rule = Rule {
-        kind: AddKind::Add,
+        kind: RuleKind::Add,
         matches: matches.to_vec(),
         targets: vec![Action::Accept.into()],
         span: Default::default(),

@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use mmb_lang::{
-    AddKind, Arg, Cond, FIELDS, FieldDef, FieldId, Layer, Match, MatchOn, Rule, Value, ValueItem, ValueKind,
-    ValueSet,
+    Comparison, Cond, FIELDS, FieldDef, FieldId, Layer, Match, MatchExpr, Rule, RuleKind, Value, ValueItem,
+    ValueKind, ValueSet,
 };
 
 use super::{Dice, pools, targets};
@@ -48,7 +48,7 @@ pub fn any_rule(dice: &mut Dice<'_>) -> Rule {
         |def: &&FieldDef| allowed(def) || def.is_option() && layers.len() == 1 && layers[0] != Layer::Udp;
     let edited: Vec<&FieldDef> = FIELDS.iter().filter(edits).collect();
     Rule {
-        kind: dice.pick(&[AddKind::Add, AddKind::Stateless]),
+        kind: dice.pick(&[RuleKind::Add, RuleKind::Stateless]),
         matches: matches(dice, &fields, layers, negative),
         targets: targets::targets(dice, &edited),
         span: Default::default(),
@@ -64,7 +64,7 @@ pub fn stateful_rule(dice: &mut Dice<'_>) -> Option<Rule> {
         targets.clear();
     }
     targets.extend((0..given).map(|_| targets::gift(dice)));
-    let rule = Rule { kind: AddKind::Stateful, matches, targets, span };
+    let rule = Rule { kind: RuleKind::Stateful, matches, targets, span };
     mmb_lang::check(&rule).is_ok().then_some(rule)
 }
 
@@ -126,8 +126,8 @@ fn one_match(dice: &mut Dice<'_>, def: &FieldDef, layers: &[Layer]) -> Match {
             ValueSet::new(items).unwrap_or(values)
         }
     };
-    let arg = Arg { cond, values, span: Default::default() };
-    MatchOn::Field { field: def.id, arg: Some(arg) }.into()
+    let arg = Comparison { cond, values, span: Default::default() };
+    MatchExpr::Field { field: def.id, arg: Some(arg) }.into()
 }
 
 /// A condition and values that go together with the field.

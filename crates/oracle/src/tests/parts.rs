@@ -1,6 +1,6 @@
 //! Options, extension headers and payloads: what matches, and what edits of options make of whole frames.
 
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_packet::DropReason;
 
 use super::{bytes, rules, run};
@@ -294,24 +294,27 @@ fn what_does_not_fit_goes_on_as_it_came() {
     let is_refused = |outcome: &Outcome, why| {
         assert_eq!((outcome.refused, outcome.out_port, &outcome.bytes), (Some(why), 1, &frame));
     };
-    let outcome = limits(OnError::Forward, 1514, big, &frame);
+    let outcome = limits(ErrorPolicy::Forward, 1514, big, &frame);
     is_refused(&outcome, DropReason::OptionSpace);
     assert_eq!((outcome.verdict, &outcome.matched[..]), (Verdict::Pass, &[1][..]));
-    let outcome = limits(OnError::Drop, 1514, big, &frame);
+    let outcome = limits(ErrorPolicy::Drop, 1514, big, &frame);
     is_refused(&outcome, DropReason::OptionSpace);
     assert_eq!(outcome.verdict, Verdict::Drop(DropReason::OptionSpace));
-    let sometimes = limits(OnError::Drop, 1514, &format!("{big} drop 1"), &frame);
+    let sometimes = limits(ErrorPolicy::Drop, 1514, &format!("{big} drop 1"), &frame);
     is_refused(&sometimes, DropReason::OptionSpace);
     assert_eq!(sometimes.verdict, Verdict::MayDrop);
-    let dropped = limits(OnError::Forward, 1514, &format!("{big} drop"), &frame);
+    let dropped = limits(ErrorPolicy::Forward, 1514, &format!("{big} drop"), &frame);
     assert_eq!((dropped.verdict, dropped.refused), (Verdict::Drop(DropReason::Rule), None));
     // 76 bytes, and 4 more for the option.
     let add = "add all add tcp-opt 254";
-    assert_eq!(limits(OnError::Forward, 80, add, &frame).refused, None);
-    is_refused(&limits(OnError::Forward, 79, add, &frame), DropReason::OptionMtu);
-    is_refused(&limits(OnError::Forward, 80, &format!("{add} mod out dmz"), &frame), DropReason::OptionMtu);
+    assert_eq!(limits(ErrorPolicy::Forward, 80, add, &frame).refused, None);
+    is_refused(&limits(ErrorPolicy::Forward, 79, add, &frame), DropReason::OptionMtu);
+    is_refused(
+        &limits(ErrorPolicy::Forward, 80, &format!("{add} mod out dmz"), &frame),
+        DropReason::OptionMtu,
+    );
     // What is too long anyway may shrink.
-    assert_eq!(limits(OnError::Forward, 60, "add all strip tcp-opt-mss", &frame).refused, None);
+    assert_eq!(limits(ErrorPolicy::Forward, 60, "add all strip tcp-opt-mss", &frame).refused, None);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! came and is counted, or is dropped, as the configuration says. What is routed is then looked up.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_lang::OnError;
+use mmb_lang::ErrorPolicy;
 use mmb_packet::{DropReason, OUT_ROUTED};
 use mmb_policy::EditLimits;
 
@@ -54,11 +54,11 @@ pub(crate) fn edit(worker: &Worker, packet: &mut Packet) -> bool {
 #[cold]
 fn unedited(packet: &mut Packet, reason: DropReason, snapshot: &Snapshot, counters: &WorkerCounters) -> bool {
     match snapshot.on_error {
-        OnError::Forward => {
+        ErrorPolicy::Forward => {
             counters.unedited.add(reason as u8, 1);
             true
         }
-        OnError::Drop => {
+        ErrorPolicy::Drop => {
             packet.meta_mut().drop_reason = reason as u8;
             false
         }
