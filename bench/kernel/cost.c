@@ -1,17 +1,18 @@
-// What the kernel takes for a packet: runs an XDP program over frames in memory by the kernel's own test-run facility and
-// prints nanoseconds a packet.
+// What the kernel takes for a packet: runs an XDP program over frames in memory by the kernel's own test-run
+// facility and prints nanoseconds a packet.
 //
 //   cost PROGRAM.o [interface=NAME] [mac=AA:…] [flows=N] [rules=N] [tracked=1] [live=1]
 //   cost PROGRAM.wire.o attach=NAME,NAME [rules=N] [track=ADDRESS:PORT[,ADDRESS:PORT]]
 //
-// Without `live`, the program runs over one buffer again and again, and the kernel says how long that took: the cost of
-// the program alone. With `live`, frames become real packets of the interface and go where the program says: into the
-// network stack (XDP_PASS) or out of another interface (a redirect); the time is that of the whole run, on one core, which
-// does everything up to the last interface's driver. `rules` random five-tuples that match none of the frames are put into
-// the map `rules`, `tracked` has the sources of all flows put into the map of that name.
+// Without `live`, the program runs over one buffer again and again, and the kernel says how long that took:
+// the cost of the program alone. With `live`, frames become real packets of the interface and go where the
+// program says: into the network stack (XDP_PASS) or out of another interface (a redirect); the time is that
+// of the whole run, on one core, which does everything up to the last interface's driver. `rules` random
+// five-tuples that match none of the frames are put into the map `rules`, `tracked` has the sources of all
+// flows put into the map of that name.
 //
-// With `attach`, the program is put onto these interfaces, "ready" is printed, and it stays until the standard input ends.
-// `track` are sources and destination ports of TCP for the map `tracked`.
+// With `attach`, the program is put onto these interfaces, "ready" is printed, and it stays until the
+// standard input ends. `track` are sources and destination ports of TCP for the map `tracked`.
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>

@@ -1,5 +1,5 @@
-// The firewall that the paper compares itself with (mmb, extended, section 4.3.2): a hash map of five-tuples with a
-// verdict and counters; what is in it is dropped or accepted, and counted, everything else passes.
+// The firewall that the paper compares itself with (mmb, extended, section 4.3.2): a hash map of five-tuples
+// with a verdict and counters; what is in it is dropped or accepted, and counted, everything else passes.
 #include "frame.h"
 
 struct verdict {

@@ -1,5 +1,5 @@
-// What the programs here have in common. In memory, each run of a program makes the one frame that there is into a packet of
-// the next flow; on the wire (ON_WIRE), packets come and are forwarded.
+// What the programs here have in common. In memory, each run of a program makes the one frame that there is
+// into a packet of the next flow; on the wire (ON_WIRE), packets come and are forwarded.
 #pragma once
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -10,7 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-// Set before loading: how many flows there are, less one (a power of two, less one); where frames are sent to.
+// Set before loading: how many flows there are, less one (a power of two, less one); where frames are sent
+// to.
 struct {
   __u32 flows_mask;
   unsigned char mac[ETH_ALEN];
@@ -39,8 +40,8 @@ static __always_inline struct iphdr *parse(struct xdp_md *ctx, struct five *five
 }
 
 #ifdef ON_WIRE
-// Frames are taken as they come; what a program lets pass is forwarded by the kernel's routes and neighbours, without its
-// stack, as the kernel's own sample of a router does.
+// Frames are taken as they come; what a program lets pass is forwarded by the kernel's routes and neighbours,
+// without its stack, as the kernel's own sample of a router does.
 struct {
   __uint(type, BPF_MAP_TYPE_DEVMAP);
   __uint(max_entries, 64);
@@ -77,8 +78,8 @@ static __always_inline int let_pass(struct xdp_md *ctx) {
 
 #define OTHERWISE let_pass(ctx)
 #else
-// Writes the next flow's addresses and ports over the frame's, as the kernel may have sent this very page on before.
-// Sources are 10.1.1.0 and on, destinations 10.2.0.2. Checksums of the transport header are not set.
+// Writes the next flow's addresses and ports over the frame's, as the kernel may have sent this very page on
+// before. Sources are 10.1.1.0 and on, destinations 10.2.0.2. Checksums of the transport header are not set.
 static __always_inline int take(struct xdp_md *ctx, struct five *five) {
   struct iphdr *ip = parse(ctx, five);
   if (!ip)

@@ -1,4 +1,5 @@
-// Lets every frame pass. In memory: what the network stack does with it is what is measured; on the wire: a router.
+// Lets every frame pass. In memory: what the network stack does with it is what is measured; on the wire: a
+// router.
 #include "frame.h"
 
 SEC("xdp") int program(struct xdp_md *ctx) {

@@ -1,6 +1,6 @@
-// The flow tracker that the paper compares itself with (mmb, extended, section 4.3.3): three hash maps, for flows, for
-// three-tuple rules that say which flows are tracked, and for five-tuple rules. A tracked flow's entry has the time, the
-// flags that were seen from both ends, counters and the interface.
+// The flow tracker that the paper compares itself with (mmb, extended, section 4.3.3): three hash maps, for
+// flows, for three-tuple rules that say which flows are tracked, and for five-tuple rules. A tracked flow's
+// entry has the time, the flags that were seen from both ends, counters and the interface.
 #include "frame.h"
 
 struct three {

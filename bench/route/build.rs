@@ -1,6 +1,7 @@
 //! Compiles the C side against the installed DPDK, and links what it needs of it.
 
-/// Taken whole and static: drivers, mempool handlers and nodes register themselves in constructors that nothing refers to.
+/// Taken whole and static: drivers, mempool handlers and nodes register themselves in constructors that
+/// nothing refers to.
 const LIBRARIES: &str = "
     rte_kvargs rte_telemetry rte_eal rte_ring rte_rcu rte_mempool rte_mbuf rte_net rte_meter rte_ethdev rte_pci rte_graph
     rte_hash rte_lpm rte_rib rte_fib rte_ip_frag rte_node rte_cryptodev rte_security

@@ -8,8 +8,8 @@ from .ends import END_TO_END, SHARED, together
 from .results import FAST, MMB, Experiment, Series
 from .wire import Wire
 
-# What clients ask: for proxies an address of the box, for mmb one that is nobody's; and the servers' addresses, all on
-# one interface.
+# What clients ask: for proxies an address of the box, for mmb one that is nobody's; and the servers'
+# addresses, all on one interface.
 PROXY, VIRTUAL = "10.1.0.1", "10.3.0.1"
 BACKENDS = [f"10.2.0.{number}" for number in range(2, 6)]
 SECONDS = 2

@@ -1,6 +1,7 @@
 """`docs/performance.md`, from the results."""
 
 import os
+import textwrap
 from dataclasses import dataclass
 
 from .results import ENOUGH, FAST, MMB, RESULTS, ROOT, clock
@@ -12,14 +13,19 @@ FIGURES = os.path.relpath(RESULTS, PAGE.parent)
 MORE_IS_BETTER = ("Gbit/s", "rules a second", "requests a second", "sessions a second")
 HEAD = f"""# Performance, side by side
 
-Written by `bench/run` from `bench/results/`: do not edit. Each figure is of one of two kinds, which cannot be compared with
-each other. *memory*: clock ticks (TSC) a packet on one core, frames made in memory. *end to end*: real clients and servers in
-network namespaces over veth. Figures show the median of the rounds, bars the lowest and the highest. How each peer was
-configured stands below its figure; `bench/README.md` says how peers are measured in memory. A peer that is not there, or cannot
-do what is asked of it, is named with the reason, and so is what has fewer rounds than the rest: a place is left when measuring it
-has taken {ENOUGH} s, most of which goes into filling in a million rules.
+`bench/run` writes this page from `bench/results/`: do not edit it. There are two kinds of
+figures, which cannot be compared with each other:
 
-What the figures do not show: network cards (there are none here), more than one core for the box, and CPUs other than this.
+* *memory*: clock ticks (TSC) per packet on one core; frames are generated in memory.
+* *end to end*: real clients and servers in network namespaces, joined by veth pairs.
+
+Figures show the median of the rounds; bars show minimum and maximum. The configuration of each peer is listed
+below its figure. [bench/README.md](../bench/README.md) describes how peers are measured in memory. A peer
+that is missing or lacks the feature is named with the reason. A point that took {ENOUGH} s is not measured
+again, and its number of rounds is listed; most of this time is spent on loading a million rules.
+
+These figures do not cover network cards (this machine has none), more than one core for the box, or other
+processors.
 """
 
 
@@ -57,7 +63,7 @@ class Ahead:
 
 
 def best(ours, less):
-    """mmb's points without those of the slower one of its two configurations, where both were measured."""
+    """mmb's points. Where both of its configurations were measured, only the faster one."""
     either = {}
     for point in ours:
         if point.series in (MMB, FAST):
@@ -68,8 +74,11 @@ def best(ours, less):
 
 
 def ahead(experiment):
-    """Where a peer is ahead of mmb. Less is better for ticks and times, more for rates. `PEER, what` is compared with
-    `mmb, what` if there is such a series, and with all of mmb's otherwise; of mmb with and without its fast path, with the better."""
+    """Points at which a peer is ahead of mmb. Less is better for ticks and times, more for rates.
+
+    `PEER, what` is compared with `mmb, what` if that series exists, and otherwise with all series of mmb. Of mmb with and without
+    its fast path, the better one counts.
+    """
     less = experiment.unit not in MORE_IS_BETTER
     ours = best([point for point in experiment.points if point.series.startswith("mmb")], less)
     names = {point.series for point in ours}
@@ -88,7 +97,7 @@ def ahead(experiment):
 
 
 def beaten(experiment):
-    """What stands first in an experiment."""
+    """The list of peers that are ahead in one experiment."""
     return "\n".join(
         f"* {one.peer} is ahead at {experiment.x} {experiment.place(one.x)}: {number(one.theirs)} against {number(one.ours)} "
         f"{experiment.unit}{'' if one.mine == 'mmb' else f' ({one.mine})'}, {one.factor:.2f} ×"
@@ -97,12 +106,12 @@ def beaten(experiment):
 
 
 def anchor(title):
-    """Where a heading is found, as the pages of repositories have it."""
+    """The anchor of a heading on the page."""
     return "".join(letter for letter in title.lower().replace(" ", "-") if letter.isalnum() or letter in "-_")
 
 
 def everywhere(experiments):
-    """What stands first on the page: a line for each peer that is ahead in an experiment."""
+    """The list at the head of the page: one line for each peer that is ahead in an experiment."""
     lines = []
     for experiment in experiments:
         found = ahead(experiment)
@@ -118,28 +127,28 @@ def everywhere(experiments):
 
 
 def setup(experiment):
-    """How each peer was configured; of those that are not there, why."""
+    """The configuration of each peer, and the reason for each peer that is absent."""
     lines = []
     for name, how in experiment.setup.items():
         why = experiment.absent.get(name)
-        lines.append(f"* {name}: **{why}**. It would be: {how}" if why else f"* {name}: {how}")
+        lines.append(f"* {name}: **{why}**. Configuration: {how}" if why else f"* {name}: {how}")
     lines += [f"* {name}: {why}" for name, why in experiment.absent.items() if name not in experiment.setup]
     lines += [f"* {name}: {found} of {experiment.rounds} rounds" for name, found in experiment.fewer()]
     return "\n".join(lines)
 
 
 def plain_path(experiment):
-    return experiment.plain and f"mmb's plain IP path took {experiment.plain:.1f} ticks then"
+    return experiment.plain and f"mmb's plain IP path: {experiment.plain:.1f} ticks"
 
 
 def measured(experiment):
-    """How often, and how long that took, where it is known and not the time of another figure."""
+    """The number of rounds and their time, if it is known and not the time of another figure."""
     rounds = experiment.rounds and f"{experiment.rounds} round{'s' * (experiment.rounds > 1)}"
     return rounds and (f"{rounds} in {clock(experiment.seconds)}" if experiment.seconds >= 1 else rounds)
 
 
 def section(experiment):
-    """Everything about one experiment; where peers are ahead stands first."""
+    """All about one experiment, beginning with the peers that are ahead."""
     parts = [
         f"## {experiment.title}",
         "; ".join(
@@ -154,7 +163,17 @@ def section(experiment):
     return "\n\n".join(filter(None, parts))
 
 
+def wrapped(page):
+    """The page with paragraphs and list items within 110 columns."""
+
+    def fill(line):
+        indent = "  " if line.startswith("* ") else ""
+        return textwrap.fill(line, 110, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+    return "\n".join(line if line.startswith(("|", "#", "!")) else fill(line) for line in page.split("\n"))
+
+
 def text(experiments, facts):
     """The page."""
     machine = "## Machine\n\n" + "\n".join(f"* {name}: {value}" for name, value in facts.items())
-    return "\n\n".join([HEAD.strip(), everywhere(experiments), machine, *map(section, experiments)]) + "\n"
+    return wrapped("\n\n".join([HEAD.strip(), everywhere(experiments), machine, *map(section, experiments)]) + "\n")

@@ -19,7 +19,8 @@ from . import lab  # noqa: F401 isort: skip - finds the laboratory of the end-to
 from lab.netns import end  # noqa: E402 isort: skip
 
 SECONDS = 3
-# Well below what every box here forwards without loss, and enough that a pause of 50 µs is a packet: 20,833 of them a second.
+# Well below what every box here forwards without loss, and enough that a pause of 50 µs is a packet: 20,833
+# of them a second.
 LOAD, SIZE = "200M", 1200
 # How many rules are there before.
 BEFORE, BEFORE_LINEAR = 10_000, 1000

@@ -34,13 +34,13 @@ CLIENT, SERVER = "10.1.0.2", "10.2.0.2"
 OUTSIDE = "200.0.0.1"
 IPERF = 5201
 PORTS = "interface add left af-xdp b0\ninterface add right af-xdp b1\nroute left right\n"
-# A load that is limited comes in pieces of so many bytes, for which iperf3 looks at the time as often as it is told (in
-# microseconds): with the pieces that it sends otherwise there are pauses in which mmb sleeps.
+# A load that is limited comes in pieces of so many bytes, for which iperf3 looks at the time as often as it
+# is told (in microseconds): with the pieces that it sends otherwise there are pauses in which mmb sleeps.
 PIECE, PACE = 2000, 50
 # What the sending side of an interface would otherwise leave to it.
 SENDING = ("tx", "tso", "gso")
-# Congestion control is the kernel's own default, whatever this machine's is: one that paces by estimates depends on what else
-# runs here. As an attribute of routes, which may always be set.
+# Congestion control is the kernel's own default, whatever this machine's is: one that paces by estimates
+# depends on what else runs here. As an attribute of routes, which may always be set.
 CUBIC = ("congctl", "cubic")
 # Enough ports and connections for thousands of sessions a second.
 SETTINGS = {
@@ -77,7 +77,8 @@ class Wire(Network, Netfilter):
             ):
                 self._address(space, interface, address)
                 space.run("ip", "route", "add", "default", "via", gateway, *CUBIC)
-                # With it, veth has receive queues of its own, which frames that an XDP program sends need as well.
+                # With it, veth has receive queues of its own, which frames that an XDP program sends need as
+                # well.
                 space.run("ethtool", "-K", interface, "gro", "on")
                 space.run("sh", "-c", f"echo {int(threads)} > /sys/class/net/{interface}/threaded")
             self._address(self.box, "b0", "10.1.0.1/16")

@@ -1,7 +1,8 @@
-/* rte_acl behind a few functions without pointers: rules and packets go in one by one, and live here. One thread.
+/* rte_acl behind a few functions without pointers: rules and packets go in one by one, and live here. One
+ * thread.
  *
- * The layout of the input is the one the library's guide recommends for IPv4 five-tuples: the protocol first, then
- * groups of four bytes in network byte order, the two ports in one group. One category. */
+ * The layout of the input is the one the library's guide recommends for IPv4 five-tuples: the protocol first,
+ * then groups of four bytes in network byte order, the two ports in one group. One category. */
 
 #include <errno.h>
 #include <stdint.h>
@@ -115,8 +116,8 @@ uint64_t acl_ticks(void)
 	return rte_rdtsc_precise();
 }
 
-/* Classifies the packets from `first` on, at most a vector of them, and returns the clock ticks it took. The keys
- * are brought into the cache before, as those of packets that have just been parsed are. */
+/* Classifies the packets from `first` on, at most a vector of them, and returns the clock ticks it took. The
+ * keys are brought into the cache before, as those of packets that have just been parsed are. */
 uint64_t acl_classify(uint32_t first, uint32_t count)
 {
 	static struct key hot[VECTOR];

@@ -35,7 +35,8 @@ pub fn ticks() -> u64 {
     acl_ticks()
 }
 
-/// Starts DPDK with memory in huge pages or ordinary ones, adds rules and packets and builds; how long the build took.
+/// Starts DPDK with memory in huge pages or ordinary ones, adds rules and packets and builds; how long the
+/// build took.
 pub fn load(megabytes: u32, huge: bool, rules: &[Rule], packets: &[Key]) -> Result<Duration, String> {
     checked(
         "DPDK cannot be started",

@@ -1,13 +1,14 @@
 //! DPDK's `rte_acl` beside mmb's classifier: the same ClassBench rules, the same packets, the same run.
 //!
-//! Both classify vectors of 256 packets whose keys (`rte_acl`) or windows (mmb) have just been made; making them is not
-//! counted. Repetitions alternate, so that whatever else the machine does hits both. `rte_acl` runs with each
-//! implementation the machine has, and its best one is compared. It finds the first rule that matches, mmb finds all of them; the
-//! first of those must be the same for every packet, or the run fails.
+//! Both classify vectors of 256 packets whose keys (`rte_acl`) or windows (mmb) have just been made; making
+//! them is not counted. Repetitions alternate, so that whatever else the machine does hits both. `rte_acl`
+//! runs with each implementation the machine has, and its best one is compared. It finds the first rule that
+//! matches, mmb finds all of them; the first of those must be the same for every packet, or the run fails.
 //!
 //! Usage: `bench-acl RULES [TRACE]`, both plain text; without a trace, packets are sampled from the rules.
-//! From the environment: `ACL_MEMORY` (MiB for `rte_acl`, 1024), `ACL_HUGE` (1: they are huge pages, which have to be
-//! reserved; 0), `ACL_PACKETS` (sampled packets, 20000), `ACL_REPEAT` (repetitions, 15), `ACL_SEED` (1).
+//! From the environment: `ACL_MEMORY` (MiB for `rte_acl`, 1024), `ACL_HUGE` (1: they are huge pages, which
+//! have to be reserved; 0), `ACL_PACKETS` (sampled packets, 20000), `ACL_REPEAT` (repetitions, 15),
+//! `ACL_SEED` (1).
 
 mod acl;
 mod rules;
@@ -164,8 +165,8 @@ const NONE: u32 = u32::MAX;
 enum Flows {
     /// What it found for the same packets.
     Known,
-    /// The same between the same hosts, but each round has another source port, one of those that Linux takes by itself. (What
-    /// `rte_acl` does with the same packets does not depend on that.)
+    /// The same between the same hosts, but each round has another source port, one of those that Linux takes
+    /// by itself. (What `rte_acl` does with the same packets does not depend on that.)
     Hosts(u16),
     /// Nothing: a rule came and went.
     Unknown,

@@ -10,7 +10,8 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A rule as both classifiers get it. One line of a filter set makes one or two (see [`FiveTuple::protocols`]).
+/// A rule as both classifiers get it. One line of a filter set makes one or two (see
+/// [`FiveTuple::protocols`]).
 pub struct Rule {
     /// The line's number, from 1.
     pub number: u32,
@@ -91,7 +92,8 @@ impl Key {
     }
 }
 
-/// The packets of a trace: source, destination, ports, protocol as decimal numbers, then what is of no account here.
+/// The packets of a trace: source, destination, ports, protocol as decimal numbers, then what is of no
+/// account here.
 pub fn read_trace(text: &str) -> Result<Vec<Key>, String> {
     let key = |line: &str| {
         let mut words = line.split_whitespace();

@@ -1,11 +1,11 @@
-//! DPDK's forwarding nodes (`ip4_lookup`, `ip4_rewrite` of librte_node) and its route tables (`rte_fib`, `rte_lpm`) beside
-//! mmb's: the same routes, the same packets, the same run.
+//! DPDK's forwarding nodes (`ip4_lookup`, `ip4_rewrite` of librte_node) and its route tables (`rte_fib`,
+//! `rte_lpm`) beside mmb's: the same routes, the same packets, the same run.
 //!
-//! `bench-route tables ROUTES …` compares lookups in one process; all must find the same next hops, or the run fails.
-//! `bench-route nodes MMB` runs DPDK's graph and `mmb bench --mode routed` in turn. Routes and frames come from the very
-//! code that `mmb bench` makes them with.
-//! From the environment: `ROUTE_HUGE` (1: DPDK's memory is in huge pages, which have to be reserved; 0), `ROUTE_REPEAT`
-//! (runs, 5), `ROUTE_SECONDS` (of each run of the nodes, 2), `ROUTE_SEED` (1).
+//! `bench-route tables ROUTES …` compares lookups in one process; all must find the same next hops, or the
+//! run fails. `bench-route nodes MMB` runs DPDK's graph and `mmb bench --mode routed` in turn. Routes and
+//! frames come from the very code that `mmb bench` makes them with. From the environment: `ROUTE_HUGE` (1:
+//! DPDK's memory is in huge pages, which have to be reserved; 0), `ROUTE_REPEAT` (runs, 5), `ROUTE_SECONDS`
+//! (of each run of the nodes, 2), `ROUTE_SEED` (1).
 
 mod nodes;
 mod tables;

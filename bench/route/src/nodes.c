@@ -1,8 +1,9 @@
-/* DPDK's nodes ip4_lookup and ip4_rewrite (librte_node) between a source of generated frames and a null port, behind a
- * few functions without pointers. One process, one thread, one graph.
+/* DPDK's nodes ip4_lookup and ip4_rewrite (librte_node) between a source of generated frames and a null port,
+ * behind a few functions without pointers. One process, one thread, one graph.
  *
- * As in examples/l3fwd-graph, the guide's program for these nodes: the table is theirs (rte_lpm, 1,024 routes), next hops
- * are set with rte_node_ip4_rewrite_add, ticks are those that rte_graph counts for each node. Vectors of 256. */
+ * As in examples/l3fwd-graph, the guide's program for these nodes: the table is theirs (rte_lpm, 1,024
+ * routes), next hops are set with rte_node_ip4_rewrite_add, ticks are those that rte_graph counts for each
+ * node. Vectors of 256. */
 
 #include <errno.h>
 #include <stdint.h>
@@ -118,7 +119,8 @@ int nodes_route(uint32_t address, uint32_t length, uint32_t hop)
 	return rte_node_ip4_route_add(address, (uint8_t)length, (uint16_t)hop, RTE_NODE_IP4_LOOKUP_NEXT_REWRITE);
 }
 
-/* Walks the graph for so many milliseconds, with frames from `next`, and forgets what the nodes counted before. */
+/* Walks the graph for so many milliseconds, with frames from `next`, and forgets what the nodes counted
+ * before. */
 void nodes_walk(uint32_t milliseconds, struct frame (*next)(void))
 {
 	rte_node_t count;

@@ -1,5 +1,5 @@
-//! DPDK's nodes `ip4_lookup` and `ip4_rewrite` beside those of `mmb bench --mode routed`: the same routes and flows,
-//! processes in turn.
+//! DPDK's nodes `ip4_lookup` and `ip4_rewrite` beside those of `mmb bench --mode routed`: the same routes and
+//! flows, processes in turn.
 
 use std::cell::RefCell;
 use std::process::Command;
@@ -23,8 +23,8 @@ struct Frame {
     bytes: [u8; 128],
 }
 
-// SAFETY: the functions take and return numbers only and keep their data themselves; what `nodes_walk` calls takes nothing
-// and returns a value, and `Frame` is laid out as on the other side.
+// SAFETY: the functions take and return numbers only and keep their data themselves; what `nodes_walk` calls
+// takes nothing and returns a value, and `Frame` is laid out as on the other side.
 unsafe extern "C" {
     safe fn nodes_open() -> i32;
     safe fn nodes_hop(hop: u32) -> i32;

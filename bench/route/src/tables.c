@@ -1,6 +1,6 @@
-/* rte_fib and rte_lpm behind a few functions without pointers: routes and addresses go in one by one, and live here. One
- * thread. The layout is that of examples/l3fwd: DIR24_8 with next hops of 4 bytes; 2 bytes, which are enough for most, are
- * measured as well. */
+/* rte_fib and rte_lpm behind a few functions without pointers: routes and addresses go in one by one, and
+ * live here. One thread. The layout is that of examples/l3fwd: DIR24_8 with next hops of 4 bytes; 2 bytes,
+ * which are enough for most, are measured as well. */
 
 #include <errno.h>
 #include <stdint.h>

@@ -63,7 +63,8 @@ fn compare_at(number: usize, repeat: usize, seed: u64) -> Result<(), String> {
     let (fib, filled) = mmb(prefixes);
     let mut ours = Vec::new();
     let mut hops = [0; VECTOR];
-    // With next hops of 2 bytes and of 4 one behind the other: two tables at a time would be in each other's way.
+    // With next hops of 2 bytes and of 4 one behind the other: two tables at a time would be in each other's
+    // way.
     for bytes in [4, 2] {
         let mut peers = fill_fib(prefixes, bytes)?;
         if bytes == 4 && number <= LPM_MOST {

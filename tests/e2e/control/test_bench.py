@@ -167,7 +167,8 @@ def test_a_hundred_thousand_rules(bench, tmp_path, figure):
     mmb("check", path)
     taken = time.monotonic() - start
     figure("100,000 rules read and compiled by `mmb check`", f"{taken:.2f} s")
-    # Not the figure (that is for the bench), but far from what anything quadratic would take on a busy machine.
+    # Not the figure (that is for the bench), but far from what anything quadratic would take on a busy
+    # machine.
     assert taken < 20
 
 

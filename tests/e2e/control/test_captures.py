@@ -156,7 +156,8 @@ def ethernet_frames(directory):
     return list(found)
 
 
-# Headers that mmb does not read, with a checksum over addresses: VRRP's (RFC 5798, 5.2.8) never leaves its link.
+# Headers that mmb does not read, with a checksum over addresses: VRRP's (RFC 5798, 5.2.8) never leaves its
+# link.
 UNREAD = {"VRRPv3"}
 
 

@@ -104,7 +104,7 @@ def test_tcp_inside_vlans(make_wire, driver, qinq):
     AF_PACKET's driver does not tell an 802.1ad tag from another, so the peers put them into the frame."""
     wire = make_wire(driver)
     for end_point, interface in ((wire.client, "c0"), (wire.server, "s0")):
-        # A link of this MTU has no room for two tags around a full-sized packet, whoever forwards.
+        # A link of this MTU has no room for two tags around a full-sized packet.
         end_point.run("ip", "route", "replace", "10.77.0.0/24", "dev", interface, "mtu", 1492)
         vlan.tag(end_point, interface, qinq)
         if driver == "af-xdp":

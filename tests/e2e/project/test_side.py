@@ -109,7 +109,7 @@ def test_a_peer_that_cannot_is_asked_once_and_the_page_says_why():
     experiment.measure([*series, Series("small", fail(Absent("too many")), [100])], 3)
     assert asked == [10, 100]
     shown = page.section(experiment)
-    assert "* gone: **not installed**. It would be: as it comes" in shown and "* small at rules 100: too many" in shown
+    assert "* gone: **not installed**. Configuration: as it comes" in shown and "* small at rules 100: too many" in shown
 
 
 @pytest.mark.parametrize("command, text", [

@@ -183,7 +183,8 @@ class Connection:
                 assert far.recv(16) == b"there"
                 far.sendall(b"and back")
                 assert near.recv(16) == b"and back"
-                # struct tcp_info: byte 5 has the options of the handshake (1: timestamps, 2: SACK, 4: window scale).
+                # struct tcp_info: byte 5 has the options of the handshake (1: timestamps, 2: SACK, 4: window
+                # scale).
                 options = far.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)[5]
                 self.timestamps, self.sack, self.wscale = bool(options & 1), bool(options & 2), bool(options & 4)
                 self.mss = far.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)

@@ -15,7 +15,8 @@ from lab.netns import CommandFailed
 
 DGRAM, STREAM = socket.SOCK_DGRAM, socket.SOCK_STREAM
 POOL = f"nat pool add wan {OUTSIDE[0]}\n"
-# The paper's Figure 2: RTP goes by a monitor, HTTP by a filter, all of it to a load balancer, the rest nowhere.
+# The paper's Figure 2: RTP goes by a monitor, HTTP by a filter, all of it to a load balancer, the rest
+# nowhere.
 FIGURE_2 = (
     "nf add class split rtp: udp-dport 6970 web: tcp-dport 80\n"
     "nf add monitor count\n"
@@ -24,7 +25,8 @@ FIGURE_2 = (
     "chain add figure2 class [rtp: monitor, web: filter, else: drop] | balancer\n"
     f"add-stateful ip-daddr {VIRTUAL} chain figure2\n"
 )
-# Its evaluation chain (section V-E): NAT, statistics, flow statistics, a load balancer, and light ones beside them.
+# Its evaluation chain (section V-E): NAT, statistics, flow statistics, a load balancer, and light ones beside
+# them.
 SEVEN = (
     POOL + "nf add n nat wan\n"
     "nf add stats count\n"

@@ -14,7 +14,8 @@ from lab.netns import CLIENT4, SERVER4
 from lab.raw import RawPort
 from lab.option_bytes import NOP, SACKP, mss, pair, segment, wscale
 
-# For tests that count packets: the end points' kernels send MLD reports (RFC 3810) of their own, which are IPv6.
+# For tests that count packets: the end points' kernels send MLD reports (RFC 3810) of their own, which are
+# IPv6.
 IP4_CHAIN = "add-stateful ip-saddr 10.77.0.0/24 chain c"
 
 
