@@ -70,6 +70,108 @@ pub mod flags {
 /// [`Meta::out_port`] of a packet whose way is the routing's to find.
 pub const OUT_ROUTED: u16 = 0xfffe;
 
+/// One index that a node writes for the node behind it: a union in 32 bits, as `opaque` in VPP's buffers.
+///
+/// The member follows from the edge that the packet took. Builds with debug assertions keep a tag in the upper bits
+/// and panic when a member is read that was not written last; other builds store the index alone.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct StageWord(u32);
+
+/// The tags of [`StageWord`].
+#[derive(Clone, Copy)]
+#[repr(u32)]
+enum StageTag {
+    Edits = 1,
+    NextHop,
+    Ticket,
+    Removals,
+    Worker,
+}
+
+impl StageTag {
+    const SHIFT: u32 = 28;
+    const INDEX: u32 = if cfg!(debug_assertions) { (1 << Self::SHIFT) - 1 } else { u32::MAX };
+
+    #[inline(always)]
+    fn write(self, index: u32) -> StageWord {
+        let tag = if cfg!(debug_assertions) { (self as u32) << Self::SHIFT } else { 0 };
+        StageWord(index & Self::INDEX | tag)
+    }
+
+    #[inline(always)]
+    fn read(self, word: StageWord) -> u32 {
+        debug_assert_eq!(
+            word.0 >> Self::SHIFT,
+            self as u32,
+            "a member of StageWord that was not written last"
+        );
+        word.0 & Self::INDEX
+    }
+}
+
+impl StageWord {
+    /// The first entry of an edit list in the worker's arena.
+    #[inline(always)]
+    pub fn from_edits(first: u32) -> Self {
+        StageTag::Edits.write(first)
+    }
+
+    /// The number of a next hop (`mmb_route::HopId`).
+    #[inline(always)]
+    pub fn from_next_hop(id: u32) -> Self {
+        StageTag::NextHop.write(id)
+    }
+
+    /// The ticket of a fragment that is held.
+    #[inline(always)]
+    pub fn from_ticket(ticket: u32) -> Self {
+        StageTag::Ticket.write(ticket)
+    }
+
+    /// How many sessions had been removed when [`Meta::session`] was looked up.
+    #[inline(always)]
+    pub fn from_removals(removals: u32) -> Self {
+        StageTag::Removals.write(removals)
+    }
+
+    /// The number of the worker that the packet is handed to.
+    #[inline(always)]
+    pub fn from_worker(worker: u16) -> Self {
+        StageTag::Worker.write(worker.into())
+    }
+
+    /// The first entry of the edit list.
+    #[inline(always)]
+    pub fn edits(self) -> u32 {
+        StageTag::Edits.read(self)
+    }
+
+    /// The next hop.
+    #[inline(always)]
+    pub fn next_hop(self) -> u32 {
+        StageTag::NextHop.read(self)
+    }
+
+    /// The ticket of a held fragment.
+    #[inline(always)]
+    pub fn ticket(self) -> u32 {
+        StageTag::Ticket.read(self)
+    }
+
+    /// Whether no session has been removed since: `removals` is the count of now.
+    #[inline(always)]
+    pub fn is_removals(self, removals: u32) -> bool {
+        self == Self::from_removals(removals)
+    }
+
+    /// The worker that the packet is handed to.
+    #[inline(always)]
+    pub fn worker(self) -> u16 {
+        StageTag::Worker.read(self) as u16
+    }
+}
+
 /// What rides with every packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the
 /// frame. 28 bytes; the size is part of the dataplane's layout and asserted at compile time.
 #[repr(C)]
@@ -78,9 +180,9 @@ pub struct Meta {
     /// Symmetric hash of the 5-tuple: both directions of a flow have the same. Addresses and protocol only
     /// for fragments and for packets without a transport header.
     pub flow_hash: u32,
-    /// First entry of the packet's edit list in the worker's arena; behind the edits, the number of its next hop.
-    pub edits_at: u32,
-    /// Length of that list; 0: nothing to edit.
+    /// What one node leaves for the next: an edit list, a next hop, …
+    pub stage: StageWord,
+    /// Entries of the packet's edit list ([`Meta::edits`]); 0: nothing to edit.
     pub edits_len: u16,
     /// Network header.
     pub l3_off: u16,
@@ -105,6 +207,22 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Says which entries of the worker's arena edit the packet.
+    #[inline(always)]
+    pub fn set_edits(&mut self, first: u32, len: u16) {
+        self.stage = StageWord::from_edits(first);
+        self.edits_len = len;
+    }
+
+    /// The packet's entries in the worker's arena of edits.
+    #[inline(always)]
+    pub fn edits(&self) -> std::ops::Range<usize> {
+        // Without edits, the word may hold another member.
+        let is_unset = cfg!(debug_assertions) && self.edits_len == 0;
+        let first = if is_unset { 0 } else { self.stage.edits() as usize };
+        first..first + usize::from(self.edits_len)
+    }
+
     /// What a parse finds: `tag` has [`Meta::kind`], [`Meta::proto`] and [`Meta::flags`], from the lowest byte on. The drop reason goes
     /// with them, so that all is three stores.
     #[inline(always)]

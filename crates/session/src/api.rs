@@ -118,24 +118,24 @@ pub enum Next {
     Pass,
     /// It goes out by `meta.out_port`, or to routing if that is [`mmb_packet::OUT_ROUTED`].
     Send,
-    /// The rules in `meta.edits_at`, `edits_len` edit it; then it goes as with [`Next::Send`].
+    /// The rules in `meta.edits()` edit it; then it goes as with [`Next::Send`].
     Edit,
     /// It is dropped for `meta.drop_reason`.
     Drop,
     /// It has become an ICMP error, or what a function answers, and goes out by `meta.out_port`, a routed port, too: its
     /// Ethernet addresses are turned round already. The packet that it was is dropped, for `meta.drop_reason`.
     Reply,
-    /// It is given to the worker whose number stands in `meta.out_port`, and is looked up there as it is, without a
+    /// It is given to the worker whose number stands in `meta.stage`, and is looked up there as it is, without a
     /// parse.
     HandOff,
-    /// It is kept under the ticket that stands in `meta.edits_at` until [`crate::Sessions::next_released_fragment`] calls for it.
+    /// It is kept under the ticket that stands in `meta.stage` until [`crate::Sessions::next_released_fragment`] calls for it.
     Hold,
     /// It belongs to a session, and the rules that look at each packet have yet to be found for it.
     PerPacketRules,
     /// All rules have yet to be found for it.
     SlowPath,
     /// It goes through its session's service chain ([`crate::Sessions::process_chain`]), after the edits of rules, which stand in
-    /// `meta.edits_at`, `edits_len` as with [`Next::Edit`]; then as with [`Next::Send`].
+    /// `meta.edits()` as with [`Next::Edit`]; then as with [`Next::Send`].
     Chain,
     /// It is looked up once more: it has been through a chain, and comes back to an inside host.
     Relookup,

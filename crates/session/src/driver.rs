@@ -279,11 +279,11 @@ impl Driver {
             let reason = DropReason::from_number(traveller.meta.drop_reason).unwrap_or(DropReason::Rule);
             let outcome = match next {
                 Next::HandOff => {
-                    traveller.worker = usize::from(out);
+                    traveller.worker = usize::from(traveller.meta.stage.worker());
                     continue;
                 }
                 Next::Hold => {
-                    let ticket = traveller.meta.edits_at as usize;
+                    let ticket = traveller.meta.stage.ticket() as usize;
                     self.held[worker][ticket] = Some(traveller);
                     return self.redeem(sent);
                 }
@@ -375,8 +375,7 @@ impl Driver {
 
     /// As the dataplane does: what cannot be edited goes on as it is.
     fn edit(&self, traveller: &mut Traveller) -> Outcome {
-        let first = traveller.meta.edits_at as usize;
-        let slots = self.edits.get(first..first + usize::from(traveller.meta.edits_len)).unwrap_or(&[]);
+        let slots = self.edits.get(traveller.meta.edits()).unwrap_or(&[]);
         let limits = EditLimits { frame_max: |_| usize::MAX };
         let _refused = self.rules.policy.edit(slots, &mut traveller.packet, &mut traveller.meta, limits);
         Outcome::Out(traveller.meta.out_port)

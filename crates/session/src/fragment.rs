@@ -1,7 +1,7 @@
 //! Fragments: the first one of a datagram has a key, the later ones follow it.
 
 use mmb_flow::{DatagramKey, FlowRef, FragmentAction, Key};
-use mmb_packet::{DropReason, PacketBuf};
+use mmb_packet::{DropReason, PacketBuf, StageWord};
 
 use crate::engine::Sessions;
 use crate::slow::Call;
@@ -38,7 +38,7 @@ impl Sessions {
         let next = if elsewhere { self.hand_off(call.meta, home) } else { self.keyed(call, key) };
         let found = self.table.find(key);
         let target = match next {
-            Next::HandOff if !found.is_some() => Target::Worker(call.meta.out_port),
+            Next::HandOff if !found.is_some() => Target::Worker(call.meta.stage.worker()),
             _ if found.is_some() => match self.table.redirect_worker(found) {
                 Some(worker) => Target::Worker(worker),
                 None => Target::Session(found, self.table.uid(found.session())),
@@ -69,7 +69,7 @@ impl Sessions {
             FragmentAction::Follow(Target::Dropped(reason)) => call.drop(reason),
             FragmentAction::Wait(ticket) => {
                 self.counters.held += 1;
-                call.meta.edits_at = ticket.0;
+                call.meta.stage = StageWord::from_ticket(ticket.0);
                 Next::Hold
             }
             FragmentAction::Refused => call.drop(DropReason::FragmentLost),

@@ -9,7 +9,7 @@
 //! and done elsewhere.
 
 use mmb_flow::{Direction, FlowRef, Table, flow_flags, later_ack, translate, translate_ip4};
-use mmb_packet::{DropReason, Meta, ParsedHeaders, flags};
+use mmb_packet::{DropReason, Meta, ParsedHeaders, StageWord, flags};
 use mmb_policy::VECTOR;
 
 use crate::decisions::says;
@@ -318,7 +318,7 @@ impl Sessions {
     pub(crate) fn hand_off(&mut self, meta: &mut Meta, worker: u16) -> Next {
         self.counters.redirected += 1;
         meta.flags |= flags::HANDED;
-        meta.out_port = worker;
+        meta.stage = StageWord::from_worker(worker);
         Next::HandOff
     }
 
@@ -356,7 +356,6 @@ pub(crate) fn translate_by(
 /// Says where a packet's edits begin; they end where the list does.
 pub(crate) fn edit_from(first: usize, meta: &mut Meta, edits: &mut Vec<u32>) -> Next {
     edits.truncate(first + mmb_policy::MAX_EDITS);
-    meta.edits_at = first as u32;
-    meta.edits_len = (edits.len() - first) as u16;
+    meta.set_edits(first as u32, (edits.len() - first) as u16);
     if meta.edits_len == 0 { Next::Pass } else { Next::Edit }
 }

@@ -45,7 +45,7 @@ impl Sessions {
     ) -> Next {
         let (in_port, bytes) = (packets.in_port(at), packets.bytes(at));
         let (head, meta) = packets.head_and_meta(at);
-        if meta.edits_at != self.removals {
+        if !meta.stage.is_removals(self.removals) {
             meta.session = parse_key(head, meta).map_or(FlowRef::NONE, |key| self.table.find(&key)).0;
         }
         let found = FlowRef(meta.session);

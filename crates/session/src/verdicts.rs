@@ -7,7 +7,7 @@
 use std::hint::select_unpredictable;
 
 use mmb_flow::{Flow, flow_flags, later_ack, translate_ip4, translate_ip4_common};
-use mmb_packet::prefetch;
+use mmb_packet::{StageWord, prefetch};
 use mmb_policy::VECTOR;
 
 use crate::engine::Sessions;
@@ -112,7 +112,7 @@ impl Sessions {
                     if decisions.is_current(half.decision(), stamp) {
                         let (_, meta) = packets.head_and_meta(at);
                         // The second one tells whether the session may have ended meanwhile.
-                        (meta.session, meta.edits_at) = (found.0, *removals);
+                        (meta.session, meta.stage) = (found.0, StageWord::from_removals(*removals));
                         *next = Next::PerPacketRules;
                     }
                     continue;

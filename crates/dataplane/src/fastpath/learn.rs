@@ -82,7 +82,7 @@ impl Seen<'_> {
         if is_routed {
             // What the engine has found, for the length that it allows. A next hop that is being asked after is to see packets of
             // the engine's, which asks the kernel to ask.
-            let hop = routes.hops.get(meta.edits_at);
+            let hop = routes.hops.get(meta.stage.next_hop());
             let addresses = packet.data().first_chunk::<12>();
             let is_it = hop.kind == NextHopKind::Forward
                 && hop.port == meta.out_port

@@ -155,8 +155,7 @@ fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [u16; VECTOR] {
             meta.drop_reason = DropReason::Rule as u8;
             edges[at] = DROP;
         } else if verdict.edits_len > 0 {
-            meta.edits_at = verdict.edits_at;
-            meta.edits_len = verdict.edits_len;
+            meta.set_edits(verdict.edits_at, verdict.edits_len);
             meta.out_port = out_port;
             edges[at] = REWRITE;
         }

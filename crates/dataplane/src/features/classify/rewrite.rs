@@ -37,8 +37,7 @@ pub(crate) fn edit(worker: &Worker, packet: &mut Packet) -> bool {
     let snapshot = &*worker.snapshot;
     // A copy, since the packet is borrowed as a whole while its length may change.
     let mut meta = *packet.meta();
-    let first = meta.edits_at as usize;
-    let slots = worker.edits.get(first..first + usize::from(meta.edits_len)).unwrap_or(&[]);
+    let slots = worker.edits.get(meta.edits()).unwrap_or(&[]);
     let link = meta.l3_off;
     let limits = EditLimits { frame_max: |port| snapshot.frame_max(port, link) };
     match snapshot.policy.edit(slots, packet, &mut meta, limits) {

@@ -12,12 +12,12 @@ const CLASSIFY: u16 = 0;
 const TX: u16 = 1;
 const FLOW_LOOKUP: u16 = 2;
 
-/// Sends parsed packets to the workers whose numbers stand in the place of their output ports, in runs.
+/// Sends parsed packets to the workers whose numbers stand in their metadata, in runs.
 pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
     let mut target = worker.id;
     vector.drain(|packet| {
-        let owner = usize::from(packet.meta().out_port);
+        let owner = usize::from(packet.meta().stage.worker());
         if owner != target {
             send(worker, target, Ring::Flows, &mut burst);
             target = owner;

@@ -3,7 +3,7 @@
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_flow::{FlowRef, Key};
-use mmb_packet::{DropReason, Kind, checksum};
+use mmb_packet::{DropReason, Kind, StageWord, checksum};
 use mmb_session::Sessions;
 
 use crate::engine::snapshot::{Snapshot, path};
@@ -310,7 +310,7 @@ fn stopped(packet: &mut Packet, snapshot: &Snapshot) -> Option<u16> {
 /// Marks a packet for another worker.
 #[inline]
 fn hand_off(packet: &mut Packet, owner: usize) -> u16 {
-    packet.meta_mut().out_port = owner as u16;
+    packet.meta_mut().stage = StageWord::from_worker(owner as u16);
     HANDOFF
 }
 

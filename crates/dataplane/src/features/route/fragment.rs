@@ -13,7 +13,7 @@ pub(crate) fn cut(worker: &mut Worker, routes: &Routes, packet: &Packet, vector:
     let mut whole = std::mem::take(&mut worker.scratch);
     whole.clear();
     packet.segments().for_each(|segment| whole.extend_from_slice(segment));
-    let mtu = routes.hops.get(packet.meta().edits_at).mtu;
+    let mtu = routes.hops.get(packet.meta().stage.next_hop()).mtu;
     let cut = pieces(worker, packet, &whole, mtu.into(), vector);
     worker.scratch = whole;
     match cut {

@@ -74,7 +74,7 @@ pub(crate) fn steady_hops(
 
 /// The kind of the next hop that has been found for a packet.
 pub(crate) fn hop_kind(routes: &Routes, packet: &Packet) -> NextHopKind {
-    routes.hops.get(packet.meta().edits_at).kind
+    routes.hops.get(packet.meta().stage.next_hop()).kind
 }
 
 /// The table by which packets from `port` are routed: for what comes from a wire, the first.

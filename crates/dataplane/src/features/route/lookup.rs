@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, Kind};
+use mmb_packet::{DropReason, Kind, StageWord};
 use mmb_route::{NextHopId, NextHopKind, RouteTable, Routes};
 
 use super::hop::{addresses4, addresses6, hop_kind, table};
@@ -103,7 +103,7 @@ pub(crate) fn look_up(
 #[inline(always)]
 fn finish(worker: &Worker, mut vector: Vector<'_>, hops: &[NextHopId; VECTOR], odd: bool) {
     for (packet, hop) in vector.packets().iter_mut().zip(hops) {
-        packet.meta_mut().edits_at = *hop;
+        packet.meta_mut().stage = StageWord::from_next_hop(*hop);
     }
     if !odd {
         return vector.send_all(REWRITE);

@@ -2,7 +2,7 @@
 //! may go on. Otherwise the packet goes where its next hop's kind says, or where the sender will be told.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, Meta};
+use mmb_packet::{DropReason, Meta, StageWord};
 use mmb_route::{NextHop, NextHopKind, NextHops, forward_ip4, forward_ip6};
 
 use super::hop::{L3, flow_hash, reason};
@@ -65,7 +65,7 @@ fn process(
     let (mut rare, mut nudges) = (false, false);
     for_each(vector.packets(), |at, packet| {
         let (head, meta) = packet.data_and_meta();
-        let hop = hops.get(meta.edits_at);
+        let hop = hops.get(meta.stage.next_hop());
         if !send_on(head, meta, hop, ttl, &forward) {
             let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
             edges[at] = detour(packet, hops, lives, &mut nudges, &forward);
@@ -87,14 +87,14 @@ fn detour(
     nudges: &mut bool,
     forward: &impl Fn(&mut [u8], usize, &NextHop) -> bool,
 ) -> u16 {
-    let mut id = packet.meta().edits_at;
+    let mut id = packet.meta().stage.next_hop();
     if hops.get(id).kind == NextHopKind::Group {
         id = hops.resolve(id, flow_hash(packet));
     }
     let hop = hops.get(id);
     *nudges |= hop.neighbor_stale;
     let (head, meta) = packet.data_and_meta();
-    (meta.edits_at, meta.out_port) = (id, hop.port);
+    (meta.stage, meta.out_port) = (StageWord::from_next_hop(id), hop.port);
     let length = usize::from(meta.end).wrapping_sub(L3);
     let reason = match hop.kind {
         NextHopKind::Punt => return PUNT,
@@ -113,7 +113,7 @@ fn nudge(worker: &mut Worker, packets: &mut [&mut Packet]) {
     worker.tell_time();
     let routes = worker.routes.clone();
     for packet in packets {
-        let hop = routes.hops.get(packet.meta().edits_at);
+        let hop = routes.hops.get(packet.meta().stage.next_hop());
         if hop.neighbor_stale && hop.kind == NextHopKind::Forward {
             want(worker, hop, packet);
         }

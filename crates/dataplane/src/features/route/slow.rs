@@ -43,11 +43,12 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 
 /// Decides about a packet; its edge.
 fn judge(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> u16 {
-    let hop = routes.hops.get(packet.meta().edits_at);
+    // Packets that `ip4-input` or `ip6-input` sends here have no next hop, and no reason that asks for one.
+    let hop = |packet: &Packet| routes.hops.get(packet.meta().stage.next_hop());
     let reason = DropReason::from_number(packet.meta().drop_reason).unwrap_or(DropReason::NoRoute);
     let complaint = match reason {
         DropReason::NeighborQueue if lives(packet) => {
-            want(worker, hop, packet);
+            want(worker, hop(packet), packet);
             return WAIT;
         }
         DropReason::NeighborQueue | DropReason::TtlExpired => {
@@ -55,13 +56,14 @@ fn judge(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> u16 {
             IcmpErrorKind::TIME_EXCEEDED
         }
         DropReason::NeighborFailed => {
+            let hop = hop(packet);
             if matches!(hop.kind, NextHopKind::Failed | NextHopKind::Resolve) {
                 want(worker, hop, packet);
             }
             IcmpErrorKind::NO_NEIGHBOR
         }
         DropReason::FragNeeded if may_be_cut(packet) => return CUT,
-        DropReason::FragNeeded => IcmpErrorKind::too_big(hop.mtu.into()),
+        DropReason::FragNeeded => IcmpErrorKind::too_big(hop(packet).mtu.into()),
         DropReason::NoRoute => IcmpErrorKind::NO_ROUTE,
         DropReason::UnreachableRoute => IcmpErrorKind::UNREACHABLE,
         DropReason::ProhibitedRoute => IcmpErrorKind::PROHIBITED,
@@ -186,7 +188,7 @@ fn take_out(worker: &mut Worker, routes: &Routes, vector: &mut Vector<'_>, edges
 
 /// Keeps a packet until the Ethernet address of its next hop is known.
 fn wait(worker: &mut Worker, routes: &Routes, packet: Mbuf) {
-    let Some(neighbor) = neighbor(routes.hops.get(packet.meta().edits_at), &packet) else { return };
+    let Some(neighbor) = neighbor(routes.hops.get(packet.meta().stage.next_hop()), &packet) else { return };
     worker.counters().routing.queued.add(1);
     if let Some(evicted) = worker.waiting.push(packet, neighbor, worker.now) {
         worker.counters().drops.add(evicted.port(), DropReason::NeighborQueue as u8, 1);

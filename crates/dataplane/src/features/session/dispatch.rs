@@ -9,7 +9,7 @@
 //! `flow-track` to `flow-lookup` when the first one has come.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags};
+use mmb_packet::{DropReason, Meta, OUT_ROUTED, StageWord, flags};
 use mmb_route::NextHops;
 use mmb_session::{Next, NextSet, Packets};
 
@@ -130,8 +130,8 @@ impl Packets for Shown<'_, '_> {
     fn forward(&mut self, at: usize, hop: u16) -> bool {
         let Some(hops) = self.hops else { return false };
         let (head, meta) = self.packets[at].data_and_meta();
-        meta.edits_at = u32::from(hop);
-        send_on4(head, meta, hops.get(meta.edits_at))
+        meta.stage = StageWord::from_next_hop(hop.into());
+        send_on4(head, meta, hops.get(hop.into()))
     }
 
     #[inline(always)]
@@ -219,7 +219,7 @@ pub(super) fn set_aside(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut
     vector.extract_if(
         |at| all[at] == Next::Hold,
         |packet| {
-            let place = packet.meta().edits_at as usize;
+            let place = packet.meta().stage.ticket() as usize;
             // The place is free: the sessions give it out again only after they have called for the packet in it.
             if let Some(place) = worker.held.get_mut(place) {
                 *place = Some(packet);
