@@ -1,4 +1,4 @@
-"""What stands beside the code: the demo, the examples, the check of the layers."""
+"""The demo, the examples, the pages and the checks in tools/."""
 
 import importlib.machinery
 import importlib.util
@@ -91,7 +91,7 @@ def test_links_lead_somewhere(path):
 
 
 def demo():
-    """The demo, with its output to read as it comes."""
+    """A running demo; its output is read line by line."""
     return subprocess.Popen(
         ["/usr/bin/python3", "-u", str(ROOT / "tools" / "demo")],
         stdout=subprocess.PIPE,
@@ -110,7 +110,7 @@ def test_demo(root):
     process = demo()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
-    assert "everything showed what it should" in output and "✗" not in output
+    assert "all checks passed" in output and "✗" not in output
     assert namespaces_of(process.pid) == []
 
 
@@ -121,7 +121,7 @@ def test_demo_cleans_up_when_interrupted(root):
             if "curl" in line:
                 break
         assert namespaces_of(process.pid)
-        # As a terminal does it: to the whole foreground process group.
+        # A terminal signals the whole foreground process group.
         os.killpg(process.pid, signal.SIGINT)
         process.stdout.read()
         assert wait.for_end(process, "the demo") == 130
