@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests: the bench of namespaces, mmb in its middle, figures for the summary."""
+"""Fixtures of the end-to-end tests: namespaces, daemons and ports; figures for the summary."""
 
 import importlib.util
 import os
@@ -39,7 +39,7 @@ def pytest_sessionstart(session):
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item):
-    """Shows what the daemons of a failed test printed."""
+    """Adds the daemons' logs to the report of a failed test."""
     report = (yield).get_result()
     if report.failed:
         for daemon in _daemons:
@@ -75,7 +75,7 @@ def driver(request):
 
 @pytest.fixture
 def make_bench(root):
-    """make_bench(**options) -> Bench, gone after the test."""
+    """make_bench(**options) -> Bench, removed after the test."""
     benches = []
 
     def make(**options):
@@ -89,7 +89,7 @@ def make_bench(root):
 
 @pytest.fixture
 def make_daemon(tmp_path):
-    """make_daemon(namespace, config, ...) -> a started Daemon, gone after the test."""
+    """make_daemon(namespace, config, ...) -> a started Daemon, stopped after the test."""
     made = []
 
     def make(namespace=None, config="", start=True, **options):
@@ -108,7 +108,7 @@ def make_daemon(tmp_path):
 
 @pytest.fixture
 def make_wire(make_bench, make_daemon):
-    """make_wire(driver, ...) -> Wire of its own: for tests that change more than rules."""
+    """make_wire(driver, ...) -> a Wire for one test, for tests that change more than rules."""
     wires = []
 
     def make(driver, config="", workers=1, arguments=(), **options):
@@ -122,7 +122,7 @@ def make_wire(make_bench, make_daemon):
 
 @pytest.fixture
 def make_nat(root, make_daemon):
-    """make_nat(config, ...) -> NatBench, gone after the test."""
+    """make_nat(config, ...) -> NatBench, removed after the test."""
     made = []
 
     def make(config="", driver="af-packet", **options):
@@ -136,7 +136,7 @@ def make_nat(root, make_daemon):
 
 @pytest.fixture
 def make_chains(root, make_daemon):
-    """make_chains(config, ...) -> ChainBench, gone after the test."""
+    """make_chains(config, ...) -> ChainBench, removed after the test."""
     made = []
 
     def make(config="", driver="af-packet", **options):
@@ -150,7 +150,7 @@ def make_chains(root, make_daemon):
 
 @pytest.fixture
 def make_router(root, make_daemon):
-    """make_router(config, ...) -> RouteBench, gone after the test."""
+    """make_router(config, ...) -> RouteBench, removed after the test."""
     made = []
 
     def make(config="", driver="af-xdp", **options):
@@ -163,7 +163,7 @@ def make_router(root, make_daemon):
 
 
 def pytest_generate_tests(metafunc):
-    """A module's shared wire is over each kind of port, unless the module names its own in DRIVERS."""
+    """Runs a module's shared wire on each kind of port, unless the module sets DRIVERS."""
     if "shared_wire" in metafunc.fixturenames:
         drivers = getattr(metafunc.module, "DRIVERS", DRIVERS)
         metafunc.parametrize("shared_wire", drivers, indirect=True, scope="module")
@@ -197,7 +197,7 @@ def shared_wire(request, root):
 
 @pytest.fixture
 def wire(shared_wire):
-    """The module's wire without rules and without frames of an earlier test."""
+    """The module's wire, with no rules and no frames of an earlier test."""
     shared_wire.daemon.command("flush")
     shared_wire.settle()
     yield shared_wire

@@ -1,4 +1,4 @@
-"""The control API over its Unix socket, held against the document it serves."""
+"""The control API on its Unix socket, compared with the OpenAPI document that it serves."""
 
 import concurrent.futures
 import json
@@ -102,7 +102,7 @@ def test_rules_over_http(daemon):
 
 
 def test_rules_are_added_while_others_add_and_a_long_change_is_made(daemon):
-    """Each in its turn: none gets lost, and readers are answered meanwhile."""
+    """Concurrent changes are all applied, and reads are answered meanwhile."""
     many = "".join(f"add ip-saddr 10.{n >> 8}.{n & 255}.0/24 tcp-dport {n % 60_000 + 1} drop\n" for n in range(20_000))
 
     def add(port):

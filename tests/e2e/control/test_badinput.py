@@ -18,7 +18,7 @@ DRIVERS = ("af-packet",)
 
 @pytest.fixture
 def daemon(shared_wire):
-    """A daemon that has something to lose: a wire and two rules."""
+    """A daemon with a wire and two rules."""
     shared_wire.daemon.command("flush")
     shared_wire.daemon.add("udp-dport 1 drop")
     shared_wire.daemon.add("tcp-dport 80 mod tcp-dport 8080")
@@ -26,7 +26,7 @@ def daemon(shared_wire):
 
 
 def assert_refused(done, *expected):
-    """Refused in words: a status, nothing on stdout, one error on stderr that names the thing."""
+    """The command fails: non-zero status, nothing on stdout, one error on stderr that names the cause."""
     assert done.returncode != 0, done.stdout
     message = done.stderr.strip()
     assert message and done.stdout.strip() == ""

@@ -1,4 +1,4 @@
-"""`mmb bench`: what a policy costs, with traffic made in memory."""
+"""`mmb bench`: the cost of a policy, with generated traffic."""
 
 import json
 import time
@@ -112,7 +112,7 @@ def test_routed(bench, options):
 
 
 def test_routed_with_rules(bench):
-    """Rules apply to what is routed as to what passes a wire, and their cost is set beside the path without them."""
+    """Rules apply to routed packets too, and their cost is reported relative to the path without rules."""
     report = bench("add ip-proto udp drop\nadd ip-proto tcp mod ip-dscp 1\n", "--mode", "routed", "--flows", 4000)
     assert report["drops"]["rule"] / report["packets"] == pytest.approx(0.5, abs=0.1)
     nodes = report["nodes"]
@@ -134,7 +134,9 @@ def test_routed_cases(case):
 
 
 def test_routed_configuration_and_capture(bench, tmp_path):
-    """A wire's configuration can be routed, a capture's frames are addressed to the port, and all of them have a route."""
+    """`--mode routed` accepts a wire's configuration; the frames of a capture are readdressed to the port and
+    have routes.
+    """
     frame = frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload()
     (tmp_path / "in.pcap").write_bytes(captures.pcap([(captures.START, frame)]))
     policy = "interface add a null\ninterface add b null\nwire a b\nadd in a udp-dport 2 mod udp-dport 3\n"
@@ -152,7 +154,7 @@ def test_text_for_people(tmp_path):
 
 
 def test_a_hundred_thousand_rules(bench, tmp_path, figure):
-    """They load in under 2 s, and cost little more than ten. Held to twice that, for cores that others use too."""
+    """100,000 rules load in 2 s and cost little more than ten. The limits are doubled for busy machines."""
     rules = []
     for n in range(100_000):
         addresses = f"ip-saddr 172.16.{n >> 8 & 255}.{n & 255} ip-daddr 192.0.2.{n % 251}"

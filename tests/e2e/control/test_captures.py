@@ -1,4 +1,4 @@
-"""Captures of the tcpdump project's tests under 200 mixed rules: nothing breaks, and checksums stay right."""
+"""Captures of the tcpdump project's tests under 200 mixed rules: no crash, and correct checksums."""
 
 import contextlib
 import os
@@ -77,7 +77,9 @@ TARGETS = [
 
 
 def mixed_rules(seed, count=200):
-    """Rules that mmb takes; what makes no sense together (a TCP target for a UDP match, …) is drawn again."""
+    """Random rules that mmb accepts; contradictory combinations (a TCP target for a UDP match) are drawn
+    again.
+    """
     dice = random.Random(seed)
     rules = []
     while len(rules) < count:
@@ -103,7 +105,7 @@ def mixed_rules(seed, count=200):
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory):
-    """A file of 200 rules, all of which `mmb check` takes."""
+    """A file of 200 rules that `mmb check` accepts."""
     path = tmp_path_factory.mktemp("policy") / "rules"
     candidates, taken = mixed_rules(seed=8, count=400), []
     for rule in candidates:
@@ -130,7 +132,7 @@ def captured(directory):
 
 
 def test_each_capture(directory, policy, tmp_path):
-    """Processed, or refused with a sentence."""
+    """The capture is processed, or refused with one sentence."""
     processed = 0
     for path in captured(directory)[::STEP]:
         done = mmb("replay", "-c", policy, path, "-w", tmp_path / "out.pcap", check=False)
@@ -141,7 +143,7 @@ def test_each_capture(directory, policy, tmp_path):
 
 
 def ethernet_frames(directory):
-    """Frames of all captures that scapy can read and that are of Ethernet, each once."""
+    """All distinct Ethernet frames of all captures that scapy can read."""
     found = {}
     for path in captured(directory):
         try:
@@ -162,7 +164,7 @@ UNREAD = {"VRRPv3"}
 
 
 def wrong(frame):
-    """Layers of which scapy would compute another checksum; None when it cannot read the frame."""
+    """The layers whose checksum scapy computes differently; None if scapy cannot read the frame."""
     try:
         return {text.split(" checksum")[0] for text in frames.wrong_checksums(frame)} - UNREAD
     except Exception:  # noqa: BLE001
@@ -170,7 +172,7 @@ def wrong(frame):
 
 
 def test_checksums_stay_right(directory, policy, tmp_path):
-    """Of every frame that leaves edited, scapy confirms the checksums that it confirmed before."""
+    """Checksums that scapy finds correct before an edit are correct after it."""
     sent = ethernet_frames(directory)
     stamped = [(captures.START + number * 1000, frame) for number, frame in enumerate(sent)]
     (tmp_path / "in.pcap").write_bytes(captures.pcap(stamped))

@@ -26,7 +26,7 @@ LAST = 253
 
 
 class Router:
-    """The bench with the middlebox's own kernel routing from client to server."""
+    """A bench in which the middlebox's kernel routes from client to server."""
 
     def __init__(self, bench):
         self.mbox = bench.mbox

@@ -1,4 +1,4 @@
-"""`mmb replay`: a capture through the very same graph, without privileges and devices."""
+"""`mmb replay`: a capture through the same graph, without privileges and devices."""
 
 import functools
 import json
@@ -22,7 +22,7 @@ MICROSECOND = 1000
 
 @functools.cache
 def mixed(count=600):
-    """Packets of several kinds with growing, uneven timestamps, and what POLICY makes of them."""
+    """Packets of several kinds with increasing timestamps, and the expected result of POLICY."""
     sent, expected = [], []
     stamp = START
     for number in range(count):
@@ -124,7 +124,7 @@ def test_jumbo_and_runt_frames(replay):
 @pytest.mark.parametrize("dialect", ["pcap", "pcapng"])
 @pytest.mark.parametrize("keep", [0.999, 0.5, 0.1])
 def test_truncated_capture(replay, dialect, keep):
-    """What is readable is processed; then one clear error."""
+    """Readable records are processed; then one error is printed."""
     sent, expected = mixed(100)
     whole = DIALECTS[dialect](sent)
     done, summary, written = replay(whole[: int(len(whole) * keep)], check=False)
@@ -135,7 +135,7 @@ def test_truncated_capture(replay, dialect, keep):
 
 
 def test_corrupt_record(replay):
-    """A record whose length cannot be: what came before is processed."""
+    """A record with an impossible length: the records before it are processed."""
     sent, expected = mixed(10)
     capture = bytearray(captures.pcap(sent))
     offset = 24 + sum(16 + len(frame) for _, frame in sent[:8])
@@ -208,14 +208,14 @@ def test_without_any_privilege(tmp_path):
 
 
 def test_policy_with_interfaces_opens_no_device(replay):
-    """A daemon's own configuration file can be tried on a capture."""
+    """A daemon's configuration file can be replayed."""
     policy = "interface add left af-xdp nowhere0\ninterface add right af-xdp nowhere1\nwire left right\n" + POLICY
     sent, expected = mixed(40)
     assert replay(captures.pcap(sent), policy=policy)[2] == expected
 
 
 def corpus():
-    """Captures of the tcpdump project's tests, if they lie beside the repository."""
+    """The captures of the tcpdump project's tests, if they are present beside the repository."""
     archive = PCAPS / "tcpdump-tests.tar.gz"
     if not archive.exists():
         return []

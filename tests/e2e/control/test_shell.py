@@ -15,7 +15,7 @@ ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\r")
 
 
 class Terminal:
-    """A program on a pseudo terminal: type into it, wait for what it shows."""
+    """A program on a pseudo terminal, with input and expected output."""
 
     def __init__(self, home, *argv):
         master, slave = pty.openpty()
@@ -36,7 +36,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def expect(self, text):
-        """Waits until `text` is shown, and forgets everything up to there."""
+        """Waits until `text` is shown, and discards the output up to it."""
         deadline = time.monotonic() + wait.PATIENCE
         while text.encode() not in ESCAPES.sub(b"", self.shown):
             if not wait.readable([self.master], deadline - time.monotonic()):

@@ -1,4 +1,4 @@
-"""Capture files written byte by byte, in every dialect; reading is left to scapy."""
+"""Capture files written byte by byte, in all formats; scapy reads them."""
 
 import contextlib
 import struct

@@ -17,13 +17,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def binary():
-    """The program under test: $MMB_BIN, or where `make build` puts it."""
+    """The path of mmb: $MMB_BIN, or the output of `make build`."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return pathlib.Path(os.environ.get("MMB_BIN", target / "release" / "mmb"))
 
 
 def mmb(*words, **options):
-    """Runs mmb to its end, without a daemon."""
+    """Runs an mmb command that needs no daemon."""
     return run(binary(), *words, **options)
 
 
@@ -41,7 +41,7 @@ class _SocketConnection(http.client.HTTPConnection):
 
 
 class DidNotStart(AssertionError):
-    """The daemon ended before it was ready; says what it printed."""
+    """The daemon ended before it was ready; the text has its output."""
 
 
 class Daemon:
@@ -61,7 +61,7 @@ class Daemon:
         self._notify = None
 
     def start(self):
-        """Starts the daemon and waits until it says that it is ready (sd_notify)."""
+        """Starts the daemon and waits for its readiness notification (sd_notify)."""
         notify_path = self.directory / "notify"
         notify_path.unlink(missing_ok=True)
         # Open for as long as the daemon may have something to say.
@@ -72,7 +72,7 @@ class Daemon:
         return self
 
     def launch(self, environment=None):
-        """Starts the process without waiting for anything."""
+        """Starts the process without waiting for readiness."""
         command = [str(word) for word in (binary(), *self.arguments)]
         with self.log_file.open("ab") as log:
             options = {
@@ -108,11 +108,11 @@ class Daemon:
         return self.process is not None and self.process.poll() is None
 
     def command(self, *words, **options):
-        """One one-shot command against this daemon, e.g. command("add", "all", "drop")."""
+        """Runs one command against this daemon, e.g. command("add", "all", "drop")."""
         return mmb(*words, "--socket", self.socket, **options)
 
     def line(self, text, **options):
-        """A rule or command as a person would type it."""
+        """Runs a command given as one line."""
         return self.command(*text.split(), **options)
 
     def json(self, *words):
@@ -138,7 +138,7 @@ class Daemon:
         return {interface["name"]: interface for interface in self.json("show", "interfaces")["interfaces"]}
 
     def nodes(self):
-        """What the graph's nodes have seen, all workers together: {name: packets}."""
+        """Packets of each node of the graph, over all workers: {name: packets}."""
         packets = {}
         for worker in self.json("show", "runtime")["workers"]:
             for name, node in worker["nodes"].items():
@@ -146,7 +146,7 @@ class Daemon:
         return packets
 
     def state(self):
-        """The whole configuration and all counters a command could have touched, to be compared."""
+        """The whole configuration and all counters, for comparison before and after a command."""
         interfaces = {
             name: (i["kind"], i["state"], i.get("wire"), i["enabled"]) for name, i in self.interfaces().items()
         }
@@ -173,7 +173,7 @@ class Daemon:
         return wait.for_end(self.process, "mmb")
 
     def close(self):
-        """For finalizers: whatever state the daemon is in, it is gone afterwards."""
+        """Stops the daemon in any state; for finalizers."""
         if self.process is not None:
             end(self.process)
         if self._notify is not None:

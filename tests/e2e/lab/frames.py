@@ -1,4 +1,4 @@
-"""Frames made with scapy, and scapy's opinion about the checksums of frames that come back."""
+"""Frames made with scapy, and scapy's verification of checksums."""
 
 import itertools
 import logging
@@ -28,8 +28,8 @@ SENTINEL_TYPE = 0x88B5
 
 
 def ether(**fields):
-    """From the client to nobody in particular: the kernels at the ends do not answer, so that nothing is counted
-    but what was sent."""
+    """An Ethernet header from the client to an unused address: the kernels of the end points do not answer.
+    """
     return Ether(**{"src": CLIENT_MAC, "dst": "02:00:00:00:00:ff", **fields})
 
 
@@ -42,23 +42,23 @@ def ip6(**fields):
 
 
 def payload(size=32):
-    """Bytes that no other frame of this run has."""
+    """A payload that is unique in this run."""
     mark = MARK + struct.pack("!Q", next(_serial))
     return Raw((mark * (size // len(mark) + 1))[: max(size, len(mark))])
 
 
 def sentinel():
-    """A frame that passes any policy: when it has arrived, all sent before it has arrived or never will."""
+    """A frame that passes any policy; when it has arrived, no earlier frame is in flight."""
     return bytes(ether() / b"")[:12] + struct.pack("!H", SENTINEL_TYPE) + bytes(payload(46))
 
 
 def is_ours(frame):
-    """Whether a frame comes from a test and not from the kernel's own chatter."""
+    """Whether a frame comes from a test, not from a kernel."""
     return MARK in frame
 
 
 def serial(frame):
-    """The number of the payload that a frame carries; -1 when it was cut off."""
+    """The serial number in a frame's payload; -1 if it is truncated."""
     number = frame[frame.index(MARK) + len(MARK) :][:8]
     return struct.unpack("!Q", number)[0] if len(number) == 8 else -1
 
@@ -76,7 +76,7 @@ def rebuilt(packet):
 
 
 def wrong_checksums(frame):
-    """Which checksums of a frame scapy would compute differently; an empty list when all are right."""
+    """The checksums of a frame that scapy computes differently; empty if all are right."""
     packet = Ether(frame)
     fresh = Ether(rebuilt(packet))
     wrong = []
@@ -91,7 +91,7 @@ def wrong_checksums(frame):
 
 
 def changed(packet, layer, **fields):
-    """What `packet` must look like after an edit of `layer`: scapy computes lengths and checksums anew."""
+    """The expected bytes of `packet` after an edit of `layer`: scapy computes lengths and checksums."""
     packet = packet.copy()
     for name, value in fields.items():
         setattr(packet[layer], name, value)

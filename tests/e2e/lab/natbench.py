@@ -76,7 +76,7 @@ class NatBench(Network):
 
 
 class Mirror:
-    """A server that answers every datagram, and every line of a stream, with the address and port it came from."""
+    """A server that answers each datagram, and each line of a stream, with the sender's address and port."""
 
     def __init__(self, namespace, address, port, kind=socket.SOCK_DGRAM):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -123,7 +123,7 @@ class Mirror:
 
 
 class Speaker:
-    """The other end of a [`Mirror`]: asks who it is taken for."""
+    """A client of a `Mirror`, which asks for its own address as the server sees it."""
 
     def __init__(self, namespace, source, source_port=0, kind=socket.SOCK_DGRAM):
         family = socket.AF_INET6 if ":" in source else socket.AF_INET
@@ -134,7 +134,7 @@ class Speaker:
         self.socket.bind((source, source_port))
 
     def port(self):
-        """The port it speaks from."""
+        """The local port."""
         return self.socket.getsockname()[1]
 
     def connect(self, address, port):
@@ -142,7 +142,7 @@ class Speaker:
         return self
 
     def ask(self, address=None, port=None):
-        """(address, port) by which the other end knows us; a stream has to be connected before."""
+        """The (address, port) that the other end sees; a stream must be connected before."""
         if address is None:
             self.socket.send(b"?\n")
         else:

@@ -1,4 +1,4 @@
-"""Frames in and out of an interface, byte for byte, without the kernel's protocols in between."""
+"""Raw frames on an interface, without the kernel's protocols."""
 
 import socket
 import struct
@@ -52,7 +52,7 @@ class RawPort:
                 time.sleep(0)
 
     def receive_one(self):
-        """The next frame that is there, as bytes, or None."""
+        """The next received frame as bytes, or None."""
         try:
             frame, ancillary, _, _ = self.socket.recvmsg(70_000, socket.CMSG_SPACE(AUXDATA.size))
         except BlockingIOError:
@@ -67,12 +67,12 @@ class RawPort:
         return frame
 
     def drain(self):
-        """Throws away what has arrived so far."""
+        """Discards all received frames."""
         while self.receive_one() is not None:
             pass
 
     def receive_until(self, last, patience=wait.PATIENCE):
-        """Collects frames up to the one for which `last(frame)` holds, which is not among them."""
+        """Collects frames up to, and without, the first one for which `last(frame)` holds."""
         frames = []
         deadline = time.monotonic() + patience
         while True:

@@ -24,7 +24,7 @@ ANYCAST, ANYCAST6 = "10.9.0.0/16", "fd09::/64"
 
 
 def of_way(way):
-    """Addresses of one of the ways: ((box, server), the same of IPv6)."""
+    """Addresses of link `n`: ((box, server) for IPv4, (box, server) for IPv6)."""
     return (f"10.1{way}.0.1", f"10.1{way}.0.2"), (f"fd1{way}::1", f"fd1{way}::2")
 
 
@@ -82,7 +82,7 @@ class RouteBench(Network):
             namespace.run("ip", "address", "add", address, "dev", interface, *(["nodad"] if ":" in address else []))
 
     def ip(self, line):
-        """One `ip` command of the box's operator."""
+        """Runs an `ip` command in the box."""
         return self.mbox.run("ip", *line.split()).stdout
 
     def route_of(self, address):
@@ -91,7 +91,7 @@ class RouteBench(Network):
         return routes[0] if routes else None
 
     def until_routed(self, address, kind="unicast"):
-        """Waits until mmb has the route that the kernel was told of."""
+        """Waits until mmb has the kernel's route."""
 
         def there():
             route = self.route_of(address)
@@ -106,7 +106,7 @@ class RouteBench(Network):
 
 
 def ping(namespace, address, *options, count=1):
-    """What `ping` says, whether or not there is an answer."""
+    """The output of `ping`, with or without answers."""
     version = "-6" if ipaddress.ip_address(address).version == 6 else "-4"
     done = namespace.run(
         "ping", version, "-n", "-c", count, "-i", "0.05", "-W", "5", *options, address, check=False

@@ -1,4 +1,4 @@
-"""Real traffic between the ends: TCP streams hashed on both sides, numbered datagrams, a web server."""
+"""Traffic between the end points: TCP streams hashed on both sides, numbered datagrams, a web server."""
 
 import concurrent.futures
 import hashlib
@@ -29,7 +29,7 @@ def bulk_transfer(source, sink, address, port=5001, size=64 << 20, patience=30):
 
 
 def _in_time(endpoint, deadline):
-    """`endpoint`, whose next call ends by the deadline."""
+    """`endpoint` with a timeout that ends at the deadline."""
     endpoint.settimeout(max(0.001, deadline - time.monotonic()))
     return endpoint
 
@@ -60,8 +60,9 @@ def _send_all(source, family, address, size, deadline):
 
 
 class Datagrams:
-    """Numbered UDP datagrams from client to server with few under way at a time, so that no buffer on the way
-    overflows: what is missing in the end was taken out by somebody."""
+    """Numbered UDP datagrams from client to server, with few in flight, so that no buffer overflows: a
+    missing one was dropped deliberately.
+    """
 
     WINDOW = 64
 
@@ -85,7 +86,7 @@ class Datagrams:
                 self.settle()
 
     def settle(self, patience=wait.PATIENCE):
-        """Collects until every datagram that was sent is here; says which are missing otherwise."""
+        """Collects until all sent datagrams have arrived; fails with the missing ones."""
         self.collect()
         while len(self.arrived) < self.sent:
             if not wait.readable([self.receiver], patience):
@@ -153,7 +154,7 @@ http {{
 
 
 def fetch(namespace, url, patience=20):
-    """What a real curl gets, as bytes; the exit status of a failure is in the message."""
+    """The body that curl receives, as bytes; the error message has curl's exit status."""
     with tempfile.NamedTemporaryFile() as file:
         namespace.run(
             "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "--max-time", patience, "-o", file.name, url

@@ -10,8 +10,9 @@ SOURCE = pathlib.Path(__file__).with_name("vlan.bpf.c")
 
 
 def tag(namespace, interface, qinq=False):
-    """Everything that `interface` sends leaves with VLAN 10 (QinQ: 10 around 20), and only frames so tagged are
-    taken in. The interface keeps its MTU for the untagged frame."""
+    """Sends all frames of `interface` with VLAN 10 (QinQ: 10 in 20) and accepts only such frames. The MTU
+    stays that of untagged frames.
+    """
     with tempfile.TemporaryDirectory() as directory:
         program = pathlib.Path(directory, "vlan.o")
         run(

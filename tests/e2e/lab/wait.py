@@ -8,11 +8,11 @@ PATIENCE = 20.0
 
 
 class Late(AssertionError):
-    """What was waited for did not happen in time."""
+    """An event did not happen in time."""
 
 
 def readable(handles, seconds):
-    """Those of `handles` that can be read, as soon as there is one; none after `seconds`."""
+    """The readable ones of `handles`, as soon as there is one; none after `seconds`."""
     poller = select.poll()
     by_number = {}
     for handle in handles:
@@ -23,7 +23,7 @@ def readable(handles, seconds):
 
 
 def until(condition, what, patience=PATIENCE):
-    """Asks until the answer is true and returns it: for what the kernel or a program tells only when asked."""
+    """Polls until the result is true and returns it; for state that gives no events."""
     deadline = time.monotonic() + patience
     pause = 0.002
     while not (answer := condition()):

@@ -1,4 +1,4 @@
-"""The XDP fast path: flows that stay in the kernel, and how they come back."""
+"""The XDP fast path: offloaded flows, and their revocation."""
 
 import contextlib
 import socket
@@ -19,14 +19,16 @@ ON = "set xdp-fast-path on\n"
 
 
 def receives_by_napi(namespace, *interfaces):
-    """What a veth needs for frames to be redirected to its peer."""
+    """Enables GRO, which a veth needs to receive redirected frames."""
     for interface in interfaces:
         namespace.run("ethtool", "-K", interface, "gro", "on")
 
 
 @pytest.fixture
 def fast_wire(make_wire):
-    """fast_wire(config) -> a wire over af-xdp with the fast path on, whose ends take redirected frames."""
+    """fast_wire(config) -> a wire on af-xdp ports with the fast path on, whose end points accept redirected
+    frames.
+    """
 
     def make(config="", workers=1, **options):
         wire = make_wire("af-xdp", ON + config, workers=workers, **options)
@@ -50,7 +52,7 @@ def hits(bench):
 
 
 class Stream:
-    """Numbered datagrams, a few under way at a time, until somebody sees what is waited for."""
+    """Sends numbered datagrams, a few in flight at a time, until a condition holds."""
 
     def __init__(self, client, server, address, port=7000):
         self.datagrams = traffic.Datagrams(client, server, address, port=port)
@@ -86,7 +88,7 @@ def stream():
 
 
 def learnt(bench, one):
-    """Sends datagrams until the kernel takes care of them; how many it has sent on by then."""
+    """Sends datagrams until the kernel forwards them; returns how many it has forwarded."""
     before = hits(bench)
     return one.until(lambda: hits(bench) > before and hits(bench), "the kernel to take over")
 
@@ -142,7 +144,9 @@ def test_a_rule_holds_from_its_command_on(fast_wire, stream):
 
 
 def test_ports_of_a_pair(fast_wire, stream):
-    """Where no rule looks at ports, one flow tells of the others; a rule that does is obeyed at once, and to the port."""
+    """If no rule reads ports, one entry covers a pair of addresses; a new rule that reads ports takes effect
+    at once.
+    """
     wire = fast_wire("add ip-daddr 192.0.2.1 udp-dport 7001 drop\n")
     assert fast(wire)["key"] == "pair"
     one, other = stream(wire.client, wire.server, SERVER4), stream(wire.client, wire.server, SERVER4, port=7001)
@@ -196,7 +200,9 @@ def test_other_rules_keep_it_off_and_say_so(fast_wire, stream):
 
 
 def test_frames_are_not_sent_where_they_would_be_lost(fast_wire, stream):
-    """Without NAPI at its peer, a veth takes no redirected frame: the engine goes on by itself, and nothing is lost."""
+    """A veth whose peer does not use NAPI accepts no redirected frames: the engine forwards, and no packet is
+    lost.
+    """
     wire = fast_wire()
     wire.server.run("ethtool", "-K", "s0", "gro", "off")
     wait.until(lambda: not fast(wire)["interfaces"][1]["to"], "mmb to see it")
@@ -209,7 +215,7 @@ def test_frames_are_not_sent_where_they_would_be_lost(fast_wire, stream):
 
 
 def test_tcp_with_unfinished_checksums(fast_wire):
-    """Both ends leave checksums to hardware, as Linux does by default on a veth."""
+    """Both end points use checksum offload, the default of Linux on a veth."""
     wire = fast_wire("add all accept\n")
     sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
     assert sent == received
@@ -230,7 +236,7 @@ def fast_router(make_router):
 
 @pytest.mark.parametrize("address", [FAR4, FAR6])
 def test_a_router_in_the_kernel(fast_router, address):
-    """Pings lose one in their TTL both ways, whoever sends them on."""
+    """The TTL of pings is decremented in both directions, by the engine and by the kernel."""
     bench = fast_router("add all accept\n")
     ttls = answered(bench.client, address, "-i", "0.002", count=400)
     assert set(ttls) == {63}
@@ -253,7 +259,7 @@ def test_routes_hold_at_once(fast_router, stream):
 
 
 def test_addresses_are_rewritten(fast_router):
-    """`mod` of a destination, by the kernel: datagrams arrive at another port of another address."""
+    """The kernel applies `mod` of a destination: datagrams arrive at another address and port."""
     bench = fast_router("add udp-dport 4000 mod ip-daddr 10.9.0.7 mod udp-dport 4001\n")
     receiver = bench.servers.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver.bind(("10.9.0.7", 4001))
@@ -295,7 +301,7 @@ def the_connection(bench, *matches):
 
 
 def test_a_firewall_with_sessions(fast_wire):
-    """A stream through a stateful firewall, most of it by the kernel; its session and rules have all of it."""
+    """The kernel forwards most of a stream through a stateful firewall; session and rules count all of it."""
     wire = fast_wire(FIREWALL)
     sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4)
     assert sent == received
@@ -414,7 +420,9 @@ def test_pings_through_nat(fast_nat):
 
 
 def shortly(bench, client, server, url, count=150):
-    """So many short connections by a real client, once the box has seen some; packets of one that the box itself has treated."""
+    """Makes short connections with a real client, after some for learning; returns the packets of one
+    connection that the engine has processed.
+    """
     web = traffic.WebServer(server, 80, size=1024)
     try:
         for _ in range(count // 3):
@@ -429,19 +437,19 @@ def shortly(bench, client, server, url, count=150):
 
 
 def test_short_connections_through_a_router(fast_router):
-    """By their destination: not even what opens them comes to the box."""
+    """Entries by destination: the engine sees no packet, not even the SYNs."""
     bench = fast_router()
     assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 0.5
 
 
 def test_short_connections_through_a_firewall(fast_router):
-    """Rules without state: the first packet of each side comes to the box."""
+    """Stateless rules: the engine sees the first packet of each direction."""
     bench = fast_router("add tcp-dport 9 drop\nadd all accept\n")
     assert shortly(bench, bench.client, bench.servers, f"http://{FAR4}/file") < 4
 
 
 def test_short_connections_through_a_firewall_that_has_nothing_to_say_of_their_ports(fast_router):
-    """Rules are about other addresses: not even what opens connections comes to the box, and rules that match count all."""
+    """Rules about other addresses: the engine sees no packet, and matching rules count all packets."""
     others = "".join(f"add ip-saddr 10.77.{n}.1 ip-daddr {FAR4} tcp-sport {n} tcp-dport 80 drop\n" for n in range(1, 201))
     bench = fast_router(others + f"add ip-daddr {FAR4} ip-proto tcp accept\n")
     assert fast(bench)["key"] == "pair"
@@ -452,7 +460,7 @@ def test_short_connections_through_a_firewall_that_has_nothing_to_say_of_their_p
 
 
 def test_short_connections_through_a_firewall_with_sessions(fast_wire):
-    """Both SYNs come to the box; the kernel opens and closes connections, and the box knows."""
+    """The engine sees both SYNs; the kernel forwards the rest, and the tracker follows the close."""
     wire = fast_wire(FIREWALL)
     assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < 2.3
 
@@ -476,7 +484,7 @@ def test_short_connections_through_nat(fast_nat):
 
 
 def test_a_connection_is_open_when_the_kernel_has_seen_it(fast_wire):
-    """The client says nothing after the handshake: its last packet is the only one that the kernel has."""
+    """The client sends no data: the ACK of the handshake is the only packet that the kernel forwards."""
     wire = fast_wire(FIREWALL)
     with wire.server.entered():
         listener = socket.create_server((SERVER4, 5001))
@@ -493,7 +501,7 @@ def test_a_connection_is_open_when_the_kernel_has_seen_it(fast_wire):
 
 
 def test_connections_that_nobody_acknowledges(fast_wire):
-    """SYNs of hosts that are not there: what answers them opens nothing, and no place is kept for them."""
+    """SYNs from absent hosts: the SYN-ACKs open no session, and no slot is kept."""
     wire = fast_wire(FIREWALL + "set timeout tcp-handshake 2\n")
     mac = wire.client.run("cat", "/sys/class/net/c0/address").stdout.strip()
     to = wire.server.run("cat", "/sys/class/net/s0/address").stdout.strip()
@@ -518,7 +526,7 @@ def test_connections_that_nobody_acknowledges(fast_wire):
 
 
 def test_a_flood_of_first_packets_does_little(fast_wire):
-    """Connections that are never answered: they take no places but a few, and those for a second."""
+    """Unanswered connections occupy a few slots at most, for one second."""
     wire = fast_wire("add udp-dport > 0 accept\n")
     sender = wire.client.socket(socket.AF_INET, socket.SOCK_DGRAM)
     receiver = wire.server.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -1,4 +1,6 @@
-"""The daemon's life: changes under traffic, sudden and orderly ends, ports that come and go, several workers."""
+"""The life cycle of the daemon: changes under traffic, crashes and orderly stops, ports that come and go,
+several workers.
+"""
 
 import concurrent.futures
 import json
@@ -23,7 +25,7 @@ def udp(port=2, **fields):
 
 
 def test_rules_added_and_deleted_under_traffic_lose_nothing(make_wire, driver):
-    """No packet is lost that no rule dropped, and what the rule dropped is counted exactly."""
+    """Only the rule drops packets, and its counter is exact."""
     wire = make_wire(driver)
     wire.bench.know_neighbours()
     wire.right.close()
@@ -59,7 +61,7 @@ def test_rules_added_and_deleted_under_traffic_lose_nothing(make_wire, driver):
 
 
 def test_a_drop_rule_takes_out_exactly_what_it_counts(make_wire, driver):
-    """The rule comes and goes while packets flow; sent = arrived + counted by the rule."""
+    """A rule is added and deleted under traffic: sent = arrived + counted by the rule."""
     wire = make_wire(driver)
     wire.bench.know_neighbours()
     packet = bytes(udp(8000))
@@ -80,7 +82,7 @@ def test_a_drop_rule_takes_out_exactly_what_it_counts(make_wire, driver):
 
 
 def test_a_new_rule_holds_when_the_command_returns(make_wire, driver):
-    """The very next packet meets the rule; and meets it no more once `del` has returned."""
+    """A rule applies to the next packet after `add` returns, and no more after `del` returns."""
     wire = make_wire(driver)
     for _ in range(20):
         index = wire.daemon.add("ip-proto udp drop")
@@ -90,7 +92,7 @@ def test_a_new_rule_holds_when_the_command_returns(make_wire, driver):
 
 
 def test_tcp_survives_policy_changes(make_wire, driver):
-    """A bulk transfer runs while whole policies are exchanged under it."""
+    """A bulk transfer continues while whole policies are replaced."""
     wire = make_wire(driver)
     policies = []
     for number in range(2):
@@ -113,7 +115,7 @@ def test_tcp_survives_policy_changes(make_wire, driver):
 
 
 def test_killed_under_traffic_leaves_usable_interfaces(make_wire, driver):
-    """After SIGKILL the interfaces work at once with nothing but the kernel, and a new daemon takes over."""
+    """After SIGKILL the interfaces work with the kernel alone, and a new daemon can take over."""
     wire = make_wire(driver)
     wire.bench.know_neighbours()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
@@ -146,7 +148,7 @@ def test_killed_under_traffic_leaves_usable_interfaces(make_wire, driver):
 
 
 def interface_state(namespace, interface):
-    """Everything of an interface that mmb might have changed."""
+    """All settings of an interface that mmb may change."""
     link = namespace.run("ip", "-details", "-json", "link", "show", "dev", interface).stdout
     offloads = namespace.run("ethtool", "-k", interface).stdout
     (details,) = json.loads(link)
@@ -179,7 +181,7 @@ def test_socket_is_for_owner_and_group_only(make_daemon, root):
 
 
 def test_two_daemons_side_by_side(make_wire, driver):
-    """Two machines' worth of middlebox on one machine do not disturb each other."""
+    """Two daemons on one machine do not disturb each other."""
     first, second = make_wire(driver), make_wire(driver)
     first.daemon.add("ip-proto udp drop")
     assert not first.passes(udp())
@@ -230,7 +232,7 @@ def test_ports_come_and_go_at_run_time(make_bench, make_daemon, driver):
 
 
 def test_a_port_that_cannot_be_opened_does_not_end_the_daemon(make_bench, make_daemon, driver):
-    """One port of the configuration has no interface: the daemon says so and runs the other one."""
+    """One port of the configuration has no interface: the daemon reports it and runs the other port."""
     bench = make_bench()
     daemon = make_daemon(bench.mbox, f"interface add left {driver} m0\ninterface add gone {driver} nowhere0\n")
     interfaces = daemon.interfaces()
@@ -243,7 +245,7 @@ def test_a_port_that_cannot_be_opened_does_not_end_the_daemon(make_bench, make_d
 
 
 def test_interface_that_vanishes_under_the_daemon(make_wire, driver):
-    """The other end of the veth pair is deleted: the daemon goes on and says so when asked."""
+    """The other end of the veth pair is deleted: the daemon continues and reports the state."""
     wire = make_wire(driver)
     wire.right.close()
     wire.server.run("ip", "link", "delete", "s0")
@@ -256,7 +258,9 @@ def test_interface_that_vanishes_under_the_daemon(make_wire, driver):
 
 
 def test_two_workers(make_wire, driver):
-    """Two workers share the flows: everything arrives, counters add up, TCP stays in order enough to be fast."""
+    """Two workers share the flows: all packets arrive, counters add up, and TCP throughput shows no
+    reordering.
+    """
     wire = make_wire(driver, workers=2)
     wire.bench.know_neighbours()
     index = wire.daemon.add("udp-dport 7000 mod ip-dscp 10")
@@ -281,7 +285,7 @@ def cpu_seconds(pid):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_idle_workers_sleep(make_wire, driver, workers, figure):
-    """Under 2 % of a core without traffic. The only test that has to let time pass."""
+    """An idle daemon uses less than 2 % of a core. Only this test must wait for a fixed time."""
     wire = make_wire(driver, workers=workers)
     assert wire.passes(udp()) or workers > 1
     seconds = 4
@@ -294,7 +298,7 @@ def test_idle_workers_sleep(make_wire, driver, workers, figure):
 
 
 def one_way(wire, pause, count):
-    """Microseconds from sending a frame to receiving it, after `pause` seconds of silence, best to worst."""
+    """Latencies in microseconds of single frames after `pause` seconds of silence, sorted."""
     taken = []
     for _ in range(count):
         frame = bytes(udp())
@@ -307,7 +311,7 @@ def one_way(wire, pause, count):
 
 
 def test_first_packet_latency(make_wire, driver, figure):
-    """Reported, not judged to the microsecond: the clock includes the kernel's veth, Python and a shared core."""
+    """Reported with a generous limit: the time includes the kernel's veth, Python and a shared core."""
     wire = make_wire(driver)
     for pause, count, bound in ((0.0, 200, 20_000), (0.01, 50, 20_000), (1.0, 3, 50_000)):
         taken = one_way(wire, pause, count)
@@ -317,7 +321,9 @@ def test_first_packet_latency(make_wire, driver, figure):
 
 
 def test_tap_port(make_bench, make_daemon):
-    """A tap port makes a kernel interface, wired to a veth: the middlebox's own kernel talks through mmb."""
+    """A tap port creates a kernel interface, wired to a veth: the middlebox's kernel communicates through
+    mmb.
+    """
     bench = make_bench()
     daemon = make_daemon(
         bench.mbox, "interface add left af-packet m0\ninterface add host tap mmbtap0\nwire left host\n"
@@ -335,7 +341,7 @@ def test_tap_port(make_bench, make_daemon):
 
 
 def test_memif_between_two_daemons(make_bench, make_daemon, tmp_path):
-    """client = left, memif ~ memif, right = server: two daemons joined by shared memory."""
+    """client = left, memif ~ memif, right = server: two daemons connected by shared memory."""
     bench = make_bench()
     path = tmp_path / "memif.sock"
     make_daemon(bench.mbox, f"interface add left af-packet m0\ninterface add joint memif {path}\nwire left joint\n")
@@ -348,7 +354,7 @@ def test_memif_between_two_daemons(make_bench, make_daemon, tmp_path):
 
 
 def test_pcap_and_null_ports(make_bench, make_daemon, tmp_path):
-    """A capture file as a port: what is in it enters, what is sent there is written."""
+    """A capture file as a port: its frames are received, and sent frames are written."""
     from scapy.utils import rdpcap, wrpcap
 
     packets = [udp(port) for port in (1, 2, 3)]

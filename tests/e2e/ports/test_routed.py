@@ -1,4 +1,4 @@
-"""Routed mode: Linux has the addresses and routes, mmb forwards, with real hosts on both sides."""
+"""Routed mode: Linux owns addresses and routes, mmb forwards, with real hosts on both sides."""
 
 import re
 import signal
@@ -52,7 +52,9 @@ def url(address, port=80):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_real_clients(make_router, driver, workers):
-    """Pings lose one hop, a web page and a bulk transfer arrive whole, over both kinds of ports and both versions."""
+    """Pings lose one hop, and a web page and a bulk transfer arrive intact, on both kinds of ports and IP
+    versions.
+    """
     bench = make_router(driver=driver, workers=workers)
     site = web(bench, bench.servers)
     for server in (SERVER, SERVER6):
@@ -67,7 +69,7 @@ def test_real_clients(make_router, driver, workers):
 
 
 def test_the_box_itself(make_router, driver):
-    """The box's own services stay with its kernel: pings, web pages, and its own connections to both sides."""
+    """The box's services stay with its kernel: pings, web pages, and its own connections to both sides."""
     bench = make_router(driver=driver)
     here = web(bench, bench.mbox)
     there = web(bench, bench.servers)
@@ -82,7 +84,7 @@ def test_the_box_itself(make_router, driver):
 
 
 def test_ssh_to_the_box(make_router, tmp_path):
-    """A real login by ssh to the box that forwards."""
+    """An ssh login to the router itself."""
     bench = make_router()
     for key in ("host", "user"):
         bench.mbox.run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / key)
@@ -115,7 +117,9 @@ def test_traceroute_shows_the_box(make_router, driver, server):
 
 
 def test_path_mtu(make_router, driver):
-    """1400 bytes on the second link: too big with DF and in IPv6 is told, without DF is cut; TCP finds its way."""
+    """A link with an MTU of 1400: packets with DF and IPv6 packets cause an error, others are fragmented; TCP
+    adapts.
+    """
     bench = make_router(driver=driver)
     bench.ip("link set m1 mtu 1400")
     bench.servers.run("ip", "link", "set", "s0", "mtu", 1400)
@@ -137,7 +141,7 @@ def test_path_mtu(make_router, driver):
 
 
 def test_first_packet_waits_for_its_neighbour(make_router, driver):
-    """A neighbour that nobody has spoken to yet: the kernel finds it, and the packet that asked is not lost."""
+    """An unknown neighbour: the kernel resolves it, and the first packet is not lost."""
     bench = make_router(driver=driver)
     bench.add(bench.servers, "s0", "10.2.0.77/24", "fd02::77/64")
     for address in ("10.2.0.77", "fd02::77"):
@@ -148,7 +152,7 @@ def test_first_packet_waits_for_its_neighbour(make_router, driver):
 
 
 def test_neighbour_that_does_not_answer(make_router, driver):
-    """Nobody there: whoever sends is told so, by the box's address on his side."""
+    """An absent neighbour: the sender gets an ICMP error from the box's address on its side."""
     bench = make_router(driver=driver)
     for address, box, words in (
         ("10.2.0.99", BOX, "Destination Host Unreachable"),
@@ -160,7 +164,9 @@ def test_neighbour_that_does_not_answer(make_router, driver):
 
 
 def test_neighbour_gets_another_address(make_router, driver):
-    """The server's Ethernet address changes under traffic: packets follow as soon as the kernel knows."""
+    """The server's Ethernet address changes under traffic: packets use the new address once the kernel has
+    learned it.
+    """
     bench = make_router(driver=driver)
     assert answered(bench.client, SERVER) == [63]
     bench.servers.run("ip", "link", "set", "s0", "address", "02:00:00:00:00:55")
@@ -170,7 +176,7 @@ def test_neighbour_gets_another_address(make_router, driver):
 
 
 def test_kinds_of_routes(make_router, driver):
-    """What the kernel's special routes say, mmb says; as does a missing one."""
+    """The kernel's special routes and missing routes cause the ICMP errors that Linux sends."""
     bench = make_router(driver=driver)
     for number, kind in enumerate(("unreachable", "prohibit", "blackhole")):
         bench.ip(f"route add {kind} 10.20.{number}.0/24")
@@ -196,7 +202,7 @@ def test_kinds_of_routes(make_router, driver):
 
 
 def test_routes_change_under_traffic(make_router, driver):
-    """Another way, and back, and another, while datagrams flow: none is lost."""
+    """The route changes several times under traffic: no datagram is lost."""
     bench = make_router(driver=driver, ways=2)
     gateways = [of_way(way)[0][1] for way in (1, 2)]
     bench.ip(f"route add 10.9.0.0/16 via {gateways[0]}")
@@ -219,7 +225,7 @@ def test_routes_change_under_traffic(make_router, driver):
 
 @pytest.mark.parametrize("version", [4, 6])
 def test_ecmp_spreads_flows(make_router, driver, version):
-    """Three next hops share the flows; one flow stays with one of them."""
+    """Three next hops share the flows; each flow stays with one of them."""
     bench = make_router(driver=driver, ways=3)
     at = 0 if version == 4 else 1
     network, address = ("10.9.0.0/16", "10.9.1.1") if version == 4 else ("fd09::/64", "fd09::11")
@@ -251,7 +257,8 @@ def test_ecmp_spreads_flows(make_router, driver, version):
 
 
 def test_link_goes_down_and_comes_back(make_router, driver):
-    """With one of two ways down, the other carries all; a route by a link that is down is none."""
+    """With one of two links down, the other carries all traffic; a route by a link that is down is not used.
+    """
     bench = make_router(driver=driver, ways=2)
     hops = " ".join(f"nexthop via {of_way(way)[0][1]}" for way in (1, 2))
     bench.ip(f"route add 10.9.0.0/16 {hops}")
@@ -277,7 +284,7 @@ def test_link_goes_down_and_comes_back(make_router, driver):
 
 
 def test_masquerade_behind_the_box(make_router, driver):
-    """NAT to the box's own outside address, of what leaves by it; the box's own connections go on beside it."""
+    """NAT to the box's own outside address; the box's own connections continue beside it."""
     config = f"nat pool add wan {FAR} ports 20000-40000\nadd-stateful out right ip-saddr 10.1.0.0/24 nat wan\n"
     bench = make_router(config, driver=driver, ways=1)
     mirror(bench, SERVER, 7000, STREAM)
@@ -303,7 +310,9 @@ def test_masquerade_behind_the_box(make_router, driver):
 
 
 def test_forward_to_the_inside(make_router, driver):
-    """A port of the box's outside address leads inside: translated before it is routed, back on the way back."""
+    """A forwarded port of the box's outside address: translated before routing, and translated back in
+    replies.
+    """
     bench = make_router(f"nat pool add wan {FAR}\nnat forward add tcp {FAR} 8080 to {CLIENT} 80\n", driver=driver)
     inside = web(bench, bench.client)
     assert traffic.fetch(bench.servers, url(FAR, 8080)) == inside.content
@@ -311,7 +320,7 @@ def test_forward_to_the_inside(make_router, driver):
 
 
 def test_rules_see_in_and_out(make_router, driver):
-    """`in` is where a packet comes from, `out` where the route will lead it; a reflexive rule lets answers back."""
+    """`in` is the input port and `out` the port of the route; a reflexive rule permits replies."""
     bench = make_router(driver=driver, ways=1)
     (_, other), (_, other6) = of_way(1)
     for address in (SERVER, other, SERVER6, other6):
@@ -334,7 +343,7 @@ def test_rules_see_in_and_out(make_router, driver):
 
 
 def test_edits_come_before_the_route(make_router, driver):
-    """A rule that changes the destination changes the way."""
+    """A rule that changes the destination changes the route."""
     bench = make_router(driver=driver, ways=1)
     mirror(bench, of_way(1)[0][1], 7000)
     bench.daemon.line(f"add-stateful ip-daddr 10.77.0.1 map ip-daddr {of_way(1)[0][1]}")
@@ -344,7 +353,9 @@ def test_edits_come_before_the_route(make_router, driver):
 
 
 def test_what_a_router_does_not_forward(make_router, driver):
-    """Frames for others, broadcasts of the link, bad headers and martians (RFC 1812, 4.2.2, 5.3.4, 5.3.7)."""
+    """Frames to other hosts, link broadcasts, bad headers and martians are dropped (RFC 1812, 4.2.2, 5.3.4,
+    5.3.7).
+    """
     bench = make_router(driver=driver)
     assert answered(bench.client, SERVER)
     left, right = RawPort(bench.client, "c0"), RawPort(bench.servers, "s0")
@@ -385,7 +396,7 @@ def test_what_a_router_does_not_forward(make_router, driver):
 
 
 def test_killed_daemon_leaves_the_kernel_its_interfaces(make_router, driver):
-    """After SIGKILL the box answers on the real interface, and a new daemon forwards again."""
+    """After SIGKILL the kernel answers on the real interface, and a new daemon forwards again."""
     bench = make_router(driver=driver)
     assert answered(bench.client, SERVER)
     bench.daemon.stop(signal.SIGKILL)
@@ -401,7 +412,7 @@ def test_killed_daemon_leaves_the_kernel_its_interfaces(make_router, driver):
 
 
 def test_interfaces_change_their_mode(make_router, driver):
-    """`route del` and back, by the running daemon; a wire and routing exclude each other, and say so."""
+    """`route del` and `route add` at run time; a wire and routing exclude each other with an error."""
     bench = make_router(driver=driver)
     assert answered(bench.client, SERVER)
     for line, words in (("wire left right", "route del"), ("route nothing", "nothing")):
@@ -417,7 +428,7 @@ def test_interfaces_change_their_mode(make_router, driver):
 
 
 def test_apply_keeps_traffic(make_router):
-    """A file with other rules is applied while datagrams flow: none is lost, the routes stay."""
+    """A file with other rules is applied under traffic: no datagram is lost, and routes stay."""
     bench = make_router()
     assert answered(bench.client, SERVER)
     flow = traffic.Datagrams(bench.client, bench.servers, SERVER)
@@ -434,7 +445,7 @@ def test_apply_keeps_traffic(make_router):
 
 
 def test_show_and_metrics(make_router):
-    """What operators see: routes as Linux wrote them, neighbours, counters by interface and reason."""
+    """The output of `show`: routes in the syntax of Linux, neighbours, counters by interface and reason."""
     bench = make_router()
     assert answered(bench.client, SERVER)
     ping(bench.client, "10.66.0.1")
@@ -456,7 +467,7 @@ def test_show_and_metrics(make_router):
 
 
 def test_replay_has_no_routes(tmp_path, make_daemon):
-    """A configuration with routing cannot be replayed, and the sentence says why."""
+    """A configuration with routing cannot be replayed; the error gives the reason."""
     from lab.daemon import mmb
 
     config = tmp_path / "routed.conf"

@@ -1,4 +1,4 @@
-"""FRR beside mmb: BGP sessions with the box and through it, and what they teach the kernel, in mmb's table."""
+"""FRR with mmb: BGP sessions with the box and through it; mmb mirrors the routes that they install."""
 
 import ipaddress
 import random
@@ -10,7 +10,7 @@ ROUTES = 10_000
 
 
 def prefixes(base, count):
-    """That many networks of 256 addresses, from one on."""
+    """A list of consecutive /24 networks."""
     first = int(ipaddress.ip_address(base))
     return [f"{ipaddress.ip_address(first + 256 * number)}/24" for number in range(count)]
 
@@ -30,7 +30,9 @@ def learn(one, peer, count):
 
 
 def test_ten_thousand_routes_into_the_box(make_router):
-    """The servers teach the box 10,000 routes; mmb has them all, and packets follow them. When the session ends, they go."""
+    """The servers announce 10,000 routes: mmb has them all and forwards by them. When the session ends, they
+    are removed.
+    """
     bench = make_router()
     networks = prefixes("20.0.0.0", ROUTES)
     bench.servers.run("ip", "route", "add", "local", "20.0.0.0/8", "dev", "lo")
@@ -55,7 +57,8 @@ def test_ten_thousand_routes_into_the_box(make_router):
 
 
 def test_a_session_through_the_box(make_router):
-    """Client and server speak BGP with each other, two hops apart: 10,000 routes cross the box, none enters it."""
+    """Client and server have a BGP session through the box: 10,000 routes cross it, none is installed on it.
+    """
     bench = make_router()
     networks = prefixes("20.0.0.0", ROUTES)
     near = frr.Speaker(bench.client, speaker(65001, CLIENT, [(SERVER, 65002)], []), zebra=False)

@@ -10,7 +10,7 @@ MEGABYTE = 1 << 20
 
 
 def ping(namespace, address, *options):
-    """A real ping; fails when an answer is missing."""
+    """Pings; fails if an answer is missing."""
     shown = namespace.run("ping", "-n", "-c", "5", "-i", "0.02", "-W", "3", *options, address).stdout
     assert "5 packets transmitted, 5 received" in shown
     return shown
@@ -30,7 +30,7 @@ def test_neighbour_discovery_and_ping(wire):
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6], ids=["ip4", "ip6"])
 def test_fragmented_ping(wire, address):
-    """Fragments pass as fragments; the ends put them together."""
+    """Fragments pass as fragments; the end points reassemble them."""
     wire.daemon.add("tcp-dport 4444 drop")
     ping(wire.client, address, "-s", "4000")
 
@@ -83,8 +83,9 @@ def test_icmp_dropped_by_type(wire):
 @pytest.mark.parametrize("offloads", [True, False], ids=["offloads", "no-offloads"])
 @pytest.mark.parametrize("address", [SERVER4, SERVER6], ids=["ip4", "ip6"])
 def test_tcp_bulk_transfer_arrives_intact(make_wire, driver, offloads, address):
-    """64 MB each way, hashed at both ends, through rules that rewrite; with the kernel's offloads as they are by
-    default too."""
+    """64 MB in each direction through rewriting rules, hashed at both end points; also with the kernel's
+    default offloads.
+    """
     wire = make_wire(driver, offloads=offloads)
     wire.daemon.add("tcp-dport 5001 mod ip-dscp 10")
     wire.daemon.add("tcp-dport 5001 mod ip6-hop-limit 33")
@@ -130,7 +131,7 @@ def test_tagged_frames_classified_by_inner_header(wire, envelope):
 
 
 def untouched():
-    """Frames that nobody has any business changing."""
+    """Frames that must not be changed."""
     mac = frames.ether()
     mark = frames.payload
     yield "arp", Ether(src=CLIENT_MAC, dst=SERVER_MAC) / frames.ARP(pdst="10.77.0.99") / mark(30)
@@ -168,7 +169,7 @@ def test_untouched_frames_pass_byte_for_byte(wire, name, backwards):
 
 
 def malformed():
-    """Packets whose ethertype promises what the bytes do not keep, and the reason they are dropped with."""
+    """Packets whose bytes contradict their ethertype, and the expected drop reasons."""
     mac = frames.ether()
     mark = frames.payload
     yield "ip4-version-5", Ether(src=CLIENT_MAC, dst=SERVER_MAC, type=0x0800) / Raw(b"\x55" + bytes(19)) / mark(
@@ -188,7 +189,7 @@ MALFORMED = {name: (frame, reason) for name, frame, reason in malformed()}
 
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed_packets_are_dropped_with_their_reason(wire, name):
-    """Where rules apply; nobody could say that such a packet complies with them."""
+    """Malformed packets are dropped where rules apply, because rules cannot be evaluated for them."""
     frame, reason = MALFORMED[name]
     wire.daemon.add("tcp-dport 4444 drop")
     before = wire.daemon.drops()[reason]
@@ -202,7 +203,7 @@ def test_malformed_packets_pass_a_wire_without_rules(wire, name):
 
 
 def test_truncated_at_every_byte(wire):
-    """A packet cut anywhere is dropped or passed on as it is; the daemon survives."""
+    """A packet truncated at any byte is dropped or passed on unchanged; the daemon survives."""
     whole = bytes(
         frames.ether()
         / Dot1Q(vlan=1)
@@ -247,7 +248,7 @@ def test_accept_protects_from_drop_and_edit_leaves_others_alone(wire):
 
 
 def test_drop_a_share(wire):
-    """`drop 25` takes out a quarter; the counters say exactly how many."""
+    """`drop 25` drops a quarter of the packets; the counters are exact."""
     wire.daemon.add("udp-dport 2 drop 25")
     before = wire.daemon.drops()["rule"]
     packet = bytes(frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload())
@@ -258,7 +259,7 @@ def test_drop_a_share(wire):
 
 
 def test_redirect_with_mod_out(wire):
-    """`mod out` sends a packet out of another interface than the wire's other end: here, back."""
+    """`mod out` sends a packet by another interface than the wire's other end, here back to the sender."""
     wire.daemon.add("udp-dport 2 mod out left")
     packet = frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload()
     last = bytes(frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload())
@@ -269,7 +270,7 @@ def test_redirect_with_mod_out(wire):
 
 
 def test_enable_and_disable(wire):
-    """Rules apply to what comes in on enabled interfaces only."""
+    """Rules apply only to packets that come in by enabled interfaces."""
     wire.daemon.add("ip-proto udp drop")
     packet = frames.ether() / frames.ip4() / UDP(sport=1, dport=2) / frames.payload()
     assert not wire.passes(packet)

@@ -1,4 +1,4 @@
-"""The bench itself, with a plain kernel bridge in mmb's place: what fails here is not mmb's fault."""
+"""The test bench itself, with a kernel bridge instead of mmb: a failure here is not a failure of mmb."""
 
 import pytest
 

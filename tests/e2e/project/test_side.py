@@ -1,4 +1,4 @@
-"""bench/run: what it writes, what it hands to peers, and the program that measures the kernel."""
+"""bench/run: its output, the input of peers, and the program that measures the kernel."""
 
 import os
 import signal
@@ -201,13 +201,15 @@ def test_fastclick_tells_its_packets():
 
 
 def test_testpmd_is_measured():
-    """On null ports, and on what Open vSwitch is measured on."""
+    """testpmd on null ports, and on the ports of the Open vSwitch measurement."""
     assert testpmd.ticks("net_null0", "net_null1") > 0 and testpmd.replayed(65536) > 0
 
 
 @pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
 def test_open_vswitch_is_measured():
-    """Rules, tracking and NAT cost something and let the flows pass both ways; a switch that drops them is not measured."""
+    """Rules, tracking and NAT have a cost and forward the flows in both directions; a switch that drops them
+    is not measured.
+    """
     with ovs.OpenVSwitch() as switch:
         plain = switch.cost(flows=64)
         assert plain > 0
@@ -222,7 +224,7 @@ def test_open_vswitch_is_measured():
 
 @pytest.mark.skipif(not ovs.PROGRAM.exists(), reason="Open vSwitch with DPDK is not installed (bench/install-peers)")
 def test_an_open_vswitch_that_dies_costs_its_own_values_only():
-    """What was measured of others is not lost when it is taken down."""
+    """Results of other series are kept when a peer fails to stop."""
     experiment = Experiment("try", "A try", "memory", "rules", "ticks a packet", "", {}, [])
     with ovs.OpenVSwitch() as switch:
         os.kill(switch.daemons[1], signal.SIGKILL)
@@ -236,7 +238,7 @@ def test_an_open_vswitch_that_dies_costs_its_own_values_only():
     ("pass", ["live=1", "interface=m0"]),
 ], ids=["drop", "firewall", "tracker", "stack"])  # fmt: skip
 def test_the_kernel_is_measured(make_bench, tmp_path, program, options):
-    """Programs load, run, and take some time, and packets of the last one come by the network stack."""
+    """Programs load, run and take time, and packets of the last one pass the network stack."""
     subprocess.run(["make", "-s", "-C", ROOT / "bench" / "kernel", f"OUT={tmp_path}"], check=True)
     bench = make_bench()
     bench.mbox.run("ethtool", "-K", "m0", "gro", "on")

@@ -1,4 +1,6 @@
-"""bench/run end to end: what stands in the box lets traffic pass and does its work, and what is measured is what it says."""
+"""bench/run end to end: the configurations of the box forward traffic, and the measured quantities are
+correct.
+"""
 
 import contextlib
 import os
@@ -128,7 +130,7 @@ def test_what_stands_in_the_box_lets_traffic_pass(wire, site, role, name):
 
 
 def seen_by_the_server(wire):
-    """The address that a connection of the client comes from at the server."""
+    """The source address of the client's connection, as the server sees it."""
     with wire.server.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.settimeout(5)
         listener.bind((SERVER, 0))
@@ -142,7 +144,7 @@ def seen_by_the_server(wire):
 
 
 def test_xdp_takes_the_frames(wire):
-    """The kernel of the box routes none of them."""
+    """The kernel of the box forwards no packet."""
     with boxes.firewall(wire, 10)["XDP"]():
         wire.round_trips(2)
         before = forwarded(wire)
@@ -154,7 +156,7 @@ def test_xdp_takes_the_frames(wire):
 
 @pytest.mark.parametrize("role", ["forwarding", "firewall", "tracking", "nat"])
 def test_settled_flows_stay_in_the_kernel_with_the_fast_path(wire, role):
-    """And without it all of them come to mmb."""
+    """Without the fast path, mmb processes all packets."""
     with STANDS[role](wire)[FAST]() as daemon:
         assert wire.round_trips(200)
         assert daemon.json("show", "fast-path")["packets"] > 100
@@ -164,7 +166,7 @@ def test_settled_flows_stay_in_the_kernel_with_the_fast_path(wire, role):
 
 
 def test_a_daemon_that_is_not_ready_in_time_does_not_stay_in_the_box(wire, monkeypatch):
-    """Others would be measured behind it."""
+    """A peer that stays would distort later measurements."""
     before = wire.box.pids()
     monkeypatch.setattr("lab.wait.PATIENCE", 0)
     with pytest.raises(wait.Late), wire.mmb(boxes.five_tuples(1000)):
@@ -187,7 +189,7 @@ def test_mmb_tracks_what_the_kernel_tracks(wire):
 
 
 def test_goodput_and_its_cpu_time(wire):
-    """What the server's interface has received is as much."""
+    """The server's interface has received the same number of segments."""
     before = update.count(wire.server, "s0", "rx")
     gbit, seconds = wire.goodput(1)
     segments = gbit * 1e9 / 8 / 1448
@@ -228,7 +230,7 @@ def test_a_chain_of_monitors_lets_traffic_pass(apart):
     ("mmb", None),
 ], ids=["nftables", "iptables-restore", "mmb"])  # fmt: skip
 def test_rules_are_added_under_load(wire, name, kept):
-    """What is counted as added is there."""
+    """Rules that are counted as added are present."""
     with update.PEERS[name](wire) as (add, finish):
         adding = update.Adding(add, finish, rules.five_tuples(100_000, seed=2))
         rate, lost = update.under_load(wire, adding, 1)
@@ -238,7 +240,9 @@ def test_rules_are_added_under_load(wire, name, kept):
 
 
 def test_requests_to_mmb_go_ahead_of_their_answers(tmp_path):
-    """So many and no more, each answer counts once, however it comes, and one that refuses is no result."""
+    """The number of requests is exact; each answer counts once, however it is segmented, and a refusal is no
+    result.
+    """
     created = b'HTTP/1.1 201 Created\r\nContent-Length: 9\r\ndate: now\r\n\r\n{"a": 1}\n'
     refused = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\nno"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:

@@ -1,4 +1,4 @@
-"""bench/run as a run: what it says of time, what an interruption or a failing peer costs, and how it goes on."""
+"""bench/run: progress, interruption, failing peers, and resuming."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def measured(name):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that only measuring moves: spend(seconds)."""
+    """A clock that advances only by spend(seconds)."""
     now = [0.0]
     monkeypatch.setattr(results, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -39,7 +39,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """Where results are kept."""
+    """The directory of the results."""
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     return tmp_path
 
@@ -106,7 +106,7 @@ def test_an_experiment_without_values_does_not_cost_the_page(tmp_path):
 
 
 class Peer:
-    """A peer that fails when it is set up, or when it is taken down."""
+    """A peer that fails during set-up or tear-down."""
 
     def __init__(self, up, down):
         self.up, self.down, self.asked_to_go = up, down, False
@@ -141,7 +141,7 @@ def test_what_fails_within_a_peer_is_not_swallowed():
 
 
 def test_a_run_that_is_cut_off_goes_on(kept):
-    """What was finished is kept and not measured again; what was under way is."""
+    """Finished experiments are kept and not measured again; the interrupted one is measured again."""
     asked = []
 
     def experiment(name, rounds, full):
@@ -202,7 +202,7 @@ def test_where_the_time_went(kept, clock):
 
 
 def test_the_program_ends_in_order_when_it_is_told_to(tmp_path):
-    """And says how to go on; a page is there."""
+    """The run prints how to resume, and the page exists."""
     environment = {**os.environ, "BENCH_RESULTS": str(tmp_path / "results"), "MMB_BIN": str(binary())}
     command = [ROOT / "bench" / "run", "--rounds", "2", "options", "chains"]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:

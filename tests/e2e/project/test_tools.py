@@ -58,7 +58,9 @@ def documents():
 
 @pytest.mark.parametrize("path", documents(), ids=lambda path: path.name)
 def test_documented_rules_are_right(path, tmp_path):
-    """Every `mmb add …` of the documents is a rule, as a shell would hand it over; so are the pools that it may name."""
+    """Each `mmb add …` of the pages is accepted as a shell would pass it, with the pools, functions and
+    chains that it names.
+    """
     config = tmp_path / "config"
 
     def commands(first):
@@ -71,7 +73,7 @@ def test_documented_rules_are_right(path, tmp_path):
     functions = {words.split()[2]: words for words in commands("nf add").values()}
 
     def with_what_they_name(words):
-        """The lines that a line builds on, and the line."""
+        """The line, preceded by the lines that define what it names."""
         names = re.sub(r"[][|,:]", " ", words).split()[2 if words.startswith("add") else 3 :]
         known = [*pools.items(), *functions.items(), *chains.items()]
         before = [line for name, line in known if name in names and line != words]

@@ -1,4 +1,4 @@
-"""Every example of the design and of the papers' user guide, on packets made by scapy."""
+"""All examples of the design and of the papers' user guide, on packets made by scapy."""
 
 import pytest
 
@@ -12,7 +12,9 @@ def changed(packet, layer, **fields):
 
 
 def check(wire, rule, *cases):
-    """Adds the rule as written and sends each frame: what arrives is the second of the pair, None if nothing."""
+    """Adds the rule and sends the first frame of each case; the second one must arrive, or nothing if it is
+    None.
+    """
     wire.daemon.line(rule)
     arrived = wire.cross(*(bytes(sent) for sent, _ in cases))
     assert [frame.hex() for frame in arrived] == [bytes(after).hex() for _, after in cases if after is not None]
@@ -171,7 +173,7 @@ def test_what_may_be_left_out(wire, short, whole):
 
 
 def test_payloads_and_extension_headers(wire):
-    """The fields that are in no fixed place; literal bytes match at the start, or anywhere."""
+    """Payload fields: literal bytes match at the start, or anywhere."""
     get = segment(payload=b"GET /index.html HTTP/1.1\r\n" + bytes(frames.payload()), flags="PA")
     post = segment(payload=b"POST / HTTP/1.1\r\n" + bytes(frames.payload()), flags="PA")
     query = frames.ether() / frames.ip4() / UDP(dport=53) / (b"\x12\x34\x01\x00" + bytes(frames.payload()))

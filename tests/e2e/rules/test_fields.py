@@ -1,4 +1,4 @@
-"""Every field of the language on packets made by scapy: match, negation, presence, edit, checksums."""
+"""All fields of the language on packets made by scapy: match, negation, presence, edit, checksums."""
 
 import pytest
 
@@ -171,7 +171,7 @@ TRANSPORTS = {
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("envelope", ENVELOPES)
 def test_inner_headers_wherever_they_are(wire, envelope, network, transport):
-    """Tags, IPv4 options and IPv6 extension headers move the headers; rules see them all the same."""
+    """VLAN tags, IPv4 options and IPv6 extension headers move later headers; rules match all the same."""
     layer, match, edits, fields = TRANSPORTS[transport]
     packet = ENVELOPES[envelope] / NETWORKS[network] / layer / PAYLOAD
     four = network.startswith("ip4")
@@ -223,7 +223,7 @@ def test_udp_checksum_that_comes_out_as_zero_is_sent_as_ones(wire, six):
 
 
 def test_wrong_checksums_stay_wrong(wire):
-    """A damaged packet must not be made to look right: its checksums keep their error through an edit."""
+    """A wrong checksum stays wrong after an edit."""
     packet = frames.ether() / frames.ip4() / TCP(sport=1, dport=2) / frames.payload()
     damaged = bytearray(bytes(packet))
     damaged[-1] ^= 0xFF

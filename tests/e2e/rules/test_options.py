@@ -1,4 +1,4 @@
-"""TCP options: what matches, what edits make of them byte by byte, and what they do to real connections."""
+"""TCP options: matches, edits byte by byte, and their effect on real connections."""
 
 import socket
 
@@ -120,13 +120,13 @@ def test_rules_edit_one_after_the_other(wire):
 
 
 def unedited(daemon):
-    """Packets that went on as they came, by reason, those without any left out."""
+    """Packets that passed unedited, by reason, without zero counters."""
     return {reason: count for reason, count in daemon.json("show", "drops")["unedited"].items() if count}
 
 
 @pytest.mark.parametrize("policy", ["forward", "drop"])
 def test_no_space_for_an_option(wire, policy):
-    """40 bytes are never exceeded: the packet goes on without any of its edits, or is dropped, and is counted."""
+    """More than 40 bytes of options: the packet passes without any edit, or is dropped, and is counted."""
     before = unedited(wire.daemon).get("option-space", 0), wire.daemon.drops()["option-space"]
     wire.daemon.line(f"set on-error {policy}")
     wire.daemon.add("tcp-opt-timestamp add tcp-opt-mss 1400 mod ip-ttl 3")
@@ -166,7 +166,7 @@ def test_what_has_no_tcp_header_is_left_alone(wire):
 
 
 class Connection:
-    """What the kernel says of a TCP connection through the wire, after some bytes went both ways."""
+    """The kernel's tcp_info of a connection through the wire, after data in both directions."""
 
     def __init__(self, client, server, address, port=5002):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -203,7 +203,7 @@ def test_a_real_handshake_without_its_options(wire, address):
 
 @pytest.mark.parametrize("address", [SERVER4, SERVER6], ids=["ip4", "ip6"])
 def test_clamping_the_mss_of_real_connections(wire, address):
-    """Both ends send segments no longer than the rule says; the stream arrives whole."""
+    """Both end points respect the clamped MSS; the stream arrives intact."""
     rule = wire.daemon.add("tcp-opt-mss > 600 mod tcp-opt-mss 600")
     assert Connection(wire.client, wire.server, address, 5005).mss <= 600
     assert wire.daemon.hits(rule) == 2
@@ -220,7 +220,7 @@ def test_stripping_timestamps_of_whole_connections(wire):
 
 
 def test_adding_an_option_to_full_segments_of_a_real_stream(wire):
-    """Segments that fill the MTU cannot take another option: they pass unedited and are counted."""
+    """Segments that fill the MTU have no room for another option: they pass unedited and are counted."""
     before = unedited(wire.daemon).get("option-mtu", 0)
     wire.daemon.add("tcp-dport 5008 add tcp-opt 254 0xf989")
     sent, received = traffic.bulk_transfer(wire.client, wire.server, SERVER4, port=5008, size=8 << 20)

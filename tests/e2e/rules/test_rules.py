@@ -1,4 +1,4 @@
-"""Rules, counters and files as a person sees them."""
+"""Rules, counters and files through the command line."""
 
 import pytest
 

@@ -1,4 +1,6 @@
-"""Service chains with real clients and servers: the paper's chains, live changes, balancing, translation, refusals."""
+"""Service chains with real clients and servers: the paper's chains, live changes, load balancing,
+translation, errors.
+"""
 
 import concurrent.futures
 import contextlib
@@ -45,7 +47,7 @@ def entries(bench, *words):
 
 
 def ask(bench, address, port, source=None, patience=wait.PATIENCE):
-    """Connects and asks an `Echo` once: the server's address, and the connection, to go on with."""
+    """Connects to an `Echo` and sends one request; returns the server's address and the open connection."""
     connection = bench.hosts.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, STREAM)
     connection.settimeout(patience)
     if source:
@@ -81,7 +83,9 @@ def functions(bench):
 
 
 def test_figure_2(make_chains, driver):
-    """The paper's example chain: who may pass, passes; what is balanced comes back under the address that was asked."""
+    """The paper's example chain: permitted sessions pass, and replies of balanced sessions come from the
+    virtual address.
+    """
     bench = make_chains(FIGURE_2, driver=driver)
     web = web_server(bench)
     assert traffic.fetch(bench.hosts, f"http://{VIRTUAL}/file") == web.content
@@ -111,7 +115,7 @@ def test_figure_2(make_chains, driver):
 
 
 def test_evaluation_chain(make_chains, driver):
-    """Seven functions, 8 KiB objects by wrk and curl, and a bulk transfer, all translated and balanced."""
+    """Seven functions: 8 KiB objects by wrk and curl, and a bulk transfer, all translated and balanced."""
     bench = make_chains(SEVEN, driver=driver)
     web = web_server(bench)
     for _ in range(4):
@@ -133,7 +137,9 @@ def test_evaluation_chain(make_chains, driver):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_live_insertion_and_removal(make_chains, driver, workers):
-    """A chain grows and shrinks under load, first, last and in the middle: no session breaks, none is opened anew."""
+    """Functions are added to and removed from a chain under load, at each position: no session breaks or
+    opens anew.
+    """
     bench = make_chains(
         POOL + "nf add n nat wan\nnf add stats count\nnf add more count\nnf add clamp mss-clamp 1400\n"
         "chain add web n\nadd-stateful ip-saddr 10.0.0.0/24 chain web\n",
@@ -163,7 +169,7 @@ def test_live_insertion_and_removal(make_chains, driver, workers):
 
 
 def test_counts_survive_what_is_added_beside_them(make_chains, tmp_path):
-    """A function that stays in a chain keeps what it knows of each session, wherever its bytes go."""
+    """A function that stays in a chain keeps its scratchpads when their offsets change."""
     records = tmp_path / "records.json"
     bench = make_chains(
         f"nf add stats count json {records}\nnf add a monitor\nnf add b count\n"
@@ -204,7 +210,9 @@ def state_of(bench, address):
 
 
 def test_a_back_end_dies(make_chains, driver):
-    """Sessions to it end and their clients are told, others go on, new ones go to those that live; it comes back."""
+    """When a server fails, its sessions end and their clients are notified, other sessions continue, and new ones use healthy
+    servers; it returns later.
+    """
     bench = make_chains(CHECKED, driver=driver)
     servers = echoes(bench, 7000)
     wait.until(lambda: all("up" in state_of(bench, a) for a in (SERVER, OTHER)), "both back ends to be up")
@@ -230,7 +238,7 @@ def test_a_back_end_dies(make_chains, driver):
 
 
 def test_draining(make_chains):
-    """A draining back end gets no new sessions and keeps those it has."""
+    """A draining server gets no new sessions and keeps its open ones."""
     bench = make_chains(CHECKED)
     echoes(bench, 7000)
     wait.until(lambda: all("up" in state_of(bench, a) for a in (SERVER, OTHER)), "both back ends to be up")
@@ -246,7 +254,9 @@ def test_draining(make_chains):
 
 @pytest.mark.parametrize("how", ["round-robin", "least-connections", "hash"])
 def test_balancing(make_chains, how):
-    """Every way of choosing gives a session one server for its life, both families, and spreads many."""
+    """Each balancing method gives a session one server for its life, for IPv4 and IPv6, and uses several
+    servers.
+    """
     bench = make_chains(
         f"nf add balancer lb {SERVER} {OTHER} by {how}\nnf add six lb {SERVER6} by {how}\n"
         f"chain add web balancer\nchain add web6 six\nadd-stateful ip-daddr {VIRTUAL} chain web\n"
@@ -268,7 +278,9 @@ def test_balancing(make_chains, how):
 
 
 def test_nat_in_a_chain(make_chains, driver):
-    """What stands before `nat` sees inside addresses, what stands behind it those outside; errors find their way."""
+    """Functions before `nat` see inside addresses, functions behind it outside addresses; ICMP errors are
+    translated.
+    """
     bench = make_chains(
         POOL + "nf add inside acl allow ip-saddr 10.0.0.1\n"
         "nf add n nat wan\nnf add outside acl deny ip-saddr 10.0.0.0/8 allow all\n"
@@ -300,7 +312,7 @@ def test_nat_in_a_chain(make_chains, driver):
 
 
 def test_path_mtu_through_a_chain(make_chains):
-    """The router's `fragmentation needed` reaches the sender whose packets the chain has translated and balanced."""
+    """A router's `fragmentation needed` reaches the sender of a translated and balanced packet."""
     bench = make_chains(SEVEN.replace("mss-clamp 1400", "mss-clamp 9000"), mtu=1400)
     sent, received = traffic.bulk_transfer(bench.hosts, bench.servers, SERVER, size=4 << 20)
     assert sent == received
@@ -309,7 +321,7 @@ def test_path_mtu_through_a_chain(make_chains):
 
 
 def test_rules_that_go_take_their_chain_along(make_chains):
-    """`del` of the rule ends its sessions; a chain in use cannot go, nor a function in use."""
+    """`del` of the rule ends its sessions; chains and functions in use cannot be deleted."""
     bench = make_chains("nf add stats count\nchain add web stats\nadd-stateful udp-dport 7000 chain web\n")
     mirror = Mirror(bench.servers, SERVER, 7000)
     bench.on_close(mirror.close)
@@ -346,7 +358,7 @@ def test_rules_that_go_take_their_chain_along(make_chains):
     ],
 )
 def test_what_cannot_work_is_refused(make_chains, lines, named):
-    """With the reason, and nothing changed."""
+    """The command is refused with the reason, and nothing changes."""
     bench = make_chains()
     for line in lines[:-1]:
         with contextlib.suppress(CommandFailed):
@@ -359,7 +371,7 @@ def test_what_cannot_work_is_refused(make_chains, lines, named):
 
 
 def test_one_instance_in_two_chains(make_chains):
-    """Sessions of both chains have its bytes at one place; it counts for both."""
+    """An instance in two chains has one offset in the scratchpad and counts for both."""
     bench = make_chains(
         "nf add stats count\nnf add a monitor\nnf add b monitor\n"
         "chain add one a | stats\nchain add two b | stats\n"
@@ -377,7 +389,7 @@ def test_one_instance_in_two_chains(make_chains):
 
 
 def test_second_flow_manager(make_chains, driver):
-    """Behind `flow`, sessions are those of the translated packets, and functions have their bytes there."""
+    """Behind `flow`, functions see the sessions of translated packets, with scratchpads of their own."""
     bench = make_chains(
         POOL + "nf add n nat wan\nnf add again flow\nnf add stats count\n"
         "chain add web n | again | stats\nadd-stateful ip-saddr 10.0.0.0/24 chain web\n",
@@ -391,7 +403,7 @@ def test_second_flow_manager(make_chains, driver):
 
 
 def test_kept_over_a_restart(make_chains, make_daemon, tmp_path):
-    """What `show config` prints starts a daemon of the same kind."""
+    """The output of `show config` starts an equivalent daemon."""
     bench = make_chains(SEVEN)
     config = bench.daemon.command("show", "config").stdout
     assert bench.daemon.stop() == 0

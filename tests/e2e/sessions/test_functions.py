@@ -1,4 +1,4 @@
-"""Each built-in function of chains by itself: frames in, frames out, and what it writes about them."""
+"""Each built-in function: frames in, frames out, and its records."""
 
 import json
 import socket
@@ -20,7 +20,7 @@ IP4_CHAIN = "add-stateful ip-saddr 10.77.0.0/24 chain c"
 
 
 def chain(wire, *functions, rule="add-stateful all chain c"):
-    """A chain of these functions, each `NAME TYPE ARG…`, for what the rule matches."""
+    """Makes a chain of these functions, each `NAME TYPE ARG…`, for the sessions of the rule."""
     for function in functions:
         wire.daemon.line(f"nf add {function}")
     wire.daemon.line("chain add c " + " | ".join(function.split()[0] for function in functions))
@@ -29,7 +29,7 @@ def chain(wire, *functions, rule="add-stateful all chain c"):
 
 @pytest.fixture
 def chains(wire):
-    """The module's wire, and afterwards no rule, chain or function on it."""
+    """The module's wire; rules, chains and functions are removed afterwards."""
     yield wire
     chain_free(wire)
 
@@ -56,12 +56,12 @@ def awaited(port, wanted):
 
 
 def report(wire, name):
-    """What `show functions` says of one."""
+    """The entry of one function in `show functions`."""
     return next(one for one in wire.daemon.json("show", "functions")["functions"] if one["name"] == name)
 
 
 def test_mss_clamp(chains):
-    """Only lowers, only where there is the option, only in SYNs; checksums by scapy."""
+    """The MSS is only lowered, and only in SYNs that have the option; scapy verifies checksums."""
     chain(chains, "clamp mss-clamp 1400")
     long, clamped = pair(mss(1460) + NOP + wscale(7), mss(1400) + NOP + wscale(7))
     same = [bytes(segment(options, **fields)) for options, fields in (
@@ -99,7 +99,7 @@ def test_mark_vlan_priority(chains):
 
 
 def test_police(chains):
-    """What the bucket holds passes at once, the rest is dropped and counted; every session has a bucket."""
+    """A burst up to the bucket size passes, the rest is dropped and counted; each session has a bucket."""
     chain(chains, "limit police 8kbit burst 2000")
     size = len(bytes(udp()))
     for port in (1, 2):
@@ -119,7 +119,7 @@ def test_police_by_source(chains):
 
 
 def test_acl(chains):
-    """The first clause that matches decides, for the session; what it denies is dropped early."""
+    """The first matching clause decides for the session; denied sessions are dropped before the chain."""
     chain(chains, "guard acl allow udp-dport 2000 ip-saddr 10.77.0.0/24 deny udp-dport 2000-2999 allow all")
     assert chains.passes(udp()) and chains.passes(udp(sport=2000, dport=1000, backwards=True), backwards=True)
     assert not chains.passes(udp(dport=2001))
@@ -131,7 +131,7 @@ def test_acl(chains):
 
 
 def test_split(chains):
-    """Each kind of session goes its way; what is behind the bracket sees them all."""
+    """Each class of sessions takes its branch; the function behind the bracket sees all of them."""
     for name in ("class split dns: udp-dport 53 web: tcp-dport 80", "low mark dscp 10", "high mark dscp 46", "all count"):
         chains.daemon.line(f"nf add {name}")
     chains.daemon.line("chain add c class [dns: low, web: high, else: drop] | all")
@@ -143,7 +143,9 @@ def test_split(chains):
 
 
 def test_context_link(chains):
-    """Without a function in front, the first branch whose functions take the traffic has it."""
+    """Without a function in front of the bracket, the first branch whose functions accept the traffic is
+    taken.
+    """
     for name in ("proxy synproxy", "stats count"):
         chains.daemon.line(f"nf add {name}")
     chains.daemon.line("chain add c [proxy, else: stats]")
@@ -155,7 +157,7 @@ def test_context_link(chains):
 
 
 def test_mirror(make_chains, driver):
-    """A copy of every packet goes out at a third port, as it is there in the chain."""
+    """A copy of each packet is sent by a third port, as it is at that position of the chain."""
     bench = make_chains(
         f"interface add side {driver} m2\nnf add dscp mark dscp 10\nnf add copy mirror side\n"
         "chain add c copy | dscp\nadd-stateful udp-dport 7000 chain c\n",
@@ -181,7 +183,7 @@ def test_mirror(make_chains, driver):
 
 
 def test_count_as_json(make_chains, tmp_path):
-    """One line a session when it ends: packets, bytes and flags both ways, as a client and a server have seen them."""
+    """One JSON line per ended session: packets, bytes and TCP flags of both directions."""
     records = tmp_path / "records.json"
     bench = make_chains(f"nf add stats count json {records}\nchain add c stats\nadd-stateful all chain c\n")
     web = traffic.WebServer(bench.servers, 80, 5000)
@@ -201,7 +203,7 @@ def test_count_as_json(make_chains, tmp_path):
 
 
 def test_count_as_ipfix(make_chains):
-    """A record with what was sent, read as RFC 7011 has it."""
+    """An IPFIX record of the session, parsed according to RFC 7011."""
     bench = make_chains(f"nf add stats count ipfix {COLLECTOR}:4739\nchain add c stats\nadd-stateful udp-dport 7000 chain c\n")
     collector = bench.servers.socket(socket.AF_INET, socket.SOCK_DGRAM)
     collector.bind((COLLECTOR, 4739))
@@ -254,7 +256,7 @@ def records(message, templates):
 
 
 def test_log(make_chains):
-    """A line when a session begins and one when it ends."""
+    """One line when a session opens and one when it ends."""
     bench = make_chains("nf add diary log prefix diary\nchain add c diary\nadd-stateful udp-dport 7000 chain c\n")
     mirror = Mirror(bench.servers, SERVER, 7000)
     bench.on_close(mirror.close)
@@ -276,7 +278,7 @@ SYNPROXY = "nf add proxy synproxy\nnf add stats count\nchain add c proxy | stats
 
 
 def test_synproxy_lets_real_clients_through(make_chains, driver):
-    """curl, wrk and a bulk transfer: handshakes with mmb, then with the server, and every byte arrives."""
+    """curl, wrk and a bulk transfer through synproxy: both handshakes complete, and all data arrives."""
     bench = make_chains(SYNPROXY, driver=driver)
     web = traffic.WebServer(bench.servers, 80)
     bench.on_close(web.close)
@@ -291,7 +293,9 @@ def test_synproxy_lets_real_clients_through(make_chains, driver):
 
 
 def test_synproxy_keeps_no_state_of_a_flood(chains):
-    """SYNs are answered with cookies and remembered nowhere; a guessed acknowledgement opens nothing, the right one does."""
+    """SYNs get cookies and leave no state; a wrong acknowledgement opens nothing, the right one opens a
+    session.
+    """
     chain(chains, "proxy synproxy", rule="add-stateful tcp-dport 80 chain c")
     chains.left.drain()
     for number in range(200):

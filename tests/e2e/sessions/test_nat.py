@@ -31,7 +31,7 @@ def mirror(nat, address, port, kind=DGRAM, namespace=None):
 
 
 def listening(namespace, port, kind="-tln"):
-    """Waits until somebody listens on a port."""
+    """Waits until a program listens on a port."""
     wait.until(lambda: f":{port} " in namespace.run("ss", kind).stdout, f"a listener on port {port}")
 
 
@@ -41,7 +41,7 @@ DESIGN = "add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp map ip-saddr 200.0.0.1 
 
 @pytest.mark.parametrize("rule", [PAPER, DESIGN, POOL + SOURCE_NAT], ids=["paper", "design", "pool"])
 def test_paper_rules(make_nat, driver, rule):
-    """Source NAT as the paper and the design write it, over both kinds of ports."""
+    """Source NAT with the rules of the paper and the design, on both kinds of ports."""
     nat = make_nat(rule, driver=driver)
     mirror(nat, SERVER, 7000, STREAM)
     for number, host in enumerate(INSIDE):
@@ -88,7 +88,7 @@ FILTERING = {
 
 @pytest.mark.parametrize("filtering", FILTERING)
 def test_stun_says_what_the_pool_promises(make_nat, filtering):
-    """A STUN client (RFC 3489) of its own judgement: mapping, filtering, preserved ports, hairpin."""
+    """A STUN client (RFC 3489) classifies the NAT: mapping, filtering, port preservation, hairpinning."""
     nat = make_nat(POOL.strip() + f" filtering {filtering}\n" + SOURCE_NAT)
     nat.servers.popen("stund", "-h", SERVER, "-a", OTHER, stdout=-3, stderr=-3)
     listening(nat.servers, 3478, "-uln")
@@ -101,7 +101,7 @@ def test_stun_says_what_the_pool_promises(make_nat, filtering):
 
 
 def test_endpoint_independent_mapping(make_nat):
-    """One inside port looks the same to every server (RFC 4787 REQ-1), to TCP as well (RFC 5382 REQ-1)."""
+    """One inside port has one external port towards all servers (RFC 4787 REQ-1; RFC 5382 REQ-1 for TCP)."""
     nat = make_nat(POOL + SOURCE_NAT)
     for address in (SERVER, OTHER):
         mirror(nat, address, 7000)
@@ -114,7 +114,9 @@ def test_endpoint_independent_mapping(make_nat):
 
 
 def test_ports_are_preserved_and_parity_kept(make_nat):
-    """The first one keeps its port; the second one with the same port gets another of the same parity (REQ-4)."""
+    """The first host keeps its port; a second host with the same port gets another port of the same parity
+    (REQ-4).
+    """
     nat = make_nat(POOL + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     for port in (42000, 42001):
@@ -124,7 +126,7 @@ def test_ports_are_preserved_and_parity_kept(make_nat):
 
 
 def test_two_hosts_same_port(make_nat):
-    """Hosts with the same source port to one server go on side by side over one mapped address."""
+    """Hosts with the same source port share one external address to one server."""
     nat = make_nat("add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp map ip-saddr 200.0.0.1\n")
     mirror(nat, SERVER, 7000, STREAM)
     streams = [speaker(nat, host, 43000, STREAM).connect(SERVER, 7000) for host in INSIDE]
@@ -135,7 +137,7 @@ def test_two_hosts_same_port(make_nat):
 
 
 def test_hairpin(make_nat):
-    """Two inside hosts speak to each other by their outside addresses, and see outside addresses (REQ-9)."""
+    """Two inside hosts communicate by their external addresses and see external addresses (REQ-9)."""
     nat = make_nat(POOL.strip() + " filtering endpoint-independent\n" + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     one, two = speaker(nat, INSIDE[0], 44000), speaker(nat, INSIDE[1], 44002)
@@ -148,7 +150,7 @@ def test_hairpin(make_nat):
 
 
 def test_port_forward_tcp_udp(make_nat):
-    """What comes to a forwarded port reaches the inside host, who sees the client as it is."""
+    """Connections to a forwarded port reach the inside host, which sees the client's address."""
     nat = make_nat(
         POOL
         + SOURCE_NAT
@@ -183,7 +185,7 @@ def test_unknown_ports_are_dropped_and_counted(make_nat):
 
 
 def test_limit_is_per_source(make_nat):
-    """The third mapping of a host is refused and answered with an ICMP error; another host has its own limit."""
+    """The third mapping of a host is refused with an ICMP error; another host has a limit of its own."""
     nat = make_nat(POOL.strip() + " limit 2\n" + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     for host in INSIDE[:2]:
@@ -199,7 +201,7 @@ def test_limit_is_per_source(make_nat):
 
 
 def test_exhaustion_is_answered(make_nat):
-    """No port left: type 3, code 13 to the sender (RFC 5508 REQ-8), counted."""
+    """Exhausted ports: the sender gets type 3, code 13 (RFC 5508 REQ-8), and the drop is counted."""
     nat = make_nat(POOL.strip() + " ports 50000-50003\n" + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     seen = {speaker(nat, INSIDE[number], 47000).ask(SERVER, 7000)[1] for number in range(4)}
@@ -232,7 +234,7 @@ def error_of(port):
 
 
 def test_port_blocks_log_one_line(make_nat):
-    """A host's ports come from its block; the daemon says so once per block."""
+    """A host's ports come from its block; the daemon logs each block once."""
     nat = make_nat(POOL.strip() + " ports 10000-19999 block 100\n" + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     seen = {host: {speaker(nat, host).ask(SERVER, 7000)[1] for _ in range(20)} for host in INSIDE[:2]}
@@ -250,7 +252,7 @@ def test_port_blocks_log_one_line(make_nat):
 
 
 def test_ping_traceroute_and_path_mtu(make_nat, driver):
-    """What people find out about a path with, through the NAT: every hop shows, the small link is found."""
+    """traceroute and path MTU discovery through the NAT: each hop and the small link are visible."""
     nat = make_nat(POOL + SOURCE_NAT + "add-stateful ip6-saddr fd00:a::/64 accept\n", driver=driver, mtu=1400)
     assert "3 received" in nat.hosts.run("ping", "-n", "-c", "3", "-i", "0.05", "-W", "3", SERVER).stdout
     for way in (["-I"], ["-U"], ["-T", "-p", "9"]):
@@ -265,7 +267,7 @@ def test_ping_traceroute_and_path_mtu(make_nat, driver):
 
 
 def test_icmp_errors_from_inside(make_nat):
-    """An inside router's error about a packet from outside shows neither its own nor the host's inside address."""
+    """An ICMP error of an inside router contains neither its own nor the inside host's address."""
     nat = make_nat(POOL + SOURCE_NAT)
     mirror(nat, SERVER, 7000)
     inside, outside = RawPort(nat.hosts, "c0"), RawPort(nat.router, "r0")
@@ -296,7 +298,7 @@ def checksum(data):
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)], ids=["in-order", "backwards", "mixed"])
 def test_fragments_in_any_order(make_nat, order):
-    """Fragments of a datagram are translated alike, whichever comes first (RFC 4787 REQ-14)."""
+    """Fragments of a datagram get the same translation in any order of arrival (RFC 4787 REQ-14)."""
     nat = make_nat(POOL + SOURCE_NAT)
     inside, outside = RawPort(nat.hosts, "c0"), RawPort(nat.router, "r0")
     nat.on_close(inside.close)
@@ -337,7 +339,7 @@ def test_large_pings_through_the_nat(make_nat, driver):
 
 
 def test_balancing(make_nat):
-    """`lb` spreads new sessions over the servers, and the client sees the address that it asked for."""
+    """`lb` distributes new sessions over the servers; the client sees the virtual address."""
     nat = make_nat(f"add-stateful ip-daddr 198.51.100.100 ip-proto tcp tcp-dport 80 lb {SERVER} {OTHER}\n")
     webs = [Mirror(nat.servers, address, 80, STREAM) for address in (SERVER, OTHER)]
     for web in webs:
@@ -350,7 +352,9 @@ def test_balancing(make_nat):
 
 
 def test_64000_hosts_one_port(tmp_path, root):
-    """64,000 hosts with the same source port to one destination over one address: all get through, all differ."""
+    """64,000 hosts with one source port, one destination and one external address: all pass with distinct
+    ports.
+    """
     from lab.daemon import mmb
 
     count = 64_000

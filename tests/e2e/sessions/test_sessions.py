@@ -1,4 +1,4 @@
-"""Stateful rules: reflexive ACLs, what deleting and applying does to live sessions, floods, several workers."""
+"""Stateful rules: reflexive ACLs, deletion and replacement under live sessions, floods, several workers."""
 
 import concurrent.futures
 import socket
@@ -38,7 +38,7 @@ def entries(daemon, *words):
 
 
 def test_reflexive_acl(wire):
-    """Packet by packet: nothing comes in but replies to what went out."""
+    """Packet by packet: only replies come in."""
     rules(wire, REFLEXIVE)
     assert not wire.passes(tcp(80, 1000, "S", backwards=True), backwards=True)
     assert not wire.passes(tcp(80, 1000, "SA", backwards=True), backwards=True)
@@ -86,7 +86,7 @@ def test_a_ping_does_not_open_the_way_for_the_other_sides_pings(wire):
 
 
 def test_targets_apply_to_both_directions(wire):
-    """The rule matches what goes out; its edits are made to what comes back, too."""
+    """The rule matches outgoing packets; its edits also apply to replies."""
     wire.daemon.line("add-stateful tcp-dport 80 mod ip-dscp 10")
     for packet, backwards in ((tcp(1200, 80, "S"), False), (tcp(80, 1200, "SA", backwards=True), True)):
         (seen,) = wire.cross(packet, backwards=backwards)
@@ -94,7 +94,7 @@ def test_targets_apply_to_both_directions(wire):
 
 
 def test_deleted_rule_ends_its_part(wire):
-    """Another rule's session goes on; what only the deleted rule allowed ends."""
+    """A session of another rule continues; a session that only the deleted rule permitted ends."""
     index = wire.daemon.json("add-stateful", "tcp-dport", "80", "accept")["index"]
     wire.daemon.line("add-stateful tcp-dport 81 accept")
     wire.daemon.line("add all drop")
@@ -134,7 +134,7 @@ def test_connections_are_shown_filtered_and_cleared(wire):
 
 
 def test_states_follow_the_connection(wire):
-    """A handshake, a close from one side, from the other; and a reset."""
+    """A handshake, a close from each side, and a reset."""
     wire.daemon.line("add-stateful tcp-dport 80 accept")
     wire.daemon.line("clear connections")
 
@@ -182,7 +182,7 @@ def test_timeouts_end_sessions(wire):
 
 
 def test_apply_under_load_breaks_nothing(make_wire, driver):
-    """Whole policies are exchanged under a connection that both of them allow."""
+    """Whole policies are replaced under a connection that both permit."""
     wire = make_wire(driver)
     policies = []
     for number in range(2):
@@ -203,7 +203,7 @@ def test_apply_under_load_breaks_nothing(make_wire, driver):
 
 @pytest.mark.parametrize("rule", ["nat", "map", "reflexive"])
 def test_two_workers(make_nat, driver, rule):
-    """Both directions of every session meet, whichever worker gets them."""
+    """Both directions of a session are processed by one worker, whichever receives them."""
     text = {
         "nat": "nat pool add wan 200.0.0.1\nadd-stateful ip-saddr 10.0.0.0/24 nat wan\n",
         "map": "add-stateful ip-saddr 10.0.0.0/24 map ip-saddr 200.0.0.1 shuffle tcp-sport\n",
@@ -225,7 +225,7 @@ def test_two_workers(make_nat, driver, rule):
 
 
 def test_syn_flood_leaves_established_alone(make_wire, driver):
-    """Ten times as many SYNs as there is room: the connection that is there goes on, and so do new ones."""
+    """A flood of ten times as many SYNs as the table has room for: open and new connections continue."""
     bench_rules = "add-stateful tcp-dport 5001-5002 accept\nadd-stateful tcp-dport 9 accept\nadd ip-proto tcp drop\n"
     wire = make_wire(driver, bench_rules, arguments=("--sessions", "1024"))
     made = Mirror(wire.server, SERVER4, 5002, STREAM)
