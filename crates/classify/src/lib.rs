@@ -1,56 +1,57 @@
-//! The classifier: which rules match a packet, for a vector of packets at a time.
+//! The classifier: finds the rules that match each packet of a vector.
 //!
-//! Theory of operation. A rule is one or more [`Entry`]s: a mask and a key over the canonical window
-//! ([`mmb_packet::window`]) that every matching packet satisfies, and tests for what those cannot say. Entries stand in
-//! a tree without copies: a node has a few hash tables, each for one mask within one chunk of the window ("tuple space
-//! search", Srinivasan et al., 1999, with masks merged), and an entry stands in the first whose mask is within its own.
-//! A key leads to a rule, to a short row of entries that are compared four or sixteen at a time, or to a node again. Which masks a
-//! node has is chosen by what they cost and save, so that thousands of masks need a handful of tables. What no mask
-//! tells apart stands in bit vectors, and what asks about bytes outside the window is found through predicates. A packet
-//! meets every entry that it matches, once.
+//! Theory of operation. A rule is compiled into one or more [`Entry`]s. An entry is a mask and a key over the
+//! canonical window ([`mmb_packet::window`]), and tests for conditions that a mask cannot express. Entries
+//! form a tree:
 //!
-//! A [`Classifier`] is a value. Clones share everything, an insertion or removal copies one page of each table on the
-//! path, and what a clone that readers use finds never changes. (Filters in front of tables are shared and only let more in.) A vector of packets goes through the root's tables in passes, so
-//! that the packets' memory accesses overlap; of a train of packets that look alike only the first is looked up.
+//! * A node has hash tables, each for one mask within one chunk of the window. This is tuple space search
+//!   (Srinivasan et al., 1999) with merged masks. An entry is in the first table whose mask is a subset of
+//!   its own mask.
+//! * A key of a table leads to a rule, to a leaf of entries that are compared four or sixteen at a time, or
+//!   to a node.
+//! * A cost model chooses the masks of a node, so that thousands of masks need only a few tables.
+//! * Entries that no mask distinguishes are in bit vectors.
+//! * Entries that depend on bytes outside the window are found through predicates.
+//!
+//! No entry is replicated: a packet meets every entry that it matches exactly once.
+//!
+//! A [`Classifier`] is a value. Clones share memory. An insertion or a removal copies one page of each table
+//! on its path and never changes what readers of a clone find. (Filters in front of tables are shared; an
+//! update only adds keys.) A vector goes through the tables of the root in passes, so that the memory
+//! accesses of its packets overlap. Of consecutive packets with equal windows only the first is looked up.
+//!
+//! | folder | content | may use |
+//! |---|---|---|
+//! | `paged` | persistent vectors and sorted sets | |
+//! | `pattern` | masks, fields, tests, entries: the compiled form of a match | |
+//! | `vector` | hits, packets, and what the packets of a vector have in common | `pattern` |
+//! | `compile` | from the matches of a rule to a pattern | `pattern` |
+//! | `predicate` | predicates about bytes, and the search for the true ones | `paged`, `pattern`, `vector` |
+//! | `leaf` | entries that are compared with SIMD instructions | `pattern`, `vector` |
+//! | `bitvec` | bit vectors | `pattern`, `vector` |
+//! | `table` | the tree: nodes, hash tables, pages, the choice of masks | `leaf`, `bitvec` and all above |
+//! | `lookup` | the passes over a vector, and adaptive caches | `table` and all above |
+//! | `classifier` | all rules together: updates and lookups | `lookup` and all above |
 
-// Not `forbid`: `walk::compare` and `sink` call what is compiled for wider vectors, once the processor is known to have them.
+// Not `forbid`: `lookup` calls AVX-512 kernels after it has checked that the processor supports them.
 #![deny(unsafe_code)]
 
-mod alike;
-mod batch;
 mod bitvec;
-mod block;
-mod choose;
 mod classifier;
 mod compile;
-mod filter;
-mod group;
-mod hash;
-mod info;
 mod leaf;
-mod masked;
-mod node;
-mod owner;
-mod page;
+mod lookup;
 pub mod paged;
 mod pattern;
-mod ports;
 mod predicate;
-mod ranges;
-mod recent;
-mod sieve;
-mod sink;
-mod store;
-mod summary;
 mod table;
-mod walk;
-mod wide;
+mod vector;
 
-pub use batch::{Batch, Hit, VECTOR};
-pub use classifier::Classifier;
-pub use info::{Structure, TableInfo};
-pub use masked::Masked;
-pub use pattern::{Entry, Facts, Field, Pattern, Presence, Test};
-pub use predicate::{Ask, How, Kinds, Predicates, Source, Truths};
-pub use ranges::Ranges;
-pub use store::Occupancy;
+pub use classifier::{Batch, Classifier, Structure, TableInfo};
+pub use pattern::{
+    ByteSource, Entry, Field, MaskedKey, OptionKinds, Pattern, Predicate, Presence, Ranges, Relation,
+};
+pub use pattern::{Test, TruePredicates};
+pub use predicate::{PredicateResults, PredicateSet};
+pub use table::Occupancy;
+pub use vector::{Hit, VECTOR};

@@ -1,13 +1,13 @@
-//! Classifying allocates nothing once a batch has grown to what rules and traffic need.
+//! Classifying allocates no memory after the buffers of a batch have grown.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use mmb_classify::{Batch, Classifier, Entry, Facts, Hit, Masked, Pattern, Structure, VECTOR};
+use mmb_classify::{Batch, Classifier, Entry, Hit, MaskedKey, Pattern, Structure, TruePredicates, VECTOR};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::{Kind, Window};
 
-/// The system's allocator, with a count of each thread's allocations.
+/// The system allocator with a count of allocations for each thread.
 struct Counting;
 
 thread_local! {
@@ -15,32 +15,34 @@ thread_local! {
 }
 
 fn count() {
-    // An error: the thread ends.
+    // An error means that the thread is ending.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: all is left to the system's allocator; counting neither allocates nor unwinds.
+// SAFETY: every call is forwarded to the system allocator; counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: what the caller promises is what is asked for.
+        // SAFETY: the caller's guarantees are those of the forwarded call.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: what the caller promises is what is asked for.
+        // SAFETY: the caller's guarantees are those of the forwarded call.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         count();
-        // SAFETY: what the caller promises is what is asked for; the block came from the same allocator.
+        // SAFETY: the caller's guarantees are those of the forwarded call; the block came from the same
+        // allocator.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: what the caller promises is what is asked for; the block came from the same allocator.
+        // SAFETY: the caller's guarantees are those of the forwarded call; the block came from the same
+        // allocator.
         unsafe { System.dealloc(block, layout) }
     }
 }
@@ -70,7 +72,7 @@ fn windows() -> Vec<Window> {
     (0..VECTOR as u32).map(window).collect()
 }
 
-/// Allocations of each of some vectors that are all the same, and hits, which are right.
+/// The number of allocations for each of several equal vectors, and the hits, which are checked.
 fn allocations(rules: Vec<Pattern>) -> (Classifier, [usize; 4], usize) {
     let mut classifier = Classifier::with_seed(1);
     classifier.extend((0..).zip(rules.iter().cloned()));
@@ -84,7 +86,7 @@ fn allocations(rules: Vec<Pattern>) -> (Classifier, [usize; 4], usize) {
     });
     batch.hits.sort();
     let matches =
-        |rule: &Pattern, window| rule.entries().iter().any(|entry| entry.holds(window, Facts::NONE));
+        |rule: &Pattern, window| rule.entries().iter().any(|entry| entry.holds(window, TruePredicates::NONE));
     let mut hits = batch.hits.iter();
     for (pkt, window) in (0..).zip(&windows) {
         for (slot, _) in (0..).zip(&rules).filter(|(_, rule)| matches(rule, window)) {
@@ -97,7 +99,7 @@ fn allocations(rules: Vec<Pattern>) -> (Classifier, [usize; 4], usize) {
 
 #[test]
 fn a_second_vector_allocates_nothing() {
-    // Bit vectors in the root, and in nodes below it that some packets share.
+    // Bit vectors in the root, and in nodes below it that several packets visit.
     let ports = |i: u32| format!("tcp-sport {}-{}", i * 100 + 1, i * 100 + 3000);
     let root = (0..200).map(|i| rule(&format!("{} tcp-win >= {}", ports(i), i * 100 + 7)));
     let below = (0..6400).map(|i| {
@@ -110,10 +112,10 @@ fn a_second_vector_allocates_nothing() {
     assert!(counts[0] > 0, "the first vector lets the batch grow");
     assert_eq!(counts[1..], [0; 3]);
 
-    // Flows that are known from the second vector on.
+    // Packets that are in the match cache from the second vector on.
     let exact = |i: u32| {
-        let bits = Masked::bits(32, 32, (0x0a00_0000 | i).into()).expect("inside");
-        let more = Masked::bits(80, 1 + i as usize % 16, 0).expect("inside");
+        let bits = MaskedKey::bits(32, 32, (0x0a00_0000 | i).into()).expect("inside");
+        let more = MaskedKey::bits(80, 1 + i as usize % 16, 0).expect("inside");
         let entry = Entry::new(&bits.and(&more).expect("others"), None).expect("about IP");
         Pattern::new(vec![entry], Vec::new()).expect("one entry")
     };

@@ -1,6 +1,8 @@
-//! From text to patterns.
+//! Compiling matches from text to patterns.
 
-use mmb_classify::{Ask, Batch, Classifier, Entry, How, Kinds, Masked, Pattern, Source, Test};
+use mmb_classify::{
+    Batch, ByteSource, Classifier, Entry, MaskedKey, OptionKinds, Pattern, Predicate, Relation, Test,
+};
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Tcp};
 use mmb_packet::{Kind, Loc, Meta, NamedOption, PayloadLayer, fill_window, parse};
@@ -20,10 +22,10 @@ fn compile(matches: &str) -> Result<Pattern, Diagnostic> {
     Pattern::compile(&rule(matches), &ifaces)
 }
 
-/// The entries, as covers with the numbers of the ranges that are tested beside each.
-fn entries(matches: &str) -> Vec<(Masked, Vec<usize>)> {
+/// The entries, as covers with the number of tested ranges of each.
+fn entries(matches: &str) -> Vec<(MaskedKey, Vec<usize>)> {
     let ranges = |test: &Test| match test {
-        Test::Within { ranges, .. } => Some(ranges.iter().count()),
+        Test::InRanges { ranges, .. } => Some(ranges.iter().count()),
         Test::Clause { .. } => None,
     };
     let pattern = compile(matches).expect("a good rule");
@@ -31,17 +33,19 @@ fn entries(matches: &str) -> Vec<(Masked, Vec<usize>)> {
     pattern.entries().iter().map(entry).collect()
 }
 
-/// The cover of a rule that it says all of.
-fn cover(matches: &str) -> Masked {
+/// The cover of a rule that consists of a cover only.
+fn cover(matches: &str) -> MaskedKey {
     match &entries(matches)[..] {
         [(cover, tests)] if tests.is_empty() => *cover,
         other => panic!("{other:?}"),
     }
 }
 
-fn kind(loc: Loc) -> Masked {
+fn kind(loc: Loc) -> MaskedKey {
     let (byte, mask, value) = loc.present();
-    Masked::byte(byte, mask, value).and_then(|kind| kind.and(&Masked::IP)).expect("a byte of the window")
+    MaskedKey::byte(byte, mask, value)
+        .and_then(|kind| kind.and(&MaskedKey::IP))
+        .expect("a byte of the window")
 }
 
 #[test]
@@ -58,16 +62,16 @@ fn the_5_tuple_fits_one_chunk() {
 
 #[test]
 fn all_and_network_protocols_look_at_the_kind_only() {
-    assert_eq!(cover("all"), Masked::IP);
-    assert_eq!(cover("net-proto ip6"), Masked::kind((Kind::L3_MASK, Kind::IP6)));
-    assert_eq!(cover("net-proto {ip,ip6}"), Masked::IP);
+    assert_eq!(cover("all"), MaskedKey::IP);
+    assert_eq!(cover("net-proto ip6"), MaskedKey::kind((Kind::L3_MASK, Kind::IP6)));
+    assert_eq!(cover("net-proto {ip,ip6}"), MaskedKey::IP);
     assert_eq!(cover("ip-saddr 0.0.0.0/0"), cover("ip-ttl"));
-    assert_eq!(entries("! tcp-dport 80"), [(Masked::IP, vec![2])]);
+    assert_eq!(entries("! tcp-dport 80"), [(MaskedKey::IP, vec![2])]);
 }
 
 #[test]
 fn a_range_is_a_prefix_and_a_test_where_it_needs_one() {
-    let ports = |len, value| kind(Loc::Tcp(0)).and(&Masked::bits(80, len, value).unwrap()).unwrap();
+    let ports = |len, value| kind(Loc::Tcp(0)).and(&MaskedKey::bits(80, len, value).unwrap()).unwrap();
     assert_eq!(entries("tcp-dport 1024-2047"), [(ports(6, 1), vec![])]);
     assert_eq!(entries("tcp-dport >= 1024 tcp-dport < 2048"), [(ports(6, 1), vec![])]);
     assert_eq!(entries("tcp-dport 1024-2000"), [(ports(6, 1), vec![1])]);
@@ -77,7 +81,7 @@ fn a_range_is_a_prefix_and_a_test_where_it_needs_one() {
 
 #[test]
 fn sets_are_split_where_it_pays() {
-    let ports = |len, value| kind(Loc::Tcp(0)).and(&Masked::bits(80, len, value).unwrap()).unwrap();
+    let ports = |len, value| kind(Loc::Tcp(0)).and(&MaskedKey::bits(80, len, value).unwrap()).unwrap();
     assert_eq!(entries("tcp-dport {80,443}"), [(ports(16, 80), vec![]), (ports(16, 443), vec![])]);
     assert_eq!(entries("tcp-dport {80,81}"), [(ports(15, 40), vec![])]);
     assert_eq!(entries("tcp-dport 1022-1025"), [(ports(15, 511), vec![]), (ports(15, 512), vec![])]);
@@ -93,7 +97,7 @@ fn a_negation_is_about_fields_that_are_there_where_the_rest_says_so() {
     assert_eq!(cover("ip-ttl ! ip-proto != udp"), cover("ip-proto udp"));
     assert_eq!(cover("tcp-dport 80 ! udp-dport 53"), cover("tcp-dport 80"));
     assert_eq!(entries("ip-proto != udp ip-proto != tcp"), [(kind(Loc::Ip4(0)), vec![3])]);
-    assert_eq!(entries("! ip-proto != udp"), [(Masked::IP, vec![1])]);
+    assert_eq!(entries("! ip-proto != udp"), [(MaskedKey::IP, vec![1])]);
     assert_eq!(cover("! net-proto ip6 ! ip-ttl != 3"), cover("ip-ttl 3"));
     assert_eq!(cover("! ip-ttl"), cover("net-proto ip6"));
     assert_eq!(cover("tcp-syn ! tcp-ack ! tcp-rst"), cover("tcp-syn tcp-ack 0 tcp-rst 0"));
@@ -110,37 +114,40 @@ fn options_and_extension_headers_say_what_they_stand_in() {
         mss,
         "which kinds of packets have options is no question"
     );
-    assert_eq!(mss.mask()[0], Masked::IP.mask()[0]);
+    assert_eq!(mss.mask()[0], MaskedKey::IP.mask()[0]);
     assert_eq!(cover("ip6-eh-routing ip6-ver"), cover("ip6-eh-routing"));
     assert!(compile("tcp-opt-mss udp-dport").is_err() && compile("ip6-eh ip-ttl").is_err());
     assert_eq!(cover("tcp-opt 2"), cover("tcp-opt-mss"));
     assert_eq!(cover("tcp-opt >= 2"), cover("tcp-opt"));
     assert_eq!(cover("ip6-eh-routing").and(&cover("ip6-eh")), Some(cover("ip6-eh-routing")));
-    assert_eq!(compile("tcp-opt 2").unwrap().asks(), []);
-    assert_eq!(entries("! tcp-opt-mss > 1460"), [(Masked::IP, vec![1])]);
+    assert_eq!(compile("tcp-opt 2").unwrap().predicates(), []);
+    assert_eq!(entries("! tcp-opt-mss > 1460"), [(MaskedKey::IP, vec![1])]);
 }
 
 #[test]
 fn bytes_are_asked_for_by_predicates() {
-    let asks = |matches: &str| compile(matches).unwrap().asks().to_vec();
+    let asks = |matches: &str| compile(matches).unwrap().predicates().to_vec();
     let get = |how| {
-        let source = Source::Payload(PayloadLayer::Tcp);
-        Ask::bytes(source, how, vec![(*b"GET").into()]).unwrap()
+        let source = ByteSource::Payload(PayloadLayer::Tcp);
+        Predicate::bytes(source, how, vec![(*b"GET").into()]).unwrap()
     };
-    assert_eq!(asks(r#"tcp-payload "GET""#), [get(How::Starts)]);
-    assert_eq!(asks(r#"tcp-payload contains {"GET","GET"}"#), [get(How::Contains)]);
-    assert_eq!(asks(r#"tcp-payload != "GET""#), [get(How::Starts), Ask::Exists(PayloadLayer::Tcp)]);
-    let fast_open = Source::Option(NamedOption::FastOpen);
-    let cookie = Ask::bytes(fast_open, How::Equals, vec![[1, 2].into()]).unwrap();
+    assert_eq!(asks(r#"tcp-payload "GET""#), [get(Relation::Starts)]);
+    assert_eq!(asks(r#"tcp-payload contains {"GET","GET"}"#), [get(Relation::Contains)]);
+    assert_eq!(
+        asks(r#"tcp-payload != "GET""#),
+        [get(Relation::Starts), Predicate::Exists(PayloadLayer::Tcp)]
+    );
+    let fast_open = ByteSource::Option(NamedOption::FastOpen);
+    let cookie = Predicate::bytes(fast_open, Relation::Equals, vec![[1, 2].into()]).unwrap();
     assert_eq!(asks("tcp-opt-fast-open 0x0102"), [cookie]);
-    assert_eq!(asks("tcp-opt {19,20}"), [Ask::OptionKind(Kinds::new([19, 20]))]);
+    assert_eq!(asks("tcp-opt {19,20}"), [Predicate::OptionKind(OptionKinds::new([19, 20]))]);
 
     let pattern =
         compile(r#"tcp-opt {19,20} tcp-payload contains "abcdef" tcp-payload "a" tcp-dport 80"#).unwrap();
     let [entry] = pattern.entries() else { panic!("{pattern:?}") };
-    let pivot = &pattern.asks()[entry.pivot.unwrap() as usize];
+    let pivot = &pattern.predicates()[entry.pivot.unwrap() as usize];
     assert!(
-        matches!(pivot, Ask::Bytes { how: How::Contains, .. }),
+        matches!(pivot, Predicate::Bytes { relation: Relation::Contains, .. }),
         "the longest literal says most: {pivot:?}"
     );
     assert_eq!(entry.tests.len(), 2);
@@ -169,7 +176,7 @@ fn errors_mark_the_words() {
     }
 }
 
-/// Ports stand in one place of the window whatever is in front of them in the packet.
+/// Ports are at the same place of the window whatever headers precede them.
 #[test]
 fn options_extension_headers_and_tags_do_not_move_a_field() {
     let plain = Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]);

@@ -1,9 +1,11 @@
-//! Compiled patterns against the matches themselves, evaluated one by one on the packet's bytes.
+//! Compiled patterns against a direct evaluation of the matches on the packet's bytes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use mmb_classify::{Ask, Entry, Facts, How, Pattern, Predicates, Source, Truths};
+use mmb_classify::{
+    ByteSource, Entry, Pattern, Predicate, PredicateResults, PredicateSet, Relation, TruePredicates,
+};
 use mmb_lang::{Cond, FIELDS, FieldId, Match, MatchExpr, Rule, Value, ValueItem, ValueKind};
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Loc, Meta, PayloadLayer, Window, fill_window, parse, payload, tcp_options};
@@ -11,7 +13,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A packet with all that matches ask about.
+/// A packet with all fields that matches can refer to.
 #[derive(Debug)]
 struct Packet {
     frame: Vec<u8>,
@@ -144,7 +146,7 @@ fn item(field: FieldId) -> BoxedStrategy<ValueItem> {
     prop_oneof![3 => one, 2 => range].boxed()
 }
 
-/// Text of a match of any field, with its meaning; the language's own parser makes the rule.
+/// Text of a match of any field with its meaning; the parser of the language makes the rule.
 fn one_match() -> impl Strategy<Value = Match> {
     let favourites = [
         FieldId::TcpDport,
@@ -187,7 +189,7 @@ fn one_match() -> impl Strategy<Value = Match> {
     })
 }
 
-/// Built by hand, so that nothing of the parser's mind comes in.
+/// Built independently of the parser.
 fn text(field: FieldId, cond: Cond, items: &[ValueItem]) -> Match {
     let values = mmb_lang::ValueSet::new(items.to_vec()).expect("not empty");
     let arg = mmb_lang::Comparison { cond, values, span: Default::default() };
@@ -313,24 +315,28 @@ fn compile(matches: Vec<Match>) -> Option<Pattern> {
     Pattern::compile(&rule(matches), &port).ok()
 }
 
-/// Whether a predicate is true, from the bytes.
-fn is_true(ask: &Ask, packet: &Packet) -> bool {
+/// Whether a predicate is true, evaluated on the bytes.
+fn is_true(ask: &Predicate, packet: &Packet) -> bool {
     match ask {
-        Ask::OptionKind(kinds) => tcp_options(&packet.frame, &packet.meta).any(|o| kinds.contains(o.kind)),
-        Ask::Exists(which) => payload(&packet.frame, &packet.meta, *which).is_some(),
-        Ask::Bytes { source, how, literals } => {
+        Predicate::OptionKind(kinds) => {
+            tcp_options(&packet.frame, &packet.meta).any(|o| kinds.contains(o.kind))
+        }
+        Predicate::Exists(which) => payload(&packet.frame, &packet.meta, *which).is_some(),
+        Predicate::Bytes { source, relation, literals } => {
             let bytes = match source {
-                Source::Payload(which) => payload(&packet.frame, &packet.meta, *which).map(<[u8]>::to_vec),
-                Source::Option(option) => tcp_options(&packet.frame, &packet.meta)
+                ByteSource::Payload(which) => {
+                    payload(&packet.frame, &packet.meta, *which).map(<[u8]>::to_vec)
+                }
+                ByteSource::Option(option) => tcp_options(&packet.frame, &packet.meta)
                     .filter(|o| o.kind == option.kind())
                     .last()
                     .map(|o| o.data.to_vec()),
             };
             bytes.is_some_and(|bytes| {
-                literals.iter().any(|literal| match how {
-                    How::Starts => bytes.starts_with(literal),
-                    How::Equals => bytes == **literal,
-                    How::Contains => bytes.windows(literal.len()).any(|part| part == &**literal),
+                literals.iter().any(|literal| match relation {
+                    Relation::Starts => bytes.starts_with(literal),
+                    Relation::Equals => bytes == **literal,
+                    Relation::Contains => bytes.windows(literal.len()).any(|part| part == &**literal),
                 })
             })
         }
@@ -338,13 +344,14 @@ fn is_true(ask: &Ask, packet: &Packet) -> bool {
 }
 
 fn facts(pattern: &Pattern, packet: &Packet) -> Vec<u32> {
-    (0..).zip(pattern.asks()).filter(|(_, ask)| is_true(ask, packet)).map(|(id, _)| id).collect()
+    (0..).zip(pattern.predicates()).filter(|(_, ask)| is_true(ask, packet)).map(|(id, _)| id).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Exactly one entry holds where all matches do, none elsewhere; a rule that is refused matches nothing.
+    /// Exactly one entry holds if all matches do, and none otherwise. A rule that is refused matches no
+    /// packet.
     #[test]
     fn entries_hold_where_the_matches_do(matches in vec(one_match(), 1..5), packets in vec(packet(), 1..16)) {
         let compiled = compile(matches.clone());
@@ -355,29 +362,30 @@ proptest! {
                 continue;
             };
             let facts = facts(pattern, packet);
-            let found = pattern.entries().iter().filter(|e| e.holds(&packet.window, Facts::new(&facts)));
+            let found = pattern.entries().iter().filter(|e| e.holds(&packet.window, TruePredicates::new(&facts)));
             prop_assert_eq!(found.count(), usize::from(expected), "{:?}", pattern);
         }
     }
 
-    /// A match alone is never refused for nothing, and its negation is its complement.
+    /// A single match is never refused without reason, and its negation is its complement.
     #[test]
     fn a_match_or_its_negation(one in one_match(), packets in vec(packet(), 1..16)) {
         let patterns = [compile(vec![one.clone()]), compile(vec![one.negate()])];
         for packet in &packets {
             let found = |pattern: &Option<Pattern>| pattern.as_ref().map_or(0, |pattern| {
                 let facts = facts(pattern, packet);
-                pattern.entries().iter().filter(|e| e.holds(&packet.window, Facts::new(&facts))).count()
+                pattern.entries().iter().filter(|e| e.holds(&packet.window, TruePredicates::new(&facts))).count()
             });
             prop_assert_eq!(patterns.iter().map(found).sum::<usize>(), 1);
         }
     }
 
-    /// Interned predicates are found by inspection exactly where they are true, whatever came and went before.
+    /// Interned predicates are found by inspection exactly where they are true, after any insertions and
+    /// removals.
     #[test]
     fn predicates_are_found(steps in vec((vec(one_match(), 1..4), any::<bool>(), any::<u16>(), 0u8..16), 1..40),
                             packets in vec(packet(), 1..8)) {
-        let mut predicates = Predicates::default();
+        let mut predicates = PredicateSet::default();
         let mut model: BTreeMap<usize, (Pattern, Vec<Entry>)> = BTreeMap::new();
         let mut past = Vec::new();
         for (n, (matches, remove, choice, what)) in steps.into_iter().enumerate() {
@@ -398,26 +406,26 @@ proptest! {
             }
         }
         past.push((predicates, model));
-        let mut truths = Truths::default();
+        let mut results = PredicateResults::default();
         for (predicates, model) in past {
             let mut asked: Vec<u32> = model.values().flat_map(|(_, e)| e.iter().flat_map(Entry::predicates)).collect();
             asked.sort();
             asked.dedup();
             prop_assert_eq!(predicates.len(), asked.len());
             prop_assert_eq!(predicates.needs_bytes(), !asked.is_empty());
-            truths.clear();
+            results.clear();
             for (pkt, packet) in packets.iter().enumerate() {
-                predicates.inspect(pkt, &packet.frame, &packet.meta, &mut truths);
+                predicates.inspect(pkt, &packet.frame, &packet.meta, &mut results);
             }
             for (pkt, packet) in packets.iter().enumerate() {
                 let expected: Vec<u32> =
-                    asked.iter().copied().filter(|id| is_true(predicates.ask(*id).unwrap(), packet)).collect();
+                    asked.iter().copied().filter(|id| is_true(predicates.predicate(*id).unwrap(), packet)).collect();
                 prop_assert!(expected.is_empty() || predicates.needs_inspection(&packet.frame, &packet.meta));
-                prop_assert_eq!(truths.facts(pkt).iter().collect::<Vec<_>>(), expected);
+                prop_assert_eq!(results.of_packet(pkt).iter().collect::<Vec<_>>(), expected);
                 for (pattern, entries) in model.values() {
                     let own = facts(pattern, packet);
                     for (local, global) in pattern.entries().iter().zip(entries) {
-                        prop_assert_eq!(local.holds(&packet.window, Facts::new(&own)), global.holds(&packet.window, truths.facts(pkt)));
+                        prop_assert_eq!(local.holds(&packet.window, TruePredicates::new(&own)), global.holds(&packet.window, results.of_packet(pkt)));
                     }
                 }
             }

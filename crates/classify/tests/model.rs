@@ -1,10 +1,10 @@
-//! The classifier against a list of patterns that is walked from the front.
+//! The classifier against a list of patterns that is searched linearly.
 
 use std::collections::BTreeMap;
 
 use mmb_classify::{
-    Ask, Batch, Classifier, Entry, Facts, Field, Hit, How, Masked, Occupancy, Pattern, Presence, Ranges,
-    Source, Structure, Test, VECTOR,
+    Batch, ByteSource, Classifier, Entry, Field, Hit, MaskedKey, Occupancy, Pattern, Predicate, Presence,
+    Ranges, Relation, Structure, Test, TruePredicates, VECTOR,
 };
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::window::{BYTES, CHUNKS, KIND};
@@ -15,34 +15,35 @@ use proptest::sample::select;
 
 const KINDS: [u8; 4] = [Kind::IP4, Kind::IP4 | Kind::TCP, Kind::IP6 | Kind::TCP, Kind::IP6 | Kind::UDP];
 
-/// Bits anywhere; few values, so that keys are shared and windows hit.
-fn masked() -> impl Strategy<Value = Masked> {
+/// Bits at any place with few values, so that keys are shared and windows hit.
+fn masked() -> impl Strategy<Value = MaskedKey> {
     let bits = (0..CHUNKS * 8, select(vec![1usize, 4, 8, 16]), 0u128..3)
-        .prop_filter_map("inside a chunk", |(byte, width, value)| Masked::bits(byte * 16, width, value));
-    // Crowded: prefixes of one address.
-    let prefix = (1usize..24, 0u128..3).prop_filter_map("inside", |(len, value)| Masked::bits(0, len, value));
-    let kind = select(KINDS.to_vec()).prop_map(|kind| Masked::kind((0xff, kind)));
-    prop_oneof![4 => bits, 4 => prefix, 1 => kind, 1 => Just(Masked::ANY)]
+        .prop_filter_map("inside a chunk", |(byte, width, value)| MaskedKey::bits(byte * 16, width, value));
+    // Prefixes of one address.
+    let prefix =
+        (1usize..24, 0u128..3).prop_filter_map("inside", |(len, value)| MaskedKey::bits(0, len, value));
+    let kind = select(KINDS.to_vec()).prop_map(|kind| MaskedKey::kind((0xff, kind)));
+    prop_oneof![4 => bits, 4 => prefix, 1 => kind, 1 => Just(MaskedKey::ANY)]
 }
 
-/// A range of the values of 16 bits, or its complement, in few places.
+/// A range of 16-bit values, or its complement, at few places.
 fn test() -> impl Strategy<Value = Test> {
     (0u8..CHUNKS as u8, 0u8..4, 0u128..0x300, 0u128..0x200, any::<bool>()).prop_map(
         |(chunk, word, low, span, absent)| {
             let present = Presence { byte: KIND as u8, mask: Kind::L4_MASK, value: Kind::TCP };
             let field = Field { chunk, shift: word * 16, width: 16, present };
-            Test::Within { field, ranges: Ranges::new([(low, low + span)]), absent }
+            Test::InRanges { field, ranges: Ranges::new([(low, low + span)]), absent }
         },
     )
 }
 
-/// One entry, or two that a bit tells apart.
+/// One entry, or two that differ in one bit.
 fn pattern() -> impl Strategy<Value = Pattern> {
     (vec(masked(), 0..3), vec(test(), 0..2), vec(test(), 0..2), any::<bool>()).prop_filter_map(
         "no contradiction",
         |(musts, tests, others, split)| {
-            let must = musts.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
-            let half = |bit| must.and(&Masked::bits(BYTES * 8 - 16, 1, bit)?);
+            let must = musts.iter().try_fold(MaskedKey::ANY, |all, one| all.and(one))?;
+            let half = |bit| must.and(&MaskedKey::bits(BYTES * 8 - 16, 1, bit)?);
             let entries = match (split, half(0), half(1)) {
                 (true, Some(a), Some(b)) => vec![Entry::new(&a, tests)?, Entry::new(&b, others)?],
                 _ => vec![Entry::new(&must, tests)?],
@@ -61,16 +62,16 @@ fn window() -> impl Strategy<Value = Window> {
     })
 }
 
-fn exact(must: &Masked) -> Pattern {
+fn exact(must: &MaskedKey) -> Pattern {
     let entry = Entry::new(must, None).expect("about IP");
     Pattern::new(vec![entry], Vec::new()).expect("one entry")
 }
 
-fn cover(pattern: &Pattern) -> &Masked {
+fn cover(pattern: &Pattern) -> &MaskedKey {
     &pattern.entries()[0].cover
 }
 
-/// What all hash tables of a classifier come to.
+/// The sum over all hash tables of a classifier.
 fn hashed(classifier: &Classifier) -> Occupancy {
     let tables = classifier.tables().filter(|info| info.structure == Structure::Hash);
     tables.fold(Occupancy::default(), |sum, info| Occupancy {
@@ -93,7 +94,7 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     let mut hits = batch.hits.clone();
     hits.sort();
     let matches = |pattern: &Pattern, window: &Window| {
-        pattern.entries().iter().any(|entry| entry.holds(window, Facts::NONE))
+        pattern.entries().iter().any(|entry| entry.holds(window, TruePredicates::NONE))
     };
     let expected = windows.iter().enumerate().flat_map(|(pkt, window)| {
         let matching = model.iter().filter(move |(_, pattern)| matches(pattern, window));
@@ -102,7 +103,7 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
     let expected: Vec<_> = expected.collect();
     let differ = hits.iter().zip(&expected).find(|(a, b)| a != b);
     assert_eq!((differ, hits.len()), (None, expected.len()), "found and expected");
-    // The code for machines without wide vectors finds the same.
+    // The portable code finds the same.
     let mut plain = Batch::new().without_wide_vectors();
     plain.len = windows.len();
     plain.windows[..windows.len()].copy_from_slice(windows);
@@ -162,12 +163,12 @@ proptest! {
     }
 }
 
-/// Rules that read the first chunk only, so that what a flow matched is recalled: until the rules change.
+/// Rules that read only the first chunk, so that the match cache is used until the rules change.
 fn flow_rule() -> impl Strategy<Value = Pattern> {
     let bits = (0usize..12, select(vec![4usize, 8, 16]), 0u128..3)
-        .prop_filter_map("inside", |(byte, width, value)| Masked::bits(byte * 8, width, value));
+        .prop_filter_map("inside", |(byte, width, value)| MaskedKey::bits(byte * 8, width, value));
     vec(bits, 0..3).prop_filter_map("no contradiction", |musts| {
-        let must = musts.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
+        let must = musts.iter().try_fold(MaskedKey::ANY, |all, one| all.and(one))?;
         Pattern::new(vec![Entry::new(&must, None)?], Vec::new())
     })
 }
@@ -201,10 +202,11 @@ proptest! {
     }
 }
 
-/// Keys that differ in their last bits only, as address ranges and port lists do, in numbers that split pages.
+/// Keys that differ only in their last bits, as in address ranges and port lists, in numbers that split
+/// pages.
 #[test]
 fn many_keys_come_and_go() {
-    let pattern = |i: u32| exact(&Masked::bits(0, 32, (0x0a00_0000 + i).into()).unwrap());
+    let pattern = |i: u32| exact(&MaskedKey::bits(0, 32, (0x0a00_0000 + i).into()).unwrap());
     let window = |i: u32| Window { chunk: *cover(&pattern(i)).key() };
     let n = 50_000;
     let mut classifier = Classifier::with_seed(5);
@@ -238,10 +240,10 @@ fn many_keys_come_and_go() {
     assert!(classifier.is_empty() && classifier.tables().next().is_none() && classifier.chunks() == 0);
 }
 
-/// Keys as rule sets have them: regular in some bits, constant in the others.
+/// Keys as in real rule sets: regular in some bits, constant in others.
 #[test]
 fn regular_keys_spread_evenly() {
-    let bits = |at, width, value: u32| Masked::bits(at, width, value.into()).unwrap();
+    let bits = |at, width, value: u32| MaskedKey::bits(at, width, value.into()).unwrap();
     /// Name, and 16-bit values at three places for each number.
     type Shape = (&'static str, fn(u32) -> [(usize, u32); 3]);
     let shapes: [Shape; 6] = [
@@ -268,11 +270,11 @@ fn regular_keys_spread_evenly() {
     }
 }
 
-/// Time and memory grow with the number of rules, not with its square, when all rules ask for the same.
+/// Time and memory grow linearly with the number of rules that have the same key.
 #[test]
 fn a_key_with_many_rules() {
     let n = 100_000;
-    let port = exact(&Masked::bits(80, 16, 7).unwrap());
+    let port = exact(&MaskedKey::bits(80, 16, 7).unwrap());
     let mut classifier = Classifier::with_seed(5);
     let mut older = Vec::new();
     for i in 0..n {
@@ -294,13 +296,13 @@ fn a_key_with_many_rules() {
 
 #[test]
 fn no_rule_is_about_packets_that_are_not_ip() {
-    assert!(Entry::new(&Masked::kind((0xff, 0)), None).is_none());
+    assert!(Entry::new(&MaskedKey::kind((0xff, 0)), None).is_none());
 }
 
 #[test]
 fn what_exceeds_a_vector_is_ignored() {
     let mut classifier = Classifier::new();
-    classifier.insert(0, &exact(&Masked::kind((Kind::L3_MASK, Kind::IP6))));
+    classifier.insert(0, &exact(&MaskedKey::kind((Kind::L3_MASK, Kind::IP6))));
     let mut batch = Batch::default();
     batch.windows.iter_mut().for_each(|window| window.bytes_mut()[KIND] = Kind::IP4);
     batch.windows[VECTOR - 1].bytes_mut()[KIND] = Kind::IP6;
@@ -309,10 +311,10 @@ fn what_exceeds_a_vector_is_ignored() {
     assert_eq!(batch.hits, [Hit::new(VECTOR as u16 - 1, 0)]);
 }
 
-/// Few rules, which a look at all packets together mostly excludes: compared one by one, and behind a sieve.
+/// Few rules, which the early scan mostly excludes: compared one by one, and behind a pre-filter.
 #[test]
-fn the_one_packet_that_matches_few_rules_is_found() {
-    let about = |at, width, value| exact(&Masked::bits(at, width, value).expect("inside a chunk"));
+fn a_single_match_among_few_rules_is_found() {
+    let about = |at, width, value| exact(&MaskedKey::bits(at, width, value).expect("inside a chunk"));
     let sets = [
         vec![about(80, 16, 7)],
         vec![about(80, 16, 7), about(300, 8, 3)],
@@ -335,19 +337,23 @@ fn the_one_packet_that_matches_few_rules_is_found() {
     }
 }
 
-/// Rules that ask about bytes: found through a predicate, or by what is not true; what one vector found out is forgotten
-/// in the next.
+/// Rules about bytes: found through a pivot, or by a false predicate. Results do not carry over to the next
+/// vector.
 #[test]
 fn rules_that_ask_about_bytes() {
-    let kind = Masked::kind((Kind::L4_MASK, Kind::TCP));
+    let kind = MaskedKey::kind((Kind::L4_MASK, Kind::TCP));
     let rule = |pivot, tests: Vec<Test>| {
         let entry = Entry { pivot, ..Entry::new(&kind, tests).unwrap() };
-        let ask = Ask::bytes(Source::Payload(PayloadLayer::Tcp), How::Starts, vec![Box::from(&b"GET"[..])]);
+        let ask = Predicate::bytes(
+            ByteSource::Payload(PayloadLayer::Tcp),
+            Relation::Starts,
+            vec![Box::from(&b"GET"[..])],
+        );
         Pattern::new(vec![entry], vec![ask.unwrap()]).unwrap()
     };
     let mut classifier = Classifier::with_seed(9);
     classifier.extend((0..100).map(|slot| (slot, rule(Some(0), Vec::new()))));
-    classifier.insert(100, &rule(None, vec![Test::Clause { yes: None, no: Some(0) }]));
+    classifier.insert(100, &rule(None, vec![Test::Clause { positive: None, negative: Some(0) }]));
     let payloads: [&[u8]; 4] = [b"GET /", b"GET /", b"PUT /", b""];
     let frames = payloads.map(|payload| {
         let bytes =

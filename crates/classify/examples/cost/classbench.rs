@@ -6,7 +6,8 @@ use mmb_packet::{Kind, Window};
 
 use crate::rules::Shape;
 
-/// Rules of a file: `@src/len dst/len lo : hi lo : hi proto/mask …`; the flags are left out, as `rte_acl`'s own test does.
+/// Rules of a file: `@src/len dst/len lo : hi lo : hi proto/mask …`. Flags are ignored, as in `rte_acl`'s own
+/// test.
 pub fn rules(path: &str) -> Vec<Pattern> {
     read(path).lines().filter_map(rule).collect()
 }

@@ -1,10 +1,12 @@
-//! What a lookup costs: ticks of the time-stamp counter per packet, vectors of 256, for rules of many shapes.
+//! The cost of a lookup in ticks of the time-stamp counter per packet, for vectors of 256 and rules of many
+//! shapes.
 //!
 //! `cargo run --release -p mmb-classify --example cost -- [--seed N] [CASE ...]`
 //!
-//! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `ranges`, `questions`, `options`, `option-lines`, or a ClassBench
-//! file of rules, followed by `+` and the file of its trace (`acl1.rules+acl1.trace`; without one, packets are made to match the
-//! rules). With `RULES=N` in the environment, only what has so many rules is measured.
+//! A case is one of `exact`, `mixed`, `near`, `masks`, `near-masks`, `ranges`, `questions`, `options`,
+//! `option-lines`, or a ClassBench file of rules, followed by `+` and the file of its trace
+//! (`acl1.rules+acl1.trace`). Without a trace, packets are generated to match the rules. With `RULES=N` in
+//! the environment, only cases with this many rules are measured.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +25,7 @@ use mmb_packet::{Kind, Window};
 
 use rules::Random;
 
-/// Different windows that the batches take turns with: more than the caches next to the core hold.
+/// Number of different windows: more than the caches next to the core hold.
 const PACKETS: usize = 64 * VECTOR;
 
 fn main() {
@@ -147,7 +149,7 @@ fn main() {
     }
 }
 
-/// Packets like those of exact rules that no such rule matches.
+/// Packets like those of exact rules that match no such rule.
 fn misses(random: &mut Random) -> Vec<Window> {
     let rules = rules::exact(PACKETS, 10, random);
     rules.iter().map(|pattern| Window { chunk: *pattern.entries()[0].cover.key() }).collect()
@@ -164,11 +166,12 @@ fn report(name: &str, rules: Vec<Pattern>, packets: &[Window], seed: u64) {
     let start = Instant::now();
     classifier.extend((0..).zip(rules));
     let build = start.elapsed();
-    let (hits, unknown) = measure(&classifier, packets, Known::Nothing, &probe[0]);
-    // Alone, for profiles.
+    let (hits, unknown) = measure(&classifier, packets, KnownFlows::Nothing, &probe[0]);
+    // Only this measurement, for profiles.
     let [ns, port] = match std::env::var_os("NEW") {
         Some(_) => [0.0; 2],
-        None => [Known::Flow, Known::Hosts].map(|known| measure(&classifier, packets, known, &probe[0]).1),
+        None => [KnownFlows::Flow, KnownFlows::Hosts]
+            .map(|known| measure(&classifier, packets, known, &probe[0]).1),
     };
     let (insert, remove) = update_cost(&classifier, &probe);
     println!(
@@ -182,7 +185,7 @@ fn report(name: &str, rules: Vec<Pattern>, packets: &[Window], seed: u64) {
     describe(&classifier);
 }
 
-/// The tree's upper parts, for those who ask.
+/// Prints the upper parts of the tree, on request.
 fn describe(classifier: &Classifier) {
     if std::env::var_os("TABLES").is_some() {
         for info in classifier.tables().filter(|info| info.depth < 2) {
@@ -191,7 +194,7 @@ fn describe(classifier: &Classifier) {
     }
 }
 
-/// The rate of the time-stamp counter, as far as the kernel tells it.
+/// The rate of the time-stamp counter, as reported by the kernel.
 fn ticks_per_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("bogomips"));
@@ -199,20 +202,20 @@ fn ticks_per_ns() -> f64 {
     value.map_or(1.0, |bogomips| bogomips / 2000.0)
 }
 
-/// What is known of packets from those before them.
+/// What the match cache knows of the packets.
 #[derive(Clone, Copy, PartialEq)]
-enum Known {
-    /// Their flows came before.
+enum KnownFlows {
+    /// All packets are known.
     Flow,
     /// Only source ports are new.
     Hosts,
-    /// What was found before is void, since a rule came and went.
+    /// Nothing: a rule was added and removed, which invalidates the cache.
     Nothing,
 }
 
-/// Hits per packet, and nanoseconds per packet to classify vectors of `windows`: for each vector the shortest time of
-/// many, so that other work on the machine hardly counts. `other` is some rule.
-fn measure(classifier: &Classifier, windows: &[Window], known: Known, other: &Pattern) -> (f64, f64) {
+/// Hits per packet, and nanoseconds per packet to classify vectors of `windows`. For each vector the shortest
+/// of many runs counts, so that other load on the machine hardly matters. `other` is any rule.
+fn measure(classifier: &Classifier, windows: &[Window], known: KnownFlows, other: &Pattern) -> (f64, f64) {
     let mut batch = Batch::new();
     batch.len = VECTOR;
     let mut classifier = classifier.clone();
@@ -224,14 +227,14 @@ fn measure(classifier: &Classifier, windows: &[Window], known: Known, other: &Pa
         if round >= 5 && Instant::now() > end {
             break;
         }
-        if known == Known::Nothing {
+        if known == KnownFlows::Nothing {
             classifier.insert(free, other);
             classifier.remove(free);
         }
         hits = 0;
         for (windows, time) in windows.chunks_exact(VECTOR).zip(&mut times) {
             batch.windows.copy_from_slice(windows);
-            if known == Known::Hosts {
+            if known == KnownFlows::Hosts {
                 let ports = batch.windows.iter_mut().filter(|w| has_ports(w.bytes()[KIND]));
                 ports.for_each(|w| w.bytes_mut()[8..10].copy_from_slice(&ephemeral(round)));
             }
@@ -250,12 +253,13 @@ fn has_ports(kind: u8) -> bool {
     matches!(kind & Kind::L4_MASK, Kind::TCP | Kind::UDP)
 }
 
-/// One of the ports that Linux takes by itself, another each round.
+/// An ephemeral port of Linux, a different one in each round.
 fn ephemeral(round: u16) -> [u8; 2] {
     (32_768 + round % 28_000).to_be_bytes()
 }
 
-/// Microseconds to insert one rule more, and to remove it, in a clone while the older value is kept: means.
+/// Mean time in microseconds to insert one more rule, and to remove it, in a clone while the older value is
+/// kept.
 fn update_cost(classifier: &Classifier, rules: &[Pattern]) -> (f64, f64) {
     let (mut insert, mut remove) = (Duration::ZERO, Duration::ZERO);
     let free = classifier.len() as u32;

@@ -1,15 +1,15 @@
-//! Rules that mix prefixes and ports in few networks, and packets of a thousand flows in these that match none: what
-//! `mmb bench` measures in the whole graph, in the cases `mixed` and `masks`.
+//! Rules with prefixes and ports in few networks, and packets of a thousand flows in these networks that
+//! match no rule. This corresponds to the cases `mixed` and `masks` of `mmb bench`.
 
-use mmb_classify::{Facts, Pattern};
+use mmb_classify::{Pattern, TruePredicates};
 use mmb_packet::{Kind, Window};
 
 use crate::rules::{Random, Shape};
 
-/// Flows that the packets belong to.
+/// Number of flows of the packets.
 const FLOWS: usize = 1000;
 
-/// Networks of destinations, with their lengths.
+/// Networks of destinations with their prefix lengths.
 const NETWORKS: [(u32, u32); 10] = [
     (0xc612_0000, 24),
     (0x0503_8000, 24),
@@ -53,7 +53,7 @@ fn rule(random: &mut Random, lengths: [usize; 2], ports: [(u16, u16); 2]) -> Pat
     shape.pattern()
 }
 
-/// Masks in any order: prefix lengths, and which of the ports are asked for.
+/// Masks in any order: prefix lengths, and which ports are tested.
 struct Masks(Vec<usize>);
 
 impl Masks {
@@ -88,18 +88,18 @@ fn flow(random: &mut Random) -> Window {
     window
 }
 
-/// As many rules and packets.
+/// Rules and packets.
 pub fn rules_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
     that_miss(n, packets, random, |_, random| mixed(random))
 }
 
-/// The same with a mask of its own for each rule, of 1,156.
+/// Rules with a mask of its own for each, of 1,156 masks, and packets.
 pub fn masks_and_packets(n: usize, packets: usize, random: &mut Random) -> (Vec<Pattern>, Vec<Window>) {
     let masks = Masks::new(random);
     that_miss(n, packets, random, |at, random| masks.rule(at, random))
 }
 
-/// Rules, drawn by number until they match none of the packets' flows.
+/// Random rules that match none of the packets' flows.
 fn that_miss(
     n: usize,
     packets: usize,
@@ -110,7 +110,8 @@ fn that_miss(
     let mut rules = Vec::new();
     while rules.len() < n {
         let rule = rule(rules.len(), random);
-        let matches = |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, Facts::NONE));
+        let matches =
+            |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, TruePredicates::NONE));
         if !flows.iter().any(matches) {
             rules.push(rule);
         }

@@ -1,5 +1,5 @@
-//! Rules on random values of random TCP options in the words of the language, and frames whose only option is a
-//! timestamp: what `mmb bench --case options` measures in the whole graph, rules and all.
+//! Rules on random values of random TCP options in the rule language, and frames whose only option is a
+//! timestamp. This corresponds to `mmb bench --case options`.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use mmb_packet::{Meta, fill_window, parse};
 
 use crate::rules::Random;
 
-/// As `mmb bench` draws it.
+/// A random number below `n`, drawn as in `mmb bench`.
 fn below(random: &mut Random, n: u64) -> u64 {
     ((u128::from(random.next()) * u128::from(n)) >> 64) as u64
 }
@@ -60,7 +60,7 @@ pub fn frames(n: usize, random: &mut Random) -> Vec<(Vec<u8>, Meta)> {
     (0..n).map(|_| frame()).collect()
 }
 
-/// Hits per packet, and nanoseconds per packet: windows and questions about bytes, and the search.
+/// Hits per packet, and nanoseconds per packet for windows, predicates and the lookup.
 pub fn measure(classifier: &Classifier, frames: &[(Vec<u8>, Meta)]) -> (f64, f64, f64) {
     let mut batch = Batch::new();
     batch.len = VECTOR;

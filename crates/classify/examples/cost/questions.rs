@@ -1,7 +1,7 @@
-//! Rules that ask for the size of fields in the words of the language, and traffic of which none matches: what
-//! `mmb bench --case ranges` measures in the whole graph.
+//! Rules on the values of fields in the rule language, and traffic that matches none of them. This
+//! corresponds to `mmb bench --case ranges`.
 
-use mmb_classify::{Facts, Pattern};
+use mmb_classify::{Pattern, TruePredicates};
 use mmb_lang::Command;
 use mmb_packet::{Kind, Window};
 
@@ -14,15 +14,16 @@ const FIELDS: [[(&str, u64); 4]; 3] = [
     [("ip-len", 0xffff), ("ip-id", 0xffff), ("ip-ttl", 0xff), ("ip-dscp", 0x3f)],
 ];
 
-/// So many of the packets are asked whether a rule matches.
+/// Number of packets that each rule is checked against.
 const ASKED: usize = 2000;
 
-/// Rules with two to four questions that match none of the packets.
+/// Rules with two to four matches that no packet satisfies.
 pub fn rules(n: usize, packets: &[Window], random: &mut Random) -> Vec<Pattern> {
     let mut rules = Vec::new();
     while rules.len() < n {
         let rule = pattern(&line(random));
-        let matches = |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, Facts::NONE));
+        let matches =
+            |packet: &Window| rule.entries().iter().any(|entry| entry.holds(packet, TruePredicates::NONE));
         if !packets.iter().take(ASKED).any(matches) {
             rules.push(rule);
         }
@@ -55,7 +56,7 @@ fn pattern(line: &str) -> Pattern {
     Pattern::compile(&rule, &|_| None).expect("can match")
 }
 
-/// 64-byte packets of both protocols over IPv4 that differ in addresses and ports only.
+/// 64-byte packets of both protocols over IPv4 that differ only in addresses and ports.
 pub fn packets(n: usize, random: &mut Random) -> Vec<Window> {
     let mut packet = || {
         let mut window = Window::default();

@@ -1,6 +1,6 @@
 //! Rules and packets of many shapes.
 
-use mmb_classify::{Entry, Field, Masked, Pattern, Presence, Ranges, Test};
+use mmb_classify::{Entry, Field, MaskedKey, Pattern, Presence, Ranges, Test};
 use mmb_packet::window::KIND;
 use mmb_packet::{Kind, Window};
 
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// An IPv4 rule as filter sets have them.
+/// An IPv4 rule as in filter sets.
 pub struct Shape {
     pub source: u32,
     pub source_len: usize,
@@ -56,25 +56,25 @@ pub fn transport(proto: u8) -> u8 {
     }
 }
 
-fn bits(at: usize, width: usize, value: u128) -> Masked {
-    if width == 0 { Masked::ANY } else { Masked::bits(at, width, value).expect("inside one chunk") }
+fn bits(at: usize, width: usize, value: u128) -> MaskedKey {
+    if width == 0 { MaskedKey::ANY } else { MaskedKey::bits(at, width, value).expect("inside one chunk") }
 }
 
-fn all(parts: impl IntoIterator<Item = Masked>) -> Masked {
-    parts.into_iter().fold(Masked::ANY, |a, b| a.and(&b).expect("no contradiction"))
+fn all(parts: impl IntoIterator<Item = MaskedKey>) -> MaskedKey {
+    parts.into_iter().fold(MaskedKey::ANY, |a, b| a.and(&b).expect("no contradiction"))
 }
 
 impl Shape {
     pub fn pattern(&self) -> Pattern {
         let mut parts = vec![
-            Masked::kind((Kind::L3_MASK, Kind::IP4)),
+            MaskedKey::kind((Kind::L3_MASK, Kind::IP4)),
             bits(0, self.source_len, u128::from(self.source) >> (32 - self.source_len)),
             bits(32, self.destination_len, u128::from(self.destination) >> (32 - self.destination_len)),
         ];
         if let Some(proto) = self.proto {
             parts.push(bits(13 * 8, 8, proto.into()));
             if transport(proto) != Kind::L4_NONE {
-                parts.push(Masked::kind((Kind::L4_MASK, transport(proto))));
+                parts.push(MaskedKey::kind((Kind::L4_MASK, transport(proto))));
             }
         }
         let mut tests = Vec::new();
@@ -89,7 +89,7 @@ impl Shape {
     }
 }
 
-fn one(cover: &Masked, tests: Vec<Test>) -> Pattern {
+fn one(cover: &MaskedKey, tests: Vec<Test>) -> Pattern {
     let entry = Entry::new(cover, tests).expect("about IP");
     Pattern::new(vec![entry], Vec::new()).expect("one entry")
 }
@@ -98,7 +98,7 @@ fn within(at: usize, width: u8, low: u128, high: u128) -> Test {
     let present = Presence { byte: KIND as u8, mask: 0, value: 0 };
     let field =
         Field { chunk: (at / 128) as u8, shift: (128 - at % 128 - usize::from(width)) as u8, width, present };
-    Test::Within { field, ranges: Ranges::new([(low, high)]), absent: false }
+    Test::InRanges { field, ranges: Ranges::new([(low, high)]), absent: false }
 }
 
 /// 5-tuples with sources in `block`/8.
@@ -182,7 +182,7 @@ pub fn subsets(n: usize, random: &mut Random) -> Vec<Pattern> {
         }
         let fields = FIELDS.iter().enumerate().filter(|(i, _)| set & 1 << i != 0);
         let fields = fields.map(|(_, &(at, width))| bits(at, width, random.next().into()));
-        let tcp = Masked::kind((0xff, Kind::IP4 | Kind::TCP));
+        let tcp = MaskedKey::kind((0xff, Kind::IP4 | Kind::TCP));
         rules.push(one(&all(fields.chain([tcp])), Vec::new()));
     }
     rules
@@ -192,7 +192,7 @@ pub fn subsets(n: usize, random: &mut Random) -> Vec<Pattern> {
 pub fn ranges(n: usize, random: &mut Random) -> Vec<Pattern> {
     const FIELDS: [(usize, u8); 8] =
         [(64, 16), (80, 16), (520, 8), (528, 16), (544, 16), (576, 8), (464, 16), (384, 32)];
-    let tcp = Masked::kind((0xff, Kind::IP4 | Kind::TCP));
+    let tcp = MaskedKey::kind((0xff, Kind::IP4 | Kind::TCP));
     let mut rule = || {
         let mut tests = Vec::new();
         for _ in 0..2 {
@@ -212,20 +212,20 @@ pub fn ranges(n: usize, random: &mut Random) -> Vec<Pattern> {
 
 /// Values of TCP options: timestamps, segment sizes and window scales.
 pub fn options(n: usize, random: &mut Random) -> Vec<Pattern> {
-    let tcp = Masked::kind((Kind::L4_MASK, Kind::TCP));
+    let tcp = MaskedKey::kind((Kind::L4_MASK, Kind::TCP));
     let mut rule = || {
         let (at, width, has) = match random.below(4) {
             0 => (88 * 8, 16, 0x80),
             1 => (90 * 8, 8, 0x40),
             _ => (80 * 8, 64, 0x08),
         };
-        let has = Masked::byte(92, has, has).expect("inside the window");
+        let has = MaskedKey::byte(92, has, has).expect("inside the window");
         one(&all([tcp, has, bits(at, width, random.next().into())]), Vec::new())
     };
     (0..n).map(|_| rule()).collect()
 }
 
-/// Packets that match rules, one each; what a rule does not ask for is random.
+/// Packets that match rules, one each; bits that a rule does not test are random.
 pub fn matching(rules: &[Pattern], n: usize, random: &mut Random) -> Vec<Window> {
     let mut packet = || {
         let rule = &rules[random.below(rules.len() as u64) as usize];
@@ -239,7 +239,7 @@ pub fn matching(rules: &[Pattern], n: usize, random: &mut Random) -> Vec<Window>
     (0..n).map(|_| packet()).collect()
 }
 
-/// TCP packets over IPv4 with random addresses, ports, timestamps and all else.
+/// TCP packets over IPv4 with random addresses, ports, timestamps and other fields.
 pub fn packets(n: usize, random: &mut Random) -> Vec<Window> {
     let mut packet = || {
         let mut window = Window::default();

@@ -1,20 +1,23 @@
-//! Against a list of entries that is walked from the front.
+//! Bit vectors against a list of entries that is searched linearly.
 
-use mmb_packet::Kind;
+use std::sync::Arc;
+
 use mmb_packet::window::{CHUNKS, KIND};
+use mmb_packet::{Kind, Window};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::*;
-use crate::masked::Masked;
-use crate::pattern::{Field, Presence, Test};
-use crate::ranges::{Ranges, largest};
+use super::accepted::AcceptedValues;
+use super::bit_vector::*;
+use super::dimension::Dimension;
+use crate::pattern::{Entry, Field, MaskedKey, Presence, Ranges, Test, TruePredicates, largest};
+use crate::vector::LookupPacket;
 
 const ALWAYS: Presence = Presence { byte: 0, mask: 0, value: 0 };
 const TCP: Presence = Presence { byte: 12, mask: 0xf0, value: 0x10 };
 
-/// Fields of all widths, some over one another, some not always there.
+/// Fields of all widths; some overlap, some are not always present.
 const FIELDS: [Field; 8] = [
     Field { chunk: 0, shift: 96, width: 32, present: Presence { byte: 12, mask: 0x0f, value: 4 } },
     Field { chunk: 0, shift: 48, width: 16, present: TCP },
@@ -42,30 +45,30 @@ fn test() -> impl Strategy<Value = Test> {
     let within = ranges.prop_map(|(field, ranges, absent, flip)| {
         let ranges = Ranges::new(ranges);
         let ranges = if flip { ranges.complement(field.width) } else { ranges };
-        Test::Within { field, ranges, absent }
+        Test::InRanges { field, ranges, absent }
     });
-    let absent = Just(Test::Within { field: PRESENCE, ranges: Ranges::none(), absent: true });
-    let clause = (0u32..3, any::<bool>()).prop_map(|(id, yes)| match yes {
-        true => Test::Clause { yes: Some(id), no: None },
-        false => Test::Clause { yes: None, no: Some(id) },
+    let absent = Just(Test::InRanges { field: PRESENCE, ranges: Ranges::none(), absent: true });
+    let clause = (0u32..3, any::<bool>()).prop_map(|(id, positive)| match positive {
+        true => Test::Clause { positive: Some(id), negative: None },
+        false => Test::Clause { positive: None, negative: Some(id) },
     });
     prop_oneof![6 => within, 1 => absent, 1 => clause]
 }
 
-fn masked() -> impl Strategy<Value = Masked> {
+fn masked() -> impl Strategy<Value = MaskedKey> {
     let bits =
         (select(FIELDS.to_vec()), 0u8..=128, 0u128..8).prop_filter_map("inside", |(field, len, key)| {
             let first =
                 usize::from(field.chunk) * 128 + 128 - usize::from(field.shift) - usize::from(field.width);
-            Masked::bits(first, len.min(field.width).into(), key)
+            MaskedKey::bits(first, len.min(field.width).into(), key)
         });
-    let tcp = Just(Masked::byte(12, 0xf0, 0x10).unwrap());
-    prop_oneof![4 => bits, 1 => tcp, 1 => Just(Masked::ANY), 1 => Just(Masked::byte(57, 0x12, 2).unwrap())]
+    let tcp = Just(MaskedKey::byte(12, 0xf0, 0x10).unwrap());
+    prop_oneof![4 => bits, 1 => tcp, 1 => Just(MaskedKey::ANY), 1 => Just(MaskedKey::byte(57, 0x12, 2).unwrap())]
 }
 
 fn entry() -> impl Strategy<Value = Arc<Entry>> {
     (vec(masked(), 0..3), vec(test(), 0..4)).prop_filter_map("no contradiction", |(covers, tests)| {
-        let cover = covers.iter().try_fold(Masked::ANY, |all, one| all.and(one))?;
+        let cover = covers.iter().try_fold(MaskedKey::ANY, |all, one| all.and(one))?;
         Some(Arc::new(Entry::new(&cover, tests)?))
     })
 }
@@ -87,18 +90,18 @@ fn window() -> impl Strategy<Value = Window> {
 
 fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
     assert_eq!(vector.len(), model.len());
-    let sorted = |mut all: Vec<(u32, Masked)>| {
+    let sorted = |mut all: Vec<(u32, MaskedKey)>| {
         all.sort_by_key(|(slot, _)| *slot);
         all
     };
     let listed = vector.iter().map(|(slot, entry)| (slot, entry.cover)).collect();
     assert_eq!(sorted(listed), sorted(model.iter().map(|(slot, entry)| (*slot, entry.cover)).collect()));
-    let facts = Facts::new(&[1]);
-    let packets = windows.iter().zip(0..).map(|(window, head)| Packet { window, facts, head });
-    let packets: Vec<Packet<'_>> = packets.collect();
-    let mut together = vec![Vec::new(); windows.len()];
-    vector.classify(&packets, |head, slot| together[usize::from(head)].push(slot));
-    for (packet, mut found) in packets.iter().zip(together) {
+    let facts = TruePredicates::new(&[1]);
+    let packets = windows.iter().zip(0..).map(|(window, head)| LookupPacket { window, facts, head });
+    let packets: Vec<LookupPacket<'_>> = packets.collect();
+    let mut x = vec![Vec::new(); windows.len()];
+    vector.classify(&packets, |head, slot| x[usize::from(head)].push(slot));
+    for (packet, mut found) in packets.iter().zip(x) {
         let window = packet.window;
         let mut alone = Vec::new();
         vector.classify(&[*packet], |_, slot| alone.push(slot));
@@ -119,7 +122,7 @@ proptest! {
         windows in vec(window(), 1..30),
         alike: u8,
     ) {
-        // Some chunks are the same in all windows.
+        // Some chunks are equal in all windows.
         let same = windows[0].chunk;
         let mut windows = windows;
         for (chunk, same) in same.into_iter().enumerate().filter(|(chunk, _)| alike >> chunk & 1 == 1) {
@@ -148,25 +151,25 @@ proptest! {
         for (slot, _) in model {
             prop_assert!(vector.remove(slot).is_some());
         }
-        prop_assert_eq!(vector.leaves.len(), 0);
+        prop_assert_eq!(vector.partitions.len(), 0);
     }
 }
 
-/// What is left of a dimension after its entries is what it was before them.
+/// A dimension after removal of its entries equals the dimension before they were added.
 #[test]
-fn bounds_go_with_their_entries() {
-    let mut dim = Dim::new(FIELDS[3]);
-    let takes = |i: u128| Takes {
+fn bounds_are_removed_with_their_entries() {
+    let mut dim = Dimension::new(FIELDS[3]);
+    let accepted = |i: u128| AcceptedValues {
         values: Some(Ranges::new([(i * 7, i * 7 + 90), (60_000 + i, 65_535)])),
         absent: false,
     };
     assert!(dim.is_trivial());
     for i in 0..500 {
-        dim.insert(i, &takes(i as u128));
+        dim.insert(i, &accepted(i as u128));
     }
     assert!(!dim.is_trivial());
     for i in 0..500 {
-        dim.remove(i * 7 % 500, &takes((i * 7 % 500) as u128));
+        dim.remove(i * 7 % 500, &accepted((i * 7 % 500) as u128));
     }
     assert!(dim.is_trivial());
 }

@@ -1,8 +1,15 @@
-//! Cases that rules as they come hardly meet.
+//! Cases that random rules hardly produce.
 
+use mmb_packet::Window;
+use mmb_packet::window::KIND;
+
+use super::lookup::MAX_CHEAP_TABLES;
 use super::*;
+use crate::lookup::TABLES;
+use crate::pattern::{MaskedKey, Pattern};
+use crate::vector::{Hit, VECTOR};
 
-fn rule(cover: &Masked) -> Pattern {
+fn rule(cover: &MaskedKey) -> Pattern {
     Pattern::new(vec![Entry::new(cover, None).unwrap()], Vec::new()).unwrap()
 }
 
@@ -16,12 +23,13 @@ fn found(classifier: &Classifier, windows: &[Window]) -> Vec<Hit> {
     batch.hits
 }
 
-/// With a hash that tells no keys apart, everything beyond the first group lands outside the pages, and works.
+/// With a hash under which all keys collide, keys beyond the first group are outside the pages and still
+/// found.
 #[test]
 fn survives_a_useless_hash() {
     let cover = |i: u32| {
-        Masked::bits(128, 32, (i / 2).wrapping_mul(0x9e37_79b1).into())
-            .and_then(|m| m.and(&Masked::IP))
+        MaskedKey::bits(128, 32, (i / 2).wrapping_mul(0x9e37_79b1).into())
+            .and_then(|m| m.and(&MaskedKey::IP))
             .unwrap()
     };
     let mut classifier = Classifier::with_seeds(Seeds::useless());
@@ -33,31 +41,33 @@ fn survives_a_useless_hash() {
             |pkt: u32| all.iter().filter(move |slot| **slot / 2 == pkt / 2).map(move |slot| (pkt, *slot));
         (0..100).flat_map(of).map(|(pkt, slot)| Hit::new(pkt as u16, slot)).collect::<Vec<_>>()
     };
-    let mut left: Vec<u32> = (0..100).collect();
-    assert_eq!(found(&classifier, &windows), hits(&left));
-    while let Some(slot) = left.pop() {
+    let mut deferred: Vec<u32> = (0..100).collect();
+    assert_eq!(found(&classifier, &windows), hits(&deferred));
+    while let Some(slot) = deferred.pop() {
         assert!(classifier.remove(slot) && !classifier.remove(slot));
-        assert_eq!(found(&classifier, &windows), hits(&left));
+        assert_eq!(found(&classifier, &windows), hits(&deferred));
     }
     assert!(classifier.tables().next().is_none());
 }
 
-/// Vectors of which none, few, some and most packets match: they take different ways through the same tree.
+/// Vectors of which none, few, some and most packets match take different code paths through the same tree.
 #[test]
-fn however_many_packets_match() {
+fn any_number_of_matching_packets() {
     let cover = |source: u32, port: Option<u32>| {
-        let port = port.map_or(Some(Masked::ANY), |port| Masked::bits(80, 16, port.into()));
-        let source = Masked::bits(0, 32, (0x0a00_0000 | source).into());
-        source.and_then(|source| source.and(&port?)).and_then(|m| m.and(&Masked::IP)).unwrap()
+        let port = port.map_or(Some(MaskedKey::ANY), |port| MaskedKey::bits(80, 16, port.into()));
+        let source = MaskedKey::bits(0, 32, (0x0a00_0000 | source).into());
+        source.and_then(|source| source.and(&port?)).and_then(|m| m.and(&MaskedKey::IP)).unwrap()
     };
-    // Keys that lead to a rule, to several, to a leaf and to a node.
-    let mut rules: Vec<Masked> = (0..2000).map(|source| cover(source, None)).collect();
+    // Keys that lead to a rule, to several rules, to a leaf and to a node.
+    let mut rules: Vec<MaskedKey> = (0..2000).map(|source| cover(source, None)).collect();
     rules.extend((2000..2100).flat_map(|source| [cover(source, None); 2]));
     rules.extend((2100..2200).flat_map(|source| [cover(source, Some(1)), cover(source, Some(2))]));
     rules.extend((0..100).map(|port| cover(2200, Some(port))));
     let mut classifier = Classifier::with_seed(1);
     classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
-    assert!(classifier.root.tables().len() <= CHEAP && classifier.tables().any(|info| info.nodes != 0));
+    assert!(
+        classifier.root.tables().len() <= MAX_CHEAP_TABLES && classifier.tables().any(|info| info.nodes != 0)
+    );
     for part in [0, 1, 16, 31, 32, 33, 60, 84, 85, 86, 87, 130, VECTOR] {
         let packet = |pkt: usize| {
             let matching = pkt * 7 % VECTOR < part;
@@ -74,15 +84,15 @@ fn however_many_packets_match() {
     }
 }
 
-/// More tables than are probed together: masks that have nothing in common.
+/// More tables than the passes take: masks that have nothing in common.
 #[test]
 fn a_root_with_many_tables() {
-    // The kind's own byte is left out.
-    let places = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
-    let keys = places.flat_map(|byte| (0..120u32).map(move |i| (byte * 8, i * 2 + 1)));
+    // The byte with the kind is left out.
+    let locations = (0..CHUNKS * 16).filter(|&byte| byte != KIND);
+    let keys = locations.flat_map(|byte| (0..120u32).map(move |i| (byte * 8, i * 2 + 1)));
     let cover =
-        |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
-    let rules: Vec<Masked> = keys.filter_map(cover).collect();
+        |(at, value): (usize, u32)| MaskedKey::bits(at, 8, value.into()).and_then(|m| m.and(&MaskedKey::IP));
+    let rules: Vec<MaskedKey> = keys.filter_map(cover).collect();
     let mut classifier = Classifier::with_seed(3);
     classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
     assert!(classifier.root.tables().len() > TABLES);
@@ -97,19 +107,21 @@ fn a_root_with_many_tables() {
     }
 }
 
-/// Entries behind a sieve, and a table that no packet of a vector asks about, while rules come and go.
+/// Entries behind a pre-filter, and a table that no packet of a vector can match, while rules are added and
+/// removed.
 #[test]
-fn what_is_passed_by_loses_nothing() {
+fn excluded_tables_lose_no_hits() {
     let prefix = |i: u32| {
         let (address, length) = (0x0a00_0000 | i.wrapping_mul(0x9e37_79b1) >> 8, 12 + i as usize % 20);
-        let cover = Masked::bits(0, length, u128::from(address) >> (32 - length));
-        cover.and_then(|cover| cover.and(&Masked::IP)).unwrap()
+        let cover = MaskedKey::bits(0, length, u128::from(address) >> (32 - length));
+        cover.and_then(|cover| cover.and(&MaskedKey::IP)).unwrap()
     };
     let size = |i: u32| {
-        let cover = Masked::bits(88 * 8, 16, i.into()).and_then(|m| m.and(&Masked::byte(92, 0x80, 0x80)?));
-        cover.and_then(|cover| cover.and(&Masked::IP)).unwrap()
+        let cover =
+            MaskedKey::bits(88 * 8, 16, i.into()).and_then(|m| m.and(&MaskedKey::byte(92, 0x80, 0x80)?));
+        cover.and_then(|cover| cover.and(&MaskedKey::IP)).unwrap()
     };
-    let rules: Vec<Masked> = (0..14).map(prefix).chain((0..60).map(size)).collect();
+    let rules: Vec<MaskedKey> = (0..14).map(prefix).chain((0..60).map(size)).collect();
     let windows: Vec<Window> = rules.iter().map(|cover| Window { chunk: *cover.key() }).collect();
     let mut classifier = Classifier::with_seed(3);
     let check = |classifier: &Classifier, there: &dyn Fn(usize) -> bool| {
@@ -128,18 +140,19 @@ fn what_is_passed_by_loses_nothing() {
         classifier.insert(slot as u32, &rule(cover));
         check(&classifier, &|other| other <= slot || other >= 14);
     }
-    assert!(classifier.sieve.is_some() && !classifier.root.tables().is_empty());
+    assert!(classifier.pre_filter.is_some() && !classifier.root.tables().is_empty());
     for slot in 0..14 {
         assert!(classifier.remove(slot as u32));
         check(&classifier, &|other| other > slot);
     }
 }
 
-/// Rules that ask for an option and for nothing else, some for the same: what no packet of a vector has is passed by, and
-/// what many rules ask for is one key, while rules come and go.
+/// Rules that require an option and nothing else, some of them the same option, while rules are added and
+/// removed.
 #[test]
 fn presence_of_options() {
-    let option = |i: u32| Masked::byte(91, 1 << (i % 7 + 1), 0xff).and_then(|m| m.and(&Masked::IP)).unwrap();
+    let option =
+        |i: u32| MaskedKey::byte(91, 1 << (i % 7 + 1), 0xff).and_then(|m| m.and(&MaskedKey::IP)).unwrap();
     let window = |present: u8| {
         let mut window = Window::default();
         (window.bytes_mut()[KIND], window.bytes_mut()[91]) = (0x14, present);
@@ -147,8 +160,8 @@ fn presence_of_options() {
     };
     let vectors =
         [vec![window(0); 3], vec![window(8), window(0), window(8)], (0..=255).map(window).collect()];
-    // Up to some a key's rules stand side by side, beyond that in a node.
-    let rules: Vec<Masked> = (0..21).map(option).chain((0..90).map(|_| option(2))).collect();
+    // A key's rules are stored side by side up to a limit, beyond it in a node.
+    let rules: Vec<MaskedKey> = (0..21).map(option).chain((0..90).map(|_| option(2))).collect();
     let mut classifier = Classifier::with_seed(4);
     let check = |classifier: &Classifier, there: &dyn Fn(usize) -> bool| {
         for windows in &vectors {
@@ -172,25 +185,25 @@ fn presence_of_options() {
     }
 }
 
-/// Connections between the same hosts, one after the other: what is recalled of one is what matches the next, until a rule
-/// looks at what differs.
+/// Successive connections between the same hosts: a cached result is used for the next, until a rule reads a
+/// differing field.
 #[test]
-fn what_no_rule_tells_apart_is_recalled() {
+fn packets_of_one_class_share_a_cached_result() {
     let keys = (0..8usize).flat_map(|byte| (0..120u32).map(move |i| (byte * 8, i * 2 + 1)));
     let cover =
-        |(at, value): (usize, u32)| Masked::bits(at, 8, value.into()).and_then(|m| m.and(&Masked::IP));
-    let mut rules: Vec<Masked> = keys.filter_map(cover).collect();
+        |(at, value): (usize, u32)| MaskedKey::bits(at, 8, value.into()).and_then(|m| m.and(&MaskedKey::IP));
+    let mut rules: Vec<MaskedKey> = keys.filter_map(cover).collect();
     let mut classifier = Classifier::with_seed(11);
     classifier.extend((0..).zip(&rules).map(|(slot, cover)| (slot, rule(cover))));
     let mut batch = Batch::new();
     batch.len = VECTOR;
     for round in 0..6 {
         if round == 3 {
-            let port = Masked::bits(64, 16, 2000).and_then(|m| m.and(&Masked::IP)).unwrap();
+            let port = MaskedKey::bits(64, 16, 2000).and_then(|m| m.and(&MaskedKey::IP)).unwrap();
             classifier.insert(rules.len() as u32, &rule(&port));
             rules.push(port);
         }
-        assert!(classifier.is_by_flow() && classifier.is_costly());
+        assert!(classifier.can_use_cache() && classifier.is_walk_costly());
         for (window, cover) in batch.windows.iter_mut().zip(&rules) {
             *window = Window { chunk: *cover.key() };
             window.bytes_mut()[8..10].copy_from_slice(&(2000u16 - round % 2).to_be_bytes());

@@ -1,55 +1,54 @@
-//! Ranges of values and masks over their bits.
+//! Ranges of values, and masks over their bits.
 
-use crate::masked::Masked;
-use crate::pattern::Field;
-use crate::ranges::{Ranges, largest};
+use crate::pattern::{Field, MaskedKey, Ranges, largest};
 
-/// How many leading bits, of `width`, two values have in common.
-pub(super) fn common(width: u8, (low, high): (u128, u128)) -> u8 {
+/// Number of leading bits (of `width`) that two values have in common.
+pub(super) fn common_bits(width: u8, (low, high): (u128, u128)) -> u8 {
     width - (128 - (low ^ high).leading_zeros() as u8).min(width)
 }
 
-/// What the values from `low` to `high` of a field have in common: their leading bits.
-pub(super) fn prefix(field: &Field, ends: (u128, u128)) -> Option<Masked> {
-    let len = common(field.width, ends);
+/// The leading bits that all values from `low` to `high` of a field have in common.
+pub(super) fn prefix(field: &Field, ends: (u128, u128)) -> Option<MaskedKey> {
+    let len = common_bits(field.width, ends);
     if len == 0 {
-        return Some(Masked::ANY);
+        return Some(MaskedKey::ANY);
     }
-    Masked::bits(first_bit(field)?, len.into(), ends.0 >> (field.width - len))
+    MaskedKey::bits(first_bit(field)?, len.into(), ends.0 >> (field.width - len))
 }
 
-/// The field's most significant bit, as a bit of the window.
+/// The field's most significant bit, as a bit position in the window.
 fn first_bit(field: &Field) -> Option<usize> {
     let in_chunk = 128usize.checked_sub(usize::from(field.shift) + usize::from(field.width))?;
     Some(usize::from(field.chunk) * 128 + in_chunk)
 }
 
-/// The ranges, each from the first to the last value that `cover` allows; those without one are left out.
-pub(super) fn trimmed(values: &Ranges, field: &Field, cover: &Masked) -> Ranges {
+/// The ranges, each reduced to its first and last value that `cover` allows. Ranges without such a value are
+/// dropped.
+pub(super) fn trim(values: &Ranges, field: &Field, cover: &MaskedKey) -> Ranges {
     let (mask, key) = field.fixed(cover);
     let last = largest(field.width);
     let trim = |(low, high): (u128, u128)| {
         let low = first_from(low, mask, key, last)?;
-        // The last value up to `high` is the first from there on when all is seen upside down.
+        // The last value up to `high` is the first value from there on if all bits are inverted.
         let high = last ^ first_from(last ^ high, mask, mask & !key, last)?;
         (low <= high).then_some((low, high))
     };
     Ranges::new(values.iter().filter_map(trim))
 }
 
-/// Whether `cover` rules out all values but those of `values`.
-pub(super) fn says_all(values: &Ranges, field: &Field, cover: &Masked) -> bool {
-    trimmed(&values.complement(field.width), field, cover).is_empty()
+/// Whether `cover` excludes all values outside `values`.
+pub(super) fn is_implied(values: &Ranges, field: &Field, cover: &MaskedKey) -> bool {
+    trim(&values.complement(field.width), field, cover).is_empty()
 }
 
-/// The smallest value from `from` to `last` (all ones) whose bits in `mask` are those of `key`.
+/// The smallest value from `from` to `last` (all ones) whose bits in `mask` equal those of `key`.
 fn first_from(from: u128, mask: u128, key: u128, last: u128) -> Option<u128> {
     let differ = (from ^ key) & mask;
     if differ == 0 {
         return Some(from);
     }
     let highest = 127 - differ.leading_zeros();
-    // Bits from here up stay as they are, but for one that becomes a one.
+    // Bits from this one upwards keep their value; this bit becomes one.
     let one = if key >> highest & 1 == 1 {
         highest
     } else {
@@ -74,12 +73,12 @@ mod tests {
     const FIELD: Field =
         Field { chunk: 1, shift: 40, width: 6, present: Presence { byte: 12, mask: 0, value: 0 } };
 
-    fn cover(mask: u128, key: u128) -> Masked {
+    fn cover(mask: u128, key: u128) -> MaskedKey {
         let bit = |i: usize| {
             (mask >> (5 - i) & 1 == 1)
-                .then(|| Masked::bits(first_bit(&FIELD).unwrap() + i, 1, key >> (5 - i)))
+                .then(|| MaskedKey::bits(first_bit(&FIELD).unwrap() + i, 1, key >> (5 - i)))
         };
-        (0..6).filter_map(bit).fold(Masked::ANY, |all, one| all.and(&one.unwrap()).unwrap())
+        (0..6).filter_map(bit).fold(MaskedKey::ANY, |all, one| all.and(&one.unwrap()).unwrap())
     }
 
     proptest! {
@@ -96,15 +95,15 @@ mod tests {
             let (set, cover) = (Ranges::new(set), cover(mask, key));
             prop_assert_eq!(FIELD.fixed(&cover), (mask, key & mask));
             let allowed = |value: &u128| value & mask == key & mask;
-            let trimmed = trimmed(&set, &FIELD, &cover);
-            for (low, high) in trimmed.iter() {
+            let trim = trim(&set, &FIELD, &cover);
+            for (low, high) in trim.iter() {
                 prop_assert!(allowed(&low) && allowed(&high));
             }
             for value in (0..64).filter(allowed) {
-                prop_assert_eq!(trimmed.contains(value), set.contains(value));
+                prop_assert_eq!(trim.contains(value), set.contains(value));
             }
             let all = (0..64).filter(allowed).all(|value| set.contains(value));
-            prop_assert_eq!(says_all(&set, &FIELD, &cover), all);
+            prop_assert_eq!(is_implied(&set, &FIELD, &cover), all);
         }
 
         #[test]
@@ -112,8 +111,8 @@ mod tests {
             let (low, high) = (a.min(b), a.max(b));
             let (mask, key) = FIELD.fixed(&prefix(&FIELD, (low, high)).unwrap());
             prop_assert!((low..=high).all(|value| value & mask == key));
-            prop_assert_eq!(mask.count_ones(), u32::from(common(6, (low, high))));
-            // One bit more, and some value has another.
+            prop_assert_eq!(mask.count_ones(), u32::from(common_bits(6, (low, high))));
+            // With one more bit, some value differs.
             let next = 32u128 >> mask.count_ones();
             prop_assert!(next == 0 || (low..=high).any(|value| (value ^ low) & next != 0));
         }

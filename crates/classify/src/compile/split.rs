@@ -1,59 +1,61 @@
-//! One rule as several entries, where that says more.
+//! Splits a rule into several entries if that makes the covers more selective.
 //!
-//! `tcp-dport {80,443}` has a common prefix of seven bits; as two entries, each has all sixteen. A range like
-//! `tcp-dport 1020-1030` crosses a power of two, and its halves have ten and twelve bits in common where the whole has
-//! five. On the other hand `tcp-dport != 80` gains nothing. So the parts of a set are weighed by how many values their
-//! prefixes let pass.
+//! `tcp-dport {80,443}` has a common prefix of seven bits. As two entries, each has all sixteen bits. A range
+//! like `tcp-dport 1020-1030` crosses a power of two: its halves have ten and twelve bits in common, the
+//! whole has five. In contrast, `tcp-dport != 80` gains nothing. So parts are rated by the number of values
+//! that their prefixes allow.
 
-use super::MOST_ENTRIES;
-use super::bits::{common, prefix, says_all};
-use crate::masked::Masked;
-use crate::pattern::Field;
-use crate::ranges::Ranges;
+use super::bits::{common_bits, is_implied, prefix};
+use crate::pattern::{Field, MaskedKey, Ranges};
 
-/// Splitting must leave at most this part of the values that a prefix lets pass.
+/// Maximum number of entries of a rule.
+const MOST_ENTRIES: usize = 8;
+
+/// Splitting must reduce the values that the prefixes allow to this share.
 const WORTH_IT: f64 = 0.25;
 
 /// An entry's cover and the values that need a test.
-type Part = (Masked, Vec<(Field, Ranges)>);
+type Part = (MaskedKey, Vec<(Field, Ranges)>);
 
-/// The entries of a rule: covers, each with the values that are to be tested beside it. `values` are those of fields
-/// that `cover` says are there.
-pub(super) fn entries(cover: &Masked, values: &[(Field, Ranges)]) -> Vec<Part> {
-    let mut choices: Vec<Choice> = values.iter().map(|(field, set)| Choice::new(*field, set)).collect();
-    choices.sort_by(|a, b| a.left.total_cmp(&b.left));
+/// The entries of a rule: covers, each with the values to test in addition. `values` are those of fields that
+/// `cover` requires.
+pub(super) fn entries(cover: &MaskedKey, values: &[(Field, Ranges)]) -> Vec<Part> {
+    let mut fields: Vec<FieldParts> =
+        values.iter().map(|(field, set)| FieldParts::new(*field, set)).collect();
+    fields.sort_by(|a, b| a.left.total_cmp(&b.left));
     let mut entries: Vec<Part> = vec![(*cover, Vec::new())];
-    for choice in choices {
-        let whole = vec![choice.whole];
-        let parts = if entries.len() * choice.parts.len() <= MOST_ENTRIES { choice.parts } else { whole };
+    for field_parts in fields {
+        let whole = vec![field_parts.whole];
+        let parts =
+            if entries.len() * field_parts.parts.len() <= MOST_ENTRIES { field_parts.parts } else { whole };
         let with = |(cover, tests): &Part, part: &Ranges| {
-            let cover = cover.and(&prefix(&choice.field, part.ends()?)?)?;
+            let cover = cover.and(&prefix(&field_parts.field, part.ends()?)?)?;
             let mut tests = tests.clone();
-            tests.push((choice.field, part.clone()));
+            tests.push((field_parts.field, part.clone()));
             Some((cover, tests))
         };
         entries =
             entries.iter().flat_map(|entry| parts.iter().filter_map(move |part| with(entry, part))).collect();
     }
     for (cover, tests) in &mut entries {
-        tests.retain(|(field, set)| !says_all(set, field, cover));
+        tests.retain(|(field, set)| !is_implied(set, field, cover));
     }
     entries
 }
 
-/// A field's values, whole and in parts.
-struct Choice {
+/// The values of a field, as a whole and in parts.
+struct FieldParts {
     field: Field,
     whole: Ranges,
-    /// The whole alone where splitting is not worth it.
+    /// Only the whole, if splitting does not pay.
     parts: Vec<Ranges>,
-    /// Which part of the values that the whole's prefix lets pass the parts' prefixes let pass.
+    /// Values that the parts' prefixes allow, as a share of those that the whole's prefix allows.
     left: f64,
 }
 
-impl Choice {
-    fn new(field: Field, set: &Ranges) -> Choice {
-        let unsplit = Choice { field, whole: set.clone(), parts: vec![set.clone()], left: 1.0 };
+impl FieldParts {
+    fn new(field: Field, set: &Ranges) -> FieldParts {
+        let unsplit = FieldParts { field, whole: set.clone(), parts: vec![set.clone()], left: 1.0 };
         let pieces: Vec<_> = set.iter().take(MOST_ENTRIES + 1).collect();
         let Some(ends) = set.ends() else { return unsplit };
         if pieces.len() > MOST_ENTRIES {
@@ -75,18 +77,18 @@ impl Choice {
         if left > WORTH_IT {
             return unsplit;
         }
-        Choice { parts: parts.into_iter().map(|part| Ranges::new([part])).collect(), left, ..unsplit }
+        FieldParts { parts: parts.into_iter().map(|part| Ranges::new([part])).collect(), left, ..unsplit }
     }
 }
 
-/// The part of all values that have the common prefix of these two.
+/// The share of all values that have the common prefix of these two.
 fn share(width: u8, ends: (u128, u128)) -> f64 {
-    0.5f64.powi(common(width, ends).into())
+    0.5f64.powi(common_bits(width, ends).into())
 }
 
-/// A range, cut where the first bit that its values do not have in common changes. One value: that one and no other.
+/// A range, cut where the first bit changes in which its values differ. A single value yields itself twice.
 fn halves(width: u8, (low, high): (u128, u128)) -> ((u128, u128), (u128, u128)) {
-    let differing = width - common(width, (low, high));
+    let differing = width - common_bits(width, (low, high));
     let Some(bit) = differing.checked_sub(1) else { return ((low, high), (low, high)) };
     let middle = high >> bit << bit;
     ((low, middle.wrapping_sub(1)), (middle, high))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// What orders an element of a [`SortedPages`]; no two elements of a set have the same key.
+/// An element of a [`SortedPages`] has a key. Keys in a set are unique.
 pub trait Keyed: Clone {
     /// The key.
     fn key(&self) -> u32;
@@ -24,7 +24,7 @@ impl<V: Clone> Keyed for (u32, V) {
 /// A persistent set sorted by key, in pages of at most `PAGE` elements. Ascending insertion fills the pages.
 #[derive(Clone, Debug)]
 pub struct SortedPages<T, const PAGE: usize> {
-    /// No page is empty; the last element of a page comes before the first of the next.
+    /// No page is empty. The elements of a page precede those of the next page.
     pages: Arc<Vec<Arc<Vec<T>>>>,
     len: usize,
 }
@@ -46,7 +46,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         self.len == 0
     }
 
-    /// The page in which `key` stands or would be inserted (0 if there are no pages).
+    /// The page that has or would have `key` (0 if there are no pages).
     fn page_of(&self, key: u32) -> usize {
         self.pages.partition_point(|page| page[0].key() <= key).saturating_sub(1)
     }
@@ -57,7 +57,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         page.binary_search_by_key(&key, Keyed::key).ok().map(|at| &page[at])
     }
 
-    /// The element with this key, to be written without changing the key; copies its page if that is shared.
+    /// Mutable access to the element with this key; copies its page if it is shared. The key must not change.
     pub fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         let page = self.page_of(key);
         let at = self.pages.get(page)?.binary_search_by_key(&key, Keyed::key).ok()?;
@@ -65,7 +65,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         Arc::make_mut(&mut pages[page]).get_mut(at)
     }
 
-    /// Inserts an element in the place of the one with its key, which it returns.
+    /// Inserts an element. Returns the element with the same key that it replaces.
     pub fn insert(&mut self, value: T) -> Option<T> {
         let index = self.page_of(value.key());
         let pages = Arc::make_mut(&mut self.pages);
@@ -96,7 +96,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         None
     }
 
-    /// Takes out the element with this key.
+    /// Removes the element with this key.
     pub fn remove(&mut self, key: u32) -> Option<T> {
         let index = self.page_of(key);
         let at = self.pages.get(index)?.binary_search_by_key(&key, Keyed::key).ok()?;
@@ -110,7 +110,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         Some(value)
     }
 
-    /// Takes out the element with the smallest key.
+    /// Removes the element with the smallest key.
     pub fn pop_first(&mut self) -> Option<T> {
         let first = self.iter().next()?.key();
         self.remove(first)
@@ -122,7 +122,7 @@ impl<T: Keyed, const PAGE: usize> SortedPages<T, PAGE> {
         self.pages.iter().flat_map(|page| page.iter())
     }
 
-    /// Bytes of memory that the set itself occupies, clones' shares included.
+    /// Bytes of memory of the set itself, including memory shared with clones.
     pub fn bytes(&self) -> usize {
         let page = |page: &Arc<Vec<T>>| page.capacity() * size_of::<T>() + 6 * size_of::<usize>();
         self.pages.iter().map(page).sum()

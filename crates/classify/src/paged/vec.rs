@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-/// Pages under one entry of the top level.
+/// Number of pages in a branch of the top level.
 const BRANCH: usize = 64;
 
-/// One entry of the top level: up to [`BRANCH`] pages.
+/// A branch of the top level: up to [`BRANCH`] pages.
 type Branch<T> = Vec<Arc<Vec<T>>>;
 
 /// A persistent vector with pages of `PAGE` elements; reading an element costs three dependent loads.
 #[derive(Clone, Debug)]
 pub struct PagedVec<T, const PAGE: usize> {
-    /// Every page but the last is full, as is every branch.
+    /// Every page but the last is full, and so is every branch.
     root: Arc<Vec<Arc<Branch<T>>>>,
     len: usize,
 }
@@ -40,7 +40,7 @@ impl<T: Clone, const PAGE: usize> PagedVec<T, PAGE> {
         self.root.get(page / BRANCH)?.get(page % BRANCH)?.get(index % PAGE)
     }
 
-    /// The element at `index`, to be written; copies its page if that is shared.
+    /// Mutable access to the element at `index`; copies its page if it is shared.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         if index >= self.len {
             return None;
@@ -73,7 +73,7 @@ impl<T: Clone, const PAGE: usize> PagedVec<T, PAGE> {
         self.root.iter().flat_map(|branch| branch.iter()).flat_map(|page| page.iter())
     }
 
-    /// Bytes of memory that the vector itself occupies, clones' shares included.
+    /// Bytes of memory of the vector itself, including memory shared with clones.
     pub fn bytes(&self) -> usize {
         let pages = self.len.div_ceil(PAGE);
         pages * (PAGE * size_of::<T>() + 2 * size_of::<Vec<T>>())

@@ -1,36 +1,35 @@
-//! Which of many literals stand anywhere in some bytes.
+//! Finds which of many literals occur anywhere in some bytes.
 //!
-//! Theory of operation. Aho-Corasick automata find all literals in one pass over the bytes, but do not change: a literal
-//! more means another automaton. So there are several, as in a log-structured store: a new literal becomes an automaton
-//! of its own, which is merged with the ones before it while those are no larger and all together are small
-//! ([`SMALL`]). Larger automata come from [`Contains::rebuilt`], which makes one of all and is for the background. A
-//! literal that nothing asks for any more stays in its automaton until then and finds nothing.
+//! Theory of operation. An Aho-Corasick automaton finds all its literals in one pass, but it cannot be
+//! changed. Therefore there are several automata, as in a log-structured store. A new literal becomes an
+//! automaton of its own. It is merged with the automata before it while those are no larger and all together
+//! are small ([`MAX_MERGED_BYTES`]). [`Contains::rebuilt`] builds a single automaton in the background. A
+//! literal that no predicate uses any more stays in its automaton until then and has no effect.
 
 use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 
-use super::Ids;
+use super::results::{Ids, Scan};
 use super::trie::Trie;
-use super::truths::Scan;
 use crate::paged::PagedVec;
 
-/// Automata with more literal bytes than this are merged with no other while literals come one by one; building one of
-/// this size takes well under a millisecond.
-const SMALL: usize = 2048;
+/// Automata with more literal bytes than this are not merged on insertion. Building one of this size takes
+/// well under a millisecond.
+const MAX_MERGED_BYTES: usize = 2048;
 
-/// More automata than this, and it is worth making one of them.
-const MANY: usize = 4;
+/// With more automata than this, a rebuild pays.
+const MAX_AUTOMATA: usize = 4;
 
-/// Literals, each with the predicates that are true where it is found. Clones share everything.
+/// Literals, each with the predicates that it makes true. Clones share memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contains {
-    /// Each literal's number.
+    /// The number of each literal.
     numbers: Trie<u32>,
     literals: PagedVec<Literal, 64>,
     /// Literals from this number on are in no automaton yet.
     covered: usize,
-    /// Literals that no predicate asks for any more.
+    /// Number of literals that no predicate uses any more.
     dead: usize,
     automata: Arc<Vec<Arc<Automaton>>>,
 }
@@ -44,7 +43,7 @@ struct Literal {
 #[derive(Debug)]
 struct Automaton {
     search: AhoCorasick,
-    /// The literals' numbers, in the order that the automaton counts them.
+    /// The literals' numbers, in the order of the automaton's patterns.
     numbers: Vec<u32>,
     bytes: usize,
 }
@@ -54,7 +53,7 @@ impl Contains {
         self.literals.len() == self.dead
     }
 
-    /// Lets predicate `id` ask for a literal. It is found after the next [`Contains::settle`].
+    /// Makes predicate `id` true where a literal occurs. Takes effect with the next [`Contains::settle`].
     pub fn insert(&mut self, bytes: &[u8], id: u32) {
         let next = self.literals.len() as u32;
         let number = self.numbers.change(bytes, |number| *number.get_or_insert(next));
@@ -68,7 +67,7 @@ impl Contains {
         }
     }
 
-    /// Undoes [`Contains::insert`].
+    /// Removes what [`Contains::insert`] added.
     pub fn remove(&mut self, bytes: &[u8], id: u32) {
         let Some(&number) = self.numbers.get(bytes) else { return };
         let Some(literal) = self.literals.get_mut(number as usize) else { return };
@@ -80,12 +79,12 @@ impl Contains {
         }
     }
 
-    /// Whether [`Contains::settle`] has anything to do.
+    /// Whether literals wait for [`Contains::settle`].
     pub fn is_unsettled(&self) -> bool {
         self.covered < self.literals.len()
     }
 
-    /// Makes automata of the literals that are in none.
+    /// Builds automata of the literals that are in none.
     pub fn settle(&mut self) {
         let mut numbers: Vec<u32> = (self.covered as u32..self.literals.len() as u32).collect();
         if numbers.is_empty() {
@@ -96,7 +95,7 @@ impl Contains {
         let automata = Arc::make_mut(&mut self.automata);
         while let Some(last) = automata.last()
             && last.bytes <= bytes
-            && last.bytes + bytes <= SMALL
+            && last.bytes + bytes <= MAX_MERGED_BYTES
         {
             bytes += last.bytes;
             numbers.extend(&last.numbers);
@@ -110,7 +109,7 @@ impl Contains {
         literals.map(|literal| literal.bytes.len()).sum()
     }
 
-    /// Adds an automaton of these literals; several if it would have more states than one can.
+    /// Adds an automaton of these literals, or several if one would have too many states.
     fn build(&mut self, numbers: Vec<u32>) {
         let of = |number: &u32| self.literals.get(*number as usize).map(|literal| &literal.bytes[..]);
         let literals: Vec<&[u8]> = numbers.iter().filter_map(of).collect();
@@ -128,12 +127,12 @@ impl Contains {
                 self.build(low.to_vec());
                 self.build(high.to_vec());
             }
-            // A literal alone has as many states as bytes: a few thousand.
+            // A single literal has as many states as bytes: a few thousand.
             Err(_) => {}
         }
     }
 
-    /// The same with one automaton and without the literals that nothing asks for.
+    /// The same literals in one automaton, without unused ones.
     pub fn rebuilt(&self) -> Contains {
         let mut new = Contains::default();
         for literal in self.literals.iter() {
@@ -145,20 +144,20 @@ impl Contains {
         new
     }
 
-    /// Whether [`Contains::rebuilt`] would be quicker to search.
+    /// Whether [`Contains::rebuilt`] would be faster to search.
     pub fn is_stale(&self) -> bool {
-        self.automata.len() > MANY || self.dead > 64 + self.literals.len() / 2
+        self.automata.len() > MAX_AUTOMATA || self.dead > 64 + self.literals.len() / 2
     }
 
-    /// Adds to `scan` the predicates that are true of `text`.
+    /// Adds the predicates that are true for `text` to `scan`.
     pub fn search(&self, text: &[u8], scan: &mut Scan<'_>) {
         scan.start_text();
         for automaton in self.automata.iter() {
-            // An error would mean that the automaton is of another kind than it was built as.
+            // An error would mean that the automaton has another match kind than it was built with.
             let Ok(found) = automaton.search.try_find_overlapping_iter(text) else { continue };
             for found in found {
                 let Some(&number) = automaton.numbers.get(found.pattern().as_usize()) else { continue };
-                if scan.first_time(number)
+                if scan.is_first(number)
                     && let Some(literal) = self.literals.get(number as usize)
                 {
                     scan.add(&literal.ids);

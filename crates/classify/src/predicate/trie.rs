@@ -1,9 +1,9 @@
 //! A persistent map from byte strings, searched by prefix.
 //!
-//! Theory of operation. A radix tree: each node stands for a string, has the bytes that it adds to its parent's string
-//! as a label, and one child for each byte that can follow. A search walks down as long as the text agrees, so that it
-//! ends at the first byte that no string of the map shares, whatever their number. Nodes are shared between clones; a
-//! change copies the path to one node.
+//! Theory of operation. It is a radix tree. Each node stands for a string. Its label has the bytes that it
+//! adds to its parent's string, and it has one child for each byte that can follow. A search descends while
+//! the text agrees, so its cost does not depend on the number of strings. Clones share nodes; a change copies
+//! the path to one node.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) struct Trie<V> {
 struct Node<V> {
     label: Box<[u8]>,
     value: Option<V>,
-    /// By their labels' first bytes, ascending.
+    /// Sorted by the first byte of their labels.
     children: Vec<(u8, Arc<Node<V>>)>,
 }
 
@@ -34,12 +34,12 @@ impl<V> Node<V> {
 }
 
 impl<V> Trie<V> {
-    /// Whether there is nothing in it.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.root.value.is_none() && self.root.children.is_empty()
     }
 
-    /// Calls `visit` with the value of each string that `text` starts with, shortest first, and the string's length.
+    /// Calls `visit` with the length and the value of each string that `text` starts with, shortest first.
     pub fn prefixes(&self, text: &[u8], mut visit: impl FnMut(usize, &V)) {
         let (mut node, mut at) = (&self.root, 0);
         loop {
@@ -68,7 +68,7 @@ impl<V> Trie<V> {
 }
 
 impl<V: Clone> Trie<V> {
-    /// Lets `change` make, change or take away the value of a string.
+    /// Lets `change` set, change or remove the value of a string.
     pub fn change<R>(&mut self, key: &[u8], change: impl FnOnce(&mut Option<V>) -> R) -> R {
         Node::change(&mut self.root, key, change)
     }
@@ -113,7 +113,8 @@ impl<V: Clone> Node<V> {
         result
     }
 
-    /// Puts `key` beside a node with which it has the first `common` bytes of its label in common, not all of them.
+    /// Inserts `key` beside a node. Both share the first `common` bytes of the node's label, but not all of
+    /// it.
     fn fork(this: &mut Arc<Self>, key: &[u8], common: usize, value: V) {
         let mut below = Node::clone(this);
         let label: Box<[u8]> = below.label[..common].into();

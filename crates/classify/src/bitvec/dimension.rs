@@ -1,0 +1,201 @@
+//! One dimension of a partition: a field, and for each of its values the entries that accept it.
+//!
+//! Theory of operation. The ends of the entries' ranges divide the values of the field into elementary
+//! intervals. All values within an interval are equivalent. Each interval has a row of bits, one for each
+//! entry. Each bound counts the ends that lie on it. The first end on a bound splits an interval into two
+//! with equal rows. When the last end is removed, two intervals with equal rows become one. Entries that
+//! accept any value are in a separate set, so that most dimensions of a partition stay shared with clones
+//! when an entry is added.
+//!
+//! Rows consist of blocks. Neighbouring intervals share a block's row if no entry of the block begins or ends
+//! between them. So memory grows with the number of entries and not with its square, and a change touches one
+//! column of blocks.
+//!
+//! The highest bits of a value select the few bounds to search.
+
+use std::hint::select_unpredictable;
+use std::sync::Arc;
+
+use mmb_packet::Window;
+
+use super::accepted::AcceptedValues;
+use super::intervals::{Bounds, IntervalTable, last_at_most};
+use super::lanes::{BLOCKS, LaneBlock, LaneSet, Rows};
+use crate::pattern::{Field, largest};
+use crate::vector::LookupPacket;
+
+/// Maximum number of intervals.
+const MAX_INTERVALS: usize = 4096;
+
+/// See the module's documentation.
+#[derive(Clone, Debug)]
+pub(super) struct Dimension {
+    pub field: Field,
+    read: FieldReader,
+    /// Entries that accept any value.
+    accepts_any: LaneSet,
+    /// Entries that accept packets without the field.
+    absent: LaneSet,
+    table: Arc<IntervalTable>,
+}
+
+/// How the value is read from a window.
+#[derive(Clone, Copy, Debug)]
+enum FieldReader {
+    /// From eight bytes at an offset: `bytes >> shift & mask`.
+    Word { at: u8, shift: u8, mask: u64 },
+    /// By [`Field::value`].
+    Chunk,
+}
+
+/// Offset of the window's last eight bytes.
+const LAST_WORD: usize = size_of::<Window>() - 8;
+
+/// The interval number of packets without the field, and its rows.
+const ABSENT: u16 = u16::MAX;
+static NO_ROWS: [u16; BLOCKS] = [Rows::EMPTY; BLOCKS];
+
+impl FieldReader {
+    fn of(field: &Field) -> FieldReader {
+        let first = usize::from(field.chunk) * 128
+            + 128usize.saturating_sub(usize::from(field.shift) + usize::from(field.width));
+        let at = (first / 8).min(LAST_WORD);
+        let above = first - at * 8;
+        match 64usize.checked_sub(above + usize::from(field.width)) {
+            Some(shift) if field.width > 0 => {
+                FieldReader::Word { at: at as u8, shift: shift as u8, mask: largest(field.width) as u64 }
+            }
+            _ => FieldReader::Chunk,
+        }
+    }
+}
+
+impl Dimension {
+    /// A dimension without entries.
+    pub fn new(field: Field) -> Dimension {
+        let read = FieldReader::of(&field);
+        Dimension {
+            field,
+            read,
+            accepts_any: LaneSet::default(),
+            absent: LaneSet::default(),
+            table: Arc::new(IntervalTable::new(field.width)),
+        }
+    }
+
+    /// Finds the interval of each packet in `which`. With `PRESENT`, all packets have the field.
+    #[inline(always)]
+    pub fn find_intervals<const PRESENT: bool>(
+        &self,
+        packets: &[LookupPacket<'_>],
+        which: &[u8],
+        intervals: &mut [u16],
+    ) {
+        let (table, present) = (&*self.table, self.field.present);
+        let each = intervals.iter_mut().zip(which.iter().map(|at| packets[usize::from(*at)].window));
+        let (FieldReader::Word { at, shift, mask }, Bounds::Bits64(bounds)) = (self.read, &table.bounds)
+        else {
+            for (interval, window) in each {
+                let value = present.holds(window).then(|| self.field.value(window));
+                *interval = value.map_or(ABSENT, |value| table.interval(value) as u16);
+            }
+            return;
+        };
+        let (at, below, steps) = (usize::from(at).min(LAST_WORD), table.below_top() & 63, table.steps);
+        for (interval, window) in each {
+            let bytes = window.bytes()[at..].first_chunk().copied().unwrap_or_default();
+            let value = u64::from_be_bytes(bytes) >> (shift & 63) & mask;
+            let found =
+                last_at_most(bounds, table.top_bounds((value >> below) as usize), steps, value) as u16;
+            let is_there = PRESENT || present.holds(window);
+            *interval = if PRESENT { found } else { select_unpredictable(is_there, found, ABSENT) };
+        }
+    }
+
+    /// Whether packets that differ in these bits may differ in the dimension.
+    pub fn can_distinguish(&self, differ: &Window) -> bool {
+        let present = self.field.present;
+        let byte = differ.bytes().get(usize::from(present.byte)).copied().unwrap_or(0);
+        byte & present.mask != 0 || self.field.value(differ) != 0
+    }
+
+    /// Removes the entries that do not accept a packet from its candidates (`blocks` blocks for each packet).
+    /// Packets with remaining candidates move to the front of `which`. Returns their number. With `PRESENT`,
+    /// all packets have the field.
+    #[inline(always)]
+    pub fn filter<const PRESENT: bool>(
+        &self,
+        intervals: &[u16],
+        which: &mut [u8],
+        candidates: &mut [LaneBlock],
+        blocks: usize,
+    ) -> usize {
+        let (row_of, rows) = (&self.table.row_of[..], self.table.rows.all());
+        let (any, absent) = (self.accepts_any.blocks(), self.absent.blocks());
+        let mut left = 0;
+        for (at, &interval) in intervals.iter().enumerate().take(which.len()) {
+            let is_there = PRESENT || interval != ABSENT;
+            let own = &row_of[select_unpredictable(is_there, usize::from(interval), 0)];
+            let own = select_unpredictable(is_there, own, &NO_ROWS);
+            let others = select_unpredictable(is_there, any, absent);
+            let packet = which[at];
+            let lanes = &mut candidates[usize::from(packet) * blocks..][..blocks];
+            let mut all = LaneBlock::EMPTY;
+            for ((lanes, row), others) in lanes.iter_mut().zip(own).zip(others) {
+                *lanes = lanes.keep(&rows[usize::from(*row)], others);
+                all = all.or(lanes);
+            }
+            which[left] = packet;
+            left += usize::from(!all.is_empty());
+        }
+        left
+    }
+
+    /// Whether there are enough free intervals for an entry.
+    pub fn has_room(&self, accepted: &AcceptedValues) -> bool {
+        let ranges = accepted.values.as_ref().map_or(0, |values| values.iter().count());
+        self.table.ends.len() + 2 * ranges <= MAX_INTERVALS
+    }
+
+    /// Adds an entry.
+    pub fn insert(&mut self, lane: usize, accepted: &AcceptedValues) {
+        self.absent.set(lane, accepted.absent);
+        self.accepts_any.set(lane, accepted.values.is_none());
+        if let Some(values) = &accepted.values
+            && !values.is_empty()
+        {
+            Arc::make_mut(&mut self.table).insert(lane, values);
+        }
+    }
+
+    /// Removes an entry that [`Dimension::insert`] added.
+    pub fn remove(&mut self, lane: usize, accepted: &AcceptedValues) {
+        self.absent.set(lane, false);
+        self.accepts_any.set(lane, false);
+        if let Some(values) = &accepted.values
+            && !values.is_empty()
+        {
+            Arc::make_mut(&mut self.table).remove(lane, values);
+        }
+    }
+
+    /// Whether no entry needs a bound or a row.
+    #[cfg(test)]
+    pub fn is_trivial(&self) -> bool {
+        let none = LaneSet::default();
+        self.accepts_any == none
+            && self.absent == none
+            && self.table.ends.len() == 1
+            && self.table.by_top.iter().all(|interval| *interval == 0)
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        let bounds = match &self.table.bounds {
+            Bounds::Bits64(bounds) => bounds.capacity() * size_of::<u64>(),
+            Bounds::Bits128(bounds) => bounds.capacity() * size_of::<u128>(),
+        };
+        let rows = self.table.ends.capacity() * (2 + size_of::<[u16; BLOCKS]>());
+        size_of::<Dimension>() + size_of::<IntervalTable>() + bounds + rows + self.table.rows.bytes()
+    }
+}

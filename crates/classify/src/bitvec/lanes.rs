@@ -1,0 +1,140 @@
+//! Sets of lanes: one bit for each entry of a partition.
+
+/// Maximum number of entries in a partition.
+pub(super) const LANES: usize = 2048;
+
+/// Number of lanes in a block.
+pub(super) const BLOCK: usize = 256;
+
+/// Number of blocks in a [`LaneSet`].
+pub(super) const BLOCKS: usize = LANES / BLOCK;
+
+/// A set of 256 lanes.
+#[repr(align(32))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LaneBlock([u64; BLOCK / 64]);
+
+impl LaneBlock {
+    /// The empty set.
+    pub const EMPTY: LaneBlock = LaneBlock([0; BLOCK / 64]);
+
+    /// Keeps the lanes that are in `one` or in `other`.
+    #[inline(always)]
+    pub fn keep(self, one: &LaneBlock, other: &LaneBlock) -> LaneBlock {
+        LaneBlock(std::array::from_fn(|word| self.0[word] & (one.0[word] | other.0[word])))
+    }
+
+    /// The union of both sets.
+    #[inline(always)]
+    pub fn or(self, other: &LaneBlock) -> LaneBlock {
+        LaneBlock(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// Whether the set is empty.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().fold(0, |all, word| all | word) == 0
+    }
+
+    fn set(&mut self, lane: usize, on: bool) {
+        let word = &mut self.0[lane % BLOCK / 64];
+        *word = *word & !(1 << (lane % 64)) | u64::from(on) << (lane % 64);
+    }
+}
+
+/// A set of lanes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct LaneSet([LaneBlock; BLOCKS]);
+
+impl LaneSet {
+    pub fn set(&mut self, lane: usize, on: bool) {
+        self.0[lane / BLOCK % BLOCKS].set(lane, on);
+    }
+
+    /// Whether a lane is in the set.
+    #[inline(always)]
+    pub fn contains(&self, lane: usize) -> bool {
+        self.0[lane / BLOCK % BLOCKS].0[lane % BLOCK / 64] >> (lane % 64) & 1 == 1
+    }
+
+    /// All blocks.
+    #[inline(always)]
+    pub fn blocks(&self) -> &[LaneBlock; BLOCKS] {
+        &self.0
+    }
+
+    /// All blocks, mutable.
+    pub fn blocks_mut(&mut self) -> &mut [LaneBlock; BLOCKS] {
+        &mut self.0
+    }
+
+    /// The lowest lane that is not in the set.
+    pub fn first_free(&self) -> Option<usize> {
+        let mut words = self.0.iter().flat_map(|block| block.0);
+        let word = words.position(|word| word != u64::MAX)?;
+        let rest = self.0[word * 64 / BLOCK].0[word % (BLOCK / 64)];
+        Some(word * 64 + rest.trailing_ones() as usize)
+    }
+}
+
+/// Calls `visit` with each lane of some blocks, ascending.
+#[inline(always)]
+pub(super) fn for_each_lane(blocks: &[LaneBlock], mut visit: impl FnMut(usize)) {
+    for (at, block) in blocks.iter().enumerate() {
+        for (word, bits) in block.0.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                visit(at * BLOCK + word * 64 + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+    }
+}
+
+/// Rows of one block each, indexed by number.
+#[derive(Clone, Debug)]
+pub(super) struct Rows {
+    rows: Vec<LaneBlock>,
+    /// Unused rows.
+    free: Vec<u16>,
+}
+
+impl Rows {
+    /// The row that is always empty.
+    pub const EMPTY: u16 = BLOCKS as u16;
+
+    /// One empty row for each block, with the block's number, and [`Rows::EMPTY`].
+    pub fn new() -> Rows {
+        Rows { rows: vec![LaneBlock::EMPTY; BLOCKS + 1], free: Vec::new() }
+    }
+
+    /// All rows, by number.
+    #[inline(always)]
+    pub fn all(&self) -> &[LaneBlock] {
+        &self.rows
+    }
+
+    pub fn set(&mut self, row: u16, lane: usize, on: bool) {
+        self.rows[usize::from(row)].set(lane, on);
+    }
+
+    /// Adds a copy of `row`; returns its number.
+    pub fn copy(&mut self, row: u16) -> u16 {
+        let copy = self.rows[usize::from(row)];
+        if let Some(free) = self.free.pop() {
+            self.rows[usize::from(free)] = copy;
+            return free;
+        }
+        self.rows.push(copy);
+        (self.rows.len() - 1) as u16
+    }
+
+    /// Marks a row as unused.
+    pub fn free_row(&mut self, row: u16) {
+        self.free.push(row);
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.rows.capacity() * size_of::<LaneBlock>() + self.free.capacity() * 2
+    }
+}

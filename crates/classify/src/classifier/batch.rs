@@ -1,0 +1,60 @@
+//! A batch: a vector of packets, its hits, and the state that a worker keeps between vectors.
+
+use mmb_packet::Window;
+
+use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, Heads, MatchCache};
+use crate::predicate::PredicateResults;
+use crate::vector::{Avx512, Hit, VECTOR};
+
+/// A vector of packets with its hits. A worker creates one batch and uses it for every vector; memory is
+/// allocated only until the buffers have grown to what rules and traffic need.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// The packets' windows. The caller fills the first `len` with [`mmb_packet::fill_window`], at least the
+    /// chunks in [`crate::Classifier::chunks`].
+    pub windows: Box<[Window; VECTOR]>,
+    /// Number of windows. Windows beyond [`VECTOR`] are ignored.
+    pub len: usize,
+    /// All matching rules of all packets, in ascending order of packets, without an order within a packet.
+    pub hits: Vec<Hit>,
+    /// Hits of heads, before the expansion to all packets.
+    pub(crate) head_hits: HeadHits,
+    pub(crate) heads: Heads,
+    pub(crate) deferred: DeferredWork,
+    /// Predicates that are true for the packets.
+    pub(crate) predicates_true: PredicateResults,
+    /// Matches of recent packets.
+    pub(crate) cache: MatchCache,
+    pub(crate) adaptive: AdaptiveState,
+    /// Whether AVX-512 is available.
+    pub(crate) avx512: Option<Avx512>,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch with room for one hit per packet.
+    pub fn new() -> Self {
+        Batch {
+            windows: Box::new([Window::default(); VECTOR]),
+            len: 0,
+            hits: Vec::with_capacity(VECTOR),
+            head_hits: HeadHits::default(),
+            heads: Heads::default(),
+            deferred: DeferredWork::default(),
+            predicates_true: PredicateResults::default(),
+            cache: MatchCache::default(),
+            adaptive: AdaptiveState::default(),
+            avx512: Avx512::detect(),
+        }
+    }
+
+    /// This batch without AVX-512. The hits are the same. For tests and measurements.
+    pub fn without_wide_vectors(self) -> Self {
+        Batch { avx512: None, ..self }
+    }
+}

@@ -1,0 +1,174 @@
+//! The lookup of a vector of packets.
+
+use mmb_packet::window::KIND;
+use mmb_packet::{Meta, Window};
+
+use super::{Batch, Classifier};
+use crate::lookup::{AdaptiveState, DeferredWork, HeadHits, STRIDE, TABLES, Walk};
+use crate::predicate::PredicateResults;
+use crate::table::{Table, kind_bit};
+use crate::vector::{Avx512, Hit, HitSink, LookupPacket, VECTOR, VectorSummary};
+
+/// Probing this many tables costs hardly more than a lookup in the match cache.
+pub(super) const MAX_CHEAP_TABLES: usize = 3;
+
+impl Classifier {
+    /// Whether some rule depends on bytes outside the window. Then [`Classifier::inspect`] must be called for
+    /// every packet before [`Classifier::classify`].
+    #[inline]
+    pub fn needs_bytes(&self) -> bool {
+        self.predicates.needs_bytes()
+    }
+
+    /// Whether a rule may depend on the bytes of this packet. If not, [`Classifier::inspect`] has no effect.
+    #[inline]
+    pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
+        self.predicates.needs_inspection(head, meta)
+    }
+
+    /// Evaluates the predicates for packet `pkt` of the batch. `head` is the contiguous beginning of the
+    /// frame, and `meta` the result of [`mmb_packet::parse`] for it.
+    pub fn inspect(&self, batch: &mut Batch, pkt: usize, head: &[u8], meta: &Meta) {
+        self.predicates.inspect(pkt, head, meta, &mut batch.predicates_true);
+    }
+
+    /// Replaces `batch.hits` by the matching rules of all windows, which must be those of IP packets. Clears
+    /// the results of [`Classifier::inspect`].
+    pub fn classify(&self, batch: &mut Batch) {
+        batch.hits.clear();
+        let summary = VectorSummary::new(&batch.windows[..batch.len.min(VECTOR)], self.summary_chunks);
+        if self.classify_sparse(batch, &summary) {
+            return;
+        }
+        let Batch {
+            windows,
+            len,
+            hits,
+            head_hits,
+            heads,
+            deferred,
+            predicates_true,
+            cache,
+            adaptive,
+            avx512,
+        } = batch;
+        let windows = &windows[..(*len).min(VECTOR)];
+        head_hits.clear();
+        heads.find(windows, self.chunks(), predicates_true.is_empty());
+        let uses_cache = self.can_use_cache()
+            && (self.is_walk_costly() || adaptive.is_lookup_costly)
+            && cache.start_vector(self.stamp);
+        if uses_cache {
+            heads.take_cached(cache, self.seeds, windows, &self.classes);
+        }
+        let found = self.visit_root(
+            windows,
+            heads.packets(),
+            predicates_true,
+            &summary,
+            (deferred, adaptive, *avx512),
+            head_hits,
+        );
+        adaptive.record_cost(found, heads.packets().len());
+        if !predicates_true.is_empty() {
+            self.visit_pivots(windows, predicates_true, &mut head_hits.unordered);
+            predicates_true.clear();
+        }
+        head_hits.expand(heads, (cache, windows.len()), *avx512, hits);
+        if uses_cache {
+            head_hits.store_in_cache(heads, cache, self.seeds);
+        }
+    }
+
+    /// Whether rules read only what the match cache's key covers.
+    pub(super) fn can_use_cache(&self) -> bool {
+        self.chunks() == 1 && !self.needs_bytes()
+    }
+
+    /// Whether walking the tree costs much more than a lookup in the match cache.
+    pub(super) fn is_walk_costly(&self) -> bool {
+        self.root.tables().len() > MAX_CHEAP_TABLES || self.root.has_untabled()
+    }
+
+    /// Adds the hits of all entries below the root that need no predicate. Returns the number of candidates.
+    pub(super) fn visit_root(
+        &self,
+        windows: &[Window],
+        heads: &[u16],
+        predicates_true: &PredicateResults,
+        summary: &VectorSummary,
+        (deferred, adaptive, avx512): (&mut DeferredWork, &mut AdaptiveState, Option<Avx512>),
+        hits: &mut HeadHits,
+    ) -> usize {
+        let kind = |&packet: &u16| kind_bit(windows[usize::from(packet)].bytes()[KIND]);
+        let kinds = heads.iter().fold(0, |kinds, packet| kinds | kind(packet));
+        let is_active = |table: &&Table| table.has_kinds(kinds) && !table.is_excluded(summary);
+        let mut tables = self.root.tables().iter().filter(is_active).peekable();
+        let leaf = self.root.leaf();
+        let leaf = &leaf.active_blocks(summary);
+        let mut walk = Walk {
+            windows,
+            heads,
+            predicates_true,
+            leaf,
+            pre_filter: self.pre_filter.as_ref(),
+            tables: &[],
+            avx512,
+        };
+        let Some(any) = tables.peek() else {
+            let found = walk.run(deferred, adaptive, hits);
+            self.visit_outside_tables(&walk, summary, hits, tables);
+            return found;
+        };
+        let mut together: [&Table; TABLES] = [any; TABLES];
+        let mut n = 0;
+        for (place, table) in together.iter_mut().zip(&mut tables) {
+            *place = table;
+            n += 1;
+        }
+        walk.tables = &together[..n];
+        let found = walk.run(deferred, adaptive, hits);
+        self.visit_outside_tables(&walk, summary, hits, tables);
+        found
+    }
+
+    /// Adds the hits of entries that the walk does not cover: bit vectors, unconditional rules, and these
+    /// further `tables`.
+    fn visit_outside_tables<'a>(
+        &self,
+        walk: &Walk<'_>,
+        summary: &VectorSummary,
+        hits: &mut HeadHits,
+        tables: impl Iterator<Item = &'a Table>,
+    ) {
+        let heads = walk.heads.len() as u16;
+        if heads == 0 {
+            return;
+        }
+        let (always, bits) = (self.root.always(), self.root.bit_vector());
+        if !always.is_empty() || !bits.is_excluded(summary) {
+            let mut packets = [walk.packet(0); STRIDE];
+            for first in (0..heads).step_by(STRIDE) {
+                let n = STRIDE.min(usize::from(heads - first));
+                packets[..n].iter_mut().zip(first..).for_each(|(packet, head)| *packet = walk.packet(head));
+                self.root.visit_untabled(&packets[..n], &mut hits.unordered);
+            }
+        }
+        for table in tables {
+            for LookupPacket { window, facts, head } in (0..heads).map(|head| walk.packet(head)) {
+                table.visit(window, facts, &mut HitSink::new(&mut hits.unordered, head));
+            }
+        }
+    }
+
+    /// Adds the hits of entries that are found through predicates. All packets must be heads.
+    fn visit_pivots(&self, windows: &[Window], predicates_true: &PredicateResults, hits: &mut Vec<Hit>) {
+        for (packet, window) in windows.iter().enumerate() {
+            let packet =
+                LookupPacket { window, facts: predicates_true.of_packet(packet), head: packet as u16 };
+            for (_, node) in packet.facts.iter().filter_map(|id| self.pivots.get(id)) {
+                node.visit(&[packet], hits);
+            }
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The lookup of vectors of which few packets match anything.
+
+use mmb_packet::Window;
+
+use super::Classifier;
+use super::batch::Batch;
+use super::lookup::MAX_CHEAP_TABLES;
+use crate::lookup::find_possible_matches;
+use crate::pattern::TruePredicates;
+use crate::vector::{Hit, HitSink, VECTOR, VectorSummary};
+
+/// If at most one of this many packets may match, they are looked up one by one.
+const FEW: usize = 8;
+
+impl Classifier {
+    /// Whether packets can match only through a few tables and blocks of the root.
+    fn can_scan_early(&self, summary: &VectorSummary) -> bool {
+        let (always, leaf, bits) = (self.root.always(), self.root.leaf(), self.root.bit_vector());
+        let tables = self.root.tables().iter().filter(|table| !table.is_excluded(summary));
+        always.is_empty()
+            && bits.is_excluded(summary)
+            && tables.count()
+                + if self.pre_filter.is_some() { 0 } else { leaf.active_blocks(summary).quads() }
+                <= MAX_CHEAP_TABLES
+    }
+
+    /// Looks up the vector if few packets may match anything. Returns false, without effect, if they are not
+    /// few or finding out is too expensive.
+    #[inline]
+    pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
+        let Batch { windows, len, hits, heads, adaptive, predicates_true, .. } = batch;
+        let windows = &windows[..(*len).min(VECTOR)];
+        if !predicates_true.is_empty() || !self.can_scan_early(summary) || !adaptive.early_scan.is_due() {
+            return false;
+        }
+        let leaf = self.root.leaf();
+        let leaf = (&leaf.active_blocks(summary), self.pre_filter.as_ref());
+        let few = find_possible_matches(windows, self.root.tables(), leaf, summary, heads.packet_buffer());
+        adaptive.early_scan.record(few.is_none());
+        let Some(few) = few else { return false };
+        if few <= windows.len() / FEW {
+            self.visit_one_by_one(windows, &heads.packet_buffer()[..few], hits);
+        } else {
+            self.visit_sparse(batch, few, summary);
+        }
+        true
+    }
+
+    /// Looks up the packets in [`Heads::packet_buffer`](crate::lookup::Heads::packet_buffer) in the root's
+    /// tables and leaf.
+    #[inline(never)]
+    fn visit_sparse(&self, batch: &mut Batch, few: usize, summary: &VectorSummary) {
+        let Batch {
+            windows, hits, head_hits, heads, deferred, predicates_true, cache, adaptive, avx512, ..
+        } = batch;
+        head_hits.clear();
+        heads.set_first(few);
+        self.visit_root(
+            &windows[..],
+            heads.packets(),
+            predicates_true,
+            summary,
+            (deferred, adaptive, *avx512),
+            head_hits,
+        );
+        head_hits.expand(heads, (cache, few), *avx512, hits);
+    }
+
+    /// Looks up some packets one by one.
+    #[inline(never)]
+    fn visit_one_by_one(&self, windows: &[Window], few: &[u16], hits: &mut Vec<Hit>) {
+        let leaf = self.root.leaf();
+        for &packet in few {
+            let window = &windows[usize::from(packet)];
+            let sink = &mut HitSink::new(hits, packet);
+            leaf.visit(window, TruePredicates::NONE, sink);
+            for table in self.root.tables() {
+                table.visit(window, TruePredicates::NONE, sink);
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Leaves: a few entries that a packet is compared with one by one.
+
+mod block;
+mod blocks;
+mod port_ranges;
+mod pre_filter;
+
+pub(crate) use block::{Block4, Block16, FEW_VALUES, PORTS, first_chunk_words, first_words, is_guarded};
+pub(crate) use blocks::{ActiveBlocks, Leaf, capacity};
+pub(crate) use pre_filter::PreFilter;

@@ -1,0 +1,123 @@
+//! The two ports of the first chunk as ranges: two 16-bit numbers that are compared at once.
+
+use crate::pattern::{Entry, Field, Test};
+
+/// Bit shifts of the source port and the destination port in the first chunk.
+const SHIFTS: [u8; 2] = [48, 32];
+
+/// Bounds on the ports that an entry implies. Values are 16-bit numbers in host byte order, packed as in the
+/// window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PortRanges {
+    /// The lower bounds, inclusive.
+    pub low: u32,
+    /// The upper bounds, inclusive.
+    pub high: u32,
+    /// Whether these bounds and the cover without the ports are all conditions of the entry.
+    pub is_complete: bool,
+}
+
+/// Converts packed ports from network to host byte order.
+#[inline(always)]
+pub(crate) fn host_order(window: u32) -> u32 {
+    if cfg!(target_endian = "little") {
+        (window & 0x00ff_00ff) << 8 | window >> 8 & 0x00ff_00ff
+    } else {
+        window
+    }
+}
+
+impl PortRanges {
+    pub fn of(entry: &Entry) -> PortRanges {
+        let mut is_complete = true;
+        let mut ends = SHIFTS.map(|shift| {
+            let bits = |chunk: u128| (u128::from_be(chunk) >> shift) as u16;
+            let (mask, key) = (bits(entry.cover.mask()[0]), bits(entry.cover.key()[0]));
+            // A mask that is not a prefix leaves gaps between the values.
+            is_complete &= mask.leading_ones() == mask.count_ones();
+            (key, key | !mask)
+        });
+        for test in &entry.tests {
+            let Some((which, (low, high), is_all)) = range(test, entry) else {
+                is_complete = false;
+                continue;
+            };
+            is_complete &= is_all;
+            ends[which] = (ends[which].0.max(low), ends[which].1.min(high));
+        }
+        let pack = |[one, other]: [u16; 2]| bytemuck::cast([one, other]);
+        let [(low, high), (other_low, other_high)] = ends;
+        PortRanges { low: pack([low, other_low]), high: pack([high, other_high]), is_complete }
+    }
+}
+
+/// Which port a test is about, its lower and upper bound, and whether the test accepts all values between
+/// them. None if the test is about something else, or accepts packets without such a port.
+fn range(test: &Test, entry: &Entry) -> Option<(usize, (u16, u16), bool)> {
+    let Test::InRanges { field: Field { chunk: 0, shift, width: 16, present }, ranges, absent } = test else {
+        return None;
+    };
+    let which = SHIFTS.iter().position(|own| own == shift)?;
+    let is_there = entry.cover.and(&present.masked()) == Some(entry.cover);
+    let (low, high) = ranges.ends()?;
+    let ends = (u16::try_from(low).ok()?, u16::try_from(high.min(u16::MAX.into())).ok()?);
+    (is_there || !absent).then_some((which, ends, is_there && ranges.iter().count() == 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_packet::Window;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pattern::{MaskedKey, Presence, Ranges, TruePredicates};
+
+    fn test() -> impl Strategy<Value = Test> {
+        let present = (any::<bool>(), 0u8..2).prop_map(|(always, value)| match always {
+            true => Presence { byte: 0, mask: 0, value: 0 },
+            false => Presence { byte: 12, mask: 0x10, value: value << 4 },
+        });
+        let ranges = proptest::collection::vec((0u128..600, 0u128..600), 0..3);
+        let place = prop_oneof![4 => Just((0u8, 48u8, 16u8)), 4 => Just((0, 32, 16)), 1 => Just((0, 32, 32)), 1 => Just((1, 32, 16))];
+        (place, present, ranges, any::<bool>()).prop_map(
+            |((chunk, shift, width), present, ranges, absent)| Test::InRanges {
+                field: Field { chunk, shift, width, present },
+                ranges: Ranges::new(ranges),
+                absent,
+            },
+        )
+    }
+
+    proptest! {
+        /// Every port that an entry accepts is within the bounds. If the bounds are complete, nothing else
+        /// is.
+        #[test]
+        fn ranges_hold_what_the_entry_takes(
+            tests in proptest::collection::vec(test(), 0..3), lens in [0usize..17, 0usize..17], keys: [u16; 2], gap: bool, kind: bool,
+            packets in proptest::collection::vec((0u16..600, 0u16..600, any::<bool>(), any::<u32>(), any::<bool>()), 1..40),
+        ) {
+            let port = |which: usize| match lens[which] {
+                0 => MaskedKey::ANY,
+                len => MaskedKey::bits(64 + which * 16, len, u128::from(keys[which] % 600) >> (16 - len)).unwrap(),
+            };
+            let gap = if gap { MaskedKey::bits(79, 1, 0).unwrap() } else { MaskedKey::ANY };
+            let kind = if kind { MaskedKey::byte(12, 0x10, 0x10).unwrap() } else { MaskedKey::ANY };
+            let cover = [port(1), gap, kind].iter().try_fold(port(0), |all, one| all.and(one));
+            let Some(entry) = cover.and_then(|cover| Entry::new(&cover, tests)) else { return Ok(()) };
+            let own = PortRanges::of(&entry);
+            for (sport, dport, tcp, wild, is_wild) in packets {
+                let mut window = Window::default();
+                let ports = if is_wild { wild } else { u32::from(sport) << 16 | u32::from(dport) };
+                window.bytes_mut()[8..12].copy_from_slice(&ports.to_be_bytes());
+                window.bytes_mut()[12] = if tcp { 0x14 } else { 0x24 };
+                let word = host_order(bytemuck::cast::<u128, [u32; 4]>(window.chunk[0])[2]);
+                let [ports, low, high]: [[u16; 2]; 3] = [word, own.low, own.high].map(bytemuck::cast);
+                let inside = (0..2).all(|which| low[which] <= ports[which] && ports[which] <= high[which]);
+                let holds = entry.holds(&window, TruePredicates::NONE);
+                let rest = (window.chunk[0] ^ entry.cover.key()[0]) & entry.cover.mask()[0] & !(0xffff_ffffu128 << 32).to_be() == 0;
+                prop_assert!(!holds || inside);
+                prop_assert!(!own.is_complete || holds == (inside && rest));
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! Kernels for processors with AVX-512: compare sixteen entries and write sixteen hits at once.
+//!
+//! Every function here requires the instructions that an [`Avx512`](crate::vector::Avx512) stands for. It
+//! returns exactly what the portable code returns.
+
+mod append;
+mod compare;
+
+pub(super) use append::append;
+pub(super) use compare::{Chunk, compare4, compare16, push_matches};

@@ -1,0 +1,266 @@
+//! A cache of the matches of recent packets.
+//!
+//! Theory of operation. If rules read only the first chunk of the window (addresses, ports, protocol, input
+//! port), packets with equal first chunks match the same rules. A cache in front of the tree then saves the
+//! walk, as in Open vSwitch (Pfaff et al., "The design and implementation of Open vSwitch", NSDI 2015,
+//! section 4.2). The key is the packet's class ([`super::packet_classes`]), so that successive connections
+//! between two hosts mostly share an entry.
+//!
+//! Each worker has a cache of its own. A key selects a set of two lines. A line refers to the hits in a ring
+//! of slots. The position is a count of all slots ever written, which tells whether the ring has overwritten
+//! them. New lines replace the older one of a set. Every change of the classifier changes its stamp, which
+//! invalidates all lines.
+//!
+//! If keys do not recur (scans, floods), the cache costs time. It measures its hit rate. If the rate is too
+//! low, the cache is off for a while, and then tries again. It is not used in front of a tree that is cheap
+//! to walk.
+
+use std::hint::select_unpredictable;
+
+use mmb_packet::prefetch;
+
+use crate::table::Seeds;
+
+/// Number of sets: room for twice as many keys, 1 MiB.
+const SETS: usize = 1 << 14;
+/// Number of slots in the ring: 1 MiB.
+const RING: usize = 1 << 18;
+/// Maximum number of hits that are cached for a key.
+const MAX_HITS: usize = 64;
+/// Length of a trial, in vectors. The first half only fills the cache.
+const TRIAL: u32 = 512;
+/// Length of the pause after a trial in which fewer than one in [`MIN_HIT_SHARE`] lookups succeeded, in
+/// vectors.
+const REST: u32 = 8192;
+const MIN_HIT_SHARE: u32 = 4;
+
+/// A cached key and its hits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    flow: u128,
+    /// Position of the hits, as the number of slots written before them.
+    at: u64,
+    /// Epoch of the line; 0 if it is empty.
+    epoch: u32,
+    len: u16,
+}
+
+/// A cached result: the position of the hits in the ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedHits {
+    at: u32,
+    len: u16,
+}
+
+impl CachedHits {
+    /// No result.
+    pub const NONE: CachedHits = CachedHits { at: 0, len: u16::MAX };
+
+    /// Whether there is a result.
+    #[inline(always)]
+    pub fn is_known(self) -> bool {
+        self.len <= MAX_HITS as u16
+    }
+
+    /// Start and end of the hits.
+    #[inline(always)]
+    pub fn run(self) -> (usize, usize) {
+        (self.at as usize, self.at as usize + usize::from(self.len))
+    }
+}
+
+/// The two lines of a hash: one cache line.
+#[repr(align(64))]
+#[derive(Clone, Copy, Debug, Default)]
+struct Set([Line; 2]);
+
+/// Whether the cache is in use.
+#[derive(Clone, Copy, Debug)]
+enum Mode {
+    Trial { vectors: u32, looked: u32, found: u32 },
+    Rest { vectors: u32 },
+}
+
+const NEW_TRIAL: Mode = Mode::Trial { vectors: 0, looked: 0, found: 0 };
+
+/// The cache of a worker; see the module's documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct MatchCache {
+    /// Empty until the first use.
+    sets: Vec<Set>,
+    ring: Vec<u32>,
+    written: u64,
+    stamp: u64,
+    epoch: u32,
+    mode: Mode,
+}
+
+impl Default for MatchCache {
+    fn default() -> Self {
+        MatchCache { sets: Vec::new(), ring: Vec::new(), written: 0, stamp: 0, epoch: 0, mode: NEW_TRIAL }
+    }
+}
+
+impl MatchCache {
+    /// Starts a vector for a classifier with this stamp. Returns whether the cache is in use.
+    pub fn start_vector(&mut self, stamp: u64) -> bool {
+        if let Mode::Rest { vectors } = &mut self.mode {
+            *vectors -= 1;
+            if *vectors == 0 {
+                self.mode = NEW_TRIAL;
+            }
+            return false;
+        }
+        if self.sets.is_empty() {
+            self.sets = vec![Set::default(); SETS];
+            self.ring = vec![0; RING];
+        }
+        if stamp != self.stamp {
+            self.stamp = stamp;
+            self.epoch = self.epoch.wrapping_add(1);
+            if self.epoch == 0 {
+                self.sets.fill(Set::default());
+                self.epoch = 1;
+            }
+        }
+        true
+    }
+
+    /// The set of a key; prefetches it.
+    #[inline(always)]
+    pub fn prefetch_set(&self, seeds: Seeds, flow: u128) -> u16 {
+        let set = set_of(seeds, flow);
+        prefetch::read(&self.sets[set]);
+        set as u16
+    }
+
+    /// Looks up a key. The hits are in [`MatchCache::hits`] until the next insertion. It has no branches,
+    /// since which line matches is hard to predict.
+    #[inline(always)]
+    pub fn find(&self, set: u16, flow: u128) -> CachedHits {
+        let known = |line: &Line| {
+            let is_it = (line.flow == flow)
+                & (line.epoch == self.epoch)
+                & (self.written - line.at <= (RING - MAX_HITS) as u64);
+            select_unpredictable(
+                is_it,
+                CachedHits { at: line.at as u32 % RING as u32, len: line.len },
+                CachedHits::NONE,
+            )
+        };
+        let Set([first, second]) = &self.sets[usize::from(set)];
+        let (first, second) = (known(first), known(second));
+        let found = select_unpredictable(first.is_known(), first, second);
+        prefetch::read(&self.ring[found.at as usize % RING]);
+        found
+    }
+
+    /// The hits of all cached keys.
+    pub fn hits(&self) -> &[u32] {
+        &self.ring
+    }
+
+    /// Records the number of lookups and of successful lookups in a vector.
+    pub fn record_lookups(&mut self, looked: u32, found: u32) {
+        let Mode::Trial { vectors, looked: all, found: found_total } = &mut self.mode else { return };
+        *vectors += 1;
+        if *vectors > TRIAL / 2 {
+            *all += looked;
+            *found_total += found;
+        }
+        if *vectors == TRIAL {
+            let pays = *found_total >= *all / MIN_HIT_SHARE;
+            self.mode = if pays { NEW_TRIAL } else { Mode::Rest { vectors: REST } };
+        }
+    }
+
+    /// Inserts the hits of a key.
+    pub fn insert(&mut self, seeds: Seeds, flow: u128, slots: &[u32], others: &[u32]) {
+        let len = slots.len() + others.len();
+        if len > MAX_HITS || self.sets.is_empty() {
+            return;
+        }
+        let mut at = self.written as usize % RING;
+        if at + MAX_HITS > RING {
+            self.written += (RING - at) as u64;
+            at = 0;
+        }
+        self.ring[at..at + slots.len()].copy_from_slice(slots);
+        self.ring[at + slots.len()..at + len].copy_from_slice(others);
+        let line = Line { flow, at: self.written, epoch: self.epoch, len: len as u16 };
+        let Set(lines) = &mut self.sets[set_of(seeds, flow)];
+        *lines = [line, lines[0]];
+        self.written += len as u64;
+    }
+}
+
+fn set_of(seeds: Seeds, flow: u128) -> usize {
+    (seeds.hash(flow).0 >> 20) as usize % SETS
+}
+
+const _: () = assert!(SETS <= 1 << 16 && size_of::<Set>() == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The cached hits of one key.
+    fn recall(cache: &mut MatchCache, seeds: Seeds, flow: u32) -> Option<Vec<u32>> {
+        let known = cache.find(cache.prefetch_set(seeds, flow.into()), flow.into());
+        cache.record_lookups(1, known.is_known().into());
+        let (from, to) = known.run();
+        known.is_known().then(|| cache.hits()[from..to].to_vec())
+    }
+
+    #[test]
+    fn finds_inserted_hits_until_the_rules_change() {
+        let (mut cache, seeds) = (MatchCache::default(), Seeds::from_seed(1));
+        assert!(cache.start_vector(7));
+        assert_eq!(recall(&mut cache, seeds, 1), None);
+        cache.insert(seeds, 1, &[3, 4], &[5]);
+        cache.insert(seeds, 2, &[], &[]);
+        cache.insert(seeds, 3, &[0; MAX_HITS + 1], &[]);
+        assert_eq!(recall(&mut cache, seeds, 1), Some(vec![3, 4, 5]));
+        assert_eq!(recall(&mut cache, seeds, 2), Some(vec![]));
+        assert_eq!(recall(&mut cache, seeds, 3), None, "too long");
+        for stamp in [8, 7] {
+            assert!(cache.start_vector(stamp));
+            assert_eq!(recall(&mut cache, seeds, 1), None, "of another classifier");
+        }
+    }
+
+    /// Many thousand keys, so that sets and ring wrap many times: results are correct, and recent keys are
+    /// found.
+    #[test]
+    fn old_results_are_dropped_and_none_is_wrong() {
+        let (mut cache, seeds) = (MatchCache::default(), Seeds::from_seed(2));
+        assert!(cache.start_vector(1));
+        let hits = |flow: u32| vec![flow; flow as usize % (MAX_HITS + 1)];
+        let mut recalled = 0;
+        for flow in 0..100_000 {
+            cache.insert(seeds, flow.into(), &hits(flow), &[]);
+            assert_eq!(recall(&mut cache, seeds, flow), Some(hits(flow)));
+            if let Some(found) = recall(&mut cache, seeds, flow / 2) {
+                assert_eq!(found, hits(flow / 2));
+                recalled += 1;
+            }
+        }
+        assert!(recalled > 1000 && cache.written > 4 * RING as u64, "{recalled}, {}", cache.written);
+    }
+
+    #[test]
+    fn pauses_when_keys_do_not_recur() {
+        let (mut cache, seeds) = (MatchCache::default(), Seeds::useless());
+        for flow in 0..TRIAL {
+            assert!(cache.start_vector(1));
+            assert_eq!(recall(&mut cache, seeds, flow), None);
+        }
+        assert!((0..REST).all(|_| !cache.start_vector(1)));
+        assert!(cache.start_vector(1), "another trial");
+        cache.insert(seeds, 0, &[1], &[]);
+        for _ in 0..10 * TRIAL {
+            assert!(cache.start_vector(1));
+            assert_eq!(recall(&mut cache, seeds, 0), Some(vec![1]));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The walk of a vector through the tables of the root.
+//!
+//! Theory of operation. A few packets at a time go through passes, so that their memory accesses overlap and
+//! few branches depend on data. The passes are:
+//!
+//! 1. Hash the packet's masked chunk for each table and prefetch its group of tags. If most packets have no
+//!    key in most tables, the tables' filters are queried first (`probe_filtered`).
+//! 2. Compare tags and record those that agree.
+//! 3. Locate the lanes and prefetch keys and values.
+//! 4. Locate the blocks of entries to compare and prefetch them.
+//! 5. Compare.
+//!
+//! All passes go in order of packets, so hits come out in order. Rare cases are deferred to the end: nodes
+//! below, further agreeing lanes, and keys outside the pages (`deferred`).
+
+use std::ops::Range;
+
+use mmb_packet::window::CHUNKS;
+use mmb_packet::{Window, prefetch};
+
+use super::adaptive::AdaptiveState;
+use super::head_hits::HeadHits;
+use crate::leaf::{ActiveBlocks, Block4, Block16, PreFilter};
+use crate::predicate::PredicateResults;
+use crate::table::{Branch, Hash, PageBody, Table, TagGroup};
+use crate::vector::{Avx512, LookupPacket, VECTOR};
+
+mod compare;
+mod deferred;
+mod probe_filtered;
+
+pub(crate) use deferred::DeferredWork;
+
+/// Maximum number of tables in the passes. Further tables are probed packet by packet.
+pub(crate) const TABLES: usize = 64;
+/// Number of pairs of a packet and a table that go through the passes together. It is large enough for memory
+/// accesses to overlap, and small enough for the scratch data to stay in the first-level cache.
+const PAIRS: usize = 128;
+/// Maximum number of packets that go through the passes, or visit a node, together.
+pub(crate) const STRIDE: usize = 64;
+/// The numbers of all heads.
+static ALL_HEADS: [u16; VECTOR] = {
+    let (mut all, mut head) = ([0; VECTOR], 0);
+    while head < VECTOR {
+        all[head] = head as u16;
+        head += 1;
+    }
+    all
+};
+
+/// A packet and a table with agreeing tags.
+#[derive(Clone, Copy)]
+struct Candidate<'a> {
+    /// The head's number.
+    packet: u16,
+    table: u8,
+    /// Agreeing lanes of the group, as bits.
+    lanes: u8,
+    /// The first of these, as a lane of the page.
+    lane: u32,
+    body: &'a PageBody<Branch>,
+}
+
+/// A packet and entries to compare it with.
+#[derive(Clone, Copy)]
+struct Comparison<'a> {
+    packet: u16,
+    /// Rules that are known to match.
+    slots: &'a [u32],
+    narrow: Option<&'a Block4>,
+    wide: &'a [Block16],
+}
+
+impl Comparison<'_> {
+    /// No entries.
+    const NONE: Comparison<'static> = Comparison { packet: 0, slots: &[], narrow: None, wide: &[] };
+}
+
+/// The input of the passes.
+pub(crate) struct Walk<'a> {
+    pub windows: &'a [Window],
+    /// The packets to look up.
+    pub heads: &'a [u16],
+    pub predicates_true: &'a PredicateResults,
+    /// Blocks that every packet is compared with.
+    pub leaf: &'a ActiveBlocks<'a>,
+    /// Excludes packets that match none of these blocks.
+    pub pre_filter: Option<&'a PreFilter>,
+    /// At most [`TABLES`] tables.
+    pub tables: &'a [&'a Table],
+    /// Whether sixteen entries can be compared at once.
+    pub avx512: Option<Avx512>,
+}
+
+/// Data passed from pass to pass.
+struct Scratch<'a> {
+    probes: [(&'a TagGroup, Hash); PAIRS],
+    candidates: [Candidate<'a>; PAIRS],
+    comparisons: [Comparison<'a>; PAIRS],
+}
+
+impl<'a> Walk<'a> {
+    /// Adds the hits of all heads to `hits`. Queries the tables' filters first if that has paid off. Returns
+    /// the number of candidates: pairs of a packet and a table whose tags agree.
+    pub fn run(
+        &self,
+        deferred: &mut DeferredWork,
+        adaptive: &mut AdaptiveState,
+        hits: &mut HeadHits,
+    ) -> usize {
+        deferred.nodes.clear();
+        deferred.further_lanes.clear();
+        let Some(any) = self.tables.first() else {
+            self.compare(&ALL_HEADS[..self.heads.len()], &[], hits);
+            return 0;
+        };
+        let none = any.store.page(Hash::default());
+        let mut scratch = Scratch {
+            probes: [(&TagGroup::EMPTY, Hash::default()); PAIRS],
+            candidates: [Candidate { packet: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
+            comparisons: [Comparison::NONE; PAIRS],
+        };
+        let found = if adaptive.filters.is_due() {
+            let found = self.probe_filtered(&mut scratch, deferred, hits);
+            adaptive.filters.record(found > self.heads.len() * self.tables.len() / 2);
+            found
+        } else {
+            self.run_passes(&mut scratch, deferred, hits)
+        };
+        self.visit_deferred(deferred, hits);
+        found
+    }
+
+    /// Runs all passes without filters. Returns the number of candidates.
+    fn run_passes(
+        &self,
+        scratch: &mut Scratch<'a>,
+        deferred: &mut DeferredWork,
+        hits: &mut HeadHits,
+    ) -> usize {
+        let mut all = 0;
+        let stride = STRIDE.min(PAIRS / self.tables.len());
+        for first in (0..self.heads.len()).step_by(stride) {
+            let heads = first..(first + stride).min(self.heads.len());
+            let found = self.probe(heads.clone(), scratch);
+            self.finish_candidates(&ALL_HEADS[heads], found, scratch, deferred, hits);
+            all += found;
+        }
+        all
+    }
+
+    /// Runs the last passes for some heads and the first `n` candidates.
+    #[inline(always)]
+    fn finish_candidates(
+        &self,
+        heads: &[u16],
+        n: usize,
+        scratch: &mut Scratch<'a>,
+        deferred: &mut DeferredWork,
+        hits: &mut HeadHits,
+    ) {
+        for candidate in &scratch.candidates[..n] {
+            candidate.body.prefetch(candidate.lane as usize);
+        }
+        self.find_blocks(n, scratch, deferred);
+        self.compare(heads, &scratch.comparisons[..n], hits);
+    }
+
+    #[inline(always)]
+    fn window(&self, head: impl Into<usize>) -> &'a Window {
+        &self.windows[usize::from(self.heads[head.into()])]
+    }
+
+    /// Whether a packet may match some of the blocks that every packet is compared with.
+    #[inline(always)]
+    fn can_match_leaf(&self, window: &Window) -> bool {
+        self.pre_filter.is_none_or(|pre_filter| pre_filter.can_match(window.chunk[0]))
+    }
+
+    /// The packet of a head.
+    #[inline(always)]
+    pub fn packet(&self, head: u16) -> LookupPacket<'a> {
+        let packet = usize::from(self.heads[usize::from(head)]);
+        LookupPacket { window: &self.windows[packet], facts: self.predicates_true.of_packet(packet), head }
+    }
+
+    /// Calls `visit` with the number of each pair of a head and a table, the table, and the hash of the
+    /// head's key there. Pairs are numbered packet by packet.
+    #[inline(always)]
+    fn for_each_key(&self, heads: Range<usize>, mut visit: impl FnMut(usize, &'a Table, Hash)) {
+        let mut chunks = [0; STRIDE];
+        let mut chunk = usize::MAX;
+        for (t, &table) in self.tables.iter().enumerate() {
+            if chunk != table.chunk {
+                chunk = table.chunk;
+                for (at, &packet) in chunks.iter_mut().zip(&self.heads[heads.clone()]) {
+                    *at = self.windows[usize::from(packet)].chunk[chunk % CHUNKS];
+                }
+            }
+            let pairs = (t..PAIRS).step_by(self.tables.len());
+            for (chunk, pair) in chunks[..heads.len()].iter().zip(pairs) {
+                visit(pair % PAIRS, table, table.store.seeds.hash(chunk & table.mask));
+            }
+        }
+    }
+
+    /// Finds the candidates, in order of packets. Returns their number.
+    #[inline(always)]
+    fn probe(&self, heads: Range<usize>, scratch: &mut Scratch<'a>) -> usize {
+        let n = self.tables.len();
+        self.for_each_key(heads.clone(), |pair, table, hash| {
+            let group = table.store.page(hash).group(hash).1;
+            prefetch::read(group);
+            scratch.probes[pair] = (group, hash);
+        });
+        let probes = &scratch.probes[..heads.len() * n];
+        let (mut agreed, mut found) = ([(0u8, 0u8, 0u8); PAIRS], 0);
+        for (at, probes) in probes.chunks_exact(n).enumerate() {
+            for (t, &(group, hash)) in probes.iter().enumerate() {
+                let lanes = group.find(hash.tag()).bits();
+                agreed[found % PAIRS] = (at as u8, t as u8, lanes);
+                found += usize::from(lanes != 0);
+            }
+        }
+        for (&(at, table, lanes), candidate) in agreed[..found].iter().zip(&mut scratch.candidates) {
+            let hash = probes[usize::from(at) * n + usize::from(table)].1;
+            *candidate = self.candidate(heads.start as u16 + u16::from(at), table, lanes, hash);
+        }
+        found
+    }
+
+    /// The candidate for a head and a table in which these lanes agree.
+    #[inline(always)]
+    fn candidate(&self, packet: u16, table: u8, lanes: u8, hash: Hash) -> Candidate<'a> {
+        let page = self.tables[usize::from(table)].store.page(hash);
+        let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
+        prefetch::read(&*page.body);
+        Candidate { packet, table, lanes, lane: lane as u32, body: &page.body }
+    }
+
+    /// Locates the blocks of entries that candidates lead to.
+    #[inline(always)]
+    fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, deferred: &mut DeferredWork) {
+        for (candidate, comparison) in scratch.candidates[..n].iter().zip(&mut scratch.comparisons) {
+            let packet = candidate.packet;
+            *comparison = Comparison { packet, ..Comparison::NONE };
+            if candidate.lanes & (candidate.lanes - 1) != 0 {
+                deferred.further_lanes.push((packet, candidate.table));
+            }
+            match candidate.body.value(candidate.lane as usize) {
+                Err(Branch::Leaf(leaf)) => {
+                    (comparison.narrow, comparison.wide) = leaf.blocks();
+                    leaf.prefetch();
+                }
+                Ok(slot) => {
+                    comparison.slots = &std::slice::from_ref(slot)[..usize::from(self.is_key(candidate))];
+                }
+                Err(other) if self.is_key(candidate) => comparison.slots = deferred.defer(other, candidate),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether a candidate's packet has the key in its lane.
+    #[inline(always)]
+    fn is_key(&self, candidate: &Candidate<'_>) -> bool {
+        let table = self.tables[usize::from(candidate.table)];
+        candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.packet))
+    }
+}

@@ -1,0 +1,84 @@
+//! The last pass: comparing packets with entries.
+
+use mmb_packet::Window;
+
+use super::{Comparison, Walk};
+use crate::leaf::{Block4, Block16, first_words};
+#[cfg(target_arch = "x86_64")]
+use crate::lookup::avx512;
+use crate::lookup::head_hits::HeadHits;
+#[cfg(target_arch = "x86_64")]
+
+impl Walk<'_> {
+    /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.
+    #[allow(unsafe_code)]
+    pub(super) fn compare(&self, heads: &[u16], comparisons: &[Comparison<'_>], hits: &mut HeadHits) {
+        #[cfg(target_arch = "x86_64")]
+        if self.avx512.is_some() {
+            // SAFETY: an `Avx512` exists only if the processor has the instructions.
+            return unsafe { self.compare_avx512(heads, comparisons, hits) };
+        }
+        self.compare_with(
+            (heads, comparisons, hits),
+            |window| first_words(window.chunk[0]),
+            |block, first, window| block.agreeing_lanes(first, window),
+            |block, first, window| block.agreeing_lanes(first, window),
+            |hits, lanes, slots| hits.push16(lanes, slots),
+        );
+    }
+
+    /// [`Walk::compare`] with AVX-512; the caller needs an [`Avx512`](crate::vector::Avx512).
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,bmi2,popcnt")]
+    fn compare_avx512(&self, heads: &[u16], comparisons: &[Comparison<'_>], hits: &mut HeadHits) {
+        self.compare_with(
+            (heads, comparisons, hits),
+            |window| avx512::Chunk::first(window),
+            |block, first, window| avx512::compare4(block, first, window),
+            |block, first, window| avx512::compare16(block, first, window),
+            |hits, lanes, slots| avx512::push_matches(hits, lanes, slots),
+        );
+    }
+
+    /// Compares with these kernels: they prepare a packet's first chunk, compare four entries and sixteen,
+    /// and add hits.
+    #[inline(always)]
+    fn compare_with<C>(
+        &self,
+        (heads, comparisons, hits): (&[u16], &[Comparison<'_>], &mut HeadHits),
+        first: impl Fn(&Window) -> C,
+        four: impl Fn(&Block4, &C, &Window) -> u32,
+        sixteen: impl Fn(&Block16, &C, &Window) -> u32,
+        give: impl Fn(&mut HeadHits, u32, &[u32; 16]),
+    ) {
+        let mut comparisons = comparisons.iter().peekable();
+        for head in heads.iter().copied().map(usize::from) {
+            let packet = usize::from(self.heads[head]);
+            let (window, facts) = (&self.windows[packet], || self.predicates_true.of_packet(packet));
+            let (first, from) = (first(window), hits.begin_head());
+            if self.can_match_leaf(window) {
+                if let Some(block) = self.leaf.narrow {
+                    hits.push4(block.confirm(four(block, &first, window), window, facts), &block.slots);
+                }
+                for block in self.leaf.wide() {
+                    let lanes = sixteen(block, &first, window);
+                    if lanes != 0 {
+                        give(hits, block.confirm(lanes, window, facts), &block.slots);
+                    }
+                }
+            }
+            while let Some(comparison) =
+                comparisons.next_if(|comparison| usize::from(comparison.packet) == head)
+            {
+                hits.push_all(comparison.slots);
+                if let Some(block) = comparison.narrow {
+                    hits.push4(block.confirm(four(block, &first, window), window, facts), &block.slots);
+                }
+                for block in comparison.wide {
+                    give(hits, block.confirm(sixteen(block, &first, window), window, facts), &block.slots);
+                }
+            }
+            hits.end_head(head, from);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Fields of the window: where a value stands and which packets have it.
+
+use mmb_packet::Window;
+use mmb_packet::window::{CHUNK, CHUNKS};
+
+use super::masked_key::MaskedKey;
+use super::ranges::largest;
+
+/// Position of a field's value in the window, and the condition for the field's presence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Field {
+    /// Chunk of the value. The value is bits `shift..shift + width` of this chunk, read as a big-endian
+    /// number. With width 0 the field has no value (it reads 0); it is only present or absent.
+    pub chunk: u8,
+    /// See [`Field::chunk`].
+    pub shift: u8,
+    /// See [`Field::chunk`].
+    pub width: u8,
+    /// The packet has the field if `window[byte] & mask == value`.
+    pub present: Presence,
+}
+
+/// A condition on one byte of the window: `window[byte] & mask == value`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Presence {
+    /// Offset in the window.
+    pub byte: u8,
+    /// The bits that are compared. With no bits the condition always holds.
+    pub mask: u8,
+    /// The required value of these bits.
+    pub value: u8,
+}
+
+impl Presence {
+    /// Whether the condition holds.
+    #[inline]
+    pub fn holds(&self, window: &Window) -> bool {
+        window.bytes().get(usize::from(self.byte)).is_some_and(|byte| byte & self.mask == self.value)
+    }
+
+    /// The condition as a mask and a key.
+    pub fn masked(&self) -> MaskedKey {
+        MaskedKey::byte(self.byte.into(), self.mask, self.value).unwrap_or(MaskedKey::ANY)
+    }
+}
+
+impl Field {
+    /// The field's value, if the packet has the field.
+    #[inline]
+    pub fn read(&self, window: &Window) -> Option<u128> {
+        self.present.holds(window).then(|| self.value(window))
+    }
+
+    /// The field's bits, even if the packet does not have the field.
+    #[inline]
+    pub fn value(&self, window: &Window) -> u128 {
+        self.bits_of(&window.chunk)
+    }
+
+    /// Mask and key over the field's value: the bits that `cover` fixes.
+    pub(crate) fn fixed(&self, cover: &MaskedKey) -> (u128, u128) {
+        (self.bits_of(cover.mask()), self.bits_of(cover.key()))
+    }
+
+    /// Extracts the field's bits from the chunks of a window.
+    #[inline(always)]
+    pub(crate) fn bits_of(&self, chunks: &[u128; CHUNKS]) -> u128 {
+        let chunk = chunks.get(usize::from(self.chunk)).copied().unwrap_or(0);
+        chunk.to_be().checked_shr(self.shift.into()).unwrap_or(0) & largest(self.width)
+    }
+
+    /// The chunks of the window that are needed to read the field, as a bit set.
+    pub fn chunks(&self) -> u8 {
+        let value = if self.width == 0 { 0 } else { 1 << self.chunk };
+        let present = if self.present.mask == 0 { 0 } else { 1 << (usize::from(self.present.byte) / CHUNK) };
+        value | present
+    }
+}

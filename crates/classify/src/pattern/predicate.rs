@@ -1,0 +1,98 @@
+//! Predicates about bytes of a packet.
+
+use mmb_packet::{NamedOption, PayloadLayer};
+
+/// A condition on bytes that are not in the window. It is true or false for a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Predicate {
+    /// The packet has a TCP option of one of these kinds.
+    OptionKind(OptionKinds),
+    /// The payload has at least one byte.
+    Exists(PayloadLayer),
+    /// The bytes exist and have this relation to at least one of the literals.
+    Bytes {
+        /// Which bytes.
+        source: ByteSource,
+        /// The relation.
+        relation: Relation,
+        /// At least one literal; in ascending order, without duplicates, none empty.
+        literals: Box<[Box<[u8]>]>,
+    },
+}
+
+/// Bytes that a predicate can refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteSource {
+    /// A payload.
+    Payload(PayloadLayer),
+    /// The data of the last option of this kind.
+    Option(NamedOption),
+}
+
+/// The relation of bytes to a literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Relation {
+    /// The bytes start with the literal.
+    Starts,
+    /// The bytes equal the literal.
+    Equals,
+    /// The literal occurs somewhere in the bytes.
+    Contains,
+}
+
+/// A set of TCP option kinds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OptionKinds([u64; 4]);
+
+impl OptionKinds {
+    /// The set of these kinds.
+    pub fn new(kinds: impl IntoIterator<Item = u8>) -> OptionKinds {
+        let mut set = OptionKinds::default();
+        kinds.into_iter().for_each(|kind| set.insert(kind));
+        set
+    }
+
+    /// Adds a kind.
+    pub fn insert(&mut self, kind: u8) {
+        self.0[usize::from(kind >> 6)] |= 1 << (kind & 63);
+    }
+
+    /// Whether a kind is in the set.
+    pub fn contains(&self, kind: u8) -> bool {
+        self.0[usize::from(kind >> 6)] >> (kind & 63) & 1 == 1
+    }
+
+    /// All kinds in the set, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u8> + '_ {
+        (0..=u8::MAX).filter(|kind| self.contains(*kind))
+    }
+
+    /// The only kind, if there is exactly one.
+    pub fn single(&self) -> Option<u8> {
+        let mut all = self.iter();
+        if let (Some(one), None) = (all.next(), all.next()) { Some(one) } else { None }
+    }
+}
+
+impl Predicate {
+    /// The predicate that the bytes have this relation to one of the literals. None without literals, or with
+    /// an empty one.
+    pub fn bytes(source: ByteSource, relation: Relation, mut literals: Vec<Box<[u8]>>) -> Option<Predicate> {
+        literals.sort_unstable();
+        literals.dedup();
+        let sound = literals.first().is_some_and(|first| !first.is_empty());
+        sound.then(|| Predicate::Bytes { source, relation, literals: literals.into() })
+    }
+
+    /// Weight of the predicate in the choice of a rule's pivot: higher is more selective. 0 means that it is
+    /// not selective enough to be a pivot.
+    pub(crate) fn selectivity(&self) -> usize {
+        match self {
+            Predicate::Exists(_) => 0,
+            Predicate::OptionKind(_) => 1,
+            Predicate::Bytes { literals, .. } => {
+                1 + literals.iter().map(|literal| literal.len()).min().unwrap_or(0)
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Sets of values as ranges.
+
+use std::sync::Arc;
+
+/// A set of numbers: disjoint inclusive ranges in ascending order, with a gap between any two. Clones share
+/// memory.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Ranges(Arc<[(u128, u128)]>);
+
+/// Up to this many ranges are searched linearly.
+const FEW: usize = 4;
+
+impl Ranges {
+    /// The union of `ranges`, each `(low, high)`. Ranges with low above high are ignored.
+    pub fn new(ranges: impl IntoIterator<Item = (u128, u128)>) -> Ranges {
+        let mut all: Vec<_> = ranges.into_iter().filter(|(low, high)| low <= high).collect();
+        all.sort_unstable();
+        all.dedup_by(|next, before| {
+            let joins = next.0 <= before.1.saturating_add(1);
+            if joins {
+                before.1 = before.1.max(next.1);
+            }
+            joins
+        });
+        Ranges(all.into())
+    }
+
+    /// The empty set.
+    pub fn none() -> Ranges {
+        Ranges(Arc::default())
+    }
+
+    /// All values of `width` bits (at most 128).
+    pub fn all(width: u8) -> Ranges {
+        Ranges([(0, largest(width))].into())
+    }
+
+    /// Whether `value` is in the set.
+    #[inline]
+    pub fn contains(&self, value: u128) -> bool {
+        if self.0.len() <= FEW {
+            return self.0.iter().any(|&(low, high)| low <= value && value <= high);
+        }
+        let behind = self.0.partition_point(|&(low, _)| low <= value);
+        behind.checked_sub(1).is_some_and(|at| value <= self.0[at].1)
+    }
+
+    /// The values of `width` bits that are not in the set.
+    pub fn complement(&self, width: u8) -> Ranges {
+        let last = largest(width);
+        let mut gaps = Vec::with_capacity(self.0.len() + 1);
+        let mut next = Some(0);
+        for &(low, high) in self.0.iter() {
+            if let Some(from) = next
+                && from < low
+                && from <= last
+            {
+                gaps.push((from, (low - 1).min(last)));
+            }
+            next = high.checked_add(1);
+        }
+        gaps.extend(next.filter(|&from| from <= last).map(|from| (from, last)));
+        Ranges(gaps.into())
+    }
+
+    /// The intersection of both sets.
+    pub fn and(&self, other: &Ranges) -> Ranges {
+        let (mut mine, mut theirs) = (self.iter().peekable(), other.iter().peekable());
+        let mut both = Vec::new();
+        while let (Some(&a), Some(&b)) = (mine.peek(), theirs.peek()) {
+            let (low, high) = (a.0.max(b.0), a.1.min(b.1));
+            if low <= high {
+                both.push((low, high));
+            }
+            if a.1 < b.1 {
+                mine.next();
+            } else {
+                theirs.next();
+            }
+        }
+        Ranges(both.into())
+    }
+
+    /// The smallest and the largest number. None for the empty set.
+    pub fn ends(&self) -> Option<(u128, u128)> {
+        Some((self.0.first()?.0, self.0.last()?.1))
+    }
+
+    /// Whether the set is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The ranges, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = (u128, u128)> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Bytes of memory, including memory shared with clones.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&*self.0)
+    }
+}
+
+/// The largest number of `width` bits.
+pub(crate) fn largest(width: u8) -> u128 {
+    u128::MAX.checked_shr(128 - u32::from(width.min(128))).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Values at and next to the ends of the sets.
+    const PLACES: std::ops::Range<u128> = 0..40;
+
+    fn members(set: &Ranges) -> Vec<u128> {
+        PLACES.filter(|&value| set.iter().any(|(low, high)| (low..=high).contains(&value))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn is_a_set(a in proptest::collection::vec((0u128..32, 0u128..32), 0..9),
+                    b in proptest::collection::vec((0u128..32, 0u128..32), 0..9)) {
+            let (x, y) = (Ranges::new(a.clone()), Ranges::new(b));
+            let given: Vec<_> =
+                PLACES.filter(|v| a.iter().any(|(low, high)| (low..=high).contains(&v))).collect();
+            prop_assert_eq!(members(&x), given);
+            for value in PLACES {
+                let (in_x, in_y) = (members(&x).contains(&value), members(&y).contains(&value));
+                prop_assert_eq!(x.contains(value), in_x);
+                prop_assert_eq!(x.and(&y).contains(value), in_x && in_y);
+                prop_assert_eq!(x.complement(5).contains(value), !in_x && value < 32);
+            }
+            for set in [&x, &y, &x.and(&y), &x.complement(5)] {
+                let ranges: Vec<_> = set.iter().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0));
+                prop_assert_eq!(set.ends(), members(set).first().copied().zip(members(set).last().copied()));
+                prop_assert_eq!(set.is_empty(), members(set).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn ranges_of_extreme_widths() {
+        assert_eq!(Ranges::all(128).ends(), Some((0, u128::MAX)));
+        assert_eq!(Ranges::all(0).ends(), Some((0, 0)));
+        assert!(Ranges::all(128).complement(128).is_empty());
+        assert_eq!(Ranges::none().complement(128), Ranges::all(128));
+        let odd = Ranges::new([(0, 3), (u128::MAX, u128::MAX)]);
+        assert_eq!(odd.complement(128), Ranges::new([(4, u128::MAX - 1)]));
+    }
+}

@@ -1,0 +1,195 @@
+//! The choice of the mask that a table hashes by.
+//!
+//! Theory of operation. A table for mask `T` accepts the entries whose cover has all bits of `T`, so `T` may
+//! be any intersection of masks. A longer mask spreads its entries over more keys; a shorter one accepts more
+//! entries. A table costs one probe for every packet, and a visit of the branch for packets whose key is
+//! present. It saves comparing its entries one by one. The mask with the best ratio of cost to saving is
+//! chosen first, then the next for the remaining entries ("set cover"), until a table costs more than it
+//! saves.
+//!
+//! The keys of the entries stand for the traffic: packets are assumed to arrive where many entries are. A key
+//! of `n` bits is assumed to occur in at least one of 2ⁿ packets, so that masks of few bits are not
+//! underestimated. Costs are measured values in clock ticks; see `docs/classifier.md`.
+
+use std::collections::HashMap;
+
+use mmb_packet::window::CHUNKS;
+
+use crate::leaf::{FEW_VALUES, is_guarded};
+use crate::pattern::RuleEntry;
+use crate::vector::Avx512;
+
+/// Costs of the parts of a lookup, in clock ticks.
+struct CostModel {
+    /// A probe that finds nothing.
+    probe: f32,
+    /// Additional cost of a probe that finds a key, without comparing entries.
+    visit: f32,
+    /// Comparing one entry of a leaf that reads only the first chunk.
+    compare: f32,
+    /// Comparing all entries of a full leaf.
+    full: f32,
+}
+
+/// Costs if entries are compared four at a time.
+const COSTS_4: CostModel = CostModel { probe: 8.0, visit: 15.0, compare: 1.2, full: 38.0 };
+/// Costs if entries are compared sixteen at a time: longer leaves and fewer tables are cheaper.
+const COSTS_16: CostModel = CostModel { probe: 20.0, visit: 15.0, compare: 0.6, full: 38.0 };
+
+/// The costs on this machine.
+fn costs() -> &'static CostModel {
+    if Avx512::detect().is_some() { &COSTS_16 } else { &COSTS_4 }
+}
+
+/// Comparing one entry of a leaf that reads more than the first chunk.
+const COMPARE_GUARDED: f32 = 8.0;
+/// Fixed cost of visiting bit vectors.
+const BIT_VECTOR_VISIT: f32 = 130.0;
+/// Additional cost for each entry, since rows become longer.
+const BIT_VECTOR_ENTRY: f32 = 0.35;
+/// A share of all entries above this counts as nearly all of them.
+const NEARLY_ALL: f32 = 0.75;
+/// Maximum number of entries that are evaluated. It keeps the ratios accurate to a few percent.
+const SAMPLE: usize = 2048;
+/// Maximum number of masks that are intersected with each other: the most frequent ones.
+const MAX_MASKS: usize = 40;
+
+/// A mask of one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MaskChoice {
+    pub chunk: usize,
+    pub mask: u128,
+}
+
+/// A sample of entries, reduced to one chunk.
+struct Sample {
+    /// Mask, key and cost of a comparison for each entry.
+    entries: Vec<(u128, u128, f32)>,
+    /// Number of entries that each sampled entry stands for.
+    share: f32,
+    /// The bits that vary from packet to packet.
+    free: u128,
+    /// Share of the comparison cost that is really paid without a table, since bit vectors limit it.
+    rest: f32,
+}
+
+/// The best mask to hash `items` by. `path` has the bits that are already known. None if comparing the
+/// entries one by one is cheaper, or if no mask distinguishes them.
+pub(crate) fn choose_mask(items: &[RuleEntry], path: &[u128; CHUNKS]) -> Option<MaskChoice> {
+    let mut best: Option<(f32, MaskChoice)> = None;
+    for (chunk, path) in path.iter().enumerate() {
+        let sample = Sample::new(items, chunk, *path);
+        if let Some((price, mask)) = sample.best(*path)
+            && price < best.map_or(1.0, |(price, _)| price)
+        {
+            best = Some((price, MaskChoice { chunk, mask }));
+        }
+    }
+    best.map(|(_, choice)| choice)
+}
+
+impl Sample {
+    fn new(items: &[RuleEntry], chunk: usize, path: u128) -> Sample {
+        let step = items.len().div_ceil(SAMPLE).max(1);
+        let compare = costs().compare;
+        let entry = |(_, entry): &RuleEntry| {
+            let guarded = entry.cover.chunks() & !1 != 0 || is_guarded(entry);
+            let price = if guarded { COMPARE_GUARDED } else { compare };
+            (entry.cover.mask()[chunk], entry.cover.key()[chunk], price)
+        };
+        let entries: Vec<_> = items.iter().step_by(step).map(entry).collect();
+        let share = step as f32;
+        let price = entries.iter().map(|e| e.2).sum::<f32>() * share;
+        let free = !path & if chunk == 0 { !FEW_VALUES } else { u128::MAX };
+        Sample { entries, share, free, rest: capped_by_bit_vectors(price, items.len() as f32) / price }
+    }
+
+    /// The mask with the lowest cost per saved tick, and this cost.
+    fn best(&self, path: u128) -> Option<(f32, u128)> {
+        let mut count: HashMap<u128, usize> = HashMap::new();
+        for (mask, ..) in &self.entries {
+            *count.entry(*mask).or_default() += 1;
+        }
+        let mut masks: Vec<_> = count.into_iter().filter(|(mask, _)| mask & !path != 0).collect();
+        masks.sort_unstable_by_key(|&(mask, n)| (std::cmp::Reverse(n), mask));
+        masks.truncate(MAX_MASKS);
+        let mut candidates: Vec<u128> = Vec::new();
+        for (i, (a, _)) in masks.iter().enumerate() {
+            candidates.extend(masks[..=i].iter().map(|(b, _)| a & b).filter(|both| both & !path != 0));
+        }
+        candidates.sort_unstable();
+        candidates.dedup();
+        let mut scratch = Vec::with_capacity(self.entries.len());
+        let mut best = (f32::MAX, 0);
+        for mask in candidates {
+            let price = self.price(mask, &mut scratch);
+            if price < best.0 {
+                best = (price, mask);
+            }
+        }
+        // Shorten the mask further as long as that helps.
+        loop {
+            let before = best.1;
+            for (mask, _) in &masks {
+                let both = before & mask;
+                if both & !path != 0 && both != best.1 {
+                    let price = self.price(both, &mut scratch);
+                    if price < best.0 {
+                        best = (price, both);
+                    }
+                }
+            }
+            if best.1 == before {
+                return (best.0 < f32::MAX).then_some(best);
+            }
+        }
+    }
+
+    /// The cost of a table for this mask per tick that it saves.
+    fn price(&self, mask: u128, keys: &mut Vec<(u128, f32)>) -> f32 {
+        keys.clear();
+        let fitting = self.entries.iter().filter(|(m, ..)| m & mask == mask);
+        keys.extend(fitting.map(|(_, key, price)| (key & mask, *price)));
+        if keys.is_empty() {
+            return f32::MAX;
+        }
+        keys.sort_unstable_by_key(|(key, _)| *key);
+        if keys.len() == self.entries.len() && keys.first().map(|e| e.0) == keys.last().map(|e| e.0) {
+            // The mask distinguishes nothing.
+            return f32::MAX;
+        }
+        let rarest = (-((mask & self.free).count_ones() as f32)).exp2();
+        let (mut saved, mut visits, mut packets) = (0.0, 0.0, 0.0);
+        for group in keys.chunk_by(|a, b| a.0 == b.0) {
+            let price: f32 = group.iter().map(|(_, price)| price).sum();
+            let n = group.len() as f32;
+            let often = rarest.max(n / self.entries.len() as f32);
+            saved += price;
+            let (cost, entries) = (price * self.share, n * self.share);
+            // A key that nearly all entries share leaves them as hard to distinguish as before.
+            let is_most = n > NEARLY_ALL * self.entries.len() as f32;
+            visits += often
+                * if is_most {
+                    costs().visit + capped_by_bit_vectors(cost, entries)
+                } else {
+                    visit(cost, entries)
+                };
+            packets += often;
+        }
+        // A packet has only one key.
+        visits /= f32::max(packets, 1.0);
+        (costs().probe + visits) / (saved * self.share * self.rest)
+    }
+}
+
+/// The cost of visiting `n` entries whose comparison one by one costs `price`.
+fn visit(price: f32, n: f32) -> f32 {
+    let CostModel { probe, visit, full, .. } = *costs();
+    let divided = full + (visit + probe) * (price / full).max(1.0).log2();
+    visit + if price <= full { price } else { capped_by_bit_vectors(divided, n) }
+}
+
+/// The lower one of `price` and the cost of bit vectors for `n` entries.
+fn capped_by_bit_vectors(price: f32, n: f32) -> f32 {
+    price.min(BIT_VECTOR_VISIT + BIT_VECTOR_ENTRY * n)
+}

@@ -1,0 +1,196 @@
+//! One hash table of a node. It maps a masked chunk to the entries with this key.
+
+use mmb_packet::window::{CHUNKS, KIND};
+use mmb_packet::{Kind, Window};
+
+use super::branch::Branch;
+use super::choose_mask::MaskChoice;
+use super::hash::Seeds;
+use super::path::Path;
+use super::store::Store;
+use crate::pattern::{Entry, MaskedKey, RuleEntry, TruePredicates};
+use crate::vector::{HitSink, VectorSummary};
+
+/// A set of packet kinds: bit `kind_bit(kind)` for each.
+pub(crate) type KindSet = u32;
+
+/// The bit in a [`KindSet`] for a window's [`KIND`] byte. Every [`Kind`] has a bit of its own.
+#[inline(always)]
+pub(crate) fn kind_bit(kind: u8) -> KindSet {
+    1 << ((kind >> 3 & 0x1e) | (kind >> 1 & 1))
+}
+
+/// The kinds of packets that can satisfy `cover`.
+fn kinds_of(cover: &MaskedKey) -> KindSet {
+    let byte = |chunks: &[u128; CHUNKS]| chunks[0].to_ne_bytes()[KIND];
+    let (mask, key) = (byte(cover.mask()), byte(cover.key()));
+    let layers4 = [Kind::L4_NONE, Kind::TCP, Kind::UDP, Kind::ICMP, Kind::ICMP6];
+    let kinds = layers4.iter().flat_map(|l4| [l4 | Kind::IP4, l4 | Kind::IP6]);
+    kinds.filter(|kind| kind & mask == key).fold(0, |kinds, kind| kinds | kind_bit(kind))
+}
+
+/// Reduces a mask and a key to the bits in which another key agrees.
+fn shared((mask, key): (u128, u128), other: u128) -> (u128, u128) {
+    let mask = mask & !(key ^ other);
+    (mask, key & mask)
+}
+
+/// A table; see the module's documentation.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub chunk: usize,
+    pub mask: u128,
+    /// The kinds of packets that entries can match. Removals do not clear bits.
+    kinds: KindSet,
+    /// Bits that all keys have in common, as mask and key. Removals do not extend it.
+    common: (u128, u128),
+    /// Number of entries.
+    pub len: usize,
+    pub store: Store<Branch>,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(seeds: Seeds, MaskChoice { chunk, mask }: MaskChoice) -> Self {
+        Table { chunk, mask, kinds: 0, common: (0, 0), len: 0, store: Store::new(seeds, 0) }
+    }
+
+    /// Whether the entry can be in this table.
+    pub fn accepts(&self, entry: &Entry) -> bool {
+        entry.cover.mask()[self.chunk] & self.mask == self.mask
+    }
+
+    /// What is known of packets that reach this table by `path` and have this key.
+    pub fn path(&self, path: &Path, key: u128) -> Path {
+        path.with(self.chunk, self.mask, key)
+    }
+
+    pub fn key_of(&self, entry: &Entry) -> u128 {
+        entry.cover.key()[self.chunk] & self.mask
+    }
+
+    /// Adds an entry that the table [accepts](Table::accepts).
+    pub fn insert(&mut self, item: RuleEntry, path: &Path) {
+        let key = self.key_of(&item.1);
+        let path = self.path(path, key);
+        self.kinds |= kinds_of(&item.1.cover);
+        self.common = if self.len == 0 { (self.mask, key) } else { shared(self.common, key) };
+        self.len += 1;
+        let seeds = self.store.seeds;
+        self.store.change(key, |branch| branch.insert(item, &path, seeds));
+    }
+
+    /// Fills a new table with entries.
+    pub fn fill(&mut self, mut items: Vec<RuleEntry>, path: &Path) {
+        let seeds = self.store.seeds;
+        self.len = items.len();
+        self.kinds = items.iter().fold(0, |kinds, item| kinds | kinds_of(&item.1.cover));
+        let Table { chunk, mask, .. } = *self;
+        let key_of = |item: &RuleEntry| item.1.cover.key()[chunk] & mask;
+        items.sort_by_key(key_of);
+        self.store = Store::new(seeds, items.chunk_by(|a, b| key_of(a) == key_of(b)).count());
+        let first = items.first().map_or(0, key_of);
+        self.common = items.iter().map(key_of).fold((mask, first), shared);
+        for group in items.chunk_by(|a, b| key_of(a) == key_of(b)) {
+            let key = key_of(&group[0]);
+            let path = self.path(path, key);
+            self.store.change(key, |branch| *branch = Branch::of(group, &path, seeds));
+        }
+    }
+
+    /// Removes an entry. Returns false if it is not here.
+    pub fn remove(&mut self, slot: u32, entry: &Entry, path: &Path) -> bool {
+        let key = self.key_of(entry);
+        let path = self.path(path, key);
+        let removed = self.store.change(key, |branch| branch.remove(slot, entry, &path));
+        self.len -= usize::from(removed);
+        removed
+    }
+
+    /// Whether a packet of these kinds may match.
+    #[inline]
+    pub fn has_kinds(&self, kinds: KindSet) -> bool {
+        self.kinds & kinds != 0
+    }
+
+    /// Whether no packet of a vector can match through the table.
+    #[inline]
+    pub fn is_excluded(&self, summary: &VectorSummary) -> bool {
+        let (all, any) = summary.bits(self.chunk);
+        let (mask, key) = self.common;
+        key & !any | (mask & !key) & all != 0
+    }
+
+    /// The packet's masked chunk.
+    #[inline(always)]
+    pub fn key(&self, window: &Window) -> u128 {
+        window.chunk[self.chunk % CHUNKS] & self.mask
+    }
+
+    /// A function that queries the filter; for loops over many packets.
+    #[inline(always)]
+    pub fn filter_reader(&self) -> impl Fn(&Window) -> bool + use<'_> {
+        let (chunk, mask, seeds) = (self.chunk % CHUNKS, self.mask, self.store.seeds);
+        let filter = self.store.filter.reader();
+        move |window| filter.may_contain(seeds.hash(window.chunk[chunk] & mask))
+    }
+
+    /// Adds the rules that match a packet to `sink`.
+    #[inline]
+    pub fn visit(&self, window: &Window, facts: TruePredicates<'_>, sink: &mut HitSink<'_>) {
+        self.visit_lanes(0, window, facts, sink);
+        self.visit_spill(window, facts, sink);
+    }
+
+    /// Adds the rules of those lanes whose tag agrees with the packet's key, without the first `skip` of
+    /// them.
+    #[inline]
+    pub fn visit_lanes(
+        &self,
+        skip: usize,
+        window: &Window,
+        facts: TruePredicates<'_>,
+        sink: &mut HitSink<'_>,
+    ) {
+        let packet = self.key(window);
+        let hash = self.store.seeds.hash(packet);
+        if !self.store.filter.may_contain(hash) {
+            return;
+        }
+        let page = self.store.page(hash);
+        for at in page.candidates(hash).skip(skip) {
+            let is_key = page.body.key(at) == packet;
+            match page.body.value(at) {
+                Ok(slot) if is_key => sink.push(*slot),
+                Ok(_) => {}
+                Err(branch) => branch.visit(is_key, window, facts, sink),
+            }
+        }
+    }
+
+    /// Adds the rules of matching keys that are outside the pages.
+    #[inline]
+    pub fn visit_spill(&self, window: &Window, facts: TruePredicates<'_>, sink: &mut HitSink<'_>) {
+        let packet = self.key(window);
+        for (_, branch) in self.store.spill().iter().filter(|(key, _)| *key == packet) {
+            branch.visit(true, window, facts, sink);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_tell_what_can_match() {
+        let tcp4 = kind_bit(Kind::TCP | Kind::IP4);
+        let udp6 = kind_bit(Kind::UDP | Kind::IP6);
+        let none4 = kind_bit(Kind::IP4);
+        let tcp = kinds_of(&MaskedKey::kind((Kind::L4_MASK, Kind::TCP)));
+        assert!(tcp & tcp4 != 0 && tcp & udp6 == 0 && tcp & none4 == 0);
+        let ip6 = kinds_of(&MaskedKey::kind((Kind::L3_MASK, Kind::IP6)));
+        assert!(ip6 & udp6 != 0 && ip6 & tcp4 == 0);
+        assert_eq!(kinds_of(&MaskedKey::IP).count_ones(), 10);
+    }
+}

@@ -1,0 +1,21 @@
+//! The tree of hash tables: nodes, tables, pages of keys, and the choice of masks.
+
+mod branch;
+mod choose_mask;
+mod filter;
+mod hash;
+mod hash_table;
+mod node;
+mod page;
+mod path;
+mod store;
+mod tag_group;
+
+pub(crate) use branch::Branch;
+pub(crate) use hash::{Hash, Seeds};
+pub(crate) use hash_table::{Table, kind_bit};
+pub(crate) use node::Node;
+pub(crate) use page::PageBody;
+pub(crate) use path::{Path, is_exact};
+pub use store::Occupancy;
+pub(crate) use tag_group::TagGroup;

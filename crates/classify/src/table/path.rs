@@ -1,0 +1,35 @@
+//! What is known of every packet that reaches a place in the tree.
+
+use std::sync::Arc;
+
+use crate::pattern::{Entry, MaskedKey};
+
+/// A node with this many entries or fewer becomes a leaf again.
+pub(crate) const SMALL: usize = 8;
+
+/// What is known of every packet that reaches a node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// Known bits of the window.
+    pub known: MaskedKey,
+    /// A predicate that is true.
+    pub pivot: Option<u32>,
+}
+
+impl Path {
+    /// Adds the bits `mask` of a chunk, with the values of `key`.
+    pub fn with(&self, chunk: usize, mask: u128, key: u128) -> Path {
+        Path { known: self.known.with(chunk, mask, key), pivot: self.pivot }
+    }
+
+    /// An entry that requires exactly what is known.
+    pub fn entry(&self) -> Arc<Entry> {
+        Arc::new(Entry { cover: self.known, tests: Box::default(), pivot: self.pivot })
+    }
+}
+
+/// Whether an entry requires nothing that is not known.
+pub(crate) fn is_exact(entry: &Entry, path: &Path) -> bool {
+    let asks = entry.cover.mask().iter().zip(path.known.mask());
+    entry.is_exact() && asks.fold(0, |more, (mask, known)| more | (mask & !known)) == 0
+}
