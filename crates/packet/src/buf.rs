@@ -1,47 +1,49 @@
-//! Packets as the core sees them when their length may change.
+//! Packets whose length may change.
 
-/// A packet whose headers lie contiguously in memory, with room before and behind them.
+/// A packet whose headers are contiguous in memory, with head room and tail room.
 ///
-/// The dataplane implements it over an mbuf, [`VecPacket`] over a vector. All lengths are bytes.
+/// The dataplane implements it for mbufs, [`VecPacket`] for a vector. All lengths are in bytes.
 pub trait PacketBuf {
-    /// The contiguous beginning of the frame: at least [`crate::HEAD_BYTES`] or the whole of it.
+    /// The contiguous beginning of the frame: at least [`crate::HEAD_BYTES`] bytes, or the whole frame.
     fn head(&self) -> &[u8];
 
-    /// The same, to be written.
+    /// The contiguous beginning of the frame, mutable.
     fn head_mut(&mut self) -> &mut [u8];
 
     /// Length of the whole frame.
     fn len(&self) -> usize;
 
-    /// Whether the frame has no bytes at all.
+    /// Whether the frame has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many bytes [`PacketBuf::grow_front`] can still add.
+    /// Maximum number of bytes that [`PacketBuf::grow_front`] can add.
     fn head_room(&self) -> usize;
 
-    /// How many bytes [`PacketBuf::grow_back`] can still add.
+    /// Maximum number of bytes that [`PacketBuf::grow_back`] can add.
     fn tail_room(&self) -> usize;
 
-    /// Puts `n` bytes of unspecified content before the frame; `false`, and nothing done, without the room.
+    /// Adds `n` bytes of unspecified content before the frame. Returns `false`, without a change, if the
+    /// room is too small.
     #[must_use]
     fn grow_front(&mut self, n: usize) -> bool;
 
-    /// Takes the first `n` bytes away; `false`, and nothing done, if [`PacketBuf::head`] is shorter.
+    /// Removes the first `n` bytes. Returns `false`, without a change, if [`PacketBuf::head`] is shorter.
     #[must_use]
     fn shrink_front(&mut self, n: usize) -> bool;
 
-    /// Puts `n` bytes of unspecified content behind the frame; `false`, and nothing done, without the room.
+    /// Adds `n` bytes of unspecified content behind the frame. Returns `false`, without a change, if the
+    /// room is too small.
     #[must_use]
     fn grow_back(&mut self, n: usize) -> bool;
 
-    /// Takes the last `n` bytes away; `false`, and nothing done, if the frame is shorter.
+    /// Removes the last `n` bytes. Returns `false`, without a change, if the frame is shorter.
     #[must_use]
     fn shrink_back(&mut self, n: usize) -> bool;
 }
 
-/// A packet in a vector: for tests, the oracle and offline tools. All of it is contiguous.
+/// A contiguous packet in a vector, for tests, the oracle and offline tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VecPacket {
     /// Head room, frame, tail room.
@@ -51,15 +53,15 @@ pub struct VecPacket {
 }
 
 impl VecPacket {
-    /// Bytes of room before and behind a new packet: what DPDK's default head room is.
+    /// Head room and tail room of a new packet in bytes; DPDK's default head room.
     pub const ROOM: usize = 128;
 
-    /// A copy of `frame` with [`VecPacket::ROOM`] bytes of room on both sides.
+    /// Copies `frame` with [`VecPacket::ROOM`] bytes of room on both sides.
     pub fn new(frame: &[u8]) -> Self {
         Self::with_room(frame, Self::ROOM)
     }
 
-    /// The same with `room` bytes on both sides.
+    /// Copies `frame` with `room` bytes of room on both sides.
     pub fn with_room(frame: &[u8], room: usize) -> Self {
         let (start, end) = (room, room + frame.len());
         let mut room = vec![0; end + room];
@@ -138,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_fit() {
+    fn refuses_sizes_beyond_the_room() {
         let mut p = VecPacket::new(b"abc");
         let before = p.clone();
         assert!(!p.grow_front(VecPacket::ROOM + 1) && !p.grow_back(VecPacket::ROOM + 1));

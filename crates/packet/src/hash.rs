@@ -1,9 +1,10 @@
 //! The symmetric flow hash.
 //!
-//! Theory of operation. Each end of a flow (address and port) becomes one 64-bit number. Their folded 64x64->128 product
-//! is the same in both directions, as multiplication commutes, and unlike an exclusive or it keeps flows such as
-//! `a+k -> b+k` apart. A multiplication between two shifts, as MurmurHash3 ends, spreads the result. Numbers are taken
-//! from memory as they lie there: the hash is the same within a machine, not on the wire.
+//! Theory of operation. Each end of a flow (address and port) becomes one 64-bit number. The folded
+//! 64x64->128 product of both is the same in both directions, because multiplication commutes. Unlike an
+//! exclusive or, it keeps flows such as `a+k -> b+k` apart. A final multiplication between two shifts (as
+//! in MurmurHash3) spreads the result. Numbers are read in native byte order, so the hash is local to a
+//! machine.
 
 const K1: u64 = 0x9e37_79b9_7f4a_7c15;
 const K2: u64 = 0xa076_1d64_78bd_642f;
@@ -16,7 +17,8 @@ fn fold_mul(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Hash of an IPv4 flow, as [`crate::Meta::flow_hash`]: source and destination address, source and destination port (zeros: none) as on the wire.
+/// Hash of an IPv4 flow (see [`crate::Meta::flow_hash`]): source and destination address, then source and
+/// destination port, all in wire order. Ports are zero for packets without ports.
 #[inline]
 pub fn flow_hash4(addresses: [u8; 8], ports: [u8; 4], proto: u8) -> u32 {
     let [source, destination]: [u32; 2] = bytemuck::cast(addresses);
@@ -25,7 +27,7 @@ pub fn flow_hash4(addresses: [u8; 8], ports: [u8; 4], proto: u8) -> u32 {
     flow(end(source, sport), end(destination, dport), proto)
 }
 
-/// Hash of an IPv6 flow, from the same: 16 bytes of source, 16 of destination address.
+/// Hash of an IPv6 flow: 16 bytes of source, 16 bytes of destination address; ports as for [`flow_hash4`].
 #[inline]
 pub fn flow_hash6(addresses: &[u8; 32], ports: [u8; 4], proto: u8) -> u32 {
     let [s0, s1, d0, d1]: [u64; 4] = bytemuck::cast(*addresses);
@@ -64,7 +66,7 @@ mod tests {
         assert_ne!(flow_hash6(&six, [0, 80, 1, 2], 6), flow_hash6(&six, [1, 2, 0, 80], 6));
     }
 
-    /// Flipping one input bit flips each output bit about every other time.
+    /// Flipping one input bit flips each output bit in about half of all cases.
     #[test]
     fn avalanche() {
         let mut flips = [0u32; 32];
@@ -85,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Consecutive addresses and ports, as generators make them, neither collide nor crowd.
+    /// Consecutive addresses and ports, as traffic generators use them, neither collide nor cluster.
     #[test]
     fn regular_flows_spread() {
         let mut seen = HashSet::new();

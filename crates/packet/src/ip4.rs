@@ -1,46 +1,53 @@
-//! IPv4 (RFC 791).
+//! IPv4 header (RFC 791).
 
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Found, ParsedHeaders, Start};
+use crate::transport::{self, HeaderPrefix, ParsedHeaders, TransportHeader};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 20;
-/// "More fragments" and the fragment offset.
-const FRAGMENT: u16 = 0x3fff;
-/// Of the first eight bytes: version and header length, "more fragments" and the fragment offset.
-const COMMON: u64 = 0xff3f_0000_0000_00ff;
-/// "More fragments", offset 0.
+/// Mask of "more fragments" and the fragment offset.
+const FRAGMENT_MASK: u16 = 0x3fff;
+/// Mask over the first eight bytes: version, header length, "more fragments" and the fragment offset.
+const PLAIN_MASK: u64 = 0xff3f_0000_0000_00ff;
+/// Value of the fragment field with "more fragments" set and offset 0.
 const MORE: u16 = 0x2000;
 
-/// Fills `meta` from the IPv4 header at `meta.l3_off` on; `meta.ethertype` and `meta.l3_off` are given.
+/// Parses the IPv4 header at `meta.l3_off` into `meta`; `meta.ethertype` and `meta.l3_off` are set by the
+/// caller.
 ///
-/// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole of it, in bytes. `meta`'s edit
-/// list and output port are left alone, its drop reason is cleared. The transport nibble of `meta.kind` is set if the fragment offset
-/// is 0, the whole fixed header lies inside the IP packet, and its length field is sound: a TCP data offset of at least
-/// 5 words that ends inside the packet, a UDP length of at least 8.
+/// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole frame in bytes. The
+/// function clears the drop reason and leaves the edit list and the output port unchanged.
+///
+/// The transport nibble of `meta.kind` is set if the fragment offset is 0, the whole fixed header lies
+/// inside the IP packet, and its length field is valid. A TCP data offset must be at least 5 words and end
+/// inside the packet; a UDP length must be at least 8.
 ///
 /// # Errors
-/// In this order; `meta.kind` is 0 then:
-/// * [`DropReason::Ip4Truncated`]: the frame has fewer than 20 bytes there;
-/// * [`DropReason::Ip4Malformed`]: version not 4, header length under 20 or over the total length;
+/// Checked in this order; `meta.kind` is 0 after an error:
+/// * [`DropReason::Ip4Truncated`]: the frame has fewer than 20 bytes at the offset;
+/// * [`DropReason::Ip4Malformed`]: the version is not 4, or the header length is under 20 or over the total
+///   length;
 /// * [`DropReason::Ip4Truncated`]: the frame is shorter than the total length;
-/// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, goes on behind `head`.
+/// * [`DropReason::HeaderTooLong`]: the IP or transport header, with options, continues behind `head`.
 #[inline]
 pub fn parse_ip4(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_plain_ip4(head, usize::from(meta.l3_off), frame_len, meta) {
-        meta.flow_hash = common.flow_hash();
+    if let Some(headers) = parse_plain_ip4(head, usize::from(meta.l3_off), frame_len, meta) {
+        meta.flow_hash = headers.flow_hash();
         return Ok(());
     }
-    let found = parse_any(head, frame_len, meta);
+    let found = parse_general(head, frame_len, meta);
     if found.is_err() {
         meta.set_no_ip(frame_len);
     }
     found
 }
 
-/// The common case of [`parse_ip4`] in one straight line: no options, no fragment, TCP or UDP, all sound. `None` says nothing,
-/// and nothing was written; otherwise all is but the flow's hash, which is 0: [`ParsedHeaders::flow_hash`] has it. `l3` is what `meta.l3_off`
-/// says, for those who know it without a look there.
+/// Parses the plain case of [`parse_ip4`] without branches: no options, no fragment, a valid TCP or UDP
+/// header.
+///
+/// Returns `None` and writes nothing for any other packet; the caller then uses [`parse_ip4`]. The flow
+/// hash in `meta` is set to 0; [`ParsedHeaders::flow_hash`] computes it. `l3` equals `meta.l3_off`; it is
+/// an argument so that the caller can pass a constant.
 #[inline(always)]
 pub fn parse_plain_ip4(
     head: &[u8],
@@ -50,14 +57,14 @@ pub fn parse_plain_ip4(
 ) -> Option<ParsedHeaders<8>> {
     let both = bytes::at::<{ FIXED + 20 }>(head, l3)?;
     let [ip, start]: &[[u8; 20]; 2] = bytemuck::cast_ref(both);
-    let ([first, second, addresses], start) = (transport::words(ip), Start::of(start));
+    let ([first, second, addresses], start) = (transport::words(ip), HeaderPrefix::of(start));
     let total = usize::from(u16::from_be((first >> 16) as u16));
     let (l4, end) = (l3 + FIXED, l3 + total);
-    if !((first & COMMON == 0x45) & (end <= frame_len) & (end >= l4)) {
+    if !((first & PLAIN_MASK == 0x45) & (end <= frame_len) & (end >= l4)) {
         return None;
     }
     let proto = (second >> 8) as u8;
-    let kind = start.find(proto, end.min(head.len()) - l4)?;
+    let kind = start.parse(proto, end.min(head.len()) - l4)?;
     let tag = transport::tag(Kind::IP4, kind, proto);
     meta.set_ip(0, l4, end, tag);
     let low = |word: u64| word & 0xffff_ffff;
@@ -74,7 +81,7 @@ pub fn parse_plain_ip4(
 }
 
 #[inline(never)]
-fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
+fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     let l3 = usize::from(meta.l3_off);
     let Some(ip) = bytes::at::<FIXED>(head, l3) else {
         return Err(if frame_len < l3 + FIXED {
@@ -95,10 +102,10 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
     if l4 > head.len() || u16::try_from(l4).is_err() {
         return Err(DropReason::HeaderTooLong);
     }
-    let (found, flags) = match bytes::be16(ip, 6) & FRAGMENT {
-        0 => (transport::find(&transport::OVER_IP4, ip[9], head, l4, end)?, 0),
-        MORE => (transport::find(&transport::OVER_IP4, ip[9], head, l4, end)?, flags::FRAGMENT),
-        _ => (Found::NOTHING, flags::FRAGMENT | flags::LATER_FRAGMENT),
+    let (found, flags) = match bytes::be16(ip, 6) & FRAGMENT_MASK {
+        0 => (transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end)?, 0),
+        MORE => (transport::parse_transport(&transport::OVER_IP4, ip[9], head, l4, end)?, flags::FRAGMENT),
+        _ => (TransportHeader::NONE, flags::FRAGMENT | flags::LATER_FRAGMENT),
     };
     let addresses = transport::words(ip)[2].to_le_bytes();
     let ports = if flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
@@ -123,7 +130,7 @@ mod tests {
         parse(frame, frame.len(), &mut m).map(|()| (m.kind.0, m.l4_off, m.flags))
     }
 
-    /// The frame with one header byte changed.
+    /// Returns the frame with one byte changed.
     fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
         frame[at] = byte;
         frame
@@ -228,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_common_case_agrees_with_the_general_one(
+        fn the_plain_parse_agrees_with_the_general_one(
             udp in any::<bool>(),
             payload in 0..40usize,
             hits in prop::collection::vec((14..54usize, any::<u8>()), 0..3),
@@ -238,18 +245,18 @@ mod tests {
             let mut frame = bare.payload(vec![0; payload]).pad_to(60).build();
             hits.into_iter().for_each(|(at, byte)| frame[at] = byte);
             let head = &frame[..head.min(frame.len())];
-            let mut common = Meta { l3_off: 14, ..Meta::default() };
-            let mut any = common;
-            if let Some(found) = parse_plain_ip4(head, usize::from(common.l3_off), frame.len(), &mut common) {
-                prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
-                prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
+            let mut plain = Meta { l3_off: 14, ..Meta::default() };
+            let mut general = plain;
+            if let Some(found) = parse_plain_ip4(head, usize::from(plain.l3_off), frame.len(), &mut plain) {
+                prop_assert_eq!(parse_general(head, frame.len(), &mut general), Ok(()));
+                prop_assert_eq!(std::mem::replace(&mut plain.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[26..34]);
                 prop_assert!(frame[30..34] == found.destination().to_be_bytes());
                 let right = checksum::fold(checksum::sum(&frame[14..34], 0)) == 0xffff;
                 prop_assert_eq!(found.is_forwardable(), right && frame[22] > 1);
-                transport::tests::agrees(&found, &frame[34..], &any)?;
+                transport::tests::agrees(&found, &frame[34..], &general)?;
             }
-            prop_assert_eq!(common, any);
+            prop_assert_eq!(plain, general);
         }
     }
 }

@@ -1,8 +1,8 @@
-//! IPv6 and its extension headers (RFC 8200).
+//! IPv6 header and extension headers (RFC 8200).
 
 use crate::loc::Ip6Ext;
 use crate::meta::{Kind, Meta, flags};
-use crate::transport::{self, Found, ParsedHeaders, Start};
+use crate::transport::{self, HeaderPrefix, ParsedHeaders, TransportHeader};
 use crate::{DropReason, bytes, hash};
 
 const FIXED: usize = 40;
@@ -15,44 +15,49 @@ const DESTINATION: u8 = 60;
 const MOBILITY: u8 = 135;
 const HIP: u8 = 139;
 const SHIM6: u8 = 140;
-/// Encapsulating security payload: nothing behind it can be read.
+/// Encapsulating security payload: the bytes behind it are encrypted.
 const ESP: u8 = 50;
-/// Bytes of its index and sequence number (RFC 4303, 2).
+/// Bytes of the ESP index and sequence number (RFC 4303, 2).
 const ESP_LEAST: usize = 8;
 
-/// Fills `meta` from the IPv6 header at `meta.l3_off` on; `meta.ethertype` and `meta.l3_off` are given.
+/// Parses the IPv6 header at `meta.l3_off` into `meta`; `meta.ethertype` and `meta.l3_off` are set by the
+/// caller.
 ///
-/// `head`, `frame_len` and what is left alone are as for [`crate::parse_ip4`]. Walks the hop-by-hop (0), routing (43),
-/// fragment (44), authentication (51), destination (60), mobility (135), HIP (139) and shim6 (140) headers in whatever
-/// order they come; each must lie inside the payload length, which bounds the walk. `meta.proto` is the last next-header
-/// value that was read. If a header is cut short by the payload's end there is no transport header and
-/// `meta.l4_off == meta.end`. A fragment other than the first has none either, and `meta.l4_off` stands behind its
-/// fragment header. Conditions on the transport header are those of IPv4; a fragment header with offset 0 and no more
-/// fragments (RFC 6946) does not make a fragment.
+/// `head`, `frame_len` and the fields left unchanged are as for [`crate::parse_ip4`]. The function walks
+/// the hop-by-hop (0), routing (43), fragment (44), authentication (51), destination (60), mobility (135),
+/// HIP (139) and shim6 (140) headers in any order. Each must lie inside the payload length, which bounds
+/// the walk. `meta.proto` is the last next-header value read.
+///
+/// If the payload ends inside a header there is no transport header and `meta.l4_off == meta.end`. A later
+/// fragment has no transport header; `meta.l4_off` points behind its fragment header. The conditions on the
+/// transport header are those of IPv4. A fragment header with offset 0 and no more fragments (RFC 6946)
+/// does not make the packet a fragment.
 ///
 /// # Errors
-/// In this order; `meta.kind` is 0 then:
-/// * [`DropReason::Ip6Truncated`]: the frame has fewer than 40 bytes there;
-/// * [`DropReason::Ip6Malformed`]: version not 6, or a jumbogram (RFC 2675): payload length 0, a hop-by-hop header
-///   announced, and bytes behind the fixed header;
-/// * [`DropReason::Ip6Truncated`]: the frame is shorter than the payload length says;
-/// * [`DropReason::HeaderTooLong`]: an extension header or the transport header goes on behind `head`.
+/// Checked in this order; `meta.kind` is 0 after an error:
+/// * [`DropReason::Ip6Truncated`]: the frame has fewer than 40 bytes at the offset;
+/// * [`DropReason::Ip6Malformed`]: the version is not 6, or the packet is a jumbogram (RFC 2675): payload
+///   length 0, a hop-by-hop header announced, and bytes behind the fixed header;
+/// * [`DropReason::Ip6Truncated`]: the frame is shorter than the payload length;
+/// * [`DropReason::HeaderTooLong`]: an extension header or the transport header continues behind `head`.
 #[inline]
 pub fn parse_ip6(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
-    if let Some(common) = parse_plain_ip6(head, usize::from(meta.l3_off), frame_len, meta) {
-        meta.flow_hash = common.flow_hash();
+    if let Some(headers) = parse_plain_ip6(head, usize::from(meta.l3_off), frame_len, meta) {
+        meta.flow_hash = headers.flow_hash();
         return Ok(());
     }
-    let found = parse_any(head, frame_len, meta);
+    let found = parse_general(head, frame_len, meta);
     if found.is_err() {
         meta.set_no_ip(frame_len);
     }
     found
 }
 
-/// The common case of [`parse_ip6`] in one straight line: no extension header, TCP or UDP, all sound. `None` says nothing, and
-/// nothing was written; otherwise all is but the flow's hash, which is 0: [`ParsedHeaders::flow_hash`] has it. `l3` is what `meta.l3_off`
-/// says, for those who know it without a look there.
+/// Parses the plain case of [`parse_ip6`] without branches: no extension header, a valid TCP or UDP header.
+///
+/// Returns `None` and writes nothing for any other packet; the caller then uses [`parse_ip6`]. The flow
+/// hash in `meta` is set to 0; [`ParsedHeaders::flow_hash`] computes it. `l3` equals `meta.l3_off`; it is
+/// an argument so that the caller can pass a constant.
 #[inline(always)]
 pub fn parse_plain_ip6(
     head: &[u8],
@@ -67,8 +72,8 @@ pub fn parse_plain_ip6(
     if !((ip[0] >> 4 == 6) & (end <= frame_len)) {
         return None;
     }
-    let start = Start::of(start);
-    let kind = start.find(ip[6], end.min(head.len()) - l4)?;
+    let start = HeaderPrefix::of(start);
+    let kind = start.parse(ip[6], end.min(head.len()) - l4)?;
     let tag = transport::tag(Kind::IP6, kind, ip[6]);
     meta.set_ip(0, l4, end, tag);
     Some(ParsedHeaders {
@@ -90,7 +95,7 @@ fn addresses(ip: &[u8; FIXED]) -> &[u8; 32] {
 }
 
 #[inline(never)]
-fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
+fn parse_general(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     let l3 = usize::from(meta.l3_off);
     let Some(ip) = bytes::at::<FIXED>(head, l3) else {
         return Err(if frame_len < l3 + FIXED {
@@ -112,9 +117,9 @@ fn parse_any(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropR
         return Err(DropReason::HeaderTooLong);
     }
     let found = if chain.flags & flags::LATER_FRAGMENT == 0 {
-        transport::find(&transport::OVER_IP6, chain.proto, head, chain.at, end)?
+        transport::parse_transport(&transport::OVER_IP6, chain.proto, head, chain.at, end)?
     } else {
-        Found::NOTHING
+        TransportHeader::NONE
     };
     let ports = if chain.flags & flags::FRAGMENT == 0 { found.ports } else { [0; 4] };
     let flow_hash = hash::flow_hash6(addresses(ip), ports, chain.proto);
@@ -127,22 +132,23 @@ fn is_extension(next: u8) -> bool {
     matches!(next, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION | MOBILITY | HIP | SHIM6)
 }
 
-/// Where the chain of extension headers ends.
-struct Chain {
+/// End of the chain of extension headers.
+struct ExtensionChain {
     proto: u8,
     at: usize,
     flags: u8,
-    /// [`Ip6Ext::bit`]s of the headers that were passed.
+    /// [`Ip6Ext::bit`]s of the headers that the walk passed.
     seen: u16,
 }
 
-/// Walks the extension headers from offset `at` on, where one of type `proto` stands. Every step consumes eight bytes
-/// or more of a payload of at most 65,535.
-fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, DropReason> {
+/// Walks the extension headers from offset `at`, where a header of type `proto` begins.
+///
+/// Every step consumes at least eight bytes of a payload of at most 65,535.
+fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<ExtensionChain, DropReason> {
     let (mut flags, mut seen) = (0, 0);
     while is_extension(proto) {
         if end - at < 8 {
-            return Ok(Chain { proto, at: end, flags, seen });
+            return Ok(ExtensionChain { proto, at: end, flags, seen });
         }
         let header = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
         let length = match proto {
@@ -151,7 +157,7 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, 
             _ => (usize::from(header[1]) + 1) * 8,
         };
         if end - at < length {
-            return Ok(Chain { proto, at: end, flags, seen });
+            return Ok(ExtensionChain { proto, at: end, flags, seen });
         }
         if at + length > head.len() {
             return Err(DropReason::HeaderTooLong);
@@ -167,10 +173,10 @@ fn walk(head: &[u8], mut at: usize, end: usize, mut proto: u8) -> Result<Chain, 
             break;
         }
     }
-    Ok(Chain { proto, at, flags, seen })
+    Ok(ExtensionChain { proto, at, flags, seen })
 }
 
-/// The bit of an extension header that is walked over.
+/// Returns the [`Ip6Ext::bit`] of an extension header that the walk passes.
 fn extension_bit(number: u8) -> u16 {
     let header = match number {
         HOP_BY_HOP => Ip6Ext::HopByHop,
@@ -185,28 +191,35 @@ fn extension_bit(number: u8) -> u16 {
     header.bit() | Ip6Ext::Any.bit()
 }
 
-/// [`Ip6Ext::bit`]s of the extension headers that the walk of [`parse_ip6`] passed, and of the encapsulating security
-/// payload (50) if it stopped there with eight bytes or more left. 0 for packets that are not IPv6.
+/// Returns the [`Ip6Ext::bit`]s of the extension headers that the walk of [`parse_ip6`] passed.
+///
+/// It includes the encapsulating security payload (50) if the walk stopped there with eight bytes or more
+/// left. Returns 0 for packets that are not IPv6.
 #[inline]
 pub(crate) fn extensions(head: &[u8], meta: &Meta) -> u16 {
     let nothing_passed = usize::from(meta.l4_off) == usize::from(meta.l3_off) + FIXED;
-    if meta.kind.l3() != Kind::IP6 || (nothing_passed && meta.proto != ESP) { 0 } else { walked(head, meta) }
+    if meta.kind.l3() != Kind::IP6 || (nothing_passed && meta.proto != ESP) {
+        0
+    } else {
+        collect_extensions(head, meta)
+    }
 }
 
 #[inline(never)]
-fn walked(head: &[u8], meta: &Meta) -> u16 {
+fn collect_extensions(head: &[u8], meta: &Meta) -> u16 {
     let l3 = usize::from(meta.l3_off);
     let Some(ip) = bytes::at::<FIXED>(head, l3) else { return 0 };
     let start = l3 + FIXED;
     let end = start + usize::from(bytes::be16(ip, 4));
-    // Does not fail on what `parse_ip6` has passed.
-    let Ok(Chain { proto, at, flags, seen }) = walk(head, start, end, ip[6]) else { return 0 };
-    // A later fragment does not begin with a header, whatever the fragment header says of the first.
+    // The walk succeeds on every packet that `parse_ip6` accepted.
+    let Ok(ExtensionChain { proto, at, flags, seen }) = walk(head, start, end, ip[6]) else { return 0 };
+    // A later fragment does not begin with a header, whatever its fragment header names.
     let esp = proto == ESP && flags & flags::LATER_FRAGMENT == 0 && end - at >= ESP_LEAST;
     seen | if esp { Ip6Ext::Esp.bit() | Ip6Ext::Any.bit() } else { 0 }
 }
 
-/// Flags from the word of a fragment header that holds offset (13 bits), two reserved bits and "more".
+/// Returns the flags for the fragment header's word of offset (13 bits), two reserved bits and "more
+/// fragments".
 fn fragment_flags(word: u16) -> u8 {
     match (word >> 3, word & 1) {
         (0, 0) => 0,
@@ -252,14 +265,14 @@ mod tests {
         assert_eq!(outcome(&with(frame, 20, 1)), Ok((Kind::IP6, 1, 54, 0)), "ICMP over IPv6");
     }
 
-    /// RFC 2675: payload length 0, and a hop-by-hop header that holds the real one.
+    /// RFC 2675: payload length 0; a hop-by-hop header holds the real length.
     #[test]
     fn jumbograms_are_refused() {
         let jumbo = Extension::Plain { number: 0, body: vec![0xc2, 4, 0, 1, 0, 0] };
         let mut frame = Frame::new(ip().with([jumbo]), Udp::new(1, 2)).payload([0; 20]).build();
         frame[18..20].fill(0);
         assert_eq!(outcome(&frame), Err(DropReason::Ip6Malformed));
-        assert_eq!(outcome(&frame[..54]), Ok((Kind::IP6, 0, 54, 0)), "nothing there");
+        assert_eq!(outcome(&frame[..54]), Ok((Kind::IP6, 0, 54, 0)), "no bytes behind the header");
         assert_eq!(outcome(&with(frame, 20, 59)), Ok((Kind::IP6, 59, 54, 0)), "padding");
     }
 
@@ -387,7 +400,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_common_case_agrees_with_the_general_one(
+        fn the_plain_parse_agrees_with_the_general_one(
             udp in any::<bool>(),
             payload in 0..40usize,
             hits in prop::collection::vec((14..74usize, any::<u8>()), 0..3),
@@ -397,17 +410,17 @@ mod tests {
             let mut frame = bare.payload(vec![0; payload]).pad_to(74).build();
             hits.into_iter().for_each(|(at, byte)| frame[at] = byte);
             let head = &frame[..head.min(frame.len())];
-            let mut common = Meta { l3_off: 14, ..Meta::default() };
-            let mut any = common;
-            if let Some(found) = parse_plain_ip6(head, usize::from(common.l3_off), frame.len(), &mut common) {
-                prop_assert_eq!(parse_any(head, frame.len(), &mut any), Ok(()));
-                prop_assert_eq!(std::mem::replace(&mut common.flow_hash, found.flow_hash()), 0);
+            let mut plain = Meta { l3_off: 14, ..Meta::default() };
+            let mut general = plain;
+            if let Some(found) = parse_plain_ip6(head, usize::from(plain.l3_off), frame.len(), &mut plain) {
+                prop_assert_eq!(parse_general(head, frame.len(), &mut general), Ok(()));
+                prop_assert_eq!(std::mem::replace(&mut plain.flow_hash, found.flow_hash()), 0);
                 prop_assert_eq!(found.addresses.as_slice(), &frame[22..54]);
                 prop_assert!(frame[38..54] == found.destination().to_be_bytes());
                 prop_assert_eq!(found.is_forwardable(), frame[21] > 1);
-                transport::tests::agrees(&found, &frame[54..], &any)?;
+                transport::tests::agrees(&found, &frame[54..], &general)?;
             }
-            prop_assert_eq!(common, any);
+            prop_assert_eq!(plain, general);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ethernet and VLAN tags.
+//! Ethernet header and VLAN tags.
 
 use crate::bytes;
 
@@ -7,24 +7,25 @@ pub const ETHERTYPE_IP4: u16 = 0x0800;
 /// Ethertype of IPv6.
 pub const ETHERTYPE_IP6: u16 = 0x86dd;
 
-/// Most VLAN tags that are looked behind.
+/// Maximum number of VLAN tags that the parser skips.
 const MAX_TAGS: usize = 4;
 const TYPE_OFF: usize = 12;
 const HEADER: u16 = 14;
 const TAG: u16 = 4;
 
-/// What stands behind the Ethernet header and its tags.
+/// The end of the Ethernet header and its tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct L2 {
-    /// Ethertype, host order; 0 if there is none to read. Below 0x600 it is an IEEE 802.3 length.
+    /// Ethertype, host order; 0 if the frame ends before it. A value below 0x600 is an IEEE 802.3 length.
     pub ethertype: u16,
-    /// Bytes from the start of the frame to the network header; never past the frame's end.
+    /// Offset of the network header in bytes; never past the frame's end.
     pub l3_off: u16,
 }
 
-/// Ethernet and up to four VLAN tags (IEEE 802.1Q 0x8100, 802.1ad 0x88a8, and 0x9100 as older switches stack them).
+/// Parses the Ethernet header and up to four VLAN tags (IEEE 802.1Q 0x8100, 802.1ad 0x88a8, 0x9100 of older
+/// switches).
 ///
-/// Total: a frame too short, or with more tags, gives ethertype 0, that is, not IP.
+/// A frame that is too short, or has more tags, yields ethertype 0, that is, not IP.
 #[inline]
 pub fn parse_l2(frame: &[u8]) -> L2 {
     match bytes::at::<2>(frame, TYPE_OFF) {

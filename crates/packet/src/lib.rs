@@ -1,13 +1,17 @@
-//! Header views over bytes: one parse per packet, the canonical window, incremental checksums.
+//! Header parsing over byte slices: one parse per packet, the canonical window, incremental checksums.
 //!
-//! Nothing here knows an mbuf, a socket or a clock. A packet is a slice of its first bytes and its length ([`parse`],
-//! [`fill_window`], [`checksum`]), or a [`PacketBuf`] where bytes have to be inserted or taken away.
+//! The crate knows no mbuf, socket or clock. A packet is a slice of its first bytes plus its length
+//! ([`parse`], [`fill_window`], [`checksum`]). Where bytes are inserted or removed it is a [`PacketBuf`].
 //!
-//! The life of a packet here: [`parse_l2`] walks the VLAN tags, [`parse_ip4`] or [`parse_ip6`] finds where the headers
-//! stand and writes that into [`Meta`]; [`fill_window`] copies the header fields to the places where the classifier
-//! compares them, with an index of TCP options and extension headers for policies that ask about these. What no window
-//! holds, [`tcp_options`] and [`payload()`] find. All functions are total: there is no frame, however short or broken,
-//! on which they panic.
+//! The steps for a packet are:
+//!
+//! 1. [`parse_l2`] skips the VLAN tags.
+//! 2. [`parse_ip4`] or [`parse_ip6`] finds the headers and writes their offsets into [`Meta`].
+//! 3. [`fill_window`] copies header fields to the offsets that the classifier compares. It also indexes TCP
+//!   options and extension headers for policies that match on them.
+//! 4. [`tcp_options`] and [`payload()`] read what the window does not hold.
+//!
+//! All functions are total: no frame, however short or malformed, makes them panic.
 
 #![deny(unsafe_code)]
 
@@ -41,20 +45,22 @@ pub use reason::DropReason;
 pub use transport::ParsedHeaders;
 pub use window::{Window, fill_window};
 
-/// Fewest leading bytes of a frame that must be contiguous for [`parse`] and [`fill_window`]: a caller hands over at
-/// least this many, or the whole frame if that is shorter. It holds four VLAN tags, the longest IPv4 and TCP headers,
-/// and 100 bytes to spare for IPv6 extension headers; what is longer still is refused with
-/// [`DropReason::HeaderTooLong`] unless the caller's contiguous part is longer too.
+/// Minimum number of contiguous leading bytes that [`parse`] and [`fill_window`] need, unless the frame is
+/// shorter.
+///
+/// It holds four VLAN tags, the longest IPv4 and TCP headers, and 100 bytes for IPv6 extension headers.
+/// Longer headers fail with [`DropReason::HeaderTooLong`] unless the contiguous part is longer, too.
 pub const HEAD_BYTES: usize = 256;
 
 /// Parses a frame from its first byte: [`parse_l2`], then [`parse_ip4`] or [`parse_ip6`].
 ///
-/// `head` is the contiguous beginning of the frame, `frame_len` the length of the whole of it, both in bytes. Ok for
-/// frames that are not IP: `meta.kind` is 0, both offsets point behind the Ethernet header and its tags, the hash is 0.
-/// `meta`'s edit list and output port are left alone, its drop reason is cleared.
+/// `head` is the contiguous beginning of the frame. `frame_len` is the length of the whole frame in bytes.
+/// A frame that is not IP is not an error: `meta.kind` and the hash are 0, and both offsets point behind
+/// the Ethernet header and its tags. The function clears the drop reason and leaves the edit list and the
+/// output port of `meta` unchanged.
 ///
 /// # Errors
-/// Those of [`parse_ip4`] and [`parse_ip6`].
+/// The errors of [`parse_ip4`] and [`parse_ip6`].
 #[inline]
 pub fn parse(head: &[u8], frame_len: usize, meta: &mut Meta) -> Result<(), DropReason> {
     let L2 { ethertype, l3_off } = parse_l2(head);

@@ -1,4 +1,4 @@
-//! Where the fields of the language stand in the window.
+//! Where the fields of the rule language are in a packet and in the window.
 
 use crate::meta::Kind;
 use crate::window::{
@@ -6,8 +6,8 @@ use crate::window::{
     OPTIONS_VALUED, OUT_PORT,
 };
 
-/// Where a field lives in a packet, and its index in the window. Bit 0 is the most significant bit of the header's
-/// first byte.
+/// Location of a field in a packet; it determines the offset in the window. Bit 0 is the most significant
+/// bit of the header's first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loc {
     /// Input port (interface), 16 bits.
@@ -28,7 +28,7 @@ pub enum Loc {
     Icmp(u16),
     /// Bit offset in the ICMPv6 header.
     Icmp6(u16),
-    /// A TCP option that has a name: presence, and the value of those whose value is a number.
+    /// A named TCP option: presence, and the value if it is a number.
     TcpOption(NamedOption),
     /// Any TCP option (kind 2 or above): presence.
     TcpOptionAny,
@@ -36,7 +36,7 @@ pub enum Loc {
     Ip6Ext(Ip6Ext),
 }
 
-/// The TCP options that have a name in the language.
+/// TCP options that have a name in the rule language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamedOption {
     /// Maximum segment size (RFC 9293, 3.2): kind 2, a number of 16 bits.
@@ -56,7 +56,7 @@ pub enum NamedOption {
 }
 
 impl NamedOption {
-    /// All of them, in the order of their presence bits from the most significant down.
+    /// All named options, in the order of their presence bits, most significant first.
     pub const ALL: [NamedOption; 7] = [
         NamedOption::Mss,
         NamedOption::Wscale,
@@ -80,12 +80,12 @@ impl NamedOption {
         }
     }
 
-    /// The option of this kind, if it has a name.
+    /// Returns the named option of this kind.
     pub fn of(kind: u8) -> Option<NamedOption> {
         Self::ALL.into_iter().find(|option| option.kind() == kind)
     }
 
-    /// Bytes of data behind kind and length that the option has; None: they vary.
+    /// Length of the option's data behind kind and length, in bytes; `None` if it varies.
     pub const fn data_len(self) -> Option<usize> {
         match self {
             NamedOption::Mss => Some(2),
@@ -96,12 +96,12 @@ impl NamedOption {
         }
     }
 
-    /// The option's bit in the window's bytes [`OPTIONS_PRESENT`] and [`OPTIONS_VALUED`].
+    /// The option's bit in the window bytes [`OPTIONS_PRESENT`] and [`OPTIONS_VALUED`].
     pub const fn bit(self) -> u8 {
         0x80 >> self as u8
     }
 
-    /// Byte offset of its value in the window; None: its value is not a number.
+    /// Byte offset of the option's value in the window; `None` if the value is not a number.
     const fn value_at(self) -> Option<usize> {
         match self {
             NamedOption::Mss => Some(OPTION_MSS),
@@ -112,10 +112,10 @@ impl NamedOption {
     }
 }
 
-/// The presence bit of any option at all.
+/// The presence bit that every option sets.
 pub(crate) const ANY_OPTION: u8 = 0x01;
 
-/// The IPv6 extension headers (RFC 8200, 4; IANA, "IPv6 Extension Header Types").
+/// IPv6 extension headers (RFC 8200, 4; IANA, "IPv6 Extension Header Types").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ip6Ext {
     /// Hop-by-hop options (0).
@@ -136,19 +136,19 @@ pub enum Ip6Ext {
     Hip,
     /// Shim6 (140).
     Shim6,
-    /// Any of them.
+    /// Any extension header.
     Any,
 }
 
 impl Ip6Ext {
-    /// The header's bit in the window's 16-bit number (big endian) at [`IP6_EXTENSIONS`].
+    /// The header's bit in the window's big-endian 16-bit number at [`IP6_EXTENSIONS`].
     pub const fn bit(self) -> u16 {
         0x8000 >> self as u16
     }
 }
 
 impl Loc {
-    /// Bit offset of the field's value in the window; of its presence bit, if the window has no value of it.
+    /// Bit offset of the field's value in the window, or of its presence bit if the window holds no value.
     pub const fn window_bit(self) -> usize {
         match self {
             Loc::InPort => IN_PORT * 8,
@@ -177,8 +177,11 @@ impl Loc {
         }
     }
 
-    /// Byte offset in the window, and `(mask, value)` that the byte there must satisfy for the packet to have the
-    /// field: the option, the extension header, or for fields at a fixed place the header that they are in.
+    /// The presence test: `(offset, mask, value)`. The packet has the field if `window[offset] & mask ==
+    /// value`.
+    ///
+    /// It tests the option or the extension header itself, or the header that contains a fixed-offset
+    /// field.
     pub const fn present(self) -> (usize, u8, u8) {
         let (mask, value) = match self {
             Loc::InPort | Loc::OutPort | Loc::Ethertype => (0, 0),
@@ -201,8 +204,9 @@ impl Loc {
         (KIND, mask, value)
     }
 
-    /// The same for the packet to have a value of the field at [`Loc::window_bit`]: an option can be there with a
-    /// length that is not the kind's.
+    /// The value test: as [`Loc::present`], for the value at [`Loc::window_bit`].
+    ///
+    /// It differs for options, which can be present with a length other than the kind's.
     pub const fn valued(self) -> (usize, u8, u8) {
         match self {
             Loc::TcpOption(option) if option.value_at().is_some() => {

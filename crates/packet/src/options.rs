@@ -1,14 +1,15 @@
 //! TCP options (RFC 9293, 3.2): the walk over them, and their index in the window.
 //!
-//! Theory of operation. The walk goes from behind the fixed header to the data offset. Kind 0 ends it; kind 1 is one
-//! byte of padding; any other kind needs a length byte of at least 2 with the whole option inside the header, else the
-//! walk ends there, and nothing in that rest is an option. The index holds what conditions ask of the named options:
-//! which are there (any occurrence), and the number in the last occurrence that has the kind's defined length, which is
-//! the one that Linux and BSD act on.
+//! Theory of operation. The walk covers the bytes from the end of the fixed header to the data offset. Kind
+//! 0 ends it; kind 1 is one byte of padding. Any other kind needs a length byte of at least 2, with the
+//! whole option inside the header. Otherwise the walk ends there and the remaining bytes are not options.
 //!
-//! Nearly all segments of a connection carry two bytes of padding and a timestamp, which RFC 7323 (appendix A)
-//! recommends and every stack sends; the index takes these twelve bytes, when they are all, in one step. It is put
-//! together in registers: bytes stored one by one and read back as words would stall on every packet.
+//! The index holds what rules match on: which named options are present (any occurrence), and the value of
+//! the last occurrence with the kind's defined length. Linux and BSD act on that one.
+//!
+//! Nearly all segments of a connection carry two bytes of padding and a timestamp (RFC 7323, appendix A).
+//! The index takes these twelve bytes in one step. It is built in registers, because bytes stored one by
+//! one and read back as words would stall on store forwarding.
 
 use crate::bytes;
 use crate::loc::{ANY_OPTION, NamedOption};
@@ -16,36 +17,36 @@ use crate::meta::{Kind, Meta};
 
 /// Bytes of the fixed header.
 const FIXED: usize = 20;
-/// Byte with the data offset.
+/// Offset of the byte with the data offset.
 const OFFSET_AT: usize = 12;
 
-/// An option of kind 2 or above.
+/// A TCP option of kind 2 or above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpOption<'a> {
-    /// Its kind.
+    /// Option kind.
     pub kind: u8,
-    /// What follows kind and length.
+    /// Bytes behind kind and length.
     pub data: &'a [u8],
-    /// Offset of the kind byte from behind the fixed header, in bytes.
+    /// Offset of the kind byte from the end of the fixed header, in bytes.
     pub at: usize,
 }
 
-/// Iterates over the options of a TCP header, in order. See [`tcp_options`].
+/// Iterator over the options of a TCP header, in order. See [`tcp_options`].
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     area: &'a [u8],
     at: usize,
 }
 
-/// The options of a packet; none if it has no readable TCP header.
+/// Returns the options of a packet; none if it has no readable TCP header.
 ///
-/// `head` is what [`crate::parse`] saw, `meta` what it found.
+/// `head` and `meta` are those of [`crate::parse`].
 #[inline]
 pub fn tcp_options<'a>(head: &'a [u8], meta: &Meta) -> TcpOptions<'a> {
     TcpOptions { area: area(head, meta), at: 0 }
 }
 
-/// From behind the fixed header to the data offset.
+/// The bytes from the end of the fixed header to the data offset.
 #[inline]
 fn area<'a>(head: &'a [u8], meta: &Meta) -> &'a [u8] {
     if meta.kind.l4() != Kind::TCP {
@@ -58,18 +59,18 @@ fn area<'a>(head: &'a [u8], meta: &Meta) -> &'a [u8] {
 }
 
 impl<'a> TcpOptions<'a> {
-    /// The options in the bytes behind a fixed header.
+    /// Iterates over the options in the bytes behind a fixed header.
     pub fn new(area: &'a [u8]) -> Self {
         TcpOptions { area, at: 0 }
     }
 
-    /// All bytes from behind the fixed header to the data offset.
+    /// All bytes from the end of the fixed header to the data offset.
     pub fn area(&self) -> &'a [u8] {
         self.area
     }
 
-    /// Where the options that were iterated over end, in bytes from behind the fixed header. After the last one, only
-    /// padding and what cannot be read is left from there on.
+    /// Offset behind the last option returned, from the end of the fixed header. Once the iterator has
+    /// ended, only padding and unreadable bytes follow it.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -97,17 +98,18 @@ impl<'a> Iterator for TcpOptions<'a> {
     }
 }
 
-/// How nearly all options begin: two bytes of padding, kind and length of a timestamp.
+/// The usual first four option bytes: two of padding, kind and length of a timestamp.
 const TIMESTAMP_START: u32 = u32::from_ne_bytes([1, 1, 8, 10]);
-/// Bytes of a header with these options only.
+/// Bytes of a header that has only these options.
 const USUAL_BYTES: usize = FIXED + 12;
 
-/// What the window says of a packet's options.
+/// The window's index of a packet's options.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Index {
-    /// The timestamp's eight bytes as they lie in the packet, read natively.
+pub(crate) struct OptionIndex {
+    /// The timestamp's eight bytes, in native byte order.
     timestamp: u64,
-    /// The eight bytes behind it as a number, the first byte on top: the shifts say what is where.
+    /// The eight window bytes behind the timestamp, as a big-endian number; the shift constants give the
+    /// positions.
     rest: u64,
 }
 
@@ -116,7 +118,7 @@ const WSCALE: u32 = 40;
 const PRESENT: u32 = 32;
 const VALUED: u32 = 24;
 
-/// Presence bits by kind.
+/// Presence bits by option kind.
 static BITS: [u8; 256] = {
     let mut bits = [ANY_OPTION; 256];
     (bits[0], bits[1]) = (0, 0);
@@ -128,20 +130,20 @@ static BITS: [u8; 256] = {
     bits
 };
 
-/// A timestamp and nothing else.
+/// OptionIndex bits of a lone timestamp.
 const TIMESTAMP_ONLY: u64 = {
     let bit = NamedOption::Timestamp.bit();
     ((bit | ANY_OPTION) as u64) << PRESENT | (bit as u64) << VALUED
 };
 
-impl Index {
-    /// The index of a packet's options. Whether there are none or the usual ones is found out without a branch, since
-    /// segments and datagrams follow each other as they like.
+impl OptionIndex {
+    /// Builds the index of a packet's options. The cases "none" and "timestamp only" share one branch,
+    /// because their order in traffic is not predictable.
     #[inline]
-    pub fn of(head: &[u8], meta: &Meta) -> Index {
+    pub fn of(head: &[u8], meta: &Meta) -> OptionIndex {
         let is_tcp = meta.kind.l4() == Kind::TCP;
         let l4 = usize::from(meta.l4_off);
-        // Datagrams of least size end in the middle of where a segment's timestamp would be.
+        // Minimum-size datagrams end inside the range where a segment has its timestamp.
         let value_at = (l4 + FIXED + 4).min(head.len().saturating_sub(8));
         if let Some([offset, .., a, b, c, d]) = bytes::at::<12>(head, l4 + OFFSET_AT)
             && let Some(timestamp) = bytes::at::<8>(head, value_at)
@@ -152,18 +154,18 @@ impl Index {
                 (bytes == USUAL_BYTES) & (start == TIMESTAMP_START) & (head.len() >= l4 + USUAL_BYTES);
             if !is_tcp | (bytes <= FIXED) | is_usual {
                 let keep = 0u64.wrapping_sub((is_tcp & is_usual).into());
-                return Index {
+                return OptionIndex {
                     timestamp: u64::from_ne_bytes(*timestamp) & keep,
                     rest: TIMESTAMP_ONLY & keep,
                 };
             }
         }
-        Self::of_any(area(head, meta))
+        Self::walk(area(head, meta))
     }
 
     #[inline(never)]
-    fn of_any(area: &[u8]) -> Index {
-        let mut index = Index::default();
+    fn walk(area: &[u8]) -> OptionIndex {
+        let mut index = OptionIndex::default();
         for option in TcpOptions::new(area) {
             index.rest |= u64::from(BITS[usize::from(option.kind)]) << PRESENT;
             match (option.kind, option.data) {
@@ -187,7 +189,7 @@ impl Index {
         self.rest = self.rest & !(ones << shift) | value << shift | u64::from(option.bit()) << VALUED;
     }
 
-    /// The window's chunk, with the bits of the extension headers.
+    /// The window's last chunk, combined with the bits of the extension headers.
     #[inline]
     pub fn chunk(self, extensions: u16) -> u128 {
         bytemuck::cast([self.timestamp, (self.rest | u64::from(extensions)).to_be()])
@@ -198,24 +200,24 @@ impl Index {
 mod tests {
     use super::*;
 
-    /// Kind, data and place.
-    type Found<'a> = (u8, &'a [u8], usize);
+    /// Kind, data and offset.
+    type OptionAt<'a> = (u8, &'a [u8], usize);
 
-    fn walked(area: &[u8]) -> (Vec<Found<'_>>, usize) {
+    fn walked(area: &[u8]) -> (Vec<OptionAt<'_>>, usize) {
         let mut options = TcpOptions::new(area);
         let found = options.by_ref().map(|o| (o.kind, o.data, o.at)).collect();
         (found, options.position())
     }
 
-    /// Timestamp, mss, window scale, presence bits, bits of values.
+    /// Timestamp, MSS, window scale, presence bits, value bits.
     fn index(area: &[u8]) -> (u64, u16, u8, u8, u8) {
-        let Index { timestamp, rest } = Index::of_any(area);
+        let OptionIndex { timestamp, rest } = OptionIndex::walk(area);
         let byte = |shift| (rest >> shift) as u8;
         (u64::from_be(timestamp), (rest >> MSS) as u16, byte(WSCALE), byte(PRESENT), byte(VALUED))
     }
 
     #[test]
-    fn padding_is_no_option_and_zero_ends() {
+    fn padding_is_skipped_and_zero_ends_the_walk() {
         assert_eq!(walked(&[]), (vec![], 0));
         assert_eq!(walked(&[1, 1, 1, 1]), (vec![], 0));
         let mss: &[u8] = &[5, 180];
@@ -224,8 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_ends_the_walk() {
-        let sackp: Found<'_> = (4, &[], 0);
+    fn unreadable_bytes_end_the_walk() {
+        let sackp: OptionAt<'_> = (4, &[], 0);
         for rest in [&[2, 0][..], &[2, 1], &[2, 5, 5, 180], &[2], &[19, 255, 0, 0]] {
             let area = [&[4, 2][..], rest].concat();
             assert_eq!(walked(&area), (vec![sackp], 2), "{rest:?}");
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_option_of_the_right_length_has_the_value() {
+    fn the_last_option_of_valid_length_gives_the_value() {
         assert_eq!(index(&[2, 4, 5, 180, 2, 4, 2, 24]), (0, 536, 0, 0x81, 0x80));
         assert_eq!(index(&[2, 4, 5, 180, 2, 3, 9, 0]), (0, 1460, 0, 0x81, 0x80));
         assert_eq!(index(&[3, 3, 255, 3, 3, 7]), (0, 0, 7, 0x41, 0x40));
@@ -244,9 +246,9 @@ mod tests {
         assert_eq!(index(&twice), (3 << 32 | 4, 0, 0, 0x1f, 0x08));
     }
 
-    /// Cut short at any place, and not TCP at all.
+    /// Headers cut at any length, and other protocols.
     #[test]
-    fn the_index_is_that_of_the_walk_whatever_is_there() {
+    fn the_index_equals_that_of_the_walk() {
         for words in 4..=8u8 {
             let usual =
                 [&[0; OFFSET_AT][..], &[words << 4, 0, 0, 0, 0, 0, 0, 0, 1, 1, 8, 10], &[7; 12]].concat();
@@ -256,8 +258,8 @@ mod tests {
                 for l4 in [Kind::L4_NONE, Kind::TCP, Kind::UDP] {
                     let meta = Meta { kind: Kind(Kind::IP4 | l4), l4_off, ..Meta::default() };
                     assert_eq!(
-                        Index::of(head, &meta),
-                        Index::of_any(area(head, &meta)),
+                        OptionIndex::of(head, &meta),
+                        OptionIndex::walk(area(head, &meta)),
                         "{words} {} {l4}",
                         head.len()
                     );
@@ -266,9 +268,9 @@ mod tests {
         }
     }
 
-    /// RFC 7323, appendix A, with and without something behind it.
+    /// RFC 7323, appendix A, with and without options behind it.
     #[test]
-    fn the_usual_layout_takes_the_short_way() {
+    fn the_usual_layout_equals_the_walk() {
         let usual = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7];
         let sack = [1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2];
         let newer = [8, 10, 0, 0, 0, 10, 0, 0, 0, 8, 0, 0];
@@ -278,7 +280,7 @@ mod tests {
             header[OFFSET_AT] = ((FIXED + area.len()) / 4) as u8 * 16;
             header.extend(&area);
             let meta = Meta { kind: Kind(Kind::IP4 | Kind::TCP), ..Meta::default() };
-            assert_eq!(Index::of(&header, &meta), Index::of_any(&area), "{rest:?}");
+            assert_eq!(OptionIndex::of(&header, &meta), OptionIndex::walk(&area), "{rest:?}");
         }
     }
 }

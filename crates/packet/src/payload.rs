@@ -1,12 +1,12 @@
-//! The bytes behind a header.
+//! Payloads: the bytes behind a header.
 
 use crate::bytes;
 use crate::meta::{Kind, Meta};
 
-/// Byte of a TCP header with the data offset.
+/// Offset of the byte with the TCP data offset.
 const DATA_OFFSET_AT: usize = 12;
 
-/// A payload that rules can look at.
+/// A payload that rules can match on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PayloadLayer {
     /// Behind the IPv4 header and its options.
@@ -17,17 +17,16 @@ pub enum PayloadLayer {
     Icmp,
     /// Behind the first eight bytes of ICMPv6.
     Icmp6,
-    /// Behind the UDP header, to the end that its length gives, or IP's if that comes first.
+    /// Behind the UDP header, up to the end of UDP or IP, whichever is first.
     Udp,
     /// Behind the TCP header and its options.
     Tcp,
 }
 
-/// The bytes of a payload, none behind the end of the IP packet: those that lie in `head`. None if the packet has no
-/// such header, or no byte behind it.
+/// Returns the bytes of a payload as far as they lie in `head`, up to the end of the IP packet.
 ///
-/// `head` is what [`crate::parse`] saw, `meta` what it found; to see all of a payload, `head` must hold the whole
-/// packet.
+/// Returns `None` if the packet has no such header, or no byte behind it. `head` and `meta` are those of
+/// [`crate::parse`]. `head` must hold the whole packet for the payload to be complete.
 pub fn payload<'a>(head: &'a [u8], meta: &Meta, which: PayloadLayer) -> Option<&'a [u8]> {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let (header, kind) = match which {
@@ -54,7 +53,7 @@ pub fn payload<'a>(head: &'a [u8], meta: &Meta, which: PayloadLayer) -> Option<&
     head.get(start..end.min(head.len())).filter(|payload| !payload.is_empty())
 }
 
-/// Where the IP packet ends; from the header, as `meta.end` saturates.
+/// End of the IP packet, from the header because `meta.end` saturates.
 fn ip_end(head: &[u8], meta: &Meta) -> Option<usize> {
     let l3 = usize::from(meta.l3_off);
     let (length_at, header) = if meta.kind.l3() == Kind::IP4 { (2, 0) } else { (4, 40) };
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_stand_behind_their_headers() {
+    fn payloads_begin_behind_their_headers() {
         let tcp = Tcp { options: vec![1; 12], ..Tcp::new(1, 2) };
         let segment = frame(ip4(), tcp.clone(), b"GET /");
         assert_eq!(of(&segment, PayloadLayer::Tcp), Some(b"GET /".to_vec()));
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_no_payload() {
+    fn empty_payloads_are_none() {
         assert_eq!(of(&frame(ip4(), Tcp::new(1, 2), b""), PayloadLayer::Tcp), None, "padding does not count");
         assert_eq!(of(&frame(ip4(), Udp::new(1, 2), b""), PayloadLayer::Udp), None);
         let bare = frame(ip4(), Transport::Raw(47), b"");
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn udp_ends_where_its_length_says_if_ip_goes_on() {
+    fn udp_payload_ends_at_the_udp_length() {
         let mut datagram = frame(ip4(), Udp::new(1, 2), b"abcdef");
         for (length, expected) in [(8, None), (9, Some(b"a".to_vec())), (14, Some(b"abcdef".to_vec()))] {
             datagram[47] = length;
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_have_the_network_payload_only() {
+    fn fragments_have_only_the_network_payload() {
         let later = Ip4 { fragment_offset: 8, ..ip4() };
         let fragment = frame(later, Transport::Raw(6), b"GET /");
         assert_eq!(
@@ -137,9 +136,9 @@ mod tests {
         );
     }
 
-    /// The offset of the end of the longest packet does not fit 16 bits behind an Ethernet header.
+    /// The end offset of the longest packet does not fit 16 bits behind an Ethernet header.
     #[test]
-    fn the_longest_packet_is_seen_whole() {
+    fn the_longest_packet_has_its_whole_payload() {
         let long = Frame::new(ip4(), Udp::new(1, 2)).payload(vec![7; 65_535 - 28 - 8]).build();
         assert_eq!(of(&long, PayloadLayer::Udp).map(|bytes| bytes.len()), Some(65_535 - 28 - 8));
         let mut meta = Meta::default();

@@ -1,11 +1,12 @@
-//! Cache prefetch hints: the one place in the crate with `unsafe`.
+//! Cache prefetch hints; the only module of the crate with `unsafe`.
 
-/// Asks the processor to bring the cache line of `p`'s first byte close. A hint only; nothing is read.
+/// Prefetches the cache line of the first byte of `p`. A hint only; nothing is read.
 #[inline(always)]
 pub fn read<T: ?Sized>(p: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[allow(unsafe_code)]
-    // SAFETY: prefetching has no effect that the abstract machine can see and cannot fault; SSE is part of x86_64.
+    // SAFETY: prefetching has no effect visible to the abstract machine and cannot fault; SSE is part of
+    // x86_64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(p).cast::<i8>());

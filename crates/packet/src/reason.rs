@@ -1,9 +1,10 @@
-//! Why packets are dropped.
+//! Drop reasons.
 
-/// Declares the reasons, their names and their help in one table.
+/// Declares the reasons with their names and descriptions in one table.
 macro_rules! drop_reasons {
     ($($reason:ident = $name:literal, $help:literal;)*) => {
-        /// Why a packet was dropped. The name is the counter, the line in a trace and the label of a metric alike.
+        /// Why a packet was dropped. The name is the counter, the line in a trace and the label of the
+        /// metric.
         #[repr(u8)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum DropReason {
@@ -14,12 +15,12 @@ macro_rules! drop_reasons {
             /// All reasons; `ALL[i] as usize == i`.
             pub const ALL: &[DropReason] = &[$(DropReason::$reason),*];
 
-            /// The name, in kebab case; unique, and part of the interface.
+            /// The name in kebab case; unique, and part of the interface.
             pub const fn name(self) -> &'static str {
                 match self { $(DropReason::$reason => $name,)* }
             }
 
-            /// What happened, in one line without a full stop.
+            /// Description in one line without a full stop.
             pub const fn help(self) -> &'static str {
                 match self { $(DropReason::$reason => $help,)* }
             }
@@ -28,7 +29,7 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    Rule = "rule", "a rule said drop";
+    Rule = "rule", "dropped by a rule";
     Ip4Malformed = "ip4-malformed", "IPv4 header with a wrong version, header length or total length";
     Ip4Truncated = "ip4-truncated", "frame shorter than its IPv4 header or total length";
     Ip6Malformed = "ip6-malformed", "IPv6 header with a wrong version, or a jumbogram";
@@ -37,48 +38,48 @@ drop_reasons! {
     Unwired = "unwired", "input port has no wire";
     PortGone = "port-gone", "output port is closed";
     TxFull = "tx-full", "output port's transmit queue is full";
-    TooBig = "too-big", "frame larger than the output port takes";
+    TooBig = "too-big", "frame exceeds the output port's maximum length";
     GsoFrame = "gso-frame", "segmentation-offload superframe from a kernel peer";
     HandoffFull = "handoff-full", "queue to another worker is full";
     NoBuffer = "no-buffer", "no packet buffer left";
-    OptionSpace = "option-space", "TCP options edited to more than 40 bytes, or the packet to more than IP can count";
-    OptionMtu = "option-mtu", "TCP options added to a frame that the output port would not take with them";
-    OptionFragment = "option-fragment", "TCP options resized in the first fragment of a datagram";
-    OptionRoom = "option-room", "no room in front of the frame for TCP options";
-    SessionFull = "session-full", "no room for another session, and none that is only half open to take its place";
-    SessionMiddle = "session-middle", "first packet seen of a TCP connection does not open it, and tcp-pickup is off";
-    TcpWindow = "tcp-window", "TCP segment outside of the window of its connection, and tcp-window-check is on";
-    NatExhausted = "nat-exhausted", "no external address and port left to translate a new session to";
-    NatLimit = "nat-limit", "source has as many translated sessions as the pool allows each";
-    NatUnmapped = "nat-unmapped", "packet to an address of a NAT pool that nothing is mapped to there";
-    NatFiltered = "nat-filtered", "packet to a mapped address and port from where the pool's filtering lets nothing in";
-    NatFailed = "nat-failed", "packet of a translated session whose headers cannot be translated";
-    FragmentLost = "fragment-lost", "fragment whose first fragment did not come in time, or too many that waited";
-    IcmpQuote = "icmp-quote", "ICMP error to a NAT pool about a packet of no session";
-    Ip4Checksum = "ip4-checksum", "IPv4 header with a wrong checksum, on a routed port";
-    OtherHost = "other-host", "frame on a routed port for the Ethernet address of somebody else";
+    OptionSpace = "option-space", "edited TCP options exceed 40 bytes, or the packet exceeds IP's maximum length";
+    OptionMtu = "option-mtu", "added TCP options make the frame exceed the output port's maximum length";
+    OptionFragment = "option-fragment", "edit would resize TCP options in the first fragment of a datagram";
+    OptionRoom = "option-room", "no head room in front of the frame for TCP options";
+    SessionFull = "session-full", "session table full, without a half-open session to evict";
+    SessionMiddle = "session-middle", "first packet of a TCP connection is not a SYN, and tcp-pickup is off";
+    TcpWindow = "tcp-window", "TCP segment outside its connection's window, and tcp-window-check is on";
+    NatExhausted = "nat-exhausted", "no free external address and port for a new session";
+    NatLimit = "nat-limit", "source has reached the pool's limit of translated sessions";
+    NatUnmapped = "nat-unmapped", "packet to an address and port of a NAT pool without a mapping";
+    NatFiltered = "nat-filtered", "packet to a mapped address and port, rejected by the pool's filtering";
+    NatFailed = "nat-failed", "headers of a translated session's packet cannot be translated";
+    FragmentLost = "fragment-lost", "first fragment did not arrive in time, or too many fragments were waiting";
+    IcmpQuote = "icmp-quote", "ICMP error to a NAT pool that quotes a packet of no session";
+    Ip4Checksum = "ip4-checksum", "invalid IPv4 header checksum on a routed port";
+    OtherHost = "other-host", "frame on a routed port for another host's Ethernet address";
     Martian = "martian", "source or destination address that must not be forwarded (RFC 1812, 5.3.7; RFC 4291, 2.5)";
     NoRoute = "no-route", "no route to the destination";
     Blackhole = "blackhole", "route of type blackhole";
     UnreachableRoute = "unreachable-route", "route of type unreachable";
     ProhibitedRoute = "prohibited-route", "route of type prohibit";
     NeighborFailed = "neighbor-failed", "next hop does not answer ARP or neighbour discovery";
-    NeighborQueue = "neighbor-queue", "next hop's Ethernet address not known in time, or too many packets that waited for it";
-    TtlExpired = "ttl-expired", "TTL or hop limit used up";
-    FragNeeded = "frag-needed", "packet larger than the way out takes, and not to be fragmented";
-    PuntNone = "punt-none", "packet for the kernel, and no port that leads to it";
-    ChainClass = "chain-class", "no branch of the session's chain takes its kind of traffic";
-    ChainError = "chain-error", "a function of the session's chain said drop";
-    Acl = "acl", "a function `acl` denied the session";
-    Police = "police", "a function `police` has let as much pass as it may";
-    SynCookie = "syn-cookie", "TCP SYN that a function `synproxy` has answered itself";
-    SynCookieBad = "syn-cookie-bad", "TCP segment to a function `synproxy` that answers no SYN cookie of the last minutes";
-    NoBackend = "no-backend", "no back end of a function `lb` is there to take a new session";
+    NeighborQueue = "neighbor-queue", "next hop's Ethernet address not resolved in time, or too many packets waiting for it";
+    TtlExpired = "ttl-expired", "TTL or hop limit expired";
+    FragNeeded = "frag-needed", "packet exceeds the output MTU and must not be fragmented";
+    PuntNone = "punt-none", "packet for the kernel, but no port leads to it";
+    ChainClass = "chain-class", "no branch of the session's chain accepts its traffic";
+    ChainError = "chain-error", "dropped by a function of the session's chain";
+    Acl = "acl", "session denied by a function `acl`";
+    Police = "police", "rate limit of a function `police` exceeded";
+    SynCookie = "syn-cookie", "TCP SYN answered by a function `synproxy`";
+    SynCookieBad = "syn-cookie-bad", "TCP segment to a function `synproxy` without a valid SYN cookie";
+    NoBackend = "no-backend", "function `lb` has no available back end for a new session";
     BackendDown = "backend-down", "the session's back end has failed its health checks";
 }
 
 impl DropReason {
-    /// The reason whose number is in [`crate::Meta::drop_reason`].
+    /// Returns the reason stored as a number in [`crate::Meta::drop_reason`].
     #[inline]
     pub fn from_number(number: u8) -> Option<DropReason> {
         Self::ALL.get(usize::from(number)).copied()

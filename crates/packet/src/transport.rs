@@ -1,53 +1,77 @@
-//! The transport header: which protocols are read, and what makes their header readable.
+//! Transport headers: which protocols the parser reads, and when a header is readable.
 //!
-//! Theory of operation. The tests are the same for all protocols and their operands come from a table: the fixed header
-//! must lie inside the packet, and the header's own length field (TCP's data offset, UDP's length) must be neither less
-//! than the fixed header nor, for TCP, more than the packet. Traffic mixes TCP and UDP, and a branch on the protocol
-//! number would be mispredicted on every other packet, so [`Start::find`] tests both without one.
+//! Theory of operation. All protocols share the same tests; the operands come from a table. The fixed
+//! header must lie inside the packet. The header's own length field (TCP data offset, UDP length) must
+//! cover the fixed header, and for TCP must not exceed the packet. Traffic mixes TCP and UDP, so a branch
+//! on the protocol number would be mispredicted often. [`HeaderPrefix::parse`] tests both without one.
 
 use std::hint::select_unpredictable;
 
 use crate::meta::Kind;
 use crate::{DropReason, bytes, checksum, hash};
 
-/// One row: how to read a transport header. All-zero for protocols that are not read.
+/// How to read one transport header. All fields are zero for protocols that the parser does not read.
 #[derive(Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct ProtocolRow {
     /// Transport nibble of [`Kind`].
     kind: u8,
-    /// Bytes of the fixed header.
+    /// Length of the fixed header in bytes.
     fixed: u8,
     /// Offset of the 16-bit word that holds the header's length field.
     length_at: u8,
-    /// `(word >> shr) << shl` is that length in bytes …
+    /// The length in bytes is `(word >> shr) << shl`.
     shr: u8,
     shl: u8,
-    /// … which must be at least so much …
+    /// Minimum length in bytes.
     least: u8,
-    /// … and of which these bits must fit in the packet.
+    /// Bits of the length that must fit in the packet; 0: no upper bound.
     bounded: u8,
     /// 0xff if the header starts with two ports.
     ports: u8,
 }
 
-pub(crate) type Table = [Row; 256];
+pub(crate) type Table = [ProtocolRow; 256];
 
-const NOT_READ: Row =
-    Row { kind: Kind::L4_NONE, fixed: 0, length_at: 0, shr: 0, shl: 0, least: 0, bounded: 0, ports: 0 };
-/// RFC 9293, 3.1: the data offset is the upper four bits of byte 12, in 32-bit words.
-const TCP: Row =
-    Row { kind: Kind::TCP, fixed: 20, length_at: 12, shr: 12, shl: 2, least: 20, bounded: 0x3f, ports: 0xff };
-/// RFC 768: the length counts the header. It may disagree with IP's, so that nothing beyond the header is asked of it.
-const UDP: Row =
-    Row { kind: Kind::UDP, fixed: 8, length_at: 4, shr: 0, shl: 0, least: 8, bounded: 0, ports: 0xff };
-/// RFC 792, RFC 4443: type, code, checksum and four bytes that depend on the type.
-const ICMP: Row = Row { kind: Kind::ICMP, fixed: 8, ..NOT_READ };
+const UNREAD: ProtocolRow = ProtocolRow {
+    kind: Kind::L4_NONE,
+    fixed: 0,
+    length_at: 0,
+    shr: 0,
+    shl: 0,
+    least: 0,
+    bounded: 0,
+    ports: 0,
+};
+/// TCP (RFC 9293, 3.1): the data offset is the upper four bits of byte 12, in 32-bit words.
+const TCP: ProtocolRow = ProtocolRow {
+    kind: Kind::TCP,
+    fixed: 20,
+    length_at: 12,
+    shr: 12,
+    shl: 2,
+    least: 20,
+    bounded: 0x3f,
+    ports: 0xff,
+};
+/// UDP (RFC 768): the length counts the header. It may differ from IP's, so it has no upper bound.
+const UDP: ProtocolRow = ProtocolRow {
+    kind: Kind::UDP,
+    fixed: 8,
+    length_at: 4,
+    shr: 0,
+    shl: 0,
+    least: 8,
+    bounded: 0,
+    ports: 0xff,
+};
+/// ICMP (RFC 792, RFC 4443): type, code, checksum and four bytes that depend on the type.
+const ICMP: ProtocolRow = ProtocolRow { kind: Kind::ICMP, fixed: 8, ..UNREAD };
 
 const fn table(icmp: usize, kind: u8) -> Table {
-    let mut t = [NOT_READ; 256];
+    let mut t = [UNREAD; 256];
     t[6] = TCP;
     t[17] = UDP;
-    t[icmp] = Row { kind, ..ICMP };
+    t[icmp] = ProtocolRow { kind, ..ICMP };
     t
 }
 
@@ -56,73 +80,77 @@ pub(crate) static OVER_IP4: Table = table(1, Kind::ICMP);
 /// Rows by protocol number over IPv6.
 pub(crate) static OVER_IP6: Table = table(58, Kind::ICMP6);
 
-/// A transport header that was looked for.
+/// The transport header of a packet, as far as the parser reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct TransportHeader {
     /// Transport nibble; [`Kind::L4_NONE`] if the packet has no readable transport header.
     pub kind: u8,
-    /// Source and destination port as on the wire; zeros without ports.
+    /// Source and destination port in wire order; zeros for protocols without ports.
     pub ports: [u8; 4],
 }
 
-impl Found {
-    pub(crate) const NOTHING: Found = Found { kind: Kind::L4_NONE, ports: [0; 4] };
+impl TransportHeader {
+    pub(crate) const NONE: TransportHeader = TransportHeader { kind: Kind::L4_NONE, ports: [0; 4] };
 }
 
-/// Looks for `proto`'s header at offset `at` of a packet that ends at `end` (`at <= end`).
+/// Parses the header of `proto` at offset `at` of a packet that ends at `end` (`at <= end`).
 ///
 /// # Errors
-/// [`DropReason::HeaderTooLong`] if the header (TCP's with its options) lies in the packet but not in `head`.
-pub(crate) fn find(
+/// [`DropReason::HeaderTooLong`] if the header (TCP's with its options) lies in the packet but not in
+/// `head`.
+pub(crate) fn parse_transport(
     table: &Table,
     proto: u8,
     head: &[u8],
     at: usize,
     end: usize,
-) -> Result<Found, DropReason> {
+) -> Result<TransportHeader, DropReason> {
     let row = &table[usize::from(proto)];
     let room = end - at;
     if row.kind == Kind::L4_NONE || room < usize::from(row.fixed) {
-        return Ok(Found::NOTHING);
+        return Ok(TransportHeader::NONE);
     }
     let word = bytes::at::<2>(head, at + usize::from(row.length_at)).ok_or(DropReason::HeaderTooLong)?;
     let length = usize::from(u16::from_be_bytes(*word)) >> row.shr << row.shl;
     let inside = length & usize::from(row.bounded);
     if length < usize::from(row.least) || inside > room {
-        return Ok(Found::NOTHING);
+        return Ok(TransportHeader::NONE);
     }
     let start = bytes::at::<8>(head, at).ok_or(DropReason::HeaderTooLong)?;
     if at + inside > head.len() {
         return Err(DropReason::HeaderTooLong);
     }
-    Ok(Found { kind: row.kind, ports: std::array::from_fn(|i| start[i] & row.ports) })
+    Ok(TransportHeader { kind: row.kind, ports: std::array::from_fn(|i| start[i] & row.ports) })
 }
 
-/// What the parse of a common packet has in hand, for those who want it at once: TCP or UDP behind a network header without
-/// options or extension headers, not a fragment, all sound.
+/// Header fields of a plain packet, in registers: TCP or UDP without IP options, extension headers or
+/// fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParsedHeaders<const ADDRESSES: usize> {
-    /// Source and destination address as on the wire.
+    /// Source and destination address in wire order.
     pub addresses: [u8; ADDRESSES],
-    /// Source and destination port as on the wire.
+    /// Source and destination port in wire order.
     pub ports: [u8; 4],
-    /// Kind, as in [`crate::Meta::kind`], and transport protocol, in the lowest two bytes: as one number, since two bytes that
-    /// are stored one by one and read together make the processor wait.
+    /// [`crate::Meta::kind`] in the lowest byte, the transport protocol in the second.
+    ///
+    /// It is one number because reading two separately stored bytes together would stall on store
+    /// forwarding.
     pub tag: u32,
-    /// TCP's flags; 0 if it is UDP.
+    /// TCP flags; 0 for UDP.
     pub tcp_flags: u8,
-    /// TCP's acknowledgement number; arbitrary if it is UDP.
+    /// TCP acknowledgement number; unspecified for UDP.
     pub tcp_ack: u32,
-    /// Where the transport header begins, as [`crate::Meta::l4_off`]. 20 bytes from there are in the head.
+    /// Offset of the transport header, as [`crate::Meta::l4_off`]. The head holds 20 bytes from there on.
     pub l4: u16,
     /// Time to live, or hop limit.
     pub ttl: u8,
-    /// The 32-bit words of a header with a checksum added up as they lie in memory; all ones of one without.
+    /// Sum of the IPv4 header's 32-bit words in native byte order; 0xffff for IPv6, which has no header
+    /// checksum.
     pub(crate) sum: u64,
 }
 
 impl<const ADDRESSES: usize> ParsedHeaders<ADDRESSES> {
-    /// Whether the header's checksum is right, if it has any, and the packet may go a hop further.
+    /// Whether the IPv4 header checksum is valid and the TTL or hop limit is greater than 1.
     #[inline(always)]
     pub fn is_forwardable(&self) -> bool {
         checksum::is_valid(self.sum) & (self.ttl > 1)
@@ -130,13 +158,13 @@ impl<const ADDRESSES: usize> ParsedHeaders<ADDRESSES> {
 }
 
 impl ParsedHeaders<8> {
-    /// As [`crate::Meta::flow_hash`].
+    /// Computes [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
         hash::flow_hash4(self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
-    /// The destination.
+    /// Destination address in host byte order.
     #[inline(always)]
     pub fn destination(&self) -> u32 {
         let [_, to]: [[u8; 4]; 2] = bytemuck::cast(self.addresses);
@@ -145,13 +173,13 @@ impl ParsedHeaders<8> {
 }
 
 impl ParsedHeaders<32> {
-    /// As [`crate::Meta::flow_hash`].
+    /// Computes [`crate::Meta::flow_hash`].
     #[inline(always)]
     pub fn flow_hash(&self) -> u32 {
         hash::flow_hash6(&self.addresses, self.ports, (self.tag >> 8) as u8)
     }
 
-    /// The destination.
+    /// Destination address in host byte order.
     #[inline(always)]
     pub fn destination(&self) -> u128 {
         let [_, to]: [[u8; 16]; 2] = bytemuck::cast(self.addresses);
@@ -159,33 +187,35 @@ impl ParsedHeaders<32> {
     }
 }
 
-/// As [`ParsedHeaders::tag`].
+/// Builds [`ParsedHeaders::tag`].
 #[inline(always)]
 pub(crate) fn tag(version: u8, kind: u8, proto: u8) -> u32 {
     u32::from(version | kind) | u32::from(proto) << 8
 }
 
-/// The first 20 bytes behind the network header as two pieces.
+/// The first 16 bytes behind the network header, as two little-endian words.
 #[derive(Clone, Copy)]
-pub(crate) struct Start {
-    /// Ports; then TCP's sequence number, or UDP's length and checksum.
+pub(crate) struct HeaderPrefix {
+    /// Ports; then the TCP sequence number, or UDP length and checksum.
     pub first: u64,
-    /// TCP's acknowledgement number, data offset, flags and window.
+    /// TCP acknowledgement number, data offset, flags and window.
     pub second: u64,
 }
 
-impl Start {
+impl HeaderPrefix {
     #[inline(always)]
-    pub fn of(bytes: &[u8; 20]) -> Start {
+    pub fn of(bytes: &[u8; 20]) -> HeaderPrefix {
         let [first, second, _] = words(bytes);
-        Start { first, second }
+        HeaderPrefix { first, second }
     }
 
-    /// The same as [`find`] for the common case, without a table and with one branch: the transport nibble, if a sound TCP or
-    /// UDP header begins here, of a packet with `room` bytes from here on that are all in the head. `None` says nothing: ask
-    /// [`find`].
+    /// Returns the transport nibble if a valid TCP or UDP header begins here; it uses one branch and no
+    /// table.
+    ///
+    /// `room` is the number of bytes of the packet from here on; all of them are in the head. `None` means
+    /// that the caller has to use [`parse_transport`].
     #[inline(always)]
-    pub fn find(self, proto: u8, room: usize) -> Option<u8> {
+    pub fn parse(self, proto: u8, room: usize) -> Option<u8> {
         let (is_tcp, is_udp) = (proto == 6, proto == 17);
         let data_offset = (self.second >> 34 & 0x3c) as usize;
         let udp_length = usize::from(u16::from_be((self.first >> 32) as u16));
@@ -194,7 +224,7 @@ impl Start {
         ((is_tcp | is_udp) & (length >= least) & (inside <= room)).then_some(kind_of(proto))
     }
 
-    /// TCP's flags; 0 of other protocols.
+    /// TCP flags; 0 for other protocols.
     #[inline(always)]
     pub fn tcp_flags(self, kind: u8) -> u8 {
         select_unpredictable(kind == Kind::TCP, (self.second >> 40) as u8, 0)
@@ -206,13 +236,14 @@ impl Start {
     }
 }
 
-/// The transport nibble of TCP and UDP, by the bit that tells their numbers apart; of others, anything.
+/// Transport nibble of TCP (6) and UDP (17), from the bit in which their numbers differ; unspecified for
+/// others.
 #[inline(always)]
 const fn kind_of(proto: u8) -> u8 {
     Kind::TCP + (proto & 0x10)
 }
 
-/// Bytes 0 to 7, 8 to 15 and 12 to 19 as numbers, the first byte least significant.
+/// Returns bytes 0..8, 8..16 and 12..20 as little-endian numbers.
 #[inline(always)]
 pub(crate) fn words(bytes: &[u8; 20]) -> [u64; 3] {
     let word = |at: usize| {
@@ -231,7 +262,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::Meta;
 
-    /// What is in hand of a packet is what its bytes from the transport header on say, and what the whole parse finds.
+    /// Checks the fields against the bytes from the transport header on and against the general parse.
     pub(crate) fn agrees<const N: usize>(
         found: &ParsedHeaders<N>,
         l4: &[u8],

@@ -1,25 +1,27 @@
-//! The canonical header window: every fixed-offset field of a packet at one place, whatever stands around it.
+//! The canonical header window: every fixed-offset field of a packet at one offset, whatever the packet's
+//! layout.
 //!
-//! Theory of operation. The classifier compares `(window & mask) ^ key` on 16-byte chunks. The window is not a copy of
-//! the headers in wire order but a canonical arrangement: ports stand at the same offset with IPv4 options, IPv6
-//! extension headers or VLAN tags in the packet, and the IPv4 5-tuple, the commonest of all masks, fits the first
-//! chunk together with the packet's kind and input port, so that a 5-tuple rule costs one 16-byte compare.
+//! Theory of operation. The classifier compares `(window & mask) ^ key` on 16-byte chunks. The window is
+//! not a copy of the headers in wire order but a canonical arrangement. Ports have the same offset with
+//! IPv4 options, IPv6 extension headers or VLAN tags in the packet. The IPv4 5-tuple, the commonest of all
+//! masks, fits the first chunk together with the packet's kind and input port, so a 5-tuple rule costs one
+//! 16-byte compare.
 //!
 //! ```text
 //! chunk 0   0 ip-saddr  4 ip-daddr   8 transport bytes 0..4 (ports; ICMP type, code, checksum)
 //!          12 kind     13 ip-proto / ip6-next              14 input port (big endian)
 //! chunk 1  16 ip6-saddr
 //! chunk 2  32 ip6-daddr
-//! chunk 3  48 transport bytes 4..20 (TCP seq, ack, offset/flags, window, checksum, urgent; UDP length, checksum;
+//! chunk 3  48 transport bytes 4..20 (TCP seq to urgent pointer; UDP length, checksum;
 //!             ICMP and ICMPv6 bytes 4..8)
-//! chunk 4  64 IPv4 bytes 0..12 or IPv6 bytes 0..8   76 ethertype (big endian)   78 output port (big endian)
-//! chunk 5  80 timestamp  88 mss  90 window scale (big endian)   91 TCP options that are there   92 those with a value
-//!          94 IPv6 extension headers that are there (16 bits, big endian)
+//! chunk 4  64 IPv4 bytes 0..12 or IPv6 bytes 0..8   76 ethertype, 78 output port (big endian)
+//! chunk 5  80 timestamp  88 mss  90 window scale (big endian)  91 TCP options present  92 with a value
+//!          94 IPv6 extension headers present (16 bits, big endian)
 //! ```
 //!
-//! Bytes that a packet does not have are zero. The last chunk is an index of what stands at no fixed place: TCP options
-//! ([`NamedOption::bit`]; 0x01: any option at all) and extension headers ([`Ip6Ext::bit`]). It costs a walk over them
-//! and is filled for policies that ask for it.
+//! Bytes that a packet does not have are zero. The last chunk indexes headers without a fixed offset: TCP
+//! options ([`NamedOption::bit`]; 0x01: any option) and extension headers ([`Ip6Ext::bit`]). It costs a
+//! walk over them and is filled only for policies that match on them.
 //!
 //! [`NamedOption::bit`]: crate::NamedOption::bit
 //! [`Ip6Ext::bit`]: crate::Ip6Ext::bit
@@ -27,14 +29,14 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::meta::{Kind, Meta};
-use crate::options::Index;
+use crate::options::OptionIndex;
 use crate::{bytes, ip6};
 
-/// Bytes in the window.
+/// Bytes of the window.
 pub const BYTES: usize = 96;
-/// Bytes in one chunk, the unit of masks and hashing.
+/// Bytes of one chunk, the unit of masks and hashing.
 pub const CHUNK: usize = 16;
-/// Chunks in the window.
+/// Chunks of the window.
 pub const CHUNKS: usize = BYTES / CHUNK;
 
 /// Byte offset of the [`crate::Kind`] byte.
@@ -51,14 +53,15 @@ pub const OPTION_TIMESTAMP: usize = 80;
 pub const OPTION_MSS: usize = 88;
 /// Byte offset of the window scale.
 pub const OPTION_WSCALE: usize = 90;
-/// Byte offset of the bits of the TCP options that are there.
+/// Byte offset of the presence bits of TCP options.
 pub const OPTIONS_PRESENT: usize = 91;
-/// Byte offset of the bits of those whose value is in the window.
+/// Byte offset of the bits of the TCP options whose value is in the window.
 pub const OPTIONS_VALUED: usize = 92;
-/// Byte offset of the bits of the IPv6 extension headers that are there, 16 bits, big endian.
+/// Byte offset of the presence bits of IPv6 extension headers, 16 bits, big endian.
 pub const IP6_EXTENSIONS: usize = 94;
 
-/// The canonical window of one packet: 96 bytes as six chunks, each a native-endian `u128` over its 16 bytes.
+/// The canonical window of one packet: 96 bytes as six chunks, each a native-endian `u128` over its 16
+/// bytes.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Window {
@@ -69,34 +72,35 @@ pub struct Window {
 const _: () = assert!(size_of::<Window>() == BYTES);
 
 impl Window {
-    /// The window as bytes, in the layout that the module describes.
+    /// The window as bytes, in the layout of the module's theory of operation.
     pub fn bytes(&self) -> &[u8; BYTES] {
         bytemuck::cast_ref(self)
     }
 
-    /// The same, to be written.
+    /// The window as mutable bytes.
     pub fn bytes_mut(&mut self) -> &mut [u8; BYTES] {
         bytemuck::cast_mut(self)
     }
 }
 
-/// The bytes of a header, or zeros if `head` ends before them, which it does not after a successful parse.
+/// The bytes of a header, or zeros if `head` is too short, which is impossible after a successful parse.
 #[inline]
 fn load<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
     bytes::at(head, at).copied().unwrap_or([0; N])
 }
 
-/// Fills the chunks of `w` whose bits are set in `chunks` (bit `i`: chunk `i`) and leaves the others alone.
+/// Fills the chunks of `w` whose bits are set in `chunks` (bit `i`: chunk `i`) and leaves the others
+/// unchanged.
 ///
-/// `head` is what [`crate::parse`] saw, `meta` what it found; ports are indexes of the dataplane's port table. An
-/// output port that is not known yet is whatever the caller takes for "none".
+/// `head` and `meta` are those of [`crate::parse`]. Ports are indexes of the dataplane's port table. For an
+/// unknown output port the caller passes its own "none" value.
 #[inline]
 pub fn fill_window(head: &[u8], meta: &Meta, in_port: u16, out_port: u16, chunks: u8, w: &mut Window) {
     if chunks & 1 != 0 {
         w.chunk[0] = first_chunk(head, meta, in_port);
     }
     if chunks & 1 << 5 != 0 {
-        w.chunk[5] = Index::of(head, meta).chunk(ip6::extensions(head, meta));
+        w.chunk[5] = OptionIndex::of(head, meta).chunk(ip6::extensions(head, meta));
     }
     if chunks & 0b11110 != 0 {
         fill_others(head, meta, out_port, chunks, w);
@@ -109,7 +113,7 @@ fn first_chunk(head: &[u8], meta: &Meta, in_port: u16) -> u128 {
     let (mut addresses, mut proto) = ([0; 8], 0);
     match meta.kind.l3() {
         Kind::IP4 => (addresses, proto) = (load(head, l3 + 12), meta.proto),
-        // The field ip6-next is the fixed header's, not the end of the chain.
+        // The field ip6-next is the fixed header's, not the last of the extension headers.
         Kind::IP6 => [proto] = load(head, l3 + 6),
         _ => {}
     }
@@ -132,7 +136,8 @@ fn fill_others(head: &[u8], meta: &Meta, out_port: u16, chunks: u8, w: &mut Wind
         w.chunk[2] = if is_ip6 { u128::from_ne_bytes(load(head, l3 + 24)) } else { 0 };
     }
     if chunks & 1 << 3 != 0 {
-        // Loads more than ICMP or UDP have and masks: a branch on the protocol would be mispredicted in mixed traffic.
+        // Loads more bytes than ICMP or UDP have and masks them: a branch on the protocol would be
+        // mispredicted often.
         let more = match bytes::at::<CHUNK>(head, l4 + 4) {
             Some(more) => u128::from_ne_bytes(*more),
             None => four(load(head, l4 + 4)),
@@ -149,7 +154,7 @@ const fn four([a, b, c, d]: [u8; 4]) -> u128 {
     u128::from_ne_bytes([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 }
 
-/// By transport nibble: which of the transport bytes 4..20 belong to the fixed header.
+/// By transport nibble: the transport bytes 4..20 that belong to the fixed header.
 static MORE_OF: [u128; 16] = {
     let mut masks = [0; 16];
     masks[Kind::TCP as usize >> 4] = u128::MAX;
@@ -187,8 +192,8 @@ mod tests {
         *w.bytes()
     }
 
-    /// The last four bytes before the index, and an index of nothing.
-    fn with_nothing_more(before: [u8; 4]) -> [u8; 20] {
+    /// The four bytes before the index, followed by an empty index.
+    fn with_empty_index(before: [u8; 4]) -> [u8; 20] {
         let mut end = [0; 20];
         end[..4].copy_from_slice(&before);
         end
@@ -206,11 +211,11 @@ mod tests {
         assert_eq!(w[48..60], [1, 2, 3, 4, 5, 6, 7, 8, 0x50, 2, 0x0a, 0x0b]);
         assert_eq!(w[60..64], frame[50..54]);
         assert_eq!(w[64..76], frame[14..26]);
-        assert_eq!(w[76..], with_nothing_more([8, 0, 0, 4]));
+        assert_eq!(w[76..], with_empty_index([8, 0, 0, 4]));
     }
 
     #[test]
-    fn ports_stand_at_one_place_whatever_is_before_them() {
+    fn ports_have_one_offset_in_every_layout() {
         let udp = || Transport::from(Udp::new(0x1122, 0x3344));
         let options = Ip4 { options: vec![1; 12], ..Ip4::new([1; 4], [2; 4]) };
         let extensions = Ip6::new([1; 16], [2; 16]).with([Extension::Plain { number: 0, body: vec![0; 6] }]);
@@ -237,7 +242,7 @@ mod tests {
         assert_eq!(w[12..16], [0x26, 60, 0, 3]);
         assert_eq!((&w[16..32], &w[32..48]), (&[1; 16][..], &[2; 16][..]));
         assert_eq!(w[64..76], [0x6f, 0xc0, 0, 0, 0, 16, 60, 7, 0, 0, 0, 0]);
-        assert_eq!(w[76..94], with_nothing_more([0x86, 0xdd, 0, 4])[..18]);
+        assert_eq!(w[76..94], with_empty_index([0x86, 0xdd, 0, 4])[..18]);
         assert_eq!(w[94..], [0x04, 0x40], "destination options");
     }
 
@@ -256,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn no_ip_no_fields() {
+    fn frames_without_ip_have_no_fields() {
         let w = window(&Frame::ethernet(0x0806).payload([0xff; 28]).build());
         assert!(w.iter().enumerate().all(|(i, b)| *b == 0 || [15, 76, 77, 79].contains(&i)));
-        assert_eq!((w[15], &w[76..]), (3, &with_nothing_more([8, 6, 0, 4])[..]));
+        assert_eq!((w[15], &w[76..]), (3, &with_empty_index([8, 6, 0, 4])[..]));
     }
 
     #[test]
-    fn metadata_that_does_not_fit_the_bytes_reads_zeros() {
+    fn offsets_beyond_the_bytes_read_zeros() {
         let meta = Meta { l3_off: 60_000, l4_off: 65_535, kind: Kind(0x14), proto: 6, ..Meta::default() };
         let mut w = Window::default();
         fill_window(&[0xff; 20], &meta, 0, 0, 0b111111, &mut w);

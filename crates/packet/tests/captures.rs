@@ -1,5 +1,5 @@
-//! Frames from real captures (tcpdump's test suite; what tcpdump says of them is the expectation): what the parser finds
-//! in them, and that the builder makes the same bytes, checksums included.
+//! Frames from tcpdump's test captures: the parser finds what tcpdump prints, and the builder makes the
+//! same bytes, checksums included.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Udp};
 use mmb_packet::checksum::complete_partial;
@@ -89,7 +89,8 @@ fn icmp_extended_echo() {
     assert_eq!(built, frame);
 }
 
-/// IP6 fe80::a00:27ff:fe46:e884 > ff02::16: HBH (rtalert: 0x0000) (padn) [icmp6 sum ok] ICMP6, listener report v2
+/// IP6 fe80::a00:27ff:fe46:e884 > ff02::16: HBH (rtalert: 0x0000) (padn) [icmp6 sum ok] ICMP6, listener
+/// report v2
 #[test]
 fn listener_report_behind_hop_by_hop_options() {
     let frame = bytes(
@@ -107,7 +108,8 @@ fn listener_report_behind_hop_by_hop_options() {
     assert_eq!(built, frame);
 }
 
-/// ipv6-routing-header.pcap: RT6 (len=2, type=0, segleft=1, [0]2200::210:2:0:0:4) 5645 > 5642: [udp sum ok] UDP, length 0
+/// ipv6-routing-header.pcap: RT6 (len=2, type=0, segleft=1, [0]2200::210:2:0:0:4) 5645 > 5642: [udp sum ok]
+/// UDP, length 0
 #[test]
 fn the_pseudo_header_has_the_last_hop() {
     let frame = bytes(
@@ -151,7 +153,7 @@ fn arp_in_two_vlans_is_not_ip() {
     assert_eq!((m.kind, m.ethertype, m.l3_off, m.end), (Kind(0), 0x0806, 22, 62));
 }
 
-/// mptcp-v1.pcap, as the sending Linux had it: Flags [S], cksum 0x1734 (incorrect -> 0x667c)
+/// mptcp-v1.pcap, as captured on the sending Linux host: Flags [S], cksum 0x1734 (incorrect -> 0x667c)
 #[test]
 fn linux_left_the_checksum_to_hardware() {
     let mut frame = bytes(

@@ -1,4 +1,4 @@
-//! Promises of the crate on random frames: sound ones of every shape, broken ones, and plain noise.
+//! Invariants of the crate on random frames: valid ones of every layout, corrupted ones, and random bytes.
 
 #[path = "../../../fuzz/src/packet.rs"]
 mod packet;
@@ -43,17 +43,17 @@ fn transport() -> impl Strategy<Value = Transport> {
     let udp = any::<(u16, u16, bool)>()
         .prop_map(|(sport, dport, checksum)| Udp { checksum, ..Udp::new(sport, dport) }.into());
     let icmp = any::<(u8, u8, [u8; 4])>().prop_map(|(kind, code, rest)| Icmp { kind, code, rest }.into());
-    // Not a protocol that the parser looks into, and not an extension header.
+    // Neither a protocol that the parser reads nor an extension header.
     prop_oneof![3 => tcp, 3 => udp, 1 => icmp, 1 => Just(Transport::Raw(47))]
 }
 
-/// Mostly kinds that are known, so that there are duplicates.
+/// Mostly known kinds, so that duplicates occur.
 fn option_kind() -> impl Strategy<Value = u8> {
     prop_oneof![9 => prop::sample::select(vec![1, 1, 2, 3, 4, 5, 8, 8, 30, 34]), 1 => any::<u8>()]
 }
 
 #[derive(Clone, Debug)]
-struct Sound {
+struct ValidFrame {
     tags: Vec<u16>,
     net: Net,
     transport: Transport,
@@ -61,7 +61,7 @@ struct Sound {
     padding: usize,
 }
 
-impl Sound {
+impl ValidFrame {
     fn frame(&self) -> Frame {
         let bare = Frame::new(self.net.clone(), self.transport.clone()).payload(&*self.payload);
         self.tags.iter().fold(bare, |frame, tpid| frame.tag(*tpid, 7))
@@ -74,11 +74,12 @@ impl Sound {
     }
 }
 
-fn sound() -> impl Strategy<Value = Sound> {
+fn valid_frame() -> impl Strategy<Value = ValidFrame> {
     let tags = vec(prop::sample::select(vec![0x8100, 0x88a8, 0x9100]), 0..=4);
     let net = prop_oneof![ip4().prop_map(Net::from), ip6().prop_map(Net::from)];
-    (tags, net, transport(), vec(any::<u8>(), 0..100), 0..30usize)
-        .prop_map(|(tags, net, transport, payload, padding)| Sound { tags, net, transport, payload, padding })
+    (tags, net, transport(), vec(any::<u8>(), 0..100), 0..30usize).prop_map(
+        |(tags, net, transport, payload, padding)| ValidFrame { tags, net, transport, payload, padding },
+    )
 }
 
 fn extension_len(extension: &Extension) -> usize {
@@ -98,8 +99,8 @@ fn extension_flag(extension: &Extension) -> u8 {
     }
 }
 
-/// What the parser must find, from the parts and not from the bytes.
-fn expectation(s: &Sound) -> (u8, u8, [usize; 3], u8) {
+/// The expected parse result, computed from the parts and not from the bytes.
+fn expectation(s: &ValidFrame) -> (u8, u8, [usize; 3], u8) {
     let l3 = 14 + 4 * s.tags.len();
     let (net, l4, flags, icmp, icmp_kind) = match &s.net {
         Net::Ip4(ip) => (Kind::IP4, l3 + 20 + ip.options.len().next_multiple_of(4), 0, 1, Kind::ICMP),
@@ -121,7 +122,7 @@ fn expectation(s: &Sound) -> (u8, u8, [usize; 3], u8) {
 
 proptest! {
     #[test]
-    fn sound_frames_are_understood(s in sound()) {
+    fn valid_frames_are_parsed(s in valid_frame()) {
         let frame = s.build();
         let mut m = Meta::default();
         prop_assert_eq!(parse(&frame, frame.len(), &mut m), Ok(()));
@@ -131,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_kernel_leaves_is_completed_to_what_the_builder_computes(s in sound()) {
+    fn completed_checksums_equal_the_builders(s in valid_frame()) {
         let right = s.build();
         let mut frame = s.frame().partial_checksum().pad_to(right.len()).build();
         let mut m = Meta::default();
@@ -146,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn broken_frames_break_no_promise(s in sound(), hits in vec(any::<(prop::sample::Index, u8)>(), 1..4)) {
+    fn corrupted_frames_keep_the_invariants(s in valid_frame(), hits in vec(any::<(prop::sample::Index, u8)>(), 1..4)) {
         let mut frame = s.build();
         for (at, byte) in hits {
             let at = at.index(frame.len().min(160));
@@ -156,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn noise_breaks_no_promise(mut noise in vec(any::<u8>(), 0..200), ip in prop::bool::ANY, six in prop::bool::ANY) {
+    fn random_bytes_keep_the_invariants(mut noise in vec(any::<u8>(), 0..200), ip in prop::bool::ANY, six in prop::bool::ANY) {
         if ip && noise.len() > 14 {
             noise[12..15].copy_from_slice(if six { &[0x86, 0xdd, 0x60] } else { &[0x08, 0x00, 0x45] });
         }
@@ -164,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn options_break_no_promise(list in vec((option_kind(), 0..12u8, any::<[u8; 10]>()), 0..8), cut in 0..60usize) {
+    fn options_keep_the_invariants(list in vec((option_kind(), 0..12u8, any::<[u8; 10]>()), 0..8), cut in 0..60usize) {
         let mut area = Vec::new();
         for (kind, length, data) in list {
             area.push(kind);
@@ -178,7 +179,7 @@ proptest! {
     }
 
     #[test]
-    fn cut_frames_are_truncated(s in sound(), cut in any::<prop::sample::Index>()) {
+    fn cut_frames_are_truncated(s in valid_frame(), cut in any::<prop::sample::Index>()) {
         let frame = s.build();
         let mut m = Meta::default();
         let [l3, _, end] = expectation(&s).2;

@@ -12,7 +12,7 @@ pub enum Net {
     Ip4(Ip4),
     /// IPv6.
     Ip6(Ip6),
-    /// None: another ethertype.
+    /// No IP header: another ethertype.
     Other {
         /// Ethertype, host order.
         ethertype: u16,
@@ -32,7 +32,7 @@ pub struct Ip4 {
     pub id: u16,
     /// Three bits: 4 reserved, 2 don't fragment, 1 more fragments.
     pub flags: u8,
-    /// Fragment offset in units of 8 bytes. For fragments but the first take [`super::Transport::Raw`].
+    /// Fragment offset in units of 8 bytes. Later fragments use [`super::Transport::Raw`].
     pub fragment_offset: u16,
     /// Time to live.
     pub ttl: u8,
@@ -89,24 +89,25 @@ pub struct Ip6 {
 /// An IPv6 extension header.
 #[derive(Clone, Debug)]
 pub enum Extension {
-    /// Any with a length in units of 8 bytes: hop-by-hop (0), destination (60), mobility (135), HIP (139), shim6 (140).
+    /// A header whose length counts units of 8 bytes: hop-by-hop (0), destination (60), mobility (135), HIP
+    /// (139), shim6 (140).
     Plain {
-        /// Its protocol number.
+        /// Protocol number.
         number: u8,
-        /// What stands behind next header and length, padded with zeros to a multiple of 8 with those two.
+        /// Bytes behind next header and length, padded with zeros to a multiple of 8 including those two.
         body: Vec<u8>,
     },
-    /// Routing (43). With segments left, the pseudo header's destination is the first of the addresses in a segment
-    /// routing header (type 4, RFC 8754), the last in others (RFC 8200, 8.1).
+    /// Routing (43). With segments left, the pseudo header uses the first address of a segment routing
+    /// header (type 4, RFC 8754) or the last address of other types (RFC 8200, 8.1) as destination.
     Routing {
         /// Routing type.
         kind: u8,
         /// Segments left.
         segments_left: u8,
-        /// The addresses.
+        /// Addresses.
         addresses: Vec<Ipv6Addr>,
     },
-    /// Fragment (44). For fragments but the first take [`super::Transport::Raw`].
+    /// Fragment (44). Later fragments use [`super::Transport::Raw`].
     Fragment {
         /// Offset in units of 8 bytes.
         offset: u16,
@@ -170,7 +171,7 @@ impl Ip6 {
         Ip6 { src, dst, traffic_class: 0, flow_label: 0, hop_limit: 64, extensions: Vec::new() }
     }
 
-    /// The same with these extension headers.
+    /// Replaces the extension headers.
     pub fn with(mut self, extensions: impl Into<Vec<Extension>>) -> Self {
         self.extensions = extensions.into();
         self
@@ -233,8 +234,8 @@ impl Net {
         }
     }
 
-    /// Most bytes behind the network headers.
-    pub(super) fn most_payload(&self) -> usize {
+    /// Maximum number of bytes behind the network headers.
+    pub(super) fn max_payload(&self) -> usize {
         let most = usize::from(u16::MAX);
         match self {
             Net::Ip4(ip) => most.saturating_sub(ip.header_len()),

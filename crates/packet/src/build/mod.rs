@@ -1,4 +1,4 @@
-//! Builders of frames with right lengths and checksums, for tests and the traffic generator.
+//! Builders of frames with valid lengths and checksums, for tests and the traffic generator.
 //!
 //! ```
 //! use mmb_packet::build::{Frame, Ip4, Tcp};
@@ -16,7 +16,7 @@ pub use transport::{Icmp, Tcp, Transport, Udp};
 
 use crate::checksum::{fold, sum};
 
-/// A frame to be: Ethernet, VLAN tags, network header, transport header, payload, padding.
+/// Description of a frame: Ethernet, VLAN tags, network header, transport header, payload, padding.
 #[derive(Clone, Debug)]
 pub struct Frame {
     destination: [u8; 6],
@@ -25,7 +25,7 @@ pub struct Frame {
     net: Net,
     transport: Transport,
     payload: Vec<u8>,
-    least: usize,
+    min_len: usize,
     partial: bool,
 }
 
@@ -39,12 +39,12 @@ impl Frame {
             net: net.into(),
             transport: transport.into(),
             payload: Vec::new(),
-            least: 0,
+            min_len: 0,
             partial: false,
         }
     }
 
-    /// A frame of any ethertype (or IEEE 802.3 length): [`Frame::payload`] is what stands behind it.
+    /// A frame of any ethertype (or IEEE 802.3 length); [`Frame::payload`] follows it directly.
     pub fn ethernet(ethertype: u16) -> Self {
         Self::new(Net::Other { ethertype }, Transport::Raw(0))
     }
@@ -55,38 +55,41 @@ impl Frame {
         self
     }
 
-    /// Adds an 802.1Q tag (0x8100) inside those that are there.
+    /// Adds an 802.1Q tag (0x8100) inside the present tags.
     pub fn vlan(self, id: u16) -> Self {
         self.tag(0x8100, id)
     }
 
-    /// Adds a tag with this protocol identifier and control information inside those that are there.
+    /// Adds a tag with this protocol identifier and control information inside the present tags.
     pub fn tag(mut self, tpid: u16, tci: u16) -> Self {
         self.tags.push([tpid, tci]);
         self
     }
 
-    /// Sets the bytes behind the transport header; those that no IP length can count are left out of the frame.
+    /// Sets the bytes behind the transport header. Bytes beyond the maximum IP length are left out of the
+    /// frame.
     pub fn payload(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.payload = bytes.into();
         self
     }
 
-    /// Pads the frame with zeros to `len` bytes (60 is Ethernet's least, without the frame check sequence).
+    /// Pads the frame with zeros to `len` bytes (Ethernet's minimum is 60 without the frame check
+    /// sequence).
     pub fn pad_to(mut self, len: usize) -> Self {
-        self.least = len;
+        self.min_len = len;
         self
     }
 
-    /// Leaves the TCP or UDP checksum as Linux does for hardware to complete: the folded sum of the pseudo header.
+    /// Sets the TCP or UDP checksum to the folded sum of the pseudo header, as Linux does for checksum
+    /// offload.
     pub fn partial_checksum(mut self) -> Self {
         self.partial = true;
         self
     }
 
-    /// The bytes of the frame.
+    /// Returns the bytes of the frame.
     pub fn build(&self) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(self.least.max(128 + self.payload.len()));
+        let mut frame = Vec::with_capacity(self.min_len.max(128 + self.payload.len()));
         frame.extend(self.destination);
         frame.extend(self.source);
         for [tpid, tci] in &self.tags {
@@ -97,7 +100,7 @@ impl Frame {
         let segment = self.segment();
         frame.extend(self.net.header(self.proto(), segment.len()));
         frame.extend(segment);
-        frame.resize(frame.len().max(self.least), 0);
+        frame.resize(frame.len().max(self.min_len), 0);
         frame
     }
 
@@ -108,7 +111,7 @@ impl Frame {
     /// Transport header and payload, with the checksum.
     fn segment(&self) -> Vec<u8> {
         let mut segment = self.transport.header();
-        let room = self.net.most_payload().saturating_sub(segment.len());
+        let room = self.net.max_payload().saturating_sub(segment.len());
         segment.extend(&self.payload[..self.payload.len().min(room)]);
         self.transport.set_length(&mut segment);
         if let Some(at) = self.transport.checksum_at() {
@@ -118,7 +121,7 @@ impl Frame {
         segment
     }
 
-    /// The transport checksum of a segment whose checksum field is 0.
+    /// Computes the transport checksum of a segment whose checksum field is 0.
     fn checksum(&self, segment: &[u8]) -> u16 {
         let is_icmp = matches!(self.transport, Transport::Icmp(_));
         let pseudo = match self.net {

@@ -9,7 +9,7 @@ pub enum Transport {
     Udp(Udp),
     /// ICMP over IPv4, ICMPv6 over IPv6.
     Icmp(Icmp),
-    /// No header: a protocol number, and the payload is all there is.
+    /// No header: a protocol number, followed directly by the payload.
     Raw(u8),
 }
 
@@ -24,9 +24,9 @@ pub struct Tcp {
     pub seq: u32,
     /// Acknowledgement number.
     pub ack: u32,
-    /// The four reserved bits.
+    /// Value of the four reserved bits.
     pub reserved: u8,
-    /// CWR, ECE, URG, ACK, PSH, RST, SYN, FIN from the top.
+    /// CWR, ECE, URG, ACK, PSH, RST, SYN, FIN; most significant bit first.
     pub flags: u8,
     /// Window.
     pub window: u16,
@@ -37,7 +37,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// A header with the ACK flag, the greatest window, and everything else 0.
+    /// A header with the ACK flag, the maximum window, and everything else 0.
     pub fn new(sport: u16, dport: u16) -> Self {
         Tcp { sport, dport, flags: 0x10, window: u16::MAX, ..Tcp::default() }
     }
@@ -66,7 +66,7 @@ pub struct Udp {
     pub sport: u16,
     /// Destination port.
     pub dport: u16,
-    /// `false`: the checksum field is 0, "none".
+    /// `false`: the checksum field is 0, which means "none".
     pub checksum: bool,
 }
 
@@ -89,7 +89,7 @@ pub struct Icmp {
     pub kind: u8,
     /// Code.
     pub code: u8,
-    /// The four bytes behind the checksum; identifier and sequence number of an echo.
+    /// The four bytes behind the checksum, for example identifier and sequence number of an echo.
     pub rest: [u8; 4],
 }
 
@@ -154,7 +154,7 @@ impl Transport {
         }
     }
 
-    /// Offset of the checksum field, if it is to be filled.
+    /// Offset of the checksum field; `None` if the header has none or leaves it 0.
     pub(super) fn checksum_at(&self) -> Option<usize> {
         match self {
             Transport::Tcp(_) => Some(16),
@@ -164,7 +164,7 @@ impl Transport {
         }
     }
 
-    /// A computed checksum as it is sent: UDP's 0 means "none", so that 0 is written as 0xffff.
+    /// The checksum as sent: a computed 0 becomes 0xffff in UDP, where 0 means "none".
     pub(super) fn as_sent(&self, csum: u16) -> u16 {
         if csum == 0 && matches!(self, Transport::Udp(_)) { 0xffff } else { csum }
     }

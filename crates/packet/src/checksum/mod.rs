@@ -1,18 +1,19 @@
-//! The Internet checksum: RFC 1071 (from scratch), RFC 1624 (incremental), and the pseudo headers.
+//! The Internet checksum: full (RFC 1071), incremental (RFC 1624), and pseudo headers.
 //!
-//! Sums are ones'-complement sums of big-endian 16-bit words, kept in 32 bits with the carries not yet added back; the
-//! field in a packet is the complement of the folded sum: `!fold(sum(bytes, pseudo4(..)))`.
+//! Sums are ones'-complement sums of big-endian 16-bit words in 32 bits, with the carries not yet folded.
+//! The field in a packet is the complement of the folded sum: `!fold(sum(bytes, pseudo4(..)))`.
 
 mod partial;
 
 pub use partial::complete_partial;
 
-/// Adds the words of `bytes` to `init`. An odd last byte counts as the upper half of a word (RFC 1071), so only the last
-/// piece of a packet may have an odd length. The result is at most `init + 0xffff`, kept from overflowing by an
-/// end-around carry.
+/// Adds the 16-bit words of `bytes` to `init`.
+///
+/// An odd last byte counts as the upper half of a word (RFC 1071), so only the last piece of a packet may
+/// have an odd length. The result is at most `init + 0xffff`; an end-around carry prevents an overflow.
 pub fn sum(bytes: &[u8], init: u32) -> u32 {
-    // Sums do not depend on the byte order as long as it is the same throughout (RFC 1071, 2.B), so add eight bytes at
-    // a time as they lie in memory and swap once at the end.
+    // Sums do not depend on the byte order if it is the same throughout (RFC 1071, 2.B). The loop therefore
+    // adds eight bytes at a time in native order and swaps once at the end.
     let (mut wide, mut carries) = (0u64, 0u64);
     let (words, rest) = bytes.as_chunks::<8>();
     for word in words {
@@ -38,47 +39,49 @@ fn fold64(n: u64) -> u16 {
     fold(low.wrapping_add(u32::from(carry)))
 }
 
-/// Adds the carries back: the sum in 16 bits, not complemented.
+/// Folds the carries: the sum in 16 bits, not complemented.
 #[inline]
 pub fn fold(sum: u32) -> u16 {
     let once = (sum >> 16) + (sum & 0xffff);
     ((once >> 16) + once) as u16
 }
 
-/// Whether a header's checksum is right whose 32-bit words, which are not all zero, were added up as they lie in memory: they sum
-/// up to a multiple of what all checksums are taken modulo, whatever the byte order.
+/// Whether a header's checksum is valid, given the sum of its 32-bit words in native byte order.
+///
+/// The sum of a valid header is a multiple of 0xffff in any byte order. The words must not all be zero.
 #[inline(always)]
 pub fn is_valid(sum: u64) -> bool {
     sum.is_multiple_of(0xffff)
 }
 
-/// The same of 32-bit words that were added up as they lie in memory, few enough for 35 bits; for comparisons with 0xffff, which
-/// looks the same in any byte order.
+/// Folds a sum of at most 35 bits of native-order 32-bit words into 16 bits, for a comparison with 0xffff.
 #[inline(always)]
 pub fn fold_native_words(sum: u64) -> u64 {
-    // 35 bits are 33, then 32 and a bit, then 17, then 16.
+    // The steps reduce 35 bits to 33, to 32 and a carry, to 17, to 16.
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     let sum = (sum >> 16) + (sum & 0xffff);
     (sum >> 16) + (sum & 0xffff)
 }
 
-/// The checksum field after a 16-bit word that it covers changed from `old` to `new` (RFC 1624, equation 3).
+/// Returns the checksum field after a covered 16-bit word changed from `old` to `new` (RFC 1624, equation
+/// 3).
 ///
-/// All in the same byte order. A checksum that was wrong stays wrong by the same difference. Whether a result of 0 means
-/// "no checksum" (UDP) is the caller's concern.
+/// All arguments have the same byte order. An invalid checksum stays invalid by the same difference. The
+/// caller handles a result of 0 where it means "no checksum" (UDP).
 #[inline]
 pub fn update16(csum: u16, old: u16, new: u16) -> u16 {
     !fold(u32::from(!csum) + u32::from(!old) + u32::from(new))
 }
 
-/// Sum of the IPv4 pseudo header (RFC 9293, 3.1; RFC 768): `len` is the transport header's and payload's bytes.
+/// Sum of the IPv4 pseudo header (RFC 9293, 3.1; RFC 768). `len` counts the transport header and the
+/// payload.
 pub fn pseudo4(src: [u8; 4], dst: [u8; 4], proto: u8, len: u16) -> u32 {
     sum(&dst, sum(&src, u32::from(proto) + u32::from(len)))
 }
 
-/// Sum of the IPv6 pseudo header (RFC 8200, 8.1): `dst` is the final destination, `proto` the transport's own number,
-/// `len` the transport header's and payload's bytes.
+/// Sum of the IPv6 pseudo header (RFC 8200, 8.1). `dst` is the final destination, `proto` the transport
+/// protocol; `len` counts the transport header and the payload.
 pub fn pseudo6(src: &[u8; 16], dst: &[u8; 16], proto: u8, len: u32) -> u32 {
     sum(dst, sum(src, u32::from(proto) + (len >> 16) + (len & 0xffff)))
 }
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_with_its_checksum_sums_to_ones() {
+    fn a_header_with_a_valid_checksum_sums_to_ones() {
         let header = [
             0x45, 0x00, 0x00, 0x54, 0x59, 0xcd, 0x00, 0x00, 0x40, 0x11, 0x94, 0xae, 0xc0, 0xa8, 0x01, 0x0b,
             0xd1, 0x57, 0xf9, 0x12,
@@ -138,7 +141,7 @@ mod tests {
         fn sum_is_the_sum_of_words(bytes in prop::collection::vec(any::<u8>(), 0..300), init in any::<u32>()) {
             let words = bytes.chunks(2).map(|w| u64::from(w[0]) << 8 | u64::from(*w.get(1).unwrap_or(&0)));
             let all = words.sum::<u64>() + u64::from(init);
-            // Ones'-complement sums are equal modulo 0xffff, and only a sum of nothing is 0.
+            // Ones'-complement sums are equal modulo 0xffff; only an empty sum is 0.
             let folded = u64::from(fold(sum(&bytes, init)));
             prop_assert_eq!(folded % 0xffff, all % 0xffff);
             prop_assert_eq!(folded == 0, all == 0);
@@ -153,7 +156,7 @@ mod tests {
         #[test]
         fn update_equals_recompute(mut words in prop::collection::vec(any::<u16>(), 2..40), at in any::<prop::sample::Index>(), new in any::<u16>()) {
             let bytes = |words: &[u16]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<_>>();
-            // A fixed word keeps the sum from being 0, for which ones' complement has two representations.
+            // A fixed non-zero word avoids a sum of 0, which has two representations in ones' complement.
             words[0] |= 1;
             let at = 1 + at.index(words.len() - 1);
             let (old, before) = (words[at], !fold(sum(&bytes(&words), 0)));

@@ -1,44 +1,49 @@
-//! Checksums that a kernel left to hardware.
+//! Completes checksums that a kernel left to hardware.
 //!
-//! Theory of operation. Linux computes the transport checksum of its own packets as late as it can: it puts the folded
-//! sum of the pseudo header into the field (`CHECKSUM_PARTIAL`), and the network card adds the rest. Between two veth
-//! ends, or on an AF_PACKET socket, there is no card. Such a packet is known by its field, which a finished packet
-//! has only by chance (1 in 65,536); finishing that one changes nothing, as it is finished already.
+//! Theory of operation. Linux computes the transport checksum of its own packets as late as it can. It
+//! stores the folded sum of the pseudo header in the field (`CHECKSUM_PARTIAL`), and the network card adds
+//! the rest. Between two veth ends, or on an AF_PACKET socket, there is no card. Such a packet is
+//! recognized by its field. A complete packet has the same value only by chance (1 in 65,536); completing
+//! it again leaves it unchanged.
 
 use super::{fold, pseudo4, pseudo6, sum};
 use crate::bytes;
 use crate::meta::{Kind, Meta, flags};
 
-/// Completes the checksum of a TCP or UDP packet whose checksum field is the folded sum of its pseudo header, and says
-/// whether it did.
+/// Completes the checksum of a TCP or UDP packet whose checksum field is the folded sum of its pseudo
+/// header. Returns whether it did.
 ///
-/// `head` is what [`crate::parse`] saw, `meta` what it found, `rest` the packet's bytes behind `head` in order (what
-/// lies behind the IP packet's end is ignored). Nothing is changed, and the answer is `false`, if the checksum is right,
-/// or is some other wrong value; in fragments, which do not hold all that the checksum covers; with an IPv6 routing
-/// header that has segments left; for a UDP length that is not IP's; and if `head` and `rest` are shorter than the packet.
+/// `head` and `meta` are those of [`crate::parse`]; `rest` holds the packet's bytes behind `head` in order.
+/// Bytes behind the end of the IP packet are ignored. The function returns `false` and changes nothing
+///
+/// * if the checksum is valid, or has some other invalid value;
+/// * in fragments, which do not hold all covered bytes;
+/// * with an IPv6 routing header that has segments left;
+/// * if the UDP length differs from IP's;
+/// * if `head` and `rest` are shorter than the packet.
 #[inline]
 pub fn complete_partial(head: &mut [u8], rest: &[&[u8]], meta: &Meta) -> bool {
     let l4 = usize::from(meta.l4_off);
-    match pending(head, l4, meta) {
-        Some(pending) => complete(head, rest, l4, &pending),
+    match find_partial(head, l4, meta) {
+        Some(partial) => complete(head, rest, l4, &partial),
         None => false,
     }
 }
 
-/// A checksum field that holds no more than the pseudo header's sum.
-struct Pending {
+/// A checksum field that holds the sum of the pseudo header alone.
+struct PartialChecksum {
     /// Offset of the field in the frame.
     field: usize,
-    /// Bytes that the checksum covers, from the transport header on.
+    /// Number of bytes that the checksum covers, from the transport header on.
     covered: usize,
     /// Sum of the pseudo header.
     pseudo: u32,
-    /// What to write for a checksum of 0.
+    /// Value to write for a checksum of 0.
     zero: u16,
 }
 
 #[inline]
-fn pending(head: &[u8], l4: usize, meta: &Meta) -> Option<Pending> {
+fn find_partial(head: &[u8], l4: usize, meta: &Meta) -> Option<PartialChecksum> {
     let (proto, field, zero) = match meta.kind.l4() {
         Kind::TCP => (6, l4 + 16, 0),
         Kind::UDP => (17, l4 + 6, 0xffff),
@@ -49,7 +54,7 @@ fn pending(head: &[u8], l4: usize, meta: &Meta) -> Option<Pending> {
     }
     let stored = u16::from_be_bytes(*bytes::at(head, field)?);
     let l3 = usize::from(meta.l3_off);
-    // From the header, not from `meta.end`, which saturates.
+    // The length comes from the header because `meta.end` saturates.
     let (covered, pseudo) = if meta.kind.l3() == Kind::IP4 {
         let ip = bytes::at::<20>(head, l3)?;
         let covered = (l3 + usize::from(bytes::be16(ip, 2))).checked_sub(l4)?;
@@ -63,15 +68,15 @@ fn pending(head: &[u8], l4: usize, meta: &Meta) -> Option<Pending> {
     };
     let whole =
         proto == 6 || bytes::at(head, l4 + 4).is_some_and(|len| covered == u16::from_be_bytes(*len).into());
-    (whole && stored == fold(pseudo)).then_some(Pending { field, covered, pseudo, zero })
+    (whole && stored == fold(pseudo)).then_some(PartialChecksum { field, covered, pseudo, zero })
 }
 
-fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &Pending) -> bool {
+fn complete(head: &mut [u8], rest: &[&[u8]], l4: usize, p: &PartialChecksum) -> bool {
     let Some(data) = head.get(l4..).and_then(|first| sum_pieces(first, rest, p.covered)) else {
         return false;
     };
-    // The field holds the pseudo header's sum: `data` is the whole sum already, and with the pseudo header added once
-    // more it is what a receiver checks.
+    // The field holds the pseudo header's sum, so `data` is the complete sum. Adding the pseudo header once
+    // more gives what a receiver checks.
     let (all, received) = (fold(data), fold(u32::from(fold(data)) + u32::from(fold(p.pseudo))));
     let csum = if all == 0xffff { p.zero } else { !all };
     match head.get_mut(p.field..p.field + 2) {
@@ -89,7 +94,7 @@ fn sum_pieces(first: &[u8], rest: &[&[u8]], length: usize) -> Option<u32> {
     for piece in std::iter::once(first).chain(rest.iter().copied()) {
         let piece = &piece[..piece.len().min(length - done)];
         let part = fold(sum(piece, 0));
-        // A piece at an odd offset has its bytes in the other halves of the words (RFC 1071, 2.B).
+        // A piece at an odd offset contributes its bytes to the other halves of the words (RFC 1071, 2.B).
         total += u32::from(if done % 2 == 0 { part } else { part.swap_bytes() });
         done += piece.len();
         if done == length {
@@ -129,7 +134,7 @@ mod tests {
     fn a_udp_checksum_of_zero_is_written_as_ones() {
         let bare = Frame::new(ip4(), Udp::new(1, 2));
         let csum = u16::from_be_bytes(*bytes::at(&bare.clone().payload([0, 0]).build(), 40).unwrap());
-        // With its own checksum as payload, a packet sums to ones, and its checksum is 0.
+        // A packet that carries its own checksum as payload sums to ones, so its checksum is 0.
         let frame = bare.payload(csum.to_be_bytes());
         let mut partial = frame.clone().partial_checksum().build();
         assert!(completed(&mut partial));
@@ -138,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn fragments_and_routed_packets_are_left_alone() {
+    fn fragments_and_source_routed_packets_are_unchanged() {
         let mut fragment =
             Frame::new(Ip4 { flags: 1, ..ip4() }, Udp::new(1, 2)).payload([1; 8]).partial_checksum().build();
         assert!(!completed(&mut fragment));
@@ -148,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_stays_wrong() {
+    fn an_invalid_checksum_is_unchanged() {
         let mut frame = Frame::new(ip4(), Tcp::new(1, 2)).payload([1; 8]).build();
         frame[50] ^= 1;
         let before = frame.clone();
