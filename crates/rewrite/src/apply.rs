@@ -1,30 +1,30 @@
-//! A program at work on a packet.
+//! Applies edit programs to packets.
 
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
 
 use crate::words::{Delta, Part};
 use crate::{EditProgram, options};
-/// A transport header.
+/// How to edit one transport protocol.
 struct Transport {
-    /// Its part of a program.
+    /// Part of a program with the protocol's words.
     part: Part,
-    /// Bytes of its fixed part.
+    /// Length of the fixed header in bytes.
     length: usize,
-    /// Where its checksum is, in bytes.
+    /// Offset of the checksum field in bytes.
     checksum_at: usize,
-    /// The parts that its checksum covers, whether over IPv4 or IPv6.
+    /// Parts that the checksum covers, over IPv4 or IPv6.
     covers: u16,
     zero: Zero,
 }
 
-/// What a checksum of zero means.
+/// Meaning of a zero checksum field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Zero {
-    /// A checksum like any other.
+    /// An ordinary checksum.
     Plain,
-    /// There is no checksum, so that one that comes to zero is 0xffff (RFC 768).
+    /// No checksum; a computed zero is written as 0xffff (RFC 768).
     None,
-    /// Wrong over words that are all zero, for they must sum up to 0xffff.
+    /// Invalid if all covered words are zero, because they must sum up to 0xffff.
     WrongOverZeros,
 }
 
@@ -66,28 +66,29 @@ const IP4_LENGTH: usize = 20;
 const IP4_CHECKSUM: usize = 10;
 const IP6_LENGTH: usize = 40;
 
-/// What bounds edits that make a packet longer.
+/// Limits for edits that lengthen a packet.
 #[derive(Clone, Copy, Debug)]
 pub struct EditLimits<F: Fn(u16) -> usize> {
-    /// The longest frame, in bytes from the Ethernet header on, that goes out at a port (an index of the dataplane's
+    /// Maximum frame length in bytes, Ethernet header included, by output port (index of the dataplane's
     /// port table).
     pub frame_max: F,
 }
 
-/// Edits a packet as the programs of all rules that match it say, in their order: header fields, TCP options, lengths
-/// and checksums in the packet, and the output port in `meta`, which is what [`mmb_packet::parse`] made of it.
+/// Applies the programs of all matching rules to a packet, in rule order.
 ///
-/// All TCP options must lie in the packet's head, as they do behind `parse`; the payload is not looked at. A packet
-/// that gets longer or shorter does so at its front; `meta` fits it afterwards. A header that `meta` places beyond the
-/// head is left out.
+/// Edits header fields, TCP options, lengths and checksums of the packet and the output port in `meta`,
+/// which is the result of [`mmb_packet::parse`]. All TCP options must lie in the packet's head, which
+/// `parse` guarantees. The payload is not read. A packet grows or shrinks at its front, and `meta` is
+/// updated. Edits of a header that `meta` places beyond the head are skipped.
 ///
 /// # Errors
-/// Packet and `meta` are as they were then. In this order:
-/// * [`DropReason::OptionSpace`]: more than 40 bytes of TCP options, or a packet longer than IP can count;
-/// * [`DropReason::OptionFragment`]: the length of the options would change in the first fragment of a datagram, whose
-///   other fragments would not follow;
-/// * [`DropReason::OptionMtu`]: the frame would grow to more than [`EditLimits::frame_max`] of the port it goes out at;
-/// * [`DropReason::OptionRoom`]: there is no room in front of the frame.
+/// Packet and `meta` are unchanged after an error. Checked in this order:
+/// * [`DropReason::OptionSpace`]: more than 40 bytes of TCP options, or a packet beyond IP's maximum
+///   length;
+/// * [`DropReason::OptionFragment`]: the edit would resize the options in the first fragment of a datagram,
+///   so that the offsets of the other fragments would be wrong;
+/// * [`DropReason::OptionMtu`]: the frame would exceed [`EditLimits::frame_max`] of its output port;
+/// * [`DropReason::OptionRoom`]: the head room is too small.
 #[inline]
 pub fn apply_programs<'a>(
     programs: impl Iterator<Item = &'a EditProgram> + Clone,
@@ -95,7 +96,7 @@ pub fn apply_programs<'a>(
     meta: &mut Meta,
     limits: EditLimits<impl Fn(u16) -> usize>,
 ) -> Result<(), DropReason> {
-    // Nearly always there is one program; finding it twice would cost as much as applying it.
+    // A packet nearly always has one program; looking it up twice would cost as much as applying it.
     let mut each = programs.clone();
     if let (Some(only), None) = (each.next(), each.next())
         && !only.edits_options()
@@ -114,12 +115,12 @@ pub fn apply_programs<'a>(
 }
 
 impl EditProgram {
-    /// Edits fixed header fields and their checksums in `head`, the contiguous beginning of the frame that
-    /// [`mmb_packet::parse`] saw, and the output port in `meta`, which is what `parse` made of it; not TCP options.
+    /// Edits fixed-offset header fields, their checksums and the output port in `meta`; not TCP options.
     ///
-    /// `head` may end behind the fixed transport header; the payload is not looked at. Whatever `meta` says, nothing
-    /// outside of `head` is touched: a header that it places beyond `head` is left out, and if that is the transport
-    /// header, so is the network header, for an address must not change without the checksum over it.
+    /// `head` is the contiguous beginning of the frame, `meta` the result of [`mmb_packet::parse`]. `head`
+    /// may end behind the fixed transport header. Whatever `meta` contains, nothing outside `head` is
+    /// written. If the transport header lies beyond `head`, the network header is skipped too: an address
+    /// must not change without the checksum that covers it.
     #[inline]
     pub(crate) fn apply(&self, head: &mut [u8], meta: &mut Meta) {
         if let Some(port) = self.out_port {
@@ -159,7 +160,8 @@ impl EditProgram {
         self.used & parts != 0
     }
 
-    /// Gives the difference to the pseudo header. None and no edit if the header is not inside `head`.
+    /// Returns the difference of the pseudo header; an empty one, without an edit, if the header is not
+    /// inside `head`.
     #[inline]
     fn edit_ip4(&self, head: &mut [u8], at: usize) -> Delta {
         let Some(header) = head.get_mut(at..at + IP4_LENGTH) else { return Delta::default() };
@@ -182,7 +184,7 @@ impl EditProgram {
         if routed { source } else { both }
     }
 
-    /// `header` starts at the transport header and holds all of its fixed part.
+    /// `header` starts at the transport header and contains its whole fixed part.
     #[inline]
     fn edit_transport(&self, transport: &Transport, header: &mut [u8], pseudo: Delta) {
         let pseudo = if transport.covers & PSEUDO == 0 { Delta::default() } else { pseudo };
@@ -197,12 +199,12 @@ impl EditProgram {
             return;
         }
         let Some(new) = delta.update(old) else { return };
-        let spell_out = match transport.zero {
+        let write_ones = match transport.zero {
             Zero::Plain => false,
             Zero::None => true,
             Zero::WrongOverZeros => is_zero,
         };
-        let new = if new == 0 && spell_out { 0xffff } else { new };
+        let new = if new == 0 && write_ones { 0xffff } else { new };
         *checksum = new.to_ne_bytes();
     }
 }

@@ -1,27 +1,28 @@
-//! Edits of packets: a rule's `mod`, `add` and `strip` targets, compiled once, applied to every packet that matches.
+//! Packet edits: a rule's `mod`, `add` and `strip` targets, compiled once and applied to every matching
+//! packet.
 //!
-//! Theory of operation. An [`EditProgram`] holds, for each header it writes to, the 16-bit words that change, as
-//! `new = (old & keep) | key`. Fields that share a word share its edit, and a later `mod` of the same bits replaces an
-//! earlier one when the program is compiled. Words are grouped by which checksums cover them (`words::Part`), so that
-//! applying a program is: edit the words of the network header, edit those of the transport header, and bring the
-//! checksums up to date by the difference that this made (RFC 1624, equation 3), without looking at the payload.
+//! Theory of operation. An [`EditProgram`] holds, for each header it writes, the 16-bit words that change,
+//! as `new = (old & keep) | key`. Fields that share a word share its edit. At compile time a later `mod` of
+//! the same bits replaces an earlier one. Words are grouped by the checksums that cover them
+//! (`words::Part`). Applying a program edits the words of the network header, then those of the transport
+//! header, and updates the checksums by the difference (RFC 1624, equation 3). It does not read the
+//! payload.
 //!
-//! What incremental updates mean at the edges:
+//! Incremental updates have these corner cases:
 //!
-//! * A checksum that was wrong stays wrong by the same difference: a receiver finds the fault it would have found
-//!   without us.
-//! * A UDP checksum of zero means "none" and stays; one that comes to zero is written as 0xffff (RFC 768).
-//! * ICMP has no pseudo header, so its words may all be zero, and then only 0xffff verifies. A message of type and code
-//!   zero whose checksum comes to zero therefore gets 0xffff, which verifies whatever the rest is.
-//! * Addresses are part of the transport checksum's pseudo header, except for `ip6-daddr` when a routing header has
-//!   segments left (RFC 8200, 8.1).
-//! * The first fragment of a datagram carries its transport checksum, which the difference keeps right although the
-//!   other fragments are not seen. Later fragments have neither transport header nor checksum.
-//! * Fields of headers that a packet does not have are left out.
+//! * An invalid checksum stays invalid by the same difference, so the receiver still detects the error.
+//! * A UDP checksum of zero means "none" and stays zero. A computed zero is written as 0xffff (RFC 768).
+//! * ICMP has no pseudo header, so all its words can be zero, and then only 0xffff is valid. A message of
+//!   type and code zero whose checksum becomes zero therefore gets 0xffff, which is valid in any case.
+//! * Addresses are part of the transport checksum's pseudo header, except `ip6-daddr` when a routing header
+//!   has segments left (RFC 8200, 8.1).
+//! * The first fragment carries the datagram's transport checksum. The incremental update keeps it valid
+//!   without the other fragments. Later fragments have neither transport header nor checksum.
+//! * Edits of headers that a packet does not have are skipped.
 //!
-//! TCP options stand at no fixed place and change the packet's length: they have edits of their own (see `options`),
-//! which are computed for all of a packet's rules before anything is written, so that a packet whose options would not
-//! fit stays as it came.
+//! TCP options have no fixed offset and change the packet's length. Their edits (see `options`) are
+//! computed for all matching rules before anything is written. A packet whose options would not fit stays
+//! unchanged.
 
 #![forbid(unsafe_code)]
 
@@ -40,31 +41,31 @@ pub use apply::{EditLimits, apply_programs};
 use options::OptionEdit;
 use words::{Part, Word, Words};
 
-/// The edits of one rule: what its targets do to a packet that it matches, other than to drop it. Equal programs have
-/// the same effect on every packet.
+/// The compiled edits of one rule, without its verdict. Equal programs have the same effect on every
+/// packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EditProgram {
-    /// Where the packet is sent instead.
+    /// New output port.
     out_port: Option<u16>,
-    /// Words in the order of [`Part`], each part's in the order of their offsets.
+    /// Words in the order of [`Part`], then by offset.
     words: Box<[Word]>,
-    /// End of each part's words.
+    /// End index of each part's words.
     ends: [u8; Part::COUNT],
-    /// The parts that have any: [`Part::bit`].
+    /// Set of the parts that have words, as [`Part::bit`]s.
     used: u16,
     /// Edits of TCP options, in order.
     options: Box<[OptionEdit]>,
 }
 
 impl EditProgram {
-    /// Compiles the `mod`, `add` and `strip` targets among `targets`. `drop` and `accept` are verdicts, not edits: they
-    /// add nothing.
+    /// Compiles the `mod`, `add` and `strip` targets among `targets`. The verdicts `drop` and `accept` add
+    /// nothing.
     ///
-    /// `ifaces` gives the port of an interface, as an index of the dataplane's port table. Values are taken to fit
-    /// their fields, which [`mmb_lang::check`] makes sure of; bits beyond a field's width are ignored.
+    /// `ifaces` maps an interface name to an index of the dataplane's port table. [`mmb_lang::check`] has
+    /// verified that values fit their fields; bits beyond a field's width are ignored.
     ///
     /// # Errors
-    /// One that marks the offending word: an interface that does not exist, or a target other than those five.
+    /// A diagnostic that marks the offending word: an unknown interface, or any other target.
     pub fn compile(
         targets: &[Target],
         ifaces: &dyn Fn(&str) -> Option<u16>,
@@ -93,12 +94,12 @@ impl EditProgram {
         Ok(EditProgram { out_port, words, ends, used, options: options.finish() })
     }
 
-    /// Whether there is nothing to do, whatever the packet.
+    /// Whether the program changes no packet.
     pub fn is_empty(&self) -> bool {
         self.out_port.is_none() && self.words.is_empty() && self.options.is_empty()
     }
 
-    /// Whether TCP options are edited, so that the packet's length may change.
+    /// Whether the program edits TCP options, so that the packet's length can change.
     #[inline]
     pub fn edits_options(&self) -> bool {
         !self.options.is_empty()
@@ -111,7 +112,7 @@ impl EditProgram {
     }
 }
 
-/// Place, width in bits and value of a `mod` of a field at a fixed place.
+/// Location, width in bits and value of a `mod` of a fixed-offset field.
 fn fixed_field(action: &Action) -> Option<(Loc, u16, u128)> {
     let Action::Mod { field, value } = action else { return None };
     let def = field.def();
@@ -129,11 +130,11 @@ fn fixed_field(action: &Action) -> Option<(Loc, u16, u128)> {
 
 fn unknown_interface(name: &mmb_lang::Word) -> Diagnostic {
     Diagnostic::new(name.span.span(), format!("there is no interface {:?}", &*name.text))
-        .with_help("`show interfaces` lists those there are")
+        .with_help("`show interfaces` lists all interfaces")
 }
 
-/// [`mmb_lang::check`] refuses such targets first, with its own reasons.
+/// Fallback: [`mmb_lang::check`] rejects such targets first, with specific reasons.
 fn unsupported(target: &Target) -> Diagnostic {
-    Diagnostic::new(target.span.span(), format!("the engine cannot do `{target}` to a packet"))
-        .with_help("`show fields` says which fields can be written")
+    Diagnostic::new(target.span.span(), format!("the target `{target}` cannot be compiled"))
+        .with_help("`show fields` lists the fields that can be written")
 }

@@ -1,4 +1,4 @@
-//! What a program compiles to, and the edges of applying it.
+//! Tests of compiled programs and of corner cases of their application.
 
 use mmb_lang::{Action, FieldId, Target, Value};
 use mmb_packet::{Kind, Meta};
@@ -39,7 +39,7 @@ fn later_edits_of_the_same_bits_win() {
 }
 
 #[test]
-fn verdicts_are_no_edits() {
+fn verdicts_add_no_edits() {
     let program = compile(&[Action::Accept.into(), Action::Drop { ten_thousandths: 10_000 }.into()]);
     assert!(program.is_empty());
     assert_eq!(program, EditProgram::default());
@@ -48,12 +48,12 @@ fn verdicts_are_no_edits() {
 }
 
 #[test]
-fn what_cannot_be_compiled_is_named() {
+fn errors_name_the_target() {
     let error = EditProgram::compile(&[out("moon")], &port_of).unwrap_err();
     assert_eq!(error.message, "there is no interface \"moon\"");
     let refused = |target: Target| EditProgram::compile(&[target], &port_of).unwrap_err().message;
     let chain = Action::Chain { name: "web".into() };
-    assert_eq!(refused(chain.into()), "the engine cannot do `chain web` to a packet");
+    assert_eq!(refused(chain.into()), "the target `chain web` cannot be compiled");
     for target in [
         modify(FieldId::TcpOpt, 8),
         modify(FieldId::TcpPayload, 1),
@@ -63,7 +63,7 @@ fn what_cannot_be_compiled_is_named() {
         Action::Add { field: FieldId::TcpOpt, value: Some(Value::Option { kind: 1, data: [].into() }) }
             .into(),
     ] {
-        assert!(refused(target).starts_with("the engine cannot do"));
+        assert!(refused(target).ends_with("cannot be compiled"));
     }
 }
 
@@ -74,9 +74,9 @@ fn the_output_port_changes_for_any_packet() {
     assert_eq!(meta, Meta { out_port: 7, ..Meta::default() });
 }
 
-/// An address is not written if the checksum over it is out of reach.
+/// An address is not written if the checksum that covers it is beyond the head.
 #[test]
-fn all_or_nothing() {
+fn headers_change_together_or_not_at_all() {
     let program = compile(&[modify(FieldId::IpTtl, 1), modify(FieldId::TcpWin, 1)]);
     for length in 0..40 {
         let mut head = vec![0x5a; length];

@@ -1,22 +1,23 @@
-//! Edits as 16-bit words: `new = (old & keep) | key`, and the change that makes to a ones'-complement sum.
+//! Edits of 16-bit words, `new = (old & keep) | key`, and their effect on a ones'-complement sum.
 
 use mmb_packet::Loc;
 
-/// The parts of a packet that differ in which checksums cover them. The order is that of [`crate::EditProgram`]'s words.
+/// Parts of a packet that differ in the checksums that cover them, in the order of [`crate::EditProgram`]'s
+/// words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Part {
-    /// IPv4 before the addresses: IPv4 header checksum.
+    /// IPv4 before the addresses; covered by the IPv4 header checksum.
     Ip4,
-    /// IPv4 addresses: IPv4 header checksum and pseudo header.
+    /// IPv4 addresses; covered by the IPv4 header checksum and the pseudo header.
     Ip4Addresses,
-    /// IPv6 before the addresses: no checksum.
+    /// IPv6 before the addresses; not covered.
     Ip6,
-    /// Pseudo header.
+    /// IPv6 source; covered by the pseudo header.
     Ip6Source,
-    /// Pseudo header, except behind a routing header with segments left.
+    /// IPv6 destination; covered by the pseudo header unless a routing header has segments left.
     Ip6Destination,
-    /// Transport headers: their own checksum.
+    /// Transport headers; covered by their own checksum.
     Tcp,
     Udp,
     Icmp,
@@ -26,20 +27,20 @@ pub(crate) enum Part {
 type PartOf = fn(u8) -> Part;
 
 impl Part {
-    /// How many parts there are.
+    /// Number of parts.
     pub const COUNT: usize = Part::Icmp6 as usize + 1;
 
-    /// The bit that stands for the part in a set of parts.
+    /// The part's bit in a set of parts.
     pub const fn bit(self) -> u16 {
         1 << self as u16
     }
 
-    /// The first bit of the field at `loc` in its header, and which part of that header a byte is in; `None` for what is
-    /// not a header field.
+    /// Returns the first bit of the field at `loc` in its header, and a function from a byte of that header
+    /// to its part. Returns `None` if `loc` is not a header field.
     fn of(loc: Loc) -> Option<(u16, PartOf)> {
         Some(match loc {
             Loc::InPort | Loc::OutPort | Loc::Ethertype => return None,
-            // Their place is the window's, not the packet's.
+            // These locations exist only in the window.
             Loc::TcpOption(_) | Loc::TcpOptionAny | Loc::Ip6Ext(_) => return None,
             Loc::Ip4(first) => (first, |byte| if byte < 12 { Part::Ip4 } else { Part::Ip4Addresses }),
             Loc::Ip6(first) => (first, |byte| match byte {
@@ -55,20 +56,22 @@ impl Part {
     }
 }
 
-/// One aligned 16-bit word of a header and what becomes of it. `keep` and `key` hold the bytes as they lie in the
-/// packet, read natively: ones'-complement sums do not depend on the byte order (RFC 1071, 2.B), so nothing is swapped
-/// per packet.
+/// The edit of one aligned 16-bit word of a header.
+///
+/// `keep` and `key` are in native byte order as read from the packet. Ones'-complement sums do not depend
+/// on the byte order (RFC 1071, 2.B), so no packet needs a swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Word {
     /// Byte offset in the header.
     pub at: u8,
-    /// Bits of the old word that stay.
+    /// Mask of the bits of the old word that stay.
     pub keep: u16,
-    /// Bits that are set; none of them in `keep`.
+    /// Bits to set; disjoint from `keep`.
     pub key: u16,
 }
 
-/// What a run of word edits changes in a checksum (RFC 1624, equation 3): the sum of `~old + new` over the words.
+/// Change of a checksum by a sequence of word edits (RFC 1624, equation 3): the sum of `~old + new` over
+/// the words.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delta {
     sum: u32,
@@ -76,8 +79,8 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
-    /// Applies `words` to `header` and adds their change. Words beyond `header` are left out. A program has at most 41
-    /// words, so that the sum stays far from overflowing.
+    /// Applies `words` to `header` and adds their change. Words beyond `header` are skipped. A program has
+    /// at most 41 words, so the sum cannot overflow.
     #[inline]
     pub fn apply(mut self, words: &[Word], header: &mut [u8]) -> Delta {
         for word in words {
@@ -92,8 +95,8 @@ impl Delta {
         self
     }
 
-    /// The checksum after the change, given the one before (native order); `None` if nothing changed, so that a
-    /// checksum is never respelled (0x0000 for 0xffff) without cause.
+    /// Returns the checksum after the change, in native byte order. `None` if nothing changed, so that
+    /// 0x0000 and 0xffff are never exchanged without a cause.
     #[inline]
     pub fn update(self, checksum: u16) -> Option<u16> {
         if self.changed == 0 {
@@ -103,23 +106,24 @@ impl Delta {
     }
 }
 
-/// Gathers edits word by word; a later edit of the same bits replaces the earlier one.
+/// Collects edits by word; a later edit of the same bits replaces the earlier one.
 #[derive(Default)]
 pub(crate) struct Words(Vec<(Part, Word)>);
 
 impl Words {
-    /// Sets the `width` bits at `loc` to the low bits of `value`. False if `loc` is not a header field.
+    /// Sets the `width` bits at `loc` to the low bits of `value`. Returns false if `loc` is not a header
+    /// field.
     pub fn set(&mut self, loc: Loc, width: u16, value: u128) -> bool {
         let Some((first, part_of)) = Part::of(loc) else { return false };
         let end = first + width;
         for start in (first / 16 * 16..end).step_by(16) {
-            // The field's bits in this word: those from `low` to `high`, counted from the left.
+            // The field's bits in this word are `low..high`, counted from the left.
             let (low, high) = (first.max(start), end.min(start + 16));
             let mask = (0xffff >> (16 - (high - low))) << (start + 16 - high);
             let bits = ((value >> (end - high)) as u16) << (start + 16 - high);
             let at = (start / 8) as u8;
             let word = self.word(part_of(at), at);
-            // Kept big endian here: turned in `finish`.
+            // Big endian here; `finish` converts to native order.
             word.keep &= !mask;
             word.key = word.key & !mask | bits & mask;
         }
@@ -138,12 +142,12 @@ impl Words {
         &mut self.0[i].1
     }
 
-    /// The parts that have any words, as a set of [`Part::bit`]s.
+    /// The set of parts that have words, as [`Part::bit`]s.
     pub fn parts(&self) -> u16 {
         self.0.iter().fold(0, |parts, (part, _)| parts | part.bit())
     }
 
-    /// The words in the order of parts and offsets, and the end of each part's run.
+    /// Returns the words by part and offset, and the end index of each part.
     pub fn finish(self) -> (Box<[Word]>, [u8; Part::COUNT]) {
         let mut ends = [0; Part::COUNT];
         for (part, _) in &self.0 {

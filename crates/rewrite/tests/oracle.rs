@@ -1,4 +1,4 @@
-//! The rewriter against the oracle: random edits on random frames, bytes and output port equal.
+//! The rewriter against the oracle: random edits on random frames give equal bytes and output ports.
 
 #[path = "../../../fuzz/src/rewrite.rs"]
 mod rewrite;
@@ -40,7 +40,7 @@ proptest! {
     }
 }
 
-/// The corpus of the fuzz target `rewrite` (see `fuzz/README.md`), without a fuzzer.
+/// Runs the corpus of the fuzz target `rewrite` (see `fuzz/README.md`) without a fuzzer.
 #[test]
 fn corpus() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rewrite");

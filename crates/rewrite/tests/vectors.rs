@@ -1,4 +1,4 @@
-//! The rewriter, and the oracle that other tests hold it against, on frames whose checksums scapy computed from scratch
+//! The rewriter and the oracle against frames whose checksums scapy computed from scratch
 //! (`vectors/make.py`).
 
 use mmb_lang::{Command, Rule, parse_line};
@@ -51,8 +51,7 @@ fn rewriter_agrees_with_scapy() {
     }
 }
 
-/// The checksum of ICMP is the one place where the rewriter and a sender may spell zero differently (there is no vector
-/// for it); everywhere else equal means equal.
+/// Rewriter and sender can differ only in how they write a zero ICMP checksum; no vector contains one.
 #[test]
 fn oracle_agrees_with_scapy() {
     for Vector { name, rule, before, after } in vectors() {
@@ -62,9 +61,9 @@ fn oracle_agrees_with_scapy() {
     }
 }
 
-/// Only the headers need be at hand.
+/// Only the headers have to be in the head.
 #[test]
-fn payload_is_not_looked_at() {
+fn the_payload_is_not_read() {
     for Vector { name, rule, before, after } in vectors() {
         let mut meta = Meta::default();
         parse(&before, before.len(), &mut meta).expect("a sound packet");

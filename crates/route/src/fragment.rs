@@ -1,71 +1,77 @@
 //! Fragmentation of IPv4 packets (RFC 791, 3.2; RFC 1812, 4.2.2.7).
 //!
-//! A packet becomes headers and pieces of its data: an iterator over [`Fragment`]s, which the caller puts into buffers. All
-//! but the last piece are as long as the MTU allows, in multiples of eight bytes. The first fragment has the packet's
-//! header; the others have only those options whose copied flag is set, and may hold more data for it. A packet that is a
-//! fragment itself is cut further: offsets go on from its own, and the last piece has its "more fragments".
+//! A packet becomes an iterator over [`Fragment`]s: a header each, and a range of the packet's data. The
+//! caller copies them into buffers. All fragments but the last are as long as the MTU allows, in multiples
+//! of eight bytes. The first fragment has the packet's header. Later ones have only the options with a set
+//! copied flag, so they can hold more data. If the packet is a fragment itself, offsets continue from its
+//! own, and the last fragment keeps its "more fragments" flag.
 
 use std::ops::Range;
 
 use mmb_packet::checksum::{fold, sum};
 
-/// Bytes of a header without options.
+/// Length of a header without options.
 const FIXED: usize = 20;
-/// Bytes of the longest header.
+/// Maximum length of a header.
 const LONGEST: usize = 60;
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
-/// An option's copied flag.
+/// Copied flag of an option.
 const COPIED: u8 = 0x80;
 
-/// Why a packet cannot be cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a packet cannot be fragmented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FragmentError {
-    /// Its sender forbids it: to be told the MTU (RFC 1191, 4).
+    /// The sender forbids it and expects an ICMP error with the MTU (RFC 1191, 4).
+    #[error("the packet has the flag \"don't fragment\"")]
     DontFragment,
-    /// Not even eight bytes of data fit behind the header.
+    /// The MTU does not fit the header and eight bytes of data.
+    #[error("the MTU is too small for the header and eight bytes")]
     SmallMtu,
-    /// The header's lengths contradict each other or the bytes, or the pieces would lie behind the longest packet's end.
+    /// The header's lengths are inconsistent, or fragments would end beyond the maximum packet length.
+    #[error("the lengths in the header are inconsistent")]
     Malformed,
 }
 
-/// A piece of a packet.
+/// One fragment of a packet.
 #[derive(Clone, Debug)]
 pub struct Fragment {
     bytes: [u8; LONGEST],
     length: usize,
-    /// Its data: bytes of the packet, counted from the IPv4 header's first.
+    /// The fragment's data, as a range of the packet from the IPv4 header on.
     pub data: Range<usize>,
 }
 
 impl Fragment {
-    /// Its IPv4 header, checksum included.
+    /// The fragment's IPv4 header, checksum included.
     pub fn header(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// The pieces of a packet, in order. See [`fragment_ip4`].
+/// The fragments of a packet, in order. See [`fragment_ip4`].
 #[derive(Clone, Debug)]
 pub struct Fragments {
-    /// The header of the next piece; total length, offset, flags and checksum are still to be written.
+    /// Header of the next fragment; total length, offset, flags and checksum are still missing.
     next: Fragment,
-    /// The same without the options that only the first piece has.
+    /// Header of later fragments, with the copied options only.
     later: Fragment,
-    /// Where the packet ends.
+    /// End of the packet.
     end: usize,
     mtu: usize,
-    /// The packet's own "more fragments", and its reserved bit.
+    /// The packet's own "more fragments" flag and reserved bit.
     flags: u16,
-    /// The next piece's offset, in eight bytes.
+    /// Offset of the next fragment in units of eight bytes.
     offset: usize,
-    /// The last piece has been handed out.
+    /// The last fragment has been returned.
     over: bool,
 }
 
-/// Cuts the IPv4 packet whose header `packet` begins with (all of the header, and as much data as there is in one piece)
-/// into fragments of at most `mtu` bytes. One that fits is its only fragment.
+/// Splits the IPv4 packet at the start of `packet` into fragments of at most `mtu` bytes.
+///
+/// `packet` contains the whole header and any contiguous part of the data. A packet that fits is its only
+/// fragment.
 ///
 /// # Errors
 /// See [`FragmentError`].
@@ -93,13 +99,14 @@ pub fn fragment_ip4(packet: &[u8], mtu: usize) -> Result<Fragments, FragmentErro
     next.bytes[..length].copy_from_slice(header);
     let mut later = next.clone();
     later.bytes[FIXED..].fill(0);
-    later.length = FIXED + copied(&header[FIXED..], &mut later.bytes[FIXED..]);
+    later.length = FIXED + copy_options(&header[FIXED..], &mut later.bytes[FIXED..]);
     later.bytes[0] = 0x40 | (later.length / 4) as u8;
     Ok(Fragments { next, later, end, mtu, flags: control & !OFFSET, offset, over: false })
 }
 
-/// Writes those options that every fragment has, padded with zeros to a multiple of four bytes; how many that are.
-fn copied(options: &[u8], to: &mut [u8]) -> usize {
+/// Writes the options with a set copied flag, padded with zeros to a multiple of four bytes; returns their
+/// length.
+fn copy_options(options: &[u8], to: &mut [u8]) -> usize {
     let (mut at, mut length) = (0, 0);
     to.fill(0);
     while let Some([kind, rest @ ..]) = options.get(at..) {
@@ -130,7 +137,7 @@ impl Iterator for Fragments {
         let start = fragment.data.end;
         let room = self.mtu.saturating_sub(fragment.length);
         self.over = self.end - start <= room;
-        // Neither is ever 0: an MTU that has no room for eight bytes has been refused.
+        // The size is never 0: an MTU without room for eight bytes has been rejected.
         let size = if self.over { self.end - start } else { (room & !7).max(8) };
         let more = if self.over { self.flags } else { self.flags | MORE };
         fragment.data = start..start + size;
@@ -142,7 +149,7 @@ impl Iterator for Fragments {
 }
 
 impl Fragment {
-    /// Writes what differs between fragments.
+    /// Writes total length, offset, flags and checksum.
     fn complete(&mut self, control: u16) {
         let total = (self.length + self.data.len()) as u16;
         self.bytes[2..4].copy_from_slice(&total.to_be_bytes());

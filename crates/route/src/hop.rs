@@ -1,36 +1,36 @@
-//! Next hops: what becomes of the packets of a route.
+//! Next hops: how the packets of a route are handled.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A next hop's number: what a FIB leads to. 0 is that of packets without a route.
+/// Number of a next hop: the result of a FIB lookup. 0 is the next hop of packets without a route.
 pub type NextHopId = u32;
 
-/// What becomes of a packet.
+/// How the packets of a next hop are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum NextHopKind {
-    /// There is no route: dropped, and its sender told that the network cannot be reached.
+    /// No route: drop, with an ICMP error "network unreachable".
     #[default]
     NoRoute,
-    /// It goes out by `port` behind `header`.
+    /// Sent by `port` with the Ethernet addresses in `header`.
     Forward,
-    /// It goes out by `port`, to a neighbour whose Ethernet address is not known: `gateway`, or, without one, the
-    /// destination itself. It waits until the kernel has found out.
+    /// Sent by `port` once the Ethernet address of the neighbour is known. The neighbour is `gateway`, or
+    /// the destination itself. Packets wait until the kernel has resolved the address.
     Resolve,
-    /// As [`NextHopKind::Resolve`], for a neighbour that has not answered of late: its sender is told that the host cannot be
-    /// reached, and the kernel is asked to try again.
+    /// As [`NextHopKind::Resolve`], for a neighbour that has not answered recently: the sender gets an ICMP
+    /// error "host unreachable", and the kernel retries.
     Failed,
-    /// It is the kernel's: for one of the machine's own addresses, a group, all of a network, or out of an interface that is
-    /// none of ours.
+    /// Handed to the kernel: local and group addresses, broadcasts, or interfaces that the engine does not
+    /// own.
     Punt,
-    /// It is dropped silently.
+    /// Dropped silently.
     Blackhole,
-    /// It is dropped, and its sender told that the host cannot be reached.
+    /// Dropped, with an ICMP error "host unreachable".
     Unreachable,
-    /// It is dropped, and its sender told that this is prohibited.
+    /// Dropped, with an ICMP error "administratively prohibited".
     Prohibit,
-    /// One of several next hops, by the hash of its flow.
+    /// One of several next hops, selected by the flow hash.
     Group,
 }
 
@@ -38,32 +38,34 @@ pub enum NextHopKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(64))]
 pub struct NextHop {
-    /// Ethernet destination and source, for [`NextHopKind::Forward`].
+    /// Ethernet destination and source address, for [`NextHopKind::Forward`].
     pub header: [u8; 12],
-    /// The kernel's index of the interface that it goes out by.
+    /// Kernel index of the output interface.
     pub interface: u32,
-    /// Members of a [`NextHopKind::Group`]: the first one's place in [`NextHops::members`].
+    /// Index of the first member of a [`NextHopKind::Group`] in [`NextHops::members`].
     pub first: u32,
-    /// How many there are. A next hop of more weight is there several times.
+    /// Number of members of a group. A next hop of greater weight is listed several times.
     pub members: u16,
-    /// The port that it goes out by.
+    /// Output port.
     pub port: u16,
-    /// Bytes of the largest IP packet that goes out.
+    /// Maximum length of an outgoing IP packet in bytes.
     pub mtu: u16,
-    /// What becomes of packets.
+    /// How packets are handled.
     pub kind: NextHopKind,
-    /// The neighbour, for [`NextHopKind::Forward`], [`NextHopKind::Resolve`] and [`NextHopKind::Failed`]; `None`: the destination itself.
+    /// The neighbour's address, for [`NextHopKind::Forward`], [`NextHopKind::Resolve`] and
+    /// [`NextHopKind::Failed`]. `None`: the destination itself.
     pub gateway: Option<IpAddr>,
-    /// The kernel has not heard of the neighbour for a while: whoever uses it says so, and the kernel asks it.
+    /// The kernel's neighbour entry is stale. Packets that use it trigger a request to the kernel to verify
+    /// it.
     pub neighbor_stale: bool,
 }
 
 const _: () = assert!(size_of::<NextHop>() == 64);
 
-/// Next hops in a page.
+/// Next hops per page.
 const PAGE: usize = 256;
 
-/// All next hops by number. Cloning is cheap; a change copies one page.
+/// All next hops by number. A clone shares all pages; a change copies one page.
 #[derive(Clone, Debug, Default)]
 pub struct NextHops {
     pages: Arc<Vec<Arc<[NextHop; PAGE]>>>,
@@ -71,7 +73,7 @@ pub struct NextHops {
 }
 
 impl NextHops {
-    /// The next hop with this number; that of packets without a route if there is none.
+    /// The next hop with this number; an unused number has no route.
     #[inline]
     pub fn get(&self, id: NextHopId) -> &NextHop {
         const NONE: &NextHop = &NextHop {
@@ -89,7 +91,7 @@ impl NextHops {
         self.pages.get(id / PAGE).map_or(NONE, |page| &page[id % PAGE])
     }
 
-    /// Sets a next hop; those before it that are not set are of packets without a route.
+    /// Sets a next hop. Unset numbers below it have no route.
     pub fn set(&mut self, id: NextHopId, hop: NextHop) {
         let id = id as usize;
         let pages = Arc::make_mut(&mut self.pages);
@@ -99,24 +101,25 @@ impl NextHops {
         Arc::make_mut(&mut pages[id / PAGE])[id % PAGE] = hop;
     }
 
-    /// Members of groups, by place.
+    /// Members of all groups.
     pub fn members(&self) -> &[NextHopId] {
         &self.members
     }
 
-    /// The same, to be changed: copied if it is shared.
+    /// Members of all groups, mutable; copied if shared.
     pub fn members_mut(&mut self) -> &mut Vec<NextHopId> {
         Arc::make_mut(&mut self.members)
     }
 
-    /// The next hop of a flow: of a group, the member that the flow's hash chooses.
+    /// The next hop of a flow. For a group, the flow hash selects the member.
     #[inline]
     pub fn for_flow(&self, id: NextHopId, flow_hash: u32) -> &NextHop {
         let hop = self.get(id);
         if hop.kind == NextHopKind::Group { self.get(self.member(hop, flow_hash)) } else { hop }
     }
 
-    /// The number of [`NextHops::for_flow`]'s next hop: never that of a group, except of one that a group is a member of.
+    /// The number of [`NextHops::for_flow`]'s next hop. It is not a group unless the selected member is
+    /// one.
     #[inline]
     pub fn resolve(&self, id: NextHopId, flow_hash: u32) -> NextHopId {
         let hop = self.get(id);
@@ -125,7 +128,7 @@ impl NextHops {
 
     #[inline(never)]
     fn member(&self, group: &NextHop, flow_hash: u32) -> NextHopId {
-        // Multiplied, since workers divide flows among them by the upper bits of the hash as it is.
+        // Multiplied because workers distribute flows by the upper bits of the hash.
         let hash = flow_hash.wrapping_mul(0x9e37_79b1);
         let at = (u64::from(hash) * u64::from(group.members)) >> 32;
         self.members.get(group.first as usize + at as usize).copied().unwrap_or(0)
@@ -148,15 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_has_no_route() {
+    fn unused_numbers_have_no_route() {
         let hops = hops(&[0, 1]);
         assert_eq!([0, 700, 901, 1 << 30, u32::MAX].map(|id| hops.get(id).kind), [NextHopKind::NoRoute; 5]);
         assert_eq!((hops.get(600).port, hops.get(900).kind), (600, NextHopKind::Group));
     }
 
-    /// Three members, one of them twice: flows are spread by weight, whatever the hash's upper bits are, and stay.
+    /// Three members, one of them listed twice: flows are distributed by weight for any upper bits of the
+    /// hash.
     #[test]
-    fn a_group_is_shared_by_flows() {
+    fn a_group_distributes_flows_by_weight() {
         let hops = hops(&[500, 7, 8, 9, 9]);
         for upper in [0, 0x8000_0000] {
             let mut flows = [0; 10];
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn older_clones_stay_as_they_were() {
+    fn clones_are_independent() {
         let before = hops(&[0, 1]);
         let mut after = before.clone();
         after.set(5, NextHop { mtu: 1400, ..NextHop::default() });

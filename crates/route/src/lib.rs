@@ -1,25 +1,23 @@
-//! Where packets go: longest-prefix match, next hops, and what a router does to a packet that it forwards.
+//! Routing: longest-prefix match, next hops, and the packet edits of a forwarding router.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`fib4`], [`fib6`] | longest-prefix match, for many packets at once |
-//! | [`hop`] | next hops: what becomes of the packets of a route |
-//! | [`forward`], [`fragment`] | what happens to the bytes of a packet on its way out |
-//! | [`routes`] | the tables, next hops and faces as one value |
+//! | [`fib`] | longest-prefix match of both address families, for vectors of packets |
+//! | [`hop`] | next hops: how the packets of a route are handled |
+//! | [`forward`], [`fragment`] | edits of outgoing packets |
+//! | [`routes`] | tables, next hops and L3 interfaces as one value |
 
 #![forbid(unsafe_code)]
 
-pub mod fib4;
-pub mod fib6;
+pub mod fib;
 pub mod forward;
 pub mod fragment;
 pub mod hop;
 pub mod routes;
 mod trie;
 
-pub use fib4::Fib4;
-pub use fib6::Fib6;
-pub use forward::{address, forward_ip4, forward_ip6};
+pub use fib::{Address, Fib, Fib4, Fib6};
+pub use forward::{forward_ip4, forward_ip6, set_ethernet_addresses};
 pub use fragment::{Fragment, FragmentError, Fragments, fragment_ip4};
 pub use hop::{NextHop, NextHopId, NextHopKind, NextHops};
 pub use routes::{L3Interface, RouteTable, Routes};

@@ -1,12 +1,11 @@
-//! The tables, next hops and faces as one value.
+//! Tables, next hops and L3 interfaces as one value.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::fib4::Fib4;
-use crate::fib6::Fib6;
+use crate::fib::{Fib4, Fib6};
 use crate::hop::NextHops;
 
-/// What one table leads to.
+/// A routing table of both address families.
 #[derive(Clone, Debug, Default)]
 pub struct RouteTable {
     /// IPv4.
@@ -15,39 +14,39 @@ pub struct RouteTable {
     pub ip6: Fib6,
 }
 
-/// A routed port as the kernel has it.
+/// Addresses and table of a routed port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct L3Interface {
-    /// The place in [`Routes::tables`] of the table that packets from there are routed by.
+    /// Index in [`Routes::tables`] of the table for packets that arrive here.
     pub table: u16,
-    /// Its Ethernet address: only frames to it are routed.
+    /// Ethernet address; frames to other addresses are not routed.
     pub mac: [u8; 6],
-    /// The address that complains about packets that came in here.
+    /// IPv4 source address of ICMP errors about packets that arrive here.
     pub ip4: Option<Ipv4Addr>,
-    /// The same, of IPv6.
+    /// IPv6 source address of ICMP errors about packets that arrive here.
     pub ip6: Option<Ipv6Addr>,
 }
 
-/// All that routing needs to know. Cloning is cheap.
+/// The complete routing state. A clone shares all pages.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The tables: the main one is the first.
+    /// The tables; the main table is the first.
     pub tables: Vec<RouteTable>,
-    /// What they lead to.
+    /// The next hops that the tables refer to.
     pub hops: NextHops,
-    /// Routed ports, by their ids; `None` for others.
+    /// L3 interfaces by port id; `None` for ports that are not routed.
     pub interfaces: Vec<Option<L3Interface>>,
 }
 
 impl Routes {
-    /// The port with this id, if it is routed.
+    /// The L3 interface of a port; `None` if it is not routed.
     #[inline]
     pub fn interface(&self, port: u16) -> Option<&L3Interface> {
         self.interfaces.get(usize::from(port))?.as_ref()
     }
 
-    /// The table that all packets are routed by, if there is only one: then a node in front of the lookup can ask for what it
-    /// will read, as soon as a destination is at hand ([`Fib4::prefetch`], [`Fib6::prefetch`]).
+    /// The table for all packets if there is only one. An earlier node can then prefetch the lookup of a
+    /// destination ([`crate::Fib::prefetch`]).
     #[inline]
     pub fn single_table(&self) -> Option<&RouteTable> {
         match &*self.tables {
@@ -56,7 +55,7 @@ impl Routes {
         }
     }
 
-    /// The table that packets from `port` are routed by.
+    /// The table for packets that arrive at `port`.
     #[inline]
     pub fn table_for_port(&self, port: u16) -> Option<&RouteTable> {
         self.tables.get(usize::from(self.interface(port)?.table))

@@ -1,4 +1,4 @@
-//! Options into a packet: room for them, lengths, checksums.
+//! Writes edited options into a packet: room, lengths and checksums.
 
 use mmb_packet::checksum::update16;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
@@ -7,7 +7,7 @@ use super::list::Area;
 use super::sum_of;
 use super::writes::Writes;
 
-/// Bytes of the fixed headers, and offsets in them.
+/// Lengths of the fixed headers, and offsets in them.
 const TCP: usize = 20;
 const TCP_OFFSET: usize = 12;
 const TCP_CHECKSUM: usize = 16;
@@ -17,18 +17,18 @@ const IP4_CHECKSUM: usize = 10;
 const IP6: usize = 40;
 const IP6_LENGTH: usize = 4;
 
-/// Where a TCP header and the network header before it stand; both lie in the head of the packet.
+/// Offsets of a TCP header and its network header; both lie in the head of the packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     l3: usize,
     l4: usize,
-    /// Bytes of options.
+    /// Length of the options in bytes.
     options: usize,
     over_ip4: bool,
 }
 
 impl Header {
-    /// None: `meta` says that there is no TCP header, or places the headers where `head` has none.
+    /// Returns `None` if `meta` has no TCP header, or places the headers beyond `head`.
     #[inline]
     pub fn of(head: &[u8], meta: &Meta) -> Option<Header> {
         if meta.kind.l4() != Kind::TCP {
@@ -50,7 +50,7 @@ impl Header {
         &head[self.l4 + TCP..][..self.options]
     }
 
-    /// Writes values over values.
+    /// Overwrites option values in place.
     #[inline]
     pub fn write(&self, head: &mut [u8], writes: &Writes<'_>) {
         for (at, data) in writes.iter() {
@@ -60,13 +60,13 @@ impl Header {
             }
             let change = (sum_of(value), data.sum);
             value.copy_from_slice(&data.bytes);
-            // Values stand at odd offsets, too.
+            // Values can be at odd offsets.
             let swapped = (change.0.swap_bytes(), change.1.swap_bytes());
             self.update(head, [if at % 2 == 0 { change } else { swapped }]);
         }
     }
 
-    /// Brings the TCP checksum up to date: sums before and after.
+    /// Updates the TCP checksum, given sums before and after each change.
     #[inline]
     fn update<const N: usize>(&self, head: &mut [u8], changes: [(u16, u16); N]) {
         let at = self.l4 + TCP_CHECKSUM;
@@ -78,10 +78,10 @@ impl Header {
         );
     }
 
-    /// Puts `new` in the place of the options.
+    /// Replaces the options by `new`.
     ///
     /// # Errors
-    /// Those of [`crate::apply_programs`]; nothing was done then.
+    /// The errors of [`crate::apply_programs`]; the packet is unchanged after an error.
     pub fn replace(
         &self,
         packet: &mut impl PacketBuf,
@@ -104,12 +104,12 @@ impl Header {
         Ok(())
     }
 
-    /// Offset of the network header's length field, and bytes before those that it counts.
+    /// Offset of the network header's length field, and offset from which it counts.
     fn length_field(&self) -> (usize, usize) {
         if self.over_ip4 { (self.l3 + IP4_LENGTH, self.l3) } else { (self.l3 + IP6_LENGTH, self.l3 + IP6) }
     }
 
-    /// The network header can count the packet with options of this length, and it is no fragment.
+    /// Checks that IP's length field can hold the new length and that the packet is not a fragment.
     fn check_lengths(&self, packet: &impl PacketBuf, meta: &Meta, options: usize) -> Result<(), DropReason> {
         let (at, _) = self.length_field();
         let length = usize::from(word(packet.head(), at)) + options;
@@ -121,7 +121,7 @@ impl Header {
         }
     }
 
-    /// Makes the room between the fixed header and the payload `options` bytes wide.
+    /// Resizes the space between the fixed header and the payload to `options` bytes.
     fn move_headers(
         &self,
         packet: &mut impl PacketBuf,
@@ -132,7 +132,7 @@ impl Header {
         let Some(more) = options.checked_sub(self.options) else {
             let less = self.options - options;
             packet.head_mut().copy_within(..headers, less);
-            // The head is longer than its options.
+            // The head contains the removed bytes, so this succeeds.
             return if packet.shrink_front(less) { Ok(()) } else { Err(DropReason::OptionRoom) };
         };
         if packet.len() + more > frame_max() {
@@ -145,7 +145,7 @@ impl Header {
         Ok(())
     }
 
-    /// Data offset, length of the IP packet, and what of these the checksums cover.
+    /// Updates the data offset, the IP length and the checksums that cover them.
     fn set_lengths(&self, head: &mut [u8], meta: &mut Meta, options: usize) {
         let (length_at, counted_from) = self.length_field();
         let old_length = word(head, length_at);
@@ -158,7 +158,7 @@ impl Header {
         let old_offset = word(head, self.l4 + TCP_OFFSET);
         let new_offset = old_offset & 0x0fff | ((TCP + options) as u16 / 4) << 12;
         set_word(head, self.l4 + TCP_OFFSET, new_offset);
-        // The pseudo header's length differs by as much as the network header's.
+        // The pseudo header's length changes by the same difference as the network header's.
         self.update(head, [(old_offset, new_offset), (old_length, new_length)]);
         let end = counted_from + usize::from(new_length);
         meta.end = u16::try_from(end).unwrap_or(u16::MAX);

@@ -1,45 +1,46 @@
-//! Options as a list that edits are played on, and their layout.
+//! The list of a packet's options, its edits and its layout.
 
 use mmb_packet::{DropReason, TcpOptions};
 
-use super::{MOST, OptionEdit};
+use super::{MAX_BYTES, OptionEdit};
 
 const NOP: u8 = 1;
 
-/// The bytes behind a fixed header.
+/// The option bytes behind a fixed header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Area {
-    bytes: [u8; MOST],
-    /// A multiple of 4.
+    bytes: [u8; MAX_BYTES],
+    /// Length in bytes; a multiple of 4.
     len: usize,
 }
 
 impl Area {
-    pub const EMPTY: Area = Area { bytes: [0; MOST], len: 0 };
+    pub const EMPTY: Area = Area { bytes: [0; MAX_BYTES], len: 0 };
 
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
 
-/// Whether the bytes `area` behind a fixed header change, and to what: `new`, which is [`Area::EMPTY`].
+/// Applies `edits` to the option bytes `area`. Returns whether they change; the result is written to `new`,
+/// which is [`Area::EMPTY`] before.
 ///
 /// # Errors
-/// [`DropReason::OptionSpace`]: more than fits a header.
-pub(super) fn edited<'a, 'e: 'a>(
+/// [`DropReason::OptionSpace`]: the result does not fit a header.
+pub(super) fn apply_edits<'a, 'e: 'a>(
     area: &'a [u8],
     edits: impl Iterator<Item = &'e OptionEdit> + Clone,
     new: &mut Area,
 ) -> Result<bool, DropReason> {
-    match usual(area, edits.clone(), new) {
+    match edit_short_list(area, edits.clone(), new) {
         Some(result) => result,
-        None => any(area, edits, new),
+        None => edit_long_list(area, edits, new),
     }
 }
 
-/// Up to 16 options at any time, which is more than anybody sends. None: there were more, and nothing was done.
+/// The usual case of at most 16 options at any time. Returns `None`, without a change, if there are more.
 #[inline(never)]
-fn usual<'a, 'e: 'a>(
+fn edit_short_list<'a, 'e: 'a>(
     area: &'a [u8],
     edits: impl Iterator<Item = &'e OptionEdit>,
     new: &mut Area,
@@ -49,29 +50,29 @@ fn usual<'a, 'e: 'a>(
     Some(list.layout(area, new))
 }
 
-/// As many as there can be: every kind can be appended once to those that are there.
+/// The general case: every kind can be appended once to the present options.
 #[cold]
 #[inline(never)]
-fn any<'a, 'e: 'a>(
+fn edit_long_list<'a, 'e: 'a>(
     area: &'a [u8],
     edits: impl Iterator<Item = &'e OptionEdit>,
     new: &mut Area,
 ) -> Result<bool, DropReason> {
-    let mut list = List::<{ MOST / 2 + 256 }>::EMPTY;
+    let mut list = List::<{ MAX_BYTES / 2 + 256 }>::EMPTY;
     list.play(area, edits).ok_or(DropReason::OptionSpace)?;
     list.layout(area, new)
 }
 
-/// An option.
+/// One option.
 #[derive(Clone, Copy)]
 struct Item<'a> {
     kind: u8,
-    /// Bytes of padding directly before it.
+    /// Bytes of padding directly before the option.
     padding: u8,
     data: &'a [u8],
 }
 
-/// At most `N` options, in order.
+/// Up to `N` options, in order.
 struct List<'a, const N: usize> {
     items: [Item<'a>; N],
     len: usize,
@@ -80,7 +81,8 @@ struct List<'a, const N: usize> {
 impl<'a, const N: usize> List<'a, N> {
     const EMPTY: Self = List { items: [Item { kind: 0, padding: 0, data: &[] }; N], len: 0 };
 
-    /// The options in `area` after the edits; None: there were more than `N` at some time.
+    /// Reads the options of `area` and applies the edits. Returns `None` if there are more than `N` options
+    /// at some time.
     fn play<'e: 'a>(
         &mut self,
         area: &'a [u8],
@@ -136,7 +138,7 @@ impl<'a, const N: usize> List<'a, N> {
         let (items, before) = (&self.items[..self.len], TcpOptions::new(area));
         let shape = |item: &Item| (item.kind, item.data.len());
         if items.iter().map(shape).ne(before.clone().map(|option| (option.kind, option.data.len()))) {
-            return anew(items, new);
+            return lay_out(items, new);
         }
         if items.iter().map(|item| item.data).eq(before.clone().map(|option| option.data)) {
             return Ok(false);
@@ -150,11 +152,11 @@ impl<'a, const N: usize> List<'a, N> {
     }
 }
 
-/// The options with the padding that stood before them, filled up with zeros.
-fn anew(items: &[Item<'_>], new: &mut Area) -> Result<bool, DropReason> {
+/// Writes the options with the padding before each, followed by zeros to a multiple of 4.
+fn lay_out(items: &[Item<'_>], new: &mut Area) -> Result<bool, DropReason> {
     let length: usize = items.iter().map(|item| usize::from(item.padding) + 2 + item.data.len()).sum();
     new.len = length.next_multiple_of(4);
-    if new.len > MOST {
+    if new.len > MAX_BYTES {
         return Err(DropReason::OptionSpace);
     }
     let mut at = 0;
@@ -163,7 +165,7 @@ fn anew(items: &[Item<'_>], new: &mut Area) -> Result<bool, DropReason> {
         new.bytes[at..start].fill(NOP);
         let (head, data) = (start + 2, item.data);
         at = head + data.len();
-        // An option that fits has a length that fits its byte.
+        // The length fits its byte because the option fits the header.
         new.bytes[start..head].copy_from_slice(&[item.kind, (2 + data.len()) as u8]);
         new.bytes[head..at].copy_from_slice(data);
     }

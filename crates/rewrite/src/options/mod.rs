@@ -1,17 +1,18 @@
-//! Edits of TCP options: what a rule's targets say of them, and their way into a packet.
+//! Edits of TCP options.
 //!
-//! Theory of operation. The edits of all of a packet's rules are played in order on the list of its options
-//! ([`tcp_options`](mmb_packet::tcp_options): what cannot be read is not in it), before anything is written: if the
-//! result has no room, the packet stays as it is. What is written then depends on how the list has changed:
+//! Theory of operation. The edits of all matching rules are applied in order to a list of the packet's
+//! options before anything is written. The list holds the readable options
+//! ([`tcp_options`](mmb_packet::tcp_options)). If the result does not fit, the packet stays unchanged. The
+//! write depends on how the list has changed:
 //!
-//! * not at all: nothing, so that padding and what cannot be read stay;
-//! * only in values, with the same kinds and lengths in the same order: the values, in their places (`writes`; this is
-//!   what clamping an MSS does, and it takes no list at all);
-//! * otherwise the options are laid out anew (`list`), and if their length changes, the headers before them move: the
-//!   payload never does.
+//! * Not at all: nothing is written, so padding and unreadable bytes stay.
+//! * Only in values, with the same kinds and lengths in the same order: the values are overwritten in place
+//!   (`writes`). MSS clamping is this case; it needs no list.
+//! * Otherwise the options are laid out again (`list`). If their length changes, the headers before them
+//!   move; the payload never does.
 //!
-//! A value may be written to a header several times, and intermediate lists may be longer than any header: only the
-//! result counts.
+//! A header value may be written several times, and intermediate lists may exceed the maximum length. Only
+//! the result counts.
 
 mod commit;
 mod list;
@@ -29,23 +30,23 @@ use commit::Header;
 use list::Area;
 use writes::Writes;
 
-/// Most bytes of options in a header: 15 words less the 5 of the fixed header (RFC 9293, 3.1).
-const MOST: usize = 40;
+/// Maximum bytes of options in a header: 15 words less the 5 of the fixed header (RFC 9293, 3.1).
+const MAX_BYTES: usize = 40;
 
 /// One edit of a packet's options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OptionEdit {
-    /// Every option of the kind gets this data; if there is none and `add`, it is appended.
+    /// Every option of the kind gets this data. With `add`, the option is appended if the packet has none.
     Write { kind: u8, data: Data, add: bool },
-    /// The options of these kinds go.
+    /// Removes the options of these kinds.
     Strip(Kinds),
 }
 
-/// What follows an option's kind and length.
+/// An option's bytes behind kind and length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Data {
     bytes: Box<[u8]>,
-    /// [`sum_of`] the bytes.
+    /// Result of [`sum_of`] over the bytes.
     sum: u16,
 }
 
@@ -55,8 +56,8 @@ impl Data {
     }
 }
 
-/// The ones'-complement sum of bytes that begin at an even offset; swapped, it is that of bytes at an odd one (RFC
-/// 1071, 2.B).
+/// Ones'-complement sum of bytes at an even offset. Swap the result for bytes at an odd offset (RFC 1071,
+/// 2.B).
 #[inline]
 fn sum_of(bytes: &[u8]) -> u16 {
     match bytes {
@@ -89,29 +90,29 @@ impl Kinds {
     }
 }
 
-/// Gathers the edits of a rule's targets, one after the other.
+/// Collects the edits of a rule's targets in order.
 #[derive(Debug)]
 pub(crate) struct Compiler<'a> {
     targets: &'a [Target],
     edits: Vec<OptionEdit>,
-    whitelisted: bool,
+    has_strip_all_but: bool,
 }
 
 impl<'a> Compiler<'a> {
-    /// For a rule with these targets.
+    /// A compiler for a rule with these targets.
     pub fn new(targets: &'a [Target]) -> Self {
-        Compiler { targets, edits: Vec::new(), whitelisted: false }
+        Compiler { targets, edits: Vec::new(), has_strip_all_but: false }
     }
 
-    /// Adds the edit of one target, in the order of the rule; false: it is none of an option, or of no value that one
-    /// has.
+    /// Adds the edit of one target. Returns false if the target is not an option edit, or its value is
+    /// invalid for the option.
     pub fn add(&mut self, action: &Action) -> bool {
         match action {
             Action::Mod { field, value } => self.write(*field, Some(value), false),
             Action::Add { field, value } => self.write(*field, value.as_ref(), true),
             Action::StripAll => self.strip(Kinds::ALL),
-            // The whitelist is one edit, at the place of the first `strip !`.
-            Action::Strip { keep: true, .. } if std::mem::replace(&mut self.whitelisted, true) => true,
+            // All `strip !` targets are one edit, in the position of the first.
+            Action::Strip { keep: true, .. } if std::mem::replace(&mut self.has_strip_all_but, true) => true,
             Action::Strip { keep: true, .. } => self.strip(self.kept().others()),
             Action::Strip { keep: false, field, kind } => self.strip(kinds(*field, *kind)),
             _ => false,
@@ -123,7 +124,7 @@ impl<'a> Compiler<'a> {
         true
     }
 
-    /// What the rule's `strip !` name.
+    /// The kinds that the rule's `strip !` targets name.
     fn kept(&self) -> Kinds {
         let named = self.targets.iter().filter_map(|target| match target.action {
             Action::Strip { keep: true, field, kind } => Some(kinds(field, kind)),
@@ -161,15 +162,16 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// The kinds that a `strip` is about.
+/// The kinds that a `strip` target names.
 fn kinds(field: FieldId, kind: Option<u8>) -> Kinds {
     kind.or(field.def().option_kind()).map_or(Kinds::ALL, |kind| Kinds::of([kind]))
 }
 
-/// Edits the options of a packet as all of its programs say. A packet without a readable TCP header has none.
+/// Applies the option edits of all programs to a packet. Does nothing to a packet without a readable TCP
+/// header.
 ///
 /// # Errors
-/// Those of [`crate::apply_programs`]; nothing was done then.
+/// The errors of [`crate::apply_programs`]; the packet is unchanged after an error.
 #[inline(never)]
 pub(crate) fn edit<'a>(
     programs: impl Iterator<Item = &'a EditProgram> + Clone,
@@ -181,12 +183,12 @@ pub(crate) fn edit<'a>(
     let edits = programs.clone().flat_map(|program| program.options.iter());
     let area = header.area(packet.head());
     let mut writes = Writes::default();
-    if writes.are_all(area, edits.clone()) {
+    if writes.collect(area, edits.clone()) {
         header.write(packet.head_mut(), &writes);
         return Ok(());
     }
     let mut new = Area::EMPTY;
-    if !list::edited(area, edits, &mut new)? {
+    if !list::apply_edits(area, edits, &mut new)? {
         return Ok(());
     }
     let out_port = programs.filter_map(|program| program.out_port).last().unwrap_or(meta.out_port);

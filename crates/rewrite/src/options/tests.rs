@@ -1,4 +1,4 @@
-//! Options before and after, on frames whose lengths and checksums the builder computes from scratch.
+//! Option edits on frames whose lengths and checksums the builder computes from scratch.
 
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp, Udp};
@@ -15,7 +15,7 @@ fn program(targets: &str) -> EditProgram {
     EditProgram::compile(&rule.targets, &|_| Some(7)).unwrap()
 }
 
-/// Rules, separated by semicolons, on a frame for a port that takes no more than `most` bytes.
+/// Applies rules, separated by semicolons, to a frame whose output port accepts at most `most` bytes.
 fn edited(rules: &str, frame: &[u8], most: usize) -> (Result<(), DropReason>, VecPacket, Meta) {
     let programs: Vec<_> = rules.split(';').map(program).collect();
     let mut meta = Meta { out_port: PORT, ..Meta::default() };
@@ -53,7 +53,7 @@ fn frame(net: Net, options: &[u8], payload: &[u8]) -> Frame {
     Frame::new(net, Tcp { options: options.to_vec(), flags: 2, ..Tcp::new(40_000, 80) }).payload(payload)
 }
 
-/// What the rules make of options, in packets of all kinds.
+/// Checks the result of the rules for packets of all kinds.
 #[track_caller]
 fn expect(rules: &str, before: &[u8], after: &[u8]) {
     let long: Vec<u8> = (0..255).cycle().take(1001).collect();
@@ -78,11 +78,11 @@ fn refused(rules: &str, before: &[u8]) -> DropReason {
 
 const MSS: [u8; 4] = [2, 4, 0x05, 0xb4];
 const TIMESTAMP: [u8; 12] = [1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7];
-/// What Linux sends in a SYN.
+/// The options of a Linux SYN.
 const SYN: [u8; 20] = [2, 4, 0x05, 0xb4, 4, 2, 8, 10, 0, 0, 0, 9, 0, 0, 0, 7, 1, 3, 3, 7];
 
 #[test]
-fn a_value_is_written_in_its_place() {
+fn a_value_is_overwritten_in_place() {
     expect("mod tcp-opt-mss 1400", &MSS, &[2, 4, 0x05, 0x78]);
     expect("mod tcp-opt-mss 1400", &[1, 2, 4, 5, 180, 1, 1, 0], &[1, 2, 4, 0x05, 0x78, 1, 1, 0]);
     expect("mod tcp-opt-wscale 14", &SYN, &[&SYN[..19], &[14]].concat());
@@ -94,12 +94,12 @@ fn a_value_is_written_in_its_place() {
 }
 
 #[test]
-fn what_cannot_be_read_stays_if_nothing_but_values_changes() {
+fn unreadable_bytes_stay_if_only_values_change() {
     let rest = [1, 0, 9, 9, 30, 77, 0, 0];
     expect("mod tcp-opt-mss 1400", &[&MSS[..], &rest].concat(), &[&[2, 4, 0x05, 0x78][..], &rest].concat());
     expect("mod tcp-opt-wscale 3", &[&MSS[..], &rest].concat(), &[&MSS[..], &rest].concat());
     expect("strip tcp-opt-mptcp", &[&MSS[..], &rest].concat(), &[&MSS[..], &rest].concat());
-    // Taken away and put back where it was: the same list.
+    // Removed and added again at the same position: the same list.
     expect(
         "strip tcp-opt-mss add tcp-opt-mss 1460",
         &[&MSS[..], &rest].concat(),
@@ -109,7 +109,7 @@ fn what_cannot_be_read_stays_if_nothing_but_values_changes() {
 }
 
 #[test]
-fn what_cannot_be_read_goes_if_options_are_laid_out_anew() {
+fn unreadable_bytes_are_removed_by_a_new_layout() {
     let before = [2, 4, 5, 180, 1, 4, 2, 30, 77, 0, 0, 0];
     expect("add tcp-opt-wscale 7", &before, &[2, 4, 5, 180, 1, 4, 2, 3, 3, 7, 0, 0]);
     expect("strip tcp-opt-mss", &before, &[1, 4, 2, 0]);
@@ -118,7 +118,7 @@ fn what_cannot_be_read_goes_if_options_are_laid_out_anew() {
 }
 
 #[test]
-fn an_option_becomes_well_formed() {
+fn a_write_repairs_an_option_of_invalid_length() {
     expect("mod tcp-opt-mss 1400", &[2, 3, 5, 0], &[2, 4, 0x05, 0x78]);
     expect("mod tcp-opt-mss 1400", &[2, 6, 5, 180, 0, 0, 4, 2], &[2, 4, 0x05, 0x78, 4, 2, 0, 0]);
     expect(
@@ -153,7 +153,7 @@ fn padding_stays_with_the_option_behind_it() {
 }
 
 #[test]
-fn added_options_stand_in_the_order_of_the_rules() {
+fn options_are_added_in_rule_order() {
     expect(
         "add tcp-opt-mss 1460 add tcp-opt-sackp; add tcp-opt-wscale 7",
         &[],
@@ -167,7 +167,7 @@ fn added_options_stand_in_the_order_of_the_rules() {
 }
 
 #[test]
-fn a_whitelist_counts_at_the_place_of_its_first() {
+fn strip_all_but_applies_at_the_position_of_the_first() {
     let kept = [2, 4, 5, 180, 1, 3, 3, 7];
     expect("strip ! tcp-opt-mss strip ! tcp-opt-wscale", &SYN, &kept);
     expect(
@@ -193,14 +193,14 @@ fn header_fields_change_with_the_options() {
     let net = Ip4 { ttl: 9, src: [192, 0, 2, 1].into(), ..ip4() };
     let options = [&TIMESTAMP[..], &MSS].concat();
     let mut expected = frame(net, 443, 0x12, &options);
-    // The trailer of the frame stays behind it.
+    // The trailer of the frame stays behind the packet.
     expected.extend([0; 4]);
     assert_eq!((done, packet.head(), meta.out_port), (Ok(()), &expected[..], 7));
 }
 
 /// RFC 9293, 3.1: the data offset has four bits.
 #[test]
-fn forty_bytes_are_the_most() {
+fn options_are_limited_to_forty_bytes() {
     let thirty_six = [&[1, 1, 253, 34][..], &[0x5a; 32]].concat();
     expect("add tcp-opt-mss 1460", &thirty_six, &[&thirty_six[..], &MSS].concat());
     expect("add tcp-opt-wscale 7", &thirty_six, &[&thirty_six[..], &[3, 3, 7]].concat());
@@ -214,9 +214,9 @@ fn forty_bytes_are_the_most() {
     expect(full, &[1, 253, 2, 0], &[&[1, 253, 39][..], &data].concat());
 }
 
-/// On the way to what fits, there may be more options than any header has.
+/// An intermediate list may hold more options than a header can.
 #[test]
-fn only_the_result_counts() {
+fn only_the_result_has_to_fit() {
     let adds: Vec<String> = (100..=255).map(|kind| format!("add tcp-opt {kind} 0x0102030405")).collect();
     let adds = adds.join("; ");
     expect(&format!("{adds}; strip ! tcp-opt 200"), &SYN, &[200, 7, 1, 2, 3, 4, 5]);
@@ -238,7 +238,7 @@ fn fragments_keep_their_length() {
 }
 
 #[test]
-fn no_frame_grows_beyond_what_its_port_takes() {
+fn frames_respect_the_ports_maximum() {
     let syn = frame(ip4().into(), &MSS, b"").build();
     let outcome = |rules, most| edited(rules, &syn, most).0;
     assert_eq!(outcome("add tcp-opt-sackp mod out wan", syn.len() + 3), Err(DropReason::OptionMtu));
@@ -255,7 +255,7 @@ fn no_frame_grows_beyond_what_its_port_takes() {
 }
 
 #[test]
-fn no_room_no_edit() {
+fn an_edit_needs_head_room() {
     let syn = frame(ip4().into(), &MSS, b"x").build();
     let (mut packet, mut meta) = (VecPacket::with_room(&syn, 3), Meta::default());
     assert_eq!(parse(&syn, syn.len(), &mut meta), Ok(()));
@@ -266,7 +266,7 @@ fn no_room_no_edit() {
 }
 
 #[test]
-fn no_packet_is_longer_than_ip_can_count() {
+fn packets_respect_ips_maximum_length() {
     for (net, header) in [(Net::from(ip4()), 20), (Ip6::new([1; 16], [2; 16]).into(), 0)] {
         let payload = vec![0x5a; 65_535 - header - 24];
         let long = frame(net.clone(), &MSS, &payload).build();
@@ -278,13 +278,13 @@ fn no_packet_is_longer_than_ip_can_count() {
 }
 
 #[test]
-fn other_packets_have_no_options() {
+fn packets_without_tcp_are_unchanged() {
     let later = Ip4 { fragment_offset: 8, ..ip4() };
     let cut = frame(ip4().into(), &[], b"").build();
     for frame in [
         Frame::new(ip4(), Udp::new(1, 2)).payload([0x5a; 40]).build(),
         Frame::new(later, mmb_packet::build::Transport::Raw(6)).payload([0x5a; 40]).build(),
-        // A data offset of more words than there are.
+        // The data offset exceeds the packet.
         [&cut[..46], &[0x60], &cut[47..]].concat(),
     ] {
         let (done, packet, _) = edited("add tcp-opt-mss 1460 strip tcp-opt-sackp", &frame, usize::MAX);

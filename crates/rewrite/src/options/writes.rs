@@ -1,25 +1,25 @@
-//! Edits that leave every option where it is.
+//! Edits that keep the layout of the options.
 
 use mmb_packet::TcpOptions;
 
 use super::{Data, OptionEdit};
 
-/// Most values that are written without laying the options out anew. Which way is taken makes no difference to the
-/// bytes.
-const MOST_WRITES: usize = 4;
+/// Maximum number of values that are overwritten in place; more take the general path, with the same
+/// result.
+const MAX_WRITES: usize = 4;
 
-/// Values and their places in the options, to be written in order.
+/// Values and their offsets in the options, in the order of writing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Writes<'a> {
-    writes: [Option<(usize, &'a Data)>; MOST_WRITES],
+    writes: [Option<(usize, &'a Data)>; MAX_WRITES],
     len: usize,
 }
 
 impl<'a> Writes<'a> {
-    /// Gathers what the edits write into `area`, and says whether that is all they do: none takes away or adds an
-    /// option or changes its length, and there are not too many.
+    /// Collects the values that the edits write into `area`. Returns false if some edit adds, removes or
+    /// resizes an option, or if there are too many values.
     #[inline]
-    pub fn are_all(&mut self, area: &[u8], edits: impl Iterator<Item = &'a OptionEdit>) -> bool {
+    pub fn collect(&mut self, area: &[u8], edits: impl Iterator<Item = &'a OptionEdit>) -> bool {
         for edit in edits {
             match edit {
                 OptionEdit::Strip(kinds) => {
@@ -50,7 +50,7 @@ impl<'a> Writes<'a> {
         true
     }
 
-    /// Offset from behind the fixed header, and what is written there.
+    /// Iterates over the values and their offsets from the end of the fixed header.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, &'a Data)> {
         self.writes.iter().map_while(|write| *write)

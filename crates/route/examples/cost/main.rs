@@ -1,23 +1,24 @@
-//! What a lookup costs: ticks of the time-stamp counter per address, vectors of 256, for tables of many sizes.
+//! Cost of lookups in TSC ticks per address, with vectors of 256 addresses, for tables of many sizes.
 //!
 //! `cargo run --release -p mmb-route --example cost -- [--seed N] [ROUTES ...]`
 //!
-//! *inside*: each destination is a random address of a random route; *any*: a random address of the family's unicast space.
+//! *inside*: destinations are random addresses of random routes; *any*: random unicast addresses.
 
 #![forbid(unsafe_code)]
 
 mod routes;
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use mmb_route::{Fib4, Fib6, NextHopId};
-use routes::{Random, Route, any4, any6, ip4, ip6, within};
+use mmb_route::{Address, Fib};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use routes::{Route, any4, any6, ip4, ip6, within};
 
-/// Addresses that are looked up together.
+/// Addresses per lookup batch.
 const VECTOR: usize = 256;
-/// Different destinations: no cache keeps what the first ones touched until they come again.
+/// Number of destinations; large enough that caches hold nothing of the previous round.
 const DESTINATIONS: usize = 2048 * VECTOR;
 
 fn main() {
@@ -38,83 +39,29 @@ fn main() {
         "family", "routes", "inside", "any", "build ms", "insert us", "remove us", "read MiB", "rest MiB"
     );
     for size in &sizes {
-        let mut random = Random(seed);
-        let routes = ip4(*size, &mut random);
-        let inside: Vec<u32> = within(&routes, DESTINATIONS, &mut random);
-        let any: Vec<u32> = (0..DESTINATIONS).map(|_| any4(&mut random)).collect();
-        report::<Fib4>("IPv4", &routes, [&inside, &any], &mut random);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let routes = ip4(*size, &mut rng);
+        let inside: Vec<u32> = within(&routes, DESTINATIONS, &mut rng);
+        let any: Vec<u32> = (0..DESTINATIONS).map(|_| any4(&mut rng)).collect();
+        report("IPv4", &routes, [&inside, &any], &mut rng);
     }
     for size in &sizes {
-        let mut random = Random(seed);
-        let routes = ip6(*size, &mut random);
-        let inside: Vec<u128> = within(&routes, DESTINATIONS, &mut random);
-        let any: Vec<u128> = (0..DESTINATIONS).map(|_| any6(&mut random)).collect();
-        report::<Fib6>("IPv6", &routes, [&inside, &any], &mut random);
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let routes = ip6(*size, &mut rng);
+        let inside: Vec<u128> = within(&routes, DESTINATIONS, &mut rng);
+        let any: Vec<u128> = (0..DESTINATIONS).map(|_| any6(&mut rng)).collect();
+        report("IPv6", &routes, [&inside, &any], &mut rng);
     }
 }
 
-/// A table of either family.
-trait Table: Clone + Default {
-    type Address: Copy;
-    fn insert(&mut self, route: &Route<Self::Address>);
-    fn remove(&mut self, route: &Route<Self::Address>);
-    fn lookup(&self, addresses: &[Self::Address], hops: &mut [NextHopId]);
-    fn bytes(&self) -> (usize, usize);
-}
-
-impl Table for Fib4 {
-    type Address = u32;
-
-    fn insert(&mut self, route: &Route<u32>) {
-        self.insert(Ipv4Addr::from(route.prefix), route.length, route.hop);
-    }
-
-    fn remove(&mut self, route: &Route<u32>) {
-        self.remove(Ipv4Addr::from(route.prefix), route.length);
-    }
-
-    fn lookup(&self, addresses: &[u32], hops: &mut [NextHopId]) {
-        self.lookup_batch(addresses, hops);
-    }
-
-    fn bytes(&self) -> (usize, usize) {
-        self.bytes()
-    }
-}
-
-impl Table for Fib6 {
-    type Address = u128;
-
-    fn insert(&mut self, route: &Route<u128>) {
-        self.insert(Ipv6Addr::from(route.prefix), route.length, route.hop);
-    }
-
-    fn remove(&mut self, route: &Route<u128>) {
-        self.remove(Ipv6Addr::from(route.prefix), route.length);
-    }
-
-    fn lookup(&self, addresses: &[u128], hops: &mut [NextHopId]) {
-        self.lookup_batch(addresses, hops);
-    }
-
-    fn bytes(&self) -> (usize, usize) {
-        self.bytes()
-    }
-}
-
-/// Measures one table and prints a line.
-fn report<T: Table>(
-    family: &str,
-    routes: &[Route<T::Address>],
-    destinations: [&Vec<T::Address>; 2],
-    random: &mut Random,
-) {
+/// Measures one table and prints one line.
+fn report<A: Address>(family: &str, routes: &[Route<A>], destinations: [&Vec<A>; 2], rng: &mut SmallRng) {
     let start = Instant::now();
-    let mut table = T::default();
-    routes.iter().for_each(|route| table.insert(route));
+    let mut table = Fib::default();
+    routes.iter().for_each(|route| table.insert(route.prefix.into(), route.length, route.hop));
     let build = start.elapsed();
     let [inside, any] = destinations.map(|destinations| measure(&table, destinations) * ticks_per_ns());
-    let (insert, remove) = updates(&table, routes, random);
+    let (insert, remove) = updates(&table, routes, rng);
     let (read, rest) = table.bytes();
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     println!(
@@ -126,7 +73,7 @@ fn report<T: Table>(
     );
 }
 
-/// The rate of the time-stamp counter, as far as the kernel tells it.
+/// TSC frequency in GHz from the kernel's BogoMIPS; 1 if unknown.
 fn ticks_per_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("bogomips"));
@@ -134,8 +81,8 @@ fn ticks_per_ns() -> f64 {
     value.map_or(1.0, |bogomips| bogomips / 2000.0)
 }
 
-/// Nanoseconds per lookup: for each vector the shortest time of many, so that other work on the machine hardly counts.
-fn measure<T: Table>(table: &T, destinations: &[T::Address]) -> f64 {
+/// Nanoseconds per lookup. Each vector counts with its shortest time, to exclude other load.
+fn measure<A: Address>(table: &Fib<A>, destinations: &[A]) -> f64 {
     let mut hops = [0; VECTOR];
     let mut times = vec![Duration::MAX; destinations.len() / VECTOR];
     let end = Instant::now() + Duration::from_millis(500);
@@ -145,7 +92,7 @@ fn measure<T: Table>(table: &T, destinations: &[T::Address]) -> f64 {
         }
         for (vector, time) in destinations.chunks_exact(VECTOR).zip(&mut times) {
             let start = Instant::now();
-            table.lookup(black_box(vector), &mut hops);
+            table.lookup_batch(black_box(vector), &mut hops);
             *time = start.elapsed().min(*time);
             black_box(&hops);
         }
@@ -153,25 +100,25 @@ fn measure<T: Table>(table: &T, destinations: &[T::Address]) -> f64 {
     times.iter().sum::<Duration>().as_nanos() as f64 / destinations.len() as f64
 }
 
-/// Microseconds to change one route's next hop, and to remove it, in a clone, the older value dropped: medians.
-fn updates<T: Table>(table: &T, routes: &[Route<T::Address>], random: &mut Random) -> (f64, f64) {
+/// Median microseconds to change one route's next hop and to remove it, in a clone whose original is dropped.
+fn updates<A: Address>(table: &Fib<A>, routes: &[Route<A>], rng: &mut SmallRng) -> (f64, f64) {
     let mut shared = table.clone();
     let mut times = [Vec::new(), Vec::new()];
     for _ in 0..400 {
-        let mut route = routes[random.below(routes.len())];
+        let mut route = routes[rng.random_range(0..routes.len())];
         route.hop += 1;
         for (remove, times) in [false, true].into_iter().zip(&mut times) {
             let start = Instant::now();
             let mut next = shared.clone();
             if remove {
-                next.remove(&route)
+                next.remove(route.prefix.into(), route.length)
             } else {
-                next.insert(&route)
+                next.insert(route.prefix.into(), route.length, route.hop)
             }
             shared = next;
             times.push(start.elapsed());
         }
-        shared.insert(&route);
+        shared.insert(route.prefix.into(), route.length, route.hop);
     }
     let median = |times: &mut Vec<Duration>| {
         times.sort();

@@ -45,7 +45,7 @@ fn only_copied_options_are_in_later_fragments() {
 }
 
 #[test]
-fn a_fragment_is_cut_further() {
+fn a_fragment_is_fragmented_again() {
     let middle = Ip4 { flags: 1, fragment_offset: 100, ..ip(&[]) };
     let frame = Frame::new(middle, Transport::Raw(17)).payload(vec![5; 64]).build();
     let fields: Vec<_> = cut(&frame[14..], 52).iter().map(|f| (word(f, 2), word(f, 6))).collect();
@@ -57,7 +57,7 @@ fn a_fragment_is_cut_further() {
 }
 
 #[test]
-fn what_cannot_be_cut_is_named() {
+fn errors_name_the_cause() {
     let plain = packet(ip(&[]), 100);
     let kept = packet(Ip4 { flags: 2, ..ip(&[]) }, 100);
     let error = |packet: &[u8], mtu| fragment_ip4(packet, mtu).err();
@@ -73,7 +73,7 @@ fn what_cannot_be_cut_is_named() {
 }
 
 #[test]
-fn broken_options_end_the_copying() {
+fn malformed_options_end_the_copying() {
     for options in [&[131, 0, 1, 1][..], &[131, 1, 1, 1], &[131, 9, 4, 1], &[1, 1, 1, 131], &[0, 131, 4, 4]] {
         let fragments = cut(&packet(ip(options), 40), 48);
         assert_eq!((fragments[0][0], fragments[1][0]), (0x46, 0x45), "{options:?}");
@@ -81,8 +81,8 @@ fn broken_options_end_the_copying() {
 }
 
 proptest! {
-    /// What RFC 791 (3.2) says of any fragmentation: the data is all there, in order, in pieces that fit and are of
-    /// multiples of eight bytes but the last; headers are sound and equal but for what is told.
+    /// RFC 791 (3.2): the data is complete and in order, in fragments that fit and have multiples of eight
+    /// bytes but for the last; headers are valid and equal except for length, offset, flags and checksum.
     #[test]
     fn pieces_make_the_packet(
         payload in 0usize..3000,

@@ -1,36 +1,36 @@
-//! Blocks of words in pages, by number.
+//! A persistent allocator of blocks of words.
 //!
-//! Theory of operation. A block is a run of granules (`G` words) in one page, its number that of its first granule. Blocks of
-//! two granules and more begin at an even one: those of two never lie across the border of a cache line. A block that was freed is the first
-//! one of the list of its size, and has the number of the next one in its first word: so the lists are in the pages, and a
-//! clone shares them too. Number 0 is no block.
+//! Theory of operation. A block is a run of granules (`G` words) in one page. Its number is that of its
+//! first granule. Blocks of two or more granules begin at an even granule, so a block of two never crosses
+//! a cache line. Free blocks form one list per size; the first word of a free block holds the next block's
+//! number. The lists are thus in the pages, which clones share. Number 0 is not a block.
 
 use std::sync::Arc;
 
-/// Granules in a page: 4 KiB for each word of a granule.
+/// Granules per page: 4 KiB for each word of a granule.
 const PAGE: usize = 1024;
-/// Lists of free blocks: of one granule, of two, of four, …
+/// Number of free lists: blocks of one granule, of two, of four, …
 const SIZES: usize = 12;
-/// Numbers of blocks are below this.
+/// Upper bound of block numbers.
 pub(crate) const NUMBERS: u32 = 1 << 26;
 
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 struct Page<const G: usize>([[u32; G]; PAGE]);
 
-/// Blocks by number. Cloning shares all pages; a change copies one.
+/// Blocks by number. A clone shares all pages; a change copies one page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arena<const G: usize> {
     pages: Arc<Vec<Arc<Page<G>>>>,
     free: [u32; SIZES],
-    /// Granules that were never part of a block begin here.
+    /// First granule that has never been part of a block.
     fresh: usize,
 }
 
 impl<const G: usize> Arena<G> {
     const EMPTY: &Page<G> = &Page([[0; G]; PAGE]);
 
-    /// Blocks of one granule each, numbered from 0; at most a page of them.
+    /// An arena with blocks of one granule each, numbered from 0; at most one page of them.
     pub fn starting_with(blocks: impl Iterator<Item = [u32; G]>) -> Self {
         let mut page = Self::EMPTY.clone();
         let mut fresh = 0;
@@ -41,7 +41,7 @@ impl<const G: usize> Arena<G> {
         Arena { pages: Arc::new(vec![Arc::new(page)]), free: [0; SIZES], fresh }
     }
 
-    /// Granules of the blocks that hold this many words.
+    /// Number of granules of a block that holds this many words.
     pub fn granules(words: usize) -> usize {
         match words.div_ceil(G) {
             0 | 1 => 1,
@@ -49,7 +49,7 @@ impl<const G: usize> Arena<G> {
         }
     }
 
-    /// The first granule of a block, for prefetching.
+    /// First granule of a block.
     #[inline(always)]
     pub fn granule(&self, block: u32) -> &[u32; G] {
         &self.page(block).0[block as usize % PAGE]
@@ -60,7 +60,7 @@ impl<const G: usize> Arena<G> {
         self.pages.get(block as usize / PAGE).map_or(Self::EMPTY, |page| page)
     }
 
-    /// A block's first granule, and what gives its words.
+    /// First granule of a block, and a function that reads the block's words.
     #[inline(always)]
     pub fn block(&self, block: u32) -> (&[u32; G], impl Fn(usize) -> u32) {
         let page = &self.page(block).0;
@@ -69,7 +69,7 @@ impl<const G: usize> Arena<G> {
         (&page[first % PAGE], move |word| words[(first * G).wrapping_add(word) % (PAGE * G)])
     }
 
-    /// A block's words, to be changed.
+    /// The words of a block, mutable.
     pub fn write(&mut self, block: u32) -> &mut [u32] {
         match Arc::make_mut(&mut self.pages).get_mut(block as usize / PAGE) {
             Some(page) => Arc::make_mut(page).0[block as usize % PAGE..].as_flattened_mut(),
@@ -77,8 +77,9 @@ impl<const G: usize> Arena<G> {
         }
     }
 
-    /// A block of so many granules, as [`Arena::granules`] counts them; `None`: there are no numbers left.
-    pub fn take(&mut self, granules: usize) -> Option<u32> {
+    /// Allocates a block with this number of granules (see [`Arena::granules`]). `None` if no numbers are
+    /// left.
+    pub fn allocate(&mut self, granules: usize) -> Option<u32> {
         let list = granules / 2;
         let block = self.free[list];
         if block != 0 {
@@ -104,7 +105,7 @@ impl<const G: usize> Arena<G> {
         Some(block as u32)
     }
 
-    /// Frees a block of so many granules.
+    /// Frees a block with this number of granules.
     pub fn free(&mut self, block: u32, granules: usize) {
         let next = std::mem::replace(&mut self.free[granules / 2], block);
         if let Some(word) = self.write(block).first_mut() {
@@ -112,7 +113,7 @@ impl<const G: usize> Arena<G> {
         }
     }
 
-    /// Bytes of memory, what clones share included.
+    /// Memory in bytes, shared pages included.
     pub fn bytes(&self) -> usize {
         self.pages.len() * (size_of::<Page<G>>() + size_of::<usize>())
     }

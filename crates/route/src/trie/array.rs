@@ -1,22 +1,22 @@
-//! A persistent array of numbers, most of which are 0.
+//! A persistent sparse array of numbers.
 
 use std::sync::Arc;
 
 use mmb_packet::prefetch;
 
-/// Numbers in a page: 16 KiB.
+/// Numbers per page: 16 KiB.
 const PAGE: usize = 4096;
 
 type Page = [u32; PAGE];
 
-/// Numbers by place: 0 where nothing was set. Cloning shares all pages; a change copies one.
+/// Numbers by index; unset ones are 0. A clone shares all pages; a change copies one page.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Array {
     pages: Arc<Vec<Option<Arc<Page>>>>,
 }
 
 impl Array {
-    /// Asks for what [`Array::get`] needs.
+    /// Prefetches the memory that [`Array::get`] reads.
     #[inline(always)]
     pub fn prefetch(&self, at: usize) {
         if let Some(Some(page)) = self.pages.get(at / PAGE) {
@@ -24,7 +24,7 @@ impl Array {
         }
     }
 
-    /// The number at a place.
+    /// The number at an index.
     #[inline(always)]
     pub fn get(&self, at: usize) -> u32 {
         match self.pages.get(at / PAGE) {
@@ -33,7 +33,7 @@ impl Array {
         }
     }
 
-    /// Sets a number. A page is copied if it is shared and the number another one.
+    /// Sets a number. A shared page is copied if the number changes.
     pub fn set(&mut self, at: usize, value: u32) {
         if self.get(at) == value {
             return;
@@ -46,7 +46,7 @@ impl Array {
         Arc::make_mut(page)[at % PAGE] = value;
     }
 
-    /// Bytes of memory, what clones share included.
+    /// Memory in bytes, shared pages included.
     pub fn bytes(&self) -> usize {
         self.pages.len() * size_of::<Option<Arc<Page>>>()
             + self.pages.iter().flatten().count() * size_of::<Page>()

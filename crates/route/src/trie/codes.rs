@@ -1,56 +1,56 @@
-//! A persistent array of numbers of which few are different: one byte each.
+//! A persistent array of numbers with few distinct values: one byte each.
 //!
-//! Pages are large, so that few pointers lead to them and their memory is in one piece: lookups miss fewer entries of the
-//! processor's page table cache than with small ones. See [`super::palette`] for the codes.
+//! Pages are large, so lookups miss fewer TLB entries than with small pages. See [`super::palette`] for the
+//! codes.
 
 use std::sync::Arc;
 
 use mmb_packet::prefetch;
 
 use super::array::Array;
-use super::palette::{OTHER, Palette};
+use super::palette::{OVERFLOW, Palette};
 
-/// Places of a page: 128 KiB.
+/// Slots per page: 128 KiB.
 const PAGE: usize = 1 << 17;
 
-/// Pages.
+/// Number of pages.
 const PAGES: usize = (1 << 24) / PAGE;
 
 type Page = [u8; PAGE];
 
-/// Places of a row.
+/// Slots per row.
 pub(crate) const ROW: usize = 32;
 
-/// Numbers by the first bits of an address: 0 where nothing was set.
-pub(crate) trait Root: Clone + Default + std::fmt::Debug {
-    /// Asks for what [`Root::code`] needs.
+/// Values by the first bits of an address; unset ones are 0.
+pub trait Root: Clone + Default + std::fmt::Debug {
+    /// Prefetches the memory that [`Root::code`] reads.
     fn prefetch(&self, at: usize);
-    /// The code of a place, and whether it counts: if not, [`Root::get`] has the number.
+    /// The code of a slot, and whether it is valid. If not, [`Root::get`] has the value.
     fn code(&self, at: usize) -> (u8, bool);
-    /// The number of a code; of one that does not count, any.
+    /// The value of a code; unspecified for an invalid code.
     fn number(&self, code: u8) -> u32;
-    /// Asks for what [`Root::get`] needs at a place whose code does not count.
+    /// Prefetches the memory that [`Root::get`] reads for a slot without a valid code.
     fn prefetch_other(&self, at: usize);
-    /// The number at a place.
+    /// The value of a slot.
     fn get(&self, at: usize) -> u32;
-    /// Sets the number at some of the [`ROW`] places of a row: those whose bits are set; the others' are 0.
-    fn fill(&mut self, row: usize, places: u64, value: u32);
-    /// Sets a number.
+    /// Sets the value of the slots of a row whose bits are set in `slots`. A row has [`ROW`] slots.
+    fn fill(&mut self, row: usize, slots: u64, value: u32);
+    /// Sets the value of a slot.
     fn set(&mut self, at: usize, value: u32) {
         self.fill(at / ROW, 1 << (at % ROW), value);
     }
-    /// Bytes of memory, what clones share included.
+    /// Memory in bytes, shared pages included.
     fn bytes(&self) -> usize;
 }
 
-/// Numbers by place, of which there are 2^24: 0 where nothing was set. Cloning shares all pages; a change copies a few.
+/// Values of 2^24 slots; unset ones are 0. A clone shares all pages; a change copies a few.
 #[derive(Clone, Debug)]
-pub(crate) struct Codes {
+pub struct Codes {
     pages: Arc<[Arc<Page>; PAGES]>,
-    /// The page that stands where nothing was set, so that no lookup has to ask whether there is one.
+    /// The page of unset slots, so that a lookup needs no test for a missing page.
     empty: Arc<Page>,
     palette: Arc<Palette>,
-    /// Numbers of places whose code is [`OTHER`].
+    /// Values of slots whose code is [`OVERFLOW`].
     others: Array,
 }
 
@@ -71,7 +71,7 @@ impl Root for Codes {
     #[inline(always)]
     fn code(&self, at: usize) -> (u8, bool) {
         let code = self.pages[at / PAGE % PAGES][at % PAGE];
-        (code, code != OTHER)
+        (code, code != OVERFLOW)
     }
 
     #[inline(always)]
@@ -92,8 +92,8 @@ impl Root for Codes {
         }
     }
 
-    fn fill(&mut self, row: usize, places: u64, value: u32) {
-        let mut rest = places;
+    fn fill(&mut self, row: usize, slots: u64, value: u32) {
+        let mut rest = slots;
         while rest != 0 {
             self.set(row * ROW + rest.trailing_zeros() as usize, value);
             rest &= rest - 1;
@@ -103,8 +103,8 @@ impl Root for Codes {
     fn set(&mut self, at: usize, value: u32) {
         let (before, _) = self.code(at);
         let code = Arc::make_mut(&mut self.palette).code(value);
-        if code == OTHER || before == OTHER {
-            self.others.set(at, if code == OTHER { value } else { 0 });
+        if code == OVERFLOW || before == OVERFLOW {
+            self.others.set(at, if code == OVERFLOW { value } else { 0 });
         }
         if code == before {
             return;
@@ -127,14 +127,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_numbers_than_codes() {
+    fn numbers_beyond_the_palette_overflow() {
         let mut codes = Codes::default();
         let mut past = Vec::new();
         for n in 0..600 {
             past.push(codes.clone());
             codes.set(n * 700, n as u32 + 5);
         }
-        assert_eq!((codes.number(codes.code(0).0), codes.code(599 * 700)), (5, (OTHER, false)));
+        assert_eq!((codes.number(codes.code(0).0), codes.code(599 * 700)), (5, (OVERFLOW, false)));
         for (upto, codes) in past.into_iter().enumerate() {
             assert!((0..600).all(|n| codes.get(n * 700) == if n < upto { n as u32 + 5 } else { 0 }));
             assert_eq!((codes.get(1), codes.get(1 << 20)), (0, 0));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_used_again() {
+    fn unused_codes_are_reused() {
         let mut codes = Codes::default();
         for n in 0..10_000 {
             codes.set(PAGE + n % 100, n as u32);

@@ -1,23 +1,26 @@
-//! The persistent trie under both FIBs.
+//! The persistent trie of the FIBs.
 //!
-//! Theory of operation. Prefixes of up to [`Bits::TOP`] bits are painted into `tops`, one number per place; those of up to
-//! [`Bits::ROOT`] bits into `root`, longer ones over shorter ones; where nothing was painted, `root` is 0 and `tops` counts.
-//! Still longer prefixes live in nodes below the root. A node is indexed by six bits, and prefixes that end in these six bits
-//! are painted into its places. Where longer prefixes go on below a place, its value is the entry of the node there, which
-//! has in its *cover* what the place itself was painted with. What nothing was painted over in a node is 0, and then the
-//! nearest cover above counts. So a change never goes further down than one level, and a change of a default route, under
-//! which all others hang, is as cheap as any.
+//! Theory of operation. Three structures hold the prefixes:
 //!
-//! A node stands at a fixed depth (24, 30, 36 bits, …) and only where prefixes end or part: a chain of nodes with one child
-//! each is none. Since bits are skipped on the way to it, a node has the bits that lead to it as its key, and a lookup
-//! compares them.
+//! * Prefixes of up to [`Address::TOP`] bits are expanded into `tops`, one value per slot.
+//! * Prefixes of up to [`Address::ROOT`] bits are expanded into `root`; longer prefixes overwrite shorter
+//!   ones. A slot without such a prefix is 0, and `tops` applies.
+//! * Longer prefixes are in nodes below the root.
 //!
-//! Values are next hops plus one. Everything lies in pages that clones share and a change copies; nodes are numbers, not
-//! pointers, so that a copied page needs no counting of references.
+//! A node is indexed by six bits. Prefixes that end in these bits are expanded into its slots. If longer
+//! prefixes continue below a slot, its value is the entry of a child node, and the child's *cover* holds
+//! the slot's own value. A slot of a node without a prefix is 0, and the nearest cover above applies. A
+//! change therefore affects one level only, and changing a default route is as cheap as any change.
+//!
+//! Nodes have fixed depths (24, 30, 36 bits, …) and exist only where prefixes end or branch. A lookup skips
+//! bits on the way to a node, so the node stores them as its key, which the lookup compares.
+//!
+//! Values are next hops plus one. All data is in pages that clones share and changes copy. Nodes refer to
+//! each other by number, so a page copy needs no reference counting.
 
+mod address;
 mod arena;
 mod array;
-mod bits;
 mod codes;
 mod lookup;
 mod node;
@@ -26,41 +29,42 @@ mod rows;
 
 use std::sync::Arc;
 
+pub use address::Address;
 use array::Array;
-pub(crate) use bits::Bits;
 use codes::{ROW, Root};
 use node::{Blocks, COVER, NODE, Node, STRIDE, bitmap, block, cold_granules, depth, entry, rank};
 use rows::Rows;
 
 use crate::hop::NextHopId;
 
-/// Prefixes, and what they lead to.
+/// Prefixes and their next hops.
 #[derive(Clone, Debug)]
-pub(crate) struct Trie<A: Bits> {
-    /// What the longest prefix of at most `TOP` bits leads to; never 0.
+pub(crate) struct Trie<A: Address> {
+    /// Value of the longest prefix of at most `TOP` bits; never 0.
     tops: Arc<[u32; TOPS]>,
-    /// By the first `ROOT` bits: what the longest prefix of `TOP` + 1 to `ROOT` bits leads to, or the entry of a node.
+    /// By the first `ROOT` bits: the value of the longest prefix of `TOP` + 1 to `ROOT` bits, or the entry
+    /// of a node.
     root: A::Root,
-    /// Prefixes of at most `ROOT` bits: by the bits with a one before them.
+    /// Prefixes of at most `ROOT` bits, indexed by their bits with a leading one.
     short: Rows,
     hot: Blocks,
     cold: Blocks,
-    /// Cold blocks by the numbers of hot ones.
+    /// Cold blocks by the number of the hot block.
     cold_of: Array,
     len: usize,
     family: std::marker::PhantomData<A>,
 }
 
-/// Places for the shortest prefixes, of either family.
+/// Slots for the shortest prefixes, of either family.
 const TOPS: usize = 1 << 12;
 
-/// What addresses without a prefix lead to: next hop 0.
-const NOWHERE: u32 = 1;
+/// Value of addresses without a prefix: next hop 0.
+const NO_ROUTE: u32 = 1;
 
-impl<A: Bits> Default for Trie<A> {
+impl<A: Address> Default for Trie<A> {
     fn default() -> Self {
         Trie {
-            tops: Arc::new([NOWHERE; TOPS]),
+            tops: Arc::new([NO_ROUTE; TOPS]),
             root: A::Root::default(),
             short: Rows::default(),
             hot: Blocks::default(),
@@ -72,7 +76,7 @@ impl<A: Bits> Default for Trie<A> {
     }
 }
 
-/// The way to an entry: the place of the root, then nodes and their places.
+/// Path to an entry: the root slot, then nodes and their slots.
 struct Path {
     slot: usize,
     nodes: [(u32, usize); 24],
@@ -80,8 +84,8 @@ struct Path {
 }
 
 impl Path {
-    fn push(&mut self, entry: u32, place: usize) {
-        self.nodes[self.len] = (entry, place);
+    fn push(&mut self, entry: u32, slot: usize) {
+        self.nodes[self.len] = (entry, slot);
         self.len += 1;
     }
 
@@ -91,13 +95,13 @@ impl Path {
     }
 }
 
-impl<A: Bits> Trie<A> {
+impl<A: Address> Trie<A> {
     /// Number of prefixes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of memory, what clones share included: what lookups read, and the rest.
+    /// Memory in bytes, shared pages included: read by lookups, and read by changes only.
     pub fn bytes(&self) -> (usize, usize) {
         let read = self.tops.len() * 4 + self.root.bytes() + self.hot.bytes();
         (read, self.short.bytes() + self.cold.bytes() + self.cold_of.bytes())
@@ -125,65 +129,67 @@ impl<A: Bits> Trie<A> {
         self.len = self.len + usize::from(hop != 0) - usize::from(before != 0);
     }
 
-    /// A prefix of at most `ROOT` bits. Returns what it led to.
+    /// Changes a prefix of at most `ROOT` bits. Returns its former value.
     fn change_short(&mut self, prefix: A, length: u32, hop: u32) -> u32 {
         let code = if length == 0 { 1 } else { 1 << length | prefix.first(length) };
         let before = self.short.get(code);
         if before != hop {
             self.short.set(code, hop);
-            let (limit, none) = if length <= A::TOP { (1, NOWHERE) } else { (2 << A::TOP, 0) };
+            let (limit, none) = if length <= A::TOP { (1, NO_ROUTE) } else { (2 << A::TOP, 0) };
             let shorter = |code: &usize| Some(code >> 1);
             let value = std::iter::successors(Some(code), shorter)
                 .take_while(|code| *code >= limit)
                 .map(|code| self.short.get(code))
                 .find(|value| *value != 0);
-            self.paint(code, value.unwrap_or(none));
+            self.expand(code, value.unwrap_or(none));
         }
         before
     }
 
-    /// Paints all of a prefix of at most `ROOT` bits that no longer one of them covers.
-    fn paint(&mut self, code: usize, value: u32) {
+    /// Expands a prefix of at most `ROOT` bits into the slots that no longer prefix of at most `ROOT` bits
+    /// covers.
+    fn expand(&mut self, code: usize, value: u32) {
         let length = code.ilog2();
         if length == A::TOP {
             Arc::make_mut(&mut self.tops)[code - (1 << A::TOP)] = value;
         } else if length + ROW.ilog2() >= A::ROOT {
             let row = ((code << (A::ROOT - length)) - (1 << A::ROOT)) / ROW;
-            self.paint_row(row, self.bare(code), value);
+            self.fill_row(row, self.uncovered(code), value);
         } else {
             for code in [2 * code, 2 * code + 1] {
                 if self.short.get(code) == 0 {
-                    self.paint(code, value);
+                    self.expand(code, value);
                 }
             }
         }
     }
 
-    /// The places of a row of the root that a prefix covers and no longer one of at most `ROOT` bits does, a bit each.
-    fn bare(&self, code: usize) -> u64 {
+    /// The slots of a root row that a prefix covers and no longer prefix of at most `ROOT` bits does, as a
+    /// bitmap.
+    fn uncovered(&self, code: usize) -> u64 {
         if code.ilog2() == A::ROOT {
             return 1 << (code % ROW);
         }
         let halves = [2 * code, 2 * code + 1].into_iter().filter(|code| self.short.get(*code) == 0);
-        halves.fold(0, |places, code| places | self.bare(code))
+        halves.fold(0, |slots, code| slots | self.uncovered(code))
     }
 
-    /// Paints some places of a row of the root: where nodes are, their covers.
-    fn paint_row(&mut self, row: usize, places: u64, value: u32) {
-        let (mut rest, mut open) = (places, places);
+    /// Sets slots of a root row; for slots with a node, sets the node's cover.
+    fn fill_row(&mut self, row: usize, slots: u64, value: u32) {
+        let (mut rest, mut open) = (slots, slots);
         while rest != 0 {
-            let place = rest.trailing_zeros() as usize;
+            let slot = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            let node = self.root.get(row * ROW + place);
+            let node = self.root.get(row * ROW + slot);
             if node & NODE != 0 {
                 self.set_cover(node, value);
-                open &= !(1 << place);
+                open &= !(1 << slot);
             }
         }
         self.root.fill(row, open, value);
     }
 
-    /// What is found by `path`.
+    /// The entry at the end of `path`.
     fn at(&self, path: &Path) -> u32 {
         match path.len.checked_sub(1) {
             Some(last) => self.value(path.nodes[last].0, path.nodes[last].1),
@@ -191,10 +197,10 @@ impl<A: Bits> Trie<A> {
         }
     }
 
-    /// The value of a node's place.
-    fn value(&self, node: u32, place: usize) -> u32 {
+    /// The value of a node's slot.
+    fn value(&self, node: u32, slot: usize) -> u32 {
         let (first, word) = self.hot.block(block(node));
-        word(A::HEADER + rank(bitmap(first), place))
+        word(A::HEADER + rank(bitmap(first), slot))
     }
 
     fn key(&self, node: u32) -> A {
@@ -207,16 +213,16 @@ impl<A: Bits> Trie<A> {
         Node::load(&self.hot, &self.cold, level, at, self.cold_of.get(at as usize))
     }
 
-    /// Writes a node, in the place of `old` if that is not 0, and the covers of its children. Returns its entry; `None`:
-    /// there is no memory for more.
+    /// Writes a node, replacing `old` if it is not 0, and sets the covers of its children. Returns the
+    /// node's entry; `None` if no memory is left.
     fn store(&mut self, node: &Node<A>, old: u32) -> Option<u32> {
-        let mut values = node.painted();
+        let mut values = node.expanded();
         let mut parents = node.parents;
         while parents != 0 {
-            let place = parents.trailing_zeros() as usize;
+            let slot = parents.trailing_zeros() as usize;
             parents &= parents - 1;
-            self.set_cover(node.children[place], values[place]);
-            values[place] = node.children[place];
+            self.set_cover(node.children[slot], values[slot]);
+            values[slot] = node.children[slot];
         }
         let (mut hot, mut cold) = ([0; 80], [0; 144]);
         let (hot_len, cold_len) = (node.hot(&values, &mut hot), node.cold(&mut cold));
@@ -226,12 +232,12 @@ impl<A: Bits> Trie<A> {
         let new_cold = if cold_now == Blocks::granules(cold_len) {
             cold_at
         } else {
-            self.cold.take(Blocks::granules(cold_len))?
+            self.cold.allocate(Blocks::granules(cold_len))?
         };
         let new_hot = if hot_now == Blocks::granules(hot_len) {
             at
         } else {
-            self.hot.take(Blocks::granules(hot_len))?
+            self.hot.allocate(Blocks::granules(hot_len))?
         };
         if new_cold != cold_at && cold_at != 0 {
             self.cold.free(cold_at, cold_now);
@@ -259,34 +265,34 @@ impl<A: Bits> Trie<A> {
         self.hot.free(at, Node::<A>::hot_granules(&self.hot, at));
     }
 
-    /// Has the end of `path`, where a node's entry is already, lead to this node.
+    /// Makes the end of `path`, which holds a node's entry, point to this node.
     fn relink(&mut self, path: &Path, node: u32) {
         if self.at(path) == node {
             return;
         }
         let Some(last) = path.len.checked_sub(1) else { return self.root.set(path.slot, node) };
-        let (parent, place) = path.nodes[last];
+        let (parent, slot) = path.nodes[last];
         let at = block(parent);
-        let word = A::HEADER + rank(bitmap(self.hot.granule(at)), place);
+        let word = A::HEADER + rank(bitmap(self.hot.granule(at)), slot);
         if let Some(word) = self.hot.write(at).get_mut(word) {
             *word = node;
         }
     }
 
-    /// Has the end of `path`, where no node's entry is, lead to a new node; 0: no longer to the node there, whose cover this
-    /// was.
+    /// Makes the end of `path`, which holds no node's entry, point to a new node. With `node` 0, removes
+    /// the entry of the node there, whose cover is `cover`.
     fn link(&mut self, path: &mut Path, node: u32, cover: u32) -> Option<()> {
-        let Some((parent, place)) = path.pop() else {
+        let Some((parent, slot)) = path.pop() else {
             self.root.set(path.slot, if node == 0 { cover } else { node });
             return Some(());
         };
         let mut changed = self.load(parent);
-        changed.set_child(place, node);
-        self.settle(path, &changed, parent)
+        changed.set_child(slot, node);
+        self.store_or_remove(path, &changed, parent)
     }
 
-    /// Writes a changed node at the end of `path`, or does away with it if nothing ends or parts there any more.
-    fn settle(&mut self, path: &mut Path, node: &Node<A>, old: u32) -> Option<()> {
+    /// Writes a changed node at the end of `path`, or removes it if no prefix ends or branches in it.
+    fn store_or_remove(&mut self, path: &mut Path, node: &Node<A>, old: u32) -> Option<()> {
         if node.codes == 0 && node.parents.count_ones() < 2 {
             self.free(old);
             if node.parents == 0 {
@@ -302,22 +308,22 @@ impl<A: Bits> Trie<A> {
         Some(())
     }
 
-    /// Goes down to the node that a prefix ends in, or to where it should be.
+    /// Descends to the node that a prefix ends in, or to the position where that node belongs.
     fn walk(&self, prefix: A, target: u32) -> (Path, u32) {
         let mut path = Path { slot: prefix.first(A::ROOT), nodes: [(0, 0); 24], len: 0 };
         loop {
             let node = self.at(&path);
             if node & NODE == 0
                 || depth::<A>(node) >= target
-                || !self.key(node).same(prefix, depth::<A>(node))
+                || !self.key(node).has_common_prefix(prefix, depth::<A>(node))
             {
                 return (path, node);
             }
-            path.push(node, prefix.six(depth::<A>(node)));
+            path.push(node, prefix.stride_bits(depth::<A>(node)));
         }
     }
 
-    /// A prefix of more than `ROOT` bits, the others 0. Returns what it led to.
+    /// Inserts a prefix of more than `ROOT` bits; its other bits are 0. Returns its former value.
     fn insert_long(&mut self, prefix: A, length: u32, hop: u32) -> u32 {
         let level = (length - A::ROOT - 1) / STRIDE;
         let target = A::ROOT + STRIDE * level;
@@ -326,17 +332,17 @@ impl<A: Bits> Trie<A> {
         if found & NODE != 0 && depth::<A>(found) == target && self.key(found) == key {
             let mut node = self.load(found);
             let before = node.set_prefix(node.code(prefix, length), hop);
-            self.settle(&mut path, &node, found);
+            self.store_or_remove(&mut path, &node, found);
             return before;
         }
         let mut node = Node::new(key, level, 0);
         node.set_prefix(node.code(prefix, length), hop);
-        self.hang(&mut path, node, found);
+        self.attach(&mut path, node, found);
         0
     }
 
-    /// Puts a new node at the end of `path`, where another one may be, which is then below or beside it.
-    fn hang(&mut self, path: &mut Path, mut node: Node<A>, found: u32) -> Option<()> {
+    /// Adds a new node at the end of `path`. A node there becomes its child or its sibling.
+    fn attach(&mut self, path: &mut Path, mut node: Node<A>, found: u32) -> Option<()> {
         if found & NODE == 0 {
             node.cover = found;
             let new = self.store(&node, 0)?;
@@ -344,25 +350,25 @@ impl<A: Bits> Trie<A> {
         }
         let target = A::ROOT + STRIDE * node.level;
         let (other, cover) = (self.key(found), self.hot.granule(block(found))[COVER]);
-        let shared = other.shared(node.key);
+        let shared = other.common_prefix_len(node.key);
         if shared >= target {
             node.cover = cover;
-            node.set_child(other.six(target), found);
+            node.set_child(other.stride_bits(target), found);
         } else {
             let new = self.store(&node, 0)?;
             let level = (shared - A::ROOT) / STRIDE;
             let parting = A::ROOT + STRIDE * level;
-            let place = node.key.six(parting);
+            let slot = node.key.stride_bits(parting);
             node = Node::new(node.key.masked(parting), level, cover);
-            node.set_child(other.six(parting), found);
-            node.set_child(place, new);
+            node.set_child(other.stride_bits(parting), found);
+            node.set_child(slot, new);
         }
         let new = self.store(&node, 0)?;
         self.relink(path, new);
         Some(())
     }
 
-    /// The same, to be removed.
+    /// Removes a prefix of more than `ROOT` bits; its other bits are 0. Returns its former value.
     fn remove_long(&mut self, prefix: A, length: u32) -> u32 {
         let target = A::ROOT + STRIDE * ((length - A::ROOT - 1) / STRIDE);
         let (mut path, found) = self.walk(prefix, target);
@@ -372,7 +378,7 @@ impl<A: Bits> Trie<A> {
         let mut node = self.load(found);
         let before = node.set_prefix(node.code(prefix, length), 0);
         if before != 0 {
-            self.settle(&mut path, &node, found);
+            self.store_or_remove(&mut path, &node, found);
         }
         before
     }

@@ -1,27 +1,28 @@
-//! A node as it is changed, and how it lies in memory.
+//! A node in its mutable form and in memory.
 //!
-//! Two blocks. The hot one, which lookups read: a header (bitmap, cover, key), then the values of the node's 64 places, each
-//! run of equal ones once; a bit of the bitmap says that a run begins. The cold one: a bitmap of the prefixes that end in
-//! the node, by their codes (the bits behind the node's key with a one before them), then their values in this order.
+//! In memory a node has two blocks. Lookups read the hot block: a header (bitmap, cover, key), then the
+//! values of the node's 64 slots. Consecutive equal values are stored once; a set bit of the bitmap starts
+//! a new run. The cold block has a bitmap of the prefixes that end in the node, by their codes (the bits
+//! behind the node's key with a leading one), then their values in this order.
 
+use super::address::Address;
 use super::arena::Arena;
-use super::bits::Bits;
 
-/// Words in a granule of nodes' blocks.
+/// Words per granule of a node's blocks.
 const GRANULE: usize = 8;
 
-/// Where nodes' blocks lie.
+/// Arena of node blocks.
 pub(crate) type Blocks = Arena<GRANULE>;
 
-/// Set in entries that lead to a node.
+/// Flag of entries that refer to a node.
 pub(crate) const NODE: u32 = 1 << 31;
-/// Bits of a node's level above the number of its hot block.
+/// Bit offset of a node's level in its entry, above the number of the hot block.
 const LEVEL: u32 = 26;
-/// The word of the cover.
+/// Index of the cover in a hot block.
 pub(crate) const COVER: usize = 2;
-/// Words in front of the values of a cold block.
+/// Words before the values of a cold block.
 const COLD: usize = 4;
-/// Bits that a node is indexed by.
+/// Number of bits that index a node.
 pub(crate) const STRIDE: u32 = 6;
 
 /// The entry of a node.
@@ -29,15 +30,15 @@ pub(crate) fn entry(level: u32, block: u32) -> u32 {
     NODE | level << LEVEL | block
 }
 
-/// The number of a node's hot block.
+/// Number of a node's hot block.
 #[inline(always)]
 pub(crate) fn block(entry: u32) -> u32 {
     entry & ((1 << LEVEL) - 1)
 }
 
-/// How many bits lead to a node.
+/// Depth of a node in bits.
 #[inline(always)]
-pub(crate) fn depth<A: Bits>(entry: u32) -> u32 {
+pub(crate) fn depth<A: Address>(entry: u32) -> u32 {
     A::ROOT + STRIDE * (entry >> LEVEL & 31)
 }
 
@@ -47,60 +48,59 @@ pub(crate) fn bitmap(first: &[u32; GRANULE]) -> u64 {
     u64::from(first[0]) | u64::from(first[1]) << 32
 }
 
-/// Which run of a bitmap a place is in.
+/// The run of a bitmap that contains a slot.
 #[inline(always)]
-pub(crate) fn rank(bitmap: u64, place: usize) -> usize {
-    // The bit of the place goes to the top, those behind it fall out; bit 0 is always set.
-    ((bitmap << (63 - place)).count_ones() as usize).wrapping_sub(1)
+pub(crate) fn rank(bitmap: u64, slot: usize) -> usize {
+    // Shifts the slot's bit to the top and the later ones out; bit 0 is always set.
+    ((bitmap << (63 - slot)).count_ones() as usize).wrapping_sub(1)
 }
 
-/// A node.
+/// A node in its mutable form.
 #[derive(Debug)]
 pub(crate) struct Node<A> {
-    /// The bits that lead to it; the others are 0.
+    /// The bits that lead to the node; the others are 0.
     pub key: A,
     pub level: u32,
-    /// What the longest prefix leads to that covers all of its parent's place where it stands, and ends in the parent; 0:
-    /// none does.
+    /// Value of the longest prefix that ends in the parent and covers the parent's whole slot; 0: none.
     pub cover: u32,
-    /// Places with a node below, and its entry.
+    /// Slots with a child node, as a bitmap, and the entries of the children.
     pub parents: u64,
     pub children: [u32; 64],
-    /// Prefixes that end here by their codes, and what they lead to.
+    /// Prefixes that end in the node, as a bitmap by code, and their values.
     pub codes: u128,
     pub hops: [u32; 128],
 }
 
-impl<A: Bits> Node<A> {
+impl<A: Address> Node<A> {
     pub fn new(key: A, level: u32, cover: u32) -> Self {
         Node { key, level, cover, parents: 0, children: [0; 64], codes: 0, hops: [0; 128] }
     }
 
-    /// The code of a prefix that ends here.
+    /// Code of a prefix that ends in the node.
     pub fn code(&self, prefix: A, length: u32) -> usize {
         let depth = A::ROOT + STRIDE * self.level;
         let bits = length - depth;
-        1 << bits | prefix.six(depth) >> (STRIDE - bits)
+        1 << bits | prefix.stride_bits(depth) >> (STRIDE - bits)
     }
 
-    /// Sets what a prefix leads to; 0: it is no more. Returns what it led to.
+    /// Sets the value of a prefix; 0 removes it. Returns its former value.
     pub fn set_prefix(&mut self, code: usize, hop: u32) -> u32 {
         self.codes = self.codes & !(1 << code) | u128::from(hop != 0) << code;
         std::mem::replace(&mut self.hops[code], hop)
     }
 
-    /// Sets the node below a place; 0: there is none.
-    pub fn set_child(&mut self, place: usize, entry: u32) {
-        self.parents = self.parents & !(1 << place) | u64::from(entry != 0) << place;
-        self.children[place] = entry;
+    /// Sets the child node of a slot; 0 removes it.
+    pub fn set_child(&mut self, slot: usize, entry: u32) {
+        self.parents = self.parents & !(1 << slot) | u64::from(entry != 0) << slot;
+        self.children[slot] = entry;
     }
 
-    /// What the longest prefix that ends here leads to, by place; 0: none does.
-    pub fn painted(&self) -> [u32; 64] {
+    /// The value of the longest prefix that ends in the node, by slot; 0: none.
+    pub fn expanded(&self) -> [u32; 64] {
         let mut values = [0; 64];
         let mut codes = self.codes;
         while codes != 0 {
-            // Longer prefixes have larger codes.
+            // Longer prefixes have greater codes.
             let code = codes.trailing_zeros();
             codes &= codes - 1;
             let length = code.ilog2();
@@ -111,7 +111,7 @@ impl<A: Bits> Node<A> {
         values
     }
 
-    /// Reads a node.
+    /// Reads a node from memory.
     pub fn load(hot: &Blocks, cold: &Blocks, level: u32, at: u32, cold_at: u32) -> Self {
         let (first, word) = hot.block(at);
         let mut node = Node::new(A::get(first), level, first[COVER]);
@@ -138,13 +138,14 @@ impl<A: Bits> Node<A> {
         node
     }
 
-    /// The words of its hot block in `words`, and how many: for `values` of its places, children included.
+    /// Writes the words of the hot block for the values of its slots, children included. Returns their
+    /// number.
     pub fn hot(&self, values: &[u32; 64], words: &mut [u32; 80]) -> usize {
         let (mut bits, mut n, mut last) = (1u64, A::HEADER, values[0]);
         words[n] = last;
-        for (place, value) in values.iter().enumerate().skip(1) {
+        for (slot, value) in values.iter().enumerate().skip(1) {
             let new = *value != last;
-            bits |= u64::from(new) << place;
+            bits |= u64::from(new) << slot;
             n += usize::from(new);
             words[n] = *value;
             last = *value;
@@ -156,7 +157,7 @@ impl<A: Bits> Node<A> {
         n + 1
     }
 
-    /// The words of its cold block.
+    /// Writes the words of the cold block. Returns their number.
     pub fn cold(&self, words: &mut [u32; 144]) -> usize {
         (0..COLD).for_each(|n| words[n] = (self.codes >> (32 * n)) as u32);
         let mut codes = self.codes;
@@ -169,13 +170,13 @@ impl<A: Bits> Node<A> {
         n
     }
 
-    /// Granules of the hot block at `at`.
+    /// Number of granules of the hot block `at`.
     pub fn hot_granules(hot: &Blocks, at: u32) -> usize {
         Blocks::granules(A::HEADER + bitmap(hot.granule(at)).count_ones() as usize)
     }
 }
 
-/// Granules of the cold block at `at`.
+/// Number of granules of the cold block `at`.
 pub(crate) fn cold_granules(cold: &Blocks, at: u32) -> usize {
     let codes: u32 = cold.granule(at)[..COLD].iter().map(|word| word.count_ones()).sum();
     Blocks::granules(COLD + codes as usize)

@@ -1,11 +1,11 @@
-//! A persistent array of numbers of which few are different, and neighbours mostly the same, in as few lines of the caches as
-//! can be: where a million routes are looked up at random, each line that is not there costs more than all else.
+//! A persistent array of numbers with few distinct values and long runs, in as few cache lines as possible.
+//! With a million routes and random lookups, cache misses dominate the cost.
 //!
-//! Theory of operation. 32 places are a row of 16 bytes: a bitmap of where runs of the same number begin, and the codes of up to
-//! twelve runs (see [`super::palette`]), five bits each. Where there are more runs, or a code is too large, the number of a
-//! block stands in the place of the codes: it has a byte for each, and behind these the numbers of those whose code is
-//! [`OTHER`]. As a run always begins at the first place, its bit says something else: whether the codes are in the row. Rows
-//! of one large code share a block: blocks 0 to 255 are theirs.
+//! Theory of operation. 32 slots form a row of 16 bytes: a bitmap of the starts of runs, and the codes of
+//! up to twelve runs, five bits each (see [`super::palette`]). A row with more runs, or with a larger code,
+//! holds the number of a block instead of the codes. The block has one byte per code, followed by the
+//! numbers of the runs with code [`OVERFLOW`]. A run always begins at the first slot, so that bit is free: it
+//! tells whether the codes are in the row. Rows with one large code share blocks 0 to 255.
 
 use std::sync::Arc;
 
@@ -14,23 +14,23 @@ use mmb_packet::prefetch;
 use super::arena::Arena;
 use super::codes::{ROW, Root};
 use super::node::rank;
-use super::palette::{OTHER, Palette};
+use super::palette::{OVERFLOW, Palette};
 
-/// Rows in a page: 64 KiB.
+/// Rows per page: 64 KiB.
 const PAGE: usize = 4096;
-/// Pages: for 2^25 places.
+/// Number of pages, for 2^25 slots.
 const PAGES: usize = 256;
-/// Bits of a code in a row.
+/// Address per code in a row.
 const BITS: u32 = 5;
-/// Codes in a row.
-const HERE: usize = 12;
-/// Blocks of rows of one run.
+/// Maximum number of codes in a row.
+const INLINE_CODES: usize = 12;
+/// Number of blocks that rows of one run share.
 const UNIFORM: u32 = 256;
 
-/// Blocks of 16 bytes and more.
+/// Arena of blocks of 16 bytes or more.
 type Blocks = Arena<4>;
 
-/// See the module's theory of operation.
+/// Run bitmap, and codes or the number of a block; see the module's theory of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 struct Row {
@@ -43,52 +43,52 @@ const EMPTY: Row = Row { runs: 1, codes: 0 };
 
 impl Row {
     #[inline(always)]
-    fn is_here(self) -> bool {
+    fn is_inline(self) -> bool {
         self.runs & 1 != 0
     }
 
-    /// The code of a place, if it is in the row.
+    /// The code of a slot if the codes are in the row; unspecified otherwise.
     #[inline(always)]
     fn code(self, at: usize) -> u8 {
-        // The bit of the place goes to the top, those behind it fall out.
+        // Shifts the slot's bit to the top and the later ones out.
         let run = (self.runs << (63 - at % ROW)).count_ones().wrapping_sub(1);
         self.codes.wrapping_shr(BITS.wrapping_mul(run)) as u8 & ((1 << BITS) - 1)
     }
 
-    /// Which run of a row a place is in.
+    /// The run that contains a slot.
     fn run(self, at: usize) -> usize {
         rank(self.runs | 1, at % ROW)
     }
 
-    /// The word of a block behind the codes.
+    /// Index of the first number behind a block's codes.
     fn numbers(self) -> usize {
         ((self.runs | 1).count_ones() as usize).div_ceil(4)
     }
 
-    /// The block, if the row has one that is not shared.
+    /// The row's block unless it is shared.
     fn own_block(self) -> Option<u32> {
-        (!self.is_here() && self.codes as u32 >= UNIFORM).then_some(self.codes as u32)
+        (!self.is_inline() && self.codes as u32 >= UNIFORM).then_some(self.codes as u32)
     }
 }
 
 type Page = [Row; PAGE];
 
-/// The numbers of a row's places: their codes, and the numbers of those whose code is [`OTHER`].
-struct Places {
+/// Codes of a row's slots, and the numbers of those with code [`OVERFLOW`].
+struct RowValues {
     codes: [u8; ROW],
     numbers: [u32; ROW],
 }
 
-/// How many of four codes are [`OTHER`], which is all ones.
-fn others(codes: u32) -> usize {
+/// Counts the codes [`OVERFLOW`] (all ones) among four codes.
+fn count_overflow(codes: u32) -> usize {
     (((codes & 0x7f7f_7f7f) + 0x0101_0101) & codes & 0x8080_8080).count_ones() as usize
 }
 
-/// Numbers by place, of which there are 2^25: 0 where nothing was set. Cloning shares all pages; a change copies a few.
+/// Numbers of 2^25 slots; unset ones are 0. A clone shares all pages; a change copies a few.
 #[derive(Clone, Debug)]
-pub(crate) struct Rows {
+pub struct Rows {
     pages: Arc<[Arc<Page>; PAGES]>,
-    /// The page that stands where nothing was set, so that no lookup has to ask whether there is one.
+    /// The page of unset slots, so that a lookup needs no test for a missing page.
     empty: Arc<Page>,
     blocks: Blocks,
     palette: Arc<Palette>,
@@ -109,64 +109,65 @@ impl Rows {
         &self.pages[row / PAGE % PAGES][row % PAGE]
     }
 
-    /// The number of a place in a row with a block.
-    fn elsewhere(&self, row: Row, at: usize) -> u32 {
+    /// The number of a slot in a row with a block.
+    fn block_number(&self, row: Row, at: usize) -> u32 {
         let run = row.run(at);
         let (_, word) = self.blocks.block(row.codes as u32);
         let code = (word(run / 4) >> (8 * (run % 4))) as u8;
-        if code != OTHER {
+        if code != OVERFLOW {
             return self.palette.number(code);
         }
-        let before = (0..run / 4).map(|n| others(word(n))).sum::<usize>()
-            + others(word(run / 4) & !(u32::MAX << (8 * (run % 4))));
+        let before = (0..run / 4).map(|n| count_overflow(word(n))).sum::<usize>()
+            + count_overflow(word(run / 4) & !(u32::MAX << (8 * (run % 4))));
         word(row.numbers() + before)
     }
 
-    /// A row's places.
-    fn load(&self, row: Row) -> Places {
+    /// Reads a row's slots.
+    fn load(&self, row: Row) -> RowValues {
         let (_, word) = self.blocks.block(row.codes as u32);
-        let mut places = Places { codes: [0; ROW], numbers: [0; ROW] };
+        let mut slots = RowValues { codes: [0; ROW], numbers: [0; ROW] };
         let (mut starts, mut run, mut at) = (row.runs | 1, 0, row.numbers());
         while starts != 0 {
             let start = starts.trailing_zeros() as usize;
             starts &= starts - 1;
             let end = (starts.trailing_zeros() as usize).min(ROW);
-            let code = match row.is_here() {
+            let code = match row.is_inline() {
                 true => row.code(start),
                 false => (word(run / 4) >> (8 * (run % 4))) as u8,
             };
-            places.codes[start..end].fill(code);
-            if code == OTHER {
-                places.numbers[start..end].fill(word(at));
+            slots.codes[start..end].fill(code);
+            if code == OVERFLOW {
+                slots.numbers[start..end].fill(word(at));
                 at += 1;
             }
             run += 1;
         }
-        places
+        slots
     }
 
-    /// Writes a row in the place of `old`. Without memory for it the row stays as it was.
-    fn store(&mut self, at: usize, old: Row, places: &Places) {
+    /// Writes a row in slot of `old`. Without memory the row stays unchanged.
+    fn store(&mut self, at: usize, old: Row, slots: &RowValues) {
         let (mut runs, mut n, mut largest) = (0u64, 0, 0);
         let (mut codes, mut rest, mut n_rest) = ([0u8; ROW], [0u32; ROW], 0);
-        for (place, (code, number)) in places.codes.iter().zip(&places.numbers).enumerate() {
-            if place == 0 || (places.codes[place - 1], places.numbers[place - 1]) != (*code, *number) {
-                runs |= 1 << place;
+        for (slot, (code, number)) in slots.codes.iter().zip(&slots.numbers).enumerate() {
+            if slot == 0 || (slots.codes[slot - 1], slots.numbers[slot - 1]) != (*code, *number) {
+                runs |= 1 << slot;
                 codes[n] = *code;
                 n += 1;
                 largest = largest.max(*code);
                 rest[n_rest] = *number;
-                n_rest += usize::from(*code == OTHER);
+                n_rest += usize::from(*code == OVERFLOW);
             }
         }
         let now = self.granules(old);
         let words = n.div_ceil(4);
-        let is_here = n <= HERE && largest < 1 << BITS;
-        let then = if is_here || (n == 1 && largest != OTHER) { 0 } else { Blocks::granules(words + n_rest) };
+        let is_inline = n <= INLINE_CODES && largest < 1 << BITS;
+        let then =
+            if is_inline || (n == 1 && largest != OVERFLOW) { 0 } else { Blocks::granules(words + n_rest) };
         let block = match (then, old.own_block()) {
             (0, _) => Some(u32::from(codes[0])),
             (_, Some(block)) if then == now => Some(block),
-            _ => self.blocks.take(then),
+            _ => self.blocks.allocate(then),
         };
         let Some(block) = block else { return };
         if let Some(freed) = old.own_block()
@@ -174,7 +175,7 @@ impl Rows {
         {
             self.blocks.free(freed, now);
         }
-        let row = if is_here {
+        let row = if is_inline {
             let put = |word, (run, code): (usize, &u8)| word | u64::from(*code) << (BITS as usize * run);
             Row { runs, codes: codes[..n].iter().enumerate().fold(0, put) }
         } else {
@@ -192,12 +193,12 @@ impl Rows {
         }
     }
 
-    /// Granules of a row's own block; 0: it has none.
+    /// Number of granules of a row's own block; 0: none.
     fn granules(&self, row: Row) -> usize {
         let Some(block) = row.own_block() else { return 0 };
         let (_, word) = self.blocks.block(block);
         let words = row.numbers();
-        Blocks::granules(words + (0..words).map(|n| others(word(n))).sum::<usize>())
+        Blocks::granules(words + (0..words).map(|n| count_overflow(word(n))).sum::<usize>())
     }
 }
 
@@ -210,7 +211,7 @@ impl Root for Rows {
     #[inline(always)]
     fn code(&self, at: usize) -> (u8, bool) {
         let row = self.row(at / ROW);
-        (row.code(at), row.is_here())
+        (row.code(at), row.is_inline())
     }
 
     #[inline(always)]
@@ -226,22 +227,22 @@ impl Root for Rows {
     #[inline]
     fn get(&self, at: usize) -> u32 {
         let row = *self.row(at / ROW);
-        if row.is_here() { self.palette.number(row.code(at)) } else { self.elsewhere(row, at) }
+        if row.is_inline() { self.palette.number(row.code(at)) } else { self.block_number(row, at) }
     }
 
-    fn fill(&mut self, row: usize, places: u64, value: u32) {
+    fn fill(&mut self, row: usize, slots: u64, value: u32) {
         let code = Arc::make_mut(&mut self.palette).code(value);
-        let number = if code == OTHER { value } else { 0 };
+        let number = if code == OVERFLOW { value } else { 0 };
         let old = *self.row(row);
         let mut all = self.load(old);
         let palette = Arc::make_mut(&mut self.palette);
-        let (mut rest, mut changed) = (places, false);
+        let (mut rest, mut changed) = (slots, false);
         while rest != 0 {
-            let place = rest.trailing_zeros() as usize;
+            let slot = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            if (all.codes[place], all.numbers[place]) != (code, number) {
-                palette.count(all.codes[place], code, 1);
-                (all.codes[place], all.numbers[place]) = (code, number);
+            if (all.codes[slot], all.numbers[slot]) != (code, number) {
+                palette.count(all.codes[slot], code, 1);
+                (all.codes[slot], all.numbers[slot]) = (code, number);
                 changed = true;
             }
         }
@@ -262,8 +263,8 @@ mod tests {
     use super::super::node::NODE;
     use super::*;
 
-    /// What a lookup of many addresses finds, step by step.
-    fn by_code(rows: &Rows, at: usize) -> u32 {
+    /// Looks up a slot in the steps of a batch lookup.
+    fn get_as_batch(rows: &Rows, at: usize) -> u32 {
         match rows.code(at) {
             (code, true) => rows.number(code),
             (_, false) => rows.get(at),
@@ -281,8 +282,8 @@ mod tests {
             let end = (at + 1 + (state >> 4) as usize % 9).min(plain.len());
             plain[at..end].fill(value);
             for row in at / ROW..end.div_ceil(ROW) {
-                let places = (at..end).filter(|at| at / ROW == row).fold(0, |all, at| all | 1 << (at % ROW));
-                rows.fill(row, places, value);
+                let slots = (at..end).filter(|at| at / ROW == row).fold(0, |all, at| all | 1 << (at % ROW));
+                rows.fill(row, slots, value);
             }
             if n % 500 == 0 {
                 past.push((rows.clone(), plain.clone()));
@@ -290,7 +291,7 @@ mod tests {
         }
         past.push((rows.clone(), plain.clone()));
         for (rows, plain) in past {
-            assert!((0..400).all(|at| rows.get(at) == plain[at] && by_code(&rows, at) == plain[at]));
+            assert!((0..400).all(|at| rows.get(at) == plain[at] && get_as_batch(&rows, at) == plain[at]));
             assert_eq!((rows.get(1 << 20), rows.get((1 << 25) - 1)), (0, 0));
         }
         (0..400).for_each(|at| rows.set(at, 0));
@@ -298,16 +299,17 @@ mod tests {
     }
 
     #[test]
-    fn as_many_codes_as_there_is_room_for_are_in_the_row() {
+    fn twelve_small_codes_are_inline() {
         let mut rows = Rows::default();
         for n in 0..ROW {
             rows.set(ROW * 9 + n, n as u32);
-            assert_eq!(rows.row(9).is_here(), n < HERE - 1, "{n}");
+            assert_eq!(rows.row(9).is_inline(), n < INLINE_CODES - 1, "{n}");
         }
-        // Numbers have been given codes in their order: 31 is the last one of five bits.
+        // Codes were assigned in numeric order: 31 is the last of five bits.
         (1..40).for_each(|n| rows.fill(n, (1 << ROW) - 1, n as u32));
         assert!(
-            (1..40).all(|n| rows.row(n).is_here() == (n < 32) && by_code(&rows, n * ROW + 5) == n as u32)
+            (1..40)
+                .all(|n| rows.row(n).is_inline() == (n < 32) && get_as_batch(&rows, n * ROW + 5) == n as u32)
         );
         assert!((1..40).all(|n| rows.row(n).own_block().is_none()));
     }

@@ -4,23 +4,23 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The naive table: prefixes by length and bits.
+/// A naive table: prefixes by length and bits.
 #[derive(Clone, Default)]
 struct Oracle<A>(BTreeMap<(u32, A), NextHopId>);
 
-impl<A: Bits + Ord> Oracle<A> {
+impl<A: Address + Ord> Oracle<A> {
     fn lookup(&self, address: A) -> NextHopId {
         let find = |length| self.0.get(&(length, address.masked(length))).copied();
         (0..=A::BITS).rev().find_map(find).unwrap_or(0)
     }
 }
 
-/// What to do with a prefix.
+/// A change of a prefix.
 #[derive(Clone, Copy, Debug)]
 enum Op {
     Insert(u32),
     Remove,
-    /// Removes the one that was inserted so many operations before.
+    /// Removes the prefix of the operation this many steps back.
     Undo(usize),
 }
 
@@ -28,7 +28,7 @@ fn op() -> impl Strategy<Value = Op> {
     prop_oneof![4 => (0u32..5).prop_map(Op::Insert), 1 => Just(Op::Remove), 2 => (0usize..40).prop_map(Op::Undo)]
 }
 
-/// Addresses with few different bits, so that prefixes nest and part everywhere.
+/// Addresses that differ in few bits, so that prefixes nest and branch often.
 fn ip4() -> impl Strategy<Value = u32> {
     prop_oneof![
         prop::sample::select(vec![0u32, 1, 0x100, 0x40, 0x4000, 0x2000, 0x10_0000, 0x8000_0000, u32::MAX])
@@ -50,7 +50,7 @@ fn length(bits: u32) -> impl Strategy<Value = u32> {
     prop_oneof![3 => 0..=bits, 1 => Just(bits), 2 => (0..=bits / 8).prop_map(|n| n * 8)]
 }
 
-fn check<A: Bits + Ord>(trie: &Trie<A>, oracle: &Oracle<A>, probes: &[A]) -> Result<(), TestCaseError> {
+fn check<A: Address + Ord>(trie: &Trie<A>, oracle: &Oracle<A>, probes: &[A]) -> Result<(), TestCaseError> {
     let mut hops = vec![99; probes.len()];
     trie.lookup_batch(probes, &mut hops);
     for (probe, hop) in probes.iter().zip(hops) {
@@ -62,7 +62,10 @@ fn check<A: Bits + Ord>(trie: &Trie<A>, oracle: &Oracle<A>, probes: &[A]) -> Res
     Ok(())
 }
 
-fn behaves_like_the_oracle<A: Bits + Ord>(ops: &[(Op, A, u32)], probes: &[A]) -> Result<(), TestCaseError> {
+fn behaves_like_the_oracle<A: Address + Ord>(
+    ops: &[(Op, A, u32)],
+    probes: &[A],
+) -> Result<(), TestCaseError> {
     let (mut trie, mut oracle) = (Trie::<A>::default(), Oracle::default());
     let mut probes = probes.to_vec();
     let mut past = Vec::new();
@@ -88,7 +91,7 @@ fn behaves_like_the_oracle<A: Bits + Ord>(ops: &[(Op, A, u32)], probes: &[A]) ->
     for (trie, oracle) in &past {
         check(trie, oracle, &probes)?;
     }
-    // What is taken away leaves nothing behind.
+    // Removing all prefixes frees all nodes.
     for ((length, prefix), _) in std::mem::take(&mut oracle.0) {
         trie.remove(prefix, length as u8);
     }
@@ -115,7 +118,7 @@ proptest! {
         behaves_like_the_oracle(&ops, &probes)?;
     }
 
-    /// Every code of a node, and every place of one with children.
+    /// Every code of a node, and every slot of a node with children.
     #[test]
     fn a_full_node(order in Just((0..4096u32).collect::<Vec<_>>()).prop_shuffle(), probes: [u32; 32]) {
         let (mut trie, mut oracle) = (Trie::<u32>::default(), Oracle::default());
@@ -136,7 +139,7 @@ proptest! {
 }
 
 #[test]
-fn nothing_and_everything() {
+fn default_route_and_next_hop_zero() {
     let mut trie = Trie::<u32>::default();
     assert_eq!(trie.lookup(7), 0);
     trie.insert(0, 0, 9);
@@ -154,7 +157,7 @@ fn nothing_and_everything() {
 }
 
 #[test]
-fn memory_is_used_again() {
+fn freed_memory_is_reused() {
     let mut trie = Trie::<u128>::default();
     let mut bytes = Vec::new();
     for round in 0..6 {

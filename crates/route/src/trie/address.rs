@@ -1,36 +1,39 @@
-//! Addresses as the trie sees them: bits from the top.
+//! Addresses as the trie uses them: bits from the most significant down.
 
 use super::codes::{Codes, Root};
 use super::rows::Rows;
 
 /// An address of either family, in host byte order.
-pub(crate) trait Bits: Copy + Eq + Default + std::fmt::Debug {
-    /// The root: IPv4's has few entries of nodes among many /24s, IPv6's little else.
+pub trait Address: Copy + Eq + Default + std::fmt::Debug {
+    /// Address type of the standard library.
+    type Ip: From<Self> + Into<Self>;
+    /// Type of the root array. IPv4's root has few node entries among many /24s; IPv6's has mostly node
+    /// entries.
     type Root: Root;
-    /// Its bits.
+    /// Length of an address in bits.
     const BITS: u32;
-    /// Bits that the root is indexed by.
+    /// Number of bits that index the root.
     const ROOT: u32;
-    /// Bits that the table of the shortest prefixes is indexed by.
+    /// Number of bits that index the table of the shortest prefixes.
     const TOP: u32;
-    /// Words in front of a node's values: the bitmap, the cover, and from [`Bits::KEY`] on the key.
+    /// Words before a node's values: the bitmap, the cover, and the key from [`Address::KEY`] on.
     const HEADER: usize;
-    /// Where the key begins.
+    /// Index of the key's first word.
     const KEY: usize;
 
     /// The first `n` bits as a number; `n` is 1 to 32.
     fn first(self, n: u32) -> usize;
-    /// The six bits behind the first `depth` ones; those behind the address's end are 0.
-    fn six(self, depth: u32) -> usize;
+    /// The six bits behind the first `depth` bits; bits beyond the end are 0.
+    fn stride_bits(self, depth: u32) -> usize;
     /// The first `n` bits, the others 0.
     fn masked(self, n: u32) -> Self;
-    /// How many first bits two addresses share.
-    fn shared(self, other: Self) -> u32;
-    /// Whether they share the first `n` bits; `n` is at least 1.
-    fn same(self, other: Self, n: u32) -> bool;
-    /// Writes it into a node's first granule.
+    /// Length of the common prefix of two addresses in bits.
+    fn common_prefix_len(self, other: Self) -> u32;
+    /// Whether the first `n` bits are equal; `n` is at least 1.
+    fn has_common_prefix(self, other: Self, n: u32) -> bool;
+    /// Writes the address into a node's first granule.
     fn put(self, words: &mut [u32; 8]);
-    /// Reads it from there.
+    /// Reads the address from a node's first granule.
     fn get(words: &[u32; 8]) -> Self;
 }
 
@@ -44,7 +47,7 @@ macro_rules! common {
         }
 
         #[inline(always)]
-        fn six(self, depth: u32) -> usize {
+        fn stride_bits(self, depth: u32) -> usize {
             (self << depth >> (Self::BITS - 6)) as usize
         }
 
@@ -52,19 +55,20 @@ macro_rules! common {
             self & Self::MAX.checked_shl(Self::BITS - n).unwrap_or(0)
         }
 
-        fn shared(self, other: Self) -> u32 {
+        fn common_prefix_len(self, other: Self) -> u32 {
             (self ^ other).leading_zeros()
         }
 
         #[inline(always)]
-        fn same(self, other: Self, n: u32) -> bool {
+        fn has_common_prefix(self, other: Self, n: u32) -> bool {
             (self ^ other) >> (Self::BITS - n) == 0
         }
     };
 }
 
-impl Bits for u32 {
+impl Address for u32 {
     common!();
+    type Ip = std::net::Ipv4Addr;
     type Root = Rows;
     const ROOT: u32 = 24;
     const TOP: u32 = 10;
@@ -81,8 +85,9 @@ impl Bits for u32 {
     }
 }
 
-impl Bits for u128 {
+impl Address for u128 {
     common!();
+    type Ip = std::net::Ipv6Addr;
     type Root = Codes;
     const ROOT: u32 = 24;
     const TOP: u32 = 12;
