@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The XDP program of every af-xdp port: hands the frames of the interface to mmb's socket.
+ * The XDP program of every af-xdp port: hands the frames of the interface to the port's socket.
  *
- * While `gate` is 0, all of them (wire mode). Else `gate` holds STEER_ON and the interface's address, and the kernel keeps
- * what is its own: frames to any other address (groups, broadcast), what is neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6
- * to link-local addresses, and packets to the addresses in `local4` and `local6`. Where there is no socket, or none any
- * more, the kernel gets every frame.
+ * While `gate` is 0, it hands over all frames (wire mode). Otherwise `gate` holds STEER_ON and the
+ * interface's Ethernet address, and the kernel keeps frames to other Ethernet addresses (multicast and
+ * broadcast too), frames that are neither IPv4 nor IPv6 (ARP, VLAN tags), IPv6 packets to link-local
+ * addresses, and packets to an address in `local4` or `local6`. Without a socket, the kernel gets every
+ * frame.
  *
- * Compiled with STEER_FAST, it sends packets of some flows on by itself, out of those that are mmb's: see fast.h.
+ * Compiled with STEER_FAST, it forwards packets of some flows itself instead of handing them over (fast.h).
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -25,7 +26,7 @@
 #include "fast.h"
 #endif
 
-/* By receive queue; a port has one. */
+/* Sockets by receive queue; a port has one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, 1);
@@ -52,9 +53,9 @@ struct {
 /* Written by user space, which maps it into its memory. */
 volatile struct steer_state state;
 
-static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
+static __always_inline int belongs_to_kernel(const struct xdp_md *context, __u64 gate)
 {
-	/* Two bytes at a time: struct ethhdr is packed, and would be read by single ones. */
+	/* Read two bytes at a time: struct ethhdr is packed and would be read byte by byte. */
 	const __u16 *ether = (void *)(long)context->data;
 	const void *end = (void *)(long)context->data_end;
 	const struct iphdr *ip4 = (const void *)ether + ETH_HLEN;
@@ -62,9 +63,9 @@ static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
 
 	if ((const void *)ether + ETH_HLEN > end)
 		return 1;
-	if ((STEER_ON | (__u64)ether[2] << 32 | (__u64)ether[1] << 16 | ether[0]) != open)
+	if ((STEER_ON | (__u64)ether[2] << 32 | (__u64)ether[1] << 16 | ether[0]) != gate)
 		return 1;
-	/* What is cut short is mmb's to drop, with a reason. */
+	/* Truncated packets go to the socket; the engine drops them with a reason. */
 	if (ether[6] == bpf_htons(ETH_P_IP))
 		return (const void *)(ip4 + 1) <= end && bpf_map_lookup_elem(&local4, &ip4->daddr) != NULL;
 	if (ether[6] == bpf_htons(ETH_P_IPV6)) {
@@ -80,9 +81,9 @@ static __always_inline int is_kernels(const struct xdp_md *context, __u64 open)
 SEC("xdp")
 int steer(struct xdp_md *context)
 {
-	__u64 open = state.gate;
+	__u64 gate = state.gate;
 
-	if (open != 0 && is_kernels(context, open))
+	if (gate != 0 && belongs_to_kernel(context, gate))
 		return XDP_PASS;
 #ifdef STEER_FAST
 	if (fast_forward(context, &state))

@@ -1,83 +1,85 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the XDP program (steer.c, fast.h) and who loads it and feeds it (crates/dpdk/src/xdp.rs, fast.rs) must agree on.
+ * The interface between the XDP program (steer.c, fast.h) and its loader (crates/dpdk/src/xdp).
  */
 #ifndef MMB_STEER_H
 #define MMB_STEER_H
 
 #include <linux/types.h>
 
-/* Addresses of one family that can be the kernel's, at most. */
+/* Maximum number of local addresses of one family. */
 #define STEER_LOCAL_MAX 16384
 
-/* In `gate`, above the six bytes of the interface's address: steering is on. */
+/* In `gate`, above the six bytes of the interface's Ethernet address: steering is on. */
 #define STEER_ON (1ULL << 48)
 
-/* Numbers that a flow's mix is keyed with. */
+/* Number of secrets of the hash function. */
 #define STEER_FAST_SECRETS 12
 
-/* The program's variables, a cache line. `gate` is written as a whole while the program runs, the others before it is attached. */
+/* The program's variables: one cache line. `gate` is written as a whole while the program runs, the others
+ * before it is attached. */
 struct steer_state {
 	__u64 gate;
-	/* The port's number in the maps of the fast path. */
+	/* The port's number on the fast path. */
 	__u32 port;
-	__u32 unused;
+	__u32 padding;
 	__u32 secrets[STEER_FAST_SECRETS];
 };
 
-/* Places for flows on the fast path; of place 0 only the stamp counts, which is the one in force. */
+/* Slots of the fast path. Slot 0 is the header: only its stamp counts, the one in force. */
 #define STEER_FAST_SLOTS 131072
 
-/* The index: buckets of so many lanes; half of all lanes are free when every place has a flow. */
+/* The index: lanes of a bucket, and buckets. Half of all lanes are free when every slot has a flow. */
 #define STEER_FAST_LANES 8
 #define STEER_FAST_BUCKETS (2 * STEER_FAST_SLOTS / STEER_FAST_LANES)
 
-/* Ports on it at a time, at most. */
+/* Maximum number of ports on the fast path. */
 #define STEER_FAST_PORTS 64
 
-/* What names a flow, in words. IPv4 addresses are in the first word, the others 0. */
+/* The key of a flow. An IPv4 address is in the first word of its field; the other words are 0. */
 struct fast_key {
 	__be32 src[4];
 	__be32 dst[4];
-	/* Source and destination port as in the packet. Echo requests and replies have their identifier for a source port, and
-	 * their type for a destination port. */
+	/* Source and destination port as in the packet. For echo requests and replies: identifier and
+	 * type. */
 	__u32 ports;
-	/* Where it comes in. */
+	/* Ingress port. */
 	__u32 port;
-	/* 4 or 6, and above it, by 8 bits, the protocol. */
+	/* Bits 0 to 7: 4 or 6. Bits 8 to 15: the protocol. */
 	__u32 kind;
 };
 
-/* In `kind`: all packets of that protocol between the two addresses. `ports` is 0. */
+/* In `kind`: the key of all packets of a protocol between two addresses. `ports` is 0. */
 #define STEER_FAST_PAIR (1 << 16)
 
-/* In a stamp, below the generation: keys are those of destinations, in which source, protocol and `ports` are 0. */
+/* In a stamp, below the generation: keys are destinations; source, protocol and `ports` are 0. */
 #define STEER_FAST_DESTINATION 1
-/* In the header's: there are keys of pairs besides those of flows. */
+/* In the header's stamp: keys of address pairs exist besides those of flows. */
 #define STEER_FAST_PAIRS 2
 #define STEER_FAST_STAMP_BITS 2
 
-/* In `flags`. */
+/* In `flags`: new Ethernet addresses; decrement TTL; translate; track TCP. */
 #define STEER_FAST_MAC 1
 #define STEER_FAST_TTL 2
 #define STEER_FAST_NAT 4
 #define STEER_FAST_TRACK 8
-/* TCP with any flags goes on; or with FIN and ACK, besides what always does: ACK without SYN, FIN, RST. */
+/* Forward TCP segments with any flags; forward those with FIN and ACK. Segments with ACK and without SYN,
+ * FIN and RST are always forwarded. */
 #define STEER_FAST_CONTROL 16
 #define STEER_FAST_FIN 32
-/* With STEER_FAST_TRACK: the first segment is one that acknowledges `awaits`, and others are mmb's until it has come. */
+/* With STEER_FAST_TRACK: the first segment must acknowledge `awaits`; segments before it go to the socket. */
 #define STEER_FAST_AWAITS 64
 
-/* What is done with the packets of a flow. Sums and differences are ones' complement sums of words as they are in memory. */
+/* The action of a flow. Differences are ones' complement sums of words in memory order. */
 struct fast_action {
-	/* The generation that it belongs to, by STEER_FAST_STAMP_BITS, and whether its key is a destination's. 0: it holds no
-	 * more. */
+	/* Generation, shifted by STEER_FAST_STAMP_BITS, and STEER_FAST_DESTINATION. 0: revoked. */
 	__u64 stamp;
 	__u32 out;
 	__u16 flags;
-	/* Longest that goes behind an Ethernet header, in bytes. */
+	/* Longest frame without its Ethernet header, in bytes. */
 	__u16 max_len;
-	/* What changes in what the checksums of the IPv4 and of the transport header cover, TTL included. */
+	/* Changes of the sums that the IPv4 header checksum (with the TTL) and the transport checksum
+	 * cover. */
 	__u16 l3_diff;
 	__u16 l4_diff;
 	__be16 sport;
@@ -88,37 +90,37 @@ struct fast_action {
 	__be32 awaits;
 };
 
-/* One place: three cache lines. */
+/* One slot: three cache lines. */
 struct fast_slot {
 	struct fast_key key;
-	/* Odd while key and action are being written, another each time they have been. */
+	/* Odd while key and action are written; increases with every write. */
 	__u32 version;
 	struct fast_action action;
-	__u64 unused;
+	__u64 padding;
 	/* Frames and their bytes. */
 	__u64 packets;
 	__u64 bytes;
-	/* When the last one was, on the clock CLOCK_MONOTONIC_COARSE, in nanoseconds. */
+	/* Time of the last frame in nanoseconds of CLOCK_MONOTONIC_COARSE. */
 	__u64 last;
-	/* With STEER_FAST_TRACK: whether there was a segment, the number behind the furthest byte of this direction (FIN counts
-	 * as one), and the furthest acknowledgement with its window. */
+	/* With STEER_FAST_TRACK: whether a segment was seen, the sequence number behind the highest byte
+	 * of this direction (FIN counts as one), and the highest acknowledgement number with its window. */
 	__u32 seen;
 	__u32 end;
 	__u32 ack;
 	__u32 window;
-	/* Whether there was such a segment of TCP. Written last. */
+	/* Whether a segment with FIN or RST was forwarded. Written last. */
 	__u32 fin;
 	__u32 rst;
-	__u64 unused2[2];
+	__u64 padding2[2];
 };
 
-/* One bucket of the index: a cache line. A lane is 0, or the upper half of a flow's mix and, in its lower half, the flow's
- * place. */
+/* One bucket of the index: a cache line. A lane is 0, or holds the upper half of a key's hash and, in its
+ * lower half, a slot number. */
 struct fast_bucket {
 	__u64 lanes[STEER_FAST_LANES];
 };
 
-/* A number without meaning, odd; with the highest bit it would be a negative one to Rust. */
+/* The multiplier of the hash function: odd, and below 2^63 so that Rust sees a positive number. */
 #define STEER_FAST_MIX 0x1e3779b97f4a7c15ULL
 
 #endif

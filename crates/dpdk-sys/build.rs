@@ -1,13 +1,13 @@
-//! Generates the bindings from the installed headers, compiles the C shim and the XDP program, and says which of DPDK's
-//! static libraries the binary takes (see the crate's documentation for why static).
+//! Generates the bindings from the installed headers, compiles the C shim and the XDP programs, and selects
+//! DPDK's static libraries (the crate's documentation says why static).
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The libraries of DPDK itself, what drivers ask for, and the drivers: buses and the mempool handler; ports on kernel
-/// interfaces, in memory and on files; network cards, physical and virtual. Taken whole: drivers, mempool handlers and
-/// tail queues register themselves in constructors that nothing refers to.
+/// DPDK's own libraries, those that drivers need, and the drivers: buses and the mempool handler; ports on
+/// kernel interfaces, in memory and on files; network cards, physical and virtual. Linked whole: drivers,
+/// mempool handlers and tail queues register themselves in constructors that nothing refers to.
 const LIBRARIES: &str = "
     rte_kvargs rte_telemetry rte_eal rte_ring rte_rcu rte_mempool rte_mbuf rte_net rte_meter rte_ethdev rte_pci rte_graph
     rte_hash rte_timer rte_gso rte_cryptodev rte_security
@@ -16,16 +16,17 @@ const LIBRARIES: &str = "
     rte_common_iavf rte_net_e1000 rte_net_igc rte_net_ixgbe rte_net_i40e rte_net_ice rte_net_iavf rte_net_virtio
     rte_net_vmxnet3 rte_net_ena";
 
-/// Those that are changed, and which of the functions they call is another's: see shim/packet.c and shim/xsk.c.
-const CHANGED: &[(&str, &str)] = &[
+/// Libraries that are patched: a function that they call is renamed to one of the shim (shim/packet.c,
+/// shim/xsk.c).
+const PATCHED: &[(&str, &str)] = &[
     ("rte_net_af_packet", "setsockopt=mmb_packet_setsockopt"),
     ("rte_net_af_xdp", "bpf_xdp_detach=mmb_xsk_detach"),
 ];
 
-/// What those need from the system.
+/// System libraries that DPDK needs.
 const SYSTEM: &str = "xdp bpf pcap numa bsd";
 
-/// The part of DPDK's interface that the bindings cover, as patterns.
+/// Functions that the bindings cover, as patterns.
 const FUNCTIONS: &str = "
     mmb_.* rte_eal_init rte_dev_probe rte_dev_remove
     rte_eth_dev_(get_port_by_name|configure|info_get|start|stop|get_mtu|set_mtu|adjust_nb_rx_tx_desc)
@@ -47,13 +48,14 @@ const VALUES: &str = "
     RTE_PKTMBUF_HEADROOM RTE_NODE_SOURCE_F RTE_GRAPH_BURST_SIZE RTE_GRAPH_ID_INVALID RTE_NODE_ID_INVALID
     RTE_MEMPOOL_CACHE_MAX_SIZE RTE_MEMPOOL_F_NO_IOVA_CONTIG RING_F_(SC_DEQ|MP_RTS_ENQ) RTE_ETH_MQ_RX_RSS
     RTE_ETH_LINK_UP RTE_ETHER_(MTU|MAX_JUMBO_FRAME_LEN) RTE_LOG_DEBUG RTE_MAX_LCORE
-    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID) BPF_XDP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
-    STEER_.* MMB_.*";
+    RTE_MBUF_F_RX_(VLAN|QINQ)(_STRIPPED)? RTE_MBUF_F_RX_(RSS_HASH|FDIR_ID)
+    BPF_XDP BPF_F_(NO_PREALLOC|MMAPABLE) XDP_FLAGS_(SKB|DRV)_MODE
+    STEER_.* PASS_.* MMB_.*";
 
 const SHIM: &[&str] =
     &["shim/shim.c", "shim/log.c", "shim/xsk.c", "shim/packet.c", "shim/tap.c", "shim/flow.c"];
 
-/// Where the programs for the kernel are.
+/// The sources of the programs for the kernel.
 const BPF: &str = "../../bpf";
 
 fn main() {
@@ -73,8 +75,10 @@ fn main() {
     flags.extend(["-include", "rte_config.h", "-DALLOW_EXPERIMENTAL_API", "-march=corei7"].map(String::from));
     flags.push(format!("-I{BPF}"));
     compile_shim(&flags);
-    compile_steer("steer.o", &[]);
-    compile_steer("steer_fast.o", &["-DSTEER_FAST"]);
+    compile_bpf("steer.c", "steer.o", &[]);
+    compile_bpf("steer.c", "steer_fast.o", &["-DSTEER_FAST"]);
+    compile_bpf("pass.c", "pass.o", &[]);
+    compile_bpf("pass.c", "pass_frags.o", &["-DPASS_FRAGS"]);
     generate(&flags);
     link();
 }
@@ -85,25 +89,25 @@ fn compile_shim(flags: &[String]) {
     for flag in flags {
         build.flag(flag);
     }
-    // Whole, because DPDK's drivers, which come later on the linker's command line, call into it.
+    // Linked whole, because DPDK's drivers, which follow on the linker's command line, call it.
     build.link_lib_modifier("-bundle").link_lib_modifier("+whole-archive");
     build.compile("mmb_shim");
 }
 
-/// Compiles the XDP program, without or with the fast path, for the crate to embed.
-fn compile_steer(object: &str, options: &[&str]) {
+/// Compiles a program for the kernel to an object that the crate embeds.
+fn compile_bpf(source: &str, object: &str, options: &[&str]) {
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
-    // Debug information is where the types of the maps stand. BPF has no directory of its own for <asm/types.h>.
+    // The debug information holds the types of the maps. BPF has no directory of its own for <asm/types.h>.
     let status = Command::new("clang")
         .args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-target", "bpf"])
         .arg(format!("-idirafter/usr/include/{architecture}-linux-gnu"))
         .args(options)
-        .args(["-c", &format!("{BPF}/steer.c"), "-o"])
+        .args(["-c", &format!("{BPF}/{source}"), "-o"])
         .arg(out_dir().join(object))
         .status();
     assert!(
         status.is_ok_and(|status| status.success()),
-        "clang cannot compile {BPF}/steer.c (apt-get install clang libbpf-dev)"
+        "clang cannot compile {BPF}/{source} (apt-get install clang libbpf-dev)"
     );
 }
 
@@ -120,7 +124,7 @@ fn generate(flags: &[String]) {
         .layout_tests(true)
         .generate_comments(false)
         .prepend_enum_name(false)
-        // Packed by hand with alignments that Rust cannot express, and of no use here.
+        // Packed with alignments that Rust cannot express; not used.
         .opaque_type("rte_arp_.*|rte_ipv4_.*|rte_ipv6_.*|rte_l2tpv2_.*");
     for name in FUNCTIONS.split_whitespace() {
         builder = builder.allowlist_function(name);
@@ -142,7 +146,7 @@ fn link() {
     let dir =
         pkg_config::get_variable("libdpdk", "libdir").unwrap_or_else(|error| panic!("libdpdk: {error}"));
     let out = out_dir();
-    for (name, redefined) in CHANGED {
+    for (name, redefined) in PATCHED {
         let from = format!("{dir}/lib{name}.a");
         let status = Command::new("objcopy")
             .args(["--redefine-sym", redefined, &from])
@@ -153,7 +157,7 @@ fn link() {
     println!("cargo:rustc-link-search=native={dir}");
     println!("cargo:rustc-link-search=native={}", out.display());
     for name in LIBRARIES.split_whitespace() {
-        let prefix = if CHANGED.iter().any(|(changed, _)| *changed == name) { "mmb_" } else { "" };
+        let prefix = if PATCHED.iter().any(|(patched, _)| *patched == name) { "mmb_" } else { "" };
         println!("cargo:rustc-link-lib=static:+whole-archive,-bundle={prefix}{name}");
     }
     for name in SYSTEM.split_whitespace() {

@@ -147,8 +147,8 @@ fn capabilities(port: &Port, rules: usize) -> Vec<Capability> {
     let said = match &answer {
         Ok(()) => format!("{question} says yes; {rules} rules in force"),
         Err(error) => {
-            let FlowError { errno, about, reason, .. } = error;
-            format!("{question} says: {reason} (error {errno}, about {about})")
+            let FlowError { errno, cause, reason, .. } = error;
+            format!("{question} says: {reason} (error {errno}, caused by {cause})")
         }
     };
     vec![Capability { name: "marks packets of stateless classes", yes: answer.is_ok(), answer: said }]
@@ -189,7 +189,7 @@ mod tests {
         type Rule = InForce;
 
         fn validate(&self, rule: &FlowRule) -> Result<(), FlowError> {
-            let no = FlowError { port: "p".into(), call: "", errno: 95, about: "", reason: String::new() };
+            let no = FlowError { port: "p".into(), call: "", errno: 95, cause: "", reason: String::new() };
             if (self.can)(rule) { Ok(()) } else { Err(no) }
         }
 

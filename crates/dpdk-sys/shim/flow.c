@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Flow rules: what rte_flow's lists of items and actions say that mmb-dpdk has rules for, as flat structures.
+ * Hardware flow rules: translates flat structures to rte_flow's lists of items and actions.
  */
 #include "shim.h"
 
@@ -9,8 +9,8 @@
 
 #include <rte_flow.h>
 
-/* A rule in rte_flow's words, which point into each other. */
-struct words {
+/* A rule in rte_flow's representation, whose parts point to each other. */
+struct flow_spec {
 	struct rte_flow_attr attr;
 	struct rte_flow_item_ipv4 ip4[2];
 	struct rte_flow_item_ipv6 ip6[2];
@@ -25,14 +25,14 @@ struct words {
 	struct rte_flow_action actions[4];
 };
 
-static void item(struct rte_flow_item *item, enum rte_flow_item_type type, const void *spec, const void *mask)
+static void set_item(struct rte_flow_item *item, enum rte_flow_item_type type, const void *spec, const void *mask)
 {
 	item->type = type;
 	item->spec = spec;
 	item->mask = mask;
 }
 
-static void fill(struct words *w, const struct mmb_flow_rule *rule)
+static void fill(struct flow_spec *w, const struct mmb_flow_rule *rule)
 {
 	struct rte_flow_action *action = w->actions;
 	const struct mmb_flow_ends *ends[2] = { &rule->value, &rule->mask };
@@ -48,16 +48,16 @@ static void fill(struct words *w, const struct mmb_flow_rule *rule)
 		w->tcp[i].hdr.src_port = w->udp[i].hdr.src_port = ends[i]->source_port;
 		w->tcp[i].hdr.dst_port = w->udp[i].hdr.dst_port = ends[i]->destination_port;
 	}
-	item(&w->items[0], RTE_FLOW_ITEM_TYPE_ETH, NULL, NULL);
+	set_item(&w->items[0], RTE_FLOW_ITEM_TYPE_ETH, NULL, NULL);
 	if (rule->ip == 6)
-		item(&w->items[1], RTE_FLOW_ITEM_TYPE_IPV6, &w->ip6[0], &w->ip6[1]);
+		set_item(&w->items[1], RTE_FLOW_ITEM_TYPE_IPV6, &w->ip6[0], &w->ip6[1]);
 	else
-		item(&w->items[1], RTE_FLOW_ITEM_TYPE_IPV4, &w->ip4[0], &w->ip4[1]);
+		set_item(&w->items[1], RTE_FLOW_ITEM_TYPE_IPV4, &w->ip4[0], &w->ip4[1]);
 	if (rule->proto == 6)
-		item(&w->items[2], RTE_FLOW_ITEM_TYPE_TCP, &w->tcp[0], &w->tcp[1]);
+		set_item(&w->items[2], RTE_FLOW_ITEM_TYPE_TCP, &w->tcp[0], &w->tcp[1]);
 	else
-		item(&w->items[2], RTE_FLOW_ITEM_TYPE_UDP, &w->udp[0], &w->udp[1]);
-	item(&w->items[3], RTE_FLOW_ITEM_TYPE_END, NULL, NULL);
+		set_item(&w->items[2], RTE_FLOW_ITEM_TYPE_UDP, &w->udp[0], &w->udp[1]);
+	set_item(&w->items[3], RTE_FLOW_ITEM_TYPE_END, NULL, NULL);
 
 	if (rule->marks) {
 		w->mark.id = rule->mark;
@@ -72,7 +72,7 @@ static void fill(struct words *w, const struct mmb_flow_rule *rule)
 		action->type = RTE_FLOW_ACTION_TYPE_QUEUE;
 		action->conf = &w->queue;
 	} else if (rule->fate == MMB_FLOW_RSS) {
-		/* As the port spreads what no rule is for. */
+		/* The port's default spreading. */
 		w->rss.types = MMB_RSS_FLOWS;
 		w->rss.queue = w->queues;
 		w->rss.queue_num = RTE_MIN(rule->queues, (uint32_t)MMB_FLOW_QUEUES);
@@ -87,48 +87,48 @@ static void fill(struct words *w, const struct mmb_flow_rule *rule)
 	action->type = RTE_FLOW_ACTION_TYPE_END;
 }
 
-/* The error in the caller's own memory: the driver's message goes when the port does. */
-static int tell(int status, const struct rte_flow_error *error, struct mmb_flow_error *told)
+/* Copies the error to the caller's memory: the driver's message is freed with the port. */
+static int copy_error(int status, const struct rte_flow_error *error, struct mmb_flow_error *result)
 {
-	memset(told, 0, sizeof(*told));
+	memset(result, 0, sizeof(*result));
 	if (status < 0) {
-		told->type = error->type;
+		result->type = error->type;
 		if (error->message != NULL)
-			strncpy(told->message, error->message, sizeof(told->message) - 1);
+			strncpy(result->message, error->message, sizeof(result->message) - 1);
 	}
 	return status;
 }
 
-int mmb_flow_validate(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told)
+int mmb_flow_validate(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *result)
 {
 	struct rte_flow_error error = { 0 };
-	struct words w;
+	struct flow_spec w;
 
 	fill(&w, rule);
-	return tell(rte_flow_validate(port, &w.attr, w.items, w.actions, &error), &error, told);
+	return copy_error(rte_flow_validate(port, &w.attr, w.items, w.actions, &error), &error, result);
 }
 
-struct rte_flow *mmb_flow_create(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told)
+struct rte_flow *mmb_flow_create(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *result)
 {
 	struct rte_flow_error error = { 0 };
 	struct rte_flow *flow;
-	struct words w;
+	struct flow_spec w;
 
 	fill(&w, rule);
 	rte_errno = 0;
 	flow = rte_flow_create(port, &w.attr, w.items, w.actions, &error);
-	tell(flow == NULL ? -1 : 0, &error, told);
+	copy_error(flow == NULL ? -1 : 0, &error, result);
 	return flow;
 }
 
-int mmb_flow_destroy(uint16_t port, struct rte_flow *flow, struct mmb_flow_error *told)
+int mmb_flow_destroy(uint16_t port, struct rte_flow *flow, struct mmb_flow_error *result)
 {
 	struct rte_flow_error error = { 0 };
 
-	return tell(rte_flow_destroy(port, flow, &error), &error, told);
+	return copy_error(rte_flow_destroy(port, flow, &error), &error, result);
 }
 
-int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, struct mmb_flow_error *told)
+int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, struct mmb_flow_error *result)
 {
 	const struct rte_flow_action count[2] = { { .type = RTE_FLOW_ACTION_TYPE_COUNT },
 						  { .type = RTE_FLOW_ACTION_TYPE_END } };
@@ -137,10 +137,10 @@ int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, stru
 	int status = rte_flow_query(port, flow, count, &answer, &error);
 
 	*packets = answer.hits_set ? answer.hits : 0;
-	return tell(status, &error, told);
+	return copy_error(status, &error, result);
 }
 
-int mmb_flow_ask_for_marks(uint16_t port)
+int mmb_flow_negotiate_marks(uint16_t port)
 {
 	uint64_t features = RTE_ETH_RX_METADATA_USER_MARK;
 	int status = rte_eth_rx_metadata_negotiate(port, &features);

@@ -31,7 +31,7 @@ static void print(uint32_t level, const char *format, va_list args)
 
 static int bpf_print(enum libbpf_print_level level, const char *format, va_list args)
 {
-	/* A warning of libbpf is about something that DPDK's driver then reports as failed, or lives with. */
+	/* DPDK's driver reports a failure itself, or tolerates it, after libbpf's warning. */
 	print(level == LIBBPF_WARN ? RTE_LOG_NOTICE : RTE_LOG_DEBUG, format, args);
 	return 0;
 }

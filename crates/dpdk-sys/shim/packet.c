@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What DPDK 22.11's AF_PACKET driver asks of the kernel and must not.
+ * Corrects a socket option of DPDK 22.11's AF_PACKET driver.
  *
- * It always joins a fan-out group with PACKET_FANOUT_FLAG_DEFRAG, so that the kernel puts IPv4 fragments together: a
- * single fragment never arrives, and what does arrive is longer than the MTU. A group is of no use to a port with one
- * queue. What such a port does need is not to be shown the frames that the kernel itself sends out of the interface,
- * which the driver does not ask for, and which has no effect on a member of a group. So that is asked for instead.
+ * The driver always joins a fan-out group with PACKET_FANOUT_FLAG_DEFRAG, so that the kernel reassembles IPv4
+ * fragments: a single fragment never arrives, and reassembled packets are longer than the MTU. A port with
+ * one queue needs no group. It needs PACKET_IGNORE_OUTGOING instead, so that it does not receive the frames
+ * that the kernel sends out of the interface. The driver does not set this option, and it has no effect on a
+ * member of a group.
  *
- * The build makes a copy of the driver's library in which setsockopt has this function's name.
+ * The build copies the driver's library and renames its calls of setsockopt to this function.
  */
 #include <linux/if_packet.h>
 #include <sys/socket.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "shim.h"
 
-
 int mmb_errno(void)
 {
 	return rte_errno;
@@ -92,7 +91,7 @@ void mmb_node_enqueue(struct rte_graph *graph, struct rte_node *node, uint16_t e
 	rte_node_enqueue(graph, node, edge, objs, n);
 }
 
-/* Passes on runs of equal edges, each with one copy. */
+/* Enqueues each run of equal edges with one copy. */
 static void enqueue_runs(struct rte_graph *graph, struct rte_node *node, const uint16_t *edges, void **objs,
 			 uint16_t n)
 {
@@ -107,7 +106,7 @@ static void enqueue_runs(struct rte_graph *graph, struct rte_node *node, const u
 	rte_node_enqueue(graph, node, edges[from], objs + from, n - from);
 }
 
-/* Goes through all packets once for each edge that occurs, without a branch for the packet. */
+/* Walks all packets once for each edge that occurs, without a branch on the packet. */
 static void enqueue_by_edge(struct rte_graph *graph, struct rte_node *node, uint64_t used, const uint16_t *edges,
 			    void **objs, uint16_t n)
 {
@@ -139,8 +138,8 @@ void mmb_node_enqueue_next(struct rte_graph *graph, struct rte_node *node, const
 			rte_node_enqueue(graph, node, edges[0], objs, n);
 		return;
 	}
-	/* A run costs about as much as going through 16 packets. An edge without a bit of its own sets them all, which
-	 * never leads to going through all edges, as there are fewer changes than packets. */
+	/* A run costs about as much as walking 16 packets. An edge without a bit of its own sets all 64
+	 * bits; then runs are always chosen, since there are fewer changes than packets. */
 	for (i = 0; i < n; i++)
 		used |= edges[i] < 64 ? 1ULL << edges[i] : UINT64_MAX;
 	if (changes * 16 < n * __builtin_popcountll(used))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DPDK's fast path is made of inline functions, which bindings cannot call. Each function here calls one of
- * them, once per vector of packets wherever that is possible. Nothing here keeps state.
+ * Functions for the bindings: DPDK's inline functions, which bindings cannot call, and corrections of its
+ * drivers. A call handles a whole vector of packets wherever possible.
  */
 #ifndef MMB_SHIM_H
 #define MMB_SHIM_H
@@ -29,29 +29,32 @@
 #include <bpf/libbpf.h>
 #include <linux/if_link.h>
 
+#include "pass.h"
 #include "steer.h"
 
-/* Errors: rte_errno is a thread-local variable of EAL. */
+/* rte_errno, a thread-local variable of EAL. */
 int mmb_errno(void);
 unsigned mmb_lcore_id(void);
 uint64_t mmb_rdtsc(void);
 int mmb_iova_is_va(void);
 
-/* Sends the messages of DPDK, libbpf and libxdp to `sink`, on the thread that writes them. Levels are DPDK's. */
+/* Sends the messages of DPDK, libbpf and libxdp to `sink`, on the thread that emits them. Levels are
+ * DPDK's. */
 typedef void (*mmb_log_sink)(uint32_t level, const char *text, size_t len);
 void mmb_log_install(mmb_log_sink sink);
 
-/* See xsk.c; called by mmb_log_install. */
+/* Resolves libxdp's functions for xsk.c; called by mmb_log_install. */
 void mmb_xsk_install(void);
-/* Why this thread's last AF_XDP registration or socket could not be made (a positive error number), once; or 0. */
+/* The error number (positive) of this thread's last failed AF_XDP registration or socket; or 0. Resets it. */
 int mmb_xsk_take_error(void);
-/* The descriptor of the last AF_XDP socket that this thread made, once; or -1. The socket stays its maker's. */
+/* The descriptor of the last AF_XDP socket that this thread made; or -1. Resets it. The driver owns the
+ * socket. */
 int mmb_xsk_take_socket(void);
 
-/* Has a started tap port send frames for that MTU, which its interface has by now. See tap.c. */
-int mmb_tap_follow_mtu(uint16_t port, uint16_t mtu);
+/* Tells a started tap port the MTU of its interface. See tap.c. */
+int mmb_tap_set_mtu(uint16_t port, uint16_t mtu);
 
-/* Flow rules, see flow.c. Addresses and ports as on the wire; an IPv4 address stands in the first four bytes. */
+/* Hardware flow rules, see flow.c. Network byte order; an IPv4 address is in the first four bytes. */
 struct rte_flow;
 struct mmb_flow_ends {
 	uint8_t source[16];
@@ -63,7 +66,7 @@ static const uint32_t MMB_FLOW_PASSTHRU = 0, MMB_FLOW_QUEUE = 1, MMB_FLOW_RSS = 
 #define MMB_FLOW_QUEUES 64
 struct mmb_flow_rule {
 	struct mmb_flow_ends value;
-	/* Bits that count. */
+	/* Bits of `value` that must match. */
 	struct mmb_flow_ends mask;
 	/* 4 or 6; 6 (TCP) or 17 (UDP). */
 	uint8_t ip;
@@ -71,9 +74,9 @@ struct mmb_flow_rule {
 	uint8_t marks;
 	uint8_t counts;
 	uint32_t mark;
-	/* 0 comes first. */
+	/* 0 is the highest. */
 	uint32_t priority;
-	/* One of the above: what becomes of the packet; to queue 0, spread over the first so many queues, … */
+	/* MMB_FLOW_PASSTHRU …; QUEUE means queue 0, RSS the first `queues` queues. */
 	uint32_t fate;
 	uint32_t queues;
 };
@@ -83,14 +86,15 @@ struct mmb_flow_error {
 	char message[124];
 };
 /* 0, or a negative error number. */
-int mmb_flow_validate(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told);
-/* NULL: see mmb_errno. */
-struct rte_flow *mmb_flow_create(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *told);
-int mmb_flow_destroy(uint16_t port, struct rte_flow *flow, struct mmb_flow_error *told);
-/* Packets that a rule has matched that counts. */
-int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, struct mmb_flow_error *told);
-/* Before a port is configured: has it deliver marks. 1: it will, 0: it will not, -ENOTSUP: it need not be asked. */
-int mmb_flow_ask_for_marks(uint16_t port);
+int mmb_flow_validate(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *result);
+/* NULL on failure; then mmb_errno is set. */
+struct rte_flow *mmb_flow_create(uint16_t port, const struct mmb_flow_rule *rule, struct mmb_flow_error *result);
+int mmb_flow_destroy(uint16_t port, struct rte_flow *flow, struct mmb_flow_error *result);
+/* Number of packets that a counting rule has matched. */
+int mmb_flow_count(uint16_t port, struct rte_flow *flow, uint64_t *packets, struct mmb_flow_error *result);
+/* Negotiates the delivery of marks, before a port is configured. 1: it delivers them; 0: it does not;
+ * -ENOTSUP: the driver needs no negotiation. */
+int mmb_flow_negotiate_marks(uint16_t port);
 
 /* Packet buffers. */
 struct rte_mbuf *mmb_pktmbuf_alloc(struct rte_mempool *pool);
@@ -104,7 +108,7 @@ unsigned mmb_mempool_in_use(const struct rte_mempool *pool);
 uint16_t mmb_rx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
 uint16_t mmb_tx_burst(uint16_t port, uint16_t queue, struct rte_mbuf **pkts, uint16_t n);
 
-/* Flags whose macros the bindings cannot read. */
+/* Values whose macros bindgen cannot evaluate. */
 static const uint64_t MMB_RX_SCATTER = RTE_ETH_RX_OFFLOAD_SCATTER;
 static const uint64_t MMB_RX_RSS_HASH = RTE_ETH_RX_OFFLOAD_RSS_HASH;
 static const uint64_t MMB_TX_MULTI_SEGS = RTE_ETH_TX_OFFLOAD_MULTI_SEGS;
@@ -119,8 +123,8 @@ unsigned mmb_ring_count(const struct rte_ring *ring);
 void mmb_graph_walk(struct rte_graph *graph);
 void mmb_node_move_all(struct rte_graph *graph, struct rte_node *node, uint16_t edge);
 void mmb_node_enqueue(struct rte_graph *graph, struct rte_node *node, uint16_t edge, void **objs, uint16_t n);
-/* Passes objs[i] on to edges[i], packets of one edge in order; without a copy when all edges are equal and `whole` says
- * that objs is the node's whole stream. n is not 0. */
+/* Enqueues objs[i] to edges[i]; packets of an edge stay in order. Moves the stream without a copy if all
+ * edges are equal and `whole` is set: objs is the node's whole stream. n > 0. */
 void mmb_node_enqueue_next(struct rte_graph *graph, struct rte_node *node, const uint16_t *edges, void **objs,
 			   uint16_t n, int whole);
 void **mmb_node_stream_get(struct rte_graph *graph, struct rte_node *node, uint16_t edge, uint16_t n);

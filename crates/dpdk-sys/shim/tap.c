@@ -2,16 +2,17 @@
  *
  * The MTU of a tap.
  *
- * DPDK 22.11's tap driver does not send what is longer than the MTU that DPDK knows of the port, keeps back what is
- * behind it in the burst too, and says that 1,500 is the most, so that DPDK refuses to be told more. But the interface is
- * the kernel's, where anyone may set its MTU to what they like. So what the driver looks at is written here: its send
- * queue starts with its kind and a pointer to that number, in all releases of 22.11.
+ * DPDK 22.11's tap driver does not send packets longer than the MTU that DPDK knows of the port, nor the
+ * packets behind them in the burst. It reports 1,500 as its maximum, so that DPDK refuses a larger MTU. But
+ * the interface belongs to the kernel, where its MTU can be set to any value. So this function writes the
+ * number that the driver checks: in all releases of 22.11, the driver's send queue starts with its kind and a
+ * pointer to that number.
  */
 #include "shim.h"
 
 #include <errno.h>
 
-int mmb_tap_follow_mtu(uint16_t port, uint16_t mtu)
+int mmb_tap_set_mtu(uint16_t port, uint16_t mtu)
 {
 	const struct {
 		int kind;

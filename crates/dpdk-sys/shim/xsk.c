@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What DPDK 22.11's AF_XDP driver forgets when it closes a port, and whose XDP program is loaded.
+ * Corrections of DPDK 22.11's AF_XDP driver: leaks when it closes a port, and the loading of XDP programs.
  *
- * It deletes the socket object, but (the condition is off by one) never the memory registration that owns the file
- * descriptor: the kernel's socket stays bound, and the interface's queue busy, until the process ends. And the
- * buffers that stand in the four rings it shares with the kernel are lost to their pool, two thousand and more a
- * time.
+ * When the driver closes a port, it deletes the socket object but, by an off-by-one condition, never the
+ * memory registration (umem) that owns the file descriptor. The kernel's socket stays bound and the
+ * interface's queue busy until the process ends. The buffers in the four rings that it shares with the
+ * kernel, more than two thousand, are lost.
  *
- * The driver is linked statically, so its calls to libxdp come here first. Each function does libxdp's work, and the
- * deletion does the rest of the driver's: deletes the registration as well and gives the buffers back once the kernel
- * is done with them. A driver that deletes the registration itself finds it deleted. The few buffers that the kernel
- * has taken from the rings but not used (one at most in copy mode) stay lost.
+ * The driver is linked statically, so its calls of libxdp reach the functions here first. Each function calls
+ * libxdp's. The deletion of a socket also deletes the registration, and returns the buffers to their pool
+ * once the kernel has stopped using them. A driver that deletes the registration itself finds it deleted. The
+ * few buffers that the kernel has taken from the rings but not used (at most one in copy mode) stay lost.
  *
- * The XDP program is our own (bpf/steer.c), which the opener of the port attaches by a link. So libxdp is told to load
- * none, and the driver, which when it closes a port or fails to open one detaches whatever program there is, another's
- * too, calls a function that does nothing: the build makes a copy of the driver's library in which bpf_xdp_detach has
- * that function's name.
+ * The XDP program is the project's (bpf/steer.c), and the opener of the port attaches it by a link. So libxdp
+ * is told to load none. When the driver closes a port or fails to open one, it detaches any program of the
+ * interface, even another process's. The build copies the driver's library and renames its calls of
+ * bpf_xdp_detach to a function that does nothing.
  */
 #define _GNU_SOURCE
 #include "shim.h"
@@ -31,7 +31,7 @@
 
 #define SOCKETS 64
 
-/* One registration, its rings, and the socket on it. The driver uses one socket each (no shared registration). */
+/* A registration, its rings and its socket. The driver shares no registration between sockets. */
 struct registration {
 	struct xsk_umem *umem;
 	struct xsk_socket *xsk;
@@ -88,7 +88,7 @@ int mmb_xsk_detach(int ifindex, __u32 flags, const struct bpf_xdp_attach_opts *o
 	return 0;
 }
 
-/* The entry of a registration or of a socket (the other one NULL); with both NULL, a free entry. */
+/* The entry of a registration or of a socket (the other argument is NULL); with both NULL, a free entry. */
 static struct registration *find(const struct xsk_umem *umem, const struct xsk_socket *xsk)
 {
 	struct registration *at;
@@ -99,7 +99,7 @@ static struct registration *find(const struct xsk_umem *umem, const struct xsk_s
 	return NULL;
 }
 
-/* Writes down the buffers in all rings of a registration; answers how many. */
+/* Lists the buffers in all rings of a registration. Returns their number. */
 static size_t collect(const struct registration *from, __u64 **list)
 {
 	size_t room = 0, n = 0;
@@ -123,7 +123,8 @@ static size_t collect(const struct registration *from, __u64 **list)
 	return n;
 }
 
-static void give_back(const struct registration *from, __u64 *list, size_t n)
+/* Returns buffers to their pool and frees the list. */
+static void free_buffers(const struct registration *from, __u64 *list, size_t n)
 {
 	size_t i;
 
@@ -155,7 +156,7 @@ int xsk_umem__create(struct xsk_umem **umem, void *area, __u64 size, struct xsk_
 		*at = (struct registration){
 			.umem = *umem,
 			.area = area,
-			/* The driver's head room is the pool's object header, the mbuf and DPDK's head room. */
+			/* The driver's headroom is the pool's object header, the mbuf and DPDK's headroom. */
 			.object_header = config->frame_headroom - sizeof(struct rte_mbuf) - RTE_PKTMBUF_HEADROOM,
 			.fill = fill,
 			.comp = comp,
@@ -169,7 +170,8 @@ int xsk_umem__create(struct xsk_umem **umem, void *area, __u64 size, struct xsk_
 	return 0;
 }
 
-/* Called for a registration whose socket could not be made; or, by a driver that does so, after the socket's end. */
+/* Called for a registration whose socket could not be made, or by a driver that deletes it after the
+ * socket. */
 int xsk_umem__delete(struct xsk_umem *umem)
 {
 	struct registration *at, was;
@@ -195,15 +197,15 @@ int xsk_umem__delete(struct xsk_umem *umem)
 		free(list);
 		return status;
 	}
-	give_back(&was, list, n);
+	free_buffers(&was, list, n);
 	pthread_mutex_lock(&lock);
 	at->umem = NULL;
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
-/* Makes a socket. The kernel lets go of a queue some time after its socket was closed, so while the queue is busy and
- * nobody has a program on the interface, that is waited for: half a second at most. */
+/* Makes a socket. The kernel releases a queue some time after its socket was closed. So while the queue is
+ * busy and the interface has no program, the function tries again for up to half a second. */
 static int create_when_free(struct xsk_socket **xsk, const char *interface, __u32 queue, struct xsk_umem *umem,
 			    struct xsk_ring_cons *rx, struct xsk_ring_prod *tx, const struct xsk_socket_config *config)
 {
@@ -264,13 +266,13 @@ void xsk_socket__delete(struct xsk_socket *xsk)
 		socket_delete(xsk);
 		return;
 	}
-	/* The socket's end unmaps the rings. What the kernel takes from them until then comes to nothing: nobody reads
-	 * the receive ring any more. */
+	/* Deleting the socket unmaps the rings. The kernel may still take buffers from them; these are
+	 * never received. */
 	n = collect(&was, &list);
 	socket_delete(xsk);
-	/* Closes the kernel's socket, and waits until the kernel has stopped using the buffers. */
+	/* Closes the kernel's socket and waits until the kernel has stopped using the buffers. */
 	umem_delete(was.umem);
-	give_back(&was, list, n);
+	free_buffers(&was, list, n);
 	pthread_mutex_lock(&lock);
 	*at = (struct registration){ 0 };
 	deleted = was.umem;

@@ -3,20 +3,22 @@
 //! # What is bound
 //! The functions, types and constants that `mmb-dpdk` uses, generated from the installed headers (Debian 12's
 //! `libdpdk-dev`); their layouts are asserted at compile time. Names starting with `mmb_` are the shim's:
-//! * `shim/shim.c`: DPDK's inline functions, called once per vector;
+//! * `shim/shim.c`: DPDK's inline functions;
 //! * `shim/log.c`: the messages of DPDK, libbpf and libxdp in one sink;
-//! * `shim/xsk.c`: what DPDK 22.11's AF_XDP driver forgets when it closes a port, and whose XDP program is loaded;
-//! * `shim/packet.c`: what its AF_PACKET driver asks of the kernel and must not;
+//! * `shim/xsk.c`: releases what DPDK 22.11's AF_XDP driver leaks when it closes a port; keeps it from
+//!   loading a program;
+//! * `shim/packet.c`: keeps the AF_PACKET driver from having the kernel reassemble fragments;
 //! * `shim/tap.c`: the MTU of taps;
-//! * `shim/flow.c`: rules of `rte_flow`.
+//! * `shim/flow.c`: hardware flow rules (`rte_flow`).
 //!
 //! # How it is linked
-//! DPDK and a choice of its drivers are linked statically, libxdp, libbpf, libpcap and libnuma dynamically. Linked
-//! dynamically, DPDK loads every driver plug-in that is installed (a hundred and more, for buses and accelerators that
-//! have no place here) at every start: on a small virtual machine a program started in 165 to 320 ms with 25 MB
-//! resident; statically in 112 to 144 ms with 7.5 MB, of which 100 ms are EAL's measurement of the time-stamp counter.
-//! A static program also runs where DPDK is not installed. Network cards: Intel (e1000, igc, ixgbe, i40e, ice, iavf),
-//! virtio, vmxnet3 and ena; cards that need a vendor's library (mlx5 and its kind) are left out.
+//! DPDK and a choice of its drivers are linked statically, libxdp, libbpf, libpcap and libnuma dynamically.
+//! Linked dynamically, DPDK loads every driver plug-in that is installed (a hundred and more, for buses and
+//! accelerators that have no place here) at every start: on a small virtual machine a program started in 165
+//! to 320 ms with 25 MB resident; statically in 112 to 144 ms with 7.5 MB, of which 100 ms are EAL's
+//! measurement of the time-stamp counter. A static program also runs where DPDK is not installed. Network
+//! cards: Intel (e1000, igc, ixgbe, i40e, ice, iavf), virtio, vmxnet3 and ena; cards that need a vendor's
+//! library (mlx5 and its kind) are left out.
 #![allow(missing_docs, non_camel_case_types, non_upper_case_globals, non_snake_case)]
 #![allow(unsafe_op_in_unsafe_fn, clippy::all, clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 
@@ -25,10 +27,16 @@ include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 /// The XDP program of AF_XDP ports (bpf/steer.c), compiled: an ELF object for libbpf.
 pub static STEER: &[u8] = &ALIGNED.bytes;
 
-/// The same with the fast path (bpf/fast.h).
+/// The variant of [`STEER`] with the fast path (bpf/fast.h).
 pub static STEER_FAST: &[u8] = &ALIGNED_FAST.bytes;
 
-/// An ELF object is made of words, which libelf reads as such.
+/// The XDP program that passes every frame (bpf/pass.c), compiled.
+pub static PASS: &[u8] = &ALIGNED_PASS.bytes;
+
+/// The variant of [`PASS`] for frames of several fragments.
+pub static PASS_FRAGS: &[u8] = &ALIGNED_PASS_FRAGS.bytes;
+
+/// Aligns an ELF object for libelf, which reads its words in place.
 #[repr(C, align(8))]
 struct Aligned<T: ?Sized> {
     bytes: T,
@@ -37,3 +45,7 @@ struct Aligned<T: ?Sized> {
 static ALIGNED: &Aligned<[u8]> = &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer.o")) };
 static ALIGNED_FAST: &Aligned<[u8]> =
     &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/steer_fast.o")) };
+static ALIGNED_PASS: &Aligned<[u8]> =
+    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass.o")) };
+static ALIGNED_PASS_FRAGS: &Aligned<[u8]> =
+    &Aligned { bytes: *include_bytes!(concat!(env!("OUT_DIR"), "/pass_frags.o")) };

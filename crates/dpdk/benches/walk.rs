@@ -1,7 +1,7 @@
 //! What the graph itself costs: ticks per packet of a walk through three nodes that do nothing, full vectors.
 //!
-//! `source` takes packets from a pool, `pass` sends them on and `sink` frees them; the second figure adds a node that
-//! sends packets by edge, in runs of eight. Figures are the time-stamp counter's.
+//! `source` takes packets from a pool, `pass` sends them on and `sink` frees them; the second figure adds a
+//! node that sends packets by edge, in runs of eight. Figures are the time-stamp counter's.
 
 use mmb_dpdk::{
     Eal, EalConfig, Emit, Error, Graph, HugePages, Mempool, NodeDef, NodeKind, VECTOR_MAX, Vector,

@@ -9,10 +9,10 @@ use mmb_dpdk_sys as sys;
 
 use crate::error::{Error, last_errno, strerror};
 use crate::log::{self, LogLevel};
-use crate::packet;
+use crate::memory;
 
-/// Memory that EAL keeps for itself without huge pages (graphs, rings, device structures), in MiB. Pages that are not
-/// touched cost nothing.
+/// Memory that EAL keeps for itself without huge pages (graphs, rings, device structures), in MiB. Pages that
+/// are not touched cost nothing.
 const HEAP_MB: u32 = 128;
 
 /// Whether to use huge pages.
@@ -28,12 +28,14 @@ pub enum HugePages {
 /// How to start the environment.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
-    /// Memory the process will want for packets and everything else, in MiB. Huge pages are used when that much is
-    /// free in them. Without huge pages it is no limit: pools then come from ordinary (transparent huge) pages.
+    /// Memory the process will want for packets and everything else, in MiB. Huge pages are used when that
+    /// much is free in them. Without huge pages it is no limit: pools then come from ordinary (transparent
+    /// huge) pages.
     pub memory_mb: u32,
     /// Whether to use huge pages.
     pub huge: HugePages,
-    /// Whether PCI devices may be opened. False for runs that need no device (replay, benchmark) and no privilege.
+    /// Whether PCI devices may be opened. False for runs that need no device (replay, benchmark) and no
+    /// privilege.
     pub privileged: bool,
     /// How much of DPDK's log goes to standard error.
     pub log_level: LogLevel,
@@ -59,12 +61,13 @@ static STARTING: AtomicBool = AtomicBool::new(false);
 
 impl Eal {
     /// Starts the environment. Takes about a tenth of a second (EAL measures the time-stamp counter where the
-    /// processor does not tell its rate). Neither pins nor keeps the calling thread: EAL's "main core" is a thread
-    /// that ends before this returns, so every thread that wants per-thread caches calls
+    /// processor does not tell its rate). Neither pins nor keeps the calling thread: EAL's "main core" is a
+    /// thread that ends before this returns, so every thread that wants per-thread caches calls
     /// [`crate::register_thread`].
     ///
     /// # Errors
-    /// [`Error::StartedAlready`] on the second call, also when the first one failed; [`Error::Start`] with EAL's reason.
+    /// [`Error::StartedAlready`] on the second call, also when the first one failed; [`Error::Start`] with
+    /// EAL's reason.
     pub fn init(config: &EalConfig) -> Result<Eal, Error> {
         if STARTING.swap(true, Ordering::AcqRel) {
             return Err(Error::StartedAlready);
@@ -81,7 +84,7 @@ impl Eal {
         }
         // SAFETY: EAL runs; both functions only read its state.
         let (iova_va, tsc_hz) = unsafe { (sys::mmb_iova_is_va() != 0, sys::rte_get_tsc_hz()) };
-        packet::register_fields()?;
+        memory::register_fields()?;
         let eal = Eal { huge, iova_va, pci: config.privileged, tsc_hz };
         Ok(*EAL.get_or_init(|| eal))
     }
@@ -154,7 +157,8 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
     } else {
         list.push("--no-pci".into());
     }
-    // Left alone, EAL would choose physical addresses on every machine without an IOMMU, and with them no AF_XDP.
+    // Left alone, EAL would choose physical addresses on every machine without an IOMMU, and with them no
+    // AF_XDP.
     if !(huge && config.privileged && wants_physical_addresses()) {
         list.push("--iova-mode=va".into());
     }
@@ -167,8 +171,8 @@ fn start(arguments: &[CString]) -> Result<(), Error> {
     let (status, reason) = log::capture(|| {
         let mut pointers: Vec<*mut c_char> =
             arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
-        // SAFETY: `pointers` holds argc zero-terminated strings that outlive the call; EAL permutes the pointers but
-        // writes to none of the strings.
+        // SAFETY: `pointers` holds argc zero-terminated strings that outlive the call; EAL permutes the
+        // pointers but writes to none of the strings.
         unsafe { sys::rte_eal_init(i32::try_from(pointers.len()).unwrap_or(i32::MAX), pointers.as_mut_ptr()) }
     });
     if status < 0 {
@@ -178,8 +182,8 @@ fn start(arguments: &[CString]) -> Result<(), Error> {
     Ok(())
 }
 
-/// EAL makes a directory for files that it then, without shared configuration, does not write. Empty ones are only
-/// litter; that one stays if something is in it.
+/// EAL makes a directory for files that it then, without shared configuration, does not write. Empty ones are
+/// only litter; that one stays if something is in it.
 fn remove_runtime_directory() {
     let name = format!("mmb-{}", std::process::id());
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -202,8 +206,8 @@ fn free_huge_mb() -> u64 {
     figure("HugePages_Free").saturating_sub(figure("HugePages_Rsvd")) * figure("Hugepagesize") / 1024
 }
 
-/// Whether a network card is bound to a driver that gives user space no address translation, so that all of EAL must
-/// work with physical addresses.
+/// Whether a network card is bound to a driver that gives user space no address translation, so that all of
+/// EAL must work with physical addresses.
 fn wants_physical_addresses() -> bool {
     let no_iommu = std::fs::read_to_string("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     if no_iommu.is_ok_and(|text| text.starts_with('Y')) {
@@ -231,14 +235,15 @@ fn allowed_cpus() -> String {
     list.join(",")
 }
 
-/// A thread that uses pools heavily: it has caches of its own while this lives. Not to be moved to another thread.
+/// A thread that uses pools heavily: it has caches of its own while this lives. Not to be moved to another
+/// thread.
 #[derive(Debug)]
 pub struct ThreadGuard {
     not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Registers the calling thread with DPDK, so that pools give it a private cache (without it every allocation and
-/// release goes to the shared ring).
+/// Registers the calling thread with DPDK, so that pools give it a private cache (without it every allocation
+/// and release goes to the shared ring).
 ///
 /// # Errors
 /// [`Error::NotStarted`]; [`Error::Thread`] when the thread is registered already or too many are.
@@ -258,8 +263,8 @@ pub fn register_thread() -> Result<ThreadGuard, Error> {
 
 impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        // SAFETY: this thread (the guard is not Send) was registered by register_thread. Buffers in its caches stay
-        // there for the thread that gets its number next.
+        // SAFETY: this thread (the guard is not Send) was registered by register_thread. Buffers in its
+        // caches stay there for the thread that gets its number next.
         unsafe { sys::rte_thread_unregister() }
     }
 }

@@ -1,18 +1,19 @@
-//! Safe wrappers of DPDK 22.11: what the dataplane stands on, and the home of `unsafe`.
+//! Safe wrappers of DPDK 22.11. Nearly all `unsafe` code of the project is here.
 //!
 //! * [`Eal`] starts the environment, once per process, without root, devices or huge pages if need be.
-//! * [`Mempool`] holds packet buffers, [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of them.
-//! * [`Port`] is a device: a kernel interface (AF_XDP, AF_PACKET, tap), a PCI device, shared memory, a capture; its
-//!   [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
+//! * [`Mempool`] holds packet buffers, [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of
+//!   them.
+//! * [`Port`] is a device: a kernel interface (AF_XDP, AF_PACKET, tap), a PCI device, shared memory, a
+//!   capture; its [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
 //! * [`ring()`] hands packets from threads to a thread.
 //! * [`Graph`] runs nodes over vectors of packets.
-//! * [`NetDev`] asks the kernel about an interface; [`FrameSizeGuard`] sets one for reading raw frames from it;
-//!   [`Steering`] says which frames of an AF_XDP port stay with the kernel, and [`FastPath`] which flows the kernel
-//!   sends on by itself.
+//! * [`NetDev`] asks the kernel about an interface; [`FrameSizeGuard`] sets one for reading raw frames from
+//!   it; [`Steering`] says which frames of an AF_XDP port stay with the kernel, and [`FastPath`] which flows
+//!   the kernel sends on by itself.
 //!
-//! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends) or moved
-//! ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or write memory it
-//! should not.
+//! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends)
+//! or moved ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or
+//! write memory it should not.
 //!
 //! ```
 //! use mmb_dpdk::{Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Vector};
@@ -42,46 +43,28 @@
 //! # }
 //! ```
 
-mod burst;
-mod device;
 mod eal;
 mod error;
-mod fast;
-mod fast_index;
-mod fast_raw;
-mod flow_rules;
 mod graph;
-mod hints;
 mod log;
-mod mbuf;
-mod mempool;
-mod netdev;
-mod netdev_xdp;
-mod netset;
-mod open;
-mod packet;
-mod packet_buf;
+mod memory;
 mod port;
-mod ring;
 mod xdp;
-mod xdp_map;
 
-pub use burst::{Burst, Slots, VECTOR_MAX};
-pub use device::Device;
 pub use eal::{Eal, EalConfig, HugePages, ThreadGuard, rdtsc, register_thread};
 pub use error::{Error, PortError};
-pub use fast::{
-    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPath,
-    FastPort, FastTcpState, FastTranslation,
-};
-pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
-pub use mbuf::Mbuf;
-pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
-pub use netdev::{NetDev, Offloads};
-pub use netset::{FrameSizeGuard, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
-pub use packet::{Packet, Segments};
-pub use port::{Port, PortInfo, PortSpec, PortStats, RxQueue, TxCount, TxQueue};
-pub use ring::{RingReceiver, RingSender, ring};
-pub use xdp::Steering;
+pub use memory::{
+    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, Mempool, Packet, RingReceiver, RingSender, Segments, Slots,
+    VECTOR_MAX, ring,
+};
+pub use port::{
+    Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, FrameSizeGuard,
+    NetDev, Offloads, Port, PortInfo, PortSpec, PortStats, RxQueue, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER,
+    TxCount, TxQueue, is_veth,
+};
+pub use xdp::{
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPath,
+    FastPort, FastTcpState, FastTranslation, Steering,
+};

@@ -1,7 +1,8 @@
-//! DPDK's log: quiet by default, and kept per thread while something is being opened, so that a failure can say why.
+//! DPDK's log: quiet by default, and kept per thread while something is being opened, so that a failure can
+//! say why.
 //!
-//! Drivers answer -1 and write the reason to the log; libbpf and libxdp do the same. The shim sends all of it here,
-//! on the thread that logs.
+//! Drivers answer -1 and write the reason to the log; libbpf and libxdp do the same. The shim sends all of it
+//! here, on the thread that logs.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -42,13 +43,14 @@ pub(crate) fn install(level: LogLevel) {
     }
 }
 
-/// The level for EAL's --log-level: what standard error gets, and never less than what a failure's reason needs.
+/// The level for EAL's --log-level: what standard error gets, and never less than what a failure's reason
+/// needs.
 pub(crate) fn dpdk_level() -> u32 {
     LEVEL.load(Ordering::Relaxed).max(LogLevel::Notice as u32)
 }
 
-/// Runs `f` while this thread's messages are kept back instead of printed, and returns one as the reason: the first
-/// line of the worst level. (What comes after it are mostly consequences.)
+/// Runs `f` while this thread's messages are kept back instead of printed, and returns one as the reason: the
+/// first line of the worst level. (What comes after it are mostly consequences.)
 pub(crate) fn capture<T>(f: impl FnOnce() -> T) -> (T, Option<String>) {
     let outer = CAUGHT.with(|caught| caught.replace(Some(Vec::new())));
     let result = f();
@@ -81,7 +83,8 @@ unsafe extern "C" fn sink(level: u32, text: *const c_char, len: usize) {
     }
 }
 
-/// A driver's line without the name of the function that wrote it and without blanks and full stop at the end.
+/// A driver's line without the name of the function that wrote it and without blanks and full stop at the
+/// end.
 fn tidy(line: &str) -> String {
     let line = line.trim();
     let rest = match line.split_once("(): ") {

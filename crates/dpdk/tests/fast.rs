@@ -1,5 +1,5 @@
-//! Flows that the kernel sends on, between two real network stacks, each in a namespace of its own, with the test in a third one
-//! as a wire between them that learns. Takes root, and is skipped, with a word, without.
+//! Flows that the kernel sends on, between two real network stacks, each in a namespace of its own, with the
+//! test in a third one as a wire between them that learns. Takes root, and is skipped, with a word, without.
 
 #![allow(clippy::unwrap_used)]
 
@@ -52,7 +52,8 @@ fn all_but_the_first_packets(mtu: u32) {
             for address in ADDRESSES[1] {
                 assert!(ends.0[0].pings(address), "{address}");
             }
-            // Of each echo flow the first packet comes here, sometimes one more; nothing else does, or is lost.
+            // Of each echo flow the first packet comes here, sometimes one more; nothing else does, or is
+            // lost.
             assert!(wire.fast().0 >= 6, "{:?}", wire.fast());
             assert_eq!(wire.fast().0 + wire.slow(), 12);
             // As long as the interface allows: nothing of the program's room in a buffer is lost on the way.
@@ -85,7 +86,8 @@ fn frames_as_long_as_xdp_takes() {
     all_but_the_first_packets(1770);
 }
 
-/// By destination or by pair, no packet of any flow comes to user space: neither the first ones nor those that end connections.
+/// By destination or by pair, no packet of any flow comes to user space: neither the first ones nor those
+/// that end connections.
 #[test]
 fn the_kernel_sends_on_everything_to_a_destination() {
     everything_goes_on(FastGranularity::Destination);
@@ -105,7 +107,7 @@ fn everything_goes_on(granularity: FastGranularity) {
             wire.path.set_generation(NOW, granularity);
             for (slot, (to, family)) in (1000..).zip([(0, 0), (0, 1), (1, 0), (1, 1)]) {
                 let action =
-                    FastAction { control: true, ..FastAction::forward_unchanged(wire.ports[to], 1500) };
+                    FastAction { pass_control: true, ..FastAction::forward_unchanged(wire.ports[to], 1500) };
                 let [source, destination] =
                     [1 - to, to].map(|end| (ADDRESSES[end][family].parse().unwrap(), 0));
                 let key = udp(wire.ports[1 - to], source, destination);
@@ -126,7 +128,7 @@ fn everything_goes_on(granularity: FastGranularity) {
                 }
             }
             assert_eq!((wire.slow(), ends.checksum_errors()), (0, 0));
-            assert!((1000..1004).all(|slot| wire.path.tally(slot).bytes > 16 << 20));
+            assert!((1000..1004).all(|slot| wire.path.flow_stats(slot).bytes > 16 << 20));
         });
     });
 }
@@ -247,7 +249,7 @@ fn who_takes_no_frames_says_so() {
         path.install(1, NOW, &datagram.key, &to_port(ids[1])).unwrap();
         assert!(!second.can_receive_redirects(), "GRO is off");
         assert_eq!(datagram.send(&mut rx), LOST);
-        assert_eq!(path.tally(1).packets, 1);
+        assert_eq!(path.flow_stats(1).packets, 1);
         ends.gro("on");
         assert!(second.can_receive_redirects());
         assert_eq!(datagram.send(&mut rx), SENT_ON);
@@ -259,7 +261,8 @@ fn who_takes_no_frames_says_so() {
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.0[1].within(|| drop(kept));
         assert!(!second.can_receive_redirects());
-        // Nor does an interface take any that is down, or whose other end is, which the kernel says a moment later.
+        // Nor does an interface take any that is down, or whose other end is, which the kernel says a moment
+        // later.
         ends.gro("on");
         let eventually = |expected| {
             let end = Instant::now() + Duration::from_secs(5);
@@ -323,7 +326,7 @@ fn translated_both_ways() {
                 let (n, from) = asking.recv_from(&mut got).unwrap();
                 assert_eq!((&got[..n], from), (&question[..], there[1].into()));
             }
-            assert_eq!(slots.map(|slot| path.tally(slot).packets), [8, 8]);
+            assert_eq!(slots.map(|slot| path.flow_stats(slot).packets), [8, 8]);
         }
         assert_eq!(ends.checksum_errors(), 0);
     });

@@ -1,5 +1,5 @@
-//! What the ports that there are everywhere say to flow rules, to the letter: none of them marks packets, and a tap has other
-//! rules. Ports on kernel interfaces take root, and are skipped, with a word, without.
+//! What the ports that there are everywhere say to flow rules, to the letter: none of them marks packets, and
+//! a tap has other rules. Ports on kernel interfaces take root, and are skipped, with a word, without.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,7 +31,8 @@ fn rule(pattern: FlowPattern, fate: FlowFate) -> FlowRule {
     FlowRule { pattern, mark: None, fate, ..marks() }
 }
 
-/// `flow validate 0 ingress pattern eth / ipv4 / udp / end actions mark id 1 / passthru / end`, as testpmd puts it.
+/// `flow validate 0 ingress pattern eth / ipv4 / udp / end actions mark id 1 / passthru / end`, as testpmd
+/// puts it.
 #[test]
 fn what_drivers_say_to_marks() {
     in_namespace(|| {
@@ -40,8 +41,9 @@ fn what_drivers_say_to_marks() {
         let capture = std::env::temp_dir().join(format!("mmb-flow-rules-{}.pcap", std::process::id()));
         let pcap = Device::Pcap { rx: None, tx: Some(capture.to_str().unwrap().into()) };
         let memif = Device::Memif { socket: socket.to_str().unwrap().into(), client: false };
-        let no_rules = "rte_flow_validate says: Function not implemented (error 38, about no certain part)";
-        let other_rules = "rte_flow_validate says: action not supported (error 95, about an action)";
+        let no_rules =
+            "rte_flow_validate failed: Function not implemented (error 38, caused by an unspecified part)";
+        let other_rules = "rte_flow_validate failed: action not supported (error 95, caused by an action)";
         let answers = [
             (Device::Null { receive: Some(64) }, "net_null", no_rules),
             (Device::Loop, "net_ring", no_rules),
@@ -64,7 +66,8 @@ fn what_drivers_say_to_marks() {
     });
 }
 
-/// The rules that a tap has, which the kernel applies to what its interface sends: they are there as long as their handles.
+/// The rules that a tap has, which the kernel applies to what its interface sends: they are there as long as
+/// their handles.
 #[test]
 fn rules_of_a_tap() {
     in_namespace(|| {

@@ -194,7 +194,8 @@ fn what_is_dropped_is_freed_with_the_graph() {
     assert_eq!(counts(&stats.stats())[1], ("hold", 10, 1), "the counters with the last handle");
 }
 
-/// Numbers pass `door`, where odd ones wait; what waits comes in again, behind the first number that divides by ten.
+/// Numbers pass `door`, where odd ones wait; what waits comes in again, behind the first number that divides
+/// by ten.
 struct Room {
     line: Box<Line>,
     waiting: Vec<Mbuf>,
@@ -340,8 +341,8 @@ fn many_graphs_come_and_go_on_many_threads() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// Where packets go in the property test: three inner nodes in a row, each with edges to the ones behind it and to two
-/// ends. Every packet carries its own route: one edge per node.
+/// Where packets go in the property test: three inner nodes in a row, each with edges to the ones behind it
+/// and to two ends. Every packet carries its own route: one edge per node.
 struct Maze {
     pool: Mempool,
     routes: VecDeque<[u8; 3]>,

@@ -1,5 +1,5 @@
-//! Ports on kernel interfaces. Each test works in a network namespace of its own thread, with a pair of virtual
-//! Ethernet interfaces in it; it needs root and is skipped, with a word, without.
+//! Ports on kernel interfaces. Each test works in a network namespace of its own thread, with a pair of
+//! virtual Ethernet interfaces in it; it needs root and is skipped, with a word, without.
 
 #![allow(clippy::unwrap_used)]
 

@@ -54,7 +54,7 @@ fn null_ports_swallow_and_produce() {
     assert_eq!((info.name.as_str(), info.driver.as_str(), info.if_index), ("p0", "net_null", None));
     assert_eq!((info.rx_queues, info.tx_queues, port.rx_fds().len()), (1, 1, 0));
     let (mut rx, mut tx) = queues(&mut port);
-    assert!(port.take_rx(0).is_none() && port.take_tx(1).is_none() && port.in_use());
+    assert!(port.take_rx(0).is_none() && port.take_tx(1).is_none() && port.is_in_use());
     let mut burst = Burst::new();
     assert_eq!(burst.fill(|slots| rx.receive(slots)), 256);
     assert!(burst.iter().all(|packet| packet.pkt_len() == 100));
@@ -65,7 +65,7 @@ fn null_ports_swallow_and_produce() {
     assert_eq!((stats.rx_packets, stats.tx_packets), (256, 256));
     assert!(port.is_link_up());
     drop((rx, tx));
-    assert!(!port.in_use());
+    assert!(!port.is_in_use());
 
     let mut silent = open(Device::Null { receive: None }, &pool).unwrap();
     assert_eq!(burst.fill(|slots| silent.take_rx(0).unwrap().receive(slots)), 0);
@@ -224,7 +224,8 @@ fn a_graph_keeps_what_a_full_port_does_not_take() {
     let ((rx, _), (mut sent, tx)) = (queues(&mut from), queues(&mut to));
     let wire = Wire(rx, tx, TxCount::default(), Burst::new());
     let mut graph = Graph::build("wire", &WIRE, Box::new(wire)).unwrap();
-    // The ring holds 1,023 packets; the second walk that finds it full finds no room for all of what is kept either.
+    // The ring holds 1,023 packets; the second walk that finds it full finds no room for all of what is kept
+    // either.
     for (n, kept) in [(256, 0), (256, 0), (256, 0), (255, 1), (0, 256)] {
         graph.walk();
         assert_eq!(

@@ -1,5 +1,5 @@
-//! AF_XDP ports that share their interface with the kernel, between real network stacks: the test's, in a namespace of
-//! its thread, and a peer's in a second one. Takes root, and is skipped, with a word, without.
+//! AF_XDP ports that share their interface with the kernel, between real network stacks: the test's, in a
+//! namespace of its thread, and a peer's in a second one. Takes root, and is skipped, with a word, without.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,8 +21,8 @@ const OWN: [&str; 2] = ["10.99.0.1", "fd99::1"];
 const PEER: [&str; 2] = ["10.99.0.2", "fd99::2"];
 const FAR: [&str; 2] = ["198.51.100.7", "2001:db8::7"];
 
-/// Takes `peer0` into a namespace of its own, and gives it and `interface` addresses. What is for others, the peer sends to
-/// `interface`.
+/// Takes `peer0` into a namespace of its own, and gives it and `interface` addresses. What is for others, the
+/// peer sends to `interface`.
 fn peer_of(interface: &str) -> Peer {
     let peer = Peer::new();
     ip(&format!("link set peer0 netns {}", peer.id()));

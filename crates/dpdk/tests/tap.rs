@@ -45,7 +45,8 @@ fn a_tap_is_made_used_and_taken_away() {
     });
 }
 
-/// A tap that the kernel's side has changed: MTU, address, carrier, down and up; with long frames in short buffers.
+/// A tap that the kernel's side has changed: MTU, address, carrier, down and up; with long frames in short
+/// buffers.
 #[test]
 fn a_tap_follows_its_interface() {
     in_namespace(|| {

@@ -36,11 +36,11 @@ impl Kernel for FastPath {
     }
 
     fn forget(&self, key: &FastKey, slot: u32) {
-        self.forget(key, slot);
+        self.remove(key, slot);
     }
 
     fn tally(&self, slot: u32) -> FastFlowStats {
-        self.tally(slot)
+        self.flow_stats(slot)
     }
 
     fn age(&self, tally: &FastFlowStats) -> u32 {

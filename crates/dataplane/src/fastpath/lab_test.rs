@@ -237,7 +237,7 @@ fn a_connection_is_settled_by_its_first_segment() {
             .build();
         world.send(&syn);
         world.wait(0);
-        assert!(world.kernel.action(&key(&syn)).unwrap().control);
+        assert!(world.kernel.action(&key(&syn)).unwrap().pass_control);
     }
 }
 
@@ -321,7 +321,7 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     world.send(&tcp(1, 2));
     world.wait(1);
     assert_eq!(world.kernel.keys(), [pair]);
-    assert!(world.kernel.action(&pair).unwrap().control);
+    assert!(world.kernel.action(&pair).unwrap().pass_control);
     // Packets that were under way teach nothing more; other protocols are other pairs.
     (2..20).for_each(|sport| drop(world.send(&tcp(sport, 16))));
     world.wait(1);
@@ -445,8 +445,8 @@ proptest! {
                 let before = frame(ends, what.clone());
                 let after = world.send(&before);
                 let done = flow::compare(number(LEFT), routed, &before, &after[0]).unwrap();
-                let FastAction { control, fin, track, .. } = action;
-                prop_assert_eq!(FastAction { control, fin, track, ..done.by(action.out, action.max_len) }, action);
+                let FastAction { pass_control, pass_fin, track_tcp, .. } = action;
+                prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, ..done.by(action.out, action.max_len) }, action);
             }
         }
     }

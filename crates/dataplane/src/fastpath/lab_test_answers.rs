@@ -22,7 +22,7 @@ fn the_third_packet_is_the_kernels() {
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
         let out = lent(&mut world);
-        let awaits = |port, frame: &[u8]| world.kernel.action(&key(port, frame)).unwrap().awaits;
+        let awaits = |port, frame: &[u8]| world.kernel.action(&key(port, frame)).unwrap().awaited_ack;
         assert_eq!(awaits(LEFT, &third()), Some(501));
         assert_eq!(awaits(RIGHT, &back(&out, ACK, 501, 101)), None);
         // What the other side sends meanwhile opens nothing.

@@ -236,7 +236,7 @@ fn connections_are_closed_by_the_engine() {
     assert!(world.learns(LEFT, &data));
     let answer = back(&out, ACK, 501, 101);
     assert!(world.learns(RIGHT, &answer));
-    assert!(world.kernel.action(&key(LEFT, &data)).unwrap().track);
+    assert!(world.kernel.action(&key(LEFT, &data)).unwrap().track_tcp);
     // What the kernel has seen acknowledged is what a RST must fit.
     world.kernel.count(&key(LEFT, &data), 5, 5000);
     world.kernel.acknowledge(&key(LEFT, &data), 900_501);
@@ -269,7 +269,7 @@ fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
         "both directions, with the second packet"
     );
     let action = world.kernel.action(&key(LEFT, &data)).unwrap();
-    assert!(action.fin && action.track && !action.control);
+    assert!(action.pass_fin && action.track_tcp && !action.pass_control);
     ([data, answer], out)
 }
 
@@ -438,8 +438,8 @@ proptest! {
                     let before = of(payload, *ttl);
                     let after = world.send(port, &before).unwrap();
                     let done = flow::compare(number(port), false, &before, &after).unwrap();
-                    let FastAction { control, fin, track, awaits, .. } = action;
-                    prop_assert_eq!(FastAction { control, fin, track, awaits, ..done.by(action.out, action.max_len) }, action);
+                    let FastAction { pass_control, pass_fin, track_tcp, awaited_ack, .. } = action;
+                    prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, awaited_ack, ..done.by(action.out, action.max_len) }, action);
                 }
             }
         }

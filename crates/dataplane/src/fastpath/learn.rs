@@ -59,9 +59,9 @@ impl Seen<'_> {
             // What opens and resets connections changes their state at once.
             Some(_) => {
                 let is_tcp = self.key.proto == flow::TCP;
-                (action.track, action.fin) = (is_tcp, is_tcp);
+                (action.track_tcp, action.pass_fin) = (is_tcp, is_tcp);
             }
-            None => action.control = true,
+            None => action.pass_control = true,
         }
         let rules = matched(rules, &snapshot.policy).ok_or(Refused::Rules)?;
         let (from, to) = ((self.port, self.key.port), (self.packet.meta().out_port, action.out));

@@ -385,7 +385,7 @@ impl Fast {
         if !(learnt.paid || other.paid || self.allowance.spend(false)) {
             return;
         }
-        (learnt.action.awaits, other.action.awaits) = (awaits, others);
+        (learnt.action.awaited_ack, other.action.awaited_ack) = (awaits, others);
         self.install(learnt, (sessions, host), counters);
         self.install(*other, (sessions, host), counters);
     }

@@ -98,12 +98,13 @@ pub(super) fn family<'f, W>(
 
 /// Registers one node with DPDK, which copies everything.
 fn register(name: &CString, source: bool, next: &[CString]) -> sys::rte_node_t {
-    // The structure ends in an array of name pointers: a vector of pointer-sized words has room and alignment.
+    // The structure ends in an array of name pointers: a vector of pointer-sized words has room and
+    // alignment.
     let header = size_of::<sys::rte_node_register>();
     let mut words = vec![0u64; header.div_ceil(8) + next.len()];
     let node: *mut sys::rte_node_register = words.as_mut_ptr().cast();
-    // SAFETY: `words` is zeroed, aligned and large enough for the header and all pointers; names fit (at most 48 bytes
-    // and a suffix in 64); everything outlives the call.
+    // SAFETY: `words` is zeroed, aligned and large enough for the header and all pointers; names fit (at most
+    // 48 bytes and a suffix in 64); everything outlives the call.
     unsafe {
         for (to, from) in (*node).name.iter_mut().zip(name.as_bytes_with_nul()) {
             *to = from.cast_signed();

@@ -8,9 +8,7 @@ use std::ptr::NonNull;
 use mmb_dpdk_sys as sys;
 
 use super::{NodeKind, WALK_MAX, Worker};
-use crate::burst::{Burst, Slots, VECTOR_MAX};
-use crate::mbuf::Mbuf;
-use crate::packet::Packet;
+use crate::memory::{Burst, Mbuf, Packet, Slots, VECTOR_MAX};
 use crate::port::{TxCount, TxQueue};
 
 /// What a node's 16 bytes of context hold.
@@ -47,8 +45,8 @@ unsafe extern "C" fn run_source<W>(
     _objs: *mut *mut c_void,
     _n: u16,
 ) -> u16 {
-    // SAFETY: `bind` wrote the context with a worker of this W and a source function; during a walk nothing else uses
-    // the worker. A panic in the function aborts the process (it cannot unwind through C).
+    // SAFETY: `bind` wrote the context with a worker of this W and a source function; during a walk nothing
+    // else uses the worker. A panic in the function aborts the process (it cannot unwind through C).
     unsafe {
         let context = (&raw const (*node).ctx).cast::<Context>().read();
         let function: fn(&mut W, &mut Emit<'_>) -> usize = std::mem::transmute(context.function);
@@ -65,8 +63,9 @@ unsafe extern "C" fn run_inner<W>(
     objs: *mut *mut c_void,
     n: u16,
 ) -> u16 {
-    // SAFETY: as in `run_source`, with an inner function. `objs` holds `n` packets that the node owns. Passing packets
-    // on never touches this node's stream unless the vector is the whole stream, because no edge leads back to it.
+    // SAFETY: as in `run_source`, with an inner function. `objs` holds `n` packets that the node owns.
+    // Passing packets on never touches this node's stream unless the vector is the whole stream, because no
+    // edge leads back to it.
     unsafe {
         let context = (&raw const (*node).ctx).cast::<Context>().read();
         let function: fn(&mut W, Vector<'_>) = std::mem::transmute(context.function);
@@ -122,8 +121,8 @@ impl<'a> Vector<'a> {
     /// The packets. They may be changed and put into another order.
     #[inline(always)]
     pub fn packets(&mut self) -> &mut [&'a mut Packet] {
-        // SAFETY: `objs` holds `n` addresses of different packet headers that this vector owns; a reference to a Packet
-        // is such an address.
+        // SAFETY: `objs` holds `n` addresses of different packet headers that this vector owns; a reference
+        // to a Packet is such an address.
         unsafe { std::slice::from_raw_parts_mut(self.objs.cast(), usize::from(self.n)) }
     }
 
@@ -171,11 +170,13 @@ impl<'a> Vector<'a> {
         drop(self);
     }
 
-    /// Sends the packets out of a port, in order, as far as it takes them now; what it has no room for is added to `rest`.
+    /// Sends the packets out of a port, in order, as far as it takes them now; what it has no room for is
+    /// added to `rest`.
     #[inline]
     pub fn transmit(self, queue: &mut TxQueue, rest: &mut Burst) -> TxCount {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the vector owns its packets and gives them away: `send_from` the first ones, and those behind them here.
+        // SAFETY: the vector owns its packets and gives them away: `send_from` the first ones, and those
+        // behind them here.
         unsafe {
             let count = queue.send_from(this.objs.cast(), this.n);
             for at in count.sent..usize::from(this.n) - count.too_big {
@@ -193,8 +194,8 @@ impl<'a> Vector<'a> {
         let all = usize::from(std::mem::take(&mut self.n));
         self.whole = false;
         for at in 0..all {
-            // SAFETY: the vector owns the packets from `at` on and the first `n`, which is at most `at`. If `f` panics, the
-            // packets from `at` on leak.
+            // SAFETY: the vector owns the packets from `at` on and the first `n`, which is at most `at`. If
+            // `f` panics, the packets from `at` on leak.
             unsafe {
                 let object = *self.objs.add(at);
                 match NonNull::new(object.cast()) {
@@ -216,8 +217,8 @@ impl<'a> Vector<'a> {
     /// # Panics
     /// When the node has no such edge.
     pub fn inject(&mut self, edge: u16, packet: Mbuf) -> Result<(), Mbuf> {
-        // SAFETY: the pointer is to the count of the graph that is walked, which nothing else uses meanwhile. The edge
-        // exists, and the node behind it takes the packet over.
+        // SAFETY: the pointer is to the count of the graph that is walked, which nothing else uses meanwhile.
+        // The edge exists, and the node behind it takes the packet over.
         unsafe {
             assert!(edge < (*self.node).nb_edges, "no edge {edge}");
             if *self.emitted >= WALK_MAX {
@@ -262,16 +263,16 @@ pub struct Emit<'a> {
 }
 
 impl Emit<'_> {
-    /// Lets `f` push up to `max` packets straight into the stream of the node behind `edge`, and answers how many it
-    /// pushed. The room is smaller, down to none, once [`WALK_MAX`] packets are in the walk.
+    /// Lets `f` push up to `max` packets straight into the stream of the node behind `edge`, and answers how
+    /// many it pushed. The room is smaller, down to none, once [`WALK_MAX`] packets are in the walk.
     ///
     /// # Panics
     /// When the node has no such edge.
     #[inline]
     pub fn emit(&mut self, edge: u16, max: usize, f: impl FnOnce(&mut Slots<'_>)) -> usize {
         let room = max.min(VECTOR_MAX).min(WALK_MAX - *self.emitted);
-        // SAFETY: the edge exists; the stream has `room` free entries at the place it says, and the node behind the
-        // edge takes over the packets that were pushed.
+        // SAFETY: the edge exists; the stream has `room` free entries at the place it says, and the node
+        // behind the edge takes over the packets that were pushed.
         unsafe {
             assert!(edge < (*self.node).nb_edges, "no edge {edge}");
             let start = sys::mmb_node_stream_get(self.graph, self.node, edge, room as u16);

@@ -1,5 +1,5 @@
-//! One environment per test process, and one test at a time in it: pools are counted exactly only while nobody else
-//! uses them.
+//! One environment per test process, and one test at a time in it: pools are counted exactly only while
+//! nobody else uses them.
 
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 

@@ -12,7 +12,8 @@ pub struct Peer(Child);
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The process ends when its standard input does; nothing is left to do about one that has ended already.
+        // The process ends when its standard input does; nothing is left to do about one that has ended
+        // already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -61,7 +62,8 @@ pub fn pings(to: &str) -> bool {
     ping.status().unwrap().success()
 }
 
-/// 8 MB each way between the peer's kernel and this one's, over one connection; while it lasts, `meanwhile` runs.
+/// 8 MB each way between the peer's kernel and this one's, over one connection; while it lasts, `meanwhile`
+/// runs.
 pub fn transfer(peer: &Peer, own: &str, meanwhile: impl Fn() + Sync) {
     const BYTES: usize = 8 << 20;
     let listener = TcpListener::bind(SocketAddr::new(own.parse::<IpAddr>().unwrap(), 0)).unwrap();

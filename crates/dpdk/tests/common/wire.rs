@@ -138,7 +138,7 @@ impl Wire {
 
     fn action(&self, to: usize) -> FastAction {
         let out = self.ports[to];
-        FastAction { track: true, fin: true, ..FastAction::forward_unchanged(out, 9000) }
+        FastAction { track_tcp: true, pass_fin: true, ..FastAction::forward_unchanged(out, 9000) }
     }
 
     /// The flow of a frame of the tests' stacks.
@@ -169,16 +169,17 @@ impl Wire {
     /// Packets and bytes that the kernel has sent on.
     pub fn fast(&self) -> (u64, u64) {
         let slots = 1..=self.flows.lock().unwrap().len() as u32;
-        let tallies = slots.map(|slot| self.path.tally(slot));
-        tallies.fold((0, 0), |sum, tally| (sum.0 + tally.packets, sum.1 + tally.bytes))
+        let tallies = slots.map(|slot| self.path.flow_stats(slot));
+        tallies.fold((0, 0), |sum, stats| (sum.0 + stats.packets, sum.1 + stats.bytes))
     }
 
-    /// Waits until the last two flows, the directions of a connection, have ended, and each has acknowledged all of the other.
+    /// Waits until the last two flows, the directions of a connection, have ended, and each has acknowledged
+    /// all of the other.
     pub fn until_both_have_ended(&self) {
         let last = self.flows.lock().unwrap().len() as u32;
         let end = Instant::now() + Duration::from_secs(5);
         loop {
-            let [there, back] = [last - 1, last].map(|slot| self.path.tally(slot));
+            let [there, back] = [last - 1, last].map(|slot| self.path.flow_stats(slot));
             if let (FAST_FIN, FAST_FIN, Some(tcp), Some(other)) =
                 (there.ended, back.ended, there.tcp, back.tcp)
                 && (tcp.end, tcp.ack) == (other.ack, other.end)

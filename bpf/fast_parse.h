@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fast path: parsing a packet to the key of its flow.
+ *
+ * Accepted are whole IPv4 packets without options and IPv6 packets without extension headers in untagged
+ * Ethernet frames, with TCP, UDP or an ICMP echo. All lengths and the IPv4 header checksum are verified.
+ */
+#ifndef MMB_FAST_PARSE_H
+#define MMB_FAST_PARSE_H
+
+#include <linux/icmpv6.h>
+#include <linux/in.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include "fast_checksum.h"
+
+/* A parsed packet. */
+struct fast_packet {
+	struct fast_key key;
+	/* Whether it is IPv4 (otherwise IPv6), and whether it is TCP. The verifier tracks these two
+	 * values, but not the bytes of `key` with the same meaning, so fast_opaque() keeps the compiler
+	 * from replacing them by those. */
+	__u64 is_ip4;
+	__u64 is_tcp;
+	__u8 proto;
+	/* TCP: the action must have one of these flags to forward this segment; 0: no flag is needed. */
+	__u16 required_flags;
+	/* Network header. */
+	void *l3;
+	/* Transport header, its checksum, and the length from the header to the end of the IP packet. */
+	void *l4;
+	__u16 *check;
+	__u32 len;
+	/* Sum of the pseudo header. */
+	__u64 pseudo;
+};
+
+/* A number whose value the compiler cannot assume. */
+static __always_inline __u64 fast_opaque(__u64 number)
+{
+	barrier_var(number);
+	return number;
+}
+
+static __always_inline int fast_parse_ip4(void *l3, void *end, struct fast_packet *packet)
+{
+	struct iphdr *ip = l3;
+	__u32 *words = l3, len;
+
+	if ((void *)(ip + 1) > end || *(__u8 *)l3 != 0x45 || (ip->frag_off & bpf_htons(0xbfff)) != 0)
+		return 0;
+	len = bpf_ntohs(ip->tot_len);
+	if (len < sizeof(*ip) || len > (__u64)(end - l3))
+		return 0;
+	if (fast_fold((__u64)words[0] + words[1] + words[2] + words[3] + words[4]) != 0xffff)
+		return 0;
+	packet->key.src[0] = ip->saddr;
+	packet->key.dst[0] = ip->daddr;
+	packet->proto = ip->protocol;
+	packet->l4 = ip + 1;
+	packet->len = len - sizeof(*ip);
+	packet->pseudo = (__u64)words[3] + words[4];
+	packet->is_ip4 = fast_opaque(1);
+	return 1;
+}
+
+static __always_inline int fast_parse_ip6(void *l3, void *end, struct fast_packet *packet)
+{
+	struct ipv6hdr *ip = l3;
+	__u32 *words = l3, len, i;
+
+	if ((void *)(ip + 1) > end || *(__u8 *)l3 >> 4 != 6)
+		return 0;
+	len = bpf_ntohs(ip->payload_len);
+	if (len > (__u64)(end - (void *)(ip + 1)))
+		return 0;
+	packet->pseudo = 0;
+	for (i = 0; i < 4; i++) {
+		packet->key.src[i] = words[2 + i];
+		packet->key.dst[i] = words[6 + i];
+		packet->pseudo += (__u64)words[2 + i] + words[6 + i];
+	}
+	packet->proto = ip->nexthdr;
+	packet->l4 = ip + 1;
+	packet->len = len;
+	packet->is_ip4 = fast_opaque(0);
+	return 1;
+}
+
+static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
+{
+	struct tcphdr *tcp = packet->l4;
+	__u8 *bytes = packet->l4;
+
+	if ((void *)(tcp + 1) > end)
+		return 0;
+	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len)
+		return 0;
+	/* ACK without SYN, FIN and RST needs no flag; ACK with FIN alone needs one of two. */
+	if ((bytes[13] & 0x17) != 0x10)
+		packet->required_flags = STEER_FAST_CONTROL | ((bytes[13] & 0x17) == 0x11 ? STEER_FAST_FIN : 0);
+	packet->key.ports = *(__u32 *)tcp;
+	packet->check = &tcp->check;
+	packet->is_tcp = fast_opaque(1);
+	return 1;
+}
+
+static __always_inline int fast_parse_udp(void *end, struct fast_packet *packet)
+{
+	struct udphdr *udp = packet->l4;
+
+	if ((void *)(udp + 1) > end || packet->len < sizeof(*udp) || bpf_ntohs(udp->len) != packet->len)
+		return 0;
+	if (udp->check == 0 && !packet->is_ip4)
+		return 0;
+	packet->key.ports = *(__u32 *)udp;
+	packet->check = &udp->check;
+	return 1;
+}
+
+static __always_inline int fast_parse_echo(void *end, struct fast_packet *packet, __u8 request, __u8 reply)
+{
+	/* ICMP has the same layout. */
+	struct icmp6hdr *icmp = packet->l4;
+
+	if ((void *)(icmp + 1) > end || packet->len < sizeof(*icmp))
+		return 0;
+	if ((icmp->icmp6_type != request && icmp->icmp6_type != reply) || icmp->icmp6_code != 0)
+		return 0;
+	packet->key.ports = icmp->icmp6_identifier | (__u32)bpf_htons(icmp->icmp6_type) << 16;
+	packet->check = &icmp->icmp6_cksum;
+	return 1;
+}
+
+/* Parses a packet and fills in its key. 0: the packet goes to the socket. */
+static __always_inline int fast_parse(struct xdp_md *context, struct fast_packet *packet)
+{
+	void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
+	__u16 *ether = data;
+
+	if (data + ETH_HLEN > end)
+		return 0;
+	packet->l3 = data + ETH_HLEN;
+	packet->is_tcp = fast_opaque(0);
+	if (ether[6] == bpf_htons(ETH_P_IP)) {
+		if (!fast_parse_ip4(packet->l3, end, packet))
+			return 0;
+	} else if (ether[6] != bpf_htons(ETH_P_IPV6) || !fast_parse_ip6(packet->l3, end, packet)) {
+		return 0;
+	}
+	packet->pseudo += bpf_htons(packet->proto) + bpf_htons(packet->len);
+	packet->key.kind = (packet->is_ip4 ? 4 : 6) | (__u32)packet->proto << 8;
+	if (packet->proto == IPPROTO_TCP)
+		return fast_parse_tcp(end, packet);
+	if (packet->proto == IPPROTO_UDP)
+		return fast_parse_udp(end, packet);
+	if (packet->proto == IPPROTO_ICMP && packet->is_ip4)
+		return fast_parse_echo(end, packet, 8, 0);
+	if (packet->proto == IPPROTO_ICMPV6 && !packet->is_ip4)
+		return fast_parse_echo(end, packet, ICMPV6_ECHO_REQUEST, ICMPV6_ECHO_REPLY);
+	return 0;
+}
+
+/* Whether packets with this source must not be forwarded: multicast and reserved, this network, loopback,
+ * link-local IPv6. */
+static __always_inline int fast_is_martian(const struct fast_packet *packet)
+{
+	const __be32 *src = packet->key.src;
+	__u32 first = bpf_ntohl(src[0]);
+
+	if (packet->is_ip4)
+		return first >> 29 == 7 || first >> 24 == 0 || first >> 24 == 127;
+	return first >> 24 == 0xff || first >> 22 == 0x3fa || ((src[0] | src[1] | src[2]) == 0 && bpf_ntohl(src[3]) <= 1);
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fast path: counting and rewriting a packet.
+ */
+#ifndef MMB_FAST_REWRITE_H
+#define MMB_FAST_REWRITE_H
+
+#include "fast_parse.h"
+
+/* The transport checksum of a packet after its action; negative: it cannot be computed.
+ *
+ * Where a sending kernel left the checksum to hardware, which a veth does not have, the field holds the
+ * folded sum of the pseudo header. One correct checksum in 65,536 has this value by chance; completing it
+ * yields the same value. */
+static __always_inline __s64 fast_checksum(struct xdp_md *context, const struct fast_packet *packet,
+					   const struct fast_action *action)
+{
+	__u16 check = *packet->check;
+	__u8 proto = packet->proto;
+	__s64 sum;
+
+	if (proto == IPPROTO_UDP && check == 0)
+		return 0;
+	if ((proto == IPPROTO_TCP || proto == IPPROTO_UDP) && check == fast_fold(packet->pseudo)) {
+		sum = fast_sum(context, packet->l4 - (void *)(long)context->data, packet->len);
+		if (sum < 0)
+			return -1;
+		check = ~fast_fold(sum);
+	}
+	if (action->l4_diff != 0)
+		check = ~fast_fold((__u64)(__u16)~check + action->l4_diff);
+	return proto == IPPROTO_UDP && check == 0 ? 0xffff : check;
+}
+
+/* Applies an action to a packet. */
+static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet *packet,
+					 const struct fast_action *action, __u16 check)
+{
+	struct ipv6hdr *ip6 = packet->l3;
+	struct iphdr *ip4 = packet->l3;
+	__u16 *ports = packet->l4, i;
+
+	if (action->flags & STEER_FAST_MAC)
+		for (i = 0; i < 6; i++)
+			ether[i] = action->mac[i];
+	*packet->check = check;
+	if (packet->is_ip4) {
+		ip4->check = ~fast_fold((__u64)(__u16)~ip4->check + action->l3_diff);
+		ip4->ttl -= (action->flags & STEER_FAST_TTL) != 0;
+	} else {
+		ip6->hop_limit -= (action->flags & STEER_FAST_TTL) != 0;
+	}
+	if (!(action->flags & STEER_FAST_NAT))
+		return;
+	if (packet->is_ip4) {
+		ip4->saddr = action->src[0];
+		ip4->daddr = action->dst[0];
+	} else {
+		for (i = 0; i < 4; i++) {
+			ip6->saddr.s6_addr32[i] = action->src[i];
+			ip6->daddr.s6_addr32[i] = action->dst[i];
+		}
+	}
+	if (packet->proto == IPPROTO_TCP || packet->proto == IPPROTO_UDP) {
+		ports[0] = action->sport;
+		ports[1] = action->dport;
+	} else {
+		((struct icmp6hdr *)packet->l4)->icmp6_identifier = action->sport;
+	}
+}
+
+/* Counts a packet before it is rewritten. When two CPUs handle packets of one direction at once, the
+ * tracked TCP state may fall behind until the next packet. */
+static __always_inline void fast_count(struct fast_slot *slot, const struct fast_packet *packet,
+				       const struct fast_action *action, __u32 bytes)
+{
+	const struct tcphdr *tcp = packet->l4;
+	__u32 end, ack;
+
+	__sync_fetch_and_add(&slot->packets, 1);
+	__sync_fetch_and_add(&slot->bytes, bytes);
+	slot->last = bpf_ktime_get_coarse_ns();
+	if (!packet->is_tcp)
+		return;
+	if (action->flags & STEER_FAST_TRACK) {
+		end = bpf_ntohl(tcp->seq) + packet->len - tcp->doff * 4 + tcp->fin;
+		ack = bpf_ntohl(tcp->ack_seq);
+		if (slot->seen == 0 || (__s32)(end - slot->end) > 0)
+			slot->end = end;
+		if (slot->seen == 0 || (__s32)(ack - slot->ack) >= 0) {
+			slot->ack = ack;
+			slot->window = bpf_ntohs(tcp->window);
+		}
+		slot->seen = 1;
+	}
+	if (packet->required_flags == 0)
+		return;
+	/* A reader that sees the flag sees the counters of its segment. */
+	barrier();
+	if (tcp->fin)
+		slot->fin = 1;
+	if (tcp->rst)
+		slot->rst = 1;
+}
+
+#endif

@@ -1,0 +1,203 @@
+//! The graph: nodes that pass vectors of packets to each other.
+//!
+//! # Theory of operation
+//! A graph is DPDK's `rte_graph`. [`Graph::walk`] calls every source node once and then every node that has
+//! packets, until no node has any. A node function gets the worker's state exclusively and a [`Vector`] of at
+//! most [`crate::VECTOR_MAX`] packets that it must pass on; a stream that grew longer comes as several
+//! vectors.
+//!
+//! DPDK registers nodes once per process, by name and with their edges; graphs are then instances of
+//! registered nodes. Here a *family* is a list of node names, kinds and edges: graphs with the same list
+//! share a family, and another list gets names with a suffix of its own. What a node does belongs to each
+//! graph: after DPDK has made it, its process function is replaced by a trampoline that knows the type of the
+//! worker's state, and its context holds the state's address and the node function.
+//!
+//! A packet is never in two places: a vector's packets are unique `&mut`s, with a lifetime that nothing else
+//! can have, so that no packet owned elsewhere can be smuggled in, and none survives the vector that was
+//! sent.
+//!
+//! DPDK doubles a node's stream when it is full and aborts beyond 65,535 entries; [`Emit`] therefore stops at
+//! [`WALK_MAX`] packets per walk. Everything that enters in a walk leaves in the same walk.
+
+mod register;
+mod vector;
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+
+use mmb_dpdk_sys as sys;
+
+use crate::eal::Eal;
+use crate::error::Error;
+use register::FAMILIES;
+pub use vector::{Emit, Vector};
+
+/// Most packets that sources can bring into one walk.
+pub const WALK_MAX: usize = 32_768;
+
+/// One node of a graph whose worker state is a `W`.
+pub struct NodeDef<W> {
+    /// Name: letters, digits, '-', '_' and '.', at most 48 bytes.
+    pub name: &'static str,
+    /// What the node does.
+    pub kind: NodeKind<W>,
+    /// Names of the nodes it can pass packets to; a packet's edge is an index into this.
+    pub next: &'static [&'static str],
+}
+
+/// What a node does.
+pub enum NodeKind<W> {
+    /// Brings packets in. Answers how many (for statistics only).
+    Source(fn(&mut W, &mut Emit<'_>) -> usize),
+    /// Gets packets and passes them on.
+    Inner(fn(&mut W, Vector<'_>)),
+}
+
+/// What a node has done since the graph was built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Its name.
+    pub name: &'static str,
+    /// Packets it has had.
+    pub packets: u64,
+    /// Vectors it has had; for a source, how often it was called.
+    pub vectors: u64,
+    /// Time-stamp-counter ticks spent in it.
+    pub cycles: u64,
+}
+
+/// A graph and its worker's state.
+pub struct Graph<W> {
+    memory: Arc<Memory>,
+    /// Made by Box::into_raw, because nodes reach it through their contexts.
+    worker: NonNull<Worker<W>>,
+    owns: PhantomData<Worker<W>>,
+}
+
+/// What a node's context points to.
+struct Worker<W> {
+    state: Box<W>,
+    emitted: usize,
+}
+
+/// DPDK's side of a graph.
+struct Memory {
+    id: sys::rte_graph_t,
+    graph: NonNull<sys::rte_graph>,
+    nodes: Vec<(&'static str, NonNull<sys::rte_node>)>,
+}
+
+// SAFETY: the worker's state moves along, and nothing of the graph is bound to a thread.
+unsafe impl<W: Send> Send for Graph<W> {}
+// SAFETY: through a shared Memory, only statistics are read (atomically), and the last owner destroys the
+// graph.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// Reads a graph's statistics from any thread, while it runs and after.
+#[derive(Clone)]
+pub struct StatsHandle(Arc<Memory>);
+
+impl<W> Graph<W> {
+    /// Builds a graph. Every node must be reachable from a source; no edge may lead to a source or to its own
+    /// node.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`]; [`Error::Create`] naming the node that is wrong.
+    pub fn build(name: &str, defs: &[NodeDef<W>], state: Box<W>) -> Result<Graph<W>, Error> {
+        Eal::running()?;
+        let error = |reason: String| Error::Create { what: "graph", name: name.to_owned(), reason };
+        register::check(defs).map_err(error)?;
+        // One at a time: DPDK walks its lists of nodes and graphs without a lock here and there.
+        let mut families = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let family = register::family(&mut families, defs).map_err(error)?;
+        let memory = register::create(family, defs).map_err(error)?;
+        drop(families);
+        let worker = NonNull::from(Box::leak(Box::new(Worker { state, emitted: 0 })));
+        for ((_, node), def) in memory.nodes.iter().zip(defs) {
+            // SAFETY: the nodes belong to this graph, which nothing walks yet.
+            unsafe { vector::bind(node.as_ptr(), &def.kind, worker) };
+        }
+        Ok(Graph { memory: Arc::new(memory), worker, owns: PhantomData })
+    }
+
+    /// Calls the sources once and then every node with packets, until all packets have left.
+    #[inline]
+    pub fn walk(&mut self) {
+        // SAFETY: the graph is whole, `&mut self` makes this the only walk, and no reference to the worker's
+        // state is alive while nodes use it.
+        unsafe {
+            (*self.worker.as_ptr()).emitted = 0;
+            sys::mmb_graph_walk(self.memory.graph.as_ptr());
+        }
+    }
+
+    /// The worker's state.
+    #[inline]
+    pub fn state(&self) -> &W {
+        // SAFETY: nodes use the state only during `walk`, which needs `&mut self`.
+        unsafe { &self.worker.as_ref().state }
+    }
+
+    /// The worker's state, to change.
+    #[inline]
+    pub fn state_mut(&mut self) -> &mut W {
+        // SAFETY: as in `state`.
+        unsafe { &mut self.worker.as_mut().state }
+    }
+
+    /// What every node has done, in the order of the definitions.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        self.memory.stats()
+    }
+
+    /// A handle for reading the statistics elsewhere. The graph's memory stays until the last handle is gone.
+    pub fn stats_handle(&self) -> StatsHandle {
+        StatsHandle(Arc::clone(&self.memory))
+    }
+}
+
+impl<W> Drop for Graph<W> {
+    fn drop(&mut self) {
+        // SAFETY: made by Box in `build`. A graph that only has handles left is never walked again, so its
+        // nodes' contexts are not used.
+        drop(unsafe { Box::from_raw(self.worker.as_ptr()) });
+    }
+}
+
+impl StatsHandle {
+    /// What every node has done, in the order of the definitions. A node that is running counts when it ends;
+    /// the three numbers of one node need not be of the same instant.
+    pub fn stats(&self) -> Vec<NodeStats> {
+        self.0.stats()
+    }
+}
+
+impl Memory {
+    fn stats(&self) -> Vec<NodeStats> {
+        let read = |(name, node): &(&'static str, NonNull<sys::rte_node>)| {
+            // SAFETY: the node lives as long as `self`; its counters are aligned 64-bit numbers that only the
+            // walking thread writes, each with one store.
+            let load = |counter: *mut u64| unsafe { AtomicU64::from_ptr(counter) }.load(Ordering::Relaxed);
+            let node = node.as_ptr();
+            // SAFETY: as above; no reference to the fields is made.
+            let (packets, vectors, cycles) = unsafe {
+                (&raw mut (*node).total_objs, &raw mut (*node).total_calls, &raw mut (*node).total_cycles)
+            };
+            NodeStats { name, packets: load(packets), vectors: load(vectors), cycles: load(cycles) }
+        };
+        self.nodes.iter().map(read).collect()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // DPDK's list of graphs is read without a lock while another graph is built.
+        let _alone = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the last owner; nothing walks the graph and it holds no packets between walks.
+        unsafe { sys::rte_graph_destroy(self.id) };
+    }
+}

@@ -1,0 +1,97 @@
+//! Owned packets: what DPDK calls mbufs.
+//!
+//! # Theory of operation
+//! An mbuf is a 128-byte header in front of a buffer; long packets are chains of them. [`Mbuf`] owns a chain
+//! and gives it back to its pool when dropped. [`Packet`] is the same thing borrowed: it only exists behind a
+//! reference, is as big as nothing (so that safe code cannot swap two headers by value), and has all the
+//! operations on the bytes.
+//!
+//! No operation here makes a buffer shared between packets (DPDK's clones and attached buffers), and the
+//! drivers in use do not either: a packet's bytes belong to it alone.
+
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use mmb_dpdk_sys as sys;
+
+use super::packet::Packet;
+
+/// Most segments a packet has.
+const MAX_SEGMENTS: u16 = 255;
+
+/// An owned packet. Dropping it gives it back to its pool.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Mbuf(NonNull<Packet>);
+
+// SAFETY: a packet belongs to whoever holds it, pools may be used from every thread.
+unsafe impl Send for Mbuf {}
+// SAFETY: `&Mbuf` only reads.
+unsafe impl Sync for Mbuf {}
+
+impl Mbuf {
+    /// Gives the header away; whoever gets it owns the packet.
+    #[inline]
+    pub fn into_raw(self) -> *mut sys::rte_mbuf {
+        ManuallyDrop::new(self).0.as_ptr().cast()
+    }
+
+    /// Takes ownership of a packet.
+    ///
+    /// # Safety
+    /// `header` is the head of a valid packet that nobody else owns, with unshared buffers.
+    #[inline]
+    pub unsafe fn from_raw(header: NonNull<sys::rte_mbuf>) -> Mbuf {
+        Mbuf(header.cast())
+    }
+
+    /// Hangs another packet's segments behind this one's. Gives it back when there would be too many
+    /// segments.
+    ///
+    /// # Errors
+    /// The packet that does not fit.
+    pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
+        if self.nb_segs().saturating_add(tail.nb_segs()) > MAX_SEGMENTS {
+            return Err(tail);
+        }
+        let last = self.last_segment();
+        let (header, tail) = (self.raw(), tail.into_raw());
+        // SAFETY: both chains are valid and owned; `tail` becomes part of this one and its header a plain
+        // segment.
+        unsafe {
+            (*last).next = tail;
+            (*header).nb_segs += (*tail).nb_segs;
+            (*header).pkt_len += (*tail).pkt_len;
+            (*tail).nb_segs = 1;
+            (*tail).pkt_len = u32::from((*tail).data_len);
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Mbuf {
+    type Target = Packet;
+
+    #[inline]
+    fn deref(&self) -> &Packet {
+        // SAFETY: the packet is owned by `self` and valid.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for Mbuf {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Packet {
+        // SAFETY: the packet is owned by `self`, which is borrowed exclusively.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for Mbuf {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: the packet is owned and not used afterwards.
+        unsafe { sys::mmb_pktmbuf_free(self.0.as_ptr().cast()) }
+    }
+}

@@ -1,0 +1,326 @@
+//! Pools of packet buffers.
+//!
+//! # Theory of operation
+//! A pool is one contiguous stretch of memory, packed with buffers from its first byte on. (AF_XDP registers
+//! that stretch with the kernel and computes buffers' places in it.) With huge pages it is EAL's memory,
+//! which devices can reach. Without, it is an anonymous mapping of this module's, aligned and advised so that
+//! the kernel backs it with transparent huge pages where it can; EAL's own memory could not be.
+//!
+//! Threads may well outnumber processors, so the ring under a pool is of the kind in which nobody waits for a
+//! thread that was interrupted in the middle ("relaxed tail").
+//!
+//! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
+//! one may still be inside the pool's code when another sees it complete. A pool without handles is therefore
+//! *retired*, and handed out again, once complete, to whoever asks for one of the same shape.
+
+use std::ffi::{CString, c_char, c_void};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mmb_dpdk_sys as sys;
+
+use super::burst::{Slots, VECTOR_MAX};
+use super::mbuf::Mbuf;
+use crate::eal::{Eal, meminfo};
+use crate::error::{Error, last_errno, strerror};
+use crate::log;
+
+/// Bytes kept free in front of every frame.
+pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
+/// Most usable bytes in one buffer.
+pub const MAX_DATA_ROOM: usize = u16::MAX as usize - HEADROOM;
+/// Transparent huge pages start at multiples of this.
+const HUGE_ALIGN: usize = 2 << 20;
+
+/// What makes two pools interchangeable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    n: u32,
+    data_room: usize,
+    cache: u32,
+}
+
+#[derive(Debug)]
+struct Inner {
+    pool: NonNull<sys::rte_mempool>,
+    shape: Shape,
+    packed: bool,
+}
+
+// SAFETY: DPDK's pools may be used from all threads at once, and they are never freed.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// Pools whose handles are all gone.
+static RETIRED: Mutex<Vec<Inner>> = Mutex::new(Vec::new());
+
+/// A pool of buffers of one size. Cloning gives another handle of the same pool.
+#[derive(Clone, Debug)]
+pub struct Mempool(Arc<Handle>);
+
+#[derive(Debug)]
+struct Handle(Option<Inner>);
+
+impl Mempool {
+    /// Makes a pool of `n` buffers for `data_room` bytes of frame each (the head room of [`HEADROOM`] bytes
+    /// comes on top), with per-thread caches of `cache` buffers (at most 512 and two thirds of `n`).
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`]; [`Error::Create`] without memory or with a size that cannot be.
+    pub fn create(name: &str, n: usize, data_room: usize, cache: usize) -> Result<Mempool, Error> {
+        let eal = Eal::running()?;
+        let error = |reason: String| Error::Create { what: "packet pool", name: name.to_owned(), reason };
+        if data_room > MAX_DATA_ROOM {
+            return Err(error(format!("buffers of {data_room} bytes are over the limit of {MAX_DATA_ROOM}")));
+        }
+        let count = u32::try_from(n).ok().filter(|n| (1..1 << 28).contains(n));
+        let Some(n) = count else { return Err(error(format!("{n} buffers cannot be"))) };
+        let cache = (cache.min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE as usize) as u32).min(n * 2 / 3);
+        let shape = Shape { n, data_room, cache };
+        let inner = match take_retired(shape) {
+            Some(inner) => inner,
+            None => {
+                let (made, said) = log::capture(|| make(eal, shape));
+                made.map_err(|reason| error(said.unwrap_or(reason)))?
+            }
+        };
+        Ok(Mempool(Arc::new(Handle(Some(inner)))))
+    }
+
+    fn inner(&self) -> &Inner {
+        match &self.0.0 {
+            Some(inner) => inner,
+            // Only Handle::drop takes it out.
+            None => unreachable!("a pool handle in use has its pool"),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn raw(&self) -> *mut sys::rte_mempool {
+        self.inner().pool.as_ptr()
+    }
+
+    /// Whether buffers lie without gaps from the first byte of the pool's memory on.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.inner().packed
+    }
+
+    /// Takes a buffer: an empty packet. None when the pool is exhausted.
+    #[inline]
+    pub fn alloc(&self) -> Option<Mbuf> {
+        // SAFETY: the pool lives for ever; what it gives is an owned packet.
+        NonNull::new(unsafe { sys::mmb_pktmbuf_alloc(self.raw()) })
+            .map(|packet| unsafe { Mbuf::from_raw(packet) })
+    }
+
+    /// Takes `n` empty packets at once, or none when there are not so many or no room for them. Answers how
+    /// many.
+    #[inline]
+    pub fn alloc_bulk(&self, n: usize, slots: &mut Slots<'_>) -> usize {
+        if n > slots.room().min(VECTOR_MAX) {
+            return 0;
+        }
+        // SAFETY: the pool lives for ever; on success it wrote `room` = n owned packets, otherwise none.
+        unsafe {
+            slots.fill(n, |place, room| {
+                let status = sys::mmb_pktmbuf_alloc_bulk(self.raw(), place, u32::from(room));
+                if status == 0 { usize::from(room) } else { 0 }
+            })
+        }
+    }
+
+    /// A packet with these bytes, in as many segments as they need. None when the pool is exhausted or the
+    /// frame is longer than 255 segments.
+    pub fn alloc_from(&self, bytes: &[u8]) -> Option<Mbuf> {
+        let room = self.data_room().max(1);
+        let (first, rest) = bytes.split_at(bytes.len().min(room));
+        let mut packet = self.segment(first)?;
+        for piece in rest.chunks(room) {
+            packet.chain(self.segment(piece)?).ok()?;
+        }
+        Some(packet)
+    }
+
+    fn segment(&self, bytes: &[u8]) -> Option<Mbuf> {
+        let mut packet = self.alloc()?;
+        packet.append(bytes.len())?.copy_from_slice(bytes);
+        Some(packet)
+    }
+
+    /// Bytes of frame that fit one buffer.
+    pub fn data_room(&self) -> usize {
+        self.inner().shape.data_room
+    }
+
+    /// Number of buffers.
+    pub fn size(&self) -> usize {
+        self.inner().shape.n as usize
+    }
+
+    /// Bytes of memory that one buffer takes, its headers included.
+    pub fn buffer_bytes(&self) -> usize {
+        // SAFETY: the pool lives for ever; these fields do not change.
+        unsafe { object_bytes(self.raw()) }
+    }
+
+    /// Buffers that are out: allocated and not returned. Only exact while no thread uses the pool. Buffers in
+    /// a thread's cache count as returned.
+    pub fn in_use(&self) -> usize {
+        self.inner().in_use()
+    }
+
+    /// Buffers that can be taken.
+    pub fn available(&self) -> usize {
+        self.size() - self.in_use()
+    }
+}
+
+impl Inner {
+    fn in_use(&self) -> usize {
+        // SAFETY: the pool lives for ever.
+        unsafe { sys::mmb_mempool_in_use(self.pool.as_ptr()) as usize }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Some(inner) = self.0.take() {
+            RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
+        }
+    }
+}
+
+/// A retired pool of that shape to which all buffers came back.
+fn take_retired(shape: Shape) -> Option<Inner> {
+    let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = retired.iter().position(|inner| inner.shape == shape && inner.in_use() == 0)?;
+    Some(retired.swap_remove(at))
+}
+
+/// # Safety
+/// `pool` is a valid pool.
+unsafe fn object_bytes(pool: *const sys::rte_mempool) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { ((*pool).header_size + (*pool).elt_size + (*pool).trailer_size) as usize }
+}
+
+/// Makes a pool.
+fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    // DPDK wants unique names of at most 25 bytes; the caller's is for people.
+    let name =
+        CString::new(format!("mmb-pool-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
+    let packed = eal.iova_va();
+    // Buffers may lie across pages as long as devices see the addresses that the program sees.
+    let flags = if packed { sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG } else { 0 };
+    let room = (shape.data_room + HEADROOM) as u16;
+    let element = (size_of::<sys::rte_mbuf>() + usize::from(room)).next_multiple_of(8) as u32;
+    if !eal.huge_pages() {
+        // The kernel would promise the memory, and kill someone when it cannot keep that.
+        let wanted = (u64::from(shape.n) * u64::from(element)) >> 20;
+        if let Some(free) = meminfo("MemAvailable").map(|kib| kib >> 10).filter(|free| wanted >= *free) {
+            return Err(format!("it takes {wanted} MiB, and {free} MiB are available"));
+        }
+    }
+    // SAFETY: EAL runs. The pool is set up in the order that DPDK prescribes: empty, handler, private data,
+    // memory, objects; on failure it is freed before anyone else has seen it.
+    unsafe {
+        let private = size_of::<sys::rte_pktmbuf_pool_private>() as u32;
+        let pool =
+            sys::rte_mempool_create_empty(name.as_ptr(), shape.n, element, shape.cache, private, -1, flags);
+        let pool = NonNull::new(pool).ok_or_else(|| strerror(last_errno()))?;
+        let mut sizes = sys::rte_pktmbuf_pool_private {
+            mbuf_data_room_size: room,
+            mbuf_priv_size: 0,
+            ..Default::default()
+        };
+        let status =
+            sys::rte_mempool_set_ops_byname(pool.as_ptr(), c"ring_mp_mc".as_ptr(), std::ptr::null_mut());
+        let status = if status == 0 {
+            sys::rte_pktmbuf_pool_init(pool.as_ptr(), (&raw mut sizes).cast());
+            populate(eal, pool.as_ptr(), shape.n)
+        } else {
+            status
+        };
+        if status < 0 {
+            sys::rte_mempool_free(pool.as_ptr());
+            return Err(out_of_memory(eal, status));
+        }
+        sys::rte_mempool_obj_iter(pool.as_ptr(), Some(sys::rte_pktmbuf_init), std::ptr::null_mut());
+        Ok(Inner { pool, shape, packed })
+    }
+}
+
+fn out_of_memory(eal: Eal, status: i32) -> String {
+    let words = strerror(status);
+    if eal.huge_pages() { format!("{words} (huge pages used up; see vm.nr_hugepages)") } else { words }
+}
+
+/// Gives the pool its memory; a negative error number on failure.
+///
+/// # Safety
+/// `pool` is a valid pool of `n` objects without memory.
+unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> i32 {
+    // SAFETY: the caller's promise; the memory stays for as long as the pool has it.
+    unsafe {
+        if !eal.iova_va() {
+            return sys::rte_mempool_populate_default(pool);
+        }
+        // One buffer more than needed covers what the first is moved by to its alignment.
+        let len = ((n as usize + 1) * object_bytes(pool)).next_multiple_of(HUGE_ALIGN);
+        let (memory, free) = match if eal.huge_pages() { heap(len) } else { mapping(len) } {
+            Some(pair) => pair,
+            None => return -libc::ENOMEM,
+        };
+        let populated =
+            sys::rte_mempool_populate_virt(pool, memory, len, page_bytes(eal), free, len as *mut c_void);
+        if populated == n as i32 { 0 } else { populated.min(-libc::ENOMEM) }
+    }
+}
+
+/// The unit in which DPDK asks for the memory's device addresses.
+fn page_bytes(eal: Eal) -> usize {
+    if eal.huge_pages() { HUGE_ALIGN } else { 4096 }
+}
+
+type Free = sys::rte_mempool_memchunk_free_cb_t;
+
+/// `len` bytes of EAL's huge pages.
+fn heap(len: usize) -> Option<(*mut c_char, Free)> {
+    unsafe extern "C" fn free(chunk: *mut sys::rte_mempool_memhdr, _len: *mut c_void) {
+        // SAFETY: DPDK calls this once for the chunk that `heap` allocated.
+        unsafe { sys::rte_free((*chunk).addr) };
+    }
+    // SAFETY: EAL runs. The alignment makes the chunk's address the allocation's, for `free`.
+    let memory = unsafe { sys::rte_malloc(std::ptr::null(), len, HUGE_ALIGN as u32) };
+    (!memory.is_null()).then_some((memory.cast(), Some(free as _)))
+}
+
+/// `len` bytes of anonymous memory, aligned to and advised for huge pages.
+fn mapping(len: usize) -> Option<(*mut c_char, Free)> {
+    unsafe extern "C" fn free(chunk: *mut sys::rte_mempool_memhdr, len: *mut c_void) {
+        // SAFETY: DPDK calls this once for the chunk that `mapping` mapped, with its length.
+        unsafe { libc::munmap((*chunk).addr, len as usize) };
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: maps fresh memory at an address of the kernel's choice, and unmaps what lies outside the
+    // aligned part.
+    unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let all = libc::mmap(std::ptr::null_mut(), len + HUGE_ALIGN, protection, flags, -1, 0);
+        if all == libc::MAP_FAILED {
+            return None;
+        }
+        let skip = all.align_offset(HUGE_ALIGN);
+        let memory = all.add(skip);
+        if skip > 0 {
+            libc::munmap(all, skip);
+        }
+        libc::munmap(memory.add(len), HUGE_ALIGN - skip);
+        // Advice only: without it the memory works as well, more slowly.
+        libc::madvise(memory, len, libc::MADV_HUGEPAGE);
+        Some((memory.cast(), Some(free as _)))
+    }
+}

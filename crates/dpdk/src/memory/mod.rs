@@ -1,0 +1,16 @@
+//! Packet memory: pools of buffers, owned and borrowed packets, arrays of packets, rings between threads.
+
+mod burst;
+mod mbuf;
+mod mempool;
+mod packet;
+mod packet_buf;
+mod packet_hints;
+mod ring;
+
+pub use burst::{Burst, Slots, VECTOR_MAX};
+pub use mbuf::Mbuf;
+pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
+pub(crate) use packet::register_fields;
+pub use packet::{Packet, Segments};
+pub use ring::{RingReceiver, RingSender, ring};

@@ -1,0 +1,199 @@
+//! Ports.
+//!
+//! # Theory of operation
+//! [`Port::open`] plugs a device in, configures and starts it. Packets pass through its queues; a queue
+//! belongs to one thread at a time ([`RxQueue`] and [`TxQueue`] are not Clone and take `&mut self`). The
+//! device is stopped and unplugged when the port and all its queues are dropped.
+//!
+//! Kernel interfaces are not modified: their MTU is read, never set, and promiscuous mode is requested with a
+//! socket, which the kernel undoes when the process ends.
+//!
+//! DPDK's drivers trust their caller. This module withholds what they would misread: packets longer than the
+//! port takes, and packets of several segments where the driver sends only the first one (these are
+//! linearized).
+
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mmb_dpdk_sys as sys;
+
+use super::device::{Device, LINK_BYTES, max_frame};
+use super::handle::{DeviceHandle, call, device_mtu};
+use super::netdev::NetDev;
+use super::queue::{RxQueue, TxQueue};
+use super::spec::{PortInfo, PortSpec, PortStats};
+use super::{open, redirect};
+use crate::eal::Eal;
+use crate::error::{Error, PortError};
+use crate::xdp::{FastPath, FastPort, Steering, XdpProgram, port_error};
+
+/// An open port.
+#[derive(Debug)]
+pub struct Port {
+    pub(super) handle: Arc<DeviceHandle>,
+    rx: Vec<Option<RxQueue>>,
+    tx: Vec<Option<TxQueue>>,
+}
+
+impl Port {
+    /// Opens a port.
+    ///
+    /// # Errors
+    /// [`Error::NotStarted`], or a [`PortError`] with the reason and the remedy.
+    pub fn open(spec: &PortSpec<'_>) -> Result<Port, Error> {
+        let eal = Eal::running()?;
+        let handle = Arc::new(open::open(eal, spec)?);
+        let rx = |queue| Some(RxQueue::new(Arc::clone(&handle), queue));
+        let tx = |queue| Some(TxQueue::new(Arc::clone(&handle), queue));
+        let (rx, tx) =
+            ((0..handle.info.rx_queues).map(rx).collect(), (0..handle.info.tx_queues).map(tx).collect());
+        Ok(Port { handle, rx, tx })
+    }
+
+    /// Properties of the port.
+    pub fn info(&self) -> &PortInfo {
+        &self.handle.info
+    }
+
+    /// Takes a receive queue; None: no such queue, or it is taken.
+    pub fn take_rx(&mut self, queue: u16) -> Option<RxQueue> {
+        self.rx.get_mut(usize::from(queue))?.take()
+    }
+
+    /// Takes a send queue; None: no such queue, or it is taken.
+    pub fn take_tx(&mut self, queue: u16) -> Option<TxQueue> {
+        self.tx.get_mut(usize::from(queue))?.take()
+    }
+
+    /// Whether taken queues or flow rules of the port exist, so that dropping the port does not close the
+    /// device yet.
+    pub fn is_in_use(&self) -> bool {
+        let own = 1 + self.rx.iter().flatten().count() + self.tx.iter().flatten().count();
+        Arc::strong_count(&self.handle) > own
+    }
+
+    /// Descriptors that become readable when a packet arrives: the AF_XDP or AF_PACKET socket, or the tap's
+    /// queue. Valid while the port or one of its queues lives. Empty for all other kinds of port.
+    pub fn rx_fds(&self) -> &[RawFd] {
+        &self.handle.fds
+    }
+
+    /// [`Port::rx_fds`] with the port's lifetime.
+    pub fn wait_fds(&self) -> Vec<BorrowedFd<'_>> {
+        // SAFETY: the descriptors are the driver's and stay open as long as the port, which the result
+        // borrows.
+        self.rx_fds().iter().map(|fd| unsafe { BorrowedFd::borrow_raw(*fd) }).collect()
+    }
+
+    /// Counters. The drivers of some ports miscount packets that they free themselves.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn stats(&self) -> Result<PortStats, PortError> {
+        let mut stats = sys::rte_eth_stats::default();
+        call(&self.handle.info.name, "read its counters", || {
+            // SAFETY: the port is open; `stats` is a live structure.
+            unsafe { sys::rte_eth_stats_get(self.handle.id, &mut stats) }
+        })?;
+        Ok(PortStats {
+            rx_packets: stats.ipackets,
+            rx_bytes: stats.ibytes,
+            rx_missed: stats.imissed,
+            rx_errors: stats.ierrors,
+            rx_no_buffer: stats.rx_nombuf,
+            tx_packets: stats.opackets,
+            tx_bytes: stats.obytes,
+            tx_errors: stats.oerrors,
+        })
+    }
+
+    /// Whether the link is up, according to the kernel interface behind the port or to the driver.
+    pub fn is_link_up(&self) -> bool {
+        if let Some(device) = self.net_dev() {
+            return device.up && device.running;
+        }
+        let mut link = sys::rte_eth_link::default();
+        // SAFETY: the port is open; `link` is a live structure.
+        let status = unsafe { sys::rte_eth_link_get_nowait(self.handle.id, &mut link) };
+        status == 0 && u32::from(link.link_status()) == sys::RTE_ETH_LINK_UP
+    }
+
+    /// The current state of the kernel interface behind the port.
+    pub fn net_dev(&self) -> Option<NetDev> {
+        let name = NetDev::name_of(self.handle.info.if_index?)?;
+        NetDev::lookup(&name).ok().flatten()
+    }
+
+    /// The current MTU, of the kernel interface behind the port or of the device. Also updates the longest
+    /// frame that the send queues take, so it must be called when the interface's MTU may have changed.
+    pub fn mtu(&self) -> u32 {
+        let known = device_mtu(self.handle.id);
+        let mut mtu = self.net_dev().map_or(known, |device| device.mtu);
+        if matches!(self.handle.device, Device::Tap { .. }) && mtu != known {
+            let wanted = u16::try_from(mtu).unwrap_or(u16::MAX);
+            // SAFETY: the port is a tap, and started.
+            let status = unsafe { sys::mmb_tap_set_mtu(self.handle.id, wanted) };
+            mtu = if status == 0 { mtu } else { known };
+        }
+        let longest = max_frame(&self.handle.device, &self.handle.pool, mtu);
+        self.handle.max_frame.store(longest, Ordering::Relaxed);
+        mtu
+    }
+
+    /// Longest frame that the send queues take, Ethernet header included.
+    pub fn max_frame(&self) -> u32 {
+        self.handle.max_frame.load(Ordering::Relaxed)
+    }
+
+    /// Longest frame whose network header stands behind `link` bytes. The kernel limits the IP packet,
+    /// whatever number of tags precedes it.
+    #[inline]
+    pub fn max_frame_behind(&self, link: u32) -> u32 {
+        let longest = self.max_frame();
+        longest.min(longest.saturating_sub(LINK_BYTES).saturating_add(link))
+    }
+
+    /// Sets which frames of an AF_XDP port stay with the kernel; None: none, as after opening. May be called
+    /// at any time; no frame is lost. Ports of other kinds ignore it.
+    ///
+    /// # Errors
+    /// When the kernel refuses; nothing has changed then.
+    pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
+        let Some(program) = &self.handle.xdp else { return Ok(()) };
+        program.steer(steering).map_err(|error| {
+            let interface = self.handle.device.interface().unwrap_or_default();
+            port_error(&self.handle.info.name, interface, error, None)
+        })
+    }
+
+    /// Whether the driver of an AF_XDP port's interface has no XDP, so that the kernel runs the program in
+    /// its stack, which is slower.
+    pub fn is_generic_xdp(&self) -> bool {
+        self.handle.xdp.as_ref().is_some_and(XdpProgram::is_generic)
+    }
+
+    /// The fast path of the process's AF_XDP ports. None for ports of other kinds, and where the kernel
+    /// refuses ([`Port::fast_path_error`]).
+    pub fn fast_path(&self) -> Option<&Arc<FastPath>> {
+        Some(&self.handle.xdp.as_ref()?.fast().ok()?.path)
+    }
+
+    /// The port's number on the fast path.
+    pub fn fast_port(&self) -> Option<FastPort> {
+        Some(self.handle.xdp.as_ref()?.fast().ok()?.port)
+    }
+
+    /// Why an AF_XDP port is not on the fast path; None: it is, or it is of another kind.
+    pub fn fast_path_error(&self) -> Option<String> {
+        Some(self.handle.xdp.as_ref()?.fast().err()?.to_string())
+    }
+
+    /// Whether the interface takes frames that the kernel redirects to it; frames it does not take are lost
+    /// silently. One end of a veth pair takes them while the other end has GRO or an XDP program. The answer
+    /// may change at any time, so each call asks the kernel.
+    pub fn can_receive_redirects(&self) -> bool {
+        let Some(device) = self.fast_port().and_then(|_| self.net_dev()) else { return false };
+        device.up && device.running && redirect::can_receive_redirects(device.index)
+    }
+}

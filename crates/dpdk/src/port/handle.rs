@@ -1,0 +1,89 @@
+//! The open device that a port, its queues and its flow rules share.
+
+use std::os::fd::{OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
+
+use mmb_dpdk_sys as sys;
+
+use super::device::Device;
+use super::spec::PortInfo;
+use crate::error::{PortError, last_errno, strerror};
+use crate::log;
+use crate::memory::Mempool;
+use crate::xdp::XdpProgram;
+
+/// An open device. It is closed when its port, all queues and all flow rules are dropped.
+#[derive(Debug)]
+pub(super) struct DeviceHandle {
+    pub(super) id: u16,
+    pub(super) plugged: NonNull<sys::rte_device>,
+    pub(super) info: PortInfo,
+    pub(super) device: Device,
+    pub(super) pool: Mempool,
+    pub(super) fds: Vec<RawFd>,
+    /// Longest frame that can be sent.
+    pub(super) max_frame: AtomicU32,
+    /// Whether the driver sends packets of several segments.
+    pub(super) sends_segments: bool,
+    /// The XDP program of an AF_XDP port.
+    pub(super) xdp: Option<XdpProgram>,
+    /// Keeps the interface promiscuous.
+    pub(super) _promiscuous: Option<OwnedFd>,
+}
+
+// SAFETY: DPDK's port functions that do not belong to a queue may be called from any thread; the device is
+// unplugged once, at the end.
+unsafe impl Send for DeviceHandle {}
+// SAFETY: as above; functions of a queue are only reached through that queue's owner.
+unsafe impl Sync for DeviceHandle {}
+
+impl Drop for DeviceHandle {
+    fn drop(&mut self) {
+        let _guard = HOTPLUG.lock().unwrap_or_else(PoisonError::into_inner);
+        // Before the socket closes, frames go to the kernel again.
+        self.xdp = None;
+        // SAFETY: the port is open and nothing uses its queues any more.
+        unsafe { unplug(self.id, self.plugged) };
+    }
+}
+
+/// Held while a port is opened or closed: DPDK's hot-plug is not thread-safe, and a driver's descriptors are
+/// found by comparing the open ones before and after.
+pub(super) static HOTPLUG: Mutex<()> = Mutex::new(());
+
+/// Stops and closes a port and removes its device.
+///
+/// # Safety
+/// The port is open, nothing uses its queues any more, and the caller holds [`HOTPLUG`].
+pub(super) unsafe fn unplug(id: u16, device: NonNull<sys::rte_device>) {
+    // Failures have no remedy here, so the driver's messages are discarded.
+    let _ = log::capture(|| {
+        // SAFETY: the caller's promise. Removing the device closes the port.
+        unsafe {
+            sys::rte_eth_dev_stop(id);
+            sys::rte_dev_remove(device.as_ptr())
+        }
+    });
+}
+
+/// Calls DPDK for a port. A negative result becomes an error with the driver's message.
+pub(super) fn call(port: &str, step: &'static str, f: impl FnOnce() -> i32) -> Result<i32, PortError> {
+    let (status, reason) = log::capture(f);
+    if status >= 0 {
+        return Ok(status);
+    }
+    // Drivers return -1 when they have no number; rte_errno is the best guess then.
+    let errno = if status == -1 { last_errno() } else { status.saturating_abs() };
+    let reason = reason.unwrap_or_else(|| strerror(errno));
+    Err(PortError::Driver { port: port.to_owned(), step, errno, reason })
+}
+
+/// The MTU that DPDK knows of a port.
+pub(super) fn device_mtu(id: u16) -> u32 {
+    let mut mtu = 0;
+    // SAFETY: a live integer; an unknown port gives an error.
+    let status = unsafe { sys::rte_eth_dev_get_mtu(id, &mut mtu) };
+    if status == 0 { u32::from(mtu) } else { sys::RTE_ETHER_MTU }
+}

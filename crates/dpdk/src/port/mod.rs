@@ -1,0 +1,22 @@
+//! Ports: opening, configuring, using and closing devices, and the kernel interfaces behind them.
+
+mod device;
+mod ethdev;
+mod flow_rules;
+mod frame_size;
+mod handle;
+mod netdev;
+mod open;
+mod queue;
+mod redirect;
+mod spec;
+
+pub use device::Device;
+pub use ethdev::Port;
+pub use flow_rules::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule};
+pub use frame_size::{FrameSizeGuard, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, is_veth};
+pub use netdev::{NetDev, Offloads};
+pub use queue::{RxQueue, TxQueue};
+#[cfg(test)]
+pub(crate) use redirect::can_receive_redirects;
+pub use spec::{PortInfo, PortSpec, PortStats, TxCount};

@@ -1,0 +1,290 @@
+//! Properties of the kernel's network interfaces, read with ioctl and ethtool.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// A kernel interface at the time of the query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetDev {
+    /// Its index.
+    pub index: u32,
+    /// Largest layer-3 packet, in bytes.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// Whether it has a carrier.
+    pub running: bool,
+    /// Whether it was set promiscuous.
+    pub promiscuous: bool,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Receive queues in use, if the driver reports them.
+    pub queues: Option<u32>,
+    /// Which offloads are on.
+    pub offloads: Offloads,
+}
+
+/// Offloads that matter to a reader of raw frames; false: off, or not reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offloads {
+    /// Sent packets leave their checksum to the device (`ethtool -K IF tx off`).
+    pub tx_checksum: bool,
+    /// TCP segments longer than the MTU are sent to the device (`tso off`).
+    pub tso: bool,
+    /// Segments longer than the MTU are cut before the device (`gso off`).
+    pub gso: bool,
+    /// Received packets are merged (`gro off`).
+    pub gro: bool,
+    /// Received packets are merged by the device (`lro off`).
+    pub lro: bool,
+    /// VLAN tags of received frames are stripped by the device (`rxvlan off`).
+    pub rx_vlan: bool,
+    /// VLAN tags of sent frames are inserted by the device (`txvlan off`).
+    pub tx_vlan: bool,
+}
+
+// linux/ethtool.h
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_GTSO: u32 = 0x1e;
+const ETHTOOL_GGSO: u32 = 0x23;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETH_FLAG_TXVLAN: u32 = 1 << 7;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+const ETH_FLAG_LRO: u32 = 1 << 15;
+const SIOCETHTOOL: libc::c_ulong = 0x8946;
+
+impl NetDev {
+    /// Queries the interface `name` in the network namespace of the calling thread. None: there is no such
+    /// interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses the query.
+    pub fn lookup(name: &str) -> io::Result<Option<NetDev>> {
+        let Some(mut query) = InterfaceQuery::new(name)? else { return Ok(None) };
+        match query.ioctl(libc::SIOCGIFINDEX) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            answer => answer?,
+        }
+        // SAFETY: SIOCGIFINDEX filled it.
+        let index = unsafe { query.request.ifr_ifru.ifru_ifindex };
+        query.ioctl(libc::SIOCGIFMTU)?;
+        // SAFETY: SIOCGIFMTU filled it.
+        let mtu = unsafe { query.request.ifr_ifru.ifru_mtu };
+        query.ioctl(libc::SIOCGIFFLAGS)?;
+        // SAFETY: SIOCGIFFLAGS filled it.
+        let flags = i32::from(unsafe { query.request.ifr_ifru.ifru_flags });
+        query.ioctl(libc::SIOCGIFHWADDR)?;
+        // SAFETY: SIOCGIFHWADDR filled it.
+        let address = unsafe { query.request.ifr_ifru.ifru_hwaddr.sa_data };
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(address) {
+            *to = from.cast_unsigned();
+        }
+        Ok(Some(NetDev {
+            index: index.unsigned_abs(),
+            mtu: mtu.unsigned_abs(),
+            up: flags & libc::IFF_UP != 0,
+            running: flags & libc::IFF_RUNNING != 0,
+            promiscuous: flags & libc::IFF_PROMISC != 0,
+            mac,
+            queues: query.queues(),
+            offloads: query.offloads(),
+        }))
+    }
+
+    /// The name of an interface, given its index.
+    pub fn name_of(index: u32) -> Option<String> {
+        let mut name = [0u8; libc::IF_NAMESIZE];
+        // SAFETY: the buffer has the size that the function asks for.
+        let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+        let end = name.iter().position(|byte| *byte == 0)?;
+        (!found.is_null()).then(|| String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+}
+
+/// Makes the interface promiscuous as long as the result lives. The kernel undoes it when the process ends.
+///
+/// # Errors
+/// EPERM without CAP_NET_RAW.
+pub(super) fn promiscuous(index: u32) -> io::Result<OwnedFd> {
+    let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
+    let request = libc::packet_mreq {
+        mr_ifindex: index.cast_signed(),
+        mr_type: libc::PACKET_MR_PROMISC as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: passes a live structure and its size. Without a protocol, the socket itself receives nothing.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const request).cast(),
+            size_of::<libc::packet_mreq>() as u32,
+        )
+    };
+    if status == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Kinds of file descriptor that a port can wait on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FdKind {
+    /// A socket of the AF_XDP or AF_PACKET family.
+    Packets,
+    /// A queue of a tap or tun interface.
+    Tun,
+    /// Anything else.
+    Other,
+}
+
+/// The process's open descriptors.
+pub(super) fn open_fds() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+    let mut fds: Vec<RawFd> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // The one by which the directory was read is closed by now, and its number free.
+    // SAFETY: asks for the flags of a number; harmless on any.
+    fds.retain(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } != -1);
+    fds
+}
+
+/// The kind of a descriptor.
+pub(super) fn fd_kind(fd: RawFd) -> FdKind {
+    if let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{fd}"))
+        && target.as_os_str() == "/dev/net/tun"
+    {
+        return FdKind::Tun;
+    }
+    let mut domain: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: passes a live integer and its size; a descriptor that is no socket gives an error.
+    let status = unsafe {
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &mut len)
+    };
+    if status == 0 && (domain == libc::AF_XDP || domain == libc::AF_PACKET) {
+        FdKind::Packets
+    } else {
+        FdKind::Other
+    }
+}
+
+/// Reads and clears a socket's pending error. None: no error, or not a socket.
+pub(super) fn take_socket_error(fd: RawFd) -> Option<io::Error> {
+    let mut error: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: passes a live integer and its size; a descriptor that is no socket gives an error.
+    let status =
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut error).cast(), &mut len) };
+    (status == 0 && error != 0).then(|| io::Error::from_raw_os_error(error))
+}
+
+/// Whether a descriptor can be waited on: the spare descriptor of the tap driver reports an error at once.
+pub(super) fn can_wait(fd: RawFd) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one live structure.
+    let status = unsafe { libc::poll(&mut poll, 1, 0) };
+    status >= 0 && poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) == 0
+}
+
+/// Opens a socket.
+pub(super) fn socket(family: libc::c_int, kind: libc::c_int, protocol: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: plain system call; the descriptor, if any, is new and owned.
+    unsafe {
+        let fd = libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+/// A socket for ioctls, and a request with the interface's name.
+pub(super) struct InterfaceQuery {
+    socket: OwnedFd,
+    request: libc::ifreq,
+}
+
+impl InterfaceQuery {
+    /// A query of the interface `name`. None: no interface can have this name.
+    pub(super) fn new(name: &str) -> io::Result<Option<InterfaceQuery>> {
+        if name.is_empty()
+            || name.len() >= libc::IF_NAMESIZE
+            || name.bytes().any(|byte| byte == 0 || byte == b'/')
+        {
+            return Ok(None);
+        }
+        // SAFETY: all zeros is a valid ifreq.
+        let mut request: libc::ifreq = unsafe { MaybeUninit::zeroed().assume_init() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from.cast_signed();
+        }
+        Ok(Some(InterfaceQuery { socket: socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?, request }))
+    }
+
+    fn ioctl(&mut self, number: libc::c_ulong) -> io::Result<()> {
+        // SAFETY: all requests used here take an ifreq; its pointer member, if used, is valid during the
+        // call.
+        let status = unsafe { libc::ioctl(self.socket.as_raw_fd(), number as _, &raw mut self.request) };
+        if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Makes an ethtool call. `words` starts with the command and has the length of the command's structure.
+    pub(super) fn ethtool(&mut self, words: &mut [u32]) -> Option<()> {
+        self.request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        self.ioctl(SIOCETHTOOL).ok()
+    }
+
+    fn queues(&mut self) -> Option<u32> {
+        // struct ethtool_channels: command; most rx, tx, other, combined; rx, tx, other, combined in use.
+        let mut channels = [0u32; 9];
+        channels[0] = ETHTOOL_GCHANNELS;
+        self.ethtool(&mut channels)?;
+        Some(channels[5].max(channels[8]))
+    }
+
+    fn value(&mut self, command: u32) -> u32 {
+        let mut value = [command, 0];
+        self.ethtool(&mut value).map_or(0, |()| value[1])
+    }
+
+    fn offloads(&mut self) -> Offloads {
+        let flags = self.value(ETHTOOL_GFLAGS);
+        Offloads {
+            tx_checksum: self.value(ETHTOOL_GTXCSUM) != 0,
+            tso: self.value(ETHTOOL_GTSO) != 0,
+            gso: self.value(ETHTOOL_GGSO) != 0,
+            gro: self.value(ETHTOOL_GGRO) != 0,
+            lro: flags & ETH_FLAG_LRO != 0,
+            rx_vlan: flags & ETH_FLAG_RXVLAN != 0,
+            tx_vlan: flags & ETH_FLAG_TXVLAN != 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_found() {
+        let lo = NetDev::lookup("lo").ok().flatten();
+        assert_eq!(lo.as_ref().map(|lo| lo.mac), Some([0; 6]));
+        assert_eq!(lo.and_then(|lo| NetDev::name_of(lo.index)).as_deref(), Some("lo"));
+    }
+
+    #[test]
+    fn impossible_names_are_not_found() {
+        for name in ["", "no-such-if", "a-name-of-sixteen", "a/b", "a\0b"] {
+            assert_eq!(NetDev::lookup(name).ok(), Some(None), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_descriptors_differ() {
+        let udp = socket(libc::AF_INET, libc::SOCK_DGRAM, 0).ok();
+        assert_eq!(udp.map(|fd| fd_kind(fd.as_raw_fd())), Some(FdKind::Other));
+        assert_eq!(fd_kind(-1), FdKind::Other);
+        assert!(open_fds().contains(&0) || !open_fds().is_empty());
+    }
+}

@@ -1,0 +1,245 @@
+//! The beginnings and ends of connections, and what is settled by destination alone, or by both addresses.
+
+use super::*;
+
+fn segment(from: &Sent, flags: u8, seq: u32, ack: u32) -> Frame {
+    let Sent { ends: [(source, sport), (destination, dport)], .. } = *from;
+    let tcp = Tcp { flags, seq, ack, window: 9, ..Tcp::new(sport, dport) };
+    let frame = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Frame::new(Ip4::new(source, destination), tcp),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Frame::new(Ip6::new(source, destination), tcp),
+        _ => unreachable!(),
+    };
+    frame.pad_to(60)
+}
+
+/// Each combination of flags, under each permission.
+#[test]
+fn what_goes_on_is_what_the_action_says() {
+    let Some(rig) = rig() else { return };
+    for sent in [packet(6), packet6(6)] {
+        let key = rig.key(6, sent.ends[0], sent.ends[1]);
+        for (pass_control, pass_fin, track_tcp) in
+            [(false, false, false), (false, false, true), (false, true, false), (false, true, true)]
+                .into_iter()
+                .chain([(true, false, false), (true, true, false)])
+        {
+            let action = FastAction { pass_control, pass_fin, track_tcp, ..rig.wire() };
+            for flags in 0..=u8::MAX {
+                rig.path.install(1, NOW, &key, &action).unwrap();
+                let frame = segment(&sent, flags, 100, 200).payload([1; 10]).build();
+                let goes = super::goes(flags, &action);
+                assert_eq!(rig.send(&frame), goes.then_some(frame), "{flags:#x} {action:?}");
+                let stats = rig.path.flow_stats(1);
+                let ended = if goes { flags & (FAST_FIN | FAST_RST) } else { 0 };
+                assert_eq!((stats.ended, stats.packets), (ended, u64::from(goes)), "{flags:#x} {action:?}");
+                let tcp = FastTcpState { end: 110 + u32::from(flags & 1), ack: 200, window: 9 };
+                assert_eq!(stats.tcp, (goes && track_tcp).then_some(tcp), "{flags:#x} {action:?}");
+            }
+        }
+    }
+}
+
+/// A FIN stays noted, is not taken back by what comes behind it, and its number is the furthest.
+#[test]
+fn an_end_stays_noted() {
+    let Some(rig) = rig() else { return };
+    let (sent, path) = (packet(6), &rig.path);
+    let key = rig.key(6, sent.ends[0], sent.ends[1]);
+    let send = |flags, seq, len| {
+        assert!(rig.send(&segment(&sent, flags, seq, 5).payload(vec![0; len]).build()).is_some());
+        let stats = path.flow_stats(1);
+        (stats.ended, stats.tcp.map(|tcp| tcp.end))
+    };
+    path.install(1, NOW, &key, &FastAction { pass_fin: true, track_tcp: true, ..rig.wire() }).unwrap();
+    assert_eq!(send(0x10, u32::MAX - 4, 3), (0, Some(u32::MAX - 1)));
+    assert_eq!(send(0x19, u32::MAX - 1, 1), (FAST_FIN, Some(0)), "a byte, and the FIN");
+    assert_eq!(send(0x10, u32::MAX - 4, 4), (FAST_FIN, Some(0)));
+    assert_eq!(send(0x11, u32::MAX, 0), (FAST_FIN, Some(0)), "the same FIN again");
+    path.install(1, NOW, &key, &FastAction { pass_control: true, ..rig.wire() }).unwrap();
+    assert_eq!(path.flow_stats(1), FastFlowStats::default());
+    assert_eq!(send(0x14, 0, 0), (FAST_RST, None));
+    assert_eq!(send(0x11, 0, 0), (FAST_RST | FAST_FIN, None));
+    assert_eq!(send(0x10, 0, 0), (FAST_RST | FAST_FIN, None));
+    path.install(1, NOW, &key, &rig.wire()).unwrap();
+    assert_eq!(path.flow_stats(1), FastFlowStats::default());
+}
+
+/// Whatever goes to a destination is as a router would leave it; what is of another granularity is not
+/// followed.
+#[test]
+fn by_destination_alone() {
+    let Some(rig) = rig() else { return };
+    let result = runner(3000).run(&(sent(), any::<[bool; 2]>()), |((sent, [other, _]), [hop, flow])| {
+        let port = rig.port.fast().unwrap().port;
+        let destination = sent.ends[1].0;
+        let key = FastKey::for_destination(port, destination);
+        let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
+        let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
+        let granularity = FastGranularity::Destination;
+        rig.path.set_generation(NOW, granularity);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        let (before, frames) = (sent.build(), rig.path.flow_stats(1).packets);
+        let after =
+            Sent { macs: [[2; 6], [1; 6]], ttl: sent.ttl - u8::from(hop), partial: false, ..sent.clone() };
+        let dies = hop && sent.ttl == 1;
+        let goes = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before), goes.then(|| after.build()));
+        prop_assert_eq!(rig.path.flow_stats(1).packets, frames + u64::from(goes));
+        // To another destination, by another port, or of another generation or granularity, it is another
+        // matter.
+        let elsewhere =
+            FastKey::for_destination(port, if other.0 == destination { sent.ends[0].0 } else { other.0 });
+        for wrong in [elsewhere, FastKey::for_destination(rig.out.port, destination)] {
+            if wrong != key {
+                rig.path.remove(&key, 1);
+                rig.path.install(1, NOW, &wrong, &action).unwrap();
+                prop_assert_eq!(rig.send(&before), None);
+                rig.path.remove(&wrong, 1);
+            }
+        }
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        for (generation, granularity) in
+            [(NOW, FastGranularity::Flow), (NOW + 1, granularity), (0, granularity)]
+        {
+            rig.path.set_generation(generation, granularity);
+            prop_assert_eq!(rig.send(&before), None);
+        }
+        rig.path.remove(&key, 1);
+        let key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        rig.path.set_generation(NOW, if flow { FastGranularity::Flow } else { granularity });
+        let goes = flow && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before).is_some(), goes);
+        rig.path.remove(&key, 1);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// Whatever its ports are, a packet of a pair is as its action leaves it; flows that have their own are
+/// looked for behind it.
+#[test]
+fn by_both_addresses() {
+    let Some(rig) = rig() else { return };
+    let cases = (sent(), any::<[u16; 2]>(), any::<[bool; 2]>());
+    let result = runner(3000).run(&cases, |((sent, [other, _]), ports, [hop, flow])| {
+        let flow_key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
+        let key = flow_key.without_ports();
+        let macs = Some(FastMacs { destination: [1; 6], source: [2; 6] });
+        let action = FastAction { macs, decrement_ttl: hop, ..rig.wire() };
+        let other_action =
+            FastAction { macs: Some(FastMacs { destination: [3; 6], source: [4; 6] }), ..action };
+        let moved = |macs| {
+            let [mut source, mut destination] = sent.ends;
+            source.1 = ports[0];
+            // Echoes have types in their place.
+            destination.1 = if matches!(sent.proto, 6 | 17) { ports[1] } else { destination.1 };
+            Sent { ends: [source, destination], macs, partial: false, ttl: sent.ttl, ..sent.clone() }
+        };
+        let goes = !(hop && sent.ttl == 1) && sent.build().len() <= 1514;
+        let after = |sent: Sent| goes.then(|| Sent { ttl: sent.ttl - u8::from(hop), ..sent }.build());
+        rig.path.set_generation(NOW, FastGranularity::Pair);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        if flow {
+            rig.path.install(2, NOW, &flow_key, &other_action).unwrap();
+        }
+        let pair = [[2; 6], [1; 6]];
+        prop_assert_eq!(rig.send(&sent.build()), after(Sent { macs: pair, partial: false, ..sent.clone() }));
+        prop_assert_eq!(rig.send(&moved(sent.macs).build()), after(moved(pair)));
+        let both = 2 * u64::from(goes);
+        prop_assert_eq!(rig.path.flow_stats(1).packets, both);
+        // Of another address, protocol, port or granularity, it is another matter; the flow's own action is
+        // its own.
+        rig.path.remove(&key, 1);
+        let wrong = [
+            FastKey { source: other.0, ..key },
+            FastKey { destination: other.0, ..key },
+            FastKey { port: rig.out.port, ..key },
+            FastKey { proto: if key.proto == 6 { 17 } else { 6 }, ..key },
+            FastKey { granularity: FastGranularity::Flow, ..key },
+        ];
+        for wrong in wrong.into_iter().filter(|wrong| *wrong != key && *wrong != flow_key) {
+            rig.path.install(1, NOW, &wrong, &action).unwrap();
+            let own = after(Sent { macs: [[4; 6], [3; 6]], partial: false, ..sent.clone() }).filter(|_| flow);
+            prop_assert_eq!(rig.send(&sent.build()), own);
+            rig.path.remove(&wrong, 1);
+        }
+        rig.path.remove(&flow_key, 2);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        for (generation, granularity) in [
+            (NOW, FastGranularity::Flow),
+            (NOW, FastGranularity::Destination),
+            (NOW + 1, FastGranularity::Pair),
+            (0, FastGranularity::Pair),
+        ] {
+            rig.path.set_generation(generation, granularity);
+            prop_assert_eq!(rig.send(&sent.build()), None);
+        }
+        rig.path.remove(&key, 1);
+        Ok(())
+    });
+    result.unwrap();
+}
+
+/// Sources that no packet may have, and their neighbours that it may.
+#[test]
+fn martians_are_the_engines() {
+    let Some(rig) = rig() else { return };
+    rig.path.set_generation(NOW, FastGranularity::Destination);
+    let port = rig.port.fast().unwrap().port;
+    let cases = [
+        ("0.0.0.0", false),
+        ("0.255.255.255", false),
+        ("1.0.0.0", true),
+        ("126.255.255.255", true),
+        ("127.0.0.0", false),
+        ("127.255.255.255", false),
+        ("128.0.0.0", true),
+        ("169.254.0.1", true),
+        ("223.255.255.255", true),
+        ("224.0.0.0", false),
+        ("255.255.255.255", false),
+        ("::", false),
+        ("::1", false),
+        ("::2", true),
+        ("::1:0:0", true),
+        ("0:0:1::", true),
+        ("1::", true),
+        ("fe7f:ffff::", true),
+        ("fe80::", false),
+        ("febf:ffff::1", false),
+        ("fec0::", true),
+        ("feff::", true),
+        ("ff00::", false),
+        ("ffff::", false),
+    ];
+    for (source, goes) in cases {
+        let source: IpAddr = source.parse().unwrap();
+        let mut sent = if source.is_ipv4() { packet(17) } else { packet6(17) };
+        sent.ends[0].0 = source;
+        assert_eq!(is_martian(source), !goes);
+        rig.path.install(1, NOW, &FastKey::for_destination(port, sent.ends[1].0), &rig.wire()).unwrap();
+        assert_eq!(rig.send(&sent.build()).is_some(), goes, "{source}");
+    }
+}
+
+/// Segments that begin and end connections are told apart under these shapes as well.
+#[test]
+fn control_by_destination_and_by_pair() {
+    let Some(rig) = rig() else { return };
+    let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
+    let keys = flows.each_ref().map(|(key, sent)| {
+        [(key.without_ports(), sent), (FastKey::for_destination(key.port, key.destination), sent)]
+    });
+    for ((key, sent), pass_control) in keys.into_iter().flatten().flat_map(|key| [(key, false), (key, true)])
+    {
+        let action = FastAction { pass_control, ..rig.wire() };
+        rig.path.set_generation(NOW, key.granularity);
+        rig.path.install(1, NOW, &key, &action).unwrap();
+        for flags in 0..=u8::MAX {
+            let frame = segment(sent, flags, 1, 2).build();
+            assert_eq!(rig.send(&frame).is_some(), goes(flags, &action), "{flags:#x}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! XDP: the kernel program of AF_XDP ports, and the flows that it forwards by itself.
+
+mod error;
+mod fast_flow;
+mod fast_index;
+mod fast_path;
+mod format;
+mod maps;
+mod program;
+mod slot;
+
+pub(crate) use error::{XdpError, port_error};
+pub use fast_flow::{
+    FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPort,
+    FastTcpState, FastTranslation,
+};
+pub use fast_path::FastPath;
+pub use program::Steering;
+pub(crate) use program::{XdpProgram, attach_pass_program};

@@ -1,0 +1,276 @@
+//! The XDP program of AF_XDP ports: which frames of the interface go to the port, and which to the kernel.
+//!
+//! # Theory of operation
+//! Every AF_XDP port loads a copy of bpf/steer.c with maps of its own, puts its socket into the socket map
+//! and attaches the program to the interface: in the driver, or before the kernel's stack where the driver
+//! has no XDP ("generic"). The attachment is a BPF link, which ends with the process and which no other
+//! process replaces by accident. A second program on the same interface is refused as busy.
+//!
+//! While `gate` is 0, the program hands every frame to the socket. Otherwise the gate holds the interface's
+//! Ethernet address, and the kernel keeps the frames that [`Steering`] describes. The gate is one word in
+//! shared memory, so that a frame sees the old or the new state. Local addresses are added before the gate is
+//! written and removed after it, so that no frame to an address that stays local is misdirected.
+//!
+//! A larger variant of the program also runs the fast path ([`super::fast_path`]). It needs XDP in the
+//! driver, and the kernel may refuse it; then the port works without the fast path.
+
+use std::collections::BTreeSet;
+use std::ffi::{CStr, c_int};
+use std::io;
+use std::mem::offset_of;
+use std::net::IpAddr;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use mmb_dpdk_sys as sys;
+
+use super::error::{ENOTSUPP, XdpError};
+use super::fast_path::Member;
+use super::maps::{Mapped, call, delete, errno_of, put};
+use crate::log;
+
+/// Which frames of an AF_XDP port stay with the kernel: those not addressed to `mac`, those that are neither
+/// IPv4 nor IPv6 (including tagged ones), and packets to an address in `local` or to an IPv6 link-local
+/// address. The port gets the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steering {
+    /// The interface's Ethernet address.
+    pub mac: [u8; 6],
+    /// The machine's addresses; up to 16,384 of a family.
+    pub local: Vec<IpAddr>,
+}
+
+const LOAD: &str = "load its XDP program";
+const ATTACH: &str = "attach its XDP program";
+const ACCESS: &str = "access its XDP program";
+const STEER: &str = "steer its frames";
+
+/// An attached program.
+#[derive(Debug)]
+pub(crate) struct XdpProgram {
+    /// Dropped first: afterwards no frame meets the program.
+    _link: OwnedFd,
+    state: Mapped<Variables>,
+    /// The addresses in the maps of local addresses.
+    local: Mutex<BTreeSet<IpAddr>>,
+    is_generic: bool,
+    fast: Result<Member, XdpError>,
+    object: Object,
+}
+
+impl XdpProgram {
+    /// Attaches a program to the interface with that index, for an AF_XDP socket on its first queue.
+    pub(crate) fn attach(if_index: u32, socket: RawFd) -> Result<XdpProgram, XdpError> {
+        let fast = Member::join(if_index).and_then(|member| {
+            let (object, state) = load(sys::STEER_FAST, Some(&member), socket)?;
+            Ok((member, object, state))
+        });
+        let (fast, object, state) = match fast {
+            Ok((member, object, state)) => (Ok(member), object, state),
+            Err(error) => {
+                let (object, state) = load(sys::STEER, None, socket)?;
+                (Err(error), object, state)
+            }
+        };
+        let local = Mutex::default();
+        match link(object.program(c"steer")?, if_index, sys::XDP_FLAGS_DRV_MODE) {
+            Ok(_link) => Ok(XdpProgram { _link, state, local, is_generic: false, fast, object }),
+            Err(errno @ (libc::EOPNOTSUPP | ENOTSUPP | libc::EINVAL)) => {
+                let (object, state) = load(sys::STEER, None, socket)?;
+                let _link = link(object.program(c"steer")?, if_index, sys::XDP_FLAGS_SKB_MODE)
+                    .map_err(XdpError::at(ATTACH))?;
+                // Before the kernel's stack, frames may be longer than any interface takes.
+                let fast = Err(XdpError { step: "use XDP in its driver", errno });
+                Ok(XdpProgram { _link, state, local, is_generic: true, fast, object })
+            }
+            Err(errno) => Err(XdpError { step: ATTACH, errno }),
+        }
+    }
+
+    /// The port's membership in the fast path, or why it has none.
+    pub(crate) fn fast(&self) -> Result<&Member, XdpError> {
+        self.fast.as_ref().map_err(|error| *error)
+    }
+
+    /// Whether the driver has no XDP, so that the kernel runs the program in its stack, which is slower.
+    pub(crate) fn is_generic(&self) -> bool {
+        self.is_generic
+    }
+
+    /// Sets the steering; None: every frame goes to the port. On an error, nothing has changed.
+    pub(crate) fn steer(&self, steering: Option<&Steering>) -> Result<(), XdpError> {
+        let mut local = self.local.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted: BTreeSet<IpAddr> =
+            steering.map_or_else(BTreeSet::new, |steering| steering.local.iter().copied().collect());
+        let before = local.clone();
+        for address in wanted.difference(&before) {
+            if let Err(error) = self.add_local(*address) {
+                local.retain(|address| before.contains(address) || self.remove_local(*address).is_err());
+                return Err(error);
+            }
+            local.insert(*address);
+        }
+        if let Some(variables) = self.state.get(0) {
+            let gate = steering.map_or(0, |steering| sys::STEER_ON | mac_word(steering.mac));
+            variables.gate.store(gate, Ordering::Release);
+        }
+        // An address that cannot be removed stays in the set and is removed the next time.
+        local.retain(|address| wanted.contains(address) || self.remove_local(*address).is_err());
+        Ok(())
+    }
+
+    fn add_local(&self, address: IpAddr) -> Result<(), XdpError> {
+        let (map, key) = self.local_entry(address)?;
+        // SAFETY: key and value have the sizes of this map.
+        unsafe { put(map, &key, &[1]) }.map_err(XdpError::at(STEER))
+    }
+
+    fn remove_local(&self, address: IpAddr) -> Result<(), XdpError> {
+        let (map, key) = self.local_entry(address)?;
+        // SAFETY: the key has the size of this map's keys.
+        unsafe { delete(map, &key) }.map_err(XdpError::at(STEER))
+    }
+
+    /// The map of an address's family, and the address's key in it.
+    fn local_entry(&self, address: IpAddr) -> Result<(c_int, Vec<u8>), XdpError> {
+        Ok(match address {
+            IpAddr::V4(address) => (self.object.map(c"local4")?, address.octets().to_vec()),
+            IpAddr::V6(address) => (self.object.map(c"local6")?, address.octets().to_vec()),
+        })
+    }
+}
+
+/// An Ethernet address as the program reads it: two bytes at a time, the first ones in the lowest bits.
+fn mac_word(mac: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = mac;
+    [[e, f], [c, d], [a, b]]
+        .into_iter()
+        .fold(0, |word, bytes| word << 16 | u64::from(u16::from_ne_bytes(bytes)))
+}
+
+/// Attaches a program to an interface for as long as the result is open.
+fn link(program: c_int, if_index: u32, flags: u32) -> Result<OwnedFd, i32> {
+    // libbpf reads only the fields that are used: padding behind them would have to be zero.
+    let used = offset_of!(sys::bpf_link_create_opts, flags) + size_of_val(&flags);
+    let options = sys::bpf_link_create_opts { sz: used, flags, ..Default::default() };
+    // SAFETY: the options are live and carry their size.
+    let fd = call(|| unsafe {
+        sys::bpf_link_create(program, if_index.cast_signed(), sys::BPF_XDP, &raw const options)
+    })?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Loads one of the two programs, with the maps of the fast path if it has a member, and gives it the socket.
+fn load(
+    bytes: &'static [u8],
+    member: Option<&Member>,
+    socket: RawFd,
+) -> Result<(Object, Mapped<Variables>), XdpError> {
+    let object = Object::load(c"mmb_steer", bytes, member)?;
+    // SAFETY: the section holds these variables alone, and they consist of atomics.
+    let state = unsafe { Mapped::<Variables>::map(object.map(c".bss")?, 1) }
+        .map_err(|error| XdpError { step: ACCESS, errno: errno_of(&error) })?;
+    if let (Some(variables), Some(member)) = (state.get(0), member) {
+        variables.port.store(member.port.0, Ordering::Release);
+        for (to, secret) in variables.secrets.iter().zip(member.path.secrets()) {
+            to.store(*secret, Ordering::Release);
+        }
+    }
+    // SAFETY: key (a queue's number) and value have the sizes of this map.
+    unsafe { put(object.map(c"xsks")?, &0u32.to_ne_bytes(), &socket.to_ne_bytes()) }
+        .map_err(XdpError::at("use its AF_XDP socket"))?;
+    Ok((object, state))
+}
+
+/// Attaches bpf/pass.c to an interface, for as long as the result is open.
+pub(crate) fn attach_pass_program(if_index: u32) -> Result<OwnedFd, XdpError> {
+    let object = Object::load(c"mmb_pass", sys::PASS_FRAGS, None);
+    // Before 5.18 the kernel knows no programs for frames in several fragments.
+    let object = object.or_else(|_| Object::load(c"mmb_pass", sys::PASS, None))?;
+    // The link keeps the program when the object is closed.
+    link(object.program(c"pass")?, if_index, 0).map_err(XdpError::at(ATTACH))
+}
+
+/// A loaded program and its maps.
+#[derive(Debug)]
+struct Object(NonNull<sys::bpf_object>);
+
+// SAFETY: libbpf's objects belong to no thread. Once loaded, this one is only asked for descriptors, and
+// closed once.
+unsafe impl Send for Object {}
+// SAFETY: as above.
+unsafe impl Sync for Object {}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        // SAFETY: the object is open, and nothing uses its descriptors afterwards.
+        unsafe { sys::bpf_object__close(self.0.as_ptr()) }
+    }
+}
+
+impl Object {
+    fn load(name: &'static CStr, bytes: &'static [u8], member: Option<&Member>) -> Result<Object, XdpError> {
+        let failed = XdpError::at(LOAD);
+        let used = offset_of!(sys::bpf_object_open_opts, relaxed_maps);
+        let options =
+            sys::bpf_object_open_opts { sz: used, object_name: name.as_ptr(), ..Default::default() };
+        // SAFETY: the bytes are static; the options are live and carry their size.
+        let (object, _) = log::capture(|| unsafe {
+            sys::bpf_object__open_mem(bytes.as_ptr().cast(), bytes.len(), &raw const options)
+        });
+        let object =
+            NonNull::new(object).map(Object).ok_or_else(|| failed(errno_of(&io::Error::last_os_error())))?;
+        for (name, fd) in member.iter().flat_map(|member| member.path.maps()) {
+            // SAFETY: the object is open; an unknown map is NULL, which the second function rejects.
+            call(|| unsafe {
+                let map = sys::bpf_object__find_map_by_name(object.0.as_ptr(), name.as_ptr());
+                sys::bpf_map__reuse_fd(map, fd)
+            })
+            .map_err(&failed)?;
+        }
+        // SAFETY: the object is open.
+        call(|| unsafe { sys::bpf_object__load(object.0.as_ptr()) }).map_err(failed)?;
+        Ok(object)
+    }
+
+    /// The descriptor of a map; the object keeps it.
+    fn map(&self, name: &CStr) -> Result<c_int, XdpError> {
+        // SAFETY: the object is open; an unknown map is NULL, which the outer function rejects.
+        call(|| unsafe {
+            sys::bpf_map__fd(sys::bpf_object__find_map_by_name(self.0.as_ptr(), name.as_ptr()))
+        })
+        .map_err(XdpError::at(ACCESS))
+    }
+
+    /// The descriptor of a program; the object keeps it.
+    fn program(&self, name: &CStr) -> Result<c_int, XdpError> {
+        // SAFETY: as in `map`.
+        call(|| unsafe {
+            sys::bpf_program__fd(sys::bpf_object__find_program_by_name(self.0.as_ptr(), name.as_ptr()))
+        })
+        .map_err(XdpError::at(ACCESS))
+    }
+}
+
+/// The program's variables (`struct steer_state`).
+#[derive(Debug)]
+#[repr(C)]
+struct Variables {
+    gate: AtomicU64,
+    port: AtomicU32,
+    padding: AtomicU32,
+    secrets: [AtomicU32; sys::STEER_FAST_SECRETS as usize],
+}
+
+const _: () = {
+    assert!(size_of::<Variables>() == size_of::<sys::steer_state>());
+    assert!(offset_of!(Variables, gate) == offset_of!(sys::steer_state, gate));
+    assert!(offset_of!(Variables, port) == offset_of!(sys::steer_state, port));
+    assert!(offset_of!(Variables, secrets) == offset_of!(sys::steer_state, secrets));
+};
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,265 @@
+//! The program's verdicts, asked of the kernel itself, beside those of a naive reader of frames. Takes root.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+use std::process::Command;
+use std::sync::MutexGuard;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::super::error::port_error;
+use super::*;
+use crate::port::NetDev;
+
+const MAC: [u8; 6] = [2, 0x11, 0x22, 0x33, 0x44, 0x55];
+const LOOPBACK: u32 = 1;
+
+/// All these tests have the one fast path that the process has.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// A network namespace of this thread's own, with a veth pair (`mmb0`, `peer0`), and no other test beside
+/// this one; None, with a word, without root.
+pub(crate) fn in_namespace() -> Option<MutexGuard<'static, ()>> {
+    // SAFETY: plain system calls.
+    if unsafe { libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 } {
+        println!("skipped: it takes root, and leave to make network namespaces");
+        return None;
+    }
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut ip = Command::new("ip");
+    ip.args(["link", "add", "mmb0", "type", "veth", "peer", "name", "peer0"]);
+    assert!(ip.status().unwrap().success());
+    Some(alone)
+}
+
+/// An AF_XDP socket that is bound to nothing.
+pub(crate) fn unbound() -> OwnedFd {
+    // SAFETY: a plain system call; the descriptor, if any, is new and owned.
+    unsafe {
+        let socket = libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0);
+        assert!(socket >= 0, "{}", io::Error::last_os_error());
+        OwnedFd::from_raw_fd(socket)
+    }
+}
+
+/// A program on the loopback interface, which has no XDP in its driver, or on one end of a veth pair, which
+/// has; with a socket. None without root.
+fn attached(in_driver: bool) -> Option<(XdpProgram, OwnedFd, MutexGuard<'static, ()>)> {
+    let alone = in_namespace()?;
+    let socket = unbound();
+    let index = if in_driver { NetDev::lookup("mmb0").unwrap().unwrap().index } else { LOOPBACK };
+    let program = XdpProgram::attach(index, socket.as_raw_fd()).unwrap();
+    assert_eq!((program.is_generic(), program.fast().is_ok()), (!in_driver, in_driver));
+    Some((program, socket, alone))
+}
+
+/// Runs the program on a frame, as often as told; answers the verdict, what the frame is then, and
+/// nanoseconds.
+pub(crate) fn run_on(program: &XdpProgram, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32) {
+    let mut out = vec![0; frame.len()];
+    let mut options = sys::bpf_test_run_opts {
+        sz: offset_of!(sys::bpf_test_run_opts, flags),
+        data_in: frame.as_ptr().cast(),
+        data_size_in: frame.len() as u32,
+        data_out: out.as_mut_ptr().cast(),
+        data_size_out: out.len() as u32,
+        repeat: times.cast_signed(),
+        ..Default::default()
+    };
+    let fd = program.object.program(c"steer").unwrap();
+    // SAFETY: live options, which say their size and that of the frames.
+    call(|| unsafe { sys::bpf_prog_test_run_opts(fd, &raw mut options) }).unwrap();
+    assert_eq!(options.data_size_out as usize, frame.len());
+    (options.retval, out, options.duration)
+}
+
+/// Whether a frame, which nothing changes, is the kernel's; and nanoseconds.
+fn run(program: &XdpProgram, frame: &[u8], times: u32) -> (bool, u32) {
+    let (verdict, out, duration) = run_on(program, frame, times);
+    assert_eq!(out, frame);
+    match verdict {
+        sys::XDP_PASS => (true, duration),
+        sys::XDP_REDIRECT => (false, duration),
+        verdict => panic!("verdict {verdict}"),
+    }
+}
+
+/// What [`Steering`] says, word by word.
+fn is_kernels(steering: Option<&Steering>, frame: &[u8]) -> bool {
+    let Some(Steering { mac, local }) = steering else { return false };
+    if &frame[..6] != mac {
+        return true;
+    }
+    match (&frame[12..14], &frame[14..]) {
+        ([0x08, 0x00], ip) if ip.len() >= 20 => {
+            let destination = Ipv4Addr::from(<[u8; 4]>::try_from(&ip[16..20]).unwrap());
+            local.contains(&destination.into())
+        }
+        ([0x86, 0xdd], ip) if ip.len() >= 40 => {
+            let destination = Ipv6Addr::from(<[u8; 16]>::try_from(&ip[24..40]).unwrap());
+            destination.is_unicast_link_local() || local.contains(&destination.into())
+        }
+        ([0x08, 0x00] | [0x86, 0xdd], _) => false,
+        _ => true,
+    }
+}
+
+fn v4() -> impl Strategy<Value = Ipv4Addr> {
+    prop_oneof![(0u8..4).prop_map(|n| Ipv4Addr::new(10, 0, 0, n)), any::<u32>().prop_map(Ipv4Addr::from)]
+}
+
+fn v6() -> impl Strategy<Value = Ipv6Addr> {
+    prop_oneof![
+        (0u16..4).prop_map(|n| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)),
+        (0xfe70u16..0xfed0).prop_map(|n| Ipv6Addr::new(n, 0, 0, 0, 0, 0, 0, 1)),
+        any::<u128>().prop_map(Ipv6Addr::from),
+    ]
+}
+
+fn mac() -> impl Strategy<Value = [u8; 6]> {
+    let other = (0usize..6, 0u8..8).prop_map(|(at, bit)| {
+        let mut mac = MAC;
+        mac[at] ^= 1 << bit;
+        mac
+    });
+    prop_oneof![4 => Just(MAC), 2 => other, 1 => Just([0xff; 6])]
+}
+
+fn frame() -> impl Strategy<Value = Vec<u8>> {
+    let network = prop_oneof![
+        4 => v4().prop_map(|to| (0x0800, [&[0x45; 16][..], &to.octets(), &[7; 40]].concat())),
+        4 => v6().prop_map(|to| (0x86dd, [&[0x60; 24][..], &to.octets(), &[7; 20]].concat())),
+        1 => any::<u16>().prop_map(|word| (word, vec![1; 50])),
+        1 => Just((0x8100, vec![0, 5, 8, 0, 0x45, 0, 0, 46])),
+    ];
+    (mac(), network, 0usize..80).prop_map(|(mac, (word, network), len)| {
+        let frame: Vec<u8> = [&mac[..], &[2; 6], &u16::to_be_bytes(word), &network].concat();
+        // The kernel runs programs on frames with an Ethernet header only.
+        frame[..len.clamp(14, frame.len())].to_vec()
+    })
+}
+
+fn steering() -> impl Strategy<Value = Option<Steering>> {
+    let local =
+        (prop::collection::vec(v4(), 0..5), prop::collection::vec(v6(), 0..5)).prop_map(|(v4, v6)| {
+            v4.into_iter().map(IpAddr::from).chain(v6.into_iter().map(IpAddr::from)).collect()
+        });
+    prop::option::weighted(0.9, local.prop_map(|local| Steering { mac: MAC, local }))
+}
+
+fn verdicts(in_driver: bool) {
+    let Some((program, _socket, _alone)) = attached(in_driver) else { return };
+    // The fast path has no say in it while it knows no flow.
+    program.fast().iter().for_each(|member| member.path.set_generation(1, crate::FastGranularity::Flow));
+    let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
+    let steps = prop::collection::vec((steering(), prop::collection::vec(frame(), 1..20)), 1..4);
+    runner
+        .run(&steps, |steps| {
+            for (steering, frames) in steps {
+                program.steer(steering.as_ref()).unwrap();
+                for frame in frames {
+                    let kernels = run(&program, &frame, 1).0;
+                    prop_assert_eq!(
+                        kernels,
+                        is_kernels(steering.as_ref(), &frame),
+                        "{:?} {:?}",
+                        steering,
+                        frame
+                    );
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn verdicts_are_as_steering_says() {
+    verdicts(true);
+}
+
+#[test]
+fn verdicts_are_as_steering_says_without_the_driver() {
+    verdicts(false);
+}
+
+/// A packet to an address.
+fn to(address: IpAddr) -> Vec<u8> {
+    let (word, network) = match address {
+        IpAddr::V4(to) => (0x0800u16, [&[0x45; 16][..], &to.octets(), &[7; 26]].concat()),
+        IpAddr::V6(to) => (0x86dd, [&[0x60; 24][..], &to.octets(), &[7; 6]].concat()),
+    };
+    [&MAC[..], &[2; 6], &word.to_be_bytes(), &network].concat()
+}
+
+#[test]
+fn what_fails_changes_nothing() {
+    let Some((program, _socket, _alone)) = attached(true) else { return };
+    let address = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
+    let few = Steering { mac: MAC, local: vec![address(0), address(1)] };
+    program.steer(Some(&few)).unwrap();
+    let most = sys::STEER_LOCAL_MAX;
+    let many = |n| Steering { mac: [0xaa; 6], local: (1..=n).map(address).collect() };
+    assert_eq!(
+        program.steer(Some(&many(most + 1))),
+        Err(XdpError { step: "steer its frames", errno: libc::E2BIG })
+    );
+    assert_eq!(program.local.lock().unwrap().iter().copied().collect::<Vec<_>>(), few.local);
+    for (n, kernels) in [(0, true), (1, true), (2, false), (most, false)] {
+        assert_eq!(run(&program, &to(address(n)), 1).0, kernels, "{n}");
+    }
+    let error =
+        port_error("p0", "eth0", XdpError { step: "steer its frames", errno: libc::E2BIG }, None).to_string();
+    assert_eq!(error, "port p0: cannot steer its frames: more than 16384 addresses of one family are local");
+    program.steer(None).unwrap();
+    program.steer(Some(&Steering { mac: MAC, ..many(most) })).unwrap();
+    assert!(run(&program, &to(address(most)), 1).0 && !run(&program, &to(address(0)), 1).0);
+    program.steer(None).unwrap();
+    assert!(program.local.lock().unwrap().is_empty());
+}
+
+#[test]
+fn without_a_socket_the_kernel_has_everything() {
+    let Some((program, socket, _alone)) = attached(true) else { return };
+    let frame = to(Ipv4Addr::new(192, 0, 2, 1).into());
+    assert!(!run(&program, &frame, 1).0);
+    drop(socket);
+    assert!(run(&program, &frame, 1).0);
+}
+
+#[test]
+fn one_program_to_an_interface() {
+    let Some((program, socket, _alone)) = attached(false) else { return };
+    let error = XdpProgram::attach(LOOPBACK, socket.as_raw_fd()).err().unwrap();
+    assert_eq!(
+        port_error("p0", "lo", error, None).to_string(),
+        "port p0: cannot attach its XDP program: another program uses XDP on lo (see: ip link show lo; or use \
+         af-packet)"
+    );
+    drop(program);
+    assert!(XdpProgram::attach(LOOPBACK, socket.as_raw_fd()).is_ok());
+    let refusal = XdpProgram::attach(LOOPBACK, -1).err();
+    assert_eq!(refusal, Some(XdpError { step: "use its AF_XDP socket", errno: libc::EBADF }));
+    assert!(XdpProgram::attach(9999, socket.as_raw_fd()).is_err());
+}
+
+/// Prints what the program costs; run it with `--ignored --nocapture` on a release build.
+#[test]
+#[ignore = "a measurement"]
+fn cost() {
+    let Some((program, _socket, _alone)) = attached(true) else { return };
+    let local: Vec<IpAddr> = (0..50u32)
+        .flat_map(|n| {
+            [Ipv4Addr::from(0x0a00_0000 + n).into(), Ipv6Addr::from(0xfd_u128 << 120 | u128::from(n)).into()]
+        })
+        .collect();
+    let far = [Ipv4Addr::new(192, 0, 2, 1).into(), "2001:db8::1".parse::<IpAddr>().unwrap()];
+    let least = |frame: &[u8]| (0..10).map(|_| run(&program, frame, 1_000_000).1).min().unwrap();
+    println!("wire: {} ns", least(&to(far[0])));
+    program.steer(Some(&Steering { mac: MAC, local: local.clone() })).unwrap();
+    for address in far.into_iter().chain(local.into_iter().take(2)) {
+        println!("steering, to {address}: {} ns", least(&to(address)));
+    }
+}

@@ -1,0 +1,88 @@
+//! A slot of the fast path in memory that kernel and process share (`struct fast_slot` in bpf/steer.h).
+
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use mmb_dpdk_sys as sys;
+
+use super::fast_flow::{FAST_FIN, FAST_RST, FastFlowStats, FastTcpState};
+use super::format::{Action, Key, STAMP_WORDS};
+
+/// One slot: three cache lines.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Slot {
+    key: [AtomicU32; size_of::<Key>() / 4],
+    version: AtomicU32,
+    pub(super) stamp: AtomicU64,
+    action: [AtomicU32; size_of::<Action>() / 4 - STAMP_WORDS],
+    padding: AtomicU64,
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    last: AtomicU64,
+    seen: AtomicU32,
+    end: AtomicU32,
+    ack: AtomicU32,
+    window: AtomicU32,
+    fin: AtomicU32,
+    rst: AtomicU32,
+    padding2: [AtomicU64; 2],
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == size_of::<sys::fast_slot>());
+    assert!(offset_of!(Slot, key) == offset_of!(sys::fast_slot, key));
+    assert!(offset_of!(Slot, version) == offset_of!(sys::fast_slot, version));
+    assert!(offset_of!(Slot, stamp) == offset_of!(sys::fast_slot, action));
+    assert!(offset_of!(sys::fast_action, stamp) == 0);
+    assert!(offset_of!(sys::fast_action, out) == STAMP_WORDS * 4);
+    assert!(offset_of!(Slot, padding) == offset_of!(sys::fast_slot, padding));
+    assert!(offset_of!(Slot, packets) == offset_of!(sys::fast_slot, packets));
+    assert!(offset_of!(Slot, packets) == 128);
+    assert!(offset_of!(Slot, last) == offset_of!(sys::fast_slot, last));
+    assert!(offset_of!(Slot, seen) == offset_of!(sys::fast_slot, seen));
+    assert!(offset_of!(Slot, window) == offset_of!(sys::fast_slot, window));
+    assert!(offset_of!(Slot, fin) == offset_of!(sys::fast_slot, fin));
+    assert!(offset_of!(Slot, rst) == offset_of!(sys::fast_slot, rst));
+};
+
+impl Slot {
+    /// Writes a key and its action and resets the counters. The program ignores a slot whose version is odd
+    /// or changes between two reads.
+    pub(super) fn write(&self, stamp: u64, key: &Key, action: &Action) {
+        let version = self.version.load(Ordering::Relaxed) & !1;
+        self.version.store(version.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        self.stamp.store(stamp, Ordering::Relaxed);
+        let words = key.iter().chain(&action[STAMP_WORDS..]);
+        for (to, word) in self.key.iter().chain(&self.action).zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        for counter in [&self.packets, &self.bytes, &self.last] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for flag in [&self.seen, &self.fin, &self.rst] {
+            flag.store(0, Ordering::Relaxed);
+        }
+        self.version.store(version.wrapping_add(2), Ordering::Release);
+    }
+
+    /// Reads the counters and the TCP state.
+    pub(super) fn stats(&self) -> FastFlowStats {
+        // The program writes `fin` and `rst` last: a reader that sees them sees the rest.
+        let bit = |ended: &AtomicU32, bit| if ended.load(Ordering::Acquire) != 0 { bit } else { 0 };
+        let ended = bit(&self.fin, FAST_FIN) | bit(&self.rst, FAST_RST);
+        let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcpState {
+            end: self.end.load(Ordering::Relaxed),
+            ack: self.ack.load(Ordering::Relaxed),
+            window: self.window.load(Ordering::Relaxed) as u16,
+        });
+        FastFlowStats {
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            last: self.last.load(Ordering::Relaxed),
+            ended,
+            tcp,
+        }
+    }
+}
