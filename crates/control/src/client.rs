@@ -1,4 +1,4 @@
-//! The client of the control API: HTTP/1.1 over the daemon's Unix socket, blocking, one connection kept open.
+//! The client of the control API: blocking, HTTP/1.1 over the daemon's Unix socket, one connection that stays open.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,29 +13,29 @@ use tokio::net::UnixStream;
 
 use crate::api::{ApplyReply, CheckReply, CommandReply, CommandRequest, DiffReply, ErrorReply, Format};
 
-/// Why a request got no answer that counts as success.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens on the path.
+    /// Nobody listens on the socket.
     #[error("no mmb daemon answers at {0}; start one with `mmb run`")]
     NoDaemon(PathBuf),
-    /// The socket is there, but not for this user.
+    /// The user may not use the socket.
     #[error("no permission to use {0}; run as root or join the group mmb")]
     Permission(PathBuf),
-    /// The daemon refused; nothing was changed.
+    /// The daemon refused the request and changed nothing.
     #[error("{}", .0.error)]
     Refused(Box<ErrorReply>),
-    /// The connection broke or the answer made no sense.
-    #[error("the daemon at {path} gave no proper answer: {reason}")]
+    /// The connection was lost, or the reply is invalid.
+    #[error("no valid reply from the daemon at {path}: {reason}")]
     Broken {
         /// The socket.
         path: PathBuf,
-        /// What went wrong.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A connection to one daemon. Connects at the first request, and again when the daemon was restarted in between.
+/// A connection to a daemon. It connects with the first request, and again after a restart of the daemon.
 pub struct Client {
     path: PathBuf,
     runtime: tokio::runtime::Runtime,
@@ -45,7 +45,10 @@ pub struct Client {
 type Connection = SendRequest<Full<Bytes>>;
 
 impl Client {
-    /// A client for the daemon at `path`; connects later. Fails only when the system has no more file descriptors.
+    /// A client for the daemon at `path`, not yet connected.
+    ///
+    /// # Errors
+    /// The system has no more file descriptors.
     pub fn new(path: &Path) -> io::Result<Client> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         Ok(Client { path: path.to_owned(), runtime, connection: None })
@@ -58,28 +61,28 @@ impl Client {
         self.call(Method::POST, "/v1/command", "application/json", body)
     }
 
-    /// Makes the file's text the configuration.
+    /// Makes a text the configuration.
     pub fn apply(&mut self, text: Vec<u8>) -> Result<ApplyReply, ClientError> {
         self.call(Method::POST, "/v1/apply", "text/plain", text)
     }
 
-    /// What [`Client::apply`] would change.
+    /// The changes that [`Client::apply`] would make.
     pub fn diff(&mut self, text: Vec<u8>) -> Result<DiffReply, ClientError> {
         self.call(Method::POST, "/v1/diff", "text/plain", text)
     }
 
-    /// Whether the daemon would accept the text as a configuration of its own.
+    /// Checks a text as a complete configuration of its own.
     pub fn check(&mut self, text: Vec<u8>) -> Result<CheckReply, ClientError> {
         self.call(Method::POST, "/v1/check", "text/plain", text)
     }
 
-    /// The JSON document at `path` (one of the `GET` endpoints).
+    /// The JSON document of a `GET` endpoint.
     pub fn get<T: DeserializeOwned>(&mut self, path: &str) -> Result<T, ClientError> {
         self.call(Method::GET, path, "application/json", Vec::new())
     }
 
-    /// Runs one line of the language and gives its answer to `sink` piece by piece, as it is to be printed: text, or a
-    /// JSON document. False from `sink`: no more is wanted.
+    /// Runs one line of the language and passes its output to `sink` piece by piece: text, or a JSON document. If `sink`
+    /// returns false, the rest is dropped.
     pub fn print(
         &mut self,
         line: &str,
@@ -92,7 +95,7 @@ impl Client {
         let (sender, response) = self.exchange(Method::POST, "/v1/print", "application/json", body)?;
         let (status, mut body) = (response.status(), response.into_body());
         if !status.is_success() {
-            let bytes = self.whole(sender, body)?;
+            let bytes = self.read_body(sender, body)?;
             return Err(self.refused(status, &bytes));
         }
         let path = self.path.clone();
@@ -120,7 +123,7 @@ impl Client {
     ) -> Result<T, ClientError> {
         let (sender, response) = self.exchange(method, path, content_type, body)?;
         let status = response.status();
-        let bytes = self.whole(sender, response.into_body())?;
+        let bytes = self.read_body(sender, response.into_body())?;
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|e| self.broken(e));
         }
@@ -134,7 +137,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for the head of the response. The connection is of use again behind its body.
+    /// Sends a request and waits for the head of the response. The connection can be used again after the body.
     fn exchange(
         &mut self,
         method: Method,
@@ -152,7 +155,7 @@ impl Client {
         let mut connection = self.connection.take();
         let socket = self.path.clone();
         self.runtime.block_on(async {
-            // Only a connection known to be good gets the request: sending it twice could run a command twice.
+            // A request is sent once, on a connection that is ready. Sending it twice could run a command twice.
             let mut sender = match connection.take().filter(|old| !old.is_closed()) {
                 Some(mut old) => match old.ready().await {
                     Ok(()) => old,
@@ -166,8 +169,8 @@ impl Client {
         })
     }
 
-    /// All of a body; the connection is kept for the next request.
-    fn whole(&mut self, sender: Connection, body: Incoming) -> Result<Bytes, ClientError> {
+    /// Reads a whole body, and keeps the connection for the next request.
+    fn read_body(&mut self, sender: Connection, body: Incoming) -> Result<Bytes, ClientError> {
         let bytes = self.runtime.block_on(body.collect()).map_err(|e| self.broken(e))?.to_bytes();
         self.connection = Some(sender);
         Ok(bytes)
@@ -188,7 +191,7 @@ async fn connect(path: &Path) -> Result<Connection, ClientError> {
         _ => ClientError::NoDaemon(path.to_owned()),
     })?;
     let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|e| broken(path, e))?;
-    // Its end is seen by the next request; there is nobody else to tell.
+    // The next request notices the end of the connection.
     tokio::spawn(async { drop(connection.await) });
     Ok(sender)
 }
@@ -198,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_daemon_the_sentence_says_how_to_start_one() {
+    fn without_a_daemon_the_error_names_the_command_that_starts_one() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         for stale in [false, true] {

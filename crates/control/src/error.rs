@@ -1,54 +1,64 @@
-//! Why a command was refused.
+//! Errors of commands, files and requests.
 
 use mmb_lang::{Diagnostic, SourceSpan, Span};
 
 use crate::api::{DiagnosticEntry, ErrorReply};
 
-/// What kind of refusal; decides the HTTP status.
+/// Kind of a refusal; decides the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// The text is wrong.
     Invalid,
-    /// It names something that does not exist.
+    /// The text names something that does not exist.
     NotFound,
-    /// It contradicts what there is.
+    /// The text contradicts the configuration.
     Conflict,
     /// The system refused.
     Failed,
 }
 
-/// An error about one word of a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// What kind.
+/// An error about one word of a command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .diagnostic.message)]
+pub struct CommandError {
+    /// Kind of the error.
     pub kind: RefusalKind,
-    /// One sentence, and its place.
+    /// The message and the place of the word.
     pub diagnostic: Diagnostic,
 }
 
-impl Fault {
-    /// An error at `at`.
-    pub fn new(kind: RefusalKind, message: String, at: SourceSpan) -> Fault {
-        Fault { kind, diagnostic: Diagnostic::new(at.span(), message) }
+impl CommandError {
+    fn new(kind: RefusalKind, message: String, at: SourceSpan) -> CommandError {
+        CommandError { kind, diagnostic: Diagnostic::new(at.span(), message) }
     }
 
-    /// A word that makes no sense.
-    pub fn invalid(message: String, at: SourceSpan) -> Fault {
-        Fault::new(RefusalKind::Invalid, message, at)
+    /// A word with an invalid value.
+    pub fn invalid(message: String, at: SourceSpan) -> CommandError {
+        CommandError::new(RefusalKind::Invalid, message, at)
     }
 
-    /// A contradiction to what there is.
-    pub fn conflict(message: String, at: SourceSpan) -> Fault {
-        Fault::new(RefusalKind::Conflict, message, at)
+    /// A word that names something that does not exist.
+    pub fn not_found(message: String, at: SourceSpan) -> CommandError {
+        CommandError::new(RefusalKind::NotFound, message, at)
+    }
+
+    /// A word that contradicts the configuration.
+    pub fn conflict(message: String, at: SourceSpan) -> CommandError {
+        CommandError::new(RefusalKind::Conflict, message, at)
+    }
+
+    /// The system refused what the word asks for.
+    pub fn failed(message: String, at: SourceSpan) -> CommandError {
+        CommandError::new(RefusalKind::Failed, message, at)
     }
 
     /// Adds the way out.
-    pub fn help(mut self, help: String) -> Fault {
+    pub fn help(mut self, help: String) -> CommandError {
         self.diagnostic.help = Some(help);
         self
     }
 
-    /// The refusal of the line it was found in. An error without a place is about the line's last word (`del 7`).
+    /// The refusal of a line. An error without a place marks the last word of the line (`del 7`).
     pub fn in_line(mut self, line: &str) -> Refusal {
         if self.diagnostic.span == Span::default() {
             let end = line.trim_end().len();
@@ -59,21 +69,21 @@ impl Fault {
     }
 }
 
-impl From<Diagnostic> for Fault {
-    fn from(diagnostic: Diagnostic) -> Fault {
-        Fault { kind: RefusalKind::Invalid, diagnostic }
+impl From<Diagnostic> for CommandError {
+    fn from(diagnostic: Diagnostic) -> CommandError {
+        CommandError { kind: RefusalKind::Invalid, diagnostic }
     }
 }
 
-/// A command, a file or a request that was refused; it changed nothing.
+/// A command, a file or a request that was refused and changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// What kind.
+    /// Kind of the refusal.
     pub kind: RefusalKind,
     /// One sentence.
     pub message: String,
-    /// Where in the text, if it is about a text.
+    /// Errors with their places, if the refusal is about a text.
     pub diagnostics: Vec<DiagnosticEntry>,
 }
 
@@ -82,19 +92,19 @@ impl Refusal {
         Refusal { kind, message, diagnostics: Vec::new() }
     }
 
-    /// Errors found in a text, each with the line it is in.
+    /// A refusal for errors in a text, each given with its line.
     pub fn of<'a>(kind: RefusalKind, errors: impl IntoIterator<Item = (Diagnostic, &'a str)>) -> Refusal {
         let diagnostics: Vec<_> = errors.into_iter().map(|(d, source)| entry(d, source)).collect();
         let message = diagnostics.first().map_or_else(String::new, |d| d.message.clone());
         Refusal { kind, message, diagnostics }
     }
 
-    /// The text is wrong.
+    /// The request is wrong.
     pub fn invalid(message: String) -> Refusal {
         Refusal::new(RefusalKind::Invalid, message)
     }
 
-    /// It names something that does not exist.
+    /// The request names something that does not exist.
     pub fn not_found(message: String) -> Refusal {
         Refusal::new(RefusalKind::NotFound, message)
     }
@@ -104,17 +114,17 @@ impl Refusal {
         Refusal::new(RefusalKind::Failed, message)
     }
 
-    /// The same refusal of a text that lacks the first `bytes` bytes, all of them of one byte each.
-    pub(crate) fn without_first(mut self, bytes: usize) -> Refusal {
-        let less = bytes as u64;
+    /// The refusal for the line without its first `bytes` bytes, which are ASCII: places move to the left.
+    pub(crate) fn without_prefix(mut self, bytes: usize) -> Refusal {
+        let bytes = bytes as u64;
         for d in &mut self.diagnostics {
-            (d.start, d.end) = (d.start.saturating_sub(less), d.end.saturating_sub(less));
-            d.column = d.column.saturating_sub(less).max(1);
+            (d.start, d.end) = (d.start.saturating_sub(bytes), d.end.saturating_sub(bytes));
+            d.column = d.column.saturating_sub(bytes).max(1);
         }
         self
     }
 
-    /// The document sent to the client.
+    /// The document for the client.
     pub fn into_reply(self) -> ErrorReply {
         ErrorReply { error: self.message, diagnostics: self.diagnostics }
     }
@@ -127,7 +137,7 @@ fn entry(d: Diagnostic, source: &str) -> DiagnosticEntry {
 }
 
 impl DiagnosticEntry {
-    /// The diagnostic, to render it with its text.
+    /// The diagnostic, to be rendered with its text.
     pub fn diagnostic(&self) -> Diagnostic {
         let narrow = |offset| usize::try_from(offset).unwrap_or(usize::MAX);
         let span = Span::new(narrow(self.start), narrow(self.end));
@@ -141,7 +151,8 @@ mod tests {
 
     #[test]
     fn an_error_without_a_place_marks_the_last_word() {
-        let refusal = Fault::invalid("no such rule".to_owned(), SourceSpan::default()).in_line("del 77 ");
+        let refusal =
+            CommandError::invalid("no such rule".to_owned(), SourceSpan::default()).in_line("del 77 ");
         let entry = &refusal.diagnostics[0];
         assert_eq!((entry.start, entry.end, entry.column), (4, 6, 5));
     }

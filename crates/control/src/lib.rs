@@ -1,51 +1,40 @@
-//! The control side of mmb: the configuration as a value, transactions on it, the API on a Unix socket and its client.
+//! The control side of mmb: the configuration, transactions on it, the control API and its client.
 //!
 //! ```text
-//! line or file ─► config (a copy, changed) ─► engine: open, publish ─► the copy is the configuration
-//!                      │ error: nothing changed  ▲
-//!                      ├─► mirror: the kernel's routes, while a port is routed
-//!                      └─► background: threads of network functions
-//! HTTP/JSON ◄─ routes ◄─ control ─► views, render, metrics
+//! line ─► command ─► transaction: copy of config, changed ─► engine: open, publish ─► commit
+//! file ─► server  ─┘        ├─► mirror: the kernel's routes, while a port is routed
+//!                           └─► background: threads of network functions
+//! HTTP/JSON ◄─ server ◄─ query ─► render, metrics
 //! ```
+//!
+//! | module | content |
+//! |---|---|
+//! | `api` | the API's documents |
+//! | `config` | the configuration as a value, configuration files |
+//! | `transaction` | changes of the running configuration |
+//! | `query` | what the daemon shows of itself |
+//! | `command` | commands of the language, and their output |
+//! | `render`, `metrics` | documents as text, and for Prometheus |
+//! | `server`, `client` | both ends of the control socket |
 
 pub mod api;
-mod background;
-mod chains;
 mod client;
+mod command;
 mod config;
-mod connections;
-mod control;
-mod devices;
 mod error;
-mod fast;
-mod fib;
-pub mod file;
-mod filter;
-mod log;
-mod masks;
 mod metrics;
-mod mirror;
-mod nat;
-mod output;
+mod query;
 pub mod render;
-mod routes;
 mod server;
-mod settings;
-mod socket;
-mod stream;
-mod upkeep;
-mod views;
+mod text;
+mod transaction;
 
 pub use client::{Client, ClientError};
-pub use config::{Chains, Config, Interface, Platform, Routing};
-pub use connections::Listing;
-pub use control::{Control, DownInterface};
-pub use error::{Fault, Refusal, RefusalKind};
-pub use fib::FibListing;
+pub use command::Output;
+pub use config::{Chains, Config, Interface, Nat, Platform, Routing, file};
+pub use error::{CommandError, Refusal, RefusalKind};
 pub use mmb_policy::RuleView;
-pub use nat::Nat;
-pub use output::Output;
-pub use routes::{BODY_LIMIT, router};
-pub use server::serve;
-pub use socket::{ControlSocket, SocketError, client_path, default_path};
-pub use views::fields;
+pub use query::{ConnectionListing, FibListing, fields};
+pub use server::{BODY_LIMIT, ControlSocket, SocketError, client_path, default_path, router, serve};
+pub use text::count;
+pub use transaction::{Control, DownInterface};

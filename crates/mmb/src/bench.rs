@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use mmb_control::api::RuleEntry;
-use mmb_control::render::count;
+use mmb_control::count;
 use mmb_control::{Config, Platform, file, render};
 use mmb_dataplane::DEFAULT_SESSIONS;
 use mmb_dataplane::bench::{
@@ -61,7 +61,7 @@ struct CaseSummary {
 
 /// `mmb bench`.
 pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
-    let base = Config::on(Platform {
+    let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         seed: args.seed,

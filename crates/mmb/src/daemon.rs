@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use mmb_control::render::count;
+use mmb_control::count;
 use mmb_control::{Config, Control, ControlSocket, DownInterface, Platform, default_path, serve};
 use mmb_dataplane::{Engine, EngineConfig};
 use mmb_nf::Registry;
@@ -17,7 +17,7 @@ use crate::offline::load;
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
-    let base = Config::on(Platform {
+    let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         // A number that others cannot guess: the standard library seeds its hash tables from the system.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mmb_control::api::RuleEntry;
-use mmb_control::render::count;
+use mmb_control::count;
 use mmb_control::{Config, Platform, file, render};
 use mmb_dataplane::replay::{self, ReplayConfig, ReplayReport};
 use mmb_dataplane::{Forwarding, PortConfig, PortId, RuleCounters};
@@ -20,7 +20,7 @@ const SEED: u64 = 1;
 
 /// The beginning of a configuration whose functions run in this process, with one worker.
 pub fn base(functions: Arc<Registry>, scratchpad: usize) -> Config {
-    Config::on(Platform { functions, workers: 1, seed: SEED, scratchpad })
+    Config::with_platform(Platform { functions, workers: 1, seed: SEED, scratchpad })
 }
 
 /// Loads a configuration file that stands for itself; `base` is the beginning.

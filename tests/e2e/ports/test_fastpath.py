@@ -37,7 +37,7 @@ def fast_wire(make_wire):
         wire.bench.know_neighbours()
         receives_by_napi(wire.client, "c0")
         receives_by_napi(wire.server, "s0")
-        wait.until(lambda: all(i["to"] for i in fast(wire)["interfaces"]), "interfaces to take frames")
+        wait.until(lambda: all(i["egress"] for i in fast(wire)["interfaces"]), "interfaces to take frames")
         return wire
 
     return make
@@ -99,7 +99,7 @@ def test_off_unless_it_is_switched_on(make_wire, stream):
     wire.bench.know_neighbours()
     stream(wire.client, wire.server, SERVER4).send(2048)
     shown = fast(wire)
-    assert (shown["on"], shown["active"], shown["entries"], shown["packets"]) == (False, False, 0, 0)
+    assert (shown["enabled"], shown["active"], shown["entries"], shown["packets"]) == (False, False, 0, 0)
     assert "xdp-fast-path" not in wire.daemon.command("show", "config").stdout
     wire.daemon.line("set xdp-fast-path on")
     assert "set xdp-fast-path on\n" in wire.daemon.command("show", "config").stdout
@@ -192,7 +192,7 @@ def test_other_rules_keep_it_off_and_say_so(fast_wire, stream):
     one = stream(wire.client, wire.server, SERVER4)
     one.send(2048)
     shown = fast(wire)
-    assert (shown["on"], shown["active"], shown["packets"]) == (True, False, 0)
+    assert (shown["enabled"], shown["active"], shown["packets"]) == (True, False, 0)
     assert "rule 1" in shown["obstacle"] and "ip-ttl" in shown["obstacle"]
     assert "ip-ttl" in wire.daemon.command("show", "fast-path").stdout
     wire.daemon.command("del", 1)
@@ -205,7 +205,7 @@ def test_frames_are_not_sent_where_they_would_be_lost(fast_wire, stream):
     """
     wire = fast_wire()
     wire.server.run("ethtool", "-K", "s0", "gro", "off")
-    wait.until(lambda: not fast(wire)["interfaces"][1]["to"], "mmb to see it")
+    wait.until(lambda: not fast(wire)["interfaces"][1]["egress"], "mmb to see it")
     time.sleep(0.2)
     one = stream(wire.client, wire.server, SERVER4)
     one.send(4096)
@@ -228,7 +228,7 @@ def fast_router(make_router):
         bench = make_router(ON + config)
         receives_by_napi(bench.client, "c0")
         receives_by_napi(bench.servers, "s0")
-        wait.until(lambda: all(i["to"] for i in fast(bench)["interfaces"][:2]), "interfaces to take frames")
+        wait.until(lambda: all(i["egress"] for i in fast(bench)["interfaces"][:2]), "interfaces to take frames")
         return bench
 
     return make
@@ -363,7 +363,7 @@ def fast_nat(make_nat):
         nat = make_nat(ON + config, driver="af-xdp", **options)
         receives_by_napi(nat.hosts, "c0")
         receives_by_napi(nat.router, "r0")
-        wait.until(lambda: all(i["to"] for i in fast(nat)["interfaces"]), "interfaces to take frames")
+        wait.until(lambda: all(i["egress"] for i in fast(nat)["interfaces"]), "interfaces to take frames")
         return nat
 
     return make

@@ -9,85 +9,85 @@ use utoipa::ToSchema;
 pub struct ChainList {
     /// The chains, in the order they were added.
     pub chains: Vec<ChainEntry>,
-    /// The memory that every session of a chain has for functions.
+    /// The layout of the scratchpad that every session of a chain has.
     pub scratchpad: ScratchpadEntry,
-    /// What the functions cost: those that stand in a chain.
+    /// Cost of the functions that are in a chain.
     pub functions: Vec<CostEntry>,
 }
 
 /// A service chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChainEntry {
-    /// Its name.
+    /// Name of the chain.
     pub name: String,
-    /// The way through it, as in `chain add`.
+    /// The functions, as in `chain add`.
     pub body: String,
-    /// The traffic that it takes: matches of the language, all of which hold; empty: all.
-    pub takes: String,
-    /// Whether its functions translate sessions.
+    /// The traffic that the chain processes: matches that must all hold; empty: all traffic.
+    pub traffic: String,
+    /// Whether its functions translate addresses or ports.
     pub translates: bool,
-    /// Indexes of the rules that name it.
+    /// Indexes of the rules with this chain.
     pub rules: Vec<u32>,
-    /// Bytes of scratchpad up to the end of its last function.
+    /// Bytes of scratchpad that the chain needs.
     pub bytes: u64,
-    /// The ways through it, one for each choice of outputs.
-    pub ways: Vec<WayEntry>,
+    /// The paths through the chain, one for each choice of outputs.
+    pub paths: Vec<PathEntry>,
 }
 
-/// One way through a chain.
+/// One path through a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WayEntry {
-    /// Its functions, in the order in which packets of the opener meet them.
+pub struct PathEntry {
+    /// The functions, in the order in which packets of the opener pass them.
     pub functions: Vec<String>,
-    /// How many of the last of them stand behind a function `flow`: they have their bytes in sessions of its own.
+    /// Number of functions after a function `flow`. They have their bytes in its own sessions.
     #[serde(default)]
-    pub behind: u64,
-    /// Bytes up to the end of the last one's of the others.
+    pub after_flow: u64,
+    /// Bytes of scratchpad that the functions before it need.
     pub bytes: u64,
-    /// Of these, those that one of them or the engine uses; the others are holes.
+    /// Bytes of these that the functions or the engine use; the others are holes.
     pub used: u64,
-    /// Whether packets that get to its end are dropped.
+    /// Whether packets are dropped at the end of the path.
     pub drops: bool,
 }
 
-/// How the memory that functions have of each session is laid out.
+/// Layout of the scratchpad of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ScratchpadEntry {
     /// Bytes that the chains need.
     pub bytes: u64,
-    /// Bytes that there are (`--scratchpad`).
+    /// Bytes available (`--scratchpad`).
     pub limit: u64,
-    /// Bytes at the beginning that are the engine's.
+    /// Bytes at the beginning that the engine uses.
     pub header: u64,
-    /// Where functions keep their bytes, by offset. Functions that no session can meet both of may share some.
-    pub places: Vec<PlaceEntry>,
+    /// The regions of the functions, by offset. Functions that never share a session may share bytes.
+    pub regions: Vec<RegionEntry>,
 }
 
-/// The bytes of a function in the scratchpads of its sessions.
+/// The bytes of a function in the scratchpad of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PlaceEntry {
-    /// The instance.
+pub struct RegionEntry {
+    /// Name of the instance.
     pub function: String,
-    /// Its first byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
-/// What an instance has done, in all chains together.
+/// Counters of an instance over all chains.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CostEntry {
-    /// The instance.
+    /// Name of the instance.
     pub name: String,
-    /// Packets that it has seen.
+    /// Packets processed.
     pub packets: u64,
-    /// Packets that it has dropped.
+    /// Packets dropped.
     pub drops: u64,
-    /// Of these, packets with which their session was refused or ended.
+    /// Dropped packets with which the function refused or ended their session.
     pub refused: u64,
-    /// Clock ticks (TSC) that it took.
+    /// Clock ticks (TSC) spent.
     pub ticks: u64,
-    /// The same for one packet; 0 without packets.
+    /// Clock ticks per packet; 0 without packets.
     pub ticks_per_packet: f64,
 }
 
@@ -96,42 +96,42 @@ pub struct CostEntry {
 pub struct FunctionList {
     /// The instances, in the order they were added.
     pub functions: Vec<FunctionEntry>,
-    /// The types there are.
+    /// All types.
     pub types: Vec<TypeEntry>,
 }
 
 /// An instance of a network function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FunctionEntry {
-    /// Its type.
+    /// Type of the function.
     #[serde(rename = "type")]
     pub type_: String,
-    /// The words behind its type.
+    /// The arguments of `nf add`.
     pub arguments: Vec<String>,
-    /// The chains that it stands in.
+    /// The chains with this instance.
     pub chains: Vec<String>,
-    /// The traffic that it takes: matches of the language; empty: all.
-    pub takes: String,
-    /// What it keeps its bytes for: `session`, or all sessions of a `source`, a `destination` or a `pair` of addresses.
+    /// The traffic that the function accepts: matches of the language; empty: all traffic.
+    pub traffic: String,
+    /// Key of its state: `session`, or all sessions of a `source`, a `destination` or a `pair` of addresses.
     pub key: String,
-    /// Bytes that it keeps for each.
+    /// Bytes of state for each key.
     pub bytes: u64,
-    /// Its name, and what it has done.
+    /// Name and counters.
     #[serde(flatten)]
     pub cost: CostEntry,
-    /// What it says of itself.
+    /// Values that the function reports.
     pub report: IndexMap<String, String>,
 }
 
 /// A type of network function.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TypeEntry {
-    /// Its name.
+    /// Name of the type.
     pub name: String,
-    /// The words that may stand behind it.
+    /// Syntax of the arguments.
     pub usage: String,
-    /// What it does.
+    /// What functions of this type do.
     pub help: String,
-    /// Bytes that it keeps for a session, or whatever it keeps bytes for.
+    /// Bytes of state for each key.
     pub bytes: u64,
 }

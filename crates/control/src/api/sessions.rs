@@ -7,94 +7,94 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// `show connections`. It is written while it is sent, one connection a line.
+/// `show connections`, sent while it is read, one connection per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionList {
-    /// The sessions, in no order. Those that begin or end meanwhile may be told of or not, the others once.
+    /// The sessions, in no order. Sessions that open or end meanwhile may be missing; all others appear once.
     pub connections: Vec<ConnectionEntry>,
 }
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConnectionEntry {
-    /// The transport protocol's name, or its number where it has none.
+    /// Name of the transport protocol, or its number.
     pub protocol: Cow<'static, str>,
-    /// Its state, in the tracker's words.
+    /// State of the connection tracker.
     pub state: Cow<'static, str>,
-    /// The direction of the packet that opened it.
+    /// Direction of the packet that opened the session.
     pub forward: FlowEntry,
-    /// The direction of replies.
+    /// Direction of replies.
     pub reverse: FlowEntry,
-    /// Whether what comes in by one direction is not what goes out: the two are not each other's reverse.
+    /// Whether addresses or ports are translated, so that one direction is not the reverse of the other.
     pub translated: bool,
-    /// Seconds since it was opened.
+    /// Seconds since the session was opened.
     pub age_seconds: u64,
-    /// Seconds since its last packet.
+    /// Seconds since the last packet.
     pub idle_seconds: u64,
-    /// Seconds until it ends, should no packet come.
+    /// Seconds until the session ends if no packet arrives.
     pub expires_seconds: u64,
-    /// Indexes of the stateful rules that it has.
+    /// Indexes of the stateful rules of the session.
     pub rules: Vec<u32>,
-    /// The service chain that its packets go through.
+    /// The service chain of the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<String>,
-    /// Why its packets are dropped before they get there: the reason that a function refused it for.
+    /// The drop reason if a function refused the session: its packets are dropped before the chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// The worker that it lives with.
+    /// The worker that owns the session.
     pub worker: u64,
-    /// Tells it from others that have had or will have its place with the worker.
+    /// Distinguishes the session from others that use the same slot of the worker's table.
     #[serde(default)]
     pub uid: u32,
 }
 
-/// One direction of a session: what its packets look like as they come in, before any translation.
+/// One direction of a session, as its packets are received, before any translation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FlowEntry {
     /// Source address.
     #[schema(value_type = String)]
     pub source: IpAddr,
-    /// Source port. ICMP queries: their identifier; replies: the type of the query. Absent for protocols without ports.
+    /// Source port. For ICMP queries the identifier, for replies the type of the query. Absent without ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_port: Option<u16>,
     /// Destination address.
     #[schema(value_type = String)]
     pub destination: IpAddr,
-    /// Destination port. ICMP queries: their type; replies: their identifier.
+    /// Destination port. For ICMP queries the type, for replies the identifier. Absent without ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination_port: Option<u16>,
-    /// The interface by which its packets come in, once one has.
+    /// The interface that receives its packets, once there was one.
     #[serde(rename = "in", default, skip_serializing_if = "Option::is_none")]
     pub in_: Option<String>,
     /// Packets.
     pub packets: u64,
-    /// Bytes of their frames.
+    /// Bytes of the frames of these packets.
     pub bytes: u64,
 }
 
 /// `clear connections`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClearReply {
-    /// What happened, in words.
+    /// A sentence on the change.
     pub done: String,
     /// Sessions that were ended.
     pub cleared: u64,
 }
 
-/// What there is of sessions, and what became of them since the start: one worker's, or all workers' in sum.
+/// Sessions now, and counters since the start, of one worker or of all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SessionCounts {
-    /// Sessions there are.
+    /// Open sessions.
     pub sessions: u64,
-    /// Of these, half open: nobody has answered yet. They make room for others when there is none.
+    /// Open sessions without a reply so far. They are evicted when the table is full.
     pub half_open: u64,
-    /// Most sessions there can be.
+    /// Maximum number of sessions.
     pub capacity: u64,
     /// Sessions that were opened.
     pub created: u64,
     /// Sessions that ended, by reason: `expired`, `replaced`, `evicted`, `ended`, `cleared`.
     pub ended: IndexMap<String, u64>,
-    /// Packets that would have opened a session and were refused, by the reason they were dropped for.
+    /// Packets that could not open a session, by drop reason.
     pub refused: IndexMap<String, u64>,
 }
 
@@ -110,49 +110,49 @@ pub struct NatReply {
 /// A NAT pool and its use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolEntry {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// First and last address.
     pub addresses: [String; 2],
     /// First and last port.
     pub ports: [u16; 2],
-    /// Ports in a block, if hosts get ports in blocks.
+    /// Ports in a block, if ports are allocated in blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block: Option<u16>,
-    /// Most sessions of a host, if there is a limit.
+    /// Maximum number of sessions of a host, if there is a limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
-    /// Who may send from outside.
+    /// Filtering behavior for packets from outside (RFC 4787).
     pub filtering: String,
-    /// Hosts inside that have a mapping or a block.
+    /// Inside hosts with a mapping or a block.
     pub hosts: u64,
-    /// Sessions that hosts inside have opened.
+    /// Sessions opened by inside hosts.
     pub sessions: u64,
     /// Ports in use, by protocol: `udp`, `tcp`, `icmp` (identifiers).
     pub ports_used: IndexMap<String, u64>,
-    /// Ports there are, for each protocol.
+    /// Ports of the pool, for each protocol.
     pub ports_total: u64,
     /// Blocks in use.
     pub blocks_used: u64,
-    /// Blocks there are; 0 without blocks.
+    /// Blocks of the pool; 0 without blocks.
     pub blocks_total: u64,
-    /// How often there was no port left.
+    /// How often no port was free.
     pub exhausted: u64,
-    /// How often a host was at its limit.
+    /// How often a host had reached its limit.
     pub limited: u64,
 }
 
-/// A forward.
+/// A port forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForwardEntry {
     /// `tcp` or `udp`.
     pub protocol: String,
-    /// The address that it is known by outside.
+    /// Outside address.
     pub outside: String,
-    /// The port there.
+    /// Outside port.
     pub outside_port: u16,
-    /// The host behind.
+    /// Inside address.
     pub inside: String,
-    /// Its port.
+    /// Inside port.
     pub inside_port: u16,
 }

@@ -1,28 +1,29 @@
-//! Network functions and service chains as configured, and the program that is compiled of them.
+//! Network functions and service chains, and the program compiled from them.
 //!
-//! Theory of operation. Both are lists in the order of the lines that made them. Every change compiles all of them into one
-//! immutable [`Program`], with the one before at hand: an instance whose name, type and arguments stay is the same object in
-//! both, and so keeps what it knows. A program that cannot be is an error of the line that made it so. What a chain takes is
-//! part of what the rules that name it match: the policy asks for it when rules come, and is told when it changes.
+//! Theory of operation. Both are lists in the order in which they were added. Every change compiles all of them into one
+//! immutable [`Program`]. An instance whose name, type and arguments do not change is the same object in the old and the
+//! new program, and so keeps its state. An error of the compiler is an error of the line that caused it. The traffic of
+//! a chain is part of the matches of its rules: the policy gets it when a rule is added, and again when it changes.
 
 use std::sync::Arc;
 
-use mmb_lang::{Action, Body, Chain, Command, Match, NfAdd, Rule, SourceSpan, Word};
+use mmb_lang::{Body, Chain, Command, Match, NfAdd, Rule, SourceSpan, Word};
 use mmb_nf::{Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
-use super::{Config, port_of};
-use crate::error::{Fault, RefusalKind};
+use super::interfaces::port_of;
+use super::{Config, references};
+use crate::error::CommandError;
 
-/// What functions are made with, the same for as long as a daemon lives.
+/// What network functions are created with. It does not change while a daemon runs.
 #[derive(Clone)]
 pub struct Platform {
-    /// The types there are.
+    /// The types of functions.
     pub functions: Arc<Registry>,
-    /// Workers that packets are shared among.
+    /// Number of workers.
     pub workers: u16,
-    /// For what is to look random.
+    /// Seed of random numbers.
     pub seed: u64,
-    /// Bytes for functions in a session's scratchpad.
+    /// Bytes of a session's scratchpad.
     pub scratchpad: usize,
 }
 
@@ -38,7 +39,7 @@ impl Default for Platform {
     }
 }
 
-/// Instances and chains, each in the order they were added, and their program.
+/// Instances and chains, each in the order in which they were added, and their program.
 #[derive(Clone, Default)]
 pub struct Chains {
     functions: Vec<NfAdd>,
@@ -57,23 +58,25 @@ impl Chains {
         &self.chains
     }
 
-    /// What the engine makes of them.
+    /// The program that the engine runs.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// The chains that an instance stands in.
-    pub fn with<'a>(&'a self, instance: &'a str) -> impl Iterator<Item = &'a Chain> {
-        self.chains.iter().filter(move |chain| words(&chain.body).iter().any(|word| *word.text == *instance))
+    /// The chains with an instance.
+    pub fn chains_of<'a>(&'a self, instance: &'a str) -> impl Iterator<Item = &'a Chain> {
+        self.chains
+            .iter()
+            .filter(move |chain| functions_in(&chain.body).iter().any(|word| *word.text == *instance))
     }
 
-    /// The lines of a file that give these instances and chains.
+    /// The lines of a file with these instances and chains.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         let functions = self.functions.iter().map(|nf| Command::NfAdd(nf.clone()).to_string());
         functions.chain(self.chains.iter().map(|chain| Command::ChainAdd(chain.clone()).to_string()))
     }
 
-    /// The traffic that a chain takes; none: there is no such chain.
+    /// The traffic of a chain; none if there is no such chain.
     pub fn class(&self, chain: &str) -> Option<Vec<Match>> {
         self.program.chain(chain).map(|id| self.program.class(id).to_vec())
     }
@@ -87,104 +90,109 @@ impl Chains {
     }
 }
 
-/// A step of a change that may fail.
-pub(crate) type Step = Result<(), Fault>;
-
 impl Config {
     /// Network functions and chains.
     pub fn chains(&self) -> &Chains {
         &self.chains
     }
 
-    /// What functions are made with.
+    /// What network functions are created with.
     pub fn platform(&self) -> &Platform {
         &self.platform
     }
 
-    /// The running object of an instance.
-    pub fn instance(&self, name: &Word) -> Result<&Arc<Instance>, Fault> {
+    /// The object of an instance.
+    ///
+    /// # Errors
+    /// There is no such instance.
+    pub fn instance(&self, name: &Word) -> Result<&Arc<Instance>, CommandError> {
         self.chains.program.instance(name).ok_or_else(|| self.unknown_function(name))
     }
 
     /// `nf add`.
-    pub fn add_function(&mut self, nf: &NfAdd) -> Step {
-        self.edit(|config| config.put_function(nf).map(Some))
+    pub fn add_function(&mut self, nf: &NfAdd) -> Result<(), CommandError> {
+        self.edit(|config| config.insert_function(nf).map(Some))
     }
 
     /// `nf del`.
-    pub fn delete_function(&mut self, name: &Word) -> Step {
-        self.edit(|config| config.take_function(name).map(|()| None))
+    pub fn delete_function(&mut self, name: &Word) -> Result<(), CommandError> {
+        self.edit(|config| config.remove_function(name).map(|()| None))
     }
 
     /// `chain add`.
-    pub fn add_chain(&mut self, chain: &Chain) -> Step {
-        self.edit(|config| config.put_chain(chain).map(Some))
+    pub fn add_chain(&mut self, chain: &Chain) -> Result<(), CommandError> {
+        self.edit(|config| config.insert_chain(chain).map(Some))
     }
 
     /// `chain set`.
-    pub fn set_chain(&mut self, chain: &Chain) -> Step {
+    pub fn set_chain(&mut self, chain: &Chain) -> Result<(), CommandError> {
         self.edit(|config| config.replace_chain(chain).map(Some))
     }
 
     /// `chain del`.
-    pub fn delete_chain(&mut self, name: &Word) -> Step {
-        self.edit(|config| config.take_chain(name).map(|()| None))
+    pub fn delete_chain(&mut self, name: &Word) -> Result<(), CommandError> {
+        self.edit(|config| config.remove_chain(name).map(|()| None))
     }
 
-    /// Changes instances or chains, and compiles them. `step` says what it changed: errors about that stand at its words.
-    /// From now on rules match what their chains take.
-    fn edit(&mut self, step: impl FnOnce(&mut Self) -> Result<Option<ProgramItem>, Fault>) -> Step {
+    /// Changes instances or chains, compiles them, and updates the rules of chains whose traffic has changed. `change`
+    /// returns what it added or replaced; an error about this keeps its place in the line.
+    fn edit(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<Option<ProgramItem>, CommandError>,
+    ) -> Result<(), CommandError> {
         let before = self.chains.clone();
-        let own = step(self)?;
-        self.compile(&before).map_err(|(about, mut fault)| {
-            if own != Some(about) {
-                fault.diagnostic.span = Default::default();
+        let changed = change(self)?;
+        self.compile(&before).map_err(|(about, mut error)| {
+            if changed != Some(about) {
+                error.diagnostic.span = Default::default();
             }
-            fault
+            error
         })?;
-        let mut named: Vec<String> = self.policy.chains().map(|(_, name)| name.to_owned()).collect();
-        named.sort_unstable();
-        named.dedup();
-        named.retain(|name| before.class(name) != self.chains.class(name));
-        named.iter().try_for_each(|name| self.reclass(name))
+        let mut used: Vec<String> = self.policy.chains().map(|(_, name)| name.to_owned()).collect();
+        used.sort_unstable();
+        used.dedup();
+        used.retain(|name| before.class(name) != self.chains.class(name));
+        used.iter().try_for_each(|name| self.update_class(name))
     }
 
-    /// Adds an instance; to be followed by [`Config::compile`], as what stands below.
-    pub(crate) fn put_function(&mut self, nf: &NfAdd) -> Result<ProgramItem, Fault> {
+    /// Inserts an instance. Call [`Config::compile`] after all changes.
+    pub(super) fn insert_function(&mut self, nf: &NfAdd) -> Result<ProgramItem, CommandError> {
         let (name, types) = (&nf.name, self.platform.functions.types());
         if self.chains.function(name).is_some() {
-            let fault = Fault::conflict(format!("there is a function `{}` already", &**name), name.span);
-            return Err(fault.help(format!("`nf del {}` first", &**name)));
+            let message = format!("there is a function `{}` already", &**name);
+            return Err(
+                CommandError::conflict(message, name.span).help(format!("`nf del {}` first", &**name))
+            );
         }
         if types.iter().all(|kind| *kind.name != *nf.kind.text) {
             let names: Vec<&str> = types.iter().map(|kind| kind.name).collect();
-            let message = format!("there is no type of function `{}`", &*nf.kind);
-            let fault = Fault::new(RefusalKind::NotFound, message, nf.kind.span);
-            return Err(fault.help(like(&nf.kind, &names)));
+            let message = format!("there is no function type `{}`", &*nf.kind);
+            return Err(CommandError::not_found(message, nf.kind.span).help(suggestion(&nf.kind, &names)));
         }
         let functions = &mut Arc::make_mut(&mut self.chains).functions;
         functions.push(nf.clone());
         Ok(ProgramItem::Function(functions.len() - 1))
     }
 
-    /// Removes an instance that stands in no chain.
-    fn take_function(&mut self, name: &Word) -> Step {
+    /// Removes an instance that is in no chain.
+    fn remove_function(&mut self, name: &Word) -> Result<(), CommandError> {
         let at = self.chains.function(name).ok_or_else(|| self.unknown_function(name))?;
-        if let Some(chain) = self.chains.with(name).next() {
-            let message = format!("function `{}` stands in chain `{}`", &**name, &*chain.name);
-            let out = format!("`chain set {0} …` without it first, or `chain del {0}`", &*chain.name);
-            return Err(Fault::conflict(message, name.span).help(out));
+        if let Some(chain) = self.chains.chains_of(name).next() {
+            let message = format!("function `{}` is used by chain `{}`", &**name, &*chain.name);
+            let help = format!("`chain set {0} …` without it first, or `chain del {0}`", &*chain.name);
+            return Err(CommandError::conflict(message, name.span).help(help));
         }
         Arc::make_mut(&mut self.chains).functions.remove(at);
         Ok(())
     }
 
-    /// Adds a chain.
-    pub(crate) fn put_chain(&mut self, chain: &Chain) -> Result<ProgramItem, Fault> {
+    /// Inserts a chain. Call [`Config::compile`] after all changes.
+    pub(super) fn insert_chain(&mut self, chain: &Chain) -> Result<ProgramItem, CommandError> {
         let name = &chain.name;
         if self.chains.chain(name).is_some() {
-            let fault = Fault::conflict(format!("there is a chain `{}` already", &**name), name.span);
-            return Err(fault.help(format!("`chain set {} …` replaces it", &**name)));
+            let message = format!("there is a chain `{}` already", &**name);
+            return Err(CommandError::conflict(message, name.span)
+                .help(format!("`chain set {} …` replaces it", &**name)));
         }
         self.check_body(chain)?;
         let chains = &mut Arc::make_mut(&mut self.chains).chains;
@@ -192,38 +200,43 @@ impl Config {
         Ok(ProgramItem::Chain(chains.len() - 1))
     }
 
-    /// Puts a chain in the place of one that has its name.
-    fn replace_chain(&mut self, chain: &Chain) -> Result<ProgramItem, Fault> {
+    /// Replaces the chain of the same name.
+    fn replace_chain(&mut self, chain: &Chain) -> Result<ProgramItem, CommandError> {
         let at = self.chains.chain(&chain.name).ok_or_else(|| self.unknown_chain(&chain.name))?;
         self.check_body(chain)?;
         Arc::make_mut(&mut self.chains).chains[at] = chain.clone();
         Ok(ProgramItem::Chain(at))
     }
 
-    /// Removes a chain that no rule names.
-    fn take_chain(&mut self, name: &Word) -> Step {
+    /// Removes a chain that no rule uses.
+    fn remove_chain(&mut self, name: &Word) -> Result<(), CommandError> {
         let at = self.chains.chain(name).ok_or_else(|| self.unknown_chain(name))?;
-        if let Some((index, _)) = self.policy.chains().find(|(_, named)| **named == **name) {
+        if let Some((index, _)) = self.policy.chains().find(|(_, used)| **used == **name) {
             let text = self.policy.rule(index).map_or("", |view| view.text);
-            let message = format!("chain `{}` is named by rule {index} (`{text}`)", &**name);
-            return Err(Fault::conflict(message, name.span).help(format!("`del {index}` first")));
+            let message = format!("chain `{}` is used by rule {index} (`{text}`)", &**name);
+            return Err(CommandError::conflict(message, name.span).help(format!("`del {index}` first")));
         }
         Arc::make_mut(&mut self.chains).chains.remove(at);
         Ok(())
     }
 
-    /// Whether every function of a chain is there.
-    fn check_body(&self, chain: &Chain) -> Step {
-        let unknown = |word: &&Word| self.chains.function(word).is_none();
-        words(&chain.body).into_iter().find(unknown).map_or(Ok(()), |word| Err(self.unknown_function(word)))
+    /// Checks that all functions of a chain exist.
+    fn check_body(&self, chain: &Chain) -> Result<(), CommandError> {
+        let is_unknown = |word: &&Word| self.chains.function(word).is_none();
+        functions_in(&chain.body)
+            .into_iter()
+            .find(is_unknown)
+            .map_or(Ok(()), |word| Err(self.unknown_function(word)))
     }
 
-    /// Compiles the program, in which instances of `before` that stay are the same ones. The error says which line it is
-    /// about.
-    pub(crate) fn compile(&mut self, before: &Chains) -> Result<(), (ProgramItem, Fault)> {
+    /// Compiles the program. Instances of `before` that have not changed are reused.
+    ///
+    /// # Errors
+    /// The function or chain that the error is about, and the error.
+    pub(super) fn compile(&mut self, before: &Chains) -> Result<(), (ProgramItem, CommandError)> {
         let same = (&before.functions, &before.chains) == (&self.chains.functions, &self.chains.chains);
         let program = if same {
-            // Sessions that have nothing to move to need not look.
+            // The same program again: sessions need not be checked against a new one.
             before.program.clone()
         } else {
             let compile = |order| {
@@ -231,7 +244,7 @@ impl Config {
                     functions: &self.chains.functions,
                     chains: &self.chains.chains,
                     registry: &self.platform.functions,
-                    resolve_port: &|name| self.resolve(name),
+                    resolve_port: &|name| self.port_of(name),
                     has_pool: &|name| self.nat.pool(name).is_some(),
                     workers: self.platform.workers,
                     seed: self.platform.seed,
@@ -240,123 +253,126 @@ impl Config {
                     order,
                 })
             };
-            // What stands together in the order of use is read together; what is too much in that order may fit in another.
+            // In the order of use, bytes that are used together are adjacent. If that needs too many bytes, a compact order
+            // may fit.
             let program = compile(Order::Maximal).or_else(|error| compile(Order::Compact).map_err(|_| error));
-            Arc::new(program.map_err(|error| (error.item, self.fault_of(error)))?)
+            Arc::new(program.map_err(|error| (error.item, self.program_error(error)))?)
         };
-        // Instances that stay were not asked again whether all that they name is there.
-        for (n, instance) in program.instances().iter().enumerate() {
-            let traits = instance.properties();
-            let interface = traits.interfaces.iter().find(|name| self.interface(name).is_none());
-            let pool = traits.pools.iter().find(|name| self.nat.pool(name).is_none());
-            let gone = interface.map(|name| ("interface", name)).or(pool.map(|name| ("NAT pool", name)));
-            if let Some((what, name)) = gone {
-                let message =
-                    format!("function `{}` uses {what} `{name}`, which is not there", instance.name());
-                let at = self.chains.functions.get(n).map(|nf| nf.kind.span).unwrap_or_default();
-                return Err((ProgramItem::Function(n), Fault::new(RefusalKind::NotFound, message, at)));
-            }
-        }
+        self.check_uses(&program)?;
         Arc::make_mut(&mut self.chains).program = program;
         Ok(())
     }
 
-    /// Makes the rules that name a chain match what it takes.
-    fn reclass(&mut self, chain: &str) -> Step {
-        let class = self.chains.class(chain).unwrap_or_default();
-        let interfaces = self.interfaces.clone();
-        let done = self.policy_mut().set_chain_class(chain, &class, &|name| port_of(&interfaces, name));
-        let Err((index, error)) = done else { return Ok(()) };
-        let text = self.policy.rule(index).map_or("", |view| view.text);
-        let message = format!("rule {index} (`{text}`) could match nothing: {}", error.message);
-        Err(Fault::conflict(message, SourceSpan::default()).help(format!("`del {index}` first")))
+    /// Checks that the interfaces and NAT pools of all instances exist. The compiler checks new instances only.
+    fn check_uses(&self, program: &Program) -> Result<(), (ProgramItem, CommandError)> {
+        for (n, instance) in program.instances().iter().enumerate() {
+            let traits = instance.properties();
+            let interface = traits.interfaces.iter().find(|name| self.interface(name).is_none());
+            let pool = traits.pools.iter().find(|name| self.nat.pool(name).is_none());
+            let missing = interface.map(|name| ("interface", name)).or(pool.map(|name| ("NAT pool", name)));
+            if let Some((what, name)) = missing {
+                let message =
+                    format!("function `{}` uses {what} `{name}`, which does not exist", instance.name());
+                let at = self.chains.functions.get(n).map(|nf| nf.kind.span).unwrap_or_default();
+                return Err((ProgramItem::Function(n), CommandError::not_found(message, at)));
+            }
+        }
+        Ok(())
     }
 
-    /// The error at the word that it is about, if that stands in its line.
-    fn fault_of(&self, error: ProgramError) -> Fault {
+    /// Makes the rules of a chain match the traffic of the chain.
+    fn update_class(&mut self, chain: &str) -> Result<(), CommandError> {
+        let class = self.chains.class(chain).unwrap_or_default();
+        let interfaces = self.interfaces.clone();
+        let result = self.policy_mut().set_chain_class(chain, &class, &|name| port_of(&interfaces, name));
+        let Err((index, error)) = result else { return Ok(()) };
+        let text = self.policy.rule(index).map_or("", |view| view.text);
+        let message = format!("rule {index} (`{text}`) would never match: {}", error.message);
+        Err(CommandError::conflict(message, SourceSpan::default()).help(format!("`del {index}` first")))
+    }
+
+    /// The error of the compiler, placed at its word if the line has it.
+    fn program_error(&self, error: ProgramError) -> CommandError {
         let at = match error.item {
             ProgramItem::Function(n) => self.chains.functions.get(n).map(|nf| nf.kind.span),
             ProgramItem::Chain(n) => self.chains.chains.get(n).map(|chain| {
                 let mut names = Vec::new();
-                gather(&chain.body, true, &mut names);
-                let named = |word: &&&Word| error.word.as_deref() == Some(&***word);
-                names.iter().rfind(named).map_or(chain.name.span, |word| word.span)
+                collect_names(&chain.body, true, &mut names);
+                let is_word = |word: &&&Word| error.word.as_deref() == Some(&***word);
+                names.iter().rfind(is_word).map_or(chain.name.span, |word| word.span)
             }),
         };
-        Fault::conflict(error.message, at.unwrap_or_default())
+        CommandError::conflict(error.message, at.unwrap_or_default())
     }
 
-    /// Whether no function uses an interface.
-    pub(crate) fn check_no_function_on(&self, interface: &Word) -> Step {
-        self.check_no_user("interface", interface, |i| &i.properties().interfaces)
+    /// Checks that no function uses an interface.
+    pub(super) fn check_interface_unused(&self, interface: &Word) -> Result<(), CommandError> {
+        self.check_unused("interface", interface, |i| &i.properties().interfaces)
     }
 
-    /// Whether no function uses a NAT pool.
-    pub(crate) fn check_no_function_of(&self, pool: &Word) -> Step {
-        self.check_no_user("NAT pool", pool, |i| &i.properties().pools)
+    /// Checks that no function uses a NAT pool.
+    pub(super) fn check_pool_unused(&self, pool: &Word) -> Result<(), CommandError> {
+        self.check_unused("NAT pool", pool, |i| &i.properties().pools)
     }
 
-    fn check_no_user(&self, what: &str, name: &Word, uses: fn(&Instance) -> &[String]) -> Step {
+    fn check_unused(
+        &self,
+        what: &str,
+        name: &Word,
+        uses: fn(&Instance) -> &[String],
+    ) -> Result<(), CommandError> {
         let users = |i: &&Arc<Instance>| uses(i).iter().any(|used| **used == **name);
         let Some(user) = self.chains.program.instances().iter().find(users) else { return Ok(()) };
         let message = format!("{what} `{}` is used by function `{}`", &**name, user.name());
-        Err(Fault::conflict(message, name.span).help(format!("`nf del {}` first", user.name())))
+        Err(CommandError::conflict(message, name.span).help(format!("`nf del {}` first", user.name())))
     }
 
-    /// Whether every chain that the rule names is there.
-    pub(crate) fn check_chains(&self, rule: &Rule) -> Step {
-        let unknown = |name: &&Word| self.chains.chain(name).is_none();
-        chains(rule).find(unknown).map_or(Ok(()), |name| Err(self.unknown_chain(name)))
+    /// Checks that all chains of a rule exist.
+    pub(super) fn check_chains(&self, rule: &Rule) -> Result<(), CommandError> {
+        let is_unknown = |name: &&Word| self.chains.chain(name).is_none();
+        references::chains(rule).find(is_unknown).map_or(Ok(()), |name| Err(self.unknown_chain(name)))
     }
 
-    fn unknown_function(&self, name: &Word) -> Fault {
+    fn unknown_function(&self, name: &Word) -> CommandError {
         let known: Vec<&str> = self.chains.functions.iter().map(|nf| &*nf.name.text).collect();
         unknown("function", name, &known, || format!("`nf add {} TYPE …`", &**name))
     }
 
-    fn unknown_chain(&self, name: &Word) -> Fault {
+    fn unknown_chain(&self, name: &Word) -> CommandError {
         let known: Vec<&str> = self.chains.chains.iter().map(|chain| &*chain.name.text).collect();
         unknown("chain", name, &known, || format!("`chain add {} FUNCTION …`", &**name))
     }
 }
 
-/// The error for a name that nothing of this kind has.
-fn unknown(what: &str, name: &Word, known: &[&str], add: impl FnOnce() -> String) -> Fault {
-    let fault = Fault::new(RefusalKind::NotFound, format!("there is no {what} `{}`", &**name), name.span);
+/// The error for a function or chain that does not exist.
+fn unknown(what: &str, name: &Word, known: &[&str], add: impl FnOnce() -> String) -> CommandError {
+    let error = CommandError::not_found(format!("there is no {what} `{}`", &**name), name.span);
     match known {
-        [] => fault.help(format!("add it first: {}", add())),
-        known => fault.help(like(name, known)),
+        [] => error.help(format!("add it first: {}", add())),
+        known => error.help(suggestion(name, known)),
     }
 }
 
-/// What may have been meant.
-fn like(name: &str, known: &[&str]) -> String {
+/// A known name that is similar, or all known names.
+fn suggestion(name: &str, known: &[&str]) -> String {
     mmb_lang::suggest(name, known.iter().copied(), &format!("there are: {}", known.join(", ")))
 }
 
-/// The instances that a chain names, in the order in which they stand.
-fn words(body: &Body) -> Vec<&Word> {
+/// The instances of a chain, in their order.
+fn functions_in(body: &Body) -> Vec<&Word> {
     let mut all = Vec::new();
-    gather(body, false, &mut all);
+    collect_names(body, false, &mut all);
     all
 }
 
-/// Adds the names in a body: instances, and if wanted the labels of their outputs.
-fn gather<'a>(body: &'a Body, labels: bool, all: &mut Vec<&'a Word>) {
+/// Appends the names of a body: instances, and with `labels` the labels of their outputs.
+fn collect_names<'a>(body: &'a Body, labels: bool, all: &mut Vec<&'a Word>) {
     for step in &body.0 {
         all.extend(&step.function);
         for arm in &step.arms {
             all.extend(arm.label.iter().filter(|_| labels));
-            // Lines have few brackets within brackets: the language sees to that.
-            gather(&arm.body, labels, all);
+            // The language limits how deep brackets are nested.
+            collect_names(&arm.body, labels, all);
         }
     }
-}
-
-/// The chains that a rule names.
-fn chains(rule: &Rule) -> impl Iterator<Item = &Word> {
-    rule.targets.iter().filter_map(|target| match &target.action {
-        Action::Chain { name } => Some(name),
-        _ => None,
-    })
 }

@@ -2,29 +2,29 @@
 
 use std::fmt::Write;
 
-/// Which side of a column its cells stand on.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// The left.
+    /// To the left.
     Left,
-    /// The right.
+    /// To the right.
     Right,
 }
 
-/// Columns of text under a header line. The last column is not padded, so that lines end with their text.
+/// Columns of text under a header line. Lines have no spaces at their end.
 ///
-/// What is too long to be kept is rendered piece by piece: columns are as wide as their widest cell so far.
+/// Long tables are rendered piece by piece. A column is as wide as its widest cell so far.
 #[derive(Debug)]
 pub(crate) struct Columns<const N: usize> {
     aligns: [Align; N],
     widths: [usize; N],
     rows: Vec<[String; N]>,
-    /// Rows that were added, without the header.
+    /// Number of rows added, without the header.
     count: usize,
 }
 
 impl<const N: usize> Columns<N> {
-    /// No rows under this header.
+    /// A table with this header and no rows.
     pub fn new(header: [(&str, Align); N]) -> Self {
         Columns {
             aligns: header.map(|(_, align)| align),
@@ -45,12 +45,12 @@ impl<const N: usize> Columns<N> {
         self.count == 0
     }
 
-    /// Header and rows.
+    /// Renders header and rows.
     pub fn render(mut self) -> String {
         self.flush()
     }
 
-    /// The rows since the last call, the first time with the header.
+    /// Renders the rows since the last call; the first call adds the header.
     pub fn flush(&mut self) -> String {
         for row in &self.rows {
             for (width, cell) in self.widths.iter_mut().zip(row) {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_stand_under_each_other_and_columns_grow() {
+    fn pieces_are_aligned_and_columns_grow() {
         let mut columns = Columns::new([("what", Align::Left), ("n", Align::Right), ("why", Align::Left)]);
         let row = |what: &str, n: u32| [what.to_owned(), n.to_string(), "because".to_owned()];
         assert!(columns.is_empty());

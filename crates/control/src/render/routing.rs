@@ -1,19 +1,19 @@
-//! Routes, neighbours, and what routing did.
+//! Routes, neighbours and counters of routing as text.
 
 use super::columns::Align::{Left, Right};
 use super::columns::Columns;
-use super::count;
 use crate::api::{NeighborList, NextHopEntry, RouteEntry, RoutedEntry, RoutingCounts};
+use crate::text::count;
 
 /// The kernel's number of its main table.
 const MAIN: u32 = 254;
 
-/// `show fib`, as it goes on.
+/// `show fib`, rendered piece by piece.
 #[derive(Debug)]
 pub(crate) struct FibColumns(Columns<6>);
 
 impl FibColumns {
-    /// No routes yet.
+    /// A table without routes.
     pub fn new() -> Self {
         FibColumns(Columns::new([
             ("prefix", Left),
@@ -25,7 +25,7 @@ impl FibColumns {
         ]))
     }
 
-    /// Adds one.
+    /// Adds a route.
     pub fn row(&mut self, r: &RouteEntry) {
         let hops: Vec<_> = r.next_hops.iter().map(next_hop).collect();
         self.0.row([
@@ -38,12 +38,12 @@ impl FibColumns {
         ]);
     }
 
-    /// Whether there were none.
+    /// Whether no route was added.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The lines since the last call; none before the first route.
+    /// Renders the routes since the last call; empty before the first route.
     pub fn flush(&mut self) -> String {
         if self.is_empty() { String::new() } else { self.0.flush() }
     }
@@ -82,8 +82,8 @@ pub fn neighbors(list: &NeighborList) -> String {
     columns.render()
 }
 
-/// The kernel's face of a routed interface, in a sentence.
-pub(super) fn face(routed: &RoutedEntry) -> String {
+/// A sentence on the kernel interface with the addresses of a routed interface.
+pub(super) fn addresses(routed: &RoutedEntry) -> String {
     let name = &routed.interface;
     match &routed.twin {
         None => format!("its addresses are those of {name}"),
@@ -100,7 +100,7 @@ pub(crate) fn routing(r: &RoutingCounts) -> String {
     let milliseconds = |us: u64| format!("{}.{:02} ms", us / 1000, us % 1000 / 10);
     format!(
         "routes: {} IPv4, {} IPv6, {}, {}; last change after {}, the slowest after {}; {} ({} for lost messages)\n\
-         routing: {} to the kernel, {} ({} held back), {} in {}, {} waited for a neighbor\n",
+         routing: {} to the kernel, {} ({} rate-limited), {} in {}, {} queued for a neighbor\n",
         r.routes_ip4,
         r.routes_ip6,
         count(r.next_hops, "next hop"),
@@ -164,7 +164,7 @@ prefix           table  kind       protocol  metric  next hops
     }
 
     #[test]
-    fn neighbours_say_what_is_not_known() {
+    fn unknown_values_of_neighbours_are_dashes() {
         assert_eq!(neighbors(&NeighborList::default()), "no neighbors\n");
         let neighbor = NeighborEntry {
             address: "10.0.0.7".parse().unwrap(),
@@ -178,7 +178,7 @@ prefix           table  kind       protocol  metric  next hops
     }
 
     #[test]
-    fn routing_is_two_lines() {
+    fn routing_takes_two_lines() {
         let counts = RoutingCounts { routes_ip4: 7, neighbors: 1, lag_max_us: 1_234, ..Default::default() };
         let text = routing(&counts);
         assert!(text.starts_with("routes: 7 IPv4, 0 IPv6, 0 next hops, 1 neighbor; "), "{text}");

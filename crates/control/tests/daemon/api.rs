@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Daemon, Response, daemon};
 
-/// The endpoints, as users know them.
+/// The endpoints of the interface.
 const ENDPOINTS: [(&str, &[&str]); 23] = [
     ("/metrics", &["get"]),
     ("/v1/apply", &["post"]),
@@ -31,6 +31,8 @@ const ENDPOINTS: [(&str, &[&str]); 23] = [
     ("/v1/version", &["get"]),
 ];
 
+const JSON: &str = "application/json";
+
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
 fn document(daemon: &Daemon) -> Value {
@@ -39,7 +41,7 @@ fn document(daemon: &Daemon) -> Value {
     response.json()
 }
 
-/// Asserts that the document describes this response, and that its body is what the document says.
+/// Asserts that the document describes the response, and that the body has the schema of the document.
 fn validate(document: &Value, method: &str, path: &str, response: &Response) {
     let operation = &document["paths"][path][method];
     let described = &operation["responses"][response.status.to_string()];
@@ -52,7 +54,7 @@ fn validate(document: &Value, method: &str, path: &str, response: &Response) {
     if media != "application/json" {
         return;
     }
-    // The schema's references point into the document; with it around the schema they resolve.
+    // References of the schema point into `components` of the document.
     let mut schema = content["schema"].clone();
     schema["components"] = document["components"].clone();
     let validator = jsonschema::draft202012::new(&schema).unwrap();
@@ -83,7 +85,7 @@ fn the_document_lists_exactly_the_endpoints() {
 }
 
 #[test]
-fn methods_and_paths_that_are_not_described_are_refused_in_our_words() {
+fn unknown_methods_and_paths_are_refused_with_a_document() {
     let daemon = daemon();
     for (path, methods) in ENDPOINTS {
         let path = path.replace("{index}", "1");
@@ -98,26 +100,52 @@ fn methods_and_paths_that_are_not_described_are_refused_in_our_words() {
     assert_eq!(response.json()["error"], "there is no GET /v1/nothing; see /v1/openapi.json");
 }
 
-#[test]
-fn every_endpoint_answers_as_the_document_says() {
-    let daemon = daemon();
-    let document = document(&daemon);
-    let call = |method: &str, path: &str, at: &str, media: &str, body: &str, status: u16| {
-        let response = daemon.http(&method.to_uppercase(), at, media, body.as_bytes());
+/// Sends requests and validates the responses by the OpenAPI document.
+struct Checker {
+    daemon: Daemon,
+    document: Value,
+}
+
+impl Checker {
+    fn new() -> Checker {
+        let daemon = daemon();
+        let document = document(&daemon);
+        Checker { daemon, document }
+    }
+
+    /// Sends a request to `uri`, which belongs to the endpoint `path`.
+    fn call(&self, method: &str, path: &str, uri: &str, media: &str, body: &str, status: u16) -> Response {
+        let response = self.daemon.http(&method.to_uppercase(), uri, media, body.as_bytes());
         let text = String::from_utf8_lossy(&response.body).into_owned();
-        assert_eq!(response.status, status, "{method} {at} {body}: {text}");
-        validate(&document, method, path, &response);
+        assert_eq!(response.status, status, "{method} {uri} {body}: {text}");
+        validate(&self.document, method, path, &response);
         response
-    };
-    let json = "application/json";
-    let command = |line: &str, status| {
-        let body = json!({ "line": line }).to_string();
-        call("post", "/v1/command", "/v1/command", json, &body, status)
-    };
-    command("interface add a null", 200);
-    command("interface add b null", 200);
-    command("wire a b", 200);
-    let looks = [
+    }
+
+    /// Sends a request with a JSON document.
+    fn json(&self, method: &str, path: &str, uri: &str, body: &str, status: u16) -> Response {
+        self.call(method, path, uri, JSON, body, status)
+    }
+
+    /// Posts a text.
+    fn post_text(&self, path: &str, body: &str, status: u16) {
+        self.call("post", path, path, "text/plain", body, status);
+    }
+
+    /// Runs lines of the language, each with the status that it must get.
+    fn commands(&self, lines: &[(&str, u16)]) {
+        for (line, status) in lines {
+            let body = json!({ "line": line }).to_string();
+            self.json("post", "/v1/command", "/v1/command", &body, *status);
+        }
+    }
+}
+
+#[test]
+fn replies_to_commands_have_their_schema() {
+    let checker = Checker::new();
+    checker.commands(&[("interface add a null", 200), ("interface add b null", 200), ("wire a b", 200)]);
+    let shows = [
         "list",
         "show tables",
         "show interfaces",
@@ -132,31 +160,46 @@ fn every_endpoint_answers_as_the_document_says() {
         "show fib",
         "show neighbors",
     ];
-    for line in looks {
-        command(line, 200);
-    }
-    command("nat pool add p 192.0.2.1", 200);
-    command("nat forward add tcp 192.0.2.1 80 to 10.0.0.1 80", 200);
-    command("nat pool add p 192.0.2.2", 409);
-    command("nat pool del q", 404);
-    command("nf add x probe", 200);
-    command("nf add x probe", 409);
-    command("nf add y probe nonsense", 409);
-    command("nf add y telescope", 404);
-    command("nf set x nonsense", 400);
-    command("nf set x sense", 200);
-    command("chain add c x", 200);
-    command("chain add c x", 409);
-    command("chain set c y", 404);
-    command("nf del x", 409);
-    command("add-stateful ip-df chain c", 200);
-    command("show chains verbose", 200);
-    command("show functions verbose", 200);
-    command("clear connections", 200);
+    checker.commands(&shows.map(|line| (line, 200)));
+    checker.commands(&[
+        ("nat pool add p 192.0.2.1", 200),
+        ("nat forward add tcp 192.0.2.1 80 to 10.0.0.1 80", 200),
+        ("nat pool add p 192.0.2.2", 409),
+        ("nat pool del q", 404),
+        ("nf add x probe", 200),
+        ("nf add x probe", 409),
+        ("nf add y probe nonsense", 409),
+        ("nf add y telescope", 404),
+        ("nf set x nonsense", 400),
+        ("nf set x sense", 200),
+        ("chain add c x", 200),
+        ("chain add c x", 409),
+        ("chain set c y", 404),
+        ("nf del x", 409),
+        ("add-stateful ip-df chain c", 200),
+        ("show chains verbose", 200),
+        ("show functions verbose", 200),
+        ("clear connections", 200),
+        ("route a", 409),
+        ("route del a", 409),
+        ("route nowhere", 404),
+        ("add in a ip-proto udp drop", 200),
+        ("add ip-prot udp drop", 400),
+        ("interface add a null", 409),
+        ("interface add c af-packet no-such-if0", 422),
+        ("del 77", 404),
+        ("# nothing", 200),
+    ]);
+    checker.json("post", "/v1/command", "/v1/command", "{", 400);
     for (line, format, status) in [("list", "text", 200), ("list", "json", 200), ("list now", "json", 400)] {
         let body = json!({ "line": line, "format": format }).to_string();
-        call("post", "/v1/print", "/v1/print", json, &body, status);
+        checker.json("post", "/v1/print", "/v1/print", &body, status);
     }
+}
+
+#[test]
+fn replies_to_queries_have_their_schema() {
+    let checker = Checker::new();
     for method in ["get", "delete"] {
         for (query, status) in [
             ("", 200),
@@ -164,44 +207,59 @@ fn every_endpoint_answers_as_the_document_says() {
             ("?match=tcp-win%2080", 400),
             ("?match=in%20nowhere", 404),
         ] {
-            let at = format!("/v1/connections{query}");
-            call(method, "/v1/connections", &at, json, "", status);
+            checker.json(method, "/v1/connections", &format!("/v1/connections{query}"), "", status);
         }
     }
     for path in ["/v1/fib", "/v1/neighbors"] {
         for (query, status) in
             [("", 200), ("?prefix=192.0.2.1", 200), ("?prefix=2001:db8::/32", 200), ("?prefix=x", 400)]
         {
-            call("get", path, &format!("{path}{query}"), json, "", status);
+            checker.json("get", path, &format!("{path}{query}"), "", status);
         }
     }
-    call("get", "/v1/fib", "/v1/fib?limit=3", json, "", 200);
-    call("get", "/v1/fib", "/v1/fib?limit=many", json, "", 400);
-    command("route a", 409);
-    command("route del a", 409);
-    command("route nowhere", 404);
-    let error = daemon.http("GET", "/v1/connections?match=in%20nowhere", json, b"").json();
+    checker.json("get", "/v1/fib", "/v1/fib?limit=3", "", 200);
+    checker.json("get", "/v1/fib", "/v1/fib?limit=many", "", 400);
+    let error = checker.daemon.http("GET", "/v1/connections?match=in%20nowhere", JSON, b"").json();
     let place = &error["diagnostics"][0];
     assert_eq!((&place["start"], &place["end"], &place["column"]), (&json!(3), &json!(10), &json!(4)));
-    command("add in a ip-proto udp drop", 200);
-    command("add ip-prot udp drop", 400);
-    command("interface add a null", 409);
-    command("interface add c af-packet no-such-if0", 422);
-    command("del 77", 404);
-    command("# nothing", 200);
-    call("post", "/v1/command", "/v1/command", json, "{", 400);
-    let text = "text/plain";
-    call("post", "/v1/check", "/v1/check", text, "add all drop\n", 200);
-    call("post", "/v1/check", "/v1/check", text, "add all dorp\n", 400);
-    call("post", "/v1/diff", "/v1/diff", text, "add all drop\n", 200);
-    call("post", "/v1/diff", "/v1/diff", text, "add\n", 400);
-    call("post", "/v1/apply", "/v1/apply", text, "add all drop\n", 200);
-    call("post", "/v1/apply", "/v1/apply", text, "\u{0}", 400);
-    call("post", "/v1/apply", "/v1/apply", text, "interface add x af-packet no-such-if0\n", 422);
-    let added = call("post", "/v1/rules", "/v1/rules", json, r#"{"rule": "add ip-df drop"}"#, 201).json();
-    call("post", "/v1/rules", "/v1/rules", json, r#"{"rule": "list"}"#, 400);
-    call("post", "/v1/rules", "/v1/rules", json, r#"{}"#, 400);
-    call("post", "/v1/rules", "/v1/rules", json, r#"{"rule": "add in nowhere drop"}"#, 404);
+}
+
+#[test]
+fn replies_to_files_and_rules_have_their_schema() {
+    let checker = Checker::new();
+    checker.post_text("/v1/check", "add all drop\n", 200);
+    checker.post_text("/v1/check", "add all dorp\n", 400);
+    checker.post_text("/v1/diff", "add all drop\n", 200);
+    checker.post_text("/v1/diff", "add\n", 400);
+    checker.post_text("/v1/apply", "add all drop\n", 200);
+    checker.post_text("/v1/apply", "\u{0}", 400);
+    checker.post_text("/v1/apply", "interface add x af-packet no-such-if0\n", 422);
+    let rules = |body: &str, status| checker.json("post", "/v1/rules", "/v1/rules", body, status);
+    let added = rules(r#"{"rule": "add ip-df drop"}"#, 201).json();
+    rules(r#"{"rule": "list"}"#, 400);
+    rules(r#"{}"#, 400);
+    rules(r#"{"rule": "add in nowhere drop"}"#, 404);
+    let delete = |uri: &str, status| checker.json("delete", "/v1/rules/{index}", uri, "", status);
+    let uri = format!("/v1/rules/{}", added["index"]);
+    delete(&uri, 200);
+    delete(&uri, 404);
+    delete("/v1/rules/one", 400);
+    checker.json("delete", "/v1/rules", "/v1/rules", "", 200);
+}
+
+#[test]
+fn documents_have_their_schema() {
+    let checker = Checker::new();
+    checker.commands(&[
+        ("interface add a null", 200),
+        ("interface add b null", 200),
+        ("wire a b", 200),
+        ("nat pool add p 192.0.2.1", 200),
+        ("nf add x probe", 200),
+        ("chain add c x", 200),
+        ("add-stateful ip-df chain c", 200),
+        ("add in a ip-proto udp drop", 200),
+    ]);
     for path in [
         "rules",
         "tables",
@@ -218,18 +276,13 @@ fn every_endpoint_answers_as_the_document_says() {
         "openapi.json",
     ] {
         let path = format!("/v1/{path}");
-        call("get", &path, &path, json, "", 200);
+        checker.json("get", &path, &path, "", 200);
     }
-    call("get", "/metrics", "/metrics", json, "", 200);
-    let index = &added["index"];
-    call("delete", "/v1/rules/{index}", &format!("/v1/rules/{index}"), json, "", 200);
-    call("delete", "/v1/rules/{index}", &format!("/v1/rules/{index}"), json, "", 404);
-    call("delete", "/v1/rules/{index}", "/v1/rules/one", json, "", 400);
-    call("delete", "/v1/rules", "/v1/rules", json, "", 200);
+    checker.json("get", "/metrics", "/metrics", "", 200);
 }
 
 #[test]
-fn replies_have_the_parts_that_were_asked_for() {
+fn replies_have_the_parts_of_the_format() {
     let daemon = daemon();
     for (format, text, document) in [("text", true, false), ("json", false, true), ("both", true, true)] {
         let body = json!({ "line": "list", "format": format }).to_string();

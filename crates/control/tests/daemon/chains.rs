@@ -24,8 +24,8 @@ impl Daemon {
         self.client().get("/v1/functions").unwrap()
     }
 
-    /// What an instance says of itself.
-    fn says(&self, name: &str, what: &str) -> String {
+    /// A value that an instance reports.
+    fn reported(&self, name: &str, what: &str) -> String {
         let function = self.functions().functions.into_iter().find(|f| f.cost.name == name).unwrap();
         function.report[what].clone()
     }
@@ -36,7 +36,7 @@ fn functions_and_chains_are_lines_of_a_file() {
     let daemon = daemon();
     daemon.control.apply(FILE.as_bytes()).unwrap();
     assert_eq!(daemon.control.config().config, FILE);
-    // Lines may come in any order, as far as nobody sees the difference.
+    // The order of lines of different kinds does not matter.
     let (one, other) = FILE.split_at(FILE.find("chain add").unwrap());
     daemon.control.apply(format!("{other}{one}").as_bytes()).unwrap();
     assert_eq!(daemon.control.config().config, FILE);
@@ -50,7 +50,7 @@ fn functions_and_chains_are_lines_of_a_file() {
     assert_eq!(diff.added, ["nf add more probe", "chain add rest more | third"]);
     daemon.control.apply(more.as_bytes()).unwrap();
     assert!(daemon.control.diff(more.as_bytes()).unwrap().added.is_empty());
-    // What a file does not have goes, and so may what it used.
+    // What is not in a file is deleted, and then its interfaces can be deleted.
     daemon.control.apply(b"add ip-df drop\n").unwrap();
     let rest = "interface add a null\ninterface add b null\nadd ip-df drop\n";
     assert_eq!(daemon.control.config().config, rest);
@@ -60,10 +60,10 @@ fn functions_and_chains_are_lines_of_a_file() {
 }
 
 #[test]
-fn instances_stay_who_they_are_while_name_type_and_words_stay() {
+fn instances_keep_their_state_while_name_type_and_arguments_stay() {
     let daemon = daemon();
     daemon.control.apply(FILE.as_bytes()).unwrap();
-    let numbers = || ["first", "second", "third"].map(|name| daemon.says(name, "number"));
+    let numbers = || ["first", "second", "third"].map(|name| daemon.reported(name, "number"));
     let before = numbers();
     daemon.run("nf set second remember this").unwrap();
     for line in
@@ -74,22 +74,22 @@ fn instances_stay_who_they_are_while_name_type_and_words_stay() {
     }
     daemon.control.apply(FILE.as_bytes()).unwrap();
     assert_eq!(numbers(), before);
-    assert_eq!(daemon.says("second", "told"), "remember this");
+    assert_eq!(daemon.reported("second", "last set"), "remember this");
     daemon.control.apply(FILE.replace("second probe on b", "second probe on a").as_bytes()).unwrap();
     let after = numbers();
     assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
     assert_ne!(after[1], before[1]);
-    // Nobody is made anew for what is only looked at.
+    // A diff creates no instance that remains.
     daemon.control.diff(FILE.as_bytes()).unwrap();
     assert_eq!(numbers(), after);
 }
 
-/// Lines that are refused where [`FILE`] runs, and words that sentence and way out must have.
+/// Lines that are refused while [`FILE`] runs, and words that message or help must have.
 const BAD: [(&str, &[&str]); 26] = [
     ("nf add first probe", &["`first` already", "`nf del first` first"]),
     ("nf add x prob", &["`prob`", "did you mean `probe`?"]),
     ("nf add x telescope", &["`telescope`", "probe"]),
-    ("nf add x probe nonsense", &["a probe makes nothing of `nonsense`"]),
+    ("nf add x probe nonsense", &["unknown arguments of a probe: `nonsense`"]),
     ("nf add x probe on nowhere", &["nowhere"]),
     ("nf add x probe pool nowhere", &["nowhere"]),
     ("nf add x probe takes \"tcp-dport http\"", &["http"]),
@@ -97,7 +97,7 @@ const BAD: [(&str, &[&str]); 26] = [
     ("nf del frist", &["did you mean `first`?"]),
     ("nf del third", &["`third`", "chain `web`", "`chain set web …`"]),
     ("nf set nobody up", &["`nobody`"]),
-    ("nf set first nonsense", &["a probe wants to hear sense"]),
+    ("nf set first nonsense", &["a probe refuses nonsense"]),
     ("chain add web first", &["`web` already", "`chain set web …`"]),
     ("chain add x nobody", &["`nobody`"]),
     ("chain add x first | first", &["first"]),
@@ -115,14 +115,14 @@ const BAD: [(&str, &[&str]); 26] = [
 ];
 
 #[test]
-fn what_cannot_be_is_refused_with_the_way_out() {
+fn conflicts_are_refused_with_help() {
     let daemon = daemon();
     daemon.control.apply(FILE.as_bytes()).unwrap();
     let before = daemon.state();
     let mut wrong = Vec::new();
     for (line, words) in BAD {
         let Err(error) = daemon.control.execute(line) else {
-            wrong.push(format!("{line} is taken"));
+            wrong.push(format!("{line} is accepted"));
             continue;
         };
         let entry = &error.diagnostics[0];
@@ -136,7 +136,7 @@ fn what_cannot_be_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn errors_stand_at_the_line_and_the_word() {
+fn errors_have_the_place_of_their_word() {
     let daemon = daemon();
     let mut wrong = Vec::new();
     for (from, to, line, column) in [
@@ -160,7 +160,7 @@ fn errors_stand_at_the_line_and_the_word() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    // An instance that stays needs what it names all the same.
+    // The interfaces and pools of an instance that stays must exist too.
     daemon.control.apply(FILE.as_bytes()).unwrap();
     for (gone, line) in [("interface add b null\n", 4), ("nat pool add home 192.0.2.1-192.0.2.4\n", 5)] {
         let error = daemon.control.apply(FILE.replace(gone, "").as_bytes()).unwrap_err();
@@ -170,21 +170,21 @@ fn errors_stand_at_the_line_and_the_word() {
 }
 
 #[test]
-fn a_session_has_so_much_room() {
+fn the_size_of_scratchpads_is_limited() {
     let daemon = daemon();
     for line in ["nf add a wide", "nf add b wide", "nf add parts probe outputs left right"] {
         daemon.run(line).unwrap();
     }
     let error = daemon.run("chain add c a | b").unwrap_err();
     assert!(error.contains("--scratchpad") && error.contains("256"), "{error}");
-    // Side by side they have room.
+    // On different paths they share bytes.
     daemon.run("chain add c parts [left: a, right: b]").unwrap();
     let error = daemon.control.apply(b"nf add a wide\nnf add b wide\nchain add c a | b\n").unwrap_err();
     assert_eq!(error.diagnostics[0].line, 3, "{error:?}");
 }
 
 #[test]
-fn work_in_the_background_begins_and_ends_with_its_instance() {
+fn background_threads_run_as_long_as_their_instance() {
     let daemon = daemon();
     wait_for_threads(0);
     daemon.run("nf add a probe").unwrap();
@@ -219,18 +219,18 @@ fn chains_are_shown() {
     let list: ChainList = daemon.client().get("/v1/chains").unwrap();
     assert_eq!((list.chains[0].rules.as_slice(), list.chains[1].rules.as_slice()), (&[1][..], &[2][..]));
     assert_eq!((list.scratchpad.limit, list.scratchpad.header), (256, 8));
-    let places: Vec<_> = list.scratchpad.places.iter().map(|p| (p.function.as_str(), p.bytes)).collect();
-    assert_eq!(places.len(), 4, "{places:?}");
-    assert!(places.iter().all(|(_, bytes)| *bytes == 8));
-    // No two functions of a way share a byte, and all are within the chain's.
-    for way in list.chains.iter().flat_map(|chain| &chain.ways) {
+    let regions: Vec<_> = list.scratchpad.regions.iter().map(|p| (p.function.as_str(), p.bytes)).collect();
+    assert_eq!(regions.len(), 4, "{regions:?}");
+    assert!(regions.iter().all(|(_, bytes)| *bytes == 8));
+    // Functions of a path share no byte, and use no byte beyond the path's.
+    for path in list.chains.iter().flat_map(|chain| &chain.paths) {
         let mut ends = list.scratchpad.header;
-        for place in list.scratchpad.places.iter().filter(|place| way.functions.contains(&place.function)) {
-            assert!(place.offset >= ends, "{way:?}");
-            ends = place.offset + place.bytes;
+        for region in list.scratchpad.regions.iter().filter(|r| path.functions.contains(&r.function)) {
+            assert!(region.offset >= ends, "{path:?}");
+            ends = region.offset + region.bytes;
         }
-        assert_eq!(ends, way.bytes);
-        assert_eq!(way.used, 8 + 8 * way.functions.len() as u64);
+        assert_eq!(ends, path.bytes);
+        assert_eq!(path.used, 8 + 8 * path.functions.len() as u64);
     }
     let costs: Vec<_> = list.functions.iter().map(|cost| cost.name.as_str()).collect();
     assert_eq!(costs, ["first", "second", "third", "parts"]);
@@ -244,14 +244,14 @@ fn functions_are_shown() {
     let text = daemon.run("show functions").unwrap();
     let second = text.lines().find(|line| line.starts_with("second ")).unwrap();
     assert!(second.contains(" probe ") && second.contains(" web ") && second.ends_with(" on b"), "{text}");
-    assert!(text.lines().any(|line| line == "first: told: the news"), "{text}");
+    assert!(text.lines().any(|line| line == "first: last set: the news"), "{text}");
     let verbose = daemon.run("show functions verbose").unwrap();
-    assert!(verbose.starts_with(&text) && verbose.contains("does nothing and tells of it"), "{verbose}");
+    assert!(verbose.starts_with(&text) && verbose.contains("does nothing and reports it"), "{verbose}");
     let list = daemon.functions();
     let names: Vec<_> = list.functions.iter().map(|f| f.cost.name.as_str()).collect();
     assert_eq!(names, ["first", "second", "third", "parts"]);
     assert_eq!(list.functions[2].chains, ["web", "rest"]);
-    assert_eq!(list.functions[0].takes, "ip-proto tcp");
+    assert_eq!(list.functions[0].traffic, "ip-proto tcp");
     let probe = list.types.iter().find(|kind| kind.name == "probe").unwrap();
     assert_eq!((probe.bytes, probe.usage.split(' ').next()), (8, Some("[on")));
     let metrics = daemon.http("GET", "/metrics", "text/plain", b"").body;

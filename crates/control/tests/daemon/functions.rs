@@ -1,4 +1,4 @@
-//! Network functions that only tests have.
+//! Network functions for tests.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex};
@@ -14,33 +14,33 @@ pub fn platform() -> Platform {
     Platform { functions: Arc::new(functions), ..Platform::default() }
 }
 
-/// How many threads of probes are at work.
-static AT_WORK: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
+/// Number of background threads of probes.
+static RUNNING: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
-/// Waits until so many threads of probes are at work.
+/// Waits until there are `n` background threads of probes.
 pub fn wait_for_threads(n: usize) {
-    let (count, changed) = &AT_WORK;
+    let (count, changed) = &RUNNING;
     let waited = changed.wait_timeout_while(count.lock().unwrap(), Duration::from_secs(30), |now| *now != n);
-    assert_eq!(*waited.unwrap().0, n, "threads at work");
+    assert_eq!(*waited.unwrap().0, n, "background threads");
 }
 
-/// Does nothing, and tells what became of it.
+/// Does nothing, and reports its number and the words of the last `nf set`.
 pub struct Probe {
-    /// How many were made before.
+    /// Number of probes created before.
     number: u32,
     traits: Properties,
-    told: Mutex<String>,
+    last_set: Mutex<String>,
 }
 
 impl Function for Probe {
     const TYPE: &'static str = "probe";
     const USAGE: &'static str = "[on INTERFACE] [pool POOL] [takes MATCHES] [outputs LABEL LABEL]";
-    const HELP: &'static str = "does nothing and tells of it";
+    const HELP: &'static str = "does nothing and reports it";
     type Pad = u64;
     type Local = ();
 
     fn new(setup: &Setup<'_>) -> Result<Self, String> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
+        static CREATED: AtomicU32 = AtomicU32::new(0);
         let mut traits = Properties::default();
         match setup.args {
             [] => {}
@@ -50,38 +50,38 @@ impl Function for Probe {
             ["pool", name] if (setup.has_pool)(name) => traits.pools.push((*name).to_owned()),
             ["takes", matches] => traits.accepts = (*matches).to_owned(),
             ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],
-            words => return Err(format!("a probe makes nothing of `{}`", words.join(" "))),
+            words => return Err(format!("unknown arguments of a probe: `{}`", words.join(" "))),
         }
-        Ok(Probe { number: MADE.fetch_add(1, Relaxed), traits, told: Mutex::default() })
+        Ok(Probe { number: CREATED.fetch_add(1, Relaxed), traits, last_set: Mutex::default() })
     }
 
     fn properties(&self) -> Properties {
         self.traits.clone()
     }
 
-    fn packet(&self, _: &mut Packet<'_>, seen: &mut u64, _: &mut Context<'_, ()>) -> Verdict {
-        *seen += 1;
+    fn packet(&self, _: &mut Packet<'_>, packets: &mut u64, _: &mut Context<'_, ()>) -> Verdict {
+        *packets += 1;
         Verdict::Pass
     }
 
     fn set(&self, words: &[&str]) -> Result<(), String> {
         if words == ["nonsense"] {
-            return Err("a probe wants to hear sense".to_owned());
+            return Err("a probe refuses nonsense".to_owned());
         }
-        *self.told.lock().unwrap() = words.join(" ");
+        *self.last_set.lock().unwrap() = words.join(" ");
         Ok(())
     }
 
     fn report(&self) -> Vec<(String, String)> {
-        let told = self.told.lock().unwrap().clone();
-        vec![("number".to_owned(), self.number.to_string()), ("told".to_owned(), told)]
+        let last_set = self.last_set.lock().unwrap().clone();
+        vec![("number".to_owned(), self.number.to_string()), ("last set".to_owned(), last_set)]
     }
 
     fn background(&self) -> Option<Background> {
         Some(Box::new(|stop: &StopSignal| {
             let count = |change: fn(&mut usize)| {
-                change(&mut AT_WORK.0.lock().unwrap());
-                AT_WORK.1.notify_all();
+                change(&mut RUNNING.0.lock().unwrap());
+                RUNNING.1.notify_all();
             };
             count(|n| *n += 1);
             while !stop.wait(Duration::from_secs(3600)) {}
@@ -90,13 +90,13 @@ impl Function for Probe {
     }
 }
 
-/// Keeps more than two of which have room in a session by default.
+/// Has so much state that two of it do not fit the default scratchpad.
 pub struct Wide;
 
 impl Function for Wide {
     const TYPE: &'static str = "wide";
     const USAGE: &'static str = "";
-    const HELP: &'static str = "keeps much";
+    const HELP: &'static str = "has much state";
     type Pad = [u64; 20];
     type Local = ();
 

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::functions::platform;
 
-/// Most sessions.
+/// Maximum number of sessions.
 pub const SESSIONS: usize = 50_000;
 
-/// The daemon while a test has it for itself.
+/// The daemon while one test uses it.
 pub struct Daemon {
     pub control: Arc<Control>,
     path: PathBuf,
@@ -36,7 +36,7 @@ pub fn daemon() -> Daemon {
 fn start() -> (Arc<Control>, PathBuf) {
     let size = EngineConfig { memory_mb: 64, sessions: SESSIONS, ..EngineConfig::default() };
     let engine = Engine::start(&size).unwrap();
-    let (control, down) = Control::start(engine, Config::on(platform()));
+    let (control, down) = Control::start(engine, Config::with_platform(platform()));
     assert!(down.is_empty());
     let control = Arc::new(control);
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("daemon.sock");
@@ -54,14 +54,14 @@ fn start() -> (Arc<Control>, PathBuf) {
 }
 
 impl Daemon {
-    /// Deletes all rules, NAT pools, functions, chains, wires, routed ports and interfaces, unsets what is set, and ends all sessions.
+    /// Makes the configuration empty, with default settings, and ends all sessions.
     pub fn reset(&self) {
-        // A file without interfaces leaves them alone; rules, settings, pools and forwards go.
+        // A file without interfaces keeps them, and deletes rules, settings, pools and forwards.
         self.control.apply(b"").unwrap();
         self.run("clear connections").unwrap();
         let interfaces = self.control.interfaces().interfaces;
         for i in interfaces.iter().filter(|i| i.wire.is_some()) {
-            // The second end of a wire is free already.
+            // The command for the second end of a wire fails.
             let _ = self.run(&format!("wire del {}", i.name));
         }
         for i in interfaces.iter().filter(|i| i.routed.is_some()) {
@@ -72,7 +72,7 @@ impl Daemon {
         }
     }
 
-    /// Runs a line without the socket; the sentence if it is refused.
+    /// Runs a line without the socket. The error is the message of a refusal.
     pub fn run(&self, line: &str) -> Result<String, String> {
         let output = self.control.execute(line).map_err(|refusal| refusal.message)?;
         let mut text = Vec::new();
@@ -90,8 +90,8 @@ impl Daemon {
         self.client().command(line, Format::Both).unwrap()
     }
 
-    /// Everything about the configuration that a user can see. Counters are left out, and addresses: a device that was
-    /// closed and opened again has another.
+    /// All of the configuration that a user can see, without counters and MAC addresses: a device that was closed and opened
+    /// again has another address.
     pub fn state(&self) -> String {
         let mut interfaces = self.control.interfaces();
         for i in &mut interfaces.interfaces {
@@ -107,7 +107,7 @@ impl Daemon {
         format!("{}\n{rules:?}\n{interfaces:?}", self.control.config().config)
     }
 
-    /// A request as bytes on the socket, independent of the crate's client.
+    /// A raw request on the socket, independent of the crate's client.
     pub fn http(&self, method: &str, path: &str, content_type: &str, body: &[u8]) -> Response {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         let head = format!(
@@ -126,7 +126,7 @@ impl Daemon {
     }
 }
 
-/// What came back.
+/// A response.
 pub struct Response {
     pub status: u16,
     pub head: String,

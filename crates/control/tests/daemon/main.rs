@@ -1,7 +1,7 @@
-//! The control side as a whole: a real engine with ports on no devices, behind the real socket. Needs no
-//! privileges, but for routed ports.
+//! The control side as a whole: a real engine without devices, behind the real socket. Only the tests of routed ports
+//! need privileges.
 
-// A helper that cannot go on fails its test.
+// A helper that fails panics, and so fails its test.
 #![allow(clippy::unwrap_used)]
 
 mod api;

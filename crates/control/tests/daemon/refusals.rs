@@ -1,4 +1,4 @@
-//! Bad input over the socket: one sentence each, nothing changed.
+//! Wrong input over the socket is refused with one sentence and changes nothing.
 
 use mmb_control::ClientError;
 use mmb_control::api::Format;
@@ -17,7 +17,7 @@ const SETUP: [&str; 9] = [
     "nat forward add tcp 192.0.2.1 80 to 10.0.0.1 8080",
 ];
 
-/// Lines that are refused, and words that the sentence must have.
+/// Lines that are refused, and words that message or help must have.
 const BAD: [(&str, &[&str]); 52] = [
     ("add ip-prot udp drop", &["ip-prot"]),
     ("add tcp-dport http drop", &["http"]),
@@ -91,7 +91,7 @@ fn bad_lines_are_refused_with_one_sentence_and_change_nothing() {
 }
 
 #[test]
-fn an_interface_named_by_a_rule_stays() {
+fn an_interface_that_a_rule_uses_cannot_be_deleted() {
     let daemon = daemon();
     daemon.send("interface add a null");
     daemon.send("add ip-proto udp mod out a");

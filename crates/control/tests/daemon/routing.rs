@@ -1,5 +1,5 @@
-//! Routed ports: their twins in the kernel, and the routes that come from it. Takes root for a network namespace of the
-//! test's own, and is skipped, with a word, without.
+//! Routed ports: their twins in the kernel, and the routes from the kernel. The tests need root for a network namespace of
+//! their own; without it they print that they are skipped.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use crate::harness::{Daemon, daemon};
 
-/// The daemon, on a thread that is in a network namespace of its own; none without the right to that.
+/// The daemon, with the calling thread in a new network namespace; none without the permission for that.
 fn routed_daemon() -> Option<Daemon> {
     let daemon = daemon();
     if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -36,7 +36,7 @@ impl Daemon {
         self.client().get(path).unwrap()
     }
 
-    /// Waits until `found` finds something in the routes.
+    /// Waits until `found` returns a value for the routes.
     fn wait_for_routes<T>(&self, path: &str, found: impl Fn(&FibList) -> Option<T>) -> T {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -55,25 +55,25 @@ impl Daemon {
 }
 
 #[test]
-fn a_routed_port_has_a_twin_as_long_as_it_is_routed() {
+fn a_routed_port_has_a_twin() {
     let Some(daemon) = routed_daemon() else { return };
-    let none = "no routes: no interface is routed; `route NAME` routes what comes in at one\n";
+    let none = "no routes: no interface is routed; `route NAME` routes the packets of one\n";
     assert_eq!(daemon.run("show fib").unwrap(), none);
     daemon.run("interface add lan null").unwrap();
     daemon.run("interface add wan null").unwrap();
-    assert_eq!(daemon.run("route lan wan").unwrap(), "what comes in at lan, wan is routed\n");
+    assert_eq!(daemon.run("route lan wan").unwrap(), "packets received on lan, wan are routed\n");
     assert!(is_in_kernel("lan") && is_in_kernel("wan"));
     let entry = daemon.interface("lan");
     assert_eq!(entry.routed.unwrap().interface, "lan");
     assert!(daemon.run("show interfaces").unwrap().contains("those of the twin lan"));
     let config = "interface add lan null\ninterface add wan null\nroute lan\nroute wan\n";
     assert_eq!(daemon.control.config().config, config);
-    // Again is no error, and what was there stays.
+    // Routing it again is no error and keeps the twin.
     let before = if_nametoindex("lan").unwrap();
     daemon.run("route lan").unwrap();
     daemon.control.apply(config.as_bytes()).unwrap();
     assert_eq!(if_nametoindex("lan").unwrap(), before);
-    // Another device under the same twin.
+    // A new device keeps the twin.
     daemon.control.apply(config.replace("lan null", "lan tap").as_bytes()).unwrap();
     assert_eq!(if_nametoindex("lan").unwrap(), before);
     daemon.run("route del lan").unwrap();
@@ -87,7 +87,7 @@ fn a_routed_port_has_a_twin_as_long_as_it_is_routed() {
 }
 
 #[test]
-fn what_the_kernel_does_not_allow_changes_nothing() {
+fn a_failed_change_of_twins_changes_nothing() {
     let Some(daemon) = routed_daemon() else { return };
     ip("link add taken type bridge");
     for line in ["interface add taken null", "interface add other null", "interface add third null"] {
@@ -102,13 +102,13 @@ fn what_the_kernel_does_not_allow_changes_nothing() {
     );
     assert_eq!(daemon.state(), before);
     assert!(!is_in_kernel("third"));
-    // A file, too; what was closed for it is there again.
+    // The same for a file. Devices that were closed for it are open again.
     let file = "interface add other null\ninterface add x tap third\ninterface add taken null\nroute taken\n";
     let error = daemon.control.apply(file.as_bytes()).unwrap_err();
     assert!(error.message.starts_with("interface `taken`: "), "{error}");
     assert_eq!(daemon.state(), before);
     assert!(is_in_kernel("other") && !is_in_kernel("third"));
-    // A wire is in the way, and then a route is.
+    // A wired port cannot be routed, and a routed one cannot be deleted.
     daemon.run("wire taken third").unwrap();
     assert!(daemon.run("route third").unwrap_err().contains("wired to `taken`"));
     assert!(daemon.run("interface del other").unwrap_err().contains("is routed"));
@@ -155,7 +155,7 @@ fn the_kernels_routes_are_shown() {
     assert_eq!((seven.state.as_ref(), seven.interface.as_deref()), ("permanent", Some("lan")));
     assert!(daemon.run("show neighbors 192.0.2.7").unwrap().contains("02:00:00:00:00:07  permanent"));
 
-    // Some at a time, and no more than were asked for.
+    // The limit is respected.
     let all: FibList = daemon.document("/v1/fib");
     let some: FibList = daemon.document("/v1/fib?limit=2");
     assert!(some.more && !all.more && all.routes.len() > 4 && some.routes == all.routes[..2], "{some:?}");

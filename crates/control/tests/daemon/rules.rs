@@ -1,4 +1,4 @@
-//! Rules: indexes, counters' slots, large numbers.
+//! Rules: indexes, slots of counters, large numbers.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use mmb_control::api::RuleList;
 use crate::harness::{Daemon, daemon};
 
 #[test]
-fn indexes_stay_when_other_rules_go_and_start_again_after_flush() {
+fn indexes_do_not_change_and_start_again_after_flush() {
     let daemon = daemon();
     for rule in ["add ip-proto udp drop", "add ip-proto tcp drop", "add ip-df accept"] {
         daemon.send(rule);
@@ -38,14 +38,14 @@ fn many(n: u32) -> String {
     (0..n).map(rule).collect()
 }
 
-/// Times hold for optimised builds; others are checked for working at all.
+/// Asserts a time limit in optimised builds.
 fn assert_faster(what: &str, took: Duration, limit: Duration) {
     println!("{what}: {took:?}");
     assert!(cfg!(debug_assertions) || took < limit, "{what} took {took:?}, more than {limit:?}");
 }
 
 /// Adds a rule to `n` and deletes it, many times.
-fn one_more_and_one_less(daemon: &Daemon, n: u32, limit: Duration) {
+fn add_and_delete_one(daemon: &Daemon, n: u32, limit: Duration) {
     const TIMES: u32 = 200;
     let (mut add, mut del) = (Duration::ZERO, Duration::ZERO);
     for i in 1..=TIMES {
@@ -56,12 +56,12 @@ fn one_more_and_one_less(daemon: &Daemon, n: u32, limit: Duration) {
         daemon.run(&format!("del {}", n + i)).unwrap();
         del += start.elapsed();
     }
-    assert_faster(&format!("one rule more than {n}"), add / TIMES, limit);
-    assert_faster(&format!("one rule less than {n}"), del / TIMES, limit);
+    assert_faster(&format!("adding one rule to {n}"), add / TIMES, limit);
+    assert_faster(&format!("deleting one rule of {n}"), del / TIMES, limit);
 }
 
 #[test]
-fn a_hundred_thousand_rules_load_in_two_seconds_and_one_more_takes_no_millisecond() {
+fn a_hundred_thousand_rules_load_in_two_seconds_and_one_more_in_a_millisecond() {
     let daemon = daemon();
     let text = many(100_000);
     let start = Instant::now();
@@ -69,7 +69,7 @@ fn a_hundred_thousand_rules_load_in_two_seconds_and_one_more_takes_no_millisecon
     assert_faster("100,000 rules applied", start.elapsed(), Duration::from_secs(2));
     assert_eq!((reply.rules, reply.added, reply.kept), (100_000, 100_000, 0));
 
-    one_more_and_one_less(&daemon, 100_000, Duration::from_millis(1));
+    add_and_delete_one(&daemon, 100_000, Duration::from_millis(1));
 
     let start = Instant::now();
     let reply = daemon.client().apply(text.into_bytes()).unwrap();
@@ -94,13 +94,13 @@ fn a_million_rules_load() {
     let reply = daemon.client().apply(text).unwrap();
     println!("1,000,000 rules applied: {:?}", start.elapsed());
     assert_eq!(reply.rules, 1_000_000);
-    one_more_and_one_less(&daemon, 1_000_000, Duration::from_millis(5));
+    add_and_delete_one(&daemon, 1_000_000, Duration::from_millis(5));
     let list: RuleList = daemon.client().get("/v1/rules").unwrap();
     assert_eq!(list.rules.len(), 1_000_000);
 }
 
 #[test]
-fn after_many_single_changes_the_classifier_is_built_anew_in_the_background() {
+fn the_classifier_is_rebuilt_after_many_single_changes() {
     let daemon = daemon();
     let rule = |i: u32| match i % 3 {
         0 => format!("add ip-saddr 10.{i}.0.0/{} drop", 16 + i % 17),
@@ -111,11 +111,11 @@ fn after_many_single_changes_the_classifier_is_built_anew_in_the_background() {
     let before = daemon.state();
     let deadline = Instant::now() + Duration::from_secs(30);
     while daemon.control.tables().stale {
-        assert!(Instant::now() < deadline, "nothing was built");
+        assert!(Instant::now() < deadline, "the classifier was not rebuilt");
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(daemon.state(), before);
-    // Commands go on as before, and rules go again.
+    // Rules keep their indexes and can be deleted.
     assert_eq!(daemon.run("del 7").unwrap(), "rule 7 deleted\n");
     daemon.run(&rule(251)).unwrap();
     assert_eq!(daemon.control.rules().rules.len(), 250);

@@ -1,4 +1,4 @@
-//! Sessions: packets of capture files open them, commands list and end them.
+//! Sessions: packets of capture files open them; commands list and end them.
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
-/// Packet `n`: TCP SYNs and UDP by turns, each of a flow of its own.
+/// Packet `n`: alternately a TCP SYN and a UDP datagram, each of its own flow.
 fn frame(n: u32) -> Vec<u8> {
     let ip = Ip4::new(Ipv4Addr::from(0x0a00_0000 + n / 60_000).octets(), [192, 0, 2, 1]);
     let port = 1024 + (n % 60_000) as u16;
@@ -40,7 +40,7 @@ fn frame(n: u32) -> Vec<u8> {
 }
 
 impl Daemon {
-    /// Wires a port that reads the flows `0..n` to one that takes them, and waits until `sessions` sessions are there.
+    /// Sends the flows `0..n` from a capture over a wire, and waits for the number of sessions.
     fn play(&self, n: u32, sessions: u64) {
         let (rx, tx) = (file("rx.pcap"), file("tx.pcap"));
         capture(&rx, (0..n).map(frame));
@@ -75,7 +75,7 @@ impl Daemon {
 }
 
 #[test]
-fn sessions_go_through_chains_and_say_so() {
+fn sessions_show_their_chain() {
     let daemon = daemon();
     for line in [
         "nf add seen probe",
@@ -89,7 +89,7 @@ fn sessions_go_through_chains_and_say_so() {
     let connections = daemon.connections("").connections;
     assert_eq!(connections.len(), 200);
     for c in &connections {
-        // That a session is refused holds until something changes, as the wire did while packets came in.
+        // A refusal holds until the configuration changes, as it did with the wire while packets were received.
         let refused = c.refused.as_deref().is_none_or(|reason| c.protocol == "udp" && reason == "acl");
         assert!(refused && c.chain.as_deref() == Some("c"), "{c:?}");
     }
@@ -98,14 +98,14 @@ fn sessions_go_through_chains_and_say_so() {
     let costs: Vec<_> =
         daemon.control.functions().functions.into_iter().map(|f| (f.cost.packets, f.cost.drops)).collect();
     assert_eq!(costs, [(200, 0), (200, 100)]);
-    // Live: the function joins with the sessions' next packets, and nobody's session ends.
+    // A new function is used from the next packet on, and no session ends.
     daemon.run("nf add more probe").unwrap();
     daemon.run("chain set c more | seen | wall").unwrap();
     assert_eq!(daemon.connections("").connections.len(), 200);
 }
 
 #[test]
-fn without_stateful_rules_that_is_said() {
+fn an_empty_listing_says_that_the_policy_is_stateless() {
     let daemon = daemon();
     daemon.run("add ip-df drop").unwrap();
     for line in ["show connections", "show connections verbose tcp-dport 80"] {
@@ -119,7 +119,7 @@ fn without_stateful_rules_that_is_said() {
 }
 
 #[test]
-fn tens_of_thousands_are_listed_once_each_filtered_and_ended() {
+fn many_sessions_are_listed_filtered_and_cleared() {
     const N: u32 = 30_000;
     let daemon = daemon();
     daemon.run("add-stateful ip-saddr 10.0.0.0/8 accept").unwrap();
@@ -136,7 +136,7 @@ fn tens_of_thousands_are_listed_once_each_filtered_and_ended() {
     assert_eq!((one.forward.packets, one.reverse.packets, one.translated), (1, 0, false));
     assert_eq!((one.forward.in_.as_deref(), one.reverse.in_.as_deref()), (Some("near"), None));
     assert_eq!((one.reverse.source_port, one.reverse.destination_port), (Some(80), Some(1024)));
-    // Either direction's packets may be what matches.
+    // Packets of either direction may match.
     for (matches, n) in [
         ("ip-proto udp", N / 2),
         ("udp-dport 53", N / 2),
@@ -184,7 +184,7 @@ fn a_reply_with_both_parts_is_one_document() {
 }
 
 #[test]
-fn a_reader_that_leaves_ends_the_listing() {
+fn a_disconnected_reader_ends_the_listing() {
     let daemon = daemon();
     daemon.run("add-stateful all accept").unwrap();
     daemon.play(30_000, 30_000);
@@ -196,12 +196,12 @@ fn a_reader_that_leaves_ends_the_listing() {
     };
     client.print("show connections", false, count).unwrap();
     assert_eq!(pieces, 1);
-    // The same client goes on with another connection.
+    // The client opens a new connection for its next request.
     client.print("list", false, |_| true).unwrap();
 }
 
 #[test]
-fn pools_translate_and_say_how_full_they_are() {
+fn pools_translate_and_count_their_ports() {
     let daemon = daemon();
     daemon.run("nat pool add p 198.51.100.1 ports 1024-65535 block 1000").unwrap();
     daemon.run("add-stateful ip-saddr 10.0.0.0/8 nat p").unwrap();

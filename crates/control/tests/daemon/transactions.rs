@@ -1,4 +1,4 @@
-//! Sequences of commands and files: all or nothing, and files that say what there is.
+//! Sequences of commands and files: each has its whole effect or none.
 
 use proptest::prelude::*;
 
@@ -33,7 +33,7 @@ fn target() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A type of function and what stands behind it.
+/// A function type and its arguments.
 fn function() -> impl Strategy<Value = String> {
     let fixed = ["probe", "probe takes ip-df", "probe takes \"ip-proto udp\"", "probe nonsense", "wide"];
     prop_oneof![
@@ -47,7 +47,7 @@ fn rule() -> impl Strategy<Value = String> {
     (prop::collection::vec(matching(), 1..3), target()).prop_map(|(m, t)| format!("add {} {t}", m.join(" ")))
 }
 
-/// Lines that work and lines that do not.
+/// Lines that are accepted, and lines that are refused.
 fn line() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => rule(),
@@ -82,7 +82,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_command_works_wholly_or_changes_nothing(lines in prop::collection::vec(line(), 1..40)) {
+    fn a_command_has_its_whole_effect_or_none(lines in prop::collection::vec(line(), 1..40)) {
         let daemon = daemon();
         for line in &lines {
             let before = daemon.state();
@@ -90,7 +90,7 @@ proptest! {
                 prop_assert_eq!(daemon.state(), before, "{}", line);
             }
         }
-        // What runs, written down, is a file that changes nothing, indexes apart.
+        // Applying the text of the running configuration changes nothing but indexes.
         let text = daemon.control.config().config;
         let diff = daemon.control.diff(text.as_bytes()).unwrap();
         prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn after_a_file_is_applied_it_differs_in_nothing(
+    fn a_file_has_no_differences_after_it_is_applied(
         old in prop::collection::vec(rule(), 0..12),
         new in prop::collection::vec(rule(), 0..12),
         bad in any::<prop::sample::Index>(),
@@ -112,7 +112,7 @@ proptest! {
         for line in &old {
             let _ = daemon.run(line);
         }
-        // Lines that the daemon takes one by one make a file that it takes.
+        // Lines that are valid alone make a valid file.
         let good = |line: &&String| daemon.control.diff(line.as_bytes()).is_ok();
         let mut lines: Vec<&str> = new.iter().filter(good).map(String::as_str).collect();
         let text = lines.join("\n");
@@ -122,7 +122,7 @@ proptest! {
         prop_assert!(diff.added.is_empty() && diff.removed.is_empty() && !diff.reordered, "{:?}", diff);
         let indexes: Vec<_> = daemon.control.rules().rules.iter().map(|r| r.index as usize).collect();
         prop_assert_eq!(indexes, (1..=lines.len()).collect::<Vec<_>>());
-        // One bad line anywhere: nothing happens.
+        // With one wrong line, nothing changes.
         let before = daemon.state();
         lines.insert(bad.index(lines.len() + 1), "add tcp-dport 70000 drop");
         prop_assert!(daemon.control.apply(lines.join("\n").as_bytes()).is_err());
@@ -153,7 +153,7 @@ disable c
 }
 
 #[test]
-fn a_file_without_interfaces_keeps_those_there_are() {
+fn a_file_without_interfaces_keeps_the_interfaces() {
     let daemon = daemon();
     for line in ["interface add a null", "interface add b null", "wire a b", "add ip-df drop"] {
         daemon.run(line).unwrap();
@@ -170,8 +170,8 @@ fn settings_are_part_of_the_configuration() {
     for line in ["interface add a null", "interface add b null", "wire a b", "add ip-df drop"] {
         daemon.run(line).unwrap();
     }
-    assert!(!daemon.control.config().config.contains("on-error"), "what stands without a line");
-    assert_eq!(daemon.run("set on-error drop").unwrap(), "packets whose edits cannot be made are dropped\n");
+    assert!(!daemon.control.config().config.contains("on-error"), "a default has no line");
+    assert_eq!(daemon.run("set on-error drop").unwrap(), "packets that cannot be edited are dropped\n");
     let config = daemon.control.config().config;
     assert!(config.contains("set on-error drop\n"), "{config}");
     let diff = daemon.control.diff(config.as_bytes()).unwrap();
@@ -201,7 +201,7 @@ nat forward add udp 192.0.2.1 53 to 10.0.0.53 53
 add-stateful ip-saddr 10.0.0.0/8 nat home
 add-stateful ip-saddr 172.16.0.0/12 nat office
 ";
-    // Rules may come before the pools that they name.
+    // Rules may come before the pools that they use.
     let (settings, rules) = file.split_at(file.find("add-stateful").unwrap());
     daemon.control.apply(format!("{rules}{settings}").as_bytes()).unwrap();
     assert_eq!(daemon.control.config().config, file);
@@ -217,7 +217,7 @@ add-stateful ip-saddr 172.16.0.0/12 nat office
     assert_eq!(daemon.control.config().config, file);
     let nat = daemon.run("show nat").unwrap();
     assert!(nat.contains("192.0.2.1-192.0.2.4") && nat.contains("10.0.0.53:53"), "{nat}");
-    // What a file does not have goes.
+    // Pools and settings that are not in a file are deleted.
     daemon.control.apply(b"add ip-df drop\n").unwrap();
     assert_eq!(daemon.control.config().config, "add ip-df drop\n");
     assert!(daemon.run("show nat").unwrap().starts_with("no NAT pools"));
@@ -230,7 +230,7 @@ fn a_file_whose_interface_cannot_be_opened_changes_nothing() {
         daemon.run(line).unwrap();
     }
     let before = daemon.state();
-    // `a` changes its kind, so its device is exchanged before the failure.
+    // `a` changes its kind, so its device is replaced before the failure.
     let file = "interface add a tap\ninterface add b null\ninterface add c af-packet no-such-if0\nwire a b\n";
     let error = daemon.control.apply(file.as_bytes()).unwrap_err();
     assert!(error.message.contains("interface `c`") || error.message.contains("interface `a`"), "{error}");
@@ -238,7 +238,7 @@ fn a_file_whose_interface_cannot_be_opened_changes_nothing() {
 }
 
 #[test]
-fn files_that_are_wrong_as_a_whole_are_refused() {
+fn inconsistent_files_are_refused() {
     let daemon = daemon();
     for (file, line, word) in [
         ("interface add a null\ninterface add a null\n", 2, "already"),

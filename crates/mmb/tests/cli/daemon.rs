@@ -71,10 +71,7 @@ fn chains_from_the_command_line() {
     assert_eq!(daemon.mmb(&["show", "config"]).good(), std::fs::read_to_string(&config).unwrap());
     assert_eq!(daemon.mmb(&["nf", "add", "more", "monitor"]).good(), "function more added: monitor\n");
     // `then` for shells, a whole line in quotes for those who like `|` better.
-    assert_eq!(
-        daemon.mmb(&["chain", "set", "web", "wall", "then", "more"]).good(),
-        "chain web is another now\n"
-    );
+    assert_eq!(daemon.mmb(&["chain", "set", "web", "wall", "then", "more"]).good(), "chain web replaced\n");
     let diff = daemon.mmb(&["diff", &config]).good();
     assert_eq!(diff, "- nf add more monitor\n- chain add web wall | more\n+ chain add web wall | stats\n");
     daemon.mmb(&["chain set web wall | stats | more"]).good();
@@ -157,7 +154,7 @@ fn refusals_show_the_offending_word_and_change_nothing() {
     assert!(run.err.starts_with("error: there is no rule 9\n  del 9\n      ^\n"), "{run:?}");
     assert_eq!(
         daemon.mmb(&["show", "fib"]).good(),
-        "no routes: no interface is routed; `route NAME` routes what comes in at one\n"
+        "no routes: no interface is routed; `route NAME` routes the packets of one\n"
     );
     assert_eq!(
         daemon.mmb(&["show", "fib", "10.0.0.0/8", "--json"]).good(),

@@ -1,0 +1,85 @@
+//! Commands of the language against the running configuration.
+
+mod output;
+
+use mmb_lang::{Command, ShowSubject};
+
+pub use output::Output;
+
+use crate::error::{CommandError, Refusal, RefusalKind};
+use crate::query;
+use crate::transaction::Control;
+
+impl Control {
+    /// Runs one line of the language.
+    ///
+    /// # Errors
+    /// A line that is wrong, or that cannot be done; nothing has changed then.
+    pub fn execute(&self, line: &str) -> Result<Output, Refusal> {
+        let command =
+            mmb_lang::parse_line(line).map_err(|d| Refusal::of(RefusalKind::Invalid, [(d, line)]))?;
+        let Some(command) = command else { return Ok(Output::Nothing) };
+        self.run(&command).map_err(|error| error.in_line(line))
+    }
+
+    fn run(&self, command: &Command) -> Result<Output, CommandError> {
+        let done = match command {
+            Command::List => return Ok(Output::Rules(self.rules())),
+            Command::Show { what, verbose } => return Ok(self.show(*what, *verbose)),
+            Command::ShowFib { within } => return Ok(Output::Fib(self.fib_listing(*within))),
+            Command::ShowNeighbors { within } => return Ok(Output::Neighbors(self.neighbors(*within))),
+            Command::ShowConnections { verbose, matches } => {
+                return Ok(Output::Connections(Box::new(self.connection_listing(matches, *verbose)?)));
+            }
+            Command::ClearConnections { matches } => {
+                return self.clear_connections(matches).map(Output::Cleared);
+            }
+            Command::Add(rule) => self.add_rule(rule),
+            Command::Del { index } => self.delete(*index),
+            Command::Flush => Ok(self.flush()),
+            Command::InterfaceAdd { name, kind } => self.add_interface(name, kind),
+            Command::InterfaceDel { name } => self.delete_interface(name),
+            Command::Enable(names) => self.set_enabled(names, true),
+            Command::Disable(names) => self.set_enabled(names, false),
+            Command::Wire { a, b } => self.wire(a, b),
+            Command::Unwire { a } => self.unwire(a),
+            Command::Route(names) => self.route(names),
+            Command::Unroute { name } => self.unroute(name),
+            Command::NatPoolAdd(pool) => self.add_pool(pool),
+            Command::NatPoolDel { name } => self.delete_pool(name),
+            Command::NatForwardAdd(forward) => self.add_forward(forward),
+            Command::NatForwardDel { proto, outside } => self.delete_forward(*proto, *outside),
+            Command::NfAdd(nf) => self.add_function(nf),
+            Command::NfDel { name } => self.delete_function(name),
+            Command::NfSet { name, words } => self.set_function(name, words),
+            Command::ChainAdd(chain) => self.add_chain(chain),
+            Command::ChainSet(chain) => self.set_chain(chain),
+            Command::ChainDel { name } => self.delete_chain(name),
+            Command::SetOnError(on_error) => self.set_on_error(*on_error),
+            Command::SetTimeout { timeout, seconds } => self.set_timeout(*timeout, *seconds),
+            Command::SetTcpPickup(on) => self.set_tcp_pickup(*on),
+            Command::SetTcpWindowCheck(on) => self.set_tcp_window_check(*on),
+            Command::SetXdpFastPath(on) => self.set_fast_path(*on),
+        };
+        done.map(Output::Done)
+    }
+
+    fn show(&self, what: ShowSubject, verbose: bool) -> Output {
+        match what {
+            ShowSubject::Tables => Output::Tables(self.tables(), verbose),
+            ShowSubject::Interfaces if verbose => {
+                Output::Interfaces(self.interfaces_with_capabilities(), true)
+            }
+            ShowSubject::Interfaces => Output::Interfaces(self.interfaces(), false),
+            ShowSubject::Runtime => Output::Runtime(Box::new(self.runtime()), verbose),
+            ShowSubject::Drops => Output::Drops(self.drops(), verbose),
+            ShowSubject::Fields => Output::Fields(query::fields()),
+            ShowSubject::Version => Output::Version(self.version()),
+            ShowSubject::Config => Output::Config(self.config()),
+            ShowSubject::Nat => Output::Nat(self.nat()),
+            ShowSubject::Chains => Output::Chains(Box::new(self.chains()), verbose),
+            ShowSubject::FastPath => Output::FastPath(Box::new(self.fast_path()), verbose),
+            ShowSubject::Functions => Output::Functions(Box::new(self.functions()), verbose),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! The output of a command, as text or JSON.
+
+use std::io::{self, Write};
+
+use crate::api::*;
+use crate::query::{ConnectionListing, FibListing};
+use crate::render;
+use crate::transaction::Control;
+
+/// The output of a command.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// A blank line or a comment.
+    Nothing,
+    /// A change was made.
+    Done(Done),
+    /// `list`.
+    Rules(RuleList),
+    /// `show tables`, and whether verbose.
+    Tables(TableList, bool),
+    /// `show interfaces`, and whether verbose.
+    Interfaces(InterfaceList, bool),
+    /// `show runtime`, and whether verbose.
+    Runtime(Box<Runtime>, bool),
+    /// `show drops`, and whether verbose.
+    Drops(DropList, bool),
+    /// `show fields`.
+    Fields(FieldList),
+    /// `show connections`; sessions are read while they are written.
+    Connections(Box<ConnectionListing>),
+    /// `clear connections`.
+    Cleared(ClearReply),
+    /// `show nat`.
+    Nat(NatReply),
+    /// `show chains`, and whether verbose.
+    Chains(Box<ChainList>, bool),
+    /// `show functions`, and whether verbose.
+    Functions(Box<FunctionList>, bool),
+    /// `show fast-path`, and whether verbose.
+    FastPath(Box<FastPathReply>, bool),
+    /// `show fib`; routes are read while they are written.
+    Fib(FibListing),
+    /// `show neighbors`.
+    Neighbors(NeighborList),
+    /// `show version`.
+    Version(VersionEntry),
+    /// `show config`.
+    Config(ConfigEntry),
+}
+
+impl Output {
+    /// Writes the output as text, with a line feed at its end unless it is empty. `control` is the one that ran the
+    /// command.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_text(&self, control: &Control, out: &mut dyn Write) -> io::Result<()> {
+        let text = match self {
+            Output::Nothing => String::new(),
+            Output::Done(done) => format!("{}\n", done.done),
+            Output::Rules(list) => render::rules(list),
+            Output::Tables(list, verbose) => render::tables(list, *verbose),
+            Output::Interfaces(list, verbose) => render::interfaces(list, *verbose),
+            Output::Runtime(runtime, verbose) => render::runtime(runtime, *verbose),
+            Output::Drops(list, verbose) => render::drops(list, *verbose),
+            Output::Fields(list) => render::fields(list),
+            Output::Connections(listing) => return control.write_connections(listing, out),
+            Output::Cleared(reply) => format!("{}\n", reply.done),
+            Output::Nat(reply) => render::nat(reply),
+            Output::Chains(list, verbose) => render::chains(list, *verbose),
+            Output::Functions(list, verbose) => render::functions(list, *verbose),
+            Output::FastPath(reply, verbose) => render::fast_path(reply, *verbose),
+            Output::Fib(listing) => return control.write_fib(listing, out),
+            Output::Neighbors(list) => render::neighbors(list),
+            Output::Version(version) => render::version(version),
+            Output::Config(entry) => entry.config.clone(),
+        };
+        out.write_all(text.as_bytes())
+    }
+
+    /// Writes the output as one JSON document, which is complete with and without `verbose`.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_json(&self, control: &Control, out: &mut dyn Write) -> io::Result<()> {
+        let written = match self {
+            Output::Nothing => return out.write_all(b"{}"),
+            Output::Done(done) => serde_json::to_writer(out, done),
+            Output::Rules(list) => serde_json::to_writer(out, list),
+            Output::Tables(list, _) => serde_json::to_writer(out, list),
+            Output::Interfaces(list, _) => serde_json::to_writer(out, list),
+            Output::Runtime(runtime, _) => serde_json::to_writer(out, runtime),
+            Output::Drops(list, _) => serde_json::to_writer(out, list),
+            Output::Fields(list) => serde_json::to_writer(out, list),
+            Output::Connections(listing) => return control.write_connections_json(listing, out),
+            Output::Cleared(reply) => serde_json::to_writer(out, reply),
+            Output::Nat(reply) => serde_json::to_writer(out, reply),
+            Output::Chains(list, _) => serde_json::to_writer(out, list),
+            Output::Functions(list, _) => serde_json::to_writer(out, list),
+            Output::FastPath(reply, _) => serde_json::to_writer(out, reply),
+            Output::Fib(listing) => return control.write_fib_json(listing, out),
+            Output::Neighbors(list) => serde_json::to_writer(out, list),
+            Output::Version(version) => serde_json::to_writer(out, version),
+            Output::Config(entry) => serde_json::to_writer(out, entry),
+        };
+        Ok(written?)
+    }
+
+    /// Writes the output as a [`CommandReply`] with the parts of `format`.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_reply(&self, format: Format, control: &Control, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"{")?;
+        if format != Format::Json {
+            out.write_all(b"\"text\":\"")?;
+            self.write_text(control, &mut JsonString(out))?;
+            out.write_all(b"\"")?;
+        }
+        if format == Format::Both {
+            out.write_all(b",")?;
+        }
+        if format != Format::Text {
+            out.write_all(b"\"json\":")?;
+            self.write_json(control, out)?;
+        }
+        out.write_all(b"}")
+    }
+}
+
+/// Writes text into a JSON string (RFC 8259 section 7).
+struct JsonString<'a>(&'a mut dyn Write);
+
+impl Write for JsonString<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        for piece in bytes.split_inclusive(|b| matches!(b, b'"' | b'\\' | 0..0x20)) {
+            let Some((last, before)) = piece.split_last() else { continue };
+            self.0.write_all(before)?;
+            match last {
+                b'\n' => self.0.write_all(b"\\n")?,
+                b'"' | b'\\' => self.0.write_all(&[b'\\', *last])?,
+                0..0x20 => write!(self.0, "\\u{last:04x}")?,
+                _ => self.0.write_all(&[*last])?,
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_in_a_json_string_reads_back() {
+        let text: String =
+            (0..0x250).filter_map(char::from_u32).chain("a\r\n\"b\"\\ \u{1f600}\n".chars()).collect();
+        let mut json = b"\"".to_vec();
+        // In pieces, as a writer gets them.
+        for piece in text.as_bytes().chunks(7) {
+            JsonString(&mut json).write_all(piece).unwrap();
+        }
+        json.push(b'"');
+        assert_eq!(serde_json::from_slice::<String>(&json).unwrap(), text);
+    }
+}

@@ -1,0 +1,292 @@
+//! Configuration files: reading, writing and comparing.
+//!
+//! Theory of operation. A file describes a state, not steps: the order of its lines matters only for the indexes of
+//! rules. A file with `interface add` lines describes the whole configuration. A file without them keeps the interfaces,
+//! wires and routed ports of the running configuration, and may wire, route, enable or disable them. Settings, NAT
+//! pools, network functions and chains belong to the rules: a setting that is not in the file gets its default, and
+//! pools, functions and chains that are not in the file are deleted.
+
+use std::collections::HashMap;
+
+use mmb_lang::{Command, Diagnostic, ErrorPolicy, FileItem, PortKind, Rule, SourceSpan, Word};
+use mmb_nf::ProgramItem;
+
+use super::{Config, Interface, settings};
+use crate::api::{CheckReply, DiffReply};
+use crate::error::{CommandError, Refusal, RefusalKind};
+
+/// Maximum number of errors reported for a file; more would hide the first.
+const ERROR_LIMIT: usize = 20;
+
+/// The configuration of the file `text`, as the successor of `base`. Interfaces that both have keep their ids. Rules that
+/// both have keep their slots, and so their counters. Functions that both have keep their state.
+///
+/// # Errors
+/// Lines that are wrong.
+pub fn load(text: &[u8], base: &Config) -> Result<Config, Refusal> {
+    let commands = mmb_lang::load_file(text).map_err(|errors| refusal(text, errors))?;
+    let mut builder = Builder::new(base);
+    let config = builder.build(commands);
+    config.ok_or_else(|| {
+        let mut errors = builder.errors;
+        errors.sort_by_key(|d| (d.line, d.span.start));
+        errors.truncate(ERROR_LIMIT);
+        refusal(text, errors)
+    })
+}
+
+/// Checks the file `text` as a complete configuration, with the platform of `base`.
+///
+/// # Errors
+/// Lines that are wrong.
+pub fn check(text: &[u8], base: &Config) -> Result<CheckReply, Refusal> {
+    let config = load(text, &Config::with_platform(base.platform().clone()))?;
+    Ok(CheckReply { rules: config.policy().len() as u64, interfaces: config.interfaces().len() as u64 })
+}
+
+/// The refusal for errors, each with the text of its line.
+fn refusal(text: &[u8], errors: Vec<Diagnostic>) -> Refusal {
+    let wanted: HashMap<u32, String> = {
+        let last = errors.iter().map(|d| d.line).max().unwrap_or(0);
+        let mut lines = HashMap::new();
+        for (number, line) in (1..=last).zip(text.split(|&b| b == b'\n')) {
+            if errors.iter().any(|d| d.line == number) {
+                lines.insert(number, source_line(line));
+            }
+        }
+        lines
+    };
+    Refusal::of(
+        RefusalKind::Invalid,
+        errors.into_iter().map(|d| {
+            let source = wanted.get(&d.line).map_or("", String::as_str);
+            (d, source)
+        }),
+    )
+}
+
+/// A line as text. Bytes that are not UTF-8 become replacement characters. They come after the place of the error, so its
+/// offsets stay valid.
+fn source_line(line: &[u8]) -> String {
+    String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
+}
+
+/// Builds a configuration. It goes on after an error, to report more than one.
+struct Builder<'a> {
+    base: &'a Config,
+    config: Config,
+    errors: Vec<Diagnostic>,
+    /// Line numbers of instances.
+    functions: Vec<u32>,
+    /// Line numbers of chains.
+    chains: Vec<u32>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(base: &'a Config) -> Self {
+        let config = Config::successor(base);
+        Builder { base, config, errors: Vec::new(), functions: Vec::new(), chains: Vec::new() }
+    }
+
+    fn build(&mut self, commands: Vec<FileItem<Command>>) -> Option<Config> {
+        let is_complete = commands.iter().any(|c| matches!(c.item, Command::InterfaceAdd { .. }));
+        if !is_complete {
+            self.config = self.base.clone();
+            self.config.reset_settings();
+        }
+        // First the lines that add what other lines refer to.
+        for c in &commands {
+            match &c.item {
+                Command::InterfaceAdd { name, kind } => self.note(c.line, |b| b.interface(name, kind)),
+                Command::NatPoolAdd(pool) => self.note(c.line, |b| b.config.nat_mut().add_pool(pool)),
+                Command::NfAdd(nf) => self.note(c.line, |b| {
+                    b.config.insert_function(nf)?;
+                    b.functions.push(c.line);
+                    Ok(())
+                }),
+                _ => {}
+            }
+        }
+        let mut lines = Vec::new();
+        let mut rules = Vec::new();
+        for c in commands {
+            match c.item {
+                Command::InterfaceAdd { .. } | Command::NatPoolAdd(_) | Command::NfAdd(_) => {}
+                Command::ChainAdd(chain) => self.note(c.line, |b| {
+                    b.config.insert_chain(&chain)?;
+                    b.chains.push(c.line);
+                    Ok(())
+                }),
+                Command::NatForwardAdd(forward) => {
+                    self.note(c.line, |b| b.config.nat_mut().add_forward(&forward));
+                }
+                Command::Wire { a, b } => self.note(c.line, |this| this.config.wire(&a, &b)),
+                Command::Route(names) => self.note(c.line, |b| b.config.route(&names, Some(b.base))),
+                Command::Enable(names) => self.note(c.line, |b| b.config.set_enabled(&names, true)),
+                Command::Disable(names) => self.note(c.line, |b| b.config.set_enabled(&names, false)),
+                Command::SetOnError(on_error) => self.config.set_on_error(on_error),
+                Command::SetTimeout { timeout, seconds } => {
+                    settings::set_timeout(self.config.settings_mut(), timeout, seconds);
+                }
+                Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
+                Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
+                Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
+                Command::Add(rule) => {
+                    lines.push(c.line);
+                    rules.push(rule);
+                }
+                other => self.note(c.line, |_| Err(not_allowed(&other))),
+            }
+        }
+        let has_chains = self.compile();
+        self.rules(&lines, &rules, has_chains);
+        self.errors.is_empty().then(|| self.config.clone())
+    }
+
+    /// Runs a step, and notes its error with the line.
+    fn note(&mut self, line: u32, step: impl FnOnce(&mut Self) -> Result<(), CommandError>) {
+        if let Err(error) = step(self) {
+            self.errors.push(error.diagnostic.at_line(line));
+        }
+    }
+
+    fn interface(&mut self, name: &Word, kind: &PortKind) -> Result<(), CommandError> {
+        self.config.add_interface(name, kind, Some(self.base)).map(drop)
+    }
+
+    /// Compiles functions and chains, if there are no errors so far. False: the traffic of chains is not known.
+    fn compile(&mut self) -> bool {
+        if !self.errors.is_empty() {
+            return self.chains.is_empty();
+        }
+        if let Err((about, error)) = self.config.compile(self.base.chains()) {
+            let line = match about {
+                ProgramItem::Function(n) => self.functions.get(n),
+                ProgramItem::Chain(n) => self.chains.get(n),
+            };
+            self.errors.push(error.diagnostic.at_line(line.copied().unwrap_or_default()));
+            return false;
+        }
+        true
+    }
+
+    fn rules(&mut self, lines: &[u32], rules: &[Rule], has_chains: bool) {
+        let known = self.errors.len();
+        for (rule, &line) in rules.iter().zip(lines) {
+            self.note(line, |this| this.config.check_references(rule));
+            if self.errors.len() >= ERROR_LIMIT {
+                return;
+            }
+        }
+        if self.errors.len() > known || !has_chains {
+            return;
+        }
+        let (ports, classes) =
+            (|name: &str| self.config.port_of(name), |chain: &str| self.config.chains().class(chain));
+        match self.base.policy().replace_with(rules, &ports, &classes) {
+            Ok(policy) => self.config = self.config.with_policy(policy),
+            Err((first, diagnostic)) => self.errors.push(diagnostic.at_line(lines[first])),
+        }
+    }
+}
+
+/// The error for a command that is not allowed in a file.
+fn not_allowed(command: &Command) -> CommandError {
+    let text = command.to_string();
+    let word = text.split(' ').next().unwrap_or_default();
+    let message = format!("`{word}` is a command, which a configuration file cannot contain");
+    CommandError::invalid(message, SourceSpan::default())
+        .help("a file describes a state; to run commands line by line: `mmb < FILE`".to_owned())
+}
+
+/// The text of a file with this configuration.
+pub fn text(config: &Config) -> String {
+    let mut text = String::new();
+    for line in setting_lines(config) {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    for view in config.policy().rules() {
+        text.push_str(view.text);
+        text.push('\n');
+    }
+    text
+}
+
+/// The lines other than rules.
+fn setting_lines(config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    let word = |i: &Interface| Word::from(i.name.as_str());
+    for i in config.interfaces() {
+        lines.push(Command::InterfaceAdd { name: word(i), kind: i.kind.clone() }.to_string());
+    }
+    for i in config.interfaces() {
+        // A wire has one line, from the interface that was added first.
+        if let Some(peer) = i.peer.and_then(|id| config.interface_by_id(id))
+            && config.interfaces().iter().position(|x| x.id == i.id)
+                < config.interfaces().iter().position(|x| x.id == peer.id)
+        {
+            lines.push(Command::Wire { a: word(i), b: word(peer) }.to_string());
+        }
+    }
+    let routed = config.interfaces().iter().filter(|i| i.routed.is_some());
+    lines.extend(routed.map(|i| Command::Route(vec![word(i)]).to_string()));
+    let disabled = config.interfaces().iter().filter(|i| !i.enabled);
+    lines.extend(disabled.map(|i| Command::Disable(vec![word(i)]).to_string()));
+    if config.on_error() != ErrorPolicy::default() {
+        lines.push(Command::SetOnError(config.on_error()).to_string());
+    }
+    lines.extend(settings::lines(config.settings()));
+    if config.fast_path() {
+        lines.push(Command::SetXdpFastPath(true).to_string());
+    }
+    lines.extend(config.nat().lines());
+    lines.extend(config.chains().lines());
+    lines
+}
+
+/// The changes from `old` to `new`.
+pub fn diff(old: &Config, new: &Config) -> DiffReply {
+    let (before, after) = (setting_lines(old), setting_lines(new));
+    let mut reply = DiffReply {
+        removed: before.iter().filter(|l| !after.contains(l)).cloned().collect(),
+        added: after.iter().filter(|l| !before.contains(l)).cloned().collect(),
+        reordered: false,
+    };
+    // Rules are compared as multisets of texts: equal rules have equal texts.
+    let mut counts: HashMap<&str, usize> = HashMap::new();
+    for view in old.policy().rules() {
+        *counts.entry(view.text).or_default() += 1;
+    }
+    let mut remaining: HashMap<&str, usize> = HashMap::new();
+    let mut kept_new = Vec::new();
+    for view in new.policy().rules() {
+        if take(&mut counts, view.text) {
+            *remaining.entry(view.text).or_default() += 1;
+            kept_new.push(view.text);
+        } else {
+            reply.added.push(view.text.to_owned());
+        }
+    }
+    let mut kept_old = Vec::new();
+    for view in old.policy().rules() {
+        if take(&mut remaining, view.text) {
+            kept_old.push(view.text);
+        } else {
+            reply.removed.push(view.text.to_owned());
+        }
+    }
+    reply.reordered = kept_old != kept_new;
+    reply
+}
+
+/// Takes one item out of a multiset. False if it is not there.
+fn take<'a>(items: &mut HashMap<&'a str, usize>, text: &'a str) -> bool {
+    match items.get_mut(text) {
+        Some(n) if *n > 0 => {
+            *n -= 1;
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,217 @@
+//! The configuration as one value: interfaces, wires, routed ports, NAT, network functions, chains, settings, rules.
+//!
+//! Theory of operation. A command works on a copy, and the copy replaces the original when the whole command has
+//! succeeded. So a command that fails changes nothing. Copies are cheap: lists are behind shared pointers, and a
+//! [`Policy`] shares all pages that a change does not touch. Nothing here opens a device or uses the engine.
+//!
+//! A port id belongs to the *name* of an interface while the name is configured, whether or not its device is open.
+//! Compiled rules hold ids. So a device can be opened, closed and replaced without compiling a rule again.
+
+mod chains;
+mod devices;
+pub mod file;
+mod interfaces;
+mod nat;
+mod references;
+mod routing;
+pub(crate) mod settings;
+
+use std::sync::Arc;
+
+use mmb_dataplane::PortId;
+use mmb_flow::SessionSettings;
+use mmb_lang::{ErrorPolicy, Match, Rule, Word};
+use mmb_policy::{Policy, RuleView};
+
+pub use chains::{Chains, Platform};
+pub use devices::same_device;
+pub(crate) use devices::{Device, DeviceKind, PUNT};
+pub use interfaces::{Interface, Routing};
+pub use nat::Nat;
+
+use crate::error::CommandError;
+
+/// A configuration.
+#[derive(Clone, Default)]
+pub struct Config {
+    /// In the order in which they were added.
+    interfaces: Arc<Vec<Interface>>,
+    nat: Arc<Nat>,
+    policy: Policy,
+    /// Number of changes of the policy.
+    revision: u64,
+    on_error: ErrorPolicy,
+    settings: SessionSettings,
+    /// Whether flows between af-xdp interfaces may be offloaded to XDP.
+    fast_path: bool,
+    /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
+    punt: Option<PortId>,
+    chains: Arc<Chains>,
+    platform: Platform,
+}
+
+impl Config {
+    /// An empty configuration.
+    pub fn new() -> Config {
+        Config::default()
+    }
+
+    /// An empty configuration whose network functions are created with `platform`.
+    pub fn with_platform(platform: Platform) -> Config {
+        Config { platform, ..Config::default() }
+    }
+
+    /// An empty configuration that can replace `earlier`.
+    pub(crate) fn successor(earlier: &Config) -> Config {
+        Config { revision: earlier.revision + 1, ..Config::with_platform(earlier.platform.clone()) }
+    }
+
+    /// The interfaces, in the order in which they were added.
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// The interface with this name.
+    pub fn interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.name == name)
+    }
+
+    /// The interface with this port id.
+    pub fn interface_by_id(&self, id: PortId) -> Option<&Interface> {
+        self.interfaces.iter().find(|i| i.id == id)
+    }
+
+    /// The port id of the interface with this name.
+    pub fn port_of(&self, name: &str) -> Option<u16> {
+        interfaces::port_of(&self.interfaces, name)
+    }
+
+    /// The rules.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The rules, to be changed.
+    pub fn policy_mut(&mut self) -> &mut Policy {
+        self.revision += 1;
+        &mut self.policy
+    }
+
+    /// Whether the rules have not changed since `earlier`, from which this configuration was made by changes.
+    pub(crate) fn has_same_rules(&self, earlier: &Config) -> bool {
+        self.revision == earlier.revision
+    }
+
+    /// Replaces the policy by one with the same rules and a new classifier.
+    pub(crate) fn set_rebuilt(&mut self, policy: Policy) {
+        self.policy = policy;
+    }
+
+    /// A copy with other rules.
+    pub fn with_policy(&self, policy: Policy) -> Config {
+        Config { policy, revision: self.revision + 1, ..self.clone() }
+    }
+
+    /// The action on packets that cannot be edited.
+    pub fn on_error(&self) -> ErrorPolicy {
+        self.on_error
+    }
+
+    /// Sets the action on packets that cannot be edited.
+    pub fn set_on_error(&mut self, on_error: ErrorPolicy) {
+        self.on_error = on_error;
+    }
+
+    /// Whether flows between af-xdp interfaces may be offloaded to XDP.
+    pub fn fast_path(&self) -> bool {
+        self.fast_path
+    }
+
+    /// Sets whether flows between af-xdp interfaces may be offloaded to XDP.
+    pub fn set_fast_path(&mut self, on: bool) {
+        self.fast_path = on;
+    }
+
+    /// NAT pools and forwards.
+    pub fn nat(&self) -> &Nat {
+        &self.nat
+    }
+
+    /// NAT pools and forwards, to be changed.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        Arc::make_mut(&mut self.nat)
+    }
+
+    /// Deletes a NAT pool.
+    ///
+    /// # Errors
+    /// There is no such pool, or a rule or a function uses it.
+    pub fn delete_pool(&mut self, name: &Word) -> Result<(), CommandError> {
+        let uses_pool = |view: &RuleView<'_>| {
+            view.text.contains(&**name)
+                && view.rule().is_ok_and(|rule| references::pools(&rule).any(|p| **p == **name))
+        };
+        if let Some(view) = self.policy.rules().find(uses_pool) {
+            let message = format!("NAT pool `{}` is used by rule {} (`{}`)", &**name, view.index, view.text);
+            let error = CommandError::conflict(message, name.span);
+            return Err(error.help(format!("`del {}` first", view.index)));
+        }
+        self.check_pool_unused(name)?;
+        self.nat_mut().delete_pool(name)
+    }
+
+    /// SessionSettings of sessions.
+    pub fn settings(&self) -> &SessionSettings {
+        &self.settings
+    }
+
+    /// SessionSettings of sessions, to be changed.
+    pub fn settings_mut(&mut self) -> &mut SessionSettings {
+        &mut self.settings
+    }
+
+    /// Sets all settings to their defaults, and deletes NAT pools, forwards, functions and chains.
+    pub(crate) fn reset_settings(&mut self) {
+        self.chains = Arc::default();
+        self.on_error = ErrorPolicy::default();
+        self.settings = SessionSettings::default();
+        self.fast_path = false;
+        self.nat = Arc::default();
+    }
+
+    /// Checks that all interfaces, NAT pools and chains of a rule exist.
+    ///
+    /// # Errors
+    /// The first one that does not exist.
+    pub fn check_references(&self, rule: &Rule) -> Result<(), CommandError> {
+        if let Some(name) = references::interfaces(rule).find(|name| self.interface(name).is_none()) {
+            return Err(self.unknown_interface(name));
+        }
+        match references::pools(rule).find(|name| self.nat.pool(name).is_none()) {
+            Some(name) => Err(self.nat.unknown_pool(name)),
+            None => self.check_chains(rule),
+        }
+    }
+
+    /// Checks that all interfaces of matches exist.
+    ///
+    /// # Errors
+    /// The first one that does not exist.
+    pub fn check_matches(&self, matches: &[Match]) -> Result<(), CommandError> {
+        match references::matched_interfaces(matches).find(|name| self.interface(name).is_none()) {
+            Some(name) => Err(self.unknown_interface(name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds a rule and returns its index.
+    ///
+    /// # Errors
+    /// A name that does not exist, or a rule that can never match.
+    pub fn add_rule(&mut self, rule: &Rule) -> Result<u32, CommandError> {
+        self.check_references(rule)?;
+        let (interfaces, chains) = (self.interfaces.clone(), self.chains.clone());
+        let resolve = |name: &str| interfaces::port_of(&interfaces, name);
+        Ok(self.policy_mut().add_with(rule, &resolve, &|chain| chains.class(chain))?)
+    }
+}

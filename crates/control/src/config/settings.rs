@@ -1,0 +1,69 @@
+//! SessionSettings of sessions: `set timeout`, `set tcp-pickup`, `set tcp-window-check`.
+
+use mmb_flow::{SessionSettings, Timeouts};
+use mmb_lang::{Command, Timeout};
+
+/// Milliseconds in a second.
+const SECOND: u32 = 1000;
+
+/// The value of a timeout, in milliseconds.
+fn timeout_mut(timeouts: &mut Timeouts, timeout: Timeout) -> &mut u32 {
+    match timeout {
+        Timeout::TcpHandshake => &mut timeouts.tcp_handshake,
+        Timeout::TcpEstablished => &mut timeouts.tcp_established,
+        Timeout::TcpHalfClosed => &mut timeouts.tcp_half_closed,
+        Timeout::TcpClosed => &mut timeouts.tcp_closed,
+        Timeout::TcpReset => &mut timeouts.tcp_reset,
+        Timeout::UdpUnreplied => &mut timeouts.udp_unreplied,
+        Timeout::UdpReplied => &mut timeouts.udp_replied,
+        Timeout::Icmp => &mut timeouts.icmp,
+        Timeout::Other => &mut timeouts.other,
+        Timeout::Fragment => &mut timeouts.fragment,
+    }
+}
+
+/// Sets a timeout.
+pub(crate) fn set_timeout(settings: &mut SessionSettings, timeout: Timeout, seconds: u32) {
+    *timeout_mut(&mut settings.timeouts, timeout) = seconds.saturating_mul(SECOND);
+}
+
+/// The lines of a file with these settings. Defaults have no line.
+pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
+    let (mut now, mut default) = (*settings, SessionSettings::default());
+    let mut lines = Vec::new();
+    for timeout in Timeout::ALL {
+        let milliseconds = *timeout_mut(&mut now.timeouts, timeout);
+        if milliseconds != *timeout_mut(&mut default.timeouts, timeout) {
+            lines.push(Command::SetTimeout { timeout, seconds: milliseconds / SECOND }.to_string());
+        }
+    }
+    if now.tcp_pickup != default.tcp_pickup {
+        lines.push(Command::SetTcpPickup(now.tcp_pickup).to_string());
+    }
+    if now.tcp_window_check != default.tcp_window_check {
+        lines.push(Command::SetTcpWindowCheck(now.tcp_window_check).to_string());
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_other_than_the_defaults_have_a_line() {
+        assert!(lines(&SessionSettings::default()).is_empty());
+        let mut settings =
+            SessionSettings { tcp_pickup: false, tcp_window_check: true, ..SessionSettings::default() };
+        for (timeout, seconds) in Timeout::ALL.into_iter().zip(11..) {
+            set_timeout(&mut settings, timeout, seconds);
+        }
+        let text = lines(&settings);
+        assert_eq!(text.len(), Timeout::ALL.len() + 2);
+        assert_eq!(text[0], "set timeout tcp-handshake 11");
+        assert_eq!(text[9..], ["set timeout fragment 20", "set tcp-pickup off", "set tcp-window-check on"]);
+        for line in &text {
+            assert!(mmb_lang::parse_line(line).is_ok_and(|c| c.is_some()), "{line}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! `/metrics`: the daemon's counters in the OpenMetrics text format, which Prometheus scrapes.
+
+mod series;
+
+use std::fmt;
+
+use indexmap::IndexMap;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use self::series::*;
+use crate::api::{
+    DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry, RuleEntry,
+    Runtime, VersionEntry,
+};
+
+/// Media type of the reply.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Maximum number of rules with time series of their own; more would overload the server that stores them. `mmb_rules` is
+/// the number of all rules, and `list --json` has the counters of all.
+pub const RULE_LIMIT: usize = 10_000;
+
+/// The values of one scrape.
+#[derive(Debug, Default)]
+pub struct Scrape {
+    /// Release and process.
+    pub version: Option<VersionEntry>,
+    /// The first [`RULE_LIMIT`] rules.
+    pub rules: Vec<RuleEntry>,
+    /// Number of all rules.
+    pub rule_count: u64,
+    /// Interfaces.
+    pub interfaces: InterfaceList,
+    /// Workers and sessions.
+    pub runtime: Runtime,
+    /// NAT pools.
+    pub nat: NatReply,
+    /// Instances of network functions.
+    pub functions: Vec<FunctionEntry>,
+    /// The fast path.
+    pub fast_path: FastPathReply,
+    /// Packets dropped.
+    pub drops: DropList,
+}
+
+/// Encodes a scrape as text.
+///
+/// # Errors
+/// Those of the encoder.
+pub fn encode(scrape: Scrape) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("mmb");
+    registry.register_collector(Box::new(scrape));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+impl Collector for Scrape {
+    fn encode(&self, mut e: DescriptorEncoder) -> fmt::Result {
+        self.daemon(&mut e)?;
+        self.per_rule(&mut e)?;
+        self.per_interface(&mut e)?;
+        self.per_worker(&mut e)?;
+        self.sessions(&mut e)?;
+        self.per_pool(&mut e)?;
+        self.per_function(&mut e)?;
+        self.fast_path(&mut e)?;
+        self.routing(&mut e)?;
+        let DropList { drops, unedited } = &self.drops;
+        per_reason(&mut e, "drops", "Packets dropped", drops)?;
+        per_reason(
+            &mut e,
+            "unedited",
+            "Packets forwarded unedited because they could not be edited",
+            unedited,
+        )
+    }
+}
+
+/// One time series of a counter.
+fn counter<const N: usize>(
+    metric: &mut MetricEncoder,
+    labels: &[(&str, &str); N],
+    value: u64,
+) -> fmt::Result {
+    metric.encode_family(labels)?.encode_counter::<[(&str, &str); 0], _, u64>(&value, None)
+}
+
+/// One time series of a gauge.
+fn gauge<const N: usize>(metric: &mut MetricEncoder, labels: &[(&str, &str); N], value: u64) -> fmt::Result {
+    metric.encode_family(labels)?.encode_gauge(&value)
+}
+
+/// One counter with a time series for each reason.
+fn per_reason(
+    e: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    counts: &IndexMap<String, u64>,
+) -> fmt::Result {
+    let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+    counts.iter().try_for_each(|(reason, &n)| counter(&mut metric, &[("reason", reason)], n))
+}
+
+impl Scrape {
+    fn daemon(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        e.encode_descriptor("rules", "Number of rules", None, MetricType::Gauge)?
+            .encode_gauge(&self.rule_count)?;
+        let Some(v) = &self.version else { return Ok(()) };
+        e.encode_descriptor("build", "The running release", None, MetricType::Info)?
+            .encode_info(&[("version", v.version.as_str())])?;
+        e.encode_descriptor(
+            "uptime_seconds",
+            "Seconds since the start of the daemon",
+            None,
+            MetricType::Gauge,
+        )?
+        .encode_gauge(&v.uptime_seconds)
+    }
+
+    fn per_rule(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in RULE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for r in &self.rules {
+                counter(&mut metric, &[("index", &r.index.to_string()), ("rule", &r.text)], get(r))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_interface(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let mut up =
+            e.encode_descriptor("interface_up", "1: open, with a carrier", None, MetricType::Gauge)?;
+        for i in &self.interfaces.interfaces {
+            let up_now = u32::from(i.state == InterfaceState::Up && i.link);
+            up.encode_family(&[("interface", i.name.as_str())])?.encode_gauge(&up_now)?;
+        }
+        for (name, help, get) in INTERFACE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for i in &self.interfaces.interfaces {
+                counter(&mut metric, &[("interface", &i.name)], get(i))?;
+            }
+        }
+        let help = "Packets received on an interface and dropped, by reason";
+        let mut metric = e.encode_descriptor("interface_drops", help, None, MetricType::Counter)?;
+        for i in &self.interfaces.interfaces {
+            for (reason, &n) in &i.drops {
+                counter(&mut metric, &[("interface", &i.name), ("reason", reason)], n)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Metrics of routing; none while no interface is routed.
+    fn routing(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let Some(r) = &self.runtime.routing else { return Ok(()) };
+        let lags = [
+            (
+                "router_lag_seconds",
+                "Time from the last change in the kernel until packets followed it",
+                r.lag_last_us,
+            ),
+            ("router_lag_max_seconds", "Maximum of router_lag_seconds", r.lag_max_us),
+        ];
+        for (name, help, microseconds) in lags {
+            let seconds = microseconds as f64 / 1e6;
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&seconds)?;
+        }
+        let mut metric = e.encode_descriptor("router_routes", "Routes by family", None, MetricType::Gauge)?;
+        for (family, n) in [("ip4", r.routes_ip4), ("ip6", r.routes_ip6)] {
+            gauge(&mut metric, &[("family", family)], n)?;
+        }
+        for (name, help, get) in ROUTING_GAUGES {
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(r))?;
+        }
+        for (name, help, get) in ROUTING_COUNTERS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            metric.encode_counter::<[(&str, &str); 0], _, u64>(&get(r), None)?;
+        }
+        Ok(())
+    }
+
+    fn sessions(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let sessions = &self.runtime.sessions;
+        for (name, help, get) in SESSION_GAUGES {
+            e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(sessions))?;
+        }
+        let mut metric =
+            e.encode_descriptor("worker_sessions", "Sessions that a worker owns", None, MetricType::Gauge)?;
+        for w in &self.runtime.workers {
+            gauge(&mut metric, &[("worker", &w.worker.to_string())], w.sessions)?;
+        }
+        e.encode_descriptor("sessions_created", "Sessions opened", None, MetricType::Counter)?
+            .encode_counter::<[(&str, &str); 0], _, u64>(&sessions.created, None)?;
+        per_reason(e, "sessions_ended", "Sessions that ended", &sessions.ended)?;
+        per_reason(e, "sessions_refused", "Packets that could not open a session", &sessions.refused)
+    }
+
+    fn per_pool(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let series: [(&[Metric<PoolEntry>], MetricType); 2] =
+            [(&POOL_GAUGES, MetricType::Gauge), (&POOL_COUNTERS, MetricType::Counter)];
+        for (metrics, kind) in series {
+            for (name, help, get) in metrics {
+                let mut metric = e.encode_descriptor(name, help, None, kind)?;
+                for pool in &self.nat.pools {
+                    let labels = [("pool", pool.name.as_str())];
+                    match kind {
+                        MetricType::Counter => counter(&mut metric, &labels, get(pool))?,
+                        _ => gauge(&mut metric, &labels, get(pool))?,
+                    }
+                }
+            }
+        }
+        let help = "Ports of a NAT pool in use";
+        let mut metric = e.encode_descriptor("nat_ports_used", help, None, MetricType::Gauge)?;
+        for pool in &self.nat.pools {
+            for (proto, &n) in &pool.ports_used {
+                gauge(&mut metric, &[("pool", &pool.name), ("protocol", proto)], n)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn per_function(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in FUNCTION_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for f in &self.functions {
+                counter(&mut metric, &[("function", &f.cost.name), ("type", &f.type_)], get(&f.cost))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fast_path(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        let fast = &self.fast_path;
+        e.encode_descriptor("fast_path_entries", "Flows that are offloaded to XDP", None, MetricType::Gauge)?
+            .encode_gauge(&fast.entries)?;
+        for (name, help, get) in FAST_COUNTERS {
+            e.encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<[(&str, &str); 0], _, u64>(&get(fast), None)?;
+        }
+        per_reason(e, "fast_path_refused", "Flows that were not offloaded", &fast.refused)
+    }
+
+    fn per_worker(&self, e: &mut DescriptorEncoder) -> fmt::Result {
+        for (name, help, get) in WORKER_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for w in &self.runtime.workers {
+                counter(&mut metric, &[("worker", &w.worker.to_string())], get(w))?;
+            }
+        }
+        for (name, help, get) in NODE_METRICS {
+            let mut metric = e.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for w in &self.runtime.workers {
+                let worker = w.worker.to_string();
+                for (name, n) in &w.nodes {
+                    counter(&mut metric, &[("worker", &worker), ("node", name)], get(n))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

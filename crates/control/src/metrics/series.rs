@@ -1,0 +1,93 @@
+//! Names, help texts and values of the metrics.
+
+use crate::api::{
+    CostEntry, FastPathReply, InterfaceEntry, NodeEntry, PoolEntry, RoutingCounts, RuleEntry, SessionCounts,
+    WorkerEntry,
+};
+
+/// Name, help text and value of a metric.
+pub(super) type Metric<T> = (&'static str, &'static str, fn(&T) -> u64);
+
+pub(super) const RULE_METRICS: [Metric<RuleEntry>; 2] = [
+    ("rule_packets", "Packets a rule matched (first 10,000 rules)", |r| r.packets),
+    ("rule_bytes", "Bytes of the frames a rule matched (first 10,000 rules)", |r| r.bytes),
+];
+
+pub(super) const WORKER_METRICS: [Metric<WorkerEntry>; 2] = [
+    ("worker_sleeps", "Times a worker slept because there were no packets", |w| w.sleeps),
+    ("worker_checksum_repairs", "Checksums completed for a kernel peer", |w| w.checksum_repairs),
+];
+
+pub(super) const INTERFACE_METRICS: [Metric<InterfaceEntry>; 7] = [
+    ("interface_rx_packets", "Packets received", |d| d.rx_packets),
+    ("interface_rx_bytes", "Bytes received", |d| d.rx_bytes),
+    ("interface_tx_packets", "Packets sent", |d| d.tx_packets),
+    ("interface_tx_bytes", "Bytes sent", |d| d.tx_bytes),
+    ("interface_rx_missed", "Packets dropped by the device because it had no free buffer", |d| d.rx_missed),
+    ("interface_rx_errors", "Packets received with errors", |d| d.rx_errors),
+    ("interface_tx_errors", "Packets that could not be sent", |d| d.tx_errors),
+];
+
+pub(super) const NODE_METRICS: [Metric<NodeEntry>; 3] = [
+    ("node_packets", "Packets that a graph node processed", |n| n.packets),
+    ("node_vectors", "Vectors that a graph node processed", |n| n.vectors),
+    ("node_ticks", "Clock ticks (TSC) spent in a graph node", |n| n.cycles),
+];
+
+pub(super) const SESSION_GAUGES: [Metric<SessionCounts>; 3] = [
+    ("sessions", "Open sessions", |s| s.sessions),
+    ("sessions_half_open", "Open sessions without a reply so far", |s| s.half_open),
+    ("sessions_capacity", "Maximum number of sessions", |s| s.capacity),
+];
+
+pub(super) const POOL_GAUGES: [Metric<PoolEntry>; 5] = [
+    ("nat_hosts", "Inside hosts with a mapping or a block of a NAT pool", |p| p.hosts),
+    ("nat_sessions", "Sessions opened by inside hosts through a NAT pool", |p| p.sessions),
+    ("nat_ports", "Ports of a NAT pool, for each protocol", |p| p.ports_total),
+    ("nat_blocks", "Port blocks of a NAT pool", |p| p.blocks_total),
+    ("nat_blocks_used", "Port blocks of a NAT pool in use", |p| p.blocks_used),
+];
+
+pub(super) const POOL_COUNTERS: [Metric<PoolEntry>; 2] = [
+    ("nat_exhausted", "Times a NAT pool had no free port", |p| p.exhausted),
+    ("nat_limited", "Times a host had reached the limit of its NAT pool", |p| p.limited),
+];
+
+pub(super) const FUNCTION_METRICS: [Metric<CostEntry>; 4] = [
+    ("function_packets", "Packets that a network function processed", |f| f.packets),
+    ("function_drops", "Packets that a network function dropped", |f| f.drops),
+    ("function_refused", "Packets with which a network function refused or ended their session", |f| {
+        f.refused
+    }),
+    ("function_ticks", "Clock ticks (TSC) spent in a network function", |f| f.ticks),
+];
+
+pub(super) const FAST_COUNTERS: [Metric<FastPathReply>; 3] = [
+    ("fast_path_flows", "Flows offloaded to XDP", |f| f.installed),
+    ("fast_path_packets", "Packets that the XDP program forwarded", |f| f.packets),
+    ("fast_path_bytes", "Bytes of the frames that the XDP program forwarded", |f| f.bytes),
+];
+
+pub(super) const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [
+    ("router_next_hops", "Next hops of routes, and groups of next hops", |r| r.next_hops),
+    ("router_neighbors", "Neighbors that the kernel knows", |r| r.neighbors),
+    ("neighbor_waiting", "Packets that are queued until a neighbor is resolved", |r| r.waiting),
+];
+
+pub(super) const ROUTING_COUNTERS: [Metric<RoutingCounts>; 11] = [
+    ("router_resyncs", "Times the whole mirror of routes was compared with the kernel", |r| r.resyncs),
+    ("router_overruns", "Times the kernel sent more messages than could be read", |r| r.overruns),
+    ("router_messages", "Messages from the kernel about routes, neighbors, links and addresses", |r| {
+        r.messages
+    }),
+    ("router_publications", "Times that new routes were published to the workers", |r| r.publications),
+    ("router_requests", "Times that the kernel was asked to resolve a neighbor", |r| r.requests),
+    ("punted_packets", "Packets of routed interfaces that were passed to the kernel", |r| r.punted),
+    ("icmp_errors", "ICMP errors sent about packets that could not be routed", |r| r.icmp_errors),
+    ("icmp_errors_suppressed", "ICMP errors that were not sent because of the rate limit", |r| {
+        r.icmp_suppressed
+    }),
+    ("fragmented_packets", "Packets that were fragmented", |r| r.fragmented),
+    ("fragments", "Fragments sent for fragmented packets", |r| r.fragments),
+    ("neighbor_queued_packets", "Packets that were queued until a neighbor was resolved", |r| r.queued),
+];

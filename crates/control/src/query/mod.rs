@@ -1,0 +1,14 @@
+//! What the daemon shows of itself, as the API's documents.
+
+mod chains;
+mod connections;
+mod fast_path;
+mod fib;
+mod filter;
+mod masks;
+mod ports;
+mod status;
+
+pub use connections::ConnectionListing;
+pub use fib::FibListing;
+pub use status::fields;

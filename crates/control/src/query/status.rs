@@ -1,0 +1,315 @@
+//! Rules, classifier, interfaces, workers, NAT, drops, version, configuration, metrics and fields.
+
+use indexmap::IndexMap;
+use mmb_dataplane::{Capability, NodeRuntime, SessionCounters};
+use mmb_flow::{PoolUsage, PortProto};
+use mmb_lang::{FIELDS, NatForward, NatPool, Support};
+use mmb_packet::DropReason;
+use mmb_policy::Structure;
+
+use super::masks;
+use crate::api::*;
+use crate::config::{Interface, file};
+use crate::metrics::{RULE_LIMIT, Scrape};
+use crate::transaction::{Control, State};
+
+impl Control {
+    /// `list`.
+    pub fn rules(&self) -> RuleList {
+        self.first_rules(usize::MAX)
+    }
+
+    fn first_rules(&self, limit: usize) -> RuleList {
+        let config = self.state().config;
+        let entry = |view: mmb_policy::RuleView<'_>| {
+            let counters = self.engine().rule_counters(view.slot);
+            RuleEntry {
+                index: view.index,
+                text: view.text.to_owned(),
+                packets: counters.packets,
+                bytes: counters.bytes,
+            }
+        };
+        RuleList { rules: config.policy().rules().take(limit).map(entry).collect() }
+    }
+
+    /// `show tables`.
+    pub fn tables(&self) -> TableList {
+        let config = self.state().config;
+        let entry = |t: mmb_policy::TableInfo| TableEntry {
+            mask: mask_text(t.mask.mask()),
+            keys: t.occupancy.keys as u64,
+            rules: t.entries as u64,
+            bytes: t.occupancy.bytes as u64,
+            depth: t.depth as u64,
+            structure: structure(t.structure).to_owned(),
+            fields: if t.structure == Structure::Hash { masks::words(t.mask.mask()) } else { String::new() },
+            capacity: t.occupancy.lanes as u64,
+            nodes: t.nodes as u64,
+            longest: t.longest as u64,
+        };
+        TableList { tables: config.policy().tables().map(entry).collect(), stale: config.policy().is_stale() }
+    }
+
+    /// `show interfaces`.
+    pub fn interfaces(&self) -> InterfaceList {
+        let State { config, down } = self.state();
+        let entry = |i: &Interface| {
+            let peer = i.peer.and_then(|id| config.interface_by_id(id));
+            let mut entry = InterfaceEntry {
+                name: i.name.clone(),
+                kind: i.kind.to_string(),
+                reason: down.get(&i.id).cloned(),
+                wire: peer.map(|p| p.name.clone()),
+                routed: i.kernel_name().map(|name| self.routed(i, name)),
+                enabled: i.enabled,
+                ..InterfaceEntry::default()
+            };
+            if let Some(info) = self.engine().port_info(i.id).filter(|_| entry.reason.is_none()) {
+                fill(&mut entry, info);
+                let drops = self.engine().port_drops(i.id).into_iter().filter(|(_, n)| *n > 0);
+                entry.drops = drops.map(|(reason, n)| (reason.name().to_owned(), n)).collect();
+            }
+            entry
+        };
+        InterfaceList { interfaces: config.interfaces().iter().map(entry).collect() }
+    }
+
+    /// `show interfaces verbose`: asks the drivers for the capabilities of their devices.
+    pub(crate) fn interfaces_with_capabilities(&self) -> InterfaceList {
+        let mut list = self.interfaces();
+        let config = self.state().config;
+        for entry in list.interfaces.iter_mut().filter(|entry| entry.reason.is_none()) {
+            let id = config.interface(&entry.name).map(|i| i.id);
+            let found = id.and_then(|id| self.engine().port_capabilities(id)).unwrap_or_default();
+            let capability = |c: Capability| CapabilityEntry {
+                name: c.name.to_owned(),
+                supported: c.yes,
+                detail: c.answer,
+            };
+            entry.capabilities = found.into_iter().map(capability).collect();
+        }
+        list
+    }
+
+    /// The entry of a routed interface. `kernel_name` is the kernel interface with its addresses.
+    fn routed(&self, i: &Interface, kernel_name: &str) -> RoutedEntry {
+        let twin = i.routed.and_then(|routing| self.engine().port_info(routing.twin?));
+        RoutedEntry {
+            interface: kernel_name.to_owned(),
+            // Packets sent to the TAP are received by the kernel.
+            twin: twin.map(|info| TwinEntry { to_kernel: info.tx_packets, from_kernel: info.rx_packets }),
+        }
+    }
+
+    /// `show runtime`.
+    pub fn runtime(&self) -> Runtime {
+        let sessions = self.engine().session_counters_by_worker();
+        let workers = self.engine().runtime().into_iter().map(|w| WorkerEntry {
+            worker: w.worker as u64,
+            cpu: w.cpu.map(|cpu| cpu as u64),
+            sleeps: w.sleeps,
+            checksum_repairs: w.checksum_repairs,
+            sessions: sessions.get(w.worker).map_or(0, |counters| counters.sessions),
+            nodes: w.nodes.into_iter().map(|n| (n.name.clone(), node(&n))).collect(),
+        });
+        Runtime { workers: workers.collect(), sessions: session_counts(&sessions), routing: self.routing() }
+    }
+
+    /// `show nat`.
+    pub fn nat(&self) -> NatReply {
+        let config = self.state().config;
+        let usage = self.engine().nat_usage();
+        let entry = |pool: &NatPool| pool_entry(pool, usage.iter().find(|u| u.pool == *pool.name.text));
+        NatReply {
+            pools: config.nat().pools().iter().map(entry).collect(),
+            forwards: config.nat().forwards().iter().map(forward_entry).collect(),
+        }
+    }
+
+    /// `show drops`: every reason, also those that have not occurred.
+    pub fn drops(&self) -> DropList {
+        let by_name = |counts: Vec<(DropReason, u64)>| {
+            counts.into_iter().map(|(reason, n)| (reason.name().to_owned(), n)).collect()
+        };
+        DropList { drops: by_name(self.engine().drops()), unedited: by_name(self.engine().unedited()) }
+    }
+
+    /// `show version`.
+    pub fn version(&self) -> VersionEntry {
+        let config = self.state().config;
+        VersionEntry {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            engine: self.engine().describe(),
+            pid: std::process::id(),
+            uptime_seconds: self.uptime().as_secs(),
+            rules: config.policy().len() as u64,
+        }
+    }
+
+    /// `show config`.
+    pub fn config(&self) -> ConfigEntry {
+        let config = self.state().config;
+        ConfigEntry { config: file::text(&config) }
+    }
+
+    /// The values of `/metrics`.
+    pub fn scrape(&self) -> Scrape {
+        let version = self.version();
+        Scrape {
+            rule_count: version.rules,
+            version: Some(version),
+            rules: self.first_rules(RULE_LIMIT).rules,
+            interfaces: self.interfaces(),
+            runtime: self.runtime(),
+            nat: self.nat(),
+            functions: self.functions().functions,
+            fast_path: self.fast_path(),
+            drops: self.drops(),
+        }
+    }
+}
+
+/// Counters by name, in this order.
+fn named<const N: usize>(counts: [(&str, u64); N]) -> IndexMap<String, u64> {
+    counts.into_iter().map(|(name, n)| (name.to_owned(), n)).collect()
+}
+
+/// The sum over all workers.
+fn session_counts(workers: &[SessionCounters]) -> SessionCounts {
+    let sum = |get: fn(&SessionCounters) -> u64| workers.iter().map(get).sum();
+    SessionCounts {
+        sessions: sum(|c| c.sessions),
+        half_open: sum(|c| c.half_open),
+        capacity: sum(|c| c.capacity),
+        created: sum(|c| c.created),
+        ended: named([
+            ("expired", sum(|c| c.expired)),
+            ("replaced", sum(|c| c.replaced)),
+            ("evicted", sum(|c| c.evicted)),
+            ("ended", sum(|c| c.ended)),
+            ("cleared", sum(|c| c.cleared)),
+        ]),
+        refused: named([
+            (DropReason::SessionFull.name(), sum(|c| c.refused_full)),
+            (DropReason::NatExhausted.name(), sum(|c| c.refused_exhausted)),
+            (DropReason::NatLimit.name(), sum(|c| c.refused_limit)),
+            (DropReason::SessionMiddle.name(), sum(|c| c.refused_middle)),
+        ]),
+    }
+}
+
+/// The entry of a pool. `usage` is none until the workers have the pool.
+fn pool_entry(pool: &NatPool, usage: Option<&PoolUsage>) -> PoolEntry {
+    let mut entry = PoolEntry {
+        name: pool.name.to_string(),
+        addresses: pool.addresses.map(|a| a.to_string()),
+        ports: pool.ports,
+        block: pool.block,
+        limit: pool.limit,
+        filtering: pool.filtering.word().to_owned(),
+        ..PoolEntry::default()
+    };
+    if let Some(u) = usage {
+        (entry.hosts, entry.sessions) = (u.hosts, u.sessions);
+        entry.ports_used =
+            PortProto::ALL.iter().zip(u.ports).map(|(proto, n)| (proto.name().to_owned(), n)).collect();
+        entry.ports_total = u.ports_total;
+        (entry.blocks_used, entry.blocks_total) = (u.blocks, u.blocks_total);
+        (entry.exhausted, entry.limited) = (u.exhausted, u.limited);
+    }
+    entry
+}
+
+fn forward_entry(forward: &NatForward) -> ForwardEntry {
+    ForwardEntry {
+        protocol: forward.proto.word().to_owned(),
+        outside: forward.outside.address.to_string(),
+        outside_port: forward.outside.port,
+        inside: forward.inside.address.to_string(),
+        inside_port: forward.inside.port,
+    }
+}
+
+fn fill(entry: &mut InterfaceEntry, info: mmb_dataplane::PortInfo) {
+    entry.state = InterfaceState::Up;
+    entry.link = info.link_up;
+    entry.driver = info.driver;
+    entry.device = info.device;
+    entry.mac = info.mac;
+    entry.mtu = info.mtu;
+    entry.rx_packets = info.rx_packets;
+    entry.rx_bytes = info.rx_bytes;
+    entry.tx_packets = info.tx_packets;
+    entry.tx_bytes = info.tx_bytes;
+    entry.rx_missed = info.rx_missed;
+    entry.rx_errors = info.rx_errors;
+    entry.tx_errors = info.tx_errors;
+    entry.notes = info.notes;
+}
+
+/// The name of a structure of the classifier.
+fn structure(structure: Structure) -> &'static str {
+    match structure {
+        Structure::Hash => "hash",
+        Structure::Leaf => "leaf",
+        Structure::Bits => "bits",
+        Structure::Always => "always",
+        Structure::Predicate(_) => "predicate",
+    }
+}
+
+/// The chunks of a mask that are not zero, each with its number; bytes are in window order.
+fn mask_text(mask: &[u128]) -> String {
+    let chunks = mask.iter().enumerate().filter(|(_, chunk)| **chunk != 0);
+    chunks.map(|(n, chunk)| format!("{n}:{:032x}", u128::from_be(*chunk))).collect::<Vec<_>>().join(" ")
+}
+
+fn node(n: &NodeRuntime) -> NodeEntry {
+    let ratio = |a: u64, b: u64| if b == 0 { 0.0 } else { a as f64 / b as f64 };
+    NodeEntry {
+        packets: n.packets,
+        vectors: n.vectors,
+        cycles: n.cycles,
+        cycles_per_packet: ratio(n.cycles, n.packets),
+        packets_per_vector: ratio(n.packets, n.vectors),
+    }
+}
+
+/// `show fields`.
+pub fn fields() -> FieldList {
+    let entry = |f: &mmb_lang::FieldDef| FieldEntry {
+        name: f.name.to_owned(),
+        protocol: f.proto.to_string(),
+        bits: u32::from(f.width_bits),
+        match_: f.match_ == Support::Yes,
+        modify: f.modify == Support::Yes,
+        matched: f.info().matched.replace('`', ""),
+        written: f.info().written.replace('`', ""),
+        help: f.help.to_owned(),
+        example: f.example.to_owned(),
+    };
+    FieldList { fields: FIELDS.iter().map(entry).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masks_show_their_bytes_in_window_order() {
+        let mut mask = [0u128; 5];
+        mask[0] = (0xffff_ff00u128 << 96).to_be();
+        mask[4] = 0xffu128.to_be();
+        let expected = format!("0:ffffff{} 4:{}ff", "0".repeat(26), "0".repeat(30));
+        assert_eq!(mask_text(&mask), expected);
+    }
+
+    #[test]
+    fn every_field_of_the_language_is_listed() {
+        let fields = fields().fields;
+        assert_eq!(fields.len(), FIELDS.len());
+        assert!(fields.iter().any(|f| f.name == "tcp-dport" && f.match_ && f.modify && f.bits == 16));
+        assert!(fields.iter().any(|f| f.name == "ip-checksum" && !f.modify));
+    }
+}

@@ -1,0 +1,357 @@
+//! The endpoints of the control API and their OpenAPI document, from one declaration each.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::document::{BODY_LIMIT, JSON, Reply, blocking, convert_errors, inline, parse, reply};
+use super::stream;
+use crate::api::*;
+use crate::command::Output;
+use crate::error::Refusal;
+use crate::metrics;
+use crate::transaction::Control;
+
+/// The OpenAPI description of the API as a whole.
+#[derive(OpenApi)]
+#[openapi(info(
+    title = "mmb control API",
+    description = "HTTP/1.1 over the daemon's Unix socket. A request that fails changes nothing and answers with \
+                   one sentence."
+))]
+struct ApiDocument;
+
+type Ctl = State<Arc<Control>>;
+
+/// Run one line of the language.
+#[utoipa::path(post, path = "/v1/command", request_body = CommandRequest, responses(
+    (status = 200, body = CommandReply),
+    (status = 400, body = ErrorReply, description = "the line is invalid"),
+    (status = 404, body = ErrorReply, description = "it names something that does not exist"),
+    (status = 409, body = ErrorReply, description = "it conflicts with the configuration"),
+    (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
+))]
+async fn command(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+    let CommandRequest { line, format } = parse(&body)?;
+    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
+}
+
+/// Run one line of the language and return its printed output: text, or with the format `json` the document and a line
+/// feed. Long output is sent while it is produced.
+#[utoipa::path(post, path = "/v1/print", request_body = CommandRequest, responses(
+    (status = 200, body = String, content_type = "text/plain"),
+    (status = 400, body = ErrorReply, description = "the line is invalid"),
+    (status = 404, body = ErrorReply, description = "it names something that does not exist"),
+    (status = 409, body = ErrorReply, description = "it conflicts with the configuration"),
+    (status = 422, body = ErrorReply, description = "the system refused, for example to open a port"),
+))]
+async fn print(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> {
+    let CommandRequest { line, format } = parse(&body)?;
+    let output = blocking(control.clone(), move |c| c.execute(&line)).await?;
+    let write = move |out: &mut stream::ChunkWriter| match format {
+        Format::Json => output.write_json(&control, out).and_then(|()| out.write_all(b"\n")),
+        Format::Text | Format::Both => output.write_text(&control, out),
+    };
+    stream::reply("text/plain; charset=utf-8", write).await
+}
+
+/// Make the text the configuration, all of it or nothing. Rules that remain keep their counters.
+#[utoipa::path(post, path = "/v1/apply", request_body(content = String, content_type = "text/plain"), responses(
+    (status = 200, body = ApplyReply),
+    (status = 400, body = ErrorReply),
+    (status = 409, body = ErrorReply),
+    (status = 422, body = ErrorReply),
+))]
+async fn apply(State(control): Ctl, body: Bytes) -> Reply {
+    reply(control, move |c| c.apply(&body)).await
+}
+
+/// The changes that `apply` would make.
+#[utoipa::path(post, path = "/v1/diff", request_body(content = String, content_type = "text/plain"), responses(
+    (status = 200, body = DiffReply),
+    (status = 400, body = ErrorReply),
+))]
+async fn diff(State(control): Ctl, body: Bytes) -> Reply {
+    reply(control, move |c| c.diff(&body)).await
+}
+
+/// Check the text as a complete configuration of its own.
+#[utoipa::path(post, path = "/v1/check", request_body(content = String, content_type = "text/plain"), responses(
+    (status = 200, body = CheckReply),
+    (status = 400, body = ErrorReply),
+))]
+async fn check(State(control): Ctl, body: Bytes) -> Reply {
+    reply(control, move |c| c.check(&body)).await
+}
+
+/// Every rule with its counters.
+#[utoipa::path(get, path = "/v1/rules", responses((status = 200, body = RuleList)))]
+async fn rules(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.rules())).await
+}
+
+/// Add a rule.
+#[utoipa::path(post, path = "/v1/rules", request_body = RuleRequest, responses(
+    (status = 201, body = Done),
+    (status = 400, body = ErrorReply, description = "the rule is invalid"),
+    (status = 404, body = ErrorReply, description = "it names an interface that does not exist"),
+))]
+async fn add_rule(State(control): Ctl, body: Bytes) -> Result<(StatusCode, Json<Done>), Refusal> {
+    let request: RuleRequest = parse(&body)?;
+    let added = inline(control, body.len(), move |c| c.add_rule_line(&request.rule)).await?;
+    Ok((StatusCode::CREATED, Json(added)))
+}
+
+/// Delete every rule.
+#[utoipa::path(delete, path = "/v1/rules", responses((status = 200, body = Done)))]
+async fn flush(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.flush())).await
+}
+
+/// Delete a rule.
+#[utoipa::path(delete, path = "/v1/rules/{index}", params(("index" = u32, Path, description = "the rule's index")),
+    responses(
+        (status = 200, body = Done),
+        (status = 400, body = ErrorReply, description = "not an index"),
+        (status = 404, body = ErrorReply, description = "there is no rule with this index"),
+    ))]
+async fn delete_rule(State(control): Ctl, Path(index): Path<String>) -> Reply {
+    let index: u32 =
+        index.parse().map_err(|_| Refusal::invalid(format!("`{index}` is not the index of a rule")))?;
+    reply(control, move |c| c.delete_rule(index)).await
+}
+
+/// The classifier's tables.
+#[utoipa::path(get, path = "/v1/tables", responses((status = 200, body = TableList)))]
+async fn tables(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.tables())).await
+}
+
+/// Interfaces, wires and port counters.
+#[utoipa::path(get, path = "/v1/interfaces", responses((status = 200, body = InterfaceList)))]
+async fn interfaces(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.interfaces())).await
+}
+
+/// Selects sessions.
+#[derive(Deserialize)]
+struct SessionQuery {
+    /// Matches of the language.
+    #[serde(default, rename = "match")]
+    matches: String,
+}
+
+/// Runs a command on the selected sessions. Places in errors are offsets in the matches.
+async fn run_on_connections(
+    control: Arc<Control>,
+    words: &str,
+    query: &SessionQuery,
+) -> Result<Output, Refusal> {
+    let line = format!("{words} {}", query.matches);
+    let prefix = words.len() + 1;
+    blocking(control, move |c| c.execute(&line)).await.map_err(|refusal| refusal.without_prefix(prefix))
+}
+
+/// Sessions, sent while they are read.
+#[utoipa::path(get, path = "/v1/connections",
+    params(("match" = Option<String>, Query, description = "matches of the language; all sessions if absent")),
+    responses(
+        (status = 200, body = ConnectionList),
+        (status = 400, body = ErrorReply, description = "the matches are invalid, or on fields that sessions do not have"),
+        (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
+    ))]
+async fn connections(State(control): Ctl, Query(query): Query<SessionQuery>) -> Result<Response, Refusal> {
+    let output = run_on_connections(control.clone(), "show connections", &query).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// End sessions.
+#[utoipa::path(delete, path = "/v1/connections",
+    params(("match" = Option<String>, Query, description = "matches of the language; all sessions if absent")),
+    responses(
+        (status = 200, body = ClearReply),
+        (status = 400, body = ErrorReply, description = "the matches are invalid, or on fields that sessions do not have"),
+        (status = 404, body = ErrorReply, description = "they name an interface that does not exist"),
+    ))]
+async fn clear_connections(
+    State(control): Ctl,
+    Query(query): Query<SessionQuery>,
+) -> Result<Response, Refusal> {
+    let output = run_on_connections(control.clone(), "clear connections", &query).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// NAT pools with their usage, and port forwards.
+#[utoipa::path(get, path = "/v1/nat", responses((status = 200, body = NatReply)))]
+async fn nat(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.nat())).await
+}
+
+/// Service chains: their traffic, the layout of their scratchpads, and the cost of their functions.
+#[utoipa::path(get, path = "/v1/chains", responses((status = 200, body = ChainList)))]
+async fn chains(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.chains())).await
+}
+
+/// Network functions: instances with counters and reports, and all types.
+#[utoipa::path(get, path = "/v1/functions", responses((status = 200, body = FunctionList)))]
+async fn functions(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.functions())).await
+}
+
+/// Selects routes or neighbours.
+#[derive(Deserialize)]
+struct PrefixQuery {
+    /// An address or a subnet.
+    #[serde(default)]
+    prefix: String,
+    /// Maximum number of routes.
+    limit: Option<usize>,
+}
+
+/// Runs a command on a prefix. Places in errors are offsets in the prefix.
+async fn run_on_prefix(control: Arc<Control>, words: &str, query: &PrefixQuery) -> Result<Output, Refusal> {
+    let line = format!("{words} {}", query.prefix);
+    let prefix = words.len() + 1;
+    blocking(control, move |c| c.execute(&line)).await.map_err(|refusal| refusal.without_prefix(prefix))
+}
+
+/// Routes that packets follow, sent while they are read.
+#[utoipa::path(get, path = "/v1/fib",
+    params(
+        ("prefix" = Option<String>, Query, description = "an address: the routes to it; a subnet: the routes inside it; \
+            all if absent"),
+        ("limit" = Option<u64>, Query, description = "maximum number of routes; all if absent"),
+    ),
+    responses(
+        (status = 200, body = FibList),
+        (status = 400, body = ErrorReply, description = "the prefix or the limit is invalid"),
+    ))]
+async fn fib(State(control): Ctl, Query(query): Query<PrefixQuery>) -> Result<Response, Refusal> {
+    let output = match run_on_prefix(control.clone(), "show fib", &query).await? {
+        Output::Fib(listing) => Output::Fib(listing.with_limit(query.limit)),
+        other => other,
+    };
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// Hosts and routers on connected networks, from the kernel.
+#[utoipa::path(get, path = "/v1/neighbors",
+    params(("prefix" = Option<String>, Query, description = "an address or a subnet; all if absent")),
+    responses(
+        (status = 200, body = NeighborList),
+        (status = 400, body = ErrorReply, description = "the prefix is invalid"),
+    ))]
+async fn neighbors(State(control): Ctl, Query(query): Query<PrefixQuery>) -> Result<Response, Refusal> {
+    let output = run_on_prefix(control.clone(), "show neighbors", &query).await?;
+    stream::reply(JSON, move |out| output.write_json(&control, out)).await
+}
+
+/// Counters of the graph nodes of each worker.
+#[utoipa::path(get, path = "/v1/runtime", responses((status = 200, body = Runtime)))]
+async fn runtime(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.runtime())).await
+}
+
+/// Packets dropped, by reason; all reasons.
+#[utoipa::path(get, path = "/v1/drops", responses((status = 200, body = DropList)))]
+async fn drops(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.drops())).await
+}
+
+/// Flows that the XDP program forwards in the kernel.
+#[utoipa::path(get, path = "/v1/fast-path", responses((status = 200, body = FastPathReply)))]
+async fn fast_path(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.fast_path())).await
+}
+
+/// The fields of the language.
+#[utoipa::path(get, path = "/v1/fields", responses((status = 200, body = FieldList)))]
+async fn fields() -> Json<FieldList> {
+    Json(crate::query::fields())
+}
+
+/// The release, the process and the engine of the daemon.
+#[utoipa::path(get, path = "/v1/version", responses((status = 200, body = VersionEntry)))]
+async fn version(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.version())).await
+}
+
+/// The running configuration, as the text of a file.
+#[utoipa::path(get, path = "/v1/config", responses((status = 200, body = ConfigEntry)))]
+async fn config(State(control): Ctl) -> Reply {
+    reply(control, |c| Ok(c.config())).await
+}
+
+/// Counters for Prometheus.
+#[utoipa::path(get, path = "/metrics", responses(
+    (status = 200, body = String, content_type = "application/openmetrics-text"),
+))]
+async fn scrape(State(control): Ctl) -> Result<Response, Refusal> {
+    let text = blocking(control, |c| {
+        metrics::encode(c.scrape()).map_err(|_| Refusal::failed("cannot write the metrics".to_owned()))
+    });
+    Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text.await?).into_response())
+}
+
+/// This document.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200, body = Object)))]
+async fn openapi(
+    axum::Extension(document): axum::Extension<Arc<serde_json::Value>>,
+) -> Json<serde_json::Value> {
+    Json(document.as_ref().clone())
+}
+
+/// The router with every endpoint, and the OpenAPI document.
+pub fn router(control: Arc<Control>) -> (axum::Router, serde_json::Value) {
+    let (router, api) = OpenApiRouter::with_openapi(ApiDocument::openapi())
+        .routes(routes!(command))
+        .routes(routes!(print))
+        .routes(routes!(apply))
+        .routes(routes!(diff))
+        .routes(routes!(check))
+        .routes(routes!(rules, add_rule, flush))
+        .routes(routes!(delete_rule))
+        .routes(routes!(tables))
+        .routes(routes!(interfaces))
+        .routes(routes!(connections, clear_connections))
+        .routes(routes!(nat))
+        .routes(routes!(chains))
+        .routes(routes!(functions))
+        .routes(routes!(fib))
+        .routes(routes!(neighbors))
+        .routes(routes!(runtime))
+        .routes(routes!(drops))
+        .routes(routes!(fast_path))
+        .routes(routes!(fields))
+        .routes(routes!(version))
+        .routes(routes!(config))
+        .routes(routes!(scrape))
+        .routes(routes!(openapi))
+        .split_for_parts();
+    let document = serde_json::to_value(&api).unwrap_or_default();
+    let router = router
+        .fallback(|request: Request| async move {
+            Refusal::not_found(format!(
+                "there is no {} {}; see /v1/openapi.json",
+                request.method(),
+                request.uri().path()
+            ))
+        })
+        .layer(map_response(convert_errors))
+        .layer(DefaultBodyLimit::max(BODY_LIMIT))
+        .layer(axum::Extension(Arc::new(document.clone())))
+        .with_state(control);
+    (router, document)
+}

@@ -1,0 +1,49 @@
+//! `nf` and `chain`.
+
+use mmb_lang::{Chain, NfAdd, SourceSpan, Word};
+
+use super::control::Control;
+use crate::api::Done;
+use crate::error::CommandError;
+
+impl Control {
+    /// `nf add`.
+    pub(crate) fn add_function(&self, nf: &NfAdd) -> Result<Done, CommandError> {
+        self.change(|config| config.add_function(nf))?;
+        Ok(Done::new(format!("function {} added: {}", &*nf.name, &*nf.kind)))
+    }
+
+    /// `nf del`.
+    pub(crate) fn delete_function(&self, name: &Word) -> Result<Done, CommandError> {
+        self.change(|config| config.delete_function(name))?;
+        Ok(Done::new(format!("function {} deleted", &**name)))
+    }
+
+    /// `nf set`: passes words to a running instance.
+    pub(crate) fn set_function(&self, name: &Word, words: &[Box<str>]) -> Result<Done, CommandError> {
+        // The lock on changes is held, so that the instance cannot be deleted meanwhile.
+        let (_turn, state) = self.begin();
+        let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+        let result = state.config.instance(name)?.set(&words);
+        result.map_err(|sentence| CommandError::invalid(sentence.to_string(), SourceSpan::default()))?;
+        Ok(Done::new(format!("function {}: {}", &**name, words.join(" "))))
+    }
+
+    /// `chain add`.
+    pub(crate) fn add_chain(&self, chain: &Chain) -> Result<Done, CommandError> {
+        self.change(|config| config.add_chain(chain))?;
+        Ok(Done::new(format!("chain {} added", &*chain.name)))
+    }
+
+    /// `chain set`.
+    pub(crate) fn set_chain(&self, chain: &Chain) -> Result<Done, CommandError> {
+        self.change(|config| config.set_chain(chain))?;
+        Ok(Done::new(format!("chain {} replaced", &*chain.name)))
+    }
+
+    /// `chain del`.
+    pub(crate) fn delete_chain(&self, name: &Word) -> Result<Done, CommandError> {
+        self.change(|config| config.delete_chain(name))?;
+        Ok(Done::new(format!("chain {} deleted", &**name)))
+    }
+}

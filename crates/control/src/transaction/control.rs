@@ -1,0 +1,142 @@
+//! The running configuration and the lock that orders its changes.
+//!
+//! Theory of operation. A change has five steps:
+//!
+//! 1. [`Control::begin`] takes the lock on changes and copies the current [`State`].
+//! 2. The change computes the next state.
+//! 3. `devices` opens the devices and mirrors the routes that the next state needs.
+//! 4. [`Control::publish`] gives the next state to the engine. It returns when no worker uses the old one.
+//! 5. [`Control::commit`] makes the next state the current one. What only the old state used is freed: devices, routes,
+//!    and the slots of deleted rules, whose counters are set to zero.
+//!
+//! An error before the publication is undone, so a failed change has no effect. Readers copy the current state and do
+//! not wait for changes: the lock around the state is held for the copy only.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use mmb_dataplane::Engine;
+use mmb_lang::SourceSpan;
+
+use super::background::Background;
+use super::maintenance::Maintenance;
+use super::mirror::Mirror;
+use super::state::State;
+use crate::config::Config;
+use crate::error::CommandError;
+
+/// The engine and the configuration that it runs.
+pub struct Control {
+    /// Declared first, so that it is dropped first: its threads may use everything below.
+    background: Background,
+    /// Dropped before the engine, to which it publishes routes.
+    mirror: Mirror,
+    engine: Arc<Engine>,
+    /// Held by the change in progress.
+    changes: Mutex<()>,
+    state: Mutex<State>,
+    started: Instant,
+    maintenance: Maintenance,
+}
+
+impl Control {
+    /// A control for an engine, with an empty configuration.
+    pub(super) fn new(engine: Engine) -> Control {
+        Control {
+            background: Background::default(),
+            mirror: Mirror::default(),
+            engine: Arc::new(engine),
+            changes: Mutex::default(),
+            state: Mutex::default(),
+            started: Instant::now(),
+            maintenance: Maintenance::default(),
+        }
+    }
+
+    /// Begins a change: waits for the change in progress and copies the current state.
+    pub(super) fn begin(&self) -> (MutexGuard<'_, ()>, State) {
+        let turn = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        (turn, self.state())
+    }
+
+    /// Whether a change is in progress.
+    pub(crate) fn is_changing(&self) -> bool {
+        matches!(self.changes.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Ends a change: makes `state` the current state.
+    pub(super) fn commit(&self, state: State) {
+        let needs_rebuild = state.config.policy().is_stale();
+        let has_pools = !state.config.nat().pools().is_empty();
+        self.background.sync(state.config.chains().program());
+        let old = std::mem::replace(&mut *self.lock(), state);
+        // Freeing many rules takes long. It happens outside the lock, so that readers do not wait.
+        drop(old);
+        if needs_rebuild {
+            self.maintenance.request_rebuild();
+        }
+        if has_pools {
+            self.maintenance.request_nat_check();
+        }
+    }
+
+    /// Publishes a state to the engine. Returns when no worker uses the state before it.
+    pub(super) fn publish(&self, state: &State) {
+        self.engine.publish(state.config.forwarding(|id| state.is_up(id)));
+    }
+
+    /// Frees the slots of deleted rules and sets their counters to zero. Call it after the publication without them.
+    pub(super) fn release(&self, config: &mut Config, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            self.engine.zero_rule_counters(slot);
+            config.policy_mut().release(slot);
+        }
+    }
+
+    /// Changes the configuration in a way that deletes no rule.
+    ///
+    /// # Errors
+    /// Those of `edit`, and devices or routes that the next state needs and cannot get.
+    pub(super) fn change<T>(
+        &self,
+        edit: impl FnOnce(&mut Config) -> Result<T, CommandError>,
+    ) -> Result<T, CommandError> {
+        let (_turn, state) = self.begin();
+        let mut next = state.clone();
+        let value = edit(&mut next.config)?;
+        self.transition(state, &next)
+            .map_err(|error| CommandError::failed(error.reason(), SourceSpan::default()))?;
+        self.commit(next);
+        Ok(value)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is replaced as a whole at the end of a change. A panic before that leaves the old one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy of the current state.
+    pub(crate) fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// The engine.
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The mirror of the kernel's routes.
+    pub(crate) fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The queue of maintenance work.
+    pub(super) fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
+    }
+
+    /// Time since the start.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+}

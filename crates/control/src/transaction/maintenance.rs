@@ -1,0 +1,131 @@
+//! Work that no command waits for: rebuilding the classifier, and logging events of NAT pools.
+//!
+//! Theory of operation. Both run on one thread.
+//!
+//! A rule that is added alone goes into the existing tables of the classifier. After many such rules other tables would
+//! be faster ([`mmb_policy::Policy::is_stale`]). The thread then builds a new classifier from a copy of the
+//! configuration. It holds no lock meanwhile, so commands go on during the seconds that the largest policies take. The
+//! result is published if the rules have not changed since; otherwise the thread starts again. Rules keep their
+//! indexes, slots and counters.
+//!
+//! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one line each
+//! to standard error. Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log
+//! has their number.
+
+use std::io::{self, Write};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use super::control::Control;
+use super::nat_log;
+use crate::text::count;
+
+/// Time between two attempts to rebuild while rules change.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Time between two reads of the workers' NAT events.
+const NAT_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Requests to the thread that runs [`Control::run_maintenance`].
+#[derive(Debug, Default)]
+pub(super) struct Maintenance {
+    requests: Mutex<Requests>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Requests {
+    /// Build a new classifier.
+    rebuild: bool,
+    /// See whether there are NAT pools now.
+    check_nat: bool,
+    /// End the thread.
+    stop: bool,
+}
+
+impl Maintenance {
+    fn request(&self, set: impl FnOnce(&mut Requests)) {
+        set(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Requests a new classifier.
+    pub fn request_rebuild(&self) {
+        self.request(|requests| requests.rebuild = true);
+    }
+
+    /// Requests a check whether there are NAT pools.
+    pub fn request_nat_check(&self) {
+        self.request(|requests| requests.check_nat = true);
+    }
+
+    /// Waits for requests, at most for `timeout` if it is given, and takes them.
+    fn wait(&self, timeout: Option<Duration>) -> Requests {
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_idle = |requests: &mut Requests| !requests.rebuild && !requests.check_nat && !requests.stop;
+        let mut requests = match timeout {
+            None => self.changed.wait_while(requests, is_idle).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout_while(requests, timeout, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        std::mem::take(&mut *requests)
+    }
+}
+
+impl Control {
+    /// Runs maintenance work until [`Control::stop_maintenance`]. Call it on a thread of its own.
+    pub fn run_maintenance(&self) {
+        let mut lost = 0;
+        loop {
+            let has_pools = !self.state().config.nat().pools().is_empty();
+            let requests = self.maintenance().wait(has_pools.then_some(NAT_INTERVAL));
+            if requests.stop {
+                return;
+            }
+            lost = self.log_nat_events(lost);
+            while requests.rebuild && !self.rebuild() {
+                std::thread::sleep(RETRY);
+            }
+        }
+    }
+
+    /// Logs the events of NAT pools since the last call. `lost_before` and the result count the events lost since the
+    /// start, before and now.
+    fn log_nat_events(&self, lost_before: u64) -> u64 {
+        let (events, lost) = self.engine().nat_events();
+        let now = nat_log::utc(SystemTime::now());
+        let mut text: String = events.iter().map(|event| nat_log::line(&now, event)).collect();
+        if lost > lost_before {
+            let lost = count(lost - lost_before, "event");
+            text.push_str(&format!("{now} nat: {lost} lost: too many at once\n"));
+        }
+        // An error of the log does not stop the daemon.
+        let _ = io::stderr().write_all(text.as_bytes());
+        lost
+    }
+
+    /// Makes [`Control::run_maintenance`] return after its current work.
+    pub fn stop_maintenance(&self) {
+        self.maintenance().request(|requests| requests.stop = true);
+    }
+
+    /// Builds a new classifier if the current one is stale. False: the rules changed meanwhile, and the result was
+    /// dropped.
+    pub fn rebuild(&self) -> bool {
+        let before = self.state().config;
+        if !before.policy().is_stale() {
+            return true;
+        }
+        let rebuilt = before.policy().rebuilt();
+        let (_turn, mut state) = self.begin();
+        if !state.config.has_same_rules(&before) {
+            return false;
+        }
+        state.config.set_rebuilt(rebuilt);
+        self.publish(&state);
+        self.commit(state);
+        true
+    }
+}

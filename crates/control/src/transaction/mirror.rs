@@ -1,0 +1,124 @@
+//! The mirror of the kernel's routes and neighbours, which exists while a port is routed.
+//!
+//! Theory of operation. [`mmb_router::Router`] has a thread that listens to the kernel and publishes routes to the engine.
+//! It starts with the first routed port and stops with the last. It learns about a routed port before the engine does,
+//! and keeps it until the engine has dropped it; in between it mirrors for the ports of both configurations. Only
+//! changes start, stop and configure it, one at a time. Queries run beside them.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use mmb_dataplane::Engine;
+use mmb_route::Routes;
+use mmb_router::{RoutedPort, Router, RouterError};
+
+use super::state::State;
+
+/// The ports and addresses that the mirror has to know.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    ports: Vec<RoutedPort>,
+    /// Addresses of NAT pools and forwards. Packets to them stay with mmb even if the kernel has these addresses too.
+    keep: Vec<RangeInclusive<IpAddr>>,
+}
+
+impl Plan {
+    /// The plan for a state.
+    pub fn of(state: &State) -> Plan {
+        let ports = state.config.routed_ports(|id| state.is_up(id));
+        let keep = if ports.is_empty() { Vec::new() } else { state.config.nat().outside() };
+        Plan { ports, keep }
+    }
+
+    /// Ports and addresses of both plans. A port that both have is as `later` has it.
+    pub fn union(&self, later: &Plan) -> Plan {
+        let mut both = later.clone();
+        let gone = self.ports.iter().filter(|old| later.ports.iter().all(|new| new.port != old.port));
+        both.ports.extend(gone.cloned());
+        let gone = self.keep.iter().filter(|range| !later.keep.contains(range));
+        both.keep.extend(gone.cloned());
+        both
+    }
+}
+
+/// The router, if a port is routed, and the plan that it follows.
+#[derive(Default)]
+pub(crate) struct Mirror {
+    router: RwLock<Option<Router>>,
+    /// None before the first plan, and after a plan that failed.
+    plan: Mutex<Option<Plan>>,
+}
+
+impl Mirror {
+    /// Makes the router follow a plan. Returns when the engine has the routes.
+    ///
+    /// # Errors
+    /// The router's. The routes are then undefined until a plan succeeds.
+    pub(super) fn set(&self, engine: &Arc<Engine>, plan: Plan) -> Result<(), RouterError> {
+        let mut current = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.as_ref() == Some(&plan) {
+            return Ok(());
+        }
+        if plan.ports.is_empty() {
+            *current = Some(plan);
+            let router = self.router.write().unwrap_or_else(PoisonError::into_inner).take();
+            if router.is_some() {
+                // Dropping waits for the router's thread. The lock is free again, so queries do not wait.
+                drop(router);
+                // No port uses the routes. There may be a million of them.
+                engine.publish_routes(Routes::default());
+            }
+            return Ok(());
+        }
+        *current = None;
+        if self.with_router(|_| ()).is_none() {
+            let router = Router::start(engine.clone())?;
+            *self.router.write().unwrap_or_else(PoisonError::into_inner) = Some(router);
+        }
+        self.with_router(|router| router.set_ports(plan.ports.clone(), plan.keep.clone())).transpose()?;
+        *current = Some(plan);
+        Ok(())
+    }
+
+    /// Makes the router follow a plan, and logs an error where nothing can be undone any more.
+    pub(super) fn set_or_log(&self, engine: &Arc<Engine>, plan: Plan) {
+        if let Err(error) = self.set(engine, plan) {
+            // An error of the log does not stop the daemon.
+            let _ = writeln!(io::stderr(), "routes: {error}");
+        }
+    }
+
+    /// Calls `query` with the router, if it runs.
+    pub fn with_router<T>(&self, query: impl FnOnce(&Router) -> T) -> Option<T> {
+        self.router.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(query)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mmb_dataplane::PortId;
+    use mmb_router::Device;
+
+    use super::*;
+
+    #[test]
+    fn the_union_has_the_ports_of_both_plans() {
+        let port = |id: u16, ifname: &str| RoutedPort {
+            port: PortId(id),
+            name: format!("p{id}"),
+            ifname: ifname.to_owned(),
+            device: Device::Xdp,
+        };
+        let range = |n: u8| IpAddr::from([192, 0, 2, n])..=IpAddr::from([192, 0, 2, n]);
+        let before = Plan { ports: vec![port(0, "eth0"), port(1, "eth1")], keep: vec![range(1), range(2)] };
+        let after = Plan { ports: vec![port(1, "eth9"), port(2, "eth2")], keep: vec![range(2), range(3)] };
+        let both = Plan {
+            ports: vec![port(1, "eth9"), port(2, "eth2"), port(0, "eth0")],
+            keep: vec![range(2), range(3), range(1)],
+        };
+        assert_eq!(before.union(&after), both);
+        assert_eq!(before.union(&before), before);
+    }
+}

@@ -1,0 +1,19 @@
+//! The running configuration and all changes to it.
+
+mod background;
+mod chains;
+mod control;
+mod devices;
+mod interfaces;
+mod maintenance;
+mod mirror;
+mod nat;
+mod nat_log;
+mod rules;
+mod settings;
+mod start;
+mod state;
+
+pub use control::Control;
+pub use state::DownInterface;
+pub(crate) use state::State;

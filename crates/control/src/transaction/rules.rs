@@ -1,0 +1,115 @@
+//! Commands on rules, and whole configuration files.
+
+use mmb_lang::{Command, Rule, SourceSpan};
+use mmb_policy::Policy;
+
+use super::control::Control;
+use super::state::State;
+use crate::api::{ApplyReply, CheckReply, DiffReply, Done};
+use crate::config::file;
+use crate::error::{CommandError, Refusal, RefusalKind};
+use crate::text::count;
+
+impl Control {
+    /// Adds a rule; the reply has its index.
+    ///
+    /// # Errors
+    /// The rule names an interface, a pool or a chain that does not exist, or can never match.
+    pub fn add_rule(&self, rule: &Rule) -> Result<Done, CommandError> {
+        let index = self.change(|config| config.add_rule(rule))?;
+        Ok(Done { done: format!("rule {index} added"), index: Some(index) })
+    }
+
+    /// Adds the rule of a line `add …`.
+    ///
+    /// # Errors
+    /// Those of [`Control::add_rule`], and a line that is not a rule.
+    pub fn add_rule_line(&self, line: &str) -> Result<Done, Refusal> {
+        match mmb_lang::parse_line(line).map_err(|d| Refusal::of(RefusalKind::Invalid, [(d, line)]))? {
+            Some(Command::Add(rule)) => self.add_rule(&rule).map_err(|error| error.in_line(line)),
+            _ => Err(Refusal::invalid("not a rule; a rule begins with `add`".to_owned())),
+        }
+    }
+
+    /// Deletes the rule with this index.
+    ///
+    /// # Errors
+    /// No rule has it.
+    pub fn delete_rule(&self, index: u32) -> Result<Done, Refusal> {
+        self.delete(index).map_err(|error| error.in_line(&format!("del {index}")))
+    }
+
+    /// Deletes the rule with this index; the error has no place in a line.
+    pub(crate) fn delete(&self, index: u32) -> Result<Done, CommandError> {
+        let (_turn, mut state) = self.begin();
+        let Some(slot) = state.config.policy_mut().del(index) else {
+            let error = CommandError::not_found(format!("there is no rule {index}"), SourceSpan::default());
+            return Err(error.help("`list` shows the rules and their indexes".to_owned()));
+        };
+        self.publish(&state);
+        self.release(&mut state.config, [slot]);
+        self.commit(state);
+        Ok(Done { done: format!("rule {index} deleted"), index: Some(index) })
+    }
+
+    /// Deletes every rule. Indexes start at 1 again.
+    pub fn flush(&self) -> Done {
+        let (_turn, mut state) = self.begin();
+        let slots = state.config.policy_mut().flush();
+        self.publish(&state);
+        let message = format!("{} deleted", count(slots.len() as u64, "rule"));
+        self.release(&mut state.config, slots);
+        self.commit(state);
+        Done::new(message)
+    }
+
+    /// Makes `text` the configuration, all of it or nothing.
+    ///
+    /// # Errors
+    /// Lines that are wrong, and devices or routes that the new configuration needs and cannot get.
+    pub fn apply(&self, text: &[u8]) -> Result<ApplyReply, Refusal> {
+        let (_turn, old) = self.begin();
+        let config = file::load(text, &old.config)?;
+        let mut new = State { config, ..State::default() };
+        let before = old.config.policy().clone();
+        self.transition(old, &new).map_err(|error| Refusal::failed(error.to_string()))?;
+        let freed = freed_slots(&before, new.config.policy());
+        let removed = freed.len() as u64;
+        self.release(&mut new.config, freed);
+        let kept = before.len() as u64 - removed;
+        let rules = new.config.policy().len() as u64;
+        let interfaces = new.config.interfaces().len() as u64;
+        self.commit(new);
+        let added = rules - kept;
+        let (r, i) = (count(rules, "rule"), count(interfaces, "interface"));
+        let done = format!("{r} ({added} added, {removed} removed, {kept} kept), {i}");
+        Ok(ApplyReply { done, rules, added, removed, kept, interfaces })
+    }
+
+    /// Checks `text` as a complete configuration of its own, without opening devices.
+    ///
+    /// # Errors
+    /// Lines that are wrong.
+    pub fn check(&self, text: &[u8]) -> Result<CheckReply, Refusal> {
+        file::check(text, &self.state().config)
+    }
+
+    /// The changes that [`Control::apply`] would make.
+    ///
+    /// # Errors
+    /// Lines that are wrong.
+    pub fn diff(&self, text: &[u8]) -> Result<DiffReply, Refusal> {
+        let current = self.state().config;
+        let next = file::load(text, &current)?;
+        Ok(file::diff(&current, &next))
+    }
+}
+
+/// Slots of the rules that are in `old` and not in `new`.
+fn freed_slots(old: &Policy, new: &Policy) -> Vec<u32> {
+    let mut used = vec![false; old.slots().max(new.slots())];
+    for view in new.rules() {
+        used[view.slot as usize] = true;
+    }
+    old.rules().map(|view| view.slot).filter(|&slot| !used[slot as usize]).collect()
+}

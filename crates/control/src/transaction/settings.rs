@@ -1,0 +1,62 @@
+//! `set …`.
+
+use mmb_flow::SessionSettings;
+use mmb_lang::{ErrorPolicy, Timeout};
+
+use super::control::Control;
+use crate::api::Done;
+use crate::config::settings;
+use crate::error::CommandError;
+use crate::text::count;
+
+impl Control {
+    /// `set on-error`.
+    pub(crate) fn set_on_error(&self, on_error: ErrorPolicy) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.set_on_error(on_error);
+            Ok(())
+        })?;
+        let what = match on_error {
+            ErrorPolicy::Forward => "are forwarded unedited",
+            ErrorPolicy::Drop => "are dropped",
+        };
+        Ok(Done::new(format!("packets that cannot be edited {what}")))
+    }
+
+    /// `set xdp-fast-path`.
+    pub(crate) fn set_fast_path(&self, on: bool) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.set_fast_path(on);
+            Ok(())
+        })?;
+        let what = if on { "may be offloaded to XDP" } else { "are not offloaded to XDP" };
+        Ok(Done::new(format!("flows between af-xdp interfaces {what}")))
+    }
+
+    /// `set timeout`.
+    pub(crate) fn set_timeout(&self, timeout: Timeout, seconds: u32) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings::set_timeout(settings, timeout, seconds))?;
+        Ok(Done::new(format!("{} is {}", timeout.word(), count(u64::from(seconds), "second"))))
+    }
+
+    /// `set tcp-pickup`.
+    pub(crate) fn set_tcp_pickup(&self, on: bool) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.tcp_pickup = on)?;
+        let what = if on { "may" } else { "may not" };
+        Ok(Done::new(format!("TCP segments other than SYNs {what} open sessions")))
+    }
+
+    /// `set tcp-window-check`.
+    pub(crate) fn set_tcp_window_check(&self, on: bool) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.tcp_window_check = on)?;
+        let what = if on { "are dropped" } else { "pass" };
+        Ok(Done::new(format!("TCP segments outside the window of their connection {what}")))
+    }
+
+    fn change_settings(&self, set: impl FnOnce(&mut SessionSettings)) -> Result<(), CommandError> {
+        self.change(|config| {
+            set(config.settings_mut());
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,46 @@
+//! The first configuration after the start of the daemon.
+
+use std::collections::BTreeMap;
+
+use mmb_dataplane::Engine;
+
+use super::control::Control;
+use super::mirror::Plan;
+use super::state::{DownInterface, State};
+use crate::config::{Config, Interface};
+
+impl Control {
+    /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose device could
+    /// not be opened; they stay down, and everything else works.
+    pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
+        let control = Control::new(engine);
+        let mut state = State { config, down: BTreeMap::new() };
+        control.open_available(&mut state);
+        control.publish(&state);
+        let reason = |i: &Interface| Some((i.name.clone(), state.down.get(&i.id)?.clone()));
+        let down = state.config.interfaces().iter().filter_map(reason);
+        let report = down.map(|(name, reason)| DownInterface { name, reason }).collect();
+        control.commit(state);
+        (control, report)
+    }
+
+    /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be published
+    /// yet.
+    fn open_available(&self, state: &mut State) {
+        for device in state.config.devices(|_| true) {
+            if device.interface.is_none_or(|id| state.is_up(id))
+                && let Err(error) = self.open(&device)
+            {
+                state.mark_down(&device, &error.to_string());
+            }
+        }
+        if let Err(error) = self.mirror().set(self.engine(), Plan::of(state)) {
+            let reason = error.to_string();
+            for id in state.config.interfaces().iter().filter(|i| i.routed.is_some()).map(|i| i.id) {
+                state.down.entry(id).or_insert_with(|| reason.clone());
+            }
+            self.mirror().set_or_log(self.engine(), Plan::of(state));
+        }
+        self.close_unused(state, &state.config.devices(|_| true));
+    }
+}
