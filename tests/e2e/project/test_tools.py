@@ -47,6 +47,90 @@ def test_check_layers(check_layers, user, used, kind, fine):
     assert (list(check_layers.wrong_arrows(packages)) == []) == fine
 
 
+@pytest.fixture
+def tree(tmp_path):
+    """tree({path: text}) -> a git checkout with these files."""
+
+    def make(files):
+        for name, text in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        for command in ("init -q", "add -A"):
+            subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+        return tmp_path
+
+    return make
+
+
+def checked(tool, directory):
+    """The exit status of a check in a directory, and what it prints about faults."""
+    done = subprocess.run([ROOT / "tools" / tool], cwd=directory, capture_output=True, text=True)
+    return done.returncode, done.stderr
+
+
+def modules(count, last):
+    """A crate of `count` modules, each of which uses the next one; the last one uses what `last` names."""
+    files = {"crates/c/src/lib.rs": "".join(f"mod m{n};\n" for n in range(count))}
+    for n in range(count):
+        used = f"m{n + 1}::F{n + 1}" if n + 1 < count else last
+        files[f"crates/c/src/m{n}.rs"] = f"use crate::{used};\npub struct F{n};\n"
+    return files
+
+
+def test_check_structure_finds_import_circles(tree):
+    status, faults = checked("check-structure", tree(modules(5, "m0::F0")))
+    assert status == 1 and "5 files import each other in a circle" in faults
+
+
+@pytest.mark.parametrize("last", ["m3::F3", "m1::F1"], ids=["no circle", "four files"])
+def test_check_structure_accepts_small_circles(tree, last):
+    assert checked("check-structure", tree(modules(5, last))) == (0, "")
+
+
+def test_check_structure_follows_reexports(tree):
+    """The parent re-exports only, so the circle is the one between the files that define the names."""
+    files = modules(5, "F0")
+    files["crates/c/src/lib.rs"] += "pub use m0::F0;\n"
+    assert "5 files" in checked("check-structure", tree(files))[1]
+
+
+@pytest.mark.parametrize(
+    "files, fault",
+    [
+        ({"a.rs": "fn f() {\n" + "    g();\n" * 69 + "}\n"}, "function f has 71 lines"),
+        ({"a.rs": "struct S {\n" + "".join(f"    a{n}: u8,\n" for n in range(25)) + "}\n"}, "struct S has 25 fields"),
+        ({f"d/a{n}.rs": "" for n in range(17)}, "d: 17 source files side by side"),
+    ],
+    ids=["function", "struct", "folder"],
+)
+def test_check_structure_finds_what_is_too_large(tree, files, fault):
+    status, faults = checked("check-structure", tree(files))
+    assert status == 1 and fault in faults
+
+
+@pytest.mark.parametrize(
+    "name, text, fault",
+    [
+        ("a.rs", "// " + "x" * 108 + "\n", "comment of 111 columns"),
+        ("a.c", "/* a\n * " + "x" * 108 + "\n */\n", "comment of 111 columns"),
+        ("a.py", "# " + "x" * 109 + "\n", "comment of 111 columns"),
+        ("a.md", "x" * 111 + "\n", "line of 111 columns"),
+        ("a.rs", "struct Gist;\n", "identifier `Gist`"),
+        ("a.rs", "/// The same, of a worker.\n", "unclear phrase `The same,`"),
+    ],
+)
+def test_check_prose_finds_faults(tree, name, text, fault):
+    status, faults = checked("check-prose", tree({name: text}))
+    assert status == 1 and fault in faults
+
+
+def test_check_prose_accepts_tables_code_blocks_and_strings(tree):
+    long = "x" * 120
+    files = {"a.md": f"| {long} |\n\n```\n{long}\n```\n", "a.rs": f'const S: &str = "Gist // {long}";\n'}
+    assert checked("check-prose", tree(files)) == (0, "")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.conf")), ids=lambda path: path.name)
 def test_examples_are_right(path):
     assert mmb("check", path).returncode == 0
