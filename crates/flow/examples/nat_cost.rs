@@ -113,7 +113,7 @@ type Held = (MappingId, Key, (u32, u16));
 fn make(nat: &mut Nat, keys: &[Key], held: &mut Vec<Held>) -> usize {
     let before = held.len();
     for key in keys {
-        nat.prefetcher(POOL).iter().for_each(|ahead| ahead.ask(key));
+        nat.prefetcher(POOL).iter().for_each(|ahead| ahead.prefetch(key));
     }
     for key in keys {
         if let Ok(mapped) = black_box(nat.map(key, POOL, HostLocation::default(), 0)) {

@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::key::{Key, Packed, has_tail};
+use crate::key::{Key, PackedKey, has_tail};
 
 /// Number of a session in its worker's table. Given out again after the session has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -103,15 +103,15 @@ const KEY: u64 = u64::MAX >> u16::BITS;
 
 impl Flow {
     /// A direction that nothing was seen of.
-    pub(crate) fn new(key: &Packed) -> Flow {
+    pub(crate) fn new(key: &PackedKey) -> Flow {
         let ([a, b], [c, d, e]) = (key.head, key.tail);
         Flow { key: [a, b, c, d, e], ..Flow::zeroed() }
     }
 
-    pub(crate) fn packed(&self) -> Packed {
+    pub(crate) fn packed(&self) -> PackedKey {
         let [a, b, tail @ ..] = self.key;
-        let key = Packed { head: [a, b & KEY], tail };
-        if key.is_ip6() { key } else { Packed { tail: [0; 3], ..key } }
+        let key = PackedKey { head: [a, b & KEY], tail };
+        if key.is_ip6() { key } else { PackedKey { tail: [0; 3], ..key } }
     }
 
     /// Whether this is the direction with a key of that head and, if it has one, tail.

@@ -1,6 +1,6 @@
 //! What a session is found by.
 //!
-//! Theory of operation. A [`Key`] says in fields what the table keeps and compares in a [`Packed`] form: the first 16
+//! Theory of operation. A [`Key`] says in fields what the table keeps and compares in a [`PackedKey`] form: the first 16
 //! bytes hold the whole of an IPv4 key, and for both versions byte 12 holds the [`Kind`], so that a comparison of these
 //! 16 bytes never takes one version for the other. An IPv6 key has 24 bytes more.
 
@@ -57,50 +57,50 @@ impl Key {
         Kind(self.kind).l3() == Kind::IP4
     }
 
-    pub(crate) fn pack(&self) -> Packed {
+    pub(crate) fn pack(&self) -> PackedKey {
         let tag = [self.kind | asks_bits(self.asks), self.proto, 0, 0];
         let ports = [self.source_port, self.destination_port];
         if self.is_ip4() {
             let [source, ..]: [[u8; 4]; 4] = bytemuck::cast(self.source);
             let [destination, ..]: [[u8; 4]; 4] = bytemuck::cast(self.destination);
-            return Packed::ip4(bytemuck::cast([source, destination]), bytemuck::cast(ports), tag);
+            return PackedKey::ip4(bytemuck::cast([source, destination]), bytemuck::cast(ports), tag);
         }
-        Packed::ip6(&bytemuck::cast([self.source, self.destination]), bytemuck::cast(ports), tag)
+        PackedKey::ip6(&bytemuck::cast([self.source, self.destination]), bytemuck::cast(ports), tag)
     }
 }
 
 /// A key as the table keeps it: five words in the byte order of memory. Who asks stands in two bits of the kind's byte that no kind
 /// uses, so that the last two bytes of the head are zeros, of which [`crate::Flow`] makes use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Packed {
+pub struct PackedKey {
     /// IPv4: source, destination, ports, kind and who asks, protocol. IPv6: half of the source in place of the addresses.
-    pub head: [u64; 2],
+    pub(crate) head: [u64; 2],
     /// IPv6: the source's other half, the destination. IPv4: zeros.
-    pub tail: [u64; 3],
+    pub(crate) tail: [u64; 3],
 }
 
-impl Packed {
+impl PackedKey {
     /// From source and destination address, the ports, and kind, protocol and two zeros.
     #[inline(always)]
-    pub fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> Packed {
-        Packed { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
+    pub(crate) fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> PackedKey {
+        PackedKey { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
     }
 
     /// The same of IPv6.
     #[inline(always)]
-    pub fn ip6(addresses: &[u8; 32], ports: [u8; 4], tag: [u8; 4]) -> Packed {
+    pub(crate) fn ip6(addresses: &[u8; 32], ports: [u8; 4], tag: [u8; 4]) -> PackedKey {
         let [first, tail @ ..]: [u64; 4] = bytemuck::cast(*addresses);
-        Packed { head: [first, bytemuck::cast([ports, tag])], tail }
+        PackedKey { head: [first, bytemuck::cast([ports, tag])], tail }
     }
 
     /// Whether the tail belongs to the key.
     #[inline(always)]
-    pub fn is_ip6(&self) -> bool {
+    pub(crate) fn is_ip6(&self) -> bool {
         has_tail(&self.head)
     }
 
     /// The key in fields.
-    pub fn unpack(&self) -> Key {
+    pub(crate) fn unpack(&self) -> Key {
         let [ports, [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
         let (kind, asks) = (tag & !ASKS, asks(tag));
         let [source_port, destination_port]: [[u8; 2]; 2] = bytemuck::cast(ports);

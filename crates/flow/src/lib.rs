@@ -20,11 +20,11 @@ mod wheel;
 pub use fcb::{Direction, Flow, FlowRef, SessionId, SessionState, Xlat4, flow_flags};
 pub use fragments::{DatagramKey, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
-pub use key::{Key, KeyError, parse_key};
+pub use key::{Key, KeyError, PackedKey, parse_key};
 pub use nat::{
     Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,
-    MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatError, NatEvent, NatEventKind,
-    NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortProto,
+    MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatConfigError, NatError, NatEvent,
+    NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortProto,
 };
 pub use settings::{SessionSettings, Timeouts};
 pub use table::{BatchLookup, HashedKey, InsertError, MAX_CAPACITY, Table, TableOccupancy, VECTOR};

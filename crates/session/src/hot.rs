@@ -153,7 +153,9 @@ impl Sessions {
         let ahead = self.last_pool.and_then(|pool| self.nat.prefetcher(pool));
         let all = next.iter().zip(self.lookups.results()).enumerate();
         let new = all.filter(|(_, (next, found))| **next == Next::SlowPath && **found == FlowRef::NONE);
-        self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), ahead.as_ref());
+        self.table.prefetch_replies(&self.lookups, new.map(|(at, _)| at), |key| {
+            ahead.as_ref().and_then(|nat| nat.predict_source(key))
+        });
     }
 
     /// Asks for the memory that functions of chains will want.

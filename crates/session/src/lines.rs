@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_flow::{Filtering, ForwardConfig, NatConfig, PoolConfig, PortProto, SessionSettings};
+use mmb_flow::{Filtering, ForwardConfig, NatConfig, NatConfigError, PoolConfig, PortProto, SessionSettings};
 use mmb_lang::{Chain, Command, Endpoint4, NatForward, NatPool, NatProto, NfAdd, Rule, parse_line};
 use mmb_nf::{Order, Program, ProgramSpec, Registry};
 use mmb_policy::Policy;
@@ -16,7 +16,7 @@ const SEED: u64 = 42;
 ///
 /// # Errors
 /// As [`PoolConfig`]'s functions.
-pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, String> {
+pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, NatConfigError> {
     let ([first, last], [low, high]) = (pool.addresses, pool.ports);
     let mut config = PoolConfig::new(&pool.name, first, last)?.with_ports(low, high)?;
     if let Some(size) = pool.block {
@@ -36,7 +36,7 @@ pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, String> {
 ///
 /// # Errors
 /// As [`ForwardConfig::new`].
-pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, String> {
+pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, NatConfigError> {
     let proto = match forward.proto {
         NatProto::Tcp => PortProto::Tcp,
         NatProto::Udp => PortProto::Udp,
@@ -106,7 +106,11 @@ impl Rules {
         let class = |name: &str| program.chain(name).map(|chain| program.class(chain).to_vec());
         let policy = policy.replace_with(&said.rules, &port, &class);
         let policy = policy.map_err(|(at, error)| format!("{}: {error}", said.rules[at]))?;
-        let mut rules = Rules::new(policy, NatConfig::new(said.pools, said.forwards)?, settings);
+        let mut rules = Rules::new(
+            policy,
+            NatConfig::new(said.pools, said.forwards).map_err(|error| error.to_string())?,
+            settings,
+        );
         rules.chains = Arc::new(program);
         Ok(rules)
     }
@@ -126,8 +130,12 @@ impl Said {
     fn hear(&mut self, line: &str) -> Result<(), String> {
         match parse_line(line).map_err(|error| error.to_string())? {
             Some(Command::Add(rule)) => self.rules.push(rule),
-            Some(Command::NatPoolAdd(said)) => self.pools.push(pool_config(&said)?),
-            Some(Command::NatForwardAdd(said)) => self.forwards.push(forward_config(&said)?),
+            Some(Command::NatPoolAdd(said)) => {
+                self.pools.push(pool_config(&said).map_err(|error| error.to_string())?)
+            }
+            Some(Command::NatForwardAdd(said)) => {
+                self.forwards.push(forward_config(&said).map_err(|error| error.to_string())?)
+            }
             Some(Command::NfAdd(function)) => self.functions.push(function),
             Some(Command::ChainAdd(chain)) => self.chains.push(chain),
             _ => return Err("neither a rule nor a pool nor a forward nor a function nor a chain".to_owned()),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use super::PortProto;
+use super::config::PortProto;
 
 /// Events that wait to be fetched; those that come when there are more are counted only.
 const WAITING: usize = 4096;

@@ -4,8 +4,8 @@ use std::io;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::HostLocation;
 use super::index::{Hasher, Index, Store};
+use super::types::HostLocation;
 
 /// A host inside, in one pool.
 #[repr(C)]
@@ -15,13 +15,13 @@ pub(super) struct Host {
     pub(super) address: u32,
     /// The external address that it has, by its number in the pool.
     pub(super) external: u32,
-    /// First block of its list, as [`super::blocks::Blocks`] counts.
+    /// First block of its list, as one more than its number; 0: none.
     pub(super) blocks: u32,
     /// Its mappings, and the sessions that it has opened.
     pub(super) mappings: u32,
     pub(super) sessions: u32,
     /// Where it was seen last.
-    pub(super) inside: HostLocation,
+    pub(super) location: HostLocation,
     /// The place of the pool.
     pub(super) pool: u16,
     /// Always zero.

@@ -11,6 +11,8 @@ use std::io;
 
 use bytemuck::Pod;
 use mmb_packet::prefetch;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
 
 use crate::arena::Arena;
 
@@ -20,36 +22,29 @@ pub(super) struct Hasher([u64; 2]);
 
 impl Hasher {
     pub(super) fn new(seed: u64) -> Hasher {
-        let mut random = Random::new(seed);
-        Hasher([random.next(), random.next()])
+        let mut random = SmallRng::seed_from_u64(seed);
+        Hasher([random.next_u64(), random.next_u64()])
     }
 
     #[inline]
     pub(super) fn hash(&self, a: u64, b: u64) -> u32 {
-        let wide = u128::from(a ^ self.0[0]) * u128::from(b ^ self.0[1]);
-        let folded = wide as u64 ^ (wide >> 64) as u64;
+        let folded = fold(a ^ self.0[0], b ^ self.0[1]);
         (folded ^ folded >> 32) as u32
+    }
+
+    /// A pseudo-random number that depends on `n` and the seed.
+    #[inline]
+    pub(super) fn mix(&self, n: u64) -> u64 {
+        let once = fold(n ^ self.0[0], self.0[1] | 1);
+        fold(once ^ self.0[1], self.0[0] | 1)
     }
 }
 
-/// Random numbers for choosing ports (SplitMix64): evenly spread, and good enough not to be guessed from outside, where
-/// 16 bits of some of them are seen.
-#[derive(Clone, Debug)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    #[inline]
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
+/// The 128-bit product of two numbers, folded to 64 bits.
+#[inline]
+fn fold(a: u64, b: u64) -> u64 {
+    let wide = u128::from(a) * u128::from(b);
+    wide as u64 ^ (wide >> 64) as u64
 }
 
 /// Asks for the memory in which a hash is looked for, by an index's slots.

@@ -14,9 +14,9 @@ use super::index::{Hasher, Index, Store};
 
 /// What a mapping is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Nature {
+pub(super) enum MappingKind {
     /// Made for a host, whose number it has.
-    Of(u32),
+    Host(u32),
     /// A static forward: its place among the worker's forwards.
     Forward(u32),
     /// Of a protocol without ports: an address and nothing else.
@@ -41,13 +41,13 @@ pub(super) struct Mapping {
     pub(super) pool: u16,
     /// Number of the protocol.
     pub(super) proto: u8,
-    /// Lower bits: its nature. Upper: it serves nobody new.
+    /// Lower bits: its kind. Upper: it serves nobody new.
     state: u8,
 }
 
 const _: () = assert!(size_of::<Mapping>() == 32);
 
-const OF_HOST: u8 = 0;
+const HOST: u8 = 0;
 const FORWARD: u8 = 1;
 const PORTLESS: u8 = 2;
 const ENDED: u8 = 0x80;
@@ -58,12 +58,12 @@ impl Mapping {
         internal: Endpoint,
         external: Endpoint,
         pool: u16,
-        nature: Nature,
+        kind: MappingKind,
     ) -> Mapping {
-        let (number, state) = match nature {
-            Nature::Of(host) => (host, OF_HOST),
-            Nature::Forward(forward) => (forward, FORWARD),
-            Nature::Portless => (0, PORTLESS),
+        let (number, state) = match kind {
+            MappingKind::Host(host) => (host, HOST),
+            MappingKind::Forward(forward) => (forward, FORWARD),
+            MappingKind::Portless => (0, PORTLESS),
         };
         Mapping {
             internal: internal.address,
@@ -85,11 +85,11 @@ impl Mapping {
         Mapping { holds: 1, remote, remote_holds: 1, ..self }
     }
 
-    pub(super) fn nature(&self) -> Nature {
+    pub(super) fn kind(&self) -> MappingKind {
         match self.state & !ENDED {
-            OF_HOST => Nature::Of(self.number),
-            FORWARD => Nature::Forward(self.number),
-            _ => Nature::Portless,
+            HOST => MappingKind::Host(self.number),
+            FORWARD => MappingKind::Forward(self.number),
+            _ => MappingKind::Portless,
         }
     }
 
@@ -306,7 +306,7 @@ impl Mappings {
     }
 
     /// One session less holds a mapping. True: nobody does any more.
-    pub(super) fn let_go(&mut self, id: u32, remote: u32) -> bool {
+    pub(super) fn unhold(&mut self, id: u32, remote: u32) -> bool {
         let Some(mapping) = self.store.get_mut(id) else { return false };
         mapping.holds = mapping.holds.saturating_sub(1);
         let free = mapping.holds == 0;
@@ -326,7 +326,7 @@ impl Mappings {
     }
 
     /// Whether a session with a remote address holds the mapping.
-    pub(super) fn knows(&self, id: u32, remote: u32) -> bool {
+    pub(super) fn has_remote(&self, id: u32, remote: u32) -> bool {
         let Some(mapping) = self.store.get(id) else { return false };
         (mapping.remote == remote && mapping.remote_holds > 0) || self.find_remote(id, remote).is_some()
     }

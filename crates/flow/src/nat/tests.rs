@@ -11,6 +11,7 @@ use std::sync::Arc;
 use mmb_packet::Kind;
 
 use super::*;
+use crate::Key;
 
 /// Sessions of the worker in tests.
 pub(super) const ROOM: usize = 70_000;

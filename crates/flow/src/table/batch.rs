@@ -18,14 +18,14 @@ use super::Table;
 use super::hash::Hash;
 use super::recall::{Marker, Recall};
 use crate::fcb::{Flow, FlowRef};
-use crate::key::{Key, Packed, bytes, parse_key};
+use crate::key::{Key, PackedKey, bytes, parse_key};
 
 /// Packets in a vector, at most.
 pub const VECTOR: usize = 256;
 
 /// So many packets are gone on with at a time: more ask for more memory at once than a processor has in hand.
 const STEP: usize = 8;
-/// So many packets besides a step lie between asking for a bucket and looking at it.
+/// So many packets besides a step lie between request for a bucket and looking at it.
 const LAG: usize = 8;
 /// Sessions of which more than this are in no cache.
 const FAR: u32 = 1 << 17;
@@ -128,7 +128,7 @@ impl BatchLookup {
     #[inline(always)]
     pub fn push_ip4(&mut self, table: &Table, at: usize, common: &ParsedHeaders<8>, brought: Option<u32>) {
         let at = at % VECTOR;
-        let key = Packed::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
+        let key = PackedKey::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
         self.heads[at] = key.head;
         if let Some(hash) = brought {
             self.bring(at, Marker::of_hash(hash, is_higher4(&key)));
@@ -140,7 +140,7 @@ impl BatchLookup {
     #[inline(always)]
     pub fn push_ip6(&mut self, table: &Table, at: usize, common: &ParsedHeaders<32>, brought: Option<u32>) {
         let at = at % VECTOR;
-        let key = Packed::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
+        let key = PackedKey::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
         (self.heads[at], self.tails[at]) = (key.head, key.tail);
         self.tailed = true;
         if let Some(hash) = brought {
@@ -183,8 +183,9 @@ impl BatchLookup {
             (true, false) => self.mark(from, end, |head, _| Marker::of4(head)),
             (true, true) => self.mark(from, end, Marker::of),
             (false, false) => self.hash(table, from, end, |head, _| table.hasher.ip4(*head)),
-            (false, true) => self
-                .hash(table, from, end, |head, tail| table.hasher.hash(&Packed { head: *head, tail: *tail })),
+            (false, true) => self.hash(table, from, end, |head, tail| {
+                table.hasher.hash(&PackedKey { head: *head, tail: *tail })
+            }),
         }
         (self.marked, self.brought) = (end, 0);
         self.guess_to(table, from.saturating_sub(LAG));
@@ -289,7 +290,7 @@ impl BatchLookup {
     #[cold]
     pub fn resolve(&mut self, table: &Table, packet: usize) -> FlowRef {
         let i = packet % VECTOR;
-        let key = Packed { head: self.heads[i], tail: self.tails[i] };
+        let key = PackedKey { head: self.heads[i], tail: self.tails[i] };
         self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
         if self.recalls {
             self.recall.keep(self.markers[i], self.found[i]);
@@ -334,12 +335,12 @@ impl BatchLookup {
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(12))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
-            self.heads[at] = Packed::ip4(addresses, ports, tag).head;
+            self.heads[at] = PackedKey::ip4(addresses, ports, tag).head;
         } else if ip6
             && let Some(addresses) = bytes(head, meta.l3_off.wrapping_add(8))
             && let Some(ports) = bytes(head, meta.l4_off)
         {
-            let key = Packed::ip6(&addresses, ports, tag);
+            let key = PackedKey::ip6(&addresses, ports, tag);
             (self.heads[at], self.tails[at], self.tailed) = (key.head, key.tail, true);
         } else {
             let key = any_key(head, meta);
@@ -353,7 +354,7 @@ impl BatchLookup {
         let (buckets, halves) = (table.index.buckets(), table.halves.get());
         for at in 0..missed {
             let i = usize::from(self.missed[at]);
-            self.hashes[i] = table.hasher.hash(&Packed { head: self.heads[i], tail: self.tails[i] });
+            self.hashes[i] = table.hasher.hash(&PackedKey { head: self.heads[i], tail: self.tails[i] });
             prefetch::read(buckets.of(self.hashes[i]));
         }
         for at in 0..missed {
@@ -378,22 +379,22 @@ impl BatchLookup {
 
     /// The same as the table keeps it.
     #[inline(always)]
-    pub(super) fn packed(&self, packet: usize) -> Packed {
-        let ip6 = Packed { head: self.heads[packet], tail: [0; 3] }.is_ip6();
-        Packed { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
+    pub(super) fn packed(&self, packet: usize) -> PackedKey {
+        let ip6 = PackedKey { head: self.heads[packet], tail: [0; 3] }.is_ip6();
+        PackedKey { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
     }
 }
 
 /// 1 if the source of a key without tail is the higher address, or the same, and 0 if the destination is. Any order of
 /// addresses would do.
 #[inline(always)]
-fn is_higher4(key: &Packed) -> u32 {
+fn is_higher4(key: &PackedKey) -> u32 {
     u32::from(key.head[0] as u32 >= (key.head[0] >> 32) as u32)
 }
 
 /// The same of a key with tail.
 #[inline(always)]
-fn is_higher6(key: &Packed) -> u32 {
+fn is_higher6(key: &PackedKey) -> u32 {
     let [b, c, d] = key.tail;
     u32::from((key.head[0], b) >= (c, d))
 }
@@ -406,6 +407,6 @@ fn is_ports_of(kind: Kind, version: u8) -> bool {
 
 /// The key of a packet of any kind; that of no session, all zeros, if it has none.
 #[inline(never)]
-fn any_key(head: &[u8], meta: &Meta) -> Packed {
-    parse_key(head, meta).map_or_else(|_| Packed::default(), |key| key.pack())
+fn any_key(head: &[u8], meta: &Meta) -> PackedKey {
+    parse_key(head, meta).map_or_else(|_| PackedKey::default(), |key| key.pack())
 }

@@ -1,6 +1,9 @@
 //! The hash of a key.
 
-use crate::key::Packed;
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::key::PackedKey;
 
 /// A key's hash; its parts do not share bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,19 +51,14 @@ pub(crate) struct Hasher {
 }
 
 impl Hasher {
-    pub fn new(mut seed: u64) -> Self {
-        // SplitMix64.
-        let mut next = || {
-            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (seed ^ seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ z >> 31
-        };
+    pub fn new(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut next = || random.next_u64();
         Hasher { head: [next(), next()], last: [next(), next()], tail: [next(), next(), next(), next()] }
     }
 
     #[inline(always)]
-    pub fn hash(&self, key: &Packed) -> Hash {
+    pub fn hash(&self, key: &PackedKey) -> Hash {
         if key.is_ip6() { self.ip6(key) } else { self.ip4(key.head) }
     }
 
@@ -72,7 +70,7 @@ impl Hasher {
 
     /// The hash of a key with tail.
     #[inline(always)]
-    pub fn ip6(&self, key: &Packed) -> Hash {
+    pub fn ip6(&self, key: &PackedKey) -> Hash {
         let ([a, b, c], [k, l, m, n]) = (key.tail, self.tail);
         let tail = product([a, b], [k, l]).wrapping_add(product([c, 0], [m, n]));
         self.fold(product(key.head, self.head).wrapping_add(tail))

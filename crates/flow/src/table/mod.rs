@@ -33,8 +33,7 @@ use index::Index;
 
 use crate::arena::{Arena, HUGE};
 use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
-use crate::key::{Key, Packed, reversed_tag};
-use crate::nat::NatPrefetcher;
+use crate::key::{Key, PackedKey, reversed_tag};
 use crate::wheel::{UNARMED, Wheel};
 
 /// Most sessions that a table can have room for.
@@ -73,18 +72,18 @@ pub enum InsertError {
 /// A key as the table looks for it, with its hash: what [`Table::find_with_hash`] has found out, to be used once more.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashedKey {
-    key: Packed,
+    key: PackedKey,
     hash: Hash,
 }
 
 /// The key of the other direction.
 #[inline(always)]
-fn reversed(key: &Packed) -> Packed {
+fn reversed(key: &PackedKey) -> PackedKey {
     let [[s0, s1, d0, d1], [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
     let tag = bytemuck::cast([[d0, d1, s0, s1], [reversed_tag(tag), proto, 0, 0]]);
     match key.tail {
-        [a, b, c] if key.is_ip6() => Packed { head: [b, tag], tail: [c, key.head[0], a] },
-        tail => Packed { head: [key.head[0].rotate_left(32), tag], tail },
+        [a, b, c] if key.is_ip6() => PackedKey { head: [b, tag], tail: [c, key.head[0], a] },
+        tail => PackedKey { head: [key.head[0].rotate_left(32), tag], tail },
     }
 }
 
@@ -211,19 +210,21 @@ impl Table {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
 
-    /// Asks for the memory that the sessions of these packets of a vector will want if all are new: where their replies will be
-    /// looked up, which go to what NAT makes of their source, if it is `ahead`.
+    /// Prefetches the index entries of the replies to some packets of a vector, as if all of them opened sessions.
+    ///
+    /// `translated_source` predicts the source address and port of a packet after translation, in network byte order;
+    /// none if the source stays.
     pub fn prefetch_replies(
         &self,
         lookups: &BatchLookup,
         packets: impl Iterator<Item = usize>,
-        ahead: Option<&NatPrefetcher<'_>>,
+        translated_source: impl Fn(&PackedKey) -> Option<([u8; 4], [u8; 2])>,
     ) {
         let buckets = self.index.buckets();
         for at in packets {
             let key = lookups.packed(at);
             let mut reply = reversed(&key);
-            if let Some((address, port)) = ahead.and_then(|ahead| ahead.outside(&key)) {
+            if let Some((address, port)) = translated_source(&key) {
                 let [from, _]: [[u8; 4]; 2] = bytemuck::cast(reply.head[0]);
                 let [[a, b, ..], tag]: [[u8; 4]; 2] = bytemuck::cast(reply.head[1]);
                 reply.head =
@@ -242,7 +243,7 @@ impl Table {
     }
 
     #[inline]
-    fn find_hashed(&self, key: &Packed, hash: Hash) -> FlowRef {
+    fn find_hashed(&self, key: &PackedKey, hash: Hash) -> FlowRef {
         self.index.find(hash, |found| self.flow(found).is(&key.head, &key.tail))
     }
 

@@ -65,7 +65,7 @@ impl TrackState {
         if !settings.tcp_pickup {
             return Err(DropReason::SessionMiddle);
         }
-        // Picked up in its middle. The window scales are not known, and will not be.
+        // PortChoice up in its middle. The window scales are not known, and will not be.
         self.set_state(if segment.has(TcpSegment::FIN) { State::FinForward } else { State::Established });
         if segment.has(TcpSegment::RST) {
             self.set(Flags::RESET);

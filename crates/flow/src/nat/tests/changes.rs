@@ -16,7 +16,7 @@ fn forwards_are_permanent_mappings() {
     assert_eq!(nat.mappings(), 1);
     let session = key(TCP, (remote(1), 999), (outer(1), 8080));
     let arrived = nat.map_inbound(&session).unwrap();
-    assert_eq!((arrived.address, arrived.port, arrived.inside), (host(1).octets(), [0, 80], None));
+    assert_eq!((arrived.address, arrived.port, arrived.location), (host(1).octets(), [0, 80], None));
     nat.learn(arrived.id, inside());
     assert_eq!(nat.host_location(arrived.id), Some(inside()));
     assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 999), (outer(1), 8080))), Err(InboundError::Unmapped));
@@ -128,31 +128,31 @@ fn ports_of_a_changed_pool_are_free_when_its_sessions_have_gone() {
 #[test]
 fn configuration_is_checked() {
     let new = |a, b| PoolConfig::new("p", a, b);
-    let wrong = |result: Result<PoolConfig, String>, part: &str| {
-        let sentence = result.unwrap_err();
+    let wrong = |result: Result<PoolConfig, NatConfigError>, part: &str| {
+        let sentence = result.unwrap_err().to_string();
         assert!(sentence.contains(part), "{sentence}");
     };
     wrong(PoolConfig::new("", outer(1), outer(1)), "name");
-    wrong(new(outer(2), outer(1)), "upwards");
+    wrong(new(outer(2), outer(1)), "below the first");
     wrong(new(outer(1), outer(1 + 4096)), "4097 addresses");
     wrong(new(Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(224, 0, 0, 1)), "224.0.0.1");
     wrong(new(Ipv4Addr::new(0, 0, 0, 1), Ipv4Addr::new(0, 0, 0, 1)), "0.0.0.1");
     wrong(pool(1).with_ports(0, 5), "port 0");
-    wrong(pool(1).with_ports(6, 5), "upwards");
+    wrong(pool(1).with_ports(6, 5), "below the first");
     wrong(pool(1).with_block(0), "at least one");
     wrong(pool(1).with_ports(10, 19).unwrap().with_block(11), "10-19");
     wrong(pool(1).with_block(11).unwrap().with_ports(10, 19), "10-19");
     wrong(pool(1).with_limit(0), "limit");
     let both = |a: PoolConfig, b: PoolConfig| NatConfig::new(vec![a, b], vec![]);
     let other = |first: u16| PoolConfig::new("q", outer(first), outer(first + 3)).unwrap();
-    assert!(both(pool(1), pool(1)).unwrap_err().contains("the name p"));
-    assert!(both(pool(4), other(4)).unwrap_err().contains("share"));
+    assert!(both(pool(1), pool(1)).unwrap_err().to_string().contains("the name p"));
+    assert!(both(pool(4), other(4)).unwrap_err().to_string().contains("share"));
     assert!(both(pool(4), other(5)).is_ok());
     assert!(both(pool(4).with_ports(1, 999).unwrap(), other(4).with_ports(1000, 2000).unwrap()).is_ok());
     let to = |port| forward((outer(1), port), (host(1), 80));
-    assert!(NatConfig::new(vec![], vec![to(1), to(1)]).unwrap_err().contains("two forwards"));
+    assert!(NatConfig::new(vec![], vec![to(1), to(1)]).unwrap_err().to_string().contains("two forwards"));
     let inward = forward((outer(100), 80), (outer(1), 80));
-    assert!(NatConfig::new(vec![pool(1)], vec![inward]).unwrap_err().contains("pool p"));
+    assert!(NatConfig::new(vec![pool(1)], vec![inward]).unwrap_err().to_string().contains("pool p"));
     assert!(ForwardConfig::new(PortProto::Icmp, (outer(1), 1), (host(1), 1)).is_err());
     assert!(ForwardConfig::new(PortProto::Udp, (outer(1), 0), (host(1), 1)).is_err());
     assert!(ForwardConfig::new(PortProto::Udp, (host(1), 1), (host(1), 2)).is_err());

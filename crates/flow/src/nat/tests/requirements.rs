@@ -158,7 +158,7 @@ fn filtering(kind: Filtering) -> [Result<(), InboundError>; 3] {
     [(remote(1), 53), (remote(1), 54), (remote(2), 53)].map(|from| {
         nat.map_inbound(&key(UDP, from, to)).map(|arrived| {
             assert_eq!((arrived.address, arrived.port), (host(1).octets(), 5000u16.to_be_bytes()));
-            assert_eq!(arrived.inside, Some(inside()));
+            assert_eq!(arrived.location, Some(inside()));
         })
     })
 }

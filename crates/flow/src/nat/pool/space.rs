@@ -1,14 +1,14 @@
 //! Ports of the addresses of a pool, and which of them are left.
 //!
-//! Theory of operation. Each address has a [`Sheet`] of ports for each protocol, and one of blocks if ports are given
+//! Theory of operation. Each address has a [`PortBitmap`] of ports for each protocol, and one of blocks if ports are given
 //! out in blocks. How much is left is counted for each address and *lane*: each protocol's ports below 1024 and those
 //! above, or blocks. A bit for each address says that a lane of it is empty, so that an address with something left is
 //! found at once.
 
 use mmb_packet::prefetch;
 
-use super::config::{PoolConfig, PortProto};
-use super::sheet::{Sheet, WORDS, bar, count_free};
+use super::bitmap::{PortBitmap, WORDS, bar, count_free};
+use crate::nat::config::{PoolConfig, PortProto};
 
 /// Ports below this one are a class of their own (RFC 4787 REQ-3 a).
 const HIGH: u32 = 1024;
@@ -151,17 +151,17 @@ impl Space {
     }
 
     /// The sheet of a protocol's ports.
-    fn sheet(&self, address: u32, proto: PortProto) -> Sheet<'_, &[u64]> {
+    fn sheet(&self, address: u32, proto: PortProto) -> PortBitmap<'_, &[u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        Sheet { taken: self.sheets.get(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap { taken: self.sheets.get(at..at + WORDS).unwrap_or_default(), barred }
     }
 
     /// The same, to be changed.
-    fn sheet_mut(&mut self, address: u32, proto: PortProto) -> Sheet<'_, &mut [u64]> {
+    fn sheet_mut(&mut self, address: u32, proto: PortProto) -> PortBitmap<'_, &mut [u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
     }
 
     /// Asks for the memory that says whether a port is taken.
@@ -173,9 +173,9 @@ impl Space {
     }
 
     /// The sheet of an address's blocks.
-    fn blocks(&mut self, address: u32) -> Sheet<'_, &mut [u64]> {
+    fn blocks(&mut self, address: u32) -> PortBitmap<'_, &mut [u64]> {
         let at = (address as usize * self.each + PortProto::ALL.len()) * WORDS;
-        Sheet { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
+        PortBitmap { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
     }
 
     /// Whether a port is the pool's and this worker's, can be given out for this protocol, and nobody has it.

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::config::ForwardConfig;
-use super::mappings::{Mapping, Nature};
+use super::config::{ForwardConfig, NatConfig};
+use super::mappings::{Mapping, MappingKind};
+use super::ownership;
 use super::pool::Pool;
-use super::{HostLocation, Nat, NatConfig, place};
+use super::state::Nat;
+use super::types::HostLocation;
 
 /// A static forward.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +17,7 @@ pub(super) struct Forward {
     /// Its mapping, if the host inside is this worker's.
     pub(super) id: Option<u32>,
     /// Where the host inside is, if it has been seen.
-    pub(super) inside: Option<HostLocation>,
+    pub(super) location: Option<HostLocation>,
 }
 
 impl Nat {
@@ -34,44 +36,44 @@ impl Nat {
         self.adopt_pools(&config);
         self.config = config;
         self.adopt_forwards(forwards);
-        self.leftovers = self.pools.iter().flatten().any(|pool| !pool.current);
+        self.has_removed_pools = self.pools.iter().flatten().any(|pool| !pool.current);
     }
 
     fn adopt_pools(&mut self, config: &NatConfig) {
-        let mut old = std::mem::take(&mut self.places);
+        let mut old = std::mem::take(&mut self.slots);
         for pool in config.pools() {
-            let kept = old.iter().position(|&place| {
+            let kept = old.iter().position(|&slot| {
                 self.pools
-                    .get(usize::from(place))
+                    .get(usize::from(slot))
                     .and_then(Option::as_ref)
                     .is_some_and(|old| pool.extends(&old.config))
             });
-            let place = match kept {
+            let slot = match kept {
                 Some(at) => {
-                    let place = old.swap_remove(at);
-                    if let Some(Some(kept)) = self.pools.get_mut(usize::from(place)) {
+                    let slot = old.swap_remove(at);
+                    if let Some(Some(kept)) = self.pools.get_mut(usize::from(slot)) {
                         kept.grow(pool.clone());
                     }
-                    place
+                    slot
                 }
-                None => self.place(Pool::new(pool.clone(), self.worker, self.workers)),
+                None => self.add_pool(Pool::new(pool.clone(), self.worker, self.workers)),
             };
-            self.places.push(place);
+            self.slots.push(slot);
         }
-        for place in old {
-            let Some(slot) = self.pools.get_mut(usize::from(place)) else { continue };
-            if let Some(pool) = slot {
+        for slot in old {
+            let Some(entry) = self.pools.get_mut(usize::from(slot)) else { continue };
+            if let Some(pool) = entry {
                 pool.current = false;
             }
-            slot.take_if(|pool| pool.mappings == 0);
+            entry.take_if(|pool| pool.mappings == 0);
         }
     }
 
     /// Puts a pool where there is none.
-    fn place(&mut self, pool: Pool) -> u16 {
-        if let Some(place) = self.pools.iter().position(Option::is_none) {
-            self.pools[place] = Some(pool);
-            return place as u16;
+    fn add_pool(&mut self, pool: Pool) -> u16 {
+        if let Some(slot) = self.pools.iter().position(Option::is_none) {
+            self.pools[slot] = Some(pool);
+            return slot as u16;
         }
         self.pools.push(Some(pool));
         (self.pools.len() - 1) as u16
@@ -119,13 +121,13 @@ impl Nat {
             if let Some(id) = self.mappings.at_outside(proto.number(), external) {
                 self.mappings.end(id);
             }
-            let mine = place::home(internal.address, self.workers) == self.worker;
-            let mapping = || Mapping::new(proto.number(), internal, external, 0, Nature::Forward(n));
+            let mine = ownership::host_worker(internal.address, self.workers) == self.worker;
+            let mapping = || Mapping::new(proto.number(), internal, external, 0, MappingKind::Forward(n));
             let id = if mine { self.mappings.add_forward(mapping()) } else { None };
             if let Some(id) = id {
                 self.mappings.pin(id);
             }
-            self.forwards.push(Forward { config: forward, id, inside: None });
+            self.forwards.push(Forward { config: forward, id, location: None });
         }
     }
 }

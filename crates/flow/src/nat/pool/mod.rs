@@ -5,13 +5,18 @@
 //! above that of its port below, if it sends from an odd port (RFC 4787 section 4.2.3: real-time traffic goes by pairs);
 //! a random one that is even or odd as its own (REQ-4); any random one. With blocks, only ports of its blocks are its
 //! own; a new block is the one around the host's port if nobody has that. Chance is a secret number that goes with the end
-//! inside ([`Wish::random`]), so that what it will choose can be known shortly before ([`Pool::guess`]).
+//! inside ([`PortPreference::random`]), so that what it will choose can be known shortly before ([`Pool::predict`]).
 
-use super::blocks::Blocks;
 use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
 use super::hosts::Host;
-use super::space::{Lane, Space, within};
+
+mod bitmap;
+mod blocks;
+mod space;
+
+use blocks::Blocks;
+use space::{Lane, Space, within};
 
 /// One pool, as one worker has it.
 #[derive(Debug)]
@@ -22,7 +27,7 @@ pub(super) struct Pool {
     /// Mappings that lead here.
     pub(super) mappings: u32,
     /// What it has given out and refused.
-    pub(super) tally: Tally,
+    pub(super) counters: PoolCounters,
     /// Whether to say that it is exhausted.
     pub(super) gate: Gate,
     space: Space,
@@ -31,7 +36,7 @@ pub(super) struct Pool {
 
 /// Figures of a pool.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct PoolCounters {
     pub(super) ports: [u64; 3],
     pub(super) hosts: u64,
     pub(super) sessions: u64,
@@ -41,7 +46,7 @@ pub(super) struct Tally {
 
 /// What a port is picked by.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish {
+pub(super) struct PortPreference {
     pub(super) proto: PortProto,
     /// The port that the host sends from.
     pub(super) port: u16,
@@ -51,7 +56,7 @@ pub(super) struct Wish {
 
 /// A port that was picked, and the ports of the block that the host was given for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Picked {
+pub(super) struct PortChoice {
     pub(super) port: u16,
     pub(super) block: Option<(u16, u16)>,
 }
@@ -62,9 +67,9 @@ impl Pool {
         let blocks = config.block().map(|size| Blocks::new(&config, size));
         let mine = |n: u32| n as usize % workers.max(1) == worker;
         let space = Space::new(&config, blocks.as_ref().map(Blocks::each), config.chunk(workers), mine);
-        let (tally, gate) = (Tally::default(), Gate::default());
+        let (counters, gate) = (PoolCounters::default(), Gate::default());
         let mut pool =
-            Pool { current: true, mappings: 0, tally, gate, space, blocks, config: config.clone() };
+            Pool { current: true, mappings: 0, counters, gate, space, blocks, config: config.clone() };
         pool.grow(config);
         pool
     }
@@ -85,14 +90,14 @@ impl Pool {
         let (blocks, blocks_total) = self.blocks_taken_and_total();
         PoolUsage {
             pool: self.config.name().into(),
-            hosts: self.tally.hosts,
-            ports: self.tally.ports,
+            hosts: self.counters.hosts,
+            ports: self.counters.ports,
             ports_total: self.ports_total(),
             blocks,
             blocks_total,
-            sessions: self.tally.sessions,
-            exhausted: self.tally.exhausted,
-            limited: self.tally.limited,
+            sessions: self.counters.sessions,
+            exhausted: self.counters.exhausted,
+            limited: self.counters.limited,
         }
     }
 
@@ -129,7 +134,7 @@ impl Pool {
     }
 
     /// Asks for the memory in which an end is given back.
-    pub(super) fn prefetch_give(&self, outside: Endpoint, proto: PortProto) {
+    pub(super) fn prefetch_free(&self, outside: Endpoint, proto: PortProto) {
         if let Some(address) = self.config.index_of(outside.address) {
             self.space.prefetch(address, proto, outside.port.into());
         }
@@ -137,12 +142,12 @@ impl Pool {
 
     /// The end that a host most likely gets.
     #[inline]
-    pub(super) fn guess(&self, host: u32, wish: Wish) -> Option<Endpoint> {
+    pub(super) fn predict(&self, host: u32, preference: PortPreference) -> Option<Endpoint> {
         let number = self.config.number_for(host);
         let address = self.config.nth(number);
         let port = match self.blocks {
-            None => pick_alone(&self.space, number, wish, || None)?,
-            Some(_) => wish.port,
+            None => pick_alone(&self.space, number, preference, || None)?,
+            Some(_) => preference.port,
         };
         Some(Endpoint { address, port })
     }
@@ -153,16 +158,16 @@ impl Pool {
         &mut self,
         number: u32,
         host: &mut Host,
-        wish: Wish,
+        preference: PortPreference,
         below: impl Fn() -> Option<u16>,
-    ) -> Option<Picked> {
+    ) -> Option<PortChoice> {
         let address = host.external;
         let picked = match &mut self.blocks {
-            None => Picked { port: pick_alone(&self.space, address, wish, below)?, block: None },
-            Some(blocks) => pick_in_blocks(&mut self.space, blocks, number, host, wish, below)?,
+            None => PortChoice { port: pick_alone(&self.space, address, preference, below)?, block: None },
+            Some(blocks) => pick_in_blocks(&mut self.space, blocks, number, host, preference, below)?,
         };
-        self.space.take(address, wish.proto, picked.port.into());
-        if let Some(ports) = self.tally.ports.get_mut(wish.proto as usize) {
+        self.space.take(address, preference.proto, picked.port.into());
+        if let Some(ports) = self.counters.ports.get_mut(preference.proto as usize) {
             *ports += 1;
         }
         Some(picked)
@@ -170,7 +175,7 @@ impl Pool {
 
     /// Gives a port back; if a forward has taken it over, only what else went with it. Some: with it went a block, whose
     /// ports these are.
-    pub(super) fn give(
+    pub(super) fn free_port(
         &mut self,
         host: &mut Host,
         proto: PortProto,
@@ -181,22 +186,22 @@ impl Pool {
         if !forwarded {
             self.space.give(address, proto, port.into());
         }
-        if let Some(ports) = self.tally.ports.get_mut(proto as usize) {
+        if let Some(ports) = self.counters.ports.get_mut(proto as usize) {
             *ports = ports.saturating_sub(1);
         }
         let blocks = self.blocks.as_mut()?;
-        let place = blocks.around(port.into())?;
-        let number = blocks.number(address, place);
+        let block = blocks.around(port.into())?;
+        let number = blocks.number(address, block);
         if !blocks.unuse_port(number, &mut host.blocks) {
             return None;
         }
-        self.space.set_block(address, place, false);
-        Some(narrow(blocks.ports(place)))
+        self.space.set_block(address, block, false);
+        Some(narrow(blocks.ports(block)))
     }
 
     /// Keeps a port from being given out, for a forward, or lets go of it. Nothing happens if it is not this pool's or
     /// not this worker's. False: a host has it.
-    pub(super) fn reserve(&mut self, external: super::Endpoint, proto: PortProto, reserved: bool) -> bool {
+    pub(super) fn reserve(&mut self, external: Endpoint, proto: PortProto, reserved: bool) -> bool {
         let Some(address) = self.config.index_of(external.address) else { return true };
         let port = u32::from(external.port);
         if !self.space.has(port) {
@@ -213,14 +218,19 @@ impl Pool {
 }
 
 /// A free port of an address of a pool without blocks.
-fn pick_alone(space: &Space, address: u32, wish: Wish, below: impl Fn() -> Option<u16>) -> Option<u16> {
-    if let Some(port) = fitting(space, address, wish, below, |_| true) {
+fn pick_alone(
+    space: &Space,
+    address: u32,
+    preference: PortPreference,
+    below: impl Fn() -> Option<u16>,
+) -> Option<u16> {
+    if let Some(port) = fitting(space, address, preference, below, |_| true) {
         return Some(port);
     }
-    let port = u32::from(wish.port);
-    let lanes = Lane::serving(wish.proto, port, space.only_low());
+    let port = u32::from(preference.port);
+    let lanes = Lane::serving(preference.proto, port, space.only_low());
     let found =
-        lanes.into_iter().flatten().find_map(|lane| space.find_in(address, lane, wish.random, port))?;
+        lanes.into_iter().flatten().find_map(|lane| space.find_in(address, lane, preference.random, port))?;
     u16::try_from(found).ok()
 }
 
@@ -228,15 +238,15 @@ fn pick_alone(space: &Space, address: u32, wish: Wish, below: impl Fn() -> Optio
 fn fitting(
     space: &Space,
     address: u32,
-    wish: Wish,
+    preference: PortPreference,
     below: impl Fn() -> Option<u16>,
     may: impl Fn(u32) -> bool,
 ) -> Option<u16> {
-    let free = |port: u16| may(port.into()) && space.is_free(address, wish.proto, port.into());
-    if free(wish.port) {
-        return Some(wish.port);
+    let free = |port: u16| may(port.into()) && space.is_free(address, preference.proto, port.into());
+    if free(preference.port) {
+        return Some(preference.port);
     }
-    if wish.proto != PortProto::Udp || wish.port.is_multiple_of(2) {
+    if preference.proto != PortProto::Udp || preference.port.is_multiple_of(2) {
         return None;
     }
     below().filter(|even| even.is_multiple_of(2)).map(|even| even + 1).filter(|&odd| free(odd))
@@ -248,37 +258,38 @@ fn pick_in_blocks(
     blocks: &mut Blocks,
     number: u32,
     host: &mut Host,
-    wish: Wish,
+    preference: PortPreference,
     below: impl Fn() -> Option<u16>,
-) -> Option<Picked> {
+) -> Option<PortChoice> {
     let address = host.external;
     let its_own =
         |port| blocks.around(port).is_some_and(|block| blocks.has(number, blocks.number(address, block)));
-    let mut found = fitting(space, address, wish, &below, its_own).map(u32::from);
+    let mut found = fitting(space, address, preference, &below, its_own).map(u32::from);
     if found.is_none() {
         let searched = blocks.searched(host.blocks);
-        found = searched.filter_map(|block| random_of(space, address, wish, blocks.ports(block))).next();
+        found =
+            searched.filter_map(|block| random_of(space, address, preference, blocks.ports(block))).next();
     }
     if let Some(port) = found {
         blocks.use_port(blocks.number(address, blocks.around(port)?));
-        return Some(Picked { port: u16::try_from(port).ok()?, block: None });
+        return Some(PortChoice { port: u16::try_from(port).ok()?, block: None });
     }
-    let around = blocks.around(wish.port.into());
-    let block = space.find_block(address, blocks.each(), around, wish.random)?;
+    let around = blocks.around(preference.port.into());
+    let block = space.find_block(address, blocks.each(), around, preference.random)?;
     let ports = blocks.ports(block);
     let within = |port| (ports.0..=ports.1).contains(&port);
     // A block all of whose ports are forwarded is no use, and is left alone.
-    let fitting = fitting(space, address, wish, &below, within).map(u32::from);
-    let port = fitting.or_else(|| random_of(space, address, wish, ports))?;
+    let fitting = fitting(space, address, preference, &below, within).map(u32::from);
+    let port = fitting.or_else(|| random_of(space, address, preference, ports))?;
     let whole = blocks.number(address, block);
     space.set_block(address, block, true);
     blocks.take(number, whole, &mut host.blocks);
     blocks.use_port(whole);
-    Some(Picked { port: u16::try_from(port).ok()?, block: Some(narrow(ports)) })
+    Some(PortChoice { port: u16::try_from(port).ok()?, block: Some(narrow(ports)) })
 }
 
-fn random_of(space: &Space, address: u32, wish: Wish, range: (u32, u32)) -> Option<u32> {
-    space.find(address, wish.proto, range, within(range, wish.random), wish.port.into())
+fn random_of(space: &Space, address: u32, preference: PortPreference, range: (u32, u32)) -> Option<u32> {
+    space.find(address, preference.proto, range, within(range, preference.random), preference.port.into())
 }
 
 /// Ports as such.

@@ -23,7 +23,7 @@ fn bits(first: u32, last: u32) -> u64 {
 }
 
 /// Numbers that are taken, and those that are barred for good.
-pub(super) struct Sheet<'a, T> {
+pub(super) struct PortBitmap<'a, T> {
     /// To be read or to be changed.
     pub(super) taken: T,
     pub(super) barred: &'a [u64],
@@ -65,7 +65,7 @@ pub(super) fn count_free(sheet: &[u64], first: u32, last: u32) -> u32 {
     (first..=last).filter(|n| word(sheet, n / 64) >> (n % 64) & 1 == 0).count() as u32
 }
 
-impl<T: Deref<Target = [u64]>> Sheet<'_, T> {
+impl<T: Deref<Target = [u64]>> PortBitmap<'_, T> {
     fn used(&self, at: u32) -> u64 {
         word(&self.taken, at) | word(self.barred, at)
     }
@@ -116,7 +116,7 @@ impl<T: Deref<Target = [u64]>> Sheet<'_, T> {
     }
 }
 
-impl Sheet<'_, &mut [u64]> {
+impl PortBitmap<'_, &mut [u64]> {
     /// Takes a number.
     #[inline]
     pub(super) fn take(&mut self, number: u32) {
@@ -162,7 +162,7 @@ mod tests {
             }
             let (first, last) = (window.0.min(window.1), window.0.max(window.1));
             prop_assert_eq!(count_free(&bars, first, last), left.range(first..=last).count() as u32);
-            let mut sheet = Sheet { taken: taken.as_mut_slice(), barred: &bars };
+            let mut sheet = PortBitmap { taken: taken.as_mut_slice(), barred: &bars };
             let mut mine = vec![];
             for (random, odd, what) in ops {
                 let from = first + random % (last - first + 1);
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn full_but_for_one() {
         let (mut taken, bars) = (vec![0; WORDS], vec![0; WORDS]);
-        let mut sheet = Sheet { taken: taken.as_mut_slice(), barred: &bars };
+        let mut sheet = PortBitmap { taken: taken.as_mut_slice(), barred: &bars };
         (0..65536).for_each(|n| sheet.take(n));
         for odd in 0..2 {
             assert_eq!(sheet.find((0, 65535), 77, odd), None);

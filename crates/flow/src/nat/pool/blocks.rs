@@ -6,7 +6,7 @@
 //! is looked for in the first few of them, then the host gets another block. Blocks lie above port 1023 if the pool has
 //! room for one there.
 
-use super::config::PoolConfig;
+use crate::nat::config::PoolConfig;
 
 /// A block that is not at the beginning or end of a list has neighbours; numbers are one more than the block's, so that
 /// zeros are a block that nobody has.

@@ -5,7 +5,7 @@
 //! by its port alone. Hosts are spread by the fractional part of their address times the golden ratio: it is the same on
 //! all workers, and hosts with consecutive addresses come out even to within a few, as a hash would not bring about.
 
-use super::{Endpoint, NatConfig, PoolConfig, PoolId, PortProto};
+use super::config::{Endpoint, NatConfig, PoolConfig, PoolId, PortProto};
 use crate::Key;
 
 /// 2^32 divided by the golden ratio, and by its square: both spread consecutive numbers evenly, differently.
@@ -53,7 +53,7 @@ impl NatConfig {
             return false;
         }
         let to = destination(key);
-        if !self.reaches(to.address) {
+        if !self.is_in_reach(to.address) {
             return false;
         }
         self.pool_at(to).is_some()
@@ -70,7 +70,7 @@ impl NatConfig {
 
     /// The worker that a host inside belongs to.
     pub fn host_worker(address: [u8; 4], workers: usize) -> usize {
-        home(u32::from_be_bytes(address), workers)
+        host_worker(u32::from_be_bytes(address), workers)
     }
 
     /// The worker that has the session of a packet that NAT [is_nat_destination](NatConfig::is_nat_destination).
@@ -83,11 +83,11 @@ impl NatConfig {
         if let Some(forward) =
             proto.and_then(|proto| self.forward_at(proto, to)).and_then(|n| self.forwards().get(n))
         {
-            return home(forward.internal().address, workers);
+            return host_worker(forward.internal().address, workers);
         }
         match (proto, self.pool_at(to).and_then(|id| self.pools().get(usize::from(id.0)))) {
             (Some(_), Some(pool)) => pool.owner(to.port, workers),
-            _ => home(to.address, workers),
+            _ => host_worker(to.address, workers),
         }
     }
 
@@ -98,13 +98,13 @@ impl NatConfig {
     pub fn opening_worker(&self, pool: PoolId, key: &Key, workers: usize) -> usize {
         let host = source(key).address;
         match (PortProto::of(key.proto), self.pools().get(usize::from(pool.0))) {
-            (None, Some(pool)) => home(pool.first_choice(host), workers),
-            _ => home(host, workers),
+            (None, Some(pool)) => host_worker(pool.first_choice(host), workers),
+            _ => host_worker(host, workers),
         }
     }
 }
 
 /// The worker that an address belongs to.
-pub(crate) fn home(address: u32, workers: usize) -> usize {
+pub(crate) fn host_worker(address: u32, workers: usize) -> usize {
     scaled(address, WORKERS, workers.max(1) as u32) as usize
 }

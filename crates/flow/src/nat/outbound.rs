@@ -1,0 +1,344 @@
+//! How mappings begin and end.
+
+use super::config::{Endpoint, PoolId, PortProto};
+use super::events::{NatEvent, NatEventKind, PortBlock};
+use super::hosts::{self, Host};
+use super::mappings::{Mapping, MappingKind};
+use super::ownership;
+use super::pool::Pool;
+use super::state::Nat;
+use super::types::{HostLocation, MappingId, NatError, OutboundMapping};
+use crate::Key;
+
+/// How many ports are tried that turn out to be those of a pool that was there before.
+const TRIES: usize = 16;
+
+/// A packet that asks for a mapping: where it comes from, whom it is for, when.
+#[derive(Clone, Copy, Debug)]
+struct MapRequest {
+    /// Slot of the pool.
+    slot: u16,
+    source: Endpoint,
+    remote: u32,
+    location: HostLocation,
+    now: u32,
+}
+
+impl Nat {
+    /// Translates the source of a packet that opens a session from inside. This worker must own the host.
+    ///
+    /// The session then holds the mapping, and returns it with [`Nat::release`] and the same key. `key` is the key of
+    /// the packet as received. If the destination is translated too, the key has the translated destination: the
+    /// filtering then admits that address. `location` is where the packet came from. `now` is the worker's clock in
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`NatError`].
+    pub fn map(
+        &mut self,
+        key: &Key,
+        pool: PoolId,
+        location: HostLocation,
+        now: u32,
+    ) -> Result<OutboundMapping, NatError> {
+        let slot = self.slot(pool).ok_or(NatError::Unsupported)?;
+        let (source, remote) = (ownership::source(key), ownership::destination(key));
+        let proto = query_proto(key)?;
+        let request = MapRequest { slot, source, remote: remote.address, location, now };
+        let hash = self.mappings.inside_hash(slot, key.proto, source);
+        let known = self.mappings.at_inside(hash, slot, key.proto, source);
+        let known = known.or_else(|| self.forward_from(slot, proto?, source));
+        let (id, outside) = match (known, proto) {
+            (Some(id), _) => (id, self.reuse_mapping(id, request)?),
+            (None, Some(proto)) => self.create_mapping(proto, request, hash)?,
+            (None, None) => self.create_portless(key.proto, request, hash)?,
+        };
+        Ok(OutboundMapping {
+            id: MappingId(id),
+            address: outside.address.to_be_bytes(),
+            port: outside.port.to_be_bytes(),
+        })
+    }
+
+    fn pool(&mut self, slot: u16) -> Option<&mut Pool> {
+        self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)
+    }
+
+    /// One more session for a mapping that there is.
+    fn reuse_mapping(&mut self, id: u32, request: MapRequest) -> Result<Endpoint, NatError> {
+        let mapping = *self.mappings.get(id).ok_or(NatError::Exhausted)?;
+        match mapping.kind() {
+            MappingKind::Host(number) => {
+                let host = self.hosts.get_mut(number).ok_or(NatError::Exhausted)?;
+                let pool = self.pools.get_mut(usize::from(request.slot)).and_then(Option::as_mut);
+                admit(pool.ok_or(NatError::Exhausted)?, host, request.location)?;
+            }
+            MappingKind::Forward(_) => self.learn(MappingId(id), request.location),
+            MappingKind::Portless => {}
+        }
+        self.mappings.hold(id, request.remote);
+        Ok(mapping.outside())
+    }
+
+    /// The forward whose inside sends, if it has an address of the pool.
+    fn forward_from(&self, slot: u16, proto: PortProto, source: Endpoint) -> Option<u32> {
+        let forwards = self.config.forwards_to(proto, source);
+        if forwards.is_empty() {
+            return None;
+        }
+        let pool = self.pools.get(usize::from(slot))?.as_ref()?;
+        forwards.iter().find_map(|&n| {
+            let forward = self.forwards.get(n)?;
+            forward.id.filter(|_| pool.config.contains(forward.config.external().address))
+        })
+    }
+
+    /// A mapping for an inside that has none; `inside` is the hash by which it was looked for.
+    fn create_mapping(
+        &mut self,
+        proto: PortProto,
+        request: MapRequest,
+        inside: u32,
+    ) -> Result<(u32, Endpoint), NatError> {
+        let hash = hosts::hash(&self.hasher, request.slot, request.source.address);
+        let (host, fresh) = match self.hosts.find(hash, request.slot, request.source.address) {
+            Some(host) => (Some(host), false),
+            None => (self.add_host(proto, request, hash), true),
+        };
+        let made = match host {
+            Some(host) => self.take_port(host, proto, request).map(|outside| (host, outside)),
+            None => Err(NatError::Exhausted),
+        };
+        let made = made.and_then(|(host, outside)| {
+            let kind = MappingKind::Host(host);
+            let mapping = Mapping::new(proto.number(), request.source, outside, request.slot, kind);
+            let id =
+                self.mappings.add(mapping.held_for(request.remote), inside).ok_or(NatError::Exhausted)?;
+            Ok((id, outside))
+        });
+        if made.is_err() {
+            self.reject(host.filter(|_| fresh), proto, request, made);
+        }
+        made
+    }
+
+    /// A host that is not there yet, with an address of the pool; none: no address has anything left.
+    fn add_host(&mut self, proto: PortProto, request: MapRequest, hash: u32) -> Option<u32> {
+        let MapRequest { slot, source, location, .. } = request;
+        let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
+        let external = pool.address_for(source.address, proto, source.port)?;
+        let host = Host {
+            address: source.address,
+            external,
+            blocks: 0,
+            mappings: 0,
+            sessions: 0,
+            location,
+            pool: slot,
+            spare: 0,
+        };
+        let number = self.hosts.add(hash, host)?;
+        pool.counters.hosts += 1;
+        Some(number)
+    }
+
+    fn remove_host(&mut self, slot: u16, number: u32) {
+        self.hosts.remove(&self.hasher, number);
+        if let Some(pool) = self.pool(slot) {
+            pool.counters.hosts -= 1;
+        }
+    }
+
+    /// A port for a host, which then has one session and one mapping more.
+    fn take_port(
+        &mut self,
+        number: u32,
+        proto: PortProto,
+        request: MapRequest,
+    ) -> Result<Endpoint, NatError> {
+        let MapRequest { slot, source, location, now, .. } = request;
+        let mut preference = self.preference(proto, source);
+        let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut);
+        let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else {
+            return Err(NatError::Exhausted);
+        };
+        admit(pool, host, location)?;
+        let mappings = &self.mappings;
+        let below = || {
+            let even = Endpoint { port: source.port - 1, ..source };
+            let hash = mappings.inside_hash(slot, proto.number(), even);
+            let id = mappings.at_inside(hash, slot, proto.number(), even)?;
+            mappings.get(id).map(|mapping| mapping.external_port)
+        };
+        let address = pool.config.nth(host.external);
+        let port_hasher = &self.port_hasher;
+        let mut next = |pool: &mut Pool, host: &mut Host| {
+            let picked = pool.pick(number, host, preference, below)?;
+            preference.random = port_hasher.mix(preference.random);
+            if let Some(ports) = picked.block {
+                let block = PortBlock { address: address.into(), ports };
+                self.events.push(event(now, pool, host, NatEventKind::BlockAllocated(block)));
+            }
+            Some(picked.port)
+        };
+        // Ports of pools that are no longer in the configuration may be in use although no sheet says so.
+        let mut in_use = [0; TRIES];
+        let mut tried = 0;
+        let is_in_use = |port| mappings.at_outside(proto.number(), Endpoint { address, port }).is_some();
+        let mut port = next(pool, host);
+        while let Some(taken) = port.filter(|&port| self.has_removed_pools && is_in_use(port)) {
+            in_use[tried] = taken;
+            tried += 1;
+            port = if tried < TRIES { next(pool, host) } else { None };
+        }
+        for &port in in_use.iter().take(tried) {
+            if let Some(ports) = pool.free_port(host, proto, port, false) {
+                let block = PortBlock { address: address.into(), ports };
+                self.events.push(event(now, pool, host, NatEventKind::BlockFreed(block)));
+            }
+        }
+        let Some(port) = port else {
+            host.sessions -= 1;
+            pool.counters.sessions -= 1;
+            return Err(NatError::Exhausted);
+        };
+        host.mappings += 1;
+        pool.mappings += 1;
+        Ok(Endpoint { address, port })
+    }
+
+    /// Forgets a host that came for nothing, and says that there was no port.
+    fn reject(
+        &mut self,
+        fresh: Option<u32>,
+        proto: PortProto,
+        request: MapRequest,
+        made: Result<(u32, Endpoint), NatError>,
+    ) {
+        if let Some(host) = fresh {
+            self.remove_host(request.slot, host);
+        }
+        let pool = self.pools.get_mut(usize::from(request.slot)).and_then(Option::as_mut);
+        let Some(pool) = pool.filter(|_| made == Err(NatError::Exhausted)) else { return };
+        pool.counters.exhausted += 1;
+        if pool.gate.open(request.now) {
+            let (pool, host) = (pool.config.shared_name(), request.source.address.into());
+            self.events.push(NatEvent { at: request.now, pool, host, what: NatEventKind::Exhausted(proto) });
+        }
+    }
+
+    /// A mapping of a protocol without ports: an address, the same that a host's ports would be on at first.
+    fn create_portless(
+        &mut self,
+        proto: u8,
+        request: MapRequest,
+        hash: u32,
+    ) -> Result<(u32, Endpoint), NatError> {
+        let host = request.source.address;
+        let pool = self.pool(request.slot).ok_or(NatError::Exhausted)?;
+        let outside = Endpoint { address: pool.config.first_choice(host), port: 0 };
+        pool.mappings += 1;
+        let inside = Endpoint { address: host, port: 0 };
+        let mapping = Mapping::new(proto, inside, outside, request.slot, MappingKind::Portless);
+        let id = self.mappings.add(mapping.held_for(request.remote), hash).ok_or(NatError::Exhausted)?;
+        Ok((id, outside))
+    }
+
+    /// Asks for the memory of a mapping that [`Nat::release`] will be asked about.
+    pub fn prefetch_mapping(&self, id: MappingId) {
+        self.mappings.prefetch_record(id.0);
+    }
+
+    /// Asks for the rest of what [`Nat::release`] of a mapping will look at if its last session ends; the mapping is near.
+    pub fn prefetch_release(&self, id: MappingId) {
+        let Some(mapping) = self.mappings.get(id.0) else { return };
+        self.mappings.prefetch_removal(mapping);
+        if let MappingKind::Host(host) = mapping.kind() {
+            self.hosts.prefetch_removal(hosts::hash(&self.hasher, mapping.pool, mapping.internal));
+            self.hosts.prefetch_record(host);
+        }
+        if let (Some(proto), Some(Some(pool))) =
+            (PortProto::of(mapping.proto), self.pools.get(usize::from(mapping.pool)))
+        {
+            pool.prefetch_free(mapping.outside(), proto);
+        }
+    }
+
+    /// Takes a mapping back from a session that has ended, or could not be opened after all. `key` is the one that
+    /// [`Nat::map`] or [`Nat::map_inbound`] was asked with.
+    pub fn release(&mut self, id: MappingId, key: &Key, now: u32) {
+        let Some(&mapping) = self.mappings.get(id.0) else { return };
+        let (from, to) = (ownership::source(key), ownership::destination(key));
+        let outward = from == mapping.inside();
+        let free = self.mappings.unhold(id.0, if outward { to.address } else { from.address });
+        match mapping.kind() {
+            MappingKind::Host(host) => self.release_host(&mapping, host, outward, free, now),
+            MappingKind::Portless if free => self.release_pool(mapping.pool),
+            MappingKind::Portless | MappingKind::Forward(_) => {}
+        }
+        if free {
+            self.mappings.remove(id.0);
+        }
+    }
+
+    /// A host has a session less, if it had opened it, and a mapping less, if that was the last.
+    fn release_host(&mut self, mapping: &Mapping, number: u32, outward: bool, free: bool, now: u32) {
+        let pool = self.pools.get_mut(usize::from(mapping.pool)).and_then(Option::as_mut);
+        let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else { return };
+        if outward {
+            host.sessions = host.sessions.saturating_sub(1);
+            pool.counters.sessions = pool.counters.sessions.saturating_sub(1);
+        }
+        if !free {
+            return;
+        }
+        host.mappings -= 1;
+        if let Some(proto) = PortProto::of(mapping.proto) {
+            // What has ended while its pool goes on has lost its port to a forward.
+            if let Some(ports) = pool.free_port(host, proto, mapping.external_port, mapping.has_ended()) {
+                let block = PortBlock { address: mapping.external.into(), ports };
+                self.events.push(event(now, pool, host, NatEventKind::BlockFreed(block)));
+            }
+        }
+        if host.mappings == 0 {
+            self.remove_host(mapping.pool, number);
+        }
+        self.release_pool(mapping.pool);
+    }
+
+    /// One mapping less leads to a pool, which goes with the last one if it is not in the configuration.
+    fn release_pool(&mut self, slot: u16) {
+        let Some(slot) = self.pools.get_mut(usize::from(slot)) else { return };
+        let Some(pool) = slot else { return };
+        pool.mappings -= 1;
+        if pool.mappings == 0 && !pool.current {
+            *slot = None;
+            self.has_removed_pools = self.pools.iter().flatten().any(|pool| !pool.current);
+        }
+    }
+}
+
+/// The protocol of a packet from inside; none if the protocol has no ports.
+fn query_proto(key: &Key) -> Result<Option<PortProto>, NatError> {
+    match PortProto::of(key.proto) {
+        _ if !key.is_ip4() => Err(NatError::Unsupported),
+        Some(PortProto::Icmp) if key.asks != Key::BY_SOURCE => Err(NatError::Unsupported),
+        proto => Ok(proto),
+    }
+}
+
+/// Counts one more session of a host, if its limit allows it.
+fn admit(pool: &mut Pool, host: &mut Host, location: HostLocation) -> Result<(), NatError> {
+    if pool.config.limit().is_some_and(|limit| host.sessions >= limit) {
+        pool.counters.limited += 1;
+        return Err(NatError::Limit);
+    }
+    host.sessions += 1;
+    host.location = location;
+    pool.counters.sessions += 1;
+    Ok(())
+}
+
+fn event(now: u32, pool: &Pool, host: &Host, what: NatEventKind) -> NatEvent {
+    NatEvent { at: now, pool: pool.config.shared_name(), host: host.address.into(), what }
+}

@@ -1,0 +1,161 @@
+//! The NAT state of one worker.
+
+use std::io;
+use std::sync::Arc;
+
+use super::config::{Endpoint, MAX_FORWARDS, NatConfig, PoolId, PortProto};
+use super::events::{Events, NatEvent, PoolUsage};
+use super::hosts::Hosts;
+use super::index::Hasher;
+use super::mappings::{Mapping, MappingKind, Mappings};
+use super::pool::{Pool, PortPreference};
+use super::reconfigure::Forward;
+use super::types::{HostLocation, MappingId};
+
+/// The NAT state of one worker.
+#[derive(Debug)]
+pub struct Nat {
+    pub(super) config: Arc<NatConfig>,
+    pub(super) worker: usize,
+    pub(super) workers: usize,
+    pub(super) hasher: Hasher,
+    /// Key of the pseudo-random choice of ports.
+    pub(super) port_hasher: Hasher,
+    /// Pool slots. A mapping names the slot of its pool. A pool that is removed from the configuration keeps its slot
+    /// until its mappings have ended.
+    pub(super) pools: Vec<Option<Pool>>,
+    /// Slots by [`PoolId`].
+    pub(super) slots: Vec<u16>,
+    /// Whether some slot holds a pool that is not in the configuration. Ports may then be in use that no bitmap of a
+    /// configured pool marks as taken.
+    pub(super) has_removed_pools: bool,
+    pub(super) mappings: Mappings,
+    pub(super) hosts: Hosts,
+    pub(super) forwards: Vec<Forward>,
+    pub(super) events: Events,
+}
+
+impl Nat {
+    /// Creates the NAT of worker number `worker` of `workers`, with room for the mappings of `sessions` sessions.
+    ///
+    /// All workers must get the same `seed`.
+    ///
+    /// # Errors
+    /// The operating system's error if it cannot reserve the address space.
+    pub fn new(
+        config: Arc<NatConfig>,
+        sessions: usize,
+        worker: usize,
+        workers: usize,
+        seed: u64,
+    ) -> io::Result<Nat> {
+        let hasher = Hasher::new(seed);
+        let mut nat = Nat {
+            config: Arc::default(),
+            worker,
+            workers,
+            hasher,
+            port_hasher: Hasher::new(!seed ^ ((worker as u64) << 32)),
+            pools: Vec::new(),
+            slots: Vec::new(),
+            has_removed_pools: false,
+            // One more than the number of sessions: a mapping is created before its session is found to have no room.
+            mappings: Mappings::new(hasher, sessions + 1, MAX_FORWARDS)?,
+            hosts: Hosts::new(sessions + 1)?,
+            forwards: Vec::new(),
+            events: Events::new(),
+        };
+        nat.adopt(config);
+        Ok(nat)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Arc<NatConfig> {
+        &self.config
+    }
+
+    /// The pool in a slot.
+    pub(super) fn pool_at(&self, slot: u16) -> Option<&Pool> {
+        self.pools.get(usize::from(slot))?.as_ref()
+    }
+
+    /// What the choice of an external port for an internal endpoint depends on.
+    ///
+    /// The random part is a keyed hash of the endpoint. So the choice is known before the port is allocated, and its
+    /// memory can be prefetched.
+    pub(super) fn preference(&self, proto: PortProto, source: Endpoint) -> PortPreference {
+        let end = u64::from(source.address) << 32 | u64::from(source.port) << 16 | proto as u64;
+        PortPreference { proto, port: source.port, random: self.port_hasher.mix(end) }
+    }
+
+    /// Whether the configuration still asks for a mapping that a session holds. If not, the session must end, and its
+    /// packet opens a new session.
+    pub fn is_live(&self, id: MappingId) -> bool {
+        let Some(mapping) = self.mappings.get(id.0).filter(|mapping| !mapping.has_ended()) else {
+            return false;
+        };
+        matches!(mapping.kind(), MappingKind::Forward(_))
+            || self.pool_at(mapping.pool).is_some_and(|pool| pool.current)
+    }
+
+    /// Whether a mapping belongs to a static forward.
+    pub fn is_forward(&self, id: MappingId) -> bool {
+        self.mappings.get(id.0).is_some_and(|mapping| matches!(mapping.kind(), MappingKind::Forward(_)))
+    }
+
+    /// Location of the internal host of a mapping, if it is known.
+    pub fn host_location(&self, id: MappingId) -> Option<HostLocation> {
+        match self.mappings.get(id.0)?.kind() {
+            MappingKind::Host(host) => Some(self.hosts.get(host)?.location),
+            MappingKind::Forward(n) => self.forwards.get(n as usize)?.location,
+            MappingKind::Portless => None,
+        }
+    }
+
+    /// Records the location of the internal host of a mapping, from a packet that the host sent.
+    pub fn learn(&mut self, id: MappingId, location: HostLocation) {
+        match self.mappings.get(id.0).map(Mapping::kind) {
+            Some(MappingKind::Host(host)) => {
+                if let Some(host) = self.hosts.get_mut(host) {
+                    host.location = location;
+                }
+            }
+            Some(MappingKind::Forward(n)) => {
+                if let Some(forward) = self.forwards.get_mut(n as usize) {
+                    forward.location = Some(location);
+                }
+            }
+            Some(MappingKind::Portless) | None => {}
+        }
+    }
+
+    /// Whether there are no mappings.
+    pub fn is_empty(&self) -> bool {
+        self.mappings.len() == 0
+    }
+
+    /// Number of mappings, including those of forwards.
+    pub fn mappings(&self) -> usize {
+        self.mappings.len()
+    }
+
+    /// Takes the next event from the queue.
+    pub fn event(&mut self) -> Option<NatEvent> {
+        self.events.pop()
+    }
+
+    /// Number of events that were lost because the queue was full.
+    pub fn lost_events(&self) -> u64 {
+        self.events.lost()
+    }
+
+    /// Usage of each pool by this worker, in the order of the configuration.
+    pub fn usage(&self) -> Vec<PoolUsage> {
+        self.slots.iter().filter_map(|&slot| self.pool_at(slot)).map(Pool::usage).collect()
+    }
+
+    /// Slot of a configured pool.
+    pub(super) fn slot(&self, pool: PoolId) -> Option<u16> {
+        self.slots.get(usize::from(pool.0)).copied()
+    }
+}
