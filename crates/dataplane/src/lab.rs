@@ -21,7 +21,7 @@ use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::vector::VECTOR;
 use crate::engine::worker::{Clock, Worker};
-use crate::features::port::tx::learn_from_tx;
+use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::route::control::RoutingCounters;
 use crate::features::route::requests::Want;
 use crate::graph::{self, Ends};
@@ -182,7 +182,7 @@ impl Lab {
 
     /// Puts other rules and ports in force, with this fast path.
     #[cfg(test)]
-    pub(crate) fn publish_fast(&mut self, forwarding: Forwarding, fast: Arc<crate::fastpath::FastSetup>) {
+    pub(crate) fn publish_fast(&mut self, forwarding: Forwarding, fast: Arc<mmb_fastpath::FastPathConfig>) {
         let generation = self.shared.current().generation + 1;
         let snapshot = snapshot(generation, forwarding, self.workers.len());
         self.shared.publish(Snapshot { fast: Some(fast), ..snapshot });
@@ -271,14 +271,14 @@ fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             table.hints.hash.into_iter().for_each(|hash| packet.set_rss_hash(hash));
             let _ = slots.push(packet);
         }
-        if worker.fast.learns() {
+        if worker.fast.is_learning() {
             worker.fast.sample(slots, false);
         }
     })
 }
 
 fn collect(worker: &mut Worker, mut vector: Vector<'_>) {
-    if worker.fast.watches() {
+    if worker.fast.has_samples() {
         learn_from_tx(worker, vector.packets());
     }
     if let Some(table) = table(worker) {

@@ -5,19 +5,15 @@
 //! | `engine` | workers, publication, configuration, counters, packet memory |
 //! | `features` | one folder per feature: its nodes, state and counters |
 //! | `graph` | the graph of nodes |
-//! | `fastpath` | flows that the kernel forwards by itself |
-//! | `offload` | flow rules in hardware |
 //! | [`replay`], [`bench`], [`lab`] | the same graph between ends in memory |
 
 #![forbid(unsafe_code)]
 
 pub mod bench;
 mod engine;
-mod fastpath;
 mod features;
 mod graph;
 pub mod lab;
-mod offload;
 pub mod replay;
 
 pub use engine::config::{
@@ -27,12 +23,12 @@ pub use engine::config::{
 pub use engine::control::{Engine, NodeRuntime, WorkerRuntime};
 pub use engine::counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::error::EngineError;
-pub use fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
+pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;
 pub use features::port::open::PortError;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{Want, Wants};
 pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
 pub use mmb_dpdk::Steering;
+pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
-pub use offload::Capability;

@@ -27,7 +27,8 @@ impl Control {
         FastPathReply {
             enabled: config.fast_path(),
             active: info.learns,
-            obstacle: fast_path_obstacle(config.policy(), config.nat().compiled(), config.settings()),
+            obstacle: fast_path_obstacle(config.policy(), config.nat().compiled(), config.settings())
+                .map(|obstacle| obstacle.to_string()),
             key: info.key.map(str::to_owned),
             entries: info.entries,
             installed: info.installed,

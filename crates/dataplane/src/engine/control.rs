@@ -14,6 +14,7 @@ use mmb_dpdk::{
     Eal, EalConfig, FlowHandle, Graph, HugePages, Mempool, RingReceiver, StatsHandle, ThreadGuard,
     register_thread,
 };
+use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
 use mmb_packet::DropReason;
@@ -30,11 +31,12 @@ use crate::engine::shared::{Inbox, Shared, WorkerShared, inbox};
 use crate::engine::sleep::Sleeper;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::{self, Worker};
-use crate::fastpath::{OpenPorts, PortMonitor};
+use crate::features::fastpath::host::update_redirects;
+use crate::features::flow_rules::Offload;
+use crate::features::port::device::OpenPorts;
 use crate::features::port::device::{OpenPort, PortInfo};
 use crate::features::port::open::{self as port, PortError};
 use crate::graph;
-use crate::offload::Offload;
 
 /// One node's work so far.
 #[derive(Clone, Debug, Serialize)]
@@ -130,7 +132,8 @@ impl Engine {
         let (shared, inboxes) = shares(empty_snapshot(0, config.workers), config.workers)?;
         let shared = Arc::new(shared);
         let ports: Arc<OpenPorts> = Arc::new(Mutex::new(std::array::from_fn(|_| None)));
-        let port_monitor = PortMonitor::start(shared.clone(), ports.clone())
+        let monitored = ports.clone();
+        let port_monitor = PortMonitor::start(shared.fast.clone(), move || update_redirects(&monitored))
             .map_err(|e| EngineError(format!("cannot start the thread that looks at ports: {e}")))?;
         let mut engine = Engine {
             workers: Vec::new(),
@@ -230,7 +233,7 @@ impl Engine {
             publisher.programs.push(snapshot.chains.clone());
         }
         let old = self.shared.publish(snapshot);
-        self.port_monitor.look();
+        self.port_monitor.check_now();
         self.wait_for(generation);
         drop(old);
         publisher.offload.finish(&plan, devices());

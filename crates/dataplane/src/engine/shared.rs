@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use mmb_dpdk::{RingReceiver, RingSender, ring};
+use mmb_fastpath::FastPathState;
 use mmb_route::Routes;
 
 use crate::engine::config::PortId;
@@ -13,7 +14,6 @@ use crate::engine::mailbox::Mailbox;
 use crate::engine::sleep::Waker;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::WorkerCounters;
-use crate::fastpath::FastShared;
 use crate::features::ip::locals::Locals;
 use crate::features::route::requests::Wants;
 
@@ -89,7 +89,7 @@ pub(crate) struct Shared {
     /// Counts publications of routes and of local addresses.
     pub routes_generation: AtomicU64,
     /// What the kernel does by itself.
-    pub fast: FastShared,
+    pub fast: Arc<FastPathState>,
     /// Routes that are not in force any more, until no worker uses them: they are freed here, and not by a worker.
     retired: Mutex<Vec<Arc<Routes>>>,
     /// What workers want the kernel to find out.
@@ -106,7 +106,7 @@ impl Shared {
             routes: ArcSwap::default(),
             locals: ArcSwap::default(),
             routes_generation: AtomicU64::new(0),
-            fast: FastShared::default(),
+            fast: Arc::default(),
             retired: Mutex::default(),
             wants: Wants::new()?,
             stop: AtomicBool::new(false),

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use mmb_fastpath::FastPathConfig;
 use mmb_flow::{NatConfig, SessionSettings};
 use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
@@ -16,7 +17,7 @@ use mmb_session::Environment;
 
 use crate::engine::config::{Forwarding, MAX_PORTS, PortId};
 use crate::engine::counters::RuleTable;
-use crate::fastpath::{self, FastSetup};
+use crate::features::fastpath;
 use crate::features::ip::input as ip_input;
 use crate::features::port::device::OpenPort;
 
@@ -59,7 +60,7 @@ pub(crate) struct Snapshot {
     pub flows: bool,
     /// The edge of `ip4-input` and `ip6-input` that packets take which rules apply to.
     pub rules: u16,
-    /// What ports mark packets with that need no flow manager ([`crate::offload`]); 0: nothing.
+    /// What ports mark packets with that need no flow manager ([`crate::features::flow_rules`]); 0: nothing.
     pub mark: u32,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
@@ -82,7 +83,7 @@ pub(crate) struct Snapshot {
     /// Each worker's rule counters.
     pub counters: Vec<RuleTable>,
     /// The fast path, where there are ports with one.
-    pub fast: Option<Arc<FastSetup>>,
+    pub fast: Option<Arc<FastPathConfig>>,
 }
 
 impl Snapshot {
@@ -93,7 +94,7 @@ impl Snapshot {
         open: impl Fn(PortId) -> Option<Arc<OpenPort>>,
         counters: Vec<RuleTable>,
     ) -> Snapshot {
-        let learns = fastpath::learns(&forwarding);
+        let is_learning = fastpath::config::is_learning(&forwarding);
         let flows = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
         let mut snapshot = Snapshot {
             generation,
@@ -141,8 +142,8 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
-        let pairs = fastpath::pairs(&snapshot.policy, flows);
-        snapshot.fast = fastpath::setup(&snapshot.ports, (learns, !snapshot.ruled), pairs);
+        let fast = (is_learning, flows, !snapshot.ruled);
+        snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast);
         snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }
@@ -192,7 +193,7 @@ impl Snapshot {
 
 /// A snapshot with the rule counters of one worker.
 pub(crate) struct OfWorker<'a> {
-    snapshot: &'a Snapshot,
+    pub snapshot: &'a Snapshot,
     counters: &'a RuleTable,
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Burst, FastGranularity, Graph, Mbuf, Mempool, RingReceiver};
+use mmb_fastpath::{FastCounters, FlowLearner};
 use mmb_flow::ErrorBudget;
 use mmb_packet::DropReason;
 use mmb_policy::Batch;
@@ -26,7 +27,6 @@ use crate::engine::shared::{Inbox, Shared, has_groups};
 use crate::engine::sleep::Sleeper;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::vector::VECTOR;
-use crate::fastpath::{Fast, FastCounters};
 use crate::features::ip::locals::Locals;
 use crate::features::route::requests::Asked;
 use crate::features::route::waiting::Waiting;
@@ -158,7 +158,7 @@ pub(crate) struct Worker {
     /// The port that is polled first.
     pub first_port: usize,
     /// The flows that the kernel has from this worker.
-    pub fast: Fast,
+    pub fast: FlowLearner,
     /// Source and sink of replay and bench.
     pub ends: Option<Box<dyn std::any::Any>>,
 }
@@ -170,8 +170,8 @@ impl Worker {
         sessions.adopt(&snapshot.of(id), &snapshot.of(id));
         let routes_generation = shared.routes_generation.load(Acquire);
         let routes = shared.routes();
-        let mut fast = Fast::new();
-        fast.adopt(&snapshot, (id, shared.workers.len()), &mut sessions);
+        let mut fast = FlowLearner::default();
+        fast.adopt(snapshot.fast.as_ref(), (id, shared.workers.len()), &mut sessions);
         Worker {
             macs: macs(&routes),
             locals: shared.locals(),
@@ -228,9 +228,9 @@ impl Worker {
         }
         if published {
             let place = (self.id, self.shared.workers.len());
-            self.fast.adopt(&self.snapshot, place, &mut self.sessions);
+            self.fast.adopt(self.snapshot.fast.as_ref(), place, &mut self.sessions);
         }
-        if self.fast.tends() {
+        if self.fast.needs_maintenance() {
             self.tend_fast();
         }
         published
@@ -240,14 +240,14 @@ impl Worker {
     fn tend_fast(&mut self) {
         let Worker { id, shared, snapshot, fast, clock, sessions, .. } = self;
         let (time, counters) = ((clock.now(), shared.fast.in_force()), &shared.workers[*id].counters.fast);
-        fast.begin(time, snapshot, *id, sessions, counters);
+        fast.maintain(time, sessions, &snapshot.of(*id), counters);
     }
 
     /// The generation of what the kernel learns from this walk.
     pub fn fast_generation(&self) -> u64 {
         let spread = has_groups(&self.routes);
         let granularity =
-            self.snapshot.fast.as_ref().map_or(FastGranularity::Flow, |setup| setup.granularity(spread));
+            self.snapshot.fast.as_ref().map_or(FastGranularity::Flow, |config| config.granularity(spread));
         self.shared.fast.generation(self.snapshot.generation, self.routes_generation, granularity)
     }
 
@@ -371,13 +371,13 @@ pub(crate) fn run(graph: &mut Graph<Worker>, sleeper: &mut Sleeper) {
 
 /// How long to poll without a packet.
 fn spin(worker: &Worker) -> Duration {
-    if worker.fast.learns() { SPIN_BESIDE_KERNEL } else { SPIN }
+    if worker.fast.is_learning() { SPIN_BESIDE_KERNEL } else { SPIN }
 }
 
 /// Between two walks without a packet. Beside the kernel, whoever else wants the processor has it first: that is mostly who brings the next
 /// packet, and to find it then takes less than to be woken for it.
 fn pause(worker: &Worker) {
-    if worker.fast.learns() {
+    if worker.fast.is_learning() {
         std::thread::yield_now();
     } else {
         std::hint::spin_loop();

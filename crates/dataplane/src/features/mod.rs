@@ -3,6 +3,8 @@
 pub(crate) mod chain;
 pub(crate) mod classify;
 pub(crate) mod drop;
+pub(crate) mod fastpath;
+pub(crate) mod flow_rules;
 pub(crate) mod handoff;
 pub(crate) mod ip;
 pub(crate) mod l2;

@@ -37,7 +37,7 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
         if !ring.is_empty() {
             received += emit.emit(edge, VECTOR, |slots| {
                 ring.receive(slots);
-                if worker.fast.learns() && edge != TX {
+                if worker.fast.is_learning() && edge != TX {
                     worker.fast.sample(slots, true);
                 }
             });

@@ -9,10 +9,10 @@ use mmb_session::Sessions;
 use crate::engine::snapshot::{Snapshot, path};
 use crate::engine::vector::{ROUTED_L3 as L3, VECTOR, ask, begin, for_each};
 use crate::engine::worker::Worker;
+use crate::features::flow_rules::is_free;
 use crate::features::ip::locals::Locals;
 use crate::features::ip::version::{Ip, Ip4, Ip6};
 use crate::features::session::dispatch::who;
-use crate::offload::is_free;
 
 /// Where packets go that rules apply to: the one edge or the other, as the snapshot says.
 pub(crate) const CLASSIFY: u16 = 0;

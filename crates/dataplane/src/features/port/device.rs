@@ -10,9 +10,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{FrameSizeGuard, Port, RxQueue, Steering, TxQueue};
+use mmb_fastpath::PortSide;
 use serde::Serialize;
 
 use super::open::{PortError, failed};
+
+use crate::engine::config::MAX_PORTS;
 
 /// What `show interfaces` tells of a port.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -45,6 +48,9 @@ pub struct PortInfo {
     pub notes: Vec<String>,
 }
 
+/// The engine's table of open ports.
+pub(crate) type OpenPorts = Mutex<[Option<Arc<OpenPort>>; MAX_PORTS]>;
+
 /// An open device.
 pub(crate) struct OpenPort {
     // Queues go before the port, and the interface's settings come back last.
@@ -57,7 +63,7 @@ pub(crate) struct OpenPort {
     pub(super) checks_frames: bool,
     pub(super) receives: bool,
     /// Its interface takes frames that the kernel redirects to it, as far as is known.
-    pub(super) redirects: Arc<AtomicBool>,
+    pub(super) can_redirect: Arc<AtomicBool>,
     /// What the kernel has received and sent for it by itself.
     pub(super) fast: [Traffic; 2],
 }
@@ -70,14 +76,14 @@ pub(super) struct Traffic {
 }
 
 impl OpenPort {
-    /// Whether its interface takes frames that the kernel redirects to it; who looks after that writes it.
-    pub fn redirects(&self) -> &Arc<AtomicBool> {
-        &self.redirects
+    /// Whether its interface takes frames that the kernel redirects to it, as of the last check.
+    pub fn can_redirect(&self) -> &Arc<AtomicBool> {
+        &self.can_redirect
     }
 
-    /// Counts packets that the kernel has received, or sent, by itself ([`crate::fastpath`]).
-    pub fn credit(&self, received: bool, packets: u64, bytes: u64) {
-        let traffic = &self.fast[usize::from(!received)];
+    /// Counts packets that the fast path has received or sent on the port.
+    pub fn count_forwarded(&self, side: PortSide, packets: u64, bytes: u64) {
+        let traffic = &self.fast[side as usize];
         traffic.packets.fetch_add(packets, Relaxed);
         traffic.bytes.fetch_add(bytes, Relaxed);
     }

@@ -100,7 +100,7 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         receives,
         small: None,
         notes: Vec::new(),
-        redirects: Arc::default(),
+        can_redirect: Arc::default(),
         fast: Default::default(),
     })
 }

@@ -31,7 +31,7 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
                     packet.set_port(id as u16);
                 }
             }
-            if worker.fast.learns() {
+            if worker.fast.is_learning() {
                 worker.fast.sample(slots, false);
             }
         });

@@ -2,15 +2,13 @@
 
 use std::sync::MutexGuard;
 
-use mmb_dpdk::{Burst, Packet, TxQueue, Vector};
-use mmb_packet::{DropReason, Meta, parse};
-use mmb_session::OffloadSource;
+use mmb_dpdk::{Burst, TxQueue, Vector};
+use mmb_packet::DropReason;
 
 use crate::engine::config::PortId;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
-use crate::fastpath::{Known, Refused, SampledPacket, is_ruled};
-use crate::features::classify::node::matches;
+use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::handoff::node::{Ring, push, send};
 
 /// Tries without progress before what a port does not take is dropped. A kernel port needs the kernel to run in
@@ -18,7 +16,7 @@ use crate::features::handoff::node::{Ring, push, send};
 const TRIES: u32 = 64;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    if worker.fast.watches() {
+    if worker.fast.has_samples() {
         learn_from_tx(worker, vector.packets());
     }
     let Some(mut burst) = worker.burst.take() else { return vector.free() };
@@ -55,54 +53,6 @@ fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
         push(burst, packet);
     });
     flush(worker, current, burst);
-}
-
-/// Those packets among these that the fast path watches: says that they go out, and what rules match them.
-#[cold]
-pub(crate) fn learn_from_tx(worker: &mut Worker, packets: &[&mut Packet]) {
-    // Before ports are asked whether they take frames.
-    let generation = worker.fast_generation();
-    for packet in packets {
-        let Some(witness) = worker.fast.witness(packet) else { continue };
-        let known = known(worker, &witness, packet);
-        let Worker { id, shared, snapshot, routes, fast, sessions, .. } = worker;
-        let counters = &shared.workers[*id].counters.fast;
-        fast.learn_from_tx((packet, &witness), (snapshot, routes), generation, known, counters);
-        fast.settle_answers((sessions, &snapshot.of(*id)), counters);
-        if !fast.watches() {
-            return;
-        }
-    }
-}
-
-/// The session of a packet that was watched, or else the slots of the rules that match it as it came in, each as often as it was
-/// counted.
-fn known(worker: &mut Worker, witness: &SampledPacket, sent: &Packet) -> Result<Known, Refused> {
-    let Worker { snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
-    let (before, port) = fast.before(witness);
-    if !is_ruled(snapshot, port) {
-        return Ok(Known { rules: Vec::new(), session: None });
-    }
-    if snapshot.flows {
-        let mut meta = Meta::default();
-        parse(before, before.len(), &mut meta).map_err(|_| Refused::Otherwise)?;
-        let session = sessions.offload_candidate(before, &meta).ok_or(Refused::Session)?;
-        // If none has ended in this walk, it is the one that the packet has met, else at least one that does the same to it.
-        if sessions.removals() != fast.removals() {
-            let mut meta = Meta::default();
-            parse(sent.data(), sent.data().len(), &mut meta).map_err(|_| Refused::Otherwise)?;
-            if !sessions.is_translated_to(session, sent.data(), &meta) {
-                return Err(Refused::Session);
-            }
-        }
-        return Ok(Known { rules: Vec::new(), session: Some(session) });
-    }
-    let mut copy = pool.as_ref().and_then(|pool| pool.alloc_from(before)).ok_or(Refused::Full)?;
-    copy.set_port(port);
-    let (data, meta) = copy.data_and_meta();
-    parse(data, before.len(), meta).map_err(|_| Refused::Otherwise)?;
-    matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], scratch, |_| None);
-    Ok(Known { rules: batch.hits.iter().map(|hit| hit.slot).collect(), session: None })
 }
 
 /// The queue of port `out`, if it is this worker that sends there.

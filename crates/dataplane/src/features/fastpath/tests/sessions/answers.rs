@@ -135,7 +135,8 @@ fn what_the_engine_sees_takes_it_back() {
     }
 }
 
-/// An answer that brings data may be acknowledged in several ways, and one without its SYN was not seen as it was sent.
+/// An answer that brings data may be acknowledged in several ways, and one without its SYN was not seen as it
+/// was sent.
 #[test]
 fn what_is_not_clear_is_not_lent() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -152,7 +153,8 @@ fn what_is_not_clear_is_not_lent() {
     assert_eq!(world.lab.states(), ["established"]);
 }
 
-/// A connection takes the place of one with the same addresses and ports that was closed, in the walk in which it begins.
+/// A connection takes the place of one with the same addresses and ports that was closed, in the walk in
+/// which it begins.
 #[test]
 fn a_connection_in_the_place_of_another() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);

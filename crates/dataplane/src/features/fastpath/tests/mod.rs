@@ -1,22 +1,26 @@
-//! The fast path with the engine's graph, and a kernel made of a table: what is learnt, when, and what comes of it.
+//! The fast path with the engine's graph, and a kernel made of a table: what is learnt, when, and what comes
+//! of it.
+
+mod sessions;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mmb_dpdk::{FastAction, FastGranularity, FastKey, FastPort};
+use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
+use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason, address_pairs};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_policy::Policy;
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use proptest::prelude::*;
 
-use super::fake::Fake;
-use super::{FastEnd, FastSetup, Refused, flow, setup};
+use super::config;
 use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::Lab;
 
 /// DPDK starts once per process, and a lab takes the memory of half of it.
-pub(super) static TURN: Mutex<()> = Mutex::new(());
+static TURN: Mutex<()> = Mutex::new(());
 
 const LEFT: PortId = PortId(0);
 const RIGHT: PortId = PortId(1);
@@ -26,7 +30,7 @@ const HOP: u32 = 5;
 
 struct World {
     lab: Lab,
-    kernel: Arc<Fake>,
+    kernel: Arc<FakeKernel>,
     redirects: Arc<AtomicBool>,
     routed: bool,
     now: u32,
@@ -82,16 +86,24 @@ impl World {
         };
         let ports = vec![port(LEFT, RIGHT), port(RIGHT, LEFT)];
         let forwarding = Forwarding { policy, ports, fast_path, ..Forwarding::default() };
-        let mut ends = [const { None }; MAX_PORTS];
+        let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
-            let redirects = self.redirects.clone();
-            ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
+            let can_redirect = self.redirects.clone();
+            ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
         }
-        let (learns, plain) = (setup::learns(&forwarding), forwarding.policy.is_empty());
-        let pairs = setup::pairs(&forwarding.policy, forwarding.policy.is_stateful());
+        let is_learning = config::is_learning(&forwarding);
+        let (is_plain, needs_sessions) = (forwarding.policy.is_empty(), forwarding.policy.is_stateful());
+        let pairs = address_pairs(&forwarding.policy, needs_sessions);
         self.lab.publish_fast(
             forwarding,
-            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, pairs, ends }),
+            Arc::new(FastPathConfig {
+                kernel: self.kernel.clone(),
+                is_learning,
+                needs_sessions,
+                is_plain,
+                pairs,
+                ports: ports.into(),
+            }),
         );
     }
 
@@ -116,9 +128,9 @@ impl World {
         self.lab.run(self.now, Vec::new());
     }
 
-    fn refused(&self) -> Vec<Refused> {
+    fn refused(&self) -> Vec<RefusalReason> {
         let counters = &self.lab.shared().workers[0].counters.fast;
-        Refused::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
+        RefusalReason::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
     }
 
     fn hits(&self, slot: u32) -> (u64, u64) {
@@ -132,7 +144,7 @@ fn number(id: PortId) -> FastPort {
 }
 
 fn key(frame: &[u8]) -> FastKey {
-    flow::key_of(number(LEFT), frame).unwrap()
+    parse_key(number(LEFT), frame).unwrap()
 }
 
 impl World {
@@ -190,7 +202,7 @@ fn the_life_of_a_flow() {
     // A flow that is dropped is never learnt.
     world.publish(&["add udp-dport 53 drop"], true);
     assert!(!world.learns(&frame));
-    assert_eq!(world.refused(), [Refused::NotSent]);
+    assert_eq!(world.refused(), [RefusalReason::NotSent]);
     world.publish(&[], false);
     assert_eq!(world.kernel.generation(), 0);
     assert!(!world.learns(&udp(9).build()));
@@ -210,19 +222,19 @@ fn what_is_not_for_the_kernel() {
     let mut world = World::new(false, &["add all accept"]);
     world.redirects.store(false, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
-    assert_eq!(world.refused(), [Refused::Target]);
+    assert_eq!(world.refused(), [RefusalReason::Target]);
     // After a while it is tried again, or when ports are known to be others.
     world.redirects.store(true, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
     world.wait(10_000);
     assert!(world.learns(&udp(1).build()));
     world.redirects.store(false, Ordering::Release);
-    world.lab.shared().fast.ends_changed();
+    world.lab.shared().fast.ports_changed();
     assert!(!world.learns(&udp(1).build()));
     world.redirects.store(true, Ordering::Release);
-    world.lab.shared().fast.ends_changed();
+    world.lab.shared().fast.ports_changed();
     assert!(world.learns(&udp(1).build()));
-    world.lab.shared().fast.ends_changed();
+    world.lab.shared().fast.ports_changed();
     assert!(world.action(&udp(1).build()).is_none());
 }
 
@@ -296,7 +308,7 @@ fn destinations_are_learnt_where_there_are_no_rules() {
     world.lab.publish_routes(spread);
     assert_eq!((world.kernel.granularity(), world.kernel.action(&to)), (FastGranularity::Flow, None));
     assert!(world.learns(&frame));
-    assert!(world.kernel.keys().contains(&flow::key_of(number(LEFT), &frame).unwrap()));
+    assert!(world.kernel.keys().contains(&parse_key(number(LEFT), &frame).unwrap()));
     // Rules: likewise.
     world.lab.publish_routes(routes(false));
     world.publish(&["add ! tcp-dport 7 accept"], true);
@@ -376,7 +388,7 @@ fn routed_flows_go_a_hop_on() {
         // A neighbour that has not been heard of for a while: the engine's packets have the kernel ask.
         world.lab.publish_routes(routes(true));
         assert!(!world.learns(&frame), "{lines:?}");
-        assert_eq!(world.refused(), [Refused::NextHop]);
+        assert_eq!(world.refused(), [RefusalReason::NextHop]);
     }
 }
 
@@ -414,8 +426,8 @@ fn frame(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What has been learnt of a flow is what the engine does to every packet of it; and of a pair, to every packet between its
-    /// addresses.
+    /// What has been learnt of a flow is what the engine does to every packet of it; and of a pair, to every
+    /// packet between its addresses.
     #[test]
     fn what_is_learnt_is_done_to_all_of_a_flow(
         routed: bool,
@@ -444,9 +456,11 @@ proptest! {
                 let ends = if of_pair { (six, tcp, a, b, ports.0, ports.1) } else { ends };
                 let before = frame(ends, what.clone());
                 let after = world.send(&before);
-                let done = flow::compare(number(LEFT), routed, &before, &after[0]).unwrap();
+                let frames = (&before[..], &after[0][..]);
+                let target = (action.out, action.max_len);
+                let derived = derive_action(number(LEFT), routed, frames, target).unwrap();
                 let FastAction { pass_control, pass_fin, track_tcp, .. } = action;
-                prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, ..done.by(action.out, action.max_len) }, action);
+                prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, ..derived }, action);
             }
         }
     }

@@ -1,9 +1,13 @@
 //! The same with sessions: what is lent of them, and what becomes of it.
 
+mod answers;
+
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use mmb_dpdk::{FastAction, FastKey, FastPort};
+use mmb_fastpath::testing::{FakeKernel, derive_action, parse_key};
+use mmb_fastpath::{FastPathConfig, FastPathPort, RefusalReason};
 use mmb_flow::{NatConfig, PoolConfig, SessionSettings};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
@@ -11,9 +15,7 @@ use mmb_policy::Policy;
 use mmb_route::Routes;
 use proptest::prelude::*;
 
-use super::fake::Fake;
-use super::lab_test::TURN;
-use super::{FastEnd, FastSetup, Refused, flow, setup};
+use super::{TURN, config};
 use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::Lab;
 
@@ -24,7 +26,7 @@ const SERVER: [u8; 4] = [192, 0, 2, 80];
 
 struct World {
     lab: Lab,
-    kernel: Arc<Fake>,
+    kernel: Arc<FakeKernel>,
     now: u32,
 }
 
@@ -66,15 +68,22 @@ impl World {
     }
 
     fn publish(&mut self, forwarding: Forwarding) {
-        let mut ends = [const { None }; MAX_PORTS];
+        let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
-            let redirects = Arc::new(AtomicBool::new(true));
-            ends[usize::from(id.0)] = Some(FastEnd { number: number(id), redirects });
+            let can_redirect = Arc::new(AtomicBool::new(true));
+            ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
         }
-        let (learns, plain) = (setup::learns(&forwarding), false);
+        let is_learning = config::is_learning(&forwarding);
         self.lab.publish_fast(
             forwarding,
-            Arc::new(FastSetup { kernel: self.kernel.clone(), learns, plain, pairs: None, ends }),
+            Arc::new(FastPathConfig {
+                kernel: self.kernel.clone(),
+                is_learning,
+                needs_sessions: true,
+                is_plain: false,
+                pairs: None,
+                ports: ports.into(),
+            }),
         );
     }
 
@@ -95,7 +104,8 @@ impl World {
         self.kernel.action(&key(port, frame)).is_some()
     }
 
-    /// The kernel sends a segment on, which moves its direction to `end`, acknowledges `ack`, and is or is not its last; it is looked at.
+    /// The kernel sends a segment on, which moves its direction to `end`, acknowledges `ack`, and is or is
+    /// not its last; it is looked at.
     fn passes(&mut self, port: PortId, frame: &[u8], (end, ack, ended): (u32, u32, u8)) {
         self.kernel.count(&key(port, frame), 1, 60);
         self.kernel.tcp(&key(port, frame), end, ack, ended);
@@ -115,14 +125,14 @@ impl World {
         self.lab.shared().current().counters[0].get(slot).packets
     }
 
-    fn refused(&self) -> Vec<Refused> {
+    fn refused(&self) -> Vec<RefusalReason> {
         let counters = &self.lab.shared().workers[0].counters.fast;
-        Refused::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
+        RefusalReason::ALL.into_iter().filter(|why| counters.refused(*why) > 0).collect()
     }
 }
 
 fn key(port: PortId, frame: &[u8]) -> FastKey {
-    flow::key_of(number(port), frame).unwrap()
+    parse_key(number(port), frame).unwrap()
 }
 
 fn udp(payload: u8) -> Vec<u8> {
@@ -260,7 +270,8 @@ fn connections_are_closed_by_the_engine() {
     assert!(!world.learns(LEFT, &data), "the last acknowledgement is the engine's");
 }
 
-/// A connection of a few packets: what opens it goes through the engine, and all else is the kernel's. `world` has an allowance.
+/// A connection of a few packets: what opens it goes through the engine, and all else is the kernel's.
+/// `world` has an allowance.
 fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
     let out = open(world);
     let (data, answer) = (tcp(ACK, 101, 501), back(&out, ACK, 501, 101));
@@ -378,7 +389,7 @@ fn what_is_not_lent() {
     let mut world = World::new(&["add-stateful tcp-dport 80 accept"]);
     assert!(world.send(LEFT, &udp(1)).is_some());
     assert!(!world.learns(LEFT, &udp(1)));
-    assert_eq!(world.refused(), [Refused::Session]);
+    assert_eq!(world.refused(), [RefusalReason::Session]);
     // Rules that ask where packets go, which may change.
     drop(world);
     let mut world = World::new(&["add-stateful in left accept", "add out right drop"]);
@@ -386,11 +397,8 @@ fn what_is_not_lent() {
     assert_eq!(world.kernel.generation(), 0);
     let settings = SessionSettings { tcp_window_check: true, ..SessionSettings::default() };
     let checked = Forwarding { settings, ..forwarding(&["add-stateful in left accept"]) };
-    assert!(setup::fast_path_obstacle(&checked.policy, &checked.nat, &checked.settings).is_some());
+    assert!(mmb_fastpath::fast_path_obstacle(&checked.policy, &checked.nat, &checked.settings).is_some());
 }
-
-#[path = "lab_test_answers.rs"]
-mod answers;
 
 const RULES: [&str; 7] = [
     "add-stateful in left nat p",
@@ -437,9 +445,12 @@ proptest! {
                 for (payload, ttl) in &others {
                     let before = of(payload, *ttl);
                     let after = world.send(port, &before).unwrap();
-                    let done = flow::compare(number(port), false, &before, &after).unwrap();
+                    let (frames, target) = ((&before[..], &after[..]), (action.out, action.max_len));
+                    let derived = derive_action(number(port), false, frames, target).unwrap();
                     let FastAction { pass_control, pass_fin, track_tcp, awaited_ack, .. } = action;
-                    prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, awaited_ack, ..done.by(action.out, action.max_len) }, action);
+                    let derived =
+                        FastAction { pass_control, pass_fin, track_tcp, awaited_ack, ..derived };
+                    prop_assert_eq!(derived, action);
                 }
             }
         }

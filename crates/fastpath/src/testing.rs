@@ -1,27 +1,46 @@
-//! A kernel made of a table, for tests: it takes down what it is told, and counts what it is told to have sent.
+//! A kernel table in memory, for tests: it records entries and counts the packets that a test reports.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort, FastTcpState};
 
-use super::Kernel;
+use crate::kernel::KernelTable;
+use crate::learn;
 
-/// One flow of many.
-pub(crate) fn key(n: u16) -> FastKey {
+/// One of many flows.
+pub fn key(n: u16) -> FastKey {
     FastKey {
         granularity: FastGranularity::Flow,
         port: FastPort(1),
         proto: 17,
-        source: [10, 0, 0, 1].into(),
-        destination: [10, 0, 0, 2].into(),
+        source: IpAddr::from([10, 0, 0, 1]),
+        destination: IpAddr::from([10, 0, 0, 2]),
         source_port: n,
         destination_port: 53,
     }
 }
 
+/// The flow of a frame from a port.
+pub fn parse_key(port: FastPort, frame: &[u8]) -> Option<FastKey> {
+    learn::parse_key(port, frame)
+}
+
+/// The action that turns a received frame into the sent one, with this egress port and length limit.
+#[cfg(feature = "testing")]
+pub fn derive_action(
+    port: FastPort,
+    is_routed: bool,
+    (received, sent): (&[u8], &[u8]),
+    (out, max_len): (FastPort, u16),
+) -> Option<FastAction> {
+    Some(learn::derive_rewrite(port, is_routed, received, sent).ok()?.into_action(out, max_len))
+}
+
+/// The table.
 #[derive(Default)]
-pub(crate) struct Fake(Mutex<Table>);
+pub struct FakeKernel(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
@@ -29,69 +48,74 @@ struct Table {
     granularity: FastGranularity,
     slots: HashMap<u32, (u64, FastAction, FastFlowStats)>,
     keys: HashMap<FastKey, u32>,
-    /// The slot that a flow has or had last: packets may be under way.
+    /// The slot that a flow has or had last: packets may still be counted in it.
     last: HashMap<FastKey, u32>,
-    full: bool,
+    is_full: bool,
 }
 
-impl Fake {
+impl FakeKernel {
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The generation in force.
     pub fn generation(&self) -> u64 {
         self.table().generation
     }
 
-    /// What settles where packets go.
+    /// The granularity of its keys.
     pub fn granularity(&self) -> FastGranularity {
         self.table().granularity
     }
 
-    /// Has it take no more flows.
-    pub fn set_full(&self, full: bool) {
-        self.table().full = full;
+    /// Has the table refuse more flows.
+    pub fn set_full(&self, is_full: bool) {
+        self.table().is_full = is_full;
     }
 
-    /// Flows that it knows.
+    /// The flows in the table.
     pub fn keys(&self) -> Vec<FastKey> {
         self.table().keys.keys().copied().collect()
     }
 
-    /// What it would do with a packet of this flow.
+    /// The action for a packet of this flow.
     pub fn action(&self, key: &FastKey) -> Option<FastAction> {
         let table = self.table();
         let (generation, action, _) = table.slots.get(table.keys.get(key)?)?;
         (*generation != 0 && *generation == table.generation).then_some(*action)
     }
 
-    /// Has seen this acknowledgement.
+    /// Records an acknowledgement.
     pub fn acknowledge(&self, key: &FastKey, ack: u32) {
         self.tcp(key, 0, ack, 0);
     }
 
-    /// Has sent on a segment that has moved a direction on to `end` and acknowledged `ack`, with these flags of a connection's end.
+    /// Records a segment that ends at `end`, acknowledges `ack` and has these flags of a connection's end.
     pub fn tcp(&self, key: &FastKey, end: u32, ack: u32, ended: u8) {
-        let mut table = self.table();
-        let Some(slot) = table.last.get(key).copied() else { return };
-        if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
-            tally.tcp = Some(FastTcpState { end, ack, window: 0 });
-            tally.ended |= ended;
-        }
+        self.update(key, |stats| {
+            stats.tcp = Some(FastTcpState { end, ack, window: 0 });
+            stats.ended |= ended;
+        });
     }
 
     /// Counts packets of a flow.
     pub fn count(&self, key: &FastKey, packets: u64, bytes: u64) {
+        self.update(key, |stats| {
+            stats.packets += packets;
+            stats.bytes += bytes;
+        });
+    }
+
+    fn update(&self, key: &FastKey, change: impl FnOnce(&mut FastFlowStats)) {
         let mut table = self.table();
         let Some(slot) = table.last.get(key).copied() else { return };
-        if let Some((_, _, tally)) = table.slots.get_mut(&slot) {
-            tally.packets += packets;
-            tally.bytes += bytes;
+        if let Some((_, _, stats)) = table.slots.get_mut(&slot) {
+            change(stats);
         }
     }
 }
 
-impl Kernel for Fake {
+impl KernelTable for FakeKernel {
     fn set_generation(&self, generation: u64, granularity: FastGranularity) {
         let mut table = self.table();
         (table.generation, table.granularity) = (generation, granularity);
@@ -99,7 +123,7 @@ impl Kernel for Fake {
 
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
         let mut table = self.table();
-        if table.full {
+        if table.is_full {
             return Err(7);
         }
         assert!(slot != 0 && generation != 0);
@@ -115,7 +139,7 @@ impl Kernel for Fake {
         }
     }
 
-    fn forget(&self, key: &FastKey, slot: u32) {
+    fn remove(&self, key: &FastKey, slot: u32) {
         let mut table = self.table();
         if table.keys.get(key) == Some(&slot) {
             table.keys.remove(key);
@@ -126,7 +150,7 @@ impl Kernel for Fake {
         0
     }
 
-    fn tally(&self, slot: u32) -> FastFlowStats {
-        self.table().slots.get(&slot).map(|(.., tally)| *tally).unwrap_or_default()
+    fn flow_stats(&self, slot: u32) -> FastFlowStats {
+        self.table().slots.get(&slot).map(|(.., stats)| *stats).unwrap_or_default()
     }
 }

@@ -1,0 +1,65 @@
+//! What the fast path asks of the engine, and what the engine reports about it.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use mmb_dpdk::FastPort;
+use mmb_fastpath::{FastPathHost, FastPathInfo, FastPortInfo, PortSide};
+
+use crate::engine::config::PortId;
+use crate::engine::control::Engine;
+use crate::engine::snapshot::{OfWorker, path};
+use crate::features::port::device::OpenPorts;
+
+impl FastPathHost for OfWorker<'_> {
+    fn has_rules(&self, in_port: u16) -> bool {
+        self.snapshot.path(in_port) & path::RULES != 0
+    }
+
+    fn max_frame(&self, port: u16, link: u16) -> usize {
+        self.snapshot.frame_max(port, link)
+    }
+
+    fn count_forwarded(&self, port: u16, number: FastPort, side: PortSide, packets: u64, bytes: u64) {
+        let port = self.snapshot.port(port).filter(|port| port.device().fast_port() == Some(number));
+        if let Some(port) = port {
+            port.count_forwarded(side, packets, bytes);
+        }
+    }
+}
+
+/// Asks the kernel which ports take redirected frames. Returns whether that has changed for one. The ports
+/// stay locked, so that none is closed by the calling thread.
+pub(crate) fn update_redirects(ports: &OpenPorts) -> bool {
+    let ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut has_changed = false;
+    for port in ports.iter().flatten().filter(|port| port.device().fast_port().is_some()) {
+        let can_redirect = port.device().can_receive_redirects();
+        has_changed |= port.can_redirect().swap(can_redirect, Ordering::AcqRel) != can_redirect;
+    }
+    has_changed
+}
+
+impl Engine {
+    /// The state and the counters of the fast path.
+    pub fn fast_path(&self) -> FastPathInfo {
+        let counters = self.shared().workers.iter().map(|worker| &worker.counters.fast);
+        FastPathInfo::collect(&self.shared().fast, counters)
+    }
+
+    /// A port's role on the fast path; None: the port is not open.
+    pub fn fast_port(&self, id: PortId) -> Option<FastPortInfo> {
+        let port = self.open(id)?;
+        let device = port.device();
+        // While flows are not learned, the last check may be long ago.
+        let can_redirect = || match self.shared().fast.is_learning() {
+            true => port.can_redirect().load(Ordering::Acquire),
+            false => device.can_receive_redirects(),
+        };
+        Some(match (device.fast_port(), device.fast_path_error()) {
+            (Some(_), _) if can_redirect() => FastPortInfo::Both,
+            (Some(_), _) => FastPortInfo::InOnly,
+            (None, error) => FastPortInfo::None(error.unwrap_or_else(|| "not af-xdp".to_owned())),
+        })
+    }
+}

@@ -1,0 +1,72 @@
+//! The kernel's table of entries; tests use one in memory.
+
+use std::sync::Arc;
+
+use mmb_dpdk::{FAST_FIN, FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
+use mmb_session::{OffloadCounters, OffloadDriver};
+use nix::time::{ClockId, clock_gettime};
+
+/// The kernel's table.
+pub trait KernelTable: Send + Sync {
+    /// Obeys only entries of this generation, whose keys have this granularity; 0: none.
+    fn set_generation(&self, generation: u64, granularity: FastGranularity);
+    /// Writes an entry to a free slot.
+    ///
+    /// # Errors
+    /// The error number (positive).
+    fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32>;
+    /// Stops obeying an entry.
+    fn revoke(&self, slot: u32);
+    /// Removes the way from a key to a slot.
+    fn remove(&self, key: &FastKey, slot: u32);
+    /// Counters of a slot.
+    fn flow_stats(&self, slot: u32) -> FastFlowStats;
+    /// Milliseconds since the last packet of an entry.
+    fn age(&self, stats: &FastFlowStats) -> u32;
+}
+
+impl KernelTable for FastPath {
+    fn set_generation(&self, generation: u64, granularity: FastGranularity) {
+        self.set_generation(generation, granularity);
+    }
+
+    fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
+        self.install(slot, generation, key, action)
+    }
+
+    fn revoke(&self, slot: u32) {
+        self.revoke(slot);
+    }
+
+    fn remove(&self, key: &FastKey, slot: u32) {
+        self.remove(key, slot);
+    }
+
+    fn flow_stats(&self, slot: u32) -> FastFlowStats {
+        self.flow_stats(slot)
+    }
+
+    fn age(&self, stats: &FastFlowStats) -> u32 {
+        // Without a clock, the age is the highest.
+        let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(u64::MAX, |now| {
+            now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned()
+        });
+        u32::try_from(now.saturating_sub(stats.last) / 1_000_000).unwrap_or(u32::MAX)
+    }
+}
+
+/// The kernel's table as sessions use it.
+pub(crate) struct SessionDriver(pub Arc<dyn KernelTable>);
+
+impl OffloadDriver for SessionDriver {
+    fn revoke(&self, slot: u32) {
+        self.0.revoke(slot);
+    }
+
+    fn counters(&self, slot: u32) -> OffloadCounters {
+        let stats = self.0.flow_stats(slot);
+        let FastFlowStats { packets, bytes, tcp, ended, .. } = stats;
+        let fin = tcp.filter(|_| ended & FAST_FIN != 0).map(|tcp| tcp.end);
+        OffloadCounters { packets, bytes, age: self.0.age(&stats), ack: tcp.map(|tcp| tcp.ack), fin }
+    }
+}
