@@ -7,34 +7,37 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use memmap2::MmapMut;
 
-/// Bytes of a huge page.
+/// Size of a huge page, in bytes.
 pub(crate) const HUGE: usize = 2 << 20;
-/// Bytes of a page where there are no huge ones.
+/// Size of a base page, in bytes.
 const PAGE: usize = 4096;
 
-/// An array of zeros that costs memory where it is written to only, in huge pages if the system has them to give.
+/// A zeroed array that uses memory only where it is written, in huge pages if the system provides them.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
-    /// The array, and what its last huge page has left: packets come by here often, so that nothing has to be added up.
+    /// The array, and the rest of its last huge page. The length is stored, since packets use the array
+    /// often.
     map: MmapMut,
     bytes: usize,
     of: PhantomData<T>,
 }
 
 impl<T: Pod> Arena<T> {
+    /// Reserves the memory of `len` elements.
+    ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub fn new(len: usize) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE);
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let map = map(bytes)?;
         #[cfg(target_os = "linux")]
-        // A system without transparent huge pages says no; small ones do as well, if slower.
+        // A system without transparent huge pages refuses. Base pages work too, more slowly.
         let _ = map.advise(memmap2::Advice::HugePage);
         Ok(Arena { map, bytes, of: PhantomData })
     }
 
-    /// Has the system give the memory of the first `bytes` bytes now. The first write to a huge page takes it up to some
+    /// Makes the system allocate the first `bytes` bytes now. The first write to a huge page takes up to some
     /// milliseconds, for which packets would wait.
     pub fn touch(&mut self, bytes: usize) {
         let bytes = self.bytes.min(bytes);
@@ -54,7 +57,7 @@ impl<T: Pod> Arena<T> {
     }
 }
 
-/// Memory for so many bytes; large ones begin with a huge page, if that can be had.
+/// Maps `bytes` bytes. Large maps begin at a huge page if possible.
 fn map(bytes: usize) -> io::Result<MmapMut> {
     if bytes < HUGE {
         return MmapMut::map_anon(bytes);
@@ -63,7 +66,8 @@ fn map(bytes: usize) -> io::Result<MmapMut> {
     let map = MmapMut::map_anon(whole)?;
     match map.as_ptr().addr() % HUGE {
         0 => Ok(map),
-        // Before Linux 6.7, what is mapped is put right below what was mapped before: with as much in between it fits.
+        // Before Linux 6.7, a map is placed directly below the previous one. A gap of the missing size aligns
+        // it.
         over => {
             drop(map);
             let _between = MmapMut::map_anon(over)?;

@@ -1,27 +1,27 @@
-//! The flow control block: what is kept of a session.
+//! The flow control block (FCB): the stored state of a session.
 //!
-//! An FCB is found by its number and lies in three arrays: two [`Flow`]s, one for each direction and each one cache
-//! line, so that a packet of an established session touches one line; the [`SessionState`] part, which is touched when a
-//! session begins, changes its state or ends; and the scratchpads.
+//! An FCB has a number and lies in three arrays. Two [`Flow`]s, one per direction, take one cache line each:
+//! a packet of an established session reads only the line of its direction. The [`SessionState`] is read when
+//! a session is opened, changes its state or ends. The third array holds the scratchpads.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::key::{Key, PackedKey, has_tail};
 
-/// Number of a session in its worker's table. Given out again after the session has ended.
+/// Number of a session in its worker's table. Numbers are reused after a session ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(pub u32);
 
-/// A direction of a session.
+/// Direction of a packet in its session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// That of the packet that opened it.
+    /// From the originator: the direction of the packet that opened the session.
     Forward = 0,
-    /// Replies.
+    /// To the originator.
     Reverse = 1,
 }
 
-/// A session and a direction, or nothing, in 32 bits; what rides in [`mmb_packet::Meta::session`].
+/// A session and a direction, or none, in 32 bits. Stored in [`mmb_packet::Meta::session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowRef(pub u32);
 
@@ -29,7 +29,7 @@ impl FlowRef {
     /// No session.
     pub const NONE: FlowRef = FlowRef(u32::MAX);
 
-    /// The direction of a session.
+    /// The flow of a session in a direction.
     pub fn new(session: SessionId, direction: Direction) -> FlowRef {
         FlowRef(session.0 << 1 | direction as u32)
     }
@@ -39,17 +39,17 @@ impl FlowRef {
         self != FlowRef::NONE
     }
 
-    /// The session; meaningless for [`FlowRef::NONE`].
+    /// The session. Meaningless for [`FlowRef::NONE`].
     pub fn session(self) -> SessionId {
         SessionId(self.0 >> 1)
     }
 
-    /// The direction; meaningless for [`FlowRef::NONE`].
+    /// The direction. Meaningless for [`FlowRef::NONE`].
     pub fn direction(self) -> Direction {
         if self.0 & 1 == 0 { Direction::Forward } else { Direction::Reverse }
     }
 
-    /// The same session's other direction.
+    /// The flow of the same session in the opposite direction.
     pub fn opposite(self) -> FlowRef {
         FlowRef(self.0 ^ 1)
     }
@@ -57,21 +57,24 @@ impl FlowRef {
 
 /// Bits of [`Flow::flags`].
 pub mod flow_flags {
-    /// Packets of this direction that open, close and ask for nothing may take the short way.
+    /// Packets with none of SYN, FIN and RST cannot change the session's state. They take the established
+    /// path.
     pub const SETTLED: u8 = 1 << 0;
-    /// Addresses or ports of this direction are translated, and [`super::Xlat4`] says how (IPv4 only).
+    /// Addresses or ports are translated as [`super::Xlat4`] describes. IPv4 only.
     pub const XLAT4: u8 = 1 << 1;
-    /// Translated in some way that [`super::Xlat4`] cannot say: IPv6, sequence numbers, IP identification, flow label.
+    /// Packets are translated in a way that [`super::Xlat4`] cannot describe: IPv6, sequence numbers, IP
+    /// identification, flow label.
     pub const XLAT_SLOW: u8 = 1 << 2;
-    /// Packets have been seen in this direction.
+    /// Packets of this direction have been seen.
     pub const SEEN: u8 = 1 << 3;
-    /// The session goes through a service chain, and its scratchpad is in use.
+    /// The session goes through a service chain, which uses its scratchpad.
     pub const CHAINED: u8 = 1 << 4;
-    /// It is that chain which translates, not who finds the session.
+    /// The chain translates the packets. The session lookup does not.
     pub const CHAIN_TRANSLATES: u8 = 1 << 5;
-    /// Not in the index: of a session that has ended, or the second half of one with one key. The table's own.
+    /// The flow is not in the index: its session has ended, or both directions have the same key and this is
+    /// the second. Used by the table only.
     pub(crate) const UNINDEXED: u8 = 1 << 6;
-    /// Not a session but a note that its packets go to another worker: [`super::Flow::decision`] is its number.
+    /// A redirect: packets belong to another worker, whose number is [`super::Flow::decision`].
     pub const REDIRECT: u8 = 1 << 7;
 }
 
@@ -79,16 +82,17 @@ pub mod flow_flags {
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Flow {
-    /// The key, as the table keeps it: IPv4 in two words, followed by an [`Xlat4`] and [`Flow::opaque4`]; IPv6 in five. The last two
-    /// bytes of the second word are no part of it: [`Flow::next_hop`].
+    /// The packed key. IPv4 takes two words, followed by an [`Xlat4`] and [`Flow::opaque4`]; IPv6 takes five.
+    /// The last two bytes of the second word are not part of the key: they hold [`Flow::next_hop`].
     pub(crate) key: [u64; 5],
-    /// Bytes, above the upper 8 bits of packets: what is carried out of either goes nowhere, or where it belongs.
+    /// Bytes in the upper 56 bits, bits 32 to 39 of the packet counter in the lower 8. The bytes wrap without
+    /// a carry.
     pub(crate) bytes: u64,
-    /// Packets: the lower 32 bits.
+    /// Bits 0 to 31 of the packet counter.
     pub(crate) packets: u32,
-    /// When the last packet came, in milliseconds of the worker's clock.
+    /// Time of the last packet, in milliseconds of the worker's clock.
     pub last_seen: u32,
-    /// Number of the cached decision, as the engine above numbers them: 24 bits.
+    /// Number of the cached decision: 24 bits. The caller assigns the numbers.
     pub(crate) decision: [u8; 3],
     /// Bits of [`flow_flags`].
     pub flags: u8,
@@ -98,11 +102,11 @@ pub struct Flow {
 
 const _: () = assert!(size_of::<Flow>() == 64);
 
-/// The bits of [`Flow::key`]'s second word that are the key's.
+/// The bits of the second word of [`Flow::key`] that belong to the key.
 const KEY: u64 = u64::MAX >> u16::BITS;
 
 impl Flow {
-    /// A direction that nothing was seen of.
+    /// A flow without packets.
     pub(crate) fn new(key: &PackedKey) -> Flow {
         let ([a, b], [c, d, e]) = (key.head, key.tail);
         Flow { key: [a, b, c, d, e], ..Flow::zeroed() }
@@ -114,25 +118,25 @@ impl Flow {
         if key.is_ip6() { key } else { PackedKey { tail: [0; 3], ..key } }
     }
 
-    /// Whether this is the direction with a key of that head and, if it has one, tail.
+    /// Whether the flow has this key. The tail counts only for IPv6.
     #[inline(always)]
     pub(crate) fn is(&self, head: &[u64; 2], tail: &[u64; 3]) -> bool {
         self.has_head(head) && self.has_tail_of(head, tail)
     }
 
-    /// Whether the key begins like that.
+    /// Whether the key has this head.
     #[inline(always)]
     pub(crate) fn has_head(&self, head: &[u64; 2]) -> bool {
         (self.key[0] ^ head[0]) | ((self.key[1] ^ head[1]) << (u64::BITS - KEY.count_ones())) == 0
     }
 
-    /// Whether the rest of a key with that head, if there is any, is this.
+    /// Whether the rest of the key is `tail`. Always true for heads of IPv4 keys.
     #[inline(always)]
     pub(crate) fn has_tail_of(&self, head: &[u64; 2], tail: &[u64; 3]) -> bool {
         !has_tail(head) || self.key[2..] == tail[..]
     }
 
-    /// Whether it is to be found by its key.
+    /// Whether the index contains the flow.
     #[inline(always)]
     pub(crate) fn is_listed(&self) -> bool {
         self.flags & flow_flags::UNINDEXED == 0
@@ -159,57 +163,58 @@ impl Flow {
         self.bytes = self.bytes & !0xff | u64::from((self.bytes as u8).wrapping_add(1));
     }
 
-    /// Packets and bytes so far; they start again from zero after 2^40 and 2^56.
+    /// Packets and bytes. The counters wrap at 2^40 packets and 2^56 bytes.
     pub fn counts(&self) -> (u64, u64) {
         ((self.bytes & 0xff) << 32 | u64::from(self.packets), self.bytes >> 8)
     }
 
-    /// Number of the cached decision, as the engine above numbers them; 0 to begin with.
+    /// Number of the cached decision; 0 initially. The caller assigns the numbers.
     #[inline(always)]
     pub fn decision(&self) -> u32 {
         let [a, b, c] = self.decision;
         u32::from_le_bytes([a, b, c, 0])
     }
 
-    /// Keeps a decision's number, of which there are 24 bits.
+    /// Stores the number of a decision: 24 bits.
     #[inline(always)]
     pub fn set_decision(&mut self, number: u32) {
         let [a, b, c, _] = number.to_le_bytes();
         self.decision = [a, b, c];
     }
 
-    /// What was counted since [`Flow::counts`] said so.
+    /// Packets and bytes since an earlier value of [`Flow::counts`].
     pub fn counts_since(&self, (packets, bytes): (u64, u64)) -> (u64, u64) {
         let (p, b) = self.counts();
         (p.wrapping_sub(packets) & ((1 << 40) - 1), b.wrapping_sub(bytes) & ((1 << 56) - 1))
     }
 
-    /// Whether the addresses are IPv4's.
+    /// Whether the addresses are IPv4.
     #[inline(always)]
     pub fn is_ip4(&self) -> bool {
         let [a, b, ..] = self.key;
         !has_tail(&[a, b])
     }
 
-    /// A number that the engine above keeps; 0 to begin with.
+    /// Number of the cached next hop; 0 initially. The caller assigns the numbers.
     #[inline(always)]
     pub fn next_hop(&self) -> u16 {
         (self.key[1] >> KEY.count_ones()) as u16
     }
 
-    /// Keeps that number.
+    /// Stores the number of a next hop.
     #[inline(always)]
     pub fn set_next_hop(&mut self, hop: u16) {
         self.key[1] = self.key[1] & KEY | u64::from(hop) << KEY.count_ones();
     }
 
-    /// Two numbers that the engine above keeps with IPv4 halves; zeros to begin with. Others answer part of their key.
+    /// Two words that an IPv4 flow stores for the caller; zero initially. For IPv6 flows they are part of the
+    /// key.
     #[inline(always)]
     pub fn opaque4(&self) -> [u32; 2] {
         bytemuck::cast(self.key[4])
     }
 
-    /// Keeps those numbers. Nothing happens to halves of IPv6 sessions.
+    /// Stores the two words of [`Flow::opaque4`]. Does nothing for IPv6 flows.
     #[inline(always)]
     pub fn set_opaque4(&mut self, note: [u32; 2]) {
         if self.is_ip4() {
@@ -217,14 +222,14 @@ impl Flow {
         }
     }
 
-    /// How this direction is translated; of use only with [`flow_flags::XLAT4`].
+    /// The translation of this direction. Valid only with [`flow_flags::XLAT4`].
     #[inline(always)]
     pub fn xlat4(&self) -> Xlat4 {
         let [_, _, a, b, _] = self.key;
         bytemuck::cast([a, b])
     }
 
-    /// Says how this direction is translated, and sets [`flow_flags::XLAT4`]. Nothing happens to halves of IPv6 sessions.
+    /// Stores the translation of this direction and sets [`flow_flags::XLAT4`]. Does nothing for IPv6 flows.
     #[inline]
     pub fn set_xlat4(&mut self, xlat: &Xlat4) {
         let [a, b, ..] = self.key;
@@ -235,24 +240,28 @@ impl Flow {
     }
 }
 
-/// How packets of one direction of an IPv4 session are translated: new addresses and ports, and what that does to the
-/// checksums, as ones'-complement sums in native byte order to be added to the complement of the field.
+/// Translation of one direction of an IPv4 session: new addresses and ports, and the differences of the
+/// checksums.
+///
+/// The differences are ones'-complement sums in native byte order. They are added to the complement of the
+/// checksum field.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Xlat4 {
-    /// Source address, then destination address, as on the wire.
+    /// Source address, then destination address, in network byte order.
     pub addresses: [u8; 8],
-    /// Source port, then destination port. ICMP queries: what the identifier is exclusive-or'ed with, then two zeros.
+    /// Source port, then destination port. For ICMP queries: the value that is XORed into the identifier,
+    /// then two zeros.
     pub ports: [u8; 4],
-    /// Difference of the header checksum: of the addresses.
+    /// Difference of the IPv4 header checksum, for the addresses.
     pub ip_delta: u16,
-    /// Difference of the transport checksum: of the addresses (not for ICMP) and of the ports.
+    /// Difference of the transport checksum, for the addresses (not for ICMP) and the ports.
     pub l4_delta: u16,
 }
 
 const _: () = assert!(size_of::<Xlat4>() == 16);
 
-/// What both directions share, but for the packets' short way.
+/// The state of a session that both directions share. Established packets do not read it.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 pub struct SessionState {
@@ -260,23 +269,23 @@ pub struct SessionState {
     pub(crate) timer: [u32; 2],
     /// Links of the list of half-open sessions, oldest first.
     pub(crate) embryonic: [u32; 2],
-    /// When the timer goes off, in milliseconds of the worker's clock.
+    /// Expiry time of the timer, in milliseconds of the worker's clock.
     pub(crate) expires: u32,
-    /// When the session began, likewise.
+    /// Time at which the session was opened, in milliseconds of the worker's clock.
     pub created: u32,
-    /// Number of the list of rules that the session has, as the engine above numbers them.
+    /// Number of the session's rule list. The caller assigns the numbers.
     pub rule_list: u32,
-    /// Number of the NAT mapping that it holds; `u32::MAX`: none.
+    /// Number of the session's NAT mapping; `u32::MAX` if it has none.
     pub mapping: u32,
-    /// What the tracker keeps.
+    /// State of the connection tracker.
     pub track: crate::TrackState,
-    /// State of the table's own: is the session in the list of half-open ones, and the like.
+    /// Flags of the table, such as membership in the list of half-open sessions.
     pub(crate) table_flags: u8,
-    /// For the engine above.
+    /// Flags of the caller.
     pub flags: u8,
-    /// The ports by which packets of both directions came in.
+    /// Input ports of both directions.
     pub in_port: [u16; 2],
-    /// Counts up each time the number is given to another session.
+    /// Incremented each time the number is given to another session.
     pub(crate) uid: u32,
 }
 
@@ -288,30 +297,30 @@ mod tests {
 
     use super::*;
 
-    fn half(kind: u8) -> Flow {
+    fn flow(kind: u8) -> Flow {
         let key = Key { source: [7; 16], destination: [9; 16], kind, proto: 6, ..Key::default() };
         Flow::new(&key.pack())
     }
 
     #[test]
     fn counts_go_beyond_32_bits() {
-        let mut half = half(Kind::IP4);
+        let mut flow = flow(Kind::IP4);
         let (mut packets, mut bytes) = (0u64, 0u64);
         for (p, b) in [(u32::MAX, u32::MAX), (1, 0), (0, 1), (5, 7), (u32::MAX, 1), (1 << 31, u32::MAX)] {
-            half.count(p, b);
+            flow.count(p, b);
             (packets, bytes) = (packets + u64::from(p), bytes + u64::from(b));
-            assert_eq!(half.counts(), (packets, bytes));
+            assert_eq!(flow.counts(), (packets, bytes));
         }
-        (half.packets, half.bytes) = (u32::MAX, u64::MAX);
-        assert_eq!(half.counts(), ((1 << 40) - 1, (1 << 56) - 1));
-        half.count(1, 3);
-        assert_eq!(half.counts(), (0, 2), "each starts again by itself");
+        (flow.packets, flow.bytes) = (u32::MAX, u64::MAX);
+        assert_eq!(flow.counts(), ((1 << 40) - 1, (1 << 56) - 1));
+        flow.count(1, 3);
+        assert_eq!(flow.counts(), (0, 2), "each starts again by itself");
     }
 
     #[test]
     fn fields_do_not_touch_each_other() {
         let xlat = Xlat4 { addresses: [1; 8], ports: [2; 4], ip_delta: 3, l4_delta: 4 };
-        let mut four = half(Kind::IP4 | Kind::TCP);
+        let mut four = flow(Kind::IP4 | Kind::TCP);
         let key = four.key();
         four.flags = flow_flags::SETTLED;
         four.set_decision(0xff_fffe);
@@ -322,7 +331,7 @@ mod tests {
         four.set_next_hop(0xabcd);
         assert_eq!((four.next_hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
         assert!(four.has_head(&key.pack().head) && !four.has_head(&key.reversed().pack().head));
-        let mut six = half(Kind::IP6 | Kind::TCP);
+        let mut six = flow(Kind::IP6 | Kind::TCP);
         let key = six.key();
         six.set_xlat4(&xlat);
         assert_eq!((six.key(), six.flags), (key, 0), "there is no room for it");

@@ -1,8 +1,8 @@
-//! ICMP errors of our own.
+//! ICMP errors that the engine sends.
 
 use mmb_packet::{Kind, Meta, PacketBuf, checksum, flags, parse};
 
-/// What an ICMP error says: type and code, for IPv4 and for IPv6, and the word behind the checksum.
+/// An ICMP error: type and code for IPv4 and for IPv6, and the word after the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IcmpErrorKind {
     icmp: [u8; 2],
@@ -13,17 +13,18 @@ pub struct IcmpErrorKind {
 impl IcmpErrorKind {
     /// Network unreachable; no route to destination (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
     pub const NO_ROUTE: IcmpErrorKind = IcmpErrorKind::new([3, 0], [1, 0]);
-    /// Host unreachable; no route to destination: what Linux says of a route of type unreachable.
+    /// Host unreachable; no route to destination. Linux sends these for a route of type unreachable.
     pub const UNREACHABLE: IcmpErrorKind = IcmpErrorKind::new([3, 1], [1, 0]);
-    /// Host unreachable; address unreachable: the next hop does not rewrite_as_icmp_error (RFC 1812, 5.2.7.1; RFC 4443, 3.1).
+    /// Host unreachable; address unreachable: the next hop does not resolve (RFC 1812, 5.2.7.1; RFC 4443,
+    /// 3.1).
     pub const NO_NEIGHBOR: IcmpErrorKind = IcmpErrorKind::new([3, 1], [1, 3]);
     /// Time to live, or hop limit, exceeded in transit (RFC 1812, 5.2.7.3; RFC 4443, 3.3).
     pub const TIME_EXCEEDED: IcmpErrorKind = IcmpErrorKind::new([11, 0], [3, 0]);
-    /// Communication administratively prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1): what RFC 5508, REQ-8 asks for when
-    /// no mapping can be made.
+    /// Communication administratively prohibited (RFC 1812, 5.2.7.1; RFC 4443, 3.1). RFC 5508, REQ-8 requires
+    /// it if no mapping can be created.
     pub const PROHIBITED: IcmpErrorKind = IcmpErrorKind::new([3, 13], [1, 1]);
 
-    /// Fragmentation needed, and not allowed; packet too big. `mtu`: bytes of the largest packet that goes the way
+    /// Fragmentation needed and DF set; packet too big. `mtu`: bytes of the largest packet that fits the path
     /// (RFC 1191, 4; RFC 4443, 3.2).
     pub const fn too_big(mtu: u32) -> IcmpErrorKind {
         IcmpErrorKind { word: mtu, ..IcmpErrorKind::new([3, 4], [2, 0]) }
@@ -34,24 +35,24 @@ impl IcmpErrorKind {
     }
 }
 
-/// How many errors may be sent: one in a millisecond, and 50 at once (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f; the figures
-/// are Linux's).
+/// Rate limit for ICMP errors: one per millisecond, bursts of 50 (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f; the
+/// values are those of Linux).
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorBudget {
     left: u32,
-    /// When `left` was counted, in milliseconds.
+    /// Time at which `left` was computed, in milliseconds.
     counted: u32,
 }
 
 impl ErrorBudget {
     const MOST: u32 = 50;
 
-    /// A full budget, at a time in milliseconds.
+    /// A full budget at time `now`, in milliseconds.
     pub fn new(now: u32) -> Self {
         ErrorBudget { left: Self::MOST, counted: now }
     }
 
-    /// Whether there is one to take out.
+    /// Whether an error may be sent.
     pub fn has_some(&self, now: u32) -> bool {
         self.all(now) > 0
     }
@@ -60,7 +61,7 @@ impl ErrorBudget {
         self.left.saturating_add(now.wrapping_sub(self.counted)).min(Self::MOST)
     }
 
-    /// Takes one out, if there is one. `now` is in milliseconds and may wrap.
+    /// Takes one error from the budget. False if it is empty. `now` is in milliseconds and may wrap.
     pub fn take(&mut self, now: u32) -> bool {
         let all = self.all(now);
         (self.left, self.counted) = (all.saturating_sub(1), now);
@@ -68,26 +69,28 @@ impl ErrorBudget {
     }
 }
 
-/// Bytes of the header of every ICMP error.
+/// Bytes of an ICMP error header.
 const ICMP_LENGTH: usize = 8;
 const HOP_LIMIT: u8 = 64;
 /// Internetwork control (RFC 1812, 4.3.2.5).
 const CONTROL: u8 = 0xc0;
 
-/// Turns a packet into an ICMP error to its sender: `true`; or leaves it as it is: `false`.
+/// Rewrites a packet as an ICMP error to its sender. False if no error may be sent; the packet is then
+/// unchanged.
 ///
-/// `packet` is as it came in, and `meta` what [`parse`] made of it; afterwards it is that of the error, and both Ethernet
-/// addresses are swapped, for it goes back where the packet came from. `source` is the address that complains (IPv4: the
-/// first four bytes). As much of the packet as lies in its head is quoted, up to 576 bytes of IPv4 in all (RFC 1812,
-/// 4.3.2.3), or 1280 of IPv6 (RFC 4443, 2.4 c).
+/// `packet` is the packet as received and `meta` the result of [`parse`]. On success `meta` describes the
+/// error, and the Ethernet addresses are swapped: the error goes back to where the packet came from. `source`
+/// is the source address of the error (IPv4: the first four bytes). The error quotes the part of the packet
+/// that lies in its head, up to 576 bytes in total for IPv4 (RFC 1812, 4.3.2.3) and 1280 for IPv6 (RFC 4443,
+/// 2.4 c).
 ///
-/// There is no error about an ICMP error or ICMPv6 redirect, a fragment other than the first, to or from a group or all
-/// of a network, by Ethernet's or IP's address, or about a packet without a sender (RFC 1812, 4.3.2.7; RFC 4443, 2.4 e);
-/// nor without the room in front of the packet for 28 bytes, or 48 of IPv6.
+/// No error is sent about an ICMP error, an ICMPv6 redirect, a later fragment, a packet from or to a
+/// multicast or broadcast address (Ethernet or IP), or a packet without a valid source (RFC 1812, 4.3.2.7;
+/// RFC 4443, 2.4 e). The packet also needs 28 bytes of head room, or 48 for IPv6.
 pub fn rewrite_as_icmp_error(
     packet: &mut impl PacketBuf,
     meta: &mut Meta,
-    complaint: IcmpErrorKind,
+    error_kind: IcmpErrorKind,
     source: [u8; 16],
 ) -> bool {
     let (header, most) = match meta.kind.l3() {
@@ -113,21 +116,21 @@ pub fn rewrite_as_icmp_error(
     destination.swap_with_slice(&mut rest[..6]);
     let error = &mut head[l3..length];
     if meta.kind.l3() == Kind::IP4 {
-        write4(error, complaint, source, sender);
+        write4(error, error_kind, source, sender);
     } else {
-        write6(error, complaint, source, sender);
+        write6(error, error_kind, source, sender);
     }
     let length = packet.len();
     parse(packet.head(), length, meta).is_ok()
 }
 
-/// The address to which an error about a packet goes, as keys have it; `None` if there must not be one.
+/// The destination of an error about a packet, in the format of keys. None if no error may be sent.
 fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let is_error = match (meta.kind.l4(), meta.proto) {
         (Kind::ICMP, _) => matches!(head.get(l4)?, 3 | 4 | 5 | 11 | 12),
         (Kind::ICMP6, _) => matches!(head.get(l4)?, ..128 | 137),
-        // Cut short, so that its type is not known.
+        // Truncated: its type is unknown.
         (_, 1 | 58) => true,
         _ => false,
     };
@@ -146,30 +149,30 @@ fn sender(head: &[u8], meta: &Meta) -> Option<[u8; 16]> {
     }
 }
 
-/// Writes the headers before the quotation in an IPv4 packet.
-fn write4(error: &mut [u8], complaint: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
+/// Writes the headers of an IPv4 error before the quotation.
+fn write4(error: &mut [u8], error_kind: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() as u16).to_be_bytes();
     error[..20].fill(0);
-    // An atomic datagram (RFC 6864, 4), whose identification means nothing.
+    // An atomic datagram (RFC 6864, 4): its identification has no meaning.
     error[..10].copy_from_slice(&[0x45, CONTROL, length[0], length[1], 0, 0, 0x40, 0, HOP_LIMIT, 1]);
     error[12..16].copy_from_slice(&source[..4]);
     error[16..20].copy_from_slice(&sender[..4]);
     let ip = !checksum::fold(checksum::sum(&error[..20], 0));
     error[10..12].copy_from_slice(&ip.to_be_bytes());
-    write_icmp(&mut error[20..], complaint.icmp, complaint.word, 0);
+    write_icmp(&mut error[20..], error_kind.icmp, error_kind.word, 0);
 }
 
-fn write6(error: &mut [u8], complaint: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
+fn write6(error: &mut [u8], error_kind: IcmpErrorKind, source: [u8; 16], sender: [u8; 16]) {
     let length = (error.len() - 40) as u16;
     let [high, low] = length.to_be_bytes();
     error[..8].copy_from_slice(&[0x60 | CONTROL >> 4, 0, 0, 0, high, low, 58, HOP_LIMIT]);
     error[8..24].copy_from_slice(&source);
     error[24..40].copy_from_slice(&sender);
     let pseudo = checksum::pseudo6(&source, &sender, 58, length.into());
-    write_icmp(&mut error[40..], complaint.icmp6, complaint.word, pseudo);
+    write_icmp(&mut error[40..], error_kind.icmp6, error_kind.word, pseudo);
 }
 
-/// Writes the ICMP header, given the sum of the pseudo header.
+/// Writes the ICMP header. `pseudo`: sum of the pseudo header.
 fn write_icmp(message: &mut [u8], [kind, code]: [u8; 2], word: u32, pseudo: u32) {
     message[..4].copy_from_slice(&[kind, code, 0, 0]);
     message[4..ICMP_LENGTH].copy_from_slice(&word.to_be_bytes());
@@ -196,7 +199,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in, it stays as it is or a sound error goes out.
+        /// For any input, the packet stays unchanged or becomes a valid error.
         #[test]
         fn garbage_is_survived(
             ip4 in any::<bool>(),

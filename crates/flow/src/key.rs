@@ -1,45 +1,49 @@
-//! What a session is found by.
+//! Session keys.
 //!
-//! Theory of operation. A [`Key`] says in fields what the table keeps and compares in a [`PackedKey`] form: the first 16
-//! bytes hold the whole of an IPv4 key, and for both versions byte 12 holds the [`Kind`], so that a comparison of these
-//! 16 bytes never takes one version for the other. An IPv6 key has 24 bytes more.
+//! # Theory of operation
+//!
+//! A [`Key`] has the fields that the table compares in packed form ([`PackedKey`]). The first 16 bytes of the
+//! packed form hold a whole IPv4 key. For both versions, byte 12 holds the [`Kind`]. So a comparison of these
+//! 16 bytes never confuses the versions. An IPv6 key has 24 more bytes.
 
 use bytemuck::{Pod, Zeroable};
 use mmb_packet::{Kind, Meta, flags};
 
-/// One direction of a session: addresses, ports, protocol. 40 bytes without holes; equal keys have equal bytes.
+/// The key of one direction of a session: addresses, ports, protocol. 40 bytes without padding; equal keys
+/// have equal bytes.
 ///
-/// IPv4 addresses stand in the first four bytes of the fields, the rest is zero. Ports are as on the wire; see
-/// [`crate::parse_key`] for what stands there for ICMP. Protocols without ports have zeros: the session is the address pair.
+/// IPv4 addresses use the first four bytes of their field; the rest is zero. Ports are in network byte order.
+/// [`crate::parse_key`] describes the ports of ICMP. Protocols without ports have zeros: the address pair is
+/// the session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Pod, Zeroable)]
 pub struct Key {
-    /// Source address, as on the wire.
+    /// Source address, in network byte order.
     pub source: [u8; 16],
-    /// Destination address.
+    /// Destination address, in network byte order.
     pub destination: [u8; 16],
-    /// Source port, as on the wire.
+    /// Source port, in network byte order.
     pub source_port: [u8; 2],
-    /// Destination port.
+    /// Destination port, in network byte order.
     pub destination_port: [u8; 2],
-    /// Which headers there are, as [`Kind`].
+    /// The headers of the packet, as [`Kind`].
     pub kind: u8,
-    /// The transport protocol's number.
+    /// IP protocol number.
     pub proto: u8,
-    /// Of ICMP queries and their replies [`Key::BY_SOURCE`] or [`Key::BY_DESTINATION`]: which side asks, for an identifier
-    /// may be the number of a type. Else zeros.
+    /// For ICMP queries and replies, which side asks: [`Key::BY_SOURCE`] or [`Key::BY_DESTINATION`]. The
+    /// ports alone do not tell, since an identifier may equal the number of a type. Otherwise zero.
     pub asks: [u8; 2],
 }
 
 const _: () = assert!(size_of::<Key>() == 40);
 
 impl Key {
-    /// The source asks: an ICMP query.
+    /// The source asks: the packet is an ICMP query.
     pub const BY_SOURCE: [u8; 2] = [1, 0];
-    /// The destination has asked: the reply to one.
+    /// The destination has asked: the packet is the reply to an ICMP query.
     pub const BY_DESTINATION: [u8; 2] = [0, 1];
 
-    /// The key of the other direction.
+    /// The key of the opposite direction.
     pub fn reversed(&self) -> Key {
         let [source, destination] = self.asks;
         Key {
@@ -52,7 +56,7 @@ impl Key {
         }
     }
 
-    /// Whether the addresses are IPv4's.
+    /// Whether the addresses are IPv4.
     pub fn is_ip4(&self) -> bool {
         Kind(self.kind).l3() == Kind::IP4
     }
@@ -69,37 +73,40 @@ impl Key {
     }
 }
 
-/// A key as the table keeps it: five words in the byte order of memory. Who asks stands in two bits of the kind's byte that no kind
-/// uses, so that the last two bytes of the head are zeros, of which [`crate::Flow`] makes use.
+/// A key in the form that the table stores: five words in memory order.
+///
+/// Two bits of the kind's byte that no [`Kind`] uses encode [`Key::asks`]. So the last two bytes of the head
+/// are zero, and [`crate::Flow`] can use them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PackedKey {
-    /// IPv4: source, destination, ports, kind and who asks, protocol. IPv6: half of the source in place of the addresses.
+    /// IPv4: source, destination, ports, kind with `asks`, protocol. IPv6: the first half of the source
+    /// instead of the addresses.
     pub(crate) head: [u64; 2],
-    /// IPv6: the source's other half, the destination. IPv4: zeros.
+    /// IPv6: second half of the source, then the destination. IPv4: zeros.
     pub(crate) tail: [u64; 3],
 }
 
 impl PackedKey {
-    /// From source and destination address, the ports, and kind, protocol and two zeros.
+    /// An IPv4 key. `addresses`: source and destination. `tag`: kind, protocol and two zeros.
     #[inline(always)]
     pub(crate) fn ip4(addresses: [u8; 8], ports: [u8; 4], tag: [u8; 4]) -> PackedKey {
         PackedKey { head: [bytemuck::cast(addresses), bytemuck::cast([ports, tag])], tail: [0; 3] }
     }
 
-    /// The same of IPv6.
+    /// An IPv6 key. `addresses`: source and destination. `tag`: kind, protocol and two zeros.
     #[inline(always)]
     pub(crate) fn ip6(addresses: &[u8; 32], ports: [u8; 4], tag: [u8; 4]) -> PackedKey {
         let [first, tail @ ..]: [u64; 4] = bytemuck::cast(*addresses);
         PackedKey { head: [first, bytemuck::cast([ports, tag])], tail }
     }
 
-    /// Whether the tail belongs to the key.
+    /// Whether the key is IPv6 and has a tail.
     #[inline(always)]
     pub(crate) fn is_ip6(&self) -> bool {
         has_tail(&self.head)
     }
 
-    /// The key in fields.
+    /// The key as fields.
     pub(crate) fn unpack(&self) -> Key {
         let [ports, [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(self.head[1]);
         let (kind, asks) = (tag & !ASKS, asks(tag));
@@ -115,16 +122,16 @@ impl PackedKey {
     }
 }
 
-/// Whether a key with this head has a tail: is IPv6's.
+/// Whether a key with this head has a tail, which means that it is IPv6.
 #[inline(always)]
 pub(crate) fn has_tail(head: &[u64; 2]) -> bool {
     let [_, [tag, ..]]: [[u8; 4]; 2] = bytemuck::cast(head[1]);
     tag & VERSION == VERSION & Kind::IP6
 }
 
-/// Tells the versions apart.
+/// The bit that differs between the versions.
 const VERSION: u8 = Kind::IP4 ^ Kind::IP6;
-/// The bits of a tag that say that the source or the destination asks.
+/// The bits of a tag that encode [`Key::asks`].
 const BY_SOURCE: u8 = 1 << 0;
 const BY_DESTINATION: u8 = 1 << 3;
 const ASKS: u8 = BY_SOURCE | BY_DESTINATION;
@@ -142,7 +149,7 @@ fn asks_bits(asks: [u8; 2]) -> u8 {
     }
 }
 
-/// Who asks, by a tag's first byte, as [`Key::asks`].
+/// Decodes [`Key::asks`] from the first byte of a tag.
 pub(crate) fn asks(tag: u8) -> [u8; 2] {
     match tag & ASKS {
         BY_SOURCE => Key::BY_SOURCE,
@@ -151,7 +158,7 @@ pub(crate) fn asks(tag: u8) -> [u8; 2] {
     }
 }
 
-/// The first byte of the tag of the other direction.
+/// The first byte of the tag of the opposite direction.
 #[inline(always)]
 pub(crate) fn reversed_tag(tag: u8) -> u8 {
     let turned = (tag & BY_SOURCE) << 3 | (tag & BY_DESTINATION) >> 3;
@@ -162,28 +169,30 @@ fn widen(address: [u8; 4]) -> [u8; 16] {
     bytemuck::cast([address, [0; 4], [0; 4], [0; 4]])
 }
 
-/// Why a packet is not found by a key of its own.
+/// Why a packet has no key of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// Not IP, or cut short of what its parse had promised.
+    /// The packet is not IP, or shorter than its metadata says.
     NotIp,
-    /// An ICMP error (RFC 792: types 3, 4, 5, 11, 12; RFC 4443: types 1 to 4): belongs to the session of its quotation.
+    /// An ICMP error (RFC 792: types 3, 4, 5, 11, 12; RFC 4443: types 1 to 4). It belongs to the session of
+    /// the packet that it quotes.
     IcmpError,
-    /// The first fragment of a datagram, and the key that it has.
+    /// The first fragment of a datagram, with the key of the datagram.
     FirstFragment(Key),
-    /// Another fragment: has no ports.
+    /// A later fragment, which has no ports.
     LaterFragment,
 }
 
 const TCP4: u8 = Kind::IP4 | Kind::TCP;
 const UDP4: u8 = Kind::IP4 | Kind::UDP;
 
-/// The key of a packet: of the direction in which it travels.
+/// Returns the key of a packet, for the direction in which the packet travels.
 ///
-/// `head` is the packet's contiguous beginning and `meta` what its parse found. ICMP queries and their replies (RFC 792:
-/// types 8/0, 13/14, 15/16, 17/18; RFC 4443: 128/129) have their identifier as the port of the side that asks and the
-/// request's type, as a 16-bit number in network byte order, as that of the other, so that a reply's key is its
-/// request's reversed. Other ICMP, other protocols and packets whose transport header is cut short: no ports.
+/// `head` is the contiguous beginning of the packet and `meta` its parsed metadata. For ICMP queries and
+/// their replies (RFC 792: types 8/0, 13/14, 15/16, 17/18; RFC 4443: 128/129), the port of the asking side is
+/// the identifier. The port of the other side is the type of the request, as a 16-bit number in network byte
+/// order. So the key of a reply is the reverse of the key of its request. Other ICMP, other protocols and
+/// packets with a truncated transport header have no ports.
 ///
 /// # Errors
 /// [`KeyError`].
@@ -207,7 +216,7 @@ pub fn parse_key(head: &[u8], meta: &Meta) -> Result<Key, KeyError> {
     if meta.flags & flags::FRAGMENT != 0 { Err(KeyError::FirstFragment(key)) } else { Ok(key) }
 }
 
-/// That of TCP and UDP over IPv4, which most packets are; none: it takes a closer look.
+/// Fast path for TCP and UDP over IPv4. None: the packet needs the general path.
 #[inline(always)]
 fn common_key(head: &[u8], meta: &Meta) -> Option<Key> {
     let is_common = matches!(meta.kind.0, TCP4 | UDP4) && meta.flags & flags::FRAGMENT == 0;
@@ -218,7 +227,7 @@ fn common_key(head: &[u8], meta: &Meta) -> Option<Key> {
     let ports = bytes::<4>(head, meta.l4_off)?;
     let [source, destination]: [u32; 2] = bytemuck::cast(addresses);
     let (ports, tag): (u32, u32) = (bytemuck::cast(ports), bytemuck::cast([meta.kind.0, meta.proto, 0, 0]));
-    // In whole words: they are what is read next, and a word that was written in pieces takes time to read.
+    // Written in whole words: the caller reads words next, and a store in pieces would delay the load.
     let words: [u64; 5] =
         [bytemuck::cast([source, 0]), 0, bytemuck::cast([destination, 0]), 0, bytemuck::cast([ports, tag])];
     Some(bytemuck::cast(words))
@@ -241,7 +250,7 @@ fn addresses(head: &[u8], meta: &Meta) -> Option<Key> {
     Some(Key { source, destination, kind: meta.kind.0, proto: meta.proto, ..Key::default() })
 }
 
-/// What a type of ICMP message means for the key.
+/// What an ICMP type means for the key.
 #[derive(Clone, Copy)]
 enum Icmp {
     Request,
@@ -269,7 +278,7 @@ const ICMP6: [Icmp; 256] = {
     types
 };
 
-/// What stands for ports, and who asks.
+/// The values in place of ports, and which side asks.
 fn icmp_ports(head: &[u8], meta: &Meta, types: &[Icmp; 256]) -> Result<([u8; 4], [u8; 2]), KeyError> {
     let [kind, _, _, _, id @ .., _, _] = bytes::<8>(head, meta.l4_off).ok_or(KeyError::NotIp)?;
     match types[usize::from(kind)] {
@@ -364,7 +373,7 @@ mod tests {
         assert_eq!(six(B6, A6, 129), key.reversed());
     }
 
-    /// A reply whose identifier is the number of a query's type, and a query with the identifier that is the other's type.
+    /// A reply whose identifier equals the type of another query, and a query with the reverse.
     #[test]
     fn a_reply_is_never_a_query() {
         for id in [8, 13, 15, 17] {

@@ -1,6 +1,7 @@
-//! The flow manager's core: the table of sessions with its timers, the states of connections, the translation of
-//! packets, and NAT pools. It knows no rules, no buffers and no clock: rules are numbers that the engine above gives
-//! out, packets are [`mmb_packet::PacketBuf`], time is an argument.
+//! The session table with its timers, connection tracking, translation of packets, fragments and NAT pools.
+//!
+//! The crate knows no rules, no packet buffers and no clock. Rules are numbers that the caller assigns,
+//! packets are [`mmb_packet::PacketBuf`], and time is an argument.
 
 #![forbid(unsafe_code)]
 

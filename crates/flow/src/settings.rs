@@ -1,12 +1,12 @@
-//! What operators can set about sessions.
+//! Settings of sessions.
 
-/// How long a session lives without packets, by its state. Milliseconds.
+/// Lifetime of a session without packets, by its state, in milliseconds.
 ///
-/// Defaults are the least that the RFCs allow, or what they recommend where that is more: RFC 5382 REQ-5 (TCP), RFC
-/// 4787 REQ-5 (UDP), RFC 5508 REQ-2 (ICMP), RFC 7857 section 2.2 (after a reset).
+/// The defaults are the minimum that the RFCs permit, or the recommended value if that is larger: RFC 5382
+/// REQ-5 (TCP), RFC 4787 REQ-5 (UDP), RFC 5508 REQ-2 (ICMP), RFC 7857 section 2.2 (after a reset).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// A TCP connection that is being opened.
+    /// A TCP connection during the handshake.
     pub tcp_handshake: u32,
     /// An open TCP connection.
     pub tcp_established: u32,
@@ -18,13 +18,13 @@ pub struct Timeouts {
     pub tcp_reset: u32,
     /// UDP before the first reply.
     pub udp_unreplied: u32,
-    /// UDP after it.
+    /// UDP after the first reply.
     pub udp_replied: u32,
     /// ICMP queries.
     pub icmp: u32,
     /// Other protocols.
     pub other: u32,
-    /// How long fragments wait for the first one of their datagram, and it is remembered for those behind it.
+    /// How long a later fragment waits for the first fragment, and how long a first fragment is remembered.
     pub fragment: u32,
 }
 
@@ -45,14 +45,14 @@ impl Default for Timeouts {
     }
 }
 
-/// Settings of the tracker.
+/// Settings of sessions and of the connection tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSettings {
     /// Timeouts.
     pub timeouts: Timeouts,
-    /// A TCP segment other than a SYN may open a session.
+    /// Whether a TCP segment other than a SYN may open a session.
     pub tcp_pickup: bool,
-    /// TCP segments outside of the window are dropped.
+    /// Whether TCP segments outside of the window are dropped.
     pub tcp_window_check: bool,
 }
 

@@ -1,47 +1,50 @@
-//! Timers: a hierarchical wheel of ticks.
+//! Timers: a hierarchical timer wheel.
 //!
-//! Theory of operation. Time is a clock of milliseconds in 32 bits that wraps (after 49.7 days); deadlines lie less than
-//! half of that ahead. It is cut into ticks of 64 ms, so that a tick's number has 26 bits: the lowest ten say a slot of
-//! level 0, the next eight one of level 1, the last eight one of level 2. A timer waits in the lowest level whose window
-//! the present shares with it: in level 0 if all bits above the ten are those of the present tick, and so on. When the
-//! present enters a window of level 0 or 1, the timers of the slot above are moved down, one at a time, so that the work
-//! of a call has a bound that the caller sets: each timer moves at most twice in its life and goes off once.
+//! # Theory of operation
 //!
-//! A slot is a doubly linked list through the [`SessionState`] parts; the first link of a list's first timer is its slot's
-//! number with [`SLOT`] set. Timers go off when their tick is over, up to 64 ms after the deadline and never before it.
-//! Nothing is done for packets: who keeps a session alive leaves its timer alone, and when it goes off it is armed again
-//! for what remains.
+//! Time is a 32-bit clock of milliseconds that wraps after 49.7 days. Deadlines lie less than half of that
+//! ahead. A tick is 64 ms, so the number of a tick has 26 bits: the lowest ten select a slot of level 0, the
+//! next eight a slot of level 1, the last eight a slot of level 2. A timer waits in the lowest level whose
+//! window contains the present tick: in level 0 if all bits above the lowest ten equal those of the present
+//! tick, and so on. When the present enters a new window of level 0 or 1, the timers of the corresponding
+//! slot above move down, one at a time. So the caller can bound the work of a call. Each timer moves at most
+//! twice and expires once.
+//!
+//! A slot is a doubly linked list through the [`SessionState`]s. The first link of the first timer of a list
+//! is the number of the slot with [`SLOT`] set. A timer expires after its tick is over: up to 64 ms after the
+//! deadline, and never before it. Packets do not touch timers. When the timer of a session that saw packets
+//! expires, the caller arms it again for the remaining time.
 
 use crate::fcb::{SessionId, SessionState};
 
-/// Bits of milliseconds in a tick.
+/// log2 of the milliseconds in a tick.
 const TICK_BITS: u32 = 6;
-/// Bits of a tick's number; all arithmetic on ticks is modulo 2 to the power of this.
+/// Bits of the number of a tick. All arithmetic on ticks is modulo 2^`BITS`.
 const BITS: u32 = 32 - TICK_BITS;
 const MASK: u32 = (1 << BITS) - 1;
-/// Bits of level 0, of levels 0 and 1.
+/// Bits of level 0, and of levels 0 and 1.
 const LOW: u32 = 10;
 const MIDDLE: u32 = 18;
-/// Where the slots of levels 1 and 2 begin.
+/// First slots of levels 1 and 2.
 const LEVEL1: u32 = 1 << LOW;
 const LEVEL2: u32 = LEVEL1 + (1 << (MIDDLE - LOW));
 const SLOTS: u32 = LEVEL2 + (1 << (BITS - MIDDLE));
 
-/// No link: of a timer that is not armed, of a list's end.
+/// No link: the timer is not armed, or the list ends.
 const NONE: u32 = u32::MAX;
-/// Set in a first link that is a slot's number.
+/// Set in the first link of a list, which is the number of the slot.
 const SLOT: u32 = 1 << 31;
-/// The first link of a timer that is not armed.
+/// The links of a timer that is not armed.
 pub(crate) const UNARMED: [u32; 2] = [NONE; 2];
 
-/// The timers of a table. The links lie in the blocks, which are therefore an argument of everything.
+/// The timers of a table. The links lie in the session states, which each method takes as an argument.
 #[derive(Debug)]
 pub(crate) struct Wheel {
     /// First timer of each slot.
     heads: Box<[u32]>,
     /// Which slots of level 0 have timers.
     occupied: [u64; (LEVEL1 / 64) as usize],
-    /// The tick whose timers go off next.
+    /// The tick whose timers expire next.
     tick: u32,
     armed: u32,
 }
@@ -51,25 +54,25 @@ impl Wheel {
         Wheel { heads: vec![NONE; SLOTS as usize].into(), occupied: [0; _], tick: 0, armed: 0 }
     }
 
-    /// Timers that are armed.
+    /// Number of armed timers.
     pub fn armed(&self) -> u32 {
         self.armed
     }
 
-    /// Says what time it is while no timer is armed: nothing is overdue then, however long ago the last one was.
+    /// Sets the present time if no timer is armed. So a long pause leaves nothing overdue.
     pub fn start(&mut self, now: u32) {
         if self.armed == 0 {
             self.tick = now >> TICK_BITS;
         }
     }
 
-    /// Arms a timer that is not, for `blocks[id].expires`.
+    /// Arms a timer for `blocks[id].expires`. It must not be armed.
     pub fn arm(&mut self, blocks: &mut [SessionState], id: SessionId) {
         self.armed += 1;
         self.link(blocks, id.0);
     }
 
-    /// Takes a timer out; nothing happens if it is not armed.
+    /// Disarms a timer. Does nothing if it is not armed.
     pub fn disarm(&mut self, blocks: &mut [SessionState], id: SessionId) {
         if blocks[id.0 as usize].timer[0] != NONE {
             self.armed -= 1;
@@ -77,8 +80,8 @@ impl Wheel {
         }
     }
 
-    /// The next timer that has gone off by `now`; it is no longer armed. `budget` goes down by one for each timer that is
-    /// moved or goes off; at zero there is nothing more to be had, and the work goes on with the next call.
+    /// Returns the next timer that has expired by `now`, and disarms it. `budget` decreases by one for each
+    /// timer that moves or expires. At zero the result is none; the next call continues.
     pub fn due(&mut self, blocks: &mut [SessionState], now: u32, budget: &mut u32) -> Option<SessionId> {
         self.start(now);
         let now = now >> TICK_BITS;
@@ -106,13 +109,13 @@ impl Wheel {
         None
     }
 
-    /// The timer that goes off next if its tick is over, or nearly so: to ask for its memory.
+    /// The timer that expires next, if its tick is over or nearly over. For a prefetch.
     pub fn next(&self) -> Option<SessionId> {
         let id = self.heads[(self.tick % LEVEL1) as usize];
         (id != NONE).then_some(SessionId(id))
     }
 
-    /// Ticks until the next one of level 0 that has timers, or to the window's end.
+    /// Ticks until the next tick of level 0 with timers, or until the end of the window.
     fn idle(&self) -> u32 {
         let at = self.tick % LEVEL1;
         let (word, bit) = ((at / 64) as usize, at % 64);
@@ -127,7 +130,7 @@ impl Wheel {
         }
     }
 
-    /// The slot of a deadline, which is now if it has passed.
+    /// The slot of a deadline. Past deadlines get the present slot.
     fn slot(&self, expires: u32) -> u32 {
         let mut tick = expires >> TICK_BITS;
         if tick.wrapping_sub(self.tick) & MASK > MASK / 2 {
@@ -179,7 +182,7 @@ mod tests {
 
     const TIMERS: u32 = 12;
 
-    /// A wheel and a map from timers to deadlines; the time of the model does not wrap.
+    /// A wheel and a map from timers to deadlines. The time of the model does not wrap.
     struct Both {
         wheel: Wheel,
         blocks: Vec<SessionState>,
@@ -208,7 +211,7 @@ mod tests {
             self.deadlines.remove(&id);
         }
 
-        /// Takes what is due with this budget; whether that is all.
+        /// Takes the expired timers with this budget. Returns whether those are all.
         fn take(&mut self, mut budget: u32) -> bool {
             while let Some(id) = self.wheel.due(&mut self.blocks, self.now as u32, &mut budget) {
                 let deadline = self.deadlines.remove(&id.0).expect("armed");
@@ -263,7 +266,7 @@ mod tests {
             }
         }
 
-        /// A small budget delays; it loses nothing and nothing goes off early.
+        /// A small budget delays timers. None is lost, and none expires early.
         #[test]
         fn small_budgets_come_to_an_end(spans in prop::collection::vec(span(), TIMERS as usize), start: u32) {
             let mut both = Both::new(u64::from(start));
@@ -289,7 +292,7 @@ mod tests {
         assert_eq!(both.deadlines.keys().copied().collect::<Vec<_>>(), [1]);
     }
 
-    /// An idle worker comes back after more than half of the clock's range.
+    /// An idle worker continues after more than half of the clock's range.
     #[test]
     fn an_empty_wheel_does_not_mind_how_long_it_was_left() {
         let mut both = Both::new(0);

@@ -1,18 +1,21 @@
-//! FragmentTable: which session the later ones of a datagram belong to.
+//! Fragments: finds the session of later fragments.
 //!
-//! Theory of operation. Only the first fragment of a datagram has the ports that say which session it belongs to. What
-//! that was (the engine's word for it: `T`) is remembered by source, destination, identification and, over IPv4,
-//! protocol (RFC 791, 2.3; RFC 8200, 4.5), and the later fragments follow it. One that comes before the first waits: it
-//! gets a [`Ticket`], and the caller keeps its buffer under that number. When the first fragment comes, those that waited
-//! are released in the order in which they came; when it does not come in time, they are lost. Both lists come out of
-//! [`FragmentTable::pop_released`].
+//! # Theory of operation
 //!
-//! Everything is bounded, and nothing is allocated after [`FragmentTable::new`]: so many datagrams, the oldest of which makes
-//! room for the next; so many fragments that wait, in all and of one datagram, and those beyond are refused.
+//! Only the first fragment of a datagram has ports, which identify the session. The table stores the caller's
+//! target `T` of the first fragment, by source, destination, identification and, over IPv4, protocol (RFC
+//! 791, 2.3; RFC 8200, 4.5). Later fragments follow that target. A later fragment that comes before the first
+//! one waits: it gets a [`Ticket`], and the caller keeps its buffer under that number. When the first
+//! fragment comes, waiting fragments are released in order. When it does not come in time, they are released
+//! without a target. [`FragmentTable::pop_released`] returns both.
 //!
-//! Datagrams lie in an array and on three kinds of lists by index: the chains of a hash table with a random seed, so that
-//! nobody can aim at one chain; the list by age; the free ones. Tickets lie in another array, each on one list: free,
-//! waiting for its datagram, released.
+//! All resources are bounded, and nothing is allocated after [`FragmentTable::new`]. There are limits for
+//! datagrams (the oldest makes room for a new one), for waiting fragments in total, and for waiting fragments
+//! of one datagram. Fragments beyond the limits are refused.
+//!
+//! Datagrams lie in an array and on index lists: chains of a hash table with a random seed, against attacks
+//! on one chain; a list by age; a free list. Tickets lie in another array. Each ticket is on one list: free,
+//! waiting, or released.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -21,53 +24,53 @@ use mmb_packet::{Kind, Meta, flags};
 /// End of a list.
 const NONE: u32 = u32::MAX;
 
-/// What the fragments of a datagram have in common.
+/// What identifies a datagram: the fields that its fragments share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DatagramKey {
     source: [u8; 16],
     destination: [u8; 16],
     id: [u8; 4],
-    /// The network layer's version, and over IPv4 the protocol.
+    /// IP version, and over IPv4 the protocol.
     version: u8,
     proto: u8,
 }
 
-/// Where a waiting fragment is kept: a number below [`FragmentLimits::waiting`].
+/// Number under which the caller keeps a waiting fragment: below [`FragmentLimits::waiting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u32);
 
-/// Bounds of [`FragmentTable`].
+/// Limits of a [`FragmentTable`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FragmentLimits {
-    /// Datagrams that are remembered.
+    /// Maximum number of datagrams.
     pub datagrams: u32,
-    /// Fragments that wait, in all.
+    /// Maximum number of waiting fragments in total.
     pub waiting: u32,
-    /// Fragments of one datagram that wait.
+    /// Maximum number of waiting fragments of one datagram.
     pub per_datagram: u32,
 }
 
-/// What becomes of a later fragment.
+/// What the caller does with a later fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FragmentAction<T> {
-    /// It goes where its first fragment went.
+    /// Send it to the target of the first fragment.
     Follow(T),
-    /// It waits for it, under this number.
+    /// Keep it under this ticket until it is released.
     Wait(Ticket),
-    /// It cannot wait: too many do.
+    /// Drop it: too many fragments wait.
     Refused,
 }
 
-/// A fragment that waits no longer.
+/// A fragment that no longer waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleasedFragment<T> {
-    /// Where it was kept. The number is free from now on.
+    /// The ticket of the fragment. It is free again.
     pub ticket: Ticket,
-    /// Where its first fragment went; nothing if that did not come in time, or the datagram had to make room.
+    /// The target of the first fragment. None if that did not come in time or the datagram was evicted.
     pub target: Option<T>,
 }
 
-/// First and last of a list of tickets.
+/// First and last ticket of a list.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     first: u32,
@@ -81,13 +84,13 @@ impl Queue {
 #[derive(Clone, Debug)]
 struct Entry<T> {
     datagram: DatagramKey,
-    /// Where the first fragment went, once it has come.
+    /// The target of the first fragment, if it has come.
     target: Option<T>,
-    /// Since when it is waited for; when it came. Milliseconds.
+    /// Time of the first fragment if it has come, otherwise of the earliest later fragment, in milliseconds.
     since: u32,
-    /// Next in the chain of the hash table; next free one.
+    /// Next entry in the hash chain or in the free list.
     next: u32,
-    /// By age.
+    /// Neighbours in the list by age.
     older: u32,
     newer: u32,
     waiting: Queue,
@@ -104,7 +107,7 @@ struct Waiting<T> {
 #[derive(Clone, Debug)]
 pub struct FragmentTable<T> {
     seed: RandomState,
-    /// First of each chain; a power of two of them.
+    /// First entry of each hash chain. The number of chains is a power of two.
     heads: Box<[u32]>,
     entries: Box<[Entry<T>]>,
     free: u32,
@@ -119,7 +122,7 @@ pub struct FragmentTable<T> {
 }
 
 impl DatagramKey {
-    /// The datagram that a parsed packet is a fragment of; nothing if it is none.
+    /// Returns the datagram of a fragment; none if the packet is not a fragment.
     pub fn of(head: &[u8], meta: &Meta) -> Option<DatagramKey> {
         if meta.flags & flags::FRAGMENT == 0 {
             return None;
@@ -143,10 +146,10 @@ impl DatagramKey {
 /// Numbers of IPv6 extension headers.
 const FRAGMENT: u8 = 44;
 const AUTHENTICATION: u8 = 51;
-/// Bytes of IPv6's fixed header.
+/// Bytes of the fixed IPv6 header.
 const FIXED: usize = 40;
 
-/// The identification in the fragment header of an IPv6 packet that the parser has passed. Each step goes forward.
+/// The identification in the fragment header of a parsed IPv6 packet. Each step of the walk advances.
 fn identification6(ip: &[u8]) -> Option<&[u8; 4]> {
     let (mut next, mut at) = (*ip.get(6)?, FIXED);
     loop {
@@ -162,7 +165,7 @@ fn identification6(ip: &[u8]) -> Option<&[u8; 4]> {
 }
 
 impl<T: Copy> FragmentTable<T> {
-    /// Room for what the limits say, all at once.
+    /// Creates a table and allocates all of its memory.
     pub fn new(limits: FragmentLimits) -> Self {
         let entry = |i: u32| Entry {
             datagram: DatagramKey::default(),
@@ -193,22 +196,23 @@ impl<T: Copy> FragmentTable<T> {
         }
     }
 
-    /// Datagrams that are remembered.
+    /// Number of datagrams.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the table has no datagrams.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Tickets that are out: fragments that wait, and those that [`FragmentTable::pop_released`] has not given out.
+    /// Number of tickets in use: waiting fragments, and released fragments that
+    /// [`FragmentTable::pop_released`] has not returned.
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// The first fragment of a datagram goes where `target` says. Those that waited for it are released.
+    /// Records the target of a first fragment. Releases the fragments that waited for it.
     pub fn record_first(&mut self, datagram: &DatagramKey, target: T, now: u32) {
         let Some(at) = self.find(datagram).or_else(|| self.insert(datagram)) else { return };
         self.unlink(at);
@@ -218,7 +222,8 @@ impl<T: Copy> FragmentTable<T> {
         self.release(at);
     }
 
-    /// A later fragment. `timeout`: how long first fragments are remembered and waited for, in milliseconds.
+    /// Decides about a later fragment. `timeout`: how long a first fragment is remembered or awaited, in
+    /// milliseconds.
     pub fn resolve_later(&mut self, datagram: &DatagramKey, now: u32, timeout: u32) -> FragmentAction<T> {
         let known = self.find(datagram).filter(|at| {
             let gone = self.is_over(*at, now, timeout);
@@ -247,26 +252,27 @@ impl<T: Copy> FragmentTable<T> {
         FragmentAction::Wait(self.wait(at))
     }
 
-    /// Where the first fragment of a datagram went, if it has come. It may be over; nothing is changed.
+    /// The target of the first fragment of a datagram, if it has come. The entry may have expired. Changes
+    /// nothing.
     pub fn target(&self, datagram: &DatagramKey) -> Option<T> {
         self.entries.get(self.find(datagram)? as usize)?.target
     }
 
-    /// Forgets datagrams that are over; those of their fragments that still wait are lost.
+    /// Removes expired datagrams. Their waiting fragments are released without a target.
     pub fn expire(&mut self, now: u32, timeout: u32) {
         while self.oldest != NONE && self.is_over(self.oldest, now, timeout) {
             self.remove(self.oldest);
         }
     }
 
-    /// Forgets everything; what waits is lost.
+    /// Removes all datagrams. Waiting fragments are released without a target.
     pub fn clear(&mut self) {
         while self.oldest != NONE {
             self.remove(self.oldest);
         }
     }
 
-    /// The next fragment that waits no longer.
+    /// Returns the next released fragment.
     pub fn pop_released(&mut self) -> Option<ReleasedFragment<T>> {
         let at = self.released.first;
         let ticket = self.tickets.get_mut(at as usize)?;
@@ -299,7 +305,7 @@ impl<T: Copy> FragmentTable<T> {
         None
     }
 
-    /// Puts a datagram into the hash table only; nothing if there is room for none.
+    /// Inserts a datagram into the hash table only. None if there is no room.
     fn insert(&mut self, datagram: &DatagramKey) -> Option<u32> {
         if self.free == NONE && self.oldest != NONE {
             self.remove(self.oldest);
@@ -313,7 +319,7 @@ impl<T: Copy> FragmentTable<T> {
         Some(at)
     }
 
-    /// Takes a datagram out of everything.
+    /// Removes a datagram from all lists.
     fn remove(&mut self, at: u32) {
         self.entries[at as usize].target = None;
         self.release(at);
@@ -334,7 +340,7 @@ impl<T: Copy> FragmentTable<T> {
         self.len -= 1;
     }
 
-    /// Takes a datagram out of the list by age, if it is in it.
+    /// Removes a datagram from the list by age, if it is there.
     fn unlink(&mut self, at: u32) {
         let Entry { older, newer, .. } = self.entries[at as usize];
         match self.entries.get_mut(older as usize) {
@@ -360,7 +366,7 @@ impl<T: Copy> FragmentTable<T> {
         self.newest = at;
     }
 
-    /// Puts the next free ticket, of which there is one, at the end of those that wait for a datagram.
+    /// Appends the next free ticket to the waiting list of a datagram. A free ticket must exist.
     fn wait(&mut self, at: u32) -> Ticket {
         let ticket = self.free_tickets;
         let slot = &mut self.tickets[ticket as usize];
@@ -377,7 +383,7 @@ impl<T: Copy> FragmentTable<T> {
         Ticket(ticket)
     }
 
-    /// Moves what waits for a datagram to the end of what is released, with its target.
+    /// Moves the waiting fragments of a datagram to the end of the released list, with the target.
     fn release(&mut self, at: u32) {
         let entry = &mut self.entries[at as usize];
         let (Queue { first, last }, target) = (entry.waiting, entry.target);

@@ -1,16 +1,18 @@
-//! The sessions of a whole vector of packets.
+//! Lookup of a vector of packets.
 //!
-//! Theory of operation. One lookup waits for memory twice: for the bucket and for the half. A vector's lookups wait
-//! together: a first pass takes keys in; every [`STEP`] packets their hashes are made and their buckets asked for, while the tags
-//! of those in front of them are compared and the halves asked for that these name. Memory that is far thus comes while packets
-//! are parsed, and not all at once, which takes longer, and each loop is short enough for the registers. Then whoever looks at
-//! the halves compares their keys ([`BatchLookup::is_match`]). What is rare (two equal tags in a bucket, a key outside of its
-//! bucket) is left to [`Table::find`], a packet at a time. What happens to the table between the passes does no harm: a half that
-//! is named is looked at.
+//! # Theory of operation
 //!
-//! While the cache in front of the index is on ([`super::recall`]), its slots are asked for in the place of
-//! buckets, and only packets without a slot of theirs go through the index, together as well. The halves of so few sessions
-//! are in the second-level cache: to ask for them so early would but take the first-level one away from the packets.
+//! A lookup waits for memory twice: for the bucket and for the flow. The lookups of a vector wait together.
+//! The first pass stores the keys. Every [`STEP`] packets it hashes their keys and prefetches their buckets;
+//! for the packets [`LAG`] before, it compares the tags and prefetches the flows of matching tags. So memory
+//! arrives while packets are parsed, the number of outstanding loads stays small, and each loop fits the
+//! registers. The pass that uses the flows compares their keys ([`BatchLookup::is_match`]). Rare cases (two
+//! equal tags in a bucket, a key outside of its bucket) take [`Table::find`], one packet at a time. The table
+//! may change between the passes, since a candidate is always compared.
+//!
+//! While the cache in front of the index is enabled (`recall`), the pass prefetches the slots of the cache
+//! instead of buckets. Only packets that miss the cache use the index, again together. With so few sessions
+//! the flows are in the L2 cache. An early prefetch of them would only evict the packets from the L1 cache.
 
 use mmb_packet::{Kind, Meta, ParsedHeaders, flags, prefetch};
 
@@ -20,45 +22,50 @@ use super::recall::{Marker, Recall};
 use crate::fcb::{Flow, FlowRef};
 use crate::key::{Key, PackedKey, bytes, parse_key};
 
-/// Packets in a vector, at most.
+/// Maximum number of packets in a vector.
 pub const VECTOR: usize = 256;
 
-/// So many packets are gone on with at a time: more ask for more memory at once than a processor has in hand.
+/// Packets per step. More would exceed the number of outstanding loads of a processor.
 const STEP: usize = 8;
-/// So many packets besides a step lie between request for a bucket and looking at it.
+/// Packets between the prefetch of a bucket and its use, in addition to a step.
 const LAG: usize = 8;
-/// Sessions of which more than this are in no cache.
+/// Number of sessions above which their flows do not fit any cache.
 const FAR: u32 = 1 << 17;
 
-/// BatchLookup of a vector of packets, in the packets' order: [`BatchLookup::fill`], then [`BatchLookup::run`], or its parts:
-/// [`BatchLookup::find_candidates`], then for each packet [`BatchLookup::is_match`] or else [`BatchLookup::resolve`], then [`BatchLookup::update_cache`].
+/// Lookup of the packets of a vector, in packet order.
+///
+/// Call [`BatchLookup::fill`], then [`BatchLookup::run`]. The parts of `run` can be called alone:
+/// [`BatchLookup::find_candidates`]; for each packet [`BatchLookup::is_match`] and, if it is false,
+/// [`BatchLookup::resolve`]; then [`BatchLookup::update_cache`].
 #[derive(Debug)]
 pub struct BatchLookup {
     n: usize,
     heads: [[u64; 2]; VECTOR],
-    /// Of IPv6 keys only; left over from others elsewhere.
+    /// Tails of IPv6 keys. Other entries are stale.
     tails: [[u64; 3]; VECTOR],
-    /// Whether some key of the vector may have a tail.
+    /// Whether a key of the vector may have a tail.
     tailed: bool,
     hashes: [Hash; VECTOR],
-    /// The bucket of each hash.
-    places: [u32; VECTOR],
+    /// Number of the bucket of each hash.
+    buckets_of: [u32; VECTOR],
     found: [FlowRef; VECTOR],
     pub(super) recall: Recall,
-    /// Whether this vector is looked up by the cache.
-    recalls: bool,
+    /// Whether the cache is used for this vector.
+    uses_cache: bool,
     markers: [Marker; VECTOR],
-    /// So many packets, from the first one on, have got their marker, or their hash.
-    marked: usize,
-    /// Of those behind, a bit for each that has brought its marker along, from the lowest one on.
-    brought: u32,
-    /// So many packets, from the first one on, have been guessed about.
-    guessed: usize,
-    /// Packets without a slot of theirs, and how many they are; then those whose guess was wrong.
+    /// Number of packets, from the first, that have their marker or their hash.
+    prepared: usize,
+    /// For the packets after those, one bit each, lowest first: whether the packet already has a marker from
+    /// the NIC's hash.
+    given_markers: u32,
+    /// Number of packets, from the first, that have a candidate.
+    candidates_to: usize,
+    /// Packets that miss the cache, and their number; then the number of packets with a wrong candidate.
     missed: [u8; VECTOR],
     misses: usize,
     wrong: u32,
-    /// How many packets have been taken in by [`BatchLookup::push`] and not been looked up, and which are the first and the last one.
+    /// Number of packets that were pushed but not looked up, and the addresses of the first and the last
+    /// packet.
     ahead: usize,
     ends: [usize; 2],
 }
@@ -71,14 +78,14 @@ impl Default for BatchLookup {
             tails: [[0; 3]; VECTOR],
             tailed: false,
             hashes: [Hash::default(); VECTOR],
-            places: [0; VECTOR],
+            buckets_of: [0; VECTOR],
             found: [FlowRef::NONE; VECTOR],
             recall: Recall::default(),
-            recalls: false,
+            uses_cache: false,
             markers: [Marker::default(); VECTOR],
-            marked: 0,
-            brought: 0,
-            guessed: 0,
+            prepared: 0,
+            given_markers: 0,
+            candidates_to: 0,
             missed: [0; VECTOR],
             misses: 0,
             wrong: 0,
@@ -89,9 +96,10 @@ impl Default for BatchLookup {
 }
 
 impl BatchLookup {
-    /// The first pass: takes in a vector of `n` packets in the place of the last one; those behind the 256th are left out.
-    /// `packet` answers the packet at a position, with what its parse found, as [`parse_key`] wants them; it is asked for each
-    /// position once, in order.
+    /// First pass: stores the keys of a vector of `n` packets. Packets after the 256th are ignored.
+    ///
+    /// `packet` returns the head and the metadata of a packet, as [`parse_key`] takes them. It is called once
+    /// per packet, in order.
     #[inline(always)]
     pub fn fill<'p>(
         &mut self,
@@ -107,16 +115,16 @@ impl BatchLookup {
         self.n = n.min(VECTOR);
     }
 
-    /// The same in parts, for whoever has the packets in hand before their session is wanted: this, then
-    /// [`BatchLookup::push`] for each packet, in order, then [`BatchLookup::set_prefetched`].
+    /// Begins a vector whose packets are pushed one by one. Call [`BatchLookup::push`] for each packet, in
+    /// order, then [`BatchLookup::set_prefetched`].
     #[inline(always)]
     pub fn begin(&mut self) {
-        (self.ahead, self.marked, self.brought, self.guessed) = (0, 0, 0, 0);
+        (self.ahead, self.prepared, self.given_markers, self.candidates_to) = (0, 0, 0, 0);
         (self.misses, self.wrong, self.tailed) = (0, 0, false);
-        self.recalls = self.recall.is_on();
+        self.uses_cache = self.recall.is_on();
     }
 
-    /// Takes in the packet at a position.
+    /// Adds a packet at a position.
     #[inline(always)]
     pub fn push(&mut self, table: &Table, at: usize, head: &[u8], meta: &Meta) {
         let at = at % VECTOR;
@@ -124,7 +132,7 @@ impl BatchLookup {
         self.step(table, at);
     }
 
-    /// The same of a packet of which this is in hand; `brought`: the hash that it brings along from its network card.
+    /// Adds an IPv4 packet whose headers are parsed. `brought`: the RSS hash of the NIC, if there is one.
     #[inline(always)]
     pub fn push_ip4(&mut self, table: &Table, at: usize, common: &ParsedHeaders<8>, brought: Option<u32>) {
         let at = at % VECTOR;
@@ -136,7 +144,7 @@ impl BatchLookup {
         self.step(table, at);
     }
 
-    /// The same of IPv6.
+    /// Adds an IPv6 packet whose headers are parsed. `brought`: the RSS hash of the NIC, if there is one.
     #[inline(always)]
     pub fn push_ip6(&mut self, table: &Table, at: usize, common: &ParsedHeaders<32>, brought: Option<u32>) {
         let at = at % VECTOR;
@@ -152,34 +160,33 @@ impl BatchLookup {
     #[inline(always)]
     fn bring(&mut self, at: usize, marker: Marker) {
         self.markers[at] = marker;
-        self.brought |= 1 << (at % STEP);
+        self.given_markers |= 1 << (at % STEP);
     }
 
-    /// All packets of a vector are in: so many, of which these are the first and the last one.
+    /// Ends the pushes of a vector: `n` packets, of which `ends` identifies the first and the last.
     #[inline(always)]
     pub fn set_prefetched(&mut self, n: usize, ends: [usize; 2]) {
         (self.ahead, self.n, self.ends) = (n, n.min(VECTOR), ends);
     }
 
-    /// Whether the packets that are in and have not been looked up are these `n`, as far as that can be seen from their number and
-    /// their ends. They are not in any more then.
+    /// Whether the pushed packets are these `n`, as far as their number and `ends` tell. Resets the state.
     #[inline(always)]
     pub fn take_prefetched(&mut self, n: usize, ends: [usize; 2]) -> bool {
         std::mem::take(&mut self.ahead) == n && self.ends == ends
     }
 
-    /// Goes on with the packets up to this one, if they are a step.
+    /// Processes the packets up to this one if they complete a step.
     #[inline(always)]
     fn step(&mut self, table: &Table, at: usize) {
         if at % STEP == STEP - 1 {
-            self.go_on(table, at + 1);
+            self.advance(table, at + 1);
         }
     }
 
     #[inline(never)]
-    fn go_on(&mut self, table: &Table, end: usize) {
-        let (from, end) = (self.marked, end.min(VECTOR));
-        match (self.recalls, self.tailed) {
+    fn advance(&mut self, table: &Table, end: usize) {
+        let (from, end) = (self.prepared, end.min(VECTOR));
+        match (self.uses_cache, self.tailed) {
             (true, false) => self.mark(from, end, |head, _| Marker::of4(head)),
             (true, true) => self.mark(from, end, Marker::of),
             (false, false) => self.hash(table, from, end, |head, _| table.hasher.ip4(*head)),
@@ -187,41 +194,41 @@ impl BatchLookup {
                 table.hasher.hash(&PackedKey { head: *head, tail: *tail })
             }),
         }
-        (self.marked, self.brought) = (end, 0);
-        self.guess_to(table, from.saturating_sub(LAG));
+        (self.prepared, self.given_markers) = (end, 0);
+        self.find_candidates_to(table, from.saturating_sub(LAG));
     }
 
-    /// Makes the markers of some packets, and asks for their slots.
+    /// Computes the markers of some packets and prefetches their slots.
     #[inline(always)]
     fn mark(&mut self, from: usize, end: usize, marker: impl Fn(&[u64; 2], &[u64; 3]) -> Marker) {
-        let BatchLookup { heads, tails, markers, recall, brought, .. } = self;
-        let brought = *brought;
+        let BatchLookup { heads, tails, markers, recall, given_markers, .. } = self;
+        let given_markers = *given_markers;
         for i in from..end.min(VECTOR) {
-            if brought == 0 || brought >> (i % STEP) & 1 == 0 {
+            if given_markers == 0 || given_markers >> (i % STEP) & 1 == 0 {
                 markers[i] = marker(&heads[i], &tails[i]);
             }
             prefetch::read(recall.slot(markers[i]));
         }
     }
 
-    /// Makes the hashes of some packets, and asks for their buckets.
+    /// Computes the hashes of some packets and prefetches their buckets.
     #[inline(always)]
     fn hash(&mut self, table: &Table, from: usize, end: usize, hash: impl Fn(&[u64; 2], &[u64; 3]) -> Hash) {
-        let BatchLookup { heads, tails, hashes, places, .. } = self;
+        let BatchLookup { heads, tails, hashes, buckets_of, .. } = self;
         let buckets = table.index.buckets();
         for i in from..end.min(VECTOR) {
             hashes[i] = hash(&heads[i], &tails[i]);
-            places[i] = buckets.place(hashes[i]);
-            prefetch::read(buckets.at(places[i]));
+            buckets_of[i] = buckets.place(hashes[i]);
+            prefetch::read(buckets.at(buckets_of[i]));
         }
     }
 
-    /// Finds out which halves are packets' by all appearances, up to this one, and asks for them.
+    /// Finds the candidates of the packets before `end` and prefetches their flows.
     #[inline(always)]
-    fn guess_to(&mut self, table: &Table, end: usize) {
-        let (from, end) = (self.guessed, end.min(VECTOR));
-        let BatchLookup { hashes, places, found, recall, markers, missed, .. } = self;
-        if self.recalls {
+    fn find_candidates_to(&mut self, table: &Table, end: usize) {
+        let (from, end) = (self.candidates_to, end.min(VECTOR));
+        let BatchLookup { hashes, buckets_of, found, recall, markers, missed, .. } = self;
+        if self.uses_cache {
             let mut misses = self.misses;
             for i in from..end {
                 let (guess, hit) = recall.guess(markers[i]);
@@ -231,92 +238,92 @@ impl BatchLookup {
             }
             self.misses = misses;
         } else {
-            let (buckets, halves) = (table.index.buckets(), table.halves.get());
+            let (buckets, flows) = (table.index.buckets(), table.flows.get());
             for i in from..end {
-                found[i] = buckets.at(places[i]).guess(hashes[i]);
-                if let Some(half) = halves.get(found[i].0 as usize) {
-                    prefetch::read(half);
+                found[i] = buckets.at(buckets_of[i]).guess(hashes[i]);
+                if let Some(flow) = flows.get(found[i].0 as usize) {
+                    prefetch::read(flow);
                 }
             }
         }
-        self.guessed = end;
+        self.candidates_to = end;
     }
 
-    /// Finds out which halves are the packets' by all appearances, of all packets that are in.
+    /// Finds the candidates of all packets.
     pub fn find_candidates(&mut self, table: &Table) {
         let n = self.n;
-        if self.marked < n {
-            self.go_on(table, n);
+        if self.prepared < n {
+            self.advance(table, n);
         }
-        self.guess_to(table, n);
+        self.find_candidates_to(table, n);
         if self.misses > 0 {
             self.look_up_missed(table, self.misses.min(VECTOR));
         }
     }
 
-    /// Waits for all halves that were guessed at once, if they are in memory that is far: a loop that does nothing else waits for
-    /// many of them together, one that has more to do with each for a few.
+    /// Loads all candidates at once if they are not in a cache. A loop that does nothing else has many loads
+    /// outstanding; a loop with more work per flow has few.
     #[inline]
     pub fn wait_for_flows(&self, table: &Table) {
         if table.len() < FAR {
             return;
         }
-        let halves = table.halves.get();
-        let words = self.found[..self.n.min(VECTOR)].iter().filter_map(|found| halves.get(found.0 as usize));
-        std::hint::black_box(words.fold(0, |all, half| all | half.last_seen));
+        let flows = table.flows.get();
+        let words = self.found[..self.n.min(VECTOR)].iter().filter_map(|found| flows.get(found.0 as usize));
+        std::hint::black_box(words.fold(0, |all, flow| all | flow.last_seen));
     }
 
-    /// Whether the half that was guessed is that of the packet. `TAILED`: as [`BatchLookup::has_ip6_keys`], or true.
+    /// Whether the candidate is the flow of the packet. `TAILED`: [`BatchLookup::has_ip6_keys`], or true.
     #[inline(always)]
-    pub fn is_match<const TAILED: bool>(&self, packet: usize, half: &Flow) -> bool {
+    pub fn is_match<const TAILED: bool>(&self, packet: usize, flow: &Flow) -> bool {
         let packet = packet % VECTOR;
         let head = &self.heads[packet];
-        half.is_listed() & half.has_head(head) && (!TAILED || half.has_tail_of(head, &self.tails[packet]))
+        flow.is_listed() & flow.has_head(head) && (!TAILED || flow.has_tail_of(head, &self.tails[packet]))
     }
 
-    /// The half of a packet by all appearances.
+    /// The candidate flow of a packet.
     #[inline(always)]
     pub fn candidate(&self, packet: usize) -> FlowRef {
         self.found[packet % VECTOR]
     }
 
-    /// Whether keys of the vector may be other than IPv4's.
+    /// Whether the vector may have keys other than IPv4.
     #[inline]
     pub fn has_ip6_keys(&self) -> bool {
         self.tailed
     }
 
-    /// Looks a packet up whose guess was wrong, if there was one.
+    /// Looks up a packet whose candidate was wrong.
     #[cold]
     pub fn resolve(&mut self, table: &Table, packet: usize) -> FlowRef {
         let i = packet % VECTOR;
         let key = PackedKey { head: self.heads[i], tail: self.tails[i] };
         self.found[i] = table.find_hashed(&key, table.hasher.hash(&key));
-        if self.recalls {
+        if self.uses_cache {
             self.recall.keep(self.markers[i], self.found[i]);
         }
         self.wrong += 1;
         self.found[i]
     }
 
-    /// The cache learns from what was found: to be called when all guesses are right, or corrected.
+    /// Updates the cache. Call this after all candidates are confirmed or resolved.
     #[inline]
     pub fn update_cache(&mut self) {
-        let missed = if self.recalls { self.misses.min(VECTOR) } else { 0 };
+        let missed = if self.uses_cache { self.misses.min(VECTOR) } else { 0 };
         for &i in &self.missed[..missed] {
             let i = usize::from(i);
             self.recall.keep(self.markers[i], self.found[i]);
         }
-        self.recall.count(self.n as u32, missed as u32 + if self.recalls { self.wrong } else { 0 });
+        self.recall.count(self.n as u32, missed as u32 + if self.uses_cache { self.wrong } else { 0 });
     }
 
-    /// All that follows the first pass.
+    /// Runs all passes after the first.
     pub fn run(&mut self, table: &Table) {
         self.find_candidates(table);
-        let halves = table.halves.get();
+        let flows = table.flows.get();
         for i in 0..self.n {
             let found = self.found[i];
-            let right = halves.get(found.0 as usize).is_some_and(|half| self.is_match::<true>(i, half));
+            let right = flows.get(found.0 as usize).is_some_and(|flow| self.is_match::<true>(i, flow));
             if !right && found.is_some() {
                 self.resolve(table, i);
             }
@@ -324,7 +331,7 @@ impl BatchLookup {
         self.update_cache();
     }
 
-    /// Keeps the key of a packet.
+    /// Stores the key of a packet.
     #[inline(always)]
     fn put(&mut self, at: usize, head: &[u8], meta: &Meta) {
         let common = meta.flags & flags::FRAGMENT == 0;
@@ -349,9 +356,9 @@ impl BatchLookup {
         }
     }
 
-    /// Looks those up together that have no slot.
+    /// Looks up the packets that miss the cache, together.
     fn look_up_missed(&mut self, table: &Table, missed: usize) {
-        let (buckets, halves) = (table.index.buckets(), table.halves.get());
+        let (buckets, flows) = (table.index.buckets(), table.flows.get());
         for at in 0..missed {
             let i = usize::from(self.missed[at]);
             self.hashes[i] = table.hasher.hash(&PackedKey { head: self.heads[i], tail: self.tails[i] });
@@ -360,24 +367,24 @@ impl BatchLookup {
         for at in 0..missed {
             let i = usize::from(self.missed[at]);
             self.found[i] = buckets.of(self.hashes[i]).guess(self.hashes[i]);
-            if let Some(half) = halves.get(self.found[i].0 as usize) {
-                prefetch::read(half);
+            if let Some(flow) = flows.get(self.found[i].0 as usize) {
+                prefetch::read(flow);
             }
         }
     }
 
-    /// What was found, by packet. [`FlowRef::NONE`] for those without session and those without key.
+    /// The flow of each packet. [`FlowRef::NONE`] for packets without a session or without a key.
     #[inline]
     pub fn results(&self) -> &[FlowRef] {
         &self.found[..self.n]
     }
 
-    /// The key of a packet of the vector; that of no session (all zeros) if it has none of its own.
+    /// The key of a packet of the vector; all zeros if it has none.
     pub fn key(&self, packet: usize) -> Key {
         self.packed(packet).unpack()
     }
 
-    /// The same as the table keeps it.
+    /// The packed key of a packet of the vector.
     #[inline(always)]
     pub(super) fn packed(&self, packet: usize) -> PackedKey {
         let ip6 = PackedKey { head: self.heads[packet], tail: [0; 3] }.is_ip6();
@@ -385,27 +392,27 @@ impl BatchLookup {
     }
 }
 
-/// 1 if the source of a key without tail is the higher address, or the same, and 0 if the destination is. Any order of
-/// addresses would do.
+/// 1 if the source address of an IPv4 key is not lower than the destination address, otherwise 0. The order
+/// of addresses is arbitrary.
 #[inline(always)]
 fn is_higher4(key: &PackedKey) -> u32 {
     u32::from(key.head[0] as u32 >= (key.head[0] >> 32) as u32)
 }
 
-/// The same of a key with tail.
+/// 1 if the source address of an IPv6 key is not lower than the destination address, otherwise 0.
 #[inline(always)]
 fn is_higher6(key: &PackedKey) -> u32 {
     let [b, c, d] = key.tail;
     u32::from((key.head[0], b) >= (c, d))
 }
 
-/// Whether a packet is TCP's or UDP's over that version of IP.
+/// Whether a packet is TCP or UDP over this IP version.
 #[inline(always)]
 fn is_ports_of(kind: Kind, version: u8) -> bool {
     (kind.0 == version | Kind::TCP) | (kind.0 == version | Kind::UDP)
 }
 
-/// The key of a packet of any kind; that of no session, all zeros, if it has none.
+/// The key of a packet of any kind; all zeros if it has none.
 #[inline(never)]
 fn any_key(head: &[u8], meta: &Meta) -> PackedKey {
     parse_key(head, meta).map_or_else(|_| PackedKey::default(), |key| key.pack())

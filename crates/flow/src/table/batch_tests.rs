@@ -74,10 +74,10 @@ fn look_ahead(
     lookups.find_candidates(table);
     for at in 0..n {
         let guess = lookups.candidate(at);
-        let half = table.halves.get().get(guess.0 as usize);
-        let right = half.is_some_and(|half| match lookups.has_ip6_keys() {
-            true => lookups.is_match::<true>(at, half),
-            false => lookups.is_match::<false>(at, half),
+        let flow = table.flows.get().get(guess.0 as usize);
+        let right = flow.is_some_and(|flow| match lookups.has_ip6_keys() {
+            true => lookups.is_match::<true>(at, flow),
+            false => lookups.is_match::<false>(at, flow),
         });
         if !right && guess.is_some() {
             lookups.resolve(table, at);

@@ -5,18 +5,18 @@ use rand::{RngCore, SeedableRng};
 
 use crate::key::PackedKey;
 
-/// A key's hash; its parts do not share bits.
+/// The hash of a key. Its parts do not share bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hash(u64);
 
 impl Hash {
-    /// One of so many.
+    /// A number below `many`.
     #[inline(always)]
     pub fn one_of(self, many: u32) -> u32 {
         (((self.0 >> 32) * u64::from(many)) >> 32) as u32
     }
 
-    /// [`Hash::MORE`] bits more.
+    /// [`Hash::MORE`] further bits.
     #[inline(always)]
     pub fn more(self) -> u32 {
         u32::from((self.0 >> 16) as u16)
@@ -29,20 +29,20 @@ impl Hash {
         Hash(u64::from(one) << 32 | u64::from(more) << 16 | u64::from(tag))
     }
 
-    /// Tag in the bucket; never 0, which marks a free lane.
+    /// The tag in the bucket. Never 0, which marks a free lane.
     #[inline(always)]
     pub fn tag(self) -> u16 {
         self.0 as u16 | 1
     }
 }
 
-/// A family of hash functions, of which the seed takes one.
+/// A family of hash functions. The seed selects one.
 ///
-/// Packets choose the keys, so that someone may want many of them to meet in one bucket. Of the words of a key, pairs are
-/// multiplied to 128 bits, each plus a secret, and the products added: this is NH (Black et al., "UMAC", CRYPTO 1999,
-/// section 4), under which two given keys give the same sum with a probability of at most 2^-64 over the secrets. A folded
-/// product with two further secrets makes 64 bits of the sum, and leaves no linear trace of the first stage's secrets
-/// to whoever could learn from timing that two keys met.
+/// Packets choose the keys, so an attacker may want many keys in one bucket. Pairs of words of the key, each
+/// plus a secret, are multiplied to 128 bits and summed. This is NH (Black et al., "UMAC", CRYPTO 1999,
+/// section 4): two given keys have the same sum with a probability of at most 2^-64 over the secrets. A
+/// folded product with two further secrets reduces the sum to 64 bits. It leaves no linear trace of the first
+/// secrets for an attacker who learns from timing that two keys collide.
 #[derive(Clone, Debug)]
 pub(crate) struct Hasher {
     head: [u64; 2],
@@ -62,13 +62,13 @@ impl Hasher {
         if key.is_ip6() { self.ip6(key) } else { self.ip4(key.head) }
     }
 
-    /// The hash of a key without tail.
+    /// The hash of an IPv4 key.
     #[inline(always)]
     pub fn ip4(&self, head: [u64; 2]) -> Hash {
         self.fold(product(head, self.head))
     }
 
-    /// The hash of a key with tail.
+    /// The hash of an IPv6 key.
     #[inline(always)]
     pub fn ip6(&self, key: &PackedKey) -> Hash {
         let ([a, b, c], [k, l, m, n]) = (key.tail, self.tail);

@@ -1,16 +1,19 @@
-//! From hashes to halves: buckets of eight.
+//! The index: from hashes to flows, in buckets of eight.
 //!
-//! Theory of operation. A bucket is a cache line: tags of 16 bits that are compared at once, and the halves they stand
-//! for. A key belongs in the bucket that its hash names. If that is full it goes to the next one with a free lane, and
-//! all full ones on the way count one more key that has passed them; a search goes on behind a bucket only as long as
-//! keys have passed it, and deletion counts them down again, so that nothing is left of crowded times.
+//! # Theory of operation
 //!
-//! As many buckets are in use as the keys want, so that few sessions stay in near caches however many there is room for.
-//! From time to time their number is doubled, bucket by bucket (linear hashing; Litwin, "Linear hashing: a new tool for file
-//! and table addressing", VLDB 1980): each gives the keys that have a certain bit in their hash to a new one, and each
-//! doubling takes another bit. Between two doublings all are equally full; one that has begun goes on with each session that
-//! comes, quickly, as buckets that have not given yet fill up meanwhile. Of 100 keys at most two lie outside of their bucket,
-//! and less than one once there are as many lanes as there ever are, twice as many as keys. The index does not shrink.
+//! A bucket is a cache line: eight tags of 16 bits, compared at once, and eight flows. The hash of a key
+//! names its bucket. If the bucket is full, the key goes to the next bucket with a free lane, and each full
+//! bucket in between counts one more key that has passed it. A search continues to the next bucket only if
+//! keys have passed the bucket. A deletion decrements the counts. So a crowded period leaves no traces.
+//!
+//! The number of buckets in use grows with the number of keys. So few sessions stay in near caches, whatever
+//! the capacity. The number doubles bucket by bucket (linear hashing; Litwin, "Linear hashing: a new tool for
+//! file and table addressing", VLDB 1980). Each bucket gives the keys with a certain bit of their hash to a
+//! new bucket. Each doubling uses another bit. Between two doublings all buckets are equally full. A doubling
+//! that has begun advances with each insertion, because buckets that are not split yet fill up meanwhile. At
+//! most 2 % of the keys lie outside of their bucket, and less than 1 % once the index has its maximum size of
+//! two lanes per key. The index does not shrink.
 
 use std::hint::select_unpredictable;
 use std::io;
@@ -25,30 +28,30 @@ use crate::fcb::FlowRef;
 
 const LANES: usize = 8;
 
-/// Buckets in which a key is looked for at most. A full table needs four now and then; more is somebody's doing.
+/// Maximum number of buckets that a search visits. A full table needs up to four; more indicates an attack.
 const REACH: usize = 16;
 
-/// Buckets in use at first, at most: 64 KiB.
+/// Maximum number of buckets in use initially: 64 KiB.
 const FIRST: u32 = 1 << 10;
-/// Keys for each two buckets above which the buckets are doubled.
+/// Number of keys per two buckets above which the number of buckets doubles.
 const CROWD: u32 = 9;
-/// Buckets that come into use at a time meanwhile.
+/// Number of buckets that one insertion adds during a doubling.
 const AT_ONCE: usize = 2;
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Bucket {
-    /// 0: free.
+    /// Tags; 0 marks a free lane.
     tags: [u16; LANES],
     found: [u32; LANES],
-    /// Keys of this bucket, or of one before it, that lie in one behind it.
+    /// Number of keys of this bucket, or of a bucket before it, that lie in a later bucket.
     passed: u32,
     spare: [u32; 3],
 }
 
 const _: () = assert!(size_of::<Bucket>() == 64);
 
-/// No half of this number: to be looked for again, behind the bucket.
+/// Not a flow: the search must continue after the bucket.
 const BEHIND: u32 = FlowRef::NONE.0 - 1;
 
 impl Bucket {
@@ -57,8 +60,8 @@ impl Bucket {
         u16x8::new(self.tags).simd_eq(u16x8::splat(tag)).to_bitmask()
     }
 
-    /// The first half with the hash's tag; [`FlowRef::NONE`] if there is none for certain, and the number of no half if
-    /// there may be one behind this bucket.
+    /// The first flow with the tag of the hash. [`FlowRef::NONE`] if there is none for certain. [`BEHIND`] if
+    /// a later bucket may have one.
     #[inline(always)]
     pub fn guess(&self, hash: Hash) -> FlowRef {
         let lanes = self.lanes(hash.tag());
@@ -67,7 +70,7 @@ impl Bucket {
         FlowRef(select_unpredictable(lanes == 0, none, first))
     }
 
-    /// The half with the hash's tag that `is` it.
+    /// The flow with the tag of the hash for which `is` returns true.
     #[inline(always)]
     fn find(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let found =
@@ -75,7 +78,7 @@ impl Bucket {
         found.unwrap_or(FlowRef::NONE)
     }
 
-    /// Puts a half into a free lane. False: there is none.
+    /// Stores a flow in a free lane. False if there is none.
     #[inline(always)]
     fn put(&mut self, hash: Hash, found: FlowRef) -> bool {
         let free = self.lanes(0);
@@ -100,15 +103,15 @@ fn lanes(mut bits: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Which buckets are in use, and so which one is a key's.
+/// Which buckets are in use, and so which bucket a key belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// Buckets that were in use at first.
+    /// Number of buckets in use initially.
     first: u32,
     used: u32,
-    /// As many further bits of the hash as doublings have begun.
+    /// Mask of the further bits of the hash, one per doubling that has begun.
     mask: u32,
-    /// Buckets in use when the last one began.
+    /// Number of buckets in use when the last doubling began.
     before: u32,
 }
 
@@ -116,17 +119,17 @@ impl Shape {
     #[inline(always)]
     fn bucket(&self, hash: Hash) -> usize {
         let at = hash.one_of(self.first) + self.first * (hash.more() & self.mask);
-        // The bucket that is not there yet has all its keys in the one that will give.
+        // A bucket that does not exist yet has its keys in the bucket that will be split.
         select_unpredictable(at < self.used, at, at.wrapping_sub(self.before)) as usize
     }
 
-    /// Whether no doubling is under way.
+    /// Whether no doubling is in progress.
     #[inline(always)]
     fn is_whole(&self) -> bool {
         self.used == self.first * (self.mask + 1)
     }
 
-    /// With one bucket more, which the keys of another one move to, and that one.
+    /// The shape with one more bucket, and the bucket whose keys move there.
     fn grown(mut self) -> (Shape, usize) {
         if self.is_whole() {
             (self.before, self.mask) = (self.used, self.mask << 1 | 1);
@@ -140,31 +143,31 @@ impl Shape {
 /// The buckets of a table.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// All that there can be, and as many behind them as a key of the last one may pass.
+    /// All buckets at the maximum size, and as many after them as a key of the last one may pass.
     buckets: Arena<Bucket>,
     count: u32,
     shape: Shape,
     keys: u32,
-    /// Keys that lie outside of their bucket.
+    /// Number of keys outside of their bucket.
     displaced: u32,
-    /// Of [`Index::grow`].
+    /// Scratch memory of [`Index::grow`].
     moving: Vec<(Hash, FlowRef)>,
 }
 
 impl Index {
-    /// For so many keys.
+    /// Creates an index for `keys` keys.
     pub fn new(keys: u32) -> io::Result<Self> {
         Index::beginning_with(FIRST, keys)
     }
 
-    /// The same, with at most so many buckets in use at first.
+    /// Creates an index with at most `first` buckets in use initially.
     fn beginning_with(first: u32, keys: u32) -> io::Result<Self> {
         let count = keys.div_ceil(LANES as u32 / 2).max(1);
         let doublings = count.div_ceil(first).next_power_of_two().trailing_zeros().min(Hash::MORE);
         let first = count.div_ceil(1 << doublings);
         let count = first << doublings;
         let mut buckets = Arena::new(count as usize + REACH - 1)?;
-        // The first packets of many sessions must not wait for memory.
+        // The first packets of many sessions must not wait for page faults.
         buckets.touch(usize::MAX);
         let shape = Shape { first, used: first, mask: 0, before: 0 };
         Ok(Index { buckets, count, shape, keys: 0, displaced: 0, moving: Vec::new() })
@@ -174,7 +177,7 @@ impl Index {
         self.displaced
     }
 
-    /// Bytes of memory.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         size_of_val(self.buckets.get())
     }
@@ -184,8 +187,9 @@ impl Index {
         Buckets { buckets: self.buckets.get(), shape: self.shape }
     }
 
-    /// Takes more buckets into use if keys have become many. To be called whenever a session's keys have been entered.
-    /// `hash_of` answers the hash that a half was entered with, `ask` asks for the memory that this looks at.
+    /// Adds buckets if there are many keys. Call this after each insertion of a session's keys.
+    ///
+    /// `hash_of` returns the hash with which a flow was inserted. `ask` prefetches what `hash_of` reads.
     #[inline(always)]
     pub fn grow(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
         if !self.shape.is_whole() || self.keys * 2 > self.shape.used * CROWD {
@@ -205,7 +209,7 @@ impl Index {
         }
     }
 
-    /// Takes one bucket more into use.
+    /// Adds one bucket.
     fn split(&mut self, hash_of: impl Fn(FlowRef) -> Hash, ask: impl Fn(FlowRef)) {
         let (next, from) = self.shape.grown();
         let to = next.used as usize - 1;
@@ -220,13 +224,13 @@ impl Index {
                 break;
             }
         }
-        // What the next times will look at.
+        // Prefetch for the next calls.
         let next_one = &buckets[from + AT_ONCE];
         lanes(!next_one.lanes(0)).for_each(|lane| ask(FlowRef(next_one.found[lane])));
         [from + 2 * AT_ONCE, to + AT_ONCE].into_iter().for_each(|at| prefetch::read(&buckets[at]));
         let moving = std::mem::take(&mut self.moving);
         moving.iter().for_each(|&(hash, found)| self.remove(hash, found));
-        // Else, which is somebody's doing, the keys stay where they can be found.
+        // Otherwise, in case of an attack, the keys stay where they are and can still be found.
         if self.has_room(to, moving.len()) {
             self.shape = next;
         }
@@ -236,7 +240,7 @@ impl Index {
         self.moving = moving;
     }
 
-    /// Whether so many keys of a bucket can be entered.
+    /// Whether `keys` keys fit into a bucket and its successors.
     fn has_room(&self, bucket: usize, keys: usize) -> bool {
         let buckets = &self.buckets.get()[bucket..bucket + REACH];
         let mut free = buckets.iter().scan(0, |free, bucket| {
@@ -246,17 +250,17 @@ impl Index {
         free.any(|free| free >= keys)
     }
 
-    /// Finds the half that `is` it, among those with the hash.
+    /// Returns the flow for which `is` returns true, among those with the hash.
     pub fn find(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let bucket = self.buckets().of(hash);
         match bucket.find(hash, &is) {
-            // Nearly always: none has passed the bucket.
+            // The usual case: no key has passed the bucket.
             FlowRef::NONE if bucket.passed != 0 => self.find_behind(hash, is),
             found => found,
         }
     }
 
-    /// The same, of the buckets behind the first one.
+    /// Continues a search after the first bucket.
     #[cold]
     fn find_behind(&self, hash: Hash, is: impl Fn(FlowRef) -> bool) -> FlowRef {
         let buckets = self.buckets.get();
@@ -269,7 +273,7 @@ impl Index {
         FlowRef::NONE
     }
 
-    /// Enters a half. False: there is no room in reach.
+    /// Inserts a flow. False if there is no room within reach.
     pub fn insert(&mut self, hash: Hash, found: FlowRef) -> bool {
         let first = self.shape.bucket(hash);
         let entered = self.buckets.get_mut()[first].put(hash, found) || self.insert_behind(hash, found);
@@ -277,7 +281,7 @@ impl Index {
         entered
     }
 
-    /// The same where the first bucket is full.
+    /// Inserts a flow whose first bucket is full.
     #[cold]
     fn insert_behind(&mut self, hash: Hash, found: FlowRef) -> bool {
         let way = self.way(hash);
@@ -290,7 +294,7 @@ impl Index {
         true
     }
 
-    /// Takes a half out that was entered with this hash.
+    /// Removes a flow that was inserted with this hash.
     pub fn remove(&mut self, hash: Hash, found: FlowRef) {
         let bucket = &mut self.buckets.get_mut()[self.shape.bucket(hash)];
         match bucket.lane_of(hash.tag(), found) {
@@ -302,7 +306,7 @@ impl Index {
         }
     }
 
-    /// The same of one that is not in the first bucket.
+    /// Removes a flow that is not in its first bucket.
     #[cold]
     fn remove_behind(&mut self, hash: Hash, found: FlowRef) {
         let way = self.way(hash);
@@ -316,14 +320,14 @@ impl Index {
         }
     }
 
-    /// The buckets in which a key may lie, in the order in which they are tried.
+    /// The buckets that may contain a key, in search order.
     fn way(&self, hash: Hash) -> std::ops::Range<usize> {
         let first = self.shape.bucket(hash);
         first..first + REACH
     }
 }
 
-/// The buckets, to be read.
+/// Read access to the buckets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Buckets<'a> {
     buckets: &'a [Bucket],
@@ -336,13 +340,13 @@ impl<'a> Buckets<'a> {
         &self.buckets[self.shape.bucket(hash)]
     }
 
-    /// The number of a hash's bucket, for [`Buckets::at`].
+    /// The number of the bucket of a hash, for [`Buckets::at`].
     #[inline(always)]
     pub fn place(&self, hash: Hash) -> u32 {
         self.shape.bucket(hash) as u32
     }
 
-    /// A bucket by its number. After some growth it may not be the hash's any more.
+    /// A bucket by its number. If the index has grown, the bucket may no longer be the one of the hash.
     #[inline(always)]
     pub fn at(&self, place: u32) -> &'a Bucket {
         &self.buckets[place as usize]
@@ -358,14 +362,14 @@ mod tests {
     use super::*;
 
     impl Index {
-        /// Whether nothing is in it, nor any trace.
+        /// Whether the index is empty and all counters are zero.
         fn is_clean(&self) -> bool {
             let empty = self.buckets.get().iter().all(|b| b.passed == 0 && b.tags == [0; LANES]);
             empty && (self.keys, self.displaced) == (0, 0)
         }
     }
 
-    /// Keys are their own halves' numbers here.
+    /// In these tests the number of a flow is its key.
     fn contents(index: &Index, hash: Hash) -> HashSet<u32> {
         (0..200).filter(|&n| index.find(hash, |found| found.0 == n).is_some()).collect()
     }
@@ -388,7 +392,7 @@ mod tests {
     #[test]
     fn a_crowd_stays_where_it_is_found() {
         let mut index = Index::beginning_with(2, 4 * 64).unwrap();
-        // In each of the first two buckets; those of the first would move.
+        // In each of the first two buckets. The keys of the first bucket would move.
         let hash = |n: u32| match n < 16 {
             true => Hash::of_parts(0, 1, n as u16),
             false => Hash::of_parts(1 << 31, 0, n as u16),
@@ -400,12 +404,12 @@ mod tests {
             assert!((0..gone).all(|n| index.find(hash(n), |found| found.0 == n).0 == n), "{gone}");
             index.shape.used
         };
-        // Sixteen have to find room, for which half a bucket's worth of the others has to go.
+        // Sixteen keys need room. Half a bucket of the others must go first.
         assert_eq!((128..136).rev().map(grow).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 4]);
     }
 
     proptest! {
-        /// Few buckets and few tags, so that keys pass full buckets and share tags, while the index grows.
+        /// Few buckets and few tags, so that keys pass full buckets and share tags while the index grows.
         #[test]
         fn agrees_with_a_set(
             steps in prop::collection::vec((0..4u32, 0..8u16, 0..3u16, 0..60u32, any::<bool>(), any::<bool>()), 1..300),
@@ -427,7 +431,7 @@ mod tests {
                     prop_assert_eq!(index.shape.used > used, grows && used < index.count);
                 }
                 prop_assert_eq!(index.keys as usize, model.len());
-                // Keys of a bucket behind may be found as well.
+                // Keys of a later bucket may be found too.
                 for (n, hash) in &model {
                     prop_assert!(contents(&index, *hash).contains(n));
                 }

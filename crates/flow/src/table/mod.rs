@@ -1,17 +1,20 @@
 //! The table of a worker's sessions.
 //!
-//! Theory of operation. All memory is taken once, when the table is made, and a session's number says where its parts lie:
-//! two [`Flow`]s in one array, the [`SessionState`] part in another, its scratchpad in a third. An index finds halves by the hash
-//! of their key ([`index`]); a vector of packets is looked up in passes ([`BatchLookup`]). Numbers are given out in
-//! ascending order and those of ended sessions again first, the last one first, as its memory is likely to be near.
+//! # Theory of operation
 //!
-//! Sessions that nothing but their first packet speaks for stand in a list in the order in which they began: from its front
-//! room is made when the table is full ([`Table::eviction_candidate`]). Who removes a session releases what it holds; the table
-//! knows nothing of that.
+//! All memory is reserved when the table is created. The number of a session determines where its parts lie:
+//! two [`Flow`]s in one array, the [`SessionState`] in another, the scratchpad in a third. An index maps the
+//! hash of a key to a flow (`index`). The packets of a vector are looked up together, in passes
+//! ([`BatchLookup`]). Session numbers are given out in ascending order. Numbers of ended sessions are reused
+//! first, the latest first, since their memory is probably still in a cache.
 //!
-//! A packet's session may live with another worker because its replies arrive there. The table then holds a *redirect*
-//! in its place, which takes a number, a key and a timer, and says only which worker. Redirects stand among the half-open
-//! sessions: they can be found anew.
+//! Half-open sessions are in a list, oldest first. If the table is full, the caller evicts from the front of
+//! this list ([`Table::eviction_candidate`]). The caller that removes a session releases the session's
+//! resources. The table does not know them.
+//!
+//! A packet's session may belong to another worker, because replies arrive there. The table of this worker
+//! then holds a *redirect*: a number, a key, a timer and the number of the other worker. Redirects are in the
+//! list of half-open sessions, since they can be created again.
 
 mod batch;
 #[cfg(test)]
@@ -36,47 +39,48 @@ use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::{Key, PackedKey, reversed_tag};
 use crate::wheel::{UNARMED, Wheel};
 
-/// Most sessions that a table can have room for.
+/// Maximum capacity of a table, in sessions.
 pub const MAX_CAPACITY: u32 = 1 << 29;
 
 const NONE: u32 = u32::MAX;
 
-/// Bytes of a cache line.
+/// Bytes in a cache line.
 const LINE: usize = 64;
 
-/// How many insertions before it is needed a session's memory is asked for.
+/// How many insertions ahead the memory of a new session is prefetched.
 const INSERTIONS_AHEAD: usize = 4;
 
 /// Bits of [`SessionState::table_flags`].
 mod state {
-    /// In the list of half-open sessions.
+    /// The session is in the list of half-open sessions.
     pub const EMBRYONIC: u8 = 1 << 0;
-    /// The reverse half is not in the index: a redirect, or a session whose keys are one and the same.
+    /// The reverse flow is not in the index: the entry is a redirect, or both directions have the same key.
     pub const ONE_KEY: u8 = 1 << 1;
 }
 
-/// Why a session was not entered.
+/// Why a session was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
-    /// All session numbers are taken. There may be a [`Table::eviction_candidate`].
+    /// All session numbers are in use. There may be an [eviction candidate](Table::eviction_candidate).
     #[error("the table is full")]
     Full,
-    /// Too many keys with hashes near this one's.
+    /// Too many keys have similar hashes.
     #[error("the key's part of the table is crowded")]
     Crowded,
-    /// There is a session with one of the two keys.
+    /// A session already has one of the two keys.
     #[error("there is a session with that key")]
     Taken(FlowRef),
 }
 
-/// A key as the table looks for it, with its hash: what [`Table::find_with_hash`] has found out, to be used once more.
+/// A packed key with its hash. [`Table::find_with_hash`] returns it, so that an insertion does not compute it
+/// again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashedKey {
     key: PackedKey,
     hash: Hash,
 }
 
-/// The key of the other direction.
+/// The key of the opposite direction.
 #[inline(always)]
 fn reversed(key: &PackedKey) -> PackedKey {
     let [[s0, s1, d0, d1], [tag, proto, ..]]: [[u8; 4]; 2] = bytemuck::cast(key.head[1]);
@@ -87,18 +91,18 @@ fn reversed(key: &PackedKey) -> PackedKey {
     }
 }
 
-/// How full a table is.
+/// Fill level of a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOccupancy {
-    /// Sessions, redirects among them.
+    /// Number of sessions, including redirects.
     pub sessions: u32,
-    /// Room for so many.
+    /// Maximum number of sessions.
     pub capacity: u32,
-    /// Sessions that are only half open, and redirects.
+    /// Number of half-open sessions and redirects.
     pub embryonic: u32,
-    /// Keys outside of their bucket, which take longer to find.
+    /// Number of keys outside of their bucket. They take longer to find.
     pub displaced: u32,
-    /// Timers that are armed.
+    /// Number of armed timers.
     pub timers: u32,
 }
 
@@ -107,49 +111,53 @@ pub struct TableOccupancy {
 pub struct Table {
     hasher: Hasher,
     index: Index,
-    halves: Arena<Flow>,
-    commons: Arena<SessionState>,
+    flows: Arena<Flow>,
+    sessions: Arena<SessionState>,
     scratch: Arena<u8>,
-    /// Bytes from one scratchpad to the next.
+    /// Distance between two scratchpads, in bytes.
     stride: usize,
-    /// A bit for each session that lives.
+    /// One bit per session: whether it is in use.
     live: Vec<u64>,
     capacity: u32,
     len: u32,
-    /// Numbers from here on were never given out.
+    /// Numbers from here on have never been in use.
     fresh: u32,
-    /// Numbers that were given back, the last one last.
+    /// Free numbers below `fresh`. The last is reused first.
     free: Vec<u32>,
-    /// First and last of the half-open sessions.
+    /// First and last session of the list of half-open sessions.
     embryonic: [u32; 2],
     embryonic_len: u32,
     wheel: Wheel,
 }
 
 impl Table {
-    /// A table for `capacity` sessions (1 to [`MAX_CAPACITY`]; others are brought into these bounds), each with a
-    /// scratchpad of `scratch_bytes` bytes, rounded up to 8, from 64 on to 64. The seed is a secret: who knows it can make keys collide.
+    /// Creates a table for `capacity` sessions, each with a scratchpad of `scratch_bytes` bytes.
+    ///
+    /// The capacity is clamped to 1 to [`MAX_CAPACITY`]. Scratchpads are rounded up to a multiple of 8 bytes,
+    /// and of 64 bytes if they have 64 or more. `seed` must be secret: with it, an attacker can construct
+    /// keys that collide.
     ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub fn new(capacity: u32, scratch_bytes: usize, seed: u64) -> io::Result<Table> {
         let capacity = capacity.clamp(1, MAX_CAPACITY);
-        // Those of a cache line and more begin with one: what is used first is then in one line.
+        // Scratchpads of a cache line or more begin at a cache line: the bytes that are used first are in one
+        // line.
         let stride = scratch_bytes.next_multiple_of(if scratch_bytes < LINE { 8 } else { LINE });
         let count = capacity as usize;
         let scratch = count.checked_mul(stride).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut halves = Arena::new(count * 2)?;
-        let mut commons = Arena::new(count)?;
+        let mut flows = Arena::new(count * 2)?;
+        let mut sessions = Arena::new(count)?;
         let mut scratch = Arena::new(scratch)?;
-        // These fill from the front.
-        halves.touch(HUGE);
-        commons.touch(HUGE);
+        // These arrays fill from the front.
+        flows.touch(HUGE);
+        sessions.touch(HUGE);
         scratch.touch(HUGE);
         Ok(Table {
             hasher: Hasher::new(seed),
             index: Index::new(capacity * 2)?,
-            halves,
-            commons,
+            flows,
+            sessions,
             scratch,
             stride,
             live: vec![0; count.div_ceil(64)],
@@ -163,17 +171,17 @@ impl Table {
         })
     }
 
-    /// Sessions, redirects among them.
+    /// Number of sessions, including redirects.
     pub fn len(&self) -> u32 {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Room for so many sessions.
+    /// Maximum number of sessions.
     pub fn capacity(&self) -> u32 {
         self.capacity
     }
@@ -181,14 +189,14 @@ impl Table {
     /// Bytes of memory when all sessions are in use.
     pub fn bytes(&self) -> usize {
         let parts =
-            [size_of_val(self.halves.get()), size_of_val(self.commons.get()), size_of_val(&*self.live)];
+            [size_of_val(self.flows.get()), size_of_val(self.sessions.get()), size_of_val(&*self.live)];
         parts.iter().sum::<usize>()
             + self.scratch.get().len()
             + self.index.bytes()
             + self.capacity as usize * size_of::<u32>()
     }
 
-    /// How full the table is.
+    /// Fill level of the table.
     pub fn occupancy(&self) -> TableOccupancy {
         TableOccupancy {
             sessions: self.len,
@@ -199,13 +207,13 @@ impl Table {
         }
     }
 
-    /// Finds a session and the direction by the key of a packet.
+    /// Returns the flow with the key of a packet.
     pub fn find(&self, key: &Key) -> FlowRef {
         let key = key.pack();
         self.find_hashed(&key, self.hasher.hash(&key))
     }
 
-    /// Asks for the memory that [`Table::find`] and [`Table::insert`] of the key will look at.
+    /// Prefetches the index entry that [`Table::find`] and [`Table::insert`] of the key read.
     pub fn prefetch(&self, key: &Key) {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
@@ -234,7 +242,7 @@ impl Table {
         }
     }
 
-    /// The same as [`Table::find`], and what a session with the key is entered by if there is none.
+    /// Returns the flow with a key, and the key with its hash for a later insertion.
     #[inline]
     pub fn find_with_hash(&self, key: &Key) -> (FlowRef, HashedKey) {
         let key = key.pack();
@@ -247,21 +255,22 @@ impl Table {
         self.index.find(hash, |found| self.flow(found).is(&key.head, &key.tail))
     }
 
-    /// Enters a session that begins `now` (milliseconds) with the keys of its directions. It is half open until it is
-    /// settled ([`Table::remove_embryonic`]), its timer is not armed, its halves and common part are zeros but for the keys, the
-    /// time and the number of the mapping, which is none.
+    /// Inserts a session with the keys of its two directions.
+    ///
+    /// The session is half open until [`Table::remove_embryonic`]. Its timer is not armed. Its flows and its
+    /// state are zero, except for the keys, the time `now` (milliseconds) and the mapping, which is none.
     ///
     /// # Errors
-    /// See [`InsertError`]; the table is as before then.
+    /// [`InsertError`]. The table is then unchanged.
     pub fn insert(&mut self, forward: &Key, reverse: &Key, now: u32) -> Result<SessionId, InsertError> {
         self.insert_hashed(&self.seek_free(forward)?, Some(reverse), now)
     }
 
-    /// The same of a session whose forward key has been sought ([`Table::find_with_hash`]) and not found, and not been entered since.
-    /// Without a reverse key it is the same ends'.
+    /// Inserts a session whose forward key was hashed by [`Table::find_with_hash`] and not found, with no
+    /// insertion of that key since. Without `reverse`, the reverse key is the forward key reversed.
     ///
     /// # Errors
-    /// As [`Table::insert`].
+    /// [`InsertError`], as for [`Table::insert`].
     pub fn insert_hashed(
         &mut self,
         forward: &HashedKey,
@@ -273,10 +282,11 @@ impl Table {
         Ok(id)
     }
 
-    /// The same of a session of which more is known: until when it lives if no packet comes, and whether it is half open.
+    /// Inserts a session as [`Table::insert_hashed`] does, and arms its timer for `deadline`. `embryonic`:
+    /// whether the session is half open.
     ///
     /// # Errors
-    /// As [`Table::insert`].
+    /// [`InsertError`], as for [`Table::insert`].
     pub fn open(
         &mut self,
         forward: &HashedKey,
@@ -311,26 +321,27 @@ impl Table {
         }
     }
 
-    /// Enters a redirect: packets with that key go to another worker.
+    /// Inserts a redirect: packets with this key belong to another worker.
     ///
     /// # Errors
-    /// As [`Table::insert`].
+    /// [`InsertError`], as for [`Table::insert`].
     pub fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) -> Result<SessionId, InsertError> {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
         self.join_embryonic(id);
-        let half = self.flow_mut(FlowRef::new(id, Direction::Forward));
-        half.flags |= flow_flags::REDIRECT;
-        half.set_decision(u32::from(worker));
+        let flow = self.flow_mut(FlowRef::new(id, Direction::Forward));
+        flow.flags |= flow_flags::REDIRECT;
+        flow.set_decision(u32::from(worker));
         Ok(id)
     }
 
-    /// The worker that a redirect names; none if this is a session.
+    /// The worker that a redirect names; none if the flow belongs to a session.
     pub fn redirect_worker(&self, found: FlowRef) -> Option<u16> {
-        let half = self.flow(found);
-        (half.flags & flow_flags::REDIRECT != 0).then_some(half.decision() as u16)
+        let flow = self.flow(found);
+        (flow.flags & flow_flags::REDIRECT != 0).then_some(flow.decision() as u16)
     }
 
-    /// Puts keys into the index and writes the parts; neither the half-open ones nor the timers know of it yet.
+    /// Inserts the keys into the index and writes flows and state. The caller adds the list of half-open
+    /// sessions and the timer.
     #[inline]
     fn enter(
         &mut self,
@@ -348,18 +359,18 @@ impl Table {
             return Err(InsertError::Crowded);
         }
         self.take(id);
-        let (halves, common) = self.parts_mut(id);
+        let (flows, session) = self.parts_mut(id);
         let flags = if reverse.is_none() { flow_flags::UNINDEXED } else { 0 };
-        *halves = [
+        *flows = [
             Flow { last_seen: now, ..Flow::new(&forward.key) },
             Flow { last_seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
         ];
-        *common = SessionState {
+        *session = SessionState {
             timer: UNARMED,
             created: now,
             mapping: NONE,
             table_flags: if reverse.is_none() { state::ONE_KEY } else { 0 },
-            uid: common.uid.wrapping_add(1),
+            uid: session.uid.wrapping_add(1),
             ..SessionState::default()
         };
         self.wheel.start(now);
@@ -368,7 +379,7 @@ impl Table {
         Ok(id)
     }
 
-    /// A key that no session has.
+    /// A hashed key that no session has.
     fn seek_free(&self, key: &Key) -> Result<HashedKey, InsertError> {
         match self.find_with_hash(key) {
             (FlowRef::NONE, sought) => Ok(sought),

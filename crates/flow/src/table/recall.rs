@@ -1,43 +1,49 @@
-//! Where the last packets' sessions stood: a cache in front of the index.
+//! A cache of recent lookups, in front of the index.
 //!
-//! Theory of operation. A packet's marker names a slot, and the slot the half in which the last packet with that marker was
-//! found (Barbette et al., "Combined stateful classification and session splicing", II-F). It is made of the hash by which the
-//! network card spreads its traffic (RSS) if the packet brings one along, or else of the key, by two multiplications that need
-//! not wait for each other: no secret is in it. What a slot names is a guess: the half's own key has to be the packet's, and
-//! the half to be in use. So no slot has to be cleared when a session ends, and any marker will do.
+//! # Theory of operation
 //!
-//! A hit saves the hash of the key and the comparison of tags; a miss costs what was done in vain. So the cache is on while
-//! four of five packets hit and off otherwise, but for a trial now and then. Ticks of the time-stamp counter per packet to
-//! find its session (release build, vectors of 256, flows and directions at random, EPYC of the fourth generation, shared
-//! with other work; `examples/cost.rs` with and without the cache in turn, seven times each, the lowest):
+//! The marker of a packet selects a slot, and the slot names the flow of the last packet with that marker
+//! (Barbette et al., "Combined stateful classification and session splicing", II-F). The marker comes from
+//! the NIC's RSS hash if the packet has one. Otherwise it comes from the key, by two independent
+//! multiplications. It contains no secret. The slot is only a candidate: the flow's key must equal the
+//! packet's, and the flow must be in use. So the end of a session clears no slot, and any function can serve
+//! as marker.
 //!
-//! | sessions | IPv4: index alone | with the cache | IPv6: index alone | with the cache | it is |
+//! A hit saves the hash of the key and the comparison of tags. A miss costs the access to the slot. The cache
+//! is therefore enabled while at least 80 % of the packets hit, and otherwise only probed now and then. Ticks
+//! of the time-stamp counter per packet to find its session (release build, vectors of 256, random flows and
+//! directions, 4th generation EPYC shared with other work; `examples/cost.rs` with and without the cache in
+//! turn, the minimum of seven runs each):
+//!
+//! | sessions | IPv4: index alone | with the cache | IPv6: index alone | with the cache | state |
 //! |---|---|---|---|---|---|
-//! | 1,000 | 19.7 | 17.3 | 25.7 | 21.1 | on |
-//! | 4,000 | 20.6 | 19.7 | 26.3 | 23.4 | on |
-//! | 16,000 | 22.2 | 20.9 | 28.4 | 28.3 | mostly off |
-//! | 64,000 | 53.8 | 49.5 | 61.1 | 59.1 | off |
-//! | 1,000,000 | 68.7 | 67.2 | 74.9 | 68.7 | off |
+//! | 1,000 | 19.7 | 17.3 | 25.7 | 21.1 | enabled |
+//! | 4,000 | 20.6 | 19.7 | 26.3 | 23.4 | enabled |
+//! | 16,000 | 22.2 | 20.9 | 28.4 | 28.3 | mostly disabled |
+//! | 64,000 | 53.8 | 49.5 | 61.1 | 59.1 | disabled |
+//! | 1,000,000 | 68.7 | 67.2 | 74.9 | 68.7 | disabled |
 //!
-//! Where it is off, differences are the machine's (medians of the same runs go either way). A cache that was always on, with as many slots as it
-//! takes for nine hits of ten, gained nothing at 64,000 sessions and mostly lost: its slots are as far away as buckets then.
+//! In the disabled rows the differences are noise (medians of the same runs differ in both directions). A
+//! cache that is always enabled, with enough slots for a hit rate of 90 %, gained nothing at 64,000 sessions
+//! and mostly lost: its slots are then as far away as the buckets.
 
 use crate::fcb::FlowRef;
 use crate::key::has_tail;
 
-/// Slots: 128 KiB, which stay in the second-level cache.
+/// Number of slots: 128 KiB, which stay in the L2 cache.
 const SLOTS: usize = 1 << 14;
-/// Packets over which hits are counted.
+/// Number of packets over which hits are counted.
 const SPAN: u32 = 4_096;
-/// Packets for which the cache is off when too few have hit: few the first time, when its slots are empty, then more.
+/// Number of packets for which the cache is disabled after too few hits: few the first time, when the slots
+/// are empty, then more.
 const PAUSES: std::ops::RangeInclusive<u32> = SPAN..=1 << 18;
 
-/// What a packet's slot is found by: the slot's number above a tag.
+/// Selects the slot of a packet: the number of the slot above a tag.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marker(u64);
 
 impl Marker {
-    /// Of a packet with a key of that head and, if it has one, tail.
+    /// The marker of a packet with this key.
     #[inline(always)]
     pub fn of(head: &[u64; 2], tail: &[u64; 3]) -> Marker {
         let ([a, b], [c, d, e]) = (*head, *tail);
@@ -45,15 +51,15 @@ impl Marker {
         Marker::of4(&[a ^ tail, b])
     }
 
-    /// The same where the key has no tail.
+    /// The marker of a packet with an IPv4 key.
     #[inline(always)]
     pub fn of4(&[a, b]: &[u64; 2]) -> Marker {
         let product = a.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Marker(product.wrapping_add(b.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)))
     }
 
-    /// Of a packet that brings a hash along, which may be the same for both directions; `higher`: 1 if its source is the higher
-    /// address.
+    /// The marker of a packet with an RSS hash, which may be equal for both directions. `higher`: 1 if the
+    /// source has the higher address.
     #[inline(always)]
     pub fn of_hash(hash: u32, higher: u32) -> Marker {
         Marker(u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(higher) << 63)
@@ -70,17 +76,17 @@ impl Marker {
     }
 }
 
-/// The cache. Its slots are guesses about any table.
+/// The cache. Its slots are candidates for any table.
 #[derive(Debug)]
 pub(super) struct Recall {
-    /// Tag in the upper half, number of the half that was found in the lower one.
+    /// Tag in the upper half, number of the flow in the lower half.
     slots: Box<[u64; SLOTS]>,
     on: bool,
     /// Packets until the next decision.
     left: u32,
     missed: u32,
     pause: u32,
-    /// On or off whatever hits.
+    /// Enables or disables the cache independently of hits.
     #[cfg(test)]
     pub forced: Option<bool>,
 }
@@ -88,7 +94,7 @@ pub(super) struct Recall {
 impl Default for Recall {
     fn default() -> Self {
         Recall {
-            // No half has the number that is in these.
+            // No flow has this number.
             slots: Box::new([u64::MAX; SLOTS]),
             on: true,
             left: SPAN,
@@ -101,7 +107,7 @@ impl Default for Recall {
 }
 
 impl Recall {
-    /// Whether the next vector is to be looked up by the cache.
+    /// Whether the next vector uses the cache.
     #[inline(always)]
     pub fn is_on(&self) -> bool {
         #[cfg(test)]
@@ -111,20 +117,20 @@ impl Recall {
         self.on
     }
 
-    /// A packet's slot, to be asked for early.
+    /// The slot of a packet, for a prefetch.
     #[inline(always)]
     pub fn slot(&self, marker: Marker) -> &u64 {
         &self.slots[marker.slot()]
     }
 
-    /// The half of a packet with that marker, and whether there is a guess at all.
+    /// The candidate for a packet with this marker, and whether the tag of the slot matches.
     #[inline(always)]
     pub fn guess(&self, marker: Marker) -> (FlowRef, bool) {
         let slot = *self.slot(marker);
         (FlowRef(slot as u32), slot >> 32 == marker.tag())
     }
 
-    /// Keeps where a packet's session was found, if it was.
+    /// Stores the flow of a packet, if there is one.
     #[inline(always)]
     pub fn keep(&mut self, marker: Marker, found: FlowRef) {
         if found.is_some() {
@@ -132,7 +138,7 @@ impl Recall {
         }
     }
 
-    /// Counts the packets of a vector and those that were not where the cache said, and decides whether to go on.
+    /// Counts the packets of a vector and those that missed, and decides whether the cache stays enabled.
     #[inline]
     pub fn count(&mut self, packets: u32, missed: u32) {
         self.missed += missed;

@@ -1,4 +1,4 @@
-//! What becomes of a session in the table once it is entered.
+//! Operations on a session after its insertion.
 
 use mmb_packet::prefetch;
 
@@ -7,7 +7,7 @@ use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::Key;
 
 impl Table {
-    /// Takes a session or redirect out and gives its number back. False: there was none.
+    /// Removes a session or redirect and frees its number. False if the number is not in use.
     pub fn remove(&mut self, id: SessionId) -> bool {
         if !self.is_live(id) {
             return false;
@@ -31,7 +31,7 @@ impl Table {
         true
     }
 
-    /// Asks for the memory that [`Table::remove`] will look at: for all of several sessions that are to be removed.
+    /// Prefetches what [`Table::remove`] reads. For callers that remove several sessions together.
     pub fn prefetch_keys(&self, id: SessionId) {
         for direction in [Direction::Forward, Direction::Reverse] {
             let hash = self.hasher.hash(&self.flow(FlowRef::new(id, direction)).packed());
@@ -39,97 +39,98 @@ impl Table {
         }
     }
 
-    /// Whether there is a session or redirect of that number.
+    /// Whether a session or redirect has this number.
     #[inline]
     pub fn is_live(&self, id: SessionId) -> bool {
         self.live.get(id.0 as usize / 64).is_some_and(|word| word >> (id.0 % 64) & 1 != 0)
     }
 
-    /// How often the session's number had been given out when it began: tells it from earlier and later ones.
+    /// Incarnation of the number: distinguishes a session from earlier and later ones with the same number.
     pub fn uid(&self, id: SessionId) -> u32 {
         self.session(id).uid
     }
 
-    /// One direction of a session.
+    /// The flow of a session in one direction.
     ///
     /// # Panics
     /// On [`FlowRef::NONE`].
     #[inline(always)]
     pub fn flow(&self, found: FlowRef) -> &Flow {
-        &self.halves.get()[found.0 as usize]
+        &self.flows.get()[found.0 as usize]
     }
 
-    /// One direction of a session.
+    /// The flow of a session in one direction, mutable.
     ///
     /// # Panics
     /// On [`FlowRef::NONE`].
     #[inline(always)]
     pub fn flow_mut(&mut self, found: FlowRef) -> &mut Flow {
-        &mut self.halves.get_mut()[found.0 as usize]
+        &mut self.flows.get_mut()[found.0 as usize]
     }
 
-    /// All halves, by [`FlowRef`]'s number: for work on a whole vector.
+    /// All flows, indexed by [`FlowRef`]: for work on a whole vector.
     #[inline(always)]
     pub fn flows_mut(&mut self) -> &mut [Flow] {
-        self.halves.get_mut()
+        self.flows.get_mut()
     }
 
-    /// The key of a direction.
+    /// The key of a flow.
     pub fn key(&self, found: FlowRef) -> Key {
         self.flow(found).key()
     }
 
-    /// What a session's directions share.
+    /// The state of a session.
     #[inline(always)]
     pub fn session(&self, id: SessionId) -> &SessionState {
-        &self.commons.get()[id.0 as usize]
+        &self.sessions.get()[id.0 as usize]
     }
 
-    /// What a session's directions share.
+    /// The state of a session, mutable.
     #[inline(always)]
     pub fn session_mut(&mut self, id: SessionId) -> &mut SessionState {
-        &mut self.commons.get_mut()[id.0 as usize]
+        &mut self.sessions.get_mut()[id.0 as usize]
     }
 
-    /// Both directions of a session, and what they share.
+    /// Both flows of a session, and its state.
     ///
     /// # Panics
-    /// If there is no room for a session of that number.
+    /// If the number exceeds the capacity.
     #[inline(always)]
     pub fn parts_mut(&mut self, id: SessionId) -> (&mut [Flow; 2], &mut SessionState) {
         let at = id.0 as usize;
-        let (pairs, _) = self.halves.get_mut().as_chunks_mut::<2>();
-        (&mut pairs[at], &mut self.commons.get_mut()[at])
+        let (pairs, _) = self.flows.get_mut().as_chunks_mut::<2>();
+        (&mut pairs[at], &mut self.sessions.get_mut()[at])
     }
 
-    /// A session's scratchpad: what was last written there, be it for an earlier session; see [`Table::clear_scratch`].
+    /// The scratchpad of a session. It may still hold the bytes of an earlier session: see
+    /// [`Table::clear_scratch`].
     #[inline]
     pub fn scratch(&self, id: SessionId) -> &[u8] {
         let at = id.0 as usize * self.stride;
         &self.scratch.get()[at..at + self.stride]
     }
 
-    /// A session's scratchpad, likewise. It begins at a multiple of 8 bytes.
+    /// The scratchpad of a session, mutable. It begins at a multiple of 8 bytes.
     #[inline]
     pub fn scratch_mut(&mut self, id: SessionId) -> &mut [u8] {
         let at = id.0 as usize * self.stride;
         &mut self.scratch.get_mut()[at..at + self.stride]
     }
 
-    /// All scratchpads, and the bytes from one to the next: that of a session begins at its number times these. For work
-    /// on a whole vector.
+    /// All scratchpads, and their distance in bytes. The scratchpad of session `n` begins at `n` times the
+    /// distance. For work on a whole vector.
     #[inline(always)]
     pub fn scratchpads_mut(&mut self) -> (&mut [u8], usize) {
         (self.scratch.get_mut(), self.stride)
     }
 
-    /// The same, to be read.
+    /// All scratchpads, and their distance in bytes, read-only.
     #[inline(always)]
     pub fn scratchpads(&self) -> (&[u8], usize) {
         (self.scratch.get(), self.stride)
     }
 
-    /// Asks for the beginning of a session's scratchpad.
+    /// Prefetches the beginning of a session's scratchpad.
     #[inline(always)]
     pub fn prefetch_scratch(&self, id: SessionId) {
         if let Some(byte) = self.scratch.get().get(id.0 as usize * self.stride) {
@@ -137,55 +138,57 @@ impl Table {
         }
     }
 
-    /// A session's scratchpad, filled with zeros: for a session that begins to use it.
+    /// Fills the scratchpad of a session with zeros and returns it.
     pub fn clear_scratch(&mut self, id: SessionId) -> &mut [u8] {
         let scratch = self.scratch_mut(id);
         scratch.fill(0);
         scratch
     }
 
-    /// Arms a session's timer for `deadline` (milliseconds, less than 2^31 ahead), in place of what it was armed for.
+    /// Arms the timer of a session for `deadline`, in milliseconds, less than 2^31 ahead. Replaces an earlier
+    /// deadline.
     pub fn arm_timer(&mut self, id: SessionId, deadline: u32) {
         self.disarm(id);
-        let commons = self.commons.get_mut();
-        commons[id.0 as usize].expires = deadline;
-        self.wheel.arm(commons, id);
+        let sessions = self.sessions.get_mut();
+        sessions[id.0 as usize].expires = deadline;
+        self.wheel.arm(sessions, id);
     }
 
-    /// The same of a session that has just been entered.
+    /// Arms the timer of a session that was just inserted.
     pub(super) fn arm_new(&mut self, id: SessionId, deadline: u32) {
-        let commons = self.commons.get_mut();
-        commons[id.0 as usize].expires = deadline;
-        self.wheel.arm(commons, id);
+        let sessions = self.sessions.get_mut();
+        sessions[id.0 as usize].expires = deadline;
+        self.wheel.arm(sessions, id);
     }
 
     fn disarm(&mut self, id: SessionId) {
-        self.wheel.disarm(self.commons.get_mut(), id);
+        self.wheel.disarm(self.sessions.get_mut(), id);
     }
 
-    /// What a session's timer was last armed for.
+    /// The latest deadline of a session's timer.
     pub fn deadline(&self, id: SessionId) -> u32 {
         self.session(id).expires
     }
 
-    /// The next session whose timer has gone off by `now`, no longer armed: the caller arms it again or removes it.
-    /// `budget` goes down by one for each that is returned or moved inside of the wheel; nothing comes at zero.
+    /// Returns the next session whose timer has expired by `now`. Its timer is disarmed: the caller arms it
+    /// again or removes the session. `budget` decreases by one for each session that is returned or moved
+    /// within the wheel. At zero the result is none.
     pub fn next_expired(&mut self, now: u32, budget: &mut u32) -> Option<SessionId> {
-        let id = self.wheel.due(self.commons.get_mut(), now, budget);
+        let id = self.wheel.due(self.sessions.get_mut(), now, budget);
         if let Some(next) = self.wheel.next() {
             self.prefetch_session(next);
         }
         id
     }
 
-    /// Takes a session out of the list of half-open ones: it will not have to make room for others.
+    /// Removes a session from the list of half-open sessions. It is then no longer a candidate for eviction.
     pub fn remove_embryonic(&mut self, id: SessionId) {
-        let common = self.session_mut(id);
-        if common.table_flags & state::EMBRYONIC == 0 {
+        let session = self.session_mut(id);
+        if session.table_flags & state::EMBRYONIC == 0 {
             return;
         }
-        common.table_flags &= !state::EMBRYONIC;
-        let [before, behind] = common.embryonic;
+        session.table_flags &= !state::EMBRYONIC;
+        let [before, behind] = session.embryonic;
         match before {
             NONE => self.embryonic[0] = behind,
             before => self.session_mut(SessionId(before)).embryonic[1] = behind,
@@ -202,12 +205,12 @@ impl Table {
         self.session(id).table_flags & state::EMBRYONIC != 0
     }
 
-    /// The oldest half-open session: the one to remove if room is needed.
+    /// The oldest half-open session: the one to remove if the table is full.
     pub fn eviction_candidate(&self) -> Option<SessionId> {
         (self.embryonic[0] != NONE).then_some(SessionId(self.embryonic[0]))
     }
 
-    /// The first session or redirect from number `cursor` on: for dumps, which ask for the one behind it next.
+    /// The first session or redirect with a number of at least `cursor`. For dumps.
     pub fn next_session(&self, cursor: u32) -> Option<SessionId> {
         let mut at = cursor as usize / 64;
         let mut word = self.live.get(at)? & u64::MAX << (cursor % 64);
@@ -218,31 +221,31 @@ impl Table {
         Some(SessionId(at as u32 * 64 + word.trailing_zeros()))
     }
 
-    /// Has the index keep up with the keys.
+    /// Lets the index grow with the number of keys.
     #[inline(always)]
     pub(super) fn grow_index(&mut self) {
-        let Table { index, hasher, halves, .. } = self;
-        let halves = halves.get();
-        let half = |found: FlowRef| &halves[found.0 as usize];
-        index.grow(|found| hasher.hash(&half(found).packed()), |found| prefetch::read(half(found)));
+        let Table { index, hasher, flows, .. } = self;
+        let flows = flows.get();
+        let flow = |found: FlowRef| &flows[found.0 as usize];
+        index.grow(|found| hasher.hash(&flow(found).packed()), |found| prefetch::read(flow(found)));
     }
 
-    /// At the end of the list.
+    /// Appends a session to the list of half-open sessions.
     pub(super) fn join_embryonic(&mut self, id: SessionId) {
         let [_, last] = self.embryonic;
-        let commons = self.commons.get_mut();
-        let common = &mut commons[id.0 as usize];
-        common.embryonic = [last, NONE];
-        common.table_flags |= state::EMBRYONIC;
+        let sessions = self.sessions.get_mut();
+        let session = &mut sessions[id.0 as usize];
+        session.embryonic = [last, NONE];
+        session.table_flags |= state::EMBRYONIC;
         match last {
             NONE => self.embryonic[0] = id.0,
-            last => commons[last as usize].embryonic[1] = id.0,
+            last => sessions[last as usize].embryonic[1] = id.0,
         }
         self.embryonic[1] = id.0;
         self.embryonic_len += 1;
     }
 
-    /// The number that the next session gets, or that of a later one.
+    /// The number of the next session, or of the one `ahead` sessions later.
     fn free_number(&self, ahead: usize) -> Option<SessionId> {
         let id = match self.free.len().checked_sub(1 + ahead) {
             Some(at) => *self.free.get(at)?,
@@ -251,12 +254,12 @@ impl Table {
         (id < self.capacity).then_some(SessionId(id))
     }
 
-    /// The number that the next session gets.
+    /// The number of the next session.
     pub(super) fn next_free(&self) -> Option<SessionId> {
         self.free_number(0)
     }
 
-    /// Takes that number.
+    /// Marks the number of the next session as used.
     pub(super) fn take(&mut self, id: SessionId) {
         if self.free.pop().is_none() {
             self.fresh += 1;
@@ -265,7 +268,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Asks for the memory of a session to come.
+    /// Prefetches the memory of a later session.
     pub(super) fn prefetch_free(&self) {
         if let Some(id) = self.free_number(INSERTIONS_AHEAD) {
             self.prefetch_session(id);
@@ -274,7 +277,7 @@ impl Table {
 
     fn prefetch_session(&self, id: SessionId) {
         prefetch::read(self.session(id));
-        let (pairs, _) = self.halves.get().as_chunks::<2>();
+        let (pairs, _) = self.flows.get().as_chunks::<2>();
         pairs[id.0 as usize].iter().for_each(prefetch::read);
     }
 }

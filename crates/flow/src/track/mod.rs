@@ -1,20 +1,23 @@
-//! The states of sessions.
+//! Connection tracking: the states of sessions.
 //!
-//! Theory of operation. A session is opened by a packet of its originator and then moves through the states of
-//! [`state`], by the transitions in [`tcp`] for TCP, and from unreplied to replied for everything else. State decides how
-//! long the session lives without packets, whether it is embryonic (to be ended first when the table is full), and whether
-//! it is settled: in a settled direction, packets with none of SYN, FIN and RST cannot change the state, and the engine
-//! does not show them to the tracker. It only keeps the highest acknowledgement number of each direction up to date
-//! ([`later_ack`]), which is what the side that sent it expects to receive next, as far as a box in the middle can know.
+//! # Theory of operation
 //!
-//! The tracker follows connections; it does not police them. Whatever it does not understand passes without changing
-//! anything: the ends decide what to make of it, and their next packets tell. So what a stranger forges blindly has little
-//! effect: a RST or FIN outside of the window is not believed, one inside of it makes the session expire sooner unless
-//! another segment shows that the connection lives (RFC 7857, section 2.2). Only with the window check, which is a choice,
-//! are segments dropped.
+//! A packet of the originator opens a session. The session then moves through the states of `state`: for TCP
+//! by the transitions in `tcp`, for other protocols from unreplied to replied. The state determines the
+//! lifetime without packets, whether the session is embryonic (evicted first when the table is full) and
+//! whether it is settled. In a settled direction, packets with none of SYN, FIN and RST cannot change the
+//! state, and the caller does not pass them to the tracker. It only updates the highest acknowledgement
+//! number of each direction ([`later_ack`]). As far as a middlebox can know, that is the number that the
+//! sender of the acknowledgement expects next.
 //!
-//! Sequence and acknowledgement numbers are in the originator's view: those of forward packets as they came in, those of
-//! reverse packets as they go out, translated.
+//! The tracker follows connections and does not police them. A segment that it does not understand passes and
+//! changes nothing: the ends decide, and their next packets show the result. So blindly forged segments have
+//! little effect. A RST or FIN outside of the window is ignored. One inside of it makes the session expire
+//! sooner, unless another segment shows that the connection is alive (RFC 7857, section 2.2). Segments are
+//! dropped only if the window check is enabled.
+//!
+//! Sequence and acknowledgement numbers are those of the originator: of forward packets as received, of
+//! reverse packets after translation.
 
 #[cfg(test)]
 mod model;
@@ -33,19 +36,20 @@ use state::{Flags, State};
 
 use crate::{Direction, SessionSettings};
 
-/// What the tracker keeps of a session: 22 bytes.
+/// The tracker's state of a session: 22 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct TrackState {
-    /// By direction: one behind the highest sequence number sent. Without the window check only as of SYN and FIN.
+    /// By direction: one past the highest sequence number sent. Without the window check, updated by SYN and
+    /// FIN only.
     end: [[u8; 4]; 2],
-    /// By direction: one behind the highest sequence number that the other side's window lets it send. While the
-    /// originator's SYN is not answered, the number of that SYN stands in the first.
+    /// By direction: one past the highest sequence number that the peer's window permits. Until the
+    /// originator's SYN is answered, the first entry is the number of that SYN.
     max_end: [[u8; 4]; 2],
-    /// By direction: the largest window it has offered, as it stood in the header; 0: not followed, and the three fields
-    /// above mean nothing for the window check.
+    /// By direction: the largest window offered, unscaled. 0: the direction is not followed, and the fields
+    /// above are invalid for the window check.
     window: [[u8; 2]; 2],
-    /// Window scales: the originator's in the lower four bits. 15: not known.
+    /// Window scales, the originator's in the lower four bits. 15: unknown.
     scales: u8,
     /// [`State`] in the lower four bits, [`Flags`] in the upper.
     state: u8,
@@ -53,40 +57,40 @@ pub struct TrackState {
 
 const _: () = assert!(size_of::<TrackState>() == 22);
 
-/// What the tracker says of a packet.
+/// What the tracker decides about a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrackVerdict {
-    /// It belongs to the session.
+    /// The packet belongs to the session.
     #[default]
     Pass,
-    /// It opens a connection where an old one has ended: the session is to be ended and the packet to be treated as one
-    /// of no session.
+    /// The packet opens a connection where an old one has ended. The caller ends the session and treats the
+    /// packet as one without a session.
     New,
-    /// It is to be dropped.
+    /// The packet is to be dropped.
     Drop(DropReason),
 }
 
-/// What is so after a packet.
+/// The state of a session after a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrackOutcome {
-    /// What becomes of the packet.
+    /// The decision about the packet.
     pub verdict: TrackVerdict,
-    /// As [`TrackState::timeout`].
+    /// See [`TrackState::timeout`].
     pub timeout: u32,
-    /// As [`TrackState::settled`].
+    /// See [`TrackState::settled`].
     pub settled: [bool; 2],
-    /// As [`TrackState::is_embryonic`].
+    /// See [`TrackState::is_embryonic`].
     pub embryonic: bool,
 }
 
-/// Of two acknowledgement or sequence numbers the one that comes later (RFC 9293, 3.4: modulo 2^32).
+/// The later of two acknowledgement or sequence numbers (RFC 9293, 3.4: modulo 2^32).
 #[inline]
 pub fn later_ack(a: u32, b: u32) -> u32 {
     if (b.wrapping_sub(a) as i32) > 0 { b } else { a }
 }
 
 impl Direction {
-    /// The other one.
+    /// The opposite direction.
     pub fn opposite(self) -> Direction {
         match self {
             Direction::Forward => Direction::Reverse,
@@ -96,11 +100,11 @@ impl Direction {
 }
 
 impl TrackState {
-    /// Begins a session with its first packet. `acks` (forward, reverse) are set to what each side expects to receive
-    /// next, as far as the packet tells: they belong into both halves' `ack`.
+    /// Creates the state of a session from its first packet. Sets `acks` (forward, reverse) to what each side
+    /// expects next, as far as the packet tells. The caller stores them in both flows.
     ///
     /// # Errors
-    /// [`DropReason::SessionMiddle`]: a TCP segment that opens no connection, and `tcp_pickup` is off.
+    /// [`DropReason::SessionMiddle`]: a TCP segment other than a SYN while `tcp_pickup` is off.
     #[inline]
     pub fn open(
         traffic: &TrackInput,
@@ -112,10 +116,10 @@ impl TrackState {
         Ok((track, seen))
     }
 
-    /// The same in its place: what has just been written in small pieces is not to be moved in large ones.
+    /// Does what [`TrackState::open`] does, in place: a copy of freshly written small fields would stall.
     ///
     /// # Errors
-    /// As [`TrackState::open`].
+    /// [`DropReason::SessionMiddle`], as for [`TrackState::open`].
     #[inline]
     pub fn init(
         &mut self,
@@ -134,9 +138,11 @@ impl TrackState {
         Ok(self.seen(TrackVerdict::Pass, settings))
     }
 
-    /// Takes note of another packet. `acks` are both halves' `ack` (forward, reverse), and brought up to date.
+    /// Updates the state with a packet. `acks` (forward, reverse) are the acknowledgement numbers of both
+    /// flows; they are updated too.
     ///
-    /// A packet of a kind that the session is not (a TCP header cut short, a later fragment) passes and changes nothing.
+    /// A packet of another kind than the session (a truncated TCP header, a later fragment) passes and
+    /// changes nothing.
     pub fn update(
         &mut self,
         direction: Direction,

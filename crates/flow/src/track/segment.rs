@@ -1,8 +1,8 @@
-//! What the tracker reads of a packet.
+//! The parts of a packet that the tracker reads.
 
 use mmb_packet::{Kind, Meta, tcp_options};
 
-/// What a packet is to the tracker.
+/// A packet as the tracker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrackInput {
     /// A TCP segment.
@@ -11,42 +11,42 @@ pub enum TrackInput {
     Udp,
     /// An ICMP or ICMPv6 query or its reply.
     Icmp,
-    /// Everything else: other protocols, later fragments, transport headers that are cut short.
+    /// Other protocols, later fragments, truncated transport headers.
     Other,
 }
 
-/// The parts of a TCP segment that the tracker looks at, in host byte order.
+/// The fields of a TCP segment that the tracker reads, in host byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSegment {
     /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement number; means nothing without [`TcpSegment::ACK`].
+    /// Acknowledgement number. Valid only with [`TcpSegment::ACK`].
     pub ack: u32,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub len: u32,
-    /// Window, as it stands in the header.
+    /// Window as in the header, unscaled.
     pub window: u16,
-    /// The lower eight flags, as they stand in the header.
+    /// The lower eight flags as in the header.
     pub flags: u8,
     /// The window scale option of a SYN.
     pub scale: Option<u8>,
 }
 
-/// Where the TCP header has what, in bytes (RFC 9293, 3.1).
+/// Offsets in the TCP header, in bytes (RFC 9293, 3.1).
 const SEQ: usize = 4;
 const ACKNOWLEDGEMENT: usize = 8;
 const DATA_OFFSET: usize = 12;
 const FLAGS: usize = 13;
 const WINDOW: usize = 14;
-/// Bytes of the header that are read, and of all of it without options.
+/// Bytes of the header that are read, and bytes of the header without options.
 const READ: usize = 16;
 const FIXED: usize = 20;
 /// Option kind of the window scale (RFC 7323, 2.2).
 const WSCALE: u8 = 3;
-/// Larger shifts count as this (RFC 7323, 2.3).
+/// Maximum shift; larger shifts count as this (RFC 7323, 2.3).
 pub(super) const MOST_SCALE: u8 = 14;
 
-/// Types of ICMP queries and their replies (RFC 792, RFC 950) and of ICMPv6's (RFC 4443).
+/// Whether an ICMP type is a query or a reply (RFC 792, RFC 950; ICMPv6: RFC 4443).
 fn is_query(kind: Kind, icmp_type: u8) -> bool {
     match kind.l4() {
         Kind::ICMP => matches!(icmp_type, 0 | 8 | 13..=18),
@@ -56,7 +56,7 @@ fn is_query(kind: Kind, icmp_type: u8) -> bool {
 }
 
 impl TrackInput {
-    /// What a parsed packet is. `head` and `meta` are those of [`mmb_packet::parse`].
+    /// Classifies a parsed packet. `head` and `meta` are those of [`mmb_packet::parse`].
     pub fn of(head: &[u8], meta: &Meta) -> TrackInput {
         match meta.kind.l4() {
             Kind::TCP => TcpSegment::read(head, meta).map_or(TrackInput::Other, TrackInput::Tcp),
@@ -80,7 +80,7 @@ impl TcpSegment {
     /// Flag ACK.
     pub const ACK: u8 = 0x10;
 
-    /// The segment of a parsed packet; nothing if it has no readable TCP header.
+    /// Reads the segment of a parsed packet; none if it has no readable TCP header.
     #[inline]
     pub fn read(head: &[u8], meta: &Meta) -> Option<TcpSegment> {
         if meta.kind.l4() != Kind::TCP {
@@ -108,23 +108,23 @@ impl TcpSegment {
         self.flags & flag != 0
     }
 
-    /// Whether of SYN, ACK, FIN and RST exactly these are set.
+    /// Whether exactly these of SYN, ACK, FIN and RST are set.
     pub(super) fn is(&self, flags: u8) -> bool {
         self.flags & (Self::SYN | Self::ACK | Self::FIN | Self::RST) == flags
     }
 
-    /// The sequence number behind the last byte of payload; SYN takes one number.
+    /// The sequence number after the last byte of payload. A SYN takes one number.
     pub(super) fn data_end(&self) -> u32 {
         self.seq.wrapping_add(self.len).wrapping_add(u32::from(self.has(Self::SYN)))
     }
 
-    /// The sequence number behind the segment; FIN takes one number too.
+    /// The sequence number after the segment. A FIN takes one number too.
     pub(super) fn end(&self) -> u32 {
         self.data_end().wrapping_add(u32::from(self.has(Self::FIN)))
     }
 }
 
-/// The shift of the window scale option, the last one with the right length.
+/// The shift of the window scale option: the last option with the right length.
 fn scale(head: &[u8], meta: &Meta) -> Option<u8> {
     let shift = |option: mmb_packet::TcpOption<'_>| match (option.kind, option.data) {
         (WSCALE, &[shift]) => Some(shift.min(MOST_SCALE)),

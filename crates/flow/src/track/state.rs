@@ -1,10 +1,10 @@
-//! The states of sessions, as a table: what each is called, how long it lasts, what may take the short way in it.
+//! The table of session states: their names, their timeouts, and whether packets take the established path.
 
 use super::TrackState;
 use crate::Direction::{Forward, Reverse};
 use crate::{Direction, SessionSettings, Timeouts};
 
-/// A state; [`Flags`] beside it say more.
+/// The state of a session. [`Flags`] complement it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum State {
@@ -19,34 +19,34 @@ pub(super) enum State {
     SynBoth,
     /// The other side has acknowledged the originator's SYN and sent its own.
     SynReceived,
-    /// Both have acknowledged.
+    /// Both sides have acknowledged.
     Established,
     /// The originator has sent a FIN.
     FinForward,
     /// The other side has sent a FIN.
     FinReverse,
-    /// Both have, and not both are acknowledged.
+    /// Both sides have sent a FIN, and not both are acknowledged.
     Closing,
-    /// Both are acknowledged.
+    /// Both FINs are acknowledged.
     Closed,
 }
 
-/// Bits above the state in [`TrackState`]'s last byte.
+/// Flags in the upper bits of the last byte of [`TrackState`].
 pub(super) struct Flags;
 
 impl Flags {
-    /// A valid RST was seen, and nothing but such since.
+    /// A valid RST was seen, and only RSTs since.
     pub const RESET: u8 = 1 << 4;
-    /// The other side has not answered; with TCP, the originator has not shown that it saw the answer.
+    /// The other side has not answered. TCP: the originator has not confirmed the answer.
     pub const UNANSWERED: u8 = 1 << 5;
-    /// A SYN of the originator has come on an open connection.
+    /// A SYN of the originator came on an open connection.
     const SYN_FORWARD: u8 = 1 << 6;
-    /// One of the other side has.
+    /// A SYN of the other side came on an open connection.
     const SYN_REVERSE: u8 = 1 << 7;
-    /// Either.
+    /// A SYN of either side.
     pub const SYNS: u8 = Self::SYN_FORWARD | Self::SYN_REVERSE;
 
-    /// That a SYN of this direction has come on an open connection.
+    /// The flag for a SYN of this direction on an open connection.
     pub const fn syn(direction: Direction) -> u8 {
         match direction {
             Direction::Forward => Self::SYN_FORWARD,
@@ -58,11 +58,11 @@ impl Flags {
 /// One row of the table.
 struct Row {
     state: State,
-    /// What `show connections` calls it, and what it calls it while it is not answered.
+    /// Names for `show connections`: normally, and while unanswered.
     names: [&'static str; 2],
-    /// How long it lasts without packets, likewise.
+    /// Lifetimes without packets: normally, and while unanswered.
     timeouts: [fn(&Timeouts) -> u32; 2],
-    /// Whether packets without SYN, FIN and RST change anything in it.
+    /// Whether packets without SYN, FIN and RST leave the state unchanged.
     settled: bool,
 }
 
@@ -121,7 +121,7 @@ const STATES: [Row; 11] = [
         timeouts: [|t| t.tcp_half_closed, |t| t.tcp_handshake],
         settled: true,
     },
-    // Not settled: the acknowledgement of the last FIN is what it waits for.
+    // Not settled: the state waits for the acknowledgement of the last FIN.
     Row {
         state: State::Closing,
         names: ["closing"; 2],
@@ -173,8 +173,8 @@ impl TrackState {
         self.state() >= State::SynSent
     }
 
-    /// The state's name, as `show connections` prints it. `fin-wait` is a connection that the originator has closed,
-    /// `close-wait` one that the other side has: TCP's names for the originator's states.
+    /// The name of the state for `show connections`. `fin-wait`: the originator has closed. `close-wait`: the
+    /// other side has closed. These are TCP's names for the originator's states.
     pub fn state_name(&self) -> &'static str {
         match (self.has(Flags::RESET), self.is_embryonic()) {
             (true, _) => "reset",
@@ -187,31 +187,31 @@ impl TrackState {
         self.state() > State::Established
     }
 
-    /// TCP: the one number that a segment of the originator has to acknowledge for the connection to be open, if that is all that is
-    /// missing. None also if there are several.
+    /// TCP: the only number that a segment of the originator must acknowledge to open the connection. None if
+    /// more than that is missing, or if several numbers are possible.
     pub fn awaited_ack(&self, acks: &[u32; 2]) -> Option<u32> {
         let ack = acks[Forward as usize];
         let waits = self.state() == State::SynReceived && !self.has(Flags::RESET);
         (waits && ack == self.end(Reverse)).then_some(ack)
     }
 
-    /// Whether the session may be ended to make room for another: the other side has not answered, or the originator of
-    /// a TCP connection has not shown that it saw the answer.
+    /// Whether the session may be evicted: the other side has not answered, or the originator of a TCP
+    /// connection has not confirmed the answer.
     pub fn is_embryonic(&self) -> bool {
         self.has(Flags::UNANSWERED)
     }
 
-    /// How long the session lives without packets, in milliseconds.
+    /// Lifetime without packets, in milliseconds.
     pub fn timeout(&self, settings: &SessionSettings) -> u32 {
         let timeouts = &settings.timeouts;
         let timeout = self.row().timeouts[usize::from(self.is_embryonic())](timeouts);
         if self.has(Flags::RESET) { timeout.min(timeouts.tcp_reset) } else { timeout }
     }
 
-    /// Whether packets of each direction (forward, reverse) may take the short way, if they have none of SYN, FIN and
-    /// RST: they would change nothing here.
+    /// Whether packets of each direction (forward, reverse) with none of SYN, FIN and RST may take the
+    /// established path.
     ///
-    /// With the window check on, every TCP segment has to be looked at.
+    /// With the window check, the tracker must see every TCP segment.
     pub fn settled(&self, settings: &SessionSettings) -> [bool; 2] {
         let checked = self.is_tcp() && settings.tcp_window_check;
         let settled = self.row().settled && !self.has(Flags::RESET) && !checked;

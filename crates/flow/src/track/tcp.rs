@@ -1,8 +1,8 @@
-//! Transitions of TCP connections.
+//! State transitions of TCP connections.
 //!
-//! A segment is first asked whether it can be what it says ([`TrackState::rst_counts`], [`TrackState::fin_counts`], the
-//! acknowledgement of a SYN); what is left are the [`Event`]s of the table [`next`]. Everything else passes and changes
-//! nothing.
+//! First the code checks whether a segment is credible ([`TrackState::rst_counts`],
+//! [`TrackState::fin_counts`], the acknowledgement of a SYN). Credible segments become [`Event`]s of the
+//! table [`next`]. All other segments pass and change nothing.
 
 use mmb_packet::DropReason;
 
@@ -11,47 +11,47 @@ use super::{TcpSegment, TrackState, TrackVerdict, later_ack};
 use crate::Direction::{self, Forward, Reverse};
 use crate::SessionSettings;
 
-/// What a segment can mean for the state.
+/// What a segment means for the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// A SYN that acknowledges nothing.
+    /// A SYN without an acknowledgement.
     Syn,
-    /// The other side's SYN is acknowledged.
+    /// An acknowledgement of the other side's SYN.
     Answer,
     /// A FIN.
     Fin,
-    /// The last FIN of two has been acknowledged.
+    /// The acknowledgement of the second FIN.
     Acknowledged,
 }
 
 /// The state after an event in one direction.
 pub(super) fn next(state: State, direction: Direction, event: Event) -> State {
     match (state, direction, event) {
-        // Both ends open at once (RFC 9293, figure 8; RFC 5382, REQ-2); also how a "split handshake" begins.
+        // Simultaneous open (RFC 9293, figure 8; RFC 5382, REQ-2). A split handshake begins like this too.
         (State::SynSent, Reverse, Event::Syn) => State::SynBoth,
-        // The usual SYN and ACK; or the other side's acknowledgement when both opened at once.
+        // The usual SYN and ACK, or the other side's acknowledgement in a simultaneous open.
         (State::SynSent | State::SynBoth, Reverse, Event::Answer) => State::SynReceived,
-        // The third segment of the handshake: the originator is where it says it is.
+        // The third segment of the handshake: it proves the originator's address.
         (State::SynBoth | State::SynReceived, Forward, Event::Answer) => State::Established,
-        // One side has nothing more to send.
+        // One side has no more data to send.
         (State::Established, Forward, Event::Fin) => State::FinForward,
         (State::Established, Reverse, Event::Fin) => State::FinReverse,
-        // Nor has the other.
+        // The other side has no more data to send either.
         (State::FinForward, Reverse, Event::Fin) | (State::FinReverse, Forward, Event::Fin) => State::Closing,
-        // Only TIME-WAIT is left, at one of the ends.
+        // Only TIME-WAIT is left, at one end.
         (State::Closing, _, Event::Acknowledged) => State::Closed,
-        // Sent again, or it means nothing there.
+        // A retransmission, or an event without meaning in this state.
         _ => state,
     }
 }
 
-/// Whether `number` is `low`, `high` or between them, modulo 2^32.
+/// Whether `number` lies between `low` and `high`, inclusive, modulo 2^32.
 fn between(low: u32, number: u32, high: u32) -> bool {
     number.wrapping_sub(low) <= high.wrapping_sub(low)
 }
 
 impl TrackState {
-    /// Begins with any segment.
+    /// Opens a session with any segment.
     pub(super) fn open_tcp(
         &mut self,
         segment: &TcpSegment,
@@ -65,7 +65,7 @@ impl TrackState {
         if !settings.tcp_pickup {
             return Err(DropReason::SessionMiddle);
         }
-        // PortChoice up in its middle. The window scales are not known, and will not be.
+        // Picked up in the middle of the connection. The window scales remain unknown.
         self.set_state(if segment.has(TcpSegment::FIN) { State::FinForward } else { State::Established });
         if segment.has(TcpSegment::RST) {
             self.set(Flags::RESET);
@@ -77,7 +77,7 @@ impl TrackState {
         Ok(())
     }
 
-    /// The originator's first SYN, or one that takes its place.
+    /// The originator's first SYN, or a SYN that replaces it.
     fn begin(&mut self, segment: &TcpSegment, acks: &mut [u32; 2]) {
         self.set_state(State::SynSent);
         self.set_end(Forward, segment.end());
@@ -127,40 +127,42 @@ impl TrackState {
         TrackVerdict::Pass
     }
 
-    /// A SYN that acknowledges nothing.
+    /// Handles a SYN without an acknowledgement.
     fn syn(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) -> TrackVerdict {
         let over = self.has(Flags::RESET) || self.state() == State::Closed;
         match (self.state(), direction) {
             _ if over => return TrackVerdict::New,
-            // Sent again, or another attempt from the same port.
+            // A retransmission, or another attempt from the same port.
             (State::SynSent, Forward) => self.begin(segment, acks),
             (State::SynSent, Reverse) => {
                 self.set_state(next(State::SynSent, Reverse, Event::Syn));
                 self.greet(segment, acks);
             }
             (State::SynBoth | State::SynReceived, _) => {}
-            // What was picked up and not answered is nothing that a new connection could disturb.
+            // The session was picked up and not answered. A new connection disturbs nothing.
             _ if self.is_embryonic() => return TrackVerdict::New,
-            // Passes, and a receiver that is still connected says so (RFC 9293, 3.10.7.4; RFC 5961, section 4). If the
-            // sender is not, it answers that with a RST, and opens again after it. See also `open_anew`.
+            // Passes. If the receiver is still connected, it answers with a challenge ACK (RFC 9293,
+            // 3.10.7.4; RFC 5961, section 4). If the sender is not connected, it answers that with a RST, and
+            // then opens again. See `open_anew`.
             _ => self.set(Flags::syn(direction)),
         }
         TrackVerdict::Pass
     }
 
-    /// A segment with an acknowledgement, perhaps with SYN, of a connection that is being opened.
+    /// Handles a segment with an acknowledgement, perhaps with a SYN, during the handshake.
     fn handshake(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) {
         let state = self.state();
         let syn = segment.has(TcpSegment::SYN);
         let [own, others] = [acks[direction as usize], self.end(direction.opposite())];
-        // The first answer is a SYN too; the originator cannot give it.
+        // The first answer contains a SYN too. The originator cannot send it.
         let comes = state != State::SynSent || (syn && direction == Reverse);
-        // What the other side's SYN demands, up to what came with it (RFC 7413) and behind it.
+        // The acknowledgement covers the other side's SYN, and at most the data that came with it (RFC 7413).
         let answers = comes && segment.has(TcpSegment::ACK) && between(own, segment.ack, others);
         if answers {
             acks[direction as usize] = segment.ack;
             if direction == Reverse && syn {
-                // Also if it comes again with another number: so do SYN cookies (RFC 4987, 3.6), after a while.
+                // Also if the SYN comes again with another number. SYN cookies do that after a while (RFC
+                // 4987, 3.6).
                 self.greet(segment, acks);
             } else {
                 self.follow(direction, segment);
@@ -172,7 +174,8 @@ impl TrackState {
         }
     }
 
-    /// The other side's SYN: the originator must acknowledge it, windows and scales of both are known.
+    /// Handles the other side's SYN. The originator must acknowledge it. Windows and scales of both sides are
+    /// then known.
     fn greet(&mut self, segment: &TcpSegment, acks: &mut [u32; 2]) {
         acks[Forward as usize] = segment.seq.wrapping_add(1);
         self.set_end(Reverse, segment.end());
@@ -184,7 +187,7 @@ impl TrackState {
         }
     }
 
-    /// A segment without RST of a connection that is open, or was.
+    /// Handles a segment without RST of a connection that is or was open.
     fn opened(
         &mut self,
         direction: Direction,
@@ -217,7 +220,7 @@ impl TrackState {
             && reached(acks[Forward as usize], self.end(Reverse))
     }
 
-    /// Whether this direction's side has sent its FIN.
+    /// Whether the side of this direction has sent its FIN.
     pub(super) fn is_closed(&self, direction: Direction) -> bool {
         match self.state() {
             State::Closing | State::Closed => true,
@@ -227,15 +230,15 @@ impl TrackState {
         }
     }
 
-    /// Whether a SYN and ACK may answer a SYN that came on the open connection: both ends have forgotten the connection
-    /// and begin another with the same addresses and ports.
+    /// Whether a SYN and ACK may answer a SYN that came on the open connection. Then both ends have forgotten
+    /// the connection and open another with the same addresses and ports.
     fn may_open_anew(&self, direction: Direction, segment: &TcpSegment) -> bool {
         let both = segment.is(TcpSegment::SYN | TcpSegment::ACK);
         both && self.state() >= State::Established && self.has(Flags::syn(direction.opposite()))
     }
 
-    /// If it does, what was known of the old connection is void. If both of its numbers lie behind what is acknowledged,
-    /// it is the old one's own, which has come again.
+    /// Discards what is known of the old connection if a SYN and ACK answers. If both numbers lie below what
+    /// is acknowledged, the segment is a retransmission of the old connection.
     fn open_anew(&mut self, direction: Direction, segment: &TcpSegment, acks: &mut [u32; 2]) {
         let (own, other) = (direction as usize, direction.opposite() as usize);
         let next = segment.seq.wrapping_add(1);
@@ -250,10 +253,10 @@ impl TrackState {
         (acks[own], acks[other]) = (segment.ack, next);
     }
 
-    /// Whether the receiver of a RST can believe it: its number is in the receiver's window (RFC 9293, 3.5.3), or one
-    /// below, as some stacks send it behind a FIN. The receiver itself knows better (RFC 5961, section 3.2), but what
-    /// it has received and not yet acknowledged cannot be seen here. Before the SYN is answered, the answer must
-    /// acknowledge it (RFC 9293, 3.10.7.3).
+    /// Whether the receiver of a RST may accept it. Its number is in the receiver's window (RFC 9293, 3.5.3),
+    /// or one below, as some stacks send it after a FIN. The receiver is stricter (RFC 5961, section 3.2),
+    /// but a middlebox cannot see data that is received and not acknowledged. Before the SYN is answered, the
+    /// RST must acknowledge it (RFC 9293, 3.10.7.3).
     fn rst_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2], checked: bool) -> bool {
         let sent = |number| between(self.max_end(Forward), number, self.end(Forward));
         match (self.state(), direction) {
@@ -266,13 +269,13 @@ impl TrackState {
         }
     }
 
-    /// Whether a FIN stands in the receiver's window. What it ends may well lie below.
+    /// Whether a FIN lies in the receiver's window. The data before it may lie below.
     fn fin_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2]) -> bool {
         self.may_be_next(direction, segment.data_end(), acks, false)
     }
 
-    /// Whether the other side may expect this number: it is in the window that it offers, as far as that is known; or
-    /// one below.
+    /// Whether the other side may expect this number: it lies in the offered window, as far as that is known,
+    /// or one below.
     fn may_be_next(&self, direction: Direction, number: u32, acks: &[u32; 2], exactly: bool) -> bool {
         let other = direction.opposite();
         let low = acks[other as usize];

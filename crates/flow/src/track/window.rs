@@ -1,12 +1,13 @@
-//! Windows: how far each side may send, and what has to be acknowledged.
+//! Window tracking: how far each side may send, and what it must acknowledge.
 //!
-//! Guido van Rooij's algorithm ("Real Stateful TCP Packet Filtering in IP Filter", 2001): from what passed, a box in the
-//! middle knows bounds of what the ends can send, not more. Sequence numbers that an end may use lie between one window
-//! below what it has sent and the end of the window that it was offered; acknowledgements do not go beyond what the other
-//! side has sent, nor further back than what it may have in flight.
+//! The algorithm is Guido van Rooij's ("Real Stateful TCP Packet Filtering in IP Filter", 2001). From the
+//! segments that pass, a middlebox knows bounds of what the ends can send. Valid sequence numbers lie between
+//! one window below what the end has sent and the end of the window that it was offered. Valid
+//! acknowledgements do not exceed what the other side has sent, and do not lie further back than what it may
+//! have in flight.
 //!
-//! It holds only if every segment is seen. Connections that are not followed from their SYN on are taken as they come,
-//! and then judged with the widest windows that there are, as nobody says what their scales are.
+//! The algorithm needs to see every segment. A connection that was not followed from its SYN is accepted as
+//! it is. It is then checked with the largest possible windows, since its scales are unknown.
 
 use super::state::{Flags, State};
 use super::{TcpSegment, TrackState, later_ack};
@@ -14,11 +15,11 @@ use crate::Direction::{self, Forward, Reverse};
 use crate::SessionSettings;
 use crate::track::segment::MOST_SCALE;
 
-/// Neither scale is known.
+/// Both scales are unknown.
 pub(super) const UNKNOWN_SCALES: u8 = 0xff;
-/// A scale that is not known.
+/// An unknown scale.
 const UNKNOWN: u8 = 0x0f;
-/// Acknowledgements that were overtaken on the way lie so far back at least: a window without scale, and a bit.
+/// Minimum distance of delayed acknowledgements: an unscaled window and some slack.
 const ACK_SLACK: u32 = 66_000;
 
 /// `a <= b`, modulo 2^32.
@@ -43,12 +44,12 @@ impl TrackState {
         self.max_end[direction as usize] = max_end.to_ne_bytes();
     }
 
-    /// The largest window that a side has offered, without its scale; 0: none.
+    /// The largest window that a side has offered, unscaled; 0: none.
     pub(super) fn window(&self, direction: Direction) -> u32 {
         u16::from_ne_bytes(self.window[direction as usize]).into()
     }
 
-    /// One that is shut counts as one byte: the other side may send that to find out.
+    /// Stores a window. A closed window counts as one byte: the other side may send one as a probe.
     pub(super) fn set_window(&mut self, direction: Direction, window: u16) {
         self.window[direction as usize] = window.max(1).to_ne_bytes();
     }
@@ -59,7 +60,8 @@ impl TrackState {
         self.scales = self.scales & !(UNKNOWN << shift) | scale << shift;
     }
 
-    /// The other side's SYN has this scale. Windows are scaled only if both have one (RFC 7323, 1.3).
+    /// Stores the scale of the other side's SYN. Windows are scaled only if both sides have a scale (RFC
+    /// 7323, 1.3).
     pub(super) fn settle_scales(&mut self, scale: Option<u8>) {
         self.set_scale(Reverse, scale);
         if scale.is_none() || self.scales & UNKNOWN == UNKNOWN {
@@ -77,7 +79,7 @@ impl TrackState {
         (u32::from(segment.window) << scale).max(1)
     }
 
-    /// The largest window that a side has offered.
+    /// The largest window that a side has offered, scaled.
     fn largest_window(&self, direction: Direction) -> u32 {
         self.window(direction) << self.scale(direction)
     }
@@ -87,25 +89,25 @@ impl TrackState {
         u32::from(u16::MAX) << self.scale(direction)
     }
 
-    /// Whether both sides' segments have been followed.
+    /// Whether the segments of both sides have been followed.
     pub(super) fn is_followed(&self) -> bool {
         let open = self.state() >= State::Established && !self.has(Flags::UNANSWERED);
         open && self.window(Forward) != 0 && self.window(Reverse) != 0
     }
 
-    /// Segments pass from here on that the tracker does not see.
+    /// From here on the tracker does not see all segments.
     pub(super) fn forget_windows(&mut self) {
         self.window = [[0; 2]; 2];
         self.scales = UNKNOWN_SCALES;
     }
 
-    /// Whether a segment without RST can be one of the connection. Both sides must be followed.
+    /// Whether a segment without RST can belong to the connection. Both sides must be followed.
     pub(super) fn in_window(&self, direction: Direction, segment: &TcpSegment) -> bool {
         let other = direction.opposite();
         let sent = self.end(direction);
         let room = up_to(segment.data_end(), self.max_end(direction))
             && up_to(sent.wrapping_sub(self.largest_window(other)), segment.end());
-        // What passed before the connection was followed may still be acknowledged.
+        // An acknowledgement may still cover what passed before the connection was followed.
         let theirs = self.end(other);
         let last = if self.scales == UNKNOWN_SCALES { self.max_end(other) } else { theirs };
         let back = self.largest_window(direction).max(ACK_SLACK);
@@ -113,7 +115,7 @@ impl TrackState {
             || (up_to(segment.ack, last) && up_to(theirs.wrapping_sub(back), segment.ack)))
     }
 
-    /// Keeps the windows if they are checked, else notes that they are not kept.
+    /// Updates the windows if they are checked; otherwise marks them as not followed.
     pub(super) fn follow_if(
         &mut self,
         settings: &SessionSettings,
@@ -127,7 +129,7 @@ impl TrackState {
         }
     }
 
-    /// Takes note of what a segment says about both sides' windows.
+    /// Updates both sides' windows from a segment.
     pub(super) fn follow(&mut self, direction: Direction, segment: &TcpSegment) {
         let other = direction.opposite();
         let first = self.window(direction) == 0;
