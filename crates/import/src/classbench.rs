@@ -1,30 +1,73 @@
-//! Filter sets of ClassBench (Taylor and Turner, INFOCOM 2005): five-tuples, one a line.
+//! Filter sets of ClassBench (Taylor and Turner, INFOCOM 2005): one five-tuple per line.
 //!
 //! ```text
 //! @10.0.0.0/8  192.0.2.1/32  0 : 65535  80 : 80  0x06/0xFF  0x0200/0x1200
-//!  source      destination   source     destination  protocol  flags: value/mask,
-//!                            ports      ports        and mask  TCP's flags or ICMP's type in the upper byte
+//!  source      destination   source     destination  protocol  value/mask of the flags:
+//!                            ports      ports        and mask  TCP flags or ICMP type in the upper byte
 //! ```
 //!
-//! The format says nothing about what a rule does, so that the target is an option; and ClassBench's first match is of
-//! no account when all rules do the same. Ports of a rule for any protocol are ports of TCP or UDP: two rules.
+//! The format has no actions: all rules get the same target, so their order does not matter. A line with ports and without
+//! a protocol becomes two rules, one for TCP and one for UDP.
 
 use std::net::Ipv4Addr;
+
+/// Why a line of a filter set cannot be converted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClassbenchError {
+    /// The line does not begin with `@`.
+    #[error("a rule begins with @")]
+    NoAt,
+    /// The line has too few words.
+    #[error("a rule has two addresses, two port ranges, a protocol and flags")]
+    MissingWords,
+    /// The protocol number is above 255.
+    #[error("a protocol has 8 bits")]
+    InvalidProtocol,
+    /// Only some bits of the protocol are compared.
+    #[error("the mask of a protocol is 0x00 or 0xFF")]
+    PartialProtocol,
+    /// Not an address with a prefix length.
+    #[error("`{word}` is not a subnet")]
+    InvalidSubnet {
+        /// The word.
+        word: String,
+    },
+    /// Not a range of ports.
+    #[error("`{low} : {high}` is not a port range")]
+    InvalidPorts {
+        /// The first word.
+        low: String,
+        /// The second word.
+        high: String,
+    },
+    /// Not two hexadecimal numbers.
+    #[error("`{word}` is not a value with a mask")]
+    InvalidMask {
+        /// The word.
+        word: String,
+    },
+    /// The rule has ports and a protocol other than TCP and UDP.
+    #[error("ports with a protocol that has no ports")]
+    UnexpectedPorts,
+    /// The flags are neither TCP flags nor an ICMP type.
+    #[error("flags that are neither TCP flags nor an ICMP type")]
+    InvalidFlags,
+}
 
 /// A rule of a filter set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FiveTuple {
-    /// Source address and the number of its bits that count.
+    /// Source address and its prefix length.
     pub source: (Ipv4Addr, u8),
-    /// Destination address and the number of its bits that count.
+    /// Destination address and its prefix length.
     pub destination: (Ipv4Addr, u8),
-    /// Source ports, both ends included.
+    /// First and last source port.
     pub source_ports: (u16, u16),
-    /// Destination ports, both ends included.
+    /// First and last destination port.
     pub destination_ports: (u16, u16),
-    /// The protocol; None: any.
+    /// The protocol; none for any.
     pub protocol: Option<u8>,
-    /// Flags of TCP, or type (upper byte) and code of ICMP, and which of their bits count.
+    /// TCP flags (upper byte), or ICMP type (upper byte) and code, with the mask of the bits that are compared.
     pub flags: (u16, u16),
 }
 
@@ -33,23 +76,23 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP: u8 = 1;
 
-/// A rule from its line; None for an empty line.
+/// Parses a line; none for an empty line.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn parse(line: &str) -> Result<Option<FiveTuple>, String> {
+/// See [`ClassbenchError`].
+pub fn parse(line: &str) -> Result<Option<FiveTuple>, ClassbenchError> {
     let words: Vec<&str> = line.split_whitespace().filter(|word| *word != ":").collect();
     let (source, rest) = match words.as_slice() {
         [] => return Ok(None),
-        [source, rest @ ..] => (source.strip_prefix('@').ok_or("a rule starts with @")?, rest),
+        [source, rest @ ..] => (source.strip_prefix('@').ok_or(ClassbenchError::NoAt)?, rest),
     };
     let [destination, s0, s1, d0, d1, protocol, flags @ ..] = rest else {
-        return Err("a rule has two addresses, two ranges of ports, a protocol and flags".into());
+        return Err(ClassbenchError::MissingWords);
     };
     let protocol = match masked(protocol)? {
         (_, 0) => None,
-        (number, 0xff) => Some(u8::try_from(number).map_err(|_| "a protocol has 8 bits")?),
-        _ => return Err("the mask of a protocol is 0x00 or 0xFF".into()),
+        (number, 0xff) => Some(u8::try_from(number).map_err(|_| ClassbenchError::InvalidProtocol)?),
+        _ => return Err(ClassbenchError::PartialProtocol),
     };
     Ok(Some(FiveTuple {
         source: prefix(source)?,
@@ -61,30 +104,30 @@ pub fn parse(line: &str) -> Result<Option<FiveTuple>, String> {
     }))
 }
 
-fn prefix(word: &str) -> Result<(Ipv4Addr, u8), String> {
+fn prefix(word: &str) -> Result<(Ipv4Addr, u8), ClassbenchError> {
     let parsed = word.split_once('/').and_then(|(address, length)| {
         let length = length.parse().ok().filter(|length| *length <= 32)?;
         Some((address.parse().ok()?, length))
     });
-    parsed.ok_or_else(|| format!("`{word}` is no subnet"))
+    parsed.ok_or_else(|| ClassbenchError::InvalidSubnet { word: word.to_owned() })
 }
 
-fn ports(low: &str, high: &str) -> Result<(u16, u16), String> {
+fn ports(low: &str, high: &str) -> Result<(u16, u16), ClassbenchError> {
     match (low.parse(), high.parse()) {
         (Ok(low), Ok(high)) if low <= high => Ok((low, high)),
-        _ => Err(format!("`{low} : {high}` is no range of ports")),
+        _ => Err(ClassbenchError::InvalidPorts { low: low.to_owned(), high: high.to_owned() }),
     }
 }
 
-/// `value/mask`, both hexadecimal.
-fn masked(word: &str) -> Result<(u16, u16), String> {
+/// Parses `value/mask`, both hexadecimal.
+fn masked(word: &str) -> Result<(u16, u16), ClassbenchError> {
     let number = |word: &str| u16::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     let parsed = word.split_once('/').and_then(|(value, mask)| Some((number(value)?, number(mask)?)));
-    parsed.ok_or_else(|| format!("`{word}` is no value with a mask"))
+    parsed.ok_or_else(|| ClassbenchError::InvalidMask { word: word.to_owned() })
 }
 
 impl FiveTuple {
-    /// The protocols for which the rule has to be written: those with the ports it asks for.
+    /// The protocols of the resulting rules; none in the list stands for any protocol.
     pub fn protocols(&self) -> Vec<Option<u8>> {
         match self.protocol {
             None if self.has_ports() => vec![Some(TCP), Some(UDP)],
@@ -96,15 +139,15 @@ impl FiveTuple {
         (self.source_ports, self.destination_ports) != (ANY_PORT, ANY_PORT)
     }
 
-    /// The matches of each rule, in the language.
+    /// The matches of each resulting rule, in the language.
     ///
     /// # Errors
-    /// What the language cannot say.
-    pub fn matches(&self) -> Result<Vec<String>, String> {
-        self.protocols().into_iter().map(|protocol| self.one(protocol)).collect()
+    /// Ports or flags that the protocol does not have.
+    pub fn matches(&self) -> Result<Vec<String>, ClassbenchError> {
+        self.protocols().into_iter().map(|protocol| self.matches_for(protocol)).collect()
     }
 
-    fn one(&self, protocol: Option<u8>) -> Result<String, String> {
+    fn matches_for(&self, protocol: Option<u8>) -> Result<String, ClassbenchError> {
         let mut words = String::new();
         for (field, (address, length)) in [("ip-saddr", self.source), ("ip-daddr", self.destination)] {
             if length > 0 {
@@ -119,7 +162,7 @@ impl FiveTuple {
         let header = match protocol {
             Some(TCP) => "tcp",
             Some(UDP) => "udp",
-            _ if self.has_ports() => return Err("ports of a protocol that has none".into()),
+            _ if self.has_ports() => return Err(ClassbenchError::UnexpectedPorts),
             _ => "",
         };
         for (field, range) in [("sport", self.source_ports), ("dport", self.destination_ports)] {
@@ -132,7 +175,7 @@ impl FiveTuple {
         Ok(words + &self.flag_words(protocol)?)
     }
 
-    fn flag_words(&self, protocol: Option<u8>) -> Result<String, String> {
+    fn flag_words(&self, protocol: Option<u8>) -> Result<String, ClassbenchError> {
         const BITS: [&str; 8] = ["fin", "syn", "rst", "push", "ack", "urg", "ece", "cwr"];
         let (value, mask) = self.flags;
         match (protocol, mask) {
@@ -145,7 +188,7 @@ impl FiveTuple {
                 .collect()),
             (Some(ICMP), 0xff00) => Ok(format!(" icmp-type {}", value >> 8)),
             (Some(ICMP), 0xffff) => Ok(format!(" icmp-type {} icmp-code {}", value >> 8, value & 0xff)),
-            _ => Err("flags that are neither TCP's nor a type of ICMP".into()),
+            _ => Err(ClassbenchError::InvalidFlags),
         }
     }
 }
@@ -154,7 +197,7 @@ impl FiveTuple {
 mod tests {
     use super::*;
 
-    fn matches(line: &str) -> Result<Vec<String>, String> {
+    fn matches(line: &str) -> Result<Vec<String>, ClassbenchError> {
         parse(line)?.map_or(Ok(Vec::new()), |rule| rule.matches())
     }
 
@@ -181,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_or_cannot_be_said() {
+    fn invalid_lines_are_refused() {
         let any = "0 : 65535 0 : 65535";
         let bad = [
             "10.0.0.0/8 10.0.0.0/8 0 : 1 0 : 1 0x06/0xFF 0x0000/0x0000".to_owned(),

@@ -1,10 +1,9 @@
-//! What a rule of another system asks of a packet: one question per field, all of which must be answered with yes.
+//! The packets that a rule of another system matches, as a set.
 //!
-//! Theory of operation. A [`Filter`] keeps, for each field it asks about, the set of values that fit, and besides that
-//! a list of questions of which none may be answered with yes (`! <field> <values>`). Sets are exact, so that the
-//! intersection of two filters and "this filter without that one" are exact as well; [`crate::ordered`] lives on
-//! that. `net-proto` stands for the IP version, and `ip-proto` for the transport protocol of either version: which
-//! words say that depends on the version, and is decided in [`crate::words`].
+//! Theory of operation. A [`Filter`] has, for each field that it tests, the set of values that match. It also has a list
+//! of excluded terms (`! <field> <values>`), none of which may match. Sets are exact. So the intersection and the
+//! difference of two filters are exact too, as [`crate::ordered`] needs them. `net-proto` stands for the IP version, and
+//! `ip-proto` for the transport protocol of both versions. [`crate::matches`] writes both as fields of the language.
 
 use std::collections::BTreeSet;
 
@@ -25,37 +24,37 @@ pub const UDP: u128 = 17;
 /// Protocol number of ICMPv6.
 pub const ICMP6: u128 = 58;
 
-/// The values that fit.
+/// A set of values of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Numbers; addresses are numbers too.
+    /// Numbers, including addresses.
     Numbers(Intervals),
-    /// Names of interfaces: one of these, or (not `listed`) any other.
+    /// Names of interfaces.
     Names {
         /// The names.
         names: BTreeSet<String>,
-        /// Whether they fit, or all others.
+        /// Whether the set has these names, or all others.
         listed: bool,
     },
 }
 
 impl Values {
-    /// One number.
+    /// The set of one number.
     pub fn one(number: u128) -> Self {
         Values::Numbers(Intervals::one(number))
     }
 
-    /// The numbers from `low` to `high`.
+    /// The numbers from `low` to `high`, both included.
     pub fn range(low: u128, high: u128) -> Self {
         Values::Numbers(Intervals::of([(low, high)]))
     }
 
-    /// One name.
+    /// The set of one name.
     pub fn name(name: &str) -> Self {
         Values::Names { names: BTreeSet::from([name.to_owned()]), listed: true }
     }
 
-    /// All other values of the field.
+    /// The values of the field that are not in the set.
     pub fn complement(&self, field: FieldId) -> Self {
         match self {
             Values::Numbers(numbers) => Values::Numbers(numbers.complement(max(field))),
@@ -63,7 +62,7 @@ impl Values {
         }
     }
 
-    /// What fits both. Numbers and names have nothing in common.
+    /// The intersection. Numbers and names have no common value.
     pub fn intersection(&self, other: &Self) -> Self {
         use Values::{Names, Numbers};
         match (self, other) {
@@ -78,7 +77,7 @@ impl Values {
         }
     }
 
-    /// Whether no value fits.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         match self {
             Values::Numbers(numbers) => numbers.is_empty(),
@@ -87,7 +86,7 @@ impl Values {
     }
 }
 
-/// The largest value of a field of numbers.
+/// The maximum of a numeric field.
 pub fn max(field: FieldId) -> u128 {
     match field.def().kind {
         ValueKind::Ip6 => u128::MAX,
@@ -95,34 +94,35 @@ pub fn max(field: FieldId) -> u128 {
     }
 }
 
-/// A question: does the packet have the field, and does its value fit?
+/// A test of one field: the packet has the field, and its value is in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The field.
     pub field: FieldId,
-    /// What fits.
+    /// The values that match.
     pub values: Values,
 }
 
-/// All that a rule asks. See the module's documentation.
+/// A set of packets. See the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// At most one per field, sorted by field; none is empty.
+    /// Terms that must all match: at most one per field, sorted by field, none with an empty set.
     terms: Vec<Term>,
-    without: Vec<Term>,
+    /// Terms that must not match.
+    excluded: Vec<Term>,
 }
 
 impl Filter {
-    /// The filter that asks one question, with what the field itself asks.
+    /// The filter with one term, and the terms for its header.
     pub fn of(field: FieldId, values: Values) -> Option<Self> {
         Filter::default().and(field, &values)
     }
 
-    /// The filter with one more question; None if nothing is left. A field of a header asks for the header.
+    /// The filter with one more term, and the terms for its header. None if no packet matches.
     pub fn and(mut self, field: FieldId, values: &Values) -> Option<Self> {
         self.narrow(field, values)?;
         let (network, transport) = match field.def().proto {
-            // The transport protocol of either version.
+            // The transport protocol of both IP versions.
             _ if field == FieldId::IpProto => (None, None),
             Layer::Interface | Layer::Network => (None, None),
             Layer::Ip4 => (Some(IP4), None),
@@ -141,6 +141,7 @@ impl Filter {
         (!self.is_contradictory()).then_some(self)
     }
 
+    /// Intersects the values of a field. None if a set becomes empty.
     fn narrow(&mut self, field: FieldId, values: &Values) -> Option<()> {
         match self.terms.binary_search_by_key(&field, |term| term.field) {
             Ok(at) => self.terms[at].values = self.terms[at].values.intersection(values),
@@ -149,88 +150,89 @@ impl Filter {
         self.terms.iter().all(|term| !term.values.is_empty()).then_some(())
     }
 
-    /// What fits both filters; None if nothing can.
+    /// The intersection of two filters. None if no packet matches both.
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let mut both = self.clone();
         for term in &other.terms {
             both.narrow(term.field, &term.values)?;
         }
-        for term in &other.without {
-            if !both.without.contains(term) {
-                both.without.push(term.clone());
+        for term in &other.excluded {
+            if !both.excluded.contains(term) {
+                both.excluded.push(term.clone());
             }
         }
         (!both.is_contradictory()).then_some(both)
     }
 
-    /// Whether the exclusions leave nothing: of a field that every fitting packet has, no value.
+    /// Whether the excluded terms leave no packet: they exclude all values of a field that every packet has.
     fn is_contradictory(&self) -> bool {
-        self.without.iter().any(|term| self.implies(term) || self.is_used_up(term.field))
+        self.excluded.iter().any(|term| self.implies(term) || self.is_exhausted(term.field))
     }
 
-    fn is_used_up(&self, field: FieldId) -> bool {
+    /// Whether the excluded terms of a field cover all its values.
+    fn is_exhausted(&self, field: FieldId) -> bool {
         let values = match self.values(field) {
             Some(values) => values.clone(),
-            None if !self.has(field) => return false,
+            None if !self.has_field(field) => return false,
             None if field.def().kind == ValueKind::Interface => {
                 Values::Names { names: BTreeSet::new(), listed: false }
             }
             None if field == FieldId::NetProto => Values::Numbers(Intervals::of([(IP4, IP4), (IP6, IP6)])),
             None => Values::range(0, max(field)),
         };
-        let excluded = self.without.iter().filter(|term| term.field == field);
+        let excluded = self.excluded.iter().filter(|term| term.field == field);
         excluded.fold(values, |left, term| left.intersection(&term.values.complement(field))).is_empty()
     }
 
-    /// Whether every packet that fits has the field, whatever its value.
-    fn has(&self, field: FieldId) -> bool {
+    /// Whether every packet of the filter has the field.
+    fn has_field(&self, field: FieldId) -> bool {
         let version = |number| self.values(FieldId::NetProto) == Some(&Values::one(number));
         let in_header = field.def().in_header();
         match field.def().proto {
-            // Every packet has a protocol, and rules see IP only.
+            // Rules see IP packets only, and all of them have a protocol.
             _ if field == FieldId::IpProto => true,
             Layer::Interface | Layer::Network => true,
             Layer::Ip4 => in_header && version(IP4),
             Layer::Ip6 => in_header && version(IP6),
-            // Another question asks for the header.
+            // Another term requires the header.
             layer => in_header && self.terms.iter().any(|term| term.field.def().proto == layer),
         }
     }
 
-    /// Whether everything that fits answers the question with yes.
+    /// Whether all packets of the filter match a term.
     fn implies(&self, term: &Term) -> bool {
         self.values(term.field).is_some_and(|values| values.intersection(&term.values) == *values)
     }
 
-    /// The values of a field that fit, if the filter asks about it.
+    /// The values of a field that match, if the filter has a term for it.
     pub fn values(&self, field: FieldId) -> Option<&Values> {
         let at = self.terms.binary_search_by_key(&field, |term| term.field).ok()?;
         Some(&self.terms[at].values)
     }
 
-    /// The questions to be answered with yes.
+    /// The terms that must match.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// The questions of which none may be answered with yes.
-    pub fn without(&self) -> &[Term] {
-        &self.without
+    /// The terms that must not match.
+    pub fn excluded(&self) -> &[Term] {
+        &self.excluded
     }
 
-    /// Whether everything that fits this filter fits the other, as far as their questions tell.
+    /// Whether this filter is a subset of the other, as far as their terms show.
     pub fn is_within(&self, other: &Self) -> bool {
         other.terms.iter().all(|term| self.implies(term))
-            && other.without.iter().all(|term| self.without.contains(term) || self.excludes(term))
+            && other.excluded.iter().all(|term| self.excluded.contains(term) || self.excludes(term))
     }
 
-    /// Whether nothing that fits can answer the question with yes.
+    /// Whether no packet of the filter can match a term.
     pub fn excludes(&self, term: &Term) -> bool {
-        Filter { without: Vec::new(), terms: self.terms.clone() }.and(term.field, &term.values).is_none()
+        Filter { excluded: Vec::new(), terms: self.terms.clone() }.and(term.field, &term.values).is_none()
     }
 
-    /// Whether a protocol follows from another question: what has a TCP port has TCP.
-    fn follows(&self, term: &Term) -> bool {
+    /// Whether a term on a protocol follows from another term: a packet with a TCP port is TCP.
+    fn is_implied(&self, term: &Term) -> bool {
         use Layer::{Interface, Ip4, Ip6, Network, Tcp, Udp};
         self.terms.iter().filter(|other| other.field != FieldId::IpProto).any(|other| {
             match (term.field, other.field.def().proto) {
@@ -241,20 +243,20 @@ impl Filter {
         })
     }
 
-    /// What fits this filter and not the other, as filters that together say so exactly. None: nothing.
+    /// The packets of this filter that are not in the other, as a union of filters.
     pub fn minus(&self, other: &Self) -> Vec<Self> {
         if self.intersection(other).is_none() {
             return vec![self.clone()];
         }
         let mut rest = Vec::new();
-        for term in other.terms.iter().filter(|term| !self.implies(term) && !other.follows(term)) {
+        for term in other.terms.iter().filter(|term| !self.implies(term) && !other.is_implied(term)) {
             let mut part = self.clone();
-            if !part.without.contains(term) {
-                part.without.push(term.clone());
+            if !part.excluded.contains(term) {
+                part.excluded.push(term.clone());
             }
             rest.extend(Some(part).filter(|part| !part.is_contradictory()));
         }
-        for term in &other.without {
+        for term in &other.excluded {
             rest.extend(self.clone().and(term.field, &term.values));
         }
         rest
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_asks_for_its_header() {
+    fn a_field_requires_its_header() {
         let udp = Filter::of(FieldId::UdpDport, Values::one(53)).unwrap();
         assert_eq!(udp.values(FieldId::IpProto), Some(&Values::one(UDP)));
         assert_eq!(udp.intersection(&ports(53, 53)), None);
@@ -283,29 +285,29 @@ mod tests {
     }
 
     #[test]
-    fn minus_takes_out_exactly_what_the_other_has() {
+    fn the_difference_is_exact() {
         assert_eq!(ports(80, 90).minus(&ports(1, 79)), [ports(80, 90)]);
         assert_eq!(ports(80, 90).minus(&ports(1, 100)), []);
         let both = ports(85, 100).intersection(&from("a")).unwrap();
         let parts = ports(80, 90).minus(&both);
         assert_eq!(parts.len(), 2);
-        assert!(parts.iter().all(|part| part.without().len() == 1));
-        // In what is left nothing of the other is left.
-        assert!(parts.iter().all(|part| part.intersection(&both).is_none_or(|i| !i.without().is_empty())));
-        // Two exclusions that leave no value leave nothing.
+        assert!(parts.iter().all(|part| part.excluded().len() == 1));
+        // No part intersects the other filter.
+        assert!(parts.iter().all(|part| part.intersection(&both).is_none_or(|i| !i.excluded().is_empty())));
+        // Two excluded terms that cover all values leave no packet.
         let high = Filter::of(FieldId::IpTtl, Values::range(9, 255)).unwrap();
         let low = Filter::of(FieldId::IpTtl, Values::range(0, 8)).unwrap();
         let v4 = Filter::of(FieldId::NetProto, Values::one(IP4)).unwrap();
         assert_eq!(v4.minus(&high).iter().flat_map(|rest| rest.minus(&low)).count(), 0);
         let v6 = Filter::of(FieldId::NetProto, Values::one(IP6)).unwrap();
         assert_eq!(Filter::default().minus(&v4).iter().flat_map(|rest| rest.minus(&v6)).count(), 0);
-        // What the other excludes stays: 80-90 without (80-90 without 85) is 85.
+        // Excluded terms of the other remain: 80-90 minus (80-90 minus 85) is 85.
         let hole = ports(80, 90).minus(&ports(85, 85)).remove(0);
         assert_eq!(ports(80, 90).minus(&hole), [ports(85, 85)]);
     }
 
     #[test]
-    fn names_are_sets_too() {
+    fn names_form_sets() {
         let others = Values::name("a").complement(FieldId::In);
         assert_eq!(others.intersection(&Values::name("a")), Values::Names { names: [].into(), listed: true });
         assert!(from("a").and(FieldId::In, &others).is_none());

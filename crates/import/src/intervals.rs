@@ -1,11 +1,11 @@
 //! Sets of numbers.
 
-/// A set of numbers as intervals, both ends included: sorted, disjoint, and with a gap between any two.
+/// A set of numbers as closed intervals: sorted, disjoint and not adjacent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intervals(Vec<(u128, u128)>);
 
 impl Intervals {
-    /// The union of intervals, in any order; those with the ends swapped are empty.
+    /// The union of intervals in any order. An interval whose ends are swapped is empty.
     pub fn of(intervals: impl IntoIterator<Item = (u128, u128)>) -> Self {
         let mut all: Vec<_> = intervals.into_iter().filter(|(low, high)| low <= high).collect();
         all.sort_unstable();
@@ -19,12 +19,12 @@ impl Intervals {
         Intervals(joined)
     }
 
-    /// One number.
+    /// The set of one number.
     pub fn one(number: u128) -> Self {
         Intervals(vec![(number, number)])
     }
 
-    /// Everything from 0 to `max` that is not in the set.
+    /// The numbers from 0 to `max` that are not in the set.
     pub fn complement(&self, max: u128) -> Self {
         let mut rest = Vec::with_capacity(self.0.len() + 1);
         let mut from = Some(0);
@@ -38,7 +38,7 @@ impl Intervals {
         Intervals(rest)
     }
 
-    /// What is in both.
+    /// The intersection of two sets.
     pub fn intersection(&self, other: &Self) -> Self {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         let mut both = Vec::new();
@@ -56,7 +56,7 @@ impl Intervals {
         Intervals(both)
     }
 
-    /// Whether nothing is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -66,16 +66,16 @@ impl Intervals {
         self.0.iter().copied()
     }
 
-    /// How many intervals there are.
+    /// Number of intervals.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The numbers one by one, if there are no more than `most`.
-    pub fn numbers(&self, most: u128) -> Option<Vec<u128>> {
+    /// The single numbers, if there are at most `limit`.
+    pub fn numbers(&self, limit: u128) -> Option<Vec<u128>> {
         let mut count: u128 = 0;
         for (low, high) in self.iter() {
-            count = count.checked_add(high - low)?.checked_add(1).filter(|count| *count <= most)?;
+            count = count.checked_add(high - low)?.checked_add(1).filter(|count| *count <= limit)?;
         }
         Some(self.iter().flat_map(|(low, high)| low..=high).collect())
     }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_128_bits_are_no_trap() {
+    fn the_ends_of_128_bits_work() {
         let all = Intervals::of([(0, u128::MAX)]);
         assert!(all.complement(u128::MAX).is_empty());
         assert_eq!(Intervals::of([]).complement(u128::MAX), all);

@@ -2,36 +2,38 @@
 //!
 //! Theory of operation. Each format has a module that reads it: [`classbench`], `iptables` and `nft`. The result is a
 //! [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench filter sets have no order and are
-//! written as they are. Packet filters decide by the first rule that matches. They are read as filters (`filter`),
-//! and `ordered` converts them to rules without order that decide the same.
+//! converted line by line. In packet filters, the first rule that matches decides. They are read as filters (`filter`),
+//! and `ordered` converts them to rules without order that decide the same. `matches` writes filters in the language.
 
 #![forbid(unsafe_code)]
 
 pub mod classbench;
+mod error;
 mod filter;
 mod intervals;
 mod iptables;
+mod matches;
 mod names;
 mod nft;
-mod nft_match;
 mod ordered;
 mod script;
-mod words;
+mod values;
 
+pub use error::{ClassbenchError, ImportError, IptablesError, NftError};
 pub use script::{Kind, Remark, Script};
 
 /// Converts a ClassBench filter set. Every rule gets the targets `target`, since the format has none.
 pub fn from_classbench(text: &str, target: &str) -> Script {
     let mut script = Script::default();
     for (number, line) in (1..).zip(text.lines()) {
-        let place = || format!("line {number}");
+        let place = format!("line {number}");
         match classbench::parse(line).and_then(|rule| rule.map_or(Ok(Vec::new()), |rule| rule.matches())) {
             Ok(rules) => {
                 for matches in rules {
-                    script.rule(&format!("add{matches} {target}"), &place(), line);
+                    script.rule(&format!("add{matches} {target}"), &place, line);
                 }
             }
-            Err(reason) => script.remark(Kind::NotMapped, &place(), line, reason),
+            Err(error) => script.remark(Kind::NotMapped, &place, line, error.to_string()),
         }
     }
     script
@@ -40,8 +42,8 @@ pub fn from_classbench(text: &str, target: &str) -> Script {
 /// Converts one chain of the table `filter` in the output of `iptables-save` or `ip6tables-save`.
 ///
 /// # Errors
-/// The text is no such output, or it has no such chain.
-pub fn from_iptables(text: &str, chain: Option<&str>) -> Result<Script, String> {
+/// The text is no such output, or it does not have the chain.
+pub fn from_iptables(text: &str, chain: Option<&str>) -> Result<Script, ImportError> {
     let mut script = Script::default();
     iptables::convert(text, chain, &mut script)?;
     Ok(script)
@@ -50,8 +52,8 @@ pub fn from_iptables(text: &str, chain: Option<&str>) -> Result<Script, String> 
 /// Converts one base chain in the output of `nft -j list ruleset`.
 ///
 /// # Errors
-/// The text is no such output, or it has no such chain.
-pub fn from_nft(text: &str, chain: Option<&str>) -> Result<Script, String> {
+/// The text is no such output, or it does not have the chain.
+pub fn from_nft(text: &str, chain: Option<&str>) -> Result<Script, ImportError> {
     let mut script = Script::default();
     nft::convert(text, chain, &mut script)?;
     Ok(script)

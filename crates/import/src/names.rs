@@ -1,6 +1,6 @@
-//! Names that packet filters use for numbers (IANA; the names are those of iptables and nftables).
+//! Names of numbers in iptables and nftables (IANA).
 
-/// Protocols that have a name in rule sets.
+/// Protocols.
 const PROTOCOLS: &[(&str, u128)] = &[
     ("icmp", 1),
     ("igmp", 2),
@@ -24,7 +24,7 @@ const PROTOCOLS: &[(&str, u128)] = &[
     ("udplite", 136),
 ];
 
-/// Types of ICMP, as nftables writes them.
+/// ICMP types, as in nftables.
 const ICMP_TYPES: &[(&str, u128)] = &[
     ("echo-reply", 0),
     ("destination-unreachable", 3),
@@ -43,7 +43,7 @@ const ICMP_TYPES: &[(&str, u128)] = &[
     ("address-mask-reply", 18),
 ];
 
-/// Types of ICMPv6, as nftables writes them.
+/// ICMPv6 types, as in nftables.
 const ICMP6_TYPES: &[(&str, u128)] = &[
     ("destination-unreachable", 1),
     ("packet-too-big", 2),
@@ -66,7 +66,7 @@ const ICMP6_TYPES: &[(&str, u128)] = &[
     ("mld2-listener-report", 143),
 ];
 
-/// Code points of differentiated services.
+/// Code points of differentiated services (DSCP).
 const DSCP: &[(&str, u128)] = &[
     ("cs0", 0),
     ("lephb", 1),
@@ -93,13 +93,13 @@ const DSCP: &[(&str, u128)] = &[
     ("cs7", 56),
 ];
 
-/// Flags of the TCP header, from the lowest bit on.
+/// TCP flags, from the lowest bit up.
 const FLAGS: [&str; 8] = ["fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr"];
 
-/// Code points of explicit congestion notification.
+/// Code points of explicit congestion notification (ECN).
 const ECN: &[(&str, u128)] = &[("not-ect", 0), ("ect1", 1), ("ect0", 2), ("ce", 3)];
 
-/// Versions of IP, by ethertype.
+/// IP versions, by ethertype.
 const NETWORKS: &[(&str, u128)] = &[
     ("ipv4", crate::filter::IP4),
     ("ip", crate::filter::IP4),
@@ -111,7 +111,7 @@ fn find(table: &[(&str, u128)], name: &str) -> Option<u128> {
     table.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
 }
 
-/// A decimal or hexadecimal number.
+/// Parses a decimal or hexadecimal number.
 pub fn number(text: &str) -> Option<u128> {
     match text.strip_prefix("0x") {
         Some(digits) => u128::from_str_radix(digits, 16).ok(),
@@ -119,17 +119,17 @@ pub fn number(text: &str) -> Option<u128> {
     }
 }
 
-/// A transport protocol, by name or number.
+/// Parses a transport protocol, by name or number.
 pub fn protocol(text: &str) -> Option<u128> {
     find(PROTOCOLS, text).or_else(|| number(text)).filter(|number| *number <= 255)
 }
 
-/// One flag of TCP, by name in small letters.
+/// The bit of a TCP flag, by its lower-case name.
 pub fn flag(name: &str) -> Option<u128> {
     FLAGS.iter().position(|flag| *flag == name).map(|bit| 1 << bit)
 }
 
-/// The value that a field has under a name of nftables.
+/// The value of a field, by its name in nftables.
 pub fn value(field: mmb_lang::FieldId, name: &str) -> Option<u128> {
     use mmb_lang::FieldId::{Icmp6Type, IcmpType, IpDscp, IpEcn, IpProto, NetProto, TcpFlags};
     match field {

@@ -1,21 +1,49 @@
-//! The output of `nft -j list ruleset`: one base chain and what it jumps to.
+//! The output of `nft -j list ruleset`: one base chain, and the chains that it jumps to.
 //!
-//! The format is the one of libnftables-json(5). A rule is a list of statements: matches narrow the packets it is
-//! about, a verdict decides. A verdict map becomes a rule for each of its elements.
+//! The format is libnftables-json(5). A rule is a list of statements: matches select packets, a verdict decides. A verdict
+//! map becomes one rule per element.
+
+mod expression;
 
 use std::collections::HashMap;
 
+use mmb_lang::FieldId;
 use serde_json::Value;
 
+use self::expression::{ExpressionError, Sets, TableSets, narrow, narrow_by};
 use crate::filter::{Filter, IP4, IP6, Values};
-use crate::nft_match::{Sets, TableSets, narrow, with_key};
 use crate::ordered::{self, Chains, Step, Verdict};
 use crate::script::{Kind, Script};
-use mmb_lang::FieldId;
 
-/// A base chain: where packets enter.
+/// Why the input is not a usable output of `nft -j list ruleset`.
+#[derive(Debug, thiserror::Error)]
+pub enum NftError {
+    /// The input is not JSON.
+    #[error("not JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+    /// The document has no list `nftables`.
+    #[error("not the output of `nft -j list ruleset`")]
+    NotARuleset,
+    /// There is no such base chain.
+    #[error("there is no base chain {chain}")]
+    NoChain {
+        /// Name of the chain.
+        chain: String,
+    },
+    /// No base chain filters forwarded or received packets.
+    #[error("there is no filter chain with the hook forward or input; --chain NAME selects another")]
+    NoFilterChain,
+    /// The family of the chain's table is not supported.
+    #[error("tables of the family {family} are not converted")]
+    UnsupportedFamily {
+        /// Name of the family.
+        family: String,
+    },
+}
+
+/// A base chain.
 struct Base {
-    /// Table's family and name, chain's name.
+    /// Family and name of the table, and name of the chain.
     path: String,
     name: String,
     hook: String,
@@ -24,20 +52,24 @@ struct Base {
     drops: bool,
 }
 
-/// A ruleset as it is read.
+/// A ruleset.
 #[derive(Default)]
 struct Ruleset {
     sets: Sets,
     bases: Vec<Base>,
     chains: Chains,
+    /// Number of rules in each chain.
     rules: HashMap<String, usize>,
 }
 
 /// Converts the rules of a chain.
-pub fn convert(text: &str, chain: Option<&str>, script: &mut Script) -> Result<(), String> {
-    let document: Value = serde_json::from_str(text).map_err(|error| format!("this is no JSON: {error}"))?;
+///
+/// # Errors
+/// See [`NftError`].
+pub fn convert(text: &str, chain: Option<&str>, script: &mut Script) -> Result<(), NftError> {
+    let document: Value = serde_json::from_str(text)?;
     let Some(objects) = document["nftables"].as_array() else {
-        return Err("this is no output of `nft -j list ruleset`".into());
+        return Err(NftError::NotARuleset);
     };
     let mut ruleset = Ruleset::default();
     for object in objects {
@@ -49,13 +81,13 @@ pub fn convert(text: &str, chain: Option<&str>, script: &mut Script) -> Result<(
     ruleset.write(chain, script)
 }
 
-/// Family and name of the table that an object is in.
+/// Family and name of the table of an object.
 fn table(object: &Value) -> String {
     let word = |key: &str| object[key].as_str().unwrap_or_default();
     format!("{} {}", word("family"), word("table"))
 }
 
-/// Family, table and name: what a chain or a set is called in the whole ruleset.
+/// Family, table and name of a chain or a set: its key in the ruleset.
 fn path(object: &Value, name: &str) -> String {
     format!("{} {name}", table(object))
 }
@@ -89,17 +121,17 @@ impl Ruleset {
         let source = Value::from(statements.to_vec()).to_string();
         *self.rules.entry(chain.clone()).or_default() += 1;
         let mut reader = Reader { ruleset: self, rule, place: &place, source: &source, steps: Vec::new() };
-        if let Err(reason) = reader.read(statements) {
+        if let Err(error) = reader.read(statements) {
             reader.steps.clear();
-            reader.remark(Kind::NotMapped, &reason);
+            reader.remark(Kind::NotMapped, &error.to_string());
         }
         let steps = reader.steps;
         self.chains.entry(chain).or_default().extend(steps);
     }
 
-    /// The chain with a name, with `table/name`, or the first filter of forwarded (else of arriving) packets.
-    fn base(&self, chain: Option<&str>) -> Result<&Base, String> {
-        let named = |base: &&Base, wanted: &str| {
+    /// The base chain with a name or `table/name`. By default the first filter with the hook `forward`, else `input`.
+    fn base(&self, chain: Option<&str>) -> Result<&Base, NftError> {
+        let has_name = |base: &&Base, wanted: &str| {
             let (table, name) =
                 wanted.split_once('/').map_or((None, wanted), |(table, name)| (Some(table), name));
             base.name == name && table.is_none_or(|table| base.path.split(' ').nth(1) == Some(table))
@@ -110,13 +142,10 @@ impl Ruleset {
         };
         match chain {
             Some(wanted) => {
-                let found = self.bases.iter().find(|base| named(base, wanted));
-                found.ok_or_else(|| format!("there is no base chain {wanted}"))
+                let found = self.bases.iter().find(|base| has_name(base, wanted));
+                found.ok_or_else(|| NftError::NoChain { chain: wanted.to_owned() })
             }
-            None => at("forward").or_else(|| at("input")).ok_or_else(|| {
-                "there is no filter chain with the hook forward or input; --chain NAME takes another"
-                    .to_owned()
-            }),
+            None => at("forward").or_else(|| at("input")).ok_or(NftError::NoFilterChain),
         }
     }
 
@@ -124,20 +153,20 @@ impl Ruleset {
         self.rules.get(&base.path).copied().unwrap_or(0)
     }
 
-    fn write(self, chain: Option<&str>, script: &mut Script) -> Result<(), String> {
+    fn write(self, chain: Option<&str>, script: &mut Script) -> Result<(), NftError> {
         let base = self.base(chain)?;
         let family = match base.path.split(' ').next() {
             Some("ip") => Filter::of(FieldId::NetProto, Values::one(IP4)),
             Some("ip6") => Filter::of(FieldId::NetProto, Values::one(IP6)),
             Some("inet") => Some(Filter::default()),
             other => {
-                return Err(format!("tables of the family {} are not converted", other.unwrap_or_default()));
+                return Err(NftError::UnsupportedFamily { family: other.unwrap_or_default().to_owned() });
             }
         };
         let policy = if base.drops { "drop" } else { "accept" };
         script.comment(format!("chain {}, hook {}, policy {policy}", base.path, base.hook));
         for other in self.bases.iter().filter(|other| other.path != base.path && self.rules_of(other) > 0) {
-            let reason = format!("one base chain is converted; --chain {} takes this one", other.name);
+            let reason = format!("one base chain is converted; --chain {} converts this one", other.name);
             let source = format!("rules: {}, hook {}", self.rules_of(other), other.hook);
             script.remark(Kind::NotMapped, &other.path, &source, reason);
         }
@@ -147,7 +176,7 @@ impl Ruleset {
     }
 }
 
-/// A rule while its statements are read.
+/// A rule whose statements are being read.
 struct Reader<'a> {
     ruleset: &'a Ruleset,
     rule: &'a Value,
@@ -157,33 +186,34 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(&mut self, statements: &[Value]) -> Result<(), String> {
+    fn read(&mut self, statements: &[Value]) -> Result<(), ExpressionError> {
         let mut filters = match self.rule["family"].as_str() {
             Some("ip") => Filter::of(FieldId::NetProto, Values::one(IP4)).into_iter().collect(),
             Some("ip6") => Filter::of(FieldId::NetProto, Values::one(IP6)).into_iter().collect(),
             Some("inet") => vec![Filter::default()],
             family => {
-                return Err(format!("tables of the family {} are not converted", family.unwrap_or_default()));
+                let family = family.unwrap_or_default().to_owned();
+                return Err(ExpressionError::UnsupportedFamily { family });
             }
         };
         let sets = self.sets();
         for statement in statements {
             if let Some(test) = statement.get("match") {
-                if loopback(test) {
-                    self.note("packets of the loopback interface do not cross mmb");
+                if is_loopback(test) {
+                    self.note("packets of the loopback interface do not pass mmb");
                     return Ok(());
                 }
                 filters = narrow(filters, test, &sets)?;
             } else if let Some(map) = statement.get("vmap") {
                 return self.map(filters, map);
             } else if statement.get("log").is_some() {
-                self.note("mmb writes no log of packets; it counts them");
+                self.note("mmb does not log packets; it counts them");
             } else if let Some(verdict) = self.verdict(statement)? {
                 self.step(filters, verdict);
                 return Ok(());
             }
         }
-        self.note("it decides nothing");
+        self.note("it has no verdict");
         Ok(())
     }
 
@@ -204,10 +234,10 @@ impl<'a> Reader<'a> {
         self.steps.push(Step { filters, verdict, place, source });
     }
 
-    /// What a statement decides; None: nothing.
-    fn verdict(&mut self, statement: &Value) -> Result<Option<Verdict>, String> {
+    /// The verdict of a statement, if it has one.
+    fn verdict(&mut self, statement: &Value) -> Result<Option<Verdict>, ExpressionError> {
         let Some((name, value)) = statement.as_object().and_then(|object| object.iter().next()) else {
-            return Err("a statement is no object".into());
+            return Err(ExpressionError::InvalidStatement);
         };
         Ok(match name.as_str() {
             "counter" | "continue" | "comment" => None,
@@ -215,36 +245,36 @@ impl<'a> Reader<'a> {
             "drop" => Some(Verdict::Drop),
             "return" => Some(Verdict::Return),
             "reject" => {
-                self.remark(Kind::Differs, "mmb drops, and sends no answer");
+                self.remark(Kind::Differs, "mmb drops without a reply");
                 Some(Verdict::Drop)
             }
             "jump" => Some(Verdict::Jump(path(self.rule, value["target"].as_str().unwrap_or_default()))),
-            other => return Err(format!("mmb's import has nothing for the statement `{other}`")),
+            other => return Err(ExpressionError::UnknownStatement { name: other.to_owned() }),
         })
     }
 
-    /// A verdict map: a step for each element.
-    fn map(&mut self, filters: Vec<Filter>, map: &Value) -> Result<(), String> {
+    /// Reads a verdict map: one step per element.
+    fn map(&mut self, filters: Vec<Filter>, map: &Value) -> Result<(), ExpressionError> {
         let sets = self.sets();
         let named = map["data"].as_str().and_then(|name| sets.get(name.strip_prefix('@')?));
         let Some(elements) = named.or_else(|| map["data"]["set"].as_array().map(Vec::as_slice)) else {
-            return Err("a verdict map without elements".into());
+            return Err(ExpressionError::InvalidMap);
         };
         for element in elements {
             let (Some(value), Some(statement)) = (element.get(0), element.get(1)) else {
-                return Err("an element of a verdict map is no pair".into());
+                return Err(ExpressionError::InvalidMap);
             };
-            let fits = with_key(filters.clone(), &map["key"], "==", value, &sets)?;
+            let narrowed = narrow_by(filters.clone(), &map["key"], "==", value, &sets)?;
             if let Some(verdict) = self.verdict(statement)? {
-                self.step(fits, verdict);
+                self.step(narrowed, verdict);
             }
         }
         Ok(())
     }
 }
 
-/// Whether a match asks for the loopback interface.
-fn loopback(test: &Value) -> bool {
+/// Whether a match tests for the loopback interface.
+fn is_loopback(test: &Value) -> bool {
     let key = &test["left"]["meta"]["key"];
     let is_name = ["iifname", "oifname", "iif", "oif"].iter().any(|name| key == name);
     is_name && test["op"] == "==" && test["right"] == "lo"

@@ -1,13 +1,13 @@
-//! What an import gives: lines of the language, and remarks on what they do not say.
+//! The result of an import: rules, comments, and remarks on what has no equal rule.
 
 use serde::Serialize;
 
 use mmb_lang::{Command, check, parse_line};
 
-/// Most characters of the source that a remark shows.
+/// Maximum length of a source text in a remark, in characters.
 const SHOWN: usize = 200;
 
-/// The lines of an import in their order.
+/// The lines of an import, in order.
 #[derive(Debug, Default)]
 pub struct Script {
     lines: Vec<Line>,
@@ -20,28 +20,28 @@ enum Line {
     Remark(Remark),
 }
 
-/// Something that the rules do not say, or say otherwise.
+/// A remark on a rule of the source that has no equal rule in the result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Remark {
-    /// What became of it.
+    /// How the rule was converted.
     pub kind: Kind,
-    /// Where it stands: `line 12`, `table inet filter chain forward handle 5`.
+    /// Place in the source: `line 12`, `table inet filter chain forward handle 5`.
     pub place: String,
-    /// The text that stands there.
+    /// The text of the rule.
     pub source: String,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// What became of a rule that a [`Remark`] is about.
+/// How the rule of a [`Remark`] was converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// There is no rule for it.
+    /// It was not converted.
     NotMapped,
-    /// There is, and it does not do quite the same.
+    /// The result differs in its effect.
     Differs,
-    /// There need not be one.
+    /// No rule is needed.
     Note,
 }
 
@@ -69,32 +69,32 @@ impl Script {
         self
     }
 
-    /// A line for people.
+    /// Adds a comment.
     pub fn comment(&mut self, text: impl AsRef<str>) {
         self.lines.push(Line::Comment(plain(text.as_ref())));
     }
 
-    /// A rule, in its canonical text. What the language refuses becomes a remark.
+    /// Adds a rule in its canonical form. A rule that the language refuses becomes a remark.
     pub fn rule(&mut self, text: &str, place: &str, source: &str) {
         let refused = match parse_line(text) {
             Ok(Some(Command::Add(rule))) => match check(&rule) {
                 Ok(_) => return self.lines.push(Line::Rule(rule.to_string())),
                 Err(refused) => refused.message,
             },
-            Ok(_) => "this is no rule".into(),
+            Ok(_) => "not a rule".into(),
             Err(refused) => refused.message,
         };
         self.remark(Kind::NotMapped, place, source, format!("`{}`: {refused}", plain(text)));
     }
 
-    /// Something that the rules do not say.
+    /// Adds a remark.
     pub fn remark(&mut self, kind: Kind, place: &str, source: &str, reason: impl Into<String>) {
         let remark =
             Remark { kind, place: place.to_owned(), source: plain(source), reason: plain(&reason.into()) };
         self.lines.push(Line::Remark(remark));
     }
 
-    /// Everything, as a configuration file.
+    /// The script as a configuration file.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for line in &self.lines {
@@ -109,7 +109,7 @@ impl Script {
         text
     }
 
-    /// Everything, for programs.
+    /// The script as a JSON document.
     pub fn json(&self) -> impl Serialize {
         let rules = self.lines.iter().filter_map(|line| match line {
             Line::Rule(rule) => Some(rule.as_str()),
@@ -122,7 +122,7 @@ impl Script {
         self.lines.iter().filter_map(|line| if let Line::Remark(remark) = line { Some(remark) } else { None })
     }
 
-    /// What did not map, as a list with a count at its end; None if everything did.
+    /// The rules that were not converted or differ, as a list with counts at its end. None if there are none.
     pub fn failures(&self) -> Option<String> {
         let failures: Vec<_> = self.remarks().filter(|remark| remark.kind != Kind::Note).collect();
         let mut text = String::new();
@@ -136,7 +136,7 @@ impl Script {
     }
 }
 
-/// Text that can stand in a comment: one line, no control characters, not without end.
+/// Text for a comment: one line, without control characters, of limited length.
 fn plain(text: &str) -> String {
     let mut plain: String = text.chars().take(SHOWN).map(|c| if c.is_control() { '?' } else { c }).collect();
     if text.chars().nth(SHOWN).is_some() {
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_canonical_and_what_is_none_is_a_remark() {
+    fn rules_are_canonical_and_refused_ones_are_remarks() {
         let mut script = Script::default();
         script.comment("from\nnowhere");
         script.rule("add ip-proto 6 drop", "line 1", "tcp");

@@ -1,4 +1,4 @@
-//! The command line: what can be asked for, and its help.
+//! The command line and its help.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS};
     name = "mmb",
     version,
     about = "Modular MiddleBox: real traffic through one-line rules",
-    after_help = "Without a command, mmb opens a shell on the running daemon; lines from standard input run one by one.",
+    after_help = "Without a command, mmb opens a shell on the running daemon, or runs the lines of standard input.",
     max_term_width = 100
 )]
 pub struct Cli {
@@ -21,7 +21,7 @@ pub struct Cli {
     /// Answer with JSON
     #[arg(long, global = true)]
     pub json: bool,
-    /// What to do; the shell when absent.
+    /// The command; the shell if absent.
     #[command(subcommand)]
     pub command: Option<Cmd>,
 }
@@ -31,22 +31,22 @@ pub struct Cli {
 pub enum Cmd {
     /// Run the daemon in the foreground
     Run(RunArgs),
-    /// Say what is wrong with a configuration file, without a daemon
+    /// Check a configuration file, without a daemon
     Check(CheckArgs),
-    /// Make a file the daemon's configuration: all of it or nothing
+    /// Make a file the configuration of the daemon, all of it or nothing
     Apply(FileArgs),
-    /// Show what `apply` would change
+    /// Show the changes that `apply` would make
     Diff(FileArgs),
-    /// Run a capture through a configuration, without a daemon
+    /// Send the packets of a capture through a configuration, without a daemon
     Replay(ReplayArgs),
-    /// Measure what a configuration costs, with traffic made in memory
+    /// Measure the cost of a configuration, with generated traffic
     Bench(BenchArgs),
-    /// Turn rules of another system into lines of mmb, without a daemon
+    /// Convert rules of another system to rules of mmb, without a daemon
     #[command(subcommand)]
     Import(ImportCmd),
     /// Add a rule: `add tcp-dport 80 mod tcp-dport 8080`
     Add(Line),
-    /// Add a rule that works packet by packet (the same as `add`)
+    /// Add a rule that applies to single packets (an alias of `add`)
     AddStateless(Line),
     /// Add a rule that applies to whole sessions: `add-stateful ip-saddr 10.0.0.0/8 nat POOL`
     AddStateful(Line),
@@ -54,9 +54,10 @@ pub enum Cmd {
     Del(Line),
     /// Delete every rule
     Flush(Line),
-    /// List the rules with index, packets and bytes
+    /// List the rules with their index, packets and bytes
     List(Line),
-    /// Show connections, nat, chains, functions, fast-path, interfaces, fib, neighbors, tables, runtime, drops, fields, version or config
+    /// Show connections, nat, chains, functions, fast-path, interfaces, fib, neighbors, tables, runtime, drops,
+    /// fields, version or config
     Show(Line),
     /// End sessions: `clear connections [MATCH…]`
     Clear(Line),
@@ -64,17 +65,17 @@ pub enum Cmd {
     Nat(Line),
     /// Add or delete an interface: `interface add NAME af-xdp IFNAME`
     Interface(Line),
-    /// Connect two interfaces: `wire A B`; `wire del A` undoes it
+    /// Connect two interfaces: `wire A B`; `wire del A` removes the wire
     Wire(Line),
-    /// Route what comes in at interfaces by the kernel's routes: `route NAME…`; `route del NAME` undoes it
+    /// Route the packets of interfaces by the kernel's routes: `route NAME…`; `route del NAME` ends it
     Route(Line),
-    /// Apply rules to what comes in at these interfaces (they are from the start)
+    /// Apply rules to packets received on these interfaces (the default)
     Enable(Line),
-    /// Let what comes in at these interfaces pass without rules
+    /// Forward packets received on these interfaces without rules
     Disable(Line),
     /// Change a setting: `set on-error forward|drop`, `set timeout NAME SECONDS`, `set tcp-pickup on|off`
     Set(Line),
-    /// Add, delete or tell an instance of a network function: `nf add NAME TYPE [ARG…]`
+    /// Add, delete or configure an instance of a network function: `nf add NAME TYPE [ARG…]`
     Nf(Line),
     /// Add, replace or delete a service chain: `chain add NAME FUNCTION then FUNCTION …`
     Chain(Line),
@@ -100,10 +101,10 @@ pub struct RunArgs {
     /// Memory for packets, in MiB
     #[arg(long, value_name = "MB", default_value_t = 256)]
     pub memory: u32,
-    /// Most sessions, of all workers together
+    /// Maximum number of sessions of all workers
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
-    /// Bytes that functions of service chains may keep of a session
+    /// Size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
 }
@@ -113,7 +114,7 @@ pub struct RunArgs {
 pub struct CheckArgs {
     /// Configuration file; `-` is standard input
     pub file: PathBuf,
-    /// Bytes that functions of service chains may keep of a session, as in `run`
+    /// Size of a session's scratchpad for functions of service chains, as in `run`
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
 }
@@ -125,7 +126,7 @@ pub struct FileArgs {
     pub file: PathBuf,
 }
 
-/// `import`: what the file has.
+/// `import`: the format of the file.
 #[derive(Debug, Subcommand)]
 pub enum ImportCmd {
     /// A filter set of ClassBench
@@ -141,7 +142,7 @@ pub enum ImportCmd {
 pub struct ClassbenchArgs {
     /// The filter set; `-` is standard input
     pub file: PathBuf,
-    /// What every rule does; the format does not say
+    /// Targets of every rule; the format has none
     #[arg(long, value_name = "TARGETS", default_value = "drop")]
     pub target: String,
 }
@@ -151,7 +152,7 @@ pub struct ClassbenchArgs {
 pub struct FilterArgs {
     /// The rules; `-` is standard input
     pub file: PathBuf,
-    /// The chain to take; the one of forwarded packets if absent, or else of arriving packets
+    /// The chain to convert; by default the one of forwarded packets, or else of received packets
     #[arg(long, value_name = "NAME")]
     pub chain: Option<String>,
 }
@@ -165,16 +166,16 @@ pub struct ReplayArgs {
     /// Capture to read (pcap or pcapng)
     #[arg(value_name = "IN.pcap")]
     pub input: PathBuf,
-    /// Write what is forwarded to this capture (pcap)
+    /// Write forwarded packets to this capture (pcap)
     #[arg(short = 'w', long = "write", value_name = "OUT.pcap")]
     pub output: Option<PathBuf>,
-    /// Interface of the configuration by which the packets come in; the first one if absent
+    /// Interface of the configuration that receives the packets; the first one if absent
     #[arg(long = "in", value_name = "IFACE")]
     pub interface: Option<String>,
-    /// Most sessions
+    /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS)]
     pub sessions: usize,
-    /// Bytes that functions of service chains may keep of a session
+    /// Size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
 }
@@ -185,41 +186,41 @@ pub struct BenchArgs {
     /// Configuration; no rules if absent
     #[arg(short, long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Rules made up for a case instead of a configuration's
+    /// Generate the rules of a case instead of a configuration
     #[arg(long, value_enum, value_name = "CASE", conflicts_with_all = ["config", "ip6"])]
     pub case: Option<Case>,
-    /// Send all flows through a service chain: of so many monitors (24 bytes each), of functions by their types
+    /// Send all flows through a service chain: of N monitors (24 bytes each), of functions by their types
     /// (`nat+monitor`), or of seven as in MiddleClick's evaluation (`paper`)
     #[arg(long, value_name = "N|TYPE+…", conflicts_with_all = ["config", "case"])]
     pub chain: Option<String>,
-    /// Each function of the chain looks up its sessions by itself, in a table of its own
+    /// Each function of the chain looks up its sessions in a table of its own
     #[arg(long, requires = "chain")]
     pub independent: bool,
     /// Filter set of the case `classbench`
     #[arg(value_name = "FILE", requires = "case")]
     pub filters: Option<PathBuf>,
-    /// Rules to make up
+    /// Number of rules to generate
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub rules: usize,
-    /// Take the packets from a capture instead of making them
+    /// Take the packets from a capture instead of generating them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["flows", "size", "proto", "order", "ip6"])]
     pub pcap: Option<PathBuf>,
-    /// Make the packets that a ClassBench trace lists
+    /// Generate the packets of a ClassBench trace
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pcap", "null_ports", "flows", "proto", "order", "ip6"])]
     pub trace: Option<PathBuf>,
-    /// Receive and send on DPDK's null ports, whose frames are all zero, as testpmd does in its own benchmarks
+    /// Receive and send on DPDK's null ports, whose frames are all zero, as testpmd's benchmarks do
     #[arg(long, conflicts_with_all = ["pcap", "flows", "proto", "order", "ip6"])]
     pub null_ports: bool,
-    /// Flows to make
+    /// Number of flows to generate
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub flows: u32,
-    /// Frame length in bytes, without the checksum; more where headers need it
+    /// Frame length in bytes, without the checksum; longer if headers need it
     #[arg(long, value_name = "B", default_value_t = 64)]
     pub size: usize,
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 2.0)]
     pub seconds: f64,
-    /// Transport protocols of the flows; mix, for the case `options` tcp, if absent
+    /// Transport protocols of the flows; by default mix, and tcp for the case `options`
     #[arg(long, value_enum)]
     pub proto: Option<Proto>,
     /// Order of the flows
@@ -231,24 +232,24 @@ pub struct BenchArgs {
     /// How packets are forwarded
     #[arg(long, value_enum, default_value_t = Mode::Wire)]
     pub mode: Mode,
-    /// Random routes of the mode routed, destinations within them; 10 if absent
+    /// Number of random routes of the mode routed, which contain all destinations; 10 if absent
     #[arg(long, value_name = "N")]
     pub routes: Option<usize>,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,
-    /// Most sessions; as many as the flows need if absent
+    /// Maximum number of sessions; as many as the flows need if absent
     #[arg(long, value_name = "N")]
     pub sessions: Option<usize>,
-    /// Bytes that functions of service chains may keep of a session
+    /// Size of a session's scratchpad for functions of service chains
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_SCRATCHPAD)]
     pub scratchpad: usize,
-    /// Seed of everything random
+    /// Seed of random numbers
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Kinds of rules to make up. Where packets are made up as well, no stateless rule matches any of them.
+/// Kinds of generated rules. No stateless rule matches a generated packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Case {
     /// Exact 5-tuples
@@ -263,9 +264,9 @@ pub enum Case {
     Ranges,
     /// The ClassBench filter set in FILE
     Classbench,
-    /// Stateful rules; every packet is of a session that is open
+    /// Stateful rules; every packet belongs to an open session
     Stateful,
-    /// Source NAT; every packet is of a session that is open
+    /// Source NAT; every packet belongs to an open session
     Nat,
     /// Stateful rules and source NAT on the same sessions
     StatefulNat,
@@ -286,10 +287,10 @@ pub enum Proto {
     Mix,
 }
 
-/// The order in which generated flows send.
+/// Order of the packets of generated flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Order {
-    /// Each packet's flow drawn uniformly
+    /// Uniformly random flows
     Uniform,
     /// Few flows send most of the packets
     Zipf,
@@ -307,7 +308,7 @@ pub enum Mode {
 }
 
 impl Cmd {
-    /// The first word and the rest of a line for the daemon, if this command is one.
+    /// The keyword and the words of a line for the daemon, if the command is one.
     pub fn line(&self) -> Option<(&'static str, &Line)> {
         Some(match self {
             Cmd::Add(line) => ("add", line),
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_words_pass_through_untouched_and_options_stand_anywhere() {
+    fn rule_words_are_kept_and_options_may_stand_anywhere() {
         let line = ["mmb", "add", "--json", "tcp-dport", "80", "!", "ip-df", "-5", "drop", "--socket", "/s"];
         let cli = Cli::parse_from(line);
         let command = cli.command.unwrap();

@@ -20,11 +20,11 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
-        // A number that others cannot guess: the standard library seeds its hash tables from the system.
+        // An unpredictable number: the standard library seeds its hash tables from the system.
         seed: RandomState::new().hash_one(0),
         scratchpad: args.scratchpad,
     });
-    // What is wrong with the file or the socket is found before any device is touched.
+    // Errors of the file and the socket are found before any device is opened.
     let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
     let mut socket = ControlSocket::bind(&path).map_err(Failure::new)?;
@@ -36,7 +36,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         .enable_time()
         .build()
         .map_err(|e| Failure::new(format!("cannot start the control threads: {e}")))?;
-    // From here on a signal waits until the daemon can stop in good order.
+    // From here on, a signal stops the daemon in good order.
     let signals = runtime.block_on(async { Signals::new() })?;
     let size = EngineConfig {
         workers: args.workers,
@@ -56,25 +56,25 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
     let stop = async {
         let name = signals.wait().await;
         notify(&[NotifyState::Stopping]);
-        // Nobody may be reading any more; that is no reason not to stop.
+        // A closed standard output does not keep the daemon from stopping.
         let _ = print(&format!("{name}: stopping\n"));
     };
     let served = runtime.block_on(serve(control.clone(), listener, stop));
-    // Requests that still run hold the control; they end before the engine goes.
+    // Open requests hold the control. They end before the engine does.
     drop(runtime);
     drop(control);
     drop(socket);
     served.map_err(|e| Failure::new(format!("cannot serve {}: {e}", path.display())))
 }
 
-/// Tells the service manager, if there is one.
+/// Notifies the service manager, if there is one.
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(e) = sd_notify::notify(states) {
-        eprintln!("error: the service manager could not be told: {e}");
+        eprintln!("error: cannot notify the service manager: {e}");
     }
 }
 
-/// What was opened.
+/// The start message: interfaces, wires, routed interfaces and rules.
 fn report(control: &Control, down: &[DownInterface]) -> String {
     let version = control.version();
     let mut text = format!("mmb {}: {}\n", version.version, version.engine);

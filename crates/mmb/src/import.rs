@@ -1,9 +1,9 @@
 //! `mmb import`: reads a rule set of another system and prints it as lines of the language.
 
-use mmb_import::Script;
+use mmb_import::{ImportError, Script};
 
 use crate::cli::{FilterArgs, ImportCmd};
-use crate::failure::{Failure, PARTLY, print, print_json};
+use crate::failure::{Failure, PARTIAL, print, print_json};
 use crate::remote::{name, read_file};
 
 /// `mmb import FORMAT FILE`.
@@ -23,11 +23,11 @@ pub fn run(command: &ImportCmd, json: bool) -> Result<(), Failure> {
     } else {
         print(&script.text())?
     }
-    script.failures().map_or(Ok(()), |text| Err(Failure { text, status: PARTLY }))
+    script.failures().map_or(Ok(()), |text| Err(Failure { text, status: PARTIAL }))
 }
 
-/// Reads the text of a packet filter and the chain to take from it.
-type Convert = fn(text: &str, chain: Option<&str>) -> Result<Script, String>;
+/// Converts one chain of a packet filter.
+type Convert = fn(text: &str, chain: Option<&str>) -> Result<Script, ImportError>;
 
 fn from_filter(args: &FilterArgs, convert: Convert) -> Result<Script, Failure> {
     let text = read_file(&args.file)?;

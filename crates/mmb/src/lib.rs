@@ -1,7 +1,6 @@
-//! The program `mmb` as a library: daemon, one-shot commands, offline tools and shell, with the network functions that it
-//! is given.
+//! The program `mmb` as a library: daemon, one-shot commands, offline tools and shell, with a registry of network functions.
 //!
-//! A function of one's own comes into the program from a crate of one's own, whose `main` is:
+//! A crate with a function of its own has this `main`:
 //!
 //! ```ignore
 //! fn main() -> std::process::ExitCode {
@@ -11,7 +10,7 @@
 //! }
 //! ```
 //!
-//! That is the whole of `mmb`, which knows `nf add NAME hello` besides. `docs/nf-guide.md` goes through it step by step.
+//! The result is `mmb` with the additional command `nf add NAME hello`. See `docs/nf-guide.md`.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +37,7 @@ pub use mmb_nf as nf;
 pub use mmb_nf::Registry;
 pub use mmb_nf_builtin::registry;
 
-/// Runs the program with the arguments of this process; network functions are those of `functions`.
+/// Runs the program with the arguments of the process and the network functions of `functions`.
 pub fn run(functions: Registry) -> ExitCode {
     let cli = Cli::parse_from(split_line(std::env::args_os().collect()));
     match dispatch(cli, Arc::new(functions)) {
@@ -53,7 +52,7 @@ pub fn run(functions: Registry) -> ExitCode {
 fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
     let Cli { socket, json, command } = cli;
     match command {
-        None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json goes with a command that answers")),
+        None | Some(Cmd::Run(_)) if json => Err(Failure::usage("--json needs a command with output")),
         None => shell::run(&functions, socket),
         Some(Cmd::Run(args)) => daemon::run(&args, functions, socket),
         Some(Cmd::Check(args)) => offline::check(&args, functions, json),
@@ -69,7 +68,7 @@ fn dispatch(cli: Cli, functions: Arc<Registry>) -> Result<(), Failure> {
     }
 }
 
-/// A whole line given as one argument (`mmb 'add in a ! ip-df drop'`) becomes its words.
+/// Splits a line that is given as one argument (`mmb 'add in a ! ip-df drop'`) into words.
 fn split_line(mut args: Vec<OsString>) -> Vec<OsString> {
     let mut at = 1;
     while let Some(option) = args.get(at).filter(|a| a.as_encoded_bytes().starts_with(b"-")) {
@@ -86,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_in_quotes_is_taken_apart() {
+    fn a_line_in_quotes_is_split() {
         let split = |args: &[&str]| split_line(args.iter().map(OsString::from).collect());
         assert_eq!(split(&["mmb", "add all drop", "--json"]), ["mmb", "add", "all", "drop", "--json"]);
         assert_eq!(split(&["mmb", "--socket", "/a b", "del 1"]), ["mmb", "--socket", "/a b", "del", "1"]);

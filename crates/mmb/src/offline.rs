@@ -1,4 +1,4 @@
-//! What needs no daemon: checking a file, replaying a capture.
+//! Commands without a daemon: checking a file, replaying a capture.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::cli::{CheckArgs, ReplayArgs};
 use crate::failure::{Failure, print, print_json};
 use crate::remote::{name, read_file};
 
-/// The seed of functions where one run is to be like the other.
+/// Seed of random numbers, so that runs are equal.
 const SEED: u64 = 1;
 
-/// The beginning of a configuration whose functions run in this process, with one worker.
+/// An empty configuration for functions that run in this process, with one worker.
 pub fn base(functions: Arc<Registry>, scratchpad: usize) -> Config {
     Config::with_platform(Platform { functions, workers: 1, seed: SEED, scratchpad })
 }
 
-/// Loads a configuration file that stands for itself; `base` is the beginning.
+/// Loads a complete configuration file, starting from `base`.
 pub fn load(path: &Path, base: &Config) -> Result<Config, Failure> {
     let text = read_file(path)?;
     file::load(&text, base).map_err(|refusal| Failure::of_file(&name(path), &text, &refusal))
@@ -55,7 +55,7 @@ struct ReplaySummary<'a> {
     forwarded: u64,
     dropped: &'a std::collections::BTreeMap<&'static str, u64>,
     unedited: &'a std::collections::BTreeMap<&'static str, u64>,
-    /// Frames that functions of chains have made.
+    /// Frames that functions of chains emitted.
     emitted: u64,
     foreign: u64,
     damage: Option<&'a str>,
@@ -65,7 +65,7 @@ struct ReplaySummary<'a> {
 /// `mmb replay`.
 pub fn replay(args: &ReplayArgs, functions: Arc<Registry>, json: bool) -> Result<(), Failure> {
     let config = load(&args.config, &base(functions, args.scratchpad))?;
-    let (forwarding, in_port) = stage(&config, args.interface.as_deref())?;
+    let (forwarding, in_port) = forwarding_of(&config, args.interface.as_deref())?;
     let (sessions, scratchpad) = (args.sessions, args.scratchpad);
     let setup = ReplayConfig { forwarding, in_port, sessions, scratchpad };
     let report = replay::run(&setup, &args.input, args.output.as_deref()).map_err(Failure::new)?;
@@ -105,24 +105,24 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!("dropped, {reason}: {n}\n"));
     }
     for (reason, n) in &report.unedited {
-        text.push_str(&format!("went on unedited, {reason}: {n}\n"));
+        text.push_str(&format!("forwarded unedited, {reason}: {n}\n"));
     }
     if report.emitted > 0 {
-        text.push_str(&format!("made by functions: {}\n", report.emitted));
+        text.push_str(&format!("emitted by functions: {}\n", report.emitted));
     }
     if report.foreign > 0 {
-        text.push_str(&format!("passed over, not Ethernet: {}\n", report.foreign));
+        text.push_str(&format!("skipped, not Ethernet: {}\n", report.foreign));
     }
     text + &render::rules(&mmb_control::api::RuleList { rules })
 }
 
-/// Ports and wires of a configuration, and the port by which packets come in. A configuration without interfaces gets
-/// a wire of two nameless ones.
-fn stage(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
+/// The forwarding of a configuration, and the ingress port of the packets. A configuration without interfaces gets two
+/// wired ports without names.
+fn forwarding_of(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
     if let Some(routed) = config.interfaces().iter().find(|i| i.routed.is_some()) {
         return Err(Failure::new(format!(
-            "the file routes `{0}`, and a replay has no kernel to take routes from; replay a copy of the file with `wire` lines \
-             in the place of `route {0}`",
+            "the file routes `{0}`, and a replay has no routes of a kernel; replay a copy of the file with `wire` lines instead \
+             of `route {0}`",
             routed.name
         )));
     }
@@ -146,7 +146,7 @@ fn stage(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId
     }
 }
 
-/// The rules with what their slots counted, which is sorted by slot.
+/// The rules with their counters. `counters` is sorted by slot.
 pub fn rule_entries(config: &Config, counters: &[(u32, RuleCounters)]) -> Vec<RuleEntry> {
     let count = |slot| match counters.binary_search_by_key(&slot, |(slot, _)| *slot) {
         Ok(at) => counters[at].1,

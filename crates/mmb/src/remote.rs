@@ -1,4 +1,4 @@
-//! One-shot commands: the daemon does the work.
+//! One-shot commands, which the daemon runs.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) 
     command(&mut connect(socket)?, &join(first, words), None, json)
 }
 
-/// The words as one line. What the shell took apart fits together again: words are words whether or not they were given
-/// as one argument, except that a path with blanks is one word.
+/// Joins the words of the command line to a line of the language. It does not matter how the shell split them, except that
+/// a path with spaces stays one word.
 fn join(first: &str, words: &[String]) -> String {
     let mut text = first.to_owned();
     for word in words {
@@ -23,7 +23,7 @@ fn join(first: &str, words: &[String]) -> String {
     text
 }
 
-/// Runs a line and prints the answer while it comes. `number` is its place in a script.
+/// Runs a line and prints its output as it arrives. `number` is the number of the line in a script.
 pub fn command(client: &mut Client, line: &str, number: Option<u32>, json: bool) -> Result<(), Failure> {
     let mut out = Pipe::new();
     client.print(line, json, |piece| out.write(piece)).map_err(|e| Failure::of_line(line, number, &e))?;
@@ -37,11 +37,11 @@ pub fn apply(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Fai
     print(&text)
 }
 
-/// Applies a file; the answer is ready to print.
+/// Applies a file and returns the output.
 pub fn apply_file(client: &mut Client, file: &Path, json: bool) -> Result<String, Failure> {
     let text = read_file(file)?;
-    let reply = client.apply(text.clone()).map_err(|e| Failure::of_file_there(&name(file), &text, &e))?;
-    answer(&reply, json, || format!("{}\n", reply.done))
+    let reply = client.apply(text.clone()).map_err(|e| Failure::of_remote_file(&name(file), &text, &e))?;
+    output(&reply, json, || format!("{}\n", reply.done))
 }
 
 /// `mmb diff FILE`.
@@ -51,14 +51,15 @@ pub fn diff(file: &Path, socket: Option<PathBuf>, json: bool) -> Result<(), Fail
     print(&text)
 }
 
-/// Compares a file with what runs; the answer is ready to print.
+/// Compares a file with the running configuration and returns the output.
 pub fn diff_file(client: &mut Client, file: &Path, json: bool) -> Result<String, Failure> {
     let text = read_file(file)?;
-    let reply = client.diff(text.clone()).map_err(|e| Failure::of_file_there(&name(file), &text, &e))?;
-    answer(&reply, json, || render::diff(&reply))
+    let reply = client.diff(text.clone()).map_err(|e| Failure::of_remote_file(&name(file), &text, &e))?;
+    output(&reply, json, || render::diff(&reply))
 }
 
-fn answer(
+/// The output for a reply: text, or JSON.
+fn output(
     reply: &impl serde::Serialize,
     json: bool,
     text: impl FnOnce() -> String,
@@ -70,13 +71,13 @@ fn answer(
     Ok(document + "\n")
 }
 
-/// A client for the daemon at `socket`, or where daemons are.
+/// A client for the daemon at `socket`, or at the default path.
 pub fn connect(socket: Option<PathBuf>) -> Result<Client, Failure> {
     let path = socket.unwrap_or_else(client_path);
     Client::new(&path).map_err(|e| Failure::new(format!("cannot start the client: {e}")))
 }
 
-/// The bytes of a file; `-` is standard input.
+/// Reads a file; `-` is standard input.
 pub fn read_file(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut text = Vec::new();
     let read = if file == Path::new("-") {
@@ -88,7 +89,7 @@ pub fn read_file(file: &Path) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
-/// What a file is called in messages.
+/// The name of a file in messages.
 pub fn name(file: &Path) -> String {
     if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() }
 }
@@ -96,7 +97,7 @@ pub fn name(file: &Path) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn words_join_to_the_line_that_was_meant() {
+    fn words_are_joined_to_a_line() {
         let join = |first, words: &[&str]| {
             super::join(first, &words.iter().map(|w| w.to_string()).collect::<Vec<_>>())
         };

@@ -1,4 +1,4 @@
-//! Packets through rules and chains, one by one, for tests of network functions: sessions as in the daemon, no devices.
+//! Tests of network functions: packets pass rules and chains one by one, with the sessions of the daemon, without devices.
 
 use mmb_flow::SessionSettings;
 use mmb_nf::Registry;
@@ -7,13 +7,30 @@ use mmb_packet::{PacketBuf, VecPacket};
 pub use mmb_session::Outcome;
 use mmb_session::{Driver, Rules, Sent};
 
-/// Sessions that a [`Bench`] has room for.
+/// Maximum number of sessions of a [`Bench`].
 const SESSIONS: usize = 1024;
 
-/// Seed of everything random.
+/// Seed of random numbers.
 const SEED: u64 = 1;
 
-/// Two wires: between ports 0 and 1, and between 2 and 3. Interfaces are called `port0`, `port1`, …
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BenchError {
+    /// A line is wrong.
+    #[error("{reason}")]
+    Configuration {
+        /// The line and its error.
+        reason: String,
+    },
+    /// There is not enough memory.
+    #[error("no memory for sessions: {reason}")]
+    Memory {
+        /// The reason.
+        reason: String,
+    },
+}
+
+/// One worker with two wires: between ports 0 and 1, and between 2 and 3. Interfaces have the names `port0`, `port1`, …
 pub struct Bench {
     driver: Driver,
     now: u32,
@@ -21,52 +38,53 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// One worker under a configuration, with functions of these types.
+    /// A worker with a configuration and the function types of a registry.
     ///
     /// # Errors
-    /// The line that is wrong, and what is wrong with it.
-    pub fn new(functions: &Registry, lines: &str) -> Result<Bench, String> {
+    /// See [`BenchError`].
+    pub fn new(functions: &Registry, lines: &str) -> Result<Bench, BenchError> {
         let rules = rules(functions, lines, None)?;
-        let driver =
-            Driver::new(1, SESSIONS, SEED, rules).map_err(|e| format!("no memory for sessions: {e}"))?;
+        let driver = Driver::new(1, SESSIONS, SEED, rules)
+            .map_err(|error| BenchError::Memory { reason: error.to_string() })?;
         Ok(Bench { driver, now: 0, sent: Vec::new() })
     }
 
-    /// Goes on under another configuration, as by `mmb apply`.
+    /// Applies a new configuration, as `mmb apply` does.
     ///
     /// # Errors
-    /// As [`Bench::new`]; nothing has changed then.
-    pub fn apply(&mut self, functions: &Registry, lines: &str) -> Result<(), String> {
+    /// See [`BenchError`]. Nothing has changed then.
+    pub fn apply(&mut self, functions: &Registry, lines: &str) -> Result<(), BenchError> {
         let rules = rules(functions, lines, Some(self.driver.rules()))?;
         self.driver.change(rules);
         Ok(())
     }
 
-    /// Sends a frame in by a port, and says what becomes of it.
+    /// Receives a frame on a port, and returns the outcome.
     pub fn send(&mut self, in_port: u16, frame: &[u8]) -> Outcome {
         self.sent = self.driver.run(in_port, VecPacket::new(frame));
         self.sent.first().map_or(Outcome::Lost, |sent| sent.outcome)
     }
 
-    /// The frames that the last call brought forth, with what became of each: the packet itself first, as it has become,
-    /// then those that functions have made.
+    /// The frames of the last call with their outcomes: the received packet, possibly edited, and then the frames that
+    /// functions emitted.
     pub fn frames(&self) -> impl Iterator<Item = (Outcome, &[u8])> {
         self.sent.iter().map(|sent| (sent.outcome, sent.packet.head()))
     }
 
-    /// Lets so many milliseconds pass: sessions end that are over.
+    /// Lets time pass. Sessions expire.
     pub fn wait(&mut self, milliseconds: u32) {
         self.now = self.now.wrapping_add(milliseconds);
         self.sent = self.driver.pass(self.now);
     }
 
-    /// What an instance says of itself; nothing if there is none.
+    /// The values that an instance reports; empty without such an instance.
     pub fn report(&self, instance: &str) -> Vec<(String, String)> {
         self.driver.rules().chains.instance(instance).map(|instance| instance.report()).unwrap_or_default()
     }
 }
 
-fn rules(functions: &Registry, lines: &str, before: Option<&Rules>) -> Result<Rules, String> {
+fn rules(functions: &Registry, lines: &str, before: Option<&Rules>) -> Result<Rules, BenchError> {
     let lines: Vec<&str> = lines.lines().filter(|line| !line.trim().is_empty()).collect();
     Rules::read_with(&lines, SessionSettings::default(), before, functions, 1)
+        .map_err(|error| BenchError::Configuration { reason: error.to_string() })
 }

@@ -32,11 +32,11 @@ impl Function for Hello {
 #[cfg(test)]
 mod tests {
     use mmb::nf::{DropReason, Registry};
-    use mmb::testing::{Bench, Frame, Ip4, Outcome, Udp};
+    use mmb::testing::{Bench, BenchError, Frame, Ip4, Outcome, Udp};
 
     use super::Hello;
 
-    fn bench(lines: &str) -> Result<Bench, String> {
+    fn bench(lines: &str) -> Result<Bench, BenchError> {
         let mut functions = mmb::registry();
         functions.add::<Hello>();
         Bench::new(&functions, lines)

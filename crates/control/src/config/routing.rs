@@ -118,7 +118,7 @@ impl Config {
     /// Checks that a twin can have the name of its interface in the kernel.
     fn check_twin_name(&self, name: &Word) -> Result<(), CommandError> {
         // Names of directories in /proc and /sys, and of the settings for all interfaces, cannot be interfaces.
-        let is_reserved = matches!(&**name, "." | ".." | "deerror" | PUNT) || name.len() > MAX_NAME;
+        let is_reserved = matches!(&**name, "." | ".." | "default" | PUNT) || name.len() > MAX_NAME;
         let message = if is_reserved {
             format!("the twin of interface `{0}` cannot have the name {0} in the kernel", &**name)
         } else if let Some(other) = self.interface_on(name) {

@@ -8,7 +8,7 @@ fn a_rule_list_is_aligned() {
     let rules = vec![entry(1, 12, 7200, "add ip-proto udp drop"), entry(107, 0, 0, "add all accept")];
     let expected = "\
 index  packets  bytes  rule
-1       12   7200  add ip-proto udp drop
+    1       12   7200  add ip-proto udp drop
   107        0      0  add all accept
 ";
     assert_eq!(super::rules(&RuleList { rules }), expected);

@@ -1,38 +1,46 @@
-//! Service chains made up for a measurement, as lines of the language.
+//! Generated service chains, as lines of the language.
 //!
-//! Theory of operation. One rule sends all flows through one chain. With `independent`, each function but the first is
-//! behind a flow manager of its own, which looks its packets up anew in a table of its own: what a chain would cost whose
-//! functions know nothing of each other.
+//! Theory of operation. One rule sends all flows through one chain. With `independent`, each function but the first comes
+//! after a flow manager of its own, which looks up packets in a table of its own. This shows the cost of a chain whose
+//! functions do not share sessions.
 
 use mmb_dataplane::bench::ChainCost;
 
 use super::sessions::pool;
 
-/// Most functions of a chain.
-const MOST: usize = 32;
+/// Maximum number of functions of a chain.
+const MAX_FUNCTIONS: usize = 32;
 
-/// The paper's seven functions (Barbette et al., "Combined stateful classification and session splicing", V-E), or what comes
-/// closest: NAT, bytes of each session, TCP, statistics of each session, load balancer, checksums, inspection. The state of
-/// TCP connections is the flow manager's own.
+/// The seven functions of the paper (Barbette et al., "Combined stateful classification and session splicing", V-E), or
+/// the closest ones: NAT, bytes of each session, TCP, statistics of each session, load balancer, checksums, inspection.
+/// The flow manager itself tracks the state of TCP connections.
 const PAPER: [&str; 7] = ["nat", "monitor", "mss-clamp", "count", "lb", "mark", "acl"];
 
-/// What `--chain` says.
+/// The chain has too many functions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid chain {chain}: a chain has at most {MAX_FUNCTIONS} functions here")]
+pub struct ChainTooLong {
+    /// The value of `--chain`.
+    chain: String,
+}
+
+/// The function types of the value of `--chain`.
 ///
 /// # Errors
-/// One sentence.
-pub fn functions(text: &str) -> Result<Vec<&str>, String> {
+/// The chain has too many functions.
+pub fn functions(text: &str) -> Result<Vec<&str>, ChainTooLong> {
     let functions = match text.parse::<usize>() {
-        Ok(n) => vec!["monitor"; n.min(MOST + 1)],
+        Ok(n) => vec!["monitor"; n.min(MAX_FUNCTIONS + 1)],
         Err(_) if text == "paper" => PAPER.to_vec(),
         Err(_) => text.split('+').collect(),
     };
-    if functions.len() > MOST {
-        return Err(format!("{text} does not go; a chain has up to {MOST} functions here"));
+    if functions.len() > MAX_FUNCTIONS {
+        return Err(ChainTooLong { chain: text.to_owned() });
     }
     Ok(functions)
 }
 
-/// The configuration: a chain of these functions, for `flows` flows; without functions, a rule that keeps sessions.
+/// The configuration: a chain of functions for `flows` flows. Without functions, a stateful rule only.
 pub fn lines(functions: &[&str], independent: bool, flows: u32) -> Vec<String> {
     if functions.is_empty() {
         return vec!["add-stateful all accept".to_owned()];
@@ -55,7 +63,7 @@ pub fn lines(functions: &[&str], independent: bool, flows: u32) -> Vec<String> {
     lines
 }
 
-/// What functions are told that want to be told something.
+/// The arguments of a function type.
 fn arguments(kind: &str) -> &'static str {
     match kind {
         "nat" => " bench",
@@ -68,10 +76,10 @@ fn arguments(kind: &str) -> &'static str {
     }
 }
 
-/// What the report says of chains.
+/// The part of the report on chains.
 pub fn text(cost: &ChainCost) -> String {
     let mut text = format!(
-        "to find a session and go through its chain: {:.1} ticks a packet; a session: {} bytes, {} of them scratchpad\n",
+        "session lookup and chain: {:.1} ticks a packet; a session has {} bytes, {} of them scratchpad\n",
         cost.ticks_per_packet, cost.session_bytes, cost.scratchpad_bytes
     );
     let name = cost.functions.iter().map(|f| f.function.len()).max().unwrap_or(0).max("function".len());

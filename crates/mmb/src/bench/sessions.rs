@@ -1,30 +1,30 @@
-//! Rules for measurements of sessions. Every flow has a rule of its own that accepts it, as far as there are rules enough;
-//! a rule for all flows opens what is left, and translates where that is measured.
+//! Generated rules for sessions. Every flow has a rule of its own while there are enough rules. One more rule opens the
+//! sessions of all other flows, and translates them in the cases of NAT.
 
 use mmb_dataplane::bench::{Generated, Generator};
 use mmb_packet::{Kind as Headers, Meta, parse};
 
-use super::cases::{Maker, Random};
+use super::cases::{RuleGenerator, RuleRandom};
 use crate::cli::Case;
 
-/// Flows that share an external address: each takes a port of it, and a good part stays free.
+/// Flows per external address. Each needs a port, and half of the ports stay free.
 const FLOWS_PER_ADDRESS: u32 = 32_768;
-/// Most addresses of the pool; with a port each, more than there are sessions in any table.
-const ADDRESSES: u32 = 4_096;
+/// Maximum number of addresses of the pool. Their ports exceed the sessions of any table.
+const MAX_ADDRESSES: u32 = 4_096;
 
-/// What happens to a session.
+/// What a case measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Rules for single flows.
+    /// Flows have rules of their own.
     pub exact: bool,
-    /// Its source is translated.
+    /// Sources are translated.
     pub nat: bool,
-    /// Every packet opens one.
+    /// Every packet opens a session.
     pub opens: bool,
 }
 
 impl Kind {
-    /// What a case of sessions measures; none for the others.
+    /// The kind of a case of sessions; none for other cases.
     pub fn of(case: Case) -> Option<Kind> {
         let (exact, nat, opens) = match case {
             Case::Stateful => (true, false, false),
@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// The configuration: `rules` rules for `traffic`, one at least.
+/// The configuration: `rules` rules for `traffic`, at least one.
 pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<String> {
     let rules = rules.max(1);
     let mut lines = Vec::with_capacity(rules + 1);
@@ -59,20 +59,20 @@ pub fn lines(kind: Kind, rules: usize, traffic: &Generated, seed: u64) -> Vec<St
             (0..if kind.opens { 0 } else { traffic.flows }).filter_map(|flow| exact(&generator.flow(flow)));
         lines.extend(own.take(rules + usize::from(kind.nat) - lines.len()));
     }
-    let mut random = Random::new(seed, traffic.destinations);
+    let mut random = RuleRandom::new(seed, traffic.destinations);
     while lines.len() - usize::from(kind.nat) < rules {
-        lines.push(Maker::exact(&mut random, "add-stateful", "accept"));
+        lines.push(RuleGenerator::exact(&mut random, "add-stateful", "accept"));
     }
     lines
 }
 
-/// The pool `bench`, with addresses and ports for so many flows.
+/// The pool `bench`, with enough addresses for the flows.
 pub fn pool(flows: u32) -> String {
-    let last = 0xcb00_0000 | (flows / FLOWS_PER_ADDRESS).min(ADDRESSES - 1);
+    let last = 0xcb00_0000 | (flows / FLOWS_PER_ADDRESS).min(MAX_ADDRESSES - 1);
     format!("nat pool add bench 203.0.0.0-{}", std::net::Ipv4Addr::from(last))
 }
 
-/// A rule for the flow that a frame belongs to.
+/// A rule for the flow of a frame.
 fn exact(frame: &[u8]) -> Option<String> {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).ok()?;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_as_many_as_asked_for_and_in_the_language() {
+    fn the_number_of_lines_is_exact_and_all_parse() {
         let traffic = Generated { flows: 10, ..Generated::default() };
         for case in [Case::Stateful, Case::Nat, Case::StatefulNat, Case::NewSessions, Case::NewNat] {
             let kind = Kind::of(case).unwrap();

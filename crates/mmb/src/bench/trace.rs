@@ -1,26 +1,30 @@
-//! Packets of a ClassBench trace (Taylor, Turner 2007): one a line, as source and destination address, source and
-//! destination port and protocol in decimal; what follows is not looked at.
+//! Packets of a ClassBench trace (Taylor, Turner 2007). A line has source and destination address, source and destination
+//! port, and protocol, as decimal numbers. Further words are ignored.
 
 use std::net::Ipv4Addr;
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 
+/// A line that is not a packet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line} is not a packet of a ClassBench trace")]
+pub struct NotAPacket {
+    /// Number of the line, from 1.
+    line: usize,
+}
+
 /// The frames of a trace, padded to `size` bytes.
 ///
 /// # Errors
-/// A sentence with the number of the first line that is not such a packet.
-pub fn frames(text: &str, size: usize) -> Result<Vec<Vec<u8>>, String> {
+/// The first line that is not a packet.
+pub fn frames(text: &str, size: usize) -> Result<Vec<Vec<u8>>, NotAPacket> {
     let packets = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    packets
-        .map(|(at, line)| {
-            frame(line, size).ok_or_else(|| format!("line {} is no packet of a ClassBench trace", at + 1))
-        })
-        .collect()
+    packets.map(|(at, line)| frame(line, size).ok_or(NotAPacket { line: at + 1 })).collect()
 }
 
 fn frame(line: &str, size: usize) -> Option<Vec<u8>> {
     let mut words = line.split_whitespace();
-    let mut number = |most: u32| words.next()?.parse::<u32>().ok().filter(|&n| n <= most);
+    let mut number = |max: u32| words.next()?.parse::<u32>().ok().filter(|&n| n <= max);
     let [source, destination] = [number(u32::MAX)?, number(u32::MAX)?];
     let [sport, dport] = [number(0xffff)? as u16, number(0xffff)? as u16];
     let transport = match number(0xff)? {
@@ -52,7 +56,7 @@ mod tests {
     fn other_lines_are_refused_with_their_number() {
         for bad in ["1 2 3 4", "@1.2.3.4/32", "1 2 3 65536 6", "1 2 3 4 256", "-1 2 3 4 5"] {
             let error = frames(&format!("1 2 3 4 6\n{bad}\n"), 64).unwrap_err();
-            assert!(error.contains("line 2"), "{error}");
+            assert!(error.to_string().contains("line 2"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Help while typing: completion, hints, and what words mean. All of it comes from the language's own tables.
+//! Completion, hints and help for words, from the tables of the language.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use rustyline::{Context, Helper};
 
 use crate::failure::Failure;
 
-/// Words of the shell itself.
+/// Commands of the shell.
 const SHELL_WORDS: [(&str, &str); 5] = [
     ("apply", "make a file the configuration: apply <file>"),
-    ("check", "say what is wrong with a file: check <file>"),
-    ("diff", "show what apply would change: diff <file>"),
+    ("check", "check a file for errors: check <file>"),
+    ("diff", "show the changes that apply would make: diff <file>"),
     ("help", "show help: help [<word>]"),
     ("exit", "leave the shell"),
 ];
 
-/// Names that users have given.
+/// Names of the configuration.
 #[derive(Default)]
-pub struct Known {
+pub struct KnownNames {
     /// Interfaces.
     pub interfaces: Vec<String>,
     /// NAT pools.
@@ -31,24 +31,24 @@ pub struct Known {
     pub chains: Vec<String>,
     /// Network functions.
     pub instances: Vec<String>,
-    /// Types of these, each with a line about it.
+    /// Types of network functions, each with its help.
     pub types: Vec<(String, String)>,
 }
 
-/// What the line editor asks for help; knows the names there are.
-pub struct Assist {
-    known: Known,
+/// Completion and hints for the line editor.
+pub struct LineHelper {
+    known: KnownNames,
 }
 
-impl Assist {
-    /// Help with these names.
-    pub fn new(known: Known) -> Assist {
-        Assist { known }
+impl LineHelper {
+    /// A helper with these names.
+    pub fn new(known: KnownNames) -> LineHelper {
+        LineHelper { known }
     }
 
-    /// What can stand at `cursor`.
+    /// The words that can stand at `cursor`.
     fn candidates(&self, line: &str, cursor: usize) -> Completion {
-        let Known { interfaces, pools, chains, instances, types } = &self.known;
+        let KnownNames { interfaces, pools, chains, instances, types } = &self.known;
         let names = Names { interfaces, pools, chains, instances, types };
         let mut found = complete(line, cursor, &names);
         let (before, typed) = line.get(..cursor).unwrap_or(line).split_at(found.start);
@@ -62,14 +62,14 @@ impl Assist {
     }
 }
 
-impl Completer for Assist {
+impl Completer for LineHelper {
     type Candidate = Pair;
 
     fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let Completion { start, candidates } = self.candidates(line, pos);
         let one = candidates.len() == 1;
         let pair = |c: Candidate| Pair {
-            // A word that is certain is followed by the next.
+            // A unique word is followed by a space.
             replacement: if one { format!("{} ", c.text) } else { c.text.clone() },
             display: c.text,
         };
@@ -77,10 +77,10 @@ impl Completer for Assist {
     }
 }
 
-impl Hinter for Assist {
+impl Hinter for LineHelper {
     type Hint = String;
 
-    /// The rest of the word when it is the only one possible, and its meaning.
+    /// The rest of a unique word, and its meaning.
     fn hint(&self, line: &str, pos: usize, _: &Context<'_>) -> Option<String> {
         if pos < line.len() || line.trim().is_empty() || line.ends_with(char::is_whitespace) {
             return None;
@@ -98,18 +98,18 @@ impl Hinter for Assist {
     }
 }
 
-impl Highlighter for Assist {
+impl Highlighter for LineHelper {
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
         Cow::Owned(format!("\x1b[2m{hint}\x1b[0m"))
     }
 }
 
-impl Validator for Assist {}
-impl Helper for Assist {}
+impl Validator for LineHelper {}
+impl Helper for LineHelper {}
 
-/// `LINE ?`: what can follow, one a line.
-pub fn following(line: &str, assist: Assist) -> String {
-    let candidates = assist.candidates(line, line.len()).candidates;
+/// The words that can follow a line, one per line.
+pub fn candidates_text(line: &str, helper: &LineHelper) -> String {
+    let candidates = helper.candidates(line, line.len()).candidates;
     if candidates.is_empty() {
         return "nothing can follow here\n".to_owned();
     }
@@ -121,7 +121,7 @@ fn table(candidates: &[Candidate]) -> String {
     candidates.iter().map(|c| format!("{:width$}  {}", c.text, c.help).trim_end().to_owned() + "\n").collect()
 }
 
-/// `help WORD`: what a field or a command means.
+/// `help WORD`: the meaning of a field or a command.
 pub fn explain(word: &str) -> Result<String, Failure> {
     if let Some(field) = mmb_lang::field(word) {
         let bits = if field.width_bits > 0 { format!(", {} bits", field.width_bits) } else { String::new() };
@@ -130,8 +130,8 @@ pub fn explain(word: &str) -> Result<String, Failure> {
             field.name, field.proto, field.help, field.example
         ));
     }
-    let assist = Assist::new(Known::default());
-    let places = [
+    let assist = LineHelper::new(KnownNames::default());
+    let prefixes = [
         "",
         "add all ",
         "show ",
@@ -145,10 +145,10 @@ pub fn explain(word: &str) -> Result<String, Failure> {
         "nf ",
         "chain ",
     ];
-    let mut all = places.iter().flat_map(|line| assist.candidates(line, line.len()).candidates);
+    let mut all = prefixes.iter().flat_map(|line| assist.candidates(line, line.len()).candidates);
     match all.find(|c| c.text == word) {
         Some(c) => Ok(format!("{}: {}\n", c.text, c.help)),
-        None => Err(Failure::new(format!("there is no help for `{word}`; `help` lists what there is"))),
+        None => Err(Failure::new(format!("there is no help for `{word}`; `help` lists the commands"))),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
 
     fn texts(line: &str) -> Vec<String> {
         let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
-        let assist = Assist::new(Known {
+        let assist = LineHelper::new(KnownNames {
             interfaces: names(["lan", "wan"]),
             pools: names(["home", "office"]),
             chains: names(["web", "mail"]),

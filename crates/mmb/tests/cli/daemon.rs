@@ -1,4 +1,4 @@
-//! The daemon and the commands that talk to it. No privileges: the ports are on no devices.
+//! The daemon and its commands, without devices and privileges.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::support::{Daemon, Files, mmb, mmb_with_input};
 
 #[test]
-fn a_day_with_the_daemon() {
+fn a_session_with_the_daemon() {
     let files = Files::new();
     let config = files
         .write("start.mmb", "interface add a null\ninterface add b null\nwire a b\nadd in a ip-df drop\n");
@@ -70,7 +70,7 @@ fn chains_from_the_command_line() {
     let daemon = Daemon::start(&files.path("s"), &["-c", &config, "--scratchpad", "512"]);
     assert_eq!(daemon.mmb(&["show", "config"]).good(), std::fs::read_to_string(&config).unwrap());
     assert_eq!(daemon.mmb(&["nf", "add", "more", "monitor"]).good(), "function more added: monitor\n");
-    // `then` for shells, a whole line in quotes for those who like `|` better.
+    // `then` in place of `|`, which the shell would interpret; or a whole line in quotes.
     assert_eq!(daemon.mmb(&["chain", "set", "web", "wall", "then", "more"]).good(), "chain web replaced\n");
     let diff = daemon.mmb(&["diff", &config]).good();
     assert_eq!(diff, "- nf add more monitor\n- chain add web wall | more\n+ chain add web wall | stats\n");
@@ -139,7 +139,7 @@ fn sessions_and_nat_from_the_command_line() {
 }
 
 #[test]
-fn refusals_show_the_offending_word_and_change_nothing() {
+fn errors_mark_the_wrong_word_and_change_nothing() {
     let files = Files::new();
     let daemon = Daemon::start(&files.path("s"), &[]);
     daemon.mmb(&["interface", "add", "a", "null"]).good();
@@ -204,7 +204,7 @@ fn scripts_stop_at_the_first_error_and_name_the_line() {
 }
 
 #[test]
-fn a_second_daemon_is_refused_and_the_first_goes_on() {
+fn a_second_daemon_is_refused_and_the_first_keeps_its_socket() {
     let files = Files::new();
     let daemon = Daemon::start(&files.path("s"), &[]);
     let run = mmb(&["run", "--socket", &daemon.socket]);
@@ -212,7 +212,7 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
         format!("another mmb daemon is already running on {}; stop it or use --socket", daemon.socket);
     assert_eq!((run.status, run.err), (1, format!("error: {sentence}\n")));
     daemon.mmb(&["add", "all", "accept"]).good();
-    // SIGKILL leaves the socket behind; the next daemon takes it over.
+    // SIGKILL leaves the socket behind, and the next daemon replaces it.
     let path = files.path("s");
     daemon.stop("-KILL");
     assert!(path.exists());
@@ -221,7 +221,7 @@ fn a_second_daemon_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn sockets_and_files_of_others_are_left_alone() {
+fn sockets_and_files_of_other_programs_are_kept() {
     let files = Files::new();
     let plain = files.write("plain", "precious");
     mmb(&["run", "--socket", &plain]).refused(&["exists and is not a socket"]);
@@ -232,7 +232,7 @@ fn sockets_and_files_of_others_are_left_alone() {
 }
 
 #[test]
-fn a_wrong_file_refuses_the_start_and_a_wrong_port_does_not() {
+fn a_wrong_file_prevents_the_start_and_a_missing_device_does_not() {
     let files = Files::new();
     let path = files.path("s");
     let bad = files.write("bad.mmb", "interface add a null\nadd in b drop\n");
@@ -258,24 +258,24 @@ fn a_wrong_file_refuses_the_start_and_a_wrong_port_does_not() {
 }
 
 #[test]
-fn the_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let files = Files::new();
     let path = files.path("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let daemon = Daemon::start_with(&files.path("s"), &[], &[("NOTIFY_SOCKET", &path)]);
-    let told = || {
+    let notification = || {
         let mut buffer = [0; 64];
         let n = manager.recv(&mut buffer).unwrap();
         String::from_utf8(buffer[..n].to_vec()).unwrap()
     };
-    assert_eq!(told().trim(), "READY=1");
+    assert_eq!(notification().trim(), "READY=1");
     daemon.stop("-TERM");
-    assert_eq!(told().trim(), "STOPPING=1");
+    assert_eq!(notification().trim(), "STOPPING=1");
 }
 
 #[test]
-fn connections_that_stay_open_do_not_hold_up_the_end() {
+fn open_connections_do_not_delay_the_end() {
     let files = Files::new();
     let daemon = Daemon::start(&files.path("s"), &[]);
     let _idle = UnixStream::connect(&daemon.socket).unwrap();

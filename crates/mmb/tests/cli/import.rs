@@ -1,8 +1,8 @@
-//! `import`: what `iptables-save` and `nft -j list ruleset` printed, filter sets of ClassBench.
+//! `import`: output of `iptables-save` and `nft -j list ruleset`, and filter sets of ClassBench.
 
 use crate::support::{Files, Run, mmb, mmb_with_input};
 
-/// Rules as the kernel's tools print them, and what they become. All of these were loaded into a kernel and read back.
+/// Output of the kernel's tools, and its conversion. All rules were loaded into a kernel and read back.
 const RULES: [(&str, &[u8], &str); 3] = [
     ("iptables-save", include_bytes!("../data/iptables-save.txt"), include_str!("../data/iptables-save.mmb")),
     (
@@ -18,7 +18,7 @@ fn import(format: &str, input: &[u8], options: &[&str]) -> Run {
 }
 
 #[test]
-fn rules_of_the_kernel_s_packet_filters() {
+fn rules_of_the_kernels_packet_filters() {
     for (format, input, expected) in RULES {
         let run = import(format, input, &[]);
         assert_eq!(run.out, expected, "{format}");
@@ -35,7 +35,7 @@ fn rules_of_the_kernel_s_packet_filters() {
 }
 
 #[test]
-fn what_is_printed_is_a_configuration() {
+fn the_output_is_a_configuration() {
     let files = Files::new();
     for (format, input, _) in RULES {
         let interfaces = "interface add eth0 null\ninterface add eth1 null\n";
@@ -45,7 +45,7 @@ fn what_is_printed_is_a_configuration() {
 }
 
 #[test]
-fn json_has_the_rules_and_what_did_not_map() {
+fn json_has_rules_and_remarks() {
     let run = import("iptables-save", RULES[0].1, &["--json"]);
     let document: serde_json::Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!(document["rules"][0], "add ip-saddr 192.0.2.0/24 drop");
@@ -61,7 +61,7 @@ fn another_chain() {
     assert!(import("iptables-save", rules, &[]).good().ends_with(dropped));
     let run = import("iptables-save", rules, &["--chain", "FORWARD"]);
     assert_eq!(run.status, 3);
-    assert!(run.err.contains("--chain INPUT takes this one"), "{run:?}");
+    assert!(run.err.contains("--chain INPUT converts this one"), "{run:?}");
     import("iptables-save", rules, &["--chain", "NONE"]).refused(&["standard input", "NONE"]);
 }
 
@@ -82,7 +82,7 @@ fn a_filter_set_of_classbench() {
 }
 
 #[test]
-fn what_is_something_else() {
+fn other_input_is_refused() {
     import("nft", b"table inet filter {\n}\n", &[]).refused(&["standard input", "JSON"]);
     import("nft", b"{}", &[]).refused(&["nft -j list ruleset"]);
     import("nft", br#"{"nftables": []}"#, &[]).refused(&["--chain"]);

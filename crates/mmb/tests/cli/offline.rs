@@ -14,7 +14,7 @@ fn version_and_help() {
 }
 
 #[test]
-fn command_lines_that_make_no_sense_exit_with_2() {
+fn invalid_command_lines_exit_with_2() {
     let lines: [&[&str]; 6] = [
         &["frobnicate"],
         &["list", "--frob"],
@@ -31,7 +31,7 @@ fn command_lines_that_make_no_sense_exit_with_2() {
 }
 
 #[test]
-fn without_a_daemon_commands_say_how_to_start_one() {
+fn without_a_daemon_the_error_names_the_command_that_starts_one() {
     let socket = Files::new().path("none.sock");
     let socket = socket.to_str().unwrap();
     let sentence = format!("error: no mmb daemon answers at {socket}; start one with `mmb run`\n");
@@ -81,7 +81,7 @@ const BAD: [(&str, u32, u32, &[&str]); 26] = [
 ];
 
 #[test]
-fn check_says_what_is_wrong_and_where() {
+fn check_shows_errors_with_their_place() {
     let files = Files::new();
     for (text, line, column, words) in BAD {
         let path = files.write("bad.mmb", text);
@@ -135,7 +135,7 @@ fn check_finds_the_one_bad_line_among_100_000() {
     assert!(run.err.lines().count() <= 4, "{run:?}");
 }
 
-/// A capture with one UDP packet to each of ports 1 to 10, in the classic format, little endian, microseconds.
+/// A capture with one UDP packet to each of the ports 1 to 10, in the classic format (little endian, microseconds).
 fn capture() -> Vec<u8> {
     let mut file: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
     for port in 1u16..=10 {
@@ -150,7 +150,7 @@ fn capture() -> Vec<u8> {
 }
 
 #[test]
-fn replay_shows_what_rules_do_to_a_capture() {
+fn replay_counts_and_writes_packets() {
     let files = Files::new();
     let rules =
         files.write("rules.mmb", "add udp-dport 3 drop\nadd ip-proto udp mod ip-ttl 9\nadd tcp-syn drop\n");
@@ -171,7 +171,7 @@ fn replay_shows_what_rules_do_to_a_capture() {
 }
 
 #[test]
-fn replay_takes_packets_through_chains() {
+fn replay_sends_packets_through_chains() {
     let files = Files::new();
     let rules = files.write(
         "chain.mmb",
@@ -184,7 +184,7 @@ fn replay_takes_packets_through_chains() {
     let summary: serde_json::Value = serde_json::from_str(&first).unwrap();
     assert_eq!(summary["forwarded"], 8);
     assert_eq!(summary["dropped"], serde_json::json!({ "acl": 2 }));
-    assert_eq!(mmb(&line).good(), first, "one run is like the other");
+    assert_eq!(mmb(&line).good(), first, "runs are equal");
     for command in ["check", "replay"] {
         let mut line = vec![command, "--scratchpad", "16"];
         line.extend(if command == "check" { vec![rules.as_str()] } else { vec!["-c", &rules, &input] });
@@ -194,7 +194,7 @@ fn replay_takes_packets_through_chains() {
 }
 
 #[test]
-fn replay_of_a_truncated_capture_says_so_after_what_was_readable() {
+fn replay_of_a_truncated_capture_fails_after_its_packets() {
     let files = Files::new();
     let rules = files.write("rules.mmb", "");
     let capture = capture();
@@ -203,12 +203,12 @@ fn replay_of_a_truncated_capture_says_so_after_what_was_readable() {
     run.refused(&[&input, "9 packets"]);
     assert!(run.out.starts_with("9 packets: 9 forwarded"), "{run:?}");
     mmb(&["replay", "-c", &rules, "/no/such.pcap"]).refused(&["/no/such.pcap"]);
-    let other = files.write("other", "this is no capture");
+    let other = files.write("other", "not a capture");
     mmb(&["replay", "-c", &rules, &other]).refused(&[&other]);
 }
 
 #[test]
-fn replay_has_no_routes() {
+fn replay_refuses_routed_interfaces() {
     let files = Files::new();
     let rules = files.write("p.mmb", "interface add a null\ninterface add b null\nroute a b\n");
     let run = mmb(&["replay", "-c", &rules, "/no/such.pcap"]);
@@ -217,7 +217,7 @@ fn replay_has_no_routes() {
 }
 
 #[test]
-fn replay_enters_by_the_interface_that_is_asked_for() {
+fn replay_receives_on_the_given_interface() {
     let files = Files::new();
     let rules = files.write(
         "rules.mmb",
@@ -233,7 +233,7 @@ fn replay_enters_by_the_interface_that_is_asked_for() {
 }
 
 #[test]
-fn bench_measures_and_refuses_what_it_cannot_do() {
+fn bench_measures_and_refuses_invalid_options() {
     let files = Files::new();
     let rules = files.write("rules.mmb", "add ip-proto udp drop\n");
     let run = mmb(&["bench", "-c", &rules, "--seconds", "0.1", "--flows", "10", "--json"]);
@@ -254,7 +254,7 @@ fn bench_measures_and_refuses_what_it_cannot_do() {
 }
 
 #[test]
-fn bench_makes_up_rules_that_miss_and_packets_of_a_trace() {
+fn bench_generates_rules_that_do_not_match_and_packets_of_a_trace() {
     for (case, rules) in [("exact", 2_000), ("mixed", 500), ("masks", 300), ("options", 300), ("ranges", 300)]
     {
         let rules = rules.to_string();
@@ -281,10 +281,10 @@ fn bench_makes_up_rules_that_miss_and_packets_of_a_trace() {
         serde_json::from_str(&mmb(&[&line[..], &["--json"]].concat()).good()).unwrap();
     assert_eq!(report["rules"].as_array().unwrap().len(), 2, "both match: {report}");
     let run = mmb(&["bench", "--case", "classbench"]);
-    assert!(run.status == 2 && run.err.contains("wants the FILE"), "{run:?}");
+    assert!(run.status == 2 && run.err.contains("needs the FILE"), "{run:?}");
     let run = mmb(&["bench", "--case", "exact", &filters]);
     assert!(run.status == 2 && run.err.contains("only the case classbench"), "{run:?}");
     mmb(&["bench", "--case", "masks", "--rules", "5000"]).refused(&["1156"]);
-    mmb(&["bench", "--trace", &filters]).refused(&["line 1 is no packet"]);
+    mmb(&["bench", "--trace", &filters]).refused(&["line 1 is not a packet"]);
     assert_eq!(mmb(&["bench", "--case", "exact", "-c", "x"]).status, 2);
 }

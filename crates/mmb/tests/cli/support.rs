@@ -1,4 +1,4 @@
-//! Running the program.
+//! Runs the program.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-/// How a run of the program ended.
+/// The result of a run of the program.
 #[derive(Debug)]
 pub struct Run {
     pub status: i32,
@@ -31,7 +31,7 @@ pub fn mmb(args: &[&str]) -> Run {
 }
 
 impl Run {
-    /// Asserts that the run was refused, and that standard error has these words.
+    /// Asserts that the run failed, and that standard error has these words.
     pub fn refused(&self, words: &[&str]) -> &Run {
         assert_eq!(self.status, 1, "{self:?}");
         for word in words {
@@ -40,14 +40,14 @@ impl Run {
         self
     }
 
-    /// Asserts that the run succeeded without a word on standard error; its output.
+    /// Asserts that the run succeeded with an empty standard error; returns its output.
     pub fn good(self) -> String {
         assert_eq!((self.status, self.err.as_str()), (0, ""), "{self:?}");
         self.out
     }
 }
 
-/// A directory for a test's files.
+/// A directory for the files of a test.
 pub struct Files(TempDir);
 
 impl Files {
@@ -59,7 +59,7 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// Writes a file; its path as text.
+    /// Writes a file and returns its path.
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> String {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
@@ -71,7 +71,7 @@ impl Files {
 pub struct Daemon {
     child: Child,
     pub socket: String,
-    /// What it printed until it listened.
+    /// Its output up to `listening on`.
     pub banner: String,
 }
 
@@ -81,7 +81,7 @@ impl Daemon {
         Daemon::start_with(socket, args, &[])
     }
 
-    /// The same, with these variables in its environment.
+    /// Starts a daemon with these variables in its environment, and waits until it listens.
     pub fn start_with(socket: &Path, args: &[&str], env: &[(&str, &Path)]) -> Daemon {
         let socket = socket.to_str().unwrap().to_owned();
         let mut child = Command::new(assert_cmd::cargo::cargo_bin!("mmb"))
@@ -106,7 +106,7 @@ impl Daemon {
         mmb(&[&["--socket", self.socket.as_str()], args].concat())
     }
 
-    /// Sends a signal and waits for the end: exit status and standard error.
+    /// Sends a signal, waits for the end, and returns exit status and standard error.
     pub fn stop(mut self, signal: &str) -> (Option<i32>, String) {
         let kill = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
         assert!(kill.success());
@@ -118,7 +118,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Already gone in tests that stop it themselves.
+        // Errors are ignored: the test may have stopped the daemon already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! Match expressions of nftables as filters.
+//! Match expressions of nftables, converted to filters.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,8 +7,93 @@ use serde_json::Value;
 
 use crate::filter::{Filter, IP4, Values, max};
 use crate::intervals::Intervals;
-use crate::iptables::{addresses, flags_equal};
 use crate::names;
+use crate::values::{addresses, flags_equal};
+
+/// Why a rule cannot be converted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExpressionError {
+    /// The family of the table is not supported.
+    #[error("tables of the family {family} are not converted")]
+    UnsupportedFamily {
+        /// Name of the family.
+        family: String,
+    },
+    /// A statement is not a JSON object.
+    #[error("a statement is not an object")]
+    InvalidStatement,
+    /// mmb has no equivalent of a statement.
+    #[error("mmb has no equivalent of the statement `{name}`")]
+    UnknownStatement {
+        /// Name of the statement.
+        name: String,
+    },
+    /// A verdict map is not a list of pairs.
+    #[error("a verdict map is not a list of pairs")]
+    InvalidMap,
+    /// A DSCP is not a number.
+    #[error("a code point is not a number")]
+    InvalidCodePoint,
+    /// A concatenation is compared with an operator other than `==`.
+    #[error("a concatenation can be compared with == only")]
+    ConcatenationOperator,
+    /// An element of a concatenation does not have its parts.
+    #[error("an element of a concatenation has the wrong number of parts")]
+    ConcatenationElement,
+    /// There is no such set.
+    #[error("there is no set `{name}`")]
+    UnknownSet {
+        /// Name of the set.
+        name: String,
+    },
+    /// mmb has no field for an expression.
+    #[error("mmb has no field for {expression}")]
+    UnknownField {
+        /// The expression as JSON.
+        expression: String,
+    },
+    /// The expression needs connection state.
+    #[error("`ct` needs connection state, which `add` rules do not have")]
+    NeedsState,
+    /// An inequality compares with something other than one number.
+    #[error("`{op}` needs one number")]
+    NotOneNumber {
+        /// The operator.
+        op: String,
+    },
+    /// The operator is unknown.
+    #[error("unknown comparison `{op}`")]
+    UnknownOperator {
+        /// The operator.
+        op: String,
+    },
+    /// The operator does not apply to flags.
+    #[error("flags cannot be compared with `{op}`")]
+    FlagOperator {
+        /// The operator.
+        op: String,
+    },
+    /// Not a set of TCP flags.
+    #[error("{value} are not TCP flags")]
+    InvalidFlags {
+        /// The value as JSON.
+        value: String,
+    },
+    /// A pattern for interface names.
+    #[error("mmb matches interfaces by their full names, not by {pattern}")]
+    InterfacePattern {
+        /// The pattern as JSON.
+        pattern: String,
+    },
+    /// Not a value of the field.
+    #[error("{value} is not a value of {field}")]
+    InvalidValue {
+        /// The value as JSON.
+        value: String,
+        /// Name of the field.
+        field: &'static str,
+    },
+}
 
 /// Elements of named sets and maps, by family, table and name.
 pub type Sets = HashMap<String, Vec<Value>>;
@@ -30,37 +115,41 @@ impl<'a> TableSets<'a> {
 
 /// The left side of a comparison.
 enum Key {
-    /// One of these fields, each with the protocol that its packets must have; a packet has one of them at most.
+    /// One of these fields. They belong to different protocols, so a packet has at most one of them.
     Fields(Vec<FieldId>),
     /// The six upper bits of the IPv6 traffic class.
     Ip6Dscp,
-    /// The protocol of IPv4.
+    /// The protocol field of IPv4.
     Ip4Protocol,
-    /// Some flags of TCP.
+    /// The TCP flags in a mask.
     Flags { mask: u128 },
-    /// Several, compared one by one.
+    /// A concatenation, whose parts are compared one by one.
     Concat(Vec<Value>),
 }
 
-/// What of the filters fits a `match` statement.
+/// The packets of filters that pass a `match` statement.
 ///
 /// # Errors
-/// What cannot be said in the language.
-pub fn narrow(filters: Vec<Filter>, test: &Value, sets: &TableSets<'_>) -> Result<Vec<Filter>, String> {
-    with_key(filters, &test["left"], test["op"].as_str().unwrap_or("=="), &test["right"], sets)
+/// See [`ExpressionError`].
+pub fn narrow(
+    filters: Vec<Filter>,
+    test: &Value,
+    sets: &TableSets<'_>,
+) -> Result<Vec<Filter>, ExpressionError> {
+    narrow_by(filters, &test["left"], test["op"].as_str().unwrap_or("=="), &test["right"], sets)
 }
 
-/// What of the filters has a `left` that compares so with `right`.
+/// The packets of filters for which `left op right` holds.
 ///
 /// # Errors
-/// What cannot be said in the language.
-pub fn with_key(
+/// See [`ExpressionError`].
+pub fn narrow_by(
     filters: Vec<Filter>,
     left: &Value,
     op: &str,
     right: &Value,
     sets: &TableSets<'_>,
-) -> Result<Vec<Filter>, String> {
+) -> Result<Vec<Filter>, ExpressionError> {
     let mut narrowed = Vec::new();
     match key(left)? {
         Key::Concat(keys) => return concatenated(filters, &keys, op, right, sets),
@@ -79,7 +168,7 @@ pub fn with_key(
         }
         Key::Ip6Dscp => {
             let values = compared(FieldId::IpDscp, op, values(FieldId::IpDscp, right, sets)?)?;
-            let Values::Numbers(numbers) = values else { return Err("a code point is a number".into()) };
+            let Values::Numbers(numbers) = values else { return Err(ExpressionError::InvalidCodePoint) };
             let shifted = Intervals::of(numbers.iter().map(|(low, high)| (low << 2, high << 2 | 3)));
             let values = Values::Numbers(shifted);
             narrowed.extend(
@@ -87,47 +176,48 @@ pub fn with_key(
             );
         }
         Key::Flags { mask } => {
-            let fits = flags(mask, op, bits(right)?)?;
-            narrowed.extend(filters.iter().flat_map(|a| fits.iter().filter_map(|b| a.intersection(b))));
+            let matching = flags(mask, op, bits(right)?)?;
+            narrowed.extend(filters.iter().flat_map(|a| matching.iter().filter_map(|b| a.intersection(b))));
         }
     }
     Ok(narrowed)
 }
 
-/// `a . b == { x . y, … }`: a filter for each element.
+/// `a . b == { x . y, … }`: one filter per element.
 fn concatenated(
     filters: Vec<Filter>,
     keys: &[Value],
     op: &str,
     right: &Value,
     sets: &TableSets<'_>,
-) -> Result<Vec<Filter>, String> {
+) -> Result<Vec<Filter>, ExpressionError> {
     if op != "==" {
-        return Err("mmb's import compares concatenations with == only".into());
+        return Err(ExpressionError::ConcatenationOperator);
     }
     let elements = match right {
         Value::String(name) => name
             .strip_prefix('@')
             .and_then(|name| sets.get(name))
-            .ok_or_else(|| format!("no set `{name}`"))?,
+            .ok_or_else(|| ExpressionError::UnknownSet { name: name.clone() })?,
         right => right["set"].as_array().map_or(std::slice::from_ref(right), Vec::as_slice),
     };
     let mut all = Vec::new();
     for element in elements {
         let Some(parts) = element["concat"].as_array().filter(|parts| parts.len() == keys.len()) else {
-            return Err("an element of a concatenation has another shape".into());
+            return Err(ExpressionError::ConcatenationElement);
         };
-        let mut fits = filters.clone();
+        let mut narrowed = filters.clone();
         for (key, part) in keys.iter().zip(parts) {
-            fits = with_key(fits, key, "==", part, sets)?;
+            narrowed = narrow_by(narrowed, key, "==", part, sets)?;
         }
-        all.extend(fits);
+        all.extend(narrowed);
     }
     Ok(all)
 }
 
-fn key(left: &Value) -> Result<Key, String> {
-    let unknown = || format!("mmb's import has no field for {left}");
+/// Parses the left side of a comparison.
+fn key(left: &Value) -> Result<Key, ExpressionError> {
+    let unknown = || ExpressionError::UnknownField { expression: left.to_string() };
     if let Some(parts) = left["concat"].as_array() {
         return Ok(Key::Concat(parts.clone()));
     }
@@ -138,7 +228,7 @@ fn key(left: &Value) -> Result<Key, String> {
         };
     }
     if left.get("ct").is_some() {
-        return Err("`ct` needs memory of earlier packets, which `add` rules do not have".into());
+        return Err(ExpressionError::NeedsState);
     }
     let word = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     if let Some(payload) = left.get("payload") {
@@ -199,15 +289,15 @@ fn payload_key(protocol: &str, field: &str) -> Option<Key> {
         ("tcp", "urgptr") => one(F::TcpUrgPtr),
         ("tcp", "doff") => one(F::TcpOffset),
         ("tcp", "flags") => Some(Key::Flags { mask: 0xff }),
-        // Ports of any protocol: those of TCP and UDP.
+        // `th`: ports of TCP or UDP.
         ("th", "sport") => Some(Key::Fields(vec![F::TcpSport, F::UdpSport])),
         ("th", "dport") => Some(Key::Fields(vec![F::TcpDport, F::UdpDport])),
         _ => None,
     }
 }
 
-/// Which values compare so with those on the right side.
-fn compared(field: FieldId, op: &str, right: Values) -> Result<Values, String> {
+/// The values of a field for which `field op right` holds.
+fn compared(field: FieldId, op: &str, right: Values) -> Result<Values, ExpressionError> {
     if matches!(op, "==" | "!=") {
         return Ok(if op == "!=" { right.complement(field) } else { right });
     }
@@ -215,30 +305,30 @@ fn compared(field: FieldId, op: &str, right: Values) -> Result<Values, String> {
         Values::Numbers(numbers) => numbers.numbers(1).and_then(|one| one.first().copied()),
         Values::Names { .. } => None,
     };
-    let Some(bound) = bound else { return Err(format!("`{op}` compares with one number")) };
+    let Some(bound) = bound else { return Err(ExpressionError::NotOneNumber { op: op.to_owned() }) };
     let below = bound.checked_sub(1).map(|high| (0, high));
     let interval = match op {
         "<" => below,
         "<=" => Some((0, bound)),
         ">" => Some((bound + 1, max(field))),
         ">=" => Some((bound, max(field))),
-        _ => return Err(format!("mmb's import does not know the comparison `{op}`")),
+        _ => return Err(ExpressionError::UnknownOperator { op: op.to_owned() }),
     };
     Ok(Values::Numbers(Intervals::of(interval)))
 }
 
-fn flags(mask: u128, op: &str, set: u128) -> Result<Vec<Filter>, String> {
+fn flags(mask: u128, op: &str, set: u128) -> Result<Vec<Filter>, ExpressionError> {
     match op {
         "==" => Ok(flags_equal(mask, set, false)),
         "!=" => Ok(flags_equal(mask, set, true)),
-        // Any of these flags.
+        // At least one of these flags is set.
         "in" => Ok(flags_equal(mask & set, 0, true)),
-        _ => Err(format!("mmb's import does not compare flags with `{op}`")),
+        _ => Err(ExpressionError::FlagOperator { op: op.to_owned() }),
     }
 }
 
-/// Flags of TCP: a number, a name, several names.
-fn bits(value: &Value) -> Result<u128, String> {
+/// Parses TCP flags: a number, a name or several names.
+fn bits(value: &Value) -> Result<u128, ExpressionError> {
     let bits = match value {
         Value::Number(number) => number.as_u64().map(u128::from),
         Value::String(name) => names::flag(name).or_else(|| names::number(name)),
@@ -249,11 +339,12 @@ fn bits(value: &Value) -> Result<u128, String> {
         },
         _ => None,
     };
-    bits.filter(|bits| *bits <= 0xff).ok_or_else(|| format!("{value} are no flags of TCP"))
+    bits.filter(|bits| *bits <= 0xff)
+        .ok_or_else(|| ExpressionError::InvalidFlags { value: value.to_string() })
 }
 
-/// The values of a field on the right side of a comparison.
-fn values(field: FieldId, right: &Value, sets: &TableSets<'_>) -> Result<Values, String> {
+/// The values on the right side of a comparison.
+fn values(field: FieldId, right: &Value, sets: &TableSets<'_>) -> Result<Values, ExpressionError> {
     if field.def().kind == ValueKind::Interface {
         return interfaces(right, sets);
     }
@@ -262,22 +353,22 @@ fn values(field: FieldId, right: &Value, sets: &TableSets<'_>) -> Result<Values,
     Ok(Values::Numbers(Intervals::of(intervals)))
 }
 
-/// The members of a set, named or written out; a single value is a set of one.
-fn members<'a>(right: &'a Value, sets: &'a TableSets<'a>) -> Result<&'a [Value], String> {
+/// The members of a named or anonymous set. A single value is a set of one.
+fn members<'a>(right: &'a Value, sets: &'a TableSets<'a>) -> Result<&'a [Value], ExpressionError> {
     match right {
         Value::String(name) if name.starts_with('@') => {
-            sets.get(&name[1..]).ok_or_else(|| format!("no set `{name}`"))
+            sets.get(&name[1..]).ok_or_else(|| ExpressionError::UnknownSet { name: name.clone() })
         }
         right => Ok(right["set"].as_array().map_or(std::slice::from_ref(right), Vec::as_slice)),
     }
 }
 
-fn interfaces(right: &Value, sets: &TableSets<'_>) -> Result<Values, String> {
+fn interfaces(right: &Value, sets: &TableSets<'_>) -> Result<Values, ExpressionError> {
     let mut found = BTreeSet::new();
     for member in members(right, sets)? {
         match member.as_str() {
             Some(name) if !name.ends_with('*') => found.insert(name.to_owned()),
-            _ => return Err(format!("mmb names interfaces one by one, not as {member}")),
+            _ => return Err(ExpressionError::InterfacePattern { pattern: member.to_string() }),
         };
     }
     Ok(Values::Names { names: found, listed: true })
@@ -288,20 +379,19 @@ fn collect(
     right: &Value,
     sets: &TableSets<'_>,
     into: &mut Vec<(u128, u128)>,
-) -> Result<(), String> {
+) -> Result<(), ExpressionError> {
     for member in members(right, sets)? {
         let member = member["elem"].get("val").unwrap_or(member);
-        into.push(
-            interval(field, member).ok_or_else(|| {
-                format!("{member} is no value that mmb's import knows for {}", field.name())
-            })?,
-        );
+        into.push(interval(field, member).ok_or_else(|| ExpressionError::InvalidValue {
+            value: member.to_string(),
+            field: field.name(),
+        })?);
     }
     Ok(())
 }
 
 fn interval(field: FieldId, value: &Value) -> Option<(u128, u128)> {
-    let fits = |(low, high): (u128, u128)| (high <= max(field)).then_some((low, high));
+    let checked = |(low, high): (u128, u128)| (high <= max(field)).then_some((low, high));
     let interval = match value {
         Value::Number(number) => number.as_u64().map(|number| (number.into(), number.into()))?,
         Value::String(text) => match field.def().kind {
@@ -318,5 +408,5 @@ fn interval(field: FieldId, value: &Value) -> Option<(u128, u128)> {
         }
         _ => return None,
     };
-    fits(interval)
+    checked(interval)
 }

@@ -1,18 +1,23 @@
-//! Filters as matches of the language.
+//! Writes filters as matches of the language.
 
 use mmb_lang::{FieldId, ValueKind};
 
 use crate::filter::{Filter, ICMP6, IP4, IP6, TCP, Term, UDP, Values, max};
 use crate::intervals::Intervals;
 
-/// Most protocols of an IPv6 rule that become a rule each.
-const PROTOCOLS: u128 = 16;
+/// Maximum number of protocols of an IPv6 rule. Each becomes a rule.
+const MAX_PROTOCOLS: u128 = 16;
 
-/// The matches of rules that together match exactly what fits.
+/// The filter needs matches that the language does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an IPv6 rule of mmb can match at most {MAX_PROTOCOLS} protocols")]
+pub struct TooManyProtocols;
+
+/// The matches of rules that together match exactly the packets of a filter.
 ///
 /// # Errors
-/// What the language cannot say.
-pub fn matches(filter: &Filter) -> Result<Vec<String>, String> {
+/// The filter has too many protocols for IPv6.
+pub fn matches(filter: &Filter) -> Result<Vec<String>, TooManyProtocols> {
     match (network(filter), filter.values(FieldId::IpProto)) {
         (Network::Both, Some(protocols)) if !has_header_field(filter) && !is_presence(protocols) => {
             let mut all = Vec::new();
@@ -24,8 +29,8 @@ pub fn matches(filter: &Filter) -> Result<Vec<String>, String> {
             Ok(all)
         }
         (Network::Ip6, Some(Values::Numbers(protocols))) if !has_header_field(filter) => {
-            let Some(numbers) = protocols.numbers(PROTOCOLS) else {
-                return Err("IPv6 rules of mmb name protocols one by one".into());
+            let Some(numbers) = protocols.numbers(MAX_PROTOCOLS) else {
+                return Err(TooManyProtocols);
             };
             let one =
                 |number: u128| Some((filter.clone().and(FieldId::IpProto, &Values::one(number))?, number));
@@ -35,7 +40,7 @@ pub fn matches(filter: &Filter) -> Result<Vec<String>, String> {
     }
 }
 
-/// The versions of IP that fit.
+/// The IP versions of a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Network {
     Ip4,
@@ -51,18 +56,18 @@ fn network(filter: &Filter) -> Network {
     }
 }
 
-/// Whether a field of a transport header is asked for, which says the protocol.
+/// Whether the filter tests a field of a transport header, which implies the protocol.
 fn has_header_field(filter: &Filter) -> bool {
     use mmb_lang::Layer::{Icmp, Icmp6, Tcp, Udp};
     filter.terms().iter().any(|term| matches!(term.field.def().proto, Tcp | Udp | Icmp | Icmp6))
 }
 
-/// Whether a field of the header alone says the protocol, for both versions.
+/// Whether the presence of a header field can stand for the protocol, for both IP versions.
 fn is_presence(protocols: &Values) -> bool {
     *protocols == Values::one(TCP) || *protocols == Values::one(UDP)
 }
 
-/// A field that a packet has exactly when it has this transport header.
+/// A field that exactly the packets with this transport protocol have.
 fn header_field(protocol: u128) -> Option<&'static str> {
     match protocol {
         TCP => Some("tcp-sport"),
@@ -72,8 +77,8 @@ fn header_field(protocol: u128) -> Option<&'static str> {
     }
 }
 
-/// One rule's matches; `next` is the one protocol of an IPv6 rule that no field of a header says.
-fn line(filter: &Filter, next: Option<u128>) -> Result<String, String> {
+/// The matches of one rule. `next` is the protocol of an IPv6 rule without a test of a header field.
+fn line(filter: &Filter, next: Option<u128>) -> Result<String, TooManyProtocols> {
     let version = network(filter);
     let mut words = Vec::new();
     for term in filter.terms() {
@@ -81,21 +86,21 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, String> {
             FieldId::NetProto => {}
             FieldId::IpProto if next.is_some() => {}
             FieldId::IpProto => words.extend(protocol(term, version, has_header_field(filter))),
-            _ => words.push(question(term)),
+            _ => words.push(term_text(term)),
         }
     }
     words.extend(next.map(|number| match header_field(number) {
         Some(field) => field.to_owned(),
         None => format!("ip6-next {number}"),
     }));
-    let says = |prefix: &str| words.iter().any(|word| word.starts_with(prefix));
+    let has_field = |prefix: &str| words.iter().any(|word| word.starts_with(prefix));
     match version {
-        Network::Ip4 if !says("ip-") && !says("icmp-") => words.insert(0, "net-proto ip".into()),
-        Network::Ip6 if !says("ip6-") && !says("icmp6-") => words.insert(0, "net-proto ip6".into()),
+        Network::Ip4 if !has_field("ip-") && !has_field("icmp-") => words.insert(0, "net-proto ip".into()),
+        Network::Ip6 if !has_field("ip6-") && !has_field("icmp6-") => words.insert(0, "net-proto ip6".into()),
         _ => {}
     }
-    for term in filter.without().iter().filter(|term| !filter.excludes(term)) {
-        words.extend(excluded(term, version)?.iter().map(|question| format!("! {question}")));
+    for term in filter.excluded().iter().filter(|term| !filter.excludes(term)) {
+        words.extend(excluded(term, version)?.iter().map(|term| format!("! {term}")));
     }
     if words.is_empty() {
         words.push("all".into());
@@ -103,10 +108,10 @@ fn line(filter: &Filter, next: Option<u128>) -> Result<String, String> {
     Ok(words.join(" "))
 }
 
-/// The words for the transport protocol, if it needs some.
+/// The match on the transport protocol, if it needs one.
 fn protocol(term: &Term, version: Network, has_header_field: bool) -> Option<String> {
     match (&term.values, version) {
-        (_, Network::Ip4) => Some(question(term)),
+        (_, Network::Ip4) => Some(term_text(term)),
         (_, _) if has_header_field => None,
         (Values::Numbers(numbers), _) => {
             numbers.iter().next().and_then(|(number, _)| header_field(number)).map(str::to_owned)
@@ -115,14 +120,14 @@ fn protocol(term: &Term, version: Network, has_header_field: bool) -> Option<Str
     }
 }
 
-/// Questions of which none may be answered with yes.
-fn excluded(term: &Term, version: Network) -> Result<Vec<String>, String> {
+/// Matches for an excluded term. A packet must match none of them.
+fn excluded(term: &Term, version: Network) -> Result<Vec<String>, TooManyProtocols> {
     let numbers = match &term.values {
         Values::Numbers(numbers) if term.field == FieldId::IpProto && version != Network::Ip4 => numbers,
-        _ => return Ok(vec![question(term)]),
+        _ => return Ok(vec![term_text(term)]),
     };
-    let Some(numbers) = numbers.numbers(PROTOCOLS) else {
-        return Err("IPv6 rules of mmb name protocols one by one".into());
+    let Some(numbers) = numbers.numbers(MAX_PROTOCOLS) else {
+        return Err(TooManyProtocols);
     };
     let words = |number: u128| match header_field(number) {
         Some(field) => vec![field.to_owned()],
@@ -132,14 +137,15 @@ fn excluded(term: &Term, version: Network) -> Result<Vec<String>, String> {
     Ok(numbers.into_iter().flat_map(words).collect())
 }
 
-fn question(term: &Term) -> String {
+/// A term as a match.
+fn term_text(term: &Term) -> String {
     let name = term.field.name();
     match &term.values {
         Values::Names { names, listed } => {
             let sign = if *listed { "" } else { "!= " };
             format!("{name} {sign}{}", braces(names.iter().cloned().collect()))
         }
-        // A flag alone asks for 1.
+        // A flag without a value matches 1.
         values if term.field.def().kind == ValueKind::Flag => {
             if *values == Values::one(1) {
                 name.to_owned()
@@ -171,7 +177,7 @@ fn list(field: FieldId, numbers: &Intervals) -> String {
     braces(numbers.iter().flat_map(|(low, high)| interval(field, low, high)).collect())
 }
 
-/// An interval: a number, a range, a subnet.
+/// An interval as a number, a range or a subnet.
 fn interval(field: FieldId, low: u128, high: u128) -> Vec<String> {
     let bits = match field.def().kind {
         ValueKind::Ip4 => 32,
@@ -202,19 +208,19 @@ fn interval(field: FieldId, low: u128, high: u128) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn filter(questions: &[(FieldId, Values)]) -> Filter {
+    fn filter(terms: &[(FieldId, Values)]) -> Filter {
         let and = |filter: Filter, (field, values): &(FieldId, Values)| filter.and(*field, values);
-        questions.iter().try_fold(Filter::default(), and).unwrap()
+        terms.iter().try_fold(Filter::default(), and).unwrap()
     }
 
-    fn words(questions: &[(FieldId, Values)]) -> Vec<String> {
-        matches(&filter(questions)).unwrap()
+    fn words(terms: &[(FieldId, Values)]) -> Vec<String> {
+        matches(&filter(terms)).unwrap()
     }
 
     const ANY: (FieldId, fn(u128) -> Values) = (FieldId::NetProto, Values::one);
 
     #[test]
-    fn addresses_are_subnets_where_they_can() {
+    fn intervals_of_addresses_are_subnets_where_possible() {
         let v4 = |low: u32, high: u32| words(&[(FieldId::IpSaddr, Values::range(low.into(), high.into()))]);
         assert_eq!(v4(0x0a000000, 0x0affffff), ["ip-saddr 10.0.0.0/8"]);
         assert_eq!(v4(0x0a000001, 0x0a000001), ["ip-saddr 10.0.0.1"]);
@@ -227,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_ip_is_said_once() {
+    fn the_ip_version_is_written_once() {
         assert_eq!(words(&[(FieldId::TcpDport, Values::one(80))]), ["tcp-dport 80"]);
         let v4 = (ANY.0, ANY.1(IP4));
         let v6 = (ANY.0, ANY.1(IP6));
@@ -250,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_what_is_excluded() {
+    fn flags_and_excluded_terms() {
         let flags = [(FieldId::TcpSyn, Values::one(1)), (FieldId::TcpAck, Values::one(0))];
         assert_eq!(words(&flags), ["tcp-ack 0 tcp-syn"]);
         let web = filter(&[(FieldId::TcpDport, Values::range(80, 90))]);

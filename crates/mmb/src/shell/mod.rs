@@ -1,6 +1,7 @@
-//! The shell: lines for the daemon, typed by a person or read from a script.
+//! The shell: lines for the daemon, typed or read from a script.
 
 use std::io::{BufRead, IsTerminal, Read};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ use crate::remote::{apply_file, command, connect, diff_file, name, read_file};
 
 mod assist;
 
-use assist::{Assist, Known};
+use assist::{KnownNames, LineHelper};
 
-/// Longest line read from a script, in bytes; the language refuses shorter ones than this already.
+/// Maximum length of a line of a script, in bytes. The limit of the language is lower.
 const LINE_LIMIT: u64 = 16 << 20;
 
 const HELP: &str = "\
@@ -39,46 +40,46 @@ interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDR
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check|xdp-fast-path on|off
-look        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
+show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE
 shell       help [WORD]   exit
-Tab completes; a line that ends with ? shows what can follow; `show fields` lists every field.
+Tab completes words. A line that ends with ? shows the words that can follow. `show fields` lists all fields.
 ";
 
-/// Opens the shell, or runs the lines of standard input when that is no terminal.
+/// Opens the shell. If standard input is not a terminal, its lines are run as a script.
 pub fn run(functions: &Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
     let mut client = connect(socket)?;
     let base = offline::base(functions.clone(), DEFAULT_SCRATCHPAD);
     if std::io::stdin().is_terminal() { interactive(&mut client, &base) } else { script(&mut client, &base) }
 }
 
-/// What to do after a line.
-enum Next {
-    Go,
-    Exit,
-}
-
-/// Runs one line. `number` is its place in a script.
-fn run_line(client: &mut Client, base: &Config, line: &str, number: Option<u32>) -> Result<Next, Failure> {
+/// Runs one line. `number` is the number of the line in a script. `Break` ends the shell.
+fn run_line(
+    client: &mut Client,
+    base: &Config,
+    line: &str,
+    number: Option<u32>,
+) -> Result<ControlFlow<()>, Failure> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let answer = match words.as_slice() {
-        ["exit" | "quit"] => return Ok(Next::Exit),
+    let output = match words.as_slice() {
+        ["exit" | "quit"] => return Ok(ControlFlow::Break(())),
         ["help"] => HELP.to_owned(),
         ["help", word] => assist::explain(word)?,
         ["apply", file] => apply_file(client, Path::new(file), false)?,
         ["diff", file] => diff_file(client, Path::new(file), false)?,
         ["check", file] => check(Path::new(file), base)?,
-        _ if line.trim_end().ends_with('?') => {
-            assist::following(line.trim_end().trim_end_matches('?'), Assist::new(known(client)))
-        }
+        _ if line.trim_end().ends_with('?') => assist::candidates_text(
+            line.trim_end().trim_end_matches('?'),
+            &LineHelper::new(known_names(client)),
+        ),
         _ => {
             command(client, line, number, false)?;
-            return Ok(Next::Go);
+            return Ok(ControlFlow::Continue(()));
         }
     };
-    print(&answer)?;
-    Ok(Next::Go)
+    print(&output)?;
+    Ok(ControlFlow::Continue(()))
 }
 
 fn check(file: &Path, base: &Config) -> Result<String, Failure> {
@@ -89,13 +90,13 @@ fn check(file: &Path, base: &Config) -> Result<String, Failure> {
     }
 }
 
-/// The names there are; none when the daemon does not say.
-fn known(client: &mut Client) -> Known {
+/// The names of the running configuration; empty without a daemon.
+fn known_names(client: &mut Client) -> KnownNames {
     let interfaces = client.get::<InterfaceList>("/v1/interfaces").unwrap_or_default().interfaces;
     let pools = client.get::<NatReply>("/v1/nat").unwrap_or_default().pools;
     let chains = client.get::<ChainList>("/v1/chains").unwrap_or_default().chains;
     let FunctionList { functions, types } = client.get("/v1/functions").unwrap_or_default();
-    Known {
+    KnownNames {
         interfaces: interfaces.into_iter().map(|i| i.name).collect(),
         pools: pools.into_iter().map(|p| p.name).collect(),
         chains: chains.into_iter().map(|c| c.name).collect(),
@@ -104,7 +105,7 @@ fn known(client: &mut Client) -> Known {
     }
 }
 
-/// Lines of a script, up to the first that fails.
+/// Runs the lines of a script, up to the first failure.
 fn script(client: &mut Client, base: &Config) -> Result<(), Failure> {
     let mut input = std::io::stdin().lock();
     let mut bytes = Vec::new();
@@ -117,36 +118,38 @@ fn script(client: &mut Client, base: &Config) -> Result<(), Failure> {
         let line = match std::str::from_utf8(&bytes) {
             Ok(line) => line.trim_end_matches(['\n', '\r']),
             Err(e) => {
-                let sentence = format!("byte {} is no UTF-8 text", e.valid_up_to() + 1);
+                let sentence = format!("byte {} is not UTF-8 text", e.valid_up_to() + 1);
                 return Err(Failure::new(sentence).at_line(number));
             }
         };
-        if let Next::Exit = run_line(client, base, line, Some(number)).map_err(|f| f.at_line(number))? {
+        if let ControlFlow::Break(()) =
+            run_line(client, base, line, Some(number)).map_err(|f| f.at_line(number))?
+        {
             break;
         }
     }
     Ok(())
 }
 
-/// Lines typed by a person; errors are shown and the shell goes on.
+/// Runs lines typed by a user. An error is printed, and the shell goes on.
 fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
     let failed = |e: ReadlineError| Failure::new(format!("the shell cannot use this terminal: {e}"));
     let config = EditorConfig::builder().completion_type(CompletionType::List).auto_add_history(true).build();
-    let mut editor: Editor<Assist, FileHistory> = Editor::with_config(config).map_err(failed)?;
+    let mut editor: Editor<LineHelper, FileHistory> = Editor::with_config(config).map_err(failed)?;
     let history = history_file();
     if let Some(file) = &history {
-        // The first time there is none.
+        // There is no file before the first use.
         let _ = editor.load_history(file);
     }
     if let Err(e @ ClientError::NoDaemon(_)) = client.get::<InterfaceList>("/v1/interfaces") {
         eprintln!("{e}");
     }
     loop {
-        editor.set_helper(Some(Assist::new(known(client))));
+        editor.set_helper(Some(LineHelper::new(known_names(client))));
         match editor.readline("mmb> ") {
             Ok(line) => match run_line(client, base, &line, None) {
-                Ok(Next::Go) => {}
-                Ok(Next::Exit) => break,
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(())) => break,
                 Err(failure) => eprintln!("{}", failure.text),
             },
             Err(ReadlineError::Interrupted) => {}
@@ -154,14 +157,14 @@ fn interactive(client: &mut Client, base: &Config) -> Result<(), Failure> {
             Err(e) => return Err(failed(e)),
         }
         if let Some(file) = &history {
-            // A history that cannot be kept is no reason to stop working.
+            // An error of the history file does not end the shell.
             let _ = editor.append_history(file);
         }
     }
     Ok(())
 }
 
-/// Where the history is kept: the user's state directory (XDG base directories).
+/// The history file, in the state directory of the user (XDG base directories).
 fn history_file() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let dir =

@@ -1,8 +1,8 @@
-//! `mmb bench`: what a policy costs. The engine measures ([`mmb_dataplane::bench`]); here are the rules and the packets.
+//! `mmb bench`: the cost of a policy. The engine measures ([`mmb_dataplane::bench`]); this module makes rules and packets.
 //!
-//! Theory of operation. The rules are a configuration's, or made up for a case. Made-up rules go through the language,
-//! the checks and the compiler as text. Where the packets are made up as well, no stateless rule is to match one: all flows
-//! are run through the policy, and rules that match are drawn again until none does.
+//! Theory of operation. The rules are those of a configuration, or generated for a case. Generated rules pass parser,
+//! checks and compiler as text. If the packets are generated too, no stateless rule may match one of them: all flows are
+//! evaluated, and rules that match are generated again until none does.
 
 mod cases;
 mod chains;
@@ -30,20 +30,20 @@ use crate::cli::{BenchArgs, Case, Mode, Order, Proto};
 use crate::failure::{Failure, print, print_json};
 use crate::offline::{load, rule_entries};
 use crate::remote::{name, read_file};
-use cases::{Maker, Random};
+use cases::{RuleGenerator, RuleRandom};
 
-/// How often rules are drawn again because packets match them.
-const DRAWS: usize = 100;
+/// Maximum number of times that matching rules are generated again.
+const MAX_DRAWS: usize = 100;
 
-/// The report of a bench as JSON.
+/// The report as JSON.
 #[derive(Serialize)]
 struct BenchSummary<'a> {
     #[serde(flatten)]
     report: &'a BenchReport,
-    /// The case whose rules were measured.
+    /// The case, if the rules were generated.
     #[serde(skip_serializing_if = "Option::is_none")]
     case: Option<&'a CaseSummary>,
-    /// All rules of a configuration, those that matched of a case.
+    /// All rules of a configuration, or the rules of a case that matched.
     rules: Vec<RuleEntry>,
 }
 
@@ -53,9 +53,9 @@ struct CaseSummary {
     name: String,
     rules: usize,
     seed: u64,
-    /// Seconds from the text of all rules to the policy.
+    /// Time from the text of all rules to the policy, in seconds.
     load_seconds: f64,
-    /// Memory that this took, in bytes, as far as the system had to give some.
+    /// Memory that was allocated for it, in bytes.
     load_bytes: u64,
 }
 
@@ -98,7 +98,7 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(
     print(&(case.as_ref().map_or_else(String::new, case_text) + &bench_text(&report, rules)))
 }
 
-/// The rules of a case.
+/// The configuration of a case.
 fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Config, CaseSummary), Failure> {
     if let Some(kind) = sessions::Kind::of(case) {
         return config_of_sessions(kind, case, args, traffic);
@@ -107,31 +107,35 @@ fn config_of_case(case: Case, args: &BenchArgs, traffic: &Traffic) -> Result<(Co
         Traffic::Generated(config) => config.destinations,
         _ => None,
     };
-    let maker = match (Maker::new(case, Random::new(args.seed, destinations)), &args.filters) {
+    let generator = match (RuleGenerator::new(case, RuleRandom::new(args.seed, destinations)), &args.filters)
+    {
         (None, Some(filters)) => return config_of_filters(filters, args.seed),
-        (None, None) => return Err(Failure::usage("the case classbench wants the FILE of a filter set")),
+        (None, None) => return Err(Failure::usage("the case classbench needs the FILE of a filter set")),
         (Some(_), Some(_)) => return Err(Failure::usage("only the case classbench takes a FILE")),
-        (Some(maker), None) => maker,
+        (Some(generator), None) => generator,
     };
-    if args.rules > maker.most() {
-        let most = maker.most();
-        return Err(Failure::new(format!("{} rules do not go; the case has up to {most}", args.rules)));
+    if args.rules > generator.max_rules() {
+        let max = generator.max_rules();
+        return Err(Failure::new(format!(
+            "invalid number of rules {}; the case has at most {max}",
+            args.rules
+        )));
     }
     let frames = match traffic {
         Traffic::Generated(config) => {
-            let generator = Generator::new(config, 0);
-            (0..config.flows).map(|flow| generator.flow(flow)).collect()
+            let traffic = Generator::new(config, 0);
+            (0..config.flows).map(|flow| traffic.flow(flow)).collect()
         }
         _ => Vec::new(),
     };
-    missed(maker, args, name_of(case), &frames)
+    generate_rules(generator, args, name_of(case), &frames)
 }
 
 fn name_of(case: Case) -> String {
     clap::ValueEnum::to_possible_value(&case).map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
-/// The rules of a case in which every packet belongs to a session, or opens one.
+/// The configuration of a case in which every packet belongs to a session, or opens one.
 fn config_of_sessions(
     kind: sessions::Kind,
     case: Case,
@@ -139,7 +143,7 @@ fn config_of_sessions(
     traffic: &Traffic,
 ) -> Result<(Config, CaseSummary), Failure> {
     let Traffic::Generated(traffic) = traffic else {
-        return Err(Failure::usage("cases of sessions make their packets themselves"));
+        return Err(Failure::usage("the cases of sessions generate their packets"));
     };
     if args.filters.is_some() {
         return Err(Failure::usage("only the case classbench takes a FILE"));
@@ -148,7 +152,7 @@ fn config_of_sessions(
     load_text(&lines.join("\n"), name_of(case), args.seed, &Config::new())
 }
 
-/// The rule and the chain of `--chain`.
+/// The configuration of `--chain`: one rule and one chain.
 fn config_of_chain(chain: &str, args: &BenchArgs, base: &Config) -> Result<(Config, CaseSummary), Failure> {
     let functions = chains::functions(chain).map_err(Failure::new)?;
     let lines = chains::lines(&functions, args.independent, args.flows);
@@ -156,17 +160,17 @@ fn config_of_chain(chain: &str, args: &BenchArgs, base: &Config) -> Result<(Conf
     load_text(&lines.join("\n"), format!("chain {chain}{apart}"), args.seed, base)
 }
 
-/// Draws rules until none matches a frame.
-fn missed(
-    mut maker: Maker,
+/// Generates rules until none matches a frame.
+fn generate_rules(
+    mut generator: RuleGenerator,
     args: &BenchArgs,
     name: String,
     frames: &[Vec<u8>],
 ) -> Result<(Config, CaseSummary), Failure> {
-    let mut lines: Vec<String> = (0..args.rules).map(|position| maker.line(position)).collect();
-    // The first load shows what memory it takes; later ones get what it gave back.
+    let mut lines: Vec<String> = (0..args.rules).map(|position| generator.line(position)).collect();
+    // Only the first load allocates all its memory; later ones reuse what it freed.
     let mut most_bytes = 0;
-    for _ in 0..DRAWS {
+    for _ in 0..MAX_DRAWS {
         let (config, mut summary) = load_text(&lines.join("\n"), name.clone(), args.seed, &Config::new())?;
         most_bytes = summary.load_bytes.max(most_bytes);
         summary.load_bytes = most_bytes;
@@ -176,13 +180,13 @@ fn missed(
         }
         drop(config);
         for position in matching.into_iter().map(|index| index as usize - 1) {
-            lines[position] = maker.line(position);
+            lines[position] = generator.line(position);
         }
     }
-    Err(Failure::new(format!("{DRAWS} times rules matched the packets; ask for fewer --flows")))
+    Err(Failure::new(format!("rules matched the packets {MAX_DRAWS} times; use fewer --flows")))
 }
 
-/// Indexes of the rules that match some frame.
+/// Indexes of the rules that match any frame.
 fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
     let mut evaluator = Evaluator::new();
     let around = PacketContext::wire(0, 1);
@@ -190,7 +194,7 @@ fn matching(policy: &Policy, frames: &[Vec<u8>]) -> BTreeSet<u32> {
     frames.iter().flat_map(run).collect()
 }
 
-/// The rules of a ClassBench filter set.
+/// The configuration of a ClassBench filter set.
 fn config_of_filters(path: &Path, seed: u64) -> Result<(Config, CaseSummary), Failure> {
     let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
     load_text(
@@ -211,7 +215,7 @@ fn load_text(text: &str, name: String, seed: u64, base: &Config) -> Result<(Conf
     Ok((config, CaseSummary { name, rules, seed, load_seconds, load_bytes }))
 }
 
-/// Resident memory of this process in bytes (Linux, `proc_pid_status(5)`); 0 if the system does not say.
+/// Resident memory of this process in bytes (`proc_pid_status(5)`); 0 if unknown.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -229,18 +233,20 @@ fn case_text(case: &CaseSummary) -> String {
     )
 }
 
-/// Routes of routed mode when nothing else is said.
-const ROUTES: usize = 10;
+/// Default number of routes of the mode routed.
+const DEFAULT_ROUTES: usize = 10;
 
-/// The routes that packets go by; none where they go by wires.
+/// The routes of the mode routed; none in the mode wire.
 fn routes(args: &BenchArgs) -> Result<Option<Prefixes>, Failure> {
     match (args.mode, args.routes) {
         (Mode::Wire, None) => Ok(None),
-        (Mode::Wire, Some(_)) => Err(Failure::usage("--routes wants --mode routed")),
+        (Mode::Wire, Some(_)) => Err(Failure::usage("--routes needs --mode routed")),
         (Mode::Routed, routes) => {
-            let routes = routes.unwrap_or(ROUTES);
+            let routes = routes.unwrap_or(DEFAULT_ROUTES);
             if !(1..=MAX_PREFIXES).contains(&routes) {
-                return Err(Failure::new(format!("{routes} routes do not go; ask for 1 to {MAX_PREFIXES}")));
+                return Err(Failure::new(format!(
+                    "invalid number of routes {routes}; use 1 to {MAX_PREFIXES}"
+                )));
             }
             Ok(Some(Prefixes::new(routes, args.ip6, args.seed)))
         }
@@ -254,17 +260,17 @@ fn traffic(args: &BenchArgs, destinations: Option<Prefixes>) -> Result<Traffic, 
     if let Some(path) = &args.trace {
         let text = String::from_utf8_lossy(&read_file(path)?).into_owned();
         let frames = trace::frames(&text, args.size);
-        return frames.map(Traffic::Frames).map_err(|why| Failure::new(format!("{}: {why}", name(path))));
+        return frames.map(Traffic::Frames).map_err(|error| Failure::new(format!("{}: {error}", name(path))));
     }
     if args.null_ports {
         return Ok(Traffic::NullPorts(args.size));
     }
-    // Options are found in TCP segments only.
-    let usual = if args.case == Some(Case::Options) { Proto::Tcp } else { Proto::Mix };
+    // Only TCP segments have options.
+    let default = if args.case == Some(Case::Options) { Proto::Tcp } else { Proto::Mix };
     Ok(Traffic::Generated(Generated {
         flows: args.flows,
         size: args.size,
-        proto: match args.proto.unwrap_or(usual) {
+        proto: match args.proto.unwrap_or(default) {
             Proto::Tcp => bench::Proto::Tcp,
             Proto::Udp => bench::Proto::Udp,
             Proto::Mix => bench::Proto::Mix,
@@ -281,8 +287,8 @@ fn traffic(args: &BenchArgs, destinations: Option<Prefixes>) -> Result<Traffic, 
     }))
 }
 
-/// Rules shown in the text; the JSON has all.
-const RULES_SHOWN: usize = 20;
+/// Maximum number of rules in the text; the JSON has all.
+const MAX_RULES_SHOWN: usize = 20;
 
 fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
     let mut text = format!(
@@ -296,7 +302,7 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
     if let Some(routed) = &report.routed {
         let routes = count(routed.routes as u64, "route");
         let (filled, path) = (routed.routes_seconds, routed.plain_path);
-        text.push_str(&format!("{routes} filled in {filled:.2} s; plain path: {path:.1} ticks a packet"));
+        text.push_str(&format!("{routes} loaded in {filled:.2} s; plain path: {path:.1} ticks a packet"));
         let ratio = routed.ratio.map(|ratio| format!("; rules and sessions: {ratio:.2} times that"));
         text.push_str(&format!("{}\n", ratio.unwrap_or_default()));
     }
@@ -310,16 +316,16 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!("dropped, {reason}: {n}\n"));
     }
     for (reason, n) in &report.unedited {
-        text.push_str(&format!("went on unedited, {reason}: {n}\n"));
+        text.push_str(&format!("forwarded unedited, {reason}: {n}\n"));
     }
     let matched: Vec<_> = rules.into_iter().filter(|r| r.packets > 0).collect();
-    let more = matched.len().saturating_sub(RULES_SHOWN);
+    let more = matched.len().saturating_sub(MAX_RULES_SHOWN);
     if !matched.is_empty() {
-        let rules = matched.into_iter().take(RULES_SHOWN).collect();
+        let rules = matched.into_iter().take(MAX_RULES_SHOWN).collect();
         text.push_str(&render::rules(&mmb_control::api::RuleList { rules }));
     }
     if more > 0 {
-        text.push_str(&format!("and {more} more rules that matched; --json has all\n"));
+        text.push_str(&format!("and {more} more rules that matched; --json shows all\n"));
     }
     text
 }

@@ -1,0 +1,175 @@
+use mmb_lang::FieldId;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::filter::Values;
+
+fn step(terms: &[(FieldId, Values)], verdict: Verdict) -> Step {
+    let and = |filter: Filter, (field, values): &(FieldId, Values)| filter.and(*field, values);
+    let filter = terms.iter().try_fold(Filter::default(), and).unwrap();
+    Step { filters: vec![filter], verdict, place: "here".into(), source: "rule".into() }
+}
+
+fn rules(chains: &[(&str, Vec<Step>)]) -> Vec<String> {
+    let chains = chains.iter().map(|(name, steps)| ((*name).to_owned(), steps.clone())).collect();
+    let mut script = Script::default();
+    convert(&chains, "main", Some(&Filter::default()), &mut script);
+    script.text().lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+}
+
+fn ttl(low: u128, high: u128) -> (FieldId, Values) {
+    (FieldId::IpTtl, Values::range(low, high))
+}
+
+fn port(number: u128) -> (FieldId, Values) {
+    (FieldId::TcpDport, Values::one(number))
+}
+
+#[test]
+fn an_accept_does_not_beat_drops_before_it() {
+    use Verdict::{Accept, Drop};
+    let main = vec![
+        step(&[port(80)], Accept),
+        step(&[ttl(1, 1)], Drop),
+        step(&[port(22)], Accept),
+        step(&[ttl(1, 1), port(443)], Accept),
+        step(&[ttl(9, 9), port(53)], Drop),
+        step(&[ttl(8, 9)], Accept),
+    ];
+    assert_eq!(
+        rules(&[("main", main)]),
+        [
+            "add tcp-dport 80 accept",
+            "add ip-ttl 1 drop",
+            "add tcp-dport 22 ! ip-ttl 1 accept",
+            "add ip-ttl 9 ip-proto tcp tcp-dport 53 drop",
+            "add ip-ttl 8-9 ! ip-ttl 9 accept",
+            "add ip-ttl 8-9 ! tcp-dport 53 accept",
+            "add all drop",
+        ]
+    );
+}
+
+#[test]
+fn jumps_keep_their_condition_and_returns_are_subtracted() {
+    use Verdict::{Accept, Drop, Jump, Return};
+    let main = vec![step(&[port(80)], Jump("web".into())), step(&[port(81)], Jump("nowhere".into()))];
+    let web = vec![
+        step(&[ttl(5, 5)], Return),
+        step(&[ttl(6, 6)], Drop),
+        step(&[port(81)], Accept),
+        step(&[], Accept),
+        step(&[], Return),
+        step(&[], Drop),
+    ];
+    assert_eq!(
+        rules(&[("main", main), ("web", web)]),
+        [
+            "add ip-ttl 6 ip-proto tcp tcp-dport 80 drop",
+            "add tcp-dport 80 ! ip-ttl 5 ! ip-ttl 6 accept",
+            "add all drop",
+        ]
+    );
+}
+
+fn random_filter(random: &mut SmallRng) -> Filter {
+    let mut filter = Filter::default();
+    for field in [FieldId::IpTtl, FieldId::IpId, FieldId::IpDscp] {
+        if random.random() {
+            let low = random.random_range(0..4);
+            let values = Values::range(low, low + random.random_range(0..2));
+            filter = filter.and(field, &values).unwrap();
+        }
+    }
+    filter
+}
+
+fn random_chain(random: &mut SmallRng, jumps: &[&str]) -> Vec<Step> {
+    let mut step = || {
+        let verdict = match random.random_range(0..5) {
+            0 | 1 => Verdict::Accept,
+            2 => Verdict::Drop,
+            3 => Verdict::Return,
+            _ if jumps.is_empty() => Verdict::Drop,
+            _ => Verdict::Jump(jumps[random.random_range(0..jumps.len())].into()),
+        };
+        let filters = vec![random_filter(random)];
+        Step { filters, verdict, place: "here".into(), source: "rule".into() }
+    };
+    (0..5).map(|_| step()).collect()
+}
+
+/// An IPv4 packet: its TTL, identification and DSCP.
+type Packet = [u128; 3];
+
+fn has_value(packet: Packet, term: &crate::filter::Term) -> bool {
+    let value = match term.field {
+        FieldId::IpTtl => packet[0],
+        FieldId::IpId => packet[1],
+        FieldId::IpDscp => packet[2],
+        FieldId::NetProto => crate::filter::IP4,
+        other => unreachable!("{other:?}"),
+    };
+    !term.values.intersection(&Values::one(value)).is_empty()
+}
+
+fn is_in(packet: Packet, filter: &Filter) -> bool {
+    filter.terms().iter().all(|term| has_value(packet, term))
+        && !filter.excluded().iter().any(|term| has_value(packet, term))
+}
+
+/// The decision of the ordered chains.
+fn first_match(chains: &Chains, chain: &str, packet: Packet) -> Option<bool> {
+    for step in &chains[chain] {
+        if !step.filters.iter().any(|filter| is_in(packet, filter)) {
+            continue;
+        }
+        match &step.verdict {
+            Verdict::Accept => return Some(true),
+            Verdict::Drop => return Some(false),
+            Verdict::Return => return None,
+            Verdict::Jump(target) => match first_match(chains, target, packet) {
+                None => {}
+                decided => return decided,
+            },
+            Verdict::Remark(..) => {}
+        }
+    }
+    None
+}
+
+#[test]
+fn unordered_rules_decide_as_the_first_match() {
+    let random = &mut SmallRng::seed_from_u64(3);
+    for _ in 0..300 {
+        let chains = Chains::from([
+            ("main".to_owned(), random_chain(random, &["a", "b"])),
+            ("a".to_owned(), random_chain(random, &["b"])),
+            ("b".to_owned(), random_chain(random, &[])),
+        ]);
+        let (accepts, drops) = decisions(&chains);
+        for packet in (0..125).map(|n| [n % 5, n / 5 % 5, n / 25]) {
+            let accepted = accepts.iter().any(|filter| is_in(packet, filter));
+            let dropped = drops.iter().any(|filter| is_in(packet, filter));
+            let expected = first_match(&chains, "main", packet);
+            assert_eq!(accepted, expected == Some(true), "{packet:?} {chains:#?}");
+            assert_eq!(dropped && !accepted, expected == Some(false), "{packet:?} {chains:#?}");
+        }
+    }
+}
+
+/// All filters that accept and all that drop.
+fn decisions(chains: &Chains) -> (Vec<Filter>, Vec<Filter>) {
+    let mut walk = Walk { chains, outcomes: Vec::new(), remarked: HashSet::new() };
+    walk.chain("main", vec![Filter::default()], 0);
+    let (mut accepts, mut drops) = (Vec::new(), Vec::new());
+    for outcome in walk.outcomes {
+        match outcome {
+            Outcome::Decision(step, filters) if step.verdict == Verdict::Drop => drops.extend(filters),
+            Outcome::Decision(_, filters) => accepts.extend(all_minus(filters, &drops).unwrap()),
+            Outcome::Remark(_, kind, reason) => assert_eq!(kind, Kind::Note, "{reason}"),
+        }
+    }
+    (accepts, drops)
+}

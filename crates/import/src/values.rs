@@ -1,0 +1,57 @@
+//! Addresses and TCP flags, as packet filters write them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use mmb_lang::FieldId;
+
+use crate::filter::{Filter, TCP, Values};
+
+/// TCP segments whose flags in `mask` equal `set`; negated: those with another value. The result is a union.
+pub fn flags_equal(mask: u128, set: u128, negated: bool) -> Vec<Filter> {
+    use FieldId::{TcpAck, TcpCwr, TcpEce, TcpFin, TcpPush, TcpRst, TcpSyn, TcpUrg};
+    const BITS: [FieldId; 8] = [TcpFin, TcpSyn, TcpRst, TcpPush, TcpAck, TcpUrg, TcpEce, TcpCwr];
+    let tcp = Filter::of(FieldId::IpProto, Values::one(TCP));
+    let bits = (0..).zip(BITS).filter(|(bit, _)| mask >> bit & 1 == 1);
+    let flag =
+        |filter: Filter, bit: u32, field, flip: u128| filter.and(field, &Values::one(set >> bit & 1 ^ flip));
+    match (set & !mask, negated) {
+        (0, true) => bits.filter_map(|(bit, field)| flag(Filter::default(), bit, field, 1)).collect(),
+        (0, false) => {
+            let all = bits.fold(tcp, |filter, (bit, field)| flag(filter?, bit, field, 0));
+            all.into_iter().collect()
+        }
+        // Flags outside the mask never compare as set.
+        (_, negated) => tcp.into_iter().filter(|_| negated).collect(),
+    }
+}
+
+/// The first and the last address of a subnet (with prefix length or mask), of a range, or of one address.
+pub fn addresses(text: &str) -> Option<(u128, u128)> {
+    if let Some((low, high)) = text.split_once('-') {
+        return Some((address(low)?.0, address(high)?.0));
+    }
+    let (base, length) = text.split_once('/').map_or((text, None), |(base, length)| (base, Some(length)));
+    let (base, bits) = address(base)?;
+    let length = match length {
+        None => bits,
+        Some(length) => match address(length) {
+            Some((mask, _)) => prefix_length(mask, bits)?,
+            None => length.parse().ok().filter(|length| *length <= bits)?,
+        },
+    };
+    let free = 1u128.checked_shl(bits - length).map_or(u128::MAX, |size| size - 1);
+    Some((base & !free, base | free))
+}
+
+/// The prefix length of a mask; none if its ones are not its first bits.
+fn prefix_length(mask: u128, bits: u32) -> Option<u32> {
+    let length = mask.count_ones();
+    let zeros = if mask == 0 { bits } else { mask.trailing_zeros() };
+    (zeros + length == bits).then_some(length)
+}
+
+/// Parses an address: its value and its width in bits.
+fn address(text: &str) -> Option<(u128, u32)> {
+    let ip4 = text.parse::<Ipv4Addr>().map(|address| (u32::from(address).into(), 32));
+    ip4.ok().or_else(|| text.parse::<Ipv6Addr>().ok().map(|address| (address.into(), 128)))
+}
