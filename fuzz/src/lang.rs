@@ -1,5 +1,5 @@
-//! What must hold for the language whatever the text is. The fuzz target `lang` runs it on what the fuzzer makes up, a
-//! test of the crate on the corpus, on random texts and on slips in valid lines.
+//! What must hold for the language whatever the text is. The fuzz target `lang` runs it on what the fuzzer
+//! makes up, a test of the crate on the corpus, on random texts and on slips in valid lines.
 
 use mmb_lang::{
     Body, Branch, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
@@ -107,7 +107,8 @@ fn check_rendered(rendered: &str) {
     assert!(lines[2].trim_start().chars().all(|c| c == '^') && lines[2].contains('^'), "{rendered}");
 }
 
-/// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends too early.
+/// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends
+/// too early.
 fn check_completion(line: &str, cursor: usize) {
     let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
     let types = [("count".to_owned(), "counts packets".to_owned())];

@@ -1,5 +1,6 @@
-//! What must hold for the walk over TCP options and their index in the window, whatever the bytes are. The fuzz target
-//! `options` runs it on what the fuzzer makes up, a test of the crate on the corpus and on random options.
+//! What must hold for the walk over TCP options and their index in the window, whatever the bytes are. The
+//! fuzz target `options` runs it on what the fuzzer makes up, a test of the crate on the corpus and on random
+//! options.
 
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp};
 use mmb_packet::window::{OPTION_MSS, OPTION_TIMESTAMP, OPTION_WSCALE, OPTIONS_PRESENT, OPTIONS_VALUED};
@@ -69,7 +70,8 @@ fn walk(area: &[u8]) -> (Vec<TcpOption<'_>>, usize) {
     (options, end)
 }
 
-/// What the window must say of the options in `area`: its bytes from [`OPTION_TIMESTAMP`] to [`OPTIONS_VALUED`].
+/// What the window must say of the options in `area`: its bytes from [`OPTION_TIMESTAMP`] to
+/// [`OPTIONS_VALUED`].
 pub fn index(area: &[u8]) -> [u8; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP] {
     let (options, _) = walk(area);
     let mut index = [0; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP];

@@ -1,5 +1,5 @@
-//! What must hold for the packet crate whatever the bytes are. The fuzz target `packet` runs it on what the fuzzer
-//! makes up, a test of the crate on the corpus and on random frames.
+//! What must hold for the packet crate whatever the bytes are. The fuzz target `packet` runs it on what the
+//! fuzzer makes up, a test of the crate on the corpus and on random frames.
 
 use mmb_packet::checksum::complete_partial;
 use mmb_packet::window::{
@@ -92,7 +92,8 @@ fn bit(bytes: &[u8], at: usize) -> u8 {
     bytes[at / 8] >> (7 - at % 8) & 1
 }
 
-/// The window holds every bit of every header at its place, and nothing else; chunks that were not asked for stay.
+/// The window holds every bit of every header at its place, and nothing else; chunks that were not asked for
+/// stay.
 fn check_window(frame: &[u8], meta: &Meta) {
     let mut expected = Window::default();
     let bytes = expected.bytes_mut();
@@ -261,8 +262,8 @@ fn with_pseudo_sum(frame: &[u8], meta: &Meta) -> Vec<u8> {
     frame
 }
 
-/// Completing changes the checksum field only, only from the pseudo header's sum, only to what a receiver takes as
-/// right, only once, and the same wherever the packet is split.
+/// Completing changes the checksum field only, only from the pseudo header's sum, only to what a receiver
+/// takes as right, only once, and the same wherever the packet is split.
 fn check_partial(frame: &[u8], meta: &Meta) {
     let mut done = frame.to_vec();
     let completed = complete_partial(&mut done, &[], meta);

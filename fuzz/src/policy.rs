@@ -1,6 +1,6 @@
-//! What must hold for a policy: whatever was added, deleted and replaced before, it does to a frame what the oracle does
-//! with the rules that are left. The fuzz target `policy` runs it on rules and frames that it makes of the fuzzer's bytes,
-//! tests of the crate on the corpus and on random ones.
+//! What must hold for a policy: whatever was added, deleted and replaced before, it does to a frame what the
+//! oracle does with the rules that are left. The fuzz target `policy` runs it on rules and frames that it
+//! makes of the fuzzer's bytes, tests of the crate on the corpus and on random ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,9 +33,9 @@ pub struct Pair {
     next_index: u32,
 }
 
-/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush, rebuild. Policies
-/// on the way must agree with the oracle on all frames, after all that was done to its successors. How many pairs of a
-/// policy and a frame were compared, and how many rules matched.
+/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush,
+/// rebuild. Policies on the way must agree with the oracle on all frames, after all that was done to its
+/// successors. How many pairs of a policy and a frame were compared, and how many rules matched.
 pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) -> (u64, u64) {
     let mut now = Pair { next_index: 1, ..Pair::default() };
     let mut all = Vec::new();
@@ -200,7 +200,8 @@ impl Pair {
         }
     }
 
-    /// The second classifier finds the rules that have to be asked again, of those that the first one has found.
+    /// The second classifier finds the rules that have to be asked again, of those that the first one has
+    /// found.
     fn per_packet_is_part(&self, found: &Batch, frames: &[&[u8]], first: usize) {
         let is_asked = |slot: u32| self.policy.rule_info(slot).scope == RuleScope::Packet;
         let Some(again) = self.policy.per_packet() else {

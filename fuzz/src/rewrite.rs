@@ -1,5 +1,6 @@
-//! What must hold for the rewriter: it does to a frame what the oracle does. The fuzz target `rewrite` runs it on rules
-//! and frames that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random ones.
+//! What must hold for the rewriter: it does to a frame what the oracle does. The fuzz target `rewrite` runs
+//! it on rules and frames that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random
+//! ones.
 
 use mmb_lang::{Match, Rule};
 use mmb_oracle::{Outcome, Settings, Verdict, evaluate, evaluate_with, generate};
@@ -31,11 +32,12 @@ pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// Bytes of options that can be added to a frame: more than any header holds, none, and the least there can be.
+/// Bytes of options that can be added to a frame: more than any header holds, none, and the least there can
+/// be.
 const GROWTH: [usize; 3] = [64, 0, 4];
 
-/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere; whatever
-/// longer frames its port takes, and whatever room there is in front of it.
+/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere;
+/// whatever longer frames its port takes, and whatever room there is in front of it.
 pub fn agree(rules: &[Rule], frame: &[u8]) {
     for growth in GROWTH {
         let most = frame.len() + growth;
@@ -83,7 +85,8 @@ fn agree_within(
     still_fits(&packet, &meta);
 }
 
-/// The metadata is what a parse of the edited packet finds; but for the flow, which is that of the packet as it came.
+/// The metadata is what a parse of the edited packet finds; but for the flow, which is that of the packet as
+/// it came.
 fn still_fits(packet: &VecPacket, meta: &Meta) {
     let mut again = Meta { out_port: meta.out_port, ..Meta::default() };
     assert_eq!(parse(packet.head(), packet.len(), &mut again), Ok(()));
@@ -111,7 +114,8 @@ pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// Metadata that belongs to another packet, or to none: no panic, and nothing done to bytes that it does not point at.
+/// Metadata that belongs to another packet, or to none: no panic, and nothing done to bytes that it does not
+/// point at.
 pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);

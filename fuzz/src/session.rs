@@ -1,8 +1,9 @@
-//! What must hold for sessions and translation whatever comes in. The fuzz target `session` runs it on packets, time and
-//! changes of rules that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random bytes.
+//! What must hold for sessions and translation whatever comes in. The fuzz target `session` runs it on
+//! packets, time and changes of rules that it makes of the fuzzer's bytes, tests of the crate on the corpus
+//! and on random bytes.
 //!
-//! * Each packet comes out once, or is dropped once, or waits and does so later; its length stays, unless `synproxy` has made a SYN
-//!   of it. What functions of chains make comes out besides.
+//! * Each packet comes out once, or is dropped once, or waits and does so later; its length stays, unless
+//!   `synproxy` has made a SYN of it. What functions of chains make comes out besides.
 //! * A packet with right checksums has right checksums when it comes out.
 //! * What was translated has a reply that comes back to whom it is for, or is dropped.
 //! * What was translated leads back to what it was.
@@ -395,7 +396,8 @@ fn sum(bytes: &[u8], start: u32) -> u32 {
     ((sum & 0xffff) + (sum >> 16)) as u32
 }
 
-/// Whether the checksums of a parsed frame are right, as RFC 1071 sums them: all ones. Fragments have none of their own.
+/// Whether the checksums of a parsed frame are right, as RFC 1071 sums them: all ones. Fragments have none of
+/// their own.
 fn is_right(frame: &[u8], meta: &Meta) -> bool {
     let (l3, l4, end) = (usize::from(meta.l3_off), usize::from(meta.l4_off), usize::from(meta.end));
     let header = usize::from(frame[l3] & 0x0f) * 4;

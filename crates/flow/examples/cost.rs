@@ -1,8 +1,9 @@
 //! What the session table costs: ticks of the time-stamp counter per packet or session, vectors of 256.
 //!
-//! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets lie in the cache, as a graph's earlier nodes have
-//! left them, and belong to sessions and directions at random. There is room for as many sessions as the daemon has room for
-//! by default, or for all if they are more. Of each vector and each step the shortest time of several rounds counts.
+//! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets lie in the cache, as a graph's
+//! earlier nodes have left them, and belong to sessions and directions at random. There is room for as many
+//! sessions as the daemon has room for by default, or for all if they are more. Of each vector and each step
+//! the shortest time of several rounds counts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

@@ -1,9 +1,10 @@
 //! What NAT costs: ticks of the time-stamp counter for each mapping made, found again, and given back.
 //!
-//! `cargo run --release -p mmb-flow --example nat_cost [MAPPINGS …]`. So many mappings are made, of hosts with 16 ports
-//! each, by 256 after another as packets come; of each 256 the shortest time of several rounds counts. `fresh`: the host's
-//! own port is free; `crowded`: all hosts send from the same 16 ports; `full`: 99 of 100 ports are taken; `again`: another
-//! session of a mapping that there is; `inbound`: a session from outside; `release`: each of those ends.
+//! `cargo run --release -p mmb-flow --example nat_cost [MAPPINGS …]`. So many mappings are made, of hosts
+//! with 16 ports each, by 256 after another as packets come; of each 256 the shortest time of several rounds
+//! counts. `fresh`: the host's own port is free; `crowded`: all hosts send from the same 16 ports; `full`: 99
+//! of 100 ports are taken; `again`: another session of a mapping that there is; `inbound`: a session from
+//! outside; `release`: each of those ends.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;

@@ -1,41 +1,43 @@
-//! Where the users of a session's scratchpad keep their bytes.
+//! The layout of scratchpads: which bytes each user gets.
 //!
-//! Theory of operation. This is section II-C of MiddleClick ("FCB size"). Network functions stand in a graph whose edges
-//! packets follow; each instance has one offset in the scratchpads of all sessions, whatever way leads to it. Functions
-//! on one path see the same sessions, so their bytes must not overlap. Functions on parallel paths may share bytes, as a
-//! session takes one of them; unless it does not: where [`Graph::diverge`] says that packets of one session leave a
-//! function by different edges (counters of different events, for instance), and for pairs that [`Graph::meet`] names
-//! because rules can give them to one session from different chains.
+//! # Theory of operation
 //!
-//! [`Order::Maximal`] places functions in the order of the paths, each behind the greediest path that leads to it (the
-//! "maximal offset"), and from there on where the bytes of those that it may meet are free: the paper keeps these bytes in
-//! a bit vector, here they are ranges. [`Order::Compact`], the paper's variant, places those first that stand on most
-//! paths, from the beginning on, in holes where they fit. Neither needs more than the functions' sizes added up, each
-//! rounded up to the largest alignment.
+//! This implements section II-C of MiddleClick ("FCB size"). Network functions are the nodes of a graph,
+//! whose edges packets follow. Each instance has one offset, which holds for the scratchpads of all sessions.
+//! Functions on one path see the same sessions, so their bytes must not overlap. Functions on parallel paths
+//! may share bytes, since a session takes only one of the paths. There are two exceptions: [`Graph::diverge`]
+//! marks functions whose packets of one session leave by several edges, and [`Graph::meet`] marks pairs that
+//! see one session because rules assign it to several chains.
+//!
+//! [`Order::Maximal`] places functions in path order. Each function begins after the largest path that leads
+//! to it (the "maximal offset"), or later where the bytes of the functions that it may meet are free. The
+//! paper keeps these bytes in a bit vector; here they are ranges. [`Order::Compact`], the paper's variant,
+//! first places the functions that lie on most paths, into the first hole that fits. Neither needs more than
+//! the sum of the sizes, each rounded up to the largest alignment.
 
 use std::ops::Range;
 
-/// One user of the scratchpad in a [`Graph`].
+/// A user of the scratchpad in a [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node(usize);
 
-/// In which order bytes are given out.
+/// The order in which bytes are assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Along the paths: what is used together stands together, in the order of use.
+    /// In path order: bytes that are used together lie together, in the order of use.
     Maximal,
-    /// By how many paths there are through a function: least bytes for most sessions.
+    /// By the number of paths through a function: the smallest scratchpad for most sessions.
     Compact,
 }
 
 /// Why there is no layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// Packets could go in circles.
-    #[error("the chains lead in a circle")]
-    Circle,
-    /// More than the caller's limit.
-    #[error("a session would need {0} bytes of scratchpad")]
+    /// The edges form a cycle.
+    #[error("the chains form a cycle")]
+    Cycle,
+    /// The scratchpad would exceed the caller's limit.
+    #[error("a session needs {0} bytes of scratchpad, more than the limit")]
     TooLarge(usize),
 }
 
@@ -47,14 +49,14 @@ struct User {
     diverges: bool,
 }
 
-/// The users of the scratchpad and the ways of packets between them.
+/// The users of the scratchpad and the paths of packets between them.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     users: Vec<User>,
     meetings: Vec<(usize, usize)>,
 }
 
-/// Offsets of all users.
+/// The offsets of all users.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     places: Vec<Range<usize>>,
@@ -62,28 +64,28 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The bytes of a user in the scratchpad.
+    /// The byte range of a user.
     ///
     /// # Panics
-    /// If the node is of another graph that had more.
+    /// If the node belongs to another graph with more nodes.
     pub fn place(&self, node: Node) -> Range<usize> {
         self.places[node.0].clone()
     }
 
-    /// Size of the scratchpads: up to the end of the last user, rounded up to the largest alignment.
+    /// Size of a scratchpad: the end of the last user, rounded up to the largest alignment.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Graph {
-    /// Adds a user of `size` bytes that begin at a multiple of `align`, which is rounded up to a power of two.
+    /// Adds a user of `size` bytes. `align` is rounded up to a power of two.
     pub fn add(&mut self, size: usize, align: usize) -> Node {
         self.users.push(User { size, align: align.next_power_of_two(), next: Vec::new(), diverges: false });
         Node(self.users.len() - 1)
     }
 
-    /// Packets go from one user to the other.
+    /// Adds an edge: packets go from one user to the other.
     pub fn edge(&mut self, from: Node, to: Node) {
         let next = &mut self.users[from.0].next;
         if !next.contains(&to.0) {
@@ -91,12 +93,12 @@ impl Graph {
         }
     }
 
-    /// Packets of one session may leave this user by several of its edges.
+    /// Marks a user whose packets of one session may leave by several edges.
     pub fn diverge(&mut self, node: Node) {
         self.users[node.0].diverges = true;
     }
 
-    /// A session may see both users, though no path leads from one to the other.
+    /// Marks two users that may see the same session although no path connects them.
     pub fn meet(&mut self, a: Node, b: Node) {
         self.meetings.push((a.0, b.0));
     }
@@ -104,12 +106,12 @@ impl Graph {
     /// Computes the offsets.
     ///
     /// # Errors
-    /// [`LayoutError::Circle`], and [`LayoutError::TooLarge`] if scratchpads would be larger than `limit` bytes.
+    /// [`LayoutError::Cycle`], and [`LayoutError::TooLarge`] if scratchpads would exceed `limit` bytes.
     pub fn layout(&self, order: Order, limit: usize) -> Result<Layout, LayoutError> {
-        let sorted = self.sorted().ok_or(LayoutError::Circle)?;
-        let meets = self.who_meets(&sorted);
+        let sorted = self.sorted().ok_or(LayoutError::Cycle)?;
+        let meets = self.conflicts(&sorted);
         let mut places: Vec<Option<Range<usize>>> = vec![None; self.users.len()];
-        // Where the greediest path to each user ends: the maximal offset.
+        // End of the largest path to each user: the maximal offset.
         let mut least = vec![0; self.users.len()];
         for node in self.placing_order(order, &sorted) {
             let taken = |other: usize| places[other].clone().filter(|_| meets[node].contains(other));
@@ -128,7 +130,7 @@ impl Graph {
         if bytes > limit { Err(LayoutError::TooLarge(bytes)) } else { Ok(Layout { places, bytes }) }
     }
 
-    /// Users such that all edges lead forward; none if they lead in a circle.
+    /// The users in topological order; none if there is a cycle.
     fn sorted(&self) -> Option<Vec<usize>> {
         let mut before = vec![0; self.users.len()];
         self.users.iter().flat_map(|user| &user.next).for_each(|&next| before[next] += 1);
@@ -155,7 +157,7 @@ impl Graph {
         placing
     }
 
-    /// On how many paths from a beginning to an end each user stands.
+    /// Number of paths from a source to a sink through each user.
     fn paths(&self, sorted: &[usize]) -> Vec<u64> {
         let mut to = vec![0u64; self.users.len()];
         for &node in sorted {
@@ -172,8 +174,8 @@ impl Graph {
         to.iter().zip(from).map(|(to, from)| to.saturating_mul(from)).collect()
     }
 
-    /// For each user, those that may see a session of its.
-    fn who_meets(&self, sorted: &[usize]) -> Vec<Set> {
+    /// For each user, the users that may see a session of its.
+    fn conflicts(&self, sorted: &[usize]) -> Vec<Set> {
         let mut below = vec![Set::new(self.users.len()); self.users.len()];
         for &node in sorted.iter().rev() {
             for &next in &self.users[node].next {
@@ -185,8 +187,8 @@ impl Graph {
         let mut meets = below.clone();
         for (node, user) in self.users.iter().enumerate().filter(|(_, user)| user.diverges) {
             for &next in &user.next {
-                // Whoever is behind one edge meets all that is behind the others; behind its own, only what it met before
-                // unless other edges lead there as well.
+                // Users after one edge meet all users after the other edges. Users after the same edge keep
+                // the users that they already meet, unless other edges lead there too.
                 let mut others = Set::new(self.users.len());
                 for &other in user.next.iter().filter(|&&other| other != next) {
                     others.extend(&below[other]);
@@ -209,7 +211,7 @@ impl Graph {
 }
 
 impl User {
-    /// The first free place from `least` on.
+    /// The first free range from `least` on.
     fn place(&self, least: usize, taken: &[Range<usize>]) -> Range<usize> {
         let mut at = least.next_multiple_of(self.align);
         let overlaps = |at: usize| taken.iter().filter(move |t| t.start < at + self.size && at < t.end);
@@ -247,156 +249,4 @@ impl Set {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const NO_LIMIT: usize = usize::MAX;
-
-    /// The chain of Figures 2 and 3: the manager's byte, then a flow monitor (24 bytes) for one class of sessions and an HTTP
-    /// filter (36 bytes) for another, then a load balancer for both. Section II-C: offset 1 for monitor and filter,
-    /// 37 for the balancer; in the compact variant the balancer's bytes stand at the beginning.
-    #[test]
-    fn figure_3() {
-        let mut graph = Graph::default();
-        let [manager, monitor, filter, balancer] = [1, 24, 36, 4].map(|size| graph.add(size, 1));
-        for (from, to) in [(manager, monitor), (manager, filter), (monitor, balancer), (filter, balancer)] {
-            graph.edge(from, to);
-        }
-        let layout = graph.layout(Order::Maximal, NO_LIMIT).unwrap();
-        assert_eq!([manager, monitor, filter, balancer].map(|n| layout.place(n).start), [0, 1, 1, 37]);
-        assert_eq!(layout.bytes(), 41);
-        let layout = graph.layout(Order::Compact, NO_LIMIT).unwrap();
-        assert_eq!([manager, monitor, filter, balancer].map(|n| layout.place(n).start), [0, 5, 5, 1]);
-        assert_eq!(layout.bytes(), 41);
-        assert_eq!(graph.layout(Order::Maximal, 40), Err(LayoutError::TooLarge(41)));
-    }
-
-    #[test]
-    fn sessions_that_take_several_ways_need_room_for_all() {
-        let mut graph = Graph::default();
-        let [split, a, b, c] = [0, 8, 16, 4].map(|size| graph.add(size, 4));
-        graph.edge(split, a);
-        graph.edge(split, b);
-        graph.edge(b, c);
-        let apart = graph.layout(Order::Maximal, NO_LIMIT).unwrap();
-        assert_eq!((apart.place(a), apart.place(b), apart.bytes()), (0..8, 0..16, 20));
-        graph.diverge(split);
-        let together = graph.layout(Order::Maximal, NO_LIMIT).unwrap();
-        assert_eq!((together.place(a), together.place(b), together.place(c)), (0..8, 8..24, 24..28));
-        let mut graph = Graph::default();
-        let [a, b] = [8, 16].map(|size| graph.add(size, 4));
-        assert_eq!(graph.layout(Order::Compact, NO_LIMIT).unwrap().bytes(), 16);
-        graph.meet(b, a);
-        assert_eq!(graph.layout(Order::Compact, NO_LIMIT).unwrap().bytes(), 24);
-    }
-
-    #[test]
-    fn circles_are_refused() {
-        let mut graph = Graph::default();
-        let [a, b] = [8, 16].map(|size| graph.add(size, 4));
-        graph.edge(a, b);
-        graph.edge(b, a);
-        assert_eq!(graph.layout(Order::Maximal, NO_LIMIT), Err(LayoutError::Circle));
-    }
-
-    #[derive(Clone, Debug)]
-    struct Shape {
-        users: Vec<(usize, u32, bool)>,
-        edges: Vec<(usize, usize)>,
-        meetings: Vec<(usize, usize)>,
-    }
-
-    /// Edges lead from lower to higher numbers, and numbers are shuffled by the multiplication.
-    fn shape() -> impl Strategy<Value = Shape> {
-        (2..10usize).prop_flat_map(|n| {
-            let user = (0..40usize, 0..5u32, prop::bool::weighted(0.2));
-            let pair = (0..n, 0..n);
-            (
-                prop::collection::vec(user, n),
-                prop::collection::vec(pair.clone(), 0..2 * n),
-                prop::collection::vec(pair, 0..3),
-            )
-                .prop_map(|(users, edges, meetings)| {
-                    let edges = edges.into_iter().map(|(a, b)| (a.min(b), a.max(b))).filter(|(a, b)| a != b);
-                    let meetings = meetings.into_iter().filter(|(a, b)| a != b).collect();
-                    Shape { users, edges: edges.collect(), meetings }
-                })
-        })
-    }
-
-    fn build(shape: &Shape) -> (Graph, Vec<Node>) {
-        let mut graph = Graph::default();
-        let nodes: Vec<_> = shape.users.iter().map(|&(size, align, _)| graph.add(size, 1 << align)).collect();
-        shape.edges.iter().for_each(|&(a, b)| graph.edge(nodes[a], nodes[b]));
-        shape.meetings.iter().for_each(|&(a, b)| graph.meet(nodes[a], nodes[b]));
-        let diverging = shape.users.iter().zip(&nodes).filter(|(user, _)| user.2);
-        diverging.for_each(|(_, &node)| graph.diverge(node));
-        (graph, nodes)
-    }
-
-    /// All users that one session may see if it begins at `node`: one of its edges, or all of them.
-    fn sessions(shape: &Shape, node: usize) -> Vec<Vec<usize>> {
-        let edges: std::collections::BTreeSet<_> =
-            shape.edges.iter().filter(|&&(a, _)| a == node).map(|&(_, b)| b).collect();
-        let below: Vec<_> = edges.into_iter().map(|next| sessions(shape, next)).collect();
-        let mut all = if !shape.users[node].2 || below.is_empty() {
-            below.into_iter().flatten().collect()
-        } else {
-            below.into_iter().fold(vec![vec![]], |all: Vec<Vec<usize>>, ways| {
-                let join =
-                    |some: &Vec<usize>| ways.iter().map(|way| [&some[..], way].concat()).collect::<Vec<_>>();
-                all.iter().flat_map(join).take(500).collect()
-            })
-        };
-        if all.is_empty() {
-            all.push(vec![]);
-        }
-        all.iter_mut().for_each(|session| session.push(node));
-        all
-    }
-
-    proptest! {
-        #[test]
-        fn users_of_one_session_do_not_overlap(shape in shape(), compact: bool) {
-            let (graph, nodes) = build(&shape);
-            let order = if compact { Order::Compact } else { Order::Maximal };
-            let layout = graph.layout(order, NO_LIMIT).unwrap();
-            let overlap = |a: usize, b: usize| {
-                let (a, b) = (layout.place(nodes[a]), layout.place(nodes[b]));
-                a.start < b.end && b.start < a.end
-            };
-            let begins = |n: &usize| shape.edges.iter().all(|&(_, to)| to != *n);
-            for session in (0..nodes.len()).filter(begins).flat_map(|n| sessions(&shape, n)) {
-                for &a in &session {
-                    prop_assert!(session.iter().all(|&b| a == b || !overlap(a, b)), "{:?}", layout);
-                }
-            }
-            prop_assert!(shape.meetings.iter().all(|&(a, b)| !overlap(a, b)));
-            for (&(size, align, _), &node) in shape.users.iter().zip(&nodes) {
-                prop_assert_eq!(layout.place(node).len(), size);
-                prop_assert!(layout.place(node).start.is_multiple_of(1 << align));
-                prop_assert!(layout.place(node).end <= layout.bytes());
-            }
-        }
-
-        #[test]
-        fn never_more_than_the_sum(shape in shape(), compact: bool) {
-            let order = if compact { Order::Compact } else { Order::Maximal };
-            let most = shape.users.iter().map(|&(_, align, _)| 1 << align).max().unwrap_or(1);
-            let sum: usize = shape.users.iter().map(|(size, ..)| size.next_multiple_of(most)).sum();
-            prop_assert!(build(&shape).0.layout(order, NO_LIMIT).unwrap().bytes() <= sum);
-        }
-
-        /// Without divergence, along every path offsets grow: what is used first stands first.
-        #[test]
-        fn maximal_offsets_keep_the_order_of_paths(shape in shape()) {
-            let (graph, nodes) = build(&shape);
-            let layout = graph.layout(Order::Maximal, NO_LIMIT).unwrap();
-            for &(a, b) in &shape.edges {
-                prop_assert!(layout.place(nodes[a]).end <= layout.place(nodes[b]).start);
-            }
-        }
-    }
-}
+mod tests;

@@ -176,7 +176,8 @@ fn undoing_agrees_with_scapy() {
     assert!(seen > 100, "{seen} vectors");
 }
 
-/// What tells which session a packet belongs to says the same of scapy's packets as of the tables in `make.py`.
+/// What tells which session a packet belongs to says the same of scapy's packets as of the tables in
+/// `make.py`.
 #[test]
 fn keys_agree_with_scapy() {
     for vector in vectors() {

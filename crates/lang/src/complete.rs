@@ -30,7 +30,8 @@ pub struct Names<'a> {
 /// What completion found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Completion {
-    /// Byte of the line where the word at the cursor starts; a candidate replaces everything from there to the cursor.
+    /// Byte of the line where the word at the cursor starts; a candidate replaces everything from there to
+    /// the cursor.
     pub start: usize,
     /// What could stand there, in the order of the grammar.
     pub candidates: Vec<Candidate>,
@@ -45,8 +46,8 @@ pub struct Candidate {
     pub help: String,
 }
 
-/// What could stand at byte `cursor` of `line`, given what stands before it; what stands behind is not looked at.
-/// Offers only what the engine can run. Nothing when the line is wrong before the cursor.
+/// What could stand at byte `cursor` of `line`, given what stands before it; what stands behind is not looked
+/// at. Offers only what the engine can run. Nothing when the line is wrong before the cursor.
 pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
     let before = &line[..line.floor_char_boundary(cursor)];
     let Some(start) = word_start(before) else {

@@ -51,8 +51,9 @@ impl Diagnostic {
         before.chars().count() + 1
     }
 
-    /// The message for a terminal, the line below, carets under the offending words, then the help: two to four lines,
-    /// without a newline at the end. Control characters of the line never reach the terminal; long lines are cut.
+    /// The message for a terminal, the line below, carets under the offending words, then the help: two to
+    /// four lines, without a newline at the end. Control characters of the line never reach the terminal;
+    /// long lines are cut.
     ///
     /// ```
     /// let line = "add tcp-dprot 80 drop";
@@ -130,8 +131,8 @@ fn excerpt(line: &str, span: Span) -> (String, String) {
     (source, " ".repeat(indent) + &"^".repeat(carets.max(1)))
 }
 
-/// A character as it is printed and the columns it takes: tabs are blanks, what would not show is a replacement
-/// character.
+/// A character as it is printed and the columns it takes: tabs are blanks, what would not show is a
+/// replacement character.
 fn visible(c: char) -> (char, usize) {
     match c.width() {
         _ if c == '\t' => (' ', 1),
@@ -152,7 +153,8 @@ pub(crate) fn quote(word: &str) -> String {
     out
 }
 
-/// The candidate that `word` is most likely a slip of, if any is close enough: a third of its letters, at least one.
+/// The candidate that `word` is most likely a slip of, if any is close enough: a third of its letters, at
+/// least one.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     nearest_distance(word, candidates).map(|(_, candidate)| candidate)
 }
@@ -174,7 +176,8 @@ pub(crate) fn nearest_distance<'a>(
         .min_by_key(|&(distance, _)| distance)
 }
 
-/// Help that suggests the nearest candidate, if one is so near that `word` may be a slip of it, or else `otherwise`.
+/// Help that suggests the nearest candidate, if one is so near that `word` may be a slip of it, or else
+/// `otherwise`.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
     match nearest(word, candidates) {
         Some(candidate) => format!("did you mean `{candidate}`?"),

@@ -1,9 +1,9 @@
 //! The rule language: one table of fields, and all that is done with text on the way to typed rules and back.
 //!
-//! [`parse_line`] reads a line of the shell, [`load_file`] a configuration file; what they give is typed ([`Command`],
-//! [`Rule`]) and prints as the same text again. [`check`] says whether the engine can run a rule. Every error is a
-//! [`Diagnostic`]: a sentence, the offending word, the way out. [`complete`] offers what can stand at the cursor, and
-//! [`FIELDS`] describes every field of every header.
+//! [`parse_line`] reads a line of the shell, [`load_file`] a configuration file; what they give is typed
+//! ([`Command`], [`Rule`]) and prints as the same text again. [`check`] says whether the engine can run a
+//! rule. Every error is a [`Diagnostic`]: a sentence, the offending word, the way out. [`complete`] offers
+//! what can stand at the cursor, and [`FIELDS`] describes every field of every header.
 //!
 //! ```
 //! let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line("mmb add tcp-dport == 0x50 mod tcp-dport 443") else {

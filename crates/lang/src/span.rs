@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A piece of one line: byte offsets, `start` included, `end` not. `start == end` points between two characters.
+/// A piece of one line: byte offsets, `start` included, `end` not. `start == end` points between two
+/// characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// First byte.
@@ -18,8 +19,9 @@ impl Span {
     }
 }
 
-/// Where a node of a rule was written, in 8 bytes. It is no part of what the node means: any two are equal and hash
-/// alike, so that rules compare by meaning. The default, for rules that were never text, is the start of the line.
+/// Where a node of a rule was written, in 8 bytes. It is no part of what the node means: any two are equal
+/// and hash alike, so that rules compare by meaning. The default, for rules that were never text, is the
+/// start of the line.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceSpan {
     start: u32,

@@ -1,4 +1,5 @@
-//! Every error of one line, to the letter: `errors.txt` has what is printed for a line, the line itself among it.
+//! Every error of one line, to the letter: `errors.txt` has what is printed for a line, the line itself among
+//! it.
 
 use mmb_lang::{Command, Diagnostic, check, check_filter, parse_line};
 

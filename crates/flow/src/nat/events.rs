@@ -1,4 +1,4 @@
-//! What operators are to hear about.
+//! Log events and usage figures for the operator.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use super::config::PortProto;
 
-/// Events that wait to be fetched; those that come when there are more are counted only.
+/// Maximum number of queued events. Further events are only counted.
 const WAITING: usize = 4096;
-/// How long a pool keeps silent after it has said that it is exhausted, in milliseconds.
+/// Minimum time between two reports of exhaustion by a pool, in milliseconds.
 const SILENCE: u32 = 1000;
 
-/// Something that happened in a pool.
+/// An event in a pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatEvent {
-    /// When, in milliseconds of the worker's clock.
+    /// Time of the event, in milliseconds of the worker's clock.
     pub at: u32,
     /// Name of the pool.
     pub pool: Arc<str>,
-    /// The host inside.
+    /// The internal host.
     pub host: Ipv4Addr,
-    /// What.
+    /// The event.
     pub what: NatEventKind,
 }
 
-/// What happened in a pool.
+/// The kind of an event in a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NatEventKind {
-    /// The host was given a block of ports.
+    /// The host got a block of ports.
     BlockAllocated(PortBlock),
-    /// The host has given a block of ports back.
+    /// The host returned a block of ports.
     BlockFreed(PortBlock),
-    /// There was no external port for the host, for packets of this protocol. Said once a second at most.
+    /// No external port was left for the host and this protocol. Reported at most once per second.
     Exhausted(PortProto),
 }
 
@@ -44,7 +44,7 @@ pub struct PortBlock {
     pub ports: (u16, u16),
 }
 
-/// Events in order.
+/// The queue of events.
 #[derive(Debug)]
 pub(super) struct Events {
     waiting: VecDeque<NatEvent>,
@@ -73,7 +73,7 @@ impl Events {
     }
 }
 
-/// Lets one event through for each [`SILENCE`].
+/// Passes one event per [`SILENCE`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gate(Option<u32>);
 
@@ -87,31 +87,31 @@ impl Gate {
     }
 }
 
-/// How much of a pool is in use, as far as one worker is concerned; figures of several workers are to be added.
+/// Usage of a pool by one worker. The figures of several workers add up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolUsage {
     /// Name of the pool.
     pub pool: String,
-    /// Hosts inside that have something.
+    /// Internal hosts with mappings.
     pub hosts: u64,
-    /// Ports in use, by [`PortProto`], those of forwards not counted.
+    /// Ports in use by [`PortProto`], without those of forwards.
     pub ports: [u64; 3],
-    /// Ports that there are, for each protocol.
+    /// Number of ports for each protocol.
     pub ports_total: u64,
     /// Blocks in use.
     pub blocks: u64,
-    /// Blocks that there are; zero: the pool has none.
+    /// Number of blocks; 0 if the pool has no blocks.
     pub blocks_total: u64,
-    /// Sessions that hosts inside have opened.
+    /// Sessions that internal hosts have opened.
     pub sessions: u64,
-    /// How often there was no port left.
+    /// Number of requests that failed for lack of ports.
     pub exhausted: u64,
-    /// How often a host was at its limit.
+    /// Number of requests that exceeded the limit of a host.
     pub limited: u64,
 }
 
 impl PoolUsage {
-    /// Adds what another worker has of the same pool.
+    /// Adds the figures of another worker for the same pool.
     pub fn add(&mut self, other: &PoolUsage) {
         self.hosts += other.hosts;
         self.ports.iter_mut().zip(other.ports).for_each(|(sum, n)| *sum += n);

@@ -1,4 +1,4 @@
-//! Hosts inside that have mappings in a pool.
+//! Internal hosts with mappings in a pool.
 
 use std::io;
 
@@ -7,22 +7,22 @@ use bytemuck::{Pod, Zeroable};
 use super::index::{Hasher, Index, Store};
 use super::types::HostLocation;
 
-/// A host inside, in one pool.
+/// An internal host, in one pool.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Host {
-    /// Its address.
+    /// Address of the host.
     pub(super) address: u32,
-    /// The external address that it has, by its number in the pool.
+    /// External address of the host, as an index into the pool.
     pub(super) external: u32,
-    /// First block of its list, as one more than its number; 0: none.
+    /// First block of the host's list, plus one; 0 if the host has none.
     pub(super) blocks: u32,
-    /// Its mappings, and the sessions that it has opened.
+    /// Number of mappings, and of sessions that the host has opened.
     pub(super) mappings: u32,
     pub(super) sessions: u32,
-    /// Where it was seen last.
+    /// Location at which the host was last seen.
     pub(super) location: HostLocation,
-    /// The place of the pool.
+    /// Slot of the pool.
     pub(super) pool: u16,
     /// Always zero.
     pub(super) spare: u16,
@@ -37,43 +37,43 @@ pub(super) struct Hosts {
     index: Index,
 }
 
-/// What a host is looked for by.
+/// Hash of a host in a pool.
 #[inline]
 pub(super) fn hash(hasher: &Hasher, pool: u16, address: u32) -> u32 {
     hasher.hash(u64::from(address), u64::from(pool))
 }
 
 impl Hosts {
-    /// Room for `capacity` hosts.
+    /// Reserves memory for `capacity` hosts.
     ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub(super) fn new(capacity: usize) -> io::Result<Hosts> {
         Ok(Hosts { store: Store::new(capacity)?, index: Index::new(capacity)? })
     }
 
-    /// Has the system give the memory in which hosts are looked for.
+    /// Makes the system allocate the memory of the index.
     pub(super) fn touch(&mut self) {
         self.index.touch();
     }
 
-    /// The slots that hosts are looked for in.
+    /// Slots of the index.
     pub(super) fn slots(&self) -> &[u64] {
         self.index.slots()
     }
 
-    /// Asks for the memory that the removal of a host with this hash will look at.
+    /// Prefetches what the removal of a host with this hash reads.
     #[inline]
     pub(super) fn prefetch_removal(&self, hash: u32) {
         self.index.prefetch_removal(hash);
     }
 
-    /// Asks for the memory of a host.
+    /// Prefetches a host.
     pub(super) fn prefetch_record(&self, number: u32) {
         self.store.prefetch(number);
     }
 
-    /// The number of a host; with its hash, which the caller has.
+    /// The number of a host. `hash` is the hash of the host.
     #[inline]
     pub(super) fn find(&self, hash: u32, pool: u16, address: u32) -> Option<u32> {
         let is =
@@ -81,7 +81,7 @@ impl Hosts {
         self.index.find(hash, is)
     }
 
-    /// Adds a host that is not there. None: no room.
+    /// Adds a host. It must not exist yet. None if there is no room.
     #[inline]
     pub(super) fn add(&mut self, hash: u32, host: Host) -> Option<u32> {
         let number = self.store.insert(host)?;

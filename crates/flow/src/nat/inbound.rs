@@ -8,11 +8,12 @@ use super::types::{InboundError, InboundMapping, MappingId};
 use crate::Key;
 
 impl Nat {
-    /// Returns the internal endpoint for a packet from outside that opens a session, if the filtering admits it.
+    /// Returns the internal endpoint for a packet from outside that opens a session, if the filtering admits
+    /// it.
     ///
-    /// The session then holds the mapping, and returns it with [`Nat::release`] and the same key. `key` is the key of
-    /// the packet as received. It must be a [NAT destination](super::NatConfig::is_nat_destination) that this worker
-    /// owns.
+    /// The session then holds the mapping, and returns it with [`Nat::release`] and the same key. `key` is
+    /// the key of the packet as received. It must be a [NAT
+    /// destination](super::NatConfig::is_nat_destination) that this worker owns.
     ///
     /// # Errors
     /// [`InboundError`].
@@ -24,8 +25,8 @@ impl Nat {
         Ok(InboundMapping { id: MappingId(id), address, port, location: self.host_location(MappingId(id)) })
     }
 
-    /// The internal address to which [`Nat::map_inbound`] would send a packet with this key; none if it would not
-    /// admit the packet. Changes nothing. For forwards, the host may belong to another worker.
+    /// The internal address to which [`Nat::map_inbound`] would send a packet with this key; none if it would
+    /// not admit the packet. Changes nothing. For forwards, the host may belong to another worker.
     pub fn inbound_address(&self, key: &Key) -> Option<[u8; 4]> {
         let proto = PortProto::of(key.proto).filter(|_| key.is_ip4())?;
         if let Some(n) = self.config.forward_at(proto, destination(key)) {
@@ -35,7 +36,8 @@ impl Nat {
         Some(self.mappings.get(id)?.internal.to_be_bytes())
     }
 
-    /// Whether this worker has a mapping or forward for the destination of a packet. Filtering is not considered.
+    /// Whether this worker has a mapping or forward for the destination of a packet. Filtering is not
+    /// considered.
     pub fn is_mapped(&self, key: &Key) -> bool {
         self.live_mapping(key).is_ok()
     }

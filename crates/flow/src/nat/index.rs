@@ -1,11 +1,13 @@
-//! Records by number, and numbers by hash.
+//! Records with stable numbers, and an index from hashes to numbers.
 //!
-//! Theory of operation. A [`Store`] keeps records at numbers that do not change, and gives numbers out again. An
-//! [`Index`] leads from the hash of what a record is sought by to its number: open addressing with a step of one, at
-//! least a quarter of the slots free. A slot has the whole hash, so nothing is moved or compared by looking at records
-//! but where the hash agrees. What is taken out leaves no mark: those behind it move up.
+//! # Theory of operation
 //!
-//! All memory is reserved at the start and touched only as it comes to be used.
+//! A [`Store`] keeps records at numbers that do not change, and reuses numbers. An [`Index`] maps the hash of
+//! a record to its number, with open addressing and linear probing. At least a quarter of the slots is free.
+//! A slot holds the whole hash, so only records with an equal hash are compared, and moves need no record. A
+//! deletion leaves no tombstone: later entries move up.
+//!
+//! All memory is reserved at the start. The system allocates it when it is first written.
 
 use std::io;
 
@@ -16,7 +18,7 @@ use rand::{RngCore, SeedableRng};
 
 use crate::arena::Arena;
 
-/// Seeded hash of two numbers: whoever does not know the seed cannot bring about collisions at will.
+/// A hash of two numbers with a secret seed. Without the seed, an attacker cannot construct collisions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hasher([u64; 2]);
 
@@ -47,7 +49,7 @@ fn fold(a: u64, b: u64) -> u64 {
     wide as u64 ^ (wide >> 64) as u64
 }
 
-/// Asks for the memory in which a hash is looked for, by an index's slots.
+/// Prefetches the slot of a hash.
 #[inline(always)]
 pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
     if let Some(slot) = slots.get(hash as usize & slots.len().wrapping_sub(1)) {
@@ -55,14 +57,14 @@ pub(super) fn prefetch_in(slots: &[u64], hash: u32) {
     }
 }
 
-/// From hashes to numbers.
+/// An index from hashes to numbers.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Hash in the upper half, number + 1 in the lower; zero: free. A power of two of them.
+    /// Hash in the upper half, number + 1 in the lower half; 0 if free. Their number is a power of two.
     slots: Arena<u64>,
 }
 
-/// The slot at a place, which may be beyond the end: then it is counted from the beginning.
+/// The slot at a position. Positions past the end wrap around.
 #[inline]
 fn slot(slots: &[u64], at: usize) -> u64 {
     slots.get(at & (slots.len() - 1)).copied().unwrap_or(0)
@@ -77,26 +79,27 @@ fn set(slots: &mut [u64], at: usize, value: u64) {
 }
 
 impl Index {
-    /// Room for `capacity` numbers.
+    /// Creates an index for `capacity` numbers.
     ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub(super) fn new(capacity: usize) -> io::Result<Index> {
         Ok(Index { slots: Arena::new((capacity + capacity / 3 + 1).next_power_of_two())? })
     }
 
-    /// Has the system give the memory now, and not when packets wait.
+    /// Makes the system allocate the memory now, so that no packet waits for it.
     pub(super) fn touch(&mut self) {
         self.slots.touch(usize::MAX);
     }
 
-    /// Asks for the memory in which a hash is looked for.
+    /// Prefetches the slot of a hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         prefetch_in(self.slots.get(), hash);
     }
 
-    /// The same for taking a number out: the slot behind it is looked at as well, and may be the first of another line.
+    /// Prefetches the slots for the removal of a hash. The next slot is read too, and may lie in another
+    /// cache line.
     #[inline]
     pub(super) fn prefetch_removal(&self, hash: u32) {
         let slots = self.slots.get();
@@ -109,7 +112,7 @@ impl Index {
         self.slots.get()
     }
 
-    /// The number with this hash that `is` agrees to.
+    /// The number with this hash for which `is` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u32, is: impl Fn(u32) -> bool) -> Option<u32> {
         let slots = self.slots.get();
@@ -127,7 +130,7 @@ impl Index {
         }
     }
 
-    /// Adds a number, which is below 2^32 - 1. There must be room, and it must not be there.
+    /// Adds a number below 2^32 - 1. There must be room, and the number must not be in the index.
     #[inline]
     pub(super) fn insert(&mut self, hash: u32, number: u32) {
         let slots = self.slots.get_mut();
@@ -138,7 +141,7 @@ impl Index {
         set(slots, at, (u64::from(hash) << 32) | u64::from(number + 1));
     }
 
-    /// Takes a number out; nothing happens if it is not there.
+    /// Removes a number. Does nothing if it is not in the index.
     pub(super) fn remove(&mut self, hash: u32, number: u32) {
         let slots = self.slots.get_mut();
         let wanted = (u64::from(hash) << 32) | u64::from(number + 1);
@@ -158,7 +161,7 @@ impl Index {
             if slot == 0 {
                 break;
             }
-            // It may move up unless its first slot lies behind the hole.
+            // An entry may move to the hole unless its first slot lies after the hole.
             let from_first = at.wrapping_sub((slot >> 32) as usize) & mask;
             if from_first >= (at.wrapping_sub(hole)) & mask {
                 set(slots, hole, slot);
@@ -169,23 +172,23 @@ impl Index {
     }
 }
 
-/// Records at numbers that do not change.
+/// Records with stable numbers.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     records: Arena<T>,
-    /// Numbers that were given back.
+    /// Free numbers.
     free: Arena<u32>,
     freed: usize,
-    /// Numbers that were ever given out.
+    /// Numbers from here on have never been in use.
     begun: usize,
     capacity: usize,
 }
 
 impl<T: Pod> Store<T> {
-    /// Room for `capacity` records.
+    /// Creates a store for `capacity` records.
     ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub(super) fn new(capacity: usize) -> io::Result<Store<T>> {
         Ok(Store {
             records: Arena::new(capacity)?,
@@ -196,7 +199,7 @@ impl<T: Pod> Store<T> {
         })
     }
 
-    /// Adds a record, and gives its number; none: full.
+    /// Adds a record and returns its number. None if the store is full.
     #[inline]
     pub(super) fn insert(&mut self, record: T) -> Option<u32> {
         let number = if self.freed > 0 {
@@ -212,7 +215,7 @@ impl<T: Pod> Store<T> {
         Some(number)
     }
 
-    /// Gives a number back, which must be in use.
+    /// Frees a number, which must be in use.
     #[inline]
     pub(super) fn remove(&mut self, number: u32) {
         if let Some(free) = self.free.get_mut().get_mut(self.freed) {
@@ -231,14 +234,14 @@ impl<T: Pod> Store<T> {
         self.records.get_mut().get_mut(number as usize)
     }
 
-    /// Asks for the memory of a record.
+    /// Prefetches a record.
     pub(super) fn prefetch(&self, number: u32) {
         if let Some(record) = self.get(number) {
             prefetch::read(record);
         }
     }
 
-    /// How many records there are.
+    /// Number of records.
     pub(super) fn len(&self) -> usize {
         self.begun - self.freed
     }
@@ -251,7 +254,7 @@ mod tests {
     use std::collections::HashSet;
 
     proptest! {
-        /// With hashes that collide and wrap around, an index is what a set is.
+        /// With colliding hashes and wrap-around, the index agrees with a set.
         #[test]
         fn index_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u32..24), 1..400)) {
             let hash = |n: u32| if n < 12 { u32::MAX - n % 3 } else { n % 5 };

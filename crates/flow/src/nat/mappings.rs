@@ -1,9 +1,12 @@
-//! Mappings: which end inside is which end outside.
+//! The mappings of a worker.
 //!
-//! Theory of operation. A mapping is found by its inside (place of the pool, protocol, address, port), and by its outside,
-//! while it serves new sessions; those of forwards through the configuration. It remembers whom the inside has sessions with, for address-dependent filtering:
-//! one remote address, most have no more, stands in the record, the others in a table of their own with the mapping's
-//! number.
+//! # Theory of operation
+//!
+//! A mapping is indexed by its internal endpoint (slot of the pool, protocol, address, port) and, while it
+//! serves new sessions, by its external endpoint. Mappings of forwards are found through the configuration
+//! instead. For address-dependent filtering, a mapping also knows the remote addresses of its sessions. One
+//! remote address is in the record, which suffices for most mappings. The others are in a table of their own,
+//! with the number of the mapping.
 
 use std::io;
 
@@ -12,14 +15,14 @@ use bytemuck::{Pod, Zeroable};
 use super::config::Endpoint;
 use super::index::{Hasher, Index, Store};
 
-/// What a mapping is.
+/// The kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MappingKind {
-    /// Made for a host, whose number it has.
+    /// Created for a host with this number.
     Host(u32),
-    /// A static forward: its place among the worker's forwards.
+    /// A static forward: its index in the worker's forwards.
     Forward(u32),
-    /// Of a protocol without ports: an address and nothing else.
+    /// A mapping of a protocol without ports: only an address.
     Portless,
 }
 
@@ -31,17 +34,18 @@ pub(super) struct Mapping {
     pub(super) external: u32,
     pub(super) internal_port: u16,
     pub(super) external_port: u16,
-    /// Sessions, and one more for a forward that is in the configuration.
+    /// Number of sessions, plus one for a forward that is configured.
     pub(super) holds: u32,
-    /// A remote address, and how many sessions with it are counted here rather than in the table of remotes.
+    /// A remote address, and the number of sessions with it. Other remote addresses are in the table of
+    /// remotes.
     pub(super) remote: u32,
     pub(super) remote_holds: u32,
     number: u32,
-    /// Place of the pool; of no meaning for forwards.
+    /// Slot of the pool. Meaningless for forwards.
     pub(super) pool: u16,
-    /// Number of the protocol.
+    /// IP protocol number.
     pub(super) proto: u8,
-    /// Lower bits: its kind. Upper: it serves nobody new.
+    /// Lower bits: the kind. Highest bit: the mapping has ended.
     state: u8,
 }
 
@@ -80,7 +84,7 @@ impl Mapping {
         }
     }
 
-    /// The same as the first session holds it, with a remote address.
+    /// The mapping as held by its first session, with a remote address.
     pub(super) fn held_for(self, remote: u32) -> Mapping {
         Mapping { holds: 1, remote, remote_holds: 1, ..self }
     }
@@ -93,7 +97,7 @@ impl Mapping {
         }
     }
 
-    /// Whether it was taken out of the configuration, or lost its outside to a forward.
+    /// Whether the mapping was removed from the configuration or lost its external endpoint to a forward.
     pub(super) fn has_ended(&self) -> bool {
         self.state & ENDED != 0
     }
@@ -107,7 +111,7 @@ impl Mapping {
     }
 }
 
-/// Sessions of a mapping with a remote address.
+/// The sessions of a mapping with one remote address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 struct Remote {
@@ -131,14 +135,14 @@ fn number(end: Endpoint, proto: u8) -> u64 {
     (u64::from(end.address) << 32) | (u64::from(end.port) << 16) | u64::from(proto)
 }
 
-/// What distinguishes the hashes of the three tables.
+/// Separates the hashes of the three tables.
 const OUTSIDE: u64 = 1 << 32;
 
 impl Mappings {
-    /// Room for the mappings of `sessions` sessions, and for `forwards` forwards.
+    /// Reserves memory for the mappings of `sessions` sessions and `forwards` forwards.
     ///
     /// # Errors
-    /// The system's, if there is not as much address space.
+    /// The operating system's error if it cannot reserve the address space.
     pub(super) fn new(hasher: Hasher, sessions: usize, forwards: usize) -> io::Result<Mappings> {
         Ok(Mappings {
             hasher,
@@ -150,7 +154,7 @@ impl Mappings {
         })
     }
 
-    /// Has the system give the memory of what is read for each session.
+    /// Makes the system allocate the memory that every new session reads.
     pub(super) fn touch(&mut self) {
         self.by_inside.touch();
         self.by_outside.touch();
@@ -160,34 +164,34 @@ impl Mappings {
         self.store.get(id)
     }
 
-    /// How many there are, those of forwards included.
+    /// Number of mappings, including those of forwards.
     pub(super) fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// What the mapping of an inside in a pool is looked for by.
+    /// Hash of an internal endpoint in a pool.
     #[inline]
     pub(super) fn inside_hash(&self, pool: u16, proto: u8, inside: Endpoint) -> u32 {
         self.hasher.hash(number(inside, proto), u64::from(pool))
     }
 
-    /// … and that with an outside.
+    /// Hash of an external endpoint.
     #[inline]
     pub(super) fn outside_hash(&self, proto: u8, outside: Endpoint) -> u32 {
         self.hasher.hash(number(outside, proto), OUTSIDE)
     }
 
-    /// The slots of insides, and of outsides.
+    /// Slots of the indexes of internal and of external endpoints.
     pub(super) fn slots(&self) -> (&[u64], &[u64]) {
         (self.by_inside.slots(), self.by_outside.slots())
     }
 
-    /// Asks for the memory of a mapping.
+    /// Prefetches a mapping.
     pub(super) fn prefetch_record(&self, id: u32) {
         self.store.prefetch(id);
     }
 
-    /// Asks for the memory that the removal of a mapping will look at.
+    /// Prefetches what the removal of a mapping reads.
     #[inline]
     pub(super) fn prefetch_removal(&self, mapping: &Mapping) {
         let Mapping { pool, proto, .. } = *mapping;
@@ -195,7 +199,7 @@ impl Mappings {
         self.by_outside.prefetch_removal(self.outside_hash(proto, mapping.outside()));
     }
 
-    /// The mapping of an inside in a pool; with its hash, which the caller has.
+    /// The mapping of an internal endpoint in a pool. `hash` is the endpoint's hash.
     #[inline]
     pub(super) fn at_inside(&self, hash: u32, pool: u16, proto: u8, inside: Endpoint) -> Option<u32> {
         self.by_inside.find(hash, |id| {
@@ -208,7 +212,7 @@ impl Mappings {
         })
     }
 
-    /// The mapping that has an outside.
+    /// The mapping of an external endpoint.
     #[inline]
     pub(super) fn at_outside(&self, proto: u8, outside: Endpoint) -> Option<u32> {
         self.by_outside.find(self.outside_hash(proto, outside), |id| {
@@ -218,7 +222,8 @@ impl Mappings {
         })
     }
 
-    /// Adds a mapping, whose inside, with that hash, and outside nothing else has. None: no room.
+    /// Adds a mapping. No other mapping may have its internal endpoint, whose hash is `inside`, or its
+    /// external endpoint. None if there is no room.
     #[inline]
     pub(super) fn add(&mut self, mapping: Mapping, inside: u32) -> Option<u32> {
         let outside = self.outside_hash(mapping.proto, mapping.outside());
@@ -231,12 +236,13 @@ impl Mappings {
         Some(id)
     }
 
-    /// Adds a forward's, which is found through the configuration: it serves all pools that have its address. None: no room.
+    /// Adds the mapping of a forward. It is found through the configuration, since it serves all pools with
+    /// its address. None if there is no room.
     pub(super) fn add_forward(&mut self, mapping: Mapping) -> Option<u32> {
         self.store.insert(mapping)
     }
 
-    /// Makes a mapping serve nobody new: it is not found any more, and is there only for the sessions that have it.
+    /// Ends a mapping: it is no longer found, and exists only for the sessions that hold it.
     pub(super) fn end(&mut self, id: u32) {
         let Some(&mapping) = self.store.get(id).filter(|mapping| !mapping.has_ended()) else { return };
         let outside = self.outside_hash(mapping.proto, mapping.outside());
@@ -248,27 +254,27 @@ impl Mappings {
         }
     }
 
-    /// Removes a mapping that nobody holds.
+    /// Removes a mapping that no session holds.
     pub(super) fn remove(&mut self, id: u32) {
         self.end(id);
         self.store.remove(id);
     }
 
-    /// The configuration holds a forward's mapping.
+    /// Holds the mapping of a forward for the configuration.
     pub(super) fn pin(&mut self, id: u32) {
         if let Some(mapping) = self.store.get_mut(id) {
             mapping.holds += 1;
         }
     }
 
-    /// It does no longer. True: nor does anybody else.
+    /// Releases the mapping of a forward from the configuration. True if nothing holds it any more.
     pub(super) fn unpin(&mut self, id: u32) -> bool {
         let Some(mapping) = self.store.get_mut(id) else { return false };
         mapping.holds = mapping.holds.saturating_sub(1);
         mapping.holds == 0
     }
 
-    /// Gives a forward's mapping another place among the forwards.
+    /// Gives the mapping of a forward another index in the forwards.
     pub(super) fn renumber(&mut self, id: u32, number: u32) {
         if let Some(mapping) = self.store.get_mut(id) {
             mapping.number = number;
@@ -285,7 +291,7 @@ impl Mappings {
         })
     }
 
-    /// One more session holds a mapping, with a remote address.
+    /// Adds a session with a remote address to a mapping.
     pub(super) fn hold(&mut self, id: u32, remote: u32) {
         let Some(mapping) = self.store.get_mut(id) else { return };
         mapping.holds += 1;
@@ -305,7 +311,7 @@ impl Mappings {
         }
     }
 
-    /// One session less holds a mapping. True: nobody does any more.
+    /// Removes a session with a remote address from a mapping. True if nothing holds the mapping any more.
     pub(super) fn unhold(&mut self, id: u32, remote: u32) -> bool {
         let Some(mapping) = self.store.get_mut(id) else { return false };
         mapping.holds = mapping.holds.saturating_sub(1);
@@ -325,7 +331,7 @@ impl Mappings {
         free
     }
 
-    /// Whether a session with a remote address holds the mapping.
+    /// Whether a session of the mapping has this remote address.
     pub(super) fn has_remote(&self, id: u32, remote: u32) -> bool {
         let Some(mapping) = self.store.get(id) else { return false };
         (mapping.remote == remote && mapping.remote_holds > 0) || self.find_remote(id, remote).is_some()

@@ -2,18 +2,20 @@
 //!
 //! # Theory of operation
 //!
-//! A *mapping* binds an internal endpoint (protocol, address, port) to an external endpoint. It serves all remote
-//! endpoints: endpoint-independent mapping (RFC 4787 REQ-1). Sessions hold mappings. [`Nat::map`] and
-//! [`Nat::map_inbound`] assign a mapping to a session that is being opened. [`Nat::release`] takes it back when the
-//! session ends. A mapping without sessions is removed, and its port is free again. So mappings live as long as their
-//! sessions, and NAT needs no timers. Only static forwards are held by the configuration.
+//! A *mapping* binds an internal endpoint (protocol, address, port) to an external endpoint. It serves all
+//! remote endpoints: endpoint-independent mapping (RFC 4787 REQ-1). Sessions hold mappings. [`Nat::map`] and
+//! [`Nat::map_inbound`] assign a mapping to a session that is being opened. [`Nat::release`] takes it back
+//! when the session ends. A mapping without sessions is removed, and its port is free again. So mappings live
+//! as long as their sessions, and NAT needs no timers. Only static forwards are held by the configuration.
 //!
-//! Each worker has its own [`Nat`], with the mappings of its hosts and ports. [`NatConfig::opening_worker`] and
-//! [`NatConfig::owner_worker`] compute which worker that is. Workers share only the immutable [`NatConfig`].
+//! Each worker has its own [`Nat`], with the mappings of its hosts and ports. [`NatConfig::opening_worker`]
+//! and [`NatConfig::owner_worker`] compute which worker that is. Workers share only the immutable
+//! [`NatConfig`].
 //!
-//! When the configuration changes ([`Nat::adopt`]), pools that are unchanged keep their mappings. All other mappings
-//! *end*: they serve no new sessions, and their ports stay allocated until their sessions are gone. A session learns
-//! that its mapping has ended from [`Nat::is_live`] when its next packet comes. No table is walked.
+//! When the configuration changes ([`Nat::adopt`]), pools that are unchanged keep their mappings. All other
+//! mappings *end*: they serve no new sessions, and their ports stay allocated until their sessions are gone.
+//! A session learns that its mapping has ended from [`Nat::is_live`] when its next packet comes. No table is
+//! walked.
 //!
 //! | module | contents |
 //! |---|---|

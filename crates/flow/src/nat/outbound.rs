@@ -1,4 +1,4 @@
-//! How mappings begin and end.
+//! Sessions that are opened from inside, and the release of mappings.
 
 use super::config::{Endpoint, PoolId, PortProto};
 use super::events::{NatEvent, NatEventKind, PortBlock};
@@ -10,10 +10,10 @@ use super::state::Nat;
 use super::types::{HostLocation, MappingId, NatError, OutboundMapping};
 use crate::Key;
 
-/// How many ports are tried that turn out to be those of a pool that was there before.
+/// Number of attempts if ports turn out to be in use by a removed pool.
 const TRIES: usize = 16;
 
-/// A packet that asks for a mapping: where it comes from, whom it is for, when.
+/// A request for a mapping.
 #[derive(Clone, Copy, Debug)]
 struct MapRequest {
     /// Slot of the pool.
@@ -27,10 +27,10 @@ struct MapRequest {
 impl Nat {
     /// Translates the source of a packet that opens a session from inside. This worker must own the host.
     ///
-    /// The session then holds the mapping, and returns it with [`Nat::release`] and the same key. `key` is the key of
-    /// the packet as received. If the destination is translated too, the key has the translated destination: the
-    /// filtering then admits that address. `location` is where the packet came from. `now` is the worker's clock in
-    /// milliseconds.
+    /// The session then holds the mapping, and returns it with [`Nat::release`] and the same key. `key` is
+    /// the key of the packet as received. If the destination is translated too, the key has the translated
+    /// destination: the filtering then admits that address. `location` is where the packet came from. `now`
+    /// is the worker's clock in milliseconds.
     ///
     /// # Errors
     /// [`NatError`].
@@ -64,7 +64,7 @@ impl Nat {
         self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)
     }
 
-    /// One more session for a mapping that there is.
+    /// Adds a session to an existing mapping.
     fn reuse_mapping(&mut self, id: u32, request: MapRequest) -> Result<Endpoint, NatError> {
         let mapping = *self.mappings.get(id).ok_or(NatError::Exhausted)?;
         match mapping.kind() {
@@ -80,7 +80,7 @@ impl Nat {
         Ok(mapping.outside())
     }
 
-    /// The forward whose inside sends, if it has an address of the pool.
+    /// The forward of an internal endpoint, if its external address is in the pool.
     fn forward_from(&self, slot: u16, proto: PortProto, source: Endpoint) -> Option<u32> {
         let forwards = self.config.forwards_to(proto, source);
         if forwards.is_empty() {
@@ -93,7 +93,7 @@ impl Nat {
         })
     }
 
-    /// A mapping for an inside that has none; `inside` is the hash by which it was looked for.
+    /// Creates a mapping for an internal endpoint. `inside` is the endpoint's hash.
     fn create_mapping(
         &mut self,
         proto: PortProto,
@@ -122,7 +122,7 @@ impl Nat {
         made
     }
 
-    /// A host that is not there yet, with an address of the pool; none: no address has anything left.
+    /// Adds a host and assigns it an address of the pool. None if no address has ports left.
     fn add_host(&mut self, proto: PortProto, request: MapRequest, hash: u32) -> Option<u32> {
         let MapRequest { slot, source, location, .. } = request;
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
@@ -149,7 +149,7 @@ impl Nat {
         }
     }
 
-    /// A port for a host, which then has one session and one mapping more.
+    /// Allocates a port for a host, and counts one more session and mapping.
     fn take_port(
         &mut self,
         number: u32,
@@ -181,7 +181,7 @@ impl Nat {
             }
             Some(picked.port)
         };
-        // Ports of pools that are no longer in the configuration may be in use although no sheet says so.
+        // Ports of removed pools may be in use although no bitmap marks them as taken.
         let mut in_use = [0; TRIES];
         let mut tried = 0;
         let is_in_use = |port| mappings.at_outside(proto.number(), Endpoint { address, port }).is_some();
@@ -207,7 +207,7 @@ impl Nat {
         Ok(Endpoint { address, port })
     }
 
-    /// Forgets a host that came for nothing, and says that there was no port.
+    /// Removes a host that was added in vain, and reports the exhaustion.
     fn reject(
         &mut self,
         fresh: Option<u32>,
@@ -227,7 +227,7 @@ impl Nat {
         }
     }
 
-    /// A mapping of a protocol without ports: an address, the same that a host's ports would be on at first.
+    /// Creates a mapping of a protocol without ports. It has only an address: the first choice for the host.
     fn create_portless(
         &mut self,
         proto: u8,
@@ -244,12 +244,13 @@ impl Nat {
         Ok((id, outside))
     }
 
-    /// Asks for the memory of a mapping that [`Nat::release`] will be asked about.
+    /// Prefetches a mapping for [`Nat::release`].
     pub fn prefetch_mapping(&self, id: MappingId) {
         self.mappings.prefetch_record(id.0);
     }
 
-    /// Asks for the rest of what [`Nat::release`] of a mapping will look at if its last session ends; the mapping is near.
+    /// Prefetches the rest of what [`Nat::release`] reads if the last session of the mapping ends. The
+    /// mapping itself must be in a cache.
     pub fn prefetch_release(&self, id: MappingId) {
         let Some(mapping) = self.mappings.get(id.0) else { return };
         self.mappings.prefetch_removal(mapping);
@@ -264,8 +265,8 @@ impl Nat {
         }
     }
 
-    /// Takes a mapping back from a session that has ended, or could not be opened after all. `key` is the one that
-    /// [`Nat::map`] or [`Nat::map_inbound`] was asked with.
+    /// Takes a mapping back from a session that has ended or could not be opened. `key` is the one that was
+    /// passed to [`Nat::map`] or [`Nat::map_inbound`].
     pub fn release(&mut self, id: MappingId, key: &Key, now: u32) {
         let Some(&mapping) = self.mappings.get(id.0) else { return };
         let (from, to) = (ownership::source(key), ownership::destination(key));
@@ -281,7 +282,7 @@ impl Nat {
         }
     }
 
-    /// A host has a session less, if it had opened it, and a mapping less, if that was the last.
+    /// Updates a host: one session less if the host had opened it, and one mapping less if `free`.
     fn release_host(&mut self, mapping: &Mapping, number: u32, outward: bool, free: bool, now: u32) {
         let pool = self.pools.get_mut(usize::from(mapping.pool)).and_then(Option::as_mut);
         let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else { return };
@@ -294,7 +295,7 @@ impl Nat {
         }
         host.mappings -= 1;
         if let Some(proto) = PortProto::of(mapping.proto) {
-            // What has ended while its pool goes on has lost its port to a forward.
+            // An ended mapping of a pool that is still configured has lost its port to a forward.
             if let Some(ports) = pool.free_port(host, proto, mapping.external_port, mapping.has_ended()) {
                 let block = PortBlock { address: mapping.external.into(), ports };
                 self.events.push(event(now, pool, host, NatEventKind::BlockFreed(block)));
@@ -306,7 +307,7 @@ impl Nat {
         self.release_pool(mapping.pool);
     }
 
-    /// One mapping less leads to a pool, which goes with the last one if it is not in the configuration.
+    /// Removes a mapping from a pool. A pool that is not configured is dropped with its last mapping.
     fn release_pool(&mut self, slot: u16) {
         let Some(slot) = self.pools.get_mut(usize::from(slot)) else { return };
         let Some(pool) = slot else { return };
@@ -327,7 +328,7 @@ fn query_proto(key: &Key) -> Result<Option<PortProto>, NatError> {
     }
 }
 
-/// Counts one more session of a host, if its limit allows it.
+/// Counts one more session of a host, if its limit permits.
 fn admit(pool: &mut Pool, host: &mut Host, location: HostLocation) -> Result<(), NatError> {
     if pool.config.limit().is_some_and(|limit| host.sessions >= limit) {
         pool.counters.limited += 1;

@@ -1,14 +1,18 @@
-//! Which packets are NAT's business, and which worker's.
+//! Ownership: which packets NAT handles, and which worker.
 //!
-//! Theory of operation. A host inside belongs to one worker, which has all of its mappings; external ports are dealt out
-//! to workers in chunks, and a host's ports are taken from its worker's, so what comes back is brought to the right worker
-//! by its port alone. Hosts are spread by the fractional part of their address times the golden ratio: it is the same on
-//! all workers, and hosts with consecutive addresses come out even to within a few, as a hash would not bring about.
+//! # Theory of operation
+//!
+//! An internal host belongs to one worker, which has all of its mappings. External ports are assigned to
+//! workers in chunks, and a host gets ports of its worker. So the port alone determines the worker of a
+//! packet from outside. Hosts are distributed by the fractional part of their address times the golden ratio.
+//! The result is equal on all workers. Consecutive addresses are distributed evenly to within a few hosts,
+//! which a hash would not achieve.
 
 use super::config::{Endpoint, NatConfig, PoolConfig, PoolId, PortProto};
 use crate::Key;
 
-/// 2^32 divided by the golden ratio, and by its square: both spread consecutive numbers evenly, differently.
+/// 2^32 divided by the golden ratio, and by its square. Both distribute consecutive numbers evenly, in
+/// different ways.
 const WORKERS: u32 = 0x9e37_79b9;
 const ADDRESSES: u32 = 0x61c8_8647;
 
@@ -16,29 +20,29 @@ fn scaled(number: u32, step: u32, size: u32) -> u32 {
     ((u64::from(number.wrapping_mul(step)) * u64::from(size)) >> 32) as u32
 }
 
-/// An end of an IPv4 key, in host byte order.
+/// An endpoint of an IPv4 key, in host byte order.
 fn end(address: &[u8; 16], port: [u8; 2]) -> Endpoint {
     let [a, b, c, d, ..] = *address;
     Endpoint { address: u32::from_be_bytes([a, b, c, d]), port: u16::from_be_bytes(port) }
 }
 
-/// The end that an IPv4 packet comes from.
+/// The source endpoint of an IPv4 packet.
 pub(crate) fn source(key: &Key) -> Endpoint {
     end(&key.source, key.source_port)
 }
 
-/// The end that an IPv4 packet goes to.
+/// The destination endpoint of an IPv4 packet.
 pub(crate) fn destination(key: &Key) -> Endpoint {
     end(&key.destination, key.destination_port)
 }
 
 impl PoolConfig {
-    /// The address that a host is given unless it is used up: the same each time, and on each worker.
+    /// The address that a host gets if it has ports left. Equal each time and on each worker.
     pub(crate) fn first_choice(&self, host: u32) -> u32 {
         self.nth(self.number_for(host))
     }
 
-    /// The number of that address.
+    /// The index of the first choice for a host.
     #[inline]
     pub(crate) fn number_for(&self, host: u32) -> u32 {
         scaled(host, ADDRESSES, self.len())
@@ -46,8 +50,8 @@ impl PoolConfig {
 }
 
 impl NatConfig {
-    /// Whether a packet of no session is NAT's business because of where it goes: to an address of a pool, or to what is
-    /// forwarded.
+    /// Whether NAT handles a packet without a session because of its destination: an address of a pool, or
+    /// the external endpoint of a forward.
     pub fn is_nat_destination(&self, key: &Key) -> bool {
         if self.is_empty() || !key.is_ip4() {
             return false;
@@ -60,20 +64,20 @@ impl NatConfig {
             || PortProto::of(key.proto).is_some_and(|proto| self.forward_at(proto, to).is_some())
     }
 
-    /// Whether a packet comes from the inside of a forward. If there is no session for it with this worker, there may be
-    /// one that was opened from outside: with the worker that is the [home](NatConfig::host_worker) of the address.
+    /// Whether a packet comes from the internal endpoint of a forward. If this worker has no session for it,
+    /// the [worker of the host](NatConfig::host_worker) may have one that was opened from outside.
     pub fn is_forwarded(&self, key: &Key) -> bool {
         let from = source(key);
         key.is_ip4()
             && PortProto::of(key.proto).is_some_and(|proto| !self.forwards_to(proto, from).is_empty())
     }
 
-    /// The worker that a host inside belongs to.
+    /// The worker that owns an internal host.
     pub fn host_worker(address: [u8; 4], workers: usize) -> usize {
         host_worker(u32::from_be_bytes(address), workers)
     }
 
-    /// The worker that has the session of a packet that NAT [is_nat_destination](NatConfig::is_nat_destination).
+    /// The worker that owns the session of a packet to a [NAT destination](NatConfig::is_nat_destination).
     pub fn owner_worker(&self, key: &Key, workers: usize) -> usize {
         if workers <= 1 {
             return 0;
@@ -91,10 +95,10 @@ impl NatConfig {
         }
     }
 
-    /// The worker that opens the session of a packet from the inside that a pool is to translate.
+    /// The worker that opens the session of a packet from inside that a pool translates.
     ///
-    /// It goes by the host's address alone; but for protocols without ports, where what comes back has nothing but the
-    /// external address, by that.
+    /// It depends on the address of the host only. For protocols without ports it depends on the external
+    /// address, since replies have nothing else.
     pub fn opening_worker(&self, pool: PoolId, key: &Key, workers: usize) -> usize {
         let host = source(key).address;
         match (PortProto::of(key.proto), self.pools().get(usize::from(pool.0))) {
@@ -104,7 +108,7 @@ impl NatConfig {
     }
 }
 
-/// The worker that an address belongs to.
+/// The worker that owns an internal address.
 pub(crate) fn host_worker(address: u32, workers: usize) -> usize {
     scaled(address, WORKERS, workers.max(1) as u32) as usize
 }

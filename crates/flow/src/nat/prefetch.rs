@@ -1,9 +1,12 @@
-//! Looking ahead: what the packets of a vector will want of NAT if they all open sessions.
+//! Prefetch for a vector of packets that may all open sessions.
 //!
-//! Theory of operation. A mapping is made in four places far from each other: the tables of insides, of outsides and of hosts,
-//! and its address's ports. All of them follow from the packet's key, and the port that it will get nearly always does, for
-//! what is chosen by chance follows from a secret ([`Nat::preference`]). So the memory of a vector's mappings is asked for while
-//! the rules for its packets are looked up. Nothing is changed, and a guess that was wrong costs no more than the time to wait.
+//! # Theory of operation
+//!
+//! The creation of a mapping reads four distant places: the index of internal endpoints, the index of
+//! external endpoints, the index of hosts, and the port bitmap of the address. The key of the packet
+//! determines all of them. It nearly always determines the port as well, because the random part is a keyed
+//! hash ([`Nat::preference`]). So the memory for the mappings of a vector is prefetched while the rules for
+//! its packets are looked up. Nothing is changed. A wrong prediction costs only a cache miss.
 
 use super::config::{Endpoint, PoolId, PortProto};
 use super::hosts;
@@ -13,7 +16,7 @@ use super::state::Nat;
 use crate::Key;
 use crate::key::{PackedKey, asks};
 
-/// A pool that is likely to translate what comes.
+/// The pool that probably translates the next packets.
 #[derive(Clone, Copy, Debug)]
 pub struct NatPrefetcher<'a> {
     nat: &'a Nat,
@@ -25,8 +28,8 @@ pub struct NatPrefetcher<'a> {
 }
 
 impl Nat {
-    /// What asks for the memory that [`Nat::map`] will look at, for packets that this pool is likely to translate; none, if
-    /// there is no such pool.
+    /// Returns a prefetcher of what [`Nat::map`] reads, for packets that this pool probably translates. None
+    /// if there is no such pool.
     pub fn prefetcher(&self, pool: PoolId) -> Option<NatPrefetcher<'_>> {
         let slot = self.slot(pool)?;
         let pool = self.pool_at(slot)?;
@@ -36,12 +39,13 @@ impl Nat {
 }
 
 impl NatPrefetcher<'_> {
-    /// Asks for the memory of a packet with this key.
+    /// Prefetches for a packet with this key.
     pub fn prefetch(&self, key: &Key) {
         self.predict_source(&key.pack());
     }
 
-    /// The same, and answers what the source will most likely become.
+    /// Prefetches for a packet with this key, and predicts its source address and port after translation, in
+    /// network byte order.
     #[inline]
     pub fn predict_source(&self, key: &PackedKey) -> Option<([u8; 4], [u8; 2])> {
         if key.is_ip6() {

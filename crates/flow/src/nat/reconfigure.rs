@@ -1,4 +1,4 @@
-//! Taking over another configuration.
+//! The change to another configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,16 +14,18 @@ use super::types::HostLocation;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forward {
     pub(super) config: ForwardConfig,
-    /// Its mapping, if the host inside is this worker's.
+    /// Its mapping, if this worker owns the internal host.
     pub(super) id: Option<u32>,
-    /// Where the host inside is, if it has been seen.
+    /// Location of the internal host, if it is known.
     pub(super) location: Option<HostLocation>,
 }
 
 impl Nat {
-    /// Takes over another configuration. Pools with the same name, ports and blocks whose addresses are the same, or the
-    /// same and more behind them, keep what they have given out; so do forwards that are the same. What else there was
-    /// serves nobody new, and goes when its sessions have gone.
+    /// Changes to another configuration.
+    ///
+    /// A pool keeps its allocations if name, ports and blocks are unchanged and its addresses are the same or
+    /// were extended at the end. Unchanged forwards keep their mappings too. All other mappings end: they
+    /// serve no new sessions, and are removed with their last session.
     pub fn adopt(&mut self, config: Arc<NatConfig>) {
         if Arc::ptr_eq(&self.config, &config) {
             return;
@@ -69,7 +71,7 @@ impl Nat {
         }
     }
 
-    /// Puts a pool where there is none.
+    /// Stores a pool in a free slot and returns the slot.
     fn add_pool(&mut self, pool: Pool) -> u16 {
         if let Some(slot) = self.pools.iter().position(Option::is_none) {
             self.pools[slot] = Some(pool);
@@ -79,7 +81,7 @@ impl Nat {
         (self.pools.len() - 1) as u16
     }
 
-    /// Lets go of the forwards that the configuration does not have, and gives the others.
+    /// Removes the forwards that are not in the configuration, and returns the others.
     fn take_kept_forwards(&mut self, config: &NatConfig) -> HashMap<ForwardConfig, Forward> {
         let mut kept: HashMap<ForwardConfig, Forward> =
             self.forwards.drain(..).map(|forward| (forward.config, forward)).collect();
@@ -117,7 +119,7 @@ impl Nat {
                 self.forwards.push(kept);
                 continue;
             }
-            // A host may have that port: its sessions end, the forward goes first.
+            // A host may use that port. Its mapping ends: the forward has priority.
             if let Some(id) = self.mappings.at_outside(proto.number(), external) {
                 self.mappings.end(id);
             }

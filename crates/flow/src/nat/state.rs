@@ -21,13 +21,13 @@ pub struct Nat {
     pub(super) hasher: Hasher,
     /// Key of the pseudo-random choice of ports.
     pub(super) port_hasher: Hasher,
-    /// Pool slots. A mapping names the slot of its pool. A pool that is removed from the configuration keeps its slot
-    /// until its mappings have ended.
+    /// Pool slots. A mapping names the slot of its pool. A pool that is removed from the configuration keeps
+    /// its slot until its mappings have ended.
     pub(super) pools: Vec<Option<Pool>>,
     /// Slots by [`PoolId`].
     pub(super) slots: Vec<u16>,
-    /// Whether some slot holds a pool that is not in the configuration. Ports may then be in use that no bitmap of a
-    /// configured pool marks as taken.
+    /// Whether some slot holds a pool that is not in the configuration. Ports may then be in use that no
+    /// bitmap of a configured pool marks as taken.
     pub(super) has_removed_pools: bool,
     pub(super) mappings: Mappings,
     pub(super) hosts: Hosts,
@@ -36,7 +36,8 @@ pub struct Nat {
 }
 
 impl Nat {
-    /// Creates the NAT of worker number `worker` of `workers`, with room for the mappings of `sessions` sessions.
+    /// Creates the NAT of worker number `worker` of `workers`, with room for the mappings of `sessions`
+    /// sessions.
     ///
     /// All workers must get the same `seed`.
     ///
@@ -59,7 +60,8 @@ impl Nat {
             pools: Vec::new(),
             slots: Vec::new(),
             has_removed_pools: false,
-            // One more than the number of sessions: a mapping is created before its session is found to have no room.
+            // One more than the number of sessions: a mapping is created before its session is found to have
+            // no room.
             mappings: Mappings::new(hasher, sessions + 1, MAX_FORWARDS)?,
             hosts: Hosts::new(sessions + 1)?,
             forwards: Vec::new(),
@@ -81,15 +83,15 @@ impl Nat {
 
     /// What the choice of an external port for an internal endpoint depends on.
     ///
-    /// The random part is a keyed hash of the endpoint. So the choice is known before the port is allocated, and its
-    /// memory can be prefetched.
+    /// The random part is a keyed hash of the endpoint. So the choice is known before the port is allocated,
+    /// and its memory can be prefetched.
     pub(super) fn preference(&self, proto: PortProto, source: Endpoint) -> PortPreference {
         let end = u64::from(source.address) << 32 | u64::from(source.port) << 16 | proto as u64;
         PortPreference { proto, port: source.port, random: self.port_hasher.mix(end) }
     }
 
-    /// Whether the configuration still asks for a mapping that a session holds. If not, the session must end, and its
-    /// packet opens a new session.
+    /// Whether the configuration still asks for a mapping that a session holds. If not, the session must end,
+    /// and its packet opens a new session.
     pub fn is_live(&self, id: MappingId) -> bool {
         let Some(mapping) = self.mappings.get(id.0).filter(|mapping| !mapping.has_ended()) else {
             return false;

@@ -417,3 +417,6 @@ fn is_ports_of(kind: Kind, version: u8) -> bool {
 fn any_key(head: &[u8], meta: &Meta) -> PackedKey {
     parse_key(head, meta).map_or_else(|_| PackedKey::default(), |key| key.pack())
 }
+
+#[cfg(test)]
+mod tests;

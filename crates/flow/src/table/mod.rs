@@ -17,8 +17,6 @@
 //! list of half-open sessions, since they can be created again.
 
 mod batch;
-#[cfg(test)]
-mod batch_tests;
 mod hash;
 mod index;
 mod recall;
@@ -218,10 +216,11 @@ impl Table {
         prefetch::read(self.index.buckets().of(self.hasher.hash(&key.pack())));
     }
 
-    /// Prefetches the index entries of the replies to some packets of a vector, as if all of them opened sessions.
+    /// Prefetches the index entries of the replies to some packets of a vector, as if all of them opened
+    /// sessions.
     ///
-    /// `translated_source` predicts the source address and port of a packet after translation, in network byte order;
-    /// none if the source stays.
+    /// `translated_source` predicts the source address and port of a packet after translation, in network
+    /// byte order; none if the source stays.
     pub fn prefetch_replies(
         &self,
         lookups: &BatchLookup,

@@ -144,7 +144,8 @@ fn scratchpads_are_apart_and_aligned() {
     assert_eq!(table.scratch(ids[3]), [4; 24]);
 }
 
-/// The bound, with a NAT record in the scratchpad: 256 bytes per session, both directions and index included.
+/// The bound, with a NAT record in the scratchpad: 256 bytes per session, both directions and index
+/// included.
 #[test]
 fn a_session_takes_at_most_256_bytes() {
     const SESSIONS: u32 = 1_000_000;

@@ -7,15 +7,17 @@ use super::delta::Delta;
 use super::headers::{Change, Zero, addresses4, rewrite, update_checksum};
 use crate::{Direction, Key, Mangle};
 
-/// Translates an ICMP error of a session, with the packet that it quotes, which becomes what its sender sent.
+/// Translates an ICMP error of a session and the packet that it quotes. The quoted packet becomes what its
+/// sender sent.
 ///
-/// `head` is what [`mmb_packet::parse`] saw, `meta` what it found, and `quote` what [`super::parse_quote`] found. The session
-/// and the `direction` that the error travels in are those that the reverse of the quotation's key found; `from` is this
-/// key, and `to` the one that packets of this direction are translated to.
+/// `head` is what [`mmb_packet::parse`] read, `meta` its result, and `quote` the result of
+/// [`super::parse_quote`]. `from` is the reverse of the key of the quoted packet. It identifies the session
+/// and the `direction` in which the error travels. `to` is the key to which packets of this direction are
+/// translated.
 ///
 /// # Errors
-/// [`DropReason::NatFailed`], and nothing was changed: `from` is not the reverse of the quotation's key, or `to` is of
-/// another kind.
+/// [`DropReason::NatFailed`], with the packet unchanged: `from` is not the reverse of the quoted key, or `to`
+/// is of another kind.
 pub fn translate_icmp_error(
     head: &mut [u8],
     meta: &Meta,
@@ -41,8 +43,9 @@ pub fn translate_icmp_error(
     Ok(())
 }
 
-/// The addresses of the error itself. Its destination is the session's end: [`super::parse_quote`] has seen to that. Its source
-/// may be a router on the way, which must not be seen either where the end's address is not (RFC 5508, REQ-5 c).
+/// Edits the addresses of the error itself. Its destination is the endpoint of the session, as
+/// [`super::parse_quote`] has checked. Its source may be a router, which must stay hidden where the endpoint
+/// is hidden (RFC 5508, REQ-5 c).
 fn rewrite_ip4(head: &mut [u8], l3: usize, from: &Key, to: &Key) {
     let mut addresses = addresses4(to);
     let Some(ip) = head.get_mut(l3..).and_then(<[u8]>::first_chunk_mut::<20>) else { return };
@@ -53,7 +56,7 @@ fn rewrite_ip4(head: &mut [u8], l3: usize, from: &Key, to: &Key) {
     update_checksum(ip, 10, delta, Zero::Plain);
 }
 
-/// The same. Gives the change of the pseudo header.
+/// Edits the IPv6 addresses of the error. Returns the difference of the pseudo header.
 fn rewrite_ip6(head: &mut [u8], l3: usize, from: &Key, to: &Key) -> Delta {
     let mut delta = Delta::put(head, l3 + 24, to.destination);
     if from.source != to.source {

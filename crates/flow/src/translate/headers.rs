@@ -1,4 +1,4 @@
-//! Headers of a packet, or of one that is quoted, and their translation.
+//! Edits of the headers of a packet, or of a quoted packet.
 
 use mmb_packet::{Kind, Meta, TcpOptions, flags};
 
@@ -23,28 +23,29 @@ const SACK: u8 = 5;
 pub(super) enum Zero {
     /// A checksum like any other.
     Plain,
-    /// There is no checksum, so that one that comes to zero is 0xffff (RFC 768).
+    /// No checksum. A computed checksum of zero is written as 0xffff (RFC 768).
     None,
-    /// Wrong over words that are all zero, for they must sum up to 0xffff.
+    /// Wrong for words that are all zero: they must sum up to 0xffff.
     WrongOverZeros,
 }
 
-/// What becomes of a packet.
+/// The edits of a packet.
 pub(super) struct Change<'a> {
     to: &'a Key,
-    /// What an ICMP identifier is exclusive-or'ed with.
+    /// Value that is XORed into an ICMP identifier.
     identifier: [u8; 2],
     numbers: Numbers,
 }
 
 impl<'a> Change<'a> {
-    /// That of a packet of a session.
+    /// The edits of a packet of a session.
     pub fn along(from: &Key, to: &'a Key, mangle: Option<&Mangle>, direction: Direction) -> Self {
         let numbers = mangle.map_or(Numbers::default(), |mangle| mangle.along(direction));
         Change { to, identifier: identifier_change(ports(from), ports(to)), numbers }
     }
 
-    /// That of a packet that was translated, back to what it was; `direction` is the opposite of the one it had.
+    /// The edits that undo the translation of a packet. `direction` is the opposite of the packet's
+    /// direction.
     pub fn undo(from: &Key, to: &'a Key, mangle: Option<&Mangle>, direction: Direction) -> Self {
         let numbers = mangle.map_or(Numbers::default(), |mangle| mangle.undo(direction));
         Change { to, identifier: identifier_change(ports(from), ports(to)), numbers }
@@ -65,24 +66,25 @@ pub(super) fn ports(key: &Key) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// By the ports of two keys the difference of their ICMP identifiers, to be exclusive-or'ed. Whether it is the source or the destination port
-/// depends on the type, which stands in the other one and does not change.
+/// The difference of the ICMP identifiers of two keys, to be XORed. The type determines which port is the
+/// identifier. The other port holds the type and does not change.
 pub(super) fn identifier_change([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> [u8; 2] {
     [a ^ c ^ e ^ g, b ^ d ^ f ^ h]
 }
 
-/// Whether packets with this key can be translated: not those that lack the header that holds the checksum.
+/// Whether packets with this key can be translated. Packets without the header that holds the checksum
+/// cannot.
 pub(super) fn is_translatable(key: &Key) -> bool {
     let icmp = if key.is_ip4() { ICMP } else { ICMP6 };
     key.kind & Kind::L4_MASK != Kind::L4_NONE || ![TCP, UDP, icmp].contains(&key.proto)
 }
 
-/// Whether this is a protocol, none of those that [`Kind`] knows, with a checksum over a pseudo header in bytes 6 and 7.
+/// Whether a protocol unknown to [`Kind`] has a checksum over a pseudo header in bytes 6 and 7.
 pub(super) fn checks_pseudo_header(proto: u8) -> bool {
     matches!(proto, DCCP | UDP_LITE)
 }
 
-/// Whether the headers that `meta` describes lie inside `head`.
+/// Whether the headers that `meta` describes lie within `head`.
 pub(super) fn are_inside(head: &[u8], meta: &Meta) -> bool {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let network = if meta.kind.l3() == Kind::IP4 { 20 } else { 40 };
@@ -94,11 +96,11 @@ pub(super) fn are_inside(head: &[u8], meta: &Meta) -> bool {
     meta.kind.l3() != 0 && l3 + network <= l4 && l4 + transport <= head.len()
 }
 
-/// Whether a packet has the headers of one with this key, or is a fragment of it, and can be translated.
+/// Whether a packet has the headers of this key, or is a later fragment of it, and can be translated.
 pub(super) fn suits(meta: &Meta, key: &Key) -> bool {
     let network = meta.kind.l3() == key.kind & Kind::L3_MASK;
     let transport = meta.kind.0 == key.kind && meta.proto == key.proto && is_translatable(key);
-    // Behind a fragment header may stand the number of an extension header, which the first fragment has.
+    // The fragment header may name an extension header that only the first fragment has.
     network && (is_later_fragment(meta) || transport)
 }
 
@@ -106,8 +108,8 @@ fn is_later_fragment(meta: &Meta) -> bool {
     meta.flags & flags::LATER_FRAGMENT != 0
 }
 
-/// Writes what is to become of the packet that `meta` describes, as far as it lies in `head`, with its checksums. Gives
-/// what that changes in a sum over all of it.
+/// Applies the edits to the packet that `meta` describes, as far as it lies in `head`, and updates its
+/// checksums. Returns the difference of a sum over the whole packet.
 pub(super) fn rewrite(head: &mut [u8], meta: &Meta, change: &Change) -> Delta {
     let l3 = usize::from(meta.l3_off);
     let (network, pseudo) = if meta.kind.l3() == Kind::IP4 {
@@ -122,7 +124,7 @@ pub(super) fn rewrite(head: &mut [u8], meta: &Meta, change: &Change) -> Delta {
             .map_or(Delta::default(), |packet| rewrite_transport(packet, meta, change, pseudo))
 }
 
-/// The change of the header, and of the pseudo header.
+/// Edits an IPv4 header. Returns the differences of the header and of the pseudo header.
 fn rewrite_ip4(head: &mut [u8], l3: usize, change: &Change) -> (Delta, Delta) {
     let addresses = Delta::put(head, l3 + 12, addresses4(change.to));
     let id = match change.numbers.id {
@@ -133,7 +135,7 @@ fn rewrite_ip4(head: &mut [u8], l3: usize, change: &Change) -> (Delta, Delta) {
     (all + update_checksum(head, l3 + 10, all, Zero::Plain), addresses)
 }
 
-/// The same.
+/// Edits an IPv6 header. Returns the differences of the header and of the pseudo header.
 fn rewrite_ip6(head: &mut [u8], l3: usize, change: &Change, routed: bool) -> (Delta, Delta) {
     let label = change.numbers.label.map_or(Delta::default(), |label| relabel(head, l3, label));
     let source = Delta::put(head, l3 + 8, change.to.source);
@@ -159,7 +161,7 @@ fn rewrite_transport(packet: &mut [u8], meta: &Meta, change: &Change, pseudo: De
     own + update_transport_checksum(packet, l4, at, own + pseudo, zero)
 }
 
-/// TCP's sequence and acknowledgment numbers, and the edges of SACK blocks; what of them there is.
+/// Edits TCP sequence and acknowledgment numbers and the edges of SACK blocks, as far as the packet has them.
 fn rewrite_numbers(packet: &mut [u8], l4: usize, numbers: &Numbers) -> Delta {
     if (numbers.sequence, numbers.acknowledgment) == (0, 0) {
         return Delta::default();
@@ -173,14 +175,14 @@ fn rewrite_numbers(packet: &mut [u8], l4: usize, numbers: &Numbers) -> Delta {
     sequence + acknowledgment + move_sack_blocks(header, numbers.acknowledgment)
 }
 
-/// What a checksum of zero means in protocols with [`checks_pseudo_header`].
+/// What a checksum of zero means for protocols with [`checks_pseudo_header`].
 pub(super) fn zero_of_others(proto: u8) -> Zero {
     // RFC 3828, 3.1; RFC 4340, 9.
     if proto == UDP_LITE { Zero::None } else { Zero::Plain }
 }
 
-/// Adds `n` to the edges of all SACK blocks in a TCP header, or as much of one as there is. Options that are cut short,
-/// or are not a whole number of blocks, are none that a receiver reads.
+/// Adds `n` to the edges of all SACK blocks that lie in the TCP header. Truncated options and incomplete
+/// blocks are skipped, as receivers ignore them.
 fn move_sack_blocks(header: &mut [u8], n: u32) -> Delta {
     let length = header.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4).min(header.len());
     let mut area = [0; 40];
@@ -198,7 +200,7 @@ fn move_sack_blocks(header: &mut [u8], n: u32) -> Delta {
     all
 }
 
-/// Updates the checksum at `at` of the transport header at `l4`. See [`update_checksum`].
+/// Updates the checksum at `at` of the transport header at `l4`, as [`update_checksum`] does.
 pub(super) fn update_transport_checksum(
     packet: &mut [u8],
     l4: usize,
@@ -206,7 +208,7 @@ pub(super) fn update_transport_checksum(
     delta: Delta,
     zero: Zero,
 ) -> Delta {
-    // An ICMP checksum can only cover zeros if type, code, identifier and sequence number are.
+    // An ICMP message can be all zeros only if type, code, identifier and sequence number are.
     let zeros = zero == Zero::WrongOverZeros
         && packet
             .get(l4..)
@@ -216,7 +218,7 @@ pub(super) fn update_transport_checksum(
     update_checksum(packet, l4 + at, delta, zero)
 }
 
-/// Updates the checksum at `at`, if it is there; gives the change of the field itself.
+/// Updates the checksum at `at` if it lies in the packet. Returns the difference of the field.
 pub(super) fn update_checksum(head: &mut [u8], at: usize, delta: Delta, zero: Zero) -> Delta {
     let Some(field) = head.get(at..).and_then(<[u8]>::first_chunk::<2>) else { return Delta::default() };
     let old = u16::from_ne_bytes(*field);
@@ -243,7 +245,7 @@ fn add16(head: &mut [u8], at: usize, n: u16) -> Delta {
     }
 }
 
-/// Exclusive-ors two bytes.
+/// XORs two bytes.
 pub(super) fn flip16(head: &mut [u8], at: usize, [high, low]: [u8; 2]) -> Delta {
     match head.get(at..).and_then(<[u8]>::first_chunk::<2>) {
         Some(&[a, b]) => Delta::put(head, at, [a ^ high, b ^ low]),

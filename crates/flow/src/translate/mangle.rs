@@ -1,24 +1,24 @@
-//! What a session replaces in its packets besides addresses and ports.
+//! Header fields that a session replaces, besides addresses and ports.
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::Direction;
 
-/// What a session replaces in its packets besides addresses and ports. The default replaces nothing. 20 bytes, in native
-/// byte order, for the session's scratchpad.
+/// Header fields that a session replaces, besides addresses and ports. The default replaces nothing. 20 bytes
+/// in native byte order, for the session's scratchpad.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Mangle {
-    /// Added to the sequence numbers of forward TCP segments; taken off the acknowledgment numbers and the edges of SACK
-    /// blocks of reverse ones. Wraps.
+    /// Added to the sequence numbers of forward TCP segments. Subtracted from the acknowledgment numbers and
+    /// SACK edges of reverse segments. Wraps.
     pub sequence: u32,
-    /// Added to the acknowledgment numbers and the edges of SACK blocks of forward TCP segments; taken off the sequence
-    /// numbers of reverse ones. Wraps.
+    /// Added to the acknowledgment numbers and SACK edges of forward TCP segments. Subtracted from the
+    /// sequence numbers of reverse segments. Wraps.
     pub acknowledgment: u32,
-    /// IPv6 flow label that the forward packets came in with: 20 bits.
+    /// IPv6 flow label of forward packets as received: 20 bits.
     pub old_label: u32,
-    /// The one that forward packets get; in reverse packets that carry it, `old_label` is put back. If they are equal,
-    /// labels stay as they are.
+    /// New flow label of forward packets. In reverse packets with this label, `old_label` is restored. If
+    /// both are equal, labels do not change.
     pub new_label: u32,
     /// Added to the identification of forward IPv4 packets (wraps), or their new identification.
     pub ip_id: u16,
@@ -30,28 +30,28 @@ pub struct Mangle {
 
 const _: () = assert!(size_of::<Mangle>() == 20);
 
-/// What happens to an IPv4 identification.
+/// Edit of an IPv4 identification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     Add(u16),
     Set(u16),
 }
 
-/// What happens to a flow label.
+/// Edit of a flow label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label {
-    /// The only label that is replaced, if not all are.
+    /// The only label that is replaced. None: all labels are.
     pub only: Option<u32>,
-    /// What by.
+    /// The new label.
     pub new: u32,
 }
 
-/// A [`Mangle`] applied to one direction, or undone.
+/// A [`Mangle`] for one direction, applied or undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     /// Added to the sequence number.
     pub sequence: u32,
-    /// Added to the acknowledgment number and SACK blocks.
+    /// Added to the acknowledgment number and SACK edges.
     pub acknowledgment: u32,
     pub id: Id,
     pub label: Option<Label>,
@@ -64,7 +64,7 @@ impl Default for Numbers {
 }
 
 impl Mangle {
-    /// What becomes of a packet that travels in `direction`.
+    /// The edits of a packet in `direction`.
     pub(super) fn along(&self, direction: Direction) -> Numbers {
         match direction {
             Direction::Forward => Numbers {
@@ -82,8 +82,8 @@ impl Mangle {
         }
     }
 
-    /// What becomes of a packet that has been translated and comes back in an ICMP error, which travels in `direction`;
-    /// the packet went in the other one. An identification that was replaced is lost.
+    /// The edits that undo the translation of a packet quoted by an ICMP error. The error travels in
+    /// `direction`, the packet in the opposite one. A replaced identification is lost.
     pub(super) fn undo(&self, direction: Direction) -> Numbers {
         match direction {
             Direction::Reverse => Numbers {

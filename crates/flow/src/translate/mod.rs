@@ -1,21 +1,25 @@
-//! Translation of packets: addresses, ports, and what else a session replaces in its packets.
+//! Translation of packets: addresses, ports and other header fields.
 //!
-//! Theory of operation. A session is found by two keys, one for each direction, and a packet of one direction is
-//! translated from the key by which it came in to the reverse of the other direction's key. All changes are made in
-//! place, and every checksum that covers them follows by the difference (RFC 1624): what was right stays right, what was
-//! wrong stays wrong, and payloads are never read.
+//! # Theory of operation
 //!
-//! * [`translate_ip4`] is the short way, for IPv4 packets whose addresses and ports are all that changes: what there is to
-//!   write, and what it does to both checksums, is computed once for a session and direction ([`Xlat4`]).
-//! * [`translate`] does everything: IPv6, and the numbers of a [`Mangle`].
+//! A session has two keys, one per direction. A packet of one direction is translated from the key with which
+//! it was received to the reverse of the other direction's key. Packets are edited in place. Checksums are
+//! updated incrementally (RFC 1624): correct checksums stay correct, wrong ones stay wrong, and payloads are
+//! never read.
+//!
+//! * [`translate_ip4`] is the fast path for IPv4 packets of which only addresses and ports change. The new
+//!   values and the differences of both checksums are computed once per session and direction ([`Xlat4`]).
+//! * [`translate`] covers all cases: IPv6, and the fields of a [`Mangle`].
 //! * [`untranslate`] undoes either.
-//! * [`quote`] finds the packet that an ICMP error quotes, and [`translate_icmp_error`] translates both.
+//! * [`parse_quote`] finds the packet that an ICMP error quotes, and [`translate_icmp_error`] translates
+//!   both.
 //!
-//! Checksums keep the conventions of `mmb-rewrite`: a UDP checksum of zero says that there is none and stays; one that
-//! comes to zero is written as 0xffff (RFC 768); the checksum of an ICMP message of zeros is 0xffff, for words that are
-//! all zero must sum up to that; and one is never respelled (0x0000 for 0xffff) where nothing changed. With an IPv6
-//! routing header that has segments left, the destination in the header is not the pseudo header's (RFC 8200, 8.1).
-//! Of other protocols, those whose checksum covers a pseudo header are known by number: DCCP and UDP-Lite.
+//! Checksums follow the conventions of `mmb-rewrite`. A UDP checksum of zero means none, and stays. A
+//! computed UDP checksum of zero is written as 0xffff (RFC 768). The checksum of an ICMP message of zeros is
+//! 0xffff, since words that are all zero must sum up to that. If nothing changes, 0x0000 and 0xffff are never
+//! exchanged. If an IPv6 routing header has segments left, the destination in the header is not the one in
+//! the pseudo header (RFC 8200, 8.1). Of the other protocols, those with a checksum over a pseudo header are
+//! known by number: DCCP and UDP-Lite.
 
 mod delta;
 mod error;
@@ -38,13 +42,15 @@ use headers::Change;
 
 /// Translates a packet of a session, IPv4 or IPv6, that is not an ICMP error.
 ///
-/// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found. `from` is the key of the packet as it came in
-/// and `to` the key it shall have, of the same kind; `direction` says which of the session's the packet travels in, for
-/// the `mangle`. A fragment other than the first is given its session's keys: what lies behind its network header stays.
+/// `head` is what [`mmb_packet::parse`] read, and `meta` its result. `from` is the key of the packet as
+/// received, and `to` the new key, of the same kind. `direction` is the packet's direction in the session;
+/// the `mangle` depends on it. A later fragment gets the keys of its session: only its network header
+/// changes.
 ///
 /// # Errors
-/// [`DropReason::NatFailed`], and nothing was changed: the packet has no readable transport header (it is cut short, or
-/// malformed) though its protocol's checksum covers addresses or ports, or its headers are not those of `from`.
+/// [`DropReason::NatFailed`], with the packet unchanged. The packet has no readable transport header (it is
+/// truncated or malformed) although the protocol's checksum covers addresses or ports, or its headers are not
+/// those of `from`.
 pub fn translate(
     head: &mut [u8],
     meta: &Meta,
@@ -56,7 +62,7 @@ pub fn translate(
     rewrite(head, meta, from, &Change::along(from, to, mangle, direction))
 }
 
-/// Changes the headers of a packet, if they are those of `from`.
+/// Edits the headers of a packet, if they match `from`.
 fn rewrite(head: &mut [u8], meta: &Meta, from: &Key, change: &Change) -> Result<(), DropReason> {
     if !headers::are_inside(head, meta) || !headers::suits(meta, from) {
         return Err(DropReason::NatFailed);
@@ -65,12 +71,14 @@ fn rewrite(head: &mut [u8], meta: &Meta, from: &Key, change: &Change) -> Result<
     Ok(())
 }
 
-/// Undoes [`translate`] (and so [`translate_ip4`]): `from` is the key that the packet has been given and `to` the one by which it
-/// came in; everything else is as it was for the translation. An IPv4 identification that was replaced by a fixed one
-/// is lost, and a flow label becomes that of the session's first packet.
+/// Undoes [`translate`] and [`translate_ip4`]. `from` is the key of the packet after translation, and `to`
+/// the key with which it was received. All other arguments are those of the translation.
+///
+/// An IPv4 identification that was replaced by a fixed value is lost. A flow label becomes that of the
+/// session's first packet.
 ///
 /// # Errors
-/// As [`translate`].
+/// [`DropReason::NatFailed`], as for [`translate`].
 pub fn untranslate(
     head: &mut [u8],
     meta: &Meta,

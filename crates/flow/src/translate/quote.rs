@@ -4,25 +4,26 @@ use mmb_packet::{Kind, Meta, flags};
 
 use crate::{Key, parse_key};
 
-/// A packet in an ICMP error: who sent it, and where it stands.
+/// A packet quoted by an ICMP error.
 #[derive(Clone, Copy, Debug)]
 pub struct QuotedPacket {
-    /// Its key, as it was on the wire of the router that complains. It went the way opposite to the error's: the error
-    /// belongs to the session and direction that the reverse of this key finds.
+    /// The key of the quoted packet, as the router saw it. The quoted packet travelled opposite to the error,
+    /// so the reverse of this key identifies the error's session and direction.
     pub key: Key,
-    /// Where its headers stand in the error, and where it ends there.
+    /// Offsets of the quoted headers in the error, and the end of the quoted packet.
     pub(super) meta: Meta,
 }
 
-/// The packet that an ICMP error quotes: type 3, 4, 5, 11, 12, or ICMPv6 type 1 to 4.
+/// Returns the packet that an ICMP error quotes: types 3, 4, 5, 11, 12, or ICMPv6 types 1 to 4.
 ///
-/// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found. `None` for other packets, and if the quotation
-/// cannot be that of a packet of a session: it has not all of the network header and eight bytes behind it (RFC 792), is
-/// an ICMP error itself or a fragment other than the first, or the error goes to somebody else than who sent it.
+/// `head` is what [`mmb_packet::parse`] read, and `meta` its result. `None` for other packets, and if the
+/// quoted packet cannot belong to a session: it lacks part of the network header or of the eight bytes after
+/// it (RFC 792), is an ICMP error itself or a later fragment, or the destination of the error is not its
+/// source.
 pub fn parse_quote(head: &[u8], meta: &Meta) -> Option<QuotedPacket> {
     let l4 = usize::from(meta.l4_off);
     let icmp = bytes::<8>(head, l4)?;
-    // Where multi-part messages (RFC 4884, section 4) say how long the quotation is, in units of how many bytes.
+    // Length of the quotation in multi-part messages (RFC 4884, section 4), and its unit in bytes.
     let length = match (meta.kind.0, icmp[0]) {
         (IP4_ICMP, 4 | 5) | (IP6_ICMP, 2 | 4) => 0,
         (IP4_ICMP, 3 | 11 | 12) => usize::from(icmp[5]) * 4,
@@ -45,9 +46,9 @@ pub fn parse_quote(head: &[u8], meta: &Meta) -> Option<QuotedPacket> {
 
 const IP4_ICMP: u8 = Kind::IP4 | Kind::ICMP;
 const IP6_ICMP: u8 = Kind::IP6 | Kind::ICMP6;
-/// Fewest bytes of a quotation whose length is given (RFC 4884, section 4); less is not meant as a length.
+/// Minimum length of a quotation with a length field (RFC 4884, section 4). Smaller values are not lengths.
 const LEAST_MULTI_PART: usize = 128;
-/// What a session needs to see of a transport header.
+/// Bytes of the transport header that a session needs.
 const LEAST: usize = 8;
 
 fn bytes<const N: usize>(head: &[u8], at: usize) -> Option<&[u8; N]> {
@@ -58,7 +59,7 @@ fn be16(head: &[u8], at: usize) -> Option<u16> {
     bytes(head, at).map(|word| u16::from_be_bytes(*word))
 }
 
-/// Metadata of the quoted packet; `None` if its transport header should be there and is not.
+/// Metadata of the quoted packet. `None` if its transport header is missing.
 fn describe(l3: u8, at: usize, proto: u8, l4: usize, end: usize, flags: u8) -> Option<Meta> {
     let transport = match (l3, proto) {
         (_, 6) => Kind::TCP,
@@ -91,7 +92,7 @@ fn ip4(packet: &[u8], at: usize) -> Option<Meta> {
     describe(Kind::IP4, at, ip[9], at + header, packet.len().min(at + total), 0)
 }
 
-/// Extension headers are walked as [`mmb_packet::parse_ip6`] does it, but in what there is of the packet.
+/// Walks the extension headers as [`mmb_packet::parse_ip6`] does, within the part that is quoted.
 fn ip6(packet: &[u8], at: usize) -> Option<Meta> {
     let ip = bytes::<40>(packet, at)?;
     let end = packet.len().min(at + 40 + usize::from(be16(packet, at + 4)?));
@@ -116,84 +117,4 @@ fn ip6(packet: &[u8], at: usize) -> Option<Meta> {
 }
 
 #[cfg(test)]
-mod tests {
-    use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Transport, Udp};
-    use mmb_packet::parse;
-
-    use super::*;
-
-    const SENDER: [u8; 4] = [10, 0, 0, 1];
-    const OTHER: [u8; 4] = [10, 0, 0, 2];
-
-    fn four(transport: impl Into<Transport>) -> Vec<u8> {
-        Frame::new(Ip4::new(SENDER, OTHER), transport).payload([7; 40]).build()[14..].to_vec()
-    }
-
-    fn six(extension: Extension) -> Vec<u8> {
-        let ip = Ip6::new([1; 16], [2; 16]).with([extension]);
-        Frame::new(ip, Udp::new(1, 2)).payload([7; 40]).build()[14..].to_vec()
-    }
-
-    /// The same with one byte changed.
-    fn with(mut packet: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
-        packet[at] = byte;
-        packet
-    }
-
-    fn found(frame: Vec<u8>) -> bool {
-        let mut meta = Meta::default();
-        assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
-        parse_quote(&frame, &meta).is_some()
-    }
-
-    fn found4(kind: u8, packet: &[u8]) -> bool {
-        found(Frame::new(Ip4::new(OTHER, SENDER), Icmp::new(kind)).payload(packet).build())
-    }
-
-    fn found6(kind: u8, packet: &[u8]) -> bool {
-        found(Frame::new(Ip6::new([2; 16], [1; 16]), Icmp::new(kind)).payload(packet).build())
-    }
-
-    #[test]
-    fn only_errors_quote() {
-        let skipped = Extension::Plain { number: 60, body: vec![0; 6] };
-        let (packet, packet6) = (four(Udp::new(1, 2)), six(skipped));
-        for kind in 0..=255 {
-            assert_eq!(found4(kind, &packet), matches!(kind, 3 | 4 | 5 | 11 | 12), "{kind}");
-            assert_eq!(found6(kind, &packet6), matches!(kind, 1..=4), "{kind}");
-        }
-    }
-
-    #[test]
-    fn eight_bytes_of_a_transport_header_are_needed() {
-        for (transport, least) in
-            [(Transport::from(Udp::new(1, 2)), 28), (Icmp::new(8).into(), 28), (Transport::Raw(47), 20)]
-        {
-            let packet = four(transport);
-            (0..packet.len()).for_each(|length| assert_eq!(found4(3, &packet[..length]), length >= least));
-        }
-        let packet = six(Extension::Fragment { offset: 0, more: true, id: 1 });
-        (0..packet.len()).for_each(|length| assert_eq!(found6(3, &packet[..length]), length >= 56));
-        // Behind the packet's own end lies something else.
-        let [short, short6] = [with(four(Udp::new(1, 2)), 3, 27), with(packet, 5, 15)];
-        assert!(!found4(3, &short) && !found6(3, &short6));
-    }
-
-    #[test]
-    fn what_cannot_belong_to_a_session_is_not_found() {
-        let packet = four(Udp::new(1, 2));
-        assert!(!found4(3, &with(packet.clone(), 0, 0x55)), "version 5");
-        assert!(!found4(3, &with(packet.clone(), 0, 0x44)), "header of 16 bytes");
-        assert!(!found4(3, &with(packet.clone(), 7, 1)), "a later fragment");
-        assert!(!found4(3, &with(packet, 15, 9)), "somebody else sent it");
-        for kind in [3, 4, 5, 11, 12] {
-            assert!(!found4(3, &four(Icmp::new(kind))), "an error about an error");
-        }
-        let packet = six(Extension::Fragment { offset: 1, more: true, id: 1 });
-        assert!(!found6(3, &packet), "a later fragment");
-        let packet = six(Extension::Plain { number: 60, body: vec![0; 6] });
-        assert!(!found6(3, &with(packet.clone(), 0, 0x45)), "version 4");
-        assert!(!found6(3, &with(packet.clone(), 23, 9)), "somebody else sent it");
-        assert!(!found6(3, &with(packet, 41, 9)), "an extension header longer than the packet");
-    }
-}
+mod tests;

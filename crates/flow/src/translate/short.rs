@@ -1,4 +1,4 @@
-//! The short way: IPv4 addresses and ports.
+//! The fast path: translation of IPv4 addresses and ports.
 
 use std::hint::select_unpredictable;
 
@@ -12,13 +12,14 @@ use crate::{Key, Xlat4};
 const IP4_LENGTH: usize = 20;
 
 impl Xlat4 {
-    /// What takes packets with the key `from` to the key `to`; `None` if that is not IPv4, or if the keys are those of
-    /// a packet without a readable transport header whose checksum covers addresses: see [`super::translate`].
+    /// The translation from the key `from` to the key `to`. `None` if they are not IPv4, or if packets with
+    /// this key have no readable transport header although its checksum covers addresses: see
+    /// [`super::translate`].
     pub fn between(from: &Key, to: &Key) -> Option<Xlat4> {
         Xlat4::of_ends(from, headers::addresses4(to), headers::ports(to))
     }
 
-    /// The same to these addresses and ports.
+    /// The translation from the key `from` to these addresses and ports.
     #[inline(always)]
     fn of_ends(from: &Key, addresses: [u8; 8], ports: [u8; 4]) -> Option<Xlat4> {
         if !from.is_ip4() || !headers::is_translatable(from) {
@@ -30,7 +31,7 @@ impl Xlat4 {
         let (ports, l4) = match from.kind & Kind::L4_MASK {
             Kind::TCP | Kind::UDP => (ports, ip + moved),
             Kind::ICMP => {
-                // Which of both is the identifier depends on the type; the other one does not change.
+                // The type determines which port is the identifier. The other one does not change.
                 let [high, low] = headers::identifier_change(old_ports, ports);
                 ([high, low, 0, 0], moved)
             }
@@ -40,17 +41,17 @@ impl Xlat4 {
         Some(Xlat4 { addresses, ports, ip_delta: ip.get(), l4_delta: l4.get() })
     }
 
-    /// The same of both directions of a session, by the keys of what comes in: what one direction changes in a sum, the other
-    /// one takes back.
+    /// The translations of both directions of a session, from the keys of received packets. The checksum
+    /// differences of one direction are the opposite of the other's.
     #[inline]
     pub fn pair(forward: &Key, reverse: &Key) -> Option<[Xlat4; 2]> {
-        // What comes in by one key goes out turned round.
+        // A packet received with one key is sent with the reverse of the other key.
         let (addresses, ports) = (headers::addresses4(reverse), headers::ports(reverse));
         let there = Xlat4::of_ends(forward, turned(addresses), turned(ports))?;
         let (addresses, ports) = (headers::addresses4(forward), headers::ports(forward));
         let ports = match forward.kind & Kind::L4_MASK {
             Kind::TCP | Kind::UDP => turned(ports),
-            // Two identifiers differ by the same either way.
+            // The difference of two identifiers is equal in both directions.
             _ => there.ports,
         };
         let back = |delta| Delta::of(delta).undone().get();
@@ -59,17 +60,17 @@ impl Xlat4 {
     }
 }
 
-/// With its halves in each other's place.
+/// The array with its halves exchanged.
 #[inline]
 fn turned<const N: usize>(mut ends: [u8; N]) -> [u8; N] {
     ends.rotate_left(N / 2);
     ends
 }
 
-/// Translates an IPv4 packet, which is of the session and direction that `xlat` was made for, and not an ICMP error.
+/// Translates an IPv4 packet that is not an ICMP error, with the `xlat` of its session and direction.
 ///
-/// `head` is what [`mmb_packet::parse`] saw, and `meta` what it found: TCP, UDP, an ICMP query, another protocol, or a
-/// fragment of one. A header that `meta` places outside of `head` is left out.
+/// `head` is what [`mmb_packet::parse`] read, and `meta` its result: TCP, UDP, an ICMP query, another
+/// protocol, or a fragment. Headers outside of `head` are skipped.
 #[inline(always)]
 pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
@@ -79,7 +80,7 @@ pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
         ip[12..20].copy_from_slice(&xlat.addresses);
     }
     let transport = meta.kind.l4();
-    // One comparison for both: no other transport's number lies between them.
+    // One comparison for both: no other transport has a number between them.
     if transport.wrapping_sub(Kind::TCP) <= Kind::UDP - Kind::TCP {
         if let Some(header) = head.get_mut(l4..) {
             ports(xlat, header, transport == Kind::UDP);
@@ -89,8 +90,9 @@ pub fn translate_ip4(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     }
 }
 
-/// The same of a common packet ([`mmb_packet::parse_plain_ip4`]): TCP or UDP, whose header begins at `l4` behind an IPv4 header without
-/// options. One of which 20 bytes from there are not in `head` is left as it is.
+/// Translates a plain packet ([`mmb_packet::parse_plain_ip4`]): TCP or UDP after an IPv4 header without
+/// options. `l4` is the offset of the transport header. Does nothing if `head` has fewer than 20 bytes from
+/// there.
 #[inline(always)]
 pub fn translate_ip4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bool) {
     let both = head.get_mut(l4.wrapping_sub(IP4_LENGTH)..);
@@ -101,7 +103,7 @@ pub fn translate_ip4_common(xlat: &Xlat4, head: &mut [u8], l4: usize, is_udp: bo
     ports(xlat, &mut both[IP4_LENGTH..], is_udp);
 }
 
-/// Ports and checksum of TCP and UDP, without a branch between them: traffic mixes both.
+/// Writes ports and checksum of TCP and UDP without a branch on the protocol: traffic mixes both.
 #[inline(always)]
 fn ports(xlat: &Xlat4, header: &mut [u8], is_udp: bool) {
     let Some(ports) = header.first_chunk_mut::<4>() else { return };
@@ -115,7 +117,7 @@ fn ports(xlat: &Xlat4, header: &mut [u8], is_udp: bool) {
     *field = new.to_ne_bytes();
 }
 
-/// ICMP queries, and protocols of which only the addresses are read.
+/// ICMP queries, and protocols of which only the addresses change.
 #[cold]
 fn others(xlat: &Xlat4, head: &mut [u8], meta: &Meta) {
     let (l4, end) = (usize::from(meta.l4_off), usize::from(meta.end).min(head.len()));

@@ -199,8 +199,8 @@ fn directions() -> impl Strategy<Value = Direction> {
     prop::sample::select(vec![Direction::Forward, Direction::Reverse])
 }
 
-/// What is found again of a packet that was translated in `direction`: not an identification or a label that was
-/// replaced by a fixed one, nor by which label a reply came that now has the other side's.
+/// What is found again of a packet that was translated in `direction`: not an identification or a label that
+/// was replaced by a fixed one, nor by which label a reply came that now has the other side's.
 fn regained(numbers: &Numbers, mangle: &Mangle, direction: Direction) -> Numbers {
     let mut numbers = numbers.clone();
     let labels = mangle.old_label != mangle.new_label;
@@ -215,8 +215,8 @@ fn regained(numbers: &Numbers, mangle: &Mangle, direction: Direction) -> Numbers
     numbers
 }
 
-/// What quotes may be cut to, given the bytes up to the transport header and of all: eight bytes of that, or its fixed
-/// part but the urgent pointer, or all of it.
+/// What quotes may be cut to, given the bytes up to the transport header and of all: eight bytes of that, or
+/// its fixed part but the urgent pointer, or all of it.
 fn cut(shape: &Shape, upto: usize, all: usize, which: u8) -> usize {
     match (which, shape.proto) {
         (0, _) => upto + 8,
@@ -299,7 +299,8 @@ proptest! {
             Direction::Reverse => Direction::Forward,
         };
         let label = match direction {
-            // The label of all forward packets, and of replies either the one that is replaced or none of both.
+            // The label of all forward packets, and of replies either the one that is replaced or none of
+            // both.
             Direction::Reverse => mangle.old_label,
             Direction::Forward if known_label => mangle.new_label,
             Direction::Forward => mangle.new_label.max(mangle.old_label) ^ mangle.new_label.min(mangle.old_label) ^ 1,

@@ -9,7 +9,8 @@ pub struct NfAdd {
     pub name: Word,
     /// Which function it is.
     pub kind: Word,
-    /// What the function is told: words, none of them empty, whose meaning only the function knows. A word may have blanks.
+    /// What the function is told: words, none of them empty, whose meaning only the function knows. A word
+    /// may have blanks.
     pub args: Vec<Box<str>>,
 }
 
@@ -38,16 +39,16 @@ pub struct Body(pub Vec<Step>);
 pub struct Step {
     /// The instance. None: sessions take the first arm whose kind of traffic they are, and there are arms.
     pub function: Option<Word>,
-    /// The ways behind it, by the function's outputs or, without a function, by traffic; none for a plain function. All
-    /// that join go on together with the next step.
+    /// The ways behind it, by the function's outputs or, without a function, by traffic; none for a plain
+    /// function. All that join go on together with the next step.
     pub arms: Vec<Branch>,
 }
 
 /// One way of several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Branch {
-    /// With a function, always: the output that leads here. Without, none. `else`, last and with or without a function:
-    /// for what no other arm takes, be it outputs or traffic.
+    /// With a function, always: the output that leads here. Without, none. `else`, last and with or without a
+    /// function: for what no other arm takes, be it outputs or traffic.
     pub label: Option<Word>,
     /// How it ends.
     pub end: BranchEnd,

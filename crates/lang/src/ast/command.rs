@@ -107,7 +107,8 @@ pub enum Command {
         /// The instance.
         name: Word,
     },
-    /// `nf set INSTANCE WORD…`: tells a function something while it runs, which is no part of the configuration.
+    /// `nf set INSTANCE WORD…`: tells a function something while it runs, which is no part of the
+    /// configuration.
     NfSet {
         /// The instance.
         name: Word,
@@ -180,8 +181,8 @@ pub enum Timeout {
 }
 
 impl Timeout {
-    /// The longest that can be set: 23 days. Clocks of 32 bits count milliseconds, and compare times that are less than
-    /// half of their range apart.
+    /// The longest that can be set: 23 days. Clocks of 32 bits count milliseconds, and compare times that are
+    /// less than half of their range apart.
     pub const MAX_SECONDS: u32 = 2_000_000;
 
     /// All of them, in the order that they are listed in.

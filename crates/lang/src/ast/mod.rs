@@ -1,8 +1,8 @@
 //! The typed form of the language: what a line says, with the place of every word it says it with.
 //!
-//! Values are typed by their field when they are parsed, so a consumer never looks at text: a number fits the field's
-//! width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were built by hand get
-//! the same guarantees from [`crate::check`].
+//! Values are typed by their field when they are parsed, so a consumer never looks at text: a number fits the
+//! field's width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were
+//! built by hand get the same guarantees from [`crate::check`].
 
 mod chain;
 mod command;
@@ -85,9 +85,9 @@ pub enum MatchExpr {
     Field {
         /// The field.
         field: FieldId,
-        /// Condition and values. Without: for a one-bit field, that the header is there and the bit is 1; for an ECN
-        /// shorthand ([`crate::ValueKind::Shorthand`]), that the header is there and the bits are those; for others,
-        /// that the header (or option) is there.
+        /// Condition and values. Without: for a one-bit field, that the header is there and the bit is 1; for
+        /// an ECN shorthand ([`crate::ValueKind::Shorthand`]), that the header is there and the bits are
+        /// those; for others, that the header (or option) is there.
         arg: Option<Comparison>,
     },
 }
@@ -119,8 +119,8 @@ pub enum Cond {
     Gt,
     /// `>=` or `ge`.
     Ge,
-    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start), or in the data of the option
-    /// ([`Cond::Eq`]: they are all of it).
+    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start), or in the data of
+    /// the option ([`Cond::Eq`]: they are all of it).
     Contains,
 }
 
@@ -237,23 +237,24 @@ pub struct Target {
 /// What a target does.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it. A TCP option that stands
-    /// there several times gets the value each time.
+    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it. A TCP option
+    /// that stands there several times gets the value each time.
     Mod {
         /// The field.
         field: FieldId,
         /// What it is set to; never a prefix shorter than the address.
         value: Value,
     },
-    /// `add <option> [<value>]`: give a TCP option this value as `mod` does, or append it where there is none.
+    /// `add <option> [<value>]`: give a TCP option this value as `mod` does, or append it where there is
+    /// none.
     Add {
         /// A `tcp-opt…` field.
         field: FieldId,
         /// The option's value, where it has one.
         value: Option<Value>,
     },
-    /// `strip [!] <option>`: remove a TCP option wherever it stands; with `!`, keep it and remove all that no `strip !` of
-    /// the rule names, at the place of the first `strip !`.
+    /// `strip [!] <option>`: remove a TCP option wherever it stands; with `!`, keep it and remove all that no
+    /// `strip !` of the rule names, at the place of the first `strip !`.
     Strip {
         /// `!`.
         keep: bool,

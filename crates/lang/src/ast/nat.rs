@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use super::Word;
 
-/// `nat pool add NAME A.B.C.D[-A.B.C.E] [ports LO-HI] [block N] [limit N] [filtering HOW]`: addresses and ports that the
-/// target `nat NAME` gives to hosts.
+/// `nat pool add NAME A.B.C.D[-A.B.C.E] [ports LO-HI] [block N] [limit N] [filtering HOW]`: addresses and
+/// ports that the target `nat NAME` gives to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NatPool {
     /// Its name.
@@ -14,17 +14,19 @@ pub struct NatPool {
     pub addresses: [Ipv4Addr; 2],
     /// The first and the last port (ICMP: identifier); from 1 on. [`NatPool::PORTS`] if not said.
     pub ports: [u16; 2],
-    /// How many ports in a row a host gets at a time; no more than there are. None: ports are given out one by one.
+    /// How many ports in a row a host gets at a time; no more than there are. None: ports are given out one
+    /// by one.
     pub block: Option<u16>,
-    /// How many sessions that it has opened itself a host may have at a time, at least 1. None: as many as there are ports.
+    /// How many sessions that it has opened itself a host may have at a time, at least 1. None: as many as
+    /// there are ports.
     pub limit: Option<u32>,
     /// Who may send to a mapping from outside.
     pub filtering: Filtering,
 }
 
 impl NatPool {
-    /// The ports of a pool that says nothing about them: ports below 1024 are for hosts that use such ports (RFC 4787
-    /// REQ-3).
+    /// The ports of a pool that says nothing about them: ports below 1024 are for hosts that use such ports
+    /// (RFC 4787 REQ-3).
     pub const PORTS: [u16; 2] = [1, 65535];
     /// Most addresses of a pool.
     pub const MAX_ADDRESSES: u32 = 4_096;
@@ -82,8 +84,8 @@ pub struct Endpoint4 {
     pub port: u16,
 }
 
-/// `nat forward add PROTO ADDRESS PORT to ADDRESS PORT`: what is sent to the first goes to the second, from whomever it
-/// comes.
+/// `nat forward add PROTO ADDRESS PORT to ADDRESS PORT`: what is sent to the first goes to the second, from
+/// whomever it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NatForward {
     /// The transport protocol.

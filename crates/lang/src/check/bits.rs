@@ -3,8 +3,8 @@
 /// 32-bit words of the longest header, IPv6.
 const WORDS: usize = 10;
 
-/// Bits of one header: which are fixed, and to what. Fields of up to 32 bits lie inside one word, longer ones start
-/// and end with words.
+/// Bits of one header: which are fixed, and to what. Fields of up to 32 bits lie inside one word, longer ones
+/// start and end with words.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Header {
     fixed: [u32; WORDS],

@@ -1,8 +1,8 @@
 //! Values that a field cannot have in any packet that matches, as ranges.
 //!
-//! Theory of operation. A question about a number is a set of ranges; all questions about one field that must hold
-//! together leave what none of them excludes. So what each excludes is collected, over all fields in one list, and
-//! sorted once; a field whose excluded ranges cover all of its values cannot be matched.
+//! Theory of operation. A question about a number is a set of ranges; all questions about one field that must
+//! hold together leave what none of them excludes. So what each excludes is collected, over all fields in one
+//! list, and sorted once; a field whose excluded ranges cover all of its values cannot be matched.
 
 use std::net::IpAddr;
 

@@ -1,13 +1,14 @@
-//! What the matches of a rule say about every packet that matches it; a rule that no packet can match is refused.
+//! What the matches of a rule say about every packet that matches it; a rule that no packet can match is
+//! refused.
 //!
-//! Theory of operation. Matches that are not negated and ask for equality fix bits of headers; [`Facts`] keeps, per
-//! header, which bits are fixed and to what, and which network and transport protocol the fields speak of. Three passes
-//! over the matches, each linear: protocols first, because they fix bits themselves (TCP over IPv4 means `ip-proto` 6
-//! and fragment offset 0); then equalities; then negations and `!=`, which contradict when all bits they ask about are
-//! fixed to just that value. Facts are sound, not complete: what they refuse never matches, what they let pass may
-//! still match nothing. More passes look at what bits cannot say: which options, extension headers and payloads are there
-//! and which are not; where the rule has ranges, sets or comparisons, which numbers are left for each field; and which
-//! kinds of options are left.
+//! Theory of operation. Matches that are not negated and ask for equality fix bits of headers; [`Facts`]
+//! keeps, per header, which bits are fixed and to what, and which network and transport protocol the fields
+//! speak of. Three passes over the matches, each linear: protocols first, because they fix bits themselves
+//! (TCP over IPv4 means `ip-proto` 6 and fragment offset 0); then equalities; then negations and `!=`, which
+//! contradict when all bits they ask about are fixed to just that value. Facts are sound, not complete: what
+//! they refuse never matches, what they let pass may still match nothing. More passes look at what bits
+//! cannot say: which options, extension headers and payloads are there and which are not; where the rule has
+//! ranges, sets or comparisons, which numbers are left for each field; and which kinds of options are left.
 
 use std::net::IpAddr;
 
@@ -92,7 +93,8 @@ impl<'a> Facts<'a> {
             };
         }
         if one.negated {
-            // A negated question about a value holds without the header, too; only a negated presence says something.
+            // A negated question about a value holds without the header, too; only a negated presence says
+            // something.
             return arg.is_some()
                 || !def.in_header()
                 || match (def.kind, def.proto) {
@@ -180,8 +182,8 @@ impl<'a> Facts<'a> {
         self.present & self.absent == 0
     }
 
-    /// Numbers that are left for fields, if the rule asks for more than equality. An error is the index of the last
-    /// match on a field for which none is left.
+    /// Numbers that are left for fields, if the rule asks for more than equality. An error is the index of
+    /// the last match on a field for which none is left.
     fn learn_numbers(&mut self, matches: impl Iterator<Item = &'a Match> + Clone) -> Result<(), usize> {
         if !matches.clone().any(domain::is_complex) {
             return Ok(());
@@ -353,8 +355,8 @@ fn bits(addr: &IpAddr) -> u128 {
     }
 }
 
-/// The message about a match that cannot hold together with the others: it names the first other match with which it
-/// cannot, if there is one, and marks the later of the two.
+/// The message about a match that cannot hold together with the others: it names the first other match with
+/// which it cannot, if there is one, and marks the later of the two.
 fn contradiction(matches: &[Match], index: usize) -> Diagnostic {
     let one = &matches[index];
     let alone = Facts::collect(std::iter::once(one)).is_err();

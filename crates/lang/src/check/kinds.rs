@@ -1,5 +1,6 @@
-//! Which kinds of TCP options matching packets can have. A packet has several, so that this is no question about one
-//! number: matches that ask for no option of some kinds exclude these, and every other match needs one that is left.
+//! Which kinds of TCP options matching packets can have. A packet has several, so that this is no question
+//! about one number: matches that ask for no option of some kinds exclude these, and every other match needs
+//! one that is left.
 
 use super::domain::fitting;
 use crate::ast::{Comparison, Cond, Match, MatchExpr};
@@ -26,8 +27,8 @@ pub(super) fn check<'a>(matches: impl Iterator<Item = &'a Match> + Clone) -> Res
     matches.clone().position(hopeless).map_or(Ok(()), Err)
 }
 
-/// The kinds that a match is about, and whether it wants none of them or at least one. Nothing for matches that hold
-/// both with and without.
+/// The kinds that a match is about, and whether it wants none of them or at least one. Nothing for matches
+/// that hold both with and without.
 fn asked(one: &Match) -> Option<(bool, Kinds)> {
     let MatchExpr::Field { field, arg } = &one.what else { return None };
     let def = field.def();

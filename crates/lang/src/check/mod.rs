@@ -1,5 +1,5 @@
-//! What a rule that parses may still have wrong: it asks for what this engine cannot do yet, writes what cannot be
-//! written, or can never match.
+//! What a rule that parses may still have wrong: it asks for what this engine cannot do yet, writes what
+//! cannot be written, or can never match.
 
 mod bits;
 mod domain;
@@ -16,9 +16,9 @@ use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 use crate::span::Span;
 use facts::Facts;
 
-/// Says whether the engine can run a rule, and whether the rule makes sense: every field and value has the shape that
-/// the parser gives it (rules built by hand are held to the same), everything in it is supported, some packet can match
-/// it, its targets can apply to such a packet and do not contradict each other.
+/// Says whether the engine can run a rule, and whether the rule makes sense: every field and value has the
+/// shape that the parser gives it (rules built by hand are held to the same), everything in it is supported,
+/// some packet can match it, its targets can apply to such a packet and do not contradict each other.
 ///
 /// # Errors
 /// The first thing wrong, with the span of the match or target.
@@ -49,8 +49,9 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Says whether matches make sense as what `show connections` and `clear connections` look for: as [`check`] does of a
-/// rule's, and all that they ask about is something that a connection has, and not its packets one by one.
+/// Says whether matches make sense as what `show connections` and `clear connections` look for: as [`check`]
+/// does of a rule's, and all that they ask about is something that a connection has, and not its packets one
+/// by one.
 ///
 /// # Errors
 /// The first thing wrong, with the span of the match.
@@ -62,8 +63,8 @@ pub fn check_filter(matches: &[Match]) -> Result<(), Diagnostic> {
     Facts::of(matches).map(drop)
 }
 
-/// Says whether matches make sense, as [`check`] does of a rule's: the engine can ask for each, and some packet can match
-/// all of them.
+/// Says whether matches make sense, as [`check`] does of a rule's: the engine can ask for each, and some
+/// packet can match all of them.
 ///
 /// # Errors
 /// The first thing wrong, with the span of the match.

@@ -1,9 +1,9 @@
 //! Whether the edits of options in one rule make sense together.
 //!
-//! Theory of operation. The targets are played in order over what is known of the packet's options: at first nothing,
-//! then those kinds that the rule has written, with their lengths. A whitelist (all `strip !` of a rule) acts at the
-//! place of its first. An edit that a later one of the same rule undoes has no sense, nor have options that no header
-//! has room for.
+//! Theory of operation. The targets are played in order over what is known of the packet's options: at first
+//! nothing, then those kinds that the rule has written, with their lengths. A whitelist (all `strip !` of a
+//! rule) acts at the place of its first. An edit that a later one of the same rule undoes has no sense, nor
+//! have options that no header has room for.
 
 use crate::ast::{Action, Target, Value};
 use crate::diag::Diagnostic;

@@ -19,8 +19,8 @@ pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagno
     Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
 }
 
-/// Targets of a stateful rule that give sessions the same thing, or give something to sessions that are never opened.
-/// That the same field is written twice has been looked at.
+/// Targets of a stateful rule that give sessions the same thing, or give something to sessions that are never
+/// opened. That the same field is written twice has been looked at.
 pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     let (mut nat, mut balances, mut chain) = (false, false, false);
     for target in targets {

@@ -23,7 +23,8 @@ pub struct FieldDef {
     pub loc: Option<Loc>,
     /// Whether rules can match it.
     pub match_: Support,
-    /// Whether `mod` can write it. TCP options can also be added and stripped, all of them ([`FieldDef::is_option`]).
+    /// Whether `mod` can write it. TCP options can also be added and stripped, all of them
+    /// ([`FieldDef::is_option`]).
     pub modify: Support,
     /// Whether `map` and `shuffle` can give sessions another value of it, undone on the way back.
     pub translate: Support,
@@ -76,8 +77,9 @@ pub enum ValueKind {
     Int,
     /// One bit: 0 or 1; alone it asks for 1.
     Flag,
-    /// Another field under the name of one of its values: alone it asks for that value. The parser writes it out
-    /// wherever it is not alone, so that in a parsed rule it never has a condition and is never written to.
+    /// Another field under the name of one of its values: alone it asks for that value. The parser writes it
+    /// out wherever it is not alone, so that in a parsed rule it never has a condition and is never written
+    /// to.
     Shorthand(u8),
     /// An IP protocol number or name.
     Proto,
@@ -137,13 +139,14 @@ impl FieldDef {
         }
     }
 
-    /// Whether the field is part of the fixed header of [`FieldDef::proto`], so that a packet with that header has the
-    /// field; others (options, extension headers, payloads) may be missing from it.
+    /// Whether the field is part of the fixed header of [`FieldDef::proto`], so that a packet with that
+    /// header has the field; others (options, extension headers, payloads) may be missing from it.
     pub const fn in_header(&self) -> bool {
         !self.is_option() && !matches!(self.loc, None | Some(Loc::Ip6Ext(_)))
     }
 
-    /// A field at a fixed place: matched and written as a number (one bit: a flag) unless the builder says otherwise.
+    /// A field at a fixed place: matched and written as a number (one bit: a flag) unless the builder says
+    /// otherwise.
     pub(super) const fn fixed(id: FieldId, name: &'static str, loc: Loc, width_bits: u16) -> Self {
         let proto = match loc {
             Loc::InPort | Loc::OutPort => Layer::Interface,

@@ -73,8 +73,8 @@ impl Parser<'_> {
         self.instance("an instance")
     }
 
-    /// The name of an instance: as other names, and words of rules are allowed (`nf add nat nat office`), for no rule
-    /// names one. Words of chains are not.
+    /// The name of an instance: as other names, and words of rules are allowed (`nf add nat nat office`), for
+    /// no rule names one. Words of chains are not.
     fn instance(&mut self, what: &str) -> Parse<Word> {
         let token = self.lex.peek();
         let text = self.text(token);

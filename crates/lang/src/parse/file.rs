@@ -18,12 +18,13 @@ pub struct FileItem<T> {
 /// Most errors reported for one file.
 const MAX_ERRORS: usize = 20;
 
-/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush`, `clear` and `nf set`,
-/// which ask, undo or command and have no place in a description. Rules are not checked ([`load_file`] does that).
+/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush`, `clear` and `nf
+/// set`, which ask, undo or command and have no place in a description. Rules are not checked ([`load_file`]
+/// does that).
 ///
 /// # Errors
-/// Up to 20, in order of lines. A file that is not text (invalid UTF-8, control characters) has one error at the first
-/// such place, behind those of the lines before.
+/// Up to 20, in order of lines. A file that is not text (invalid UTF-8, control characters) has one error at
+/// the first such place, behind those of the lines before.
 pub fn parse_file(text: &[u8]) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     read(text, |_| Ok(()))
 }

@@ -1,9 +1,10 @@
 //! From text to commands: one line, or a file of lines.
 //!
-//! Theory of operation. A recursive-descent parser with one token ahead. Only the brackets of service chains nest, and
-//! only so deep ([`crate::Chain::MAX_DEPTH`]); nothing else recurses on what the user writes. Wherever the grammar has a choice the parser notes what could stand there if the line ends
-//! at that place ([`Expect`]); completion runs this same parser over the line up to the cursor and reads the notes, so
-//! that the two cannot drift apart. Everything is linear in the length of the line.
+//! Theory of operation. A recursive-descent parser with one token ahead. Only the brackets of service chains
+//! nest, and only so deep ([`crate::Chain::MAX_DEPTH`]); nothing else recurses on what the user writes.
+//! Wherever the grammar has a choice the parser notes what could stand there if the line ends at that place
+//! ([`Expect`]); completion runs this same parser over the line up to the cursor and reads the notes, so that
+//! the two cannot drift apart. Everything is linear in the length of the line.
 
 mod chain;
 mod command;
@@ -68,7 +69,8 @@ pub(crate) enum Expect {
     Chain,
 }
 
-/// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the end.
+/// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the
+/// end.
 ///
 /// # Errors
 /// The first thing wrong with the line. [`crate::check`] says whether the engine can run a rule that parses.
@@ -79,7 +81,8 @@ pub fn parse_line(line: &str) -> Result<Option<Command>, Diagnostic> {
     Parser::new(line).line()
 }
 
-/// Reads matches alone, as they stand in a rule, and checks them as [`crate::check`] does; no text is no match.
+/// Reads matches alone, as they stand in a rule, and checks them as [`crate::check`] does; no text is no
+/// match.
 ///
 /// # Errors
 /// The first thing wrong with them.
@@ -108,7 +111,8 @@ fn plain(line: &str) -> Parse<()> {
     Err(Diagnostic::new(Span::new(at, at + c.len_utf8()), message))
 }
 
-/// What could follow at the end of `line`, in the order of the grammar; nothing if the line is wrong before its end.
+/// What could follow at the end of `line`, in the order of the grammar; nothing if the line is wrong before
+/// its end.
 pub(crate) fn expected(line: &str) -> Vec<Expect> {
     let mut parser = Parser::new(line);
     if plain(line).is_err() {
@@ -218,7 +222,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The name of an interface, a pool or a chain: 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule grammar.
+    /// The name of an interface, a pool or a chain: 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule
+    /// grammar.
     fn name(&mut self, what: &str) -> Parse<Word> {
         if self.peek() == Tok::End {
             return Err(self.error_here(format!("the name of {what} is missing")));

@@ -46,8 +46,8 @@ impl Subject {
         }
     }
 
-    /// Whether the parser stands at a value where a field could stand: the field is left out. What may be a field with
-    /// a slip is taken for that.
+    /// Whether the parser stands at a value where a field could stand: the field is left out. What may be a
+    /// field with a slip is taken for that.
     pub(super) fn operand(&self, parser: &Parser<'_>) -> bool {
         let word = match parser.peek() {
             Tok::Text | Tok::OpenText => return true,

@@ -22,10 +22,12 @@ pub struct PoolConfig {
 }
 
 impl PoolConfig {
-    /// All ports. Internal ports below 1024 get external ports below 1024; others get others (RFC 4787 REQ-3 a).
+    /// All ports. Internal ports below 1024 get external ports below 1024; others get others (RFC 4787 REQ-3
+    /// a).
     const ALL_PORTS: (u16, u16) = (1, 65535);
 
-    /// Creates a pool with the addresses `first` to `last`, inclusive, with all ports, no blocks and no limit.
+    /// Creates a pool with the addresses `first` to `last`, inclusive, with all ports, no blocks and no
+    /// limit.
     ///
     /// # Errors
     /// No name; too many addresses or none; an address that is not a host's.
@@ -179,8 +181,8 @@ impl PoolConfig {
 
     /// The first port of the first chunk.
     ///
-    /// Blocks begin at port 1024 if at least one fits there. Their ports serve all internal ports, and a remote server
-    /// may trust source ports below 1024.
+    /// Blocks begin at port 1024 if at least one fits there. Their ports serve all internal ports, and a
+    /// remote server may trust source ports below 1024.
     pub(crate) fn base(&self) -> u32 {
         let (low, high) = (u32::from(self.ports.0), u32::from(self.ports.1));
         match self.block {
@@ -189,8 +191,8 @@ impl PoolConfig {
         }
     }
 
-    /// Number of consecutive ports that belong to one worker: a block, or 64, or fewer if a worker would otherwise get
-    /// none.
+    /// Number of consecutive ports that belong to one worker: a block, or 64, or fewer if a worker would
+    /// otherwise get none.
     pub(crate) fn chunk(&self, workers: usize) -> u32 {
         let turns = 4 * workers.max(1) as u32;
         match self.block {

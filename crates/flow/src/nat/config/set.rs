@@ -26,8 +26,8 @@ impl NatConfig {
     /// Checks pools and forwards against each other.
     ///
     /// # Errors
-    /// Duplicate names or external endpoints; pools that share ports of an address; a forward to an address of a pool;
-    /// too many pools or forwards.
+    /// Duplicate names or external endpoints; pools that share ports of an address; a forward to an address
+    /// of a pool; too many pools or forwards.
     pub fn new(pools: Vec<PoolConfig>, forwards: Vec<ForwardConfig>) -> Result<NatConfig, NatConfigError> {
         if pools.len() > MAX_POOLS {
             return Err(NatConfigError::TooManyPools(pools.len()));
@@ -102,15 +102,15 @@ impl NatConfig {
         (0u16..).zip(&self.pools).find(|(_, pool)| pool.name() == name).map(|(n, _)| PoolId(n))
     }
 
-    /// Whether an address lies between the lowest and the highest external address. A fast test that excludes most
-    /// addresses.
+    /// Whether an address lies between the lowest and the highest external address. A fast test that excludes
+    /// most addresses.
     #[inline]
     pub(crate) fn is_in_reach(&self, address: u32) -> bool {
         self.reach.is_some_and(|(lowest, highest)| (lowest..=highest).contains(&address))
     }
 
-    /// The pool that owns an external endpoint. Pools may share an address if their ports differ; ports of none of them
-    /// belong to the first such pool.
+    /// The pool that owns an external endpoint. Pools may share an address if their ports differ; ports of
+    /// none of them belong to the first such pool.
     pub(crate) fn pool_at(&self, external: Endpoint) -> Option<PoolId> {
         let behind = self.ranges.partition_point(|range| range.0 <= external.address);
         let mut found = None;

@@ -1,30 +1,31 @@
-//! Blocks of ports.
+//! Port blocks.
 //!
-//! Theory of operation. A block is a number of consecutive ports of an address, for all protocols, that a host has for
-//! itself as long as one of them is mapped. What is logged about who had which port is then one line for each block
-//! rather than one for each mapping. Blocks of a host are a list, the one first in which something changed last; a port
-//! is looked for in the first few of them, then the host gets another block. Blocks lie above port 1023 if the pool has
-//! room for one there.
+//! # Theory of operation
+//!
+//! A block is a range of consecutive ports of an address, for all protocols. It belongs to one host as long
+//! as one of its ports is mapped. So the log needs one line per block instead of one per mapping. The blocks
+//! of a host form a list, most recently changed first. A port is searched in the first few blocks of the
+//! list; then the host gets another block. Blocks lie above port 1023 if the pool has room for one there.
 
 use crate::nat::config::PoolConfig;
 
-/// A block that is not at the beginning or end of a list has neighbours; numbers are one more than the block's, so that
-/// zeros are a block that nobody has.
+/// Fields of a block. Links are block numbers plus one, so a block without a host is all zeros.
 const HOST: usize = 0;
 const PORTS: usize = 1;
 const BEFORE: usize = 2;
 const BEHIND: usize = 3;
 
-/// How many of its blocks are searched before a host gets another one.
+/// Number of blocks that are searched before a host gets another one.
 const SEARCHED: usize = 16;
 
-/// All blocks of a pool. A block's number is its address's times the blocks of an address, plus its number there.
+/// All blocks of a pool. The number of a block is the index of its address times the blocks per address, plus
+/// its index there.
 #[derive(Debug)]
 pub(super) struct Blocks {
     size: u32,
     base: u32,
     each: u32,
-    /// Of each block: the host that has it, how many of its ports are mapped, and its neighbours in the host's list.
+    /// For each block: its host, the number of mapped ports, and its neighbours in the host's list.
     list: Vec<[u32; 4]>,
     taken: u64,
 }
@@ -41,27 +42,27 @@ impl Blocks {
         self.list.iter_mut().zip(&old).filter(|(_, old)| **old != [0; 4]).for_each(|(new, &old)| *new = old);
     }
 
-    /// Ports of a block.
+    /// Ports per block.
     pub(super) fn size(&self) -> u32 {
         self.size
     }
 
-    /// Blocks of an address.
+    /// Blocks per address.
     pub(super) fn each(&self) -> u32 {
         self.each
     }
 
-    /// Blocks that hosts have.
+    /// Number of blocks that hosts have.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// The block, in its address, that a port lies in.
+    /// The block of an address that contains a port.
     pub(super) fn around(&self, port: u32) -> Option<u32> {
         Some(port.checked_sub(self.base)? / self.size).filter(|&block| block < self.each)
     }
 
-    /// First and last port of a block of any address.
+    /// First and last port of a block.
     pub(super) fn ports(&self, block: u32) -> (u32, u32) {
         let first = self.base + block % self.each.max(1) * self.size;
         (first, first + self.size - 1)
@@ -82,12 +83,12 @@ impl Blocks {
         }
     }
 
-    /// Whether the host has the block.
+    /// Whether the block belongs to the host.
     pub(super) fn has(&self, host: u32, block: u32) -> bool {
         self.field(block, HOST) == host + 1
     }
 
-    /// The blocks of the list that begins at `first` (number + 1) in which ports are looked for.
+    /// The blocks in which a port is searched. `first`: first block of the host's list, plus one.
     pub(super) fn searched(&self, first: u32) -> impl Iterator<Item = u32> {
         let mut next = first;
         std::iter::from_fn(move || {
@@ -98,7 +99,7 @@ impl Blocks {
         .take(SEARCHED)
     }
 
-    /// Gives a block that nobody has to a host whose list begins at `first`.
+    /// Assigns a free block to a host. `first`: first block of the host's list, plus one.
     pub(super) fn take(&mut self, host: u32, block: u32, first: &mut u32) {
         self.set(block, HOST, host + 1);
         self.set(block, PORTS, 0);
@@ -106,12 +107,13 @@ impl Blocks {
         self.taken += 1;
     }
 
-    /// A port of the block was mapped.
+    /// Counts a mapped port of the block.
     pub(super) fn use_port(&mut self, block: u32) {
         self.set(block, PORTS, self.field(block, PORTS) + 1);
     }
 
-    /// A port of the block is mapped no longer. True: it was the last, and the host has lost the block.
+    /// Counts a port of the block that is no longer mapped. True if it was the last: the host has lost the
+    /// block.
     pub(super) fn unuse_port(&mut self, block: u32, first: &mut u32) -> bool {
         let ports = self.field(block, PORTS).saturating_sub(1);
         self.set(block, PORTS, ports);

@@ -1,11 +1,14 @@
-//! One pool, as one worker has it.
+//! The share of one worker in a pool.
 //!
-//! Theory of operation. A host keeps the address that it was given first (RFC 4787 REQ-2, "paired"; strictly so, as RFC
-//! 7857 section 4 says). Of the ports that it may have there it gets, in this order: the one it sends from; the one
-//! above that of its port below, if it sends from an odd port (RFC 4787 section 4.2.3: real-time traffic goes by pairs);
-//! a random one that is even or odd as its own (REQ-4); any random one. With blocks, only ports of its blocks are its
-//! own; a new block is the one around the host's port if nobody has that. Chance is a secret number that goes with the end
-//! inside ([`PortPreference::random`]), so that what it will choose can be known shortly before ([`Pool::predict`]).
+//! # Theory of operation
+//!
+//! A host keeps its first external address (RFC 4787 REQ-2, "paired"; strictly, as RFC 7857 section 4
+//! requires). There it gets the first free port of this list: its own source port; for an odd UDP source
+//! port, the port after the external port of the even port below (RFC 4787 section 4.2.3: RTP uses pairs); a
+//! random port of the same parity (REQ-4); any random port. With blocks, only ports of the host's blocks
+//! count. A new block is the one that contains the source port, if it is free. The random number is a keyed
+//! hash of the internal endpoint ([`PortPreference::random`]), so that [`Pool::predict`] can know it
+//! beforehand.
 
 use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
@@ -18,23 +21,23 @@ mod space;
 use blocks::Blocks;
 use space::{Lane, Space, within};
 
-/// One pool, as one worker has it.
+/// The share of one worker in a pool.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) config: PoolConfig,
-    /// Whether it is in the configuration; else it is kept until its mappings have ended.
+    /// Whether the pool is configured. Otherwise it exists until its mappings have ended.
     pub(super) current: bool,
-    /// Mappings that lead here.
+    /// Number of mappings of the pool.
     pub(super) mappings: u32,
-    /// What it has given out and refused.
+    /// Usage figures.
     pub(super) counters: PoolCounters,
-    /// Whether to say that it is exhausted.
+    /// Limits the rate of exhaustion reports.
     pub(super) gate: Gate,
     space: Space,
     blocks: Option<Blocks>,
 }
 
-/// Figures of a pool.
+/// Usage figures of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PoolCounters {
     pub(super) ports: [u64; 3],
@@ -44,17 +47,17 @@ pub(super) struct PoolCounters {
     pub(super) limited: u64,
 }
 
-/// What a port is picked by.
+/// What determines the choice of a port.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortPreference {
     pub(super) proto: PortProto,
-    /// The port that the host sends from.
+    /// Source port of the host.
     pub(super) port: u16,
-    /// What chance says: nobody outside knows it.
+    /// A number that an attacker cannot predict.
     pub(super) random: u64,
 }
 
-/// A port that was picked, and the ports of the block that the host was given for it.
+/// A chosen port, and the ports of the block that the host got for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PortChoice {
     pub(super) port: u16,
@@ -62,7 +65,7 @@ pub(super) struct PortChoice {
 }
 
 impl Pool {
-    /// The share that `worker` of `workers` has in a pool.
+    /// Creates the share of worker number `worker` of `workers`.
     pub(super) fn new(config: PoolConfig, worker: usize, workers: usize) -> Pool {
         let blocks = config.block().map(|size| Blocks::new(&config, size));
         let mine = |n: u32| n as usize % workers.max(1) == worker;
@@ -74,7 +77,7 @@ impl Pool {
         pool
     }
 
-    /// Takes over a configuration that [extends](PoolConfig::extends) the one there was.
+    /// Changes to a configuration that [extends](PoolConfig::extends) the present one.
     pub(super) fn grow(&mut self, config: PoolConfig) {
         if self.space.addresses() != config.len() {
             self.space.grow(config.len());
@@ -85,7 +88,7 @@ impl Pool {
         self.config = config;
     }
 
-    /// How much of it is in use.
+    /// Usage of the pool.
     pub(super) fn usage(&self) -> PoolUsage {
         let (blocks, blocks_total) = self.blocks_taken_and_total();
         PoolUsage {
@@ -101,7 +104,7 @@ impl Pool {
         }
     }
 
-    /// Ports that this worker has, for each protocol.
+    /// Number of ports of this worker for each protocol.
     fn ports_total(&self) -> u64 {
         let each = match &self.blocks {
             Some(blocks) => self.space.whole(Lane::BLOCKS) * blocks.size(),
@@ -113,14 +116,14 @@ impl Pool {
         u64::from(each) * u64::from(self.config.len())
     }
 
-    /// Blocks that hosts have, and blocks that this worker has.
+    /// Number of blocks in use, and number of blocks of this worker.
     fn blocks_taken_and_total(&self) -> (u64, u64) {
         let Some(blocks) = &self.blocks else { return (0, 0) };
         (blocks.taken(), u64::from(self.space.whole(Lane::BLOCKS)) * u64::from(self.config.len()))
     }
 
-    /// The address, by its number, for a host that has none: its first choice, or the next that has something left for
-    /// its port.
+    /// The index of an address for a new host: its first choice, or the next address with a suitable port
+    /// left.
     pub(super) fn address_for(&self, host: u32, proto: PortProto, port: u16) -> Option<u32> {
         let start = self.config.number_for(host);
         if self.blocks.is_some() {
@@ -133,14 +136,14 @@ impl Pool {
         lanes.into_iter().flatten().find_map(|lane| self.space.open_address(lane, start))
     }
 
-    /// Asks for the memory in which an end is given back.
+    /// Prefetches what the release of an external endpoint reads.
     pub(super) fn prefetch_free(&self, outside: Endpoint, proto: PortProto) {
         if let Some(address) = self.config.index_of(outside.address) {
             self.space.prefetch(address, proto, outside.port.into());
         }
     }
 
-    /// The end that a host most likely gets.
+    /// The external endpoint that a host will probably get.
     #[inline]
     pub(super) fn predict(&self, host: u32, preference: PortPreference) -> Option<Endpoint> {
         let number = self.config.number_for(host);
@@ -152,8 +155,8 @@ impl Pool {
         Some(Endpoint { address, port })
     }
 
-    /// Takes a port of the address of host `number`; none: there is none that it may have. `below` is asked for the
-    /// external port of the host's port below the one it sends from.
+    /// Allocates a port of the address of host `number`. None if no permitted port is left. `below` returns
+    /// the external port of the internal port below the source port.
     pub(super) fn pick(
         &mut self,
         number: u32,
@@ -173,8 +176,8 @@ impl Pool {
         Some(picked)
     }
 
-    /// Gives a port back; if a forward has taken it over, only what else went with it. Some: with it went a block, whose
-    /// ports these are.
+    /// Frees a port. With `forwarded`, a forward has taken over the port itself. Returns the ports of the
+    /// block if the host lost it.
     pub(super) fn free_port(
         &mut self,
         host: &mut Host,
@@ -184,7 +187,7 @@ impl Pool {
     ) -> Option<(u16, u16)> {
         let address = host.external;
         if !forwarded {
-            self.space.give(address, proto, port.into());
+            self.space.release(address, proto, port.into());
         }
         if let Some(ports) = self.counters.ports.get_mut(proto as usize) {
             *ports = ports.saturating_sub(1);
@@ -199,8 +202,8 @@ impl Pool {
         Some(narrow(blocks.ports(block)))
     }
 
-    /// Keeps a port from being given out, for a forward, or lets go of it. Nothing happens if it is not this pool's or
-    /// not this worker's. False: a host has it.
+    /// Reserves a port for a forward, or ends the reservation. Does nothing if the port is not in the pool or
+    /// not of this worker. False if a host has the port.
     pub(super) fn reserve(&mut self, external: Endpoint, proto: PortProto, reserved: bool) -> bool {
         let Some(address) = self.config.index_of(external.address) else { return true };
         let port = u32::from(external.port);
@@ -209,7 +212,7 @@ impl Pool {
         }
         match (reserved, self.space.is_free(address, proto, port)) {
             (true, true) => self.space.take(address, proto, port),
-            (false, false) => self.space.give(address, proto, port),
+            (false, false) => self.space.release(address, proto, port),
             (true, false) => return false,
             (false, true) => {}
         }
@@ -234,7 +237,7 @@ fn pick_alone(
     u16::try_from(found).ok()
 }
 
-/// The host's own port, or the one above that of its port below, if it is free and `may` agrees.
+/// The source port itself, or the port after that of the port below, if it is free and `may` returns true.
 fn fitting(
     space: &Space,
     address: u32,
@@ -252,7 +255,7 @@ fn fitting(
     below().filter(|even| even.is_multiple_of(2)).map(|even| even + 1).filter(|&odd| free(odd))
 }
 
-/// A free port of the host's blocks, or else of one more.
+/// A free port of the host's blocks, otherwise of a new block.
 fn pick_in_blocks(
     space: &mut Space,
     blocks: &mut Blocks,
@@ -278,7 +281,7 @@ fn pick_in_blocks(
     let block = space.find_block(address, blocks.each(), around, preference.random)?;
     let ports = blocks.ports(block);
     let within = |port| (ports.0..=ports.1).contains(&port);
-    // A block all of whose ports are forwarded is no use, and is left alone.
+    // A block whose ports are all forwarded is not used.
     let fitting = fitting(space, address, preference, &below, within).map(u32::from);
     let port = fitting.or_else(|| random_of(space, address, preference, ports))?;
     let whole = blocks.number(address, block);
@@ -292,7 +295,7 @@ fn random_of(space: &Space, address: u32, preference: PortPreference, range: (u3
     space.find(address, preference.proto, range, within(range, preference.random), preference.port.into())
 }
 
-/// Ports as such.
+/// Converts a range of ports to 16 bits.
 fn narrow((first, last): (u32, u32)) -> (u16, u16) {
     (first as u16, last as u16)
 }

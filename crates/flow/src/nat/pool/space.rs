@@ -1,8 +1,10 @@
-//! Ports of the addresses of a pool, and which of them are left.
+//! The ports of the addresses of a pool.
 //!
-//! Theory of operation. Each address has a [`PortBitmap`] of ports for each protocol, and one of blocks if ports are given
-//! out in blocks. How much is left is counted for each address and *lane*: each protocol's ports below 1024 and those
-//! above, or blocks. A bit for each address says that a lane of it is empty, so that an address with something left is
+//! # Theory of operation
+//!
+//! Each address has a [`PortBitmap`] for each protocol, and one for blocks if ports are allocated in blocks.
+//! Free ports are counted per address and *lane*: the ports of a protocol below 1024, those from 1024 on, or
+//! the blocks. One bit per address and lane says that the lane is exhausted. So an address with free ports is
 //! found at once.
 
 use mmb_packet::prefetch;
@@ -12,37 +14,37 @@ use crate::nat::config::{PoolConfig, PortProto};
 
 /// Ports below this one are a class of their own (RFC 4787 REQ-3 a).
 const HIGH: u32 = 1024;
-/// Identifiers below this one are not given to ICMP queries: in a key they could be mistaken for a type.
+/// ICMP queries get no identifiers below this one: in a key they could be confused with a type.
 const ICMP_FIRST: u32 = 32;
-/// Kinds of things that are counted apart.
+/// Number of lanes.
 const LANES: usize = 6;
-/// Nothing is barred.
+/// A bitmap without excluded numbers.
 static OPEN: [u64; WORDS] = [0; WORDS];
 
-/// A protocol's ports of a class, or the blocks.
+/// The ports of a protocol in one class, or the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane(usize);
 
 impl Lane {
-    /// Blocks; where there are blocks, ports are not counted.
+    /// The lane of blocks. In pools with blocks, ports are not counted.
     pub(super) const BLOCKS: Lane = Lane(0);
 
-    /// That of a port.
+    /// The lane of a port.
     pub(super) fn of(proto: PortProto, port: u32) -> Lane {
         Lane(proto as usize * 2 + usize::from(port >= HIGH))
     }
 
-    /// The first of those that serve a host that sends from `port`.
+    /// The best lane for a host with source port `port`.
     #[inline]
     pub(super) fn best(proto: PortProto, port: u32, only_low: bool) -> Lane {
         let high = port >= HIGH && (proto == PortProto::Icmp || !only_low);
         Lane(proto as usize * 2 + usize::from(high))
     }
 
-    /// Those that serve a host that sends from `port`, best first.
+    /// The lanes for a host with source port `port`, best first.
     pub(super) fn serving(proto: PortProto, port: u32, only_low: bool) -> [Option<Lane>; 2] {
         let first = Lane::best(proto, port, only_low);
-        // High ports are given low ones only where nobody minds, or if there is nothing else.
+        // A high port gets a low one only for ICMP, or if the pool has no others.
         let second = (port < HIGH || proto == PortProto::Icmp).then_some(Lane(first.0 ^ 1));
         [Some(first), second]
     }
@@ -52,21 +54,21 @@ impl Lane {
 #[derive(Debug)]
 pub(super) struct Space {
     ports: (u32, u32),
-    /// Sheets of an address stand in a row: ports of each protocol, and blocks if there are any.
-    sheets: Vec<u64>,
+    /// Bitmaps of all addresses: for each address one per protocol, and one for blocks if there are any.
+    bitmaps: Vec<u64>,
     each: usize,
-    /// What is never given out by this worker: of blocks if there are any, else of ports.
+    /// What this worker never allocates: blocks if there are any, otherwise ports.
     barred: Vec<u64>,
     left: Vec<[u32; LANES]>,
-    /// What an address has left when nothing is taken.
+    /// Free entries per lane of an unused address.
     whole: [u32; LANES],
     full: [Vec<u64>; LANES],
     addresses: u32,
 }
 
 impl Space {
-    /// The space of no addresses yet; `mine` says of a range of consecutive ports, or of a block, whether they are this
-    /// worker's. `blocks`: how many of them an address has.
+    /// A space without addresses. `mine` returns whether a range of consecutive ports, or a block, belongs to
+    /// this worker. `blocks`: blocks per address.
     pub(super) fn new(
         config: &PoolConfig,
         blocks: Option<u32>,
@@ -84,7 +86,7 @@ impl Space {
             .for_each(|n| bar(&mut barred, first + n * width, (first + (n + 1) * width - 1).min(65535)));
         let mut space = Space {
             ports: (low, high),
-            sheets: Vec::new(),
+            bitmaps: Vec::new(),
             each: PortProto::ALL.len() + usize::from(blocks.is_some()),
             barred,
             left: Vec::new(),
@@ -106,12 +108,12 @@ impl Space {
         space
     }
 
-    /// Adds addresses at the end until there are so many.
+    /// Adds addresses at the end.
     pub(super) fn grow(&mut self, addresses: u32) {
         let words = addresses as usize * self.each * WORDS;
-        // Zeroed memory costs nothing until it is touched.
-        let old = std::mem::replace(&mut self.sheets, vec![0; words]);
-        self.sheets.iter_mut().zip(&old).filter(|(_, old)| **old != 0).for_each(|(new, &old)| *new = old);
+        // Zeroed memory costs nothing until it is written.
+        let old = std::mem::replace(&mut self.bitmaps, vec![0; words]);
+        self.bitmaps.iter_mut().zip(&old).filter(|(_, old)| **old != 0).for_each(|(new, &old)| *new = old);
         self.left.resize(addresses as usize, self.whole);
         for (full, whole) in self.full.iter_mut().zip(self.whole) {
             full.resize(addresses.div_ceil(64) as usize, 0);
@@ -122,12 +124,12 @@ impl Space {
         self.addresses = addresses;
     }
 
-    /// What one address has in a lane when nothing is taken.
+    /// Free entries of an unused address in a lane.
     pub(super) fn whole(&self, lane: Lane) -> u32 {
         self.whole.get(lane.0).copied().unwrap_or(0)
     }
 
-    /// The ports of a lane: first and last; the first is above the last if there are none.
+    /// First and last port of a lane. The first exceeds the last if the lane is empty.
     fn range(&self, lane: Lane) -> (u32, u32) {
         let least = if lane.0 / 2 == PortProto::Icmp as usize { ICMP_FIRST } else { 0 };
         match lane.0 % 2 {
@@ -136,7 +138,7 @@ impl Space {
         }
     }
 
-    /// How many addresses there are.
+    /// Number of addresses.
     pub(super) fn addresses(&self) -> u32 {
         self.addresses
     }
@@ -150,49 +152,49 @@ impl Space {
         self.each > PortProto::ALL.len()
     }
 
-    /// The sheet of a protocol's ports.
-    fn sheet(&self, address: u32, proto: PortProto) -> PortBitmap<'_, &[u64]> {
+    /// The bitmap of a protocol's ports.
+    fn bitmap(&self, address: u32, proto: PortProto) -> PortBitmap<'_, &[u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        PortBitmap { taken: self.sheets.get(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap { taken: self.bitmaps.get(at..at + WORDS).unwrap_or_default(), barred }
     }
 
-    /// The same, to be changed.
-    fn sheet_mut(&mut self, address: u32, proto: PortProto) -> PortBitmap<'_, &mut [u64]> {
+    /// The bitmap of a protocol's ports, mutable.
+    fn bitmap_mut(&mut self, address: u32, proto: PortProto) -> PortBitmap<'_, &mut [u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
         let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        PortBitmap { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap { taken: self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default(), barred }
     }
 
-    /// Asks for the memory that says whether a port is taken.
+    /// Prefetches the bit of a port.
     pub(super) fn prefetch(&self, address: u32, proto: PortProto, port: u32) {
-        let sheet = (address as usize * self.each + proto as usize) * WORDS;
-        if let Some(word) = self.sheets.get(sheet + port as usize / 64) {
+        let bitmap = (address as usize * self.each + proto as usize) * WORDS;
+        if let Some(word) = self.bitmaps.get(bitmap + port as usize / 64) {
             prefetch::read(word);
         }
     }
 
-    /// The sheet of an address's blocks.
+    /// The bitmap of an address's blocks.
     fn blocks(&mut self, address: u32) -> PortBitmap<'_, &mut [u64]> {
         let at = (address as usize * self.each + PortProto::ALL.len()) * WORDS;
-        PortBitmap { taken: self.sheets.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
+        PortBitmap { taken: self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
     }
 
-    /// Whether a port is the pool's and this worker's, can be given out for this protocol, and nobody has it.
+    /// Whether this worker may allocate a port for this protocol, and the port is free.
     pub(super) fn is_free(&self, address: u32, proto: PortProto, port: u32) -> bool {
         let (low, high) = self.ports;
         (low..=high).contains(&port)
             && (proto != PortProto::Icmp || port >= ICMP_FIRST)
-            && self.sheet(address, proto).is_free(port)
+            && self.bitmap(address, proto).is_free(port)
     }
 
-    /// Whether a port is the pool's, and this worker may give it out.
+    /// Whether a port is in the pool and belongs to this worker.
     pub(super) fn has(&self, port: u32) -> bool {
         let (low, high) = self.ports;
         (low..=high).contains(&port) && (self.has_blocks() || count_free(&self.barred, port, port) == 1)
     }
 
-    /// A free port from `first` to `last`, at or behind `from` if possible, even or odd as `like` if possible.
+    /// A free port from `range`, preferably from `from` on, preferably with the parity of `like`.
     pub(super) fn find(
         &self,
         address: u32,
@@ -206,12 +208,12 @@ impl Space {
         if range.0 > range.1 {
             return None;
         }
-        let sheet = self.sheet(address, proto);
+        let bitmap = self.bitmap(address, proto);
         let from = from.max(range.0);
-        sheet.find(range, from, like).or_else(|| sheet.find(range, from, like + 1))
+        bitmap.find(range, from, like).or_else(|| bitmap.find(range, from, like + 1))
     }
 
-    /// A free port of a lane; which one, `random` says.
+    /// A free port of a lane, chosen by `random`.
     pub(super) fn find_in(&self, address: u32, lane: Lane, random: u64, like: u32) -> Option<u32> {
         let proto = *PortProto::ALL.get(lane.0 / 2)?;
         let left = self.left.get(address as usize)?.get(lane.0)?;
@@ -224,21 +226,21 @@ impl Space {
 
     /// Takes a port, which must be free.
     pub(super) fn take(&mut self, address: u32, proto: PortProto, port: u32) {
-        self.sheet_mut(address, proto).take(port);
+        self.bitmap_mut(address, proto).take(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), true);
         }
     }
 
-    /// Gives a port back.
-    pub(super) fn give(&mut self, address: u32, proto: PortProto, port: u32) {
-        self.sheet_mut(address, proto).give(port);
+    /// Frees a port.
+    pub(super) fn release(&mut self, address: u32, proto: PortProto, port: u32) {
+        self.bitmap_mut(address, proto).release(port);
         if !self.has_blocks() {
             self.count(address, Lane::of(proto, port), false);
         }
     }
 
-    /// A free block of an address: `wanted` if it is, else at random.
+    /// A free block of an address: `wanted` if it is free, otherwise a random one.
     pub(super) fn find_block(
         &mut self,
         address: u32,
@@ -246,22 +248,22 @@ impl Space {
         wanted: Option<u32>,
         random: u64,
     ) -> Option<u32> {
-        let sheet = self.blocks(address);
-        if let Some(block) = wanted.filter(|&block| block < count && sheet.is_free(block)) {
+        let bitmap = self.blocks(address);
+        if let Some(block) = wanted.filter(|&block| block < count && bitmap.is_free(block)) {
             return Some(block);
         }
         let (range, like) = ((0, count.checked_sub(1)?), (random >> 40) as u32);
         let from = within(range, random);
-        sheet.find(range, from, like).or_else(|| sheet.find(range, from, like + 1))
+        bitmap.find(range, from, like).or_else(|| bitmap.find(range, from, like + 1))
     }
 
-    /// Takes a free block, or gives it back.
+    /// Takes a free block, or frees it.
     pub(super) fn set_block(&mut self, address: u32, block: u32, taken: bool) {
-        let mut sheet = self.blocks(address);
+        let mut bitmap = self.blocks(address);
         if taken {
-            sheet.take(block);
+            bitmap.take(block);
         } else {
-            sheet.give(block);
+            bitmap.release(block);
         }
         self.count(address, Lane::BLOCKS, taken);
     }
@@ -272,11 +274,11 @@ impl Space {
         self.left.get(address as usize).and_then(|lanes| lanes.get(lane.0)).is_some_and(|&left| left > 0)
     }
 
-    /// The first address from `start` on, and around, that has something left in a lane.
+    /// The first address from `start` on, with wrap-around, that has something left in a lane.
     pub(super) fn open_address(&self, lane: Lane, start: u32) -> Option<u32> {
         let full = self.full.get(lane.0)?;
         let words = full.len() as u32;
-        // The word of the start comes first with what lies behind it, and last as a whole.
+        // The word of `start` comes first, from `start` on, and last as a whole.
         (0..=words).find_map(|n| {
             let word = (start / 64 + n) % words;
             let mask = if n == 0 { u64::MAX << (start % 64) } else { u64::MAX };
@@ -286,7 +288,7 @@ impl Space {
         })
     }
 
-    /// Counts one more or one less that is taken.
+    /// Counts one entry more or less that is taken.
     fn count(&mut self, address: u32, lane: Lane, taken: bool) {
         let Some(left) = self.left.get_mut(address as usize).and_then(|lanes| lanes.get_mut(lane.0)) else {
             return;

@@ -48,7 +48,8 @@ fn forwards_need_no_pool() {
     );
 }
 
-/// A new forward of a port that a host has wins, and the host's sessions are told; it goes when it is deleted.
+/// A new forward of a port that a host has wins, and the host's sessions are told; it goes when it is
+/// deleted.
 #[test]
 fn a_forward_takes_over_and_gives_back() {
     let mut nat = nat(pool(1));

@@ -327,8 +327,8 @@ proptest! {
         prop_assert!(model.blocks.is_empty());
     }
 
-    /// Configurations come and go: who is live never shares an outside, sessions are told when theirs is gone, and in the
-    /// end all ports can be given out again.
+    /// Configurations come and go: who is live never shares an outside, sessions are told when theirs is
+    /// gone, and in the end all ports can be given out again.
     #[test]
     fn configurations_come_and_go(kind in kinds(), steps in steps(2)) {
         let other = PoolConfig::new("other", outer(50), outer(50)).unwrap();

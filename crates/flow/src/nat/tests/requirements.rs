@@ -36,7 +36,8 @@ fn a_mapping_lives_as_long_as_any_session_of_its_inside() {
     assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 53), outside(&mapped))), Err(InboundError::Unmapped));
 }
 
-/// RFC 4787 REQ-2, RFC 7857 section 4: the same external address for all of a host's sessions, of all protocols.
+/// RFC 4787 REQ-2, RFC 7857 section 4: the same external address for all of a host's sessions, of all
+/// protocols.
 #[test]
 fn a_host_keeps_its_external_address() {
     let mut nat = nat(pool(16));
@@ -57,7 +58,8 @@ fn a_host_keeps_its_external_address() {
     assert_eq!(used.len(), 16, "hosts are spread over the pool");
 }
 
-/// RFC 7857 section 4: a host whose external address has no ports left is refused rather than given another address.
+/// RFC 7857 section 4: a host whose external address has no ports left is refused rather than given another
+/// address.
 #[test]
 fn a_host_whose_address_is_used_up_gets_no_other() {
     let mut nat = nat(pool(2).with_ports(2000, 2009).unwrap());
@@ -73,8 +75,8 @@ fn a_host_whose_address_is_used_up_gets_no_other() {
     assert!(open(&mut nat, TCP, (host(1), 2001), (remote(1), 53)).is_ok(), "TCP has ports of its own");
 }
 
-/// RFC 4787 REQ-3, RFC 5382 REQ-7: no two insides with the same outside, also when they send from the same port to the
-/// same place; 64,000 hosts over one address.
+/// RFC 4787 REQ-3, RFC 5382 REQ-7: no two insides with the same outside, also when they send from the same
+/// port to the same place; 64,000 hosts over one address.
 #[test]
 fn sixty_four_thousand_hosts_with_the_same_port_share_an_address() {
     for proto in [UDP, TCP] {
@@ -187,7 +189,8 @@ fn mappings_and_filters_are_for_each_protocol() {
     }
 }
 
-/// RFC 7857 section 9, RFC 6056 section 4: ports that cannot be preserved are not to be guessed from one another.
+/// RFC 7857 section 9, RFC 6056 section 4: ports that cannot be preserved are not to be guessed from one
+/// another.
 #[test]
 fn ports_that_must_change_are_random() {
     let ports = |seed| {
@@ -234,7 +237,8 @@ fn icmp_queries_go_by_their_identifier() {
     assert_ne!(outside(&first), outside(&second));
     let reply = nat.map_inbound(&key(ICMP, (remote(9), ECHO), outside(&second))).unwrap();
     assert_eq!((reply.address, reply.port), (host(2).octets(), 4242u16.to_be_bytes()));
-    // A request to an address of the pool, with an identifier that happens to be mapped, or to look like a type.
+    // A request to an address of the pool, with an identifier that happens to be mapped, or to look like a
+    // type.
     for identifier in [4242, ECHO, 13] {
         assert_eq!(
             nat.map_inbound(&key(ICMP, (remote(9), identifier), (outer(1), ECHO))),
@@ -277,7 +281,8 @@ fn exhaustion_is_counted_and_told_once_a_second() {
     assert_eq!(nat.map(&session(9), P, inside(), 2000).map(|m| outside(&m)), Ok(outside(&held[2])));
 }
 
-/// A host has as many sessions as the limit says, whatever others have; sessions from outside are not its doing.
+/// A host has as many sessions as the limit says, whatever others have; sessions from outside are not its
+/// doing.
 #[test]
 fn limit_is_for_each_host() {
     let mut nat = nat(pool(1).with_limit(3).unwrap().with_filtering(Filtering::EndpointIndependent));

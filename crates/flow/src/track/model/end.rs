@@ -1,5 +1,5 @@
-//! TCP as RFC 9293 (3.10.7) describes it, in its simplest form: payload without content, retransmission of everything
-//! that is not acknowledged, no reassembly.
+//! TCP as RFC 9293 (3.10.7) describes it, in its simplest form: payload without content, retransmission of
+//! everything that is not acknowledged, no reassembly.
 
 use crate::track::TcpSegment;
 
@@ -30,7 +30,8 @@ pub struct End {
     buffer: u32,
     scale: Option<u8>,
     scales: Option<[u8; 2]>,
-    /// Sequence number behind everything that the application has written; whether it has closed; whether the peer has.
+    /// Sequence number behind everything that the application has written; whether it has closed; whether the
+    /// peer has.
     pub written: u32,
     pub closed: bool,
     peer_closed: bool,
@@ -198,8 +199,8 @@ impl End {
 
     fn synchronized(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
         let offered = self.buffer - self.unread;
-        // At the right edge as well, as Linux has it: else two ends that have both filled the other's window, and lost
-        // that, would tell each other so for ever.
+        // At the right edge as well, as Linux has it: else two ends that have both filled the other's window,
+        // and lost that, would tell each other so for ever.
         let right = self.rcv_nxt.wrapping_add(offered);
         if less(s.end(), self.rcv_nxt) || less(right, s.seq) {
             return if s.has(TcpSegment::RST) { vec![] } else { self.acknowledgement() };

@@ -1,7 +1,8 @@
 //! The tracker between two ends that speak TCP.
 //!
-//! Two ends ([`End`]) talk over a network that loses, repeats and reorders segments, with the tracker in its middle.
-//! Whatever happens, the tracker must come to the state that the ends are in, and must drop nothing that an end could use.
+//! Two ends ([`End`]) talk over a network that loses, repeats and reorders segments, with the tracker in its
+//! middle. Whatever happens, the tracker must come to the state that the ends are in, and must drop nothing
+//! that an end could use.
 
 mod end;
 

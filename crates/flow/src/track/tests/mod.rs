@@ -14,8 +14,8 @@ const ACK: u8 = TcpSegment::ACK;
 /// Initial sequence numbers; both wrap soon.
 const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
 
-/// A connection that is watched. Sequence numbers of segments count from the sender's initial one, acknowledgements from
-/// the receiver's.
+/// A connection that is watched. Sequence numbers of segments count from the sender's initial one,
+/// acknowledgements from the receiver's.
 struct Watched {
     track: TrackState,
     acks: [u32; 2],
@@ -99,8 +99,8 @@ impl Watched {
     }
 }
 
-/// Default timeouts by state, from the RFCs: 5382 REQ-5 (two hours and four minutes; four minutes), 7857 section 2.2
-/// (four minutes after a RST).
+/// Default timeouts by state, from the RFCs: 5382 REQ-5 (two hours and four minutes; four minutes), 7857
+/// section 2.2 (four minutes after a RST).
 const TRANSITORY: u32 = 240_000;
 const ESTABLISHED: u32 = 7_440_000;
 
@@ -280,7 +280,8 @@ fn a_reset_of_what_is_being_opened_acknowledges_it() {
         .then(Forward, RST, 1, 0, 0, "reset");
 }
 
-/// RFC 7857, section 2.2: the mapping stays, for four minutes, and if packets come after all, so does the connection.
+/// RFC 7857, section 2.2: the mapping stays, for four minutes, and if packets come after all, so does the
+/// connection.
 #[test]
 fn a_reset_connection_lives_on_if_it_does() {
     let mut c = Watched::established();

@@ -1,4 +1,4 @@
-//! BatchLookup of vectors against lookups one by one.
+//! Batch lookups agree with single lookups.
 
 use std::collections::HashMap;
 
@@ -8,6 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::key::parse_key;
+use crate::{InsertError, SessionId};
 
 fn frame(shape: u8, n: u8, port: u16) -> Vec<u8> {
     let net: Net = match shape % 2 {
@@ -92,20 +93,20 @@ fn others_than_those_taken_in_are_known() {
     let (table, frame) = (Table::new(10, 0, 1).unwrap(), frame(0, 1, 1));
     let meta = parsed(&frame);
     let mut lookups = Box::new(BatchLookup::default());
-    let take_in = |lookups: &mut BatchLookup| {
+    let push_all = |lookups: &mut BatchLookup| {
         lookups.begin();
         (0..3).for_each(|at| lookups.push(&table, at, &frame, &meta));
         lookups.set_prefetched(3, [7, 9]);
     };
     for (n, ends) in [(2, [7, 8]), (4, [7, 9]), (3, [9, 7]), (3, [7, 8]), (3, [8, 9])] {
-        take_in(&mut lookups);
+        push_all(&mut lookups);
         assert!(!lookups.take_prefetched(n, ends), "{n} {ends:?}");
         assert!(!lookups.take_prefetched(3, [7, 9]), "a look at others ends it");
     }
-    take_in(&mut lookups);
+    push_all(&mut lookups);
     lookups.fill(&table, 3, |_| (&frame, &meta));
     assert!(!lookups.take_prefetched(3, [7, 9]), "others have been taken in meanwhile");
-    take_in(&mut lookups);
+    push_all(&mut lookups);
     assert!(lookups.take_prefetched(3, [7, 9]));
 }
 

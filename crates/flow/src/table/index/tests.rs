@@ -1,0 +1,90 @@
+//! Tests of the parent module.
+
+use std::collections::{HashMap, HashSet};
+
+use proptest::prelude::*;
+
+use super::*;
+
+impl Index {
+    /// Whether the index is empty and all counters are zero.
+    fn is_clean(&self) -> bool {
+        let empty = self.buckets.get().iter().all(|b| b.passed == 0 && b.tags == [0; LANES]);
+        empty && (self.keys, self.displaced) == (0, 0)
+    }
+}
+
+/// In these tests the number of a flow is its key.
+fn contents(index: &Index, hash: Hash) -> HashSet<u32> {
+    (0..200).filter(|&n| index.find(hash, |found| found.0 == n).is_some()).collect()
+}
+
+#[test]
+fn crowds_are_refused_and_leave_nothing_behind() {
+    let mut index = Index::new(4 * 1000).unwrap();
+    let hash = Hash::of_parts(u32::MAX, 0, 7);
+    let room = (REACH * LANES) as u32;
+    for n in 0..room {
+        assert!(index.insert(hash, FlowRef(n)), "{n}");
+    }
+    assert!(!index.insert(hash, FlowRef(room)));
+    assert_eq!(index.displaced(), room - LANES as u32);
+    assert_eq!(contents(&index, hash), (0..room).collect());
+    (0..room).for_each(|n| index.remove(hash, FlowRef(n)));
+    assert!(index.is_clean());
+}
+
+#[test]
+fn a_crowd_stays_where_it_is_found() {
+    let mut index = Index::beginning_with(2, 4 * 64).unwrap();
+    // In each of the first two buckets. The keys of the first bucket would move.
+    let hash = |n: u32| match n < 16 {
+        true => Hash::of_parts(0, 1, n as u16),
+        false => Hash::of_parts(1 << 31, 0, n as u16),
+    };
+    (0..16 + 120).for_each(|n| assert!(index.insert(hash(n), FlowRef(n)), "{n}"));
+    let grow = |gone: u32| {
+        index.remove(hash(gone), FlowRef(gone));
+        index.grow(|found| hash(found.0), |_| {});
+        assert!((0..gone).all(|n| index.find(hash(n), |found| found.0 == n).0 == n), "{gone}");
+        index.shape.used
+    };
+    // Sixteen keys need room. Half a bucket of the others must go first.
+    assert_eq!((128..136).rev().map(grow).collect::<Vec<_>>(), [2, 2, 2, 2, 2, 2, 2, 4]);
+}
+
+proptest! {
+    /// Few buckets and few tags, so that keys pass full buckets and share tags while the index grows.
+    #[test]
+    fn agrees_with_a_set(
+        steps in prop::collection::vec((0..4u32, 0..8u16, 0..3u16, 0..60u32, any::<bool>(), any::<bool>()), 1..300),
+    ) {
+        let mut index = Index::beginning_with(2, 80).unwrap();
+        let mut model = HashMap::new();
+        for (one, more, tag, n, insert, grow) in steps {
+            let hash = Hash::of_parts(one << 30 | 0x3fff_ffff, more, tag);
+            if insert && !model.contains_key(&n) {
+                prop_assert!(index.insert(hash, FlowRef(n)));
+                model.insert(n, hash);
+            } else if let Some(hash) = model.remove(&n) {
+                index.remove(hash, FlowRef(n));
+            }
+            if grow {
+                let Shape { used, .. } = index.shape;
+                let grows = !index.shape.is_whole() || index.keys * 2 > used * CROWD;
+                index.grow(|found| model[&found.0], |_| {});
+                prop_assert_eq!(index.shape.used > used, grows && used < index.count);
+            }
+            prop_assert_eq!(index.keys as usize, model.len());
+            // Keys of a later bucket may be found too.
+            for (n, hash) in &model {
+                prop_assert!(contents(&index, *hash).contains(n));
+            }
+            prop_assert!(contents(&index, hash).iter().all(|n| model.contains_key(n)));
+        }
+        for (n, hash) in model {
+            index.remove(hash, FlowRef(n));
+        }
+        prop_assert!(index.is_clean());
+    }
+}
