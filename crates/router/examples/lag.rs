@@ -1,7 +1,8 @@
-//! How long the mirror takes: for a million routes that are there when it starts, for a million that are added while it runs,
-//! and for one route among them.
+//! Lag of the mirror: for a million routes at its start, for a million routes that are added while it runs,
+//! and for a single change among them.
 //!
-//! `cargo run --release -p mmb-router --example lag [ROUTES]`, as root; it works in a network namespace of its own.
+//! `cargo run --release -p mmb-router --example lag [ROUTES]`, as root. It works in a network namespace of
+//! its own.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteProtocol, RouteScope, RouteType};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 
-/// Changes of one route that are timed.
+/// Number of single changes that are timed.
 const CHANGES: usize = 200;
 
 /// The prefix of route `n`: /24s and /22s, spread over the address space.

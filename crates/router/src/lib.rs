@@ -1,42 +1,31 @@
-//! Linux as the control plane: the kernel's routes, neighbours, links and addresses, mirrored for the engine.
+//! Linux as the control plane: mirrors the kernel's routes, neighbours, links and addresses.
 //!
-//! | module | what lives there |
-//! |---|---|
-//! | [`router`] | the handle: start, stop, routed ports, questions |
-//! | [`plane`] | what the mirror needs of an engine |
-//! | [`query`] | what can be asked, and the answers |
-//! | `event`, `decode` | netlink messages, and what they say |
-//! | `prefix`, `family`, `hops`, `model` | the kernel's state and what it compiles to; no socket in there |
-//! | `netlink`, `mirror` | the sockets, and the thread that keeps the model true |
-//! | `twins` | TAP twins of ports, and the settings of the interfaces behind them |
+//! | module | content | may use |
+//! |---|---|---|
+//! | `plane` | the engine as the mirror sees it: a trait, ports, neighbour requests | |
+//! | `query` | queries of the mirrored state, and their results | |
+//! | `error` | errors | |
+//! | `netlink` | netlink sockets, decoding of messages, dumps | `plane` |
+//! | `model` | the kernel's state and the routes that it compiles to | `netlink` (events), `plane`, `query` |
+//! | `mirror` | the thread that keeps the model up to date, and TAP twins of ports | all above |
+//! | `router` | the handle: start, stop, routed ports, queries | all above |
 //!
-//! What is mirrored: the kernel's main table, in which `local`, `main` and `default` are merged as the kernel itself looks
-//! into them, and one table for each VRF. Rules of policy routing (`ip rule`), routes for one type of service only and
-//! routes by source address are not followed; routes that push labels or tunnel headers lead to the kernel.
+//! The mirror covers the kernel's main table and one table for each VRF. The main table merges `local`,
+//! `main` and `default` in the kernel's lookup order. It does not follow policy rules (`ip rule`), routes for
+//! a type of service, or routes by source address. Routes that push labels or tunnel headers are left to the
+//! kernel.
 
 #![forbid(unsafe_code)]
 
-mod ask;
-mod decode;
-mod dump;
-mod event;
-mod faces;
-mod hops;
-mod lines;
-mod members;
+mod error;
 mod mirror;
 mod model;
 mod netlink;
-mod prefix;
-#[cfg(test)]
-mod tests;
-mod tree;
-mod twins;
+mod plane;
+mod query;
+mod router;
 
-pub mod plane;
-pub mod query;
-pub mod router;
-
-pub use plane::{ForwardingPlane, PortState};
+pub use error::{PortFault, RouterError};
+pub use plane::{Device, ForwardingPlane, LocalTraffic, NeighborRequest, PortNumber, PortState, RoutedPort};
 pub use query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry, RouterCounters};
-pub use router::{Device, RoutedPort, Router, RouterError};
+pub use router::Router;

@@ -1,73 +1,75 @@
-//! What can be asked of the mirror, and the answers.
+//! Queries of the mirrored state, and their results.
 
 use std::net::IpAddr;
 
-use mmb_dataplane::PortId;
 use serde::Serialize;
 
-/// Which entries of the tables are asked for.
+use crate::plane::PortNumber;
+
+/// A selection of table entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FibSelect {
-    /// All of them.
+    /// All entries.
     #[default]
     All,
-    /// The prefix with this many bits, and all inside it.
+    /// A prefix and everything inside it.
     Subnet(IpAddr, u8),
-    /// The one that packets to this address follow, in each table.
+    /// In each table the entry for packets to this address.
     Address(IpAddr),
 }
 
-/// A question about the tables.
+/// A query of the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FibQuery {
-    /// The kernel's number of the table; none: all.
+    /// The kernel's table number; None: all tables.
     pub table: Option<u32>,
-    /// Which entries.
+    /// The selected entries.
     pub select: FibSelect,
-    /// Those behind this one only: [`FibPage::next`] of the page before.
+    /// Only entries behind this one: [`FibPage::next`] of the previous page.
     pub after: Option<FibKey>,
 }
 
-/// An entry's place: tables in the order of their numbers, the main one first, IPv4 before IPv6, prefixes in order.
+/// The position of an entry. Tables are ordered by number, the main table first; IPv4 precedes IPv6; prefixes
+/// are in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FibKey {
-    /// The kernel's number of the table: 254 for the main one, in which `local` and `default` are merged.
+    /// The kernel's table number. 254 is the main table, which includes `local` and `default`.
     pub table: u32,
     /// The prefix.
     pub prefix: IpAddr,
-    /// Its bits.
+    /// The prefix length.
     pub length: u8,
 }
 
-/// One entry: what packets to a prefix follow.
+/// A table entry: the treatment of packets to a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FibEntry {
-    /// Where it is.
+    /// Table and prefix.
     #[serde(flatten)]
     pub key: FibKey,
-    /// `unicast`, `local`, `broadcast`, `multicast`, `anycast`, `blackhole`, `unreachable`, `prohibit`, `throw`;
-    /// `neighbor` for the address of a neighbour.
+    /// `unicast`, `local`, `broadcast`, `multicast`, `anycast`, `blackhole`, `unreachable`, `prohibit`,
+    /// `throw`; `neighbor` for the address of a neighbour.
     pub kind: &'static str,
-    /// The route's metric, less is better. 0 for neighbours.
+    /// Metric of the route; lower is better. 0 for neighbours.
     pub metric: u32,
-    /// Who made the route: `kernel`, `static`, `bgp`, …, or a number.
+    /// Origin of the route: `kernel`, `static`, `bgp`, …, or a number.
     pub protocol: String,
-    /// Next hops: of several, each gets flows by its weight. None for those that drop.
+    /// Next hops; flows are distributed by weight. Empty for routes that drop.
     pub hops: Vec<FibHop>,
 }
 
 /// A next hop of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FibHop {
-    /// The neighbour that gets the packets; none: their destination itself.
+    /// The gateway. None: packets go directly to their destination.
     pub gateway: Option<IpAddr>,
-    /// The kernel's interface.
+    /// Name of the kernel's interface.
     pub interface: String,
-    /// The routed port that has this interface; none: packets are left to the kernel.
-    pub port: Option<PortId>,
-    /// Share of flows.
+    /// The routed port with this interface. None: packets are left to the kernel.
+    pub port: Option<PortNumber>,
+    /// Weight in the distribution of flows.
     pub weight: u16,
-    /// What becomes of packets: `forward`, `resolve`, `failed`, `punt`, or `dead` for a link that is down.
+    /// Treatment of packets: `forward`, `resolve`, `failed`, `punt`, or `dead` if the link is down.
     pub state: &'static str,
     /// The neighbour's Ethernet address.
     pub mac: Option<[u8; 6]>,
@@ -75,54 +77,55 @@ pub struct FibHop {
     pub mtu: u16,
 }
 
-/// Entries of the tables.
+/// A page of entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FibPage {
-    /// In order.
+    /// The entries in ascending order.
     pub entries: Vec<FibEntry>,
-    /// To be given in [`FibQuery::after`] for the next ones; none: there are no more.
+    /// The position to continue from, in [`FibQuery::after`]. None: this is the last page.
     pub next: Option<FibKey>,
 }
 
-/// A neighbour as the kernel has it.
+/// A neighbour of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NeighborEntry {
     /// Its address.
     pub address: IpAddr,
-    /// The kernel's interface.
+    /// Name of the kernel's interface.
     pub interface: String,
     /// The routed port that has this interface.
-    pub port: Option<PortId>,
-    /// Its Ethernet address, if that is known.
+    pub port: Option<PortNumber>,
+    /// Its Ethernet address, if known.
     pub mac: Option<[u8; 6]>,
-    /// As the kernel calls it: `reachable`, `stale`, `delay`, `probe`, `permanent`, `noarp`, `incomplete`, `failed`, `none`.
+    /// State as named by the kernel: `reachable`, `stale`, `delay`, `probe`, `permanent`, `noarp`,
+    /// `incomplete`, `failed`, `none`.
     pub state: &'static str,
 }
 
-/// What the mirror has done, and holds.
+/// Counters of the mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RouterCounters {
-    /// Microseconds between the kernel's last message and publication of what it said.
+    /// Time between the arrival of the last change and its publication, in microseconds.
     pub lag_last_us: u64,
-    /// The longest that this has ever taken.
+    /// The largest such time.
     pub lag_max_us: u64,
-    /// Times that the mirror compared itself with the kernel as a whole.
+    /// Number of comparisons with the kernel's whole state.
     pub resyncs: u64,
-    /// Those of them made because messages had been lost.
+    /// Number of these that were caused by lost messages.
     pub overruns: u64,
-    /// Messages from the kernel.
+    /// Messages received from the kernel.
     pub messages: u64,
-    /// Those of them that made no sense.
+    /// Malformed messages.
     pub malformed: u64,
-    /// Times that routes were published.
+    /// Publications of routes.
     pub publications: u64,
-    /// Neighbours that the kernel was asked to find.
+    /// Neighbours that the kernel was asked to resolve.
     pub requests: u64,
-    /// IPv4 routes in the tables that are mirrored.
+    /// IPv4 routes in the mirrored tables.
     pub routes4: u64,
-    /// IPv6 routes in the tables that are mirrored.
+    /// IPv6 routes in the mirrored tables.
     pub routes6: u64,
-    /// Next hops, groups of them included.
+    /// Paths: next hops and groups of them.
     pub next_hops: u64,
     /// Neighbours.
     pub neighbors: u64,

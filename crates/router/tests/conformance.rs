@@ -1,4 +1,4 @@
-//! `docs/router-conformance.md` keeps to the facts: whatever it says is met names tests, and they exist.
+//! Checks `docs/router-conformance.md`: each requirement that is met names tests, and these exist.
 
 mod pages;
 
@@ -11,7 +11,7 @@ fn the_page_names_tests_that_exist() {
     pages::check(PAGE);
 }
 
-/// The sections of RFC 1812 about forwarding, each with a row at least.
+/// Each section of RFC 1812 about forwarding has at least one row.
 #[test]
 fn the_page_has_every_section_about_forwarding() {
     let rows = pages::rows(PAGE);

@@ -1,4 +1,4 @@
-//! The mirror against the kernel, in network namespaces.
+//! The mirror compared with the kernel, in network namespaces.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ use mmb_router::{FibQuery, FibSelect};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Two interfaces with 16 neighbours each, whose other ends are in the same namespace.
+/// Two interfaces with 16 neighbours each; their peers are in the same namespace.
 fn two_links() {
     for (name, net) in [("v0", 0), ("v1", 1)] {
         ip(&format!("link add {name} type veth peer name {name}x"));
@@ -54,7 +54,7 @@ fn target(random: &mut SmallRng, v6: bool) -> String {
     }
 }
 
-/// Random routes of many lengths, as commands: `verb` of what `ip route` can.
+/// Random routes of many lengths, as commands of `ip route` with this verb.
 fn table4(random: &mut SmallRng, count: usize) -> BTreeMap<(u32, u8), String> {
     let mut table = BTreeMap::new();
     while table.len() < count {
@@ -100,11 +100,11 @@ fn a_full_table_of_ipv4() {
         let table = table4(random, 120_000);
         let all: String = table.iter().map(|(prefix, target)| command4("add", prefix, target)).collect();
         ip_batch(&all);
-        // What is there before the mirror starts.
+        // State before the mirror starts.
         let (fake, router) = mirror(&["v0", "v1"]);
         assert!(router.counters().routes4 >= 119_000, "{:?}", router.counters());
         compare(&fake, destinations4(random, &table, 100_000));
-        // What changes while it runs: other next hops, fewer routes, more specific ones, a default route.
+        // Changes while it runs: other next hops, fewer routes, more specific ones, a default route.
         let mut changes = String::new();
         for prefix in table.keys() {
             match random.random_range(0..20) {
@@ -229,7 +229,7 @@ fn kinds_of_routes() {
         // Weights 1, 3, 1.
         assert_eq!(at("192.0.2.241").len(), 5);
         assert_eq!(at("203.0.113.129")[0].mtu, 1300);
-        // The loopback interface is no port of ours.
+        // The loopback interface is not a port.
         assert_eq!(at("203.0.113.1")[0].kind, NextHopKind::Punt);
         for kernels in ["224.0.0.5", "239.1.1.1", "255.255.255.255", "ff02::1", "fe80::1", "127.0.0.1"] {
             assert_eq!(at(kernels)[0].kind, NextHopKind::Punt, "{kernels}");
@@ -271,7 +271,7 @@ fn objects_and_groups() {
         fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route replace 192.0.2.0/24 nhid 3");
         fake.wait("both again", |told| ways(told).contains(&gateway(1, 10)));
-        // The kernel removes the object, without a word.
+        // The kernel removes the object without a message.
         ip("link set v1 down");
         fake.wait("one is left", |told| ways(told) == [gateway(0, 11)]);
         compare(&fake, [to]);
@@ -314,12 +314,12 @@ fn links_go_down_and_up() {
         compare(&fake, addresses());
         ip("link set v1 up");
         fake.wait_hop("10.255.1.77", |hop| hop.kind == NextHopKind::Resolve);
-        // The static route of the downed link does not come back.
+        // The static route of the link that was down does not return.
         fake.wait("the member is back", |told| {
             hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().any(|hop| hop.interface != v0)
         });
         compare(&fake, ["192.0.2.200", "192.0.2.1", "10.255.1.77"].map(|text| text.parse().unwrap()));
-        // No carrier: routes stay, unless told otherwise.
+        // Without carrier, routes stay unless a setting says otherwise.
         common::sysctl("ipv4/conf/v1/ignore_routes_with_linkdown", "1");
         ip("link set v1x down");
         fake.wait("the member is out again", |told| {
@@ -327,7 +327,7 @@ fn links_go_down_and_up() {
         });
         compare(&fake, ["192.0.2.1", "10.255.1.77"].map(|text| text.parse().unwrap()));
         ip("link del v1");
-        // With one of its links the kernel removes the whole route.
+        // The kernel removes the whole route with one of its links.
         fake.wait_hop("192.0.2.1", |hop| hop.gateway == Some([10, 255, 0, 11].into()));
         fake.wait_hop("10.255.1.1", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, addresses());
@@ -344,8 +344,8 @@ fn addresses_come_and_go() {
         fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::Resolve);
         fake.wait_hop("172.16.0.1", |hop| hop.kind == NextHopKind::Punt);
         fake.wait("the kernel keeps it", |told| {
-            let (_, last) = told.steering.iter().rfind(|(port, _)| port.0 == 1).unwrap();
-            last.as_ref().unwrap().local.contains(&"172.16.0.1".parse().unwrap())
+            let (_, last) = told.local.iter().rfind(|(port, _)| *port == 1).unwrap();
+            last.as_ref().unwrap().addresses.contains(&"172.16.0.1".parse().unwrap())
         });
         let face = fake.routes().interfaces[1].unwrap();
         assert_eq!(
@@ -356,11 +356,11 @@ fn addresses_come_and_go() {
         fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward);
         ip("addr del 172.16.0.1/16 dev v0");
         fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::NoRoute);
-        // A route whose source is gone goes too, on older kernels without a word.
+        // A route whose source address is removed is removed, too; older kernels send no message.
         fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
         ip("link set v1 address 02:00:00:00:00:99");
         fake.wait("the face has it", |told| told.routes.interfaces[1].unwrap().mac == [2, 0, 0, 0, 0, 0x99]);
-        // The kernel has forgotten the neighbours there.
+        // The kernel has removed the neighbours there.
         ip("neigh add 10.255.1.10 lladdr 02:00:00:00:01:0a dev v1");
         fake.wait_hop("10.255.1.10", |hop| hop.header[6..] == [2, 0, 0, 0, 0, 0x99]);
     });

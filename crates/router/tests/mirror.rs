@@ -1,4 +1,4 @@
-//! What the mirror does to the kernel and with it: neighbours on demand, twins, lost messages.
+//! Interaction of the mirror with the kernel: neighbour requests, twins, lost messages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,11 +11,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use common::{Fake, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
-use mmb_dataplane::PortId;
 use mmb_route::NextHopKind;
 use mmb_router::{Device, FibQuery, FibSelect, PortState, RoutedPort, Router};
 
-/// A second namespace with the other end of `v0` in it; gone when this is.
+/// A second namespace with the peer of `v0`; removed on drop.
 struct Far(String);
 
 impl Far {
@@ -68,20 +67,20 @@ fn neighbors_are_found_on_demand() {
             }
         }
         let known = router.neighbors(Some(("10.255.0.0".parse().unwrap(), 24)));
-        assert_eq!((known.len(), known[0].mac, known[0].port), (1, Some(mac), Some(PortId(0))));
+        assert_eq!((known.len(), known[0].mac, known[0].port), (1, Some(mac), Some(0)));
         assert_eq!(router.counters().requests, 2);
-        // Nobody there.
+        // There is no such host.
         fake.want(v0, "10.255.0.200");
         fake.wait_hop("10.255.0.200", |hop| hop.kind == NextHopKind::Failed && hop.gateway.is_some());
-        // Another card.
+        // The neighbour gets another Ethernet address.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud reachable");
         fake.wait_hop("192.0.2.1", |hop| hop.header[5] == 0x78);
-        // Not heard of for a while: whoever uses it has the kernel ask.
+        // The neighbour is stale: a request makes the kernel confirm it.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:77 dev v0 nud stale");
         fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale && hop.kind == NextHopKind::Forward);
         fake.want(v0, "10.255.0.77");
         fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.neighbor_stale);
-        // Nobody with that address: its neighbour fails, and is found when it is wanted again.
+        // No host has this address: the neighbour fails, and is resolved again on request.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud stale");
         fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale);
         fake.want(v0, "10.255.0.77");
@@ -91,7 +90,7 @@ fn neighbors_are_found_on_demand() {
         ip("neigh del 10.255.0.77 dev v0");
         fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
         fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Resolve && hop.gateway.is_none());
-        // A more specific route takes the neighbour's place, and gives it back.
+        // A more specific route replaces the neighbour's entry, and is removed again.
         fake.want(v0, "10.255.0.77");
         fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
         ip("route add blackhole 10.255.0.64/27");
@@ -107,7 +106,7 @@ fn lost_messages_are_made_up_for() {
     in_namespace(|| {
         let _far = Far::new();
         let fake = Fake::new();
-        let router = Router::start_with_room(fake.clone(), 64 << 10).unwrap();
+        let router = Router::start_with_buffer(fake.clone(), 64 << 10).unwrap();
         router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
         ip("route add 192.0.2.0/24 via 10.255.0.77");
         ip("route add 198.51.100.0/24 via 10.255.0.77");
@@ -116,7 +115,7 @@ fn lost_messages_are_made_up_for() {
         let prefix = |n: u32| IpAddr::from((0x0b00_0000 + (n << 8)).to_be_bytes());
         fake.told(|told| {
             told.watched = Some(steady);
-            // The mirror cannot publish as long as this is held, and messages overflow.
+            // The mirror cannot publish while this is held, and messages overflow.
             let mut commands = String::new();
             for n in 0..20_000 {
                 writeln!(commands, "route add {}/24 via 10.255.0.{}", prefix(n), 2 + n % 100).unwrap();
@@ -139,7 +138,7 @@ fn lost_messages_are_made_up_for() {
     });
 }
 
-/// A program that has a TAP open, as the engine has: without one it has no carrier.
+/// A program that holds a TAP open, as the engine does. Without one, a TAP has no carrier.
 struct Owner(Child);
 
 impl Owner {
@@ -182,7 +181,7 @@ fn twins_follow_their_ports() {
         fake.told(|told| told.state = Some(state));
         let router = Router::start(fake.clone()).unwrap();
         let port = |real: &str| RoutedPort {
-            port: PortId(5),
+            port: 5,
             name: "wan".into(),
             ifname: "t0".into(),
             device: Device::Twin { real: Some(real.into()) },
@@ -193,13 +192,13 @@ fn twins_follow_their_ports() {
         assert_eq!(fake.told(|told| face(told)).unwrap().mac, state.mac, "set and known when the ports are");
         ip("addr add 10.0.0.1/24 dev t0");
         fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve && (hop.mtu, hop.port) == (1400, 5));
-        // No carrier any more.
+        // The carrier is lost.
         common::sysctl("ipv4/conf/t0/ignore_routes_with_linkdown", "1");
         fake.told(|told| told.state = Some(PortState { up: false, ..state }));
         fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::NoRoute);
         fake.told(|told| told.state = Some(PortState { up: true, mtu: 1500, ..state }));
         fake.wait_hop("10.0.0.9", |hop| hop.mtu == 1500);
-        // Not routed any more, and again, and the end.
+        // The port is no longer routed, routed again, and the mirror ends.
         router.set_ports(Vec::new(), Vec::new()).unwrap();
         assert_eq!(quiet.map(read_sysctl), before);
         assert!(fake.told(|told| face(told)).is_none());
@@ -211,7 +210,7 @@ fn twins_follow_their_ports() {
         router.set_ports(vec![port("v0")], Vec::new()).unwrap();
         drop(router);
         assert_eq!(quiet.map(read_sysctl), before);
-        assert!(fake.told(|told| told.steering.last().unwrap().1.is_none()));
+        assert!(fake.told(|told| told.local.last().unwrap().1.is_none()));
     });
 }
 
@@ -229,12 +228,12 @@ fn ports_whose_interface_comes_later() {
         ip("link set v0x up");
         fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve);
         let local =
-            |told: &common::Told| told.steering.last().and_then(|last| last.1.clone()).map(|s| s.local);
+            |told: &common::Told| told.local.last().and_then(|last| last.1.clone()).map(|s| s.addresses);
         fake.wait("both addresses", |told| local(told).is_some_and(|all| all.len() >= 2));
         let kept: IpAddr = "10.0.0.2".parse().unwrap();
         router.set_ports(ports(&["v0"]), vec![kept..=kept]).unwrap();
         assert!(!fake.told(|told| local(told)).unwrap().contains(&kept));
-        // A listing in pages is the listing as a whole.
+        // The pages of a listing together equal the whole listing.
         let all = router.fib(&FibQuery::default(), usize::MAX);
         assert!(all.next.is_none() && all.entries.len() > 5);
         let mut paged = Vec::new();

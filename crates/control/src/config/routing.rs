@@ -226,7 +226,7 @@ impl Config {
                 _ => mmb_router::Device::Twin { real: None },
             };
             let ifname = i.kernel_name()?.to_owned();
-            Some(RoutedPort { port: i.id, name: i.name.clone(), ifname, device })
+            Some(RoutedPort { port: i.id.0, name: i.name.clone(), ifname, device })
         };
         self.interfaces.iter().filter(|i| is_up(i.id)).filter_map(routed).collect()
     }

@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use mmb_dataplane::PortId;
 use mmb_lang::Subnet;
 use mmb_router::{FibEntry, FibHop, FibQuery, FibSelect, RouterCounters};
 
@@ -102,7 +103,7 @@ impl Control {
         let found = self.mirror().with_router(|router| router.neighbors(within)).unwrap_or_default();
         let entry = |n: mmb_router::NeighborEntry| NeighborEntry {
             address: n.address,
-            interface: n.port.and_then(|port| names.get(port)),
+            interface: n.port.and_then(|port| names.get(PortId(port))),
             kernel_interface: n.interface,
             mac: n.mac.map(mac_text),
             state: Cow::Borrowed(n.state),
@@ -171,7 +172,7 @@ fn route(entry: &FibEntry, names: &PortNames) -> RouteEntry {
     let hop = |hop: &FibHop| NextHopEntry {
         gateway: hop.gateway,
         kernel_interface: hop.interface.clone(),
-        interface: hop.port.and_then(|port| names.get(port)),
+        interface: hop.port.and_then(|port| names.get(PortId(port))),
         state: Cow::Borrowed(hop.state),
         weight: hop.weight,
         mac: hop.mac.map(mac_text),

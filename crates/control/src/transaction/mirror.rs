@@ -14,6 +14,7 @@ use mmb_dataplane::Engine;
 use mmb_route::Routes;
 use mmb_router::{RoutedPort, Router, RouterError};
 
+use super::engine_plane::EnginePlane;
 use super::state::State;
 
 /// The ports and addresses that the mirror has to know.
@@ -74,7 +75,7 @@ impl Mirror {
         }
         *current = None;
         if self.with_router(|_| ()).is_none() {
-            let router = Router::start(engine.clone())?;
+            let router = Router::start(Arc::new(EnginePlane(engine.clone())))?;
             *self.router.write().unwrap_or_else(PoisonError::into_inner) = Some(router);
         }
         self.with_router(|router| router.set_ports(plan.ports.clone(), plan.keep.clone())).transpose()?;
@@ -98,7 +99,6 @@ impl Mirror {
 
 #[cfg(test)]
 mod tests {
-    use mmb_dataplane::PortId;
     use mmb_router::Device;
 
     use super::*;
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn the_union_has_the_ports_of_both_plans() {
         let port = |id: u16, ifname: &str| RoutedPort {
-            port: PortId(id),
+            port: id,
             name: format!("p{id}"),
             ifname: ifname.to_owned(),
             device: Device::Xdp,

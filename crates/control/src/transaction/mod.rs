@@ -4,6 +4,7 @@ mod background;
 mod chains;
 mod control;
 mod devices;
+mod engine_plane;
 mod interfaces;
 mod maintenance;
 mod mirror;

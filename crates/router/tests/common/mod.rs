@@ -1,4 +1,4 @@
-//! A network namespace of a test's own, the kernel's answers in it, and a stand-in for the engine.
+//! Test support: a network namespace for each test, lookups by the kernel, and a fake engine.
 
 #![allow(dead_code, clippy::unwrap_used)]
 
@@ -10,9 +10,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use mmb_dataplane::{PortId, Steering, Want};
 use mmb_route::{NextHop, NextHopKind, Routes};
-use mmb_router::{Device, ForwardingPlane, PortState, RoutedPort, Router};
+use mmb_router::{
+    Device, ForwardingPlane, LocalTraffic, NeighborRequest, PortNumber, PortState, RoutedPort, Router,
+};
 use netlink_packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
@@ -20,10 +21,10 @@ use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::eventfd::EventFd;
 
-/// Longest wait for anything.
+/// Timeout of all waits.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Runs a test in a network namespace of its own thread; or says why not.
+/// Runs a test in a network namespace of its own thread. Prints a message if that is not possible.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(|| {
         if !nix::unistd::geteuid().is_root() {
@@ -47,7 +48,7 @@ pub fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Many commands at once.
+/// Runs many commands.
 pub fn ip_batch(commands: &str) {
     let mut child = Command::new("ip")
         .args(["-force", "-batch", "-"])
@@ -74,7 +75,7 @@ pub fn index_of(interface: &str) -> u32 {
         .unwrap_or_else(|| nix::net::if_::if_nametoindex(interface).unwrap())
 }
 
-/// Stands in for the engine: remembers what it is told.
+/// A fake engine that records what the mirror tells it.
 pub struct Fake {
     told: Mutex<Told>,
     changed: Condvar,
@@ -85,12 +86,12 @@ pub struct Fake {
 pub struct Told {
     pub routes: Routes,
     pub publications: u64,
-    pub steering: Vec<(PortId, Option<Steering>)>,
+    pub local: Vec<(PortNumber, Option<LocalTraffic>)>,
     pub state: Option<PortState>,
-    /// Publications by which packets to this address have no route are counted.
+    /// Publications without a route to this address are counted.
     pub watched: Option<IpAddr>,
     pub interruptions: u64,
-    wants: Vec<Want>,
+    requests: Vec<NeighborRequest>,
 }
 
 impl Fake {
@@ -106,7 +107,7 @@ impl Fake {
         f(&mut self.told.lock().unwrap())
     }
 
-    /// Waits until what it is told is so; how long that took.
+    /// Waits for a condition. Returns the waiting time.
     pub fn wait(&self, what: &str, mut so: impl FnMut(&Told) -> bool) -> Duration {
         let start = Instant::now();
         let told = self.told.lock().unwrap();
@@ -115,19 +116,25 @@ impl Fake {
         start.elapsed()
     }
 
-    /// Waits until packets to an address meet this; how long that took.
+    /// Waits until packets to an address have such a next hop. Returns the waiting time.
     pub fn wait_hop(&self, address: &str, so: impl Fn(&NextHop) -> bool) -> Duration {
         let to: IpAddr = address.parse().unwrap();
         self.wait(address, |told| hops(&told.routes, 0, to).iter().any(&so))
     }
 
     pub fn want(&self, interface: u32, address: &str) {
-        self.told.lock().unwrap().wants.push(Want { interface, address: address.parse().unwrap() });
+        self.told
+            .lock()
+            .unwrap()
+            .requests
+            .push(NeighborRequest { interface, address: address.parse().unwrap() });
         self.event.write(1).unwrap();
     }
 }
 
 impl ForwardingPlane for Fake {
+    type Error = String;
+
     fn publish_routes(&self, routes: Routes) {
         let mut told = self.told.lock().unwrap();
         told.routes = routes;
@@ -138,33 +145,33 @@ impl ForwardingPlane for Fake {
         self.changed.notify_all();
     }
 
-    fn steer(&self, port: PortId, steering: Option<&Steering>) -> Result<(), String> {
-        self.told.lock().unwrap().steering.push((port, steering.cloned()));
+    fn set_local_traffic(&self, port: PortNumber, local: Option<&LocalTraffic>) -> Result<(), String> {
+        self.told.lock().unwrap().local.push((port, local.cloned()));
         self.changed.notify_all();
         Ok(())
     }
 
-    fn wants_fd(&self) -> BorrowedFd<'_> {
+    fn neighbor_requests_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    fn take_wants(&self) -> Vec<Want> {
-        let wants = std::mem::take(&mut self.told.lock().unwrap().wants);
-        if !wants.is_empty() {
+    fn take_neighbor_requests(&self) -> Vec<NeighborRequest> {
+        let requests = std::mem::take(&mut self.told.lock().unwrap().requests);
+        if !requests.is_empty() {
             let _ = self.event.read();
         }
-        wants
+        requests
     }
 
-    fn port_state(&self, _: PortId) -> Option<PortState> {
+    fn port_state(&self, _: PortNumber) -> Option<PortState> {
         self.told.lock().unwrap().state
     }
 }
 
-/// Ports on interfaces of the kernel's, in order.
+/// Ports on these kernel interfaces, numbered from 0.
 pub fn ports(names: &[&str]) -> Vec<RoutedPort> {
     let port = |(id, name): (usize, &&str)| RoutedPort {
-        port: PortId(id as u16),
+        port: id as u16,
         name: format!("p{id}"),
         ifname: name.to_string(),
         device: Device::Xdp,
@@ -180,7 +187,7 @@ pub fn mirror(names: &[&str]) -> (Arc<Fake>, Router) {
     (fake, router)
 }
 
-/// What packets to an address may meet.
+/// The possible next hops of packets to an address.
 pub fn hops(routes: &Routes, table: usize, to: IpAddr) -> Vec<NextHop> {
     let table = &routes.tables[table];
     let id = match to {
@@ -195,7 +202,7 @@ pub fn hops(routes: &Routes, table: usize, to: IpAddr) -> Vec<NextHop> {
     members.iter().map(|id| *routes.hops.get(*id)).collect()
 }
 
-/// Where a packet goes, in words that the kernel and the mirror have in common.
+/// The treatment of a packet, in terms that the kernel and the mirror share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     Via(u32, IpAddr),
@@ -206,7 +213,7 @@ pub enum Fate {
     Prohibit,
 }
 
-/// What the mirror does with packets to an address.
+/// The treatment of packets to an address by the mirror.
 pub fn mirrored(routes: &Routes, to: IpAddr) -> BTreeSet<Fate> {
     let fate = |hop: &NextHop| match hop.kind {
         NextHopKind::NoRoute => Fate::None,
@@ -222,7 +229,7 @@ pub fn mirrored(routes: &Routes, to: IpAddr) -> BTreeSet<Fate> {
     hops(routes, 0, to).iter().map(fate).collect()
 }
 
-/// The kernel's own answers.
+/// Lookups by the kernel.
 pub struct Kernel(Socket);
 
 impl Kernel {
@@ -232,7 +239,7 @@ impl Kernel {
         Kernel(socket)
     }
 
-    /// What the kernel does with packets to an address: `ip route get`.
+    /// The treatment of packets to an address by the kernel: `ip route get`.
     pub fn fate(&self, to: IpAddr) -> Fate {
         let mut question = RouteMessage::default();
         let (family, length) = if to.is_ipv4() { (libc::AF_INET, 32) } else { (libc::AF_INET6, 128) };
@@ -282,7 +289,7 @@ fn of_route(route: &RouteMessage, to: IpAddr) -> Fate {
     Fate::Via(interface, gateway)
 }
 
-/// Holds the mirror against the kernel, for these addresses.
+/// Compares the mirror with the kernel for these addresses.
 pub fn compare(fake: &Fake, addresses: impl IntoIterator<Item = IpAddr>) {
     let (routes, kernel) = (fake.routes(), Kernel::new());
     let mut compared = 0;
@@ -294,7 +301,7 @@ pub fn compare(fake: &Fake, addresses: impl IntoIterator<Item = IpAddr>) {
     println!("{compared} destinations compared");
 }
 
-/// Many commands about IPv6 at once.
+/// Runs many commands for IPv6.
 pub fn ip6_batch(commands: &str) {
     let mut child = Command::new("ip")
         .args(["-6", "-force", "-batch", "-"])

@@ -1,4 +1,4 @@
-//! Pages of requirements with the tests that show them, and the tests that there are.
+//! Parses pages of requirements and the names of existing tests.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 
 /// A row of a page's tables.
 pub struct Row {
-    /// The heading's document.
+    /// The document, from the heading.
     pub document: String,
-    /// The requirement in it.
+    /// The requirement in this document.
     pub requirement: String,
-    /// What the page says about it.
+    /// The status that the page gives.
     pub status: String,
     /// Names of tests.
     pub tests: Vec<String>,
 }
 
-/// The topmost directory of the tree.
+/// The root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// All files below a directory whose names end so.
+/// Collects all files below a directory whose names end with `end`.
 fn files(directory: &Path, end: &str, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -33,7 +33,7 @@ fn files(directory: &Path, end: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Names of the functions in a text that stand behind `keyword`, if the lines above say that they are tests.
+/// Names of functions that follow `keyword`, for which `is_test` accepts the name and the line above.
 fn functions(text: &str, keyword: &str, is_test: impl Fn(&str, &str) -> bool) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut names = vec![];
@@ -48,7 +48,7 @@ fn functions(text: &str, keyword: &str, is_test: impl Fn(&str, &str) -> bool) ->
     names
 }
 
-/// The names of all tests: functions under `#[test]` (also within `proptest!`), and pytest's.
+/// Names of all tests: functions under `#[test]` (also within `proptest!`), and those of pytest.
 fn tests() -> HashSet<String> {
     let (mut rust, mut python) = (vec![], vec![]);
     files(&root().join("crates"), ".rs", &mut rust);
@@ -62,7 +62,7 @@ fn tests() -> HashSet<String> {
     rust.chain(python).collect()
 }
 
-/// The rows of a page's tables: requirement, level, status, how, names of tests.
+/// The rows of a page's tables: requirement, level, status, explanation, names of tests.
 pub fn rows(page: &str) -> Vec<Row> {
     let page = fs::read_to_string(root().join(page)).expect("the page");
     let mut document = String::new();
@@ -82,7 +82,8 @@ pub fn rows(page: &str) -> Vec<Row> {
     rows
 }
 
-/// Asserts that all tests which a page names exist, that what is met names some, and that what is not names none.
+/// Asserts that all named tests exist, that rows with status met name some, and that rows with status not met
+/// name none.
 pub fn check(page: &str) {
     let tests = tests();
     for Row { document, requirement, status, tests: named } in rows(page) {

@@ -1,44 +1,44 @@
-//! Where the members of groups lie, in the one list that all groups share.
+//! Members of next-hop groups. All groups share one list, in which each has a range.
 
 use mmb_route::{NextHop, NextHopId, NextHopKind, NextHops};
 use rustc_hash::FxHashMap;
 
-/// Members of one group; more would not divide flows noticeably better.
-const MOST: u32 = 512;
-/// Unused places from which on the list is made anew.
-const LOOSE: usize = 4096;
+/// Maximum number of members of a group. More would not distribute flows noticeably better.
+const MAX_MEMBERS: u32 = 512;
+/// The list is compacted when this many elements are unused.
+const MAX_UNUSED: usize = 4096;
 
-/// Ranges of the list that groups use.
+/// The ranges of the list in use.
 #[derive(Debug, Default)]
-pub(crate) struct Ranges {
-    /// Owner of the range that begins at a place.
+pub(crate) struct GroupRanges {
+    /// The group whose range starts at this index.
     owners: FxHashMap<u32, NextHopId>,
     used: usize,
 }
 
-impl Ranges {
-    /// `hop` is no group any more, if it was one.
-    pub fn free(&mut self, hop: &NextHop) {
+impl GroupRanges {
+    /// Releases the range of a group. Has no effect on other next hops.
+    pub fn release(&mut self, hop: &NextHop) {
         if hop.kind == NextHopKind::Group && self.owners.remove(&hop.first).is_some() {
             self.used -= usize::from(hop.members);
         }
     }
 
-    /// What was `before` leads nowhere.
-    pub fn none(&mut self, before: &NextHop) -> NextHop {
-        self.free(before);
+    /// Releases the range of `before`; returns a next hop without a route.
+    pub fn clear(&mut self, before: &NextHop) -> NextHop {
+        self.release(before);
         NextHop::default()
     }
 
-    /// Next hop `id`, `before` till now, as a group of ways with weights.
-    pub fn group(
+    /// Makes next hop `id`, which was `before`, a group of paths with weights.
+    pub fn set(
         &mut self,
         hops: &mut NextHops,
         id: NextHopId,
         before: NextHop,
         parts: &[(NextHopId, u16)],
     ) -> NextHop {
-        let members = spread(parts);
+        let members = replicate(parts);
         let list = hops.members();
         let old = before.first as usize..before.first as usize + usize::from(before.members);
         if before.kind == NextHopKind::Group && list.get(old.clone()) == Some(&members[..]) {
@@ -48,9 +48,9 @@ impl Ranges {
             hops.members_mut()[old].copy_from_slice(&members);
             return before;
         }
-        self.free(&before);
-        if list.len() > 2 * self.used + LOOSE {
-            self.tidy(hops);
+        self.release(&before);
+        if list.len() > 2 * self.used + MAX_UNUSED {
+            self.compact(hops);
         }
         let list = hops.members_mut();
         let hop = NextHop {
@@ -65,9 +65,9 @@ impl Ranges {
         hop
     }
 
-    /// Closes the gaps.
-    fn tidy(&mut self, hops: &mut NextHops) {
-        let mut list = Vec::with_capacity(self.used + LOOSE);
+    /// Removes gaps from the list.
+    fn compact(&mut self, hops: &mut NextHops) {
+        let mut list = Vec::with_capacity(self.used + MAX_UNUSED);
         let mut owners = FxHashMap::default();
         for &id in self.owners.values() {
             let mut hop = *hops.get(id);
@@ -83,15 +83,16 @@ impl Ranges {
     }
 }
 
-/// Each part as often as its weight says, in lowest terms and [`MOST`] in all at most, but at least once.
-fn spread(parts: &[(NextHopId, u16)]) -> Vec<NextHopId> {
+/// Repeats each part in proportion to its weight, in lowest terms and at least once. The sum is at most
+/// [`MAX_MEMBERS`], if the number of parts allows.
+fn replicate(parts: &[(NextHopId, u16)]) -> Vec<NextHopId> {
     let weight = |part: &(NextHopId, u16)| u32::from(part.1.max(1));
     let divisor = parts.iter().map(weight).fold(0, gcd).max(1);
     let sum = parts.iter().map(weight).sum::<u32>() / divisor;
     let times = |part: &(NextHopId, u16)| {
         let times = weight(part) / divisor;
-        if sum > MOST {
-            (u64::from(times) * u64::from(MOST) / u64::from(sum)).max(1) as usize
+        if sum > MAX_MEMBERS {
+            (u64::from(times) * u64::from(MAX_MEMBERS) / u64::from(sum)).max(1) as usize
         } else {
             times as usize
         }
@@ -113,26 +114,26 @@ mod tests {
 
     #[test]
     fn weights_in_lowest_terms() {
-        assert_eq!(spread(&[(1, 1), (2, 1)]), [1, 2]);
-        assert_eq!(spread(&[(1, 4), (2, 8)]), [1, 2, 2]);
-        let huge = spread(&[(1, 65535), (2, 1), (3, 32768)]);
+        assert_eq!(replicate(&[(1, 1), (2, 1)]), [1, 2]);
+        assert_eq!(replicate(&[(1, 4), (2, 8)]), [1, 2, 2]);
+        let huge = replicate(&[(1, 65535), (2, 1), (3, 32768)]);
         let of = |id| huge.iter().filter(|m| **m == id).count();
         assert_eq!((of(1), of(2), of(3)), (341, 1, 170));
     }
 
     #[test]
     fn ranges_are_used_again() {
-        let (mut ranges, mut hops) = (Ranges::default(), NextHops::default());
+        let (mut ranges, mut hops) = (GroupRanges::default(), NextHops::default());
         let mut set = |hops: &mut NextHops, id: NextHopId, parts: &[(NextHopId, u16)]| {
             let before = *hops.get(id);
-            let hop = ranges.group(hops, id, before, parts);
+            let hop = ranges.set(hops, id, before, parts);
             hops.set(id, hop);
         };
         set(&mut hops, 9, &[(1, 1), (2, 1)]);
         for round in 0..10_000 {
             set(&mut hops, 10, &[(round, 1), (2, 1), (3, 1 + (round as u16 & 1))]);
         }
-        assert!(hops.members().len() < 3 * LOOSE);
+        assert!(hops.members().len() < 3 * MAX_UNUSED);
         let of = |id: NextHopId| {
             let hop = hops.get(id);
             &hops.members()[hop.first as usize..][..usize::from(hop.members)]

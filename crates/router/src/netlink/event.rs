@@ -1,23 +1,23 @@
-//! What the kernel's messages say.
+//! Events: the contents of the kernel's messages.
 
 use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-/// A message of the kernel: the state of something, or that it is gone.
+/// The new state of something, or its removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Link(Link),
     LinkGone(u32),
     Address(Address),
     AddressGone(Address),
-    Route(Route, How),
+    Route(Route, InsertMode),
     RouteGone(Route),
-    Object(u32, Object),
+    Object(u32, NexthopObject),
     ObjectGone(u32),
     Neighbor(Neighbor),
     NeighborGone(Neighbor),
-    /// Whether routes out of an interface without carrier count as dead, for a family.
+    /// Whether routes of a family through an interface without carrier are dead.
     IgnoresDown {
         interface: u32,
         v6: bool,
@@ -25,16 +25,16 @@ pub(crate) enum Event {
     },
 }
 
-/// How a new route stands to those with the same prefix and metric.
+/// Position of a new route among those with the same prefix and metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Before them.
-    Add,
-    /// Behind them.
+pub(crate) enum InsertMode {
+    /// At the front.
+    Prepend,
+    /// At the back.
     Append,
     /// In place of the first one.
     Replace,
-    /// It is one line of a dump, in order.
+    /// At the back, as part of a dump.
     Dump,
 }
 
@@ -45,13 +45,13 @@ pub(crate) struct Link {
     pub name: String,
     pub mac: Option<[u8; 6]>,
     pub mtu: u32,
-    /// Whether it is switched on.
+    /// Whether it is administratively up.
     pub up: bool,
     pub carrier: bool,
     pub loopback: bool,
-    /// The interface that it is part of, 0 if none.
+    /// Index of the interface that it is a member of; 0 if none.
     pub master: u32,
-    /// The table of a VRF, if it is one.
+    /// Table of a VRF, if it is one.
     pub vrf: Option<u32>,
 }
 
@@ -61,23 +61,23 @@ pub(crate) struct Address {
     pub interface: u32,
     pub address: IpAddr,
     pub length: u8,
-    /// One that the machine itself would choose as a source: not secondary, tentative, deprecated.
+    /// Whether the machine would choose it as a source: not secondary, tentative or deprecated.
     pub primary: bool,
-    /// `RT_SCOPE_UNIVERSE` is the widest.
+    /// `RT_SCOPE_…`; `RT_SCOPE_UNIVERSE` is the widest.
     pub scope: u8,
 }
 
 /// One next hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Leg {
+pub(crate) struct NextHopSpec {
     pub interface: u32,
     pub gateway: Option<IpAddr>,
     pub weight: u16,
-    /// Only the kernel can send there: packets get labels or a tunnel's header.
-    pub kernel: bool,
+    /// Whether only the kernel can send there, because packets get labels or a tunnel header.
+    pub kernel_only: bool,
 }
 
-pub(crate) type Legs = SmallVec<[Leg; 1]>;
+pub(crate) type NextHopSpecs = SmallVec<[NextHopSpec; 1]>;
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,23 +90,23 @@ pub(crate) struct Route {
     pub kind: u8,
     /// `RTPROT_…`.
     pub protocol: u8,
-    /// Type of service that it is for; 0 for all.
+    /// Type of service of the packets it is for; 0 for all.
     pub tos: u8,
-    /// Bits of the source address that it is for; 0 for all.
+    /// Prefix length of the source addresses it is for; 0 for all.
     pub source_length: u8,
-    /// Largest packet, 0 if the link's.
+    /// MTU; 0 for the link's.
     pub mtu: u16,
-    /// Number of the nexthop object that says where it goes; 0: `legs` do.
+    /// The nexthop object that defines the next hops. 0: `next_hops` do.
     pub object: u32,
-    pub legs: Legs,
+    pub next_hops: NextHopSpecs,
 }
 
 /// A nexthop object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Object {
-    Leg(Leg),
+pub(crate) enum NexthopObject {
+    Single(NextHopSpec),
     Blackhole,
-    /// Others, with their weights.
+    /// Members with their weights.
     Group(Vec<(u32, u16)>),
 }
 

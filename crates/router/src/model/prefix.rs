@@ -1,4 +1,4 @@
-//! Prefixes of either family.
+//! Prefixes of both address families.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,33 +7,33 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use mmb_route::{NextHopId, RouteTable};
 
 /// An address as a number, in host byte order.
-pub(crate) trait Bits: Copy + Ord + Hash + Default + Debug + 'static {
-    /// Bits of an address.
+pub(crate) trait AddressBits: Copy + Ord + Hash + Default + Debug + 'static {
+    /// Number of bits of an address.
     const BITS: u8;
-    /// Whether it is the family of IPv6.
+    /// Whether the family is IPv6.
     const V6: bool;
-    /// Prefixes in which nothing is ever routed: multicast, the link's own. They are the kernel's.
+    /// Prefixes that are never routed: multicast and link-local. They belong to the kernel.
     const RESERVED: &'static [Prefix<Self>];
 
     fn of(address: IpAddr) -> Option<Self>;
     fn address(self) -> IpAddr;
     /// The first `length` bits.
     fn first(self, length: u8) -> Self;
-    /// All bits behind the first `length` set.
+    /// Sets all bits behind the first `length`.
     fn last(self, length: u8) -> Self;
     fn insert(table: &mut RouteTable, prefix: Prefix<Self>, hop: NextHopId);
     fn remove(table: &mut RouteTable, prefix: Prefix<Self>);
 }
 
-/// A prefix; those inside another one come behind it in order.
+/// A prefix. In the order of prefixes, a prefix precedes those inside it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Prefix<A> {
     pub bits: A,
     pub length: u8,
 }
 
-impl<A: Bits> Prefix<A> {
-    /// The prefix of this many bits, none if the address is of the other family; bits behind do not count.
+impl<A: AddressBits> Prefix<A> {
+    /// The prefix of this length. Bits behind it are ignored. None if the address is of the other family.
     pub fn new(address: IpAddr, length: u8) -> Option<Prefix<A>> {
         let length = length.min(A::BITS);
         Some(Prefix { bits: A::of(address)?.first(length), length })
@@ -44,7 +44,7 @@ impl<A: Bits> Prefix<A> {
         Prefix { bits, length: A::BITS }
     }
 
-    /// The one with this many bits that it lies in.
+    /// The prefix of this length that contains this one.
     pub fn within(self, length: u8) -> Prefix<A> {
         Prefix { bits: self.bits.first(length), length }
     }
@@ -53,18 +53,18 @@ impl<A: Bits> Prefix<A> {
         other.length >= self.length && other.bits.first(self.length) == self.bits
     }
 
-    /// Where those inside it end, in order.
+    /// The last prefix, in order, inside this one.
     pub fn end(self) -> Prefix<A> {
         Prefix { bits: self.bits.last(self.length), length: A::BITS }
     }
 
-    /// Whether packets to it are the kernel's whatever the routes say.
+    /// Whether packets to it always belong to the kernel.
     pub fn is_reserved(self) -> bool {
         A::RESERVED.iter().any(|reserved| reserved.contains(self))
     }
 }
 
-impl Bits for u32 {
+impl AddressBits for u32 {
     const BITS: u8 = 32;
     const V6: bool = false;
     // RFC 5771, RFC 919.
@@ -99,7 +99,7 @@ impl Bits for u32 {
     }
 }
 
-impl Bits for u128 {
+impl AddressBits for u128 {
     const BITS: u8 = 128;
     const V6: bool = true;
     // RFC 4291, sections 2.5.6 and 2.7.

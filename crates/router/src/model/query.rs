@@ -1,32 +1,32 @@
-//! Answers to questions about the mirrored state.
+//! Queries of the mirrored state.
 
 use std::net::IpAddr;
 
-use mmb_dataplane::PortId;
 use mmb_route::{NextHop, NextHopKind};
 
-use crate::event::{Leg, Neighbor};
-use crate::model::{Family, Model};
-use crate::prefix::{Bits, Prefix};
+use super::family::Family;
+use super::prefix::{AddressBits, Prefix};
+use super::state::Model;
+use super::tree::{PrefixEntry, Tree};
+use crate::netlink::{Neighbor, NextHopSpec};
 use crate::query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry};
-use crate::tree::{Entry, Tree};
 
 impl Model {
     /// Entries of the tables, at most `limit`.
     pub fn fib(&self, query: &FibQuery, limit: usize) -> FibPage {
         let mut page = FibPage::default();
-        let mut places: Vec<(usize, u32)> =
-            self.tables.iter().enumerate().filter_map(|(place, table)| Some((place, (*table)?))).collect();
-        places.sort_unstable_by_key(|&(place, table)| (place != 0, table));
+        let mut slots: Vec<(usize, u32)> =
+            self.tables.iter().enumerate().filter_map(|(slot, table)| Some((slot, (*table)?))).collect();
+        slots.sort_unstable_by_key(|&(slot, table)| (slot != 0, table));
         let from =
-            query.after.map(|key| places.iter().position(|&(_, table)| table == key.table).unwrap_or(0));
-        for (at, &(place, table)) in places.iter().enumerate() {
+            query.after.map(|key| slots.iter().position(|&(_, table)| table == key.table).unwrap_or(0));
+        for (at, &(slot, table)) in slots.iter().enumerate() {
             if from.is_some_and(|from| at < from) || query.table.is_some_and(|wanted| wanted != table) {
                 continue;
             }
             let after = query.after.filter(|key| key.table == table);
-            let full = self.page(&self.v4, place, table, query.select, after, limit, &mut page)
-                || self.page(&self.v6, place, table, query.select, after, limit, &mut page);
+            let full = self.page(&self.v4, slot, table, query.select, after, limit, &mut page)
+                || self.page(&self.v6, slot, table, query.select, after, limit, &mut page);
             if full {
                 page.next = page.entries.last().map(|entry| entry.key);
                 break;
@@ -35,21 +35,21 @@ impl Model {
         page
     }
 
-    /// Adds the entries of one tree to a page. True: there are more than fit.
+    /// Adds the entries of one tree to a page. Returns true if more entries exist than fit.
     #[allow(clippy::too_many_arguments)]
-    fn page<A: Bits>(
+    fn page<A: AddressBits>(
         &self,
         family: &Family<A>,
-        place: usize,
+        slot: usize,
         table: u32,
         select: FibSelect,
         after: Option<FibKey>,
         limit: usize,
         page: &mut FibPage,
     ) -> bool {
-        let tree: &Tree<A> = &family.trees[place];
+        let tree: &Tree<A> = &family.trees[slot];
         let after = match after {
-            // Families come in order.
+            // IPv4 precedes IPv6.
             Some(key) if key.prefix.is_ipv6() && !A::V6 => return false,
             Some(key) => Prefix::<A>::new(key.prefix, key.length),
             None => None,
@@ -61,14 +61,14 @@ impl Model {
                 None => return false,
             },
             FibSelect::Address(address) => {
-                let found = A::of(address).and_then(|bits| tree.find(bits));
+                let found = A::of(address).and_then(|bits| tree.lookup(bits));
                 let found = found.filter(|(prefix, _)| after.is_none_or(|after| *prefix > after));
                 page.entries.extend(found.and_then(|(prefix, entry)| self.entry(table, prefix, entry)));
                 return false;
             }
         };
         let start = after.map_or(start, |after| after.max(start));
-        let range = tree.from(start).take_while(|(prefix, _)| **prefix <= end);
+        let range = tree.range_from(start).take_while(|(prefix, _)| **prefix <= end);
         let behind = range.filter(|(prefix, _)| after.is_none_or(|after| **prefix > after));
         for (prefix, entry) in behind {
             let Some(entry) = self.entry(table, *prefix, entry) else { continue };
@@ -80,28 +80,29 @@ impl Model {
         false
     }
 
-    /// What packets to a prefix follow; nothing if it does not count.
-    fn entry<A: Bits>(&self, table: u32, prefix: Prefix<A>, entry: &Entry) -> Option<FibEntry> {
+    /// The table entry at a prefix. None if it is not in use.
+    fn entry<A: AddressBits>(&self, table: u32, prefix: Prefix<A>, entry: &PrefixEntry) -> Option<FibEntry> {
         let key = FibKey { table, prefix: prefix.bits.address(), length: prefix.length };
         if entry.hop == 0 {
             return None;
         }
-        let hops = || self.ways.legs(entry.hop).into_iter().map(|leg| self.fib_hop(leg)).collect();
+        let hops =
+            || self.paths.next_hops(entry.hop).into_iter().map(|next_hop| self.fib_hop(next_hop)).collect();
         if entry.neighbor {
             let protocol = "kernel".to_owned();
             return Some(FibEntry { key, kind: "neighbor", metric: 0, protocol, hops: hops() });
         }
-        let line = entry.lines.iter().find(|line| self.ways.is_alive(line.way))?;
+        let route = entry.routes.iter().find(|route| self.paths.is_alive(route.path))?;
         Some(FibEntry {
             key,
-            kind: kind_name(line.kind),
-            metric: line.metric,
-            protocol: protocol_name(line.protocol),
+            kind: kind_name(route.kind),
+            metric: route.metric,
+            protocol: protocol_name(route.protocol),
             hops: hops(),
         })
     }
 
-    fn fib_hop(&self, (leg, hop, alive): (Leg, NextHop, bool)) -> FibHop {
+    fn fib_hop(&self, (next_hop, hop, alive): (NextHopSpec, NextHop, bool)) -> FibHop {
         let state = match hop.kind {
             _ if !alive => "dead",
             NextHopKind::Forward => "forward",
@@ -109,12 +110,13 @@ impl Model {
             NextHopKind::Failed => "failed",
             _ => "punt",
         };
-        let neighbor = leg.gateway.and_then(|gateway| self.ways.neighbors.get(&(leg.interface, gateway)));
+        let neighbor =
+            next_hop.gateway.and_then(|gateway| self.paths.neighbors.get(&(next_hop.interface, gateway)));
         FibHop {
-            gateway: leg.gateway,
-            interface: self.name_of(leg.interface),
-            port: self.ways.port(leg.interface).map(PortId),
-            weight: leg.weight,
+            gateway: next_hop.gateway,
+            interface: self.name_of(next_hop.interface),
+            port: self.paths.port(next_hop.interface),
+            weight: next_hop.weight,
             state,
             mac: neighbor.and_then(|neighbor| neighbor.mac),
             mtu: hop.mtu,
@@ -122,10 +124,10 @@ impl Model {
     }
 
     fn name_of(&self, interface: u32) -> String {
-        self.ways.links.get(&interface).map_or_else(|| interface.to_string(), |link| link.name.clone())
+        self.paths.links.get(&interface).map_or_else(|| interface.to_string(), |link| link.name.clone())
     }
 
-    /// Neighbours whose addresses lie within a prefix, in order.
+    /// Neighbours in ascending order of addresses; those inside a prefix, or all.
     pub fn neighbors_within(&self, within: Option<(IpAddr, u8)>) -> Vec<NeighborEntry> {
         let mut all = Vec::new();
         self.add_neighbors(&self.v4, within, &mut all);
@@ -133,7 +135,7 @@ impl Model {
         all
     }
 
-    fn add_neighbors<A: Bits>(
+    fn add_neighbors<A: AddressBits>(
         &self,
         family: &Family<A>,
         within: Option<(IpAddr, u8)>,
@@ -147,11 +149,11 @@ impl Model {
             },
         };
         for (bits, interfaces) in family.neighbors.range(prefix.bits..=prefix.end().bits) {
-            let known = interfaces.iter().filter_map(|i| self.ways.neighbors.get(&(*i, bits.address())));
+            let known = interfaces.iter().filter_map(|i| self.paths.neighbors.get(&(*i, bits.address())));
             all.extend(known.map(|neighbor| NeighborEntry {
                 address: neighbor.address,
                 interface: self.name_of(neighbor.interface),
-                port: self.ways.port(neighbor.interface).map(PortId),
+                port: self.paths.port(neighbor.interface),
                 mac: neighbor.mac,
                 state: state_name(neighbor),
             }));
@@ -159,7 +161,7 @@ impl Model {
     }
 }
 
-/// As iproute2 calls it.
+/// The name of a neighbour's state in iproute2.
 fn state_name(neighbor: &Neighbor) -> &'static str {
     match neighbor.state {
         libc::NUD_INCOMPLETE => "incomplete",
@@ -189,7 +191,7 @@ fn kind_name(kind: u8) -> &'static str {
     }
 }
 
-/// As iproute2 calls it: linux/rtnetlink.h.
+/// The name of a routing protocol in iproute2 (linux/rtnetlink.h).
 fn protocol_name(protocol: u8) -> String {
     let name = match protocol {
         0 => "unspec",

@@ -1,4 +1,4 @@
-//! Netlink sockets, and the messages that go out.
+//! Netlink sockets and requests.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,34 +10,34 @@ use netlink_sys::Socket;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::decode::{RTM_GETNETCONF, RTM_GETNEXTHOP};
-use crate::model::Class;
+use super::class::StateClass;
+use super::decode::{RTM_GETNETCONF, RTM_GETNEXTHOP};
 use crate::plane::PortState;
 
-/// Groups of messages: links, neighbours, addresses and routes of both families, their settings, nexthop objects.
-/// `enum rtnetlink_groups` of linux/rtnetlink.h.
+/// Multicast groups: links, neighbours, addresses and routes of both families, their settings, nexthop
+/// objects. `enum rtnetlink_groups` of linux/rtnetlink.h.
 const GROUPS: [u32; 9] = [1, 3, 5, 7, 9, 11, 24, 25, 32];
-/// Bytes of messages that have not been read yet. Changes of 100,000 routes at once fit.
-pub(crate) const ROOM: usize = 128 << 20;
-/// The kernel makes its answers as long as the longest read so far, up to 32 KiB.
-const READ: usize = 64 << 10;
-/// A dump was disturbed by changes (linux/netlink.h).
+/// Receive buffer in bytes. The messages of 100,000 route changes fit.
+pub(crate) const RECEIVE_BUFFER: usize = 128 << 20;
+/// Size of a read. The kernel sends datagrams as large as the largest read so far, up to 32 KiB.
+const MAX_READ: usize = 64 << 10;
+/// Flag: changes have disturbed the dump (linux/netlink.h).
 const DUMP_INTERRUPTED: u16 = 0x10;
-/// No statistics, please (`RTEXT_FILTER_SKIP_STATS`).
+/// Request without statistics (`RTEXT_FILTER_SKIP_STATS`).
 const SKIP_STATS: u32 = 1 << 3;
 
-/// What one read brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
-    /// Messages.
+pub(crate) enum ReadResult {
+    /// A datagram was read.
     Some,
-    /// Nothing for now.
+    /// There is nothing to read.
     Empty,
     /// Messages were lost.
     Overrun,
 }
 
-/// One message of the kernel.
+/// A message of the kernel.
 pub(crate) struct Message<'a> {
     pub kind: u16,
     pub flags: u16,
@@ -46,7 +46,7 @@ pub(crate) struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Whether it ends a dump or answers a request; the error is a number of errno(3), 0 if there was none.
+    /// The result code if the message ends a dump or answers a request: an error number of errno(3), or 0.
     pub fn end(&self) -> Option<i32> {
         let code = || self.body.first_chunk().map_or(0, |b| -i32::from_ne_bytes(*b));
         match i32::from(self.kind) {
@@ -55,64 +55,64 @@ impl Message<'_> {
         }
     }
 
-    /// Whether the kernel says that changes came between.
+    /// Whether the kernel reports that changes have disturbed the dump.
     pub fn is_interrupted(&self) -> bool {
         self.flags & DUMP_INTERRUPTED != 0
     }
 }
 
-/// A socket with its buffer.
-pub(crate) struct Channel {
+/// A netlink socket with its read buffer.
+pub(crate) struct NetlinkSocket {
     socket: Socket,
     buffer: Vec<u8>,
     sequence: u32,
 }
 
-impl Channel {
-    /// One that gets all messages about what is mirrored, with room for as many bytes of them.
-    pub fn events(room: usize) -> io::Result<Channel> {
-        let channel = Channel::open()?;
-        // Beyond the system's limit needs a privilege; without it the limit has to do.
-        if setsockopt(&channel.socket.as_fd(), sockopt::RcvBufForce, &room).is_err() {
-            channel.socket.set_rx_buf_sz(room.min(ROOM) as libc::c_int)?;
+impl NetlinkSocket {
+    /// A socket that receives all changes of mirrored state, with a receive buffer of this many bytes.
+    pub fn events(buffer: usize) -> io::Result<NetlinkSocket> {
+        let channel = NetlinkSocket::open()?;
+        // A buffer beyond the system's limit needs a privilege. Without it the limit applies.
+        if setsockopt(&channel.socket.as_fd(), sockopt::RcvBufForce, &buffer).is_err() {
+            channel.socket.set_rx_buf_sz(buffer.min(RECEIVE_BUFFER) as libc::c_int)?;
         }
         for group in GROUPS {
-            // Older kernels lack the last ones, and what they would tell.
+            // Older kernels lack the last groups.
             let _ = channel.socket.add_membership(group);
         }
         channel.socket.set_non_blocking(true)?;
         Ok(channel)
     }
 
-    /// One to ask through; the kernel is strict with what it is asked.
-    pub fn questions() -> io::Result<Channel> {
-        let channel = Channel::open()?;
+    /// A socket for requests; the kernel checks them strictly.
+    pub fn requests() -> io::Result<NetlinkSocket> {
+        let channel = NetlinkSocket::open()?;
         let _ = channel.socket.set_netlink_get_strict_chk(true);
         channel.socket.set_non_blocking(true)?;
         Ok(channel)
     }
 
-    fn open() -> io::Result<Channel> {
+    fn open() -> io::Result<NetlinkSocket> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
-        Ok(Channel { socket, buffer: Vec::with_capacity(READ), sequence: 0 })
+        Ok(NetlinkSocket { socket, buffer: Vec::with_capacity(MAX_READ), sequence: 0 })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Reads what has come, at most one datagram.
+    /// Reads at most one datagram.
     ///
     /// # Errors
-    /// The socket does not work any more.
-    pub fn read(&mut self) -> io::Result<Read> {
+    /// The socket is unusable.
+    pub fn read(&mut self) -> io::Result<ReadResult> {
         self.buffer.clear();
         match self.socket.recv(&mut self.buffer, 0) {
-            Ok(_) => Ok(Read::Some),
-            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(Read::Overrun),
+            Ok(_) => Ok(ReadResult::Some),
+            Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => Ok(ReadResult::Overrun),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted => {
-                Ok(Read::Empty)
+                Ok(ReadResult::Empty)
             }
             Err(e) => Err(e),
         }
@@ -135,29 +135,29 @@ impl Channel {
         })
     }
 
-    /// Asks for all there is of a class; the number that the answers bear.
-    pub fn dump(&mut self, class: Class) -> io::Result<u32> {
+    /// Requests a dump of a class. Returns the sequence number of the replies.
+    pub fn dump(&mut self, class: StateClass) -> io::Result<u32> {
         let (kind, family, head) = match class {
-            Class::Links => (libc::RTM_GETLINK, libc::AF_UNSPEC, 16),
-            Class::Addresses => (libc::RTM_GETADDR, libc::AF_UNSPEC, 8),
-            Class::Settings4 => (RTM_GETNETCONF, libc::AF_INET, 4),
-            Class::Settings6 => (RTM_GETNETCONF, libc::AF_INET6, 4),
-            Class::Objects => (RTM_GETNEXTHOP, libc::AF_UNSPEC, 8),
-            Class::Neighbors4 => (libc::RTM_GETNEIGH, libc::AF_INET, 12),
-            Class::Neighbors6 => (libc::RTM_GETNEIGH, libc::AF_INET6, 12),
-            Class::Routes4 => (libc::RTM_GETROUTE, libc::AF_INET, 12),
-            Class::Routes6 => (libc::RTM_GETROUTE, libc::AF_INET6, 12),
+            StateClass::Links => (libc::RTM_GETLINK, libc::AF_UNSPEC, 16),
+            StateClass::Addresses => (libc::RTM_GETADDR, libc::AF_UNSPEC, 8),
+            StateClass::Settings4 => (RTM_GETNETCONF, libc::AF_INET, 4),
+            StateClass::Settings6 => (RTM_GETNETCONF, libc::AF_INET6, 4),
+            StateClass::Objects => (RTM_GETNEXTHOP, libc::AF_UNSPEC, 8),
+            StateClass::Neighbors4 => (libc::RTM_GETNEIGH, libc::AF_INET, 12),
+            StateClass::Neighbors6 => (libc::RTM_GETNEIGH, libc::AF_INET6, 12),
+            StateClass::Routes4 => (libc::RTM_GETROUTE, libc::AF_INET, 12),
+            StateClass::Routes6 => (libc::RTM_GETROUTE, libc::AF_INET6, 12),
         };
         let mut body = vec![0; head];
         body[0] = family as u8;
-        if class == Class::Links {
+        if class == StateClass::Links {
             attribute(&mut body, libc::IFLA_EXT_MASK, &SKIP_STATS.to_ne_bytes());
         }
         self.send(kind, NLM_F_DUMP, &body)
     }
 
-    /// Has the kernel find a neighbour, or see whether it is still there; and tell what it has of it.
-    pub fn use_neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<()> {
+    /// Asks the kernel to resolve or confirm a neighbour, and to report its state.
+    pub fn probe_neighbor(&mut self, interface: u32, address: IpAddr) -> io::Result<()> {
         // struct ndmsg: family, pads (3), interface (4), state (2), flags, type.
         let mut body = vec![0; 12];
         body[4..8].copy_from_slice(&interface.to_ne_bytes());
@@ -178,11 +178,11 @@ impl Channel {
         Ok(())
     }
 
-    /// Gives an interface the state of a port. With `restart` it is switched off meanwhile, so that what the kernel makes of
-    /// its Ethernet address is made again.
+    /// Sets a link to the state of a port. With `restart`, the link is down meanwhile, so that the kernel
+    /// derives new addresses from the Ethernet address.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's.
     pub fn set_link(&mut self, index: u32, state: &PortState, restart: bool) -> io::Result<()> {
         // struct ifinfomsg: family, pad, type (2), index (4), flags (4), change (4).
         let mut body = vec![0; 16];
@@ -204,10 +204,10 @@ impl Channel {
         done
     }
 
-    /// Gives an interface an IPv4 address that nobody else is to know of.
+    /// Adds an IPv4 address of host scope to an interface.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's.
     pub fn add_address(&mut self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         // struct ifaddrmsg: family, prefix length, flags, scope, index (4).
         let mut body = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_HOST];
@@ -217,11 +217,11 @@ impl Channel {
         self.set(libc::RTM_NEWADDR, NLM_F_CREATE, &body)
     }
 
-    /// Changes something, and waits for the kernel's word.
+    /// Sends a request for a change, and reads the kernel's result.
     fn set(&mut self, kind: u16, flags: i32, body: &[u8]) -> io::Result<()> {
         let sequence = self.send(kind, flags | NLM_F_ACK, body)?;
-        // The kernel answers before it returns from the send.
-        while self.read()? != Read::Empty {
+        // The kernel replies before the send returns.
+        while self.read()? != ReadResult::Empty {
             let answer = self.messages().find(|message| message.sequence == sequence).and_then(|m| m.end());
             match answer {
                 Some(0) => return Ok(()),

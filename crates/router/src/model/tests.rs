@@ -1,16 +1,17 @@
-//! The model by itself: messages in, what packets meet out.
+//! The model alone: kernel messages in, treatment of packets out.
 
 use std::net::IpAddr;
 
-use mmb_dataplane::PortId;
 use mmb_route::{NextHop, NextHopKind, Routes};
 use proptest::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::event::{Address, Event, How, Leg, Legs, Link, Neighbor, Object, Route};
-use crate::faces;
-use crate::model::Model;
-use crate::router::{Device, RoutedPort};
+use super::interfaces;
+use super::state::Model;
+use crate::netlink::{
+    Address, Event, InsertMode, Link, Neighbor, NextHopSpec, NextHopSpecs, NexthopObject, Route,
+};
+use crate::plane::{Device, RoutedPort};
 
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
@@ -23,11 +24,16 @@ fn link(index: u32) -> Link {
     Link { index, name: format!("e{index}"), mac, mtu: 1500, up: true, carrier: true, ..Link::default() }
 }
 
-fn leg(interface: u32, gateway: &str) -> Leg {
-    Leg { interface, gateway: (!gateway.is_empty()).then(|| ip(gateway)), weight: 1, kernel: false }
+fn next_hop(interface: u32, gateway: &str) -> NextHopSpec {
+    NextHopSpec {
+        interface,
+        gateway: (!gateway.is_empty()).then(|| ip(gateway)),
+        weight: 1,
+        kernel_only: false,
+    }
 }
 
-fn route(table: u32, prefix: &str, legs: &[Leg]) -> Route {
+fn route(table: u32, prefix: &str, next_hops: &[NextHopSpec]) -> Route {
     let (address, length) = prefix.split_once('/').expect("a prefix");
     Route {
         table,
@@ -40,7 +46,7 @@ fn route(table: u32, prefix: &str, legs: &[Leg]) -> Route {
         source_length: 0,
         mtu: 0,
         object: 0,
-        legs: Legs::from_slice(legs),
+        next_hops: NextHopSpecs::from_slice(next_hops),
     }
 }
 
@@ -48,7 +54,7 @@ fn neighbor(interface: u32, address: IpAddr, state: u16) -> Neighbor {
     Neighbor { interface, address, mac: Some(MAC), state }
 }
 
-/// A model with routed ports on these interfaces, whose numbers are the interfaces'.
+/// A model with routed ports on these interfaces; port numbers equal interface indexes.
 fn model(interfaces: &[u32]) -> Model {
     let mut model = Model::new();
     interfaces.iter().for_each(|index| model.apply(Event::Link(link(*index))));
@@ -65,8 +71,8 @@ fn members(routes: &Routes, table: usize, to: IpAddr) -> Vec<NextHop> {
     if hop.kind != NextHopKind::Group {
         return vec![hop];
     }
-    let places = hop.first as usize..hop.first as usize + usize::from(hop.members);
-    routes.hops.members()[places].iter().map(|id| *routes.hops.get(*id)).collect()
+    let slots = hop.first as usize..hop.first as usize + usize::from(hop.members);
+    routes.hops.members()[slots].iter().map(|id| *routes.hops.get(*id)).collect()
 }
 
 fn kind(model: &Model, table: usize, to: &str) -> NextHopKind {
@@ -77,13 +83,13 @@ fn kind(model: &Model, table: usize, to: &str) -> NextHopKind {
 fn a_vrf_has_a_table_of_its_own() {
     let mut model = model(&[1, 2]);
     let add = |model: &mut Model, table, prefix: &str, interface| {
-        model.apply(Event::Route(route(table, prefix, &[leg(interface, "")]), How::Add));
+        model.apply(Event::Route(route(table, prefix, &[next_hop(interface, "")]), InsertMode::Prepend));
     };
     add(&mut model, 100, "10.0.0.0/8", 2);
-    assert!(!model.take_doubt(), "nobody uses table 100");
-    // The VRF comes, and takes in the second interface.
+    assert!(!model.take_resync_request(), "nobody uses table 100");
+    // The VRF is created, and the second interface becomes its member.
     model.apply(Event::Link(Link { vrf: Some(100), mac: None, ..link(9) }));
-    assert!(model.take_doubt(), "its routes have been passed over");
+    assert!(model.take_resync_request(), "its routes have been passed over");
     model.apply(Event::Link(Link { master: 9, ..link(2) }));
     add(&mut model, 254, "10.0.0.0/8", 1);
     add(&mut model, 100, "10.0.0.0/8", 2);
@@ -93,21 +99,17 @@ fn a_vrf_has_a_table_of_its_own() {
     assert_eq!((out(0, "10.1.1.1"), out(1, "10.1.1.1"), out(1, "2001:db8::1")), (1, 2, 2));
     assert_eq!(kind(&model, 0, "2001:db8::1"), NextHopKind::NoRoute);
     assert_eq!(kind(&model, 1, "224.0.0.1"), NextHopKind::Punt);
-    // Its own address in its own table; the face is routed by that.
+    // An address in the VRF's table; the interface is routed by this table.
     let address = Address { interface: 2, address: ip("10.0.0.1"), length: 8, primary: true, scope: 0 };
     model.apply(Event::Address(address));
-    let port = |id: u16| RoutedPort {
-        port: PortId(id),
-        name: String::new(),
-        ifname: format!("e{id}"),
-        device: Device::Xdp,
-    };
-    let faces = faces::faces(&model, &[port(1), port(2)]);
-    let table = |id: usize| faces[id].map(|face| (face.table, face.ip4.is_some()));
+    let port =
+        |id: u16| RoutedPort { port: id, name: String::new(), ifname: format!("e{id}"), device: Device::Xdp };
+    let l3 = interfaces::l3_interfaces(&model, &[port(1), port(2)]);
+    let table = |id: usize| l3[id].map(|one| (one.table, one.ip4.is_some()));
     assert_eq!((table(1), table(2)), (Some((0, false)), Some((1, true))));
-    let steering = faces::steering(&model, &[port(1), port(2)], &[]);
-    assert_eq!((steering[&PortId(1)].local.len(), steering[&PortId(2)].local.len()), (0, 1));
-    // The VRF goes: its table is empty, and free for the next one.
+    let local = interfaces::local_traffic(&model, &[port(1), port(2)], &[]);
+    assert_eq!((local[&1].addresses.len(), local[&2].addresses.len()), (0, 1));
+    // The VRF is removed: its table is empty and can be reused.
     model.apply(Event::LinkGone(9));
     assert_eq!(kind(&model, 1, "10.1.1.1"), NextHopKind::NoRoute);
     model.apply(Event::Link(Link { vrf: Some(200), ..link(10) }));
@@ -118,19 +120,19 @@ fn a_vrf_has_a_table_of_its_own() {
 #[test]
 fn siblings_of_ipv6_come_together_and_go_one_by_one() {
     let mut model = model(&[1, 2]);
-    let (a, b) = (leg(1, "fe80::a"), leg(2, "fe80::b"));
-    let with = |legs: &[Leg]| route(254, "2001:db8::/32", legs);
+    let (a, b) = (next_hop(1, "fe80::a"), next_hop(2, "fe80::b"));
+    let with = |next_hops: &[NextHopSpec]| route(254, "2001:db8::/32", next_hops);
     let gateways = |model: &Model| -> Vec<IpAddr> {
         members(&model.routes(&[]), 0, ip("2001:db8::1")).iter().filter_map(|hop| hop.gateway).collect()
     };
-    // Old kernels tell of one after the other, new ones of all each time.
-    model.apply(Event::Route(with(&[a]), How::Add));
-    model.apply(Event::Route(with(&[b]), How::Append));
-    model.apply(Event::Route(with(&[a, b]), How::Append));
+    // Old kernels report one next hop at a time, new ones all of them.
+    model.apply(Event::Route(with(&[a]), InsertMode::Prepend));
+    model.apply(Event::Route(with(&[b]), InsertMode::Append));
+    model.apply(Event::Route(with(&[a, b]), InsertMode::Append));
     assert_eq!(gateways(&model), [ip("fe80::a"), ip("fe80::b")]);
     model.apply(Event::RouteGone(with(&[a])));
     assert_eq!(gateways(&model), [ip("fe80::b")]);
-    model.apply(Event::Route(with(&[a]), How::Replace));
+    model.apply(Event::Route(with(&[a]), InsertMode::Replace));
     assert_eq!(gateways(&model), [ip("fe80::a")]);
     model.apply(Event::RouteGone(with(&[a, b])));
     assert_eq!((kind(&model, 0, "2001:db8::1"), model.v6.count()), (NextHopKind::NoRoute, 0));
@@ -139,54 +141,54 @@ fn siblings_of_ipv6_come_together_and_go_one_by_one() {
 #[test]
 fn many_routes_follow_one_object() {
     let mut model = model(&[1, 2]);
-    model.apply(Event::Object(1, Object::Leg(leg(1, "10.0.0.1"))));
-    model.apply(Event::Object(2, Object::Leg(leg(2, "10.0.0.2"))));
-    model.apply(Event::Object(3, Object::Group(vec![(1, 1), (2, 2)])));
+    model.apply(Event::Object(1, NexthopObject::Single(next_hop(1, "10.0.0.1"))));
+    model.apply(Event::Object(2, NexthopObject::Single(next_hop(2, "10.0.0.2"))));
+    model.apply(Event::Object(3, NexthopObject::Group(vec![(1, 1), (2, 2)])));
     for n in 0..100 {
         let prefix = format!("10.1.{n}.0/24");
-        model.apply(Event::Route(Route { object: 3, ..route(254, &prefix, &[]) }, How::Add));
+        model.apply(Event::Route(Route { object: 3, ..route(254, &prefix, &[]) }, InsertMode::Prepend));
     }
     let ports = |model: &Model| -> Vec<u16> {
         members(&model.routes(&[]), 0, ip("10.1.50.1")).iter().map(|hop| hop.port).collect()
     };
     assert_eq!(ports(&model), [1, 2, 2]);
-    assert!(model.ways.count() <= 4, "{}", model.ways.count());
-    model.apply(Event::Object(3, Object::Group(vec![(2, 1)])));
+    assert!(model.paths.count() <= 4, "{}", model.paths.count());
+    model.apply(Event::Object(3, NexthopObject::Group(vec![(2, 1)])));
     assert_eq!(ports(&model), [2]);
-    // The last one goes with its link, and the group with it, and the routes with that.
+    // The last object is removed with its link, then the group, then the routes.
     model.apply(Event::Link(Link { up: false, ..link(2) }));
     assert_eq!((kind(&model, 0, "10.1.50.1"), model.v4.count()), (NextHopKind::NoRoute, 0));
-    assert!(model.take_doubt());
+    assert!(model.take_resync_request());
 }
 
 #[test]
 fn what_a_dump_leaves_out_is_gone_unless_it_is_newer() {
     let mut model = model(&[1]);
-    let of = |prefix: &str| route(254, prefix, &[leg(1, "10.0.0.1")]);
-    let add = |prefix: &str| Event::Route(of(prefix), How::Add);
+    let of = |prefix: &str| route(254, prefix, &[next_hop(1, "10.0.0.1")]);
+    let add = |prefix: &str| Event::Route(of(prefix), InsertMode::Prepend);
     for prefix in ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"] {
         model.apply(add(prefix));
     }
-    model.begin();
-    let line = |prefix: &str| Event::Route(of(prefix), How::Dump);
+    model.begin_dump();
+    let dumped = |prefix: &str| Event::Route(of(prefix), InsertMode::Dump);
     model.confirm(Event::Link(link(1)));
-    model.confirm(line("10.1.0.0/16"));
-    // A line from before the change.
+    model.confirm(dumped("10.1.0.0/16"));
+    // A part of the dump that is older than the change.
     model.apply(Event::RouteGone(of("10.2.0.0/16")));
-    model.confirm(line("10.2.0.0/16"));
-    let other = route(254, "10.3.0.0/16", &[leg(1, "10.0.0.9")]);
-    model.apply(Event::Route(other, How::Replace));
-    model.confirm(line("10.3.0.0/16"));
+    model.confirm(dumped("10.2.0.0/16"));
+    let other = route(254, "10.3.0.0/16", &[next_hop(1, "10.0.0.9")]);
+    model.apply(Event::Route(other, InsertMode::Replace));
+    model.confirm(dumped("10.3.0.0/16"));
     model.apply(add("10.5.0.0/16"));
     assert_eq!(kind(&model, 0, "10.4.0.1"), NextHopKind::Resolve, "as long as the dump goes on");
-    model.end(|_| true);
+    model.end_dump(|_| true);
     let there = |n: u8| kind(&model, 0, &format!("10.{n}.0.1")) == NextHopKind::Resolve;
     assert_eq!([1, 2, 3, 4, 5].map(there), [true, false, true, false, true]);
     assert_eq!(members(&model.routes(&[]), 0, ip("10.3.0.1"))[0].gateway, Some(ip("10.0.0.9")));
     assert_eq!(model.v4.count(), 3);
 }
 
-/// What the kernel has, looked up as the kernel does it.
+/// The kernel's state, looked up the way the kernel does it.
 #[derive(Default)]
 struct Naive {
     routes: Vec<Route>,
@@ -195,12 +197,12 @@ struct Naive {
 }
 
 impl Naive {
-    fn add(&mut self, route: Route, how: How) {
+    fn add(&mut self, route: Route, how: InsertMode) {
         let like = |other: &Route| {
             (other.table, other.prefix, other.length, other.metric)
                 == (route.table, route.prefix, route.length, route.metric)
         };
-        if how == How::Replace
+        if how == InsertMode::Replace
             && let Some(first) = self.routes.iter().position(like)
         {
             let same = self.routes.iter().position(|other| *other == route);
@@ -210,18 +212,19 @@ impl Naive {
             }
         } else if !self.routes.contains(&route) {
             match (how, self.routes.iter().position(like)) {
-                (How::Add, Some(first)) => self.routes.insert(first, route),
+                (InsertMode::Prepend, Some(first)) => self.routes.insert(first, route),
                 _ => self.routes.push(route),
             }
         }
     }
 
     fn alive(&self, route: &Route) -> bool {
-        route.kind != libc::RTN_UNICAST || route.legs.iter().any(|leg| !self.down.contains(&leg.interface))
+        route.kind != libc::RTN_UNICAST
+            || route.next_hops.iter().any(|next_hop| !self.down.contains(&next_hop.interface))
     }
 
     /// The kind of hop, and the interface.
-    fn fate(&self, to: IpAddr) -> (NextHopKind, u32) {
+    fn state(&self, to: IpAddr) -> (NextHopKind, u32) {
         let stages: &[&[u32]] = if to.is_ipv4() { &[&[255, 254], &[253]] } else { &[&[255], &[254], &[253]] };
         for stage in stages {
             let covers = |route: &&Route| {
@@ -242,14 +245,14 @@ impl Naive {
                 libc::RTN_LOCAL => return (NextHopKind::Punt, 0),
                 _ => {}
             }
-            let leg = best.legs[0];
-            let neighbor = self.neighbors.get(&(leg.interface, leg.gateway.unwrap_or(to)));
+            let next_hop = best.next_hops[0];
+            let neighbor = self.neighbors.get(&(next_hop.interface, next_hop.gateway.unwrap_or(to)));
             let kind = match neighbor {
                 Some(&libc::NUD_FAILED) => NextHopKind::Failed,
                 Some(&libc::NUD_REACHABLE) => NextHopKind::Forward,
                 _ => NextHopKind::Resolve,
             };
-            return (kind, leg.interface);
+            return (kind, next_hop.interface);
         }
         (NextHopKind::NoRoute, 0)
     }
@@ -264,7 +267,7 @@ fn contains(prefix: IpAddr, length: u8, to: IpAddr) -> bool {
         && (length == 0 || (bits(prefix) ^ bits(to)) >> (128 - u32::from(length)) == 0)
 }
 
-/// One of few addresses, which lie close together.
+/// An address from a small set of neighbouring addresses.
 fn address(v6: bool) -> impl Strategy<Value = IpAddr> {
     (0..4u8, 0..4u8).prop_map(move |(a, b)| {
         let low = a << 6 | b;
@@ -278,7 +281,7 @@ fn address(v6: bool) -> impl Strategy<Value = IpAddr> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Route, How),
+    Add(Route, InsertMode),
     Remove(usize),
     Carrier(u32, bool),
     Neighbor(u32, IpAddr, u16),
@@ -302,19 +305,23 @@ fn some_route(v6: bool) -> impl Strategy<Value = Route> {
                     (u128::from(bits) & u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0)).into(),
                 ),
             };
-            // Of one metric there is one route with IPv6 here; several are siblings, tested above.
-            let leg = Leg { interface, gateway, weight: 1, kernel: false };
-            let legs = if kind == libc::RTN_UNICAST { Legs::from_elem(leg, 1) } else { Legs::new() };
-            Route { table, prefix, length, metric, kind, legs, ..route(254, "::/0", &[]) }
+            // For IPv6 this model has one route for each metric; siblings are tested above.
+            let next_hop = NextHopSpec { interface, gateway, weight: 1, kernel_only: false };
+            let next_hops = if kind == libc::RTN_UNICAST {
+                NextHopSpecs::from_elem(next_hop, 1)
+            } else {
+                NextHopSpecs::new()
+            };
+            Route { table, prefix, length, metric, kind, next_hops, ..route(254, "::/0", &[]) }
         },
     )
 }
 
 fn step(v6: bool) -> impl Strategy<Value = Step> {
     let how = if v6 {
-        Just(How::Replace).boxed()
+        Just(InsertMode::Replace).boxed()
     } else {
-        prop_oneof![Just(How::Add), Just(How::Append), Just(How::Replace)].boxed()
+        prop_oneof![Just(InsertMode::Prepend), Just(InsertMode::Append), Just(InsertMode::Replace)].boxed()
     };
     prop_oneof![
         6 => (some_route(v6), how).prop_map(|(route, how)| Step::Add(route, how)),
@@ -365,7 +372,7 @@ fn holds(v6: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 [10, 0, 0, low].into()
             };
             let hop = members(&routes, 0, to)[0];
-            prop_assert_eq!((hop.kind, hop.interface), naive.fate(to), "{}", to);
+            prop_assert_eq!((hop.kind, hop.interface), naive.state(to), "{}", to);
         }
     }
     let count = if v6 { model.v6.count() } else { model.v4.count() };
@@ -373,7 +380,7 @@ fn holds(v6: bool, steps: Vec<Step>) -> Result<(), TestCaseError> {
     for route in naive.routes {
         model.apply(Event::RouteGone(route));
     }
-    prop_assert!(model.ways.count() <= 2, "ways are left: {}", model.ways.count());
+    prop_assert!(model.paths.count() <= 2, "paths are left: {}", model.paths.count());
     Ok(())
 }
 
@@ -393,7 +400,7 @@ proptest! {
     #[test]
     fn messages_of_any_bytes_do_no_harm(kind in 0u16..120, body in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut model = model(&[1]);
-        if let Ok(Some(event)) = crate::decode::decode(kind, 0, &body, false) {
+        if let Ok(Some(event)) = crate::netlink::decode(kind, 0, &body, false) {
             model.apply(event);
         }
     }

@@ -1,0 +1,8 @@
+//! The thread that keeps the model equal to the kernel's state.
+
+mod shared;
+mod thread;
+mod twins;
+
+pub(crate) use shared::{Shared, State};
+pub(crate) use thread::Mirror;

@@ -1,0 +1,475 @@
+//! Paths: from the next hops that routes name to the treatment of packets.
+//!
+//! Theory of operation. A route leads to a **path**. The tables hold its number, and the workers look the
+//! number up. The treatment behind the number depends on links, neighbours, nexthop objects and ports. It is
+//! updated in place when one of them changes. A neighbour's new address, a dead member of a group, or a
+//! changed nexthop object is one write, however many routes use the path.
+//!
+//! Paths are interned by their specification. Routes and other paths hold references: a path to several
+//! neighbours consists of paths to one each. Other routes may win only if a path becomes alive or dead. The
+//! table collects such paths as *liveness changes*, and their routes are evaluated again.
+
+use std::net::IpAddr;
+
+use mmb_route::{NextHop, NextHopId, NextHopKind, NextHops};
+use rustc_hash::{FxHashMap, FxHashSet};
+use smallvec::SmallVec;
+
+use super::groups::GroupRanges;
+use crate::netlink::{Link, Neighbor, NextHopSpec, NextHopSpecs, NexthopObject};
+
+/// The specification of a path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PathSpec {
+    /// A fixed treatment.
+    Fixed(NextHopKind),
+    /// Next hops. `v6` is the family of the routes, `mtu` the MTU of the routes (0: the link's).
+    NextHops { v6: bool, mtu: u16, next_hops: NextHopSpecs },
+    /// A nexthop object.
+    Object { v6: bool, mtu: u16, id: u32 },
+}
+
+/// A path.
+#[derive(Debug, Default)]
+struct Path {
+    spec: Option<PathSpec>,
+    references: u32,
+    alive: bool,
+    /// Paths that it consists of, with their weights.
+    parts: Vec<(NextHopId, u16)>,
+}
+
+/// The state of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathState {
+    Alive,
+    /// Its routes are ignored for now.
+    Dead,
+    /// The kernel has removed IPv4 routes with this path, without a message.
+    Removed,
+}
+
+/// All paths and the state that they depend on; see the module's theory of operation.
+#[derive(Debug, Default)]
+pub(crate) struct PathTable {
+    /// Links by interface index.
+    pub links: FxHashMap<u32, Link>,
+    /// Neighbours by interface index and address.
+    pub neighbors: FxHashMap<(u32, IpAddr), Neighbor>,
+    /// Routed ports by interface index.
+    ports: FxHashMap<u32, u16>,
+    objects: FxHashMap<u32, NexthopObject>,
+    /// Interfaces (true: for IPv6) whose routes are dead without carrier.
+    ignore_down: FxHashSet<(u32, bool)>,
+    paths: Vec<Path>,
+    free: Vec<NextHopId>,
+    by_spec: FxHashMap<PathSpec, NextHopId>,
+    /// Paths to a single neighbour.
+    by_neighbor: FxHashMap<(u32, IpAddr), SmallVec<[NextHopId; 2]>>,
+    /// For each path, the paths that contain it.
+    users: FxHashMap<NextHopId, SmallVec<[NextHopId; 2]>>,
+    liveness_changed: Vec<NextHopId>,
+    hops: NextHops,
+    groups: GroupRanges,
+    changed: bool,
+}
+
+impl PathTable {
+    /// The path with this specification. The caller holds a reference and must release it.
+    pub fn acquire(&mut self, spec: PathSpec) -> NextHopId {
+        if let Some(&id) = self.by_spec.get(&spec) {
+            self.paths[id as usize].references += 1;
+            return id;
+        }
+        if self.paths.is_empty() {
+            // Number 0 is the path of packets without a route.
+            self.paths.push(Path::default());
+        }
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.paths.push(Path::default());
+            (self.paths.len() - 1) as NextHopId
+        });
+        if let Some(key) = neighbor_of(&spec) {
+            self.by_neighbor.entry(key).or_default().push(id);
+        }
+        self.paths[id as usize] =
+            Path { spec: Some(spec.clone()), references: 1, alive: false, parts: Vec::new() };
+        self.by_spec.insert(spec, id);
+        self.make_parts(id);
+        self.refresh(id);
+        // No route uses it yet.
+        self.liveness_changed.retain(|liveness_changed| *liveness_changed != id);
+        id
+    }
+
+    /// The path for packets without a route, for prefixes that need an explicit entry. It is never released.
+    pub fn no_route(&mut self) -> NextHopId {
+        let spec = PathSpec::Fixed(NextHopKind::NoRoute);
+        let known = self.by_spec.get(&spec).copied();
+        known.unwrap_or_else(|| self.acquire(spec))
+    }
+
+    /// Releases a reference.
+    pub fn release(&mut self, id: NextHopId) {
+        let path = &mut self.paths[id as usize];
+        path.references -= 1;
+        if path.references > 0 {
+            return;
+        }
+        let path = std::mem::take(path);
+        if let Some(spec) = path.spec {
+            if let Some(key) = neighbor_of(&spec) {
+                forget(&mut self.by_neighbor, key, id);
+            }
+            self.by_spec.remove(&spec);
+        }
+        self.drop_parts(id, path.parts);
+        self.groups.release(self.hops.get(id));
+        self.hops.set(id, NextHop::default());
+        self.changed = true;
+        self.free.push(id);
+    }
+
+    /// The specification of a path.
+    pub fn spec(&self, id: NextHopId) -> Option<&PathSpec> {
+        self.paths.get(id as usize)?.spec.as_ref()
+    }
+
+    /// Whether routes with this path are usable.
+    pub fn is_alive(&self, id: NextHopId) -> bool {
+        self.paths.get(id as usize).is_some_and(|path| path.alive)
+    }
+
+    /// The state of a path.
+    pub fn state(&self, id: NextHopId) -> PathState {
+        let Some(PathSpec::NextHops { v6, next_hops, .. }) = self.spec(id) else {
+            let is_removed =
+                matches!(self.spec(id), Some(PathSpec::Object { id, .. }) if !self.objects.contains_key(id));
+            return if is_removed {
+                PathState::Removed
+            } else if self.is_alive(id) {
+                PathState::Alive
+            } else {
+                PathState::Dead
+            };
+        };
+        let down = |next_hop: &NextHopSpec| self.links.get(&next_hop.interface).is_none_or(|link| !link.up);
+        let missing = |next_hop: &NextHopSpec| !self.links.contains_key(&next_hop.interface);
+        if next_hops.iter().all(down) || !v6 && next_hops.iter().any(missing) {
+            PathState::Removed
+        } else if self.is_alive(id) {
+            PathState::Alive
+        } else {
+            PathState::Dead
+        }
+    }
+
+    /// The paths whose routes the kernel has removed.
+    pub fn removed(&self) -> FxHashSet<NextHopId> {
+        (0..self.paths.len() as NextHopId)
+            .filter(|id| self.spec(*id).is_some() && self.state(*id) == PathState::Removed)
+            .collect()
+    }
+
+    /// The next hops of a path with their treatment and whether they are alive. For queries.
+    pub fn next_hops(&self, id: NextHopId) -> Vec<(NextHopSpec, NextHop, bool)> {
+        let Some(path) = self.paths.get(id as usize) else { return Vec::new() };
+        let one = |id: NextHopId, weight: u16| match self.spec(id) {
+            Some(PathSpec::NextHops { next_hops, .. }) if next_hops.len() == 1 => {
+                Some((NextHopSpec { weight, ..next_hops[0] }, *self.hops.get(id), self.is_alive(id)))
+            }
+            _ => None,
+        };
+        match path.parts.is_empty() {
+            true => one(id, 1).into_iter().collect(),
+            false => path.parts.iter().filter_map(|&(part, weight)| one(part, weight)).collect(),
+        }
+    }
+
+    /// Number of paths.
+    pub fn count(&self) -> usize {
+        self.by_spec.len()
+    }
+
+    /// The next hops for the workers.
+    pub fn hops(&self) -> &NextHops {
+        &self.hops
+    }
+
+    /// Whether the treatment of packets has changed since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Records that a table entry has changed.
+    pub fn note_change(&mut self) {
+        self.changed = true;
+    }
+
+    /// Paths that became alive or dead since the last call.
+    pub fn take_liveness_changes(&mut self) -> Vec<NextHopId> {
+        std::mem::take(&mut self.liveness_changed)
+    }
+
+    /// Updates a link, or removes it.
+    pub fn set_link(&mut self, index: u32, link: Option<Link>) {
+        let same = match link {
+            Some(link) => self.links.insert(index, link.clone()).is_some_and(|before| before == link),
+            None => self.links.remove(&index).is_none(),
+        };
+        if !same {
+            self.refresh_where(|next_hop| next_hop.interface == index);
+        }
+    }
+
+    /// Sets whether routes through an interface are dead without carrier.
+    pub fn set_ignore_down(&mut self, interface: u32, v6: bool, ignores: bool) {
+        let key = (interface, v6);
+        if if ignores { self.ignore_down.insert(key) } else { self.ignore_down.remove(&key) } {
+            self.refresh_where(|next_hop| next_hop.interface == interface);
+        }
+    }
+
+    /// Sets the routed ports, by interface index.
+    pub fn set_ports(&mut self, ports: FxHashMap<u32, u16>) {
+        if self.ports != ports {
+            self.ports = ports;
+            self.refresh_where(|_| true);
+        }
+    }
+
+    /// The routed port of an interface.
+    pub fn port(&self, interface: u32) -> Option<u16> {
+        self.ports.get(&interface).copied()
+    }
+
+    /// Updates a neighbour, or removes it. Returns whether it changed.
+    pub fn set_neighbor(&mut self, key: (u32, IpAddr), neighbor: Option<Neighbor>) -> bool {
+        let before = match neighbor {
+            Some(neighbor) => self.neighbors.insert(key, neighbor),
+            None => self.neighbors.remove(&key),
+        };
+        if before == neighbor {
+            return false;
+        }
+        for id in self.by_neighbor.get(&key).cloned().unwrap_or_default() {
+            self.refresh(id);
+        }
+        true
+    }
+
+    /// Updates a nexthop object, or removes it.
+    pub fn set_object(&mut self, object: u32, new: Option<NexthopObject>) {
+        let before = match &new {
+            Some(new) => self.objects.insert(object, new.clone()),
+            None => self.objects.remove(&object),
+        };
+        if before == new {
+            return;
+        }
+        let groups = self.objects.iter().filter(|(_, other)| is_member(other, object)).map(|(id, _)| *id);
+        let concerned: FxHashSet<u32> = groups.chain([object]).collect();
+        let made_of =
+            |path: &Path| matches!(&path.spec, Some(PathSpec::Object { id, .. }) if concerned.contains(id));
+        for id in self.select(made_of) {
+            let old = std::mem::take(&mut self.paths[id as usize].parts);
+            self.make_parts(id);
+            self.drop_parts(id, old);
+            self.refresh(id);
+        }
+    }
+
+    /// The nexthop objects that use an interface.
+    pub fn objects_via(&self, interface: u32) -> Vec<u32> {
+        let on = |object: &NexthopObject| matches!(object, NexthopObject::Single(next_hop) if next_hop.interface == interface);
+        self.objects.iter().filter(|(_, object)| on(object)).map(|(id, _)| *id).collect()
+    }
+
+    /// Removes an object from all groups. Groups that become empty are removed, too.
+    pub fn remove_from_groups(&mut self, object: u32) {
+        let groups: Vec<u32> =
+            self.objects.iter().filter(|(_, other)| is_member(other, object)).map(|(id, _)| *id).collect();
+        for id in groups {
+            let Some(NexthopObject::Group(members)) = self.objects.get(&id) else { continue };
+            let left: Vec<_> = members.iter().filter(|(member, _)| *member != object).copied().collect();
+            self.set_object(id, (!left.is_empty()).then_some(NexthopObject::Group(left)));
+        }
+    }
+
+    fn select(&self, mut which: impl FnMut(&Path) -> bool) -> Vec<NextHopId> {
+        let paths = self.paths.iter().enumerate();
+        paths.filter(|(_, path)| path.spec.is_some() && which(path)).map(|(id, _)| id as NextHopId).collect()
+    }
+
+    fn refresh_where(&mut self, concerns: impl Fn(&NextHopSpec) -> bool) {
+        let resolve_single = |path: &Path| matches!(&path.spec, Some(PathSpec::NextHops { next_hops, .. }) if next_hops.len() == 1 && concerns(&next_hops[0]));
+        for id in self.select(resolve_single) {
+            self.refresh(id);
+        }
+    }
+
+    /// Acquires the paths that a path consists of.
+    fn make_parts(&mut self, id: NextHopId) {
+        let (v6, mtu, next_hops) = match self.spec(id) {
+            Some(PathSpec::NextHops { v6, mtu, next_hops }) if next_hops.len() > 1 => {
+                (*v6, *mtu, next_hops.clone())
+            }
+            Some(&PathSpec::Object { v6, mtu, id }) => (v6, mtu, self.next_hops_of_object(id)),
+            _ => return,
+        };
+        let several = next_hops.len() > 1;
+        let parts = next_hops.into_iter().map(|next_hop| {
+            // Members have no table entries for their neighbours, since an entry leads to one neighbour only.
+            let kernel_only = next_hop.kernel_only || several && next_hop.gateway.is_none();
+            let next_hops = NextHopSpecs::from_elem(NextHopSpec { weight: 1, kernel_only, ..next_hop }, 1);
+            let part = self.acquire(PathSpec::NextHops { v6, mtu, next_hops });
+            self.users.entry(part).or_default().push(id);
+            (part, next_hop.weight)
+        });
+        let parts = parts.collect();
+        self.paths[id as usize].parts = parts;
+    }
+
+    fn drop_parts(&mut self, id: NextHopId, parts: Vec<(NextHopId, u16)>) {
+        for (part, _) in parts {
+            forget(&mut self.users, part, id);
+            self.release(part);
+        }
+    }
+
+    fn next_hops_of_object(&self, id: u32) -> NextHopSpecs {
+        match self.objects.get(&id) {
+            Some(NexthopObject::Single(next_hop)) => NextHopSpecs::from_elem(*next_hop, 1),
+            Some(NexthopObject::Group(members)) => {
+                let next_hop = |&(member, weight): &(u32, u16)| match self.objects.get(&member) {
+                    Some(NexthopObject::Single(next_hop)) => Some(NextHopSpec { weight, ..*next_hop }),
+                    _ => None,
+                };
+                members.iter().filter_map(next_hop).collect()
+            }
+            Some(NexthopObject::Blackhole) | None => NextHopSpecs::new(),
+        }
+    }
+
+    /// Updates the treatment of a path and of the paths that contain it.
+    fn refresh(&mut self, id: NextHopId) {
+        let (alive, hop) = match &self.paths[id as usize].spec {
+            None => return,
+            Some(PathSpec::Fixed(kind)) => (true, NextHop { kind: *kind, ..NextHop::default() }),
+            Some(PathSpec::NextHops { v6, mtu, next_hops }) if next_hops.len() == 1 => {
+                self.resolve_single(&next_hops[0], *v6, *mtu)
+            }
+            Some(PathSpec::Object { id: object, .. })
+                if matches!(self.objects.get(object), Some(NexthopObject::Blackhole)) =>
+            {
+                (true, NextHop { kind: NextHopKind::Blackhole, ..NextHop::default() })
+            }
+            Some(_) => self.resolve_group(id),
+        };
+        let path = &mut self.paths[id as usize];
+        let flips = path.alive != alive;
+        path.alive = alive;
+        if flips {
+            self.liveness_changed.push(id);
+        }
+        if *self.hops.get(id) != hop {
+            self.hops.set(id, hop);
+            self.changed = true;
+        } else if !flips {
+            return;
+        }
+        for user in self.users.get(&id).cloned().unwrap_or_default() {
+            self.refresh(user);
+        }
+    }
+
+    /// Treatment of a path with one next hop: a neighbour, or all neighbours on a link.
+    fn resolve_single(&self, next_hop: &NextHopSpec, v6: bool, mtu: u16) -> (bool, NextHop) {
+        let link = self.links.get(&next_hop.interface);
+        let ignored = |link: &&Link| !link.carrier && self.ignore_down.contains(&(link.index, v6));
+        let Some(link) = link.filter(|link| link.up && !ignored(link)) else {
+            return (false, NextHop::default());
+        };
+        let (false, Some(port)) = (next_hop.kernel_only, self.port(next_hop.interface)) else {
+            return (
+                true,
+                NextHop { kind: NextHopKind::Punt, interface: next_hop.interface, ..NextHop::default() },
+            );
+        };
+        let link_mtu = u16::try_from(link.mtu).unwrap_or(u16::MAX);
+        let mtu = if mtu == 0 { link_mtu } else { mtu.min(link_mtu) };
+        let hop = NextHop {
+            kind: NextHopKind::Resolve,
+            interface: next_hop.interface,
+            port,
+            mtu,
+            gateway: next_hop.gateway,
+            ..NextHop::default()
+        };
+        let neighbor =
+            next_hop.gateway.and_then(|gateway| self.neighbors.get(&(next_hop.interface, gateway)));
+        (true, neighbor.map_or(hop, |neighbor| apply_neighbor(hop, neighbor, link)))
+    }
+
+    /// Treatment of a path that consists of others.
+    fn resolve_group(&mut self, id: NextHopId) -> (bool, NextHop) {
+        let parts = &self.paths[id as usize].parts;
+        let alive: Vec<_> = parts.iter().filter(|(part, _)| self.is_alive(*part)).copied().collect();
+        let before = *self.hops.get(id);
+        match alive[..] {
+            [] => (false, self.groups.clear(&before)),
+            [(one, _)] => {
+                self.groups.release(&before);
+                (true, *self.hops.get(one))
+            }
+            _ => {
+                self.changed = true;
+                (true, self.groups.set(&mut self.hops, id, before, &alive))
+            }
+        }
+    }
+}
+
+fn is_member(object: &NexthopObject, member: u32) -> bool {
+    matches!(object, NexthopObject::Group(members) if members.iter().any(|(id, _)| *id == member))
+}
+
+fn forget<K: std::hash::Hash + Eq>(map: &mut FxHashMap<K, SmallVec<[NextHopId; 2]>>, key: K, id: NextHopId) {
+    if let std::collections::hash_map::Entry::Occupied(mut entry) = map.entry(key) {
+        // Removes only one occurrence: a group may have a member twice.
+        if let Some(at) = entry.get().iter().position(|other| *other == id) {
+            entry.get_mut().swap_remove(at);
+        }
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+}
+
+/// The neighbour that a path with one next hop leads to.
+fn neighbor_of(spec: &PathSpec) -> Option<(u32, IpAddr)> {
+    match spec {
+        PathSpec::NextHops { next_hops, .. } => match &next_hops[..] {
+            [next_hop] => next_hop.gateway.map(|gateway| (next_hop.interface, gateway)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Applies the state of a neighbour to a next hop.
+fn apply_neighbor(mut hop: NextHop, neighbor: &Neighbor, link: &Link) -> NextHop {
+    use libc::{NUD_DELAY, NUD_FAILED, NUD_NOARP, NUD_PERMANENT, NUD_PROBE, NUD_REACHABLE, NUD_STALE};
+    const VALID: u16 = NUD_REACHABLE | NUD_STALE | NUD_DELAY | NUD_PROBE | NUD_PERMANENT | NUD_NOARP;
+    match (neighbor.mac, link.mac) {
+        (Some(to), Some(from)) if neighbor.state & VALID != 0 => {
+            hop.kind = NextHopKind::Forward;
+            hop.header[..6].copy_from_slice(&to);
+            hop.header[6..].copy_from_slice(&from);
+            hop.neighbor_stale = neighbor.state & NUD_STALE != 0;
+        }
+        _ if neighbor.state & NUD_FAILED != 0 => hop.kind = NextHopKind::Failed,
+        _ => {}
+    }
+    hop
+}
