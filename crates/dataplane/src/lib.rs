@@ -5,16 +5,15 @@
 //! | `engine` | workers, publication, configuration, counters, packet memory |
 //! | `features` | one folder per feature: its nodes, state and counters |
 //! | `graph` | the graph of nodes |
-//! | [`replay`], [`bench`], [`lab`] | the same graph between ends in memory |
+//! | [`detached`] | workers without threads and devices, for simulation and tests |
 
 #![forbid(unsafe_code)]
 
-pub mod bench;
 mod engine;
 mod features;
 mod graph;
-pub mod lab;
-pub mod replay;
+#[cfg(test)]
+mod lab;
 
 pub use engine::config::{
     DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_WORKERS,
@@ -22,6 +21,7 @@ pub use engine::config::{
 };
 pub use engine::control::{Engine, NodeRuntime, WorkerRuntime};
 pub use engine::counters::{EDIT_FAILURES, RuleCounters};
+pub use engine::detached;
 pub use engine::error::EngineError;
 pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;

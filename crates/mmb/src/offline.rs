@@ -6,9 +6,9 @@ use std::sync::Arc;
 use mmb_control::api::RuleEntry;
 use mmb_control::count;
 use mmb_control::{Config, Platform, file, render};
-use mmb_dataplane::replay::{self, ReplayConfig, ReplayReport};
 use mmb_dataplane::{Forwarding, PortConfig, PortId, RuleCounters};
 use mmb_nf::Registry;
+use mmb_simulate::replay::{self, ReplayConfig, ReplayReport};
 use serde::Serialize;
 
 use crate::cli::{CheckArgs, ReplayArgs};

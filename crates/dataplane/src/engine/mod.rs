@@ -3,8 +3,10 @@
 pub(crate) mod config;
 pub(crate) mod control;
 pub(crate) mod counters;
+pub mod detached;
 pub(crate) mod error;
 pub(crate) mod mailbox;
+pub(crate) mod packet_io;
 pub(crate) mod pools;
 pub(crate) mod shared;
 pub(crate) mod sleep;

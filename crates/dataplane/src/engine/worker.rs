@@ -23,6 +23,7 @@ use mmb_session::{ReleasedFragment, Sessions};
 
 use crate::engine::config::MAX_PORTS;
 use crate::engine::counters::{Counter, DropCounters, ReasonCounters, RoutingTally};
+use crate::engine::packet_io::PacketIo;
 use crate::engine::shared::{Inbox, Shared, has_groups};
 use crate::engine::sleep::Sleeper;
 use crate::engine::snapshot::Snapshot;
@@ -159,8 +160,8 @@ pub(crate) struct Worker {
     pub first_port: usize,
     /// The flows that the kernel has from this worker.
     pub fast: FlowLearner,
-    /// Source and sink of replay and bench.
-    pub ends: Option<Box<dyn std::any::Any>>,
+    /// Source and sink of a worker without ports.
+    pub io: Option<Box<dyn PacketIo>>,
 }
 
 impl Worker {
@@ -205,7 +206,7 @@ impl Worker {
             received: 0,
             first_port: 0,
             fast,
-            ends: None,
+            io: None,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use std::net::Ipv4Addr;
 
-use mmb_dataplane::bench::Prefixes;
+use mmb_simulate::bench::Prefixes;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore, SeedableRng};

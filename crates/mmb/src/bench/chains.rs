@@ -4,7 +4,7 @@
 //! after a flow manager of its own, which looks up packets in a table of its own. This shows the cost of a chain whose
 //! functions do not share sessions.
 
-use mmb_dataplane::bench::ChainCost;
+use mmb_simulate::bench::ChainCost;
 
 use super::sessions::pool;
 

@@ -1,4 +1,4 @@
-//! `mmb bench`: the cost of a policy. The engine measures ([`mmb_dataplane::bench`]); this module makes rules and packets.
+//! `mmb bench`: the cost of a policy. The engine measures ([`mmb_simulate::bench`]); this module makes rules and packets.
 //!
 //! Theory of operation. The rules are those of a configuration, or generated for a case. Generated rules pass parser,
 //! checks and compiler as text. If the packets are generated too, no stateless rule may match one of them: all flows are
@@ -18,12 +18,12 @@ use mmb_control::api::RuleEntry;
 use mmb_control::count;
 use mmb_control::{Config, Platform, file, render};
 use mmb_dataplane::DEFAULT_SESSIONS;
-use mmb_dataplane::bench::{
-    self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic,
-};
 use mmb_nf::Registry;
 use mmb_packet::VecPacket;
 use mmb_policy::{Evaluator, PacketContext, Policy};
+use mmb_simulate::bench::{
+    self, BenchConfig, BenchReport, Generated, Generator, MAX_PREFIXES, Prefixes, Traffic,
+};
 use serde::Serialize;
 
 use crate::cli::{BenchArgs, Case, Mode, Order, Proto};

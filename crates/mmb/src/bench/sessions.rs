@@ -1,8 +1,8 @@
 //! Generated rules for sessions. Every flow has a rule of its own while there are enough rules. One more rule opens the
 //! sessions of all other flows, and translates them in the cases of NAT.
 
-use mmb_dataplane::bench::{Generated, Generator};
 use mmb_packet::{Kind as Headers, Meta, parse};
+use mmb_simulate::bench::{Generated, Generator};
 
 use super::cases::{RuleGenerator, RuleRandom};
 use crate::cli::Case;

@@ -1,11 +1,11 @@
-//! Traffic made in memory: flows that are computed, not stored, so that making a packet touches no memory of its own.
+//! Generated traffic. Flows are computed and not stored, so that making a packet touches no further memory.
 //!
-//! Theory of operation. Flow `i` of a seed has addresses and ports drawn from a hash of both, in RFC 2544's spirit:
-//! IPv4 from 10.0.0.0/8 to 198.18.0.0/15, IPv6 from 2001:2:0::/49 to 2001:2:0:8000::/49 (RFC 5180's block, one half for
-//! each side); or to destinations of a table of routes ([`Prefixes`]). A frame is a template (headers and random payload) with the flow's addresses and ports put in; its
-//! checksums follow from sums that the template carries, so a packet costs a copy and a few additions. TCP
-//! segments are pure acknowledgements or data with a timestamp option, as an established connection sends them; each
-//! flow has a timestamp of its own. In traffic of which every packet begins another flow, TCP segments are SYNs.
+//! Theory of operation. Flow `i` of a seed has addresses and ports from a hash of both. IPv4 flows go from 10.0.0.0/8
+//! to 198.18.0.0/15 (RFC 2544), IPv6 flows from 2001:2:0::/49 to 2001:2:0:8000::/49 (halves of RFC 5180's block), or to
+//! destinations of a routing table ([`Prefixes`]). A frame is a template of headers and random payload with the flow's
+//! addresses and ports. Its checksums follow from sums that the template holds, so a packet costs a copy and a few
+//! additions. TCP segments are acknowledgements or data with a timestamp option, as an established connection sends
+//! them; each flow has its own timestamp. If every packet starts a new flow, TCP segments are SYNs.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -23,21 +23,21 @@ pub enum Proto {
     Tcp,
     /// UDP datagrams.
     Udp,
-    /// Every second flow TCP, the others UDP.
+    /// TCP and UDP flows in turn.
     Mix,
 }
 
-/// The order in which flows send.
+/// The order of the flows' packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// Every packet of a flow drawn uniformly.
+    /// Every packet belongs to a random flow, uniformly distributed.
     Uniform,
-    /// Drawn by Zipf's law with exponent 1: few flows send most.
+    /// Flows are distributed by Zipf's law with exponent 1: few flows send most packets.
     Zipf,
     /// Trains of 1 to 32 packets of one flow.
     Burst,
-    /// Every packet the first one of another flow: TCP segments are SYNs.
+    /// Every packet is the first of a new flow; TCP segments are SYNs.
     Fresh,
 }
 
@@ -46,7 +46,7 @@ pub enum Order {
 pub struct Generated {
     /// Number of flows, at least 1.
     pub flows: u32,
-    /// Bytes of a frame without its check sequence; more where the headers need it.
+    /// Frame length in bytes without the check sequence; longer if the headers need it.
     pub size: usize,
     /// Transport protocols.
     pub proto: Proto,
@@ -54,10 +54,9 @@ pub struct Generated {
     pub order: Order,
     /// IPv6 instead of IPv4.
     pub ip6: bool,
-    /// Seed of all randomness.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Where destinations are drawn from in the place of 198.18.0.0/15 or 2001:2:0:8000::/49; its prefixes are of the same
-    /// protocol.
+    /// Destinations instead of 198.18.0.0/15 or 2001:2:0:8000::/49; its prefixes have the same IP version.
     #[serde(skip)]
     pub destinations: Option<Prefixes>,
 }
@@ -76,18 +75,18 @@ impl Default for Generated {
     }
 }
 
-/// Largest frame that is generated.
+/// Maximum length of a generated frame.
 pub const MAX_FRAME: usize = 9_018;
 
 const ETHER: usize = 14;
-/// The Ethernet address that packets are sent to.
+/// Destination Ethernet address of all packets.
 pub(super) const NEAR: [u8; 6] = [0x02, 0, 0, 0, 0, 2];
-/// TCP's flags (RFC 9293, 3.1).
+/// TCP flags (RFC 9293, 3.1).
 pub(super) const SYN: u8 = 0x02;
 pub(super) const ACK: u8 = 0x10;
 const ZIPF_DRAWS: usize = 1 << 18;
 
-/// A flow's changing bytes.
+/// The fields that differ between flows.
 #[derive(Clone, Copy)]
 struct Tuple {
     source: u128,
@@ -97,12 +96,12 @@ struct Tuple {
     timestamp: u64,
 }
 
-/// One protocol's frame with everything but addresses and ports, and the checksums' part that does not change.
+/// A frame without addresses and ports, and the constant part of its checksums.
 struct Template {
     frame: Vec<u8>,
     l4: usize,
     l4_checksum: usize,
-    /// Where the timestamp option's value stands, if there is one.
+    /// Offset of the timestamp option's value.
     timestamp: Option<usize>,
     /// Sum over the IPv4 header without addresses.
     ip_sum: u32,
@@ -110,7 +109,7 @@ struct Template {
     l4_sum: u32,
 }
 
-/// Makes frames; see the module's theory of operation.
+/// Generator of frames; see the module's theory of operation.
 pub struct Generator {
     config: Generated,
     templates: [Template; 2],
@@ -123,7 +122,7 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// A generator of `config`'s traffic; `stream` tells the streams of several workers apart.
+    /// A generator of `config`'s traffic. Each worker has its own `stream`.
     pub fn new(config: &Generated, stream: u64) -> Generator {
         let mut rng = SmallRng::seed_from_u64(config.seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut payload = vec![0u8; MAX_FRAME];
@@ -144,12 +143,12 @@ impl Generator {
         }
     }
 
-    /// Bytes of the largest frame that this generator makes.
+    /// Maximum length of this generator's frames.
     pub fn frame_len(&self) -> usize {
         self.templates.iter().map(|t| t.frame.len()).max().unwrap_or(0)
     }
 
-    /// The frame that flow `flow` sends.
+    /// The frame of a flow.
     pub fn flow(&self, flow: u32) -> Vec<u8> {
         let mut frame = vec![0; self.frame_len()];
         let len = self.write_flow(flow, &mut frame);
@@ -157,7 +156,8 @@ impl Generator {
         frame
     }
 
-    /// Writes the next packet's frame to the start of `out` (at least [`Generator::frame_len`] bytes) and returns its length.
+    /// Writes the next frame to the start of `out`, which has at least [`Generator::frame_len`] bytes, and returns its
+    /// length.
     pub fn write_next(&mut self, out: &mut [u8]) -> usize {
         let flow = self.next_flow();
         self.write_flow(flow, out)
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn every_frame_is_well_formed_and_its_checksums_are_right() {
+    fn frames_are_well_formed_with_valid_checksums() {
         for ip6 in [false, true] {
             for order in [Order::Uniform, Order::Zipf, Order::Burst, Order::Fresh] {
                 for size in [60, 64, 101, 1500] {
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_traffic_again() {
+    fn a_seed_determines_the_traffic() {
         let config = Generated { flows: 50, order: Order::Burst, seed: 3, ..Generated::default() };
         assert_eq!(frames(&config, 500), frames(&config, 500));
         assert_ne!(frames(&config, 500), frames(&Generated { seed: 4, ..config.clone() }, 500));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_flows_do_not_come_again() {
+    fn fresh_flows_are_all_different() {
         let config = Generated { flows: 1, proto: Proto::Tcp, order: Order::Fresh, ..Generated::default() };
         let frames = frames(&config, 5000);
         let tuples: std::collections::HashSet<_> = frames.iter().map(|f| f[26..38].to_vec()).collect();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_are_drawn_from_the_routes_and_checksums_are_right() {
+    fn destinations_are_in_the_routes_with_valid_checksums() {
         for ip6 in [false, true] {
             let prefixes = Prefixes::new(20, ip6, 1);
             let nets: Vec<_> = prefixes.each().collect();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_flows_as_asked_for() {
+    fn the_number_of_flows_is_as_configured() {
         let config = Generated { flows: 64, proto: Proto::Udp, ..Generated::default() };
         let tuples: std::collections::HashSet<_> =
             frames(&config, 5000).iter().map(|f| f[26..38].to_vec()).collect();

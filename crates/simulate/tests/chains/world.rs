@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use mmb_dataplane::lab::Lab;
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, Forwarding, Policy, PortConfig, PortId};
 use mmb_flow::NatConfig;
 use mmb_lang::{Command, Match, parse_line};
@@ -10,6 +9,7 @@ use mmb_nf::{Order, Program, ProgramSpec};
 use mmb_packet::build::{Frame, Ip4, Udp};
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
 use mmb_session::pool_config;
+use mmb_simulate::FrameSimulator;
 
 use super::common::alone;
 use super::functions::registry;
@@ -103,7 +103,7 @@ fn routes() -> Routes {
 
 /// A lab, and the right to have one.
 pub struct World {
-    pub lab: Lab,
+    pub lab: FrameSimulator,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -113,7 +113,7 @@ pub fn world(forwarding: Forwarding) -> World {
 
 pub fn world_of(workers: usize, forwarding: Forwarding) -> World {
     let alone = alone();
-    let lab = Lab::with_workers(workers, forwarding, routes(), 4096).expect("a lab");
+    let lab = FrameSimulator::with_workers(workers, forwarding, routes(), 4096).expect("a lab");
     World { lab, _alone: alone }
 }
 

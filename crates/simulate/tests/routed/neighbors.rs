@@ -92,12 +92,12 @@ fn senders_are_told_of_a_neighbour_that_does_not_answer() {
 fn nobody_waits_longer_than_three_seconds() {
     let mut world = world(forwarding(&[]));
     let packet = frame("192.0.2.5", 1);
-    assert_eq!((world.lab.next_tick(), world.send(&packet)), (None, vec![]));
-    assert_eq!(world.lab.next_tick(), Some(3 * SECOND));
+    assert_eq!((world.lab.next_timer(), world.send(&packet)), (None, vec![]));
+    assert_eq!(world.lab.next_timer(), Some(3 * SECOND));
     assert_eq!(world.lab.run(3 * SECOND - 1, vec![]), []);
-    assert_eq!(world.lab.next_tick(), Some(1));
+    assert_eq!(world.lab.next_timer(), Some(1));
     assert_eq!(error_about(&world.lab.run(3 * SECOND, vec![]), &packet), (3, 1, 0));
-    assert_eq!((world.lab.next_tick(), world.drops()), (None, vec![("neighbor-failed", 1)]));
+    assert_eq!((world.lab.next_timer(), world.drops()), (None, vec![("neighbor-failed", 1)]));
 }
 
 /// RFC 1122, 2.3.2.2: the latest packet is kept.

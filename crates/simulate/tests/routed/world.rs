@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dataplane::lab::Lab;
 use mmb_dataplane::{Forwarding, Policy, PortConfig, PortId};
 use mmb_lang::{Command, parse_line};
 use mmb_packet::build::{Frame, Ip4, Ip6, Net, Udp};
 use mmb_packet::checksum::{fold, sum};
 use mmb_route::{L3Interface, NextHop, NextHopId, NextHopKind, RouteTable, Routes};
+use mmb_simulate::FrameSimulator;
 
 pub const LAN: PortId = PortId(0);
 pub const WAN: PortId = PortId(1);
@@ -147,13 +147,13 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// A lab, and the right to have one.
 pub struct World {
-    pub lab: Lab,
+    pub lab: FrameSimulator,
     _alone: MutexGuard<'static, ()>,
 }
 
 pub fn world(forwarding: Forwarding) -> World {
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    World { lab: Lab::new(forwarding, routes(), 1024).expect("a lab"), _alone: alone }
+    World { lab: FrameSimulator::new(forwarding, routes(), 1024).expect("a lab"), _alone: alone }
 }
 
 impl World {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use common::{forwarding, replay};
 use mmb_dataplane::Forwarding;
-use mmb_dataplane::replay::ReplayReport;
-use mmb_dataplane::replay::capture::Frame;
 use mmb_flow::{NatConfig, PoolConfig};
 use mmb_lang::{Command, Rule, parse_line};
 use mmb_packet::build::{self, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::checksum::{fold, sum};
+use mmb_simulate::capture::Frame;
+use mmb_simulate::replay::ReplayReport;
 
 const INSIDE: [u8; 4] = [10, 0, 0, 5];
 const OUTSIDE: [u8; 4] = [198, 51, 100, 9];

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dataplane::replay::capture::{End, Frame, Reader, Writer};
-use mmb_dataplane::replay::{ReplayConfig, ReplayReport, run};
 use mmb_dataplane::{DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, Forwarding, Policy, PortConfig, PortId};
 use mmb_lang::Rule;
 use mmb_oracle::generate;
+use mmb_simulate::capture::{End, Frame, Reader, Writer};
+use mmb_simulate::replay::{ReplayConfig, ReplayReport, run};
 
 pub const LEFT: u16 = 0;
 pub const RIGHT: u16 = 1;

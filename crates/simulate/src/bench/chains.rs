@@ -1,4 +1,4 @@
-//! What service chains cost: ticks of each function, and memory.
+//! The cost of service chains: TSC ticks of each function, and memory.
 
 use mmb_flow::{Flow, SessionState};
 use mmb_nf::{Program, StageCounters};
@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{BenchReport, Measured};
 
-/// Bytes that the flow manager keeps of a session for itself: keys, counters, state and timer.
+/// Bytes of a session without its scratchpad: keys, counters, state and timer.
 const SESSION: usize = 2 * size_of::<Flow>() + size_of::<SessionState>();
 
-/// One function's share, at one place of one chain.
+/// The cost of one function at one position of one chain.
 #[derive(Clone, Debug, Serialize)]
 pub struct StageCost {
     /// The instance's name.
@@ -17,7 +17,7 @@ pub struct StageCost {
     /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Packets that came to it.
+    /// Packets that it processed.
     pub packets: u64,
     /// Packets that it dropped, with their sessions or without.
     pub drops: u64,
@@ -25,21 +25,21 @@ pub struct StageCost {
     pub ticks_per_packet: f64,
 }
 
-/// What chains cost.
+/// The cost of all chains.
 #[derive(Clone, Debug, Serialize)]
 pub struct ChainCost {
     /// TSC ticks per packet to find the session and to go through its chain.
     pub ticks_per_packet: f64,
-    /// The functions.
+    /// The cost of each function.
     pub functions: Vec<StageCost>,
     /// Bytes of a session's scratchpad that chains use, its header included.
     pub scratchpad_bytes: usize,
-    /// Bytes of a session in all but for the index: keys, counters, state and timer are the flow manager's.
+    /// Bytes of a session: keys, counters, state, timer and scratchpad, without the index.
     pub session_bytes: usize,
 }
 
-/// What functions have counted since an earlier reading.
-pub(super) fn since(now: &mut [StageCounters], before: &[StageCounters]) {
+/// Subtracts an earlier reading.
+pub(super) fn subtract(now: &mut [StageCounters], before: &[StageCounters]) {
     for (now, then) in now.iter_mut().zip(before) {
         now.packets -= then.packets;
         now.drops -= then.drops;
@@ -49,7 +49,7 @@ pub(super) fn since(now: &mut [StageCounters], before: &[StageCounters]) {
     }
 }
 
-/// What the chains of a program cost, by all workers' readings; none if there are none.
+/// The cost of a program's chains, from all workers' readings; `None` without chains.
 pub(super) fn cost(program: &Program, measured: &[Measured], report: &BenchReport) -> Option<ChainCost> {
     program.chains().next()?;
     let functions = program.stages().enumerate().filter_map(|(at, stage)| {

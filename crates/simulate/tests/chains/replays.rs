@@ -48,7 +48,7 @@ fn a_replay_does_the_same_each_time() {
         (first.forwarded, first.emitted, first.drops),
         (second.forwarded, second.emitted, second.drops)
     );
-    let plain = |frames: Vec<mmb_dataplane::replay::capture::Frame>| -> Vec<_> {
+    let plain = |frames: Vec<mmb_simulate::capture::Frame>| -> Vec<_> {
         frames.into_iter().map(|frame| (frame.time_ns, frame.data)).collect()
     };
     assert_eq!(plain(frames_of_first), plain(frames_of_second));

@@ -1,8 +1,8 @@
-//! Capture files: pcap and pcapng in, pcap out.
+//! Capture files: reads pcap and pcapng, writes pcap.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, Linktype, PcapBlockOwned, PcapError, create_reader};
@@ -14,20 +14,39 @@ pub struct Frame {
     pub time_ns: u64,
     /// The captured bytes.
     pub data: Vec<u8>,
-    /// Bytes that the frame had on the link and that the capture left out.
+    /// Bytes that the frame had on the link and the capture does not contain.
     pub missing: u32,
 }
 
-/// Ends of a capture.
+/// Why a capture cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The file has another format.
+    #[error("{} is neither a pcap nor a pcapng capture", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// How a capture ends.
 #[derive(Debug)]
 pub enum End {
-    /// The last frame was read.
+    /// The last frame has been read.
     Clean,
-    /// The rest is cut off or not readable, with the reason.
+    /// The rest is truncated or unreadable; the cause.
     Damaged(String),
 }
 
-/// Most bytes of one block; larger ones are taken for garbage.
+/// Maximum block length in bytes; a longer block means a corrupt file.
 const MAX_BLOCK: usize = 16 << 20;
 const FIRST_BUFFER: usize = 1 << 18;
 
@@ -39,14 +58,14 @@ struct Clock {
     ethernet: bool,
 }
 
-/// Reads frames one by one; see [`Reader::next_frame`].
+/// Reads frames one by one with [`Reader::next_frame`].
 pub struct Reader {
     inner: Box<dyn PcapReaderIterator + Send>,
     capacity: usize,
     legacy: Option<Clock>,
     clocks: Vec<Clock>,
     read: u64,
-    /// Frames on links that are not Ethernet, which are passed over.
+    /// Number of skipped frames on links that are not Ethernet.
     pub foreign: u64,
 }
 
@@ -54,15 +73,15 @@ impl Reader {
     /// Opens the capture at `path`.
     ///
     /// # Errors
-    /// A sentence: the file cannot be read, or is not a capture.
-    pub fn open(path: &Path) -> Result<Reader, String> {
-        let file = File::open(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    /// The file cannot be read, or is not a capture.
+    pub fn open(path: &Path) -> Result<Reader, CaptureError> {
+        let file = File::open(path).map_err(|error| CaptureError::Read { path: path.to_owned(), error })?;
         let inner = create_reader(FIRST_BUFFER, file)
-            .map_err(|_| format!("{} is neither a pcap nor a pcapng capture", path.display()))?;
+            .map_err(|_| CaptureError::UnknownFormat { path: path.to_owned() })?;
         Ok(Reader { inner, capacity: FIRST_BUFFER, legacy: None, clocks: Vec::new(), read: 0, foreign: 0 })
     }
 
-    /// The next Ethernet frame, or how the capture ends.
+    /// Returns the next Ethernet frame, or how the capture ends.
     pub fn next_frame(&mut self) -> Result<Frame, End> {
         loop {
             let (consumed, step) = match self.inner.next() {
@@ -79,7 +98,7 @@ impl Reader {
                     self.grow()?;
                     continue;
                 }
-                Err(PcapError::UnexpectedEof) => return Err(self.damaged("it is cut off")),
+                Err(PcapError::UnexpectedEof) => return Err(self.damaged("it is truncated")),
                 Err(e) => {
                     let why = format!("{e:?}");
                     return Err(self.damaged(&why));
@@ -105,7 +124,7 @@ impl Reader {
         });
         match result {
             Ok(()) if self.inner.data().len() == before && self.inner.reader_exhausted() => {
-                Err(if before == 0 { End::Clean } else { self.damaged("it is cut off") })
+                Err(if before == 0 { End::Clean } else { self.damaged("it is truncated") })
             }
             Ok(()) => Ok(()),
             Err(None) => self.grow(),
@@ -213,7 +232,7 @@ impl Writer {
         self.out.write_all(&frame.data)
     }
 
-    /// Writes out what is buffered.
+    /// Writes out buffered data.
     pub fn finish(mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -263,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_file_gives_what_was_readable_and_then_the_reason() {
+    fn a_truncated_file_yields_the_readable_frames_and_the_cause() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("a.pcap");
         write(&path);
@@ -277,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_no_capture() {
+    fn other_files_are_rejected() {
         let dir = tempfile::tempdir().expect("tempdir");
         let path = dir.path().join("a.pcap");
         for garbage in [&b""[..], b"abc", &[0u8; 4096]] {

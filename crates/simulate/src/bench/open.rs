@@ -1,57 +1,53 @@
-//! Opens the flows of a bench before it begins: a handshake for TCP, a question and its answer for UDP.
+//! Opens the flows of a bench before the measurement: a handshake for TCP, a request and its response for UDP.
 //!
-//! Theory of operation. What the graph sends says where the answer has to go, translated or not: its addresses and ports,
-//! turned round, are those of the answer, which comes in by the port that the question left by.
+//! Theory of operation. The frame that leaves the graph, translated or not, determines the answer: its addresses and
+//! ports are swapped, and it arrives at the port where the frame left.
 
-use mmb_dpdk::Graph;
+use mmb_dataplane::detached::DetachedWorker;
 use mmb_packet::{Kind, Meta, checksum, parse};
 
 use super::BenchError;
-use super::ends::{perform, source};
+use super::source::{TrafficIo, send_all};
 use super::traffic::{ACK, Generator, SYN};
-use crate::engine::worker::Worker;
 
-/// Flows that are opened at a time.
-const TOGETHER: u32 = 4_096;
+/// Number of flows that are opened together.
+const BATCH: u32 = 4_096;
 
 /// Opens the flows below `flows` of the worker's generator.
 ///
 /// # Errors
-/// How many flows did not come through.
-pub(super) fn open(graph: &mut Graph<Worker>, flows: u32) -> Result<(), BenchError> {
+/// [`BenchError::FlowsLost`]: some flows were not opened.
+pub(super) fn open(worker: &mut DetachedWorker<TrafficIo>, flows: u32) -> Result<(), BenchError> {
     let mut lost = 0;
-    for first in (0..flows).step_by(TOGETHER as usize) {
-        let some = first..flows.min(first.saturating_add(TOGETHER));
-        lost += open_some(graph, some);
+    for first in (0..flows).step_by(BATCH as usize) {
+        let some = first..flows.min(first.saturating_add(BATCH));
+        lost += open_batch(worker, some);
     }
     match lost {
         0 => Ok(()),
-        n => Err(BenchError(format!(
-            "{n} of {flows} flows did not come through; are there enough --sessions?"
-        ))),
+        lost => Err(BenchError::FlowsLost { lost, flows }),
     }
 }
 
-/// Opens some flows; how many did not come through.
-fn open_some(graph: &mut Graph<Worker>, flows: std::ops::Range<u32>) -> usize {
+/// Opens some flows and returns the number of those that were not opened.
+fn open_batch(worker: &mut DetachedWorker<TrafficIo>, flows: std::ops::Range<u32>) -> usize {
     let frames = |generator: &Generator| flows.clone().map(|flow| generator.flow(flow)).collect::<Vec<_>>();
-    let Some(source) = source(graph.state_mut()) else { return 0 };
+    let Some(source) = worker.io() else { return 0 };
     let Some(frames) = source.generator().map(frames) else { return 0 };
     let (in_port, out_port) = (source.in_port(), source.out_port());
     let n = frames.len();
-    let come = |frames: Vec<Vec<u8>>, port| frames.into_iter().map(|frame| (port, frame)).collect();
+    let arriving = |frames: Vec<Vec<u8>>, port| frames.into_iter().map(|frame| (port, frame)).collect();
     let first = frames.iter().map(|frame| with_flags(frame, SYN)).collect();
-    let went = perform(graph, come(first, in_port));
-    let answers: Vec<_> = went.iter().map(|frame| with_flags(&turned(frame), SYN | ACK)).collect();
+    let left = send_all(worker, arriving(first, in_port));
+    let answers: Vec<_> = left.iter().map(|frame| with_flags(&reversed(frame), SYN | ACK)).collect();
     let lost = n - answers.len();
-    let answered = perform(graph, come(answers, out_port)).len();
-    let acknowledged = perform(graph, come(frames, in_port)).len();
+    let answered = send_all(worker, arriving(answers, out_port)).len();
+    let acknowledged = send_all(worker, arriving(frames, in_port)).len();
     lost.max(n - answered).max(n - acknowledged)
 }
 
-/// The frame of the other direction: addresses and ports of network and transport change places, which no checksum minds, and
-/// so do TCP's two numbers.
-fn turned(frame: &[u8]) -> Vec<u8> {
+/// The frame of the other direction: swaps addresses, ports and TCP's two numbers. Checksums stay valid.
+fn reversed(frame: &[u8]) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let Some(meta) = read(&frame) else { return frame };
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
@@ -71,9 +67,10 @@ fn swap(frame: &mut [u8], at: usize, n: usize) {
     left.swap_with_slice(right);
 }
 
-/// A segment of an established connection as the SYN that its sender began with, one number before it. Its acknowledgment,
-/// which nobody reads, stays, so that an answer can begin with it: that one acknowledges the SYN, one behind its number.
-/// Other frames as they are.
+/// Turns a segment of an established connection into the SYN or SYN-ACK before it, with the preceding sequence number.
+///
+/// A SYN keeps its acknowledgment number, which is unused, so that the answer can start with it. A SYN-ACK acknowledges
+/// the number behind the SYN. Other frames are unchanged.
 fn with_flags(frame: &[u8], flags: u8) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let Some(meta) = read(&frame).filter(|meta| meta.kind.l4() == Kind::TCP) else { return frame };

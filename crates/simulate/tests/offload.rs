@@ -7,10 +7,10 @@
 mod common;
 
 use common::{LEFT, RIGHT, alone, forwarding};
-use mmb_dataplane::lab::Lab;
 use mmb_dataplane::{Forwarding, PortId};
 use mmb_lang::{Command, Rule, parse_line};
 use mmb_packet::build::{Frame, Icmp, Ip4, Udp};
+use mmb_simulate::FrameSimulator;
 
 const MARK: u32 = 77;
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -51,7 +51,7 @@ fn ttl(gone: &[(PortId, Vec<u8>)]) -> Option<u8> {
 #[test]
 fn a_mark_leads_around_the_flow_manager() {
     let _alone = alone();
-    let mut lab = Lab::new(Forwarding::default(), Default::default(), 100).unwrap();
+    let mut lab = FrameSimulator::new(Forwarding::default(), Default::default(), 100).unwrap();
     // The same rules each time: sessions live on.
     let rules = rules();
     lab.publish_marked(rules.clone(), MARK);
@@ -81,7 +81,7 @@ fn a_mark_leads_around_the_flow_manager() {
 #[test]
 fn errors_go_to_the_flow_manager() {
     let _alone = alone();
-    let mut lab = Lab::new(Forwarding::default(), Default::default(), 100).unwrap();
+    let mut lab = FrameSimulator::new(Forwarding::default(), Default::default(), 100).unwrap();
     lab.publish_marked(rules(), MARK);
     let gone = lab.run(0, vec![(PortId(LEFT), ask(53))]);
     let quoted = &gone[0].1[14..];

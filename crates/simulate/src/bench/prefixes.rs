@@ -1,21 +1,21 @@
-//! Random routes with the prefix lengths of a full table, computed and not stored, so that drawing a destination from a
-//! million of them touches no memory.
+//! Random routes with the prefix lengths of a full table. They are computed and not stored, so that choosing a
+//! destination among a million of them touches no memory.
 //!
-//! Theory of operation. Candidate `i` of a seed is a prefix that follows from a hash of both. The table has all candidates
-//! up to the one that makes it as large as was asked for; some come twice, which no lookup notices. A destination
-//! is a random address of a random candidate. Lengths are about those of the Internet's tables (of IPv4, six in ten are /24; of
-//! IPv6, every second is /48), and one in a hundred is longer, as routes inside of a network are. Prefixes stay
-//! clear of the generated sources, of addresses that no router forwards, and of the benches' NAT pool.
+//! Theory of operation. Candidate `i` of a seed is a prefix from a hash of both. The table has all candidates up to the
+//! one that completes the requested number; duplicates are harmless. A destination is a random address of a random
+//! candidate. Lengths resemble those of the Internet's tables: of IPv4, 60 % are /24; of IPv6, 50 % are /48. One in a
+//! hundred is longer, like routes inside a network. Prefixes avoid the generated sources, addresses that routers do
+//! not forward, and the benches' NAT pool.
 
 use std::collections::HashSet;
 
-/// Next hops that the prefixes lead to.
+/// Number of next hops of the prefixes.
 pub const HOPS: u16 = 16;
 
-/// Most prefixes that can be asked for.
+/// Maximum number of prefixes.
 pub const MAX_PREFIXES: usize = 4_000_000;
 
-/// Prefix lengths of IPv4 with their share in ten thousand.
+/// IPv4 prefix lengths and their number in ten thousand.
 const LENGTHS4: [(u8, u16); 21] = [
     (24, 6_080),
     (22, 1_150),
@@ -40,7 +40,7 @@ const LENGTHS4: [(u8, u16); 21] = [
     (25, 10),
 ];
 
-/// The same of IPv6.
+/// IPv6 prefix lengths and their number in ten thousand.
 const LENGTHS6: [(u8, u16); 19] = [
     (48, 4_900),
     (32, 1_250),
@@ -76,7 +76,7 @@ pub struct Prefixes {
 pub type Prefix = (u128, u8);
 
 impl Prefixes {
-    /// `n` different prefixes of IPv4 or IPv6; 1 to [`MAX_PREFIXES`], or as many as that if `n` is not in between.
+    /// `n` different prefixes of IPv4 or IPv6; `n` is clamped to 1 to [`MAX_PREFIXES`].
     pub fn new(n: usize, ip6: bool, seed: u64) -> Prefixes {
         let n = n.clamp(1, MAX_PREFIXES);
         let mut prefixes = Prefixes { seed: mix(seed ^ 0x0072_6f75_7465), candidates: 0, distinct: n, ip6 };
@@ -88,23 +88,23 @@ impl Prefixes {
         prefixes
     }
 
-    /// How many different prefixes there are.
+    /// Number of different prefixes.
     pub fn count(&self) -> usize {
         self.distinct
     }
 
-    /// Whether they are of IPv6.
+    /// Whether the prefixes are IPv6.
     pub fn ip6(&self) -> bool {
         self.ip6
     }
 
-    /// All prefixes, bits behind the length zero. Some come twice.
+    /// All prefixes; bits behind the length are zero. Some are duplicates.
     pub fn each(&self) -> impl Iterator<Item = Prefix> + use<> {
         let all = *self;
         (0..all.candidates).map(move |i| all.candidate(i))
     }
 
-    /// A random address of a random prefix, as `random` says.
+    /// The address of a prefix that the number `random` selects.
     pub fn address(&self, random: u64) -> u128 {
         let random = mix(random);
         let at = (u128::from(random) * u128::from(self.candidates)) >> 64;
@@ -117,7 +117,7 @@ impl Prefixes {
         }
     }
 
-    /// Which of the [`HOPS`] next hops a prefix leads to.
+    /// The next hop of a prefix, among [`HOPS`].
     pub fn hop((network, length): Prefix) -> u16 {
         (mix(network as u64 ^ (network >> 64) as u64 ^ (u64::from(length) << 40)) % u64::from(HOPS)) as u16
     }
@@ -135,12 +135,12 @@ impl Prefixes {
             share -= shares;
         }
         if self.ip6 {
-            // 2400::/8 to 2f00::/8, where the registries' blocks are.
+            // 2400::/8 to 2f00::/8, the blocks of the registries.
             let low = (u128::from(mix(random)) << 56) | u128::from(mix(random ^ 1) >> 8);
             let first = 0x24 + ((u128::from(random & 0xffff) * 12) >> 16);
             return (((first << 120) | low) & mask6(length), length);
         }
-        // The first byte is none of 0, 10 (sources), 127, 169, 203 (the benches' pool), and 224 or more.
+        // The first byte is not 0, 10 (sources), 127, 169, 203 (the benches' pool), or 224 and above.
         let mut first = 1 + ((((random >> 24) & 0xffff) * 219) >> 16) as u32;
         for taken in [10, 127, 169, 203] {
             first += u32::from(first >= taken);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_as_many_as_asked_for_and_the_seed_decides() {
+    fn the_number_is_as_requested_and_the_seed_determines_them() {
         for ip6 in [false, true] {
             for n in [1, 10, 5_000, 200_000] {
                 let prefixes = Prefixes::new(n, ip6, 1);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_a_full_table_s() {
+    fn lengths_are_those_of_a_full_table() {
         let prefixes = Prefixes::new(100_000, false, 1);
         let share = |lengths: std::ops::RangeInclusive<u8>| {
             prefixes.each().filter(|p| lengths.contains(&p.1)).count() as f64 / prefixes.candidates as f64
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn destinations_lie_within_the_prefixes_and_all_over_them() {
+    fn destinations_cover_all_prefixes() {
         for ip6 in [false, true] {
             let prefixes = Prefixes::new(100, ip6, 3);
             let mask = |length| if ip6 { mask6(length) } else { u128::from(mask4(length)) };

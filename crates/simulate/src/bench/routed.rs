@@ -1,24 +1,24 @@
-//! Ports and routes of a bench in routed mode: random routes over [`HOPS`] resolved neighbours behind the one port, the
-//! sources' own behind the other.
+//! Ports and routes of a bench in routed mode: random routes over [`HOPS`] resolved neighbours behind one port, the
+//! sources' networks behind the other.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use mmb_dataplane::{Forwarding, PortConfig, PortId};
 use mmb_route::{L3Interface, NextHop, NextHopId, NextHopKind, RouteTable, Routes};
 
-use super::first_wire;
 use super::prefixes::{HOPS, Prefixes};
 use super::traffic::NEAR;
-use crate::engine::config::{Forwarding, PortConfig, PortId};
+use super::wire::first_wire;
 
-/// The Ethernet address of the port that packets leave by.
+/// Ethernet address of the port where packets leave.
 const FAR: [u8; 6] = [0x02, 0, 0, 0, 0, 3];
-/// Bytes of the largest packet that a next hop takes: any that is made.
+/// Maximum packet length of next hops; it fits all generated packets.
 const MTU: u16 = 9_004;
-/// The next hop to the sources; those behind it are the others.
+/// Number of the next hop to the sources; the others follow.
 const BACK: NextHopId = 1;
 
-/// `forwarding` with two routed ports, and by which one packets come and go: its own routed ports, or the ends of its
-/// first wire, or made-up ones.
+/// `forwarding` with two routed ports: its own, the ends of its first wire, or new ones. Returns the ports where packets
+/// arrive and leave, too.
 pub(super) fn ports(forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
     let mut forwarding = forwarding.clone();
     let mut ids: Vec<PortId> = forwarding.ports.iter().filter(|p| p.routed.is_some()).map(|p| p.id).collect();
@@ -36,8 +36,8 @@ pub(super) fn ports(forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
     (forwarding, ids[0], ids[1])
 }
 
-/// The routes: `prefixes` by `far`, the sources' networks by `near`, and, if `everything`, a default route by `far`.
-pub(super) fn routes(prefixes: Prefixes, everything: bool, near: PortId, far: PortId) -> Routes {
+/// The routes: `prefixes` by `far`, the sources' networks by `near`, and with `has_default` a default route by `far`.
+pub(super) fn routes(prefixes: Prefixes, has_default: bool, near: PortId, far: PortId) -> Routes {
     let mut routes = Routes::default();
     for (port, mac, ip4, ip6) in [
         (near, NEAR, Ipv4Addr::new(10, 0, 0, 1), Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1)),
@@ -54,7 +54,7 @@ pub(super) fn routes(prefixes: Prefixes, everything: bool, near: PortId, far: Po
     for n in 0..HOPS {
         routes.hops.set(number(n), hop([0x02, 0, 0, 0, 1, n as u8], FAR, far));
     }
-    routes.tables.push(table(prefixes, everything));
+    routes.tables.push(table(prefixes, has_default));
     routes
 }
 
@@ -70,7 +70,7 @@ fn hop(to: [u8; 6], from: [u8; 6], port: PortId) -> NextHop {
     hop
 }
 
-fn table(prefixes: Prefixes, everything: bool) -> RouteTable {
+fn table(prefixes: Prefixes, has_default: bool) -> RouteTable {
     let mut table = RouteTable::default();
     for prefix @ (network, length) in prefixes.each() {
         let hop = number(Prefixes::hop(prefix));
@@ -82,7 +82,7 @@ fn table(prefixes: Prefixes, everything: bool) -> RouteTable {
     }
     table.ip4.insert(Ipv4Addr::new(10, 0, 0, 0), 8, BACK);
     table.ip6.insert(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 49, BACK);
-    if everything {
+    if has_default {
         table.ip4.insert(Ipv4Addr::UNSPECIFIED, 0, number(0));
         table.ip6.insert(Ipv6Addr::UNSPECIFIED, 0, number(0));
     }
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_ports_are_routed_whatever_the_configuration_has() {
+    fn two_ports_are_routed_with_any_configuration() {
         let of = |ports: Vec<PortConfig>| {
             let (forwarding, near, far) = ports_of(ports);
             assert!(forwarding.ports.iter().all(|p| p.routed.is_some() && p.peer.is_none()));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_destination_has_a_way() {
+    fn every_destination_has_a_route() {
         for ip6 in [false, true] {
             let prefixes = Prefixes::new(1_000, ip6, 1);
             let routes = routes(prefixes, false, PortId(0), PortId(1));
@@ -128,7 +128,7 @@ mod tests {
             for n in 0..1_000 {
                 let hop = routes.hops.get(lookup(prefixes.address(n)));
                 assert_eq!((hop.kind, hop.port), (NextHopKind::Forward, 1));
-                assert_eq!(&hop.header[6..], routes.interface(1).expect("a face").mac);
+                assert_eq!(&hop.header[6..], routes.interface(1).expect("an interface").mac);
             }
             let source = if ip6 { (0x2001_0002 << 96) | 5 } else { 0x0a01_0203 };
             assert_eq!(routes.hops.get(lookup(source)).port, 0);

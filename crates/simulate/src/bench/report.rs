@@ -1,16 +1,23 @@
-//! What a bench reports.
+//! The report of a bench.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{ChainCost, Measured, ends};
-use crate::engine::counters::RuleCounters;
+use mmb_dataplane::RuleCounters;
+use mmb_dataplane::detached::WorkerReading;
 
-/// What a worker does between two walks, as a node.
+use super::{ChainCost, Measured, chains};
+
+/// Name of the source node.
+pub(super) const SOURCE: &str = "bench-rx";
+/// Name of the sink node.
+pub(super) const SINK: &str = "bench-tx";
+
+/// The work between two walks, reported as a node.
 const BETWEEN: &str = "between-walks";
 
-/// One node's share.
+/// The cost of one node.
 #[derive(Clone, Debug, Serialize)]
 pub struct NodeCost {
     /// Packets.
@@ -21,29 +28,28 @@ pub struct NodeCost {
     pub cycles_per_packet: f64,
 }
 
-/// The plain path of routing and what comes to it.
+/// The cost of routing.
 #[derive(Clone, Debug, Serialize)]
 pub struct RoutedCost {
     /// Random routes in the table.
     pub routes: usize,
-    /// Seconds to make them and to fill the table.
+    /// Seconds to generate the routes and to fill the table.
     pub routes_seconds: f64,
-    /// TSC ticks per packet of `ip4-input`, `ip4-lookup` and `ip4-rewrite` (of IPv6, of their twins) without rules.
+    /// TSC ticks per packet of `ip4-input`, `ip4-lookup` and `ip4-rewrite`, or their IPv6 counterparts, without rules.
     pub plain_path: f64,
-    /// What rules and sessions cost: all that packets cost beyond the plain path, in whatever node, as a multiple of it; none
-    /// without rules.
+    /// The cost of rules and sessions: all ticks beyond the plain path, as a multiple of it; `None` without rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
 }
 
-/// What was measured.
+/// Result of a bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchReport {
     /// Packets made.
     pub packets: u64,
     /// Time they took, in seconds.
     pub seconds: f64,
-    /// Packets per second, making and freeing them included.
+    /// Packets per second; making and freeing them is included.
     pub pps: f64,
     /// TSC ticks per packet of all nodes but the source and the sink.
     pub cycles_per_packet: f64,
@@ -51,23 +57,46 @@ pub struct BenchReport {
     pub tsc_hz: u64,
     /// Workers.
     pub workers: usize,
-    /// Each node's share, source and sink included.
+    /// The cost of each node, source and sink included.
     pub nodes: BTreeMap<String, NodeCost>,
     /// Packets dropped, by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Packets that went on as they came because their edits failed, by reason; reasons that did not occur are left out.
+    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left out.
     pub unedited: BTreeMap<&'static str, u64>,
-    /// What routing costs, if packets are routed.
+    /// The cost of routing, if packets are routed.
     #[serde(flatten)]
     pub routed: Option<RoutedCost>,
-    /// What service chains cost, if there are any.
+    /// The cost of service chains, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chains: Option<ChainCost>,
-    /// What each rule's slot matched, for slots that matched anything.
+    /// Matches of the rule in each slot; slots without a match are left out.
     #[serde(skip)]
     pub rules: Vec<(u32, RuleCounters)>,
 }
 
+/// Whether a node is the source or the sink.
+fn is_end(name: &str) -> bool {
+    name == SOURCE || name == SINK
+}
+
+/// Subtracts an earlier reading of the same worker.
+pub(super) fn difference(mut now: WorkerReading, before: &WorkerReading) -> WorkerReading {
+    for (now, then) in now.nodes.iter_mut().zip(&before.nodes) {
+        now.packets -= then.packets;
+        now.vectors -= then.vectors;
+        now.cycles -= then.cycles;
+    }
+    now.drops.iter_mut().zip(&before.drops).for_each(|(now, then)| now.1 -= then.1);
+    now.edit_failures.iter_mut().zip(&before.edit_failures).for_each(|(now, then)| now.1 -= then.1);
+    for (now, then) in now.rules.iter_mut().zip(&before.rules) {
+        now.packets -= then.packets;
+        now.bytes -= then.bytes;
+    }
+    chains::subtract(&mut now.stages, &before.stages);
+    now
+}
+
+/// Adds up the workers' measurements.
 pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
     let mut nodes: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
     let (mut drops, mut unedited) = (BTreeMap::new(), BTreeMap::new());
@@ -77,7 +106,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
             let sum = nodes.entry(node.name.clone()).or_default();
             *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.cycles);
         }
-        for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.unedited)] {
+        for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.edit_failures)] {
             for (reason, n) in counts.iter().filter(|(_, n)| *n > 0) {
                 *sums.entry(reason.name()).or_default() += n;
             }
@@ -92,7 +121,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         nodes.insert(BETWEEN.to_owned(), (packets, sum(|m| m.walks), sum(|m| m.between)));
     }
     let seconds = measured.iter().map(|m| m.seconds).fold(0.0, f64::max);
-    let cycles: u64 = nodes.iter().filter(|(name, _)| !ends::is_end(name)).map(|(_, sum)| sum.2).sum();
+    let cycles: u64 = nodes.iter().filter(|(name, _)| !is_end(name)).map(|(_, sum)| sum.2).sum();
     let per_packet =
         |cycles: u64, packets: u64| if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 };
     let cost = |(packets, vectors, cycles): (u64, u64, u64)| NodeCost {
@@ -118,18 +147,18 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
 
 /// The nodes of the plain path.
 const PLAIN: [&str; 6] = ["ip4-input", "ip4-lookup", "ip4-rewrite", "ip6-input", "ip6-lookup", "ip6-rewrite"];
-/// The node that no packet gets around, and that is no part of the plain path.
+/// The node that every packet passes and that is not part of the plain path.
 const LINK: &str = "l2-input";
 
 impl BenchReport {
-    /// TSC ticks per packet of those nodes that are `wanted`.
+    /// TSC ticks per packet of the selected nodes.
     pub(super) fn ticks(&self, wanted: impl Fn(&str) -> bool) -> f64 {
         let of = |(_, node): (&String, &NodeCost)| node.packets as f64 * node.cycles_per_packet;
         let all: f64 = self.nodes.iter().filter(|(name, _)| wanted(name)).map(of).sum();
         all / self.packets.max(1) as f64
     }
 
-    /// What routing costs by a report of the same traffic without rules (`None`: there are none in this one).
+    /// The cost of routing. `plain` is the report of the same traffic without rules; `None` if this one has no rules.
     pub(super) fn cost_of_routing(
         &self,
         plain: Option<&BenchReport>,
@@ -137,7 +166,7 @@ impl BenchReport {
         seconds: f64,
     ) -> RoutedCost {
         let plain_path = plain.unwrap_or(self).ticks(|name| PLAIN.contains(&name));
-        let whole = self.ticks(|name| name != LINK && !ends::is_end(name));
+        let whole = self.ticks(|name| name != LINK && !is_end(name));
         let ratio = plain.map(|_| (whole - plain_path) / plain_path.max(f64::MIN_POSITIVE));
         RoutedCost { routes, routes_seconds: seconds, plain_path, ratio }
     }

@@ -5,12 +5,12 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{LEFT, RIGHT, forwarding};
-use mmb_dataplane::replay::ReplayReport;
-use mmb_dataplane::replay::capture::Frame;
 use mmb_dataplane::{Forwarding, Policy};
 use mmb_lang::{Command, ErrorPolicy, Rule, parse_line};
 use mmb_oracle::{Settings, Verdict, evaluate_with, generate};
 use mmb_packet::build;
+use mmb_simulate::capture::Frame;
+use mmb_simulate::replay::ReplayReport;
 use proptest::prelude::*;
 
 fn replay(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) -> (ReplayReport, Vec<Frame>) {

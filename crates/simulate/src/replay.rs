@@ -1,0 +1,342 @@
+//! `mmb replay`: a capture through the daemon's graph, without devices, privileges or huge pages.
+//!
+//! Theory of operation. The graph runs between a source that reads the capture and a sink that collects the packets
+//! that leave. Within one walk packets reach the sink by different paths and thus out of order. The source therefore
+//! numbers them. After each walk the collected packets are sorted and written with the time stamps of the capture.
+//! Frames longer than a buffer are chained from several, as drivers do.
+//!
+//! With rules that need sessions, the capture's time is the worker's clock: a walk ends before a packet of another
+//! millisecond. It also ends behind a fragment. Fragments that waited for it then have lower numbers than the packets
+//! of the walk: they leave behind the packet that they waited for, with its time.
+//!
+//! A frame that a function of a chain makes has the number of its packet and leaves before it. A frame made between
+//! packets leaves behind those of the walk.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use mmb_dataplane::detached::{DetachedConfig, DetachedEngine, DetachedWorker, PacketIo, PacketMemory};
+use mmb_dataplane::{EngineError, Forwarding, PortId, RuleCounters};
+use mmb_dpdk::{HugePages, Mempool, Packet, Slots};
+use mmb_packet::{DropReason, Meta, flags, parse};
+use serde::Serialize;
+
+use crate::capture::{CaptureError, End, Frame, Reader, Writer};
+use crate::harness::{Harness, HarnessError};
+
+const MEMORY_MB: u32 = 64;
+/// Maximum frame length in bytes; longer frames only occur in captures with offloads.
+const MAX_FRAME: usize = 262_144;
+/// Maximum number of timeouts to wait for held fragments after the end of a capture.
+const MAX_TIMEOUTS: usize = 8;
+/// Number of frames that belong to no packet.
+const NO_PACKET: u64 = u64::MAX;
+
+/// What to replay through.
+pub struct ReplayConfig {
+    /// Policy and wires. Port ids are plain numbers; no device is opened.
+    pub forwarding: Forwarding,
+    /// Port where the capture's packets arrive.
+    pub in_port: PortId,
+    /// Maximum number of sessions.
+    pub sessions: usize,
+    /// Bytes of each session for functions of chains.
+    pub scratchpad: usize,
+}
+
+/// Result of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayReport {
+    /// Packets read.
+    pub packets: u64,
+    /// Packets that left.
+    pub forwarded: u64,
+    /// Frames that functions of chains made and that left.
+    pub emitted: u64,
+    /// Packets that were dropped.
+    pub dropped: u64,
+    /// Dropped packets by reason; reasons that did not occur are left out.
+    pub drops: BTreeMap<&'static str, u64>,
+    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left out.
+    pub unedited: BTreeMap<&'static str, u64>,
+    /// Packets skipped: their link is not Ethernet, or they are empty or longer than 256 KiB.
+    pub foreign: u64,
+    /// Why the capture could not be read to its end; the readable part was processed.
+    pub damage: Option<String>,
+    /// Matches of the rule in each slot.
+    #[serde(skip)]
+    pub rules: Vec<(u32, RuleCounters)>,
+}
+
+/// Why a replay failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The capture cannot be read.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The output cannot be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Write {
+        /// The output file.
+        path: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// The simulation cannot start.
+    #[error(transparent)]
+    Harness(#[from] HarnessError),
+    /// A worker has no source.
+    #[error("the replay's worker has no source")]
+    NoSource,
+}
+
+impl From<EngineError> for ReplayError {
+    fn from(error: EngineError) -> Self {
+        ReplayError::Harness(error.into())
+    }
+}
+
+/// The output file of a replay.
+struct Output {
+    path: PathBuf,
+    writer: Writer,
+}
+
+impl Output {
+    fn create(path: &Path) -> Result<Output, ReplayError> {
+        let failed = |error| ReplayError::Write { path: path.to_owned(), error };
+        Ok(Output { path: path.to_owned(), writer: Writer::create(path).map_err(failed)? })
+    }
+}
+
+/// Runs a replay; starts DPDK if it does not run yet.
+///
+/// # Errors
+/// A file cannot be read or written, or is not a capture; or memory is not available.
+pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result<ReplayReport, ReplayError> {
+    let reader = Reader::open(input)?;
+    let mut output = output.map(Output::create).transpose()?;
+    let memory = PacketMemory::create(MEMORY_MB, HugePages::Never)?;
+    let engine_config = DetachedConfig {
+        nodes: ["replay-rx", "replay-tx"],
+        workers: 1,
+        is_connected: false,
+        sessions: config.sessions,
+        scratchpad: config.scratchpad,
+        null_port_frame: None,
+    };
+    let engine = DetachedEngine::new(&memory, engine_config, config.forwarding.clone(), None)?;
+    let mut source = Some(CaptureIo::new(reader, memory.pool(0)?, config.in_port));
+    let mut workers = Harness::new(&engine, 0..1, |_| Ok(source.take()))?;
+    let worker = workers.first_mut().ok_or(ReplayError::NoSource)?;
+    let (packets, foreign, damage) = walk_all(worker, &mut output)?;
+    if let Some(Output { path, writer }) = output {
+        writer.finish().map_err(|error| ReplayError::Write { path, error })?;
+    }
+    let drops = by_name(engine.drops());
+    let (emitted, unsent) = engine.emissions();
+    // An unsent frame is a drop, but no packet of the capture.
+    let dropped = drops.values().sum::<u64>() - unsent;
+    let rules = (0..).zip(worker.reading().rules).filter(|(_, counters)| counters.packets > 0).collect();
+    Ok(ReplayReport {
+        packets,
+        forwarded: packets - dropped,
+        emitted,
+        dropped,
+        drops,
+        unedited: by_name(engine.edit_failures()),
+        foreign,
+        damage,
+        rules,
+    })
+}
+
+fn by_name(counts: Vec<(DropReason, u64)>) -> BTreeMap<&'static str, u64> {
+    counts.into_iter().map(|(reason, n)| (reason.name(), n)).collect()
+}
+
+/// Walks until the capture ends and writes the output after each walk.
+///
+/// Returns the number of packets, of skipped packets, and why the capture ended early.
+fn walk_all(
+    worker: &mut DetachedWorker<CaptureIo>,
+    output: &mut Option<Output>,
+) -> Result<(u64, u64, Option<String>), ReplayError> {
+    let mut packets = 0;
+    loop {
+        let (needs_sessions, has_held) = (worker.needs_sessions(), worker.has_held_fragments());
+        let now = worker.io().ok_or(ReplayError::NoSource)?.start_walk(needs_sessions, has_held);
+        worker.set_time(now);
+        worker.maintain();
+        worker.walk();
+        // Frames that functions made at the start of sessions leave in the next walk.
+        let has_emissions = worker.has_emissions();
+        let io = worker.io().ok_or(ReplayError::NoSource)?;
+        packets += (io.times.len() - io.first) as u64;
+        io.write(output)?;
+        if let Some(end) = io.end.as_ref().filter(|_| !has_emissions) {
+            let damage = match end {
+                End::Clean => None,
+                End::Damaged(cause) => Some(cause.clone()),
+            };
+            let foreign = io.reader.foreign;
+            finish(worker);
+            return Ok((packets, foreign, damage));
+        }
+    }
+}
+
+/// Lets held fragments time out and completes the rules' counters.
+fn finish(worker: &mut DetachedWorker<CaptureIo>) {
+    for _ in 0..MAX_TIMEOUTS {
+        if !worker.has_held_fragments() {
+            break;
+        }
+        worker.set_time(worker.now().wrapping_add(worker.fragment_timeout()));
+        worker.maintain();
+    }
+    worker.flush_counters();
+}
+
+/// Source and sink: the capture, and the packets of a walk that leave.
+struct CaptureIo {
+    reader: Reader,
+    pool: Mempool,
+    in_port: u16,
+    /// The next frame.
+    next: Option<Frame>,
+    /// Whether rules need sessions, so that packets of one walk share a millisecond.
+    needs_sessions: bool,
+    /// Start of the capture in nanoseconds.
+    origin: Option<u64>,
+    /// Time of this walk in milliseconds from the start.
+    now: u32,
+    /// Time stamp and missing bytes of packets, by number. Packets of earlier walks come first, as long as some are held.
+    times: Vec<(u64, u32)>,
+    /// Time stamp of the last packet read.
+    latest: u64,
+    /// Number of this walk's first packet.
+    first: usize,
+    /// Packets that left in this walk, by number.
+    sent: Vec<(u64, Vec<u8>)>,
+    end: Option<End>,
+}
+
+impl CaptureIo {
+    fn new(reader: Reader, pool: Mempool, in_port: PortId) -> CaptureIo {
+        CaptureIo {
+            reader,
+            pool,
+            in_port: in_port.0,
+            next: None,
+            needs_sessions: false,
+            origin: None,
+            now: 0,
+            times: Vec::new(),
+            latest: 0,
+            first: 0,
+            sent: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// Prepares a walk and returns its time. `has_held`: packets of earlier walks are still held.
+    fn start_walk(&mut self, needs_sessions: bool, has_held: bool) -> u32 {
+        self.needs_sessions = needs_sessions;
+        if !has_held {
+            self.times.clear();
+        }
+        self.first = self.times.len();
+        self.read_ahead();
+        if let Some(time_ns) = self.next.as_ref().map(|frame| frame.time_ns) {
+            self.origin.get_or_insert(time_ns);
+            // Captures of several queues step back a little; the clock does not.
+            let time = self.milliseconds(time_ns);
+            if (time.wrapping_sub(self.now) as i32) > 0 {
+                self.now = time;
+            }
+        }
+        self.now
+    }
+
+    /// Reads the next frame if there is none; skips empty and too long frames.
+    fn read_ahead(&mut self) {
+        while self.next.is_none() && self.end.is_none() {
+            match self.reader.next_frame() {
+                Ok(frame) if frame.data.is_empty() || frame.data.len() > MAX_FRAME => {
+                    self.reader.foreign += 1;
+                }
+                Ok(frame) => self.next = Some(frame),
+                Err(end) => self.end = Some(end),
+            }
+        }
+    }
+
+    /// A time stamp in milliseconds from the start of the capture.
+    fn milliseconds(&self, time_ns: u64) -> u32 {
+        let origin = self.origin.unwrap_or(time_ns);
+        (time_ns.saturating_sub(origin) / 1_000_000) as u32
+    }
+
+    /// Whether a frame belongs to this walk.
+    fn is_due(&self, frame: &Frame) -> bool {
+        let time = self.milliseconds(frame.time_ns);
+        !self.needs_sessions || (time.wrapping_sub(self.now) as i32) <= 0
+    }
+
+    /// Brings in the next frame. Returns false if the walk ends before or behind it.
+    fn push_next(&mut self, slots: &mut Slots<'_>) -> bool {
+        self.read_ahead();
+        let Some(frame) = self.next.take() else { return false };
+        if !self.is_due(&frame) {
+            self.next = Some(frame);
+            return false;
+        }
+        self.push(&frame, slots) && !(self.needs_sessions && is_fragment(&frame.data))
+    }
+
+    fn push(&mut self, frame: &Frame, slots: &mut Slots<'_>) -> bool {
+        let Some(mut packet) = self.pool.alloc_from(&frame.data) else {
+            self.end = Some(End::Damaged("the replay ran out of packet buffers".into()));
+            return false;
+        };
+        packet.set_port(self.in_port);
+        packet.set_timestamp(self.times.len() as u64);
+        self.times.push((frame.time_ns, frame.missing));
+        self.latest = frame.time_ns;
+        // The caller has checked the room.
+        slots.push(packet).is_ok()
+    }
+
+    /// Writes the packets that left, in order: held ones behind the others.
+    fn write(&mut self, output: &mut Option<Output>) -> Result<(), ReplayError> {
+        let first = self.first as u64;
+        self.sent.sort_by_key(|(number, _)| (*number < first, *number));
+        for (number, data) in self.sent.drain(..) {
+            let known = self.times.get(number as usize).filter(|_| number >= first);
+            let missing = self.times.get(number as usize).map_or(0, |(_, missing)| *missing);
+            let time_ns = known.map_or(self.latest, |(time_ns, _)| *time_ns);
+            if let Some(Output { path, writer }) = output {
+                let result = writer.write(&Frame { time_ns, data, missing });
+                result.map_err(|error| ReplayError::Write { path: path.clone(), error })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl PacketIo for CaptureIo {
+    fn receive(&mut self, slots: &mut Slots<'_>) {
+        while slots.room() > 0 && self.push_next(slots) {}
+    }
+
+    fn transmit(&mut self, packets: &[&mut Packet]) {
+        let sent = packets.iter();
+        self.sent.extend(sent.map(|packet| (packet.timestamp().unwrap_or(NO_PACKET), packet.to_vec())));
+    }
+}
+
+fn is_fragment(frame: &[u8]) -> bool {
+    let mut meta = Meta::default();
+    parse(frame, frame.len(), &mut meta).is_ok() && meta.flags & flags::FRAGMENT != 0
+}
