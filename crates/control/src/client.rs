@@ -1,4 +1,5 @@
-//! The client of the control API: blocking, HTTP/1.1 over the daemon's Unix socket, one connection that stays open.
+//! The client of the control API: blocking, HTTP/1.1 over the daemon's Unix socket, one connection that stays
+//! open.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -81,8 +82,8 @@ impl Client {
         self.call(Method::GET, path, "application/json", Vec::new())
     }
 
-    /// Runs one line of the language and passes its output to `sink` piece by piece: text, or a JSON document. If `sink`
-    /// returns false, the rest is dropped.
+    /// Runs one line of the language and passes its output to `sink` piece by piece: text, or a JSON
+    /// document. If `sink` returns false, the rest is dropped.
     pub fn print(
         &mut self,
         line: &str,
@@ -137,7 +138,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and waits for the head of the response. The connection can be used again after the body.
+    /// Sends a request and waits for the head of the response. The connection can be used again after the
+    /// body.
     fn exchange(
         &mut self,
         method: Method,
@@ -155,7 +157,8 @@ impl Client {
         let mut connection = self.connection.take();
         let socket = self.path.clone();
         self.runtime.block_on(async {
-            // A request is sent once, on a connection that is ready. Sending it twice could run a command twice.
+            // A request is sent once, on a connection that is ready. Sending it twice could run a command
+            // twice.
             let mut sender = match connection.take().filter(|old| !old.is_closed()) {
                 Some(mut old) => match old.ready().await {
                     Ok(()) => old,

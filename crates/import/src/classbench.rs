@@ -6,8 +6,8 @@
 //!                            ports      ports        and mask  TCP flags or ICMP type in the upper byte
 //! ```
 //!
-//! The format has no actions: all rules get the same target, so their order does not matter. A line with ports and without
-//! a protocol becomes two rules, one for TCP and one for UDP.
+//! The format has no actions: all rules get the same target, so their order does not matter. A line with
+//! ports and without a protocol becomes two rules, one for TCP and one for UDP.
 
 use std::net::Ipv4Addr;
 
@@ -67,7 +67,8 @@ pub struct FiveTuple {
     pub destination_ports: (u16, u16),
     /// The protocol; none for any.
     pub protocol: Option<u8>,
-    /// TCP flags (upper byte), or ICMP type (upper byte) and code, with the mask of the bits that are compared.
+    /// TCP flags (upper byte), or ICMP type (upper byte) and code, with the mask of the bits that are
+    /// compared.
     pub flags: (u16, u16),
 }
 

@@ -1,9 +1,10 @@
 //! The packets that a rule of another system matches, as a set.
 //!
-//! Theory of operation. A [`Filter`] has, for each field that it tests, the set of values that match. It also has a list
-//! of excluded terms (`! <field> <values>`), none of which may match. Sets are exact. So the intersection and the
-//! difference of two filters are exact too, as [`crate::ordered`] needs them. `net-proto` stands for the IP version, and
-//! `ip-proto` for the transport protocol of both versions. [`crate::matches`] writes both as fields of the language.
+//! Theory of operation. A [`Filter`] has, for each field that it tests, the set of values that match. It also
+//! has a list of excluded terms (`! <field> <values>`), none of which may match. Sets are exact. So the
+//! intersection and the difference of two filters are exact too, as [`crate::ordered`] needs them.
+//! `net-proto` stands for the IP version, and `ip-proto` for the transport protocol of both versions.
+//! [`crate::matches`] writes both as fields of the language.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! The output of `iptables-save` and `ip6tables-save`: one chain of the table `filter`, and the chains that it jumps to.
+//! The output of `iptables-save` and `ip6tables-save`: one chain of the table `filter`, and the chains that
+//! it jumps to.
 
 mod rule;
 

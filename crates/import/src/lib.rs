@@ -1,9 +1,10 @@
 //! Rule sets of other systems as rules of mmb's language.
 //!
-//! Theory of operation. Each format has a module that reads it: [`classbench`], `iptables` and `nft`. The result is a
-//! [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench filter sets have no order and are
-//! converted line by line. In packet filters, the first rule that matches decides. They are read as filters (`filter`),
-//! and `ordered` converts them to rules without order that decide the same. `matches` writes filters in the language.
+//! Theory of operation. Each format has a module that reads it: [`classbench`], `iptables` and `nft`. The
+//! result is a [`Script`]: rules, comments, and remarks on what has no equal rule. ClassBench filter sets
+//! have no order and are converted line by line. In packet filters, the first rule that matches decides. They
+//! are read as filters (`filter`), and `ordered` converts them to rules without order that decide the same.
+//! `matches` writes filters in the language.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The output of `nft -j list ruleset`: one base chain, and the chains that it jumps to.
 //!
-//! The format is libnftables-json(5). A rule is a list of statements: matches select packets, a verdict decides. A verdict
-//! map becomes one rule per element.
+//! The format is libnftables-json(5). A rule is a list of statements: matches select packets, a verdict
+//! decides. A verdict map becomes one rule per element.
 
 mod expression;
 
@@ -129,7 +129,8 @@ impl Ruleset {
         self.chains.entry(chain).or_default().extend(steps);
     }
 
-    /// The base chain with a name or `table/name`. By default the first filter with the hook `forward`, else `input`.
+    /// The base chain with a name or `table/name`. By default the first filter with the hook `forward`, else
+    /// `input`.
     fn base(&self, chain: Option<&str>) -> Result<&Base, NftError> {
         let has_name = |base: &&Base, wanted: &str| {
             let (table, name) =

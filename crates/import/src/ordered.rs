@@ -1,14 +1,15 @@
 //! Converts ordered rules, of which the first match decides, to rules without order.
 //!
-//! Theory of operation. A chain is a list of steps. Packets pass the steps in order until one accepts or drops them; a jump
-//! sends matching packets through another chain first. Rules of mmb have no order: one matching `accept` beats all
-//! matching `drop`s. A walk over the chain tracks the packets that reach each step, as filters: the conditions of jumps,
-//! minus what returned before. It yields the filters that accept and drop, in order.
+//! Theory of operation. A chain is a list of steps. Packets pass the steps in order until one accepts or
+//! drops them; a jump sends matching packets through another chain first. Rules of mmb have no order: one
+//! matching `accept` beats all matching `drop`s. A walk over the chain tracks the packets that reach each
+//! step, as filters: the conditions of jumps, minus what returned before. It yields the filters that accept
+//! and drop, in order.
 //!
-//! A `drop` becomes a rule as it is: an `accept` before it beats it, as in the source. An `accept` must not beat the drops
-//! before it, so their packets are subtracted from it ([`Filter::minus`]), which gives one or more rules. If that takes
-//! too many rules, the accept is left out with a remark. Then a packet is dropped that the source accepts, never the
-//! other way round.
+//! A `drop` becomes a rule as it is: an `accept` before it beats it, as in the source. An `accept` must not
+//! beat the drops before it, so their packets are subtracted from it ([`Filter::minus`]), which gives one or
+//! more rules. If that takes too many rules, the accept is left out with a remark. Then a packet is dropped
+//! that the source accepts, never the other way round.
 
 use std::collections::{HashMap, HashSet};
 
@@ -60,8 +61,8 @@ enum Outcome<'a> {
     Remark(&'a Step, Kind, String),
 }
 
-/// Writes the rules of a chain and of the chains that it jumps to. `rest` has the packets that the policy drops, if it
-/// drops.
+/// Writes the rules of a chain and of the chains that it jumps to. `rest` has the packets that the policy
+/// drops, if it drops.
 pub fn convert(chains: &Chains, chain: &str, rest: Option<&Filter>, script: &mut Script) {
     let mut walk = Walk { chains, outcomes: Vec::new(), remarked: HashSet::new() };
     walk.chain(chain, vec![Filter::default()], 0);

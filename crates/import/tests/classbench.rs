@@ -1,9 +1,9 @@
 //! The filter sets of ClassBench: what the classifier finds is what the oracle finds, rule by rule.
 //!
-//! The sets lie beside the repository (`../shared/data/classbench`); without them there is nothing to test. Packets
-//! come from the sets' traces and from the rules themselves, half of the latter off by one bit. The oracle looks at every
-//! rule for every packet, so that big sets get few packets: `CLASSBENCH_PAIRS` pairs of a rule and a packet for each
-//! set, 3 million if it is not in the environment.
+//! The sets lie beside the repository (`../shared/data/classbench`); without them there is nothing to test.
+//! Packets come from the sets' traces and from the rules themselves, half of the latter off by one bit. The
+//! oracle looks at every rule for every packet, so that big sets get few packets: `CLASSBENCH_PAIRS` pairs of
+//! a rule and a packet for each set, 3 million if it is not in the environment.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -91,7 +91,8 @@ impl Packet {
     }
 }
 
-/// Packets of a trace, spread over it: addresses, ports, protocol, flags as decimal numbers, the rule they were made of.
+/// Packets of a trace, spread over it: addresses, ports, protocol, flags as decimal numbers, the rule they
+/// were made of.
 fn traced(trace: &str, count: usize) -> Vec<Vec<u8>> {
     let lines: Vec<&str> = trace.lines().collect();
     let step = (lines.len() / count.max(1)).max(1);

@@ -1,4 +1,5 @@
-//! The program `mmb` as a library: daemon, one-shot commands, offline tools and shell, with a registry of network functions.
+//! The program `mmb` as a library: daemon, one-shot commands, offline tools and shell, with a registry of
+//! network functions.
 //!
 //! A crate with a function of its own has this `main`:
 //!

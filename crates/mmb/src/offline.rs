@@ -116,8 +116,8 @@ fn replay_text(report: &ReplayReport, rules: Vec<RuleEntry>) -> String {
     text + &render::rules(&mmb_control::api::RuleList { rules })
 }
 
-/// The forwarding of a configuration, and the ingress port of the packets. A configuration without interfaces gets two
-/// wired ports without names.
+/// The forwarding of a configuration, and the ingress port of the packets. A configuration without interfaces
+/// gets two wired ports without names.
 fn forwarding_of(config: &Config, interface: Option<&str>) -> Result<(Forwarding, PortId), Failure> {
     if let Some(routed) = config.interfaces().iter().find(|i| i.routed.is_some()) {
         return Err(Failure::new(format!(

@@ -12,8 +12,8 @@ pub fn line(first: &str, words: &[String], socket: Option<PathBuf>, json: bool) 
     command(&mut connect(socket)?, &join(first, words), None, json)
 }
 
-/// Joins the words of the command line to a line of the language. It does not matter how the shell split them, except that
-/// a path with spaces stays one word.
+/// Joins the words of the command line to a line of the language. It does not matter how the shell split
+/// them, except that a path with spaces stays one word.
 fn join(first: &str, words: &[String]) -> String {
     let mut text = first.to_owned();
     for word in words {

@@ -1,4 +1,5 @@
-//! Tests of network functions: packets pass rules and chains one by one, with the sessions of the daemon, without devices.
+//! Tests of network functions: packets pass rules and chains one by one, with the sessions of the daemon,
+//! without devices.
 
 use mmb_flow::SessionSettings;
 use mmb_nf::Registry;
@@ -30,7 +31,8 @@ pub enum BenchError {
     },
 }
 
-/// One worker with two wires: between ports 0 and 1, and between 2 and 3. Interfaces have the names `port0`, `port1`, …
+/// One worker with two wires: between ports 0 and 1, and between 2 and 3. Interfaces have the names `port0`,
+/// `port1`, …
 pub struct Bench {
     driver: Driver,
     now: u32,
@@ -65,8 +67,8 @@ impl Bench {
         self.sent.first().map_or(Outcome::Lost, |sent| sent.outcome)
     }
 
-    /// The frames of the last call with their outcomes: the received packet, possibly edited, and then the frames that
-    /// functions emitted.
+    /// The frames of the last call with their outcomes: the received packet, possibly edited, and then the
+    /// frames that functions emitted.
     pub fn frames(&self) -> impl Iterator<Item = (Outcome, &[u8])> {
         self.sent.iter().map(|sent| (sent.outcome, sent.packet.head()))
     }

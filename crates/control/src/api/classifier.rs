@@ -16,8 +16,8 @@ pub struct TableList {
 /// One part of the classifier's tree. A part comes before the parts below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TableEntry {
-    /// The bits that a hash table compares, as chunks `NUMBER:HEX` of 16 bytes of the header window. Chunks that are zero
-    /// are left out.
+    /// The bits that a hash table compares, as chunks `NUMBER:HEX` of 16 bytes of the header window. Chunks
+    /// that are zero are left out.
     pub mask: String,
     /// Distinct keys of a hash table.
     pub keys: u64,
@@ -28,12 +28,13 @@ pub struct TableEntry {
     /// Number of parts above this one.
     #[serde(default)]
     pub depth: u64,
-    /// Data structure: `hash` (hash table over the fields of the mask), `leaf` (rules compared one by one), `bits` (bit
-    /// vectors over the values of fields), `always` (every packet that gets here matches), `predicate` (tests of the
-    /// packet's bytes).
+    /// Data structure: `hash` (hash table over the fields of the mask), `leaf` (rules compared one by one),
+    /// `bits` (bit vectors over the values of fields), `always` (every packet that gets here matches),
+    /// `predicate` (tests of the packet's bytes).
     #[serde(default)]
     pub structure: String,
-    /// The mask as fields of the language. Fields of TCP also stand for those of UDP and ICMP at the same offset.
+    /// The mask as fields of the language. Fields of TCP also stand for those of UDP and ICMP at the same
+    /// offset.
     #[serde(default)]
     pub fields: String,
     /// Maximum number of keys.

@@ -9,13 +9,14 @@ use utoipa::ToSchema;
 pub struct FastPathReply {
     /// Value of `set xdp-fast-path`.
     pub enabled: bool,
-    /// Whether flows are offloaded: the fast path is enabled, an interface supports it, and the rules allow it.
+    /// Whether flows are offloaded: the fast path is enabled, an interface supports it, and the rules allow
+    /// it.
     pub active: bool,
     /// Why the configuration does not allow to offload flows, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// Key of an entry while the fast path is active. `flow`: addresses and ports. `pair`: two addresses and a protocol;
-    /// also ports where a rule may match ports. `destination`: the destination address.
+    /// Key of an entry while the fast path is active. `flow`: addresses and ports. `pair`: two addresses and
+    /// a protocol; also ports where a rule may match ports. `destination`: the destination address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// Entries in the kernel.

@@ -1,5 +1,5 @@
-//! The documents of the control API: requests and replies as JSON. They are an interface. Fields may be added; a renamed
-//! field is listed in CHANGELOG.md.
+//! The documents of the control API: requests and replies as JSON. They are an interface. Fields may be
+//! added; a renamed field is listed in CHANGELOG.md.
 
 mod chains;
 mod classifier;

@@ -28,8 +28,8 @@ pub struct TwinEntry {
 /// `show fib`, sent while it is read, one route per line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FibList {
-    /// The routes, ordered by table, by family (IPv4 first) and by prefix. Routes that change meanwhile may be missing; all
-    /// others appear once.
+    /// The routes, ordered by table, by family (IPv4 first) and by prefix. Routes that change meanwhile may
+    /// be missing; all others appear once.
     pub routes: Vec<RouteEntry>,
     /// Whether there are more routes than the limit.
     #[serde(default)]
@@ -44,7 +44,8 @@ pub struct RouteEntry {
     pub prefix: String,
     /// Number of the kernel's table. 254 is the main table; it includes the table of local addresses.
     pub table: u32,
-    /// Type of the route in the kernel: `unicast`, `local`, `blackhole`, …; `neighbor` for a host on a connected network.
+    /// Type of the route in the kernel: `unicast`, `local`, `blackhole`, …; `neighbor` for a host on a
+    /// connected network.
     pub kind: Cow<'static, str>,
     /// Origin of the route: `kernel`, `static`, `bgp`, …, or a number.
     pub protocol: String,
@@ -66,8 +67,8 @@ pub struct NextHopEntry {
     /// The routed interface of mmb; absent if packets are left to the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// `forward`; `resolve`: the kernel must resolve the neighbour first; `failed`: the neighbour does not answer; `punt`:
-    /// left to the kernel; `dead`: the link is down.
+    /// `forward`; `resolve`: the kernel must resolve the neighbour first; `failed`: the neighbour does not
+    /// answer; `punt`: left to the kernel; `dead`: the link is down.
     pub state: Cow<'static, str>,
     /// Relative share of the flows.
     pub weight: u16,
@@ -103,7 +104,8 @@ pub struct NeighborEntry {
     pub state: Cow<'static, str>,
 }
 
-/// Counters of routing since the first interface was routed: the mirror of the kernel's routes, and the workers.
+/// Counters of routing since the first interface was routed: the mirror of the kernel's routes, and the
+/// workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RoutingCounts {
     /// IPv4 routes.

@@ -49,8 +49,8 @@ pub enum Output {
 }
 
 impl Output {
-    /// Writes the output as text, with a line feed at its end unless it is empty. `control` is the one that ran the
-    /// command.
+    /// Writes the output as text, with a line feed at its end unless it is empty. `control` is the one that
+    /// ran the command.
     ///
     /// # Errors
     /// Those of the writer.

@@ -1,9 +1,10 @@
 //! Network functions and service chains, and the program compiled from them.
 //!
-//! Theory of operation. Both are lists in the order in which they were added. Every change compiles all of them into one
-//! immutable [`Program`]. An instance whose name, type and arguments do not change is the same object in the old and the
-//! new program, and so keeps its state. An error of the compiler is an error of the line that caused it. The traffic of
-//! a chain is part of the matches of its rules: the policy gets it when a rule is added, and again when it changes.
+//! Theory of operation. Both are lists in the order in which they were added. Every change compiles all of
+//! them into one immutable [`Program`]. An instance whose name, type and arguments do not change is the same
+//! object in the old and the new program, and so keeps its state. An error of the compiler is an error of the
+//! line that caused it. The traffic of a chain is part of the matches of its rules: the policy gets it when a
+//! rule is added, and again when it changes.
 
 use std::sync::Arc;
 
@@ -134,8 +135,8 @@ impl Config {
         self.edit(|config| config.remove_chain(name).map(|()| None))
     }
 
-    /// Changes instances or chains, compiles them, and updates the rules of chains whose traffic has changed. `change`
-    /// returns what it added or replaced; an error about this keeps its place in the line.
+    /// Changes instances or chains, compiles them, and updates the rules of chains whose traffic has changed.
+    /// `change` returns what it added or replaced; an error about this keeps its place in the line.
     fn edit(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<Option<ProgramItem>, CommandError>,
@@ -253,8 +254,8 @@ impl Config {
                     order,
                 })
             };
-            // In the order of use, bytes that are used together are adjacent. If that needs too many bytes, a compact order
-            // may fit.
+            // In the order of use, bytes that are used together are adjacent. If that needs too many bytes, a
+            // compact order may fit.
             let program = compile(Order::Maximal).or_else(|error| compile(Order::Compact).map_err(|_| error));
             Arc::new(program.map_err(|error| (error.item, self.program_error(error)))?)
         };
@@ -263,7 +264,8 @@ impl Config {
         Ok(())
     }
 
-    /// Checks that the interfaces and NAT pools of all instances exist. The compiler checks new instances only.
+    /// Checks that the interfaces and NAT pools of all instances exist. The compiler checks new instances
+    /// only.
     fn check_uses(&self, program: &Program) -> Result<(), (ProgramItem, CommandError)> {
         for (n, instance) in program.instances().iter().enumerate() {
             let traits = instance.properties();

@@ -1,10 +1,10 @@
 //! Configuration files: reading, writing and comparing.
 //!
-//! Theory of operation. A file describes a state, not steps: the order of its lines matters only for the indexes of
-//! rules. A file with `interface add` lines describes the whole configuration. A file without them keeps the interfaces,
-//! wires and routed ports of the running configuration, and may wire, route, enable or disable them. Settings, NAT
-//! pools, network functions and chains belong to the rules: a setting that is not in the file gets its default, and
-//! pools, functions and chains that are not in the file are deleted.
+//! Theory of operation. A file describes a state, not steps: the order of its lines matters only for the
+//! indexes of rules. A file with `interface add` lines describes the whole configuration. A file without them
+//! keeps the interfaces, wires and routed ports of the running configuration, and may wire, route, enable or
+//! disable them. Settings, NAT pools, network functions and chains belong to the rules: a setting that is not
+//! in the file gets its default, and pools, functions and chains that are not in the file are deleted.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,9 @@ use crate::error::{CommandError, Refusal, RefusalKind};
 /// Maximum number of errors reported for a file; more would hide the first.
 const ERROR_LIMIT: usize = 20;
 
-/// The configuration of the file `text`, as the successor of `base`. Interfaces that both have keep their ids. Rules that
-/// both have keep their slots, and so their counters. Functions that both have keep their state.
+/// The configuration of the file `text`, as the successor of `base`. Interfaces that both have keep their
+/// ids. Rules that both have keep their slots, and so their counters. Functions that both have keep their
+/// state.
 ///
 /// # Errors
 /// Lines that are wrong.
@@ -65,8 +66,8 @@ fn refusal(text: &[u8], errors: Vec<Diagnostic>) -> Refusal {
     )
 }
 
-/// A line as text. Bytes that are not UTF-8 become replacement characters. They come after the place of the error, so its
-/// offsets stay valid.
+/// A line as text. Bytes that are not UTF-8 become replacement characters. They come after the place of the
+/// error, so its offsets stay valid.
 fn source_line(line: &[u8]) -> String {
     String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).into_owned()
 }
@@ -154,7 +155,8 @@ impl<'a> Builder<'a> {
         self.config.add_interface(name, kind, Some(self.base)).map(drop)
     }
 
-    /// Compiles functions and chains, if there are no errors so far. False: the traffic of chains is not known.
+    /// Compiles functions and chains, if there are no errors so far. False: the traffic of chains is not
+    /// known.
     fn compile(&mut self) -> bool {
         if !self.errors.is_empty() {
             return self.chains.is_empty();

@@ -47,8 +47,8 @@ pub(super) fn no_free_port(at: SourceSpan) -> CommandError {
 }
 
 impl Config {
-    /// Adds an interface. It gets the port id that its name has in `earlier`, or else the lowest that is free here and in
-    /// `earlier`.
+    /// Adds an interface. It gets the port id that its name has in `earlier`, or else the lowest that is free
+    /// here and in `earlier`.
     ///
     /// # Errors
     /// The name or the device is in use, or no port id is free.

@@ -1,11 +1,14 @@
-//! The configuration as one value: interfaces, wires, routed ports, NAT, network functions, chains, settings, rules.
+//! The configuration as one value: interfaces, wires, routed ports, NAT, network functions, chains, settings,
+//! rules.
 //!
-//! Theory of operation. A command works on a copy, and the copy replaces the original when the whole command has
-//! succeeded. So a command that fails changes nothing. Copies are cheap: lists are behind shared pointers, and a
-//! [`Policy`] shares all pages that a change does not touch. Nothing here opens a device or uses the engine.
+//! Theory of operation. A command works on a copy, and the copy replaces the original when the whole command
+//! has succeeded. So a command that fails changes nothing. Copies are cheap: lists are behind shared
+//! pointers, and a [`Policy`] shares all pages that a change does not touch. Nothing here opens a device or
+//! uses the engine.
 //!
-//! A port id belongs to the *name* of an interface while the name is configured, whether or not its device is open.
-//! Compiled rules hold ids. So a device can be opened, closed and replaced without compiling a rule again.
+//! A port id belongs to the *name* of an interface while the name is configured, whether or not its device is
+//! open. Compiled rules hold ids. So a device can be opened, closed and replaced without compiling a rule
+//! again.
 
 mod chains;
 mod devices;

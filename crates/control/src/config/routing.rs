@@ -1,10 +1,11 @@
 //! Routed interfaces, and the ports that they need besides their own.
 //!
-//! Theory of operation. Every routed port has a kernel interface with its addresses, by which the kernel takes part in the
-//! network. For an AF_XDP port this is the interface that the port is bound to. Packets from mmb to the kernel go through
-//! one TAP, [`PUNT`], for all AF_XDP ports. Every other routed port gets a TAP twin, which has the name of the port in
-//! the kernel. Twins and the TAP are ports of the engine that the operator does not see. Their ids are allocated from the
-//! highest down, those of interfaces from the lowest up.
+//! Theory of operation. Every routed port has a kernel interface with its addresses, by which the kernel
+//! takes part in the network. For an AF_XDP port this is the interface that the port is bound to. Packets
+//! from mmb to the kernel go through one TAP, [`PUNT`], for all AF_XDP ports. Every other routed port gets a
+//! TAP twin, which has the name of the port in the kernel. Twins and the TAP are ports of the engine that the
+//! operator does not see. Their ids are allocated from the highest down, those of interfaces from the lowest
+//! up.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ use crate::error::CommandError;
 const MAX_NAME: usize = 15;
 
 impl Interface {
-    /// Whether the port is an AF_XDP port, whose addresses are those of the kernel interface that it is bound to.
+    /// Whether the port is an AF_XDP port, whose addresses are those of the kernel interface that it is bound
+    /// to.
     fn is_xdp(&self) -> bool {
         matches!(self.kind, PortKind::AfXdp { .. })
     }
@@ -117,7 +119,8 @@ impl Config {
 
     /// Checks that a twin can have the name of its interface in the kernel.
     fn check_twin_name(&self, name: &Word) -> Result<(), CommandError> {
-        // Names of directories in /proc and /sys, and of the settings for all interfaces, cannot be interfaces.
+        // Names of directories in /proc and /sys, and of the settings for all interfaces, cannot be
+        // interfaces.
         let is_reserved = matches!(&**name, "." | ".." | "default" | PUNT) || name.len() > MAX_NAME;
         let message = if is_reserved {
             format!("the twin of interface `{0}` cannot have the name {0} in the kernel", &**name)
@@ -174,7 +177,8 @@ impl Config {
         keep.filter(|&id| !self.has_port(id)).or_else(|| self.free_ports(earlier).next_back())
     }
 
-    /// The devices of the interfaces for which `is_up` holds. The device of an interface comes before its twin.
+    /// The devices of the interfaces for which `is_up` holds. The device of an interface comes before its
+    /// twin.
     pub(crate) fn devices(&self, is_up: impl Fn(PortId) -> bool) -> Vec<Device> {
         let mut devices = Vec::new();
         let mut needs_punt = false;

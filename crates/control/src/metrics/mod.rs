@@ -19,8 +19,8 @@ use crate::api::{
 /// Media type of the reply.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Maximum number of rules with time series of their own; more would overload the server that stores them. `mmb_rules` is
-/// the number of all rules, and `list --json` has the counters of all.
+/// Maximum number of rules with time series of their own; more would overload the server that stores them.
+/// `mmb_rules` is the number of all rules, and `list --json` has the counters of all.
 pub const RULE_LIMIT: usize = 10_000;
 
 /// The values of one scrape.

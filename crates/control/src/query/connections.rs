@@ -1,8 +1,9 @@
 //! Listing and clearing sessions.
 //!
-//! Theory of operation. The engine returns sessions in chunks of some hundreds. Each chunk is the answer of a worker that
-//! needs microseconds for it. A listing filters, writes and drops one chunk after the other. Its memory does not grow
-//! with the table, and it goes on as fast as the reader reads. It is not a snapshot: sessions open and end meanwhile.
+//! Theory of operation. The engine returns sessions in chunks of some hundreds. Each chunk is the answer of a
+//! worker that needs microseconds for it. A listing filters, writes and drops one chunk after the other. Its
+//! memory does not grow with the table, and it goes on as fast as the reader reads. It is not a snapshot:
+//! sessions open and end meanwhile.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -145,7 +146,7 @@ fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
     };
     ConnectionEntry {
         protocol: protocol(view.original.proto),
-        state: Cow::Borrowed(view.state),
+        state: view.state.into(),
         forward: flow(&view.original, 0),
         reverse: flow(&view.reply, 1),
         translated: view.reply != view.original.reversed(),
@@ -161,7 +162,7 @@ fn entry(view: &Connection, names: &PortNames) -> ConnectionEntry {
 }
 
 fn protocol(number: u8) -> Cow<'static, str> {
-    mmb_lang::protocol_name(number).map_or_else(|| number.to_string().into(), Cow::Borrowed)
+    mmb_lang::protocol_name(number).map_or_else(|| number.to_string().into(), Cow::from)
 }
 
 fn address(key: &Key, bytes: &[u8; 16]) -> IpAddr {
@@ -169,8 +170,8 @@ fn address(key: &Key, bytes: &[u8; 16]) -> IpAddr {
     if key.is_ip4() { Ipv4Addr::new(a, b, c, d).into() } else { Ipv6Addr::from(*bytes).into() }
 }
 
-/// Whether the key has ports, or ICMP's identifier and type in their place. The latter are zero unless the message is a
-/// query.
+/// Whether the key has ports, or ICMP's identifier and type in their place. The latter are zero unless the
+/// message is a query.
 fn has_ports(key: &Key) -> bool {
     match Kind(key.kind).l4() {
         Kind::TCP | Kind::UDP => true,

@@ -1,10 +1,10 @@
 //! Listing routes and neighbours.
 //!
-//! Theory of operation. The mirror returns routes in pages, each with the place where the next page begins, and keeps
-//! nothing between pages. A listing writes and drops one page after the other. Its memory does not grow with the table,
-//! and it goes on as fast as the reader reads. It is not a snapshot: routes change meanwhile.
+//! Theory of operation. The mirror returns routes in pages, each with the place where the next page begins,
+//! and keeps nothing between pages. A listing writes and drops one page after the other. Its memory does not
+//! grow with the table, and it goes on as fast as the reader reads. It is not a snapshot: routes change
+//! meanwhile.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 
 use mmb_dataplane::PortId;
@@ -106,7 +106,7 @@ impl Control {
             interface: n.port.and_then(|port| names.get(PortId(port))),
             kernel_interface: n.interface,
             mac: n.mac.map(mac_text),
-            state: Cow::Borrowed(n.state),
+            state: n.state.into(),
         };
         // The kernel's table also has multicast groups that it sends to, and addresses such as 0.0.0.0.
         let hosts = found.into_iter().filter(|n| !n.address.is_multicast() && !n.address.is_unspecified());
@@ -173,7 +173,7 @@ fn route(entry: &FibEntry, names: &PortNames) -> RouteEntry {
         gateway: hop.gateway,
         kernel_interface: hop.interface.clone(),
         interface: hop.port.and_then(|port| names.get(PortId(port))),
-        state: Cow::Borrowed(hop.state),
+        state: hop.state.into(),
         weight: hop.weight,
         mac: hop.mac.map(mac_text),
         mtu: hop.mtu,
@@ -181,7 +181,7 @@ fn route(entry: &FibEntry, names: &PortNames) -> RouteEntry {
     RouteEntry {
         prefix: format!("{}/{}", entry.key.prefix, entry.key.length),
         table: entry.key.table,
-        kind: Cow::Borrowed(entry.kind),
+        kind: entry.kind.into(),
         protocol: entry.protocol.clone(),
         metric: entry.metric,
         next_hops: entry.hops.iter().map(hop).collect(),

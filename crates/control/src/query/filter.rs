@@ -1,8 +1,8 @@
 //! Filters sessions by matches of the language, for `show connections` and `clear connections`.
 //!
-//! Theory of operation. A session passes if one of its directions matches. A direction matches if the header fields that
-//! all its packets share match, as the packets are received. The matches become a policy of one rule. Each session
-//! becomes two windows, as the classifier reads them.
+//! Theory of operation. A session passes if one of its directions matches. A direction matches if the header
+//! fields that all its packets share match, as the packets are received. The matches become a policy of one
+//! rule. Each session becomes two windows, as the classifier reads them.
 
 use mmb_dataplane::{Connection, MAX_PORTS, PortId};
 use mmb_flow::Key;
@@ -33,7 +33,8 @@ impl SessionFilter {
     /// A filter for matches. None: there are no matches, and all sessions pass.
     ///
     /// # Errors
-    /// A match on a field that sessions do not have, an unknown interface, or matches that exclude each other.
+    /// A match on a field that sessions do not have, an unknown interface, or matches that exclude each
+    /// other.
     pub fn new(matches: &[Match], config: &Config) -> Result<Option<SessionFilter>, CommandError> {
         if matches.is_empty() {
             return Ok(None);
@@ -79,8 +80,8 @@ impl SessionFilter {
         connections.retain(|_| keep.next().unwrap_or(false));
     }
 
-    /// Fills a window with the header fields that packets of one direction share. `ports` are the ingress ports of this
-    /// direction and of the other.
+    /// Fills a window with the header fields that packets of one direction share. `ports` are the ingress
+    /// ports of this direction and of the other.
     fn window(&self, key: &Key, is_reply: bool, ports: [u16; 2], batch: &mut Batch, at: usize) {
         let (head, meta) = headers(key, is_reply);
         let [in_port, other_in_port] = ports;

@@ -45,9 +45,9 @@ const PACKETS: [[Layer; 2]; 6] = [
     [Layer::Ip6, Layer::Icmp6],
 ];
 
-/// The fields that a mask covers. Fields of different protocols share bits of the window, and one table may serve rules
-/// of several protocols. The result uses the protocols for which the fewest fields are covered in part; TCP over IPv4
-/// is preferred.
+/// The fields that a mask covers. Fields of different protocols share bits of the window, and one table may
+/// serve rules of several protocols. The result uses the protocols for which the fewest fields are covered in
+/// part; TCP over IPv4 is preferred.
 pub(crate) fn words(mask: &[u128; CHUNKS]) -> String {
     let cost = |(left, words): &(u32, Vec<String>)| {
         let with = |mark| words.iter().filter(|word| word.contains(mark)).count();

@@ -38,7 +38,8 @@ pub fn rules(list: &RuleList) -> String {
     columns.render()
 }
 
-/// `show tables`: the top parts of the classifier, with the sums of the parts below them; `verbose` shows all parts.
+/// `show tables`: the top parts of the classifier, with the sums of the parts below them; `verbose` shows all
+/// parts.
 pub fn tables(list: &TableList, verbose: bool) -> String {
     if list.tables.is_empty() {
         return "no tables: there are no rules\n".to_owned();

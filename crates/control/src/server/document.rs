@@ -58,8 +58,8 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::invalid(format!("invalid JSON request: {error}")))
 }
 
-/// Runs work on a thread that may block, so that other connections go on. Use it for work that takes a lock, waits for
-/// workers, or handles many rules.
+/// Runs work on a thread that may block, so that other connections go on. Use it for work that takes a lock,
+/// waits for workers, or handles many rules.
 pub(super) async fn blocking<T: Send + 'static>(
     control: Arc<Control>,
     work: impl FnOnce(&Control) -> Result<T, Refusal> + Send + 'static,
@@ -74,8 +74,8 @@ fn internal_error(cause: impl Display) -> Refusal {
     Refusal::failed(format!("internal error ({cause}); nothing was changed"))
 }
 
-/// Runs a short change on the thread of the request. Waking another thread and this one again takes longer than the
-/// change. While another change is in progress, or for a large request, this is [`blocking`].
+/// Runs a short change on the thread of the request. Waking another thread and this one again takes longer
+/// than the change. While another change is in progress, or for a large request, this is [`blocking`].
 pub(super) async fn inline<T: Send + 'static>(
     control: Arc<Control>,
     bytes: usize,

@@ -21,11 +21,12 @@ use crate::transaction::Control;
 /// Time that open requests get to end when the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Serves until `stop` resolves. Then it accepts no more connections, and open requests have two seconds to end. A thread
-/// runs [`Control::run_maintenance`] meanwhile.
+/// Serves until `stop` resolves. Then it accepts no more connections, and open requests have two seconds to
+/// end. A thread runs [`Control::run_maintenance`] meanwhile.
 ///
 /// # Errors
-/// The listener cannot be registered, or a thread cannot be started. Errors of a connection end that connection only.
+/// The listener cannot be registered, or a thread cannot be started. Errors of a connection end that
+/// connection only.
 pub async fn serve(
     control: Arc<Control>,
     listener: std::os::unix::net::UnixListener,
@@ -51,7 +52,8 @@ pub async fn serve(
         () = deadline => Ok(()),
     };
     control.stop_maintenance();
-    // The thread holds the control and with it the engine, so it ends first. A panic has printed its reason already.
+    // The thread holds the control and with it the engine, so it ends first. A panic has printed its reason
+    // already.
     let _ = maintenance.join();
     served
 }

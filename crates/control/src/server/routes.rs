@@ -47,8 +47,8 @@ async fn command(State(control): Ctl, body: Bytes) -> Result<Response, Refusal> 
     stream::reply(JSON, move |out| output.write_reply(format, &control, out)).await
 }
 
-/// Run one line of the language and return its printed output: text, or with the format `json` the document and a line
-/// feed. Long output is sent while it is produced.
+/// Run one line of the language and return its printed output: text, or with the format `json` the document
+/// and a line feed. Long output is sent while it is produced.
 #[utoipa::path(post, path = "/v1/print", request_body = CommandRequest, responses(
     (status = 200, body = String, content_type = "text/plain"),
     (status = 400, body = ErrorReply, description = "the line is invalid"),

@@ -1,10 +1,11 @@
 //! The control socket: its path, its permissions, and the lock that allows one daemon only.
 //!
-//! Theory of operation. A daemon holds an exclusive `flock` on `PATH.lock` while it runs. The kernel releases the lock
-//! when the daemon ends, for whatever reason. The holder of the lock may replace a socket on which nobody listens: its
-//! daemon is dead. A daemon that does not get the lock knows that another one serves the path. So two daemons that start
-//! at the same time cannot take the socket from each other. The lock file is never removed. Otherwise a third daemon
-//! could lock a new file of the same name while a second one holds the old file.
+//! Theory of operation. A daemon holds an exclusive `flock` on `PATH.lock` while it runs. The kernel releases
+//! the lock when the daemon ends, for whatever reason. The holder of the lock may replace a socket on which
+//! nobody listens: its daemon is dead. A daemon that does not get the lock knows that another one serves the
+//! path. So two daemons that start at the same time cannot take the socket from each other. The lock file is
+//! never removed. Otherwise a third daemon could lock a new file of the same name while a second one holds
+//! the old file.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -51,8 +52,8 @@ pub enum SocketError {
     },
 }
 
-/// The socket of a daemon without `--socket`: in the runtime directory of a systemd service, else in `/run/mmb` for root,
-/// else in the runtime directory of the user.
+/// The socket of a daemon without `--socket`: in the runtime directory of a systemd service, else in
+/// `/run/mmb` for root, else in the runtime directory of the user.
 ///
 /// # Errors
 /// There is no runtime directory.
@@ -71,8 +72,8 @@ pub fn default_path() -> Result<PathBuf, SocketError> {
     Ok(Path::new(&dir).join("mmb.sock"))
 }
 
-/// The socket that a command without `--socket` uses: the one of the user's own daemon if it exists, else the one of the
-/// system.
+/// The socket that a command without `--socket` uses: the one of the user's own daemon if it exists, else the
+/// one of the system.
 pub fn client_path() -> PathBuf {
     let system = PathBuf::from("/run/mmb/mmb.sock");
     if geteuid().is_root() {
@@ -93,7 +94,8 @@ pub struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Takes the lock, replaces the socket of a dead daemon, and listens. A file at `path` that is not a socket is kept.
+    /// Takes the lock, replaces the socket of a dead daemon, and listens. A file at `path` that is not a
+    /// socket is kept.
     ///
     /// Changes the umask of the process for a moment. Call it before other threads create files.
     ///
@@ -173,7 +175,8 @@ fn lock(path: &Path) -> Result<File, SocketError> {
     }
 }
 
-/// Removes a socket on which nobody listens. A listener without the lock is another program and keeps its socket.
+/// Removes a socket on which nobody listens. A listener without the lock is another program and keeps its
+/// socket.
 fn remove_stale(path: &Path) -> Result<(), SocketError> {
     match UnixStream::connect(path) {
         Ok(_) => Err(SocketError::Taken(path.to_owned())),

@@ -1,10 +1,11 @@
 //! Replies that are sent while they are written.
 //!
-//! Theory of operation. The work writes to a [`ChunkWriter`] on a thread that may block. A reply that fits one chunk is
-//! sent with its length. A longer one is sent chunk by chunk through a bounded channel, so that a listing of millions of
-//! entries needs the memory of some thousands, and waits for a slow reader. If the reader disconnects, the writer gets
-//! an error, which ends the work. An error of the work before the first chunk is a refusal. An error after it cuts the
-//! reply off, which HTTP's chunked encoding shows to the reader.
+//! Theory of operation. The work writes to a [`ChunkWriter`] on a thread that may block. A reply that fits
+//! one chunk is sent with its length. A longer one is sent chunk by chunk through a bounded channel, so that
+//! a listing of millions of entries needs the memory of some thousands, and waits for a slow reader. If the
+//! reader disconnects, the writer gets an error, which ends the work. An error of the work before the first
+//! chunk is a refusal. An error after it cuts the reply off, which HTTP's chunked encoding shows to the
+//! reader.
 
 use std::io::{self, Write};
 use std::pin::Pin;

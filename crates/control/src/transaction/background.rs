@@ -1,9 +1,9 @@
 //! Background threads of network functions, for work that needs sockets, files or a clock.
 //!
-//! Theory of operation. An instance whose function has background work ([`mmb_nf::Function::background`]) gets a thread
-//! when the first program with the instance is published. The thread is told to stop when a program without the
-//! instance is published, or when the daemon ends. A change does not wait for a thread to stop. The end of the daemon
-//! waits for all of them, so that they can write what they hold.
+//! Theory of operation. An instance whose function has background work ([`mmb_nf::Function::background`])
+//! gets a thread when the first program with the instance is published. The thread is told to stop when a
+//! program without the instance is published, or when the daemon ends. A change does not wait for a thread to
+//! stop. The end of the daemon waits for all of them, so that they can write what they hold.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +31,8 @@ struct Thread {
 }
 
 impl Background {
-    /// Starts the threads of instances that are new in a program, and stops those of instances that are not in it.
+    /// Starts the threads of instances that are new in a program, and stops those of instances that are not
+    /// in it.
     pub fn sync(&self, program: &Program) {
         let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = &mut *threads;

@@ -6,11 +6,11 @@
 //! 2. The change computes the next state.
 //! 3. `devices` opens the devices and mirrors the routes that the next state needs.
 //! 4. [`Control::publish`] gives the next state to the engine. It returns when no worker uses the old one.
-//! 5. [`Control::commit`] makes the next state the current one. What only the old state used is freed: devices, routes,
-//!    and the slots of deleted rules, whose counters are set to zero.
+//! 5. [`Control::commit`] makes the next state the current one. What only the old state used is freed:
+//!    devices, routes, and the slots of deleted rules, whose counters are set to zero.
 //!
-//! An error before the publication is undone, so a failed change has no effect. Readers copy the current state and do
-//! not wait for changes: the lock around the state is held for the copy only.
+//! An error before the publication is undone, so a failed change has no effect. Readers copy the current
+//! state and do not wait for changes: the lock around the state is held for the copy only.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -85,7 +85,8 @@ impl Control {
         self.engine.publish(state.config.forwarding(|id| state.is_up(id)));
     }
 
-    /// Frees the slots of deleted rules and sets their counters to zero. Call it after the publication without them.
+    /// Frees the slots of deleted rules and sets their counters to zero. Call it after the publication
+    /// without them.
     pub(super) fn release(&self, config: &mut Config, slots: impl IntoIterator<Item = u32>) {
         for slot in slots {
             self.engine.zero_rule_counters(slot);

@@ -1,10 +1,12 @@
 //! From one state to the next: opening and closing devices, mirroring routes.
 //!
-//! Theory of operation. A device is opened before the state that uses it is published, and closed after a state that
-//! does not use it is published. Sometimes a new interface needs the device or the port id of an old one. Then the old
-//! device is closed first, and opened again if the change fails. TAP twins of routed ports are devices too.
+//! Theory of operation. A device is opened before the state that uses it is published, and closed after a
+//! state that does not use it is published. Sometimes a new interface needs the device or the port id of an
+//! old one. Then the old device is closed first, and opened again if the change fails. TAP twins of routed
+//! ports are devices too.
 //!
-//! Routes are mirrored before their port is published as a routed one, and dropped after it is published as not routed.
+//! Routes are mirrored before their port is published as a routed one, and dropped after it is published as
+//! not routed.
 
 use mmb_dataplane::PortId;
 use mmb_router::RouterError;
@@ -101,8 +103,8 @@ impl Control {
     /// Takes the engine from `old`, which it runs, to `new`: devices, routes and publication.
     ///
     /// # Errors
-    /// A device or routes that the engine cannot get. Then everything is as before, except that a device that was closed
-    /// and cannot be opened again is down.
+    /// A device or routes that the engine cannot get. Then everything is as before, except that a device that
+    /// was closed and cannot be opened again is down.
     pub(super) fn transition(&self, mut old: State, new: &State) -> Result<(), TransitionError> {
         let change = DeviceChange::between(&old, new);
         self.open_devices(&mut old, &change)?;
@@ -185,13 +187,14 @@ impl Control {
     }
 }
 
-/// Configures [`PUNT`] in the kernel: it accepts packets although routes to their senders use other interfaces, and it
-/// sends no IPv6 of its own. Errors are ignored, since the kernel's defaults mostly work.
+/// Configures [`PUNT`] in the kernel: it accepts packets although routes to their senders use other
+/// interfaces, and it sends no IPv6 of its own. Errors are ignored, since the kernel's defaults mostly work.
 fn configure_punt() {
     let path =
         |family: &str, name: &str, setting: &str| format!("/proc/sys/net/{family}/conf/{name}/{setting}");
     let set = |family, setting, value| drop(std::fs::write(path(family, PUNT, setting), value));
-    // The kernel uses the larger of the values for `all` and for the interface, and 2 (loose) is larger than 1 (strict).
+    // The kernel uses the larger of the values for `all` and for the interface, and 2 (loose) is larger than
+    // 1 (strict).
     let all = std::fs::read_to_string(path("ipv4", "all", "rp_filter"));
     set("ipv4", "rp_filter", if all.is_ok_and(|value| value.trim() != "0") { "2" } else { "0" });
     set("ipv6", "addr_gen_mode", "1");

@@ -2,15 +2,15 @@
 //!
 //! Theory of operation. Both run on one thread.
 //!
-//! A rule that is added alone goes into the existing tables of the classifier. After many such rules other tables would
-//! be faster ([`mmb_policy::Policy::is_stale`]). The thread then builds a new classifier from a copy of the
-//! configuration. It holds no lock meanwhile, so commands go on during the seconds that the largest policies take. The
-//! result is published if the rules have not changed since; otherwise the thread starts again. Rules keep their
-//! indexes, slots and counters.
+//! A rule that is added alone goes into the existing tables of the classifier. After many such rules other
+//! tables would be faster ([`mmb_policy::Policy::is_stale`]). The thread then builds a new classifier from a
+//! copy of the configuration. It holds no lock meanwhile, so commands go on during the seconds that the
+//! largest policies take. The result is published if the rules have not changed since; otherwise the thread
+//! starts again. Rules keep their indexes, slots and counters.
 //!
-//! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one line each
-//! to standard error. Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log
-//! has their number.
+//! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one
+//! line each to standard error. Workers never wait for it. Events that did not fit the workers' buffers are
+//! counted, and the log has their number.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -91,8 +91,8 @@ impl Control {
         }
     }
 
-    /// Logs the events of NAT pools since the last call. `lost_before` and the result count the events lost since the
-    /// start, before and now.
+    /// Logs the events of NAT pools since the last call. `lost_before` and the result count the events lost
+    /// since the start, before and now.
     fn log_nat_events(&self, lost_before: u64) -> u64 {
         let (events, lost) = self.engine().nat_events();
         let now = nat_log::utc(SystemTime::now());
@@ -111,8 +111,8 @@ impl Control {
         self.maintenance().request(|requests| requests.stop = true);
     }
 
-    /// Builds a new classifier if the current one is stale. False: the rules changed meanwhile, and the result was
-    /// dropped.
+    /// Builds a new classifier if the current one is stale. False: the rules changed meanwhile, and the
+    /// result was dropped.
     pub fn rebuild(&self) -> bool {
         let before = self.state().config;
         if !before.policy().is_stale() {

@@ -1,9 +1,9 @@
 //! The mirror of the kernel's routes and neighbours, which exists while a port is routed.
 //!
-//! Theory of operation. [`mmb_router::Router`] has a thread that listens to the kernel and publishes routes to the engine.
-//! It starts with the first routed port and stops with the last. It learns about a routed port before the engine does,
-//! and keeps it until the engine has dropped it; in between it mirrors for the ports of both configurations. Only
-//! changes start, stop and configure it, one at a time. Queries run beside them.
+//! Theory of operation. [`mmb_router::Router`] has a thread that listens to the kernel and publishes routes
+//! to the engine. It starts with the first routed port and stops with the last. It learns about a routed port
+//! before the engine does, and keeps it until the engine has dropped it; in between it mirrors for the ports
+//! of both configurations. Only changes start, stop and configure it, one at a time. Queries run beside them.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -21,7 +21,8 @@ use super::state::State;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     ports: Vec<RoutedPort>,
-    /// Addresses of NAT pools and forwards. Packets to them stay with mmb even if the kernel has these addresses too.
+    /// Addresses of NAT pools and forwards. Packets to them stay with mmb even if the kernel has these
+    /// addresses too.
     keep: Vec<RangeInclusive<IpAddr>>,
 }
 

@@ -4,7 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use mmb_flow::{NatEvent, NatEventKind};
 
-/// The line for an event of a NAT pool. `now` is the time when the event was read, a fraction of a second after it.
+/// The line for an event of a NAT pool. `now` is the time when the event was read, a fraction of a second
+/// after it.
 pub(super) fn line(now: &str, event: &NatEvent) -> String {
     let NatEvent { pool, host, what, .. } = event;
     match what {
@@ -33,8 +34,8 @@ pub(super) fn utc(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar. Years begin in March here, so
-/// that the leap day is the last day of a year. Every five months from March on have 153 days.
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar. Years begin in March
+/// here, so that the leap day is the last day of a year. Every five months from March on have 153 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     /// From 0000-03-01 to 1970-01-01.
     const TO_1970: u64 = 719_468;

@@ -10,8 +10,8 @@ use super::state::{DownInterface, State};
 use crate::config::{Config, Interface};
 
 impl Control {
-    /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose device could
-    /// not be opened; they stay down, and everything else works.
+    /// Takes over an engine that runs nothing yet and makes it run `config`. Returns the interfaces whose
+    /// device could not be opened; they stay down, and everything else works.
     pub fn start(engine: Engine, config: Config) -> (Control, Vec<DownInterface>) {
         let control = Control::new(engine);
         let mut state = State { config, down: BTreeMap::new() };
@@ -24,8 +24,8 @@ impl Control {
         (control, report)
     }
 
-    /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be published
-    /// yet.
+    /// Opens all devices that can be opened, and marks the interfaces of the others as down. Nothing may be
+    /// published yet.
     fn open_available(&self, state: &mut State) {
         for device in state.config.devices(|_| true) {
             if device.interface.is_none_or(|id| state.is_up(id))

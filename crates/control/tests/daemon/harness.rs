@@ -90,8 +90,8 @@ impl Daemon {
         self.client().command(line, Format::Both).unwrap()
     }
 
-    /// All of the configuration that a user can see, without counters and MAC addresses: a device that was closed and opened
-    /// again has another address.
+    /// All of the configuration that a user can see, without counters and MAC addresses: a device that was
+    /// closed and opened again has another address.
     pub fn state(&self) -> String {
         let mut interfaces = self.control.interfaces();
         for i in &mut interfaces.interfaces {

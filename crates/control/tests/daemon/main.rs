@@ -1,5 +1,5 @@
-//! The control side as a whole: a real engine without devices, behind the real socket. Only the tests of routed ports
-//! need privileges.
+//! The control side as a whole: a real engine without devices, behind the real socket. Only the tests of
+//! routed ports need privileges.
 
 // A helper that fails panics, and so fails its test.
 #![allow(clippy::unwrap_used)]

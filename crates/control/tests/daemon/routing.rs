@@ -1,5 +1,5 @@
-//! Routed ports: their twins in the kernel, and the routes from the kernel. The tests need root for a network namespace of
-//! their own; without it they print that they are skipped.
+//! Routed ports: their twins in the kernel, and the routes from the kernel. The tests need root for a network
+//! namespace of their own; without it they print that they are skipped.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -89,7 +89,8 @@ fn sessions_show_their_chain() {
     let connections = daemon.connections("").connections;
     assert_eq!(connections.len(), 200);
     for c in &connections {
-        // A refusal holds until the configuration changes, as it did with the wire while packets were received.
+        // A refusal holds until the configuration changes, as it did with the wire while packets were
+        // received.
         let refused = c.refused.as_deref().is_none_or(|reason| c.protocol == "udp" && reason == "acl");
         assert!(refused && c.chain.as_deref() == Some("c"), "{c:?}");
     }

@@ -1,7 +1,7 @@
 //! Generated rules, as lines of the language.
 //!
-//! Their values have the ranges of the generated traffic (10.0.0.0/8 to 198.18.0.0/15 or to the routes, all ports), so that
-//! rules and packets have many values in common.
+//! Their values have the ranges of the generated traffic (10.0.0.0/8 to 198.18.0.0/15 or to the routes, all
+//! ports), so that rules and packets have many values in common.
 
 use std::net::Ipv4Addr;
 

@@ -1,8 +1,8 @@
 //! Generated service chains, as lines of the language.
 //!
-//! Theory of operation. One rule sends all flows through one chain. With `independent`, each function but the first comes
-//! after a flow manager of its own, which looks up packets in a table of its own. This shows the cost of a chain whose
-//! functions do not share sessions.
+//! Theory of operation. One rule sends all flows through one chain. With `independent`, each function but the
+//! first comes after a flow manager of its own, which looks up packets in a table of its own. This shows the
+//! cost of a chain whose functions do not share sessions.
 
 use mmb_simulate::bench::ChainCost;
 
@@ -11,9 +11,9 @@ use super::sessions::pool;
 /// Maximum number of functions of a chain.
 const MAX_FUNCTIONS: usize = 32;
 
-/// The seven functions of the paper (Barbette et al., "Combined stateful classification and session splicing", V-E), or
-/// the closest ones: NAT, bytes of each session, TCP, statistics of each session, load balancer, checksums, inspection.
-/// The flow manager itself tracks the state of TCP connections.
+/// The seven functions of the paper (Barbette et al., "Combined stateful classification and session
+/// splicing", V-E), or the closest ones: NAT, bytes of each session, TCP, statistics of each session, load
+/// balancer, checksums, inspection. The flow manager itself tracks the state of TCP connections.
 const PAPER: [&str; 7] = ["nat", "monitor", "mss-clamp", "count", "lb", "mark", "acl"];
 
 /// The chain has too many functions.

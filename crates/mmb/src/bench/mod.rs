@@ -1,8 +1,9 @@
-//! `mmb bench`: the cost of a policy. The engine measures ([`mmb_simulate::bench`]); this module makes rules and packets.
+//! `mmb bench`: the cost of a policy. The engine measures ([`mmb_simulate::bench`]); this module makes rules
+//! and packets.
 //!
-//! Theory of operation. The rules are those of a configuration, or generated for a case. Generated rules pass parser,
-//! checks and compiler as text. If the packets are generated too, no stateless rule may match one of them: all flows are
-//! evaluated, and rules that match are generated again until none does.
+//! Theory of operation. The rules are those of a configuration, or generated for a case. Generated rules pass
+//! parser, checks and compiler as text. If the packets are generated too, no stateless rule may match one of
+//! them: all flows are evaluated, and rules that match are generated again until none does.
 
 mod cases;
 mod chains;

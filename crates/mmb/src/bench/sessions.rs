@@ -1,5 +1,5 @@
-//! Generated rules for sessions. Every flow has a rule of its own while there are enough rules. One more rule opens the
-//! sessions of all other flows, and translates them in the cases of NAT.
+//! Generated rules for sessions. Every flow has a rule of its own while there are enough rules. One more rule
+//! opens the sessions of all other flows, and translates them in the cases of NAT.
 
 use mmb_packet::{Kind as Headers, Meta, parse};
 use mmb_simulate::bench::{Generated, Generator};

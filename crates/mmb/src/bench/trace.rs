@@ -1,5 +1,5 @@
-//! Packets of a ClassBench trace (Taylor, Turner 2007). A line has source and destination address, source and destination
-//! port, and protocol, as decimal numbers. Further words are ignored.
+//! Packets of a ClassBench trace (Taylor, Turner 2007). A line has source and destination address, source and
+//! destination port, and protocol, as decimal numbers. Further words are ignored.
 
 use std::net::Ipv4Addr;
 

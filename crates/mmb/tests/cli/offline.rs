@@ -135,7 +135,8 @@ fn check_finds_the_one_bad_line_among_100_000() {
     assert!(run.err.lines().count() <= 4, "{run:?}");
 }
 
-/// A capture with one UDP packet to each of the ports 1 to 10, in the classic format (little endian, microseconds).
+/// A capture with one UDP packet to each of the ports 1 to 10, in the classic format (little endian,
+/// microseconds).
 fn capture() -> Vec<u8> {
     let mut file: Vec<u8> = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
     for port in 1u16..=10 {
