@@ -1,9 +1,9 @@
-//! What the session table costs: ticks of the time-stamp counter per packet or session, vectors of 256.
+//! The cost of the session table: ticks of the time-stamp counter per packet or session, in vectors of 256.
 //!
-//! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets lie in the cache, as a graph's
-//! earlier nodes have left them, and belong to sessions and directions at random. There is room for as many
-//! sessions as the daemon has room for by default, or for all if they are more. Of each vector and each step
-//! the shortest time of several rounds counts.
+//! `cargo run --release -p mmb-flow --example cost [SESSIONS …]`. Packets are in the cache, as the previous
+//! nodes of a graph leave them, and belong to random sessions and directions. The capacity is the daemon's
+//! default, or the number of sessions if that is larger. For each vector and step, the minimum of several
+//! rounds counts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -67,7 +67,7 @@ fn row(sessions: u32, ip6: bool) {
     );
 }
 
-/// Enters the sessions of a vector, having asked for the memory of all, and arms their timers.
+/// Inserts the sessions of a vector with prefetch, and arms their timers.
 fn fill(table: &mut Table, keys: &[Key], now: u32) -> Duration {
     let start = Instant::now();
     for key in keys {
@@ -82,7 +82,7 @@ fn fill(table: &mut Table, keys: &[Key], now: u32) -> Duration {
     start.elapsed()
 }
 
-/// Removes a vector of sessions whose timers have gone off.
+/// Removes a vector of sessions whose timers have expired.
 fn empty(table: &mut Table, now: u32) -> Duration {
     let start = Instant::now();
     let mut budget = 2 * VECTOR as u32;
@@ -99,7 +99,7 @@ fn empty(table: &mut Table, now: u32) -> Duration {
     start.elapsed()
 }
 
-/// Ticks per packet to fill, to run, and to count on the halves found.
+/// Ticks per packet to fill, to run, and to count on the flows.
 fn measure(table: &mut Table, flows: u32, first: u32, ip6: bool) -> [f64; 3] {
     let mut lookups = Box::new(BatchLookup::default());
     let vectors = (flows as usize / VECTOR).clamp(64, 4096);
@@ -172,7 +172,7 @@ fn packet(frame: &[u8], reply: bool, ip6: bool) -> ([u8; FRAME], Meta) {
     (bytes, meta(&bytes))
 }
 
-/// The rate of the time-stamp counter, as far as the kernel tells it.
+/// The rate of the time-stamp counter, if the kernel reports it.
 fn ticks_per_ns() -> f64 {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("bogomips"));

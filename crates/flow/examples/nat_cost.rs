@@ -1,10 +1,10 @@
-//! What NAT costs: ticks of the time-stamp counter for each mapping made, found again, and given back.
+//! The cost of NAT: ticks of the time-stamp counter per mapping created, reused and released.
 //!
-//! `cargo run --release -p mmb-flow --example nat_cost [MAPPINGS …]`. So many mappings are made, of hosts
-//! with 16 ports each, by 256 after another as packets come; of each 256 the shortest time of several rounds
-//! counts. `fresh`: the host's own port is free; `crowded`: all hosts send from the same 16 ports; `full`: 99
-//! of 100 ports are taken; `again`: another session of a mapping that there is; `inbound`: a session from
-//! outside; `release`: each of those ends.
+//! `cargo run --release -p mmb-flow --example nat_cost [MAPPINGS …]`. Creates this number of mappings for
+//! hosts with 16 ports each, in groups of 256. For each group, the minimum of several rounds counts. `fresh`:
+//! the source port is free. `crowded`: all hosts send from the same 16 ports. `full`: 99 % of the ports are
+//! taken. `again`: another session of an existing mapping. `inbound`: a session from outside. `release`: the
+//! end of a session.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -46,7 +46,7 @@ fn key(from: (u32, u16), to: (u32, u16)) -> Key {
     }
 }
 
-/// A pool of which `mappings` use `percent` of the ports.
+/// A pool with `percent` of its ports used by `mappings`.
 fn nat(mappings: u32, percent: u32) -> Nat {
     let addresses = (u64::from(mappings) * 100).div_ceil(u64::from(percent) * 64_512) as u32;
     let ports = (u64::from(mappings) * 100).div_ceil(u64::from(percent) * u64::from(addresses)).min(64_512);
@@ -110,7 +110,7 @@ fn row(name: &str, mappings: u32, spread: bool, percent: u32) {
 
 type Held = (MappingId, Key, (u32, u16));
 
-/// Opens sessions, and says how many there was no port for.
+/// Opens sessions, and returns how many got no port.
 fn make(nat: &mut Nat, keys: &[Key], held: &mut Vec<Held>) -> usize {
     let before = held.len();
     for key in keys {

@@ -1,4 +1,4 @@
-//! `docs/nat-compliance.md` keeps to the facts: whatever it says is met names tests, and they exist.
+//! Checks `docs/nat-compliance.md`: each requirement that is met names tests, and they exist.
 
 #[path = "../../router/tests/pages/mod.rs"]
 mod pages;
@@ -14,7 +14,7 @@ fn the_page_names_tests_that_exist() {
     pages::check(PAGE);
 }
 
-/// Requirements as the RFCs number them, and sections of the one that does not.
+/// The requirements as the RFCs number them, and the sections of the RFC without numbers.
 #[test]
 fn the_page_has_every_requirement() {
     let listed: Vec<(String, String)> =

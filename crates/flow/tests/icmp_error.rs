@@ -1,4 +1,4 @@
-//! ICMP errors of our own, beside those that scapy builds (`vectors/make.py`).
+//! ICMP errors that the engine sends, compared with those that scapy builds (`vectors/make.py`).
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ struct Vector {
     complaint: IcmpErrorKind,
     source: [u8; 16],
     packet: Vec<u8>,
-    /// Empty: none.
+    /// Empty: no error.
     error: Vec<u8>,
 }
 
@@ -72,12 +72,12 @@ fn errors_are_those_of_scapy() {
     }
 }
 
-/// What we send, we understand.
+/// The engine's own errors can be parsed.
 #[test]
 fn the_quotation_is_found_again() {
     for Vector { name, error, .. } in vectors().iter().filter(|vector| !vector.error.is_empty()) {
         let found = parse_quote(error, &parsed(error)).is_some();
-        // "padded" is a packet of one byte behind its network header.
+        // "padded" is a packet with one byte after its network header.
         assert!(found || *name == "padded", "{name}");
     }
 }

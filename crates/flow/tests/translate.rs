@@ -1,4 +1,4 @@
-//! Translation, on packets whose checksums scapy computed from scratch (`vectors/make.py`).
+//! Translation of packets whose checksums scapy has computed (`vectors/make.py`).
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use mmb_packet::{DropReason, Kind, Meta, parse};
 
 struct Vector {
     name: String,
-    /// Of the frame before and after, but for fragments other than the first, which have none.
+    /// Keys of the frame before and after. Later fragments have none.
     from: Key,
     to: Key,
     mangle: Mangle,
@@ -101,7 +101,7 @@ fn parsed(frame: &[u8]) -> Meta {
 }
 
 impl Vector {
-    /// The frame after translation, of which only the first `head` bytes are at hand.
+    /// The translated frame. Only the first `head` bytes are contiguous.
     fn translated(&self, head: usize) -> Vec<u8> {
         let mut frame = self.before.clone();
         let meta = parsed(&frame);
@@ -158,7 +158,7 @@ fn the_short_way_agrees_with_scapy() {
     assert!(seen > 100, "{seen} vectors");
 }
 
-/// The way back, from scapy's packets to scapy's packets.
+/// The reverse translation, between packets of scapy.
 #[test]
 fn undoing_agrees_with_scapy() {
     let mut seen = 0;
@@ -176,8 +176,7 @@ fn undoing_agrees_with_scapy() {
     assert!(seen > 100, "{seen} vectors");
 }
 
-/// What tells which session a packet belongs to says the same of scapy's packets as of the tables in
-/// `make.py`.
+/// The keys of scapy's packets agree with the tables in `make.py`.
 #[test]
 fn keys_agree_with_scapy() {
     for vector in vectors() {
@@ -196,7 +195,7 @@ fn keys_agree_with_scapy() {
     }
 }
 
-/// Only the headers need be at hand.
+/// Only the headers need to be contiguous.
 #[test]
 fn payload_is_not_looked_at() {
     for vector in vectors().iter().filter(|vector| !vector.is_error()) {

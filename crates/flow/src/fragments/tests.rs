@@ -1,4 +1,4 @@
-//! Fragments against a naive model: a list of datagrams by age, each with the buffers that wait for it.
+//! Fragments against a naive model: a list of datagrams by age, each with its waiting buffers.
 
 use std::collections::VecDeque;
 
@@ -122,7 +122,7 @@ fn datagrams_over_ip4() {
     assert_eq!(of(&Frame::new(ip(2, 0), Udp::new(1, 2)).build()), None);
 }
 
-/// RFC 8200, 4.5: source, destination and identification. What follows the header may differ.
+/// RFC 8200, 4.5: source, destination and identification. The next header may differ.
 #[test]
 fn datagrams_over_ip6() {
     let ip = |id, offset, ahead: Vec<Extension>| {
@@ -142,7 +142,7 @@ fn datagrams_over_ip6() {
     assert_ne!(of(&Frame::new(four, Udp::new(1, 2)).payload([0; 8]).build()), first);
 }
 
-/// What a model knows of a datagram.
+/// A datagram of the model.
 #[derive(Clone, Debug)]
 struct Known {
     datagram: u8,
@@ -175,7 +175,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 struct Model {
     limits: FragmentLimits,
-    /// By age.
+    /// In order of age.
     known: Vec<Known>,
     released: VecDeque<(u32, Option<u8>)>,
 }
@@ -248,7 +248,7 @@ proptest! {
         let limits = limits(datagrams, waiting, per_datagram);
         let mut model = Model { limits, known: vec![], released: VecDeque::new() };
         let mut fragments = FragmentTable::new(limits);
-        // The buffers that the caller keeps: a number that tells them apart.
+        // The buffers that the caller keeps: numbers that identify them.
         let mut kept = vec![None; waiting as usize];
         let (mut now, mut next) = (0u32, 0u32);
         for step in steps {

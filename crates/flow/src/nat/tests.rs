@@ -1,4 +1,4 @@
-//! What NAT promises, as the RFCs say it.
+//! What NAT guarantees, by RFC.
 
 mod changes;
 mod model;
@@ -13,13 +13,13 @@ use mmb_packet::Kind;
 use super::*;
 use crate::Key;
 
-/// Sessions of the worker in tests.
+/// Maximum number of sessions of the worker in tests.
 pub(super) const ROOM: usize = 70_000;
 
-/// What ICMP echo requests have for a port.
+/// The destination port in keys of ICMP echo requests: the type.
 pub(super) const ECHO: u16 = 8;
 
-/// The key of a packet; `proto` is the protocol's number.
+/// The key of a packet. `proto`: IP protocol number.
 pub(super) fn key(proto: u8, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Key {
     let wide = |address: Ipv4Addr| {
         let mut bytes = [0; 16];
@@ -41,7 +41,7 @@ pub(super) fn key(proto: u8, from: (Ipv4Addr, u16), to: (Ipv4Addr, u16)) -> Key 
     }
 }
 
-/// An address from its last two numbers: of a host inside, of one outside, of the pool.
+/// An internal address by its last two bytes.
 pub(super) fn host(n: u16) -> Ipv4Addr {
     Ipv4Addr::from(0x0a00_0000 + u32::from(n))
 }
@@ -74,12 +74,12 @@ pub(super) fn inside() -> HostLocation {
     HostLocation { mac: [2, 0, 0, 0, 0, 1], in_port: 0 }
 }
 
-/// An end that a session was translated to.
+/// The external endpoint of a mapping.
 pub(super) fn outside(mapped: &OutboundMapping) -> (Ipv4Addr, u16) {
     (mapped.address.into(), u16::from_be_bytes(mapped.port))
 }
 
-/// A session of `from` with `to`: what it is translated to.
+/// Opens a session from `from` to `to` and returns its mapping.
 pub(super) fn open(
     nat: &mut Nat,
     proto: u8,

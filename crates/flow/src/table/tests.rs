@@ -56,7 +56,7 @@ fn both_directions_are_found_and_know_which_they_are() {
     assert!(table.is_empty());
 }
 
-/// A session whose key has been sought, and whose replies come from where it goes.
+/// A session with a hashed key whose replies come from its destination.
 #[test]
 fn what_was_sought_is_entered_with_its_reverse() {
     let mut table = Table::new(100, 24, SEED).unwrap();
@@ -70,7 +70,7 @@ fn what_was_sought_is_entered_with_its_reverse() {
         assert_eq!(table.find(&key.reversed()), FlowRef::new(id, Direction::Reverse));
         assert_eq!(table.key(FlowRef::new(id, Direction::Reverse)), key.reversed());
     }
-    // Both ends are one: one key.
+    // Both endpoints are equal: one key.
     let mut key = numbered(7, false);
     (key.destination, key.destination_port) = (key.source, key.source_port);
     let id = table.insert_hashed(&table.find_with_hash(&key).1, None, 5).unwrap();
@@ -144,8 +144,8 @@ fn scratchpads_are_apart_and_aligned() {
     assert_eq!(table.scratch(ids[3]), [4; 24]);
 }
 
-/// The bound, with a NAT record in the scratchpad: 256 bytes per session, both directions and index
-/// included.
+/// The memory limit: 256 bytes per session, with both directions, the index and a NAT record in the
+/// scratchpad.
 #[test]
 fn a_session_takes_at_most_256_bytes() {
     const SESSIONS: u32 = 1_000_000;
@@ -201,7 +201,7 @@ fn seeds_make_different_tables() {
     assert!(same.count() < 50);
 }
 
-/// One bit more or less in any place of a key changes bucket and tag as chance would.
+/// A flip of any bit of a key changes bucket and tag as a random function would.
 #[test]
 fn every_bit_of_a_key_counts() {
     let hasher = Hasher::new(SEED);
@@ -222,7 +222,7 @@ fn every_bit_of_a_key_counts() {
     }
 }
 
-/// What operations do to the table, and to a map.
+/// Operations on the table and on a map.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u32, bool, u32),
@@ -246,7 +246,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     keys: HashMap<Key, FlowRef>,
-    /// By age: number and whether half open.
+    /// In order of age: the number, and whether the session is half open.
     sessions: BTreeMap<u32, (SessionId, bool)>,
     clock: u32,
 }

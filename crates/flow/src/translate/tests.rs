@@ -1,4 +1,4 @@
-//! Translation against packets built anew with what they shall have.
+//! Translation against packets that are built with the translated values.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, parse, parse_plain_ip4};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{KeyError, Xlat4, parse_key};
 
-/// What may change, of a packet.
+/// The fields of a packet that may change.
 #[derive(Clone, Debug)]
 struct Numbers {
     sequence: u32,
@@ -17,13 +17,13 @@ struct Numbers {
     label: u32,
 }
 
-/// What does not.
+/// The fields of a packet that do not change.
 #[derive(Clone, Debug)]
 struct Shape {
     /// Protocol, or 0 for UDP without a checksum.
     proto: u8,
     has_ack: bool,
-    /// Blocks of SACK options in front of and behind which so many bytes of padding stand.
+    /// Bytes of padding before and after the blocks of the SACK option.
     padding: [usize; 2],
     vlan: bool,
     options: usize,
@@ -115,7 +115,7 @@ fn wide(address: [u8; 4]) -> [u8; 16] {
     std::array::from_fn(|i| address.get(i).copied().unwrap_or(0))
 }
 
-/// A packet's numbers in the other view, as the documentation of [`Mangle`] has it.
+/// The numbers of a packet after a translation, as [`Mangle`] documents it.
 fn moved(numbers: &Numbers, shape: &Shape, mangle: &Mangle, direction: Direction) -> Numbers {
     let forward = direction == Direction::Forward;
     let shift = |n: u32, by: u32| if forward { n.wrapping_add(by) } else { n.wrapping_sub(by) };
@@ -199,8 +199,8 @@ fn directions() -> impl Strategy<Value = Direction> {
     prop::sample::select(vec![Direction::Forward, Direction::Reverse])
 }
 
-/// What is found again of a packet that was translated in `direction`: not an identification or a label that
-/// was replaced by a fixed one, nor by which label a reply came that now has the other side's.
+/// The numbers of a packet that was translated in `direction` and back. Replaced identifications and labels
+/// are lost.
 fn regained(numbers: &Numbers, mangle: &Mangle, direction: Direction) -> Numbers {
     let mut numbers = numbers.clone();
     let labels = mangle.old_label != mangle.new_label;
@@ -215,8 +215,8 @@ fn regained(numbers: &Numbers, mangle: &Mangle, direction: Direction) -> Numbers
     numbers
 }
 
-/// What quotes may be cut to, given the bytes up to the transport header and of all: eight bytes of that, or
-/// its fixed part but the urgent pointer, or all of it.
+/// The lengths to which a quotation may be cut. `upto`: bytes up to the transport header; `all`: all bytes.
+/// Eight bytes of that header, its fixed part without the urgent pointer, or all of it.
 fn cut(shape: &Shape, upto: usize, all: usize, which: u8) -> usize {
     match (which, shape.proto) {
         (0, _) => upto + 8,
@@ -299,8 +299,7 @@ proptest! {
             Direction::Reverse => Direction::Forward,
         };
         let label = match direction {
-            // The label of all forward packets, and of replies either the one that is replaced or none of
-            // both.
+            // Forward packets have one label. Replies have the one that is replaced, or another one.
             Direction::Reverse => mangle.old_label,
             Direction::Forward if known_label => mangle.new_label,
             Direction::Forward => mangle.new_label.max(mangle.old_label) ^ mangle.new_label.min(mangle.old_label) ^ 1,
@@ -334,7 +333,7 @@ proptest! {
         prop_assert_eq!(frame, error(hidden, sent.source, &after));
     }
 
-    /// Whatever a packet and its metadata say, nothing is read or written outside of it.
+    /// For any packet and metadata, nothing outside of the packet is read or written.
     #[test]
     fn garbage_is_survived(
         shape in shapes(),

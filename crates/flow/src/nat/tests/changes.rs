@@ -1,4 +1,4 @@
-//! Forwards, and configurations that change.
+//! Forwards, and changes of the configuration.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ fn forward(external: (Ipv4Addr, u16), internal: (Ipv4Addr, u16)) -> ForwardConfi
     ForwardConfig::new(PortProto::Tcp, external, internal).unwrap()
 }
 
-/// A forward lets in everybody, is what its inside is known as, and is nobody else's.
+/// A forward admits any source, is the external endpoint of its host, and is not given to others.
 #[test]
 fn forwards_are_permanent_mappings() {
     let web = forward((outer(1), 8080), (host(1), 80));
@@ -30,7 +30,7 @@ fn forwards_are_permanent_mappings() {
     assert!(nat.is_live(arrived.id) && nat.map_inbound(&session).is_ok());
 }
 
-/// A forward of an address that is no pool's works without one.
+/// A forward works with an address that is in no pool.
 #[test]
 fn forwards_need_no_pool() {
     let config = config(&[], &[forward((outer(9), 22), (host(1), 22))]);
@@ -48,8 +48,8 @@ fn forwards_need_no_pool() {
     );
 }
 
-/// A new forward of a port that a host has wins, and the host's sessions are told; it goes when it is
-/// deleted.
+/// A new forward of a port in use has priority, and the sessions of the host end. The port is free again
+/// after the forward is deleted.
 #[test]
 fn a_forward_takes_over_and_gives_back() {
     let mut nat = nat(pool(1));
@@ -65,7 +65,7 @@ fn a_forward_takes_over_and_gives_back() {
     assert_eq!(arrived.address, host(1).octets());
     nat.release(mapped.id, &session, 0);
     assert!(nat.is_live(again.id) && nat.is_live(arrived.id));
-    // Deleted: the session that it let in ends, the port is everybody's again.
+    // Deleted: the session that the forward admitted ends, and the port is free again.
     nat.adopt(config(&[pool(1)], &[]));
     assert!(!nat.is_live(arrived.id) && nat.is_live(again.id));
     assert_eq!(nat.map_inbound(&from_outside), Err(InboundError::Unmapped));
@@ -74,7 +74,7 @@ fn a_forward_takes_over_and_gives_back() {
     assert_eq!(nat.mappings(), 2);
 }
 
-/// Pools that say the same, or have more addresses, or let in others, go on; others begin anew.
+/// Pools that are unchanged, extended, or have another filtering continue. Other pools start anew.
 #[test]
 fn mappings_survive_what_leaves_their_pool_alone() {
     let mut nat = nat(pool(1));
@@ -102,7 +102,7 @@ fn mappings_survive_what_leaves_their_pool_alone() {
     assert_eq!(used.len(), 70, "added addresses are used");
 }
 
-/// What a deleted or changed pool has given out is nobody else's until its sessions have gone, then it is.
+/// The ports of a deleted or changed pool stay allocated until its sessions are gone.
 #[test]
 fn ports_of_a_changed_pool_are_free_when_its_sessions_have_gone() {
     let mut nat = nat(pool(1).with_ports(2000, 2003).unwrap());
@@ -125,7 +125,7 @@ fn ports_of_a_changed_pool_are_free_when_its_sessions_have_gone() {
     assert_eq!(nat.map(&session(1), P, inside(), 0), Err(NatError::Unsupported));
 }
 
-/// Sentences for what makes no sense.
+/// Messages for invalid configurations.
 #[test]
 fn configuration_is_checked() {
     let new = |a, b| PoolConfig::new("p", a, b);

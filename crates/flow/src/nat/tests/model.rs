@@ -1,4 +1,4 @@
-//! NAT beside a plain model of what it promises: lists that are searched from end to end.
+//! NAT against a plain model: lists that are searched from end to end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An end inside or outside: protocol, address, port.
+/// An internal or external endpoint: protocol, address, port.
 type End = (u8, Ipv4Addr, u16);
 
 /// A session that holds a mapping.
@@ -17,21 +17,21 @@ struct Session {
     inside: End,
     outside: End,
     remote: Ipv4Addr,
-    /// Whether the host inside opened it.
+    /// Whether the internal host opened the session.
     outward: bool,
     forward: bool,
 }
 
-/// What is to be done.
+/// A step of the test.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A packet from a host's port (of few) to a remote.
+    /// A packet from one of a few ports of a host to a remote address.
     Out { proto: u8, host: u16, port: u16, remote: u16 },
-    /// A packet from a remote to an end outside: a session's, or made up.
+    /// A packet from a remote address to an external endpoint, of a session or invented.
     In { session: usize, made_up: Option<(u8, u16)>, remote: u16 },
     /// A session ends.
     End(usize),
-    /// Another configuration, of those that there are.
+    /// A change to another of the configurations.
     Adopt(usize),
 }
 
@@ -59,7 +59,7 @@ fn dns() -> ForwardConfig {
     ForwardConfig::new(PortProto::Udp, (outer(2), 2001), (host(4), 5000)).unwrap()
 }
 
-/// Pools of several kinds, small enough to be used up.
+/// Pools of several kinds, small enough to be exhausted.
 fn kinds() -> impl Strategy<Value = PoolConfig> {
     prop::sample::select(vec![
         pool(2).with_ports(2000, 2009).unwrap(),
@@ -75,11 +75,12 @@ struct Model {
     nat: Nat,
     sessions: Vec<Session>,
     config: Arc<NatConfig>,
-    /// Who has which block.
+    /// The host of each block.
     blocks: HashMap<(Ipv4Addr, (u16, u16)), Ipv4Addr>,
 }
 
-/// The key of a packet from an inside to a remote, or from a remote to an outside.
+/// The key of a packet from an internal endpoint to a remote address, or from a remote address to an external
+/// endpoint.
 fn out_key(inside: End, remote: Ipv4Addr) -> Key {
     key(inside.0, (inside.1, inside.2), (remote, if inside.0 == 1 { ECHO } else { 80 }))
 }
@@ -107,12 +108,12 @@ impl Model {
         self.config.forwards().iter().map(ends).find(|&(inside, outside)| is(inside, outside))
     }
 
-    /// Sessions of hosts' own mappings.
+    /// Sessions with mappings of hosts.
     fn dynamic(&self) -> impl Iterator<Item = &Session> {
         self.sessions.iter().filter(|session| !session.forward)
     }
 
-    /// What a new mapping of an inside may get at an address.
+    /// The external ports that a new mapping of an internal endpoint may get at an address.
     fn candidates(&self, inside: End, address: Ipv4Addr) -> Vec<u16> {
         let (low, high) = self.pool().ports();
         let class =
@@ -127,7 +128,7 @@ impl Model {
         (low..=high).filter(|&port| free(port)).collect()
     }
 
-    /// Whether a port lies in a block that is, or may become, the host's.
+    /// Whether a port lies in a block that belongs to the host, or may become its block.
     fn may_use(&self, host: Ipv4Addr, address: Ipv4Addr, port: u16) -> bool {
         let Some(size) = self.pool().block() else { return true };
         let (low, high) = self.pool().ports();
@@ -184,7 +185,7 @@ impl Model {
         Ok(())
     }
 
-    /// A port for a host that had none is one of those that it may have, and the best of them.
+    /// A port for a host without mappings is one of the permitted ports, and the best of them.
     fn check_fresh(&self, inside: End, address: Ipv4Addr, port: u16) -> Result<(), TestCaseError> {
         prop_assert!(self.addresses(inside.1).contains(&address));
         let candidates = self.candidates(inside, address);
@@ -237,7 +238,7 @@ impl Model {
         Ok(())
     }
 
-    /// Blocks are taken by one host at a time, and had by whoever has a port in them.
+    /// A block belongs to one host at a time: the host that has a port in it.
     fn check_blocks(&mut self) -> Result<(), TestCaseError> {
         while let Some(event) = self.nat.event() {
             match event.what {
@@ -297,7 +298,7 @@ fn inside_at(host: Ipv4Addr) -> HostLocation {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever comes, NAT does what the model says, and nothing is left when all sessions have ended.
+    /// For any input, NAT agrees with the model, and nothing is left after all sessions have ended.
     #[test]
     fn nat_is_its_model(pool in kinds(), forwards in any::<bool>(), steps in steps(0)) {
         let forwards = if forwards { vec![web(), dns()] } else { vec![] };
@@ -327,8 +328,8 @@ proptest! {
         prop_assert!(model.blocks.is_empty());
     }
 
-    /// Configurations come and go: who is live never shares an outside, sessions are told when theirs is
-    /// gone, and in the end all ports can be given out again.
+    /// The configuration changes repeatedly. Live mappings never share an external endpoint, sessions learn
+    /// that their mapping has ended, and in the end all ports can be allocated again.
     #[test]
     fn configurations_come_and_go(kind in kinds(), steps in steps(2)) {
         let other = PoolConfig::new("other", outer(50), outer(50)).unwrap();
@@ -405,7 +406,7 @@ proptest! {
         let all = kind.clone().with_filtering(Filtering::default());
         let each = kind.block().map_or(kind.ports_each(), |size| kind.ports_each() / u32::from(size) * u32::from(size));
         prop_assert_eq!(nat.usage()[0].ports_total, u64::from(each * all.len()));
-        // Every host takes one port, or as many as a block has: then nothing is left, and nothing was lost.
+        // Every host takes one port, or a whole block. Then nothing is left, and no port was lost.
         let ports = kind.block().unwrap_or(1).min(kind.limit().unwrap_or(u32::MAX) as u16);
         let given = (0..300).flat_map(|h| (0..ports).map(move |n| (h, n))).filter(|&(h, n)| {
             nat.map(&key(17, (host(h), 40_000 + n), (remote(1), 53)), P, inside(), 0).is_ok()

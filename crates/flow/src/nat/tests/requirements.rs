@@ -1,10 +1,11 @@
-//! Requirements one by one.
+//! The requirements of the RFCs, one by one.
 
 use std::collections::{HashMap, HashSet};
 
 use super::*;
 
-/// RFC 4787 REQ-1, RFC 5382 REQ-1, RFC 5508 REQ-1: one inside, one outside, whoever it talks to.
+/// RFC 4787 REQ-1, RFC 5382 REQ-1, RFC 5508 REQ-1: one external endpoint per internal endpoint, for all
+/// remote endpoints.
 #[test]
 fn mapping_is_endpoint_independent() {
     for proto in [UDP, TCP] {
@@ -21,7 +22,7 @@ fn mapping_is_endpoint_independent() {
     assert_eq!(echo, timestamp);
 }
 
-/// A mapping is as long as its sessions: RFC 4787 REQ-5 is a matter of their timeouts.
+/// A mapping lives as long as its sessions, so their timeouts satisfy RFC 4787 REQ-5.
 #[test]
 fn a_mapping_lives_as_long_as_any_session_of_its_inside() {
     let mut nat = nat(pool(1));
@@ -36,8 +37,7 @@ fn a_mapping_lives_as_long_as_any_session_of_its_inside() {
     assert_eq!(nat.map_inbound(&key(UDP, (remote(1), 53), outside(&mapped))), Err(InboundError::Unmapped));
 }
 
-/// RFC 4787 REQ-2, RFC 7857 section 4: the same external address for all of a host's sessions, of all
-/// protocols.
+/// RFC 4787 REQ-2, RFC 7857 section 4: one external address for all sessions of a host, over all protocols.
 #[test]
 fn a_host_keeps_its_external_address() {
     let mut nat = nat(pool(16));
@@ -58,8 +58,7 @@ fn a_host_keeps_its_external_address() {
     assert_eq!(used.len(), 16, "hosts are spread over the pool");
 }
 
-/// RFC 7857 section 4: a host whose external address has no ports left is refused rather than given another
-/// address.
+/// RFC 7857 section 4: a host whose external address has no ports left is refused, and gets no other address.
 #[test]
 fn a_host_whose_address_is_used_up_gets_no_other() {
     let mut nat = nat(pool(2).with_ports(2000, 2009).unwrap());
@@ -75,8 +74,8 @@ fn a_host_whose_address_is_used_up_gets_no_other() {
     assert!(open(&mut nat, TCP, (host(1), 2001), (remote(1), 53)).is_ok(), "TCP has ports of its own");
 }
 
-/// RFC 4787 REQ-3, RFC 5382 REQ-7: no two insides with the same outside, also when they send from the same
-/// port to the same place; 64,000 hosts over one address.
+/// RFC 4787 REQ-3, RFC 5382 REQ-7: no two internal endpoints share an external endpoint, even with the same
+/// source port and destination; 64,000 hosts over one address.
 #[test]
 fn sixty_four_thousand_hosts_with_the_same_port_share_an_address() {
     for proto in [UDP, TCP] {
@@ -96,7 +95,7 @@ fn sixty_four_thousand_hosts_with_the_same_port_share_an_address() {
     }
 }
 
-/// RFC 4787 section 4.2.1 "port preservation", where nobody else has the port.
+/// RFC 4787 section 4.2.1, port preservation, if the port is free.
 #[test]
 fn ports_are_preserved_where_they_are_free() {
     let mut nat = nat(pool(1));
@@ -107,7 +106,7 @@ fn ports_are_preserved_where_they_are_free() {
     }
 }
 
-/// RFC 4787 REQ-3 a: ports below 1024 for such, others for others.
+/// RFC 4787 REQ-3 a: ports below 1024 for such ports, other ports for others.
 #[test]
 fn low_ports_are_for_low_ports() {
     let mut nat = nat(pool(1));
@@ -116,13 +115,13 @@ fn low_ports_are_for_low_ports() {
         let high = outside(&open(&mut nat, UDP, (host(h), 4500), (remote(1), 4500)).unwrap()).1;
         assert!(low < 1024 && high >= 1024, "{low} {high}");
     }
-    // When low ones are used up, a high one is better than none.
+    // When the low ports are used up, a high port is better than none.
     let ports: Vec<_> =
         (1000..1100).map(|h| open(&mut nat, UDP, (host(h), 500), (remote(1), 500)).unwrap()).collect();
     assert_eq!(ports.iter().filter(|mapped| outside(mapped).1 < 1024).count(), 23);
 }
 
-/// RFC 4787 REQ-4: even ports for even ones, odd ones for odd ones, while there are any.
+/// RFC 4787 REQ-4: parity is preserved while ports of that parity are left.
 #[test]
 fn port_parity_is_kept() {
     let mut nat = nat(pool(1).with_ports(30_000, 30_099).unwrap());
@@ -142,7 +141,7 @@ fn port_parity_is_kept() {
     );
 }
 
-/// RFC 4787 section 4.2.3: RTP's port and RTCP's above it stay neighbours where that is to be had.
+/// RFC 4787 section 4.2.3: the ports of RTP and RTCP stay adjacent if possible.
 #[test]
 fn rtp_pairs_stay_together() {
     let mut nat = nat(pool(1));
@@ -153,7 +152,8 @@ fn rtp_pairs_stay_together() {
     }
 }
 
-/// What comes from `r:port` to an outside of a UDP session that `host(1):5000` has with `remote(1):53`.
+/// The results for packets from several remote endpoints to the external endpoint of a UDP session that
+/// `host(1):5000` has with `remote(1):53`.
 fn filtering(kind: Filtering) -> [Result<(), InboundError>; 3] {
     let mut nat = nat(pool(1).with_filtering(kind));
     let to = outside(&open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap());
@@ -165,7 +165,7 @@ fn filtering(kind: Filtering) -> [Result<(), InboundError>; 3] {
     })
 }
 
-/// RFC 4787 REQ-8, RFC 5382 REQ-3. (The first remote is found by its session, before filtering is asked.)
+/// RFC 4787 REQ-8, RFC 5382 REQ-3. The first remote endpoint is found by its session, before the filtering.
 #[test]
 fn filtering_is_what_the_pool_says() {
     use InboundError::Filtered;
@@ -175,7 +175,8 @@ fn filtering_is_what_the_pool_says() {
     assert_eq!(Filtering::default(), Filtering::AddressDependent);
 }
 
-/// RFC 7857 sections 5 and 6: a mapping of one protocol is none of the other, and lets nothing of it in.
+/// RFC 7857 sections 5 and 6: a mapping of one protocol is not a mapping of another, and admits nothing of
+/// it.
 #[test]
 fn mappings_and_filters_are_for_each_protocol() {
     let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
@@ -189,8 +190,7 @@ fn mappings_and_filters_are_for_each_protocol() {
     }
 }
 
-/// RFC 7857 section 9, RFC 6056 section 4: ports that cannot be preserved are not to be guessed from one
-/// another.
+/// RFC 7857 section 9, RFC 6056 section 4: ports that are not preserved cannot be predicted from one another.
 #[test]
 fn ports_that_must_change_are_random() {
     let ports = |seed| {
@@ -206,7 +206,8 @@ fn ports_that_must_change_are_random() {
     assert!(one.iter().zip(&two).filter(|(a, b)| a == b).count() < 10);
 }
 
-/// Address-dependent filtering of an inside that talks to many, each as long as there is a session with it.
+/// Address-dependent filtering of an internal endpoint with many remote addresses: each is admitted while a
+/// session with it exists.
 #[test]
 fn filtering_follows_the_sessions() {
     let mut nat = nat(pool(1));
@@ -226,7 +227,7 @@ fn filtering_follows_the_sessions() {
     assert_eq!(nat.map_inbound(&from(6)), Err(InboundError::Filtered));
 }
 
-/// RFC 5508 REQ-1: identifiers are translated as ports are; what asks from outside finds nobody.
+/// RFC 5508 REQ-1: identifiers are translated like ports, and queries from outside are not admitted.
 #[test]
 fn icmp_queries_go_by_their_identifier() {
     let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
@@ -237,20 +238,19 @@ fn icmp_queries_go_by_their_identifier() {
     assert_ne!(outside(&first), outside(&second));
     let reply = nat.map_inbound(&key(ICMP, (remote(9), ECHO), outside(&second))).unwrap();
     assert_eq!((reply.address, reply.port), (host(2).octets(), 4242u16.to_be_bytes()));
-    // A request to an address of the pool, with an identifier that happens to be mapped, or to look like a
-    // type.
+    // A query to an address of the pool, with an identifier that is mapped or equals a type.
     for identifier in [4242, ECHO, 13] {
         assert_eq!(
             nat.map_inbound(&key(ICMP, (remote(9), identifier), (outer(1), ECHO))),
             Err(InboundError::Unmapped)
         );
     }
-    // A reply that nobody asked for, and what is neither.
+    // A reply without a query, and a type that is neither.
     assert_eq!(open(&mut nat, ICMP, (host(1), ECHO), (remote(1), 4242)), Err(NatError::Unsupported));
     assert_eq!(open(&mut nat, ICMP, (host(1), 0), (remote(1), 0)), Err(NatError::Unsupported));
 }
 
-/// Identifiers that could be taken for a type are not given out, even to who asks with one.
+/// Identifiers that could be confused with a type are never allocated, not even to a host that uses one.
 #[test]
 fn icmp_identifiers_are_not_mistaken_for_types() {
     let mut nat = nat(pool(1));
@@ -262,7 +262,7 @@ fn icmp_identifiers_are_not_mistaken_for_types() {
     }
 }
 
-/// RFC 5508 REQ-8 and what leads there: no port is an error that says so, is counted, and told once a second.
+/// RFC 5508 REQ-8: exhaustion has its own error, is counted, and is reported once per second.
 #[test]
 fn exhaustion_is_counted_and_told_once_a_second() {
     let mut nat = nat(pool(1).with_ports(2000, 2003).unwrap());
@@ -281,8 +281,8 @@ fn exhaustion_is_counted_and_told_once_a_second() {
     assert_eq!(nat.map(&session(9), P, inside(), 2000).map(|m| outside(&m)), Ok(outside(&held[2])));
 }
 
-/// A host has as many sessions as the limit says, whatever others have; sessions from outside are not its
-/// doing.
+/// A host has at most as many sessions as its limit, whatever others have. Sessions from outside do not
+/// count.
 #[test]
 fn limit_is_for_each_host() {
     let mut nat = nat(pool(1).with_limit(3).unwrap().with_filtering(Filtering::EndpointIndependent));
@@ -300,10 +300,10 @@ fn limit_is_for_each_host() {
     assert_eq!((nat.usage()[0].limited, nat.usage()[0].sessions), (3, 4));
 }
 
-/// A host and a block of its.
+/// A host and one of its blocks.
 type Owned = (Ipv4Addr, PortBlock);
 
-/// The blocks that were taken, and freed, since this was asked last.
+/// The blocks that were allocated and freed since the last call.
 fn blocks(nat: &mut Nat) -> (Vec<Owned>, Vec<Owned>) {
     let (mut taken, mut freed) = (vec![], vec![]);
     while let Some(event) = nat.event() {
@@ -316,7 +316,7 @@ fn blocks(nat: &mut Nat) -> (Vec<Owned>, Vec<Owned>) {
     (taken, freed)
 }
 
-/// One event when a host gets a block, whatever the number of its mappings, and one when it loses it.
+/// One event when a host gets a block, for any number of mappings, and one when it loses it.
 #[test]
 fn blocks_are_told_once_when_taken_and_once_when_freed() {
     let mut nat = nat(pool(2).with_block(100).unwrap());
@@ -355,7 +355,7 @@ fn blocks_are_told_once_when_taken_and_once_when_freed() {
     assert_eq!((nat.usage()[0].blocks, nat.mappings()), (0, 0));
 }
 
-/// A host that needs more gets more blocks, and goes on with those it has when there are no more.
+/// A host gets more blocks as needed, and continues with its blocks when none is left.
 #[test]
 fn more_blocks_for_who_needs_them() {
     let mut nat = nat(pool(1).with_ports(2000, 2039).unwrap().with_block(10).unwrap());
@@ -371,7 +371,7 @@ fn more_blocks_for_who_needs_them() {
     assert!(open(&mut nat, TCP, (host(1), 3100), (remote(1), 80)).is_ok());
 }
 
-/// Protocols without ports get an address, and nothing from outside that has no session finds them.
+/// Protocols without ports get an address. Packets from outside without a session are not admitted.
 #[test]
 fn protocols_without_ports_get_an_address() {
     const GRE: u8 = 47;

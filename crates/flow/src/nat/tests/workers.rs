@@ -1,4 +1,4 @@
-//! Several workers.
+//! NAT with several workers.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn workers(config: &Arc<NatConfig>, n: usize) -> Vec<Nat> {
     (0..n).map(|worker| Nat::new(config.clone(), ROOM, worker, n, 1).unwrap()).collect()
 }
 
-/// What a worker gives out comes back to it; all that there is belongs to somebody.
+/// The external port leads back to the worker that allocated it, and every port belongs to a worker.
 #[test]
 fn replies_come_back_to_the_worker_that_gave_the_port() {
     for (pool, n) in [
@@ -42,7 +42,7 @@ fn replies_come_back_to_the_worker_that_gave_the_port() {
     }
 }
 
-/// Hosts with consecutive addresses are spread so evenly that all ports of an address can be used up.
+/// Hosts with consecutive addresses are distributed so evenly that all ports of an address can be used.
 #[test]
 fn consecutive_hosts_fill_both_workers_alike() {
     let config = config(&[pool(1)], &[]);
@@ -55,7 +55,7 @@ fn consecutive_hosts_fill_both_workers_alike() {
     assert!(all.iter().all(|nat| nat.mappings() > 31_900));
 }
 
-/// Protocols without ports, and forwards, have an owner that both directions lead to.
+/// For protocols without ports, and for forwards, both directions lead to the same worker.
 #[test]
 fn what_has_no_port_of_its_own_has_a_worker_all_the_same() {
     let web = ForwardConfig::new(PortProto::Tcp, (outer(1), 80), (host(7), 8080)).unwrap();
@@ -78,7 +78,7 @@ fn what_has_no_port_of_its_own_has_a_worker_all_the_same() {
     }
 }
 
-/// NAT is_nat_destination what goes to addresses of pools and to forwards, and nothing else.
+/// NAT destinations are the addresses of pools and the external endpoints of forwards, and nothing else.
 #[test]
 fn claims_are_exact() {
     let low = PoolConfig::new("low", outer(10), outer(20)).unwrap().with_ports(1, 999).unwrap();

@@ -32,7 +32,7 @@ fn parsed(frame: &[u8]) -> Meta {
 
 fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
     let mut lookups = Box::new(BatchLookup::default());
-    // What an earlier vector left must not matter.
+    // Stale data of an earlier vector must not matter.
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
     let last = frames.len().saturating_sub(1);
     lookups.fill(table, frames.len(), |at| (&frames[last - at], &metas[last - at]));
@@ -47,7 +47,7 @@ fn look(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
     found
 }
 
-/// The same, taken in packet by packet as a parse has them in hand.
+/// The results of a lookup whose packets are pushed one by one, as a parser has them.
 fn look_ahead(
     table: &Table,
     frames: &[Vec<u8>],
@@ -136,7 +136,7 @@ fn packets_without_key_find_nothing() {
     assert_eq!(found[1..], [FlowRef::NONE; 3]);
 }
 
-/// Keys that have both bucket and tag in common are told apart.
+/// Keys with equal bucket and tag are distinguished.
 #[test]
 fn equal_tags_in_a_bucket() {
     let mut table = Table::new(8, 0, 3).unwrap();
@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// What happens to a table between two vectors.
+/// Changes of a table between two vectors.
 #[derive(Clone, Debug)]
 enum Step {
     Insert((u8, u8, u16)),
@@ -205,13 +205,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// A flow's frame; port 2 and address 5 make one whose answers are no different.
+/// The frame of a flow. Port 2 and address 5 make one whose replies have the same key.
 fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
     if (n, port, shape % 2) == (5, 2, 0) {
         return Frame::new(Ip4::new([10, 0, 0, 5], [10, 0, 0, 5]), Udp::new(9, 9)).payload([0; 20]).build();
     }
     let mut frame = frame(shape, n, port);
-    // Other than TCP and UDP, answers of a kind of their own would be needed.
+    // Protocols other than TCP and UDP would need replies of another kind.
     if reply && shape / 2 % 5 < 3 {
         let (addresses, ports, len) = if shape % 2 == 1 { (22, 54, 16) } else { (26, 34, 4) };
         (0..len).for_each(|i| frame.swap(addresses + i, addresses + len + i));
@@ -220,7 +220,7 @@ fn one_of((shape, n, port): (u8, u8, u16), reply: bool) -> Vec<u8> {
     frame
 }
 
-/// Looks packets up that bring few different hashes along, or none.
+/// Looks up packets that have few different RSS hashes, or none.
 fn look_recalling(lookups: &mut BatchLookup, table: &Table, frames: &[Vec<u8>], hashes: u32) -> Vec<FlowRef> {
     let metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
     if hashes > 0 {
@@ -232,7 +232,7 @@ fn look_recalling(lookups: &mut BatchLookup, table: &Table, frames: &[Vec<u8>], 
 }
 
 proptest! {
-    /// With the cache in front or without, at all times the sessions that the index alone finds.
+    /// With or without the cache, lookups agree with the index at all times.
     #[test]
     fn the_cache_changes_nothing(
         steps in steps(),
@@ -252,7 +252,7 @@ proptest! {
                     if let Ok(id) = table.insert(&key, &key.reversed(), now) {
                         table.arm_timer(id, now + 1_000);
                     }
-                    // The same halves in another table, the other way round.
+                    // The same flows in another table, in the opposite order.
                     let _ = other.insert(&key.reversed(), &key, now);
                 }
                 Step::Redirect(flow) => {
@@ -281,7 +281,7 @@ proptest! {
     }
 }
 
-/// It goes off when packets do not hit, tries again, and stays on when they do.
+/// The cache is disabled when packets miss, probed again, and stays enabled when they hit.
 #[test]
 fn the_cache_is_on_while_packets_hit() {
     let mut table = Table::new(20_000, 0, 1).unwrap();

@@ -1,5 +1,5 @@
 //! TCP as RFC 9293 (3.10.7) describes it, in its simplest form: payload without content, retransmission of
-//! everything that is not acknowledged, no reassembly.
+//! all unacknowledged data, no reassembly.
 
 use crate::track::TcpSegment;
 
@@ -18,20 +18,20 @@ pub enum Phase {
 pub struct End {
     pub phase: Phase,
     iss: u32,
-    /// Oldest number that is not acknowledged; next to be sent; the highest that was sent, and one.
+    /// Oldest unacknowledged number; next number to send; one past the highest number sent.
     pub una: u32,
     nxt: u32,
     sent: u32,
-    /// What the other side lets it send, from `una` on.
+    /// Window offered by the peer, from `una` on.
     room: u32,
     rcv_nxt: u32,
-    /// Bytes received and not read, of a buffer of so many.
+    /// Bytes received and not read, and the size of the buffer.
     pub unread: u32,
     buffer: u32,
     scale: Option<u8>,
     scales: Option<[u8; 2]>,
-    /// Sequence number behind everything that the application has written; whether it has closed; whether the
-    /// peer has.
+    /// Sequence number after the data that the application has written; whether the application has closed;
+    /// whether the peer has.
     pub written: u32,
     pub closed: bool,
     peer_closed: bool,
@@ -76,7 +76,7 @@ impl End {
         TcpSegment { seq, ack, len, window: self.window(syn), flags, scale }
     }
 
-    /// What it has to send now; a retransmission if `again`.
+    /// The segments to send now; retransmissions if `again`.
     pub fn output(&mut self, again: bool) -> Vec<TcpSegment> {
         if again {
             self.nxt = self.una;
@@ -125,7 +125,7 @@ impl End {
         if speaks { vec![rst] } else { vec![] }
     }
 
-    /// Whether it could use a segment in any way.
+    /// Whether the end could use a segment in any way.
     pub fn can_use(&self, s: &TcpSegment) -> bool {
         let right = self.rcv_nxt.wrapping_add(self.buffer);
         if s.has(TcpSegment::RST) {
@@ -133,7 +133,7 @@ impl End {
         }
         let new_data = less(self.rcv_nxt, s.end()) && !less(self.rcv_nxt, s.seq) && !less(right, s.seq);
         match self.phase {
-            // It would only say that it is closed.
+            // It would only answer that it is closed.
             Phase::Closed => false,
             Phase::Established => new_data || less(self.una, s.ack),
             _ => true,
@@ -199,8 +199,8 @@ impl End {
 
     fn synchronized(&mut self, s: &TcpSegment) -> Vec<TcpSegment> {
         let offered = self.buffer - self.unread;
-        // At the right edge as well, as Linux has it: else two ends that have both filled the other's window,
-        // and lost that, would tell each other so for ever.
+        // The right edge counts too, as in Linux. Otherwise two ends that have filled each other's window,
+        // and lost those segments, would never recover.
         let right = self.rcv_nxt.wrapping_add(offered);
         if less(s.end(), self.rcv_nxt) || less(right, s.seq) {
             return if s.has(TcpSegment::RST) { vec![] } else { self.acknowledgement() };

@@ -1,8 +1,7 @@
 //! The tracker between two ends that speak TCP.
 //!
-//! Two ends ([`End`]) talk over a network that loses, repeats and reorders segments, with the tracker in its
-//! middle. Whatever happens, the tracker must come to the state that the ends are in, and must drop nothing
-//! that an end could use.
+//! Two ends ([`End`]) talk over a network that loses, repeats and reorders segments. The tracker is in the
+//! middle. It must always reach the state of the ends, and must drop nothing that an end could use.
 
 mod end;
 
@@ -19,13 +18,13 @@ enum Act {
     Close(bool),
     Abort(bool),
     Open(bool),
-    /// The retransmission timer of a side.
+    /// The retransmission timer of a side expires.
     Timer(bool),
-    /// Of the segments at a place of the network (two on the way in each direction), the nth.
+    /// Delivers a segment: of the segments at a place of the network (two per direction), the nth.
     Deliver(usize, usize),
     Lose(usize, usize),
     Repeat(usize, usize),
-    /// A stranger's RST or FIN, as far from the window as this.
+    /// An attacker's RST or FIN at this distance from the window.
     Forge(bool, bool, u32),
 }
 
@@ -46,14 +45,15 @@ fn act() -> impl Strategy<Value = Act> {
 
 struct World {
     ends: [End; 2],
-    /// Segments from the first end to the tracker, from there to the second end, and the same the other way.
+    /// Segments from the first end to the tracker, from there to the second end, and the same in the opposite
+    /// direction.
     places: [Vec<TcpSegment>; 4],
     settings: SessionSettings,
     tracked: Option<(TrackState, TrackOutcome)>,
     acks: [u32; 2],
-    /// Which of the ends the tracker takes for the originator, once there is one.
+    /// The end that the tracker considers the originator, once there is one.
     originator: usize,
-    /// A SYN has come again after the end, and opened a session of its own.
+    /// A retransmitted SYN came after the end, and opened a session of its own.
     renewed: bool,
 }
 
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// A segment at the tracker: as the engine does it, those that may take the short way do.
+    /// Passes a segment to the tracker, or takes the established path where the engine would.
     fn pass(&mut self, from: usize, segment: &TcpSegment) -> bool {
         let traffic = TrackInput::Tcp(*segment);
         let Some((mut track, seen)) = self.tracked.take() else {
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// A RST or FIN from nowhere near the window, on an open connection: it must not change the state.
+    /// A forged RST or FIN far outside of the window, on an open connection. It must not change the state.
     fn forge(&mut self, from: usize, fin: bool, distance: u32) {
         let Some((track, seen)) = self.tracked else { return };
         if !["established", "fin-wait", "close-wait"].contains(&track.state_name()) || seen.embryonic {
@@ -180,7 +180,7 @@ impl World {
         self.tracked = Some((after, seen));
     }
 
-    /// Lets the network work, and the applications read, until nothing moves any more.
+    /// Lets the network and the applications work until nothing moves.
     fn come_to_rest(&mut self) {
         for _ in 0..400 {
             for place in [0, 1, 2, 3] {
@@ -209,7 +209,7 @@ impl World {
         })
     }
 
-    /// What the tracker must say when everything has arrived.
+    /// The expected state of the tracker after all segments have arrived.
     fn expected(&self) -> Option<&'static str> {
         if self.renewed || self.ends.iter().any(|end| end.reset) {
             return None;
@@ -226,7 +226,7 @@ impl World {
 
 fn end(phase: Phase) -> impl Strategy<Value = End> {
     let scale = prop::option::weighted(0.8, 0..15u8);
-    // Near the wrap, near the sign, anywhere.
+    // Near the wrap, near the sign bit, anywhere.
     let iss = prop_oneof![u32::MAX - 20_000..=u32::MAX, (1u32 << 31) - 20_000..1 << 31, any::<u32>()];
     let buffer = 3000..60_000u32;
     (iss, scale, buffer)

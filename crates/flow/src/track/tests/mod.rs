@@ -1,4 +1,4 @@
-//! Connections as the RFCs tell them, segment by segment.
+//! Connections as the RFCs describe them, segment by segment.
 
 mod others;
 mod window;
@@ -11,11 +11,11 @@ const SYN: u8 = TcpSegment::SYN;
 const RST: u8 = TcpSegment::RST;
 const ACK: u8 = TcpSegment::ACK;
 
-/// Initial sequence numbers; both wrap soon.
+/// Initial sequence numbers. Both wrap soon.
 const ISS: [u32; 2] = [0xffff_fff0, 0x7fff_fffe];
 
-/// A connection that is watched. Sequence numbers of segments count from the sender's initial one,
-/// acknowledgements from the receiver's.
+/// A tracked connection. Sequence numbers of segments are relative to the sender's initial number,
+/// acknowledgements to the receiver's.
 struct Watched {
     track: TrackState,
     acks: [u32; 2],
@@ -85,7 +85,7 @@ impl Watched {
         self
     }
 
-    /// A segment that does not.
+    /// A segment that is dropped.
     fn refuses(mut self, direction: Direction, flags: u8, seq: u32, ack: u32, len: u32) -> Self {
         let before = (self.track, self.acks);
         let seen = self.packet(direction, flags, seq, ack, len);
@@ -99,8 +99,8 @@ impl Watched {
     }
 }
 
-/// Default timeouts by state, from the RFCs: 5382 REQ-5 (two hours and four minutes; four minutes), 7857
-/// section 2.2 (four minutes after a RST).
+/// Default timeouts by state: RFC 5382 REQ-5 (two hours and four minutes; four minutes), RFC 7857 section 2.2
+/// (four minutes after a RST).
 const TRANSITORY: u32 = 240_000;
 const ESTABLISHED: u32 = 7_440_000;
 
@@ -164,7 +164,7 @@ fn what_does_not_acknowledge_the_syn_does_not_open() {
         .then(Forward, ACK, 1, 1, 0, "established");
 }
 
-/// SYN cookies are the answer to each SYN anew, and another one after a while.
+/// With SYN cookies, each SYN gets an answer, and another one after a while.
 #[test]
 fn the_last_answer_counts() {
     Watched::syn()
@@ -183,7 +183,7 @@ fn another_attempt_from_the_same_port_takes_the_place_of_the_first() {
         .then(Reverse, SYN | ACK, 0, 5001, 0, "syn-received");
 }
 
-/// RFC 7413: data in the SYN, acknowledged or not, and data of the server before the handshake is over.
+/// RFC 7413: data in the SYN, acknowledged or not, and data of the server before the end of the handshake.
 #[test]
 fn fast_open() {
     let syn = || Watched::open(SYN, 0, 0, 500, SessionSettings::default());
@@ -238,7 +238,7 @@ fn both_close_at_once() {
         .then(Reverse, ACK, 2, 2, 0, "closed");
 }
 
-/// RFC 5961, section 3, as far as a box in the middle can judge.
+/// RFC 5961, section 3, as far as a middlebox can check it.
 #[test]
 fn a_reset_counts_in_the_window_only() {
     let window = 65_535 << 2;
@@ -271,7 +271,7 @@ fn a_reset_of_what_is_being_opened_acknowledges_it() {
     Watched::syn().then(Reverse, RST, 0, 0, 0, "syn-sent");
     Watched::syn().then(Forward, RST, 1, 0, 0, "reset");
     Watched::syn().then(Forward, RST, 2, 0, 0, "syn-sent");
-    // To a challenge of a server that still knows an older connection (RFC 9293, figure 10).
+    // The answer to a challenge of a server that still has an older connection (RFC 9293, figure 10).
     Watched::syn()
         .then(Reverse, ACK, 300, 100, 0, "syn-sent")
         .then(Forward, RST, 100, 0, 0, "syn-sent")
@@ -280,8 +280,8 @@ fn a_reset_of_what_is_being_opened_acknowledges_it() {
         .then(Forward, RST, 1, 0, 0, "reset");
 }
 
-/// RFC 7857, section 2.2: the mapping stays, for four minutes, and if packets come after all, so does the
-/// connection.
+/// RFC 7857, section 2.2: after a RST the mapping stays for four minutes. If packets follow, the connection
+/// stays too.
 #[test]
 fn a_reset_connection_lives_on_if_it_does() {
     let mut c = Watched::established();
@@ -304,7 +304,7 @@ fn a_fin_counts_in_the_window_only() {
     {
         Watched::established().then(Forward, FIN | ACK, seq, 1, 0, state);
     }
-    // Sent again, with data of which a part is acknowledged.
+    // A retransmission whose data is partly acknowledged.
     Watched::established().then(Reverse, ACK, 1, 801, 0, "established").then(
         Forward,
         FIN | ACK,
@@ -333,7 +333,7 @@ fn a_syn_opens_another_connection_where_one_is_over() {
     other(c.then(Reverse, FIN | ACK, 1, 2, 0, "closing"), "closing");
 }
 
-/// Both ends have lost their state; nobody sends a RST.
+/// Both ends have lost their state, and neither sends a RST.
 #[test]
 fn a_connection_that_both_ends_forgot_is_opened_anew() {
     let far = 1 << 30;
@@ -352,12 +352,12 @@ fn a_connection_that_both_ends_forgot_is_opened_anew() {
             if checked {
                 c.then(Reverse, RST, 2 * far + 901, 0, 0, "reset");
             } else {
-                // Nobody has said how far its windows go.
+                // The size of the windows is unknown.
                 c.then(Reverse, RST, 2 * far + 901 + (far >> 1), 0, 0, "reset");
             }
         }
     }
-    // Without the SYN it is none: one that comes again, or is forged.
+    // Without the SYN it is a retransmission or a forgery.
     let mut c = Watched::established();
     let acks = c.acks;
     c.packet(Reverse, SYN, far, 0, 0);

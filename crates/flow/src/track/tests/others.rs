@@ -1,4 +1,4 @@
-//! What is not TCP, and how packets are read.
+//! Protocols other than TCP, and the parsing of packets.
 
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
 use mmb_packet::{Meta, parse};
@@ -59,7 +59,7 @@ fn traffic(frame: &[u8]) -> TrackInput {
 fn frames_are_read() {
     let ip = || Ip4 { options: vec![1; 8], ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]) };
     let six = || Ip6::new([0xfd00, 0, 0, 0, 0, 0, 0, 1], [0xfd00, 0, 0, 0, 0, 0, 0, 2]);
-    // MSS, padding, window scale 200, which counts as 14; then one of a wrong length.
+    // MSS, padding, window scale 200, which counts as 14, and an option of a wrong length.
     let options = vec![2, 4, 5, 0xb4, 1, 3, 3, 200, 3, 4, 5, 5];
     let syn = Tcp { options, seq: 0x1020_3040, flags: SYN, window: 0xfaf0, ..Tcp::new(1, 2) };
     let expected =

@@ -6,7 +6,7 @@ fn checked() -> SessionSettings {
     SessionSettings { tcp_window_check: true, ..SessionSettings::default() }
 }
 
-/// Windows are 1,000 with scale 2, but for those of the SYNs, which are 1,000.
+/// Windows are 1,000 with scale 2. Those of the SYNs are 1,000 unscaled.
 #[test]
 fn the_window_check() {
     let mut c = Watched::established_with(checked());
@@ -16,11 +16,11 @@ fn the_window_check() {
         .then(Reverse, ACK, 1, 1001, 0, "established")
         .then(Forward, ACK, 1001, 1, 4000, "established")
         .refuses(Forward, ACK, 1002, 1, 4000)
-        // Not sent yet; and so far back that it cannot be in flight.
+        // Not sent yet, and too old to be in flight.
         .refuses(Reverse, ACK, 1, 5002, 0)
         .refuses(Reverse, ACK, 1, 5001u32.wrapping_sub(66_001), 0)
         .then(Reverse, ACK, 1, 5001u32.wrapping_sub(66_000), 0, "established")
-        // Sent again: within a window.
+        // A retransmission within a window.
         .then(Forward, ACK, 1, 1, 1000, "established")
         .refuses(Forward, ACK, 0, 1, 1000)
         // A keep-alive, and its answer.
@@ -37,7 +37,7 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
         .then(Reverse, RST, 4001, 0, 0, "reset");
 }
 
-/// A shut window: one byte may be sent to see whether it still is (RFC 9293, 3.8.6.1).
+/// A closed window: one byte may be sent as a probe (RFC 9293, 3.8.6.1).
 #[test]
 fn a_window_may_be_shut() {
     let mut c = Watched::established_with(checked());
@@ -49,7 +49,7 @@ fn a_window_may_be_shut() {
     c.then(Reverse, ACK, 1, 1002, 0, "established").then(Forward, ACK, 1002, 1, 4000, "established");
 }
 
-/// Behind a FIN there is nothing to acknowledge.
+/// Nothing can be acknowledged after a FIN.
 #[test]
 fn nothing_comes_behind_a_fin() {
     Watched::established_with(checked())
@@ -71,7 +71,7 @@ fn windows_of_a_syn_are_not_scaled() {
         .then(Reverse, ACK, 1001, 1, 4000, "established");
 }
 
-/// RFC 7323, 1.3: both or none.
+/// RFC 7323, 1.3: both sides scale or neither.
 #[test]
 fn windows_are_not_scaled_if_one_side_cannot() {
     for missing in [Forward, Reverse] {
@@ -87,7 +87,7 @@ fn windows_are_not_scaled_if_one_side_cannot() {
     }
 }
 
-/// What was not seen from its beginning, or not all the time, is taken as it comes.
+/// Connections that were not seen from the beginning, or not completely, are accepted as they are.
 #[test]
 fn the_window_check_can_be_turned_on_late() {
     let mut c = Watched::established().then(Forward, ACK, 1, 1, 100, "established");
