@@ -10,7 +10,8 @@ use crate::keyword::{
 };
 use crate::lex::{Lexer, Tok};
 use crate::names;
-use crate::parse::{Expect, expected, is_name, takes};
+use crate::parse::{Expect, expected};
+use crate::shape::{accepts_cond, is_name};
 
 /// Names that completion offers and that the language does not know itself.
 #[derive(Clone, Copy, Debug, Default)]
@@ -102,7 +103,7 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         Expect::Filtering => table(FILTERING, each),
         Expect::NatProto => table(NAT_PROTOS, each),
         Expect::Cond(field) => {
-            let sensible = CONDS.iter().filter(|(cond, ..)| takes(field.def(), *cond));
+            let sensible = CONDS.iter().filter(|(cond, ..)| accepts_cond(field.def(), *cond));
             sensible.for_each(|(.., keyword)| each(keyword.word, keyword.help));
         }
         Expect::Field(wanted) => {

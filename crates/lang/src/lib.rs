@@ -27,6 +27,7 @@ mod keyword;
 mod lex;
 mod names;
 mod parse;
+mod shape;
 mod span;
 
 pub use ast::{
@@ -39,5 +40,6 @@ pub use complete::{Candidate, Completion, Names, complete};
 pub use diag::{Diagnostic, suggest};
 pub use field::{FIELDS, FieldDef, FieldId, FieldInfo, Layer, Support, ValueKind, field, fields_markdown};
 pub use names::protocol_name;
-pub use parse::{FileItem, MAX_LINE, MAX_NAME, load_file, parse_file, parse_line, parse_matches};
+pub use parse::{FileItem, MAX_LINE, load_file, parse_file, parse_line, parse_matches};
+pub use shape::MAX_NAME;
 pub use span::{SourceSpan, Span};

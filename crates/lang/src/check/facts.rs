@@ -273,7 +273,7 @@ impl<'a> Facts<'a> {
         self.l4.is_none_or(|known| known == l4)
             && self.not_l4 & flag(l4) == 0
             && self.next_header_allows(l4)
-            && ip4.get(IP4_PROTO, 8).is_none_or(|proto| proto == number(l4).into())
+            && ip4.get(IP4_PROTO, 8).is_none_or(|proto| proto == u32::from(number(l4)))
             && ip4.get(IP4_OFFSET, 13).is_none_or(|offset| offset == 0)
     }
 
@@ -282,7 +282,7 @@ impl<'a> Facts<'a> {
         const EXTENSIONS: [u32; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
         self.headers[IP6]
             .get(IP6_NEXT, 8)
-            .is_none_or(|next| next == number(l4).into() || EXTENSIONS.contains(&next))
+            .is_none_or(|next| next == u32::from(number(l4)) || EXTENSIONS.contains(&next))
     }
 }
 

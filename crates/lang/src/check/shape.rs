@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::ast::{Action, Comparison, Cond, Value, ValueItem, ValueSet};
 use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
-use crate::parse::{is_name, network, order, takes};
+use crate::shape::{accepts_cond, is_name, network, order};
 
 type Shape = Result<(), String>;
 
@@ -23,7 +23,9 @@ pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
     check_values(def, &arg.values)?;
     let one = arg.values.single().is_some_and(|value| !value.is_subnet());
     match arg.cond {
-        cond if !takes(def, cond) => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),
+        cond if !accepts_cond(def, cond) => {
+            Err(format!("`{}` cannot be compared so with `{cond}`", def.name))
+        }
         Cond::Eq | Cond::Ne | Cond::Contains => Ok(()),
         _ if one => Ok(()),
         cond => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),

@@ -3,11 +3,12 @@
 //! The one place of the language where brackets nest, and so where the parser calls itself: as deep as
 //! [`Chain::MAX_DEPTH`] and no deeper.
 
-use super::{Expect, Parse, Parser, is_name, is_word};
+use super::{Expect, Parse, Parser};
 use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_word};
 use crate::lex::Tok;
+use crate::shape::{is_name, is_word};
 
 /// What chains look like.
 const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";

@@ -8,8 +8,8 @@ use crate::keyword::{
     SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
-use crate::parse::is_name;
 use crate::parse::value::subnet;
+use crate::shape::is_name;
 use crate::span::Span;
 
 impl Parser<'_> {

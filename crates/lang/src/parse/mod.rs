@@ -16,8 +16,6 @@ mod target;
 mod value;
 
 pub use file::{FileItem, load_file, parse_file};
-pub(crate) use rule::takes;
-pub(crate) use value::{network, order};
 
 use crate::ast::{Command, Match, RuleKind, Word};
 use crate::check::check_matches;
@@ -25,12 +23,11 @@ use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId};
 use crate::keyword::{self, Keyword};
 use crate::lex::{Lexer, Tok, Token, unquote};
+use crate::shape::{MAX_NAME, is_name};
 use crate::span::{SourceSpan, Span};
 
 /// Longest line, in bytes.
 pub const MAX_LINE: usize = 1 << 20;
-/// Longest name of an interface, in bytes (the kernel's limit).
-pub const MAX_NAME: usize = 15;
 
 type Parse<T> = Result<T, Diagnostic>;
 
@@ -286,15 +283,4 @@ impl<'a> Parser<'a> {
     fn open_text(&self, token: Token) -> Diagnostic {
         Diagnostic::new(token.span, "the quoted text has no closing quote")
     }
-}
-
-/// Whether `text` has the shape of a name.
-pub(crate) fn is_name(text: &str) -> bool {
-    is_word(text, MAX_NAME)
-}
-
-/// Whether `text` has the shape of a name of up to `longest` bytes.
-fn is_word(text: &str, longest: usize) -> bool {
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    (1..=longest).contains(&text.len()) && text.bytes().all(good)
 }

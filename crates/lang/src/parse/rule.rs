@@ -6,6 +6,7 @@ use crate::diag::{Diagnostic, nearest_distance, quote, suggest};
 use crate::field::{FIELDS, FieldDef, FieldId, Support, ValueKind, field};
 use crate::keyword::{self, MATCH_WORDS, TARGETS, cond_word, is_target, words};
 use crate::lex::{Tok, Token};
+use crate::shape::accepts_cond;
 use crate::span::Span;
 
 impl<'a> Parser<'a> {
@@ -239,21 +240,11 @@ impl Place {
     }
 }
 
-/// Whether a condition makes sense with a field, whatever the value.
-pub(crate) fn takes(def: &FieldDef, cond: Cond) -> bool {
-    use ValueKind::{Bytes, EtherType, Interface, Presence, Shorthand};
-    match cond {
-        Cond::Eq | Cond::Ne => def.kind != Presence,
-        Cond::Contains => matches!(def.kind, Bytes { .. }),
-        _ => !matches!(def.kind, Presence | Shorthand(_) | Interface | EtherType | Bytes { .. }),
-    }
-}
-
 /// What is wrong with a condition that makes no sense with a field.
 fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
     let error = |message: String| Err(Diagnostic::new(span, message));
     match (def.kind, cond) {
-        _ if takes(def, cond) => Ok(()),
+        _ if accepts_cond(def, cond) => Ok(()),
         (ValueKind::Presence, _) => Err(no_value(def, span)),
         (ValueKind::Shorthand(_), _) => Err(yes_or_no(def, span)),
         (_, Cond::Contains) => {

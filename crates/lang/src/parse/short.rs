@@ -1,11 +1,12 @@
 //! Targets without a field: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
 
-use super::{Parse, Parser, is_name};
+use super::{Parse, Parser};
 use crate::ast::{Cond, Match, MatchExpr, Value};
 use crate::diag::{Diagnostic, nearest_distance};
 use crate::field::{FIELDS, FieldDef, FieldId, ValueKind, field};
 use crate::keyword::is_reserved;
 use crate::lex::Tok;
+use crate::shape::is_name;
 use crate::span::Span;
 
 /// What a target without a field means: the field of the one match that names a field it can act on.

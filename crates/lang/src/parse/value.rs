@@ -1,6 +1,6 @@
 //! Values: what a field's kind makes of a word.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use super::rule::no_value;
 use super::{Expect, Parse, Parser};
@@ -10,6 +10,7 @@ use crate::field::{FieldDef, ValueKind};
 use crate::keyword::is_reserved;
 use crate::lex::{Tok, Token, hex_digit};
 use crate::names;
+use crate::shape::{network, order};
 use crate::span::Span;
 
 /// A word, or a half of one (`1024-65535`), and its place.
@@ -195,16 +196,6 @@ fn number_or_range(def: &'static FieldDef, piece: Piece<'_>) -> Parse<ValueItem>
     }
 }
 
-/// Where a value stands among the values of its field; `None` for what is no single point.
-pub(crate) fn order(value: &Value) -> Option<u128> {
-    match value {
-        Value::Int(number) => Some((*number).into()),
-        Value::Prefix { addr: IpAddr::V4(addr), len: 32 } => Some(addr.to_bits().into()),
-        Value::Prefix { addr: IpAddr::V6(addr), len: 128 } => Some(addr.to_bits()),
-        _ => None,
-    }
-}
-
 fn single(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
     match def.kind {
         ValueKind::Ip4 | ValueKind::Ip6 => prefix(def, piece),
@@ -309,19 +300,4 @@ fn wrong_family(def: &FieldDef, piece: Piece<'_>) -> Diagnostic {
     let message =
         format!("{} is an {wrong} address, and `{}` takes {}", quote(piece.text), def.name, def.values());
     Diagnostic::new(piece.span, message).with_help(format!("did you mean `{other}`?"))
-}
-
-/// The address with the bits behind the first `len` cleared.
-pub(crate) fn network(addr: IpAddr, len: u8) -> IpAddr {
-    let len = u32::from(len);
-    match addr {
-        IpAddr::V4(addr) => {
-            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(len)).unwrap_or(0);
-            Ipv4Addr::from_bits(addr.to_bits() & mask).into()
-        }
-        IpAddr::V6(addr) => {
-            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(len)).unwrap_or(0);
-            Ipv6Addr::from_bits(addr.to_bits() & mask).into()
-        }
-    }
 }

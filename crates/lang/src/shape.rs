@@ -1,0 +1,55 @@
+//! The shape of names and values. Parser and checks share these functions.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::ast::{Cond, Value};
+use crate::field::{FieldDef, ValueKind};
+
+/// Maximum length of an interface name in bytes: the limit of the Linux kernel.
+pub const MAX_NAME: usize = 15;
+
+/// Whether `text` has the shape of a name.
+pub(crate) fn is_name(text: &str) -> bool {
+    is_word(text, MAX_NAME)
+}
+
+/// Whether `text` has the shape of a name of at most `longest` bytes.
+pub(crate) fn is_word(text: &str, longest: usize) -> bool {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=longest).contains(&text.len()) && text.bytes().all(valid)
+}
+
+/// Whether a field supports a condition, whatever the value.
+pub(crate) fn accepts_cond(def: &FieldDef, cond: Cond) -> bool {
+    use ValueKind::{Bytes, EtherType, Interface, Presence, Shorthand};
+    match cond {
+        Cond::Eq | Cond::Ne => def.kind != Presence,
+        Cond::Contains => matches!(def.kind, Bytes { .. }),
+        _ => !matches!(def.kind, Presence | Shorthand(_) | Interface | EtherType | Bytes { .. }),
+    }
+}
+
+/// The position of a value in the order of its field; `None` for subnets and values without an order.
+pub(crate) fn order(value: &Value) -> Option<u128> {
+    match value {
+        Value::Int(number) => Some((*number).into()),
+        Value::Prefix { addr: IpAddr::V4(addr), len: 32 } => Some(addr.to_bits().into()),
+        Value::Prefix { addr: IpAddr::V6(addr), len: 128 } => Some(addr.to_bits()),
+        _ => None,
+    }
+}
+
+/// The address with all bits after the first `len` cleared.
+pub(crate) fn network(addr: IpAddr, len: u8) -> IpAddr {
+    let len = u32::from(len);
+    match addr {
+        IpAddr::V4(addr) => {
+            let mask = u32::MAX.checked_shl(32_u32.saturating_sub(len)).unwrap_or(0);
+            Ipv4Addr::from_bits(addr.to_bits() & mask).into()
+        }
+        IpAddr::V6(addr) => {
+            let mask = u128::MAX.checked_shl(128_u32.saturating_sub(len)).unwrap_or(0);
+            Ipv6Addr::from_bits(addr.to_bits() & mask).into()
+        }
+    }
+}
