@@ -42,7 +42,7 @@ pub use meta::{Kind, Meta, OUT_ROUTED, StageWord, flags};
 pub use options::{TcpOption, TcpOptions, tcp_options};
 pub use payload::{PayloadLayer, payload};
 pub use reason::DropReason;
-pub use transport::ParsedHeaders;
+pub use transport::{ParsedHeaders, PlainHeaders};
 pub use window::{Window, fill_window};
 
 /// Minimum number of contiguous leading bytes that [`parse`] and [`fill_window`] need, unless the frame is

@@ -149,6 +149,58 @@ pub struct ParsedHeaders<const ADDRESSES: usize> {
     pub(crate) sum: u64,
 }
 
+/// Fields of [`ParsedHeaders`] for code that is generic over the version of IP.
+pub trait PlainHeaders {
+    /// The packet is IPv6.
+    const IP6: bool;
+    /// Returns source and destination address in wire order.
+    fn addresses(&self) -> &[u8];
+    /// Returns source and destination port in wire order.
+    fn ports(&self) -> [u8; 4];
+    /// Returns [`ParsedHeaders::tag`].
+    fn tag(&self) -> u32;
+    /// Returns the TCP flags; 0 for UDP.
+    fn tcp_flags(&self) -> u8;
+    /// Returns the TCP acknowledgement number; arbitrary for UDP.
+    fn tcp_ack(&self) -> u32;
+    /// Returns the offset of the transport header.
+    fn l4_off(&self) -> u16;
+}
+
+impl<const ADDRESSES: usize> PlainHeaders for ParsedHeaders<ADDRESSES> {
+    const IP6: bool = ADDRESSES == 32;
+
+    #[inline(always)]
+    fn addresses(&self) -> &[u8] {
+        &self.addresses
+    }
+
+    #[inline(always)]
+    fn ports(&self) -> [u8; 4] {
+        self.ports
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> u32 {
+        self.tag
+    }
+
+    #[inline(always)]
+    fn tcp_flags(&self) -> u8 {
+        self.tcp_flags
+    }
+
+    #[inline(always)]
+    fn tcp_ack(&self) -> u32 {
+        self.tcp_ack
+    }
+
+    #[inline(always)]
+    fn l4_off(&self) -> u16 {
+        self.l4
+    }
+}
+
 impl<const ADDRESSES: usize> ParsedHeaders<ADDRESSES> {
     /// Whether the IPv4 header checksum is valid and the TTL or hop limit is greater than 1.
     #[inline(always)]

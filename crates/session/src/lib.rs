@@ -1,62 +1,58 @@
-//! Rules and flows together: what becomes of a packet that belongs to a session, or opens one.
+//! Sessions and rules: what becomes of a packet that belongs to a session, or opens one.
 //!
-//! Theory of operation. Each worker has its own [`Sessions`]. A vector of packets goes through [`Sessions::lookup`], which
-//! finishes those of settled sessions at once; rules that look at each packet are asked about the others of them
-//! ([`Sessions::process_per_packet`]); everything else takes the long way, a packet at a time, when all rules have been asked
-//! ([`Sessions::process_slow_path`]). What is to be done with a packet is said by [`Next`] and in its metadata.
+//! Theory of operation. Each worker has its own [`Sessions`]. A vector of packets enters by [`Sessions::lookup`], which finishes the
+//! packets of settled sessions at once. Packets for which rules depend on each packet continue with
+//! [`Sessions::process_per_packet`]. All others take the slow path, one by one, after all rules have been matched
+//! ([`Sessions::process_slow_path`]). The outcome of a packet is a [`Next`]; details are in its metadata.
 //!
-//! A session has two directions, each found by the key of its packets as they come in, and is translated from one key
-//! to the reverse of the other. It has a list of stateful rules, which grows with every one that matches one of its packets,
-//! and for each direction a decision: what these rules and the stateless ones that match all packets of the direction
-//! say together. Decisions are made under a generation of the rules, and anew when a packet comes under another one:
-//! nothing walks over all sessions when rules change.
+//! A session has two flows, one for each direction. The key of its packets as they come in finds a flow. Packets are translated from
+//! the key of their flow to the reverse of the opposite flow's key. A session has a list of stateful rules, to which every rule is
+//! added that matches one of its packets. Each flow has a cached decision: what these rules, and the stateless rules that match all
+//! packets of the flow, decide together. A decision is valid for one generation of rules. It is computed anew when a packet arrives
+//! under another generation, so that a change of rules does not visit all sessions.
 //!
-//! A stateful rule can give its sessions to a service chain ([`mmb_nf`]). A packet of such a session has been found, judged
-//! and counted when it comes out as [`Next::Chain`]; [`Sessions::process_chain`] takes it through the chain's functions, each of which
-//! has its bytes in the session's scratchpad.
+//! A stateful rule can give its sessions a service chain ([`mmb_nf`]). A packet of such a session has been found, judged and counted
+//! when its outcome is [`Next::Chain`]. [`Sessions::process_chain`] takes it through the functions of the chain, each of which has its
+//! bytes in the session's scratchpad.
 //!
-//! Nothing here knows a buffer, a clock or another thread: packets are given as bytes and metadata, time as an argument,
-//! rules by a [`Environment`], and what another worker has to do is said, not done. [`Driver`] does it all for one packet.
+//! The parts, one folder or file each: [`mod@lookup`] finds flows of a vector; [`mod@established`] processes packets of known
+//! sessions; [`mod@slow_path`] processes the others; [`mod@open`] opens sessions; [`mod@rules`] keeps the rules of sessions;
+//! [`mod@chains`] and [`mod@translation`] hold what chains and translation store with sessions; [`mod@offload`] gives flows to the
+//! XDP fast path; [`mod@timers`] ends sessions.
+//!
+//! This crate knows no buffer, clock or thread. Packets are bytes and metadata, time is an argument, rules come from an
+//! [`Environment`], and work for another worker is an outcome.
 
 #![forbid(unsafe_code)]
 
-mod api;
-mod attached;
 mod chains;
-mod decisions;
 mod driver;
-mod dump;
-mod engine;
-mod enter;
-mod exhausted;
-
-mod fragment;
-mod gist;
-mod hops;
-mod hot;
+mod environment;
+mod established;
+mod hash;
+mod lifetime;
 mod lines;
-mod lists;
-mod matched;
-mod numbers;
+mod listing;
+mod lookup;
+mod next;
 mod offload;
 mod open;
-mod owed;
-mod per_packet;
-mod plan;
-mod ports;
-mod random;
-mod related;
-mod routed;
-mod slow;
-mod through;
-mod verdicts;
+mod placement;
+mod rules;
+mod sessions;
+mod slow_path;
+#[cfg(test)]
+mod testing;
+mod timers;
+mod translation;
+mod view;
 
-pub use api::{
-    DumpCursor, Environment, Next, NextSet, Packets, ReleasedFragment, SessionConfig, SessionCounters,
-    SessionView,
-};
+pub use chains::chain_packet;
 pub use driver::{Driver, Outcome, Rules, Sent};
-pub use engine::Sessions;
+pub use environment::{Environment, Packets, SessionConfig};
 pub use lines::{forward_config, pool_config};
+pub use lookup::PrefetchToken;
+pub use next::{Next, NextSet, ReleasedFragment};
 pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
-pub use through::chain_packet;
+pub use sessions::Sessions;
+pub use view::{DumpCursor, SessionCounters, SessionView};

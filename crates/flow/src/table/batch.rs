@@ -14,7 +14,7 @@
 //! instead of buckets. Only packets that miss the cache use the index, again together. With so few sessions
 //! the flows are in the L2 cache. An early prefetch of them would only evict the packets from the L1 cache.
 
-use mmb_packet::{Kind, Meta, ParsedHeaders, flags, prefetch};
+use mmb_packet::{Kind, Meta, PlainHeaders, flags, prefetch};
 
 use super::Table;
 use super::hash::Hash;
@@ -64,10 +64,6 @@ pub struct BatchLookup {
     missed: [u8; VECTOR],
     misses: usize,
     wrong: u32,
-    /// Number of packets that were pushed but not looked up, and the addresses of the first and the last
-    /// packet.
-    ahead: usize,
-    ends: [usize; 2],
 }
 
 impl Default for BatchLookup {
@@ -89,8 +85,6 @@ impl Default for BatchLookup {
             missed: [0; VECTOR],
             misses: 0,
             wrong: 0,
-            ahead: 0,
-            ends: [0; 2],
         }
     }
 }
@@ -116,10 +110,10 @@ impl BatchLookup {
     }
 
     /// Begins a vector whose packets are pushed one by one. Call [`BatchLookup::push`] for each packet, in
-    /// order, then [`BatchLookup::set_prefetched`].
+    /// order, then [`BatchLookup::end`].
     #[inline(always)]
     pub fn begin(&mut self) {
-        (self.ahead, self.prepared, self.given_markers, self.candidates_to) = (0, 0, 0, 0);
+        (self.prepared, self.given_markers, self.candidates_to) = (0, 0, 0);
         (self.misses, self.wrong, self.tailed) = (0, 0, false);
         self.uses_cache = self.recall.is_on();
     }
@@ -132,27 +126,25 @@ impl BatchLookup {
         self.step(table, at);
     }
 
-    /// Adds an IPv4 packet whose headers are parsed. `brought`: the RSS hash of the NIC, if there is one.
+    /// Adds a packet whose headers are parsed. `nic_hash`: the RSS hash of the NIC, if there is one.
     #[inline(always)]
-    pub fn push_ip4(&mut self, table: &Table, at: usize, common: &ParsedHeaders<8>, brought: Option<u32>) {
+    pub fn push_parsed<H: PlainHeaders>(
+        &mut self,
+        table: &Table,
+        at: usize,
+        headers: &H,
+        nic_hash: Option<u32>,
+    ) {
         let at = at % VECTOR;
-        let key = PackedKey::ip4(common.addresses, common.ports, common.tag.to_le_bytes());
+        let key = pack_headers(headers);
         self.heads[at] = key.head;
-        if let Some(hash) = brought {
-            self.bring(at, Marker::of_hash(hash, is_higher4(&key)));
+        if H::IP6 {
+            self.tails[at] = key.tail;
+            self.tailed = true;
         }
-        self.step(table, at);
-    }
-
-    /// Adds an IPv6 packet whose headers are parsed. `brought`: the RSS hash of the NIC, if there is one.
-    #[inline(always)]
-    pub fn push_ip6(&mut self, table: &Table, at: usize, common: &ParsedHeaders<32>, brought: Option<u32>) {
-        let at = at % VECTOR;
-        let key = PackedKey::ip6(&common.addresses, common.ports, common.tag.to_le_bytes());
-        (self.heads[at], self.tails[at]) = (key.head, key.tail);
-        self.tailed = true;
-        if let Some(hash) = brought {
-            self.bring(at, Marker::of_hash(hash, is_higher6(&key)));
+        if let Some(hash) = nic_hash {
+            let is_higher = if H::IP6 { is_higher6(&key) } else { is_higher4(&key) };
+            self.bring(at, Marker::of_hash(hash, is_higher));
         }
         self.step(table, at);
     }
@@ -163,16 +155,10 @@ impl BatchLookup {
         self.given_markers |= 1 << (at % STEP);
     }
 
-    /// Ends the pushes of a vector: `n` packets, of which `ends` identifies the first and the last.
+    /// Ends the pushes of a vector of `n` packets.
     #[inline(always)]
-    pub fn set_prefetched(&mut self, n: usize, ends: [usize; 2]) {
-        (self.ahead, self.n, self.ends) = (n, n.min(VECTOR), ends);
-    }
-
-    /// Whether the pushed packets are these `n`, as far as their number and `ends` tell. Resets the state.
-    #[inline(always)]
-    pub fn take_prefetched(&mut self, n: usize, ends: [usize; 2]) -> bool {
-        std::mem::take(&mut self.ahead) == n && self.ends == ends
+    pub fn end(&mut self, n: usize) {
+        self.n = n.min(VECTOR);
     }
 
     /// Processes the packets up to this one if they complete a step.
@@ -390,6 +376,17 @@ impl BatchLookup {
         let ip6 = PackedKey { head: self.heads[packet], tail: [0; 3] }.is_ip6();
         PackedKey { head: self.heads[packet], tail: if ip6 { self.tails[packet] } else { [0; 3] } }
     }
+}
+
+/// Packs the key of a packet with parsed headers.
+#[inline(always)]
+fn pack_headers<H: PlainHeaders>(headers: &H) -> PackedKey {
+    let (ports, tag) = (headers.ports(), headers.tag().to_le_bytes());
+    let key = match H::IP6 {
+        true => headers.addresses().first_chunk().map(|both| PackedKey::ip6(both, ports, tag)),
+        false => headers.addresses().first_chunk().map(|both| PackedKey::ip4(*both, ports, tag)),
+    };
+    key.unwrap_or_default()
 }
 
 /// 1 if the source address of an IPv4 key is not lower than the destination address, otherwise 0. The order

@@ -14,13 +14,13 @@
 //! ends, and before a packet of it takes the slow path, both of its flows are revoked: the driver must not forward packets by a
 //! state that is about to change.
 
-mod flows;
+mod collect;
+pub(crate) mod flows;
 
 use mmb_flow::FlowRef;
 use mmb_packet::Meta;
 
 use crate::Environment;
-pub(crate) use flows::OffloadedFlows;
 
 /// Totals of an offloaded flow since it was offloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

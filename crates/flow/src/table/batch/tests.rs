@@ -61,17 +61,13 @@ fn look_ahead(
         let (four, l3, len) = (meta.ethertype == 0x0800, usize::from(meta.l3_off), frame.len());
         let ip4 = four.then(|| parse_plain_ip4(frame, l3, len, &mut again));
         match (ip4, parse_plain_ip6(frame, l3, len, &mut again)) {
-            (Some(Some(common)), _) => lookups.push_ip4(table, at, &common, brought(meta)),
-            (None, Some(common)) => lookups.push_ip6(table, at, &common, brought(meta)),
+            (Some(Some(common)), _) => lookups.push_parsed(table, at, &common, brought(meta)),
+            (None, Some(common)) => lookups.push_parsed(table, at, &common, brought(meta)),
             _ => lookups.push(table, at, frame, meta),
         }
     }
     let n = frames.len().min(VECTOR);
-    lookups.set_prefetched(n, [1, n]);
-    assert!(
-        lookups.take_prefetched(n, [1, n]) && !lookups.take_prefetched(n, [1, n]),
-        "they are taken in once"
-    );
+    lookups.end(n);
     lookups.find_candidates(table);
     for at in 0..n {
         let guess = lookups.candidate(at);
@@ -86,28 +82,6 @@ fn look_ahead(
     }
     lookups.update_cache();
     lookups.results().to_vec()
-}
-
-#[test]
-fn others_than_those_taken_in_are_known() {
-    let (table, frame) = (Table::new(10, 0, 1).unwrap(), frame(0, 1, 1));
-    let meta = parsed(&frame);
-    let mut lookups = Box::new(BatchLookup::default());
-    let push_all = |lookups: &mut BatchLookup| {
-        lookups.begin();
-        (0..3).for_each(|at| lookups.push(&table, at, &frame, &meta));
-        lookups.set_prefetched(3, [7, 9]);
-    };
-    for (n, ends) in [(2, [7, 8]), (4, [7, 9]), (3, [9, 7]), (3, [7, 8]), (3, [8, 9])] {
-        push_all(&mut lookups);
-        assert!(!lookups.take_prefetched(n, ends), "{n} {ends:?}");
-        assert!(!lookups.take_prefetched(3, [7, 9]), "a look at others ends it");
-    }
-    push_all(&mut lookups);
-    lookups.fill(&table, 3, |_| (&frame, &meta));
-    assert!(!lookups.take_prefetched(3, [7, 9]), "others have been taken in meanwhile");
-    push_all(&mut lookups);
-    assert!(lookups.take_prefetched(3, [7, 9]));
 }
 
 fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {

@@ -1,0 +1,259 @@
+//! Service chains of sessions: which chain, from when on, until when.
+//!
+//! Theory of operation. Stateful rules name chains. The last of a session's rules that names one determines the session's chain. When a
+//! session gets a chain, its scratchpad is opened, and both flows have [`flow_flags::CHAINED`]. The cached decision of a flow does not
+//! contain the chain. Under new rules or chains, the first packet of each flow takes the slow path, where the scratchpad is migrated
+//! to the chain that the session is to have now ([`ChainState::update`]). Both flows have the same rules, so that this holds for both.
+//!
+//! Functions can demand that a session is translated. This is decided when the session is opened ([`ChainState::admit`]), as for
+//! rules, and the translation is made inside the chain ([`flow_flags::CHAIN_TRANSLATES`]). A chain that translates therefore must be
+//! the session's chain from the first packet on. Such a session keeps the rule that names the chain. It ends with the rule, or with
+//! the functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that translate are ignored
+//! for them.
+
+mod process;
+
+use std::sync::Arc;
+
+use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, flow_flags};
+use mmb_nf::{
+    Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
+    TranslationRequest,
+};
+use mmb_packet::{OUT_ROUTED, PacketBuf, flags};
+use mmb_policy::{Policy, VECTOR};
+
+use crate::lifetime::DIRECTIONS;
+use crate::rules::attached::SessionRule;
+use crate::slow_path::packet::SlowPacket;
+use crate::translation::record::ScratchLayout;
+use crate::{Environment, SessionConfig};
+pub use process::chain_packet;
+
+/// [`mmb_packet::Meta::out_port`] of a packet that is hairpinned after its chain.
+pub(crate) const OUT_HAIRPIN: u16 = OUT_ROUTED - 1;
+
+/// Flags of the metadata that a parse does not determine.
+const PATH_FLAGS: u8 = flags::HANDED | flags::LOOPED | flags::REFUSED | flags::ASTRAY | flags::OURS;
+
+/// A chain, and the slot of the rule that names it.
+pub(crate) type NamedChain = (u32, ChainId);
+
+/// The chains in force, and the runner of their functions.
+#[derive(Debug)]
+pub(crate) struct ChainState {
+    program: Arc<Program>,
+    /// There is at least one chain.
+    has_chains: bool,
+    pub runner: Runner,
+    /// Outcomes of the last vector.
+    verdicts: Box<[ChainVerdict; VECTOR]>,
+    /// Layout of the sessions' scratchpads.
+    pub layout: ScratchLayout,
+}
+
+/// Returns a session as functions see it.
+fn session_info(table: &Table, id: SessionId, now: u32) -> SessionInfo {
+    let [forward, reverse] = DIRECTIONS.map(|direction| table.flow(FlowRef::new(id, direction)));
+    let session = table.session(id);
+    let (original, counts) = (forward.key(), [forward.counts(), reverse.counts()]);
+    SessionInfo {
+        id,
+        key: original,
+        ingress_key: original,
+        egress_key: reverse.key().reversed(),
+        created: session.created,
+        now,
+        in_port: session.in_port[0],
+        uid: table.uid(id),
+        packets: counts.map(|(packets, _)| packets),
+        bytes: counts.map(|(_, bytes)| bytes),
+    }
+}
+
+/// Returns a packet as functions see it when their session begins.
+fn packet_view<'a, E, P: PacketBuf>(pkt: &'a SlowPacket<'_, E, P>, flow: FlowRef) -> PacketView<'a> {
+    PacketView { head: pkt.packet.head(), meta: pkt.meta, direction: flow.direction() }
+}
+
+impl ChainState {
+    /// Creates the state, without chains.
+    pub fn new(config: &SessionConfig) -> ChainState {
+        ChainState {
+            program: Arc::default(),
+            has_chains: false,
+            runner: Runner::new(config.worker, config.seed, config.sessions),
+            verdicts: Box::new([ChainVerdict::Pass; VECTOR]),
+            layout: ScratchLayout::new(config.scratchpad),
+        }
+    }
+
+    /// Adopts new chains. Chains that need larger scratchpads are ignored.
+    pub fn adopt(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
+        let fits = program.bytes() <= self.layout.functions;
+        self.program = if fits { program.clone() } else { Arc::default() };
+        self.has_chains = self.program.bytes() > 0;
+        self.runner.adopt(&self.program, settings);
+    }
+
+    /// Returns the chain that the rule in a slot names.
+    fn chain_of_rule(&self, policy: &Policy, slot: u32) -> Option<ChainId> {
+        if !self.has_chains || !policy.rule_info(slot).chains {
+            return None;
+        }
+        self.program.chain(policy.chain_name(slot)?)
+    }
+
+    /// Whether the rule in a slot names a chain that translates sessions.
+    pub fn is_translated_by(&self, policy: &Policy, slot: u32) -> bool {
+        self.chain_of_rule(policy, slot).is_some_and(|chain| self.translates(chain))
+    }
+
+    /// Whether the chain translates sessions.
+    pub fn translates(&self, chain: ChainId) -> bool {
+        self.program.translates(chain)
+    }
+
+    /// Returns the chain of the last rule whose chain is accepted by `accept`.
+    fn last_chain(
+        &self,
+        policy: &Policy,
+        rules: &[SessionRule],
+        accept: impl Fn(&SessionRule, ChainId) -> bool,
+    ) -> Option<NamedChain> {
+        if !self.has_chains {
+            return None;
+        }
+        let named = rules.iter().filter_map(|rule| {
+            let chain = self.chain_of_rule(policy, rule.slot).filter(|&chain| accept(rule, chain))?;
+            Some((policy.index(rule.slot), (rule.slot, chain)))
+        });
+        named.max_by_key(|(index, _)| *index).map(|(_, named)| named)
+    }
+
+    /// Returns the chain of a session that these rules open.
+    pub fn opening_chain(&self, policy: &Policy, rules: &[SessionRule]) -> Option<NamedChain> {
+        self.last_chain(policy, rules, |_, _| true)
+    }
+
+    /// Returns the chain of a session whose translation is already decided.
+    pub fn plain_chain(&self, policy: &Policy, rules: &[SessionRule]) -> Option<NamedChain> {
+        self.last_chain(policy, rules, |_, chain| !self.translates(chain))
+    }
+
+    /// Asks the functions of a chain about a packet that is to open a session. Returns their answer, and the translation that they
+    /// request.
+    pub fn admit<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+        chain: ChainId,
+    ) -> (Admission, TranslationRequest) {
+        // A function that changes the packet parses it again, which clears these flags.
+        let path_flags = pkt.meta.flags & PATH_FLAGS;
+        let mut opening = OpeningPacket {
+            packet: &mut *pkt.packet,
+            meta: &mut *pkt.meta,
+            key,
+            in_port: pkt.in_port,
+            now: pkt.now,
+            translation: TranslationRequest::default(),
+        };
+        let admission = self.runner.admit(chain, &mut opening);
+        let translation = opening.translation;
+        pkt.meta.flags |= path_flags;
+        (admission, translation)
+    }
+
+    /// Gives a session a chain, from this packet on.
+    pub fn join<E: Environment, P: PacketBuf>(
+        &mut self,
+        table: &mut Table,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+        chain: ChainId,
+    ) {
+        let info = session_info(table, flow.session(), pkt.now);
+        if let Some(pad) = self.layout.functions_mut(table, flow.session()) {
+            self.runner.open(chain, pad, &info, &packet_view(pkt, flow));
+        }
+        for flow in [flow, flow.opposite()] {
+            table.flow_mut(flow).flags |= flow_flags::CHAINED;
+        }
+    }
+
+    /// Takes a session out of its chain.
+    pub fn leave(&mut self, table: &mut Table, now: u32, id: SessionId) {
+        let forward = FlowRef::new(id, Direction::Forward);
+        if table.flow(forward).flags & flow_flags::CHAINED == 0 {
+            return;
+        }
+        let info = session_info(table, id, now);
+        if let Some(pad) = self.layout.functions_mut(table, id) {
+            self.runner.release(pad, &info);
+        }
+        for flow in [forward, forward.opposite()] {
+            table.flow_mut(flow).flags &= !(flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES);
+        }
+    }
+
+    /// Gives a session with these rules the chain that it is to have now. Returns `false` if the session was translated by functions
+    /// that are removed.
+    pub fn update<E: Environment, P: PacketBuf>(
+        &mut self,
+        table: &mut Table,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+        rules: &[SessionRule],
+    ) -> bool {
+        let flags = table.flow(flow).flags;
+        let policy = pkt.env.policy();
+        let is_translated = flags & flow_flags::CHAIN_TRANSLATES != 0;
+        let chain = match is_translated {
+            true => self.last_chain(policy, rules, |rule, chain| rule.translates && self.translates(chain)),
+            false => self.plain_chain(policy, rules),
+        };
+        match (flags & flow_flags::CHAINED != 0, chain) {
+            (true, Some((_, chain))) => return self.migrate(table, pkt, flow, chain, is_translated),
+            (true, None) if is_translated => return false,
+            (true, None) => self.leave(table, pkt.now, flow.session()),
+            (false, Some((_, chain))) => self.join(table, pkt, flow, chain),
+            (false, None) => {}
+        }
+        true
+    }
+
+    /// Migrates a session to another chain, or to a new version of its chain. Returns `false` if that is not possible.
+    fn migrate<E: Environment, P: PacketBuf>(
+        &mut self,
+        table: &mut Table,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+        chain: ChainId,
+        is_translated: bool,
+    ) -> bool {
+        let id = flow.session();
+        match self.layout.functions(table, id) {
+            Some(pad) if self.runner.is_current(pad, chain) => return true,
+            Some(pad) if is_translated && !self.runner.keeps_translation(pad, chain) => return false,
+            _ => {}
+        }
+        let info = session_info(table, id, pkt.now);
+        if let Some(pad) = self.layout.functions_mut(table, id) {
+            self.runner.migrate(pad, chain, &info, &packet_view(pkt, flow));
+        }
+        true
+    }
+
+    /// Returns how long the functions of a session's chain keep the session without packets, in milliseconds.
+    pub fn timeout(&self, table: &Table, id: SessionId) -> u32 {
+        self.layout.functions(table, id).and_then(|pad| self.runner.timeout(pad)).unwrap_or(0)
+    }
+
+    /// Returns the name of a session's chain.
+    pub fn name(&self, table: &Table, id: SessionId) -> Option<&Arc<str>> {
+        let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
+        let pad = self.layout.functions(table, id).filter(|_| flags & flow_flags::CHAINED != 0)?;
+        self.runner.chain_name(pad)
+    }
+}

@@ -1,0 +1,109 @@
+//! What the engine needs from its surroundings: configuration, rules and packets.
+
+use std::sync::{Arc, LazyLock};
+
+use mmb_flow::SessionSettings;
+use mmb_nf::Program;
+use mmb_packet::Meta;
+use mmb_policy::Policy;
+
+/// Configuration of a worker's sessions, fixed at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionConfig {
+    /// Capacity of the table, in sessions.
+    pub sessions: usize,
+    /// Number of this worker.
+    pub worker: u16,
+    /// Number of workers. A flow belongs to worker `flow_hash * workers >> 32` ([`mmb_packet::Meta::flow_hash`]).
+    pub workers: u16,
+    /// Seed of all choices. All workers have the same one, so that they agree. It is a secret.
+    pub seed: u64,
+    /// Bytes of each session's scratchpad for functions, [`mmb_nf::HEADER_BYTES`] included. Chains that need more
+    /// ([`Program::bytes`]) are ignored.
+    pub scratchpad: usize,
+}
+
+/// The rules in force and the ports around the engine.
+pub trait Environment {
+    /// The rules.
+    fn policy(&self) -> &Policy;
+    /// NAT pools and forwards.
+    fn nat(&self) -> &Arc<mmb_flow::NatConfig>;
+    /// The service chains that rules name. By default there are none.
+    fn chains(&self) -> &Arc<Program> {
+        static NONE: LazyLock<Arc<Program>> = LazyLock::new(Arc::default);
+        &NONE
+    }
+    /// Settings of the connection tracker.
+    fn settings(&self) -> SessionSettings;
+    /// The port at the other end of the wire; [`mmb_packet::OUT_ROUTED`] for a routed port.
+    fn out_port(&self, in_port: u16) -> u16;
+    /// Whether packets that come in by the port are routed.
+    fn routed(&self, in_port: u16) -> bool {
+        let _ = in_port;
+        false
+    }
+    /// Adds packets, and the bytes of their frames, to the counters of the rule in a slot.
+    fn count(&self, slot: u32, packets: u32, bytes: u64);
+    /// Prefetches the counters of the rule in a slot.
+    fn prefetch_count(&self, slot: u32) {
+        let _ = slot;
+    }
+}
+
+/// A vector of at most [`mmb_policy::VECTOR`] packets, addressed by position. Prefetches ignore positions past the end.
+pub trait Packets {
+    /// Number of packets.
+    fn len(&self) -> usize;
+    /// Whether the vector is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The contiguous beginning of a packet.
+    fn head(&self, at: usize) -> &[u8];
+    /// The parsed metadata of a packet.
+    fn meta(&self, at: usize) -> &Meta;
+    /// Head and metadata, mutable.
+    fn head_and_meta(&mut self, at: usize) -> (&mut [u8], &mut Meta);
+    /// Input port of a packet.
+    fn in_port(&self, at: usize) -> u16;
+    /// Length of the frame in bytes.
+    fn bytes(&self, at: usize) -> u32;
+    /// Address that identifies the packet.
+    #[inline(always)]
+    fn packet_addr(&self, at: usize) -> usize {
+        self.head(at).as_ptr().addr()
+    }
+    /// The head, mutable.
+    #[inline(always)]
+    fn head_mut(&mut self, at: usize) -> &mut [u8] {
+        self.head_and_meta(at).0
+    }
+    /// Prefetches the bytes of a packet that is about to be translated.
+    #[inline(always)]
+    fn prefetch_bytes(&self, at: usize) {
+        self.prefetch(at);
+    }
+    /// Whether [`Packets::forward`] can route packets.
+    #[inline(always)]
+    fn can_forward(&self) -> bool {
+        false
+    }
+    /// Routes a packet to a cached next hop ([`crate::Sessions::set_next_hop`]). Returns `false`, with the packet unchanged, if the
+    /// packet needs the full forwarding path.
+    #[inline(always)]
+    fn forward(&mut self, at: usize, hop: u16) -> bool {
+        let _ = (at, hop);
+        false
+    }
+    /// Prefetches a packet that is about to be routed.
+    #[inline(always)]
+    fn prefetch_forward(&self, at: usize) {
+        self.prefetch(at);
+    }
+    /// Prefetches metadata and bytes of a packet.
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        let _ = at;
+    }
+}

@@ -1,0 +1,238 @@
+//! The loop over packets of established sessions.
+//!
+//! Theory of operation. Lookup names a candidate flow for each packet. The loop compares the packet's key where it reads the flow
+//! anyway. A candidate that is wrong ends the loop. It is resolved by a full lookup, and the loop goes on with that packet. Wrong
+//! candidates are so rare that a loop without this branch is worth more. The loop is compiled twice, once for vectors that contain
+//! keys of IPv4 only.
+
+use std::hint::select_unpredictable;
+
+use mmb_flow::{Flow, FlowRef, Table, flow_flags, later_ack, translate_ip4, translate_ip4_common};
+use mmb_packet::{StageWord, prefetch};
+use mmb_policy::VECTOR;
+
+use super::DecisionCache;
+use super::next_hops::{PacketStamps, count_by_decision, is_next_hop};
+use super::positions::Positions;
+use crate::lookup::summary::PacketSummary;
+use crate::lookup::vector::{PREFETCH_PACKETS, VectorLookup};
+use crate::{Environment, Next, Packets};
+
+/// How many packets ahead the loop prefetches flows into the L1 cache.
+const PREFETCH_FLOWS: usize = 8;
+
+/// The flags that tell whether the session translates a packet, and how.
+const TRANSLATION: u8 = flow_flags::XLAT4 | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
+
+/// Time and surroundings of a vector.
+pub(crate) struct VectorContext<'a, E> {
+    pub now: u32,
+    pub env: &'a E,
+    /// Sessions that have ended so far.
+    pub removals: u32,
+}
+
+/// How many packets of a vector have passed, and how many were routed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Totals {
+    pub passed: usize,
+    pub forwarded: usize,
+}
+
+/// What becomes of a packet by its flow and decision.
+enum Admission {
+    /// It is counted and goes on.
+    Established,
+    /// [`super::uncommon`] finishes it.
+    Uncommon,
+    /// The slow path finishes it.
+    SlowPath,
+    /// Rules that depend on each packet are to be found.
+    PerPacketRules,
+}
+
+/// Whether the note of an IPv4 flow is current and tells that the decision only accepts.
+#[inline(always)]
+fn has_current_note(flow: &Flow, summary: &PacketSummary, note: u32) -> bool {
+    (flow.opaque4()[0] == note)
+        & (flow.flags & (flow_flags::SETTLED | flow_flags::XLAT_SLOW) == flow_flags::SETTLED)
+        & (summary.flags & (PacketSummary::UNSTEADY | PacketSummary::LOOPED) == 0)
+}
+
+impl DecisionCache {
+    /// Finishes the packets that only need to be counted and translated. Appends the positions of packets for [`super::uncommon`] to
+    /// `uncommon`. `IP6`: the vector may contain keys of IPv6.
+    #[inline(always)]
+    pub fn process_established<const IP6: bool, E: Environment, P: Packets>(
+        &mut self,
+        table: &mut Table,
+        lookup: &mut VectorLookup,
+        context: &VectorContext<'_, E>,
+        packets: &mut P,
+        next: &mut [Next],
+        uncommon: &mut Positions,
+    ) -> Totals {
+        let mut totals = Totals::default();
+        let mut from = 0;
+        loop {
+            from = self.process_from::<IP6, E, P>(
+                from,
+                table,
+                lookup,
+                context,
+                packets,
+                next,
+                uncommon,
+                &mut totals,
+            );
+            if from >= next.len() {
+                return totals;
+            }
+            // The candidate was wrong. The resolved flow is processed next.
+            lookup.keys.resolve(table, from);
+        }
+    }
+
+    /// Processes packets from a position on. Returns the position of the first packet whose candidate is wrong, or the end.
+    #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "the loop keeps each of them in a register")]
+    fn process_from<const IP6: bool, E: Environment, P: Packets>(
+        &mut self,
+        from: usize,
+        table: &mut Table,
+        lookup: &VectorLookup,
+        context: &VectorContext<'_, E>,
+        packets: &mut P,
+        next: &mut [Next],
+        uncommon: &mut Positions,
+        totals: &mut Totals,
+    ) -> usize {
+        let note_decision = self.decisions.exceeds_cache(table.len() as usize);
+        let can_forward = packets.can_forward();
+        let (flows, keys) = (table.flows_mut(), &lookup.keys);
+        for (at, next) in next.iter_mut().enumerate().take(VECTOR).skip(from) {
+            let (flow_ref, summary) = (keys.candidate(at), &lookup.summaries[at % VECTOR]);
+            if let Some(coming) = flows.get(keys.candidate(at + PREFETCH_FLOWS).0 as usize) {
+                prefetch::read(coming);
+            }
+            *next = Next::SlowPath;
+            let flow = match flows.get_mut(flow_ref.0 as usize) {
+                Some(flow) if keys.is_match::<IP6>(at, flow) => flow,
+                _ if flow_ref.is_some() => return at,
+                _ => continue,
+            };
+            match self.admit::<IP6>(flow_ref, flow, summary, note_decision) {
+                Admission::Established => {}
+                Admission::SlowPath => continue,
+                Admission::Uncommon => {
+                    uncommon.push(at);
+                    continue;
+                }
+                Admission::PerPacketRules => {
+                    let (_, meta) = packets.head_and_meta(at);
+                    // The number of removals tells later whether the session may have ended meanwhile.
+                    (meta.session, meta.stage) = (flow_ref.0, StageWord::from_removals(context.removals));
+                    *next = Next::PerPacketRules;
+                    continue;
+                }
+            }
+            flow.count(1, summary.bytes);
+            flow.last_seen = context.now;
+            flow.ack = select_unpredictable(
+                summary.flags & PacketSummary::ACK != 0,
+                later_ack(flow.ack, summary.ack),
+                flow.ack,
+            );
+            if can_forward {
+                packets.prefetch_forward(at + PREFETCH_PACKETS);
+            }
+            if translate_established((at, flow_ref), flow, summary, context.env, packets, can_forward) {
+                *next = Next::Chain;
+                continue;
+            }
+            if can_forward && is_next_hop(flow.next_hop()) && packets.forward(at, flow.next_hop()) {
+                *next = Next::Forwarded;
+                totals.forwarded += 1;
+                continue;
+            }
+            *next = Next::Pass;
+            totals.passed += 1;
+            if can_forward && flow.next_hop() == 0 && flow.is_ip4() {
+                self.next_hop_misses.push(at);
+            }
+        }
+        next.len()
+    }
+
+    /// Decides what becomes of a packet, and counts it for its rules if it is [`Admission::Established`] or
+    /// [`Admission::Uncommon`] because of its decision.
+    #[inline(always)]
+    fn admit<const IP6: bool>(
+        &mut self,
+        flow_ref: FlowRef,
+        flow: &mut Flow,
+        summary: &PacketSummary,
+        note_decision: bool,
+    ) -> Admission {
+        let note = self.stamps.stamp(summary.in_port);
+        if (!IP6 || flow.is_ip4()) && has_current_note(flow, summary, note) {
+            if flow.opaque4()[1] == 0 {
+                self.deferred.defer(flow_ref, flow);
+            }
+            return Admission::Established;
+        }
+        if flow.flags & flow_flags::SETTLED == 0 || summary.flags & PacketSummary::LOOPED != 0 {
+            return Admission::Uncommon;
+        }
+        if summary.flags & PacketSummary::UNSTEADY != 0 {
+            return Admission::SlowPath;
+        }
+        let decision = self.decisions.stamp(summary.in_port);
+        if self.has_per_packet_rules {
+            return match self.decisions.is_current(flow.decision(), decision) {
+                true => Admission::PerPacketRules,
+                false => Admission::SlowPath,
+            };
+        }
+        self.prefetch_decisions |= note_decision;
+        let stamps = PacketStamps { decision, note, note_decision };
+        match count_by_decision(flow, &mut self.decisions, summary, stamps) {
+            None => Admission::SlowPath,
+            Some(flags) if flags.is_empty() && flow.flags & flow_flags::XLAT_SLOW == 0 => {
+                Admission::Established
+            }
+            Some(_) => Admission::Uncommon,
+        }
+    }
+}
+
+/// Translates a packet. Returns `true` if the packet goes through the chain of its session.
+#[inline(always)]
+fn translate_established<E: Environment, P: Packets>(
+    (at, flow_ref): (usize, FlowRef),
+    flow: &Flow,
+    summary: &PacketSummary,
+    env: &E,
+    packets: &mut P,
+    can_forward: bool,
+) -> bool {
+    if flow.flags & TRANSLATION == flow_flags::XLAT4 && summary.l4 != 0 {
+        if !can_forward {
+            packets.prefetch_bytes(at + PREFETCH_PACKETS);
+        }
+        let is_udp = summary.flags & PacketSummary::UDP != 0;
+        translate_ip4_common(&flow.xlat4(), packets.head_mut(at), summary.l4.into(), is_udp);
+    } else if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAINED) != 0 {
+        packets.prefetch(at + PREFETCH_PACKETS);
+        let (head, meta) = packets.head_and_meta(at);
+        if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+            translate_ip4(&flow.xlat4(), head, meta);
+        }
+        if flow.flags & flow_flags::CHAINED != 0 {
+            (meta.session, meta.edits_len) = (flow_ref.0, 0);
+            meta.out_port = env.out_port(summary.in_port);
+            return true;
+        }
+    }
+    false
+}

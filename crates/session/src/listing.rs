@@ -1,0 +1,85 @@
+//! Listing and clearing sessions.
+
+use mmb_flow::{Direction, FlowRef, SessionId};
+
+use crate::lifetime::{DIRECTIONS, EndReason, SessionBatch};
+use crate::sessions::Sessions;
+use crate::{DumpCursor, Environment, SessionView};
+
+impl Sessions {
+    /// Calls `f` with at most `limit` sessions from the cursor on, and moves the cursor. Returns `true` if there may be more. A session
+    /// that begins or ends between two calls may be missing. All others are listed once.
+    pub fn dump(
+        &self,
+        now: u32,
+        env: &impl Environment,
+        cursor: &mut DumpCursor,
+        limit: usize,
+        mut f: impl FnMut(SessionView),
+    ) -> bool {
+        for _ in 0..limit {
+            let Some(id) = self.table.next_session(cursor.0) else { return false };
+            cursor.0 = id.0 + 1;
+            if self.table.redirect_worker(FlowRef::new(id, Direction::Forward)).is_none() {
+                f(self.view(id, now, env));
+            }
+        }
+        self.table.next_session(cursor.0).is_some()
+    }
+
+    /// Returns the view of a session.
+    fn view(&self, id: SessionId, now: u32, env: &impl Environment) -> SessionView {
+        let [forward, reverse] = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
+        let session = self.table.session(id);
+        let counts = [forward.counts(), reverse.counts()];
+        SessionView {
+            worker: self.config.worker,
+            id,
+            uid: self.table.uid(id),
+            original: forward.key(),
+            reply: reverse.key(),
+            state: session.track.state_name(),
+            age: now.wrapping_sub(session.created),
+            idle: now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen)),
+            expires: self.deadline(id, now).map_or(0, |deadline| deadline.wrapping_sub(now)),
+            in_port: session.in_port,
+            packets: counts.map(|(packets, _)| packets),
+            bytes: counts.map(|(_, bytes)| bytes),
+            rules: self.rules.indexes(session.rule_list, env),
+            mapped: session.mapping != u32::MAX,
+            chain: self.chains.name(&self.table, id).cloned(),
+            refused: self.refusal(id),
+        }
+    }
+
+    /// Ends the session with this number and uid. Returns `false` if it has ended before.
+    pub fn clear(&mut self, id: SessionId, uid: u32, env: &impl Environment) -> bool {
+        let is_open = self.table.is_live(id) && self.table.uid(id) == uid;
+        if is_open {
+            self.end(id, EndReason::Cleared, env);
+        }
+        is_open
+    }
+
+    /// Ends at most `limit` sessions of any kind: used when no rule keeps sessions any more. Returns `true` if there are more.
+    pub fn clear_batch(&mut self, limit: usize, env: &impl Environment) -> bool {
+        let mut left = limit;
+        loop {
+            let batch = SessionBatch::collect(|| {
+                left = left.checked_sub(1)?;
+                let id = self.table.next_session(self.lifetime.clear_position)?;
+                self.lifetime.clear_position = id.0 + 1;
+                Some(id)
+            });
+            self.prefetch_ends(batch.ids());
+            batch.ids().iter().for_each(|&id| self.end(id, EndReason::RuleRemoved, env));
+            if batch.ids().is_empty() {
+                break;
+            }
+        }
+        if self.table.next_session(self.lifetime.clear_position).is_none() {
+            self.lifetime.clear_position = 0;
+        }
+        !self.table.is_empty()
+    }
+}

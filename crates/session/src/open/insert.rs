@@ -1,0 +1,204 @@
+//! Inserting a session: its entry in the table, rules, decision, translation and chain.
+
+use mmb_flow::{
+    Direction, Flow, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState, Xlat4,
+    flow_flags,
+};
+use mmb_nf::ChainId;
+use mmb_packet::PacketBuf;
+
+use super::nat::nat_key;
+use crate::Environment;
+use crate::lifetime::{EndReason, session_flags};
+use crate::rules::attached::SessionRule;
+use crate::rules::lists::EMPTY;
+use crate::rules::opening::OpeningRules;
+use crate::sessions::Sessions;
+use crate::slow_path::packet::SlowPacket;
+use crate::translation::record::NumberTranslation;
+
+/// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
+fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, only_endpoints: bool) {
+    match Xlat4::pair(key, reverse).filter(|_| only_endpoints) {
+        Some([out, home]) => {
+            forward.set_xlat4(&out);
+            back.set_xlat4(&home);
+        }
+        None => {
+            forward.flags |= flow_flags::XLAT_SLOW;
+            back.flags |= flow_flags::XLAT_SLOW;
+        }
+    }
+}
+
+/// A session that is to be inserted.
+#[derive(Default)]
+pub(super) struct NewSession {
+    /// The key of replies, if addresses or ports change.
+    pub translated: Option<Key>,
+    pub mapping: Option<MappingId>,
+    pub track: TrackState,
+    /// The tracker's outcome for the first packet.
+    pub outcome: TrackOutcome,
+    pub acks: [u32; 2],
+    /// [`session_flags`].
+    pub flags: u8,
+    pub numbers: Option<NumberTranslation>,
+    pub chain: Option<ChainId>,
+    /// The chain translates the session.
+    pub chain_translates: bool,
+}
+
+/// Where the rules of a new session come from.
+pub(super) enum RuleSource<'a> {
+    /// The rules that match the first packet.
+    Opening(&'a mut OpeningRules),
+    /// A list.
+    List(&'a [SessionRule]),
+}
+
+impl Sessions {
+    /// Inserts a session. The oldest half-open session is evicted if the table is full. The packet's key has been looked up.
+    pub(super) fn insert_session<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+        key: &Key,
+        session: &NewSession,
+        rules: RuleSource<'_>,
+    ) -> Result<FlowRef, InsertError> {
+        let mut inserted = self.insert_entry(pkt, session);
+        if inserted == Err(InsertError::Full)
+            && let Some(evicted) = self.eviction_candidate(pkt)
+        {
+            self.end(evicted, EndReason::Evicted, pkt.env);
+            inserted = self.insert_entry(pkt, session);
+        }
+        let id = inserted.inspect_err(|_| {
+            if let Some(mapping) = session.mapping {
+                let is_inbound = session.flags & session_flags::INBOUND != 0;
+                let reverse = session.translated.filter(|_| !is_inbound);
+                let held = reverse.map_or(*key, |reverse| nat_key(key, &reverse.reversed()));
+                self.nat.pools.release(mapping, &held, pkt.now);
+            }
+        })?;
+        self.counters.created += 1;
+        self.init_session(pkt, id, key, session, rules);
+        let flow = FlowRef::new(id, Direction::Forward);
+        if let Some(numbers) = session.numbers {
+            self.chains.layout.set_mangle(&mut self.table, id, numbers);
+        }
+        if let Some(chain) = session.chain {
+            // Functions see the session before its first packet is counted.
+            self.chains.join(&mut self.table, pkt, flow, chain);
+            self.table.flow_mut(flow).count(1, pkt.bytes());
+        }
+        Ok(flow)
+    }
+
+    /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show that a candidate is
+    /// established.
+    fn eviction_candidate<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+    ) -> Option<SessionId> {
+        loop {
+            let id = self.table.eviction_candidate()?;
+            self.collect_session(pkt.now, id, pkt.env);
+            if self.table.is_embryonic(id) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Inserts the entry of a session into the table.
+    #[inline]
+    fn insert_entry<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+        session: &NewSession,
+    ) -> Result<SessionId, InsertError> {
+        let TrackOutcome { timeout, embryonic, .. } = session.outcome;
+        let deadline = pkt.now.wrapping_add(timeout);
+        self.table.open(&pkt.hashed_key, session.translated.as_ref(), pkt.now, deadline, embryonic)
+    }
+
+    /// Initializes a new session. All its memory is written at once, since it may be in no cache.
+    fn init_session<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+        id: SessionId,
+        key: &Key,
+        new: &NewSession,
+        rules: RuleSource<'_>,
+    ) {
+        let mut flags = new.flags;
+        if pkt.is_looped() {
+            // Replies return to the inside, where the packet came from.
+            flags |= session_flags::LOOP_REVERSE;
+        }
+        let stamp = self.cache.decisions.stamp(pkt.in_port);
+        let (rule_list, decision) = match rules {
+            RuleSource::Opening(opening) => {
+                (self.acquire_opening_list(opening), self.acquire_opening_decision(pkt, opening, stamp))
+            }
+            RuleSource::List(list) => {
+                (self.rules.lists.acquire(list), self.acquire_decision(pkt, list, stamp))
+            }
+        };
+        let (flows, session) = self.table.parts_mut(id);
+        (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
+        session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
+        session.in_port = [pkt.in_port, u16::MAX];
+        let chain_flag = if new.chain_translates { flow_flags::CHAIN_TRANSLATES } else { 0 };
+        for (at, flow) in flows.iter_mut().enumerate() {
+            let is_settled = new.outcome.settled[at] && flags & session_flags::LOOPS[at] == 0;
+            flow.ack = new.acks[at];
+            flow.flags |= chain_flag | if is_settled { flow_flags::SETTLED } else { 0 };
+        }
+        if new.numbers.is_some() || new.translated.is_some() {
+            let same = key.reversed();
+            let reverse = new.translated.unwrap_or(same);
+            if new.numbers.is_some() || reverse != same {
+                set_translation(flows, key, &reverse, new.numbers.is_none());
+            }
+        }
+        let [forward, _] = flows;
+        forward.set_decision(decision);
+        forward.flags |= flow_flags::SEEN;
+        if new.chain.is_none() {
+            forward.count(1, pkt.bytes());
+        }
+    }
+
+    /// Acquires the rule list of a session that these rules open.
+    fn acquire_opening_list(&mut self, opening: &mut OpeningRules) -> u32 {
+        let lists = &mut self.rules.lists;
+        if let Some(number) = opening.list_hint.and_then(|hint| lists.acquire_by_hint(hint)) {
+            return number;
+        }
+        let number = lists.acquire(&opening.rules);
+        opening.list_hint = (number != EMPTY).then(|| lists.hint(number));
+        number
+    }
+
+    /// Acquires the decision of the forward flow of a session that these rules open.
+    fn acquire_opening_decision<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+        opening: &mut OpeningRules,
+        stamp: u32,
+    ) -> u32 {
+        if let Some((hint_stamp, hint)) = opening.decision_hint
+            && hint_stamp == stamp
+            && !pkt.is_looped()
+            && let Some(number) = self.cache.decisions.acquire_by_hint(hint)
+        {
+            self.counters.decided += 1;
+            return number;
+        }
+        let number = self.acquire_decision_of(pkt, &opening.decision_slots, stamp);
+        let lasts = number != EMPTY && !pkt.is_looped();
+        opening.decision_hint = lasts.then(|| (stamp, self.cache.decisions.hint(number)));
+        number
+    }
+}

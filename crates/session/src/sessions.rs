@@ -1,0 +1,129 @@
+//! The sessions of one worker.
+
+use std::io;
+
+use mmb_flow::{FragmentLimits, FragmentTable, Nat, SessionSettings, Table};
+
+use crate::chains::ChainState;
+use crate::established::{DecisionCache, EstablishedPath};
+use crate::hash::mix;
+use crate::lifetime::Lifetime;
+use crate::lookup::vector::VectorLookup;
+use crate::offload::flows::OffloadedFlows;
+use crate::open::nat::NatState;
+use crate::rules::RuleState;
+use crate::slow_path::packet::FragmentTarget;
+use crate::{Environment, ReleasedFragment, SessionConfig, SessionCounters};
+
+/// Limits of the fragment table.
+const FRAGMENTS: FragmentLimits = FragmentLimits { datagrams: 4096, waiting: 512, per_datagram: 64 };
+
+/// The sessions of one worker. See the crate's theory of operation.
+#[derive(Debug)]
+pub struct Sessions {
+    pub(crate) config: SessionConfig,
+    pub(crate) settings: SessionSettings,
+    pub(crate) table: Table,
+    pub(crate) lookup: VectorLookup,
+    pub(crate) cache: DecisionCache,
+    pub(crate) rules: RuleState,
+    pub(crate) chains: ChainState,
+    pub(crate) nat: NatState,
+    pub(crate) fragments: FragmentTable<FragmentTarget>,
+    pub(crate) offloaded: OffloadedFlows,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) counters: SessionCounters,
+}
+
+impl Sessions {
+    /// Tickets of [`crate::Next::Hold`] are below this number.
+    pub const TICKETS: usize = FRAGMENTS.waiting as usize;
+
+    /// Creates the sessions of a worker, without rules.
+    ///
+    /// # Errors
+    /// The error of the system if there is not enough address space.
+    pub fn new(config: SessionConfig) -> io::Result<Sessions> {
+        let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
+        let secret = mix(config.seed, u64::from(config.worker) + 1);
+        let chains = ChainState::new(&config);
+        Ok(Sessions {
+            settings: SessionSettings::default(),
+            table: Table::new(capacity, chains.layout.bytes, secret)?,
+            lookup: VectorLookup::new(),
+            cache: DecisionCache::new(),
+            rules: RuleState::new(secret),
+            chains,
+            nat: NatState::new(&config)?,
+            fragments: FragmentTable::new(FRAGMENTS),
+            offloaded: OffloadedFlows::default(),
+            lifetime: Lifetime::default(),
+            counters: SessionCounters::default(),
+            config,
+        })
+    }
+
+    /// Adopts new rules, pools, chains or settings. Must be called before the first packet under them, and once before the first packet
+    /// at all. `old` is the previous environment, whose rules get the packets counted so far.
+    pub fn adopt(&mut self, old: &impl Environment, new: &impl Environment) {
+        self.detach_offloaded(old);
+        self.flush(old);
+        self.cache.decisions.renew();
+        self.routes_changed();
+        self.rules.opening = None;
+        self.settings = new.settings();
+        self.cache.has_per_packet_rules = new.policy().per_packet().is_some();
+        self.nat.adopt(new.nat());
+        self.chains.adopt(new.chains(), &self.settings);
+    }
+
+    /// Invalidates cached next hops: routes or local addresses have changed.
+    pub fn routes_changed(&mut self) {
+        self.cache.invalidate_next_hops(&mut self.table);
+    }
+
+    /// Adds all counted packets to the counters of the rules.
+    pub fn flush(&mut self, env: &impl Environment) {
+        self.cache.flush(&mut self.table, env, usize::MAX);
+    }
+
+    /// Removes and returns the next fragment that is no longer held. Must be called after [`Sessions::process_slow_path`] and
+    /// [`Sessions::tick`] until it returns `None`.
+    pub fn next_released_fragment(&mut self) -> Option<ReleasedFragment> {
+        let released = self.fragments.pop_released()?;
+        Some(match released.target {
+            Some(_) => ReleasedFragment::Retry(released.ticket.0),
+            None => ReleasedFragment::TimedOut(released.ticket.0),
+        })
+    }
+
+    /// Returns counters and gauges.
+    pub fn counters(&self) -> SessionCounters {
+        let occupancy = self.table.occupancy();
+        let (sessions, half_open) = (u64::from(occupancy.sessions), u64::from(occupancy.embryonic));
+        SessionCounters {
+            sessions: sessions - self.counters.redirects.min(sessions),
+            half_open: half_open - self.counters.redirects.min(half_open),
+            capacity: u64::from(occupancy.capacity),
+            decisions: self.cache.decisions.len() as u64,
+            ..self.counters
+        }
+    }
+
+    /// Returns the NAT mappings, with usage and events.
+    pub fn nat(&self) -> &Nat {
+        &self.nat.pools
+    }
+
+    /// Returns the NAT mappings, to take events out.
+    pub fn nat_mut(&mut self) -> &mut Nat {
+        &mut self.nat.pools
+    }
+
+    /// Borrows the parts that the established path uses.
+    #[inline(always)]
+    pub(crate) fn established_path(&mut self) -> EstablishedPath<'_> {
+        let Sessions { table, cache, rules, chains, counters, .. } = self;
+        EstablishedPath { table, cache, random: &mut rules.random, layout: &chains.layout, counters }
+    }
+}

@@ -1,0 +1,78 @@
+//! A packet on the slow path.
+
+use mmb_flow::{FlowRef, HashedKey};
+use mmb_packet::{DropReason, Meta, PacketBuf, flags};
+use mmb_policy::Hit;
+
+use crate::established::set_edits;
+use crate::{Environment, Next};
+
+/// Where the first fragment of a datagram went. Later fragments follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FragmentTarget {
+    /// To the session with this uid.
+    Session(FlowRef, u32),
+    /// To another worker.
+    Worker(u16),
+    /// Onward, without session.
+    Stateless,
+    /// It was dropped.
+    Dropped(DropReason),
+}
+
+/// A packet on the slow path, with its surroundings.
+pub(crate) struct SlowPacket<'a, E, P> {
+    pub now: u32,
+    pub env: &'a E,
+    pub packet: &'a mut P,
+    pub meta: &'a mut Meta,
+    pub in_port: u16,
+    /// All rules that match.
+    pub hits: &'a [Hit],
+    pub edits: &'a mut Vec<u32>,
+    /// Where the packet's edits begin in `edits`.
+    pub first_edit: usize,
+    /// The key, with its hash, of the last lookup.
+    pub hashed_key: HashedKey,
+}
+
+impl<E: Environment, P: PacketBuf> SlowPacket<'_, E, P> {
+    /// Returns the length of the frame.
+    pub fn bytes(&self) -> u32 {
+        u32::try_from(self.packet.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Drops the packet.
+    pub fn drop(&mut self, reason: DropReason) -> Next {
+        self.edits.truncate(self.first_edit);
+        self.meta.drop_reason = reason as u8;
+        Next::Drop
+    }
+
+    /// Sends the packet on to the other end of the wire or to routing, with its edits.
+    pub fn pass(&mut self) -> Next {
+        self.meta.out_port = self.env.out_port(self.in_port);
+        set_edits(self.first_edit, self.meta, self.edits)
+    }
+
+    /// Whether a host inside has sent the packet, and NAT treats it as if it came from outside.
+    pub fn is_looped(&self) -> bool {
+        self.meta.flags & flags::LOOPED != 0
+    }
+
+    /// Whether another worker has handed the packet off.
+    pub fn is_handed(&self) -> bool {
+        self.meta.flags & flags::HANDED != 0
+    }
+
+    /// Whether the worker to which the packet was handed off has returned it.
+    pub fn was_returned(&self) -> bool {
+        self.meta.flags & (flags::REFUSED | flags::ASTRAY) != 0
+    }
+
+    /// Returns the slots of the stateful rules that match.
+    pub fn stateful_slots(&self) -> impl Iterator<Item = u32> + '_ {
+        let policy = self.env.policy();
+        self.hits.iter().map(|hit| hit.slot).filter(move |&slot| policy.rule_info(slot).stateful)
+    }
+}

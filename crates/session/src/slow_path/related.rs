@@ -1,0 +1,112 @@
+//! ICMP errors: packets that belong to a session by the packet that they quote.
+
+use mmb_flow::{FlowRef, Key, NatConfig, flow_flags, parse_quote, translate_icmp_error};
+use mmb_packet::{DropReason, Kind, PacketBuf, flags};
+
+use super::packet::SlowPacket;
+use crate::open::plan::is_pool;
+use crate::sessions::Sessions;
+use crate::{Environment, Next};
+
+impl Sessions {
+    /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite direction.
+    pub(super) fn process_icmp_error<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Next {
+        let Some(quote) = parse_quote(pkt.packet.head(), pkt.meta) else {
+            return self.process_unrelated_error(pkt);
+        };
+        let key = quote.key.reversed();
+        let flow = self.table.find(&key);
+        if !flow.is_some() {
+            return match self.error_worker(pkt, &key) {
+                Some(worker) => self.hand_off(pkt.meta, worker),
+                None => self.process_unrelated_error(pkt),
+            };
+        }
+        if let Some(worker) = self.table.redirect_worker(flow) {
+            return self.hand_off(pkt.meta, worker);
+        }
+        if let Err(next) = self.admit_related(pkt, flow) {
+            return next;
+        }
+        self.counters.icmp_errors += 1;
+        if self.table.flow(flow).flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) != 0 {
+            let to = self.table.key(flow.opposite()).reversed();
+            let mangle = self.chains.layout.mangle(&self.table, flow.session());
+            let (head, direction) = (pkt.packet.head_mut(), flow.direction());
+            let translated =
+                translate_icmp_error(head, pkt.meta, &quote, &key, &to, mangle.as_ref(), direction);
+            if let Err(reason) = translated {
+                return pkt.drop(reason);
+            }
+        }
+        self.send(pkt, flow)
+    }
+
+    /// Applies rules to a packet that belongs to a session and has another key: the session's rules and those that match the packet
+    /// itself. The error is the packet's outcome if it is dropped.
+    pub(super) fn admit_related<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+        flow: FlowRef,
+    ) -> Result<(), Next> {
+        pkt.meta.session = flow.0;
+        let (rule_list, bytes) = (self.table.session(flow.session()).rule_list, pkt.bytes());
+        if !pkt.is_looped() && self.rules.drops_related(rule_list, pkt.hits, (pkt.env, bytes), pkt.edits) {
+            return Err(pkt.drop(DropReason::Rule));
+        }
+        match self.refusal(flow.session()) {
+            Some(reason) => Err(pkt.drop(reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the worker that may own the session of an error with this key: first the worker that packets with the key come to, then
+    /// the worker that owns the sessions which NAT has let in to the error's host.
+    fn error_worker<E: Environment, P: PacketBuf>(
+        &self,
+        pkt: &mut SlowPacket<'_, E, P>,
+        key: &Key,
+    ) -> Option<u16> {
+        let (nat, workers) = (pkt.env.nat(), usize::from(self.config.workers));
+        let first = self.config.first_worker(nat, key);
+        if first != self.config.worker && !pkt.is_handed() {
+            return Some(first);
+        }
+        if workers == 1 || nat.is_empty() || !key.is_ip4() || pkt.was_returned() {
+            return None;
+        }
+        let [a, b, c, d, ..] = key.source;
+        pkt.meta.flags |= flags::ASTRAY;
+        let second = NatConfig::host_worker([a, b, c, d], workers) as u16;
+        (second != self.config.worker).then_some(second)
+    }
+
+    /// Processes an error that belongs to no session. NAT drops it, inbound and outbound (RFC 5508, REQ-4, REQ-5); else it is a packet
+    /// like others.
+    fn process_unrelated_error<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &mut SlowPacket<'_, E, P>,
+    ) -> Next {
+        if pkt.meta.kind.l3() == Kind::IP4 && !pkt.env.nat().is_empty() {
+            let mut key = Key { kind: pkt.meta.kind.0, proto: pkt.meta.proto, ..Key::default() };
+            let at = usize::from(pkt.meta.l3_off) + 16;
+            if let Some(to) = pkt.packet.head().get(at..at + 4) {
+                key.destination[..4].copy_from_slice(to);
+            }
+            if pkt.is_looped() || pkt.env.nat().is_nat_destination(&key) || self.has_translating_rule(pkt) {
+                return pkt.drop(DropReason::IcmpQuote);
+            }
+        }
+        self.process_stateless(pkt)
+    }
+
+    /// Whether a matching rule translates the source of its sessions by a pool.
+    fn has_translating_rule<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>) -> bool {
+        let policy = pkt.env.policy();
+        let has_pool = |slot| policy.stateful(slot).is_some_and(|rule| rule.bindings.iter().any(is_pool));
+        pkt.stateful_slots().any(|slot| has_pool(slot) || self.chains.is_translated_by(policy, slot))
+    }
+}

@@ -1,0 +1,153 @@
+//! The engine's record in a session's scratchpad: translated numbers, and refusals.
+//!
+//! Theory of operation. A session can replace numbers besides addresses and ports: sequence numbers, IP identifiers, flow labels. They
+//! are stored in a [`Mangle`] in the session's [`SessionRecord`], which follows the bytes of functions in the scratchpad. The packet
+//! that opens the session determines all of it, with one exception: the first sequence number of the answering side is chosen then,
+//! and its offset is known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which both ends
+//! know already.
+
+use std::ops::Range;
+
+use bytemuck::{Pod, Zeroable};
+use mmb_flow::{FlowRef, Mangle, SessionId, Table, flow_flags, translate, translate_ip4};
+use mmb_packet::{DropReason, Meta};
+
+use crate::lifetime::{DIRECTIONS, session_flags};
+
+/// What the engine stores in a session's scratchpad. The session's flags tell which fields are valid.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+struct SessionRecord {
+    mangle: Mangle,
+    /// What the answering side's first sequence number becomes.
+    new_isn: u32,
+    /// 1: that number has not arrived yet.
+    awaits_isn: u8,
+    /// Why packets are dropped, as the number of a [`DropReason`].
+    refusal: u8,
+    /// The generation of rules under which they are.
+    refusal_epoch: u16,
+}
+
+/// A mangle, and what the answering side's first sequence number becomes.
+pub(crate) type NumberTranslation = (Mangle, Option<u32>);
+
+/// The layout of scratchpads.
+#[derive(Clone, Debug)]
+pub(crate) struct ScratchLayout {
+    /// Bytes of functions, from the beginning.
+    pub functions: usize,
+    /// Position of the [`SessionRecord`].
+    record: Range<usize>,
+    /// Total size: whole cache lines, so that scratchpads do not share lines.
+    pub bytes: usize,
+}
+
+impl ScratchLayout {
+    /// Bytes of a cache line.
+    const LINE: usize = 64;
+
+    /// Creates the layout with this many bytes for functions.
+    pub fn new(functions: usize) -> ScratchLayout {
+        let functions = functions.next_multiple_of(8);
+        let record = functions..functions + size_of::<SessionRecord>();
+        ScratchLayout { functions, bytes: record.end.next_multiple_of(Self::LINE), record }
+    }
+
+    /// Returns the record of a session.
+    fn record(&self, table: &Table, id: SessionId) -> SessionRecord {
+        let bytes = table.scratch(id).get(self.record.clone());
+        bytes.map_or(SessionRecord::default(), bytemuck::pod_read_unaligned)
+    }
+
+    /// Changes the record of a session.
+    fn update(&self, table: &mut Table, id: SessionId, change: impl FnOnce(&mut SessionRecord)) {
+        let mut record = self.record(table, id);
+        change(&mut record);
+        if let Some(bytes) = table.scratch_mut(id).get_mut(self.record.clone()) {
+            bytes.copy_from_slice(bytemuck::bytes_of(&record));
+        }
+    }
+
+    /// Returns the bytes of functions in a session's scratchpad.
+    pub fn functions<'t>(&self, table: &'t Table, id: SessionId) -> Option<&'t [u8]> {
+        table.scratch(id).get(..self.functions)
+    }
+
+    /// Returns the bytes of functions, mutable.
+    pub fn functions_mut<'t>(&self, table: &'t mut Table, id: SessionId) -> Option<&'t mut [u8]> {
+        table.scratch_mut(id).get_mut(..self.functions)
+    }
+
+    /// Returns the translated numbers of a session, if it has any.
+    pub fn mangle(&self, table: &Table, id: SessionId) -> Option<Mangle> {
+        let has = table.session(id).flags & session_flags::MANGLE != 0;
+        has.then(|| self.record(table, id).mangle)
+    }
+
+    /// Sets the translated numbers of a session.
+    pub fn set_mangle(&self, table: &mut Table, id: SessionId, (mangle, new_isn): NumberTranslation) {
+        table.session_mut(id).flags |= session_flags::MANGLE;
+        self.update(table, id, |record| {
+            (record.mangle, record.new_isn) = (mangle, new_isn.unwrap_or(0));
+            record.awaits_isn = u8::from(new_isn.is_some());
+        });
+    }
+
+    /// Whether the answering side's first sequence number is still to be learned.
+    pub fn awaits_isn(&self, table: &Table, id: SessionId) -> bool {
+        table.session(id).flags & session_flags::MANGLE != 0 && self.record(table, id).awaits_isn != 0
+    }
+
+    /// Learns the answering side's first sequence number.
+    pub fn set_isn(&self, table: &mut Table, id: SessionId, isn: u32) {
+        self.update(table, id, |record| {
+            record.mangle.acknowledgment = isn.wrapping_sub(record.new_isn);
+            record.awaits_isn = 0;
+        });
+    }
+
+    /// Returns why all packets of the session are dropped under this generation of rules, if they are.
+    pub fn refusal(&self, table: &Table, id: SessionId, epoch: u16) -> Option<DropReason> {
+        if table.session(id).flags & session_flags::REFUSED == 0 {
+            return None;
+        }
+        let SessionRecord { refusal, refusal_epoch, .. } = self.record(table, id);
+        DropReason::from_number(refusal).filter(|_| refusal_epoch == epoch)
+    }
+
+    /// Drops all packets of the session from now on, until the generation of rules changes. Its flows are not settled any more, so that
+    /// every path checks for the refusal.
+    pub fn refuse(&self, table: &mut Table, id: SessionId, reason: DropReason, epoch: u16) {
+        table.session_mut(id).flags |= session_flags::REFUSED;
+        self.update(table, id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));
+        for direction in DIRECTIONS {
+            table.flow_mut(FlowRef::new(id, direction)).flags &= !flow_flags::SETTLED;
+        }
+    }
+
+    /// Translates a packet of a flow, whatever is replaced.
+    ///
+    /// # Errors
+    /// As [`mmb_flow::translate`].
+    #[inline(always)]
+    pub fn translate(
+        &self,
+        table: &Table,
+        flow_ref: FlowRef,
+        head: &mut [u8],
+        meta: &Meta,
+    ) -> Result<(), DropReason> {
+        let flow = table.flow(flow_ref);
+        if flow.flags & flow_flags::XLAT4 != 0 {
+            translate_ip4(&flow.xlat4(), head, meta);
+            return Ok(());
+        }
+        if flow.flags & flow_flags::XLAT_SLOW == 0 {
+            return Ok(());
+        }
+        let to = table.key(flow_ref.opposite()).reversed();
+        let mangle = self.mangle(table, flow_ref.session());
+        translate(head, meta, &flow.key(), &to, mangle.as_ref(), flow_ref.direction())
+    }
+}
