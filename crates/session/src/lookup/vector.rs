@@ -116,3 +116,24 @@ impl VectorLookup {
         self.keys.end(n);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_stands_for_one_vector() {
+        let table = Table::new(10, 0, 1).expect("memory");
+        let mut lookup = VectorLookup::new();
+        let prefetch = |lookup: &mut VectorLookup, n: usize| {
+            lookup.begin();
+            (0..n).for_each(|at| lookup.push(&table, at, (&[], &Meta::default()), (0, 60)));
+            lookup.end(n)
+        };
+        let token = prefetch(&mut lookup, 3);
+        assert!(lookup.is_current(&token, 3));
+        assert!(!lookup.is_current(&token, 2) && !lookup.is_current(&token, 4), "other packets");
+        let newer = prefetch(&mut lookup, 3);
+        assert!(!lookup.is_current(&token, 3) && lookup.is_current(&newer, 3), "a newer vector");
+    }
+}
