@@ -1,7 +1,7 @@
-//! What the graph itself costs: ticks per packet of a walk through three nodes that do nothing, full vectors.
+//! The cost of the graph itself: ticks per packet of a walk through three empty nodes, with full vectors.
 //!
-//! `source` takes packets from a pool, `pass` sends them on and `sink` frees them; the second figure adds a
-//! node that sends packets by edge, in runs of eight. Figures are the time-stamp counter's.
+//! `source` takes packets from a pool, `pass` passes them on and `sink` frees them. The second figure adds a
+//! node that sends packets by edge, in runs of eight. Ticks are those of the time-stamp counter.
 
 use mmb_dpdk::{
     Eal, EalConfig, Emit, Error, Graph, HugePages, Mempool, NodeDef, NodeKind, VECTOR_MAX, Vector,
@@ -53,7 +53,7 @@ fn main() -> Result<(), Error> {
     measure("every other packet", &SPREAD, |at| at as u16 % 2)
 }
 
-/// The best of many short measurements: other programs on the machine can only make one worse.
+/// The minimum of many short measurements: other programs only add to it.
 fn measure(what: &str, defs: &[NodeDef<State>], edge: fn(usize) -> u16) -> Result<(), Error> {
     const WALKS: u64 = 200;
     let state = State { pool: Mempool::create("bench", 8192, 2048, 512)?, edges: std::array::from_fn(edge) };

@@ -1,4 +1,4 @@
-//! The environment: one per process, started once.
+//! DPDK's environment (EAL): one per process, started once.
 
 use std::ffi::{CString, c_char};
 use std::path::PathBuf;
@@ -11,33 +11,31 @@ use crate::error::{Error, last_errno, strerror};
 use crate::log::{self, LogLevel};
 use crate::memory;
 
-/// Memory that EAL keeps for itself without huge pages (graphs, rings, device structures), in MiB. Pages that
-/// are not touched cost nothing.
+/// EAL's own memory without huge pages (graphs, rings, device structures), in MiB. Untouched pages cost
+/// nothing.
 const HEAP_MB: u32 = 128;
 
 /// Whether to use huge pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// When as many are free as [`EalConfig::memory_mb`] asks for.
+    /// If [`EalConfig::memory_mb`] are free in huge pages.
     #[default]
     Auto,
-    /// Not even then.
+    /// Never.
     Never,
 }
 
 /// How to start the environment.
 #[derive(Clone, Debug)]
 pub struct EalConfig {
-    /// Memory the process will want for packets and everything else, in MiB. Huge pages are used when that
-    /// much is free in them. Without huge pages it is no limit: pools then come from ordinary (transparent
-    /// huge) pages.
+    /// Memory that the process needs, in MiB. Huge pages are used if they have that much free. Without them,
+    /// this is not a limit: pools use ordinary (transparent huge) pages.
     pub memory_mb: u32,
     /// Whether to use huge pages.
     pub huge: HugePages,
-    /// Whether PCI devices may be opened. False for runs that need no device (replay, benchmark) and no
-    /// privilege.
+    /// Whether PCI devices may be opened. False for runs without devices and privileges (replay, benchmark).
     pub privileged: bool,
-    /// How much of DPDK's log goes to standard error.
+    /// The level of DPDK's log on standard error.
     pub log_level: LogLevel,
 }
 
@@ -47,7 +45,7 @@ impl Default for EalConfig {
     }
 }
 
-/// Proof that the environment runs. It runs until the process ends.
+/// Proof that the environment is started. It runs until the process ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Eal {
     huge: bool,
@@ -60,13 +58,12 @@ static EAL: OnceLock<Eal> = OnceLock::new();
 static STARTING: AtomicBool = AtomicBool::new(false);
 
 impl Eal {
-    /// Starts the environment. Takes about a tenth of a second (EAL measures the time-stamp counter where the
-    /// processor does not tell its rate). Neither pins nor keeps the calling thread: EAL's "main core" is a
-    /// thread that ends before this returns, so every thread that wants per-thread caches calls
-    /// [`crate::register_thread`].
+    /// Starts the environment. Takes about 0.1 s: EAL measures the time-stamp counter where the processor
+    /// does not report its rate. Does not pin the calling thread: EAL's "main core" is a thread that ends
+    /// before this returns. So every thread that needs per-thread caches calls [`crate::register_thread`].
     ///
     /// # Errors
-    /// [`Error::StartedAlready`] on the second call, also when the first one failed; [`Error::Start`] with
+    /// [`Error::StartedAlready`] on the second call, even if the first one failed; [`Error::Start`] with
     /// EAL's reason.
     pub fn init(config: &EalConfig) -> Result<Eal, Error> {
         if STARTING.swap(true, Ordering::AcqRel) {
@@ -76,7 +73,7 @@ impl Eal {
         let huge = config.huge == HugePages::Auto && free_huge_mb() >= u64::from(config.memory_mb.max(1));
         let cpus = allowed_cpus();
         let arguments = arguments(config, huge, &cpus);
-        // On its own thread, because rte_eal_init pins the thread that calls it.
+        // On a thread of its own, because rte_eal_init pins its caller.
         let outcome = std::thread::spawn(move || start(&arguments)).join();
         match outcome {
             Ok(result) => result?,
@@ -89,12 +86,12 @@ impl Eal {
         Ok(*EAL.get_or_init(|| eal))
     }
 
-    /// The environment, if it runs.
+    /// The environment, if it is started.
     pub fn get() -> Option<Eal> {
         EAL.get().copied()
     }
 
-    /// The environment, or the error that says it does not run.
+    /// The environment, or [`Error::NotStarted`].
     pub(crate) fn running() -> Result<Eal, Error> {
         Self::get().ok_or(Error::NotStarted)
     }
@@ -104,7 +101,7 @@ impl Eal {
         self.huge
     }
 
-    /// Whether devices see the same addresses as the program, so that any memory is contiguous to them.
+    /// Whether devices use the program's virtual addresses, so that any memory is contiguous for them.
     pub(crate) fn iova_va(self) -> bool {
         self.iova_va
     }
@@ -114,7 +111,7 @@ impl Eal {
         self.pci
     }
 
-    /// Ticks of the time-stamp counter per second, as [`rdtsc`] and the graph's statistics count them.
+    /// Ticks per second of the time-stamp counter, the unit of [`rdtsc`] and of the graph's statistics.
     pub fn tsc_hz(self) -> u64 {
         self.tsc_hz
     }
@@ -141,7 +138,7 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
         "mmb".to_owned(),
         "--no-telemetry".to_owned(),
         format!("--file-prefix=mmb-{}", std::process::id()),
-        // One "core" that may run on every processor the caller may use.
+        // One "core" that may run on every processor of the caller.
         format!("--lcores=0@({cpus})"),
         format!("--log-level=*:{}", log::dpdk_level()),
     ];
@@ -152,17 +149,17 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
         list.push(HEAP_MB.to_string());
     }
     if config.privileged {
-        // An allow list with nothing useful on it: EAL looks at PCI, but opens a device only when told.
+        // An allow list without a real device: EAL scans PCI, but opens a device only on request.
         list.extend(["-a", "0000:00:00.0"].map(String::from));
     } else {
         list.push("--no-pci".into());
     }
-    // Left alone, EAL would choose physical addresses on every machine without an IOMMU, and with them no
-    // AF_XDP.
+    // By default, EAL chooses physical addresses on machines without an IOMMU; AF_XDP does not work with
+    // them.
     if !(huge && config.privileged && wants_physical_addresses()) {
         list.push("--iova-mode=va".into());
     }
-    // None of these strings can hold a zero byte.
+    // None of these strings contains a zero byte.
     list.into_iter().filter_map(|argument| CString::new(argument).ok()).collect()
 }
 
@@ -171,8 +168,8 @@ fn start(arguments: &[CString]) -> Result<(), Error> {
     let (status, reason) = log::capture(|| {
         let mut pointers: Vec<*mut c_char> =
             arguments.iter().map(|argument| argument.as_ptr().cast_mut()).collect();
-        // SAFETY: `pointers` holds argc zero-terminated strings that outlive the call; EAL permutes the
-        // pointers but writes to none of the strings.
+        // SAFETY: `pointers` holds argc zero-terminated strings that outlive the call. EAL permutes the
+        // pointers but does not write to the strings.
         unsafe { sys::rte_eal_init(i32::try_from(pointers.len()).unwrap_or(i32::MAX), pointers.as_mut_ptr()) }
     });
     if status < 0 {
@@ -182,18 +179,18 @@ fn start(arguments: &[CString]) -> Result<(), Error> {
     Ok(())
 }
 
-/// EAL makes a directory for files that it then, without shared configuration, does not write. Empty ones are
-/// only litter; that one stays if something is in it.
+/// Removes the runtime directory that EAL makes and, without shared configuration, leaves empty. It stays if
+/// it has contents.
 fn remove_runtime_directory() {
     let name = format!("mmb-{}", std::process::id());
     let user = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     for base in [Some(PathBuf::from("/var/run")), user, Some(PathBuf::from("/tmp"))].into_iter().flatten() {
-        // Failure is fine: the directory is then elsewhere, or in use.
+        // On failure, the directory is elsewhere or in use.
         let _ = std::fs::remove_dir(base.join("dpdk").join(&name));
     }
 }
 
-/// A figure of /proc/meminfo: kibibytes, or a number of pages.
+/// A value of /proc/meminfo: kibibytes, or a number of pages.
 pub(crate) fn meminfo(name: &str) -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -206,8 +203,8 @@ fn free_huge_mb() -> u64 {
     figure("HugePages_Free").saturating_sub(figure("HugePages_Rsvd")) * figure("Hugepagesize") / 1024
 }
 
-/// Whether a network card is bound to a driver that gives user space no address translation, so that all of
-/// EAL must work with physical addresses.
+/// Whether a network card is bound to a driver without address translation for user space, so that EAL must
+/// use physical addresses.
 fn wants_physical_addresses() -> bool {
     let no_iommu = std::fs::read_to_string("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode");
     if no_iommu.is_ok_and(|text| text.starts_with('Y')) {
@@ -221,7 +218,7 @@ fn wants_physical_addresses() -> bool {
     ["igb_uio", "uio_pci_generic"].into_iter().any(bound)
 }
 
-/// The processors this thread may run on, as EAL writes them: "0,1,5".
+/// The processors of this thread's affinity, in EAL's notation: "0,1,5".
 fn allowed_cpus() -> String {
     // SAFETY: a cpu_set_t of zeros is an empty set; sched_getaffinity fills it for the calling thread.
     let list: Vec<String> = unsafe {
@@ -235,23 +232,23 @@ fn allowed_cpus() -> String {
     list.join(",")
 }
 
-/// A thread that uses pools heavily: it has caches of its own while this lives. Not to be moved to another
+/// The registration of a thread. While it lives, pools have caches for the thread. It cannot move to another
 /// thread.
 #[derive(Debug)]
 pub struct ThreadGuard {
     not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Registers the calling thread with DPDK, so that pools give it a private cache (without it every allocation
-/// and release goes to the shared ring).
+/// Registers the calling thread with DPDK, so that pools have a cache for it. Without it, each allocation and
+/// release uses the shared ring.
 ///
 /// # Errors
-/// [`Error::NotStarted`]; [`Error::Thread`] when the thread is registered already or too many are.
+/// [`Error::NotStarted`]; [`Error::Thread`]: the thread is registered already, or too many are.
 pub fn register_thread() -> Result<ThreadGuard, Error> {
     Eal::running()?;
     // SAFETY: EAL runs; mmb_lcore_id reads a thread-local variable.
     if unsafe { sys::mmb_lcore_id() } < sys::RTE_MAX_LCORE {
-        return Err(Error::Thread { reason: "it is one already".into() });
+        return Err(Error::Thread { reason: "it is registered already".into() });
     }
     // SAFETY: EAL runs.
     let (status, reason) = log::capture(|| unsafe { sys::rte_thread_register() });
@@ -263,8 +260,8 @@ pub fn register_thread() -> Result<ThreadGuard, Error> {
 
 impl Drop for ThreadGuard {
     fn drop(&mut self) {
-        // SAFETY: this thread (the guard is not Send) was registered by register_thread. Buffers in its
-        // caches stay there for the thread that gets its number next.
+        // SAFETY: register_thread registered this thread, since the guard is not Send. Buffers in its caches
+        // stay there for the next thread with its number.
         unsafe { sys::rte_thread_unregister() }
     }
 }
@@ -280,12 +277,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told() {
+    fn meminfo_is_read() {
         assert!(meminfo("MemTotal").is_some_and(|kib| kib > 1024) && meminfo("Mem").is_none());
     }
 
     #[test]
-    fn nothing_works_before_the_start() {
+    fn threads_cannot_register_before_the_start() {
         // Other unit tests of this crate never start EAL; the integration tests do.
         assert_eq!(register_thread().err(), Some(Error::NotStarted));
     }

@@ -1,13 +1,13 @@
-//! What can go wrong outside the packet path.
+//! Errors outside the packet path.
 
 use std::ffi::CStr;
 
 use mmb_dpdk_sys as sys;
 
-/// An error of the engine: one sentence that names the thing concerned.
+/// An error of the engine, in one sentence that names its object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Something that needs the environment was asked for before [`crate::Eal::init`].
+    /// The environment is needed, but [`crate::Eal::init`] was not called.
     #[error("the packet engine is not started yet")]
     NotStarted,
     /// [`crate::Eal::init`] was called a second time.
@@ -16,7 +16,7 @@ pub enum Error {
     /// The environment does not start.
     #[error("the packet engine does not start: {reason}")]
     Start {
-        /// EAL's last word on it.
+        /// EAL's reason.
         reason: String,
     },
     /// A pool, ring or graph cannot be made.
@@ -59,31 +59,31 @@ pub enum PortError {
         /// Name of the interface.
         interface: String,
     },
-    /// The process lacks the privilege.
+    /// The process lacks a privilege.
     #[error("port {port}: not permitted to {what} (run as root, or give the program {capability})")]
     NotPermitted {
         /// Name of the port.
         port: String,
-        /// What it tried.
+        /// The refused operation.
         what: &'static str,
         /// The capability that allows it.
         capability: &'static str,
     },
     /// The frames of the interface are longer than the port can take.
-    #[error("port {port}: frames of MTU {mtu} do not fit, {limit} is the most {reason}")]
+    #[error("port {port}: frames of MTU {mtu} do not fit, {limit} is the maximum {reason}")]
     MtuTooLarge {
         /// Name of the port.
         port: String,
-        /// MTU of the interface, or the one that was asked for.
+        /// MTU of the interface, or the requested one.
         mtu: u32,
         /// The largest MTU this port takes.
         limit: u32,
-        /// What sets the limit, and the way out.
+        /// The reason of the limit, and the remedy.
         reason: String,
     },
-    /// Several receive queues, of which this kind of port sees only the first.
+    /// The interface has several receive queues, and this kind of port uses only the first.
     #[error(
-        "port {port}: interface {interface} spreads its traffic over {queues} queues, and XDP would see one \
+        "port {port}: interface {interface} spreads its traffic over {queues} queues, and XDP uses one \
          (try: ethtool -L {interface} combined 1)"
     )]
     TooManyQueues {
@@ -94,12 +94,12 @@ pub enum PortError {
         /// Receive queues it has.
         queues: u32,
     },
-    /// The packet pool is not fit for this kind of port.
+    /// The packet pool is unsuitable for this kind of port.
     #[error("port {port}: its packet pool {reason}")]
     Pool {
         /// Name of the port.
         port: String,
-        /// What is wrong with the pool, as the end of a sentence.
+        /// The pool's fault, as the end of a sentence.
         reason: String,
     },
     /// PCI devices need huge pages, and there are none.
@@ -111,7 +111,7 @@ pub enum PortError {
         /// Name of the port.
         port: String,
     },
-    /// A device argument that the driver would misread.
+    /// A string that cannot stand in a device argument.
     #[error("port {port}: '{value}' cannot stand in a device argument")]
     BadArgument {
         /// Name of the port.
@@ -124,7 +124,7 @@ pub enum PortError {
     Driver {
         /// Name of the port.
         port: String,
-        /// What was being done.
+        /// The failed step, as the end of a sentence that begins with "cannot".
         step: &'static str,
         /// The error number (positive), 0 if the driver gave none.
         errno: i32,
@@ -133,7 +133,7 @@ pub enum PortError {
     },
 }
 
-/// DPDK's words for an error number, sign ignored.
+/// The description of an error number; its sign is ignored.
 pub(crate) fn strerror(errno: i32) -> String {
     // SAFETY: rte_strerror returns a static or thread-local zero-terminated string for any number.
     unsafe { CStr::from_ptr(sys::rte_strerror(errno.saturating_abs())) }.to_string_lossy().into_owned()

@@ -1,19 +1,19 @@
 //! Safe wrappers of DPDK 22.11. Nearly all `unsafe` code of the project is here.
 //!
-//! * [`Eal`] starts the environment, once per process, without root, devices or huge pages if need be.
-//! * [`Mempool`] holds packet buffers, [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of
-//!   them.
+//! //! * [`Eal`] starts the environment, once per process; root, devices and huge pages are optional.
+//! * [`Mempool`] holds packet buffers. [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of
+//!   packets.
 //! * [`Port`] is a device: a kernel interface (AF_XDP, AF_PACKET, tap), a PCI device, shared memory, a
-//!   capture; its [`RxQueue`]s and [`TxQueue`]s belong to one thread each.
-//! * [`ring()`] hands packets from threads to a thread.
+//!   capture. Each of its [`RxQueue`]s and [`TxQueue`]s belongs to one thread.
+//! * [`ring()`] passes packets from several threads to one.
 //! * [`Graph`] runs nodes over vectors of packets.
-//! * [`NetDev`] asks the kernel about an interface; [`FrameSizeGuard`] sets one for reading raw frames from
-//!   it; [`Steering`] says which frames of an AF_XDP port stay with the kernel, and [`FastPath`] which flows
-//!   the kernel sends on by itself.
+//! * [`NetDev`] queries a kernel interface; [`FrameSizeGuard`] configures one for reading raw frames.
+//! * [`Steering`] selects the frames of an AF_XDP port that stay with the kernel; [`FastPath`] holds the
+//!   flows that the kernel forwards by itself.
 //!
-//! What owns a packet frees it. What a thread must have for itself cannot be shared (queues, receiving ends)
-//! or moved ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, can make DPDK read or
-//! write memory it should not.
+//! The owner of a packet frees it. Objects of one thread cannot be shared (queues, receivers) or moved
+//! ([`ThreadGuard`]). No input, and no use of this interface without `unsafe`, makes DPDK access memory that
+//! it must not access.
 //!
 //! ```
 //! use mmb_dpdk::{Eal, EalConfig, Emit, Graph, HugePages, Mempool, NodeDef, NodeKind, Vector};

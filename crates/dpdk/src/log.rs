@@ -1,8 +1,8 @@
-//! DPDK's log: quiet by default, and kept per thread while something is being opened, so that a failure can
-//! say why.
+//! DPDK's log: quiet by default, and captured per thread while something is opened, so that errors can name
+//! the reason.
 //!
-//! Drivers answer -1 and write the reason to the log; libbpf and libxdp do the same. The shim sends all of it
-//! here, on the thread that logs.
+//! Drivers return -1 and write the reason to the log; libbpf and libxdp do the same. The shim sends all
+//! messages here, on the thread that logs.
 
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use mmb_dpdk_sys as sys;
 
-/// How much of DPDK's log goes to standard error.
+/// The level of DPDK's log on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
     /// Errors only.
@@ -18,9 +18,9 @@ pub enum LogLevel {
     /// Errors and warnings.
     #[default]
     Warning = 5,
-    /// And what is normal but worth a line.
+    /// Also normal but significant messages.
     Notice = 6,
-    /// And progress.
+    /// Also progress.
     Info = 7,
     /// Everything.
     Debug = 8,
@@ -29,28 +29,28 @@ pub enum LogLevel {
 static LEVEL: AtomicU32 = AtomicU32::new(LogLevel::Warning as u32);
 
 thread_local! {
-    /// The lines caught since [`capture`] began, oldest first, with their levels; None: not capturing.
+    /// The lines since [`capture`] began, oldest first, with their levels; None: not capturing.
     static CAUGHT: RefCell<Option<Vec<(u32, String)>>> = const { RefCell::new(None) };
 }
 
-/// Sends DPDK's, libbpf's and libxdp's messages here. Call once, before anything else of DPDK.
+/// Redirects the messages of DPDK, libbpf and libxdp to this module. To be called once, before other
+/// functions of DPDK.
 pub(crate) fn install(level: LogLevel) {
     LEVEL.store(level as u32, Ordering::Relaxed);
-    // SAFETY: `sink` has the type the shim expects and lives as long as the process.
+    // SAFETY: `sink` has the type that the shim expects and lives as long as the process.
     unsafe {
         sys::mmb_log_install(Some(sink));
         sys::rte_log_set_global_level(sys::RTE_LOG_DEBUG);
     }
 }
 
-/// The level for EAL's --log-level: what standard error gets, and never less than what a failure's reason
-/// needs.
+/// The level for EAL's --log-level: that of standard error, but at least what the reasons of failures need.
 pub(crate) fn dpdk_level() -> u32 {
     LEVEL.load(Ordering::Relaxed).max(LogLevel::Notice as u32)
 }
 
-/// Runs `f` while this thread's messages are kept back instead of printed, and returns one as the reason: the
-/// first line of the worst level. (What comes after it are mostly consequences.)
+/// Runs `f` with this thread's messages captured instead of printed. Returns the first line of the worst
+/// level as the reason; later lines are mostly consequences.
 pub(crate) fn capture<T>(f: impl FnOnce() -> T) -> (T, Option<String>) {
     let outer = CAUGHT.with(|caught| caught.replace(Some(Vec::new())));
     let result = f();
@@ -61,12 +61,12 @@ pub(crate) fn capture<T>(f: impl FnOnce() -> T) -> (T, Option<String>) {
     (result, reason)
 }
 
-/// Receives one message, which need not be a whole line nor valid UTF-8.
+/// Receives a message, which may be a part of a line and invalid UTF-8.
 unsafe extern "C" fn sink(level: u32, text: *const c_char, len: usize) {
-    // SAFETY: the shim passes `len` readable bytes, which stay as they are during the call.
+    // SAFETY: the shim passes `len` readable bytes, which do not change during the call.
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), len) };
     let text = String::from_utf8_lossy(bytes);
-    // A thread that is ending has no thread-local data any more; then the message is only printed.
+    // A thread that ends has no thread-local data any more; then the message is printed.
     let kept = CAUGHT.try_with(|caught| match &mut *caught.borrow_mut() {
         Some(lines) => {
             lines.extend(text.lines().map(tidy).filter(|line| !line.is_empty()).map(|line| (level, line)));
@@ -83,8 +83,7 @@ unsafe extern "C" fn sink(level: u32, text: *const c_char, len: usize) {
     }
 }
 
-/// A driver's line without the name of the function that wrote it and without blanks and full stop at the
-/// end.
+/// A driver's line without its function name, trailing blanks and full stop.
 fn tidy(line: &str) -> String {
     let line = line.trim();
     let rest = match line.split_once("(): ") {

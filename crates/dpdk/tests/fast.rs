@@ -1,5 +1,5 @@
-//! Flows that the kernel sends on, between two real network stacks, each in a namespace of its own, with the
-//! test in a third one as a wire between them that learns. Takes root, and is skipped, with a word, without.
+//! The fast path between two network stacks in namespaces of their own. The test is a learning wire between
+//! them. Needs root and is skipped, with a message, without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,7 @@ use net::*;
 use peer::*;
 use wire::*;
 
-/// Runs a test in a namespace of its own, if the kernel tells which interfaces take frames.
+/// Runs a test in a namespace, if the kernel reports which interfaces take redirected frames.
 fn in_namespace_that_tells(test: impl FnOnce()) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let version: Vec<u32> =
@@ -41,7 +41,7 @@ fn ports(pool: &Mempool) -> [Port; 2] {
     [0, 1].map(|at| open(Device::AfXdp { interface: format!("mmb{at}") }, pool).unwrap())
 }
 
-/// Everything between the two stacks is right, and nearly nothing of it comes to user space.
+/// All traffic between the two stacks is intact, and nearly all of it is forwarded in the kernel.
 fn all_but_the_first_packets(mtu: u32) {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(mtu), pool());
@@ -52,11 +52,10 @@ fn all_but_the_first_packets(mtu: u32) {
             for address in ADDRESSES[1] {
                 assert!(ends.0[0].pings(address), "{address}");
             }
-            // Of each echo flow the first packet comes here, sometimes one more; nothing else does, or is
-            // lost.
+            // Of each echo flow, one or two packets arrive here; no other packet does, and none is lost.
             assert!(wire.fast().0 >= 6, "{:?}", wire.fast());
             assert_eq!(wire.fast().0 + wire.slow(), 12);
-            // As long as the interface allows: nothing of the program's room in a buffer is lost on the way.
+            // The longest frames of the interface.
             let largest = (mtu - 28).to_string();
             ends.0[0].within(|| {
                 let mut ping = Command::new("ping");
@@ -86,8 +85,8 @@ fn frames_as_long_as_xdp_takes() {
     all_but_the_first_packets(1770);
 }
 
-/// By destination or by pair, no packet of any flow comes to user space: neither the first ones nor those
-/// that end connections.
+/// With entries of destinations or pairs, no packet arrives in user space, not even those that open and close
+/// connections.
 #[test]
 fn the_kernel_sends_on_everything_to_a_destination() {
     everything_goes_on(FastGranularity::Destination);
@@ -133,7 +132,7 @@ fn everything_goes_on(granularity: FastGranularity) {
     });
 }
 
-/// An end of a flow.
+/// Address and port.
 type End = (IpAddr, u16);
 
 fn udp(port: FastPort, source: End, destination: End) -> FastKey {
@@ -148,7 +147,7 @@ fn udp(port: FastPort, source: End, destination: End) -> FastKey {
     }
 }
 
-/// One datagram between the two stacks, on raw sockets of theirs; and one port or both, with their queues.
+/// A datagram between raw sockets of the two stacks, and the open ports with their queues.
 struct Datagram {
     frame: Vec<u8>,
     key: FastKey,
@@ -164,7 +163,7 @@ impl Datagram {
         Datagram { frame, key, raws }
     }
 
-    /// Sends it; whether it comes to the port, and whether it comes to the other end.
+    /// Sends the datagram. Returns whether the port and the other end receive it.
     fn send(&self, rx: &mut RxQueue) -> (bool, bool) {
         self.raws[0].send(&self.frame);
         let sent_on = std::iter::from_fn(|| self.raws[1].receive()).any(|frame| frame == self.frame);
@@ -181,7 +180,7 @@ const TO_PORT: (bool, bool) = (true, false);
 const SENT_ON: (bool, bool) = (false, true);
 const LOST: (bool, bool) = (false, false);
 
-/// What sends it to this port as it is.
+/// The action that forwards it unchanged to this port.
 fn to_port(out: FastPort) -> FastAction {
     FastAction::forward_unchanged(out, 1500)
 }
@@ -208,7 +207,7 @@ fn ports_come_and_go() {
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.set_generation(NOW, FastGranularity::Flow);
         assert_eq!(datagram.send(&mut rx), SENT_ON);
-        // Where it goes to is closed; then the interface has a port again, which is another one.
+        // The egress port is closed; then the interface gets a new port.
         drop(second);
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         let second = open(Device::AfXdp { interface: "mmb1".into() }, &pool).unwrap();
@@ -217,7 +216,7 @@ fn ports_come_and_go() {
         assert_eq!(datagram.send(&mut rx), TO_PORT);
         path.install(1, NOW, &datagram.key, &to_port(id)).unwrap();
         assert_eq!(datagram.send(&mut rx), SENT_ON);
-        // Where it comes in is closed, and there is a port again.
+        // The ingress port is closed; then the interface gets a new port.
         drop((first, rx, tx));
         let mut first = open(xdp(), &pool).unwrap();
         let (mut rx, _tx) = queues(&mut first);
@@ -225,7 +224,7 @@ fn ports_come_and_go() {
         datagram.key.port = first.fast_port().unwrap();
         path.install(2, NOW, &datagram.key, &to_port(id)).unwrap();
         assert_eq!(datagram.send(&mut rx), SENT_ON);
-        // The interface goes, under the port.
+        // The interface is removed under the port.
         ip("link del mmb1");
         assert!(!second.can_receive_redirects());
         datagram.raws[0].send(&datagram.frame);
@@ -255,14 +254,14 @@ fn who_takes_no_frames_says_so() {
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.gro("off");
         assert!(!second.can_receive_redirects());
-        // A program does as well, with GRO or without.
+        // A program suffices, with or without GRO.
         let kept = ends.0[1].within(|| FrameSizeGuard::apply("peer1").unwrap());
         assert!(second.can_receive_redirects());
         assert_eq!(datagram.send(&mut rx), SENT_ON);
         ends.0[1].within(|| drop(kept));
         assert!(!second.can_receive_redirects());
-        // Nor does an interface take any that is down, or whose other end is, which the kernel says a moment
-        // later.
+        // An interface takes no frames while it or its other end is down, which the kernel reports with a
+        // delay.
         ends.gro("on");
         let eventually = |expected| {
             let end = Instant::now() + Duration::from_secs(5);
@@ -280,7 +279,8 @@ fn who_takes_no_frames_says_so() {
     });
 }
 
-/// Sockets of both stacks talk through a translation, with checksums that their kernels leave to hardware.
+/// Sockets of both stacks communicate through a translation, with checksums that their kernels leave to
+/// hardware.
 #[test]
 fn translated_both_ways() {
     in_namespace_that_tells(|| {
@@ -291,7 +291,7 @@ fn translated_both_ways() {
         let ids = [0, 1].map(|at| ports[at].fast_port().unwrap());
         path.set_generation(NOW, FastGranularity::Flow);
         for (slots, at, stand_in) in [([1, 2], 0, "10.99.0.77"), ([3, 4], 1, "fd99::77")] {
-            // The second stack finds the stand-in where the first one is.
+            // The second stack reaches the translated address at the first stack.
             let mac = ends.0[0].within(|| link("peer0"));
             let mac = mac.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).unwrap();
             ends.0[1].within(|| ip(&format!("neigh replace {stand_in} lladdr {mac} dev peer1")));
@@ -332,7 +332,7 @@ fn translated_both_ways() {
     });
 }
 
-/// Ports that cannot be on the fast path are ports all the same.
+/// Ports that cannot use the fast path work without it.
 #[test]
 fn ports_without_it() {
     in_namespace(|| {

@@ -1,5 +1,5 @@
-//! What the ports that there are everywhere say to flow rules, to the letter: none of them marks packets, and
-//! a tap has other rules. Ports on kernel interfaces take root, and are skipped, with a word, without.
+//! Flow rules on ports without special hardware: none of them marks packets, and a tap supports other rules.
+//! Ports on kernel interfaces need root and are skipped, with a message, without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -31,8 +31,8 @@ fn rule(pattern: FlowPattern, fate: FlowFate) -> FlowRule {
     FlowRule { pattern, mark: None, fate, ..marks() }
 }
 
-/// `flow validate 0 ingress pattern eth / ipv4 / udp / end actions mark id 1 / passthru / end`, as testpmd
-/// puts it.
+/// In testpmd's syntax: `flow validate 0 ingress pattern eth / ipv4 / udp / end actions mark id 1 / passthru
+/// / end`.
 #[test]
 fn what_drivers_say_to_marks() {
     in_namespace(|| {
@@ -58,7 +58,7 @@ fn what_drivers_say_to_marks() {
             assert_eq!(port.info().driver, driver);
             let error = port.validate_flow(&marks()).unwrap_err();
             assert_eq!(error.to_string(), format!("port p0: {answer}"), "{driver}");
-            // A port that would have no such rule makes none.
+            // Creating a rule that is not supported fails, too.
             assert_eq!(port.create_flow(&marks()).unwrap_err(), error);
         }
         let _ = std::fs::remove_file(socket);
@@ -66,8 +66,8 @@ fn what_drivers_say_to_marks() {
     });
 }
 
-/// The rules that a tap has, which the kernel applies to what its interface sends: they are there as long as
-/// their handles.
+/// Rules of a tap, which the kernel applies to frames that its interface sends. They exist as long as their
+/// handles.
 #[test]
 fn rules_of_a_tap() {
     in_namespace(|| {
@@ -114,7 +114,7 @@ fn rules_of_a_tap() {
                 drop(rx);
                 drop(dropped);
             }
-            // The kernel has to have the traffic control that the driver's rules are made of.
+            // The driver's rules need the kernel's traffic control.
             Err(error) => {
                 println!("not tried: {error}");
                 assert_eq!(error.call, "rte_flow_create");

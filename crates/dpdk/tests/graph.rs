@@ -1,4 +1,4 @@
-//! Graphs, in a real environment without privileges.
+//! Graphs, in an environment without privileges.
 
 #![allow(clippy::unwrap_used)]
 
@@ -194,8 +194,8 @@ fn what_is_dropped_is_freed_with_the_graph() {
     assert_eq!(counts(&stats.stats())[1], ("hold", 10, 1), "the counters with the last handle");
 }
 
-/// Numbers pass `door`, where odd ones wait; what waits comes in again, behind the first number that divides
-/// by ten.
+/// Numbers pass `door`, where odd ones wait. They enter again behind the first number that is divisible by
+/// ten.
 struct Room {
     line: Box<Line>,
     waiting: Vec<Mbuf>,
@@ -262,7 +262,7 @@ fn packets_wait_outside_of_the_graph_and_come_back() {
     assert_eq!(arrived, (0..711).collect::<Vec<_>>());
     assert_eq!(pool.in_use(), 0);
     drop(graph);
-    // All that comes back counts as coming in: a walk that is full takes nothing back.
+    // Packets that enter again count for the walk's limit.
     let mut graph = Graph::build("room", &ROOM, room(&[WALK_MAX])).unwrap();
     graph.walk();
     assert!(graph.state().full);
@@ -341,12 +341,12 @@ fn many_graphs_come_and_go_on_many_threads() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// Where packets go in the property test: three inner nodes in a row, each with edges to the ones behind it
-/// and to two ends. Every packet carries its own route: one edge per node.
+/// The graph of the property test: three inner nodes in a row, each with edges to the later ones and to two
+/// sinks. Every packet carries its route: one edge per node.
 struct Maze {
     pool: Mempool,
     routes: VecDeque<[u8; 3]>,
-    /// Sizes of the source's emissions, and the way each inner vector is sent.
+    /// Sizes of the source's emissions, and how each inner vector is sent.
     bursts: VecDeque<usize>,
     reorder: bool,
     kept: Burst,
@@ -406,7 +406,7 @@ const MAZE: [NodeDef<Maze>; 7] = [
     NodeDef { name: "forget", kind: NodeKind::Inner(maze_forget), next: &[] },
 ];
 
-/// Where a route ends: 0 keep, 1 free, 2 forget; worked out from the definitions above by hand.
+/// The sink of a route: 0 keep, 1 free, 2 forget; derived by hand from the definitions above.
 fn end(route: [u8; 3]) -> usize {
     let two = |edge: u8| if edge == 0 { 0 } else { 2 };
     match route {
@@ -418,7 +418,7 @@ fn end(route: [u8; 3]) -> usize {
 }
 
 fn routes() -> impl Strategy<Value = Vec<[u8; 3]>> {
-    // Runs, as traffic has them, and single packets.
+    // Runs of equal routes, as in real traffic, and single packets.
     let run = ((0..4u8, 0..3u8, 0..2u8), prop_oneof![3 => 1..4usize, 1 => 1..300usize]);
     prop::collection::vec(run.prop_map(|((a, b, c), n)| vec![[a, b, c]; n]), 0..40)
         .prop_map(|runs| runs.concat())

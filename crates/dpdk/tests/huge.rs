@@ -1,5 +1,5 @@
-//! The environment with huge pages and devices allowed: run where 256 MiB of huge pages are free and by root,
-//! skipped with a word elsewhere.
+//! The environment with huge pages and devices. Needs root and 256 MiB of free huge pages; otherwise it is
+//! skipped with a message.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Ports on kernel interfaces. Each test works in a network namespace of its own thread, with a pair of
-//! virtual Ethernet interfaces in it; it needs root and is skipped, with a word, without.
+//! Ports on kernel interfaces. Each test runs in a network namespace with a pair of virtual Ethernet
+//! interfaces. The tests need root and are skipped, with a message, without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,14 +11,14 @@ use std::io;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, PortError, Steering};
+use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, PortError, Steering, TxQueue};
 use net::*;
 
 fn packet() -> Device {
     Device::AfPacket { interface: "mmb0".into() }
 }
 
-/// Sleeping, waking, both directions, sizes, tags.
+/// Checks waiting, both directions, frame sizes and tags.
 fn carries(device: Device) {
     let pool = pool();
     let mut port = open(device, &pool).unwrap();
@@ -26,20 +26,20 @@ fn carries(device: Device) {
         (port.info().if_index.is_some(), port.mtu(), port.max_frame(), port.is_link_up()),
         (true, 1500, 1522, true)
     );
-    // An IP packet of 1,500 bytes behind no tag, one, two, and three, which is one too many.
+    // An IP packet of 1,500 bytes behind no, one, two, and three tags; three are too many.
     assert_eq!([14, 18, 22, 26].map(|link| port.max_frame_behind(link)), [1514, 1518, 1522, 1522]);
     let (mut rx, mut tx) = queues(&mut port);
     let fds = port.rx_fds().to_vec();
     assert_eq!((fds.len(), rx.rx_fds()), (1, &fds[..]));
     let peer = Raw::new("peer0");
-    assert!(receive(&mut rx, 0).is_empty() && !readable(fds[0], 50), "nothing has come");
+    assert!(receive(&mut rx, 0).is_empty() && !readable(fds[0], 50), "nothing has arrived");
     for number in 0..50 {
         assert!(!readable(fds[0], 0));
         let start = Instant::now();
         peer.send(&frame(60, number));
         assert!(readable(fds[0], 1000) && start.elapsed() < Duration::from_millis(500), "a frame wakes");
         assert_eq!(receive(&mut rx, 1), [frame(60, number)]);
-        // As a worker does before it sleeps: look once more.
+        // A worker polls once more before it sleeps.
         let mut burst = Burst::new();
         assert_eq!(burst.fill(|slots| rx.receive(slots)), 0);
     }
@@ -69,10 +69,17 @@ fn carries(device: Device) {
         send(&mut tx, &pool, &many);
         assert!(many.iter().all(|frame| peer.receive().as_ref() == Some(frame)));
     }
+    check_segments(&mut tx, &pool, &peer);
+    let stats = port.stats().unwrap();
+    assert_eq!(stats.rx_packets, 50 + odds_sent + 50 * 200, "{stats:?}");
+    assert_eq!(rx.clear_errors().map(|error| error.to_string()), None);
+}
+
+/// Packets that are too long, and packets of several short segments, which the driver must not misread.
+fn check_segments(tx: &mut TxQueue, pool: &Mempool, peer: &Raw) {
     let mut burst = Burst::new();
     burst.push(pool.alloc_from(&frame(1523, 0)).unwrap()).unwrap();
     assert_eq!(tx.send_all(&mut burst).too_big, 1);
-    // Segments of few bytes, which the driver must not misread.
     let small = Mempool::create("small", 600, 100, 0).unwrap();
     burst.push(small.alloc_from(&frame(1000, 1)).unwrap()).unwrap();
     burst.push(small.alloc_from(&frame(100, 2)).unwrap()).unwrap();
@@ -86,9 +93,6 @@ fn carries(device: Device) {
     for (len, number) in expected {
         assert_eq!(peer.receive(), Some(frame(*len, *number)));
     }
-    let stats = port.stats().unwrap();
-    assert_eq!(stats.rx_packets, 50 + odds_sent + 50 * 200, "{stats:?}");
-    assert_eq!(rx.clear_errors().map(|error| error.to_string()), None);
 }
 
 #[test]
@@ -101,7 +105,7 @@ fn af_packet_carries() {
     in_namespace(|| carries(packet()));
 }
 
-/// Opening and closing leaves the interface as it was, and no buffer behind.
+/// Opening and closing restores the interface and returns all buffers.
 fn comes_and_goes(device: fn() -> Device) {
     let (pool, before) = (pool(), link("mmb0"));
     let peer = Raw::new("peer0");
@@ -113,7 +117,7 @@ fn comes_and_goes(device: fn() -> Device) {
         assert_eq!(receive(&mut rx, 1), [frame(60, number)]);
         send(&mut tx, &pool, &[frame(70, number)]);
         assert_eq!(peer.receive(), Some(frame(70, number)));
-        // Left unread.
+        // These frames stay unread.
         (0..9).for_each(|number| peer.send(&frame(60, number)));
         drop((port, rx, tx));
         while peer.receive().is_some() {}
@@ -156,7 +160,7 @@ fn what_the_kernel_sends_does_not_arrive() {
     });
 }
 
-/// An IPv4 fragment arrives as it is, although the rest of its packet never comes.
+/// An IPv4 fragment arrives although the rest of its packet is missing.
 #[test]
 fn fragments_stay_fragments() {
     in_namespace(|| {
@@ -180,12 +184,12 @@ fn failures_say_why() {
         ip("link set mmb0 mtu 3300");
         assert_eq!(
             message(xdp(), &pool),
-            "port p0: frames of MTU 3300 do not fit, 1770 is the most with AF_XDP here (lower the interface's MTU, or \
+            "port p0: frames of MTU 3300 do not fit, 1770 is the maximum with AF_XDP here (lower the interface's MTU, or \
              use af-packet)"
         );
         assert!(
             message(packet(), &pool)
-                .contains("frames of MTU 3300 do not fit, 1930 is the most with these packet")
+                .contains("frames of MTU 3300 do not fit, 1930 is the maximum with these packet")
         );
         ip("link set mmb0 mtu 1500");
         let first = open(xdp(), &pool).unwrap();
@@ -206,10 +210,10 @@ fn failures_say_why() {
         let large = Mempool::create("large", 100, 9216, 0).unwrap();
         assert!(message(xdp(), &large).contains("bytes with their headers, and AF_XDP takes 4096 at most"));
         let before = pool.in_use();
-        // A thread without privileges: user 65534 may not open raw sockets.
+        // A thread without privileges: user 65534 cannot open raw sockets.
         std::thread::scope(|scope| {
             let unprivileged = scope.spawn(|| {
-                // SAFETY: changes this thread only (the system call, not libc's function for the process).
+                // SAFETY: the system call changes this thread only, unlike libc's function.
                 assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
                 [xdp(), packet()].map(|device| open(device, &pool).err())
             });
@@ -318,7 +322,7 @@ fn memif_connects_two_ports() {
         let frames: Vec<_> = (0..100).map(|number| frame(60 + number as usize, number)).collect();
         send(&mut client_tx, &pool, &frames);
         assert_eq!(receive(&mut server_rx, frames.len()), frames);
-        // The client offers buffers to the server when it looks for packets.
+        // The client offers buffers to the server when it polls.
         assert!(receive_within(&mut client_rx, 1, 20).is_empty());
         send(&mut server_tx, &pool, &frames);
         assert_eq!(receive(&mut client_rx, frames.len()), frames);
@@ -328,7 +332,7 @@ fn memif_connects_two_ports() {
     });
 }
 
-/// Where the child of the next test says that its port is open.
+/// The file by which the child of the next test reports that its port is open.
 const CHILD: &str = "MMB_TEST_OPEN_AND_WAIT";
 
 #[test]

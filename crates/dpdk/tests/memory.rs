@@ -1,4 +1,4 @@
-//! Packets, pools and rings, in a real environment without privileges.
+//! Packets, pools and rings, in an environment without privileges.
 
 #![allow(clippy::unwrap_used)]
 
@@ -11,7 +11,7 @@ fn pool(n: usize, room: usize) -> Mempool {
     Mempool::create("test", n, room, 0).unwrap()
 }
 
-/// Bytes that differ at neighbouring places.
+/// Bytes of which adjacent ones differ.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
 }
@@ -349,7 +349,7 @@ fn many_threads_send_to_one() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// One change of a packet, with a naive counterpart on a vector of bytes.
+/// An operation on a packet, with a naive counterpart on a vector of bytes.
 #[derive(Clone, Debug)]
 enum Change {
     Prepend(usize),

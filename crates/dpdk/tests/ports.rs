@@ -1,4 +1,4 @@
-//! Ports that need no privilege: null, captures and DPDK's own ring device; and how ports fail.
+//! Ports that need no privilege: null, captures and DPDK's ring device; and errors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -26,7 +26,7 @@ fn message(device: Device) -> String {
     open(device, &pool()).err().unwrap().to_string()
 }
 
-/// A file in the temporary directory that goes with the value.
+/// A temporary file, which is deleted with the value.
 struct TempFile(PathBuf);
 
 impl TempFile {
@@ -180,7 +180,7 @@ fn full_ports_keep_or_free_the_rest() {
     assert_eq!(pool.in_use(), 0);
 }
 
-/// Where a graph receives and sends, what it sent at last, and what it could not.
+/// A graph's queues, the result of its last transmission, and the packets without room.
 struct Wire(RxQueue, TxQueue, TxCount, Burst);
 
 const WIRE: [NodeDef<Wire>; 2] = [
@@ -224,8 +224,8 @@ fn a_graph_keeps_what_a_full_port_does_not_take() {
     let ((rx, _), (mut sent, tx)) = (queues(&mut from), queues(&mut to));
     let wire = Wire(rx, tx, TxCount::default(), Burst::new());
     let mut graph = Graph::build("wire", &WIRE, Box::new(wire)).unwrap();
-    // The ring holds 1,023 packets; the second walk that finds it full finds no room for all of what is kept
-    // either.
+    // The ring holds 1,023 packets. The second walk that finds it full also exceeds the room for kept
+    // packets.
     for (n, kept) in [(256, 0), (256, 0), (256, 0), (255, 1), (0, 256)] {
         graph.walk();
         assert_eq!(
@@ -269,5 +269,5 @@ fn failures_say_why() {
     assert!(unwritable.contains("/no/such/dir.pcap"), "{unwritable}");
     let small = Mempool::create("small", 100, 64, 0).unwrap();
     let error = open(Device::Null { receive: Some(65) }, &small).err().unwrap().to_string();
-    assert_eq!(error, "port p0: frames of MTU 65 do not fit, 64 is the most with these packet buffers");
+    assert_eq!(error, "port p0: frames of MTU 65 do not fit, 64 is the maximum with these packet buffers");
 }

@@ -1,5 +1,5 @@
-//! AF_XDP ports that share their interface with the kernel, between real network stacks: the test's, in a
-//! namespace of its thread, and a peer's in a second one. Takes root, and is skipped, with a word, without.
+//! AF_XDP ports that share their interface with the kernel, between the test's network stack and a peer's in
+//! another namespace. Needs root and is skipped, with a message, without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,8 +21,8 @@ const OWN: [&str; 2] = ["10.99.0.1", "fd99::1"];
 const PEER: [&str; 2] = ["10.99.0.2", "fd99::2"];
 const FAR: [&str; 2] = ["198.51.100.7", "2001:db8::7"];
 
-/// Takes `peer0` into a namespace of its own, and gives it and `interface` addresses. What is for others, the
-/// peer sends to `interface`.
+/// Moves `peer0` to a namespace and assigns addresses to it and to `interface`, which is the peer's default
+/// route.
 fn peer_of(interface: &str) -> Peer {
     let peer = Peer::new();
     ip(&format!("link set peer0 netns {}", peer.id()));
@@ -42,13 +42,13 @@ fn peer_of(interface: &str) -> Peer {
     peer
 }
 
-/// What leaves the kernel its own on an interface, with these addresses.
+/// The steering of an interface with these addresses.
 fn steering(interface: &str, local: &[&str]) -> Steering {
     let mac = NetDev::lookup(interface).unwrap().unwrap().mac;
     Steering { mac, local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
 
-/// Everything that the port has received.
+/// All frames that the port has received.
 fn received(rx: &mut RxQueue) -> Vec<Vec<u8>> {
     let (mut frames, mut burst) = (Vec::new(), Burst::new());
     while burst.fill(|slots| rx.receive(slots)) > 0 {
@@ -66,7 +66,7 @@ fn datagram(peer: &Peer, to: &str) {
     });
 }
 
-/// ARP, ND, pings and TCP between the kernels, with the offloads that they choose, and what is for others.
+/// ARP, ND, pings and TCP between the kernels with their default offloads, and packets to other addresses.
 fn shared_with_the_kernel(interface: &str, generic: bool) {
     let (peer, pool) = (peer_of(interface), pool());
     let mut port = open(Device::AfXdp { interface: interface.into() }, &pool).unwrap();
@@ -81,7 +81,7 @@ fn shared_with_the_kernel(interface: &str, generic: bool) {
     for to in PEER {
         assert!(pings(to), "{to}");
     }
-    // Checksums are left to the device; so are long segments, but not to an interface with XDP in its driver.
+    // Checksums are left to the device; long segments too, except with XDP in the driver.
     let peers = peer.within(|| NetDev::lookup("peer0").unwrap().unwrap().offloads);
     assert_eq!((peers.tx_checksum, peers.tso), (true, generic));
     for own in OWN {
@@ -94,7 +94,7 @@ fn shared_with_the_kernel(interface: &str, generic: bool) {
         let frames = receive(&mut rx, 1);
         assert!(frames[0].ends_with(b"mmb-datagram"), "{frames:?}");
     }
-    // What the port sends is on the wire beside what the kernel sends.
+    // The port and the kernel send on the same wire.
     let raw = peer.within(|| Raw::new("peer0"));
     send(&mut tx, &pool, &[frame(100, 1)]);
     let end = Instant::now() + Duration::from_secs(5);
@@ -116,7 +116,7 @@ fn the_kernel_keeps_its_own_before_its_stack() {
     });
 }
 
-/// Off and on, and other addresses, while the kernel talks: no frame goes astray.
+/// Steering is switched and addresses change during traffic, without a misdirected frame.
 #[test]
 fn steering_changes_live() {
     in_namespace(|| {
@@ -125,7 +125,7 @@ fn steering_changes_live() {
         let (mut rx, _tx) = queues(&mut port);
         for _ in 0..3 {
             port.steer(Some(&steering("mmb0", &OWN))).unwrap();
-            // What came before, the port still has.
+            // The port still holds earlier frames.
             received(&mut rx);
             assert!(peer.pings(OWN[0]) && peer.pings(OWN[1]));
             assert_eq!(received(&mut rx), Vec::<Vec<u8>>::new());
@@ -148,7 +148,7 @@ fn steering_changes_live() {
     });
 }
 
-/// Somebody else's program is not replaced, and still there after we were refused; nor is ours replaced.
+/// Another process's program is neither replaced nor removed, and it cannot replace the port's.
 #[test]
 fn programs_of_others_stay() {
     in_namespace(|| {
@@ -181,16 +181,16 @@ fn programs_of_others_stay() {
     });
 }
 
-/// An interface whose driver has no XDP, over `mmb0`.
+/// A bridge over `mmb0`: an interface whose driver has no XDP.
 fn bridge() {
-    // One that looks for groups would speak up by itself.
+    // Multicast snooping would send frames of its own.
     ip("link add mmbbr0 type bridge mcast_snooping 0");
     ip("link set mmb0 master mmbbr0");
     sysctl("net/ipv6/conf/mmbbr0/disable_ipv6", "1");
     ip("link set mmbbr0 up");
 }
 
-/// An interface whose driver has no XDP: the kernel runs the program in its place.
+/// On an interface whose driver has no XDP, the kernel runs the program in its stack.
 #[test]
 fn generic_where_the_driver_cannot() {
     in_namespace(|| {
@@ -201,7 +201,7 @@ fn generic_where_the_driver_cannot() {
         let (mut rx, mut tx) = queues(&mut port);
         let peer = Raw::new("peer0");
         let end = Instant::now() + Duration::from_secs(5);
-        // The bridge takes a moment until its port forwards.
+        // A bridge port forwards only after a while.
         while {
             peer.send(&frame(60, 1));
             receive_within(&mut rx, 1, 50).is_empty()
@@ -214,7 +214,7 @@ fn generic_where_the_driver_cannot() {
             frames.iter().for_each(|frame| peer.send(frame));
             assert_eq!(receive(&mut rx, frames.len()), frames, "{round}");
             send(&mut tx, &pool, &frames);
-            // The bridge sends on in its own time, which may be long where others use the machine.
+            // The bridge forwards asynchronously, slowly on a busy machine.
             let arrived = || (0..20).find_map(|_| peer.receive());
             frames.iter().for_each(|frame| assert_eq!(arrived().as_ref(), Some(frame), "{round}"));
         }

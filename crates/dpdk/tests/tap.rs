@@ -1,4 +1,4 @@
-//! Tap ports: interfaces of the kernel that the port makes. Takes root, and is skipped, with a word, without.
+//! Tap ports, which make kernel interfaces. Needs root and is skipped, with a message, without it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,8 +45,7 @@ fn a_tap_is_made_used_and_taken_away() {
     });
 }
 
-/// A tap that the kernel's side has changed: MTU, address, carrier, down and up; with long frames in short
-/// buffers.
+/// A tap whose interface changes: MTU, address, carrier, down and up; with long frames in short buffers.
 #[test]
 fn a_tap_follows_its_interface() {
     in_namespace(|| {
@@ -64,7 +63,7 @@ fn a_tap_follows_its_interface() {
         let raw = Raw::new("mmbtap");
         let both_ways = |rx: &mut RxQueue, tx: &mut TxQueue, len| {
             raw.send(&frame(len, 1));
-            // What the kernel itself says when an interface comes up is passed over.
+            // Frames that the kernel sends when an interface comes up are skipped.
             let end = Instant::now() + Duration::from_secs(5);
             while !receive(rx, 1).contains(&frame(len, 1)) {
                 assert!(Instant::now() < end);
@@ -101,7 +100,7 @@ fn a_tap_follows_its_interface() {
         assert_eq!(tx.send_all(&mut burst).no_room, 1);
         ip("link set mmbtap up");
         rx.clear_errors();
-        // The test's own socket has been told, too.
+        // The test's socket sees the error, too.
         let raw = Raw::new("mmbtap");
         raw.send(&frame(60, 3));
         let end = Instant::now() + Duration::from_secs(5);
@@ -113,7 +112,7 @@ fn a_tap_follows_its_interface() {
     });
 }
 
-/// More signals than the process may have waiting are no end of it.
+/// An overflow of the signal queue does not end the process.
 #[test]
 fn frames_of_a_tap_do_not_kill() {
     in_namespace(|| {

@@ -84,7 +84,7 @@ impl Control {
             let found = id.and_then(|id| self.engine().port_capabilities(id)).unwrap_or_default();
             let capability = |c: Capability| CapabilityEntry {
                 name: c.name.to_owned(),
-                supported: c.yes,
+                supported: c.supported,
                 detail: c.answer,
             };
             entry.capabilities = found.into_iter().map(capability).collect();

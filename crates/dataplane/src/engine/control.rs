@@ -32,7 +32,7 @@ use crate::engine::sleep::Sleeper;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::{self, Worker};
 use crate::features::fastpath::host::update_redirects;
-use crate::features::flow_rules::Offload;
+use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
 use crate::features::port::device::{OpenPort, PortInfo};
 use crate::features::port::open::{self as port, PortError};
@@ -82,7 +82,7 @@ struct Publisher {
     /// Programs of chains that have been published and that somebody may still use.
     programs: Vec<Arc<Program>>,
     /// The flow rules of ports.
-    offload: Offload<FlowHandle>,
+    flow_rules: InstalledRules<FlowHandle>,
 }
 
 /// Workers, ports and what they run on; see the module's theory of operation.
@@ -143,7 +143,7 @@ impl Engine {
                 generation: 0,
                 counters: vec![RuleTable::default(); config.workers],
                 programs: Vec::new(),
-                offload: Offload::default(),
+                flow_rules: InstalledRules::default(),
             }),
             shared,
             pools,
@@ -205,7 +205,7 @@ impl Engine {
 
     /// Closes a port that no published forwarding names any more. Nothing happens if it is not open.
     pub fn close_port(&self, id: PortId) {
-        lock(&self.publisher).offload.forget(id);
+        lock(&self.publisher).flow_rules.remove_port(id);
         if let Some(index) = id.index() {
             let port = lock(&self.ports)[index].take();
             drop(port);
@@ -225,7 +225,7 @@ impl Engine {
         let taking_part: Vec<_> =
             forwarding.ports.iter().filter_map(|config| Some((config.id, open(config.id)?))).collect();
         let devices = || taking_part.iter().map(|(id, port)| (*id, port.device()));
-        let plan = publisher.offload.begin(&forwarding, devices().map(|(_, port)| port));
+        let plan = publisher.flow_rules.replace(&forwarding, devices().map(|(_, port)| port));
         let snapshot = Snapshot::new(generation, forwarding, open, publisher.counters.clone());
         let snapshot = Snapshot { mark: plan.mark, ..snapshot };
         // Kept until no session refers to it any more, so that no worker has to free it.
@@ -236,7 +236,7 @@ impl Engine {
         self.port_monitor.check_now();
         self.wait_for(generation);
         drop(old);
-        publisher.offload.finish(&plan, devices());
+        publisher.flow_rules.install(&plan, devices());
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
     }
 
@@ -281,7 +281,7 @@ impl Engine {
 
     /// Flow rules of a port that are in force.
     pub(crate) fn flow_rules(&self, id: PortId) -> usize {
-        lock(&self.publisher).offload.count(id)
+        lock(&self.publisher).flow_rules.count(id)
     }
 
     /// What every worker's nodes did.

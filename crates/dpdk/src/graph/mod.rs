@@ -1,23 +1,21 @@
 //! The graph: nodes that pass vectors of packets to each other.
 //!
 //! # Theory of operation
-//! A graph is DPDK's `rte_graph`. [`Graph::walk`] calls every source node once and then every node that has
+//! A graph is DPDK's `rte_graph`. [`Graph::walk`] calls every source node once, and then every node that has
 //! packets, until no node has any. A node function gets the worker's state exclusively and a [`Vector`] of at
-//! most [`crate::VECTOR_MAX`] packets that it must pass on; a stream that grew longer comes as several
-//! vectors.
+//! most [`crate::VECTOR_MAX`] packets that it must pass on. A longer stream arrives as several vectors.
 //!
-//! DPDK registers nodes once per process, by name and with their edges; graphs are then instances of
-//! registered nodes. Here a *family* is a list of node names, kinds and edges: graphs with the same list
-//! share a family, and another list gets names with a suffix of its own. What a node does belongs to each
-//! graph: after DPDK has made it, its process function is replaced by a trampoline that knows the type of the
-//! worker's state, and its context holds the state's address and the node function.
+//! DPDK registers nodes once per process, by name and with their edges; graphs are instances of registered
+//! nodes. A *family* is a list of node names, kinds and edges. Graphs with the same list share a family;
+//! another list gets names with its own suffix. The node functions belong to a graph: after DPDK has made it,
+//! each node's process function is replaced by a trampoline for the type of the worker's state. The node's
+//! context holds the state's address and the node function.
 //!
-//! A packet is never in two places: a vector's packets are unique `&mut`s, with a lifetime that nothing else
-//! can have, so that no packet owned elsewhere can be smuggled in, and none survives the vector that was
-//! sent.
+//! A packet has one owner: a vector's packets are unique `&mut`s with a lifetime that nothing else has. So no
+//! packet with another owner can be put into a vector, and no reference outlives the vector that was sent.
 //!
-//! DPDK doubles a node's stream when it is full and aborts beyond 65,535 entries; [`Emit`] therefore stops at
-//! [`WALK_MAX`] packets per walk. Everything that enters in a walk leaves in the same walk.
+//! DPDK doubles a node's stream when it is full and aborts beyond 65,535 entries. So [`Emit`] stops at
+//! [`WALK_MAX`] packets per walk. Every packet that enters in a walk leaves in that walk.
 
 mod register;
 mod vector;
@@ -41,28 +39,28 @@ pub const WALK_MAX: usize = 32_768;
 pub struct NodeDef<W> {
     /// Name: letters, digits, '-', '_' and '.', at most 48 bytes.
     pub name: &'static str,
-    /// What the node does.
+    /// The node's function.
     pub kind: NodeKind<W>,
-    /// Names of the nodes it can pass packets to; a packet's edge is an index into this.
+    /// Names of the nodes it can pass packets to; an edge is an index into this list.
     pub next: &'static [&'static str],
 }
 
-/// What a node does.
+/// The function of a node.
 pub enum NodeKind<W> {
-    /// Brings packets in. Answers how many (for statistics only).
+    /// Brings packets into the graph. Returns their number, for the statistics.
     Source(fn(&mut W, &mut Emit<'_>) -> usize),
-    /// Gets packets and passes them on.
+    /// Receives packets and passes them on.
     Inner(fn(&mut W, Vector<'_>)),
 }
 
-/// What a node has done since the graph was built.
+/// Statistics of a node since the graph was built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStats {
     /// Its name.
     pub name: &'static str,
-    /// Packets it has had.
+    /// Packets processed.
     pub packets: u64,
-    /// Vectors it has had; for a source, how often it was called.
+    /// Vectors processed; for a source, calls.
     pub vectors: u64,
     /// Time-stamp-counter ticks spent in it.
     pub cycles: u64,
@@ -71,12 +69,12 @@ pub struct NodeStats {
 /// A graph and its worker's state.
 pub struct Graph<W> {
     memory: Arc<Memory>,
-    /// Made by Box::into_raw, because nodes reach it through their contexts.
+    /// From Box::leak; nodes reach it through their contexts.
     worker: NonNull<Worker<W>>,
     owns: PhantomData<Worker<W>>,
 }
 
-/// What a node's context points to.
+/// The state that node contexts point to.
 struct Worker<W> {
     state: Box<W>,
     emitted: usize,
@@ -89,15 +87,14 @@ struct Memory {
     nodes: Vec<(&'static str, NonNull<sys::rte_node>)>,
 }
 
-// SAFETY: the worker's state moves along, and nothing of the graph is bound to a thread.
+// SAFETY: the worker's state is Send, and nothing in a graph is bound to a thread.
 unsafe impl<W: Send> Send for Graph<W> {}
-// SAFETY: through a shared Memory, only statistics are read (atomically), and the last owner destroys the
-// graph.
+// SAFETY: a shared Memory is used only to read statistics atomically, and the last owner destroys the graph.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// Reads a graph's statistics from any thread, while it runs and after.
+/// Reads a graph's statistics from any thread, during and after its life.
 #[derive(Clone)]
 pub struct StatsHandle(Arc<Memory>);
 
@@ -111,7 +108,7 @@ impl<W> Graph<W> {
         Eal::running()?;
         let error = |reason: String| Error::Create { what: "graph", name: name.to_owned(), reason };
         register::check(defs).map_err(error)?;
-        // One at a time: DPDK walks its lists of nodes and graphs without a lock here and there.
+        // Serialized: DPDK walks its lists of nodes and graphs partly without a lock.
         let mut families = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
         let family = register::family(&mut families, defs).map_err(error)?;
         let memory = register::create(family, defs).map_err(error)?;
@@ -124,7 +121,7 @@ impl<W> Graph<W> {
         Ok(Graph { memory: Arc::new(memory), worker, owns: PhantomData })
     }
 
-    /// Calls the sources once and then every node with packets, until all packets have left.
+    /// Calls the sources once, and then every node with packets until all packets have left.
     #[inline]
     pub fn walk(&mut self) {
         // SAFETY: the graph is whole, `&mut self` makes this the only walk, and no reference to the worker's
@@ -142,19 +139,19 @@ impl<W> Graph<W> {
         unsafe { &self.worker.as_ref().state }
     }
 
-    /// The worker's state, to change.
+    /// The worker's state, mutable.
     #[inline]
     pub fn state_mut(&mut self) -> &mut W {
         // SAFETY: as in `state`.
         unsafe { &mut self.worker.as_mut().state }
     }
 
-    /// What every node has done, in the order of the definitions.
+    /// The statistics of all nodes, in the order of their definitions.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.memory.stats()
     }
 
-    /// A handle for reading the statistics elsewhere. The graph's memory stays until the last handle is gone.
+    /// A handle for reading the statistics from other threads. It keeps the graph's memory.
     pub fn stats_handle(&self) -> StatsHandle {
         StatsHandle(Arc::clone(&self.memory))
     }
@@ -162,15 +159,15 @@ impl<W> Graph<W> {
 
 impl<W> Drop for Graph<W> {
     fn drop(&mut self) {
-        // SAFETY: made by Box in `build`. A graph that only has handles left is never walked again, so its
-        // nodes' contexts are not used.
+        // SAFETY: leaked by `build`. A graph with only handles left is never walked again, so its node
+        // contexts are not used.
         drop(unsafe { Box::from_raw(self.worker.as_ptr()) });
     }
 }
 
 impl StatsHandle {
-    /// What every node has done, in the order of the definitions. A node that is running counts when it ends;
-    /// the three numbers of one node need not be of the same instant.
+    /// The statistics of all nodes, in the order of their definitions. A running node counts when it returns.
+    /// The three numbers of a node may be of different moments.
     pub fn stats(&self) -> Vec<NodeStats> {
         self.0.stats()
     }
@@ -195,8 +192,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // DPDK's list of graphs is read without a lock while another graph is built.
-        let _alone = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
+        // DPDK reads its list of graphs without a lock while another graph is built.
+        let _guard = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the last owner; nothing walks the graph and it holds no packets between walks.
         unsafe { sys::rte_graph_destroy(self.id) };
     }

@@ -1,4 +1,4 @@
-//! Registering nodes with DPDK and having it make graphs of them.
+//! Registration of nodes with DPDK, and creation of graphs.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::NonNull;
@@ -11,10 +11,10 @@ use super::{Memory, NodeDef, NodeKind};
 use crate::error::{last_errno, strerror};
 use crate::log;
 
-/// Most nodes in a graph and most edges of a node.
+/// Most nodes of a graph, and most edges of a node.
 const NODES_MAX: usize = 1024;
 
-/// The names under which a family of nodes is registered.
+/// A registered family of nodes.
 pub(super) struct Family {
     shape: Vec<(&'static str, bool, &'static [&'static str])>,
     ids: Vec<sys::rte_node_t>,
@@ -23,7 +23,7 @@ pub(super) struct Family {
 
 pub(super) static FAMILIES: Mutex<Vec<Family>> = Mutex::new(Vec::new());
 
-/// Finds what DPDK would refuse, or accept and then misuse.
+/// Checks the definitions for errors that DPDK would refuse, or accept and then misbehave.
 pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
     let find = |name: &str| defs.iter().position(|def| def.name == name);
     if defs.len() > NODES_MAX {
@@ -31,15 +31,15 @@ pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
     }
     let mut reached: Vec<bool> = defs.iter().map(|def| matches!(def.kind, NodeKind::Source(_))).collect();
     if !reached.contains(&true) {
-        return Err("it has no source".into());
+        return Err("it has no source node".into());
     }
     for (at, def) in defs.iter().enumerate() {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if def.name.is_empty() || def.name.len() > 48 || !def.name.bytes().all(letter) {
-            return Err(format!("'{}' is no name for a node", def.name));
+            return Err(format!("'{}' is not a valid node name", def.name));
         }
         if find(def.name) != Some(at) {
-            return Err(format!("two nodes are called '{}'", def.name));
+            return Err(format!("two nodes have the name '{}'", def.name));
         }
         if def.next.len() > NODES_MAX {
             return Err(format!("node '{}' has more than {NODES_MAX} edges", def.name));
@@ -64,12 +64,12 @@ pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
         }
     }
     match reached.iter().position(|reached| !reached) {
-        Some(at) => Err(format!("no source leads to node '{}'", defs[at].name)),
+        Some(at) => Err(format!("node '{}' is not reachable from a source", defs[at].name)),
         None => Ok(()),
     }
 }
 
-/// The family of these nodes, registered with DPDK if it is new.
+/// The family of these nodes. Registers it with DPDK if it is new.
 pub(super) fn family<'f, W>(
     families: &'f mut Vec<Family>,
     defs: &[NodeDef<W>],
@@ -96,10 +96,9 @@ pub(super) fn family<'f, W>(
     families.last().ok_or_else(String::new)
 }
 
-/// Registers one node with DPDK, which copies everything.
+/// Registers a node with DPDK, which copies the definition.
 fn register(name: &CString, source: bool, next: &[CString]) -> sys::rte_node_t {
-    // The structure ends in an array of name pointers: a vector of pointer-sized words has room and
-    // alignment.
+    // The structure ends with an array of name pointers: a vector of words provides size and alignment.
     let header = size_of::<sys::rte_node_register>();
     let mut words = vec![0u64; header.div_ceil(8) + next.len()];
     let node: *mut sys::rte_node_register = words.as_mut_ptr().cast();
@@ -121,7 +120,7 @@ fn register(name: &CString, source: bool, next: &[CString]) -> sys::rte_node_t {
     }
 }
 
-/// The process function of a node before it is bound; never called.
+/// The process function of an unbound node, which is never called.
 unsafe extern "C" fn unbound(
     _: *mut sys::rte_graph,
     _: *mut sys::rte_node,
@@ -131,7 +130,7 @@ unsafe extern "C" fn unbound(
     0
 }
 
-/// Has DPDK make a graph of a family's nodes.
+/// Creates a graph of a family's nodes.
 pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name =
@@ -142,7 +141,7 @@ pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, 
         nb_node_patterns: patterns.len() as u16,
         node_patterns: patterns.as_mut_ptr(),
     };
-    // SAFETY: EAL runs; names and parameters outlive the call. Node names hold no pattern characters.
+    // SAFETY: EAL runs; names and parameters outlive the call. Node names contain no pattern characters.
     let (id, reason) = log::capture(|| unsafe { sys::rte_graph_create(name.as_ptr(), &mut parameters) });
     if u32::from(id) == sys::RTE_GRAPH_ID_INVALID {
         return Err(reason.unwrap_or_else(|| strerror(last_errno())));
@@ -157,9 +156,9 @@ pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, 
     match (graph, nodes) {
         (Some(graph), Some(nodes)) => Ok(Memory { id, graph, nodes }),
         _ => {
-            // SAFETY: the graph exists and nobody else knows it.
+            // SAFETY: the graph exists and is not used.
             unsafe { sys::rte_graph_destroy(id) };
-            Err("DPDK lost one of its nodes".into())
+            Err("DPDK does not find one of its nodes".into())
         }
     }
 }
@@ -182,18 +181,21 @@ mod tests {
     }
 
     #[test]
-    fn wrong_graphs_are_refused_by_name() {
+    fn invalid_graphs_are_refused() {
         let wrong = |defs: &[NodeDef<()>]| check(defs).err().unwrap_or_default();
-        assert_eq!(wrong(&[def("a", true, &[])]), "it has no source");
+        assert_eq!(wrong(&[def("a", true, &[])]), "it has no source node");
         assert_eq!(wrong(&[def("a", false, &["b"])]), "node 'a' leads to 'b', which does not exist");
         assert_eq!(wrong(&[def("a", false, &["a"])]), "node 'a' leads to itself");
         assert_eq!(
             wrong(&[def("a", false, &["b"]), def("b", true, &["a"])]),
             "node 'b' leads to the source 'a'"
         );
-        assert_eq!(wrong(&[def("a", false, &[]), def("b", true, &[])]), "no source leads to node 'b'");
-        assert_eq!(wrong(&[def("a", false, &[]), def("a", true, &[])]), "two nodes are called 'a'");
-        assert_eq!(wrong(&[def("a*", false, &[])]), "'a*' is no name for a node");
+        assert_eq!(
+            wrong(&[def("a", false, &[]), def("b", true, &[])]),
+            "node 'b' is not reachable from a source"
+        );
+        assert_eq!(wrong(&[def("a", false, &[]), def("a", true, &[])]), "two nodes have the name 'a'");
+        assert_eq!(wrong(&[def("a*", false, &[])]), "'a*' is not a valid node name");
         assert_eq!(check(&[def("a", false, &["b"]), def("b", true, &["c"]), def("c", true, &["b"])]), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! What happens in a node: the vector it gets, and how it passes packets on.
+//! The vector that a node receives, and how it passes packets on.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -11,18 +11,18 @@ use super::{NodeKind, WALK_MAX, Worker};
 use crate::memory::{Burst, Mbuf, Packet, Slots, VECTOR_MAX};
 use crate::port::{TxCount, TxQueue};
 
-/// What a node's 16 bytes of context hold.
+/// The contents of a node's 16 bytes of context.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Context {
     worker: *mut c_void,
-    /// A `fn` of the type that the node's trampoline knows.
+    /// A `fn` of the type that the node's trampoline expects.
     function: *const (),
 }
 
 const _: () = assert!(size_of::<Context>() == 16);
 
-/// Ties a node to the worker's state and to its function.
+/// Binds a node to the worker's state and to its function.
 ///
 /// # Safety
 /// `node` belongs to a graph that is not walked now, and is walked only while `worker` lives.
@@ -45,8 +45,8 @@ unsafe extern "C" fn run_source<W>(
     _objs: *mut *mut c_void,
     _n: u16,
 ) -> u16 {
-    // SAFETY: `bind` wrote the context with a worker of this W and a source function; during a walk nothing
-    // else uses the worker. A panic in the function aborts the process (it cannot unwind through C).
+    // SAFETY: `bind` wrote the context with a worker of this W and a source function. During a walk nothing
+    // else uses the worker. A panic in the function aborts the process: it cannot unwind through C.
     unsafe {
         let context = (&raw const (*node).ctx).cast::<Context>().read();
         let function: fn(&mut W, &mut Emit<'_>) -> usize = std::mem::transmute(context.function);
@@ -56,16 +56,16 @@ unsafe extern "C" fn run_source<W>(
     }
 }
 
-/// Calls an inner node, in pieces of at most [`VECTOR_MAX`] packets.
+/// Calls an inner node with vectors of at most [`VECTOR_MAX`] packets.
 unsafe extern "C" fn run_inner<W>(
     graph: *mut sys::rte_graph,
     node: *mut sys::rte_node,
     objs: *mut *mut c_void,
     n: u16,
 ) -> u16 {
-    // SAFETY: as in `run_source`, with an inner function. `objs` holds `n` packets that the node owns.
-    // Passing packets on never touches this node's stream unless the vector is the whole stream, because no
-    // edge leads back to it.
+    // SAFETY: as in `run_source`, with an inner function. `objs` holds `n` packets that the node owns. No
+    // edge leads back to this node, so passing packets on modifies its stream only if the vector is the whole
+    // stream.
     unsafe {
         let context = (&raw const (*node).ctx).cast::<Context>().read();
         let function: fn(&mut W, Vector<'_>) = std::mem::transmute(context.function);
@@ -88,10 +88,10 @@ unsafe extern "C" fn run_inner<W>(
     }
 }
 
-/// A lifetime that is exactly `'a`, neither shorter nor longer.
+/// Makes a lifetime invariant.
 type Brand<'a> = PhantomData<fn(&'a ()) -> &'a ()>;
 
-/// The packets a node was given, and the duty to pass each of them on. Dropped undone, it frees them.
+/// The packets of a node, which must pass them on. Dropping a vector frees them.
 #[must_use = "packets that are not passed on are freed"]
 pub struct Vector<'a> {
     graph: *mut sys::rte_graph,
@@ -100,7 +100,7 @@ pub struct Vector<'a> {
     n: u16,
     /// Whether these are all packets of the node's stream.
     whole: bool,
-    /// How many packets have come into the walk; nobody else looks while the vector lives.
+    /// Number of packets that entered in this walk. Nothing else uses it while the vector lives.
     emitted: *mut usize,
     brand: Brand<'a>,
 }
@@ -112,13 +112,13 @@ impl<'a> Vector<'a> {
         usize::from(self.n)
     }
 
-    /// Never, in a node function that took no packet out.
+    /// Whether the vector is empty, which a node's vector is only after packets were extracted.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// The packets. They may be changed and put into another order.
+    /// The packets. They may be modified and reordered.
     #[inline(always)]
     pub fn packets(&mut self) -> &mut [&'a mut Packet] {
         // SAFETY: `objs` holds `n` addresses of different packet headers that this vector owns; a reference
@@ -126,14 +126,14 @@ impl<'a> Vector<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.objs.cast(), usize::from(self.n)) }
     }
 
-    /// Passes all packets on to one node.
+    /// Passes all packets to the node behind an edge.
     ///
     /// # Panics
     /// When the node has no such edge.
     #[inline]
     pub fn send_all(self, edge: u16) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the vector owns its packets and gives them away; the edge exists.
+        // SAFETY: the vector owns its packets and passes ownership on; the edge exists.
         unsafe {
             assert!(edge < (*this.node).nb_edges, "no edge {edge}");
             if this.whole {
@@ -144,10 +144,10 @@ impl<'a> Vector<'a> {
         }
     }
 
-    /// Passes packet i on to the node of edge `edges[i]`. Costs least when equal edges stand together.
+    /// Passes packet i to the node behind `edges[i]`. Cheapest when equal edges are adjacent.
     ///
     /// # Panics
-    /// When `edges` has another length than the vector, or the node has no such edge.
+    /// When `edges` and the vector differ in length, or the node has no such edge.
     #[inline]
     pub fn send(self, edges: &[u16]) {
         let this = ManuallyDrop::new(self);
@@ -156,7 +156,7 @@ impl<'a> Vector<'a> {
             return;
         }
         let last = edges.iter().fold(0, |last, edge| last.max(*edge));
-        // SAFETY: the vector owns its packets and gives them away; all edges exist.
+        // SAFETY: the vector owns its packets and passes ownership on; all edges exist.
         unsafe {
             assert!(last < (*this.node).nb_edges, "no edge {last}");
             let whole = i32::from(this.whole);
@@ -170,18 +170,18 @@ impl<'a> Vector<'a> {
         drop(self);
     }
 
-    /// Sends the packets out of a port, in order, as far as it takes them now; what it has no room for is
-    /// added to `rest`.
+    /// Sends the packets in order, as far as the port takes them now. Packets without room are added to
+    /// `rest`.
     #[inline]
     pub fn transmit(self, queue: &mut TxQueue, rest: &mut Burst) -> TxCount {
         let this = ManuallyDrop::new(self);
-        // SAFETY: the vector owns its packets and gives them away: `send_from` the first ones, and those
-        // behind them here.
+        // SAFETY: the vector owns its packets. `send_from` takes the first ones; those behind them are taken
+        // here.
         unsafe {
             let count = queue.send_from(this.objs.cast(), this.n);
             for at in count.sent..usize::from(this.n) - count.too_big {
                 if let Some(packet) = NonNull::new((*this.objs.add(at)).cast()) {
-                    // One that does not fit is freed.
+                    // A packet that does not fit is freed.
                     drop(rest.push(Mbuf::from_raw(packet)));
                 }
             }
@@ -189,12 +189,13 @@ impl<'a> Vector<'a> {
         }
     }
 
-    /// Takes those packets out of the graph whose position `which` names, in order; the others move up.
+    /// Removes the packets at the positions that `which` selects and gives them to `f`, in order. The others
+    /// move up.
     pub fn extract_if(&mut self, mut which: impl FnMut(usize) -> bool, mut f: impl FnMut(Mbuf)) {
         let all = usize::from(std::mem::take(&mut self.n));
         self.whole = false;
         for at in 0..all {
-            // SAFETY: the vector owns the packets from `at` on and the first `n`, which is at most `at`. If
+            // SAFETY: the vector owns the first `n` packets and those from `at` on; `n` is at most `at`. If
             // `f` panics, the packets from `at` on leak.
             unsafe {
                 let object = *self.objs.add(at);
@@ -209,16 +210,16 @@ impl<'a> Vector<'a> {
         }
     }
 
-    /// Brings one more packet into the graph, into the stream of the node behind `edge`.
+    /// Adds a packet to the stream of the node behind `edge`.
     ///
     /// # Errors
-    /// The packet, when [`WALK_MAX`] packets have come into the walk.
+    /// The packet, when [`WALK_MAX`] packets have entered in this walk.
     ///
     /// # Panics
     /// When the node has no such edge.
     pub fn inject(&mut self, edge: u16, packet: Mbuf) -> Result<(), Mbuf> {
-        // SAFETY: the pointer is to the count of the graph that is walked, which nothing else uses meanwhile.
-        // The edge exists, and the node behind it takes the packet over.
+        // SAFETY: the pointer is to the counter of the walked graph, which nothing else uses meanwhile. The
+        // edge exists, and the node behind it becomes the packet's owner.
         unsafe {
             assert!(edge < (*self.node).nb_edges, "no edge {edge}");
             if *self.emitted >= WALK_MAX {
@@ -231,12 +232,12 @@ impl<'a> Vector<'a> {
         Ok(())
     }
 
-    /// Takes the packets out of the graph, in order.
+    /// Removes all packets and gives them to `f`, in order.
     #[inline]
     pub fn drain(self, mut f: impl FnMut(Mbuf)) {
         let this = ManuallyDrop::new(self);
         for at in 0..usize::from(this.n) {
-            // SAFETY: the vector owns its packets; each is given away once.
+            // SAFETY: the vector owns its packets; each changes owner once.
             unsafe {
                 if let Some(packet) = NonNull::new((*this.objs.add(at)).cast()) {
                     f(Mbuf::from_raw(packet));
@@ -254,7 +255,7 @@ impl Drop for Vector<'_> {
     }
 }
 
-/// Where a source puts its packets.
+/// The output of a source node.
 pub struct Emit<'a> {
     graph: *mut sys::rte_graph,
     node: *mut sys::rte_node,
@@ -263,16 +264,16 @@ pub struct Emit<'a> {
 }
 
 impl Emit<'_> {
-    /// Lets `f` push up to `max` packets straight into the stream of the node behind `edge`, and answers how
-    /// many it pushed. The room is smaller, down to none, once [`WALK_MAX`] packets are in the walk.
+    /// Calls `f`, which may push up to `max` packets into the stream of the node behind `edge`. Returns how
+    /// many it pushed. The room shrinks to 0 as [`WALK_MAX`] packets have entered in this walk.
     ///
     /// # Panics
     /// When the node has no such edge.
     #[inline]
     pub fn emit(&mut self, edge: u16, max: usize, f: impl FnOnce(&mut Slots<'_>)) -> usize {
         let room = max.min(VECTOR_MAX).min(WALK_MAX - *self.emitted);
-        // SAFETY: the edge exists; the stream has `room` free entries at the place it says, and the node
-        // behind the edge takes over the packets that were pushed.
+        // SAFETY: the edge exists; the stream has `room` free entries at the returned address, and the node
+        // behind the edge becomes the owner of the pushed packets.
         unsafe {
             assert!(edge < (*self.node).nb_edges, "no edge {edge}");
             let start = sys::mmb_node_stream_get(self.graph, self.node, edge, room as u16);

@@ -1,4 +1,4 @@
-//! Packets in arrays: what receiving, sending, rings and pools work on.
+//! Arrays of packets, on which receiving, sending, rings and pools operate.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -8,10 +8,10 @@ use mmb_dpdk_sys as sys;
 use super::mbuf::Mbuf;
 use super::packet::Packet;
 
-/// Most packets in a vector of the graph and in a [`Burst`].
+/// Most packets of a graph's vector and of a [`Burst`].
 pub const VECTOR_MAX: usize = sys::RTE_GRAPH_BURST_SIZE as usize;
 
-/// Room for packets in someone else's array: whatever produces packets pushes them here, in order.
+/// Free entries of an array of packets, to which a producer pushes packets in order.
 #[derive(Debug)]
 pub struct Slots<'a> {
     start: *mut *mut sys::rte_mbuf,
@@ -21,28 +21,28 @@ pub struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Room for `room` packets from `start` on.
+    /// `room` free entries from `start` on.
     ///
     /// # Safety
-    /// `start` points to `room` writable pointers. Whoever made this takes ownership of the first
-    /// [`Slots::len`] packets afterwards.
+    /// `start` points to `room` writable pointers. The caller takes ownership of the first [`Slots::len`]
+    /// packets afterwards.
     pub(crate) unsafe fn new<'a>(start: *mut *mut sys::rte_mbuf, room: usize) -> Slots<'a> {
         Slots { start, room, len: 0, array: PhantomData }
     }
 
-    /// Packets pushed so far.
+    /// Number of packets pushed so far.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none was pushed yet.
+    /// Whether no packet was pushed yet.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many more fit.
+    /// Number of free entries left.
     #[inline]
     pub fn room(&self) -> usize {
         self.room - self.len
@@ -63,11 +63,11 @@ impl Slots<'_> {
         Ok(())
     }
 
-    /// Lets `fill` write packets behind the ones there are: it gets the place and the room (at most `max`),
-    /// and answers how many it wrote.
+    /// Calls `fill` with the first free entry and the room (at most `max`); it returns how many packets it
+    /// wrote.
     ///
     /// # Safety
-    /// `fill` writes as many owned, valid packets as it says.
+    /// `fill` writes as many owned, valid packets as it returns.
     #[inline]
     pub(crate) unsafe fn fill(
         &mut self,
@@ -81,7 +81,7 @@ impl Slots<'_> {
         n
     }
 
-    /// A packet pushed so far, to look at and to change.
+    /// A packet that was pushed.
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut Packet> {
         // SAFETY: the first `len` entries are owned packets; a Packet is reached through its header's
@@ -90,13 +90,13 @@ impl Slots<'_> {
     }
 }
 
-/// An owned array of up to [`VECTOR_MAX`] packets. What is still in it when it is dropped is freed.
+/// An owned array of up to [`VECTOR_MAX`] packets. Dropping it frees them.
 pub struct Burst {
     packets: Box<[*mut sys::rte_mbuf; VECTOR_MAX]>,
     len: usize,
 }
 
-// SAFETY: it owns its packets, which may move between threads.
+// SAFETY: a burst owns its packets, which may move between threads.
 unsafe impl Send for Burst {}
 
 impl Default for Burst {
@@ -106,12 +106,12 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// An empty one.
+    /// An empty burst.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Packets in it.
+    /// Number of packets.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -138,14 +138,14 @@ impl Burst {
         self.fill(|slots| slots.push(packet))
     }
 
-    /// Takes the last packet out.
+    /// Removes the last packet.
     pub fn pop(&mut self) -> Option<Mbuf> {
         self.len = self.len.checked_sub(1)?;
         // SAFETY: the entry holds a packet that the burst owned until now.
         NonNull::new(self.packets[self.len]).map(|packet| unsafe { Mbuf::from_raw(packet) })
     }
 
-    /// Lets `f` push packets into the room there is.
+    /// Calls `f`, which may push packets to the free entries.
     #[inline]
     pub fn fill<T>(&mut self, f: impl FnOnce(&mut Slots<'_>) -> T) -> T {
         // SAFETY: the rest of the array; what `f` pushed is owned by the burst through `len` afterwards. If
@@ -156,21 +156,21 @@ impl Burst {
         result
     }
 
-    /// The packets, to look at.
+    /// The packets.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Packet> {
         // SAFETY: the first `len` entries are owned packets; a Packet is reached through its header's
         // address.
         self.packets[..self.len].iter().map(|packet| unsafe { &*packet.cast::<Packet>() })
     }
 
-    /// The packets, to look at and to change. (One by one: a slice of references would let another packet be
-    /// put into it, which would then have two owners.)
+    /// The packets, mutable. One by one: in a slice of references, a packet could be replaced by one with
+    /// another owner.
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Packet> {
         // SAFETY: as in `iter`; the entries are different packets, and the burst is borrowed exclusively.
         self.packets[..self.len].iter_mut().map(|packet| unsafe { &mut *packet.cast::<Packet>() })
     }
 
-    /// Hands every packet to `f`, in order. The burst is empty afterwards.
+    /// Gives every packet to `f`, in order. The burst is empty afterwards.
     pub fn drain(&mut self, mut f: impl FnMut(Mbuf)) {
         let n = std::mem::take(&mut self.len);
         for packet in &self.packets[..n] {
@@ -188,11 +188,11 @@ impl Burst {
         unsafe { sys::mmb_pktmbuf_free_bulk(self.packets.as_mut_ptr(), n as u32) };
     }
 
-    /// Lets `take` take packets from the front: it gets the place and the number, and answers how many it
-    /// took. The others move up.
+    /// Calls `take` with the first packet and their number; it returns how many it took from the front. The
+    /// others move up.
     ///
     /// # Safety
-    /// `take` owns exactly the first so many packets as it answers.
+    /// `take` becomes the owner of exactly as many of the first packets as it returns.
     #[inline]
     pub(crate) unsafe fn take_front(
         &mut self,
@@ -206,7 +206,7 @@ impl Burst {
 }
 
 impl Burst {
-    /// Forgets the last `n` entries.
+    /// Removes the last `n` entries without freeing their packets.
     ///
     /// # Safety
     /// Those packets were freed or have another owner.

@@ -1,13 +1,13 @@
-//! Owned packets: what DPDK calls mbufs.
+//! Owned packets (DPDK's mbufs).
 //!
 //! # Theory of operation
 //! An mbuf is a 128-byte header in front of a buffer; long packets are chains of them. [`Mbuf`] owns a chain
-//! and gives it back to its pool when dropped. [`Packet`] is the same thing borrowed: it only exists behind a
-//! reference, is as big as nothing (so that safe code cannot swap two headers by value), and has all the
-//! operations on the bytes.
+//! and returns it to its pool when dropped. [`Packet`] is the borrowed form: it exists only behind a
+//! reference, has size 0 (so that safe code cannot swap two headers by value), and has the operations on the
+//! bytes.
 //!
-//! No operation here makes a buffer shared between packets (DPDK's clones and attached buffers), and the
-//! drivers in use do not either: a packet's bytes belong to it alone.
+//! No operation here shares a buffer between packets (DPDK's clones and attached buffers), nor do the drivers
+//! in use. A packet's bytes belong to it alone.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -17,21 +17,21 @@ use mmb_dpdk_sys as sys;
 
 use super::packet::Packet;
 
-/// Most segments a packet has.
+/// Most segments of a packet.
 const MAX_SEGMENTS: u16 = 255;
 
-/// An owned packet. Dropping it gives it back to its pool.
+/// An owned packet. Dropping it returns it to its pool.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Mbuf(NonNull<Packet>);
 
-// SAFETY: a packet belongs to whoever holds it, pools may be used from every thread.
+// SAFETY: the owner of a packet alone uses it, and pools may be used from every thread.
 unsafe impl Send for Mbuf {}
 // SAFETY: `&Mbuf` only reads.
 unsafe impl Sync for Mbuf {}
 
 impl Mbuf {
-    /// Gives the header away; whoever gets it owns the packet.
+    /// Releases ownership; the receiver of the header owns the packet.
     #[inline]
     pub fn into_raw(self) -> *mut sys::rte_mbuf {
         ManuallyDrop::new(self).0.as_ptr().cast()
@@ -46,11 +46,10 @@ impl Mbuf {
         Mbuf(header.cast())
     }
 
-    /// Hangs another packet's segments behind this one's. Gives it back when there would be too many
-    /// segments.
+    /// Appends another packet's segments.
     ///
     /// # Errors
-    /// The packet that does not fit.
+    /// The other packet, when there would be too many segments.
     pub fn chain(&mut self, tail: Mbuf) -> Result<(), Mbuf> {
         if self.nb_segs().saturating_add(tail.nb_segs()) > MAX_SEGMENTS {
             return Err(tail);

@@ -1,17 +1,17 @@
 //! Pools of packet buffers.
 //!
 //! # Theory of operation
-//! A pool is one contiguous stretch of memory, packed with buffers from its first byte on. (AF_XDP registers
-//! that stretch with the kernel and computes buffers' places in it.) With huge pages it is EAL's memory,
-//! which devices can reach. Without, it is an anonymous mapping of this module's, aligned and advised so that
-//! the kernel backs it with transparent huge pages where it can; EAL's own memory could not be.
+//! A pool is one contiguous block of memory, packed with buffers from its first byte on. AF_XDP registers the
+//! block with the kernel and computes buffer addresses in it. With huge pages, the block is EAL memory, which
+//! devices can reach. Otherwise it is an anonymous mapping, aligned and advised so that the kernel backs it
+//! with transparent huge pages, which EAL's own memory cannot be.
 //!
-//! Threads may well outnumber processors, so the ring under a pool is of the kind in which nobody waits for a
-//! thread that was interrupted in the middle ("relaxed tail").
+//! Threads may outnumber processors. So the ring of a pool is one in which no thread waits for another that
+//! was interrupted in an operation ("relaxed tail").
 //!
 //! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
-//! one may still be inside the pool's code when another sees it complete. A pool without handles is therefore
-//! *retired*, and handed out again, once complete, to whoever asks for one of the same shape.
+//! packet may still run the pool's code when another thread sees the pool complete. So a pool without handles
+//! is *retired*, and reused for the next pool of the same shape once all buffers are back.
 
 use std::ffi::{CString, c_char, c_void};
 use std::ptr::NonNull;
@@ -28,12 +28,12 @@ use crate::log;
 
 /// Bytes kept free in front of every frame.
 pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
-/// Most usable bytes in one buffer.
+/// Most bytes of frame in one buffer.
 pub const MAX_DATA_ROOM: usize = u16::MAX as usize - HEADROOM;
-/// Transparent huge pages start at multiples of this.
+/// Alignment of transparent huge pages.
 const HUGE_ALIGN: usize = 2 << 20;
 
-/// What makes two pools interchangeable.
+/// The parameters of a pool; pools of equal shape are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     n: u32,
@@ -56,7 +56,7 @@ unsafe impl Sync for Inner {}
 /// Pools whose handles are all gone.
 static RETIRED: Mutex<Vec<Inner>> = Mutex::new(Vec::new());
 
-/// A pool of buffers of one size. Cloning gives another handle of the same pool.
+/// A pool of buffers of one size. A clone is another handle of the pool.
 #[derive(Clone, Debug)]
 pub struct Mempool(Arc<Handle>);
 
@@ -64,11 +64,11 @@ pub struct Mempool(Arc<Handle>);
 struct Handle(Option<Inner>);
 
 impl Mempool {
-    /// Makes a pool of `n` buffers for `data_room` bytes of frame each (the head room of [`HEADROOM`] bytes
-    /// comes on top), with per-thread caches of `cache` buffers (at most 512 and two thirds of `n`).
+    /// Makes a pool of `n` buffers for `data_room` bytes of frame each, besides [`HEADROOM`], with per-thread
+    /// caches of `cache` buffers (at most 512 and two thirds of `n`).
     ///
     /// # Errors
-    /// [`Error::NotStarted`]; [`Error::Create`] without memory or with a size that cannot be.
+    /// [`Error::NotStarted`]; [`Error::Create`]: no memory, or an impossible size.
     pub fn create(name: &str, n: usize, data_room: usize, cache: usize) -> Result<Mempool, Error> {
         let eal = Eal::running()?;
         let error = |reason: String| Error::Create { what: "packet pool", name: name.to_owned(), reason };
@@ -76,7 +76,7 @@ impl Mempool {
             return Err(error(format!("buffers of {data_room} bytes are over the limit of {MAX_DATA_ROOM}")));
         }
         let count = u32::try_from(n).ok().filter(|n| (1..1 << 28).contains(n));
-        let Some(n) = count else { return Err(error(format!("{n} buffers cannot be"))) };
+        let Some(n) = count else { return Err(error(format!("{n} is not a valid number of buffers"))) };
         let cache = (cache.min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE as usize) as u32).min(n * 2 / 3);
         let shape = Shape { n, data_room, cache };
         let inner = match take_retired(shape) {
@@ -92,7 +92,7 @@ impl Mempool {
     fn inner(&self) -> &Inner {
         match &self.0.0 {
             Some(inner) => inner,
-            // Only Handle::drop takes it out.
+            // Only Handle::drop takes it.
             None => unreachable!("a pool handle in use has its pool"),
         }
     }
@@ -102,7 +102,7 @@ impl Mempool {
         self.inner().pool.as_ptr()
     }
 
-    /// Whether buffers lie without gaps from the first byte of the pool's memory on.
+    /// Whether the buffers fill the pool's memory without gaps from its first byte on.
     pub(crate) fn is_packed(&self) -> bool {
         self.inner().packed
     }
@@ -110,19 +110,18 @@ impl Mempool {
     /// Takes a buffer: an empty packet. None when the pool is exhausted.
     #[inline]
     pub fn alloc(&self) -> Option<Mbuf> {
-        // SAFETY: the pool lives for ever; what it gives is an owned packet.
+        // SAFETY: the pool is never freed; it gives away the packet it returns.
         NonNull::new(unsafe { sys::mmb_pktmbuf_alloc(self.raw()) })
             .map(|packet| unsafe { Mbuf::from_raw(packet) })
     }
 
-    /// Takes `n` empty packets at once, or none when there are not so many or no room for them. Answers how
-    /// many.
+    /// Takes `n` empty packets, or none if the pool has fewer or `slots` has no room. Returns their number.
     #[inline]
     pub fn alloc_bulk(&self, n: usize, slots: &mut Slots<'_>) -> usize {
         if n > slots.room().min(VECTOR_MAX) {
             return 0;
         }
-        // SAFETY: the pool lives for ever; on success it wrote `room` = n owned packets, otherwise none.
+        // SAFETY: the pool is never freed; on success it wrote `room` = n owned packets, otherwise none.
         unsafe {
             slots.fill(n, |place, room| {
                 let status = sys::mmb_pktmbuf_alloc_bulk(self.raw(), place, u32::from(room));
@@ -131,8 +130,8 @@ impl Mempool {
         }
     }
 
-    /// A packet with these bytes, in as many segments as they need. None when the pool is exhausted or the
-    /// frame is longer than 255 segments.
+    /// Takes a packet with these bytes, in as many segments as they need. None: the pool is exhausted, or the
+    /// frame needs more than 255 segments.
     pub fn alloc_from(&self, bytes: &[u8]) -> Option<Mbuf> {
         let room = self.data_room().max(1);
         let (first, rest) = bytes.split_at(bytes.len().min(room));
@@ -159,14 +158,14 @@ impl Mempool {
         self.inner().shape.n as usize
     }
 
-    /// Bytes of memory that one buffer takes, its headers included.
+    /// Bytes of memory of one buffer, including its headers.
     pub fn buffer_bytes(&self) -> usize {
-        // SAFETY: the pool lives for ever; these fields do not change.
+        // SAFETY: the pool is never freed; these fields do not change.
         unsafe { object_bytes(self.raw()) }
     }
 
-    /// Buffers that are out: allocated and not returned. Only exact while no thread uses the pool. Buffers in
-    /// a thread's cache count as returned.
+    /// Buffers that are allocated and not returned. Exact only while no thread uses the pool. Buffers in a
+    /// thread's cache count as returned.
     pub fn in_use(&self) -> usize {
         self.inner().in_use()
     }
@@ -179,7 +178,7 @@ impl Mempool {
 
 impl Inner {
     fn in_use(&self) -> usize {
-        // SAFETY: the pool lives for ever.
+        // SAFETY: the pool is never freed.
         unsafe { sys::mmb_mempool_in_use(self.pool.as_ptr()) as usize }
     }
 }
@@ -192,7 +191,7 @@ impl Drop for Handle {
     }
 }
 
-/// A retired pool of that shape to which all buffers came back.
+/// A retired pool of that shape whose buffers have all been returned.
 fn take_retired(shape: Shape) -> Option<Inner> {
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
     let at = retired.iter().position(|inner| inner.shape == shape && inner.in_use() == 0)?;
@@ -209,23 +208,23 @@ unsafe fn object_bytes(pool: *const sys::rte_mempool) -> usize {
 /// Makes a pool.
 fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    // DPDK wants unique names of at most 25 bytes; the caller's is for people.
+    // DPDK requires unique names of at most 25 bytes; the caller's name is for messages.
     let name =
         CString::new(format!("mmb-pool-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
     let packed = eal.iova_va();
-    // Buffers may lie across pages as long as devices see the addresses that the program sees.
+    // Buffers may cross pages as long as devices use the program's addresses.
     let flags = if packed { sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG } else { 0 };
     let room = (shape.data_room + HEADROOM) as u16;
     let element = (size_of::<sys::rte_mbuf>() + usize::from(room)).next_multiple_of(8) as u32;
     if !eal.huge_pages() {
-        // The kernel would promise the memory, and kill someone when it cannot keep that.
+        // The kernel overcommits memory and kills a process when it runs out.
         let wanted = (u64::from(shape.n) * u64::from(element)) >> 20;
         if let Some(free) = meminfo("MemAvailable").map(|kib| kib >> 10).filter(|free| wanted >= *free) {
-            return Err(format!("it takes {wanted} MiB, and {free} MiB are available"));
+            return Err(format!("it needs {wanted} MiB, and {free} MiB are available"));
         }
     }
     // SAFETY: EAL runs. The pool is set up in the order that DPDK prescribes: empty, handler, private data,
-    // memory, objects; on failure it is freed before anyone else has seen it.
+    // memory, objects. On failure it is freed before it is used.
     unsafe {
         let private = size_of::<sys::rte_pktmbuf_pool_private>() as u32;
         let pool =
@@ -258,17 +257,17 @@ fn out_of_memory(eal: Eal, status: i32) -> String {
     if eal.huge_pages() { format!("{words} (huge pages used up; see vm.nr_hugepages)") } else { words }
 }
 
-/// Gives the pool its memory; a negative error number on failure.
+/// Allocates the pool's memory. Returns a negative error number on failure.
 ///
 /// # Safety
 /// `pool` is a valid pool of `n` objects without memory.
 unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> i32 {
-    // SAFETY: the caller's promise; the memory stays for as long as the pool has it.
+    // SAFETY: the caller's promise; the memory stays allocated as long as the pool uses it.
     unsafe {
         if !eal.iova_va() {
             return sys::rte_mempool_populate_default(pool);
         }
-        // One buffer more than needed covers what the first is moved by to its alignment.
+        // One more buffer than needed covers the alignment of the first one.
         let len = ((n as usize + 1) * object_bytes(pool)).next_multiple_of(HUGE_ALIGN);
         let (memory, free) = match if eal.huge_pages() { heap(len) } else { mapping(len) } {
             Some(pair) => pair,
@@ -280,7 +279,7 @@ unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> i32 {
     }
 }
 
-/// The unit in which DPDK asks for the memory's device addresses.
+/// The page size with which DPDK looks up the memory's device addresses.
 fn page_bytes(eal: Eal) -> usize {
     if eal.huge_pages() { HUGE_ALIGN } else { 4096 }
 }
@@ -319,7 +318,7 @@ fn mapping(len: usize) -> Option<(*mut c_char, Free)> {
             libc::munmap(all, skip);
         }
         libc::munmap(memory.add(len), HUGE_ALIGN - skip);
-        // Advice only: without it the memory works as well, more slowly.
+        // Advice only: without it the memory is slower.
         libc::madvise(memory, len, libc::MADV_HUGEPAGE);
         Some((memory.cast(), Some(free as _)))
     }

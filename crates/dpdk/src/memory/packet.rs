@@ -1,7 +1,8 @@
-//! Borrowed packets: the bytes, and what rides with them.
+//! Borrowed packets: their bytes and metadata.
 //!
-//! Two fields ride in the header beside DPDK's own: [`Meta`] at byte 92, and the time stamp that DPDK's
-//! capture drivers use at byte 120. Both are registered at start-up, so that no driver takes the room.
+//! The mbuf header holds two dynamic fields: [`Meta`] at byte 92, and the time stamp of DPDK's capture
+//! drivers at byte
+//! 120. Both are registered at start-up, so that no driver takes their place.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,9 +12,9 @@ use mmb_packet::Meta;
 
 use crate::error::{Error, last_errno, strerror};
 
-/// Where [`Meta`] lies in the header.
+/// Offset of [`Meta`] in the header.
 const META_OFFSET: usize = 92;
-/// Where the time stamp lies.
+/// Offset of the time stamp.
 const TIMESTAMP_OFFSET: usize = 120;
 
 const _: () = assert!(META_OFFSET >= std::mem::offset_of!(sys::rte_mbuf, dynfield1));
@@ -21,7 +22,7 @@ const _: () = assert!(META_OFFSET.is_multiple_of(align_of::<Meta>()));
 const _: () = assert!(META_OFFSET + size_of::<Meta>() <= TIMESTAMP_OFFSET);
 const _: () = assert!(TIMESTAMP_OFFSET + size_of::<u64>() == size_of::<sys::rte_mbuf>());
 
-/// Bit of `ol_flags` that says the time stamp is set; found at start-up.
+/// Bit of `ol_flags` that marks a valid time stamp; registered at start-up.
 static TIMESTAMP_FLAG: AtomicU64 = AtomicU64::new(0);
 
 /// Registers the two fields. EAL must run.
@@ -50,22 +51,22 @@ pub(crate) fn register_fields() -> Result<(), Error> {
     Ok(())
 }
 
-/// A borrowed packet. See [`crate::Mbuf`] for the owned kind; this one only exists behind a reference.
+/// A borrowed packet, which exists only behind a reference. [`crate::Mbuf`] is the owned form.
 #[repr(C)]
 pub struct Packet {
-    /// Nothing of its own: the header is reached through the reference's address.
+    /// Empty: the header is reached through the reference's address.
     nothing: [u8; 0],
     header: PhantomData<sys::rte_mbuf>,
 }
 
 impl Packet {
-    /// The header, for reading; and for writing when `self` came from a `&mut`.
+    /// The header. It may be written only if `self` came from a `&mut`.
     #[inline(always)]
     pub(crate) fn raw(&self) -> *mut sys::rte_mbuf {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// The bytes of the first segment: the frame from its first byte, or as much of it as is contiguous.
+    /// The bytes of the first segment: the contiguous beginning of the frame.
     #[inline]
     pub fn data(&self) -> &[u8] {
         // SAFETY: a packet's header is valid, and its data lies inside its buffer, which is initialised
@@ -73,7 +74,7 @@ impl Packet {
         unsafe { segment_bytes(self.raw()) }
     }
 
-    /// The same, to write.
+    /// The bytes of the first segment, to write.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let header = self.raw();
@@ -110,23 +111,21 @@ impl Packet {
         unsafe { (*self.raw()).nb_segs }
     }
 
-    /// The port number the packet came in by, as the driver wrote it or [`Packet::set_port`] did; 0xffff:
-    /// none.
+    /// The ingress port, as the driver or [`Packet::set_port`] wrote it; 0xffff: none.
     #[inline]
     pub fn port(&self) -> u16 {
         // SAFETY: the header is valid.
         unsafe { (*self.raw()).port }
     }
 
-    /// Sets the port number the packet came in by.
+    /// Sets the ingress port.
     #[inline]
     pub fn set_port(&mut self, port: u16) {
         // SAFETY: the header is valid and borrowed exclusively.
         unsafe { (*self.raw()).port = port }
     }
 
-    /// The metadata that rides with the packet. Not cleared between packets: whatever parses a packet writes
-    /// it.
+    /// The packet's metadata. It is not cleared between packets: the parser writes it.
     #[inline]
     pub fn meta(&self) -> &Meta {
         // SAFETY: the field lies inside the header (asserted above), is registered, aligned, and any bytes
@@ -153,7 +152,7 @@ impl Packet {
         }
     }
 
-    /// When the packet was captured, in nanoseconds since 1970, if that is known.
+    /// The capture time in nanoseconds since 1970, if it is known.
     #[inline]
     pub fn timestamp(&self) -> Option<u64> {
         // SAFETY: the field lies inside the header, aligned to 8.
@@ -199,8 +198,8 @@ impl Packet {
         segment
     }
 
-    /// Grows the frame at its end by `n` bytes and returns them (their content is arbitrary); None, and
-    /// nothing is changed, when the last segment has no room for them.
+    /// Extends the frame at its end by `n` bytes and returns these, whose content is arbitrary. None, and no
+    /// change: the last segment has no room.
     pub fn append(&mut self, n: usize) -> Option<&mut [u8]> {
         let last = self.last_segment();
         // SAFETY: the chain is valid and borrowed exclusively; the new bytes lie inside the last segment's
@@ -216,8 +215,8 @@ impl Packet {
         }
     }
 
-    /// Grows the frame at its front by `n` bytes and returns them (their content is arbitrary); None, and
-    /// nothing is changed, when there is no head room for them.
+    /// Extends the frame at its front by `n` bytes and returns these, whose content is arbitrary. None, and
+    /// no change: there is no headroom.
     #[inline]
     pub fn prepend(&mut self, n: usize) -> Option<&mut [u8]> {
         let header = self.raw();
@@ -233,8 +232,7 @@ impl Packet {
         }
     }
 
-    /// Removes `n` bytes at the front; false, and nothing is changed, when the first segment has not that
-    /// many.
+    /// Removes `n` bytes at the front. False, and no change: the first segment is shorter.
     #[inline]
     pub fn adj(&mut self, n: usize) -> bool {
         let header = self.raw();
@@ -250,8 +248,7 @@ impl Packet {
         true
     }
 
-    /// Removes `n` bytes at the end, across segments; false, and nothing is changed, when the packet is
-    /// shorter.
+    /// Removes `n` bytes at the end, across segments. False, and no change: the packet is shorter.
     pub fn trim(&mut self, n: usize) -> bool {
         let Some(keep) = self.pkt_len().checked_sub(n) else { return false };
         let header = self.raw();
@@ -274,8 +271,8 @@ impl Packet {
         true
     }
 
-    /// Makes the first `n` bytes contiguous, so that [`Packet::data`] has at least that many. False, and
-    /// nothing is changed, when the packet is shorter or one buffer cannot hold so much.
+    /// Makes the first `n` bytes contiguous, so that [`Packet::data`] has at least that many. False, and no
+    /// change: the packet is shorter, or one buffer cannot hold them.
     pub fn pull_up(&mut self, n: usize) -> bool {
         let header = self.raw();
         // SAFETY: the chain is valid and borrowed exclusively. All copies stay inside buffers: into the first
@@ -314,21 +311,20 @@ impl Packet {
         true
     }
 
-    /// Makes the whole packet one segment; false when it does not fit one buffer.
+    /// Makes the packet one segment. False: it does not fit one buffer.
     pub fn linearize(&mut self) -> bool {
         self.nb_segs() == 1 || self.pull_up(self.pkt_len())
     }
 
-    /// Whether a driver took VLAN tags out of the frame and keeps them beside it.
+    /// Whether a driver stripped VLAN tags from the frame; the header holds them.
     #[inline]
     pub fn has_stripped_vlan(&self) -> bool {
         // SAFETY: the header is valid.
         unsafe { (*self.raw()).ol_flags & STRIPPED != 0 }
     }
 
-    /// Puts VLAN tags that a driver stripped back into the frame (the inner one as 0x8100, the outer one of a
-    /// pair as 0x88a8), so that the bytes are those of the wire. False when there is no room; the tags then
-    /// stay beside it.
+    /// Restores VLAN tags that a driver stripped: the inner one as 0x8100, the outer one of a pair as 0x88a8.
+    /// False, and no change: there is no room.
     pub fn restore_vlan(&mut self) -> bool {
         let header = self.raw();
         // SAFETY: the header is valid and borrowed exclusively.
@@ -353,7 +349,7 @@ impl Packet {
         true
     }
 
-    /// Says that a driver stripped this tag (for tests and drivers that tell by other means).
+    /// Sets a tag as stripped by a driver.
     pub fn set_stripped_vlan(&mut self, tci: u16) {
         // SAFETY: the header is valid and borrowed exclusively.
         unsafe {
@@ -371,7 +367,7 @@ impl Packet {
         bytes
     }
 
-    /// Starts loading the header (lengths, metadata: two cache lines) into the cache.
+    /// Prefetches the header: lengths and metadata, two cache lines.
     #[inline(always)]
     pub fn prefetch_header(&self) {
         prefetch(self.raw().cast_const().cast());
@@ -379,13 +375,13 @@ impl Packet {
         prefetch(unsafe { self.raw().cast::<u8>().add(64) });
     }
 
-    /// Starts loading the part of the header that says where the bytes are.
+    /// Prefetches the part of the header that holds the buffer's address.
     #[inline(always)]
     pub fn prefetch_buffer_address(&self) {
         prefetch(self.raw().cast_const().cast());
     }
 
-    /// Starts loading the first 64 bytes of the frame. Reads the header, so prefetch that earlier.
+    /// Prefetches the first 64 bytes of the frame. Reads the header, which should be prefetched earlier.
     #[inline(always)]
     pub fn prefetch_data(&self) {
         // SAFETY: the header is valid; the address is not read from.
@@ -405,7 +401,7 @@ const FLAG_QINQ: u64 = sys::RTE_MBUF_F_RX_QINQ as u64;
 const FLAG_QINQ_STRIPPED: u64 = sys::RTE_MBUF_F_RX_QINQ_STRIPPED as u64;
 const STRIPPED: u64 = FLAG_VLAN_STRIPPED | FLAG_QINQ_STRIPPED;
 
-/// A hint to the processor; harmless on any address.
+/// Prefetches a cache line; harmless for any address.
 #[inline(always)]
 fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -423,7 +419,7 @@ fn prefetch(address: *const u8) {
 /// `segment` is a valid header.
 #[inline(always)]
 unsafe fn segment_start(segment: *mut sys::rte_mbuf) -> *mut u8 {
-    // SAFETY: the caller's promise; the data starts inside the buffer, which is somewhere.
+    // SAFETY: the caller's promise; the data starts inside the buffer, which has a non-null address.
     unsafe {
         let start = (*segment).buf_addr.cast::<u8>().add(usize::from((*segment).data_off));
         std::hint::assert_unchecked(!start.is_null());
@@ -441,7 +437,7 @@ unsafe fn segment_bytes<'a>(segment: *mut sys::rte_mbuf) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(segment_start(segment), usize::from((*segment).data_len)) }
 }
 
-/// Bytes behind a segment's data.
+/// Free bytes behind a segment's data.
 ///
 /// # Safety
 /// `segment` is a valid header.
@@ -452,7 +448,7 @@ unsafe fn segment_tailroom(segment: *mut sys::rte_mbuf) -> usize {
     }
 }
 
-/// Frees a chain that hangs on no packet any more.
+/// Frees a chain that was unlinked from its packet.
 ///
 /// # Safety
 /// `segment` is null or the first of a valid chain that nothing else refers to.

@@ -1,8 +1,7 @@
-//! What a device says about a packet beside its bytes: the hash that it spread it by, the mark that a flow
-//! rule gave it.
+//! Metadata from the device: the RSS hash of a packet, and the mark of a flow rule.
 //!
-//! Both are hints: the hash is the device's own function of whatever it found, and a mark is as old as the
-//! rule behind it.
+//! Both are hints: the hash function and its input are the device's choice, and a mark may come from a
+//! removed rule.
 
 use mmb_dpdk_sys as sys;
 
@@ -12,7 +11,7 @@ const FLAG_HASH: u64 = sys::RTE_MBUF_F_RX_RSS_HASH as u64;
 const FLAG_MARK: u64 = sys::RTE_MBUF_F_RX_FDIR_ID as u64;
 
 impl Packet {
-    /// The hash by which the device chose the receive queue; none if it has not told.
+    /// The hash by which the device chose the receive queue; None: the device did not report it.
     #[inline(always)]
     pub fn rss_hash(&self) -> Option<u32> {
         // SAFETY: the header is valid, and any bytes are a hash.
@@ -22,7 +21,7 @@ impl Packet {
         }
     }
 
-    /// Says what a device would: for tests, and sources without a device.
+    /// Sets the hash, in place of a device.
     #[inline]
     pub fn set_rss_hash(&mut self, hash: u32) {
         // SAFETY: the header is valid and borrowed exclusively.
@@ -33,7 +32,7 @@ impl Packet {
         }
     }
 
-    /// The mark that a flow rule of the device gave the packet; none if no such rule matched.
+    /// The mark of the flow rule that matched the packet; None: no such rule matched.
     #[inline(always)]
     pub fn mark(&self) -> Option<u32> {
         // SAFETY: the header is valid, and any bytes are a mark.
@@ -43,7 +42,7 @@ impl Packet {
         }
     }
 
-    /// Says what a device would: for tests, and sources without a device.
+    /// Sets the mark, in place of a device.
     #[inline]
     pub fn set_mark(&mut self, mark: u32) {
         // SAFETY: the header is valid and borrowed exclusively.

@@ -1,4 +1,4 @@
-//! Rings: packets handed from threads to a thread.
+//! Rings that pass packets from several threads to one.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
@@ -13,22 +13,22 @@ use crate::eal::Eal;
 use crate::error::{Error, last_errno, strerror};
 use crate::log;
 
-/// Many producers, none of which waits for one that was interrupted in the middle; one consumer.
+/// Several producers, none of which waits for one that was interrupted in an operation; one consumer.
 const FLAGS: u32 = sys::RING_F_MP_RTS_ENQ | sys::RING_F_SC_DEQ;
 
-/// The sending side of a ring; clone it for every thread that sends.
+/// The sending side of a ring. Each sending thread has a clone.
 #[derive(Clone, Debug)]
 pub struct RingSender(Arc<Inner>);
 
-/// The receiving side of a ring: one thread's.
+/// The receiving side of a ring. It belongs to one thread.
 #[derive(Debug)]
 pub struct RingReceiver(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner(NonNull<sys::rte_ring>);
 
-// SAFETY: the ring is made for many producers; that there is one consumer is what RingReceiver (not Clone,
-// receives by &mut) is for. Drop runs when both sides are gone.
+// SAFETY: the ring supports several producers. RingReceiver (not Clone, receives by &mut) is the only
+// consumer. Drop runs when both sides are gone.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -43,8 +43,8 @@ pub fn ring(name: &str, capacity: usize) -> Result<(RingSender, RingReceiver), E
     let error = |reason| Error::Create { what: "ring", name: name.to_owned(), reason };
     let size = (capacity.max(1) + 1).next_power_of_two();
     let size = u32::try_from(size).ok().filter(|size| *size <= 1 << 24);
-    let Some(size) = size else { return Err(error("it would be too long".into())) };
-    // DPDK wants unique names of at most 29 bytes; the caller's is for people.
+    let Some(size) = size else { return Err(error("the capacity is too large".into())) };
+    // DPDK requires unique names of at most 29 bytes; the caller's name is for messages.
     let internal =
         CString::new(format!("mmb-ring-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
     // SAFETY: EAL runs; the name is zero-terminated.
@@ -70,10 +70,10 @@ impl RingSender {
         NonNull::new(raw).map_or(Ok(()), |raw| Err(unsafe { Mbuf::from_raw(raw) }))
     }
 
-    /// Sends as many packets from the front of `burst` as there is room for, and answers how many. The others
+    /// Sends as many packets from the front of `burst` as there is room for. Returns their number; the others
     /// stay.
     pub fn send_burst(&self, burst: &mut Burst) -> usize {
-        // SAFETY: the ring lives; it owns as many packets as it says it took, from the first on.
+        // SAFETY: the ring lives; it owns as many of the first packets as it returns.
         unsafe {
             burst.take_front(|packets, n| {
                 sys::mmb_ring_enqueue_burst(self.0.0.as_ptr(), packets.cast(), u32::from(n)) as usize
@@ -81,19 +81,19 @@ impl RingSender {
         }
     }
 
-    /// Packets that wait in the ring.
+    /// Number of packets in the ring.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none waits.
+    /// Whether the ring is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl RingReceiver {
-    /// Receives what waits, as far as there is room, and answers how many packets.
+    /// Receives waiting packets, as far as there is room. Returns their number.
     #[inline]
     pub fn receive(&mut self, slots: &mut Slots<'_>) -> usize {
         // SAFETY: the ring lives and `&mut self` makes this the only consumer; the packets it gives are
@@ -105,12 +105,12 @@ impl RingReceiver {
         }
     }
 
-    /// Packets that wait in the ring.
+    /// Number of packets in the ring.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none waits.
+    /// Whether the ring is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -127,8 +127,8 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         let mut burst = Burst::new();
-        // SAFETY: the last side is gone, so this thread is the only consumer; the packets are owned by the
-        // burst; the ring is not used afterwards.
+        // SAFETY: both sides are gone, so this thread is the only consumer. The burst owns the packets. The
+        // ring is not used afterwards.
         unsafe {
             let take = |slots: &mut Slots<'_>| {
                 slots.fill(VECTOR_MAX, |place, room| {

@@ -1,6 +1,6 @@
-//! A network namespace with a pair of interfaces in it, raw sockets, and ports.
+//! A network namespace with a pair of interfaces, raw sockets, and ports.
 
-// Not every test uses all of it.
+// No test uses all of it.
 #![allow(dead_code)]
 
 use std::io;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use mmb_dpdk::{Burst, Device, Error, Mempool, NetDev, Port, PortSpec, RxQueue, TxQueue};
 
-/// Runs a test with `mmb0` and its peer `peer0` up, IPv6 quiet; or says why not.
+/// Runs a test with `mmb0` and its peer `peer0` up and IPv6 off; or prints why it is skipped.
 pub fn in_namespace(test: impl FnOnce()) {
     let _alone = crate::common::alone();
-    // SAFETY: plain system calls. The namespace is this test thread's and what it starts.
+    // SAFETY: system calls without pointers. The namespace belongs to this thread and its children.
     let refused = unsafe {
         if libc::geteuid() != 0 {
             Some("it takes root".to_owned())
@@ -29,11 +29,11 @@ pub fn in_namespace(test: impl FnOnce()) {
     }
     ip("link add mmb0 type veth peer name peer0");
     for name in ["mmb0", "peer0"] {
-        // With IPv6 the kernel would speak up by itself.
+        // With IPv6, the kernel would send frames of its own.
         sysctl(&format!("net/ipv6/conf/{name}/disable_ipv6"), "1");
         ip(&format!("link set {name} up"));
     }
-    // The kernel says so a moment later.
+    // The kernel reports the state with a delay.
     let end = Instant::now() + Duration::from_secs(5);
     while ["mmb0", "peer0"].iter().any(|name| !NetDev::lookup(name).unwrap().unwrap().running) {
         assert!(Instant::now() < end, "no carrier");
@@ -68,13 +68,13 @@ pub fn open(device: Device, pool: &Mempool) -> Result<Port, Error> {
     Port::open(&PortSpec { name: "p0", device, pool, rx_queues: 1, tx_queues: 1, mtu: None })
 }
 
-/// A raw socket of the test's own on an interface.
+/// A raw socket on an interface.
 pub struct Raw(OwnedFd);
 
 impl Raw {
     pub fn new(interface: &str) -> Raw {
         let index = NetDev::lookup(interface).unwrap().unwrap().index;
-        // SAFETY: plain system calls on live structures.
+        // SAFETY: system calls on live structures.
         unsafe {
             let protocol = (libc::ETH_P_ALL as u16).to_be();
             let fd = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, 0);
@@ -97,7 +97,7 @@ impl Raw {
         assert_eq!(sent, frame.len() as isize, "{}", io::Error::last_os_error());
     }
 
-    /// What arrives within a quarter of a second, tags put back that the kernel took out.
+    /// A frame that arrives within a quarter of a second, with the tag that the kernel stripped.
     pub fn receive(&self) -> Option<Vec<u8>> {
         if !readable(self.0.as_raw_fd(), 250) {
             return None;
@@ -127,7 +127,7 @@ pub fn queues(port: &mut Port) -> (RxQueue, TxQueue) {
     (port.take_rx(0).unwrap(), port.take_tx(0).unwrap())
 }
 
-/// Receives `n` frames, or as many as come within two seconds.
+/// Receives `n` frames, or those that arrive within two seconds.
 pub fn receive(rx: &mut RxQueue, n: usize) -> Vec<Vec<u8>> {
     receive_within(rx, n, 2000)
 }

@@ -1,4 +1,4 @@
-//! Network stacks beside the test's own, and conversations between them.
+//! Further network stacks, and traffic between them.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,13 +7,12 @@ use std::os::fd::AsRawFd;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// A network namespace, which lives as long as a process in it.
+/// A network namespace, held by a process.
 pub struct Peer(Child);
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // The process ends when its standard input does; nothing is left to do about one that has ended
-        // already.
+        // The process ends with its standard input; errors mean that it has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -31,12 +30,12 @@ impl Peer {
         Peer(child)
     }
 
-    /// The process by which `ip` knows the namespace.
+    /// The id of the process that holds the namespace, for `ip`.
     pub fn id(&self) -> u32 {
         self.0.id()
     }
 
-    /// Whether the peer gets all answers to its pings.
+    /// Whether all pings of the peer are answered.
     pub fn pings(&self, to: &str) -> bool {
         self.within(|| pings(to))
     }
@@ -46,7 +45,7 @@ impl Peer {
         let namespace = File::open(format!("/proc/{}/ns/net", self.0.id())).unwrap();
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
-                // SAFETY: plain system call, for this thread only.
+                // SAFETY: a system call that changes this thread only.
                 assert_eq!(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
                 work()
             });
@@ -55,15 +54,15 @@ impl Peer {
     }
 }
 
-/// Whether this thread's namespace gets all answers to its pings.
+/// Whether all pings of this thread's namespace are answered.
 pub fn pings(to: &str) -> bool {
     let mut ping = Command::new("ping");
     ping.args(["-n", "-c", "3", "-i", "0.05", "-W", "1", to]).stdout(Stdio::null());
     ping.status().unwrap().success()
 }
 
-/// 8 MB each way between the peer's kernel and this one's, over one connection; while it lasts, `meanwhile`
-/// runs.
+/// Transfers 8 MB in each direction between the peer's kernel and this one's over one connection, while
+/// `meanwhile` runs.
 pub fn transfer(peer: &Peer, own: &str, meanwhile: impl Fn() + Sync) {
     const BYTES: usize = 8 << 20;
     let listener = TcpListener::bind(SocketAddr::new(own.parse::<IpAddr>().unwrap(), 0)).unwrap();
@@ -93,7 +92,7 @@ pub fn transfer(peer: &Peer, own: &str, meanwhile: impl Fn() + Sync) {
     });
 }
 
-/// How many packets this thread's kernel found to have wrong checksums.
+/// Number of packets that this thread's kernel has received with wrong checksums.
 pub fn checksum_errors() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap()
         + &std::fs::read_to_string("/proc/thread-self/net/snmp6").unwrap();

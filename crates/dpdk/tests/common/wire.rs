@@ -1,4 +1,4 @@
-//! Two network stacks, and between them a wire in user space that learns what the kernel may do by itself.
+//! Two network stacks, and a learning wire in user space between them.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -20,11 +20,11 @@ pub const ADDRESSES: [[&str; 2]; 2] = [["10.99.0.1", "fd99::1"], ["10.99.0.2", "
 /// The generation in force.
 pub const NOW: u64 = 1;
 
-/// `mmb0` and `mmb1`, and the stacks behind them.
+/// The interfaces `mmb0` and `mmb1`, and the stacks behind them.
 pub struct Ends(pub [Peer; 2]);
 
 impl Ends {
-    /// Peers that know each other's address, so that all frames between them are those of the tests.
+    /// Makes peers with static neighbour entries, so that only the tests' frames pass.
     pub fn new(mtu: u32) -> Ends {
         ip("link add mmb1 type veth peer name peer1");
         let ends = Ends([Peer::new(), Peer::new()]);
@@ -53,7 +53,7 @@ impl Ends {
         ends
     }
 
-    /// Switches GRO of both, without which a veth end takes no frames from programs.
+    /// Switches GRO of both peers, which veth ends need to take redirected frames.
     pub fn gro(&self, value: &str) {
         for (at, peer) in self.0.iter().enumerate() {
             let name = format!("peer{at}");
@@ -69,19 +69,19 @@ impl Ends {
     }
 }
 
-/// A wire between the two ports in user space, which has the kernel take over every flow that it may.
+/// A wire between the two ports, which installs every eligible flow.
 pub struct Wire {
     pub path: Arc<FastPath>,
     pub ports: [FastPort; 2],
-    /// Their slots are numbered from 1.
+    /// Installed flows; slots are numbered from 1.
     flows: Mutex<Vec<FastKey>>,
-    /// Packets of such flows that came to user space.
+    /// Packets of eligible flows that arrived in user space.
     slow: AtomicU64,
     done: AtomicBool,
 }
 
 impl Wire {
-    /// Runs `work` while a thread of its own is the wire.
+    /// Runs `work` while another thread is the wire.
     pub fn between(ports: &mut [Port; 2], work: impl FnOnce(&Wire)) {
         let wire = Wire {
             path: Arc::clone(ports[0].fast_path().unwrap()),
@@ -100,7 +100,7 @@ impl Wire {
                     std::thread::yield_now();
                 }
             });
-            // A test that fails ends the wire as well.
+            // A failing test ends the wire, too.
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&wire)));
             wire.done.store(true, Ordering::Relaxed);
             result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -124,7 +124,7 @@ impl Wire {
     }
 
     fn learn(&self, from: usize, frame: &[u8]) {
-        // The stacks have more to say, which nobody asks them to.
+        // The stacks also send frames that no test asked for.
         let Some(key) = self.key(from, frame) else { return };
         self.slow.fetch_add(1, Ordering::Relaxed);
         let mut flows = self.flows.lock().unwrap();
@@ -166,15 +166,15 @@ impl Wire {
         Some(FastKey { granularity, port, proto, source, destination, source_port, destination_port })
     }
 
-    /// Packets and bytes that the kernel has sent on.
+    /// Packets and bytes that the kernel has forwarded.
     pub fn fast(&self) -> (u64, u64) {
         let slots = 1..=self.flows.lock().unwrap().len() as u32;
         let tallies = slots.map(|slot| self.path.flow_stats(slot));
         tallies.fold((0, 0), |sum, stats| (sum.0 + stats.packets, sum.1 + stats.bytes))
     }
 
-    /// Waits until the last two flows, the directions of a connection, have ended, and each has acknowledged
-    /// all of the other.
+    /// Waits until the last two flows, which are the directions of a connection, have ended and acknowledged
+    /// each other's data.
     pub fn until_both_have_ended(&self) {
         let last = self.flows.lock().unwrap().len() as u32;
         let end = Instant::now() + Duration::from_secs(5);

@@ -1,47 +1,49 @@
-//! Which packets need no flow manager, whatever sessions there are.
+//! Traffic classes that never have sessions.
 
 use mmb_dpdk::FlowPattern;
 use mmb_policy::{Binding, Policy};
 
-use super::space::Space;
+use super::packet_set::PacketSet;
 use crate::engine::config::Forwarding;
 
-/// Stateless rules that are looked at, at most, and flow rules that are made.
-const MOST_RULES: usize = 4_096;
-const MOST_PATTERNS: usize = 64;
+/// Stateless rules that are considered, at most.
+const RULES_MAX: usize = 4_096;
+/// Flow rules, at most.
+const PATTERNS_MAX: usize = 64;
 
-/// The classes of TCP and UDP packets that no session is about and that open none, and that no pool or forward of NAT
-/// is for: as few and as large as they can be told apart by version, protocol, and what stateless rules ask for.
+/// The classes of TCP and UDP packets that belong to no session, open none, and are not for a pool or forward
+/// of NAT. They are as few and as large as IP version, protocol and the matches of stateless rules allow.
 ///
-/// A session begins with a packet that a stateful rule matches, and its packets are that rule's or, turned round, answers to those.
-/// With a pool, answers go to the pool, and hosts that it hides may answer whom they have not asked for; forwards likewise.
-/// Where ends of sessions may become others in other ways, there is no telling, and no class.
+/// A session begins with a packet that a stateful rule matches. All its packets match that rule, or do so
+/// with source and destination exchanged. With a pool, answers go to the pool's addresses, and hidden hosts
+/// may send to hosts that they have not contacted; the same holds for forwards. If a rule changes addresses
+/// or ports in other ways, the packets of its sessions are unknown, and there is no class.
 pub(super) fn stateless(forwarding: &Forwarding) -> Vec<FlowPattern> {
-    let Some(concerned) = concerned(forwarding) else { return Vec::new() };
-    let free = |space: &Space| !concerned.iter().any(|other| other.meets(space));
-    let mut classes: Vec<Space> = Space::every().into_iter().filter(free).collect();
-    if classes.len() < Space::every().len() {
-        for space in stateless_rules(&forwarding.policy) {
-            if free(&space) && !classes.iter().any(|class| class.holds(&space)) {
-                classes.push(space);
+    let Some(stateful) = stateful_sets(forwarding) else { return Vec::new() };
+    let is_free = |set: &PacketSet| !stateful.iter().any(|other| other.intersects(set));
+    let mut classes: Vec<PacketSet> = PacketSet::all_classes().into_iter().filter(is_free).collect();
+    if classes.len() < PacketSet::all_classes().len() {
+        for set in stateless_rules(&forwarding.policy) {
+            if is_free(&set) && !classes.iter().any(|class| class.contains(&set)) {
+                classes.push(set);
             }
         }
     }
-    let mut patterns: Vec<FlowPattern> = classes.iter().filter_map(Space::patterns).flatten().collect();
-    patterns.truncate(MOST_PATTERNS);
+    let mut patterns: Vec<FlowPattern> = classes.iter().filter_map(PacketSet::patterns).flatten().collect();
+    patterns.truncate(PATTERNS_MAX);
     patterns
 }
 
-/// What stateless rules ask for.
-fn stateless_rules(policy: &Policy) -> impl Iterator<Item = Space> {
-    let stateless = policy.rules().filter(|view| policy.stateful(view.slot).is_none()).take(MOST_RULES);
-    stateless.filter_map(|view| view.rule().ok()).flat_map(|rule| Space::of(&rule.matches))
+/// The packets that stateless rules match.
+fn stateless_rules(policy: &Policy) -> impl Iterator<Item = PacketSet> {
+    let stateless = policy.rules().filter(|view| policy.stateful(view.slot).is_none()).take(RULES_MAX);
+    stateless.filter_map(|view| view.rule().ok()).flat_map(|rule| PacketSet::of_matches(&rule.matches))
 }
 
-/// Sets that hold every packet that may be in a session or open one; none if that cannot be told.
-fn concerned(forwarding: &Forwarding) -> Option<Vec<Space>> {
+/// Sets that contain every packet that may belong to a session or open one; None: unknown.
+fn stateful_sets(forwarding: &Forwarding) -> Option<Vec<PacketSet>> {
     let policy = &forwarding.policy;
-    let mut concerned = Vec::new();
+    let mut sets = Vec::new();
     for view in policy.rules() {
         let Some(stateful) = policy.stateful(view.slot) else { continue };
         if let Some(name) = &stateful.chain {
@@ -50,28 +52,28 @@ fn concerned(forwarding: &Forwarding) -> Option<Vec<Space>> {
                 return None;
             }
         }
-        // The rule's own matches, without what its chain takes: a session outlives a change of that.
-        let spaces = Space::of(&view.rule().ok()?.matches);
+        // The rule's own matches, without those of its chain: a session outlives a change of the chain.
+        let matched = PacketSet::of_matches(&view.rule().ok()?.matches);
         for binding in &stateful.bindings {
             match binding {
-                Binding::Nat { .. } => concerned.extend(spaces.iter().map(Space::of_same_sources)),
+                Binding::Nat { .. } => sets.extend(matched.iter().map(PacketSet::from_same_sources)),
                 Binding::IpId(_) | Binding::FlowLabel(_) | Binding::SeqNum(_) | Binding::AckNum(_) => {}
                 Binding::Address { .. } | Binding::Port { .. } | Binding::Balance { .. } => return None,
             }
         }
-        concerned.extend(spaces.iter().map(Space::turned));
-        concerned.extend(spaces);
+        sets.extend(matched.iter().map(PacketSet::reversed));
+        sets.extend(matched);
     }
     for pool in forwarding.nat.pools() {
         let (first, last) = pool.addresses();
-        concerned.extend(Space::to(first.to_bits(), last.to_bits()));
+        sets.extend(PacketSet::to_addresses(first.to_bits(), last.to_bits()));
     }
     for forward in forwarding.nat.forwards() {
         let (external, internal) = (forward.external().address, forward.internal().address);
-        concerned.extend(Space::to(external, external));
-        concerned.extend(Space::to(internal, internal).map(|space| space.turned()));
+        sets.extend(PacketSet::to_addresses(external, external));
+        sets.extend(PacketSet::to_addresses(internal, internal).map(|set| set.reversed()));
     }
-    Some(concerned)
+    Some(sets)
 }
 
 #[cfg(test)]
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_stateful_rule_is_about() {
+    fn protocols_without_stateful_rules_are_classes() {
         let tcp = of(&["add-stateful ip-proto tcp accept", "add udp-dport 53 drop"], NatConfig::default());
         assert_eq!(
             protos(&tcp),
@@ -117,7 +119,8 @@ mod tests {
         assert_eq!(protos(&of(&["add-stateful tcp-syn accept"], NatConfig::default())).len(), 2);
     }
 
-    /// A rule's class counts by itself where its protocol is not free as a whole; answers count, too.
+    /// A stateless rule's packets are a class where the whole protocol is not; answers of sessions are
+    /// excluded.
     #[test]
     fn classes_of_stateless_rules() {
         let stateful = "add-stateful ip-saddr 10.0.0.0/8 udp-dport 5000-5999 accept";
@@ -130,11 +133,11 @@ mod tests {
         assert_eq!(classes("add udp-dport 53 udp-sport 53 drop"), 1);
         assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 5000 drop"), 0, "an answer");
         assert_eq!(classes("add ip-daddr 10.1.0.0/16 udp-sport 4999 udp-dport 7 drop"), 1);
-        assert_eq!(classes("add tcp-dport 53 drop"), 0, "that is among what is free anyway");
+        assert_eq!(classes("add tcp-dport 53 drop"), 0, "the whole protocol is a class");
     }
 
     #[test]
-    fn where_ends_change_there_is_no_class() {
+    fn rules_that_change_addresses_leave_no_class() {
         for target in ["map ip-daddr 10.0.0.1", "shuffle udp-sport", "lb 10.0.0.1", "mod udp-dport 1"] {
             let rule = format!("add-stateful ip-saddr 10.0.0.0/8 udp-dport 53 {target}");
             assert_eq!(of(&[&rule], NatConfig::default()), [], "{target}");
@@ -149,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn pools_and_forwards_are_left_to_nat() {
+    fn packets_of_pools_and_forwards_are_no_class() {
         let nat = NatConfig::new(vec![pool()], vec![]).unwrap();
         let stateful = "add-stateful ip-saddr 10.0.0.0/8 tcp-dport 80 nat wan";
         let classes = |rule: &str| of(&[stateful, rule], nat.clone()).len();
         let none = classes("add icmp-type 8 drop");
         assert_eq!(none, 2, "IPv6");
-        assert_eq!(classes("add ip-saddr 10.1.0.0/16 udp-dport 53 drop"), none, "a hidden host's");
+        assert_eq!(classes("add ip-saddr 10.1.0.0/16 udp-dport 53 drop"), none, "of a hidden host");
         assert_eq!(classes("add ip-saddr 11.0.0.0/8 udp-dport 53 drop"), none, "may be for the pool");
         assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 12.0.0.0/8 udp-dport 53 drop"), none + 1);
         assert_eq!(classes("add ip-saddr 11.0.0.0/8 ip-daddr 192.0.2.0/24 udp-dport 53 drop"), none);
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(of(&[stateful, rule], nat).len(), none + 1);
     }
 
-    /// An end of made-up packets.
+    /// Address and port of a generated packet.
     fn end() -> impl Strategy<Value = (u8, u16)> {
         (0..4u8, 0..6u16)
     }
@@ -202,7 +205,7 @@ mod tests {
     proptest! {
         /// No packet of a class, and no answer to it, is one that a stateful rule matches.
         #[test]
-        fn classes_keep_clear_of_stateful_rules(
+        fn classes_contain_no_stateful_packet(
             stateful in prop::collection::vec(matches(), 1..3),
             stateless in prop::collection::vec(matches(), 0..6),
             packets in prop::collection::vec([end(), end()], 64),

@@ -1,20 +1,20 @@
-//! Static classification by the ports themselves: packets that a port has marked need no flow manager.
+//! Static classification in hardware: packets that a port has marked need no session lookup.
 //!
-//! Theory of operation. Of a policy with stateful rules it can be said beforehand of some packets that no session will ever
-//! be about them ([`classes`]): they need the stateless rules and nothing else. A port that can mark packets by flow rules
-//! gets one for each such class (Barbette et al., "Combined stateful classification and session splicing", II-F), and
-//! `ip4-input` and `ip6-input` send what carries the mark to `classify` in the place of `flow-lookup`.
+//! # Theory of operation
+//! A policy with stateful rules leaves some traffic classes without sessions: they need the stateless rules
+//! alone ([`classes`]). A port that can mark packets gets one flow rule (`rte_flow`, action MARK) for each
+//! such class (Barbette et al., "Combined stateful classification and session splicing", II-F). `ip4-input`
+//! and `ip6-input` send marked packets to `classify` instead of `flow-lookup`.
 //!
-//! A mark is a promise about one policy, but the packet that carries it may have waited in a queue since the last one. So each
-//! publication has a number of its own for its marks, and a mark with another number says nothing: rules that are still
-//! there, or not there yet, make no difference but in speed. Even a marked packet is looked at before it is believed: whatever is not
-//! a whole TCP or UDP packet (a fragment, an ICMP error, …) goes to the flow manager.
+//! A mark is valid for one policy, but a marked packet may have waited in a queue since the policy before. So
+//! each publication uses a new mark, and packets with another mark are treated as unmarked ones. Marked
+//! packets that are not whole TCP or UDP packets (fragments, ICMP errors) go to `flow-lookup`, too.
 //!
-//! What a port can do, only its driver knows, which is asked when it is needed: for each port that takes part, whenever a
-//! policy is published. Where it says no, nothing else happens.
+//! Only the driver knows what a port supports. It is asked at each publication, for each port that takes
+//! part. A port whose driver refuses works without flow rules.
 
 mod classes;
-mod space;
+mod packet_set;
 
 use mmb_dpdk::{
     FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, Packet, Port,
@@ -25,38 +25,41 @@ use serde::Serialize;
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::control::Engine;
 
-/// Numbers of marks: what has room beside a packet in the cards of today, less than 24 bits.
-const NUMBERS: u32 = 1 << 20;
+/// Number of different marks: network cards have room for 24 bits.
+const MARKS: u32 = 1 << 20;
 
-/// What a port can do by itself, or why not, for people.
+/// A capability of a port's device, for operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capability {
-    /// What.
+    /// The capability.
     pub name: &'static str,
-    /// Whether.
-    pub yes: bool,
-    /// The exact question and the driver's answer.
+    /// Whether the device has it.
+    pub supported: bool,
+    /// The query, and the driver's answer.
     pub answer: String,
 }
 
-/// Whether a packet needs no flow manager, because a port has said so with `mark`.
+/// Whether a packet needs no session lookup: the port has marked it with `mark`, and it is a whole TCP or UDP
+/// packet.
 #[inline]
-pub(crate) fn is_free(packet: &Packet, mark: u32) -> bool {
+pub(crate) fn is_sessionless(packet: &Packet, mark: u32) -> bool {
     let meta = packet.meta();
-    let whole = meta.flags & flags::FRAGMENT == 0 && matches!(meta.kind.l4(), Kind::TCP | Kind::UDP);
-    packet.mark() == Some(mark) && whole
+    let is_whole = meta.flags & flags::FRAGMENT == 0 && matches!(meta.kind.l4(), Kind::TCP | Kind::UDP);
+    packet.mark() == Some(mark) && is_whole
 }
 
-/// A port as far as flow rules are concerned.
-pub(crate) trait Marks {
-    /// A rule in force; over when dropped.
+/// A port that may support flow rules.
+pub(crate) trait FlowRulePort {
+    /// An installed rule; dropping it removes the rule.
     type Rule;
 
+    /// Checks whether the port supports a rule.
     fn validate(&self, rule: &FlowRule) -> Result<(), FlowError>;
+    /// Installs a rule.
     fn create(&self, rule: &FlowRule) -> Result<Self::Rule, FlowError>;
 }
 
-impl Marks for Port {
+impl FlowRulePort for Port {
     type Rule = FlowHandle;
 
     fn validate(&self, rule: &FlowRule) -> Result<(), FlowError> {
@@ -68,49 +71,49 @@ impl Marks for Port {
     }
 }
 
-/// The flow rules of the policy that is in force.
-pub(crate) struct Offload<R> {
-    number: u32,
+/// The flow rules of the policy in force.
+pub(crate) struct InstalledRules<R> {
+    last_mark: u32,
     rules: Vec<(PortId, R)>,
 }
 
-impl<R> Default for Offload<R> {
+impl<R> Default for InstalledRules<R> {
     fn default() -> Self {
-        Offload { number: 0, rules: Vec::new() }
+        InstalledRules { last_mark: 0, rules: Vec::new() }
     }
 }
 
-/// Flow rules to be made once a snapshot is in force.
-pub(crate) struct Plan {
-    /// What they mark packets with; 0: there is none.
+/// Flow rules to install once a snapshot is in force.
+pub(crate) struct MarkPlan {
+    /// The mark; 0: there are no rules.
     pub mark: u32,
     patterns: Vec<FlowPattern>,
 }
 
-impl<R> Offload<R> {
-    /// Before a policy is published: takes the flow rules of the last one away, and says which there will be.
-    pub fn begin<'a, P: Marks<Rule = R> + 'a>(
+impl<R> InstalledRules<R> {
+    /// Removes the flow rules of the last policy and plans those of the next one, before that is published.
+    pub fn replace<'a, P: FlowRulePort<Rule = R> + 'a>(
         &mut self,
         forwarding: &Forwarding,
         ports: impl Iterator<Item = &'a P>,
-    ) -> Plan {
+    ) -> MarkPlan {
         self.rules.clear();
-        let sessions = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
-        let mut plan = Plan { mark: 0, patterns: Vec::new() };
-        if sessions && ports.into_iter().any(|port| port.validate(&probe()).is_ok()) {
+        let needs_sessions = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
+        let mut plan = MarkPlan { mark: 0, patterns: Vec::new() };
+        if needs_sessions && ports.into_iter().any(|port| port.validate(&probe()).is_ok()) {
             plan.patterns = classes::stateless(forwarding);
         }
         if !plan.patterns.is_empty() {
-            self.number = self.number % (NUMBERS - 1) + 1;
-            plan.mark = self.number;
+            self.last_mark = self.last_mark % (MARKS - 1) + 1;
+            plan.mark = self.last_mark;
         }
         plan
     }
 
-    /// Once it is in force: has the ports that can mark its classes. What a port refuses is left to the software.
-    pub fn finish<'a, P: Marks<Rule = R> + 'a>(
+    /// Installs the planned rules on all ports that support them, once the policy is in force.
+    pub fn install<'a, P: FlowRulePort<Rule = R> + 'a>(
         &mut self,
-        plan: &Plan,
+        plan: &MarkPlan,
         ports: impl Iterator<Item = (PortId, &'a P)>,
     ) {
         for (id, port) in ports {
@@ -119,12 +122,12 @@ impl<R> Offload<R> {
         }
     }
 
-    /// Before a port is closed: takes its flow rules away.
-    pub fn forget(&mut self, port: PortId) {
+    /// Removes the rules of a port, before it is closed.
+    pub fn remove_port(&mut self, port: PortId) {
         self.rules.retain(|(id, _)| *id != port);
     }
 
-    /// Flow rules of a port that are in force.
+    /// Number of rules installed on a port.
     pub fn count(&self, port: PortId) -> usize {
         self.rules.iter().filter(|(id, _)| *id == port).count()
     }
@@ -134,28 +137,32 @@ fn marking(pattern: FlowPattern, mark: u32) -> FlowRule {
     FlowRule { pattern, mark: Some(mark), counts: false, priority: 0, fate: FlowFate::Passthru }
 }
 
-/// The simplest rule that marks.
+/// The simplest rule that marks, to ask for the capability.
 fn probe() -> FlowRule {
     let addresses = FlowAddresses::V4([(std::net::Ipv4Addr::UNSPECIFIED, 0); 2]);
     marking(FlowPattern { addresses, proto: FlowProto::Udp, ports: [(0, 0); 2] }, 1)
 }
 
-/// What a port can do by itself: `rules` flow rules are in force.
+/// The capabilities of a port on which `rules` rules are installed.
 fn capabilities(port: &Port, rules: usize) -> Vec<Capability> {
-    let question = "rte_flow_validate(ingress, eth / ipv4 / udp, mark id 1 / passthru)";
+    let query = "rte_flow_validate(ingress, eth / ipv4 / udp, mark id 1 / passthru)";
     let answer = port.validate_flow(&probe());
-    let said = match &answer {
-        Ok(()) => format!("{question} says yes; {rules} rules in force"),
+    let answer_text = match &answer {
+        Ok(()) => format!("{query}: supported; {rules} rules in force"),
         Err(error) => {
             let FlowError { errno, cause, reason, .. } = error;
-            format!("{question} says: {reason} (error {errno}, caused by {cause})")
+            format!("{query}: {reason} (error {errno}, caused by {cause})")
         }
     };
-    vec![Capability { name: "marks packets of stateless classes", yes: answer.is_ok(), answer: said }]
+    vec![Capability {
+        name: "marks packets of stateless classes",
+        supported: answer.is_ok(),
+        answer: answer_text,
+    }]
 }
 
 impl Engine {
-    /// What an open port can do by itself. The driver is asked.
+    /// The capabilities of an open port. Asks the driver.
     pub fn port_capabilities(&self, id: PortId) -> Option<Vec<Capability>> {
         let port = self.open(id)?;
         Some(capabilities(port.device(), self.flow_rules(id)))
@@ -171,37 +178,37 @@ mod tests {
 
     type Log = Rc<RefCell<Vec<FlowRule>>>;
 
-    /// A port that can mark some packets, or none.
+    /// A port that supports some rules, or none.
     struct Card {
-        can: fn(&FlowRule) -> bool,
+        supports: fn(&FlowRule) -> bool,
         rules: Log,
     }
 
-    struct InForce(FlowRule, Log);
+    struct Installed(FlowRule, Log);
 
-    impl Drop for InForce {
+    impl Drop for Installed {
         fn drop(&mut self) {
             self.1.borrow_mut().retain(|rule| *rule != self.0);
         }
     }
 
-    impl Marks for Card {
-        type Rule = InForce;
+    impl FlowRulePort for Card {
+        type Rule = Installed;
 
         fn validate(&self, rule: &FlowRule) -> Result<(), FlowError> {
             let no = FlowError { port: "p".into(), call: "", errno: 95, cause: "", reason: String::new() };
-            if (self.can)(rule) { Ok(()) } else { Err(no) }
+            if (self.supports)(rule) { Ok(()) } else { Err(no) }
         }
 
-        fn create(&self, rule: &FlowRule) -> Result<InForce, FlowError> {
+        fn create(&self, rule: &FlowRule) -> Result<Installed, FlowError> {
             self.validate(rule)?;
             self.rules.borrow_mut().push(*rule);
-            Ok(InForce(*rule, self.rules.clone()))
+            Ok(Installed(*rule, self.rules.clone()))
         }
     }
 
-    fn card(can: fn(&FlowRule) -> bool) -> Card {
-        Card { can, rules: Log::default() }
+    fn card(supports: fn(&FlowRule) -> bool) -> Card {
+        Card { supports, rules: Log::default() }
     }
 
     fn forwarding(lines: &[&str]) -> Forwarding {
@@ -213,40 +220,43 @@ mod tests {
         forwarding
     }
 
-    fn publish(offload: &mut Offload<InForce>, lines: &[&str], cards: &[Card]) -> u32 {
-        let plan = offload.begin(&forwarding(lines), cards.iter());
-        assert!(cards.iter().all(|card| card.rules.borrow().is_empty()), "the last policy's are gone");
-        offload.finish(&plan, (0..).map(PortId).zip(cards));
+    fn publish(installed: &mut InstalledRules<Installed>, lines: &[&str], cards: &[Card]) -> u32 {
+        let plan = installed.replace(&forwarding(lines), cards.iter());
+        assert!(
+            cards.iter().all(|card| card.rules.borrow().is_empty()),
+            "the last policy's rules are removed"
+        );
+        installed.install(&plan, (0..).map(PortId).zip(cards));
         plan.mark
     }
 
     #[test]
-    fn ports_that_can_get_rules_and_lose_them_again() {
-        let mut offload = Offload::default();
+    fn supporting_ports_get_rules_and_lose_them_again() {
+        let mut installed = InstalledRules::default();
         let udp = |rule: &FlowRule| rule.pattern.proto == FlowProto::Udp;
         let cards = [card(|_| false), card(udp), card(|_| true)];
         let tcp4 = ["add-stateful ip-proto tcp accept"];
-        let first = publish(&mut offload, &tcp4, &cards);
-        let counts = |offload: &Offload<InForce>| [0, 1, 2].map(|id| offload.count(PortId(id)));
-        assert_eq!(counts(&offload), [0, 2, 3]);
+        let first = publish(&mut installed, &tcp4, &cards);
+        let counts = |installed: &InstalledRules<Installed>| [0, 1, 2].map(|id| installed.count(PortId(id)));
+        assert_eq!(counts(&installed), [0, 2, 3]);
         let rules = cards[2].rules.borrow().clone();
         assert!(first != 0 && rules.iter().all(|rule| rule.mark == Some(first)));
-        let second = publish(&mut offload, &tcp4, &cards);
-        assert!(second != first && second != 0, "marks of the last policy say nothing any more");
-        offload.forget(PortId(2));
-        assert_eq!(counts(&offload), [0, 2, 0]);
+        let second = publish(&mut installed, &tcp4, &cards);
+        assert!(second != first && second != 0, "marks of the last policy are invalid");
+        installed.remove_port(PortId(2));
+        assert_eq!(counts(&installed), [0, 2, 0]);
         for nothing in [&["add-stateful all accept"][..], &["add ip-proto tcp accept"], &[]] {
-            assert_eq!(publish(&mut offload, nothing, &cards), 0);
-            assert_eq!(counts(&offload), [0; 3]);
+            assert_eq!(publish(&mut installed, nothing, &cards), 0);
+            assert_eq!(counts(&installed), [0; 3]);
         }
-        assert_eq!(publish(&mut offload, &tcp4, &cards[..1]), 0, "no port can");
+        assert_eq!(publish(&mut installed, &tcp4, &cards[..1]), 0, "no port supports marks");
     }
 
     #[test]
-    fn numbers_begin_again_and_are_never_none() {
-        let mut offload = Offload::<InForce> { number: NUMBERS - 2, rules: Vec::new() };
+    fn marks_wrap_and_are_never_zero() {
+        let mut installed = InstalledRules::<Installed> { last_mark: MARKS - 2, rules: Vec::new() };
         let cards = [card(|_| true)];
-        let marks = [(); 3].map(|()| publish(&mut offload, &["add-stateful ip-proto tcp accept"], &cards));
-        assert_eq!(marks, [NUMBERS - 1, 1, 2]);
+        let marks = [(); 3].map(|()| publish(&mut installed, &["add-stateful ip-proto tcp accept"], &cards));
+        assert_eq!(marks, [MARKS - 1, 1, 2]);
     }
 }

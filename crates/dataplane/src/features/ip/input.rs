@@ -9,7 +9,7 @@ use mmb_session::Sessions;
 use crate::engine::snapshot::{Snapshot, path};
 use crate::engine::vector::{ROUTED_L3 as L3, VECTOR, ask, begin, for_each};
 use crate::engine::worker::Worker;
-use crate::features::flow_rules::is_free;
+use crate::features::flow_rules::is_sessionless;
 use crate::features::ip::locals::Locals;
 use crate::features::ip::version::{Ip, Ip4, Ip6};
 use crate::features::session::dispatch::who;
@@ -254,7 +254,7 @@ impl Under<'_> {
         }
         match self.owner_of(hash) {
             owner if owner == self.id => {
-                if snapshot.mark != 0 && is_free(packet, snapshot.mark) {
+                if snapshot.mark != 0 && is_sessionless(packet, snapshot.mark) {
                     CLASSIFY
                 } else {
                     snapshot.rules

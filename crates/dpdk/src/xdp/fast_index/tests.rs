@@ -1,5 +1,4 @@
-//! Pairs in few buckets beside a model, several threads at once, and what the program makes of lanes that
-//! lead nowhere. Takes root.
+//! A small index compared with a model, concurrent writers, and lookups with misleading lanes. Needs root.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::HashSet;
@@ -18,7 +17,7 @@ fn key(n: u32) -> Key {
 }
 
 impl Index {
-    /// All lanes that are taken, in order.
+    /// The values of all taken lanes, sorted.
     fn taken(&self) -> Vec<u64> {
         let buckets = (0..=self.mask).filter_map(|at| self.buckets.get(at));
         let lanes = buckets.flat_map(|bucket| &bucket.0).map(|lane| lane.load(Ordering::Relaxed));
@@ -32,7 +31,7 @@ impl Index {
         buckets.iter().any(|bucket| bucket.find(lane).is_some())
     }
 
-    /// The lanes in which the program looks for a key.
+    /// The lanes that the program searches for a key.
     fn lanes(&self, key: &Key) -> [&AtomicU64; 2 * LANES] {
         let [first, second] = self.locate(key, 0).unwrap().1;
         assert!(!std::ptr::eq(first, second), "once in 32,768 times");
@@ -42,7 +41,7 @@ impl Index {
 }
 
 #[test]
-fn pairs_come_and_go() {
+fn the_index_matches_a_model() {
     let Some(_alone) = in_namespace() else { return };
     let index = Index::create(c"few", 2).unwrap();
     let steps = prop::collection::vec((any::<bool>(), 0..8u32, 1..5u32), 1..200);
@@ -76,10 +75,9 @@ fn pairs_come_and_go() {
     assert!(refused.get() > 100, "{refused:?}");
 }
 
-/// What one thread has put there, no other one removes or replaces; and there is room for as many as there
-/// are lanes.
+/// No thread removes or replaces another thread's entries, and there is room for as many as there are lanes.
 #[test]
-fn two_write_at_once() {
+fn two_threads_write_concurrently() {
     let Some(_alone) = in_namespace() else { return };
     let index = Index::create(c"one", 1).unwrap();
     let half = LANES as u32 / 2;
@@ -100,10 +98,10 @@ fn two_write_at_once() {
     assert_eq!(index.taken(), []);
 }
 
-/// Wherever in its two buckets a flow's lane is, whatever is in all others, the flow is found, and nothing
-/// else is.
+/// A flow is found in any lane of its two buckets, whatever the other lanes contain, and no other entry is
+/// applied.
 #[test]
-fn what_a_lane_says_is_a_hint() {
+fn lanes_are_hints() {
     let Some(rig) = rig() else { return };
     let (sent, path) = (packet(17), &rig.path);
     let (frame, key) = (sent.build(), rig.key(17, sent.ends[0], sent.ends[1]));
@@ -115,8 +113,8 @@ fn what_a_lane_says_is_a_hint() {
     let raw = format::key(&key).unwrap();
     let (lane, _) = path.index.locate(&raw, 1).unwrap();
     let (tag, lanes) = (lane & !u64::from(u32::MAX), path.index.lanes(&raw));
-    // The same tag: another flow's slot, the flow's old one, one that nobody has, the header, and none at
-    // all. Another tag.
+    // The flow's tag with another flow's slot, the flow's revoked slot, a free slot, the header, an invalid
+    // slot; and other tags.
     let wrong = [tag | 2, tag | 3, tag | 4, tag, tag | u64::from(FAST_SLOTS), lane ^ 1 << 32, lane ^ 1 << 63];
     for at in 0..lanes.len() {
         for turn in 0..wrong.len() {
@@ -133,7 +131,7 @@ fn what_a_lane_says_is_a_hint() {
 }
 
 #[test]
-fn where_both_buckets_are_full() {
+fn full_buckets_refuse_a_flow() {
     let Some(rig) = rig() else { return };
     let (sent, path) = (packet(6), &rig.path);
     let (frame, key) = (sent.build(), rig.key(6, sent.ends[0], sent.ends[1]));
@@ -141,7 +139,7 @@ fn where_both_buckets_are_full() {
     lanes.iter().for_each(|lane| lane.store(u64::MAX, Ordering::Relaxed));
     assert_eq!(path.install(1, NOW, &key, &rig.wire()), Err(libc::ENOSPC));
     assert_eq!(rig.send(&frame), None);
-    // Should it be found by what another flow finds: it was not left half done.
+    // A lane that leads to the slot does not match: the failed installation was undone.
     lanes[0].store(path.index.locate(&format::key(&key).unwrap(), 1).unwrap().0, Ordering::Relaxed);
     assert_eq!(rig.send(&frame), None);
     for lane in lanes {
@@ -157,9 +155,9 @@ fn where_both_buckets_are_full() {
     }
 }
 
-/// Every slot has a flow, and each is found, from flows that are alike as well as from others.
+/// Every slot gets a flow, and each is found, for similar and for different keys.
 #[test]
-fn there_is_room_for_all() {
+fn every_slot_finds_room() {
     let Some(rig) = rig() else { return };
     let (sent, path) = (packet(6), &rig.path);
     let ends = |slot: u32| match slot % 3 {

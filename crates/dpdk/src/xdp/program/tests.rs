@@ -1,4 +1,4 @@
-//! The program's verdicts, asked of the kernel itself, beside those of a naive reader of frames. Takes root.
+//! Runs the program in the kernel (as root) and compares its verdicts with those of a naive parser.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -16,15 +16,15 @@ use crate::port::NetDev;
 const MAC: [u8; 6] = [2, 0x11, 0x22, 0x33, 0x44, 0x55];
 const LOOPBACK: u32 = 1;
 
-/// All these tests have the one fast path that the process has.
+/// Serializes the tests: they share the process's fast path.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A network namespace of this thread's own, with a veth pair (`mmb0`, `peer0`), and no other test beside
-/// this one; None, with a word, without root.
+/// A network namespace for this thread with a veth pair (`mmb0`, `peer0`), while no other test runs; None,
+/// with a message, without root.
 pub(crate) fn in_namespace() -> Option<MutexGuard<'static, ()>> {
     // SAFETY: plain system calls.
     if unsafe { libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 } {
-        println!("skipped: it takes root, and leave to make network namespaces");
+        println!("skipped: needs root and permission to make network namespaces");
         return None;
     }
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,9 +34,9 @@ pub(crate) fn in_namespace() -> Option<MutexGuard<'static, ()>> {
     Some(alone)
 }
 
-/// An AF_XDP socket that is bound to nothing.
-pub(crate) fn unbound() -> OwnedFd {
-    // SAFETY: a plain system call; the descriptor, if any, is new and owned.
+/// An unbound_socket AF_XDP socket.
+pub(crate) fn unbound_socket() -> OwnedFd {
+    // SAFETY: a system call without pointers; the descriptor, if any, is new and owned.
     unsafe {
         let socket = libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0);
         assert!(socket >= 0, "{}", io::Error::last_os_error());
@@ -44,19 +44,19 @@ pub(crate) fn unbound() -> OwnedFd {
     }
 }
 
-/// A program on the loopback interface, which has no XDP in its driver, or on one end of a veth pair, which
-/// has; with a socket. None without root.
+/// A program with a socket on one end of a veth pair, whose driver has XDP, or on the loopback interface,
+/// whose driver has none. None without root.
 fn attached(in_driver: bool) -> Option<(XdpProgram, OwnedFd, MutexGuard<'static, ()>)> {
     let alone = in_namespace()?;
-    let socket = unbound();
+    let socket = unbound_socket();
     let index = if in_driver { NetDev::lookup("mmb0").unwrap().unwrap().index } else { LOOPBACK };
     let program = XdpProgram::attach(index, socket.as_raw_fd()).unwrap();
     assert_eq!((program.is_generic(), program.fast().is_ok()), (!in_driver, in_driver));
     Some((program, socket, alone))
 }
 
-/// Runs the program on a frame, as often as told; answers the verdict, what the frame is then, and
-/// nanoseconds.
+/// Runs the program on a frame `times` times. Returns the verdict, the resulting frame, and nanoseconds per
+/// run.
 pub(crate) fn run_on(program: &XdpProgram, frame: &[u8], times: u32) -> (u32, Vec<u8>, u32) {
     let mut out = vec![0; frame.len()];
     let mut options = sys::bpf_test_run_opts {
@@ -69,13 +69,13 @@ pub(crate) fn run_on(program: &XdpProgram, frame: &[u8], times: u32) -> (u32, Ve
         ..Default::default()
     };
     let fd = program.object.program(c"steer").unwrap();
-    // SAFETY: live options, which say their size and that of the frames.
+    // SAFETY: live options, which carry their size and the frames' sizes.
     call(|| unsafe { sys::bpf_prog_test_run_opts(fd, &raw mut options) }).unwrap();
     assert_eq!(options.data_size_out as usize, frame.len());
     (options.retval, out, options.duration)
 }
 
-/// Whether a frame, which nothing changes, is the kernel's; and nanoseconds.
+/// Whether an unchanged frame stays with the kernel, and nanoseconds per run.
 fn run(program: &XdpProgram, frame: &[u8], times: u32) -> (bool, u32) {
     let (verdict, out, duration) = run_on(program, frame, times);
     assert_eq!(out, frame);
@@ -86,8 +86,8 @@ fn run(program: &XdpProgram, frame: &[u8], times: u32) -> (bool, u32) {
     }
 }
 
-/// What [`Steering`] says, word by word.
-fn is_kernels(steering: Option<&Steering>, frame: &[u8]) -> bool {
+/// Whether a frame stays with the kernel, by the documentation of [`Steering`].
+fn belongs_to_kernel(steering: Option<&Steering>, frame: &[u8]) -> bool {
     let Some(Steering { mac, local }) = steering else { return false };
     if &frame[..6] != mac {
         return true;
@@ -151,7 +151,7 @@ fn steering() -> impl Strategy<Value = Option<Steering>> {
 
 fn verdicts(in_driver: bool) {
     let Some((program, _socket, _alone)) = attached(in_driver) else { return };
-    // The fast path has no say in it while it knows no flow.
+    // Without entries, the fast path forwards nothing.
     program.fast().iter().for_each(|member| member.path.set_generation(1, crate::FastGranularity::Flow));
     let mut runner = TestRunner::new(Config { cases: 500, failure_persistence: None, ..Config::default() });
     let steps = prop::collection::vec((steering(), prop::collection::vec(frame(), 1..20)), 1..4);
@@ -163,7 +163,7 @@ fn verdicts(in_driver: bool) {
                     let kernels = run(&program, &frame, 1).0;
                     prop_assert_eq!(
                         kernels,
-                        is_kernels(steering.as_ref(), &frame),
+                        belongs_to_kernel(steering.as_ref(), &frame),
                         "{:?} {:?}",
                         steering,
                         frame
@@ -176,12 +176,12 @@ fn verdicts(in_driver: bool) {
 }
 
 #[test]
-fn verdicts_are_as_steering_says() {
+fn verdicts_follow_the_steering() {
     verdicts(true);
 }
 
 #[test]
-fn verdicts_are_as_steering_says_without_the_driver() {
+fn verdicts_follow_the_steering_in_generic_mode() {
     verdicts(false);
 }
 
@@ -195,7 +195,7 @@ fn to(address: IpAddr) -> Vec<u8> {
 }
 
 #[test]
-fn what_fails_changes_nothing() {
+fn a_failed_steering_changes_nothing() {
     let Some((program, _socket, _alone)) = attached(true) else { return };
     let address = |n: u32| IpAddr::from(Ipv4Addr::from(0x0a00_0000 + n));
     let few = Steering { mac: MAC, local: vec![address(0), address(1)] };
@@ -221,7 +221,7 @@ fn what_fails_changes_nothing() {
 }
 
 #[test]
-fn without_a_socket_the_kernel_has_everything() {
+fn without_a_socket_the_kernel_gets_every_frame() {
     let Some((program, socket, _alone)) = attached(true) else { return };
     let frame = to(Ipv4Addr::new(192, 0, 2, 1).into());
     assert!(!run(&program, &frame, 1).0);
@@ -230,7 +230,7 @@ fn without_a_socket_the_kernel_has_everything() {
 }
 
 #[test]
-fn one_program_to_an_interface() {
+fn an_interface_has_one_program() {
     let Some((program, socket, _alone)) = attached(false) else { return };
     let error = XdpProgram::attach(LOOPBACK, socket.as_raw_fd()).err().unwrap();
     assert_eq!(
@@ -245,7 +245,7 @@ fn one_program_to_an_interface() {
     assert!(XdpProgram::attach(9999, socket.as_raw_fd()).is_err());
 }
 
-/// Prints what the program costs; run it with `--ignored --nocapture` on a release build.
+/// Prints the program's cost. Run it with `--ignored --nocapture` on a release build.
 #[test]
 #[ignore = "a measurement"]
 fn cost() {

@@ -1,5 +1,4 @@
-//! The fast path with the engine's graph, and a kernel made of a table: what is learnt, when, and what comes
-//! of it.
+//! The fast path with the engine's graph and a kernel table in memory.
 
 mod sessions;
 
@@ -19,7 +18,7 @@ use super::config;
 use crate::engine::config::{Forwarding, MAX_PORTS, PortConfig, PortId};
 use crate::lab::Lab;
 
-/// DPDK starts once per process, and a lab takes the memory of half of it.
+/// Serializes the tests: DPDK starts once per process, and a lab takes half of its memory.
 static TURN: Mutex<()> = Mutex::new(());
 
 const LEFT: PortId = PortId(0);
@@ -31,7 +30,7 @@ const HOP: u32 = 5;
 struct World {
     lab: Lab,
     kernel: Arc<FakeKernel>,
-    redirects: Arc<AtomicBool>,
+    can_redirect: Arc<AtomicBool>,
     routed: bool,
     now: u32,
 }
@@ -46,8 +45,8 @@ fn policy(lines: &[&str]) -> Policy {
     policy
 }
 
-/// All ways lead out on the right.
-fn routes(nudge: bool) -> Routes {
+/// Routes that all lead to the right port.
+fn routes(is_stale: bool) -> Routes {
     let mut routes = Routes::default();
     let face = Some(L3Interface { table: 0, mac: OWN, ip4: None, ip6: None });
     routes.interfaces = vec![face, face];
@@ -55,7 +54,7 @@ fn routes(nudge: bool) -> Routes {
         kind: NextHopKind::Forward,
         port: RIGHT.0,
         mtu: 1400,
-        neighbor_stale: nudge,
+        neighbor_stale: is_stale,
         ..NextHop::default()
     };
     hop.header[..6].copy_from_slice(&NEXT);
@@ -71,8 +70,8 @@ fn routes(nudge: bool) -> Routes {
 impl World {
     fn new(routed: bool, lines: &[&str]) -> World {
         let lab = Lab::new(Forwarding::default(), routes(false), 64).unwrap();
-        let redirects = Arc::new(AtomicBool::new(true));
-        let mut world = World { lab, kernel: Arc::default(), redirects, routed, now: 0 };
+        let can_redirect = Arc::new(AtomicBool::new(true));
+        let mut world = World { lab, kernel: Arc::default(), can_redirect, routed, now: 0 };
         world.publish(lines, true);
         world
     }
@@ -88,7 +87,7 @@ impl World {
         let forwarding = Forwarding { policy, ports, fast_path, ..Forwarding::default() };
         let mut ports = vec![None; MAX_PORTS];
         for id in [LEFT, RIGHT] {
-            let can_redirect = self.redirects.clone();
+            let can_redirect = self.can_redirect.clone();
             ports[usize::from(id.0)] = Some(FastPathPort { number: number(id), can_redirect });
         }
         let is_learning = config::is_learning(&forwarding);
@@ -107,13 +106,13 @@ impl World {
         );
     }
 
-    /// A millisecond later.
+    /// Sends a frame a millisecond later. Returns the frames that leave.
     fn send(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         self.now += 1;
         self.lab.run(self.now, vec![(LEFT, frame.to_vec())]).into_iter().map(|(_, frame)| frame).collect()
     }
 
-    /// Sends a flow's packet so often that it should be learnt; whether it has been.
+    /// Sends a packet often enough for its flow to be learned. Whether it was learned.
     fn learns(&mut self, frame: &[u8]) -> bool {
         for _ in 0..4 {
             self.send(frame);
@@ -122,7 +121,7 @@ impl World {
         self.action(frame).is_some()
     }
 
-    /// Nothing comes for so long.
+    /// Lets time pass without packets.
     fn wait(&mut self, milliseconds: u32) {
         self.now += milliseconds;
         self.lab.run(self.now, Vec::new());
@@ -148,7 +147,7 @@ fn key(frame: &[u8]) -> FastKey {
 }
 
 impl World {
-    /// What the kernel does with a frame.
+    /// The kernel's action for a frame.
     fn action(&self, frame: &[u8]) -> Option<FastAction> {
         let key = key(frame);
         match self.kernel.granularity() {
@@ -162,7 +161,7 @@ impl World {
         }
     }
 
-    /// What it does with all between the frame's addresses.
+    /// The kernel's action for the pair of a frame's addresses.
     fn action_of_pair(&self, frame: &[u8]) -> Option<FastAction> {
         self.kernel
             .action(&key(frame).without_ports())
@@ -184,22 +183,22 @@ fn the_life_of_a_flow() {
     assert!(world.learns(&frame));
     let action = world.kernel.action(&key(&frame)).unwrap();
     assert_eq!((action.out, action.macs, action.translation), (number(RIGHT), None, None));
-    // What the kernel counts is credited to the rule.
+    // The kernel's counters are credited to the rule.
     let (packets, bytes) = world.hits(0);
     assert_eq!(packets, 7);
     world.kernel.count(&key(&frame), 10, 1000);
     world.wait(100);
     assert_eq!(world.hits(0), (packets + 10, bytes + 1000));
     assert_eq!(world.hits(1), (0, 0));
-    // Other rules: the kernel heeds none at once, and it is all learnt anew.
+    // New rules: the kernel ignores all entries at once, and flows are learned again.
     world.publish(&["add udp-dport 54 accept"], true);
     assert!(world.kernel.action(&key(&frame)).is_none());
     assert!(world.learns(&frame));
-    // Other routes: the same, also for wires.
+    // New routes have the same effect, also for wires.
     world.lab.publish_routes(routes(false));
     assert!(world.kernel.action(&key(&frame)).is_none());
     assert!(world.learns(&frame));
-    // A flow that is dropped is never learnt.
+    // A dropped flow is never learned.
     world.publish(&["add udp-dport 53 drop"], true);
     assert!(!world.learns(&frame));
     assert_eq!(world.refused(), [RefusalReason::NotSent]);
@@ -208,11 +207,11 @@ fn the_life_of_a_flow() {
     assert!(!world.learns(&udp(9).build()));
     world.wait(1000);
     world.wait(1100);
-    assert!(world.kernel.keys().is_empty(), "what is off is forgotten");
+    assert!(world.kernel.keys().is_empty(), "entries expire when the fast path is off");
 }
 
 #[test]
-fn what_is_not_for_the_kernel() {
+fn ineligible_flows_stay_with_the_engine() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for line in ["add ip-ttl 64 accept", "add udp-dport 53 mod ip-dscp 3"] {
         let mut world = World::new(false, &[line]);
@@ -220,27 +219,27 @@ fn what_is_not_for_the_kernel() {
         assert_eq!((world.kernel.generation(), world.refused()), (0, Vec::new()), "{line}");
     }
     let mut world = World::new(false, &["add all accept"]);
-    world.redirects.store(false, Ordering::Release);
+    world.can_redirect.store(false, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
     assert_eq!(world.refused(), [RefusalReason::Target]);
-    // After a while it is tried again, or when ports are known to be others.
-    world.redirects.store(true, Ordering::Release);
+    // The flow is tried again after a while, or when a port has changed.
+    world.can_redirect.store(true, Ordering::Release);
     assert!(!world.learns(&udp(1).build()));
     world.wait(10_000);
     assert!(world.learns(&udp(1).build()));
-    world.redirects.store(false, Ordering::Release);
+    world.can_redirect.store(false, Ordering::Release);
     world.lab.shared().fast.ports_changed();
     assert!(!world.learns(&udp(1).build()));
-    world.redirects.store(true, Ordering::Release);
+    world.can_redirect.store(true, Ordering::Release);
     world.lab.shared().fast.ports_changed();
     assert!(world.learns(&udp(1).build()));
     world.lab.shared().fast.ports_changed();
     assert!(world.action(&udp(1).build()).is_none());
 }
 
-/// Without sessions, nothing about a connection's beginning is special.
+/// Without sessions, a connection's first segment is enough.
 #[test]
-fn a_connection_is_settled_by_its_first_segment() {
+fn a_connection_is_learned_from_its_first_segment() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(false, &["add tcp-dport 80 accept"]);
     world.wait(100);
@@ -253,9 +252,9 @@ fn a_connection_is_settled_by_its_first_segment() {
     }
 }
 
-/// Each is looked at, of a burst as many as may be watched at a time.
+/// All packets of a burst are sampled, up to the limits.
 #[test]
-fn many_flows_of_a_vector_are_learnt() {
+fn many_flows_of_a_vector_are_learned() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(false, &["add udp-dport 53 accept"]);
     world.wait(100);
@@ -264,7 +263,7 @@ fn many_flows_of_a_vector_are_learnt() {
     world.wait(1);
     assert_eq!(world.kernel.keys().len(), 12);
     assert!(frames.iter().all(|(_, frame)| world.kernel.action(&key(frame)).is_some()));
-    // Flows that prove worth it earn what many more cost.
+    // Flows with several packets earn budget for more flows.
     frames.iter().for_each(|(_, frame)| world.kernel.count(&key(frame), 9, 900));
     world.wait(100);
     for sport in 100..160 {
@@ -272,7 +271,7 @@ fn many_flows_of_a_vector_are_learnt() {
     }
     world.wait(0);
     assert_eq!(world.kernel.keys().len(), 72);
-    // A flood of single packets earns nothing, and gets next to nothing.
+    // A flood of single packets earns nothing, and few of them are learned.
     for burst in 0..200u16 {
         let flood = (0..60).map(|n| (LEFT, udp(1000 + burst * 60 + n).build())).collect();
         world.lab.run(world.now, flood);
@@ -281,9 +280,9 @@ fn many_flows_of_a_vector_are_learnt() {
     assert!(world.kernel.keys().len() < 72 + 60, "{}", world.kernel.keys().len());
 }
 
-/// Where nothing but the destination counts, others to it follow.
+/// Without rules, one entry serves all flows to a destination.
 #[test]
-fn destinations_are_learnt_where_there_are_no_rules() {
+fn destinations_are_learned_without_rules() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(true, &[]);
     assert_eq!(world.kernel.granularity(), FastGranularity::Destination);
@@ -295,21 +294,21 @@ fn destinations_are_learnt_where_there_are_no_rules() {
     }
     world.wait(1);
     assert_eq!(world.kernel.keys().len(), 1);
-    // Connections end, and others to the same destination go on.
+    // A connection ends; the entry stays for the others.
     let to = FastKey::for_destination(number(LEFT), [10, 0, 0, 2].into());
     world.kernel.count(&to, 9, 900);
     world.kernel.tcp(&to, 1, 1, 1);
     world.wait(100);
     world.wait(1000);
     assert!(world.kernel.action(&to).is_some());
-    // Several next hops: one flow does not tell of others.
+    // With several next hops, each flow is learned separately.
     let mut spread = routes(false);
     spread.hops.members_mut().push(HOP);
     world.lab.publish_routes(spread);
     assert_eq!((world.kernel.granularity(), world.kernel.action(&to)), (FastGranularity::Flow, None));
     assert!(world.learns(&frame));
     assert!(world.kernel.keys().contains(&parse_key(number(LEFT), &frame).unwrap()));
-    // Rules: likewise.
+    // With rules, too.
     world.lab.publish_routes(routes(false));
     world.publish(&["add ! tcp-dport 7 accept"], true);
     assert_eq!(world.kernel.granularity(), FastGranularity::Flow);
@@ -321,9 +320,9 @@ fn tcp(sport: u16, flags: u8) -> Vec<u8> {
     Frame::new(Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]), tcp).macs(NEXT, OWN).build()
 }
 
-/// Where rules do not look at the ports of a pair, one packet tells of all its flows.
+/// If no rule looks at the ports of a pair, one entry serves all its flows.
 #[test]
-fn pairs_are_learnt_where_ports_do_not_count() {
+fn pairs_are_learned_where_ports_do_not_matter() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let rules = ["add ip-daddr 10.9.0.0/16 tcp-dport 22 drop", "add ip-saddr 10.0.0.0/8 accept"];
     let mut world = World::new(true, &rules);
@@ -334,13 +333,13 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     world.wait(1);
     assert_eq!(world.kernel.keys(), [pair]);
     assert!(world.kernel.action(&pair).unwrap().pass_control);
-    // Packets that were under way teach nothing more; other protocols are other pairs.
+    // Packets of the pair teach nothing new; another protocol is another pair.
     (2..20).for_each(|sport| drop(world.send(&tcp(sport, 16))));
     world.wait(1);
     assert_eq!(world.kernel.keys(), [pair]);
     assert!(world.learns(&udp(1).macs(NEXT, OWN).build()));
     assert_eq!(world.kernel.keys().len(), 2);
-    // Connections end, and others go on; the rule that matches is credited with all.
+    // A connection ends; the entry stays, and the matching rule is credited with all packets.
     let (before, _) = world.hits(1);
     world.kernel.count(&pair, 9, 900);
     world.kernel.tcp(&pair, 1, 1, 1);
@@ -348,7 +347,7 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     world.wait(1000);
     assert!(world.kernel.action(&pair).is_some());
     assert_eq!((world.hits(0), world.hits(1).0), ((0, 0), before + 9));
-    // A rule that looks at a port of the pair: from then on it is flow by flow.
+    // A rule that looks at a port of the pair: its flows are learned one by one.
     world.publish(&[rules[0], rules[1], "add ip-daddr 10.0.0.2 tcp-sport 7 mod tcp-sport 8"], true);
     assert_eq!((world.kernel.granularity(), world.kernel.action(&pair)), (FastGranularity::Pair, None));
     assert!(world.learns(&tcp(1, 16)) && world.learns(&tcp(7, 16)));
@@ -359,7 +358,7 @@ fn pairs_are_learnt_where_ports_do_not_count() {
     assert!(world.action_of_pair(&udp(3).build()).is_some());
     world.publish(&rules, true);
     assert!(world.learns(&tcp(1, 16)) && world.action_of_pair(&tcp(2, 16)).is_some());
-    // Several next hops; and sessions.
+    // Several next hops, and sessions, end the granularity of pairs.
     let mut spread = routes(false);
     spread.hops.members_mut().push(HOP);
     world.lab.publish_routes(spread);
@@ -371,7 +370,7 @@ fn pairs_are_learnt_where_ports_do_not_count() {
 }
 
 #[test]
-fn routed_flows_go_a_hop_on() {
+fn routed_flows_are_forwarded_by_a_hop() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for lines in [&[][..], &["add all accept"], &["add udp-dport 53 mod ip-daddr 192.0.2.9"]] {
         let mut world = World::new(true, lines);
@@ -385,14 +384,14 @@ fn routed_flows_go_a_hop_on() {
             action.translation.map(|to| to.destination),
             lines.iter().find(|l| l.contains("mod")).map(|_| [192, 0, 2, 9].into())
         );
-        // A neighbour that has not been heard of for a while: the engine's packets have the kernel ask.
+        // A stale neighbour: the engine's packets have the kernel probe it.
         world.lab.publish_routes(routes(true));
         assert!(!world.learns(&frame), "{lines:?}");
         assert_eq!(world.refused(), [RefusalReason::NextHop]);
     }
 }
 
-/// Rules that change what they may change, or nothing.
+/// Rules that the fast path allows.
 const RULES: [&str; 10] = [
     "add all accept",
     "add udp-dport < 100 mod udp-dport 4000",
@@ -426,10 +425,10 @@ fn frame(
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// What has been learnt of a flow is what the engine does to every packet of it; and of a pair, to every
+    /// The learned action of a flow is what the engine does to every packet of it; that of a pair, to every
     /// packet between its addresses.
     #[test]
-    fn what_is_learnt_is_done_to_all_of_a_flow(
+    fn a_learned_action_fits_every_packet_of_its_flow(
         routed: bool,
         rules in prop::sample::subsequence(&RULES[..], 0..RULES.len()),
         flows in prop::collection::vec(
@@ -447,8 +446,8 @@ proptest! {
         for ends in flows {
             let first = frame(ends, (vec![1; 30], 64, 9));
             let passes = !world.send(&first).is_empty();
-            let learnt = world.learns(&first);
-            prop_assert_eq!(learnt, passes);
+            let learned = world.learns(&first);
+            prop_assert_eq!(learned, passes);
             let Some(action) = world.action(&first) else { continue };
             let of_pair = world.action_of_pair(&first).is_some();
             for (what, ports) in others.iter().zip(&ports) {

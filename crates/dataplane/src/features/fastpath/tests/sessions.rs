@@ -1,4 +1,4 @@
-//! The same with sessions: what is lent of them, and what becomes of it.
+//! The fast path with sessions: which flows are offloaded, and how their sessions continue.
 
 mod answers;
 
@@ -104,8 +104,8 @@ impl World {
         self.kernel.action(&key(port, frame)).is_some()
     }
 
-    /// The kernel sends a segment on, which moves its direction to `end`, acknowledges `ack`, and is or is
-    /// not its last; it is looked at.
+    /// The kernel forwards a segment that ends at `end`, acknowledges `ack` and has the flags `ended`; then a
+    /// sweep runs.
     fn passes(&mut self, port: PortId, frame: &[u8], (end, ack, ended): (u32, u32, u8)) {
         self.kernel.count(&key(port, frame), 1, 60);
         self.kernel.tcp(&key(port, frame), end, ack, ended);
@@ -139,7 +139,7 @@ fn udp(payload: u8) -> Vec<u8> {
     Frame::new(Ip4::new(INSIDE, SERVER), Udp::new(1000, 53)).payload([payload; 20]).build()
 }
 
-/// A packet back, to where a packet that went out came from.
+/// A reply to a sent packet.
 fn back(out: &[u8], flags: u8, seq: u32, ack: u32) -> Vec<u8> {
     let end = key(LEFT, out);
     let (std::net::IpAddr::V4(from), std::net::IpAddr::V4(to)) = (end.destination, end.source) else {
@@ -162,7 +162,7 @@ const FIN: u8 = 1;
 const RST: u8 = 4;
 const ACK: u8 = 16;
 
-/// A connection that was answered; a packet of it as it goes out on the right.
+/// Opens and answers a connection. Returns a packet of it as sent on the right.
 fn answered(world: &mut World) -> Vec<u8> {
     let syn = world.send(LEFT, &tcp(SYN, 100, 0)).unwrap();
     let (address, port) = source(&syn);
@@ -171,7 +171,7 @@ fn answered(world: &mut World) -> Vec<u8> {
     syn
 }
 
-/// One that is open, by a packet of the engine's or, if that has it, of the kernel's.
+/// Opens a connection completely, by a packet through the engine or the kernel.
 fn open(world: &mut World) -> Vec<u8> {
     let (out, third) = (answered(world), tcp(ACK, 101, 501));
     match world.works(LEFT, &third) {
@@ -187,7 +187,7 @@ fn source(frame: &[u8]) -> ([u8; 4], u16) {
 }
 
 #[test]
-fn a_session_lives_while_the_kernel_has_its_packets() {
+fn a_session_lives_while_the_kernel_forwards_its_packets() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
     let out = world.send(LEFT, &udp(1)).unwrap();
@@ -195,7 +195,7 @@ fn a_session_lives_while_the_kernel_has_its_packets() {
     let reply = back(&out, 0, 0, 0);
     assert!(world.learns(RIGHT, &reply), "both directions");
     let before = world.hits(0);
-    // Flow an hour with a packet now and then, more rarely than sweeps and more often than the time-out.
+    // An hour with packets that are rarer than sweeps and more frequent than the timeout.
     for _ in 0..60 {
         world.kernel.count(&key(LEFT, &udp(1)), 1, 100);
         for _ in 0..30 {
@@ -207,7 +207,7 @@ fn a_session_lives_while_the_kernel_has_its_packets() {
         }
     }
     assert!(world.hits(0) > before + 60);
-    // Without packets it ends.
+    // Without packets, the session ends.
     for _ in 0..400 {
         world.wait(1000);
     }
@@ -215,9 +215,9 @@ fn a_session_lives_while_the_kernel_has_its_packets() {
     assert!(world.send(RIGHT, &reply).is_none());
 }
 
-/// The timer goes off before anybody has looked at the slot again: what was counted counts.
+/// The timer fires before the next sweep: it takes the kernel's counters into account.
 #[test]
-fn a_timer_asks_the_kernel_first() {
+fn a_timer_reads_the_kernel_counters_first() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut settings = SessionSettings::default();
     settings.timeouts.udp_unreplied = 1000;
@@ -227,18 +227,18 @@ fn a_timer_asks_the_kernel_first() {
     for _ in 0..5 {
         world.wait(900);
         world.kernel.count(&key(LEFT, &udp(1)), 1, 100);
-        // All at once: the time-out is over, and so is the pause between two looks.
+        // The timeout and the sweep interval have both passed.
         world.wait(200);
         assert_eq!(world.sessions(), 1);
     }
     world.wait(1200);
     world.wait(100);
     assert_eq!(world.sessions(), 0);
-    assert!(!world.works(LEFT, &udp(1)), "called back with its end");
+    assert!(!world.works(LEFT, &udp(1)), "revoked when the session ends");
 }
 
 #[test]
-fn connections_are_closed_by_the_engine() {
+fn connections_close_through_the_engine() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
     let out = open(&mut world);
@@ -247,17 +247,17 @@ fn connections_are_closed_by_the_engine() {
     let answer = back(&out, ACK, 501, 101);
     assert!(world.learns(RIGHT, &answer));
     assert!(world.kernel.action(&key(LEFT, &data)).unwrap().track_tcp);
-    // What the kernel has seen acknowledged is what a RST must fit.
+    // An RST must fit the highest acknowledgement that the kernel has seen.
     world.kernel.count(&key(LEFT, &data), 5, 5000);
     world.kernel.acknowledge(&key(LEFT, &data), 900_501);
     world.send(RIGHT, &back(&out, RST, 900_501, 0)).unwrap();
     assert!(!world.works(LEFT, &data) && !world.works(RIGHT, &answer), "both at once");
-    // The RST was believed: the session ends in minutes, and not in hours.
+    // The RST was accepted: the session ends in minutes, not in hours.
     for _ in 0..300 {
         world.wait(1000);
     }
     assert_eq!(world.sessions(), 0);
-    // A FIN calls back, too, and what follows it goes on.
+    // A FIN revokes the flow, too, and its successors are forwarded.
     drop(world);
     let mut world = World::new(&["add-stateful in left nat p accept", "add in right drop"]);
     let out = open(&mut world);
@@ -267,11 +267,11 @@ fn connections_are_closed_by_the_engine() {
     assert!(world.learns(LEFT, &tcp(ACK, 101, 502)));
     world.send(LEFT, &tcp(FIN | ACK, 101, 502)).unwrap();
     assert!(!world.works(LEFT, &data));
-    assert!(!world.learns(LEFT, &data), "the last acknowledgement is the engine's");
+    assert!(!world.learns(LEFT, &data), "the last acknowledgement goes through the engine");
 }
 
-/// A connection of a few packets: what opens it goes through the engine, and all else is the kernel's.
-/// `world` has an allowance.
+/// Opens a short connection: its first packets go through the engine, all others through the kernel. `world`
+/// has a budget.
 fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
     let out = open(world);
     let (data, answer) = (tcp(ACK, 101, 501), back(&out, ACK, 501, 101));
@@ -287,7 +287,7 @@ fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
 const RULES_OF_NAT: [&str; 2] = ["add-stateful in left nat p accept", "add in right drop"];
 
 #[test]
-fn a_handshake_settles_both_directions() {
+fn a_handshake_installs_both_directions() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
@@ -295,7 +295,7 @@ fn a_handshake_settles_both_directions() {
         opened(&mut world);
         assert_eq!(world.refused(), []);
     }
-    // Datagrams: with the first answer, and not before unless there are many.
+    // Datagrams: with the first answer, or earlier if there are many.
     let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
     world.wait(100);
     let out = world.send(LEFT, &udp(1)).unwrap();
@@ -307,16 +307,16 @@ fn a_handshake_settles_both_directions() {
     assert!(world.works(LEFT, &udp(1)) && world.works(RIGHT, &reply));
 }
 
-/// The kernel sends FINs on; the session goes through its states and ends as if the engine had seen them.
+/// The kernel forwards FINs; the session changes its state as if the engine had forwarded them.
 #[test]
-fn connections_are_closed_in_the_kernel() {
+fn connections_close_through_the_kernel() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
     let state = |world: &World| world.lab.states();
     world.wait(100);
     let ([data, answer], out) = opened(&mut world);
     assert_eq!(state(&world), ["established"]);
-    // A megabyte that is acknowledged in the same interval in which the FIN comes behind it.
+    // A megabyte is acknowledged in the sweep interval in which its FIN follows.
     world.kernel.count(&key(LEFT, &data), 9, 540);
     world.kernel.tcp(&key(LEFT, &data), 101, 990_000, 0);
     world.passes(RIGHT, &answer, (1_000_502, 101, FIN));
@@ -325,13 +325,13 @@ fn connections_are_closed_in_the_kernel() {
     assert_eq!(state(&world), ["close-wait"]);
     world.passes(LEFT, &data, (102, 1_000_502, FIN));
     assert_eq!(state(&world), ["closing"]);
-    // The last acknowledgement comes when the direction has been called back, or by the kernel.
+    // The last acknowledgement arrives after the revocation, or through the kernel.
     world.send(RIGHT, &back(&out, ACK, 1_000_502, 102)).unwrap();
     assert_eq!(state(&world), ["closed"]);
     world.wait(100);
     world.wait(100);
-    assert!(world.kernel.keys().is_empty(), "slots come back at once");
-    // It lasts as long as one that the engine has seen closed.
+    assert!(world.kernel.keys().is_empty(), "the slots are free at once");
+    // It lasts as long as a session that was closed through the engine.
     let timeout = SessionSettings::default().timeouts.tcp_closed;
     world.wait(timeout - 1000);
     assert_eq!(world.sessions(), 1);
@@ -340,9 +340,9 @@ fn connections_are_closed_in_the_kernel() {
     assert_eq!(world.sessions(), 0);
 }
 
-/// All of it between two looks.
+/// A connection that opens and closes between two sweeps.
 #[test]
-fn a_short_connection_is_closed_when_it_is_looked_at() {
+fn a_short_connection_is_closed_by_the_sweep() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
     world.wait(100);
@@ -353,7 +353,7 @@ fn a_short_connection_is_closed_when_it_is_looked_at() {
     }
     world.wait(60);
     assert_eq!(world.lab.states(), ["closed"]);
-    // Its addresses and ports are free for another connection at once.
+    // Its addresses and ports are free at once.
     let syn = tcp(SYN, 77_000, 0);
     world.send(LEFT, &syn).unwrap();
     assert_eq!(world.lab.states(), ["syn-sent"]);
@@ -362,7 +362,7 @@ fn a_short_connection_is_closed_when_it_is_looked_at() {
 }
 
 #[test]
-fn what_is_counted_is_the_sessions_and_its_rules() {
+fn counters_are_credited_to_the_session_and_its_rules() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&["add-stateful in left accept", "add udp-dport 53 accept", "add all drop"]);
     assert!(world.learns(LEFT, &udp(1)));
@@ -372,25 +372,25 @@ fn what_is_counted_is_the_sessions_and_its_rules() {
     world.wait(100);
     world.wait(100);
     assert_eq!((world.hits(0), world.hits(1), world.hits(2)), (before.0 + 7, before.1 + 7, before.2 + 7));
-    // What is counted under old rules is theirs: nothing of it is the new ones' that have their slots.
+    // Packets counted under old rules are not credited to new rules in the same slots.
     world.kernel.count(&key(LEFT, &udp(1)), 5, 500);
     world.publish(forwarding(&["add-stateful in left udp-dport 1-60 accept", "add all drop"]));
     let new = world.hits(0);
     world.kernel.count(&key(LEFT, &udp(1)), 3, 300);
     world.wait(100);
     world.wait(1100);
-    assert_eq!(world.hits(0), new, "of packets that were under way");
+    assert_eq!(world.hits(0), new, "packets in flight");
 }
 
 #[test]
-fn what_is_not_lent() {
+fn ineligible_sessions_are_not_offloaded() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     // No session.
     let mut world = World::new(&["add-stateful tcp-dport 80 accept"]);
     assert!(world.send(LEFT, &udp(1)).is_some());
     assert!(!world.learns(LEFT, &udp(1)));
     assert_eq!(world.refused(), [RefusalReason::Session]);
-    // Rules that ask where packets go, which may change.
+    // Rules that depend on the egress port, which may change.
     drop(world);
     let mut world = World::new(&["add-stateful in left accept", "add out right drop"]);
     assert!(!world.learns(LEFT, &udp(1)));
@@ -412,9 +412,9 @@ const RULES: [&str; 7] = [
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Both directions: what has been learnt of a flow is what the engine does to every packet of it.
+    /// In both directions, the learned action of a flow is what the engine does to every packet of it.
     #[test]
-    fn what_is_learnt_of_sessions_is_done_to_all_of_a_flow(
+    fn a_learned_action_of_a_session_fits_every_packet(
         rules in prop::sample::subsequence(&RULES[..], 1..RULES.len()),
         flows in prop::collection::vec((any::<u8>(), any::<u8>(), 1..120u16, 1..120u16), 1..5),
         others in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..60), 1..=255u8), 1..5),

@@ -1,4 +1,4 @@
-//! The beginnings and ends of connections, and what is settled by destination alone, or by both addresses.
+//! TCP control segments, and entries of destinations and of address pairs.
 
 use super::*;
 
@@ -13,9 +13,9 @@ fn segment(from: &Sent, flags: u8, seq: u32, ack: u32) -> Frame {
     frame.pad_to(60)
 }
 
-/// Each combination of flags, under each permission.
+/// Every combination of TCP flags, with every permission.
 #[test]
-fn what_goes_on_is_what_the_action_says() {
+fn segments_are_forwarded_as_the_action_permits() {
     let Some(rig) = rig() else { return };
     for sent in [packet(6), packet6(6)] {
         let key = rig.key(6, sent.ends[0], sent.ends[1]);
@@ -28,21 +28,25 @@ fn what_goes_on_is_what_the_action_says() {
             for flags in 0..=u8::MAX {
                 rig.path.install(1, NOW, &key, &action).unwrap();
                 let frame = segment(&sent, flags, 100, 200).payload([1; 10]).build();
-                let goes = super::goes(flags, &action);
-                assert_eq!(rig.send(&frame), goes.then_some(frame), "{flags:#x} {action:?}");
+                let is_forwarded = super::is_forwarded(flags, &action);
+                assert_eq!(rig.send(&frame), is_forwarded.then_some(frame), "{flags:#x} {action:?}");
                 let stats = rig.path.flow_stats(1);
-                let ended = if goes { flags & (FAST_FIN | FAST_RST) } else { 0 };
-                assert_eq!((stats.ended, stats.packets), (ended, u64::from(goes)), "{flags:#x} {action:?}");
+                let ended = if is_forwarded { flags & (FAST_FIN | FAST_RST) } else { 0 };
+                assert_eq!(
+                    (stats.ended, stats.packets),
+                    (ended, u64::from(is_forwarded)),
+                    "{flags:#x} {action:?}"
+                );
                 let tcp = FastTcpState { end: 110 + u32::from(flags & 1), ack: 200, window: 9 };
-                assert_eq!(stats.tcp, (goes && track_tcp).then_some(tcp), "{flags:#x} {action:?}");
+                assert_eq!(stats.tcp, (is_forwarded && track_tcp).then_some(tcp), "{flags:#x} {action:?}");
             }
         }
     }
 }
 
-/// A FIN stays noted, is not taken back by what comes behind it, and its number is the furthest.
+/// A forwarded FIN stays recorded, and its sequence number counts as the highest.
 #[test]
-fn an_end_stays_noted() {
+fn a_forwarded_fin_stays_recorded() {
     let Some(rig) = rig() else { return };
     let (sent, path) = (packet(6), &rig.path);
     let key = rig.key(6, sent.ends[0], sent.ends[1]);
@@ -65,10 +69,10 @@ fn an_end_stays_noted() {
     assert_eq!(path.flow_stats(1), FastFlowStats::default());
 }
 
-/// Whatever goes to a destination is as a router would leave it; what is of another granularity is not
-/// followed.
+/// Whatever is_forwarded to a destination is as a router would leave it; what is of another granularity is
+/// not followed.
 #[test]
-fn by_destination_alone() {
+fn entries_of_destinations() {
     let Some(rig) = rig() else { return };
     let result = runner(3000).run(&(sent(), any::<[bool; 2]>()), |((sent, [other, _]), [hop, flow])| {
         let port = rig.port.fast().unwrap().port;
@@ -83,11 +87,10 @@ fn by_destination_alone() {
         let after =
             Sent { macs: [[2; 6], [1; 6]], ttl: sent.ttl - u8::from(hop), partial: false, ..sent.clone() };
         let dies = hop && sent.ttl == 1;
-        let goes = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
-        prop_assert_eq!(rig.send(&before), goes.then(|| after.build()));
-        prop_assert_eq!(rig.path.flow_stats(1).packets, frames + u64::from(goes));
-        // To another destination, by another port, or of another generation or granularity, it is another
-        // matter.
+        let is_forwarded = !is_martian(sent.ends[0].0) && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before), is_forwarded.then(|| after.build()));
+        prop_assert_eq!(rig.path.flow_stats(1).packets, frames + u64::from(is_forwarded));
+        // Another destination, port, generation or granularity does not match.
         let elsewhere =
             FastKey::for_destination(port, if other.0 == destination { sent.ends[0].0 } else { other.0 });
         for wrong in [elsewhere, FastKey::for_destination(rig.out.port, destination)] {
@@ -109,18 +112,17 @@ fn by_destination_alone() {
         let key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
         rig.path.install(1, NOW, &key, &action).unwrap();
         rig.path.set_generation(NOW, if flow { FastGranularity::Flow } else { granularity });
-        let goes = flow && !dies && before.len() <= 1514;
-        prop_assert_eq!(rig.send(&before).is_some(), goes);
+        let is_forwarded = flow && !dies && before.len() <= 1514;
+        prop_assert_eq!(rig.send(&before).is_some(), is_forwarded);
         rig.path.remove(&key, 1);
         Ok(())
     });
     result.unwrap();
 }
 
-/// Whatever its ports are, a packet of a pair is as its action leaves it; flows that have their own are
-/// looked for behind it.
+/// Packets of a pair match whatever their ports are; the entry of a flow applies if the pair has none.
 #[test]
-fn by_both_addresses() {
+fn entries_of_pairs() {
     let Some(rig) = rig() else { return };
     let cases = (sent(), any::<[u16; 2]>(), any::<[bool; 2]>());
     let result = runner(3000).run(&cases, |((sent, [other, _]), ports, [hop, flow])| {
@@ -133,12 +135,12 @@ fn by_both_addresses() {
         let moved = |macs| {
             let [mut source, mut destination] = sent.ends;
             source.1 = ports[0];
-            // Echoes have types in their place.
+            // For echoes, this field is the type.
             destination.1 = if matches!(sent.proto, 6 | 17) { ports[1] } else { destination.1 };
             Sent { ends: [source, destination], macs, partial: false, ttl: sent.ttl, ..sent.clone() }
         };
-        let goes = !(hop && sent.ttl == 1) && sent.build().len() <= 1514;
-        let after = |sent: Sent| goes.then(|| Sent { ttl: sent.ttl - u8::from(hop), ..sent }.build());
+        let is_forwarded = !(hop && sent.ttl == 1) && sent.build().len() <= 1514;
+        let after = |sent: Sent| is_forwarded.then(|| Sent { ttl: sent.ttl - u8::from(hop), ..sent }.build());
         rig.path.set_generation(NOW, FastGranularity::Pair);
         rig.path.install(1, NOW, &key, &action).unwrap();
         if flow {
@@ -147,10 +149,9 @@ fn by_both_addresses() {
         let pair = [[2; 6], [1; 6]];
         prop_assert_eq!(rig.send(&sent.build()), after(Sent { macs: pair, partial: false, ..sent.clone() }));
         prop_assert_eq!(rig.send(&moved(sent.macs).build()), after(moved(pair)));
-        let both = 2 * u64::from(goes);
+        let both = 2 * u64::from(is_forwarded);
         prop_assert_eq!(rig.path.flow_stats(1).packets, both);
-        // Of another address, protocol, port or granularity, it is another matter; the flow's own action is
-        // its own.
+        // Another address, protocol, port or granularity does not match; the flow's own entry does.
         rig.path.remove(&key, 1);
         let wrong = [
             FastKey { source: other.0, ..key },
@@ -182,9 +183,9 @@ fn by_both_addresses() {
     result.unwrap();
 }
 
-/// Sources that no packet may have, and their neighbours that it may.
+/// Sources that must not be forwarded, and valid ones next to them.
 #[test]
-fn martians_are_the_engines() {
+fn martian_sources_go_to_the_socket() {
     let Some(rig) = rig() else { return };
     rig.path.set_generation(NOW, FastGranularity::Destination);
     let port = rig.port.fast().unwrap().port;
@@ -214,19 +215,19 @@ fn martians_are_the_engines() {
         ("ff00::", false),
         ("ffff::", false),
     ];
-    for (source, goes) in cases {
+    for (source, is_forwarded) in cases {
         let source: IpAddr = source.parse().unwrap();
         let mut sent = if source.is_ipv4() { packet(17) } else { packet6(17) };
         sent.ends[0].0 = source;
-        assert_eq!(is_martian(source), !goes);
+        assert_eq!(is_martian(source), !is_forwarded);
         rig.path.install(1, NOW, &FastKey::for_destination(port, sent.ends[1].0), &rig.wire()).unwrap();
-        assert_eq!(rig.send(&sent.build()).is_some(), goes, "{source}");
+        assert_eq!(rig.send(&sent.build()).is_some(), is_forwarded, "{source}");
     }
 }
 
-/// Segments that begin and end connections are told apart under these shapes as well.
+/// Control segments are recognised with keys of destinations and pairs, too.
 #[test]
-fn control_by_destination_and_by_pair() {
+fn control_segments_of_destinations_and_pairs() {
     let Some(rig) = rig() else { return };
     let flows = [packet(6), packet6(6)].map(|sent| (rig.key(6, sent.ends[0], sent.ends[1]), sent));
     let keys = flows.each_ref().map(|(key, sent)| {
@@ -239,7 +240,7 @@ fn control_by_destination_and_by_pair() {
         rig.path.install(1, NOW, &key, &action).unwrap();
         for flags in 0..=u8::MAX {
             let frame = segment(sent, flags, 1, 2).build();
-            assert_eq!(rig.send(&frame).is_some(), goes(flags, &action), "{flags:#x}");
+            assert_eq!(rig.send(&frame).is_some(), is_forwarded(flags, &action), "{flags:#x}");
         }
     }
 }

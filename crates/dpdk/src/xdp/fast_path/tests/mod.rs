@@ -1,7 +1,8 @@
-//! What the program does with frames, asked of the kernel itself, beside frames that are built anew and a
-//! naive reader. Takes root.
+//! Runs the program in the kernel (as root) and compares its results with frames built from scratch and with
+//! a naive parser.
 #![allow(clippy::unwrap_used)]
 
+mod cost;
 mod endings;
 mod rules;
 
@@ -16,15 +17,14 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::super::fast_flow::{FAST_FIN, FAST_RST, FastMacs, FastTcpState, FastTranslation};
 use super::super::program::XdpProgram;
-use super::super::program::tests::{in_namespace, run_on, unbound};
+use super::super::program::tests::{in_namespace, run_on, unbound_socket};
 use super::*;
 use crate::port::{NetDev, can_receive_redirects};
 
 /// The generation in force.
 pub(crate) const NOW: u64 = 7;
 
-/// A port on `mmb0`, whose socket is gone, so that its frames are the kernel's; and a second one, on `peer0`,
-/// to send to.
+/// A port on `mmb0` without a socket, so that its frames go to the kernel; and a port on `peer0` to send to.
 pub(crate) struct Rig {
     port: XdpProgram,
     out: Member,
@@ -36,25 +36,25 @@ fn index(name: &str) -> u32 {
     NetDev::lookup(name).unwrap().unwrap().index
 }
 
-/// None without root.
+/// The rig; None without root.
 pub(crate) fn rig() -> Option<Rig> {
     let alone = in_namespace()?;
-    let port = XdpProgram::attach(index("mmb0"), unbound().as_raw_fd()).unwrap();
+    let port = XdpProgram::attach(index("mmb0"), unbound_socket().as_raw_fd()).unwrap();
     let out = Member::join(index("peer0")).unwrap();
     let path = Arc::clone(&out.path);
-    assert!(Arc::ptr_eq(&path, &port.fast().unwrap().path), "there is one for all");
+    assert!(Arc::ptr_eq(&path, &port.fast().unwrap().path), "all ports share one");
     path.set_generation(NOW, FastGranularity::Flow);
     Some(Rig { port, out, path, _alone: alone })
 }
 
 impl Rig {
-    /// What becomes of a frame; None: it is not for the fast path, and as it was.
+    /// The forwarded frame; None: the frame went to the socket unchanged.
     pub(crate) fn send(&self, frame: &[u8]) -> Option<Vec<u8>> {
         let (verdict, out, _) = run_on(&self.port, frame, 1);
         match verdict {
             sys::XDP_REDIRECT => Some(out),
             sys::XDP_PASS => {
-                assert_eq!(out, frame, "what is not for the fast path stays as it is");
+                assert_eq!(out, frame, "a frame that is not forwarded is unchanged");
                 None
             }
             verdict => panic!("verdict {verdict}"),
@@ -74,12 +74,12 @@ impl Rig {
         }
     }
 
-    /// Sends on what fits into 1,500 bytes, as it is.
+    /// Forwards packets of up to 1,500 bytes unchanged.
     pub(crate) fn wire(&self) -> FastAction {
         FastAction::forward_unchanged(self.out.port, 1500)
     }
 
-    /// As a router with NAT does, to these ends.
+    /// Forwards as a router with NAT to these addresses and ports.
     fn nat(&self, source: (IpAddr, u16), destination: (IpAddr, u16)) -> FastAction {
         FastAction {
             macs: Some(FastMacs { destination: [0xaa; 6], source: [0xbb; 6] }),
@@ -95,17 +95,17 @@ impl Rig {
     }
 }
 
-/// An end of a flow.
+/// Address and port.
 pub(crate) type End = (IpAddr, u16);
 
-/// A packet, and how it is built.
+/// The parameters of a packet.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     proto: u8,
     pub(crate) ends: [End; 2],
     macs: [[u8; 6]; 2],
     ttl: u8,
-    /// Bits of anything else.
+    /// Random bits for the other fields.
     noise: u32,
     payload: Vec<u8>,
     partial: bool,
@@ -165,14 +165,14 @@ pub(crate) fn packet(proto: u8) -> Sent {
     Sent { proto, ends, macs: [[2; 6]; 2], ttl: 64, noise: 4, payload: vec![5; 30], partial: false, pad: 60 }
 }
 
-/// The same of an IPv6 flow.
+/// A packet of an IPv6 flow.
 fn packet6(proto: u8) -> Sent {
     let [source, destination] = [1, 2].map(|n| Ipv6Addr::from(0xfd_u128 << 120 | n));
     let ends = [(source.into(), 1000), (destination.into(), if proto == 58 { 128 } else { 80 })];
     Sent { ends, ..packet(proto) }
 }
 
-/// A packet of a protocol that is forwarded, and the ends that a translation gives it.
+/// A packet of a supported protocol, and its addresses and ports after a translation.
 fn sent() -> impl Strategy<Value = (Sent, [End; 2])> {
     let port = || prop_oneof![Just(0), Just(u16::MAX), any::<u16>()];
     let addresses = prop_oneof![prop::array::uniform4(v4()), prop::array::uniform4(v6())];
@@ -199,9 +199,9 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() })
 }
 
-/// What comes out is what the builder makes for the other addresses, byte by byte.
+/// A forwarded packet equals the one that the builder makes for the new addresses.
 #[test]
-fn packets_of_a_flow_are_as_if_built_anew() {
+fn forwarded_packets_equal_built_ones() {
     let Some(rig) = rig() else { return };
     let macs = prop::option::of(any::<[[u8; 6]; 2]>());
     let cases = (sent(), macs, any::<[bool; 3]>());
@@ -237,11 +237,11 @@ fn packets_of_a_flow_are_as_if_built_anew() {
     result.unwrap();
 }
 
-/// What is read off a frame: protocol, ends, and the flags of TCP, else those that always go on.
+/// Protocol, addresses and ports, and TCP flags (for other protocols, flags that are always forwarded).
 type Read = (u8, [End; 2], u8);
 
-/// The flow of a frame, read word by word as the program's rules are told; None: it is unusual.
-fn read(frame: &[u8]) -> Option<Read> {
+/// Parses a frame by the documented rules; None: it is_forwarded to the socket.
+fn parse_frame(frame: &[u8]) -> Option<Read> {
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().unwrap()));
     let ip = frame.get(14..)?;
     let (proto, src, dst, l4): (u8, IpAddr, IpAddr, &[u8]) = match word(12)? {
@@ -289,8 +289,8 @@ fn echo(src: IpAddr, dst: IpAddr, l4: &[u8]) -> Read {
     (if src.is_ipv4() { 1 } else { 58 }, [(src, identifier), (dst, l4[0].into())], 0x10)
 }
 
-/// Whether a TCP segment with these flags goes on, of a flow with that action.
-fn goes(flags: u8, action: &FastAction) -> bool {
+/// Whether a TCP segment with these flags is forwarded by an action.
+fn is_forwarded(flags: u8, action: &FastAction) -> bool {
     match flags & 0x17 {
         0x10 => true,
         0x11 => action.pass_fin || action.pass_control,
@@ -298,7 +298,7 @@ fn goes(flags: u8, action: &FastAction) -> bool {
     }
 }
 
-/// Whether no packet may have that source.
+/// Whether packets with this source must not be forwarded.
 fn is_martian(source: IpAddr) -> bool {
     match source {
         IpAddr::V4(source) => matches!(source.octets()[0], 0 | 127 | 224..),
@@ -311,28 +311,28 @@ fn is_martian(source: IpAddr) -> bool {
     }
 }
 
-/// Something that happens to a frame on its way.
-fn change(frame: &mut Vec<u8>, flips: &[(usize, u8)], len: usize, fix: bool) {
+/// Damages a frame.
+fn damage(frame: &mut Vec<u8>, flips: &[(usize, u8)], len: usize, fix: bool) {
     for (at, bits) in flips {
         let at = at % frame.len();
         frame[at] ^= bits;
     }
     frame.truncate(len);
     if fix && frame.len() >= 34 && frame[12..14] == [8, 0] {
-        // Else hardly anything in the header would be seen before its checksum is.
+        // Otherwise the header checksum hides nearly all other damage.
         frame[24..26].fill(0);
         let sum = !checksum::fold(checksum::sum(&frame[14..34], 0));
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
     }
 }
 
-/// Of frames that something has happened to, those go on that are usual and of an installed flow, as they
-/// are; but for checksums that are completed as the engine does it. What goes to the socket is not changed.
+/// Of damaged frames, exactly the valid ones of the installed flow are forwarded, unchanged but for completed
+/// checksums.
 #[test]
-fn what_is_not_of_a_flow_stays_as_it_is() {
+fn only_valid_packets_of_the_flow_are_forwarded() {
     let Some(rig) = rig() else { return };
     let flip = (0usize..80, any::<u8>());
-    // The flags of TCP are among what happens more often.
+    // TCP flags damage more often.
     let flip = prop_oneof![3 => flip, 1 => (prop_oneof![Just(47usize), Just(67)], any::<u8>())];
     let changes = prop_oneof![
         3 => prop::collection::vec(flip, 0..3).prop_map(|flips| (flips, usize::MAX)),
@@ -352,11 +352,11 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
             };
             rig.path.set_generation(NOW, granularity);
             let mut frame = sent.build();
-            change(&mut frame, &flips, len, fix);
+            damage(&mut frame, &flips, len, fix);
             let action = FastAction { pass_control, pass_fin, ..rig.wire() };
             rig.path.install(slot, NOW, &key, &action).unwrap();
             let got = rig.send(&frame);
-            let flow = read(&frame).filter(|_| frame.len() <= 1514);
+            let flow = parse_frame(&frame).filter(|_| frame.len() <= 1514);
             let expected = flow.filter(|(proto, ends, flags)| {
                 let same = match granularity {
                     FastGranularity::Flow => (*proto, *ends) == (sent.proto, sent.ends),
@@ -365,7 +365,7 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
                     }
                     FastGranularity::Destination => ends[1].0 == sent.ends[1].0 && !is_martian(ends[0].0),
                 };
-                same && goes(*flags, &action)
+                same && is_forwarded(*flags, &action)
             });
             prop_assert_eq!(got.is_some(), expected.is_some());
             if let (Some(got), Some((proto, _, flags))) = (got, expected) {
@@ -377,7 +377,7 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
                 let ended = if proto == 6 { flags & (FAST_FIN | FAST_RST) } else { 0 };
                 prop_assert_eq!(rig.path.flow_stats(slot).ended, ended);
                 if granularity == FastGranularity::Flow {
-                    // With a translation it is changed; which way, the test above says.
+                    // With a translation it is changed; the test above checks how.
                     let nat = FastAction { pass_control, pass_fin, ..rig.nat(ends[0], ends[1]) };
                     rig.path.install(slot, NOW, &key, &nat).unwrap();
                     prop_assert_ne!(rig.send(&frame), Some(frame));
@@ -390,84 +390,4 @@ fn what_is_not_of_a_flow_stays_as_it_is() {
     );
     result.unwrap();
     assert!(hits.get() > 2000, "{hits:?}");
-}
-
-/// Prints what a frame costs; run it with `--ignored --nocapture` on a release build.
-#[test]
-#[ignore = "a measurement"]
-fn cost() {
-    let Some(rig) = rig() else { return };
-    let many = |frame: &[u8]| (0..10).map(|_| run_on(&rig.port, frame, 1_000_000).2).min().unwrap();
-    let (v4, v6) = (IpAddr::from([10, 0, 0, 1]), "2001:db8::1".parse::<IpAddr>().unwrap());
-    let sent = |address: IpAddr, bytes, partial| {
-        let (ends, payload) = ([(address, 1000), (address, 80)], vec![7; bytes]);
-        Sent { proto: 6, ends, macs: [[2; 6]; 2], ttl: 64, noise: 0, payload, partial, pad: 60 }
-    };
-    let stages = [
-        (0, 0, FastGranularity::Flow),
-        (NOW, 0, FastGranularity::Flow),
-        (NOW, 60_000, FastGranularity::Flow),
-        (NOW, 0, FastGranularity::Pair),
-    ];
-    for (generation, flows, granularity) in stages {
-        rig.path.set_generation(generation, granularity);
-        for n in 0..flows {
-            let key = rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80));
-            rig.path.install(1 + n, NOW, &key, &rig.wire()).unwrap();
-        }
-        let [v4, v6] = [v4, v6].map(|address| many(&sent(address, 0, false).build()));
-        println!(
-            "generation {generation}, {flows} more of {granularity:?}, not for it: IPv4 {v4} ns, IPv6 {v6} ns"
-        );
-    }
-    let keys: Vec<_> = (0..60_000u32).map(|n| rig.key(6, (Ipv4Addr::from(n).into(), 1), (v4, 80))).collect();
-    let each = |work: &dyn Fn(u32, &FastKey)| {
-        let start = Instant::now();
-        (1..).zip(&keys).for_each(|(slot, key)| work(slot, key));
-        start.elapsed().as_nanos() / keys.len() as u128
-    };
-    let removal = each(&|slot, key| rig.path.remove(key, slot));
-    let install = each(&|slot, key| rig.path.install(slot, NOW, key, &rig.wire()).unwrap());
-    let stats = each(&|slot, _| {
-        std::hint::black_box(rig.path.flow_stats(slot));
-    });
-    let revoke = each(&|slot, _| rig.path.revoke(slot));
-    println!(
-        "a flow's removal {removal} ns, installation {install} ns, stats {stats} ns, taking back {revoke} ns"
-    );
-    let start = Instant::now();
-    let yes = (0..100).filter(|_| can_receive_redirects(index("peer0"))).count();
-    assert_eq!(yes, 100, "the other end has a program");
-    println!("whether an interface takes frames: {} us", start.elapsed().as_micros() / 100);
-    for address in [v4, v6] {
-        // Two flows whose translations lead to each other: the frame is the same one each time.
-        let ends = sent(address, 0, false).ends;
-        let other = [(address, 7), (address, 8)];
-        let nat = |ends: [End; 2]| FastAction {
-            track_tcp: true,
-            decrement_ttl: false,
-            ..rig.nat(ends[0], ends[1])
-        };
-        for (name, there, back) in [("wire", rig.wire(), rig.wire()), ("NAT", nat(other), nat(ends))] {
-            rig.path.install(65_000, NOW, &rig.key(6, ends[0], ends[1]), &there).unwrap();
-            rig.path.install(65_001, NOW, &rig.key(6, other[0], other[1]), &back).unwrap();
-            for granularity in [FastGranularity::Flow, FastGranularity::Pair] {
-                rig.path.set_generation(NOW, granularity);
-                println!(
-                    "{address} {name}, {granularity:?}: {} ns",
-                    many(&sent(address, 1400, false).build())
-                );
-            }
-        }
-        let pair = rig.key(6, ends[0], ends[1]).without_ports();
-        rig.path.install(65_002, NOW, &pair, &rig.wire()).unwrap();
-        println!("{address}, of a pair: {} ns", many(&sent(address, 1400, false).build()));
-        // A checksum is completed only once, so this is the least of many single runs, with what one costs by
-        // itself.
-        for partial in [false, true] {
-            let frame = sent(address, 1400, partial).build();
-            let least = (0..20_000).map(|_| run_on(&rig.port, &frame, 1).2).min().unwrap();
-            println!("{address}, once, checksum to be completed {partial}: {least} ns");
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! Rule by rule: what is followed, what is not any more, what is counted, what is left.
+//! One test for each rule of the program and of its tables.
 
 use std::os::fd::FromRawFd;
 use std::sync::atomic::AtomicBool;
@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use super::*;
 
 #[test]
-fn what_is_unusual_goes_to_the_socket() {
+fn unusual_packets_go_to_the_socket() {
     let Some(rig) = rig() else { return };
     let mut slot = 0;
     let mut check = |packet: &Sent, action: &FastAction, what: &str, unusual: &dyn Fn(&mut Vec<u8>)| {
@@ -61,12 +61,12 @@ fn what_is_unusual_goes_to_the_socket() {
     let small = FastAction { max_len: (tcp.build().len() - 14) as u16, ..wire };
     check(&tcp, &small, "a byte too many", &|frame| frame.push(0));
     check(&tcp, &wire, "another flow", &|frame| frame[35] ^= 1);
-    // Extension headers that hold what looks like the flow.
+    // Extension headers that contain bytes like those of the flow.
     let hidden = Ip6::new([0; 16], [0; 16]).with([Extension::Plain { number: 0, body: vec![] }]);
     assert_eq!(rig.send(&Frame::new(hidden, Tcp::new(1, 2)).build()), None);
 }
 
-/// A UDP checksum that comes out as 0 is sent as all ones, since 0 says that there is none.
+/// A UDP checksum of 0 is sent as 0xffff, since 0 means no checksum.
 #[test]
 fn a_checksum_of_zero() {
     let Some(rig) = rig() else { return };
@@ -86,7 +86,7 @@ fn a_checksum_of_zero() {
     }
 }
 
-/// A checksum that looks as if hardware was to complete it, and is right by chance.
+/// A correct checksum that looks like a partial one.
 #[test]
 fn a_right_checksum_that_looks_unfinished() {
     let Some(rig) = rig() else { return };
@@ -94,21 +94,24 @@ fn a_right_checksum_that_looks_unfinished() {
         let mut sent = Sent { partial: true, payload: vec![0; 30], ..sent };
         let l4 = if sent.ends[0].0.is_ipv4() { 34 } else { 54 };
         let check = l4 + if sent.proto == 6 { 16 } else { 6 };
-        // The field is the pseudo header's sum; what a receiver sums is that and all from the transport
-        // header on.
+        // The field is the sum of the pseudo header; a receiver adds everything from the transport header on.
         let unfinished = sent.build();
         let pseudo = u16::from_be_bytes([unfinished[check], unfinished[check + 1]]);
         let all = checksum::fold(checksum::sum(&unfinished[l4..], u32::from(pseudo)));
         sent.payload[..2].copy_from_slice(&(!all).to_be_bytes());
         let frame = sent.build();
-        assert_eq!(frame, Sent { partial: false, ..sent.clone() }.build(), "it is right, and the sum");
+        assert_eq!(
+            frame,
+            Sent { partial: false, ..sent.clone() }.build(),
+            "correct, and equal to the pseudo header's sum"
+        );
         rig.path.install(1, NOW, &rig.key(sent.proto, sent.ends[0], sent.ends[1]), &rig.wire()).unwrap();
         assert_eq!(rig.send(&frame), Some(frame));
     }
 }
 
 #[test]
-fn what_was_taken_back_is_not_followed() {
+fn revoked_entries_do_not_apply() {
     let Some(rig) = rig() else { return };
     let (sent, path) = (packet(17), &rig.path);
     let (frame, key) = (sent.build(), rig.key(17, sent.ends[0], sent.ends[1]));
@@ -125,12 +128,11 @@ fn what_was_taken_back_is_not_followed() {
     assert!(hits());
     path.revoke(1);
     assert!(!hits());
-    assert_eq!(path.flow_stats(1).packets, 3, "what was counted is still told");
+    assert_eq!(path.flow_stats(1).packets, 3, "the counters stay readable");
     path.install(1, NOW, &key, &rig.wire()).unwrap();
     assert_eq!(path.flow_stats(1), FastFlowStats::default());
     assert!(hits());
-    // The slot gets another flow, while the old one's key still leads there; then it does not, but the new
-    // one's does.
+    // The slot gets another flow while the old key still leads to it; then only the new key does.
     let other = FastKey { source_port: 7, ..key };
     path.install(1, NOW, &other, &rig.nat(([1, 1, 1, 1].into(), 1), ([2, 2, 2, 2].into(), 2))).unwrap();
     assert!(!hits());
@@ -139,7 +141,7 @@ fn what_was_taken_back_is_not_followed() {
     let mut moved = sent.clone();
     moved.ends[0].1 = 7;
     assert!(rig.send(&moved.build()).is_some());
-    // The flow gets another slot; what it has not is not forgotten.
+    // The flow gets another slot; removing other pairs of key and slot has no effect.
     path.install(2, NOW, &key, &rig.wire()).unwrap();
     path.remove(&key, 1);
     path.remove(&other, 2);
@@ -148,8 +150,7 @@ fn what_was_taken_back_is_not_followed() {
     path.remove(&key, 2);
     assert!(!hits());
     assert_eq!(path.flow_stats(2).packets, 1);
-    // It has two slots, and is counted in one of them, whichever that is; then only in the one that is in
-    // force.
+    // It has two slots and is counted in either of them; then only in the one that is not revoked.
     path.install(2, NOW, &key, &rig.wire()).unwrap();
     path.install(3, NOW, &key, &rig.wire()).unwrap();
     assert!(hits());
@@ -163,12 +164,12 @@ fn what_was_taken_back_is_not_followed() {
     path.remove(&key, 2);
     path.remove(&key, 3);
     assert!(!hits());
-    // From another port, it is another flow.
+    // From another port, it is a different flow.
     path.install(3, NOW, &FastKey { port: rig.out.port, ..key }, &rig.wire()).unwrap();
     assert!(!hits());
 }
 
-/// Of a key that differs in any bit from the one in its slot, nothing is followed, though the index leads
+/// If a slot's key differs in any bit from the packet's, its action is not applied although the index leads
 /// there.
 #[test]
 fn a_slot_is_for_its_whole_key() {
@@ -192,7 +193,7 @@ fn a_slot_is_for_its_whole_key() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_entries_are_refused() {
     let Some(rig) = rig() else { return };
     let [v4, v6] = [packet(6), packet6(6)].map(|sent| rig.key(6, sent.ends[0], sent.ends[1]));
     let install = |slot, generation, key: &FastKey, action: &FastAction| {
@@ -216,13 +217,13 @@ fn what_cannot_be_is_refused() {
     }
     assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v6.destination, 2))), bad);
     assert_eq!(install(1, NOW, &v4, &rig.nat((v6.source, 1), (v4.destination, 2))), bad);
-    // A port that is none: the packets go to the socket, as they are.
+    // An unknown egress port: packets go to the socket unchanged.
     let sent = packet(6);
     install(1, NOW, &v4, &FastAction { out: FastPort(u32::MAX), ..rig.nat(sent.ends[1], sent.ends[0]) })
         .unwrap();
     assert_eq!(rig.send(&sent.build()), None);
     assert_eq!(rig.path.flow_stats(1).packets, 0);
-    // What would make no sense together, and generations that there are not.
+    // Contradictory options, and invalid generations.
     assert_eq!(install(1, NOW, &v4, &FastAction { track_tcp: true, pass_control: true, ..rig.wire() }), bad);
     assert_eq!(install(1, NOW, &v4, &FastAction { awaited_ack: Some(1), ..rig.wire() }), bad);
     for generation in [1 << 62, 1 << 63, u64::MAX] {
@@ -251,7 +252,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn how_far_tcp_has_come() {
+fn tcp_state_is_tracked() {
     let Some(rig) = rig() else { return };
     let ([source, destination], slot) = (packet(6).ends, 1);
     let ends = [source, destination].map(|(address, _)| match address {
@@ -266,11 +267,11 @@ fn how_far_tcp_has_come() {
         rig.path.flow_stats(slot).tcp.map(|tcp| (tcp.end, tcp.ack, tcp.window))
     };
     rig.path.install(slot, NOW, &key, &rig.wire()).unwrap();
-    assert_eq!(send(5, 6, 7, 8), None, "it is not asked for");
+    assert_eq!(send(5, 6, 7, 8), None, "tracking is off");
     rig.path.install(slot, NOW, &key, &FastAction { track_tcp: true, ..rig.wire() }).unwrap();
     assert_eq!(rig.path.flow_stats(slot).tcp, None);
-    // The first one counts whatever it is; then what is further, around the end of the numbers; the window of
-    // the furthest acknowledgement is the latest one.
+    // The first segment counts; then only higher numbers, across the wrap. The window is the latest of the
+    // highest acknowledgement.
     assert_eq!(send(0xffff_fff0, 0xffff_ff00, 100, 10), Some((0xffff_fffa, 0xffff_ff00, 100)));
     assert_eq!(send(0xffff_fffa, 0xffff_ff00, 90, 10), Some((4, 0xffff_ff00, 90)));
     assert_eq!(send(0xffff_fff0, 0xffff_fe00, 80, 10), Some((4, 0xffff_ff00, 90)));
@@ -278,7 +279,7 @@ fn how_far_tcp_has_come() {
     assert_eq!(send(3, 0x10, 60, 0), Some((4, 0x10, 60)));
     let before = rig.path.flow_stats(slot);
     assert_eq!(before.packets, 5);
-    // When: on the clock that says it.
+    // The time of the last packet, on the same clock.
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a live structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
@@ -286,9 +287,9 @@ fn how_far_tcp_has_come() {
     assert!(before.last <= now && now - before.last < 1_000_000_000, "{before:?}, {now}");
 }
 
-/// Until it has come, what comes instead of it is the socket's.
+/// Before the awaited acknowledgement, segments go to the socket.
 #[test]
-fn what_has_to_come_first() {
+fn the_awaited_acknowledgement_comes_first() {
     let Some(rig) = rig() else { return };
     let action = FastAction { track_tcp: true, pass_fin: true, awaited_ack: Some(0x0102_0304), ..rig.wire() };
     for sent in [packet(6), packet6(6)] {
@@ -319,11 +320,11 @@ fn what_has_to_come_first() {
     }
 }
 
-/// While a slot goes from one flow to another and back, no packet gets anything of the other flow's. The one
-/// flow's packets stay those of the flow, so that the kernel runs the program on a frame many times over; the
-/// other one's would not, so that what a frame ever got of that is seen in the end.
+/// While a slot alternates between two flows, no packet gets the other flow's action. The first action keeps
+/// the frame in its flow, so that the kernel can run the program on it repeatedly. The second one would
+/// change its addresses for good, so that a single wrong rewrite shows in the result.
 #[test]
-fn writing_under_the_program() {
+fn writing_while_the_program_runs() {
     let Some(rig) = rig() else { return };
     let one = packet(6);
     let frame = one.build();
@@ -344,7 +345,7 @@ fn writing_under_the_program() {
             for round in 0u32.. {
                 for (key, action) in &flows {
                     rig.path.install(1, NOW, key, action).unwrap();
-                    // As it has to be, now and then; nothing goes wrong without it.
+                    // The prescribed order, sometimes; nothing fails without it.
                     if round % 4 == 0 {
                         rig.path.revoke(1);
                         rig.path.remove(key, 1);
@@ -355,7 +356,7 @@ fn writing_under_the_program() {
                 }
             }
         });
-        // On a busy machine the two take turns for long.
+        // On a busy machine, the two threads alternate slowly.
         while start.elapsed().as_millis() < 500 || (hits.min(misses) < 20 && start.elapsed().as_secs() < 30) {
             let (verdict, got, _) = run_on(&rig.port, &frame, 1000);
             if got != frame && got != after {
@@ -370,18 +371,18 @@ fn writing_under_the_program() {
 }
 
 #[test]
-fn numbers_of_ports_do_not_come_back() {
+fn port_numbers_are_not_reused() {
     let Some(mut rig) = rig() else { return };
     let sent = packet(17);
     let (frame, key) = (sent.build(), rig.key(17, sent.ends[0], sent.ends[1]));
     rig.path.install(1, NOW, &key, &rig.wire()).unwrap();
     assert!(rig.send(&frame).is_some());
     let old = rig.out.port;
-    // The old one goes when the new one is there, and the other way round.
+    // The old membership ends after the new one has begun.
     rig.out = Member::join(index("peer0")).unwrap();
     assert_eq!(rig.send(&frame), None);
     assert!(rig.out.port > old);
-    // No more than so many at a time.
+    // The number of members is limited.
     let members: Vec<_> =
         (0..sys::STEER_FAST_PORTS).map_while(|_| Member::join(index("peer0")).ok()).collect();
     assert_eq!(members.len() as u32, sys::STEER_FAST_PORTS - 2);
@@ -389,18 +390,18 @@ fn numbers_of_ports_do_not_come_back() {
         Member::join(index("peer0")).err(),
         Some(XdpError { step: "join the fast path", errno: libc::E2BIG })
     );
-    // A port that is too many is one without the fast path.
-    let socket = unbound();
+    // A port beyond the limit works without the fast path.
+    let socket = unbound_socket();
     let without = XdpProgram::attach(index("peer0"), socket.as_raw_fd()).unwrap();
     assert!(!without.is_generic());
     assert_eq!(without.fast().err(), Some(XdpError { step: "join the fast path", errno: libc::E2BIG }));
-    assert_eq!(run_on(&without, &frame, 1).0, sys::XDP_REDIRECT, "its socket has all");
+    assert_eq!(run_on(&without, &frame, 1).0, sys::XDP_REDIRECT, "its socket gets every frame");
     drop((without, members));
     assert!(Member::join(index("peer0")).is_ok());
     assert_eq!(Member::join(9999).err(), Some(XdpError { step: "join the fast path", errno: libc::EINVAL }));
 }
 
-/// The kernel's numbers of the maps.
+/// The kernel's ids of the maps.
 fn map_ids(path: &FastPath) -> Vec<u32> {
     let id = |fd| {
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
@@ -409,10 +410,10 @@ fn map_ids(path: &FastPath) -> Vec<u32> {
     path.maps().map(|(_, fd)| id(fd)).to_vec()
 }
 
-fn map_is_there(id: u32) -> bool {
+fn map_exists(id: u32) -> bool {
     const BPF_MAP_GET_FD_BY_ID: libc::c_int = 14;
     let attributes = [id, 0, 0, 0];
-    // SAFETY: live attributes of the size that is told; a descriptor that comes back is new, and owned.
+    // SAFETY: live attributes of the given size; a returned descriptor is new and owned.
     unsafe {
         let size = size_of_val(&attributes);
         let fd = libc::syscall(libc::SYS_bpf, BPF_MAP_GET_FD_BY_ID, attributes.as_ptr(), size);
@@ -424,15 +425,15 @@ fn map_is_there(id: u32) -> bool {
 }
 
 #[test]
-fn the_last_one_leaves_nothing_behind() {
+fn the_last_port_frees_the_maps() {
     let Some(rig) = rig() else { return };
     let ids = map_ids(&rig.path);
-    assert!(ids.len() == 3 && ids.iter().all(|id| map_is_there(*id)));
+    assert!(ids.len() == 3 && ids.iter().all(|id| map_exists(*id)));
     let Rig { port, out, path, _alone } = rig;
     drop((port, out, path));
-    // The kernel does it in its own time.
+    // The kernel frees maps asynchronously.
     let end = Instant::now() + Duration::from_secs(10);
-    while ids.iter().any(|id| map_is_there(*id)) {
+    while ids.iter().any(|id| map_exists(*id)) {
         assert!(Instant::now() < end);
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -1,14 +1,14 @@
-//! Connections that are lent when they have been answered, before they are open.
+//! TCP connections that are offloaded with their answer, before they are established.
 
 use super::*;
 
-/// The third packet, which opens the connection.
+/// The third packet, which establishes the connection.
 fn third() -> Vec<u8> {
     tcp(ACK, 101, 501)
 }
 
-/// A connection that was answered, and is the kernel's.
-fn lent(world: &mut World) -> Vec<u8> {
+/// Opens a connection that is offloaded with its answer.
+fn offloaded(world: &mut World) -> Vec<u8> {
     world.wait(100);
     let out = answered(world);
     assert_eq!(world.lab.states(), ["syn-received"]);
@@ -17,23 +17,23 @@ fn lent(world: &mut World) -> Vec<u8> {
 }
 
 #[test]
-fn the_third_packet_is_the_kernels() {
+fn the_third_packet_goes_through_the_kernel() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
-        let out = lent(&mut world);
+        let out = offloaded(&mut world);
         let awaits = |port, frame: &[u8]| world.kernel.action(&key(port, frame)).unwrap().awaited_ack;
         assert_eq!(awaits(LEFT, &third()), Some(501));
         assert_eq!(awaits(RIGHT, &back(&out, ACK, 501, 101)), None);
-        // What the other side sends meanwhile opens nothing.
+        // Packets of the responder do not establish it.
         world.passes(RIGHT, &back(&out, ACK, 501, 101), (501, 101, 0));
         assert_eq!(world.lab.states(), ["syn-received"]);
-        // More than the third packet, all between two looks.
+        // The third packet and more, between two sweeps.
         world.kernel.count(&key(LEFT, &third()), 3, 180);
         world.passes(LEFT, &third(), (301, 9501, 0));
         assert_eq!(world.lab.states(), ["established"]);
         assert!(world.works(LEFT, &third()), "it goes on");
-        // And to its end, for which the engine is not asked.
+        // Until its end, without the engine.
         world.passes(RIGHT, &back(&out, ACK, 501, 101), (9502, 301, FIN));
         world.passes(LEFT, &third(), (302, 9502, FIN));
         world.wait(60);
@@ -42,26 +42,26 @@ fn the_third_packet_is_the_kernels() {
     }
 }
 
-/// A client that opens and closes in one go.
+/// A client that establishes and closes at once.
 #[test]
-fn the_third_packet_and_the_end_at_once() {
+fn the_third_packet_may_close_the_connection() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
-    lent(&mut world);
+    offloaded(&mut world);
     world.passes(LEFT, &third(), (102, 501, FIN));
     assert_eq!(world.lab.states(), ["fin-wait"]);
 }
 
-/// Nobody acknowledges the answer: the session is as half open as ever.
+/// Without an acknowledgement of the answer, the session stays half open.
 #[test]
-fn what_stays_half_open_expires() {
+fn half_open_sessions_expire() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
-    let out = lent(&mut world);
+    let out = offloaded(&mut world);
     for _ in 0..15 {
         world.wait(100);
     }
-    assert!(!world.works(LEFT, &third()), "its place is for others");
+    assert!(!world.works(LEFT, &third()), "its entry was revoked");
     let timeout = SessionSettings::default().timeouts.tcp_handshake;
     world.wait(timeout - 3000);
     assert_eq!(world.lab.states(), ["syn-received"]);
@@ -71,30 +71,30 @@ fn what_stays_half_open_expires() {
     assert!(world.send(RIGHT, &back(&out, ACK, 501, 101)).is_none());
 }
 
-/// The timer of a half-open session asks the kernel before it ends it.
+/// The timer of a half-open session reads the kernel's counters before it ends the session.
 #[test]
-fn what_the_kernel_has_opened_stays_open() {
+fn sessions_established_through_the_kernel_stay() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut settings = SessionSettings::default();
     settings.timeouts.tcp_handshake = 1000;
     let mut world = World::with(Forwarding { settings, ..forwarding(&RULES_OF_NAT) });
-    lent(&mut world);
+    offloaded(&mut world);
     world.wait(900);
     world.kernel.count(&key(LEFT, &third()), 1, 60);
     world.kernel.acknowledge(&key(LEFT, &third()), 501);
-    // The time-out is over, and so is the pause between two looks.
+    // The timeout and the sweep interval have both passed.
     world.wait(500);
     world.wait(2000);
     assert_eq!(world.lab.states(), ["established"]);
 }
 
-/// The table is full: who is to make room is not who only looks half open.
+/// A full table does not evict a session that the kernel has established.
 #[test]
-fn what_the_kernel_has_opened_makes_no_room() {
+fn sessions_established_through_the_kernel_are_not_evicted() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for opened in [true, false] {
         let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
-        lent(&mut world);
+        offloaded(&mut world);
         if opened {
             world.kernel.count(&key(LEFT, &third()), 1, 60);
             world.kernel.acknowledge(&key(LEFT, &third()), 501);
@@ -108,18 +108,18 @@ fn what_the_kernel_has_opened_makes_no_room() {
     }
 }
 
-/// What comes again, and what resets, is the engine's, and takes the connection back.
+/// Retransmissions and resets go through the engine and revoke the flow.
 #[test]
-fn what_the_engine_sees_takes_it_back() {
+fn packets_through_the_engine_revoke_the_flow() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let again = |out: &[u8], seq| back(out, SYN | ACK, seq, 101);
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
-        let out = lent(&mut world);
+        let out = offloaded(&mut world);
         world.send(LEFT, &tcp(SYN, 100, 0)).unwrap();
         assert!(!world.works(LEFT, &third()), "a SYN again");
         assert_eq!(world.lab.states(), ["syn-received"]);
-        // An answer with another number, which is what has to be acknowledged from then on.
+        // An answer with another sequence number must be acknowledged instead.
         world.send(RIGHT, &again(&out, 800)).unwrap();
         assert_eq!(world.lab.states(), ["syn-received"]);
         world.send(LEFT, &third()).unwrap();
@@ -128,17 +128,17 @@ fn what_the_engine_sees_takes_it_back() {
         assert_eq!(world.lab.states(), ["established"]);
         drop(world);
         let mut world = World::new(rules);
-        let out = lent(&mut world);
+        let out = offloaded(&mut world);
         world.send(RIGHT, &back(&out, RST | ACK, 501, 101)).unwrap();
         assert!(!world.works(LEFT, &third()) && !world.works(RIGHT, &again(&out, 500)), "a reset");
         assert_eq!(world.lab.states(), ["reset"]);
     }
 }
 
-/// An answer that brings data may be acknowledged in several ways, and one without its SYN was not seen as it
-/// was sent.
+/// An answer with data has several valid acknowledgements; the opening packet of an answer may be unseen.
+/// Neither is offloaded.
 #[test]
-fn what_is_not_clear_is_not_lent() {
+fn ambiguous_answers_are_not_offloaded() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&["add-stateful in left accept", "add all drop"]);
     world.wait(100);
@@ -153,14 +153,13 @@ fn what_is_not_clear_is_not_lent() {
     assert_eq!(world.lab.states(), ["established"]);
 }
 
-/// A connection takes the place of one with the same addresses and ports that was closed, in the walk in
-/// which it begins.
+/// A connection replaces a closed one with the same addresses and ports in one walk.
 #[test]
-fn a_connection_in_the_place_of_another() {
+fn a_connection_replaces_a_closed_one() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
-        let out = lent(&mut world);
+        let out = offloaded(&mut world);
         world.passes(LEFT, &third(), (101, 501, 0));
         world.passes(RIGHT, &back(&out, ACK, 501, 101), (502, 101, FIN));
         world.passes(LEFT, &third(), (102, 502, FIN));
@@ -168,7 +167,7 @@ fn a_connection_in_the_place_of_another() {
         assert_eq!(world.lab.states(), ["closed"]);
         world.wait(60);
         world.wait(200);
-        let out = lent(&mut world);
+        let out = offloaded(&mut world);
         assert!(world.works(RIGHT, &back(&out, ACK, 501, 101)));
         assert_eq!((world.sessions(), world.refused()), (1, vec![]));
     }

@@ -1,4 +1,4 @@
-//! Sets of TCP and UDP packets, by what a flow rule can ask for.
+//! Sets of TCP and UDP packets that flow rules can match.
 
 use mmb_dpdk::{FlowAddresses, FlowPattern, FlowProto};
 use mmb_lang::{Cond, FieldId, Layer, Match, MatchExpr, Value, ValueItem};
@@ -6,14 +6,14 @@ use mmb_lang::{Cond, FieldId, Layer, Match, MatchExpr, Value, ValueItem};
 /// First and last of a range.
 type Range = (u128, u128);
 
-/// Sets that come from one rule, at most; a rule with more values gives a set that holds them all.
-const MOST: usize = 32;
-/// Flow rules for one set, at most.
-const MOST_PATTERNS: usize = 16;
+/// Sets of one rule, at most; a rule with more values yields a set that contains them all.
+const SETS_MAX: usize = 32;
+/// Flow rules of one set, at most.
+const PATTERNS_MAX: usize = 16;
 
-/// The packets of one version of IP and one transport protocol whose ends lie in these ranges.
+/// The packets of an IP version and a transport protocol whose addresses and ports lie in these ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Space {
+pub(super) struct PacketSet {
     pub ip4: bool,
     pub proto: FlowProto,
     /// Source and destination.
@@ -23,40 +23,41 @@ pub(super) struct Space {
 
 const ALL_PORTS: Range = (0, 0xffff);
 
-impl Space {
-    pub const fn all(ip4: bool, proto: FlowProto) -> Space {
+impl PacketSet {
+    /// All packets of an IP version and protocol.
+    pub const fn all(ip4: bool, proto: FlowProto) -> PacketSet {
         let most = if ip4 { u32::MAX as u128 } else { u128::MAX };
-        Space { ip4, proto, addresses: [(0, most); 2], ports: [ALL_PORTS; 2] }
+        PacketSet { ip4, proto, addresses: [(0, most); 2], ports: [ALL_PORTS; 2] }
     }
 
-    /// All packets that can be in some session, one set for each version and protocol.
-    pub fn every() -> [Space; 4] {
-        let all = |proto| [Space::all(true, proto), Space::all(false, proto)];
+    /// All TCP and UDP packets: one set for each IP version and protocol.
+    pub fn all_classes() -> [PacketSet; 4] {
+        let all = |proto| [PacketSet::all(true, proto), PacketSet::all(false, proto)];
         let [[a, b], [c, d]] = [FlowProto::Tcp, FlowProto::Udp].map(all);
         [a, b, c, d]
     }
 
-    /// Answers to these packets, not translated.
-    pub fn turned(&self) -> Space {
+    /// The packets with source and destination exchanged.
+    pub fn reversed(&self) -> PacketSet {
         let ([a, b], [p, q]) = (self.addresses, self.ports);
-        Space { addresses: [b, a], ports: [q, p], ..*self }
+        PacketSet { addresses: [b, a], ports: [q, p], ..*self }
     }
 
-    /// All packets from where these come from.
-    pub fn of_same_sources(&self) -> Space {
-        let all = Space::all(self.ip4, self.proto);
-        Space { addresses: [self.addresses[0], all.addresses[1]], ..all }
+    /// All packets from the same source addresses.
+    pub fn from_same_sources(&self) -> PacketSet {
+        let all = PacketSet::all(self.ip4, self.proto);
+        PacketSet { addresses: [self.addresses[0], all.addresses[1]], ..all }
     }
 
     /// All packets to these IPv4 addresses.
-    pub fn to(first: u32, last: u32) -> impl Iterator<Item = Space> {
-        let all = [FlowProto::Tcp, FlowProto::Udp].map(|proto| Space::all(true, proto));
+    pub fn to_addresses(first: u32, last: u32) -> impl Iterator<Item = PacketSet> {
+        let all = [FlowProto::Tcp, FlowProto::Udp].map(|proto| PacketSet::all(true, proto));
         let to = (first.into(), last.into());
-        all.into_iter().map(move |all| Space { addresses: [all.addresses[0], to], ..all })
+        all.into_iter().map(move |all| PacketSet { addresses: [all.addresses[0], to], ..all })
     }
 
-    /// Whether all packets of the other set are in this one.
-    pub fn holds(&self, other: &Space) -> bool {
+    /// Whether the set contains all packets of another one.
+    pub fn contains(&self, other: &PacketSet) -> bool {
         let within = |a: &Range, b: &Range| a.0 <= b.0 && b.1 <= a.1;
         (self.ip4, self.proto) == (other.ip4, other.proto)
             && self.addresses.iter().zip(&other.addresses).all(|(a, b)| within(a, b))
@@ -64,30 +65,30 @@ impl Space {
     }
 
     /// Whether some packet is in both sets.
-    pub fn meets(&self, other: &Space) -> bool {
+    pub fn intersects(&self, other: &PacketSet) -> bool {
         let overlap = |a: &Range, b: &Range| a.0 <= b.1 && b.0 <= a.1;
         (self.ip4, self.proto) == (other.ip4, other.proto)
             && self.addresses.iter().zip(&other.addresses).all(|(a, b)| overlap(a, b))
             && self.ports.iter().zip(&other.ports).all(|(a, b)| overlap(a, b))
     }
 
-    /// Sets that hold every TCP and UDP packet for which all of `matches` hold. They may hold more: what is asked
-    /// of other fields, and what is denied, is left out.
-    pub fn of(matches: &[Match]) -> Vec<Space> {
-        let mut spaces = Space::every().to_vec();
-        for (field, values) in matches.iter().filter_map(asked) {
-            spaces.retain(|space| space.has(field));
+    /// Sets that contain every TCP and UDP packet for which all matches hold. They may contain more: matches
+    /// of other fields and negated ones are ignored.
+    pub fn of_matches(matches: &[Match]) -> Vec<PacketSet> {
+        let mut sets = PacketSet::all_classes().to_vec();
+        for (field, values) in matches.iter().filter_map(constraint) {
+            sets.retain(|set| set.has_field(field));
             let Some(ranges) = values else { continue };
-            let several = spaces.len() * ranges.len() <= MOST;
+            let several = sets.len() * ranges.len() <= SETS_MAX;
             let ranges = if several { ranges } else { hull(&ranges) };
-            spaces =
-                spaces.iter().flat_map(|space| ranges.iter().filter_map(|r| space.with(field, *r))).collect();
+            sets =
+                sets.iter().flat_map(|set| ranges.iter().filter_map(|r| set.restrict(field, *r))).collect();
         }
-        spaces
+        sets
     }
 
-    /// Whether packets of this set have the header that a field belongs to.
-    fn has(&self, field: FieldId) -> bool {
+    /// Whether packets of this set have the header of a field.
+    fn has_field(&self, field: FieldId) -> bool {
         match field.def().proto {
             Layer::Interface | Layer::Network => true,
             Layer::Ip4 => self.ip4,
@@ -98,10 +99,10 @@ impl Space {
         }
     }
 
-    /// Those of the set whose field lies in the range; none if there is none of those for certain.
-    fn with(mut self, field: FieldId, (first, last): Range) -> Option<Space> {
+    /// The packets of the set whose field lies in the range; None: there are none.
+    fn restrict(mut self, field: FieldId, (first, last): Range) -> Option<PacketSet> {
         use FieldId::*;
-        let end = match field {
+        let range = match field {
             IpSaddr | Ip6Saddr => &mut self.addresses[0],
             IpDaddr | Ip6Daddr => &mut self.addresses[1],
             TcpSport | UdpSport => &mut self.ports[0],
@@ -115,17 +116,17 @@ impl Space {
             }
             _ => return Some(self),
         };
-        *end = (first.max(end.0), last.min(end.1));
-        (end.0 <= end.1).then_some(self)
+        *range = (first.max(range.0), last.min(range.1));
+        (range.0 <= range.1).then_some(self)
     }
 
-    /// The set in flow rules' terms; none if that takes too many of them.
+    /// The patterns that match the set; None: there would be too many.
     pub fn patterns(&self) -> Option<Vec<FlowPattern>> {
         let bits = if self.ip4 { 32 } else { 128 };
         let [sources, destinations] = self.addresses.map(|range| prefixes(range, bits));
         let [sports, dports] = self.ports.map(|range| prefixes(range, 16));
         let count = sources.len() * destinations.len() * sports.len() * dports.len();
-        if count > MOST_PATTERNS {
+        if count > PATTERNS_MAX {
             return None;
         }
         let mut patterns = Vec::with_capacity(count);
@@ -144,6 +145,7 @@ impl Space {
         Some(patterns)
     }
 
+    /// The addresses of a pattern, as prefixes.
     fn flow_addresses(&self, ends: [(u128, u8); 2]) -> FlowAddresses {
         if self.ip4 {
             FlowAddresses::V4(ends.map(|(address, bits)| ((address as u32).into(), bits)))
@@ -153,8 +155,8 @@ impl Space {
     }
 }
 
-/// What a match says of a field: that it is there, and if that is so, in which ranges it lies.
-fn asked(one: &Match) -> Option<(FieldId, Option<Vec<Range>>)> {
+/// The field of a match, and the ranges in which it must lie (None: any value). None: the match is ignored.
+fn constraint(one: &Match) -> Option<(FieldId, Option<Vec<Range>>)> {
     let MatchExpr::Field { field, arg } = &one.what else { return None };
     if one.negated {
         return None;
@@ -189,16 +191,17 @@ fn asked(one: &Match) -> Option<(FieldId, Option<Vec<Range>>)> {
     Some((*field, ranges))
 }
 
+/// The smallest range that contains all ranges.
 fn hull(ranges: &[Range]) -> Vec<Range> {
     let first = ranges.iter().map(|range| range.0).min();
     first.zip(ranges.iter().map(|range| range.1).max()).into_iter().collect()
 }
 
-/// The prefixes that together are a range of numbers of so many bits.
+/// The prefixes whose union is a range of numbers with so many bits.
 fn prefixes((mut first, last): Range, bits: u8) -> Vec<(u128, u8)> {
     let mut prefixes = Vec::new();
     loop {
-        // As many low bits as are zero in the first number and leave the block within the range.
+        // The largest aligned block that begins with the first number and lies within the range.
         let mut free = first.trailing_zeros().min(bits.into());
         let end = |free: u32| first | 1_u128.checked_shl(free).map_or(u128::MAX, |size| size - 1);
         while end(free) > last {
@@ -220,54 +223,57 @@ mod tests {
 
     use super::*;
 
-    fn of(text: &str) -> Vec<Space> {
-        Space::of(&mmb_lang::parse_matches(text).unwrap())
+    fn sets(text: &str) -> Vec<PacketSet> {
+        PacketSet::of_matches(&mmb_lang::parse_matches(text).unwrap())
     }
 
     #[test]
     fn matches_become_sets() {
-        assert_eq!(of("all"), Space::every());
-        assert_eq!(of("ip-ttl 1"), [Space::all(true, FlowProto::Tcp), Space::all(true, FlowProto::Udp)]);
-        assert_eq!(of("icmp-type 8"), []);
-        assert_eq!(of("ip-proto icmp"), []);
-        assert_eq!(of("ip-proto udp"), [Space::all(true, FlowProto::Udp)]);
-        let dns = Space { ports: [ALL_PORTS, (53, 53)], ..Space::all(true, FlowProto::Udp) };
-        assert_eq!(of("ip-proto udp udp-dport 53"), [dns]);
+        assert_eq!(sets("all"), PacketSet::all_classes());
         assert_eq!(
-            of("udp-dport 53 ! udp-sport 53"),
-            [dns, Space { ports: dns.ports, ..Space::all(false, FlowProto::Udp) }]
+            sets("ip-ttl 1"),
+            [PacketSet::all(true, FlowProto::Tcp), PacketSet::all(true, FlowProto::Udp)]
+        );
+        assert_eq!(sets("icmp-type 8"), []);
+        assert_eq!(sets("ip-proto icmp"), []);
+        assert_eq!(sets("ip-proto udp"), [PacketSet::all(true, FlowProto::Udp)]);
+        let dns = PacketSet { ports: [ALL_PORTS, (53, 53)], ..PacketSet::all(true, FlowProto::Udp) };
+        assert_eq!(sets("ip-proto udp udp-dport 53"), [dns]);
+        assert_eq!(
+            sets("udp-dport 53 ! udp-sport 53"),
+            [dns, PacketSet { ports: dns.ports, ..PacketSet::all(false, FlowProto::Udp) }]
         );
         let net = 0x0a01_0000..=0x0a01_ffff_u128;
-        let from = Space {
+        let from = PacketSet {
             addresses: [(*net.start(), *net.end()), (0, 0xffff_ffff)],
-            ..Space::all(true, FlowProto::Tcp)
+            ..PacketSet::all(true, FlowProto::Tcp)
         };
-        assert_eq!(of("ip-saddr 10.1.0.0/16 tcp-syn"), [from]);
-        assert_eq!(from.turned().addresses, [(0, 0xffff_ffff), from.addresses[0]]);
-        assert_eq!(of("tcp-dport {80,443-444}").len(), 4);
-        assert_eq!(of("ip-saddr 10.0.0.0/8 tcp-dport < 1024")[0].ports[1], (0, 1023));
-        assert_eq!(of("tcp-dport > 65000")[0].ports[1], (65_001, 65_535));
-        assert_eq!(of("tcp-dport != 80")[0].ports[1], ALL_PORTS, "more than there is, never less");
+        assert_eq!(sets("ip-saddr 10.1.0.0/16 tcp-syn"), [from]);
+        assert_eq!(from.reversed().addresses, [(0, 0xffff_ffff), from.addresses[0]]);
+        assert_eq!(sets("tcp-dport {80,443-444}").len(), 4);
+        assert_eq!(sets("ip-saddr 10.0.0.0/8 tcp-dport < 1024")[0].ports[1], (0, 1023));
+        assert_eq!(sets("tcp-dport > 65000")[0].ports[1], (65_001, 65_535));
+        assert_eq!(sets("tcp-dport != 80")[0].ports[1], ALL_PORTS, "the set contains more, never less");
         let many: Vec<String> = (0..40).map(|n| (n * 2).to_string()).collect();
-        assert_eq!(of(&format!("tcp-dport {{{}}}", many.join(",")))[0].ports[1], (0, 78));
+        assert_eq!(sets(&format!("tcp-dport {{{}}}", many.join(",")))[0].ports[1], (0, 78));
     }
 
     #[test]
-    fn sets_become_rules() {
-        let [all, ..] = Space::every();
+    fn sets_become_patterns() {
+        let [all, ..] = PacketSet::all_classes();
         let any = FlowAddresses::V4([(Ipv4Addr::UNSPECIFIED, 0); 2]);
         let pattern = FlowPattern { addresses: any, proto: FlowProto::Tcp, ports: [(0, 0); 2] };
         assert_eq!(all.patterns(), Some(vec![pattern]));
-        let web = Space { ports: [ALL_PORTS, (80, 80)], ..all };
+        let web = PacketSet { ports: [ALL_PORTS, (80, 80)], ..all };
         assert_eq!(web.patterns(), Some(vec![FlowPattern { ports: [(0, 0), (80, 0xffff)], ..pattern }]));
-        let low = Space { ports: [ALL_PORTS, (0, 1023)], ..all };
+        let low = PacketSet { ports: [ALL_PORTS, (0, 1023)], ..all };
         assert_eq!(low.patterns(), Some(vec![FlowPattern { ports: [(0, 0), (0, 0xfc00)], ..pattern }]));
-        assert_eq!(Space { ports: [(1, 65534), (1, 65534)], ..all }.patterns(), None);
+        assert_eq!(PacketSet { ports: [(1, 65534), (1, 65534)], ..all }.patterns(), None);
     }
 
     proptest! {
         #[test]
-        fn prefixes_are_the_range(a: u16, b: u16, n: u16) {
+        fn prefixes_cover_the_range_once(a: u16, b: u16, n: u16) {
             let (first, last) = (a.min(b), a.max(b));
             let within = |&(value, bits): &(u128, u8)| {
                 (value ^ u128::from(n)) >> (16 - bits) == 0
@@ -277,7 +283,7 @@ mod tests {
         }
 
         #[test]
-        fn wide_ranges_end(a: u128, b: u128) {
+        fn wide_ranges_have_few_prefixes(a: u128, b: u128) {
             let prefixes = prefixes((a.min(b), a.max(b)), 128);
             prop_assert!(prefixes.len() <= 254);
         }
