@@ -1,4 +1,4 @@
-//! Completion: what can stand at the cursor.
+//! Completion: the words that can stand at the cursor.
 
 use serde::Serialize;
 
@@ -13,42 +13,41 @@ use crate::names;
 use crate::parse::{Expect, expected};
 use crate::shape::{accepts_cond, is_name};
 
-/// Names that completion offers and that the language does not know itself.
+/// Names for completion that the language itself does not know.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Names<'a> {
-    /// The interfaces there are.
+    /// Names of the interfaces.
     pub interfaces: &'a [String],
-    /// The NAT pools there are.
+    /// Names of the NAT pools.
     pub pools: &'a [String],
-    /// The instances of network functions there are.
+    /// Names of the instances of network functions.
     pub instances: &'a [String],
-    /// The service chains there are.
+    /// Names of the service chains.
     pub chains: &'a [String],
-    /// The types of network functions there are, and one line about each.
+    /// Types of network functions, with one line of help each.
     pub types: &'a [(String, String)],
 }
 
-/// What completion found.
+/// The result of a completion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Completion {
-    /// Byte of the line where the word at the cursor starts; a candidate replaces everything from there to
-    /// the cursor.
+    /// Start of the word at the cursor, in bytes. A candidate replaces everything from there to the cursor.
     pub start: usize,
-    /// What could stand there, in the order of the grammar.
+    /// The candidates, in grammar order.
     pub candidates: Vec<Candidate>,
 }
 
-/// A word that could stand at the cursor.
+/// A candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     /// The word.
     pub text: String,
-    /// One line about it.
+    /// One line of help.
     pub help: String,
 }
 
-/// What could stand at byte `cursor` of `line`, given what stands before it; what stands behind is not looked
-/// at. Offers only what the engine can run. Nothing when the line is wrong before the cursor.
+/// Returns the words that can stand at byte `cursor` of `line`. The text after the cursor is ignored. Offers
+/// only what the engine can run, and nothing if the line has an error before the cursor.
 pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
     let before = &line[..line.floor_char_boundary(cursor)];
     let Some(start) = word_start(before) else {
@@ -66,7 +65,7 @@ pub fn complete(line: &str, cursor: usize, names: &Names<'_>) -> Completion {
     Completion { start, candidates }
 }
 
-/// Where the word that ends at the end of the line starts; `None` in a comment.
+/// Start of the word at the end of the line; `None` in a comment.
 fn word_start(before: &str) -> Option<usize> {
     let mut lexer = Lexer::new(before);
     if lexer.text(lexer.peek().span) == "mmb" {
@@ -131,7 +130,7 @@ fn values(field: FieldId, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
             each("0", "not set");
             each("1", "set");
         }
-        // `mod` takes no 0, a match is shorter without a value.
+        // `mod` takes no 0, and a match is shorter without a value.
         ValueKind::Shorthand(_) => each("1", "set"),
         ValueKind::Proto => names::protocols().for_each(|name| each(name, "protocol")),
         ValueKind::EtherType => {
@@ -147,7 +146,7 @@ fn interfaces(names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
     good(names.interfaces).for_each(|name| each(name, "interface"));
 }
 
-/// Names that the language can say.
+/// Names that the language can express.
 fn good(names: &[String]) -> impl Iterator<Item = &String> {
     names.iter().filter(|name| is_name(name) && !keyword::is_reserved(name))
 }

@@ -1,4 +1,4 @@
-//! Error messages: one sentence, the place in the line, the way out.
+//! Error messages: one sentence, the position in the line, the way out.
 
 use std::fmt;
 
@@ -7,45 +7,45 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::span::Span;
 
-/// One thing wrong with one line.
+/// An error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Diagnostic {
-    /// Line in the file, from 1; 0 for a line that is in no file.
+    /// Line in the file, from 1; 0 for a line without a file.
     pub line: u32,
-    /// The offending words; empty at the place where something is missing.
+    /// The offending words; empty where something is missing.
     pub span: Span,
-    /// What is wrong: one sentence that names the offending thing, without full stop.
+    /// What is wrong: one sentence that names the offending thing, without a full stop.
     pub message: String,
-    /// The way out.
+    /// How to correct it.
     pub help: Option<String>,
 }
 
-/// Bytes of a line that are shown; longer lines are cut around the offending place.
+/// Maximum number of bytes of a line that are printed. Longer lines are cut around the offending position.
 const SHOWN: usize = 140;
-/// Bytes that are shown in front of the offending place when a line is cut.
+/// Bytes printed before the offending position if a line is cut.
 const SHOWN_BEFORE: usize = 60;
-/// Most characters of a word that a message repeats.
+/// Maximum number of characters of a word that a message repeats.
 const QUOTED: usize = 40;
 
 impl Diagnostic {
-    /// A message about a place, without help, in no file.
+    /// A message about a position, without help and file.
     pub fn new(span: Span, message: impl Into<String>) -> Self {
         Self { line: 0, span, message: message.into(), help: None }
     }
 
-    /// The same with a way out.
+    /// Adds help to the message.
     pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The same for that line of a file.
+    /// Sets the line number.
     pub fn at_line(mut self, line: u32) -> Self {
         self.line = line;
         self
     }
 
-    /// Column of the offending place in its line, in characters from 1.
+    /// Column of the offending position, in characters from 1.
     pub fn column(&self, source_line: &str) -> usize {
         let before = &source_line[..source_line.floor_char_boundary(self.span.start)];
         before.chars().count() + 1
@@ -72,7 +72,7 @@ impl Diagnostic {
         self.render_with(&place, source_line)
     }
 
-    /// Like [`Diagnostic::render`], with `NAME:LINE:COLUMN:` in front; `text` is the whole file.
+    /// The message with `NAME:LINE:COLUMN:` instead of `error:`. `text` is the whole file.
     pub fn render_in_file(&self, name: &str, text: &[u8]) -> String {
         let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let index = (self.line as usize).saturating_sub(1);
@@ -93,7 +93,7 @@ impl Diagnostic {
 }
 
 impl fmt::Display for Diagnostic {
-    /// Message and help on one line.
+    /// Message and help in one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match &self.help {
@@ -105,7 +105,7 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// The line, or the part of it around the span, and a line of carets to print below.
+/// The line, or the part around the span, and the line of carets below it.
 fn excerpt(line: &str, span: Span) -> (String, String) {
     let line = line.trim_end_matches(['\n', '\r']);
     let (mut from, mut to) = (0, line.len());
@@ -131,8 +131,8 @@ fn excerpt(line: &str, span: Span) -> (String, String) {
     (source, " ".repeat(indent) + &"^".repeat(carets.max(1)))
 }
 
-/// A character as it is printed and the columns it takes: tabs are blanks, what would not show is a
-/// replacement character.
+/// The printed form of a character and its columns. Tabs become blanks, invisible characters become
+/// replacement characters.
 fn visible(c: char) -> (char, usize) {
     match c.width() {
         _ if c == '\t' => (' ', 1),
@@ -141,7 +141,7 @@ fn visible(c: char) -> (char, usize) {
     }
 }
 
-/// A word of the user's in backquotes, cut when it is long, harmless for terminals.
+/// A word of the user in backquotes, shortened and safe for terminals.
 pub(crate) fn quote(word: &str) -> String {
     let mut chars = word.chars();
     let mut out = String::from("`");
@@ -153,13 +153,12 @@ pub(crate) fn quote(word: &str) -> String {
     out
 }
 
-/// The candidate that `word` is most likely a slip of, if any is close enough: a third of its letters, at
-/// least one.
+/// The most similar candidate, if the edit distance is at most a third of the word's length, or 1.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     nearest_distance(word, candidates).map(|(_, candidate)| candidate)
 }
 
-/// Like [`nearest`], with the number of edits.
+/// Like [`nearest`], with the edit distance.
 pub(crate) fn nearest_distance<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -176,8 +175,7 @@ pub(crate) fn nearest_distance<'a>(
         .min_by_key(|&(distance, _)| distance)
 }
 
-/// Help that suggests the nearest candidate, if one is so near that `word` may be a slip of it, or else
-/// `otherwise`.
+/// Help that suggests the most similar candidate if `word` may be a typing error, otherwise `otherwise`.
 pub fn suggest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>, otherwise: &str) -> String {
     match nearest(word, candidates) {
         Some(candidate) => format!("did you mean `{candidate}`?"),

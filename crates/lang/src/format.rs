@@ -1,4 +1,4 @@
-//! Commands and rules as text: canonical, and the parser reads back what was written.
+//! The canonical text of commands and rules. The parser reads it back.
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
@@ -105,14 +105,14 @@ impl Display for NatProto {
 }
 
 impl Display for Endpoint4 {
-    /// As the language writes it, with a blank between.
+    /// In the syntax of the language: separated by a blank.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.address, self.port)
     }
 }
 
 impl Display for Subnet {
-    /// As the language writes it: an address without its length.
+    /// In the syntax of the language: an address without a prefix length.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self.is_address() {
             true => self.address.fmt(f),
@@ -193,7 +193,7 @@ fn between<T: Display>(f: &mut Formatter<'_>, sign: &str, items: &[T]) -> fmt::R
     Ok(())
 }
 
-/// A path or a word for a function, quoted where it has to be.
+/// A path or an argument of a function, quoted if necessary.
 struct Unbroken<'a>(&'a str);
 
 impl Display for Unbroken<'_> {
@@ -307,7 +307,7 @@ impl Display for FieldId {
     }
 }
 
-/// Nothing for all, else hundredths of a percent as a percentage.
+/// Hundredths of a percent as a percentage; nothing for 100 %.
 fn percent(f: &mut Formatter<'_>, ten_thousandths: u32) -> fmt::Result {
     let (whole, rest) = (ten_thousandths / 100, ten_thousandths % 100);
     match rest {
@@ -325,7 +325,7 @@ impl Display for Values<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let item = |f: &mut Formatter<'_>, item: &ValueItem| match item {
             ValueItem::Single(value) => One(self.0, value).fmt(f),
-            // Numbers even where there are names: a name may have a dash.
+            // Always numbers: a protocol name may contain a dash.
             ValueItem::Range(ends) => match &**ends {
                 [Value::Int(low), Value::Int(high)] => write!(f, "{low}-{high}"),
                 [low, high] => write!(f, "{}-{}", One(self.0, low), One(self.0, high)),
@@ -378,7 +378,7 @@ fn int(f: &mut Formatter<'_>, kind: ValueKind, number: u64) -> fmt::Result {
     }
 }
 
-/// Printable ASCII in quotes, anything else in hexadecimal.
+/// Printable ASCII in quotes, everything else in hexadecimal.
 fn literal(f: &mut Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     match std::str::from_utf8(bytes) {
         Ok(text) if bytes.iter().all(|byte| matches!(byte, b' '..=b'~')) => f.write_str(&quote_text(text)),

@@ -1,8 +1,8 @@
-//! The words of the grammar other than fields, with one line of help each.
+//! Keywords of the grammar other than fields, with one line of help each.
 
 use crate::ast::{Cond, ErrorPolicy, Filtering, NatProto, ShowSubject, Timeout};
 
-/// A word and what it means.
+/// A keyword and its help text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keyword {
     pub word: &'static str,
@@ -48,7 +48,7 @@ pub(crate) const TARGETS: &[Keyword] = &[
     word("chain", "send sessions through a service chain: chain <name>"),
 ];
 
-/// Conditions: the word for shells, and the sign that mmb writes.
+/// Conditions: the word for shells, and the canonical operator.
 pub(crate) const CONDS: &[(Cond, &str, Keyword)] = &[
     (Cond::Eq, "eq", word("==", "equal")),
     (Cond::Ne, "ne", word("!=", "not equal")),
@@ -59,7 +59,7 @@ pub(crate) const CONDS: &[(Cond, &str, Keyword)] = &[
     (Cond::Contains, "contains", word("contains", "has the bytes somewhere")),
 ];
 
-/// What starts a match, other than fields.
+/// Words that start a match, other than fields.
 pub(crate) const MATCH_WORDS: &[Keyword] =
     &[word("all", "every packet"), word("!", "turns the next match round")];
 
@@ -81,10 +81,10 @@ pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
     (ShowSubject::Config, word("config", "the running configuration as a file")),
 ];
 
-/// What follows `show <what>`.
+/// Words after `show <what>`.
 pub(crate) const VERBOSE: &[Keyword] = &[word("verbose", "with every detail")];
 
-/// What follows `interface`.
+/// Words after `interface`.
 pub(crate) const INTERFACE: &[Keyword] =
     &[word("add", "interface add <name> <kind> …"), word("del", "interface del <name>")];
 
@@ -99,25 +99,25 @@ pub(crate) const PORTS: &[Keyword] = &[
     word("null", "nothing comes in, what goes out is gone"),
 ];
 
-/// What follows `wire`, other than an interface.
+/// Words after `wire`, other than an interface.
 pub(crate) const WIRE: &[Keyword] = &[word("del", "undo the wire of an interface: wire del <interface>")];
 
-/// What follows `route`, other than interfaces.
+/// Words after `route`, other than interfaces.
 pub(crate) const ROUTE: &[Keyword] = &[word("del", "route an interface no more: route del <interface>")];
 
-/// What follows `show`, other than a subject of [`SHOW`] or sessions.
+/// Words after `show`, other than a subject of [`SHOW`] or sessions.
 pub(crate) const ROUTING: &[Keyword] = &[
     word("fib", "routes: show fib [<address>|<prefix>]"),
     word("neighbors", "hosts on connected networks: show neighbors [<address>|<prefix>]"),
 ];
 
-/// The other way to spell `neighbors`; understood, not offered.
+/// The other spelling of `neighbors`: accepted, but not offered.
 pub(crate) const NEIGHBOURS: &str = "neighbours";
 
-/// What follows `show` and `clear`, other than a subject of [`SHOW`].
+/// Words after `show` and `clear`, other than a subject of [`SHOW`].
 pub(crate) const CONNECTIONS: &[Keyword] = &[word("connections", "sessions")];
 
-/// What follows `set`.
+/// Words after `set`.
 pub(crate) const SET: &[Keyword] = &[
     word("on-error", "what becomes of packets whose edits cannot be made: forward or drop"),
     word("timeout", "how long sessions live without packets: set timeout <name> <seconds>"),
@@ -126,10 +126,10 @@ pub(crate) const SET: &[Keyword] = &[
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
 
-/// What follows `set tcp-pickup`, `set tcp-window-check` and `set xdp-fast-path`.
+/// Words after `set tcp-pickup`, `set tcp-window-check` and `set xdp-fast-path`.
 pub(crate) const SWITCH: &[Keyword] = &[word("on", "yes"), word("off", "no")];
 
-/// What follows `set timeout`.
+/// Words after `set timeout`.
 pub(crate) const TIMEOUTS: &[(Timeout, Keyword)] = &[
     (Timeout::TcpHandshake, word("tcp-handshake", "a TCP connection that is being opened")),
     (Timeout::TcpEstablished, word("tcp-established", "an open TCP connection")),
@@ -143,21 +143,21 @@ pub(crate) const TIMEOUTS: &[(Timeout, Keyword)] = &[
     (Timeout::Fragment, word("fragment", "fragments whose datagram's first one has not come")),
 ];
 
-/// What follows `nat`.
+/// Words after `nat`.
 pub(crate) const NAT: &[Keyword] =
     &[word("pool", "addresses for the target nat"), word("forward", "send what comes to a port to a host")];
 
-/// What follows `nat pool`.
+/// Words after `nat pool`.
 pub(crate) const NAT_POOL: &[Keyword] =
     &[word("add", "nat pool add <name> <address>[-<address>] …"), word("del", "nat pool del <name>")];
 
-/// What follows `nat forward`.
+/// Words after `nat forward`.
 pub(crate) const NAT_FORWARD: &[Keyword] = &[
     word("add", "nat forward add tcp|udp <address> <port> to <address> <port>"),
     word("del", "nat forward del tcp|udp <address> <port>"),
 ];
 
-/// What follows the addresses of a pool.
+/// Words after the addresses of a pool.
 pub(crate) const POOL_OPTIONS: &[Keyword] = &[
     word("ports", "the ports it gives out: ports <low>-<high>"),
     word("block", "ports that a host gets at a time: block <number>"),
@@ -165,7 +165,7 @@ pub(crate) const POOL_OPTIONS: &[Keyword] = &[
     word("filtering", "who may send from outside: filtering <how>"),
 ];
 
-/// What follows `filtering`.
+/// Words after `filtering`.
 pub(crate) const FILTERING: &[(Filtering, Keyword)] = &[
     (Filtering::EndpointIndependent, word("endpoint-independent", "anybody")),
     (Filtering::AddressDependent, word("address-dependent", "addresses that were sent to")),
@@ -175,56 +175,56 @@ pub(crate) const FILTERING: &[(Filtering, Keyword)] = &[
     ),
 ];
 
-/// What follows `nat forward add` and `nat forward del`.
+/// Words after `nat forward add` and `nat forward del`.
 pub(crate) const NAT_PROTOS: &[(NatProto, Keyword)] =
     &[(NatProto::Tcp, word("tcp", "TCP")), (NatProto::Udp, word("udp", "UDP"))];
 
-/// What stands between the two ends of a forward.
+/// The word between the endpoints of a forward.
 pub(crate) const TO: &[Keyword] = &[word("to", "the host behind NAT: to <address> <port>")];
 
-/// What follows `nf`.
+/// Words after `nf`.
 pub(crate) const NF: &[Keyword] = &[
     word("add", "nf add <instance> <type> [<word> …]"),
     word("del", "nf del <instance>"),
     word("set", "tell an instance something while it runs: nf set <instance> <word> …"),
 ];
 
-/// What follows `chain`.
+/// Words after `chain`.
 pub(crate) const CHAIN: &[Keyword] = &[
     word("add", "chain add <name> <function> | <function> …"),
     word("set", "the chain is another from now on: chain set <name> <function> | …"),
     word("del", "chain del <name>"),
 ];
 
-/// What follows a function of a chain, and its bracket.
+/// Words after a function of a chain, and its bracket.
 pub(crate) const PIPE: &[Keyword] = &[word("|", "on to the next function")];
 
-/// What follows a function, or begins a step without one.
+/// Words after a function, or begins a step without one.
 pub(crate) const BRACKET: &[Keyword] =
     &[word("[", "ways part: a [output: b, output: drop] by a's outputs, [a, b, else: c] by kind of traffic")];
 
-/// What follows a way between brackets.
+/// Words after a branch.
 pub(crate) const ARMS: &[Keyword] = &[word(",", "the next way"), word("]", "that was the last way")];
 
-/// What a way can be that has no function.
+/// Branches without functions.
 pub(crate) const ARM_ENDS: &[Keyword] =
     &[word("drop", "packets are dropped"), word("pass", "on behind the bracket, through no function")];
 
-/// What can stand before a way that no function leads to.
+/// Labels of branches without a function in front.
 pub(crate) const ELSE: &[Keyword] = &[word("else:", "what no other way takes; stands last")];
 
-/// Words that mean something in a chain, and cannot be names of functions for that.
+/// Keywords of chains, which cannot be names of functions.
 pub(crate) fn is_body_word(name: &str) -> bool {
     matches!(name, "then" | "else" | "drop" | "pass")
 }
 
-/// What follows `set on-error`.
+/// Words after `set on-error`.
 pub(crate) const ON_ERROR: &[(ErrorPolicy, Keyword)] = &[
     (ErrorPolicy::Forward, word("forward", "they go on as they came, and are counted")),
     (ErrorPolicy::Drop, word("drop", "they are dropped, with the reason")),
 ];
 
-/// What follows `strip`, other than an option.
+/// Words after `strip`, other than an option.
 pub(crate) const STRIP: &[Keyword] = &[
     word("!", "keep this option and remove all that no `strip !` names"),
     word("all", "remove all options"),
@@ -245,14 +245,14 @@ pub(crate) fn cond_word(name: &str) -> Option<Cond> {
     CONDS.iter().find(|(_, word, _)| *word == name).map(|(cond, ..)| *cond)
 }
 
-/// The sign of a condition.
+/// The operator of a condition.
 pub(crate) fn cond_sign(cond: Cond) -> &'static str {
     CONDS.iter().find(|entry| entry.0 == cond).map_or("", |(.., keyword)| keyword.word)
 }
 
-/// Words that cannot be names of interfaces, because a rule could not be read then.
+/// Words that cannot be names of interfaces: rules would become ambiguous.
 pub(crate) fn is_reserved(name: &str) -> bool {
-    // The first test is for speed: values are looked up here, too.
+    // The first test is for speed: the parser looks up values here too.
     name.starts_with(|c: char| c.is_ascii_lowercase())
         && (crate::field(name).is_some()
             || is_target(name)

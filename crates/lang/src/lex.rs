@@ -1,16 +1,16 @@
-//! Words, operators and quoted texts of one line, taken one at a time.
+//! The lexer: words, operators and quoted texts of a line.
 
 use crate::ast::Cond;
 use crate::span::Span;
 
-/// What a token is.
+/// The type of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tok {
-    /// Anything without blanks, operators and quotes.
+    /// A word without blanks, operators and quotes.
     Word,
     /// `"…"`.
     Text,
-    /// `"…` without an end.
+    /// `"…` without a closing quote.
     OpenText,
     /// A comparison.
     Cond(Cond),
@@ -24,7 +24,7 @@ pub(crate) enum Tok {
     Close,
     /// `,`.
     Comma,
-    /// `|`; this and what follows in chains only.
+    /// `|`. This and the following only in chains.
     Pipe,
     /// `[`.
     OpenArms,
@@ -32,25 +32,25 @@ pub(crate) enum Tok {
     CloseArms,
     /// `:`.
     Colon,
-    /// The end of the line, or a comment. Its span is empty and stands behind the last token.
+    /// The end of the line, or a comment. The span is empty and lies after the last token.
     End,
 }
 
-/// A token and its place.
+/// A token and its position.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Token {
     pub tok: Tok,
     pub span: Span,
 }
 
-/// Walks a line, one token ahead.
+/// The lexer, with one token of lookahead.
 #[derive(Clone)]
 pub(crate) struct Lexer<'a> {
     text: &'a str,
     token: Token,
-    /// End of the token before the current one.
+    /// End of the previous token.
     last_end: usize,
-    /// What is read is a service chain, with signs of its own.
+    /// Whether the line is a service chain, which has operators of its own.
     chain: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Lexer<'a> {
         self.token
     }
 
-    /// The current token, then on to the next.
+    /// Returns the current token and advances.
     pub(crate) fn next(&mut self) -> Token {
         let token = self.token;
         self.last_end = token.span.end;
@@ -80,13 +80,13 @@ impl<'a> Lexer<'a> {
         &self.text[span.start..span.end]
     }
 
-    /// End of the token before the current one.
+    /// End of the previous token.
     pub(crate) fn last_end(&self) -> usize {
         self.last_end
     }
 
-    /// Everything from the current token's start to the next blank as one word, then on to the token behind.
-    /// Not at the end of the line.
+    /// Returns everything from the current token to the next blank as one word, and advances. Must not be
+    /// called at the end of the line.
     pub(crate) fn next_unbroken(&mut self) -> Span {
         let start = self.token.span.start;
         let length = self.text[start..].find(|c: char| c.is_ascii_whitespace());
@@ -96,13 +96,13 @@ impl<'a> Lexer<'a> {
         Span::new(start, end)
     }
 
-    /// From the current token on, `|`, `[`, `]` and `:` are tokens.
+    /// Makes `|`, `[`, `]` and `:` operators, from the current token on.
     pub(crate) fn enter_chain(&mut self) {
         self.chain = true;
         self.token = self.scan(self.last_end);
     }
 
-    /// Whether a colon stands behind the current token.
+    /// Whether a colon follows the current token.
     pub(crate) fn colon_follows(&self) -> bool {
         self.scan(self.token.span.end).tok == Tok::Colon
     }
@@ -135,11 +135,11 @@ impl<'a> Lexer<'a> {
         Token { tok, span: Span::new(start, start + length) }
     }
 
-    /// Length of the word that the bytes begin with.
+    /// Length of the word at the start of the bytes.
     fn word(&self, bytes: &[u8]) -> usize {
         let of_chain = |byte: u8| ends_word(byte) || b"|[]:".contains(&byte);
         match self.chain {
-            // Files of a million rules go through here.
+            // Fast path: files may have a million rules.
             false => bytes.iter().take_while(|byte| !ends_word(**byte)).count(),
             true => bytes.iter().take_while(|byte| !of_chain(**byte)).count(),
         }
@@ -150,7 +150,7 @@ fn ends_word(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"!<>={},\"".contains(&byte)
 }
 
-/// Kind and length of the quoted text at the start of `bytes`; a backslash takes the next byte with it.
+/// Type and length of the quoted text at the start of `bytes`. A backslash escapes the next byte.
 fn quoted(bytes: &[u8]) -> (Tok, usize) {
     let mut at = 1;
     while let Some(byte) = bytes.get(at) {
@@ -163,10 +163,10 @@ fn quoted(bytes: &[u8]) -> (Tok, usize) {
     (Tok::OpenText, bytes.len())
 }
 
-/// The bytes that a [`Tok::Text`] stands for: `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH` are understood.
+/// The bytes of a [`Tok::Text`]. Escapes: `\"`, `\\`, `\n`, `\r`, `\t`, `\0` and `\xHH`.
 ///
 /// # Errors
-/// The place of a backslash that none of these follows, from the start of `raw`.
+/// The offset of an invalid backslash in `raw`.
 pub(crate) fn unquote(raw: &str) -> Result<Vec<u8>, usize> {
     let bytes = raw.as_bytes();
     let inner = bytes.len().saturating_sub(1);
@@ -183,7 +183,7 @@ pub(crate) fn unquote(raw: &str) -> Result<Vec<u8>, usize> {
     Ok(out)
 }
 
-/// The byte that an escape stands for, and the escape's length with its backslash.
+/// The byte of an escape, and the length of the escape with its backslash.
 fn escape(rest: &[u8]) -> Option<(u8, usize)> {
     Some(match rest {
         [b @ (b'"' | b'\\'), ..] => (*b, 2),
@@ -201,7 +201,7 @@ pub(crate) fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
-/// The text as a quoted text that [`unquote`] gives back, byte for byte.
+/// The text in quotes. [`unquote`] returns the same bytes.
 pub(crate) fn quote_text(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

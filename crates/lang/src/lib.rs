@@ -1,9 +1,9 @@
-//! The rule language: one table of fields, and all that is done with text on the way to typed rules and back.
+//! The rule language: the table of fields, the parser, the formatter, the checks and the completion.
 //!
-//! [`parse_line`] reads a line of the shell, [`load_file`] a configuration file; what they give is typed
-//! ([`Command`], [`Rule`]) and prints as the same text again. [`check`] says whether the engine can run a
-//! rule. Every error is a [`Diagnostic`]: a sentence, the offending word, the way out. [`complete`] offers
-//! what can stand at the cursor, and [`FIELDS`] describes every field of every header.
+//! [`parse_line`] reads a line of the shell, and [`load_file`] a configuration file. Both return typed
+//! commands ([`Command`], [`Rule`]), which print as the same text. [`check`] tests whether the engine can run
+//! a rule. Every error is a [`Diagnostic`]: a sentence, the offending word and the way out. [`complete`]
+//! offers the words for the cursor position, and [`FIELDS`] describes every field of every header.
 //!
 //! ```
 //! let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line("mmb add tcp-dport == 0x50 mod tcp-dport 443") else {
@@ -13,7 +13,7 @@
 //! assert!(mmb_lang::check(&rule).is_ok());
 //! ```
 //!
-//! Nothing here knows a socket, a clock or a packet; every function is total.
+//! The crate knows no socket, no clock and no packet. Every function is total.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
 //! Names of protocols and ethertypes (IANA: protocol numbers; IEEE 802 numbers).
 
-/// IP protocols: number and names, the name that mmb writes first.
+/// IP protocols: number and names. The first name is the canonical one.
 const PROTOCOLS: &[(u8, &[&str])] = &[
     (0, &["hopopt"]),
     (1, &["icmp"]),
@@ -49,7 +49,7 @@ const PROTOCOLS: &[(u8, &[&str])] = &[
     (143, &["ethernet"]),
 ];
 
-/// Ethertypes: number and names, the name that mmb writes first.
+/// Ethertypes: number and names. The first name is the canonical one.
 const ETHERTYPES: &[(u16, &[&str])] = &[
     (0x0800, &["ip", "ip4", "ipv4"]),
     (0x0806, &["arp"]),
@@ -85,12 +85,12 @@ pub(crate) fn protocol(name: &str) -> Option<u8> {
     }
 }
 
-/// The name of an IP protocol, as rules write it.
+/// The canonical name of an IP protocol.
 pub fn protocol_name(number: u8) -> Option<&'static str> {
     name(PROTOCOLS, number)
 }
 
-/// The same of a value.
+/// The canonical name of an IP protocol, for a value of the language.
 pub(crate) fn protocol_of(number: u64) -> Option<&'static str> {
     u8::try_from(number).ok().and_then(protocol_name)
 }

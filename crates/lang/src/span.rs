@@ -1,14 +1,14 @@
-//! Where things stand in a line.
+//! Positions in a line.
 
 use serde::{Deserialize, Serialize};
 
-/// A piece of one line: byte offsets, `start` included, `end` not. `start == end` points between two
-/// characters.
+/// A part of a line: byte offsets, `start` inclusive, `end` exclusive. `start == end` is a position between
+/// two characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Span {
     /// First byte.
     pub start: usize,
-    /// First byte behind.
+    /// First byte after the part.
     pub end: usize,
 }
 
@@ -19,9 +19,9 @@ impl Span {
     }
 }
 
-/// Where a node of a rule was written, in 8 bytes. It is no part of what the node means: any two are equal
-/// and hash alike, so that rules compare by meaning. The default, for rules that were never text, is the
-/// start of the line.
+/// The source position of a node, in 8 bytes. It does not affect the meaning of the node: all positions are
+/// equal and have the same hash, so that rules compare by meaning. The default is the start of the line, for
+/// rules that were never text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SourceSpan {
     start: u32,
@@ -36,7 +36,7 @@ impl SourceSpan {
 }
 
 impl From<Span> for SourceSpan {
-    /// Offsets past 4 GiB saturate; the parser takes lines of 1 MiB at most.
+    /// Offsets above 4 GiB saturate. The parser accepts lines of at most 1 MiB.
     fn from(span: Span) -> Self {
         let narrow = |offset| u32::try_from(offset).unwrap_or(u32::MAX);
         Self { start: narrow(span.start), end: narrow(span.end) }

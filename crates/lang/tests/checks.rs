@@ -1,4 +1,4 @@
-//! The check: what it lets pass, and what it says of rules that were built by hand.
+//! The checks: accepted rules, and errors of rules built by hand.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,7 +7,7 @@ use mmb_lang::{
     ValueItem, ValueKind, check, parse_line,
 };
 
-/// Rules whose matches may look contradictory and are not.
+/// Rules whose matches look contradictory and are not.
 #[test]
 fn what_can_match_passes() {
     for line in [
@@ -66,7 +66,7 @@ fn what_can_match_passes() {
     }
 }
 
-/// Every field that can be matched or written passes, every other is refused.
+/// Every field that can be matched or written is accepted, every other is rejected.
 #[test]
 fn the_table_is_what_passes() {
     for def in &FIELDS {
@@ -165,7 +165,7 @@ fn rules_built_by_hand() {
     }
 }
 
-/// A rule as long as a line may be is checked in time that grows with its length only.
+/// The time to check a rule of maximum length is linear in its length.
 #[test]
 fn long_rules_are_quick() {
     let start = std::time::Instant::now();

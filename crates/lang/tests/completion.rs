@@ -1,8 +1,8 @@
-//! What completion offers.
+//! Candidates of the completion.
 
 use mmb_lang::{Names, complete};
 
-/// The words offered at the end of a line, and where they would start.
+/// The candidates at the end of a line, and where they start.
 fn offered(line: &str) -> (usize, Vec<String>) {
     let interfaces = ["lan", "wan", "not a name", "drop"].map(str::to_owned);
     let pools = ["office", "nat"].map(str::to_owned);

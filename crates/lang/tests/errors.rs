@@ -1,9 +1,8 @@
-//! Every error of one line, to the letter: `errors.txt` has what is printed for a line, the line itself among
-//! it.
+//! All errors of a line, verbatim: `errors.txt` has the output for each line.
 
 use mmb_lang::{Command, Diagnostic, check, check_filter, parse_line};
 
-/// What is wrong with a line, be it the parser or the check that says so.
+/// The error of a line, from the parser or the check.
 fn error(line: &str) -> Option<Diagnostic> {
     match parse_line(line) {
         Ok(Some(Command::Add(rule))) => check(&rule).err(),
@@ -50,10 +49,10 @@ fn a_line_that_is_too_long() {
     assert!(parse_line(&format!("add all drop{}", " ".repeat((1 << 20) - 12))).unwrap().is_some());
 }
 
-/// A chain of this many functions and ways, side by side or one behind the other.
+/// A chain with this many functions and branches, in parallel or in sequence.
 fn chain_of(parts: usize, side_by_side: bool) -> String {
     match side_by_side {
-        // The way and its function.
+        // The branch and its function.
         true => format!("chain add web [{}]", vec!["a"; parts / 2].join(",")),
         false => format!("chain add web {}", vec!["a"; parts].join("|")),
     }
@@ -96,7 +95,7 @@ fn control_characters_reach_no_terminal() {
     assert!(error("add all drop\0").is_some());
     assert!(error("add all drop\nadd all drop").is_some());
     assert!(error("add all drop\r\n").is_none());
-    // Not a control character, yet nothing to print as it is.
+    // Not a control character, but not printable either.
     let line = "add tcp-\u{202e}dport 80 drop";
     assert!(!error(line).unwrap().render(line).contains('\u{202e}'));
 }

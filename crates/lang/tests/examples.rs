@@ -1,4 +1,4 @@
-//! Lines that the language promises to understand.
+//! Lines that the language must accept.
 
 use mmb_lang::{Command, Rule, Timeout, check, parse_line};
 
@@ -10,7 +10,7 @@ fn rule(line: &str) -> Rule {
     }
 }
 
-/// Parses, prints as `canonical`, and that parses to the same again.
+/// Parses a line, prints it as `canonical`, and parses that to the same command.
 fn prints(line: &str, canonical: &str) {
     let command = match parse_line(line) {
         Ok(Some(command)) => command,
@@ -125,7 +125,7 @@ fn shortened_targets() {
     }
 }
 
-/// Everything that one match can say runs.
+/// Every condition of a single match runs.
 #[test]
 fn matches_of_every_make() {
     for line in [
@@ -266,7 +266,7 @@ fn functions_and_chains() {
     prints("chain set web[ a ,else :pass ]then b", "chain set web [a, else: pass] | b");
 }
 
-/// What stateful rules can say runs.
+/// Every stateful target runs.
 #[test]
 fn stateful_rules() {
     for line in [

@@ -1,4 +1,4 @@
-//! `docs/fields.md` says what the field table says. `MMB_BLESS=1` writes it anew.
+//! `docs/fields.md` agrees with the field table. `MMB_BLESS=1` writes it.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn the_documentation_is_current() {
     );
 }
 
-/// Every example parses, prints as it stands there, and is what the table says the engine can do.
+/// Every example parses, prints in the canonical form, and matches what the table says.
 #[test]
 fn examples_hold() {
     for def in &FIELDS {

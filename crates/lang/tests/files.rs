@@ -1,4 +1,4 @@
-//! Configuration files: what may stand in them, and how their errors are placed.
+//! Configuration files: allowed lines, and positions of errors.
 
 use mmb_lang::{Command, Diagnostic, load_file, parse_file};
 

@@ -1,72 +1,72 @@
-//! Service chains: instances of network functions, and the ways that sessions take through them.
+//! Service chains: instances of network functions, and the paths of sessions through them.
 
 use super::Word;
 
-/// `nf add INSTANCE TYPE [ARG…]`: a network function with what it is to do.
+/// `nf add INSTANCE TYPE [ARG…]`: a configured network function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NfAdd {
-    /// What chains know it by.
+    /// Name of the instance, for chains.
     pub name: Word,
-    /// Which function it is.
+    /// Type of the function.
     pub kind: Word,
-    /// What the function is told: words, none of them empty, whose meaning only the function knows. A word
-    /// may have blanks.
+    /// Arguments of the function: non-empty words whose meaning only the function knows. A word may contain
+    /// blanks.
     pub args: Vec<Box<str>>,
 }
 
-/// A service chain: what `chain add NAME BODY` and `chain set NAME BODY` say.
+/// A service chain: `chain add NAME BODY` and `chain set NAME BODY`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Chain {
-    /// What rules know it by.
+    /// Name of the chain, for rules.
     pub name: Word,
-    /// The way through it.
+    /// The functions of the chain.
     pub body: Body,
 }
 
 impl Chain {
-    /// Most brackets within brackets. No line makes anybody who walks a chain go deeper.
+    /// Maximum depth of nested brackets. It bounds the recursion of everything that walks a chain.
     pub const MAX_DEPTH: usize = 8;
-    /// Most functions and arms of a chain, together.
+    /// Maximum number of functions and branches of a chain together.
     pub const MAX_PARTS: usize = 256;
 }
 
-/// Steps, one after the other. A chain's is not empty; an arm's may be.
+/// Steps in sequence. The body of a chain is not empty; the body of a branch may be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Body(pub Vec<Step>);
 
-/// A function, a parting of ways, or both: `INSTANCE`, `[ARM, …]` or `INSTANCE [LABEL: ARM, …]`.
+/// A function, a branching, or both: `INSTANCE`, `[BRANCH, …]` or `INSTANCE [LABEL: BRANCH, …]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// The instance. None: sessions take the first arm whose kind of traffic they are, and there are arms.
+    /// The instance. None: a branching by traffic, which sends a session to the first branch that accepts it.
     pub function: Option<Word>,
-    /// The ways behind it, by the function's outputs or, without a function, by traffic; none for a plain
-    /// function. All that join go on together with the next step.
+    /// Branches after the function, by its outputs; without a function, by traffic. Empty for a plain
+    /// function. Branches that join continue with the next step.
     pub arms: Vec<Branch>,
 }
 
-/// One way of several.
+/// A branch of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Branch {
-    /// With a function, always: the output that leads here. Without, none. `else`, last and with or without a
-    /// function: for what no other arm takes, be it outputs or traffic.
+    /// After a function: the output that leads to the branch. Without a function: none. `else`, always last:
+    /// the branch for everything that no other branch takes.
     pub label: Option<Word>,
-    /// How it ends.
+    /// How the branch ends.
     pub end: BranchEnd,
-    /// What stands in it. Empty for an arm that drops.
+    /// Steps of the branch. Empty for a branch that drops.
     pub body: Body,
 }
 
 impl Branch {
-    /// Whether it is for what no other arm takes.
+    /// Whether this is the branch for everything that no other branch takes.
     pub fn is_else(&self) -> bool {
         self.label.as_ref().is_some_and(|label| &*label.text == "else")
     }
 }
 
-/// How an arm ends.
+/// How a branch ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BranchEnd {
-    /// It goes on behind the bracket; an empty one is written `pass`.
+    /// It continues after the bracket. An empty branch is written `pass`.
     #[default]
     Join,
     /// `drop`.
@@ -74,7 +74,7 @@ pub enum BranchEnd {
 }
 
 impl From<&str> for Step {
-    /// The instance alone.
+    /// A step with only this instance.
     fn from(function: &str) -> Self {
         Step { function: Some(function.into()), arms: Vec::new() }
     }

@@ -1,4 +1,4 @@
-//! Lines of the language as a whole.
+//! Commands: whole lines of the language.
 
 use std::net::IpAddr;
 
@@ -41,33 +41,33 @@ pub enum Command {
         /// The interface's name in mmb.
         name: Word,
     },
-    /// `wire A B`: what comes in at one goes out at the other.
+    /// `wire A B`: packets from one port leave by the other.
     Wire {
         /// One end.
         a: Word,
         /// The other end.
         b: Word,
     },
-    /// `wire del A`: undoes the wire that `a` is an end of.
+    /// `wire del A`: removes the wire of port `a`.
     Unwire {
         /// Either end.
         a: Word,
     },
-    /// `route <interface> …`, at least one: what comes in there is routed, with the kernel's routes.
+    /// `route <interface> …`, at least one: routes packets from these ports by the kernel's routes.
     Route(Vec<Word>),
-    /// `route del <interface>`: it is routed no more.
+    /// `route del <interface>`: stops routing packets from the port.
     Unroute {
         /// The interface.
         name: Word,
     },
     /// `show fib [<address>|<prefix>]`: the routes.
     ShowFib {
-        /// Only those in this subnet, or, of an address, those that it falls into; without, all.
+        /// Only routes within this subnet, or the routes that match an address. None: all.
         within: Option<Subnet>,
     },
     /// `show neighbors [<address>|<prefix>]`: the hosts and routers on connected networks.
     ShowNeighbors {
-        /// Only those with addresses in this subnet; without, all.
+        /// Only neighbors within this subnet. None: all.
         within: Option<Subnet>,
     },
     /// `set on-error forward`, `set on-error drop`.
@@ -76,12 +76,12 @@ pub enum Command {
     ShowConnections {
         /// With every detail.
         verbose: bool,
-        /// Only those of which a packet, in one of the directions, matches all of this; without any, all.
+        /// Only sessions with a packet, in either direction, that matches all of these. Empty: all.
         matches: Vec<Match>,
     },
     /// `clear connections [<match> …]`: ends sessions.
     ClearConnections {
-        /// Which, as for [`Command::ShowConnections`].
+        /// The sessions, as for [`Command::ShowConnections`].
         matches: Vec<Match>,
     },
     /// `nat pool add NAME …`.
@@ -97,7 +97,7 @@ pub enum Command {
     NatForwardDel {
         /// The transport protocol.
         proto: NatProto,
-        /// What it is known as outside.
+        /// The external endpoint.
         outside: Endpoint4,
     },
     /// `nf add INSTANCE TYPE [ARG…]`.
@@ -107,17 +107,16 @@ pub enum Command {
         /// The instance.
         name: Word,
     },
-    /// `nf set INSTANCE WORD…`: tells a function something while it runs, which is no part of the
-    /// configuration.
+    /// `nf set INSTANCE WORD…`: sends words to a running function. They are not part of the configuration.
     NfSet {
         /// The instance.
         name: Word,
-        /// What it is told, as [`NfAdd::args`]; at least one word.
+        /// The words, as in [`NfAdd::args`]; at least one.
         words: Vec<Box<str>>,
     },
     /// `chain add NAME BODY`.
     ChainAdd(Chain),
-    /// `chain set NAME BODY`: the chain is another from now on.
+    /// `chain set NAME BODY`: replaces the chain.
     ChainSet(Chain),
     /// `chain del NAME`.
     ChainDel {
@@ -126,7 +125,7 @@ pub enum Command {
     },
     /// `set timeout NAME SECONDS`.
     SetTimeout {
-        /// Which.
+        /// The timeout.
         timeout: Timeout,
         /// 1 to [`Timeout::MAX_SECONDS`].
         seconds: u32,
@@ -142,9 +141,9 @@ pub enum Command {
 /// An address or a subnet, of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subnet {
-    /// Address of the network: bits behind `len` are zero.
+    /// Address of the network. Bits after `len` are zero.
     pub address: IpAddr,
-    /// Bits that count; all of them, 32 or 128, for a single address.
+    /// Prefix length; 32 or 128 for a single address.
     pub len: u8,
 }
 
@@ -155,10 +154,10 @@ impl Subnet {
     }
 }
 
-/// How long a session lives without packets, by its state.
+/// Lifetime of a session without packets, by its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Timeout {
-    /// A TCP connection that is being opened.
+    /// A TCP connection during the handshake.
     TcpHandshake,
     /// An open TCP connection.
     TcpEstablished,
@@ -170,22 +169,22 @@ pub enum Timeout {
     TcpReset,
     /// UDP before the first reply.
     UdpUnreplied,
-    /// UDP after it.
+    /// UDP after the first reply.
     UdpReplied,
     /// ICMP queries.
     Icmp,
     /// Other protocols.
     Other,
-    /// How long fragments wait for the first one of their datagram, and it is remembered for those behind it.
+    /// How long a later fragment waits for the first fragment, and how long a first fragment is remembered.
     Fragment,
 }
 
 impl Timeout {
-    /// The longest that can be set: 23 days. Clocks of 32 bits count milliseconds, and compare times that are
-    /// less than half of their range apart.
+    /// Maximum: 23 days. The clocks count milliseconds in 32 bits, and compare times less than half of their
+    /// range apart.
     pub const MAX_SECONDS: u32 = 2_000_000;
 
-    /// All of them, in the order that they are listed in.
+    /// All timeouts, in the order of `show`.
     pub const ALL: [Timeout; 10] = [
         Timeout::TcpHandshake,
         Timeout::TcpEstablished,
@@ -199,24 +198,24 @@ impl Timeout {
         Timeout::Fragment,
     ];
 
-    /// The word behind `set timeout`.
+    /// The keyword after `set timeout`.
     pub fn word(self) -> &'static str {
         crate::keyword::timeout_word(self)
     }
 }
 
-/// What becomes of a packet whose edits cannot all be made, because TCP options do not fit, say.
+/// What happens to a packet whose edits cannot all be made, for example because TCP options do not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ErrorPolicy {
-    /// It goes on just as it came, and is counted. What stands when nothing is set.
+    /// It is forwarded unchanged and counted. The default.
     #[default]
     Forward,
-    /// It is dropped, with the reason.
+    /// It is dropped with the reason.
     Drop,
 }
 
 impl ErrorPolicy {
-    /// The word behind `set on-error`.
+    /// The keyword after `set on-error`.
     pub fn word(self) -> &'static str {
         crate::keyword::on_error_word(self)
     }
@@ -237,19 +236,19 @@ pub enum ShowSubject {
     Fields,
     /// NAT pools and their use, and forwards.
     Nat,
-    /// Service chains.
+    /// NAT pools with their usage, and forwards.
     Chains,
     /// Instances of network functions.
     Functions,
-    /// Flows that stay in the kernel.
+    /// Flows in the XDP fast path.
     FastPath,
-    /// Versions of mmb and of what it is built on.
+    /// Versions of mmb and of its components.
     Version,
-    /// The running configuration, as a file that gives it again.
+    /// The running configuration, as a file.
     Config,
 }
 
-/// What a port is made of.
+/// The kind of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PortKind {
     /// `af-xdp IFNAME`: a kernel interface through an AF_XDP socket.
@@ -264,7 +263,7 @@ pub enum PortKind {
     },
     /// `tap [IFNAME]`: a new kernel interface.
     Tap {
-        /// The kernel's name for it; the kernel chooses one when it is not given.
+        /// The kernel's name of the interface. None: the kernel chooses one.
         ifname: Option<String>,
     },
     /// `pci ADDRESS`: a network card driven from user space.
@@ -284,6 +283,6 @@ pub enum PortKind {
         /// The capture that is written.
         tx: String,
     },
-    /// `null`: nothing comes in, what goes out is gone.
+    /// `null`: receives nothing, and discards what is sent.
     Null,
 }

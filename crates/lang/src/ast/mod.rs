@@ -1,8 +1,8 @@
-//! The typed form of the language: what a line says, with the place of every word it says it with.
+//! The typed form of the language: commands and rules, with the source position of every word.
 //!
-//! Values are typed by their field when they are parsed, so a consumer never looks at text: a number fits the
-//! field's width, an address belongs to the field's family, host bits of a prefix are zero. Rules that were
-//! built by hand get the same guarantees from [`crate::check`].
+//! The parser gives values the type of their field: a number fits the field's width, an address has the
+//! field's family, and host bits of a prefix are zero. So consumers never look at text. [`crate::check`]
+//! gives the same guarantees for rules that were built by hand.
 
 mod chain;
 mod command;
@@ -18,12 +18,12 @@ pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
 use crate::field::FieldId;
 use crate::span::SourceSpan;
 
-/// A name the user wrote: an interface, a NAT pool, a chain, an instance of a network function.
+/// A name in a line: an interface, a NAT pool, a chain, an instance of a network function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     /// The name.
     pub text: Box<str>,
-    /// Where it stands.
+    /// Source position.
     pub span: SourceSpan,
 }
 
@@ -41,14 +41,14 @@ impl Deref for Word {
     }
 }
 
-/// A rule: when all matches hold, the targets apply.
+/// A rule: if all matches hold, the targets apply.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// The keyword it was added with.
     pub kind: RuleKind,
-    /// What must hold, all of it. Never empty after parsing.
+    /// Conditions, all of which must hold. Never empty after parsing.
     pub matches: Vec<Match>,
-    /// What is done then, in order. Never empty after parsing.
+    /// Actions, in order. Never empty after parsing.
     pub targets: Vec<Target>,
     /// The whole rule.
     pub span: SourceSpan,
@@ -59,55 +59,55 @@ pub struct Rule {
 pub enum RuleKind {
     /// `add`: packet by packet.
     Add,
-    /// `add-stateless`: the same as `add`.
+    /// `add-stateless`: equal to `add`.
     Stateless,
     /// `add-stateful`: the rule opens a session and applies to all of it.
     Stateful,
 }
 
-/// One match of a rule.
+/// A match of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Match {
-    /// `!`: holds exactly when the rest does not; `! ip-proto udp` holds for IPv6 packets, too.
+    /// `!`: holds if the rest does not. So `! ip-proto udp` also holds for IPv6 packets.
     pub negated: bool,
-    /// What is asked.
+    /// The condition.
     pub what: MatchExpr,
     /// The whole match, `!` included.
     pub span: SourceSpan,
 }
 
-/// What a match asks.
+/// The condition of a match.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MatchExpr {
     /// `all`: always holds.
     All,
-    /// A question about one field.
+    /// A condition on a field.
     Field {
         /// The field.
         field: FieldId,
-        /// Condition and values. Without: for a one-bit field, that the header is there and the bit is 1; for
-        /// an ECN shorthand ([`crate::ValueKind::Shorthand`]), that the header is there and the bits are
-        /// those; for others, that the header (or option) is there.
+        /// Condition and values. None: for one-bit fields, the header is present and the bit is 1; for ECN
+        /// shorthands ([`crate::ValueKind::Shorthand`]), the header is present and the bits have that value;
+        /// for other fields, the header or option is present.
         arg: Option<Comparison>,
     },
 }
 
-/// Condition and values of a match. It holds only if the packet has the field at all, whatever the condition.
+/// Condition and values of a match. Holds only if the packet has the field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Comparison {
     /// The condition.
     pub cond: Cond,
-    /// What the field is compared with. With [`Cond::Eq`] one of the values must fit, with [`Cond::Ne`] none;
-    /// the other conditions have exactly one value, no range and no prefix.
+    /// The values. With [`Cond::Eq`] one of them must match, with [`Cond::Ne`] none. Other conditions have
+    /// exactly one value, which is neither a range nor a prefix.
     pub values: ValueSet,
-    /// The condition (when it is written) and the values.
+    /// Source position of the condition (if written) and the values.
     pub span: SourceSpan,
 }
 
 /// A condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cond {
-    /// `==` or `eq`; also what stands when nothing is written.
+    /// `==` or `eq`; also the default.
     Eq,
     /// `!=` or `ne`.
     Ne,
@@ -119,16 +119,16 @@ pub enum Cond {
     Gt,
     /// `>=` or `ge`.
     Ge,
-    /// `contains`: the bytes stand somewhere in the payload ([`Cond::Eq`]: at its start), or in the data of
-    /// the option ([`Cond::Eq`]: they are all of it).
+    /// `contains`: the payload or the option's data contains the bytes. ([`Cond::Eq`]: the payload begins
+    /// with them; the option's data equals them.)
     Contains,
 }
 
-/// One value or several (`{80,443,8000-8100}`), never none. Reads like a slice.
+/// One or more values (`{80,443,8000-8100}`). Dereferences to a slice.
 #[derive(Clone, Debug)]
 pub struct ValueSet(Repr);
 
-/// Nearly all sets have one value; those do not allocate.
+/// Nearly all sets have one value. Those do not allocate.
 #[derive(Clone, Debug)]
 enum Repr {
     One(ValueItem),
@@ -136,7 +136,7 @@ enum Repr {
 }
 
 impl ValueSet {
-    /// A set of these values; `None` when there are none.
+    /// A set of these values; `None` if there are none.
     pub fn new(mut items: Vec<ValueItem>) -> Option<Self> {
         match items.len() {
             0 => None,
@@ -145,7 +145,7 @@ impl ValueSet {
         }
     }
 
-    /// The value, when there is one only and it is no range.
+    /// The value, if the set has exactly one and it is not a range.
     pub fn single(&self) -> Option<&Value> {
         match &self.0 {
             Repr::One(ValueItem::Single(value)) => Some(value),
@@ -196,20 +196,20 @@ impl std::hash::Hash for ValueSet {
 pub enum ValueItem {
     /// One value.
     Single(Value),
-    /// `low-high`, both included, of numbers or of whole addresses; low is not above high.
+    /// `low-high`, inclusive, of numbers or of whole addresses. `low` is at most `high`.
     Range(Box<[Value; 2]>),
 }
 
-/// A value, of the kind that its field asks for.
+/// A value, of the kind of its field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Value {
-    /// A number: the field's bits, the last bit on the wire is the lowest. Protocols and ethertypes, too.
+    /// A number: the bits of the field in network order. Protocols and ethertypes too.
     Int(u64),
-    /// An address (`len` 32 or 128) or a subnet. Bits behind `len` are zero.
+    /// An address (`len` 32 or 128) or a subnet. Bits after `len` are zero.
     Prefix {
         /// Address of the network.
         addr: IpAddr,
-        /// Bits that count.
+        /// Prefix length.
         len: u8,
     },
     /// An interface, by its name in mmb.
@@ -220,78 +220,80 @@ pub enum Value {
     Option {
         /// The option's kind.
         kind: u8,
-        /// What follows kind and length; may be empty.
+        /// Data after kind and length; may be empty.
         data: Box<[u8]>,
     },
 }
 
-/// One target of a rule.
+/// A target of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
-    /// What is done.
+    /// The action.
     pub action: Action,
     /// The whole target.
     pub span: SourceSpan,
 }
 
-/// What a target does.
+/// The action of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// `mod <field> <value>`: write the field; nothing happens to packets that do not have it. A TCP option
-    /// that stands there several times gets the value each time.
+    /// `mod <field> <value>`: writes the field. Packets without the field are unchanged. If a TCP option
+    /// occurs several times, each occurrence is written.
     Mod {
         /// The field.
         field: FieldId,
-        /// What it is set to; never a prefix shorter than the address.
+        /// The new value; never a subnet.
         value: Value,
     },
-    /// `add <option> [<value>]`: give a TCP option this value as `mod` does, or append it where there is
-    /// none.
+    /// `add <option> [<value>]`: writes a TCP option as `mod` does, or appends it if it is missing.
     Add {
         /// A `tcp-opt…` field.
         field: FieldId,
-        /// The option's value, where it has one.
+        /// Value of the option, if it has one.
         value: Option<Value>,
     },
-    /// `strip [!] <option>`: remove a TCP option wherever it stands; with `!`, keep it and remove all that no
-    /// `strip !` of the rule names, at the place of the first `strip !`.
+    /// `strip [!] <option>`: removes a TCP option wherever it occurs. With `!`: keeps it, and removes all
+    /// options that no `strip !` of the rule names, at the position of the first `strip !`.
     Strip {
         /// `!`.
         keep: bool,
         /// A `tcp-opt…` field.
         field: FieldId,
-        /// The option's kind, for `tcp-opt <kind>`; `tcp-opt` without is all options.
+        /// Kind of the option, for `tcp-opt <kind>`. `tcp-opt` without a kind means all options.
         kind: Option<u8>,
     },
     /// `strip all`: remove all TCP options.
     StripAll,
-    /// `map <field> <value>`: give the session another value of the field, undone on the way back.
+    /// `map <field> <value>`: gives the session another value of the field. Reverse packets get the old value
+    /// back.
     Map {
         /// The field.
         field: FieldId,
-        /// What it is chosen from.
+        /// The values to choose from.
         values: ValueSet,
     },
-    /// `shuffle <field> [<value>]`: give the session a random value of the field, undone on the way back.
+    /// `shuffle <field> [<value>]`: gives the session a random value of the field. Reverse packets get the
+    /// old value back.
     Shuffle {
         /// The field.
         field: FieldId,
-        /// What it is chosen from; without, all values that the field can have, ports from 1024 on.
+        /// The values to choose from. None: all values of the field, for ports those from 1024 on.
         values: Option<ValueSet>,
     },
-    /// `lb <address> …`: spread sessions over these destinations.
+    /// `lb <address> …`: distributes sessions over these destinations.
     Lb {
         /// At least one.
         addresses: Vec<IpAddr>,
     },
-    /// `nat <pool>`: give the session an address and a port of a pool, undone on the way back.
+    /// `nat <pool>`: gives the session an address and a port of a pool. Reverse packets get the old ones
+    /// back.
     Nat {
         /// The pool.
         pool: Word,
     },
     /// `drop [<percent>]`.
     Drop {
-        /// How much of the traffic, in hundredths of a percent: 1 to 10,000; 10,000 is all.
+        /// The share of the traffic in hundredths of a percent: 1 to 10,000; 10,000 is all.
         ten_thousandths: u32,
     },
     /// `accept`: no rule drops the packet.
@@ -309,18 +311,18 @@ impl Match {
         MatchExpr::All.into()
     }
 
-    /// A field alone.
+    /// A match on the presence of a field.
     pub fn field(field: FieldId) -> Self {
         MatchExpr::Field { field, arg: None }.into()
     }
 
-    /// A field compared with one value.
+    /// A match that compares a field with one value.
     pub fn compare(field: FieldId, cond: Cond, value: Value) -> Self {
         let arg = Comparison { cond, values: value.into(), span: SourceSpan::default() };
         MatchExpr::Field { field, arg: Some(arg) }.into()
     }
 
-    /// The same with `!` in front, or without when there was one.
+    /// The negation of the match: adds or removes `!`.
     pub fn negate(mut self) -> Self {
         self.negated = !self.negated;
         self
@@ -345,13 +347,13 @@ impl Value {
         let addr = addr.into();
         Value::Prefix { addr, len: address_bits(&addr) }
     }
-    /// A prefix that is shorter than the address.
+    /// Whether the value is a prefix shorter than an address.
     pub fn is_subnet(&self) -> bool {
         matches!(self, Value::Prefix { addr, len } if *len < address_bits(addr))
     }
 }
 
-/// Bits in an address.
+/// Number of bits of an address.
 pub(crate) fn address_bits(addr: &IpAddr) -> u8 {
     if addr.is_ipv4() { 32 } else { 128 }
 }

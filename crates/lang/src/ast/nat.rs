@@ -1,57 +1,54 @@
-//! What is said about network address translation outside of rules: pools of addresses, and forwards.
+//! NAT commands: pools of addresses, and forwards.
 
 use std::net::Ipv4Addr;
 
 use super::Word;
 
 /// `nat pool add NAME A.B.C.D[-A.B.C.E] [ports LO-HI] [block N] [limit N] [filtering HOW]`: addresses and
-/// ports that the target `nat NAME` gives to hosts.
+/// ports that the target `nat NAME` assigns to hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NatPool {
     /// Its name.
     pub name: Word,
-    /// The first and the last address. At most [`NatPool::MAX_ADDRESSES`] of them, all unicast.
+    /// First and last address: at most [`NatPool::MAX_ADDRESSES`], all unicast.
     pub addresses: [Ipv4Addr; 2],
-    /// The first and the last port (ICMP: identifier); from 1 on. [`NatPool::PORTS`] if not said.
+    /// First and last port (ICMP: identifier), from 1 on. Default: [`NatPool::PORTS`].
     pub ports: [u16; 2],
-    /// How many ports in a row a host gets at a time; no more than there are. None: ports are given out one
-    /// by one.
+    /// Number of consecutive ports in a block. None: ports are allocated one by one.
     pub block: Option<u16>,
-    /// How many sessions that it has opened itself a host may have at a time, at least 1. None: as many as
-    /// there are ports.
+    /// Maximum number of sessions that a host may have opened, at least 1. None: no limit.
     pub limit: Option<u32>,
-    /// Who may send to a mapping from outside.
+    /// Which remote endpoints may send to a mapping.
     pub filtering: Filtering,
 }
 
 impl NatPool {
-    /// The ports of a pool that says nothing about them: ports below 1024 are for hosts that use such ports
-    /// (RFC 4787 REQ-3).
+    /// Default ports of a pool. Ports below 1024 are for hosts that use such ports (RFC 4787 REQ-3).
     pub const PORTS: [u16; 2] = [1, 65535];
-    /// Most addresses of a pool.
+    /// Maximum number of addresses of a pool.
     pub const MAX_ADDRESSES: u32 = 4_096;
 }
 
-/// Who outside may send to a host behind NAT (RFC 4787 section 5).
+/// Which remote endpoints may send to a host behind NAT (RFC 4787 section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Filtering {
-    /// Anybody, as soon as the mapping is there.
+    /// Any endpoint, once the mapping exists.
     EndpointIndependent,
-    /// Addresses that the host's port has sent to (RFC 4787 REQ-8). What stands when nothing is said.
+    /// Addresses to which the host's port has sent (RFC 4787 REQ-8). The default.
     #[default]
     AddressDependent,
-    /// Addresses and ports that the host's port has sent to.
+    /// Addresses and ports to which the host's port has sent.
     AddressAndPortDependent,
 }
 
 impl Filtering {
-    /// The word behind `filtering`.
+    /// The keyword after `filtering`.
     pub fn word(self) -> &'static str {
         crate::keyword::filtering_word(self)
     }
 }
 
-/// A transport protocol that has forwards.
+/// A transport protocol of forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NatProto {
     /// TCP.
@@ -61,12 +58,12 @@ pub enum NatProto {
 }
 
 impl NatProto {
-    /// Its name.
+    /// The name of the protocol.
     pub fn word(self) -> &'static str {
         crate::keyword::nat_proto_word(self)
     }
 
-    /// Its number.
+    /// The IP protocol number.
     pub fn number(self) -> u8 {
         match self {
             NatProto::Tcp => 6,
@@ -75,7 +72,7 @@ impl NatProto {
     }
 }
 
-/// An IPv4 address and a port, which is not 0.
+/// An IPv4 address and a nonzero port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoint4 {
     /// The address.
@@ -84,14 +81,14 @@ pub struct Endpoint4 {
     pub port: u16,
 }
 
-/// `nat forward add PROTO ADDRESS PORT to ADDRESS PORT`: what is sent to the first goes to the second, from
-/// whomever it comes.
+/// `nat forward add PROTO ADDRESS PORT to ADDRESS PORT`: packets to the first endpoint go to the second, from
+/// any source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NatForward {
     /// The transport protocol.
     pub proto: NatProto,
-    /// What it is known as outside.
+    /// The external endpoint.
     pub outside: Endpoint4,
-    /// The host behind NAT and its port.
+    /// The internal endpoint.
     pub inside: Endpoint4,
 }

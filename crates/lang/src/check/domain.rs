@@ -1,15 +1,17 @@
-//! Values that a field cannot have in any packet that matches, as ranges.
+//! Ranges of values that a field cannot have in a matching packet.
 //!
-//! Theory of operation. A question about a number is a set of ranges; all questions about one field that must
-//! hold together leave what none of them excludes. So what each excludes is collected, over all fields in one
-//! list, and sorted once; a field whose excluded ranges cover all of its values cannot be matched.
+//! # Theory of operation
+//!
+//! A condition on a number is a set of ranges. The conditions on one field together permit the values that
+//! none of them excludes. The excluded ranges of all fields are collected in one list and sorted once. If the
+//! excluded ranges of a field cover all of its values, no packet can match.
 
 use std::net::IpAddr;
 
 use crate::ast::{Comparison, Cond, Match, MatchExpr, Value, ValueItem};
 use crate::field::{FieldDef, FieldId, ValueKind};
 
-/// Values from the first to the second, both included.
+/// Values from the first to the second, inclusive.
 pub(super) type Range = (u128, u128);
 
 /// The largest value of a field.
@@ -17,7 +19,7 @@ pub(super) fn max(def: &FieldDef) -> u128 {
     u128::MAX.checked_shr(128_u32.saturating_sub(def.width_bits.into())).unwrap_or(0)
 }
 
-/// Whether a field has one number per packet that conditions can be put together on. (`tcp-opt` has several.)
+/// Whether a field has one number per packet, so that conditions can be combined. `tcp-opt` has several.
 fn is_number(def: &FieldDef) -> bool {
     let number = matches!(
         def.kind,
@@ -26,7 +28,7 @@ fn is_number(def: &FieldDef) -> bool {
     number && def.id != FieldId::TcpOpt
 }
 
-/// The field that a match compares with numbers, and the values that it excludes where the field has a value.
+/// The field that a match compares with numbers, and the values that the match excludes.
 pub(super) fn excluded(one: &Match) -> Option<(&'static FieldDef, Vec<Range>)> {
     let MatchExpr::Field { field, arg: Some(arg) } = &one.what else { return None };
     let def = field.def();
@@ -37,7 +39,7 @@ pub(super) fn excluded(one: &Match) -> Option<(&'static FieldDef, Vec<Range>)> {
     Some((def, if (arg.cond == Cond::Ne) == one.negated { complement(fitting, max(def)) } else { fitting }))
 }
 
-/// Whether a match asks more than the equality with one value or its contrary.
+/// Whether a match is more than equality or inequality with one value.
 pub(super) fn is_complex(one: &Match) -> bool {
     match &one.what {
         MatchExpr::Field { arg: Some(arg), .. } => {
@@ -47,7 +49,7 @@ pub(super) fn is_complex(one: &Match) -> bool {
     }
 }
 
-/// The values that a condition names; with `!=`, those that must not be.
+/// The values of a condition; for `!=`, the excluded ones.
 pub(super) fn fitting(arg: &Comparison, max: u128) -> Vec<Range> {
     let ends = |item: &ValueItem| match item {
         ValueItem::Single(value) => range(value),
@@ -64,7 +66,7 @@ pub(super) fn fitting(arg: &Comparison, max: u128) -> Vec<Range> {
     .collect()
 }
 
-/// The values that a number, an address or a subnet stands for.
+/// The values of a number, an address or a subnet.
 fn range(value: &Value) -> Option<Range> {
     match value {
         Value::Int(number) => Some(((*number).into(), (*number).into())),
@@ -80,7 +82,7 @@ fn range(value: &Value) -> Option<Range> {
     }
 }
 
-/// What is in none of the ranges, up to `max`.
+/// The values up to `max` in none of the ranges.
 pub(super) fn complement(mut ranges: Vec<Range>, max: u128) -> Vec<Range> {
     ranges.sort_unstable();
     let mut gaps = Vec::with_capacity(ranges.len() + 1);

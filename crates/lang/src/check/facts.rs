@@ -1,14 +1,15 @@
-//! What the matches of a rule say about every packet that matches it; a rule that no packet can match is
-//! refused.
+//! Facts that hold for all packets that match a rule. A rule that no packet can match is rejected.
 //!
-//! Theory of operation. Matches that are not negated and ask for equality fix bits of headers; [`Facts`]
-//! keeps, per header, which bits are fixed and to what, and which network and transport protocol the fields
-//! speak of. Three passes over the matches, each linear: protocols first, because they fix bits themselves
-//! (TCP over IPv4 means `ip-proto` 6 and fragment offset 0); then equalities; then negations and `!=`, which
-//! contradict when all bits they ask about are fixed to just that value. Facts are sound, not complete: what
-//! they refuse never matches, what they let pass may still match nothing. More passes look at what bits
-//! cannot say: which options, extension headers and payloads are there and which are not; where the rule has
-//! ranges, sets or comparisons, which numbers are left for each field; and which kinds of options are left.
+//! # Theory of operation
+//!
+//! Positive equality matches determine header bits. [`Facts`] stores, per header, which bits are determined
+//! and their values, and which network and transport protocol the fields imply. Three linear passes over the
+//! matches: first protocols, since they determine bits themselves (TCP over IPv4 implies `ip-proto` 6 and
+//! fragment offset 0); then equalities; then negations and `!=`, which contradict if all of their bits are
+//! determined to the excluded value. Facts are sound but not complete: a rejected rule never matches, but an
+//! accepted rule may still match nothing. Further passes check what bits cannot express: which options,
+//! extension headers and payloads are present or absent; which numbers remain for each field with ranges,
+//! sets or comparisons; which kinds of options remain.
 
 use std::net::IpAddr;
 
@@ -21,48 +22,48 @@ use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldDef, FieldId, Layer, ValueKind};
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 
-/// What all packets that match have in common.
+/// Facts about all matching packets.
 #[derive(Default)]
 pub(super) struct Facts<'a> {
     /// [`Layer::Ip4`] or [`Layer::Ip6`].
     l3: Option<Layer>,
     /// A transport protocol.
     l4: Option<Layer>,
-    /// Transport protocols that cannot be, as [`flag`]s.
+    /// Excluded transport protocols, as [`flag`]s.
     not_l4: u16,
-    /// Bits of the headers, by [`place`].
+    /// Bits of the headers, indexed by [`place`].
     headers: [Header; 6],
-    /// Options, extension headers and payloads that are there, and that are not, as [`bit`]s.
+    /// Options, extension headers and payloads that are present, and that are absent, as [`bit`]s.
     present: u128,
     absent: u128,
-    /// Options that have a value.
+    /// Options with a value.
     valued: u128,
     input: Option<&'a str>,
     output: Option<&'a str>,
 }
 
-/// What a match wants of the value of a field.
+/// The value that a match requires or excludes.
 struct Wanted<'a> {
     def: &'static FieldDef,
     what: Bits<'a>,
-    /// To be so, or (where the field is there) not to be so.
+    /// Whether the value is required; otherwise it is excluded if the field is present.
     equal: bool,
 }
 
 enum Bits<'a> {
     /// The name of an interface.
     Name(&'a str),
-    /// These bits, right-aligned like the field's value, in the header at this [`place`].
+    /// The bits, right-aligned like the field's value, in the header at this [`place`].
     Masked { header: usize, bit: u16, mask: u128, key: u128 },
 }
 
 impl<'a> Facts<'a> {
-    /// The facts of a rule's matches, all of which [`super::check_match`] let pass.
+    /// The facts of a rule's matches. [`super::check_match`] must have accepted them.
     pub(super) fn of(matches: &'a [Match]) -> Result<Self, Diagnostic> {
         Self::collect(matches.iter()).map_err(|index| contradiction(matches, index))
     }
 
-    /// The facts, or which match contradicts the others.
+    /// The facts, or the index of a match that contradicts the others.
     fn collect(matches: impl Iterator<Item = &'a Match> + Clone) -> Result<Self, usize> {
         let mut facts = Self::default();
         let pass = |holds: &mut dyn FnMut(&'a Match) -> bool| {
@@ -80,7 +81,7 @@ impl<'a> Facts<'a> {
         Ok(facts)
     }
 
-    /// What a match says about protocols; false: not together with those before.
+    /// Learns the protocols of a match. False on a contradiction.
     fn learn_protocol(&mut self, one: &Match) -> bool {
         let MatchExpr::Field { field, arg } = &one.what else { return true };
         let def = field.def();
@@ -93,8 +94,8 @@ impl<'a> Facts<'a> {
             };
         }
         if one.negated {
-            // A negated question about a value holds without the header, too; only a negated presence says
-            // something.
+            // A negated condition on a value also holds without the header. Only a negated presence implies
+            // anything.
             return arg.is_some()
                 || !def.in_header()
                 || match (def.kind, def.proto) {
@@ -116,9 +117,9 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Bits that follow from the protocols.
+    /// Sets the bits that the protocols imply.
     fn imply(&mut self) {
-        // A header that is there has its own version; packets with another are malformed and dropped before.
+        // A header has its own version. Packets with another version are dropped as malformed before.
         self.headers[IP4].fix(0, 0xf, 4, 4);
         self.headers[IP6].fix(0, 0xf, 6, 4);
         if let (Some(Layer::Ip4), Some(l4)) = (self.l3, self.l4) {
@@ -127,7 +128,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A value that a field has; false: not together with those before.
+    /// Learns the value of a field. False on a contradiction.
     fn learn(&mut self, wanted: &Wanted<'a>) -> bool {
         match wanted.what {
             Bits::Name(name) if wanted.def.id == FieldId::In => set(&mut self.input, name),
@@ -139,7 +140,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// A value that a field does not have, a header that is not there; false: it does, it is.
+    /// Learns an excluded value or an absent header. False on a contradiction.
     fn learn_negative(&mut self, one: &Match) -> bool {
         if self.l4.is_some() && is_negated_presence(one, self.l4) {
             return false;
@@ -161,7 +162,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// An option, an extension header, a payload that is there or not; false: it is both.
+    /// Learns a present or absent option, extension header or payload. False on a contradiction.
     fn learn_part(&mut self, one: &Match) -> bool {
         let MatchExpr::Field { field, arg } = &one.what else { return true };
         let def = field.def();
@@ -182,8 +183,8 @@ impl<'a> Facts<'a> {
         self.present & self.absent == 0
     }
 
-    /// Numbers that are left for fields, if the rule asks for more than equality. An error is the index of
-    /// the last match on a field for which none is left.
+    /// Checks which numbers remain for fields with more than equality. The error is the index of the last
+    /// match on a field without remaining values.
     fn learn_numbers(&mut self, matches: impl Iterator<Item = &'a Match> + Clone) -> Result<(), usize> {
         if !matches.clone().any(domain::is_complex) {
             return Ok(());
@@ -191,7 +192,7 @@ impl<'a> Facts<'a> {
         let mut excluded: Vec<(FieldId, domain::Range)> = Vec::new();
         for one in matches.clone() {
             let Some((def, ranges)) = domain::excluded(one) else { continue };
-            // Negated, a question holds without a value, too.
+            // A negated condition also holds without a value.
             let has_value =
                 if def.in_header() { self.has(def.proto) } else { self.valued & bit(def.id) != 0 };
             if !one.negated || has_value {
@@ -219,7 +220,7 @@ impl<'a> Facts<'a> {
         Ok(())
     }
 
-    /// The number that a field of a header must have, where all its bits are fixed.
+    /// The value of a header field, if all of its bits are determined.
     fn number(&self, def: &FieldDef) -> Option<u128> {
         let (header, bit) = place(def.loc?)?;
         if def.width_bits > 32 {
@@ -228,12 +229,12 @@ impl<'a> Facts<'a> {
         self.headers[header].get(bit, def.width_bits).map(u128::from)
     }
 
-    /// Whether all matching packets have that header.
+    /// Whether all matching packets have the header.
     fn has(&self, layer: Layer) -> bool {
         matches!(layer, Layer::Interface | Layer::Network) || self.l3 == Some(layer) || self.l4 == Some(layer)
     }
 
-    /// Refuses a target that applies to none of the packets that match.
+    /// Rejects a target that applies to no matching packet.
     pub(super) fn check_reach(&self, target: &Target) -> Result<(), Diagnostic> {
         let (layer, what) = match &target.action {
             Action::Mod { field, .. } => (field.def().proto, format!("mod {field}")),
@@ -267,7 +268,7 @@ impl<'a> Facts<'a> {
         Err(Diagnostic::new(target.span.span(), message))
     }
 
-    /// Whether a matching packet may have that transport header.
+    /// Whether a matching packet may have the transport header.
     fn allows(&self, l4: Layer) -> bool {
         let ip4 = &self.headers[IP4];
         self.l4.is_none_or(|known| known == l4)
@@ -277,7 +278,7 @@ impl<'a> Facts<'a> {
             && ip4.get(IP4_OFFSET, 13).is_none_or(|offset| offset == 0)
     }
 
-    /// Whether the next-header field of the fixed IPv6 header may lead to that transport header.
+    /// Whether the next-header field of the fixed IPv6 header may lead to the transport header.
     fn next_header_allows(&self, l4: Layer) -> bool {
         const EXTENSIONS: [u32; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
         self.headers[IP6]
@@ -286,12 +287,12 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Sets a fact; false when it was another before.
+/// Sets a fact. False if it had another value.
 fn set<T: PartialEq + Copy>(fact: &mut Option<T>, value: T) -> bool {
     *fact.get_or_insert(value) == value
 }
 
-/// Whether a match on `net-proto` holds for IPv4, and for IPv6; rules see no other.
+/// Whether a match on `net-proto` holds for IPv4 and for IPv6. Rules see no other packets.
 fn network_protocols(negated: bool, arg: Option<&Comparison>) -> (bool, bool) {
     let Some(arg) = arg else { return (true, true) };
     let holds = |ethertype: u64| {
@@ -301,7 +302,7 @@ fn network_protocols(negated: bool, arg: Option<&Comparison>) -> (bool, bool) {
     (holds(ETHERTYPE_IP4), holds(ETHERTYPE_IP6))
 }
 
-/// Whether a match asks for packets without that header.
+/// Whether a match requires packets without the header.
 fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
     match &one.what {
         MatchExpr::Field { field, arg: None } => {
@@ -314,7 +315,7 @@ fn is_negated_presence(one: &Match, layer: Option<Layer>) -> bool {
     }
 }
 
-/// What a match wants of a value, if it is one of the simple questions.
+/// The value that a match requires or excludes, if it is a simple condition.
 fn wanted(one: &Match) -> Option<Wanted<'_>> {
     let MatchExpr::Field { field, arg } = &one.what else { return None };
     let def = field.def();
@@ -328,7 +329,7 @@ fn wanted(one: &Match) -> Option<Wanted<'_>> {
         (Some(arg), _) => {
             let equal = match arg.cond {
                 Cond::Eq => true,
-                // Negated, it holds with the value and without the header: that says nothing.
+                // A negated condition holds with the value and without the header: it implies nothing.
                 Cond::Ne if !one.negated => false,
                 _ => return None,
             };
@@ -355,8 +356,8 @@ fn bits(addr: &IpAddr) -> u128 {
     }
 }
 
-/// The message about a match that cannot hold together with the others: it names the first other match with
-/// which it cannot, if there is one, and marks the later of the two.
+/// The message about a contradiction. It names the first other match that contradicts, if there is one, and
+/// marks the later of the two.
 fn contradiction(matches: &[Match], index: usize) -> Diagnostic {
     let one = &matches[index];
     let alone = Facts::collect(std::iter::once(one)).is_err();
@@ -385,20 +386,20 @@ fn header(layer: Layer) -> String {
     format!("{article} {layer} header")
 }
 
-/// The transport protocols that have fields, with their numbers.
+/// The transport protocols with fields, and their numbers.
 const L4: [(Layer, u8); 4] = [(Layer::Tcp, 6), (Layer::Udp, 17), (Layer::Icmp, 1), (Layer::Icmp6, 58)];
 
-/// The network protocol in which there is no such address.
+/// The network protocol of the other address family.
 fn other_family(address: &IpAddr) -> Layer {
     if address.is_ipv4() { Layer::Ip6 } else { Layer::Ip4 }
 }
 
-/// A bit of its own for each layer.
+/// One bit per layer.
 fn flag(layer: Layer) -> u16 {
     1 << layer as u16
 }
 
-/// A bit of its own for each field.
+/// One bit per field.
 fn bit(field: FieldId) -> u128 {
     1 << field as u8
 }
@@ -409,12 +410,12 @@ fn number(l4: Layer) -> u8 {
 
 const IP4: usize = 0;
 const IP6: usize = 1;
-/// Bit offsets of what protocols imply.
+/// Bit offsets of the fields that protocols imply.
 const IP4_PROTO: u16 = 72;
 const IP4_OFFSET: u16 = 51;
 const IP6_NEXT: u16 = 48;
 
-/// Which header a field is in, and its bit there.
+/// The header of a field, and its bit offset there.
 fn place(loc: Loc) -> Option<(usize, u16)> {
     match loc {
         Loc::InPort | Loc::OutPort | Loc::Ethertype => None,

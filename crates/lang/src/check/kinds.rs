@@ -1,18 +1,18 @@
-//! Which kinds of TCP options matching packets can have. A packet has several, so that this is no question
-//! about one number: matches that ask for no option of some kinds exclude these, and every other match needs
-//! one that is left.
+//! The kinds of TCP options that matching packets can have. A packet has several options, so they are not one
+//! number. Matches that require the absence of some kinds exclude them, and every other match needs a kind
+//! that remains.
 
 use super::domain::fitting;
 use crate::ast::{Comparison, Cond, Match, MatchExpr};
 use crate::field::FieldId;
 
-/// Kinds, as a set.
+/// A set of kinds.
 type Kinds = [bool; 256];
 
-/// Looks for options that must be there and must not; an error is the index of the match that asks for one.
+/// Checks for options that must be present and absent. The error is the index of the match that requires one.
 pub(super) fn check<'a>(matches: impl Iterator<Item = &'a Match> + Clone) -> Result<(), usize> {
     let mut excluded: Kinds = [false; 256];
-    // Padding is no option.
+    // Padding is not an option.
     (excluded[0], excluded[1]) = (true, true);
     for (none, kinds) in matches.clone().filter_map(asked) {
         if none {
@@ -27,8 +27,8 @@ pub(super) fn check<'a>(matches: impl Iterator<Item = &'a Match> + Clone) -> Res
     matches.clone().position(hopeless).map_or(Ok(()), Err)
 }
 
-/// The kinds that a match is about, and whether it wants none of them or at least one. Nothing for matches
-/// that hold both with and without.
+/// The kinds of a match, and whether it requires their absence or at least one of them. None for matches that
+/// hold with and without.
 fn asked(one: &Match) -> Option<(bool, Kinds)> {
     let MatchExpr::Field { field, arg } = &one.what else { return None };
     let def = field.def();

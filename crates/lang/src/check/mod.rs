@@ -1,5 +1,4 @@
-//! What a rule that parses may still have wrong: it asks for what this engine cannot do yet, writes what
-//! cannot be written, or can never match.
+//! Checks of rules that parse: unsupported conditions, fields that cannot be written, rules that never match.
 
 mod bits;
 mod domain;
@@ -16,12 +15,13 @@ use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 use crate::span::Span;
 use facts::Facts;
 
-/// Says whether the engine can run a rule, and whether the rule makes sense: every field and value has the
-/// shape that the parser gives it (rules built by hand are held to the same), everything in it is supported,
-/// some packet can match it, its targets can apply to such a packet and do not contradict each other.
+/// Checks whether the engine can run a rule and whether the rule makes sense.
+///
+/// Every field and value has the shape that the parser produces (also in rules built by hand). Everything is
+/// supported. Some packet can match. The targets can apply to such a packet and do not contradict each other.
 ///
 /// # Errors
-/// The first thing wrong, with the span of the match or target.
+/// The first error, with the span of the match or target.
 pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     let error = |message: &str| Err(Diagnostic::new(rule.span.span(), message));
     if rule.matches.is_empty() {
@@ -49,12 +49,11 @@ pub fn check(rule: &Rule) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Says whether matches make sense as what `show connections` and `clear connections` look for: as [`check`]
-/// does of a rule's, and all that they ask about is something that a connection has, and not its packets one
-/// by one.
+/// Checks matches for `show connections` and `clear connections`. They must satisfy [`check`], and be
+/// conditions on properties that a connection has, not only its packets.
 ///
 /// # Errors
-/// The first thing wrong, with the span of the match.
+/// The first error, with the span of the match.
 pub fn check_filter(matches: &[Match]) -> Result<(), Diagnostic> {
     for one in matches {
         check_match(one)?;
@@ -63,17 +62,16 @@ pub fn check_filter(matches: &[Match]) -> Result<(), Diagnostic> {
     Facts::of(matches).map(drop)
 }
 
-/// Says whether matches make sense, as [`check`] does of a rule's: the engine can ask for each, and some
-/// packet can match all of them.
+/// Checks matches as [`check`] does for a rule: the engine supports each, and some packet can match all.
 ///
 /// # Errors
-/// The first thing wrong, with the span of the match.
+/// The first error, with the span of the match.
 pub fn check_matches(matches: &[Match]) -> Result<(), Diagnostic> {
     matches.iter().try_for_each(check_match)?;
     Facts::of(matches).map(drop)
 }
 
-/// What only a rule that was built by hand can have wrong.
+/// An error that only rules built by hand can have.
 fn malformed(span: Span, message: &str) -> Diagnostic {
     Diagnostic::new(span, format!("malformed rule: {message}"))
 }
@@ -106,7 +104,7 @@ fn check_arg(def: &FieldDef, arg: &Comparison) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Whether a question about kinds of options, or a member of its set, is about padding only.
+/// Whether a condition on kinds of options, or a member of its set, covers padding only.
 fn asks_for_padding(arg: &Comparison) -> bool {
     arg.values.iter().any(|item| match (item, arg.cond) {
         (ValueItem::Single(Value::Int(most)), Cond::Le) => *most < 2,
@@ -134,7 +132,7 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
     }
 }
 
-/// Targets that exclude each other.
+/// Checks for targets that exclude each other.
 fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     let (mut drops, mut accepts) = (false, false);
     let mut written = [false; crate::FIELDS.len()];

@@ -1,18 +1,19 @@
-//! Whether the edits of options in one rule make sense together.
+//! Checks whether the option edits of a rule are consistent.
 //!
-//! Theory of operation. The targets are played in order over what is known of the packet's options: at first
-//! nothing, then those kinds that the rule has written, with their lengths. A whitelist (all `strip !` of a
-//! rule) acts at the place of its first. An edit that a later one of the same rule undoes has no sense, nor
-//! have options that no header has room for.
+//! # Theory of operation
+//!
+//! The targets are simulated in order over the known options of a packet: initially none, then the kinds that
+//! the rule has written, with their lengths. All `strip !` of a rule act at the position of the first. Errors
+//! are edits that a later edit undoes, and options that fit no header.
 
 use crate::ast::{Action, Target, Value};
 use crate::diag::Diagnostic;
 use crate::field::{FieldDef, FieldId};
 
-/// Most bytes of options in a TCP header: 15 words less the 5 of the fixed header (RFC 9293, 3.1).
+/// Maximum number of option bytes in a TCP header: 15 words less the 5 of the fixed header (RFC 9293, 3.1).
 const ROOM: usize = 40;
 
-/// Which options a `strip` removes, or keeps.
+/// The options that a `strip` removes or keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     All,
@@ -25,14 +26,14 @@ impl Which {
     }
 }
 
-/// What is known of the packet's options at some place of a rule.
+/// The known options of the packet at a position of the rule.
 struct Known {
-    /// By kind: bytes of the option, 0 where nothing is known; and whether it is sure to be there.
+    /// By kind: length of the option, 0 if unknown, and whether it is certainly present.
     length: [u8; 256],
     added: [bool; 256],
 }
 
-/// Refuses edits of options that contradict each other.
+/// Rejects option edits that contradict each other.
 pub(super) fn check(targets: &[Target]) -> Result<(), Diagnostic> {
     let is_edit = |target: &Target| match &target.action {
         Action::Mod { field, .. } => field.def().is_option(),
@@ -66,7 +67,7 @@ pub(super) fn check(targets: &[Target]) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Kinds that a rule's `strip` targets keep, or remove.
+/// The kinds that the `strip` targets of a rule keep or remove.
 fn kinds(targets: &[Target], kept: bool) -> impl Iterator<Item = u8> {
     targets.iter().filter_map(move |target| match target.action {
         Action::Strip { keep, field, kind } if keep == kept => match Which::of(field, kind) {
@@ -77,7 +78,7 @@ fn kinds(targets: &[Target], kept: bool) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Whitelists and removals that contradict each other, and what is said twice.
+/// Checks for contradicting and repeated `strip` targets.
 fn check_strips(targets: &[Target]) -> Result<(), Diagnostic> {
     let mut kept = [false; 256];
     kinds(targets, true).for_each(|kind| kept[usize::from(kind)] = true);
@@ -141,7 +142,7 @@ impl Known {
             let name = FieldDef::option_name(kind);
             return error(format!("the rule writes `{name}` twice"));
         }
-        // Kind and length come before the data, of which there are 38 bytes at most.
+        // Kind and length precede the data, which has at most 38 bytes.
         self.length[at] = (data + 2) as u8;
         self.added[at] = add;
         let added = self.length.iter().zip(&self.added).filter(|(_, added)| **added);
@@ -168,7 +169,7 @@ impl Known {
 }
 
 impl FieldDef {
-    /// An option as the language writes it: by name where it has one.
+    /// An option in the syntax of the language: by name if it has one.
     fn option_name(kind: u8) -> String {
         let named = crate::FIELDS.iter().find(|def| def.option_kind() == Some(kind));
         named.map_or_else(|| format!("tcp-opt {kind}"), |def| def.name.to_owned())

@@ -1,11 +1,11 @@
-//! What stateful rules may have wrong, and what can be asked about connections.
+//! Checks of stateful rules, and of matches on connections.
 
 use crate::ast::{Action, Match, MatchExpr, RuleKind, Target};
 use crate::diag::{Diagnostic, quote};
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::is_stateful;
 
-/// Targets that give something to sessions are for rules that open some.
+/// Checks that targets for sessions are in rules that open sessions.
 pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagnostic> {
     let word = target.action.word();
     if kind == RuleKind::Stateful || !is_stateful(word) {
@@ -19,8 +19,8 @@ pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagno
     Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
 }
 
-/// Targets of a stateful rule that give sessions the same thing, or give something to sessions that are never
-/// opened. That the same field is written twice has been looked at.
+/// Checks for targets of a stateful rule that set the same property of a session, or that never apply.
+/// Repeated fields are checked elsewhere.
 pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     let (mut nat, mut balances, mut chain) = (false, false, false);
     for target in targets {
@@ -39,7 +39,7 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
             });
         }
     }
-    // No more than there are fields, and two.
+    // At most the number of fields, plus two.
     let givers: Vec<&Target> = targets.iter().filter(|target| is_giver(&target.action)).collect();
     for (at, one) in givers.iter().enumerate() {
         if let Some(before) = givers[..at].iter().find(|before| clash(&before.action, &one.action)) {
@@ -59,7 +59,7 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     }
 }
 
-/// Whether a stateful rule's target gives something to sessions when they are opened.
+/// Whether the target of a stateful rule sets a property of new sessions.
 fn is_giver(action: &Action) -> bool {
     use FieldId::*;
     match action {
@@ -71,7 +71,7 @@ fn is_giver(action: &Action) -> bool {
     }
 }
 
-/// Whether two targets give a session the same thing by different words.
+/// Whether two targets set the same property of a session by different keywords.
 fn clash(a: &Action, b: &Action) -> bool {
     use FieldId::*;
     let one_way = |whole: &Action, part: &Action| {
@@ -89,7 +89,7 @@ fn clash(a: &Action, b: &Action) -> bool {
     one_way(a, b) || one_way(b, a)
 }
 
-/// A match asks for something that a connection has.
+/// Checks that a match is a condition on a property of connections.
 pub(super) fn check_filter(one: &Match) -> Result<(), Diagnostic> {
     use FieldId::*;
     let MatchExpr::Field { field, arg } = &one.what else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The shape that values have after parsing, for rules that were built by hand.
+//! Checks that values of rules built by hand have the shape that the parser produces.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use crate::shape::{accepts_cond, is_name, network, order};
 
 type Shape = Result<(), String>;
 
-/// A match's condition and values fit its field.
+/// Checks that condition and values fit the field.
 pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
     let Some(arg) = arg else {
         return match def.kind {
@@ -66,7 +66,7 @@ fn check_value(def: &FieldDef, value: &Value) -> Shape {
     if fits { Ok(()) } else { Err(format!("the value does not fit: `{}` takes {}", def.name, def.values())) }
 }
 
-/// A target's operands fit each other.
+/// Checks that the operands of a target fit each other.
 pub(super) fn check_action(action: &Action) -> Shape {
     match action {
         Action::Mod { field, value } => check_operand(field.def(), value),
@@ -106,7 +106,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
     }
 }
 
-/// The one value that `mod` or `add` writes.
+/// Checks the value that `mod` or `add` writes.
 fn check_operand(def: &FieldDef, value: &Value) -> Shape {
     match value {
         Value::Option { kind, data } if def.id == FieldId::TcpOpt => {

@@ -1,4 +1,4 @@
-//! What the table says of one field.
+//! The definition of a field.
 
 use std::fmt;
 
@@ -6,38 +6,38 @@ use mmb_packet::{Ip6Ext, Loc, NamedOption};
 
 use super::FieldId;
 
-/// One field of the language.
+/// A field of the language.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldDef {
-    /// The field's number.
+    /// Number of the field.
     pub id: FieldId,
-    /// The field's name, part of the language.
+    /// Name of the field in the language.
     pub name: &'static str,
-    /// The header it belongs to.
+    /// Header of the field.
     pub proto: Layer,
-    /// Bits of the value; 0 when its length varies or it has none.
+    /// Width in bits; 0 if the length varies or the field has no value.
     pub width_bits: u16,
-    /// What values it takes.
+    /// Kind of the values.
     pub kind: ValueKind,
-    /// Where the window has it; `None` for payloads, whose bytes are not in the window.
+    /// Location in the classifier's window; `None` for payloads, which are not in the window.
     pub loc: Option<Loc>,
-    /// Whether rules can match it.
+    /// Whether rules can match the field.
     pub match_: Support,
-    /// Whether `mod` can write it. TCP options can also be added and stripped, all of them
+    /// Whether `mod` can write the field. All TCP options can also be added and stripped
     /// ([`FieldDef::is_option`]).
     pub modify: Support,
-    /// Whether `map` and `shuffle` can give sessions another value of it, undone on the way back.
+    /// Whether `map` and `shuffle` can give sessions another value of the field.
     pub translate: Support,
-    /// One line for people.
+    /// One line of help.
     pub help: &'static str,
-    /// A match, as one would write it.
+    /// An example of a match.
     pub example: &'static str,
 }
 
-/// The header that a field belongs to.
+/// The header of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layer {
-    /// None: where the packet comes from or goes to.
+    /// No header: the packet's ports.
     Interface,
     /// The ethertype.
     Network,
@@ -70,16 +70,15 @@ impl fmt::Display for Layer {
     }
 }
 
-/// What values a field takes.
+/// The kind of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// A number of [`FieldDef::width_bits`] bits.
     Int,
-    /// One bit: 0 or 1; alone it asks for 1.
+    /// One bit: 0 or 1. Without a condition, the match is for 1.
     Flag,
-    /// Another field under the name of one of its values: alone it asks for that value. The parser writes it
-    /// out wherever it is not alone, so that in a parsed rule it never has a condition and is never written
-    /// to.
+    /// A name for one value of another field. Without a condition, the match is for that value. With a
+    /// condition or as the field of a target, the parser replaces it by the other field.
     Shorthand(u8),
     /// An IP protocol number or name.
     Proto,
@@ -93,31 +92,31 @@ pub enum ValueKind {
     Interface,
     /// 1 to `max` literal bytes: `0x474554` or `"GET"`.
     Bytes {
-        /// Most bytes.
+        /// Maximum number of bytes.
         max: u16,
     },
-    /// None: there is only present and absent.
+    /// No value: the field is present or absent.
     Presence,
 }
 
 impl ValueKind {
-    /// Whether the value is 0 or 1 whatever the field's width.
+    /// Whether the value is 0 or 1 for any width of the field.
     pub(crate) const fn is_yes_or_no(self) -> bool {
         matches!(self, ValueKind::Flag | ValueKind::Shorthand(_))
     }
 }
 
-/// Whether something can be done with a field.
+/// Whether an operation is possible with a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
     /// Yes.
     Yes,
-    /// It makes no sense; the reason, to follow a colon.
+    /// Not possible. The reason follows a colon in messages.
     No(&'static str),
 }
 
 impl FieldDef {
-    /// The largest number that fits.
+    /// The largest value of the field.
     pub const fn max_int(&self) -> u64 {
         match self.width_bits {
             0 => 0,
@@ -139,14 +138,14 @@ impl FieldDef {
         }
     }
 
-    /// Whether the field is part of the fixed header of [`FieldDef::proto`], so that a packet with that
-    /// header has the field; others (options, extension headers, payloads) may be missing from it.
+    /// Whether the field is in the fixed header of [`FieldDef::proto`], so that every packet with that header
+    /// has it. Options, extension headers and payloads are not.
     pub const fn in_header(&self) -> bool {
         !self.is_option() && !matches!(self.loc, None | Some(Loc::Ip6Ext(_)))
     }
 
-    /// A field at a fixed place: matched and written as a number (one bit: a flag) unless the builder says
-    /// otherwise.
+    /// A field with a fixed location. By default it is matched and written as a number, or as a flag if it
+    /// has one bit.
     pub(super) const fn fixed(id: FieldId, name: &'static str, loc: Loc, width_bits: u16) -> Self {
         let proto = match loc {
             Loc::InPort | Loc::OutPort => Layer::Interface,
@@ -173,12 +172,12 @@ impl FieldDef {
         }
     }
 
-    /// A TCP option; the builder says what values it takes.
+    /// A TCP option. The builder sets the kind of its values.
     pub(super) const fn option(id: FieldId, name: &'static str, option: NamedOption) -> Self {
         Self::fixed(id, name, Loc::TcpOption(option), 0)
     }
 
-    /// An IPv6 extension header, which is there or not.
+    /// An IPv6 extension header, which is present or absent.
     pub(super) const fn extension(id: FieldId, name: &'static str, header: Ip6Ext) -> Self {
         Self::fixed(id, name, Loc::Ip6Ext(header), 0)
             .kind(ValueKind::Presence)
@@ -186,7 +185,7 @@ impl FieldDef {
             .example(name)
     }
 
-    /// The bytes behind the header of `proto`.
+    /// The bytes after the header of `proto`.
     pub(super) const fn payload(id: FieldId, name: &'static str, proto: Layer) -> Self {
         Self {
             id,
@@ -208,7 +207,7 @@ impl FieldDef {
         self
     }
 
-    /// Sessions can be given another value of it.
+    /// Sessions can get another value of the field.
     pub(super) const fn translated(mut self) -> Self {
         self.translate = Support::Yes;
         self
@@ -235,7 +234,7 @@ impl FieldDef {
     }
 }
 
-/// Why most fields are not mapped and shuffled.
+/// Why most fields cannot be mapped and shuffled.
 const NOT_TRANSLATED: &str =
     "it has no one value for all of a session that could be put back on the way back";
 /// Why checksums are not written.

@@ -1,4 +1,4 @@
-//! The field table for people: `show fields` and `docs/fields.md`.
+//! The text form of the field table: `show fields` and `docs/fields.md`.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use super::{FIELDS, FieldDef, FieldId, Support, ValueKind};
 
-/// One field in words.
+/// The description of a field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FieldInfo {
     /// The field's name.
     pub name: &'static str,
     /// The header it belongs to.
     pub layer: String,
-    /// Its width in bits; `None` when that varies.
+    /// Width in bits; `None` if it varies.
     pub bits: Option<u16>,
     /// The values it takes.
     pub values: String,
@@ -21,14 +21,14 @@ pub struct FieldInfo {
     pub matched: String,
     /// The targets that write it, or `no: ` and the reason.
     pub written: String,
-    /// What it is.
+    /// Meaning.
     pub help: &'static str,
-    /// A match.
+    /// An example of a match.
     pub example: &'static str,
 }
 
 impl FieldDef {
-    /// The field in words.
+    /// The description of the field.
     pub fn info(&self) -> FieldInfo {
         FieldInfo {
             name: self.name,
@@ -42,7 +42,7 @@ impl FieldDef {
         }
     }
 
-    /// The conditions that the parser and the check take.
+    /// The conditions that parser and checks accept.
     fn matched(&self) -> String {
         match (self.match_, self.kind) {
             (Support::No(reason), _) => format!("no: {reason}"),
@@ -57,7 +57,7 @@ impl FieldDef {
         }
     }
 
-    /// The targets that the parser and the check take.
+    /// The targets that parser and checks accept.
     fn written(&self) -> String {
         match (self.modify, self.is_option()) {
             (Support::Yes, true) => "`mod` `add` `strip`".to_owned(),
@@ -68,7 +68,7 @@ impl FieldDef {
         }
     }
 
-    /// The values the field takes, as they follow "takes".
+    /// The values of the field, in a form that follows "takes".
     pub fn values(&self) -> String {
         match self.kind {
             ValueKind::Int if self.id == FieldId::TcpOpt => "a kind, 2 to 255".to_owned(),
@@ -85,7 +85,7 @@ impl FieldDef {
     }
 }
 
-/// What stands above the tables of `docs/fields.md`.
+/// The introduction of `docs/fields.md`.
 const INTRODUCTION: &str = "\
 # Fields
 

@@ -1,7 +1,6 @@
 //! Network functions and service chains.
 //!
-//! The one place of the language where brackets nest, and so where the parser calls itself: as deep as
-//! [`Chain::MAX_DEPTH`] and no deeper.
+//! Only here brackets nest, so only here the parser is recursive: at most [`Chain::MAX_DEPTH`] levels deep.
 
 use super::{Expect, Parse, Parser};
 use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
@@ -10,13 +9,13 @@ use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_wor
 use crate::lex::Tok;
 use crate::shape::{is_name, is_word};
 
-/// What chains look like.
+/// Help text with the syntax of chains.
 const EXAMPLE: &str = "a chain is written a | b [output: c | d, output: drop] | e, or [a, b, else: c]";
-/// Longest name of a type of functions, in bytes.
+/// Maximum length of a function type in bytes.
 const MAX_TYPE: usize = 31;
 
 impl Parser<'_> {
-    /// What follows `nf`.
+    /// Parses the words after `nf`.
     pub(super) fn nf(&mut self) -> Parse<Command> {
         Ok(match self.keyword(NF, "action on functions")? {
             "add" => Command::NfAdd(self.function()?),
@@ -68,14 +67,14 @@ impl Parser<'_> {
         Ok(args)
     }
 
-    /// The name of an instance that there is.
+    /// The name of an existing instance.
     fn known_instance(&mut self) -> Parse<Word> {
         self.expect(Expect::Instance);
         self.instance("an instance")
     }
 
-    /// The name of an instance: as other names, and words of rules are allowed (`nf add nat nat office`), for
-    /// no rule names one. Words of chains are not.
+    /// The name of an instance. Keywords of rules are allowed (`nf add nat nat office`), since no rule names
+    /// an instance. Keywords of chains are not.
     fn instance(&mut self, what: &str) -> Parse<Word> {
         let token = self.lex.peek();
         let text = self.text(token);
@@ -94,7 +93,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows `chain`.
+    /// Parses the words after `chain`.
     pub(super) fn chain(&mut self) -> Parse<Command> {
         Ok(match self.keyword(CHAIN, "action on chains")? {
             "add" => Command::ChainAdd(self.whole_chain()?),
@@ -106,7 +105,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The name of a chain that there is.
+    /// The name of an existing chain.
     pub(super) fn chain_name(&mut self) -> Parse<Word> {
         self.expect(Expect::Chain);
         self.name("a chain")
@@ -121,7 +120,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Steps, `depth` brackets deep. `parts` counts functions and arms.
+    /// Parses steps at bracket depth `depth`. `parts` counts functions and branches.
     fn body(&mut self, depth: usize, parts: &mut usize) -> Parse<Body> {
         let mut steps = vec![self.step(depth, parts)?];
         loop {
@@ -185,7 +184,7 @@ impl Parser<'_> {
         Err(self.error_here(format!("a chain has {most} functions and ways at most, all brackets together")))
     }
 
-    /// What stands between brackets. `labelled`: behind a function.
+    /// Parses the branches within brackets. `labelled`: the bracket follows a function.
     fn arms(&mut self, labelled: bool, depth: usize, parts: &mut usize) -> Parse<Vec<Branch>> {
         let mut arms: Vec<Branch> = Vec::new();
         loop {
@@ -261,7 +260,7 @@ impl Parser<'_> {
     }
 }
 
-/// Outputs stand once.
+/// Checks that each output has one branch.
 fn check_label(before: &[Branch], arm: &Branch) -> Parse<()> {
     let Some(label) = &arm.label else { return Ok(()) };
     if before.iter().any(|one| one.label.as_ref().is_some_and(|known| known.text == label.text)) {

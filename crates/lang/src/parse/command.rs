@@ -52,13 +52,13 @@ impl Parser<'_> {
         Ok(Some(command))
     }
 
-    /// One of these words; `what` they are.
+    /// One of these keywords. `what`: their description for messages.
     pub(super) fn keyword(&mut self, table: &'static [Keyword], what: &str) -> Parse<&'static str> {
         self.expect(Expect::Words(table));
         self.choice(words(table), what).map(|index| table[index].word)
     }
 
-    /// The place of the next word among `all`.
+    /// The index of the next word among `all`.
     pub(super) fn choice(
         &mut self,
         all: impl Iterator<Item = &'static str> + Clone,
@@ -134,7 +134,7 @@ impl Parser<'_> {
         }
     }
 
-    /// An address or a subnet, if one follows.
+    /// An optional address or subnet.
     fn within(&mut self) -> Parse<Option<Subnet>> {
         if self.peek() == Tok::End {
             return Ok(None);
@@ -143,7 +143,7 @@ impl Parser<'_> {
         subnet(text, span, None).map(Some)
     }
 
-    /// Matches up to the end of the line, maybe none.
+    /// Matches up to the end of the line, possibly none.
     pub(super) fn filter(&mut self, taker: &str) -> Parse<Vec<Match>> {
         let mut matches = Vec::new();
         self.expect_match();
@@ -210,7 +210,7 @@ impl Parser<'_> {
         })
     }
 
-    /// The name of a kernel interface: the same letters as our own names.
+    /// The name of a kernel interface. It has the same letters as the names of mmb.
     fn ifname(&mut self) -> Parse<String> {
         let (text, span) = self.unbroken("the name of the kernel interface")?;
         if is_name(&text) && !matches!(&*text, "." | "..") {

@@ -1,4 +1,4 @@
-//! Configuration files: lines, numbered.
+//! Configuration files.
 
 use super::{Parser, plain};
 use crate::ast::Command;
@@ -6,33 +6,32 @@ use crate::check::check;
 use crate::diag::Diagnostic;
 use crate::span::Span;
 
-/// Something and the line it stands in, from 1.
+/// An item of a file with its line number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileItem<T> {
     /// Line number, from 1.
     pub line: u32,
-    /// The thing.
+    /// The item.
     pub item: T,
 }
 
-/// Most errors reported for one file.
+/// Maximum number of errors reported for a file.
 const MAX_ERRORS: usize = 20;
 
-/// Reads a file: the same lines as in the shell, without `show`, `list`, `del`, `flush`, `clear` and `nf
-/// set`, which ask, undo or command and have no place in a description. Rules are not checked ([`load_file`]
-/// does that).
+/// Parses a file. It has the lines of the shell, except `show`, `list`, `del`, `flush`, `clear` and `nf set`,
+/// which do not describe a configuration. Rules are not checked: see [`load_file`].
 ///
 /// # Errors
-/// Up to 20, in order of lines. A file that is not text (invalid UTF-8, control characters) has one error at
-/// the first such place, behind those of the lines before.
+/// At most 20, in line order. A file that is not text (invalid UTF-8, control characters) has one error at
+/// the first such position, after those of the lines before.
 pub fn parse_file(text: &[u8]) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     read(text, |_| Ok(()))
 }
 
-/// Like [`parse_file`], and every rule passes [`check`].
+/// Parses a file as [`parse_file`] does, and checks every rule with [`check`].
 ///
 /// # Errors
-/// Those of [`parse_file`] and of [`check`], together up to 20, in order of lines.
+/// Those of [`parse_file`] and of [`check`], at most 20 in total, in line order.
 pub fn load_file(text: &[u8]) -> Result<Vec<FileItem<Command>>, Vec<Diagnostic>> {
     read(text, |command| match command {
         Command::Add(rule) => check(rule),
@@ -70,7 +69,7 @@ fn read(
     if errors.is_empty() { Ok(commands) } else { Err(errors) }
 }
 
-/// One line without its carriage return, if it is text.
+/// One line without its carriage return, if it is valid text.
 fn text_line(bytes: &[u8]) -> Result<&str, Diagnostic> {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
     let line = std::str::from_utf8(bytes).map_err(|error| {
@@ -82,7 +81,7 @@ fn text_line(bytes: &[u8]) -> Result<&str, Diagnostic> {
     Ok(line)
 }
 
-/// The command of a line, if it may stand in a file.
+/// The command of a line, if it is allowed in a file.
 fn file_command(line: &str) -> Result<Option<Command>, Diagnostic> {
     let command = Parser::new(line).line()?;
     let word = match command {

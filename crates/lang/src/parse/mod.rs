@@ -1,10 +1,12 @@
-//! From text to commands: one line, or a file of lines.
+//! The parser: from a line, or a file of lines, to commands.
 //!
-//! Theory of operation. A recursive-descent parser with one token ahead. Only the brackets of service chains
-//! nest, and only so deep ([`crate::Chain::MAX_DEPTH`]); nothing else recurses on what the user writes.
-//! Wherever the grammar has a choice the parser notes what could stand there if the line ends at that place
-//! ([`Expect`]); completion runs this same parser over the line up to the cursor and reads the notes, so that
-//! the two cannot drift apart. Everything is linear in the length of the line.
+//! # Theory of operation
+//!
+//! A recursive-descent parser with one token of lookahead. Only the brackets of service chains nest, at most
+//! [`crate::Chain::MAX_DEPTH`] levels deep. At every choice of the grammar, the parser records what could
+//! stand at the end of the line ([`Expect`]). Completion runs the same parser over the line up to the cursor
+//! and reads these records, so parser and completion always agree. The time is linear in the length of the
+//! line.
 
 mod chain;
 mod command;
@@ -26,31 +28,31 @@ use crate::lex::{Lexer, Tok, Token, unquote};
 use crate::shape::{MAX_NAME, is_name};
 use crate::span::{SourceSpan, Span};
 
-/// Longest line, in bytes.
+/// Maximum length of a line in bytes.
 pub const MAX_LINE: usize = 1 << 20;
 
 type Parse<T> = Result<T, Diagnostic>;
 
-/// Something that could stand at the end of an unfinished line.
+/// Something that can stand at the end of an unfinished line.
 #[derive(Clone, Copy)]
 pub(crate) enum Expect {
     /// One of these words.
     Words(&'static [Keyword]),
-    /// A target of a rule of that kind.
+    /// A target of a rule of this kind.
     Target(RuleKind),
     /// A subject of `show`.
     Show,
-    /// What `set on-error` sets.
+    /// A value of `set on-error`.
     ErrorPolicy,
     /// A timeout.
     Timeout,
-    /// A pool's filtering.
+    /// The filtering of a pool.
     Filtering,
     /// A protocol of forwards.
     NatProto,
-    /// A condition that makes sense with the field.
+    /// A condition that the field supports.
     Cond(FieldId),
-    /// A field for which this holds.
+    /// A field for which the function returns true.
     Field(fn(&FieldDef) -> bool),
     /// A value of the field.
     Value(FieldId),
@@ -58,19 +60,18 @@ pub(crate) enum Expect {
     Interface,
     /// The name of a NAT pool.
     Pool,
-    /// The name of an instance of a function.
+    /// The name of an instance of a network function.
     Instance,
-    /// A type of functions.
+    /// A type of network functions.
     FunctionType,
     /// The name of a service chain.
     Chain,
 }
 
-/// Reads one line: `None` for a blank line or a comment. A leading `mmb` is allowed, and a newline at the
-/// end.
+/// Parses a line. `None` for a blank line or a comment. A leading `mmb` and a newline at the end are allowed.
 ///
 /// # Errors
-/// The first thing wrong with the line. [`crate::check`] says whether the engine can run a rule that parses.
+/// The first error of the line. [`crate::check`] tests whether the engine can run a rule that parses.
 pub fn parse_line(line: &str) -> Result<Option<Command>, Diagnostic> {
     let line = line.strip_suffix('\n').unwrap_or(line);
     let line = line.strip_suffix('\r').unwrap_or(line);
@@ -78,11 +79,10 @@ pub fn parse_line(line: &str) -> Result<Option<Command>, Diagnostic> {
     Parser::new(line).line()
 }
 
-/// Reads matches alone, as they stand in a rule, and checks them as [`crate::check`] does; no text is no
-/// match.
+/// Parses matches without a rule, and checks them as [`crate::check`] does. An empty text has no matches.
 ///
 /// # Errors
-/// The first thing wrong with them.
+/// The first error.
 pub fn parse_matches(text: &str) -> Result<Vec<Match>, Diagnostic> {
     plain(text)?;
     let matches = Parser::new(text).filter("here are")?;
@@ -90,13 +90,13 @@ pub fn parse_matches(text: &str) -> Result<Vec<Match>, Diagnostic> {
     Ok(matches)
 }
 
-/// The line is no longer than it may be, and has no control characters.
+/// Checks that the line is not too long and has no control characters.
 fn plain(line: &str) -> Parse<()> {
     if line.len() > MAX_LINE {
         let message = format!("the line has {} bytes; a line may have {MAX_LINE} at most", line.len());
         return Err(Diagnostic::new(Span::default(), message));
     }
-    // Nearly all lines are plain ASCII; looking at bytes is many times faster.
+    // Nearly all lines are plain ASCII. A test of bytes is many times faster.
     if line.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
         return Ok(());
     }
@@ -108,14 +108,14 @@ fn plain(line: &str) -> Parse<()> {
     Err(Diagnostic::new(Span::new(at, at + c.len_utf8()), message))
 }
 
-/// What could follow at the end of `line`, in the order of the grammar; nothing if the line is wrong before
+/// Returns what could follow at the end of `line`, in grammar order. Empty if the line has an error before
 /// its end.
 pub(crate) fn expected(line: &str) -> Vec<Expect> {
     let mut parser = Parser::new(line);
     if plain(line).is_err() {
         return Vec::new();
     }
-    // What is wrong with the line does not matter here: it is unfinished, as a rule.
+    // Errors do not matter here: the line is usually unfinished.
     let _ = parser.line();
     parser.expected
 }
@@ -166,7 +166,7 @@ impl<'a> Parser<'a> {
         self.eat(Tok::Bang) || self.eat_word("not")
     }
 
-    /// Notes what could stand here, if the line ends here.
+    /// Records what could stand here, if the line ends here.
     fn expect(&mut self, what: Expect) {
         if self.peek() == Tok::End {
             self.expected.push(what);
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         Span::new(start, self.lex.last_end().max(start)).into()
     }
 
-    /// Nothing more may follow.
+    /// Checks that the line ends here.
     fn end(&mut self, after: &str) -> Parse<()> {
         match self.lex.peek() {
             token if token.tok == Tok::End => Ok(()),
@@ -194,19 +194,19 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The name of an interface that there is.
+    /// The name of an existing interface.
     fn interface_name(&mut self, what: &str) -> Parse<Word> {
         self.expect(Expect::Interface);
         self.name(what)
     }
 
-    /// The name of a NAT pool that there is.
+    /// The name of an existing NAT pool.
     fn pool_name(&mut self) -> Parse<Word> {
         self.expect(Expect::Pool);
         self.name("a pool")
     }
 
-    /// The current token, which is a word; `what` it should be.
+    /// The current token, which must be a word. `what`: its description for messages.
     fn operand(&mut self, what: &str) -> Parse<(&'a str, Span)> {
         let token = self.lex.peek();
         match token.tok {
@@ -219,8 +219,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The name of an interface, a pool or a chain: 1 to 15 of `A-Z a-z 0-9 . _ -`, no word of the rule
-    /// grammar.
+    /// The name of an interface, a pool or a chain: 1 to 15 of `A-Z a-z 0-9 . _ -`, and no keyword of rules.
     fn name(&mut self, what: &str) -> Parse<Word> {
         if self.peek() == Tok::End {
             return Err(self.error_here(format!("the name of {what} is missing")));
@@ -238,7 +237,7 @@ impl<'a> Parser<'a> {
         Ok(Word { text: text.into(), span: token.span.into() })
     }
 
-    /// The current token does not have the shape of a name.
+    /// The error for a token that does not have the shape of a name.
     fn no_name(&self, what: &str) -> Diagnostic {
         let token = self.lex.peek();
         if token.tok == Tok::End {
@@ -248,7 +247,7 @@ impl<'a> Parser<'a> {
         self.error_here(format!("{} cannot name {what}", quote(self.text(token)))).with_help(help)
     }
 
-    /// A path or the like: quoted, or everything up to the next blank.
+    /// A path or similar: quoted, or everything up to the next blank.
     fn unbroken(&mut self, what: &str) -> Parse<(String, Span)> {
         let token = self.lex.peek();
         match token.tok {

@@ -1,4 +1,4 @@
-//! Commands about network address translation: pools and forwards.
+//! NAT commands: pools and forwards.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -11,7 +11,7 @@ use crate::lex::Tok;
 use crate::span::Span;
 
 impl Parser<'_> {
-    /// What follows `nat`.
+    /// Parses the words after `nat`.
     pub(super) fn nat(&mut self) -> Parse<Command> {
         Ok(match self.keyword(NAT, "action of `nat`")? {
             "pool" => match self.keyword(NAT_POOL, "action on pools")? {
@@ -137,7 +137,7 @@ impl Parser<'_> {
         Ok(Endpoint4 { address, port })
     }
 
-    /// A decimal number in these bounds; `what` it is.
+    /// A decimal number within the bounds. `what`: its description for messages.
     pub(super) fn number(&mut self, what: &str, bounds: RangeInclusive<u64>) -> Parse<u64> {
         let (text, span) = self.operand(&format!("the {what}"))?;
         let digits = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -152,9 +152,9 @@ impl Parser<'_> {
     }
 }
 
-/// All addresses of the range are such that a host can have them.
+/// Checks that all addresses of the range can be addresses of hosts.
 fn hosts(first: Ipv4Addr, last: Ipv4Addr, span: Span) -> Parse<()> {
-    // RFC 6890: this network, loopback; multicast and what lies above.
+    // RFC 6890: this network, loopback; multicast and all addresses above.
     let others = [(0x0000_0000, 0x00ff_ffff), (0x7f00_0000, 0x7fff_ffff), (0xe000_0000, u32::MAX)];
     for (low, high) in others {
         if first.to_bits() <= high && low <= last.to_bits() {

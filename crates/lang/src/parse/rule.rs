@@ -10,7 +10,7 @@ use crate::shape::accepts_cond;
 use crate::span::Span;
 
 impl<'a> Parser<'a> {
-    /// What follows the keyword: matches, then targets.
+    /// Parses the matches and targets after the keyword.
     pub(super) fn rule(&mut self, kind: RuleKind, start: usize) -> Parse<Rule> {
         let matches = self.matches(kind)?;
         let targets = self.targets(kind, &matches)?;
@@ -19,7 +19,7 @@ impl<'a> Parser<'a> {
 
     fn matches(&mut self, kind: RuleKind) -> Parse<Vec<Match>> {
         const EXAMPLE: &str = "for example: add tcp-dport 80 drop";
-        // Room for most rules, so that growing costs nothing; the rest is given back below.
+        // Capacity for most rules, so that the vector does not grow. The rest is freed below.
         let mut matches = Vec::with_capacity(8);
         loop {
             self.expect_match();
@@ -55,7 +55,7 @@ impl<'a> Parser<'a> {
         Ok(matches)
     }
 
-    /// Notes that a match could stand here.
+    /// Records that a match could stand here.
     pub(super) fn expect_match(&mut self) {
         self.expect(Expect::Words(MATCH_WORDS));
         self.expect(Expect::Field(|def| def.match_ == Support::Yes));
@@ -88,7 +88,7 @@ impl<'a> Parser<'a> {
         Ok(Match { negated, what, span: self.since(start) })
     }
 
-    /// What a match asks of a field.
+    /// The condition of a match on a field.
     fn question(&mut self, def: &'static FieldDef) -> Parse<MatchExpr> {
         let arg = self.arg(def)?;
         let ValueKind::Shorthand(bits) = def.kind else {
@@ -108,7 +108,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Condition and values, if there are any.
+    /// Condition and values, if present.
     fn arg(&mut self, def: &'static FieldDef) -> Parse<Option<Comparison>> {
         let start = self.lex.peek().span.start;
         if def.kind != ValueKind::Presence {
@@ -144,7 +144,7 @@ impl<'a> Parser<'a> {
         Ok(cond)
     }
 
-    /// Whether the next token is a value of `def`; an error if it is none but had to be one.
+    /// Whether the next token is a value of `def`. An error if it is not but must be one.
     fn value_follows(&self, def: &'static FieldDef) -> Parse<bool> {
         let must = matches!(def.kind, ValueKind::Interface | ValueKind::EtherType);
         let token = self.lex.peek();
@@ -160,7 +160,8 @@ impl<'a> Parser<'a> {
         if word == "not" || word == "all" || is_target(word) || field(word).is_some() {
             return Ok(false);
         }
-        // A slip, either of a value or of the word behind: the message follows what it looks most like.
+        // A typing error, either of a value or of the next keyword. The message follows the most similar
+        // word.
         let grammar = nearest_distance(word, Place::Match.words()).map(|(distance, _)| distance);
         let value = nearest_distance(word, self.value_names(def)).map(|(distance, _)| distance);
         Ok(match (grammar, value) {
@@ -170,7 +171,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// An error about a token that cannot stand where it stands.
+    /// The error for a token that is not allowed at its position.
     pub(super) fn stray(&self, token: Token, place: Place) -> Diagnostic {
         let text = self.text(token);
         let error = |message: String| Diagnostic::new(token.span, message);
@@ -196,14 +197,14 @@ impl<'a> Parser<'a> {
 
 const SET: &str = "several values are written {80,443,8000-8100}, in quotes where a shell reads the line";
 
-/// Where a word stands, for messages.
+/// The position of a word, for messages.
 #[derive(Clone, Copy)]
 pub(super) enum Place {
     /// A match, or the first target.
     Match,
-    /// Behind `!`.
+    /// After `!`.
     Negated,
-    /// A target behind another.
+    /// A target after another.
     Target,
     /// A field in a target.
     Field,
@@ -240,7 +241,7 @@ impl Place {
     }
 }
 
-/// What is wrong with a condition that makes no sense with a field.
+/// Checks that the field supports the condition.
 fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
     let error = |message: String| Err(Diagnostic::new(span, message));
     match (def.kind, cond) {
@@ -254,7 +255,7 @@ fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
     }
 }
 
-/// Conditions that compare with one value, and have more.
+/// Checks that the condition has one value if it needs one.
 fn check_count(cond: Cond, values: &ValueSet, span: Span) -> Parse<()> {
     let error = |message: String| Err(Diagnostic::new(span, message));
     match values.single() {

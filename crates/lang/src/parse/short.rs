@@ -9,18 +9,18 @@ use crate::lex::Tok;
 use crate::shape::is_name;
 use crate::span::Span;
 
-/// What a target without a field means: the field of the one match that names a field it can act on.
+/// The implied field of a target without a field: the one field of the matches that the target can act on.
 pub(super) enum Subject {
-    /// This field; for `tcp-opt <kind>`, with the kind.
+    /// The field. For `tcp-opt <kind>`, with the kind.
     One(&'static FieldDef, Option<u8>),
     /// No match names such a field.
     None,
-    /// Several do, or one does for several kinds of options.
+    /// Several matches name such fields, or one names several kinds of options.
     Several,
 }
 
 impl Subject {
-    /// What these matches name, of the fields for which `can` holds.
+    /// The implied field of these matches, among the fields for which `can` returns true.
     pub(super) fn of(matches: &[Match], can: fn(&FieldDef) -> bool) -> Self {
         let mut named = matches.iter().filter(|one| match &one.what {
             MatchExpr::All => false,
@@ -47,8 +47,8 @@ impl Subject {
         }
     }
 
-    /// Whether the parser stands at a value where a field could stand: the field is left out. What may be a
-    /// field with a slip is taken for that.
+    /// Whether the next token is a value where a field could stand, so that the field is implied. A word
+    /// similar to a field counts as a typing error of the field.
     pub(super) fn operand(&self, parser: &Parser<'_>) -> bool {
         let word = match parser.peek() {
             Tok::Text | Tok::OpenText => return true,
@@ -66,10 +66,10 @@ impl Subject {
         }
     }
 
-    /// The field that is meant, and the option's kind if the field is `tcp-opt` and the match names one.
+    /// The implied field, and the kind if the field is `tcp-opt` and the match names one.
     ///
     /// # Errors
-    /// There is none, or it is not clear which; the error stands at `span`.
+    /// There is no such field, or several. The error has the given `span`.
     pub(super) fn resolved(&self, target: &str, span: Span) -> Parse<(&'static FieldDef, Option<u8>)> {
         let found = match self {
             Self::One(def, kind) => return Ok((def, *kind)),

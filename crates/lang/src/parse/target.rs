@@ -1,4 +1,4 @@
-//! Targets.
+//! Targets of rules.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::keyword::{STRIP, is_target};
 use crate::lex::Tok;
 
 impl Parser<'_> {
-    /// All that is left of the line, behind these matches.
+    /// Parses the rest of the line, after these matches.
     pub(super) fn targets(&mut self, kind: RuleKind, matches: &[Match]) -> Parse<Vec<Target>> {
         let mut targets = Vec::with_capacity(1);
         while self.peek() != Tok::End {
@@ -70,7 +70,7 @@ impl Parser<'_> {
         self.stray(token, Place::Target)
     }
 
-    /// The field that `target` acts on.
+    /// The field of the target.
     fn field(&mut self, target: &str) -> Parse<&'static FieldDef> {
         let token = self.lex.peek();
         if token.tok == Tok::End {
@@ -143,7 +143,7 @@ impl Parser<'_> {
         Ok(Action::Strip { keep, field: def.id, kind })
     }
 
-    /// A field that is a TCP option.
+    /// A field that must be a TCP option.
     fn option(&mut self, target: &str) -> Parse<&'static FieldDef> {
         let span = self.lex.peek().span;
         self.expect(Expect::Field(FieldDef::is_option));
@@ -156,7 +156,7 @@ impl Parser<'_> {
             .with_help("options are tcp-opt-mss, tcp-opt-wscale, tcp-opt <kind> and so on"))
     }
 
-    /// `<kind> [<bytes>]`, or the bytes only when the kind is known.
+    /// `<kind> [<bytes>]`, or only the bytes if the kind is known.
     fn numbered_option(&mut self, def: &'static FieldDef, known: Option<u8>, target: &str) -> Parse<Value> {
         const MOST_DATA: u16 = 38;
         let kind = match known {
@@ -232,7 +232,7 @@ impl Parser<'_> {
     }
 }
 
-/// A decimal number with at most two digits behind the point, in hundredths.
+/// A decimal number with at most two decimal places, in hundredths.
 fn hundredths(text: &str) -> Option<u32> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits =

@@ -1,4 +1,4 @@
-//! Values: what a field's kind makes of a word.
+//! Values: parsed according to the kind of their field.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use crate::names;
 use crate::shape::{network, order};
 use crate::span::Span;
 
-/// A word, or a half of one (`1024-65535`), and its place.
+/// A word or one end of a range (`1024-65535`), with its position.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
     text: &'a str,
@@ -21,7 +21,7 @@ struct Piece<'a> {
 }
 
 impl<'a> Parser<'a> {
-    /// One value or `{…}`. `behind`: the condition that was written before.
+    /// One value or `{…}`. `behind`: the condition before it.
     pub(super) fn values(&mut self, def: &'static FieldDef, behind: Option<Cond>) -> Parse<ValueSet> {
         if def.kind == ValueKind::Presence {
             return Err(no_value(def, self.lex.peek().span));
@@ -91,7 +91,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One value of a target: no range, no set, no subnet.
+    /// One value of a target: not a range, a set or a subnet.
     pub(super) fn one_value(&mut self, def: &'static FieldDef, target: &str) -> Parse<Value> {
         let start = self.lex.peek().span.start;
         let values = self.values(def, None)?;
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         Ok(bytes.into())
     }
 
-    /// Whether a word can only be a value of `def`, right or wrong, and no word of the grammar.
+    /// Whether a word can only be a value of `def`, valid or not, and not a keyword.
     pub(super) fn looks_like_value(&self, def: &FieldDef, word: &str) -> bool {
         let numeric =
             word.starts_with(|c: char| c.is_ascii_digit() || "-+.:".contains(c)) || hex(word).is_some();
@@ -155,7 +155,7 @@ impl<'a> Parser<'a> {
             }
     }
 
-    /// The names that a value of `def` can have.
+    /// The names that values of `def` can have.
     pub(super) fn value_names(&self, def: &FieldDef) -> impl Iterator<Item = &'static str> + use<> {
         let protocols = (def.kind == ValueKind::Proto).then(names::protocols);
         let ethertypes = (def.kind == ValueKind::EtherType).then(names::ethertypes);
@@ -163,7 +163,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// The digits of `0x1f` or `x1f`; `None` when the word is no such number.
+/// The digits of `0x1f` or `x1f`; `None` if the word is not such a number.
 fn hex(word: &str) -> Option<&str> {
     let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix('x'))?;
     (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(digits)
@@ -224,7 +224,7 @@ fn int(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
         None => return Err(not_a_number(def, piece)),
     };
     let max = if def.kind.is_yes_or_no() { 1 } else { def.max_int() };
-    // Digits only, yet no number: it is too large even for 64 bits.
+    // Only digits, but no number: too large for 64 bits.
     match number {
         Some(number) if number <= max => Ok(Value::Int(number)),
         _ => Err(error(format!("{} is out of range: `{}` takes 0 to {max}", quote(text), def.name))),
@@ -255,7 +255,7 @@ fn prefix(def: &'static FieldDef, piece: Piece<'_>) -> Parse<Value> {
     Ok(Value::Prefix { addr: address, len })
 }
 
-/// An address or a subnet, of IPv4, IPv6 or either; bits behind the prefix are cleared.
+/// An address or a subnet of IPv4, IPv6 or either. Bits after the prefix are cleared.
 pub(super) fn subnet(text: &str, span: Span, v4: Option<bool>) -> Parse<Subnet> {
     let (address, length) = match text.split_once('/') {
         Some((address, length)) => (address, Some(length)),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::rules::name;
 
-/// Deepest brackets that are made up.
+/// Maximum depth of generated brackets.
 const DEPTH: u32 = 4;
 
 fn word(shape: &'static str) -> impl Strategy<Value = Word> + Clone {
@@ -23,7 +23,7 @@ fn label() -> impl Strategy<Value = Word> {
     word("[A-Za-z0-9._-]{1,15}|else|drop|then|pass")
 }
 
-/// An arm, without its label, around what may stand in one.
+/// A branch without its label, around a generated body.
 fn arm(body: impl Strategy<Value = Body>) -> impl Strategy<Value = (BranchEnd, Body)> {
     prop_oneof![
         1 => Just((BranchEnd::Drop, Body::default())),
@@ -40,7 +40,7 @@ fn step(body: BoxedStrategy<Body>) -> impl Strategy<Value = Step> {
                 kept.push(Branch { label: Some(label), end, body });
             }
         }
-        // Stands last, where it is.
+        // `else` stands last.
         kept.sort_by_key(Branch::is_else);
         kept
     });
@@ -63,7 +63,7 @@ fn body() -> impl Strategy<Value = Body> {
     })
 }
 
-/// Words for functions: names, paths, anything.
+/// Arguments of functions: names, paths, any text.
 fn args() -> impl Strategy<Value = Vec<Box<str>>> {
     let word = prop_oneof!["[!-~]{1,12}", "[^\0]{1,10}", "[a-z0-9.:/-]{1,12}"];
     vec(word.prop_map(|word| word.into_boxed_str()), 0..5)

@@ -1,4 +1,4 @@
-//! What holds for all commands and for all texts.
+//! Properties of all commands and all texts.
 
 mod chains;
 #[path = "../../../../fuzz/src/lang.rs"]
@@ -11,7 +11,7 @@ use mmb_lang::{check, parse_line};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
-/// Pieces that slips are made of.
+/// Pieces of typing errors.
 const PIECES: &[&str] = &[
     " ",
     "  ",
@@ -70,7 +70,7 @@ proptest! {
         prop_assert_eq!(parsed, Ok(Some(command)), "{}", text);
     }
 
-    /// What the parser gives has the shape that the check asks of rules that were built by hand.
+    /// The parser's result has the shape that the check requires of rules built by hand.
     #[test]
     fn rules_that_parse_are_well_formed(rule in rules::rule()) {
         if let Err(error) = check(&rule) {

@@ -1,4 +1,4 @@
-//! Random commands: everything that the grammar can say, in the shape that the parser gives it.
+//! Random commands: everything in the grammar, in the shape that the parser produces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -40,7 +40,7 @@ fn prefix(v4: bool, whole: bool) -> BoxedStrategy<Value> {
         .boxed()
 }
 
-/// A value of the field; `whole`: no subnet.
+/// A value of the field. `whole`: no subnet.
 fn value(def: &'static FieldDef, whole: bool) -> BoxedStrategy<Value> {
     match def.kind {
         ValueKind::Interface => name().prop_map(Value::Iface).boxed(),
@@ -249,7 +249,7 @@ fn proto() -> impl Strategy<Value = NatProto> {
     select(&[NatProto::Tcp, NatProto::Udp][..])
 }
 
-/// An address that a host can have.
+/// An address of a host.
 fn host() -> impl Strategy<Value = Ipv4Addr> {
     prop_oneof![0x0100_0000..0x7f00_0000_u32, 0x8000_0000..0xe000_0000_u32].prop_map(Ipv4Addr::from_bits)
 }
@@ -260,7 +260,7 @@ fn socket() -> impl Strategy<Value = Endpoint4> {
 
 fn pool() -> impl Strategy<Value = NatPool> {
     let addresses = (host(), 0..NatPool::MAX_ADDRESSES).prop_map(|(first, more)| {
-        // Up to the end of the block of sixteen million at most: what lies behind may be no host's.
+        // At most to the end of the /8: the addresses after it may be no host's.
         let last = first.to_bits().saturating_add(more).min(first.to_bits() | 0x00ff_ffff);
         [first, Ipv4Addr::from_bits(last)]
     });
