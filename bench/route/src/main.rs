@@ -12,10 +12,10 @@ mod tables;
 
 // Seen from here, they have more than is needed.
 #[allow(dead_code)]
-#[path = "../../../crates/dataplane/src/bench/prefixes.rs"]
+#[path = "../../../crates/simulate/src/bench/prefixes.rs"]
 mod prefixes;
 #[allow(dead_code)]
-#[path = "../../../crates/dataplane/src/bench/traffic.rs"]
+#[path = "../../../crates/simulate/src/bench/traffic.rs"]
 mod traffic;
 
 use std::process::ExitCode;

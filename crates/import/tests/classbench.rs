@@ -10,10 +10,11 @@ use std::process::Command;
 
 use mmb_import::classbench::{self, FiveTuple};
 use mmb_lang::Rule;
-use mmb_oracle::generate::Random;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{Meta, fill_window, parse};
 use mmb_policy::{Batch, Policy, VECTOR};
+use rand::rngs::SmallRng;
+use rand::{RngCore, SeedableRng};
 
 #[test]
 fn acl1_agrees_with_the_oracle() {
@@ -110,8 +111,8 @@ fn traced(trace: &str, count: usize) -> Vec<Vec<u8>> {
 
 /// Packets that match some rule, every other one with a bit turned over.
 fn sampled(tuples: &[FiveTuple], count: usize) -> Vec<Vec<u8>> {
-    let mut random = Random(7);
-    let mut next = || (random.number() >> 32) as u32;
+    let mut random = SmallRng::seed_from_u64(7);
+    let mut next = || random.next_u32();
     let packet = |number: usize| {
         let tuple = &tuples[next() as usize % tuples.len()];
         let mut address = |(base, bits): (std::net::Ipv4Addr, u8)| {

@@ -1,15 +1,15 @@
-//! Service chains, as far as rules have to do with them.
+//! Service chains, as far as rules refer to them.
 
 use mmb_lang::{Action, Match, Rule};
 
 use crate::headers;
 use crate::matching::{self, Packet};
 
-/// The traffic that a service chain takes: all of these matches hold.
+/// The traffic class of a service chain: matches that must all hold.
 pub type ChainClasses<'a> = dyn Fn(&str) -> Vec<Match> + 'a;
 
-/// The rules that match a frame, as in [`crate::evaluate`], where a rule with a chain does only if the frame is of the
-/// traffic that the chain takes.
+/// The rules that match a frame, as in [`crate::evaluate`]. A rule with a chain matches only if the frame
+/// is in the chain's class.
 pub fn matching_rules<'a>(
     rules: &'a [(u32, Rule)],
     classes: &ChainClasses<'_>,
@@ -26,8 +26,8 @@ pub fn matching_rules<'a>(
     rules.iter().filter(|(_, rule)| holds(rule)).collect()
 }
 
-/// The chain that a session goes through if these rules match the packet that opens it: what the last one says that
-/// names one, and its index.
+/// The chain of a session if these rules match its first packet: the index of the last rule with a chain,
+/// and the chain.
 pub fn chain<'a>(matching: &[&'a (u32, Rule)]) -> Option<(u32, &'a str)> {
     matching.iter().rev().find_map(|(index, rule)| Some((*index, named(rule)?)))
 }

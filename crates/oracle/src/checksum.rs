@@ -1,35 +1,39 @@
-//! Checksums from scratch: what each must be after an edit.
+//! Checksums from scratch: the required values after an edit.
 //!
-//! A checksum that was right before an edit is computed anew over everything it covers. One that was wrong, or that
-//! covers bytes that are not in the frame (fragments), keeps its error: the sum of all 16-bit words including the
-//! checksum, modulo 65,535, is what it was, so that a receiver finds the same fault it would have found without us.
+//! A checksum that was valid before an edit is computed again over everything it covers. One that was
+//! invalid, or that covers bytes outside the frame (fragments), keeps its error: the sum of all 16-bit
+//! words including the checksum stays the same modulo 65,535. The receiver thus detects the same error.
 //!
-//! # Which values are equal
-//! Modulo 65,535 the words 0x0000 and 0xffff are the same number, and RFC 1624 (section 3) shows two ways of updating
-//! a checksum that differ in which of them comes out. A sender that computes a checksum from scratch writes 0xffff
-//! only over a sum of zero, that is, if all covered words are zero. Hence:
+//! # Equal values
+//! Modulo 65,535 the words 0x0000 and 0xffff are the same number. RFC 1624 (section 3) shows two update
+//! methods that differ in which of them results. A sender that computes a checksum from scratch writes
+//! 0xffff only if all covered words are zero. Hence:
 //!
-//! * IPv4 header, TCP, ICMPv6: the covered words are never all zero (version; protocol number). If the checksum was
-//!   as a sender would have written it, so must it be afterwards: exact. If it was not, and the new value is zero
-//!   modulo 65,535, either spelling carries the same error: both are taken.
-//! * UDP: 0x0000 says "no checksum" (RFC 768) and stays; any other checksum that comes to zero is 0xffff: exact.
-//! * ICMP: no pseudo header, and all words may be zero. Over all-zero words only 0xffff verifies (the sum of the words
-//!   must come to 0xffff, not to 0); over others both spellings verify, and whoever updates without seeing the whole
-//!   message cannot know which a sender would have used: both are taken.
+//! * IPv4 header, TCP, ICMPv6: the covered words are never all zero (version; protocol number). If the
+//!   checksum was as a sender writes it, the result must be exact. Otherwise both representations of zero
+//!   carry the same error and are accepted.
+//! * UDP: 0x0000 means "no checksum" (RFC 768) and stays. Any other checksum that becomes zero is 0xffff.
+//!   The result must be exact.
+//! * ICMP: no pseudo header, so all words can be zero. Over all-zero words only 0xffff is valid. Over
+//!   others both are valid, and an incremental update cannot know which one a sender would have written:
+//!   both are accepted.
 
 use crate::headers::{Headers, Net, Transport};
 
-/// What a checksum must be.
+/// Required value of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// This value.
+    /// Exactly this value.
     Exact(u16),
     /// 0x0000 or 0xffff.
     EitherZero,
 }
 
-/// Put right the IPv4 header checksum and the transport checksum of `after`, which differs from `before` in header
-/// fields other than those, and perhaps in the length of its TCP header; `headers` are those of `before`. Gives the offsets of checksums where 0x0000 and 0xffff are both right (they read 0xffff).
+/// Corrects the IPv4 header checksum and the transport checksum of `after`.
+///
+/// `after` differs from `before` in other header fields and possibly in the length of its TCP header;
+/// `headers` are those of `before`. Returns the offsets of checksums for which 0x0000 and 0xffff are both
+/// correct; they are 0xffff.
 pub(crate) fn settle(before: &[u8], after: &mut [u8], headers: &Headers) -> Vec<usize> {
     let mut either = Vec::new();
     let mut settle_one = |at: usize, wanted: Option<Wanted>, after: &mut [u8]| {
@@ -54,13 +58,13 @@ pub(crate) fn settle(before: &[u8], after: &mut [u8], headers: &Headers) -> Vec<
     either
 }
 
-/// Offsets in the frame of the checksums that the packet has.
+/// Offsets of the packet's checksums in the frame.
 pub(crate) fn offsets(headers: &Headers) -> Vec<usize> {
     let ip4 = (headers.net == Net::Ip4).then_some(headers.net_at + 10);
     ip4.into_iter().chain(transport_checksum_at(headers)).collect()
 }
 
-/// Writes the checksums that a sender would have written; over a fragment, as if there were no other.
+/// Writes the checksums that a sender writes; over a fragment, as if it were the whole packet.
 pub(crate) fn fill(frame: &mut [u8], headers: &Headers) {
     if headers.net == Net::Ip4 {
         let header = without_checksum(&frame[headers.net_at..headers.transport_at], 10);
@@ -76,7 +80,7 @@ pub(crate) fn fill(frame: &mut [u8], headers: &Headers) {
     }
 }
 
-/// Offset in the frame of the transport checksum, if there is one inside the packet.
+/// Offset of the transport checksum in the frame, if the packet contains it.
 fn transport_checksum_at(headers: &Headers) -> Option<usize> {
     let offset = match headers.transport {
         Transport::None => return None,
@@ -122,8 +126,8 @@ fn transport(before: &[u8], after: &[u8], headers: &Headers, at: usize) -> Optio
     }
 }
 
-/// The bytes that the transport checksum at `at` covers, itself as zero: pseudo header (RFC 9293, 3.1; RFC 768; RFC
-/// 8200, 8.1), header, payload. Of a fragment, those in this fragment.
+/// The bytes that the transport checksum at `at` covers, with the checksum as zero: pseudo header (RFC
+/// 9293, 3.1; RFC 768; RFC 8200, 8.1), header, payload. For a fragment, those in this fragment.
 fn covered(frame: &[u8], headers: &Headers, at: usize) -> Vec<u8> {
     let available = headers.end - headers.transport_at;
     let length = match headers.transport {
@@ -163,7 +167,8 @@ fn without_checksum(bytes: &[u8], at: usize) -> Vec<u8> {
     bytes
 }
 
-/// RFC 1071: the complement of the ones'-complement sum of the 16-bit words, the last one padded with a zero byte.
+/// RFC 1071: the complement of the ones'-complement sum of the 16-bit words; an odd last byte is padded
+/// with zero.
 fn from_scratch(bytes: &[u8]) -> u16 {
     let mut sum = total(bytes);
     while sum > 0xffff {
@@ -172,7 +177,7 @@ fn from_scratch(bytes: &[u8]) -> u16 {
     !(sum as u16)
 }
 
-/// The checksum over `after` that is as wrong as `stored` was over `before`.
+/// The checksum over `after` with the same error as `stored` over `before`.
 fn keep_error(stored: u16, before: &[u8], after: &[u8]) -> Wanted {
     let modulus = 0xffff;
     let error = (u64::from(stored) + total(before)) % modulus;

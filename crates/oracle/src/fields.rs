@@ -1,17 +1,17 @@
-//! Where fields are, copied by hand from the RFCs' drawings and not taken from the language's table: a bit offset that
-//! is wrong there shows as a disagreement. (A test holds widths and kinds of the two tables together.)
+//! Field locations, copied by hand from the figures of the RFCs and independent of the language's table. A
+//! wrong bit offset there shows up as a difference. A test compares widths and kinds of both tables.
 
 use crate::bits;
 use crate::headers::{Headers, Net, Transport};
 
-/// The header that a field is in.
+/// The header that contains a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Header {
     Net(Net),
     Transport(Transport),
 }
 
-/// A field's header, its first bit there, and its width in bits.
+/// A field's header, first bit and width in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     header: Header,
@@ -19,7 +19,7 @@ pub(crate) struct Place {
     pub width: usize,
 }
 
-/// Place of the header field called `name`; `None` for what is not at a fixed place of a header.
+/// Location of the header field `name`; `None` if it has no fixed offset in a header.
 #[rustfmt::skip]
 pub(crate) fn place(name: &str) -> Option<Place> {
     use Transport::{Icmp, Icmp6, Tcp, Udp};
@@ -88,7 +88,7 @@ pub(crate) fn place(name: &str) -> Option<Place> {
     Some(Place { header, first_bit, width })
 }
 
-/// The codepoint that an ECN shorthand stands for (RFC 3168, 5).
+/// The codepoint of an ECN shorthand (RFC 3168, 5).
 pub(crate) fn shorthand(name: &str) -> Option<u128> {
     match name {
         "ip-non-ect" => Some(0b00),
@@ -100,7 +100,7 @@ pub(crate) fn shorthand(name: &str) -> Option<u128> {
 }
 
 impl Place {
-    /// First byte of the header in the frame, if the packet has that header.
+    /// Offset of the header in the frame, if the packet has the header.
     fn header_at(&self, headers: &Headers) -> Option<usize> {
         match self.header {
             Header::Net(net) => (headers.net == net).then_some(headers.net_at),
@@ -114,7 +114,7 @@ impl Place {
         Some(bits::get(&frame[at..], self.first_bit, self.width))
     }
 
-    /// Sets the field, if the packet has it. Checksums are not touched.
+    /// Sets the field, if the packet has it. Checksums are not updated.
     pub fn write(&self, frame: &mut [u8], headers: &Headers, value: u128) {
         if let Some(at) = self.header_at(headers) {
             bits::set(&mut frame[at..], self.first_bit, self.width, value);

@@ -1,7 +1,7 @@
-//! Where a frame's headers are, read straight from the RFCs' layouts.
+//! Locations of a frame's headers, read directly by the layouts of the RFCs.
 //!
-//! Deliberately not `mmb_packet::parse`: two readings of the same RFCs by two pieces of code, so that a mistake in
-//! one shows as a disagreement.
+//! Deliberately independent of `mmb_packet::parse`: two implementations of the same RFCs reveal each
+//! other's errors.
 
 use mmb_packet::DropReason;
 
@@ -18,7 +18,7 @@ pub(crate) enum Net {
     Ip6,
 }
 
-/// The transport layer, where its whole fixed header is readable.
+/// The transport layer, if its whole fixed header is readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     None,
@@ -28,31 +28,32 @@ pub(crate) enum Transport {
     Icmp6,
 }
 
-/// What a frame with an IP packet carries. Offsets are bytes from the start of the frame.
+/// Headers of a frame with an IP packet. Offsets are bytes from the start of the frame.
 #[derive(Clone, Debug)]
 pub(crate) struct Headers {
     pub net: Net,
     /// The IP header.
     pub net_at: usize,
     pub transport: Transport,
-    /// The transport header, where there is one.
+    /// The transport header, if there is one.
     pub transport_at: usize,
-    /// First byte behind the IP packet.
+    /// End of the IP packet.
     pub end: usize,
-    /// A fragment, first ones included: the transport checksum covers bytes that are not in this frame.
+    /// Whether the packet is a fragment, including first ones: the transport checksum covers bytes outside
+    /// this frame.
     pub fragment: bool,
-    /// Some IPv6 routing header has segments left, so that `ip6-daddr` is not the final destination.
+    /// Whether an IPv6 routing header has segments left, so that `ip6-daddr` is not the final destination.
     pub routed: bool,
-    /// The final destination, where `routed` and the kind of routing header is one we can read it from.
+    /// The final destination, if `routed` and the type of routing header is known.
     pub final_destination: Option<[u8; 16]>,
-    /// Numbers of the IPv6 extension headers that are there, whole.
+    /// Numbers of the complete IPv6 extension headers.
     pub extensions: Vec<u8>,
 }
 
-/// Headers of `frame`; `None` if it is not IP.
+/// The headers of `frame`; `None` if it is not IP.
 ///
 /// # Errors
-/// The reason for which a packet that claims to be IP but is not readable as such is dropped.
+/// The drop reason of an unreadable IP packet.
 pub(crate) fn read(frame: &[u8]) -> Result<Option<Headers>, DropReason> {
     match ethertype(frame) {
         Some((ETHERTYPE_IP4, at)) => read_ip4(frame, at).map(Some),
@@ -61,7 +62,7 @@ pub(crate) fn read(frame: &[u8]) -> Result<Option<Headers>, DropReason> {
     }
 }
 
-/// Ethertype behind VLAN tags, and where its payload starts.
+/// Ethertype behind VLAN tags, and the offset of its payload.
 fn ethertype(frame: &[u8]) -> Option<(u16, usize)> {
     let mut at = 12;
     for _ in 0..=MAX_TAGS {
@@ -116,7 +117,7 @@ fn read_ip6(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
         return Err(DropReason::Ip6Truncated);
     }
     let payload = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
-    // RFC 2675: a length of 0 and a hop-by-hop header say that the length is in a jumbo option.
+    // RFC 2675: a length of 0 with a hop-by-hop header means that a jumbo option has the length.
     let jumbogram = payload == 0 && packet[6] == 0 && packet.len() > 40;
     if packet[0] >> 4 != 6 || jumbogram {
         return Err(DropReason::Ip6Malformed);
@@ -140,14 +141,15 @@ fn read_ip6(frame: &[u8], at: usize) -> Result<Headers, DropReason> {
     Ok(headers)
 }
 
-/// Follow the chain of extension headers to the transport header; each must lie inside the packet.
+/// Follows the chain of extension headers to the transport header; each must lie inside the packet.
 fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers) {
     let mut next = first;
     let mut at = start;
     loop {
         let rest = &frame[at..headers.end];
         let length = match next {
-            // Hop-by-hop, routing, destination options, mobility, HIP, shim6: length in 8 bytes beyond the first 8.
+            // Hop-by-hop, routing, destination options, mobility, HIP, shim6: length in units of 8 bytes
+            // beyond the first 8.
             0 | 43 | 60 | 135 | 139 | 140 if rest.len() >= 8 => (usize::from(rest[1]) + 1) * 8,
             // Fragment: always 8 bytes.
             44 if rest.len() >= 8 => 8,
@@ -155,7 +157,7 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
             51 if rest.len() >= 8 => (usize::from(rest[1]) + 2) * 4,
             0 | 43 | 44 | 51 | 60 | 135 | 139 | 140 => return,
             _ => {
-                // What is behind ESP is encrypted; the header itself has 8 bytes (RFC 4303, 2).
+                // The bytes behind ESP are encrypted; the header itself has 8 bytes (RFC 4303, 2).
                 if next == 50 && rest.len() >= 8 {
                     headers.extensions.push(50);
                 }
@@ -176,7 +178,7 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
             44 => {
                 let offset = u16::from_be_bytes([rest[2], rest[3]]) >> 3;
                 let more = rest[3] & 1 != 0;
-                // Offset 0 and no more: a whole packet that happens to carry the header (RFC 6946).
+                // Offset 0 and no more fragments: a whole packet with a fragment header (RFC 6946).
                 headers.fragment |= offset != 0 || more;
                 if offset != 0 {
                     return;
@@ -189,8 +191,8 @@ fn walk_extensions(frame: &[u8], first: u8, start: usize, headers: &mut Headers)
     }
 }
 
-/// The address that a routing header leads to in the end: the last one of type 0 (RFC 2460, 4.4) and type 2 (RFC
-/// 6275, 6.4), the first one of a segment routing header, type 4 (RFC 8754, 2).
+/// The final address of a routing header: the last one of type 0 (RFC 2460, 4.4) and type 2 (RFC 6275,
+/// 6.4), the first one of a segment routing header, type 4 (RFC 8754, 2).
 fn final_destination(routing: &[u8]) -> Option<[u8; 16]> {
     let addresses = &routing[8..];
     let address = match routing[2] {
@@ -202,14 +204,14 @@ fn final_destination(routing: &[u8]) -> Option<[u8; 16]> {
 }
 
 impl Headers {
-    /// Where the TCP header's options are in the frame, from behind the fixed header to the data offset; `None` without
-    /// a readable TCP header.
+    /// Range of the TCP options in the frame, from the end of the fixed header to the data offset; `None`
+    /// without a readable TCP header.
     pub fn option_area(&self, frame: &[u8]) -> Option<std::ops::Range<usize>> {
         let at = self.transport_at;
         (self.transport == Transport::Tcp).then(|| at + 20..at + usize::from(frame[at + 12] >> 4) * 4)
     }
 
-    /// The bytes that the payload field `name` stands for; `None` if the packet has no such header or no byte behind it.
+    /// The bytes of the payload field `name`; `None` if the packet has no such header or no byte behind it.
     pub fn payload<'a>(&self, frame: &'a [u8], name: &str) -> Option<&'a [u8]> {
         let at = self.transport_at;
         let (there, start, end) = match name {
@@ -234,7 +236,7 @@ impl Headers {
     }
 }
 
-/// Which transport header stands at the start of `segment` (which runs to the end of the packet).
+/// The transport header at the start of `segment`, which extends to the end of the packet.
 fn transport(protocol: u8, net: Net, segment: &[u8]) -> Transport {
     match (protocol, net) {
         (6, _) if segment.len() >= 20 => {

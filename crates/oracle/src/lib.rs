@@ -1,12 +1,12 @@
-//! The oracle: what a rule set does to a frame, worked out one rule and one bit at a time.
+//! The oracle: the effect of a rule set on a frame, computed one rule and one bit at a time.
 //!
-//! Theory of operation. The engine is fast because it is clever: canonical windows, masks, hash tables, incremental
-//! checksums. The oracle is none of that. It reads the headers on its own from the RFCs, looks at every match of every
-//! rule, sets fields bit by bit and sums whole packets for their checksums. It shares the rules' syntax tree and the
-//! drop reasons with the engine and nothing else, so that a mistake has to be made twice to go unseen. Tests and fuzz
-//! targets run both and compare; nothing else uses this crate.
+//! Theory of operation. The engine uses canonical windows, masks, hash tables and incremental checksums.
+//! The oracle uses none of them. It reads the headers by itself from the RFCs, evaluates every match of
+//! every rule, sets fields bit by bit, and sums whole packets for their checksums. It shares only the
+//! rules' syntax tree and the drop reasons with the engine, so an error goes undetected only if both have
+//! it. Tests and fuzz targets run both and compare; nothing else uses this crate.
 //!
-//! [`generate`] makes the rules and frames for that.
+//! [`generate`] makes rules and frames for these comparisons.
 
 #![forbid(unsafe_code)]
 
@@ -30,58 +30,58 @@ use mmb_packet::DropReason;
 use headers::Net;
 use matching::Packet;
 
-/// What happens to a frame.
+/// Verdict on a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// Forwarded.
     Pass,
-    /// It is dropped.
+    /// Dropped.
     Drop(DropReason),
-    /// It is dropped sometimes: a rule with a percentage under 100 matches and nothing else decides. What is not dropped
-    /// so goes on, or with [`Outcome::refused`] and [`ErrorPolicy::Drop`] is dropped for that reason.
+    /// Dropped with a probability: a rule with a percentage under 100 matches and no other rule decides.
+    /// Otherwise it is forwarded, or dropped if [`Outcome::refused`] is set with [`ErrorPolicy::Drop`].
     MayDrop,
 }
 
-/// What surrounds the rules.
+/// Settings outside the rules.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
-    /// What becomes of packets whose edits cannot be made.
+    /// Action if edits fail.
     pub on_error: ErrorPolicy,
-    /// The longest frame, in bytes, that goes out at a port.
+    /// Maximum frame length in bytes, by output port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
 }
 
 impl Default for Settings<'_> {
-    /// Forward, and frames of any length.
+    /// Forward packets if edits fail; no limit of frames.
     fn default() -> Self {
         Self { on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX }
     }
 }
 
-/// What a rule set does to a frame.
+/// The effect of a rule set on a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Whether the frame goes on.
     pub verdict: Verdict,
-    /// Indexes of all rules that match, in the order they were given. Empty for what is not (readable) IP.
+    /// Indexes of all matching rules in the given order. Empty for frames that are not (readable) IP.
     pub matched: Vec<u32>,
-    /// Why none of the edits is made, if that is so: `option-space`, `option-fragment` or `option-mtu`, the first of these
-    /// that holds. Not set for what a rule drops for sure.
+    /// Why edits failed: the first applicable of `option-space`, `option-fragment` and `option-mtu`. Not
+    /// set for a frame that a rule certainly drops.
     pub refused: Option<DropReason>,
-    /// The frame as it goes on; as it came if it is dropped or its edits are refused.
+    /// The frame after the edits; unchanged if it is dropped or its edits failed.
     pub bytes: Vec<u8>,
-    /// The port it goes out at; the one it was to leave at if its edits are refused.
+    /// The output port; the one before redirections if the edits failed.
     pub out_port: u16,
-    /// Offsets in `bytes` of checksums that may be 0x0000 just as well as 0xffff (`bytes` has 0xffff): they were not
-    /// what a sender would have written before, or cover bytes that nobody need look at.
+    /// Offsets in `bytes` of checksums that can be 0x0000 as well as 0xffff (`bytes` has 0xffff): they were
+    /// not as a sender writes them, or cover bytes that an implementation need not read.
     pub either_zero: Vec<usize>,
 }
 
 impl Outcome {
-    /// Compares the frame that goes on with what an implementation made of it.
+    /// Compares the outcome with the frame of an implementation.
     ///
     /// # Errors
-    /// The first difference, in words.
+    /// A description of the first difference.
     pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), String> {
         if bytes.len() != self.bytes.len() {
             return Err(format!("{} bytes instead of {}", bytes.len(), self.bytes.len()));
@@ -99,18 +99,20 @@ impl Outcome {
     }
 }
 
-/// Applies `rules`, each with its index and in the order of their indexes, to a frame that came in at `in_port` and is
-/// to leave at `out_port`. `ifaces` gives the port of an interface; a name without a port never equals one, and writing
-/// it does nothing.
+/// Applies `rules` to a frame that arrived at `in_port` and leaves by `out_port`.
 ///
-/// What claims to be IP and cannot be read is dropped with the reason, what is not IP passes: neither sees the rules.
-/// Otherwise every rule is tried on the frame as it came. Any matching `accept` keeps the frame; else any matching
-/// `drop` drops it; if it goes on, all matching rules' edits apply in order, and lengths and checksums follow. If the TCP
-/// options that come out do not fit, no edit is made at all, and `settings` say whether the frame goes on.
+/// Each rule comes with its index, in ascending order. `ifaces` maps an interface to its port; an unknown
+/// name equals no port, and a redirection to it has no effect.
+///
+/// An unreadable IP packet is dropped with its reason; a frame that is not IP is forwarded. No rule applies
+/// to either. Otherwise every rule is matched against the original frame. A matching `accept` forwards the
+/// frame; otherwise a matching `drop` drops it. If it is forwarded, the edits of all matching rules apply
+/// in order, and lengths and checksums are updated. If the resulting TCP options do not fit, no edit is
+/// made, and `settings` decide whether the frame is forwarded.
 ///
 /// # Panics
-/// On stateful rules with targets that no stateless rule has (but `chain`, which does nothing to a packet), and on rules that [`mmb_lang::check`] refuses for more than a
-/// contradiction.
+/// On stateful rules with targets that stateless rules cannot have, except `chain`, which has no effect. On
+/// rules that [`mmb_lang::check`] rejects for more than a contradiction.
 pub fn evaluate_with(
     settings: &Settings<'_>,
     rules: &[(u32, Rule)],
@@ -159,11 +161,11 @@ pub fn evaluate_with(
     outcome
 }
 
-/// [`evaluate_with`] the default settings.
+/// Calls [`evaluate_with`] with the default settings.
 ///
 /// # Panics
-/// On stateful rules with targets that no stateless rule has, and on rules that [`mmb_lang::check`] refuses for more than a
-/// contradiction.
+/// On stateful rules with targets that stateless rules cannot have, and on rules that [`mmb_lang::check`]
+/// rejects for more than a contradiction.
 pub fn evaluate(
     rules: &[(u32, Rule)],
     ifaces: &dyn Fn(&str) -> Option<u16>,
@@ -195,19 +197,20 @@ fn verdict<'a>(actions: impl Iterator<Item = &'a Action>) -> Verdict {
     }
 }
 
-/// A frame that was edited.
+/// An edited frame.
 struct Edited {
     bytes: Vec<u8>,
     out_port: u16,
     either_zero: Vec<usize>,
 }
 
-/// The edits of all matching `rules`: one header field after the other, then the options, then lengths and checksums.
+/// Applies the edits of all matching `rules`: header fields one by one, then options, then lengths and
+/// checksums.
 fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result<Edited, DropReason> {
     let (frame, headers) = (packet.frame, packet.headers);
     let mut edited = Edited { bytes: frame.to_vec(), out_port: packet.out_port, either_zero: Vec::new() };
-    // A checksum is looked at if any rule's edits made a difference, even if a later rule's undid it; edits of options
-    // are taken to have made one, so that of the two spellings of zero either may come out.
+    // A checksum counts as updated if any rule's edits changed a covered byte, even if a later rule
+    // restored it. Edits of options always count, so both representations of zero are accepted.
     let mut touched = false;
     for rule in rules {
         for action in actions(rule) {
@@ -241,7 +244,7 @@ fn edit(settings: &Settings<'_>, rules: &[&Rule], packet: &Packet<'_>) -> Result
     Ok(edited)
 }
 
-/// Puts `options` where the options are; data offset and IP length follow.
+/// Replaces the options by `options` and updates data offset and IP length.
 fn replace_options(
     frame: &mut Vec<u8>,
     headers: &headers::Headers,

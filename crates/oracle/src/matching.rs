@@ -1,4 +1,4 @@
-//! Whether a rule matches: every match, one after the other, on values read bit by bit.
+//! Whether a rule matches: every match in turn, on values read bit by bit.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use crate::fields;
 use crate::headers::{Headers, Net};
 use crate::options::{self, Opt, named};
 
-/// A packet and what surrounds it.
+/// A packet and its ports.
 pub(crate) struct Packet<'a> {
     pub frame: &'a [u8],
     pub headers: &'a Headers,
@@ -17,12 +17,12 @@ pub(crate) struct Packet<'a> {
     pub ifaces: &'a dyn Fn(&str) -> Option<u16>,
 }
 
-/// All matches of `rule` hold.
+/// Whether all matches of `rule` hold.
 pub(crate) fn rule_matches(rule: &Rule, packet: &Packet<'_>) -> bool {
     all_hold(&rule.matches, packet)
 }
 
-/// All of these hold.
+/// Whether all of these matches hold.
 pub(crate) fn all_hold(matches: &[Match], packet: &Packet<'_>) -> bool {
     matches.iter().all(|one| match_holds(one, packet))
 }
@@ -55,7 +55,7 @@ fn field_holds(field: FieldId, arg: Option<&Comparison>, packet: &Packet<'_>) ->
     }
 }
 
-/// Value and width of the field called `name`; `None` if the packet does not have it.
+/// Value and width of the field `name`; `None` if the packet does not have it.
 fn read(name: &str, packet: &Packet<'_>) -> Option<(u128, usize)> {
     match name {
         "in" => Some((packet.in_port.into(), 16)),
@@ -72,7 +72,7 @@ fn read(name: &str, packet: &Packet<'_>) -> Option<(u128, usize)> {
     }
 }
 
-/// Numbers of the extension headers that the field called `name` stands for (RFC 8200, 4; IANA).
+/// Numbers of the extension headers that the field `name` denotes (RFC 8200, 4; IANA).
 fn extension(name: &str) -> Option<&'static [u8]> {
     Some(match name {
         "ip6-eh" => &[0, 43, 44, 50, 51, 60, 135, 139, 140],
@@ -106,7 +106,7 @@ fn option_holds(name: &str, arg: Option<&Comparison>, packet: &Packet<'_>) -> bo
         let fits = |arg: &Comparison, option: &Opt| arg_holds(arg, option.kind.into(), 8, packet);
         return match arg {
             None => !list.is_empty(),
-            // None of the kinds fits, which is to say that all are unequal.
+            // If no kind fits, all are unequal.
             Some(arg) if arg.cond == Cond::Ne => {
                 !list.is_empty() && list.iter().all(|option| fits(arg, option))
             }
@@ -179,7 +179,7 @@ fn item_fits(item: &ValueItem, field: u128, width: usize, packet: &Packet<'_>) -
     }
 }
 
-/// A value as the number that the field's bits make; `None` for an interface that does not exist.
+/// A value as a number of the field's bits; `None` for an unknown interface.
 pub(crate) fn number(value: &Value, packet: &Packet<'_>) -> Option<u128> {
     match value {
         Value::Int(n) => Some((*n).into()),

@@ -1,25 +1,25 @@
-//! TCP options, walked and edited as a list (RFC 9293, 3.1 and 3.2).
+//! TCP options, read and edited as a list (RFC 9293, 3.1 and 3.2).
 //!
-//! Deliberately without `mmb_packet::tcp_options`: see [`crate::headers`].
+//! Deliberately independent of `mmb_packet::tcp_options`: see [`crate::headers`].
 
 use mmb_lang::{Action, FieldId, Rule, Value};
 
-/// Most bytes of options: 15 words of header less the 5 that are fixed.
+/// Maximum bytes of options: 15 words of header less the 5 of the fixed header.
 const ROOM: usize = 40;
 
-/// An option, kinds 0 and 1 excluded.
+/// An option other than kinds 0 and 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Opt {
     pub kind: u8,
-    /// What follows kind and length.
+    /// Bytes behind kind and length.
     pub data: Vec<u8>,
-    /// NOPs between the option before, or the start, and this one.
+    /// Number of NOPs directly before the option.
     nops: usize,
-    /// Where the data is in the area; 0 for an option that was added.
+    /// Offset of the data in the option area; 0 for an added option.
     data_at: usize,
 }
 
-/// The options in the bytes behind a fixed TCP header, up to an end-of-list or to what cannot be read.
+/// The options in the bytes behind a fixed TCP header, up to an end-of-list option or to unreadable bytes.
 pub(crate) fn walk(area: &[u8]) -> Vec<Opt> {
     let mut list = Vec::new();
     let mut at = 0;
@@ -45,8 +45,8 @@ pub(crate) fn walk(area: &[u8]) -> Vec<Opt> {
     list
 }
 
-/// Kind of the option that is called `name`, and the length its data must have for it to have a number as its value
-/// (RFC 9293, 3.2; RFC 7323, 2.2 and 3.2; RFC 2018, 2 and 3; RFC 7413, 2; RFC 8684, 3). Copied by hand, like the places of
+/// Kind of the option `name`, and the data length with which it has a numeric value (RFC 9293, 3.2; RFC
+/// 7323, 2.2 and 3.2; RFC 2018, 2 and 3; RFC 7413, 2; RFC 8684, 3). Copied by hand, like the locations of
 /// fields.
 pub(crate) fn named(name: &str) -> Option<(u8, Option<usize>)> {
     match name {
@@ -61,7 +61,7 @@ pub(crate) fn named(name: &str) -> Option<(u8, Option<usize>)> {
     }
 }
 
-/// The option area after the edits of these rules, in their order; `None` if it is to stay as it is.
+/// The option area after the edits of these rules in order; `None` if it is unchanged.
 ///
 /// # Errors
 /// The options need more bytes than a header has.
@@ -101,7 +101,7 @@ pub(crate) struct TooLong;
 
 fn edit(list: &mut Vec<Opt>, rule: &Rule) {
     let actions = || rule.targets.iter().map(|target| &target.action);
-    // All `strip !` of a rule are one edit, at the place of the first.
+    // All `strip !` of a rule are one edit, in the position of the first.
     let keeps: Vec<u8> = actions()
         .filter_map(|action| match action {
             Action::Strip { keep: true, field, kind } => kind.or(named(field.name()).map(|(kind, _)| kind)),
@@ -136,7 +136,7 @@ pub(crate) fn is_option(field: FieldId) -> bool {
     field.name().starts_with("tcp-opt")
 }
 
-/// Every option of the kind gets this value; where there is none, `add` appends one.
+/// Gives this value to every option of the kind; with `add`, appends one if there is none.
 fn set(list: &mut Vec<Opt>, field: FieldId, value: Option<&Value>, add: bool) {
     let (kind, length) = named(field.name()).unwrap_or((0, None));
     let (kind, data) = match value {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_walk_ends_where_nothing_can_be_read() {
+    fn the_walk_ends_at_unreadable_bytes() {
         assert_eq!(kinds(&SYN), [2, 4, 8, 3]);
         assert_eq!(kinds(&[1, 1, 1, 1]), []);
         assert_eq!(kinds(&[4, 2, 0, 4, 2, 0, 0, 0]), [4], "behind the end of the list");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_takes_its_padding_along() {
+    fn removed_options_take_their_padding_along() {
         becomes(&["strip tcp-opt-wscale"], &SYN, &SYN[..16]);
         becomes(&["strip tcp-opt-mss strip tcp-opt-wscale"], &SYN, &[&SYN[4..16], &[]].concat());
         becomes(&["strip ! tcp-opt-mss strip ! tcp-opt-wscale"], &SYN, &[2, 4, 5, 0xb4, 1, 3, 3, 7]);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_appended() {
+    fn added_options_are_appended() {
         becomes(&["add tcp-opt-mss 1460 add tcp-opt-sackp"], &[], &[2, 4, 5, 0xb4, 4, 2, 0, 0]);
         becomes(&["add tcp-opt 254 0xf989"], &[1, 3, 3, 7], &[1, 3, 3, 7, 254, 4, 0xf9, 0x89]);
         becomes(&["add tcp-opt-sackp"], &[1, 1, 1, 1], &[4, 2, 0, 0]);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn forty_bytes_and_no_more() {
+    fn options_are_limited_to_forty_bytes() {
         let twenty = "add tcp-opt 254 0x000000000000000000000000000000000000";
         assert_eq!(edit_area(&[twenty], &SYN).unwrap().unwrap().len(), 40);
         assert_eq!(edit_area(&[twenty, "add tcp-opt 253"], &SYN), Err(TooLong));

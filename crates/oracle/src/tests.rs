@@ -1,4 +1,4 @@
-//! The oracle itself, on frames and rules written out by hand.
+//! Tests of the oracle on hand-written frames and rules.
 
 mod parts;
 mod readings;
@@ -9,7 +9,7 @@ use mmb_packet::{DropReason, Loc};
 use crate::headers::{self, Net, Transport};
 use crate::{Verdict, bits, checksum, evaluate, fields, generate};
 
-/// Wikipedia's IPv4 header ("Internet checksum"), with a UDP datagram without checksum behind it.
+/// Wikipedia's IPv4 header ("Internet checksum"), followed by a UDP datagram without checksum.
 const UDP4: &str = "020000000002 020000000001 0800
     4500 0073 0000 4000 4011 b861 c0a8 0001 c0a8 00c7   0035 0035 005f 0000";
 
@@ -37,7 +37,7 @@ fn run(lines: &[&str], frame: &[u8]) -> crate::Outcome {
 }
 
 #[test]
-fn accept_over_drop_over_edits() {
+fn accept_precedes_drop_and_drop_precedes_edits() {
     let frame = udp4();
     let verdict = |lines: &[&str]| run(lines, &frame).verdict;
     let dropped = Verdict::Drop(DropReason::Rule);
@@ -119,7 +119,7 @@ fn redirects() {
     assert_eq!(run(&["add ip-ttl 1 mod out lab"], &udp4()).out_port, 1);
 }
 
-/// Cut off anywhere it is no IP, or too short; beyond its end bytes change nothing.
+/// A truncated frame is not IP or too short; bytes behind the packet have no effect.
 #[test]
 fn truncation() {
     let frame = udp4();
@@ -136,7 +136,7 @@ fn truncation() {
 }
 
 #[test]
-fn what_is_not_ip_passes() {
+fn frames_other_than_ip_are_forwarded() {
     for hex in
         ["", "020000000002 020000000001 0806 0001", "020000000002 020000000001 8100 0001 8100 0001 8100 0001"]
     {
@@ -161,17 +161,18 @@ fn extension_headers_are_walked() {
     );
     assert!(found.routed && !found.fragment);
     assert_eq!(found.final_destination.map(|address| address[15]), Some(9));
-    // A chain that leads out of the packet has no transport header, but the rest of the packet can be matched.
+    // A chain of headers that extends beyond the packet has no transport header; the other headers can be
+    // matched.
     let mut broken = frame.clone();
     broken[14 + 40 + 8 + 1] = 200;
     assert_eq!(headers::read(&broken).unwrap().unwrap().transport, Transport::None);
     assert_eq!(run(&["add ip6-next 0 drop"], &broken).verdict, Verdict::Drop(DropReason::Rule));
 }
 
-/// What an implementation may and may not spell differently.
+/// The checksums for which an implementation can choose the representation of zero.
 #[test]
-fn zero_checksums_compare_where_they_are_equal() {
-    // TTL such that the header checksum comes to zero, from a checksum that was wrong.
+fn equal_representations_of_zero_are_accepted() {
+    // The TTL makes the header checksum zero, starting from an invalid one.
     let mut frame = udp4();
     frame[24..26].copy_from_slice(&(0xffff - 0x3800u16).to_be_bytes());
     let outcome = run(&["add all mod ip-ttl 8"], &frame);
@@ -183,11 +184,11 @@ fn zero_checksums_compare_where_they_are_equal() {
     assert_eq!(outcome.check_bytes(&bytes), Err("byte 24 is 0x00 instead of 0xff".into()));
     bytes.pop();
     assert_eq!(outcome.check_bytes(&bytes), Err("128 bytes instead of 129".into()));
-    // From one that was right, there is one right value.
+    // Starting from a valid one, there is one correct value.
     assert_eq!(run(&["add all mod ip-ttl 8"], &udp4()).either_zero, []);
 }
 
-/// Scapy computes the same checksums, IPv6 routing headers with segments left included.
+/// Scapy computes the same checksums, including IPv6 routing headers with segments left.
 #[test]
 fn checksums_agree_with_scapy() {
     let vectors = include_str!("../../rewrite/tests/vectors/vectors.txt").lines();
@@ -211,9 +212,9 @@ fn checksums_agree_with_scapy() {
     assert!(seen > 300, "{seen}");
 }
 
-/// Two tables written by two hands from the same RFCs.
+/// Compares two independent tables from the same RFCs.
 #[test]
-fn fields_are_where_the_language_says() {
+fn field_tables_agree() {
     for def in &FIELDS {
         let Some(loc) = def.loc else { continue };
         let bit = match loc {

@@ -1,23 +1,23 @@
-//! The generators make what they promise, often enough to be worth running.
+//! The generators produce what they document, often enough to be useful.
 
 use std::collections::BTreeSet;
 
 use mmb_lang::{Action, ErrorPolicy, FIELDS, MatchExpr, Rule, Support, ValueItem, ValueKind};
-use mmb_oracle::generate::{self, Dice};
+use mmb_oracle::generate::{self, ByteChoices};
 use mmb_oracle::{Settings, Verdict, evaluate, evaluate_with};
 use mmb_packet::{DropReason, Kind, Meta, Window, flags, parse};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// Draws from a strategy, the same in every run.
+/// Draws from a strategy with a fixed seed.
 fn draws<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>, n: usize) -> Vec<T> {
     let mut runner = TestRunner::deterministic();
     (0..n).map(|_| strategy.new_tree(&mut runner).expect("no strategy here rejects").current()).collect()
 }
 
 #[test]
-fn rules_hit() {
+fn rules_match_frames() {
     let (mut decided, mut edited, mut hits, mut total) = (0, 0, 0, 0);
     for (rules, frames) in draws((generate::rules(8), generate::frames(8)), 1_000) {
         for frame in &frames {
@@ -34,9 +34,9 @@ fn rules_hit() {
     );
 }
 
-/// Every target and every field that sessions can be given comes, and not every second try is in vain.
+/// Every target and every field of bindings occurs, and at least every second attempt succeeds.
 #[test]
-fn stateful_rules_of_every_make() {
+fn stateful_rules_of_every_kind() {
     let rules: Vec<Rule> = draws(generate::stateful_rules(20), 200).concat();
     assert!(rules.len() > 800, "{}", rules.len());
     let mut seen = BTreeSet::new();
@@ -61,7 +61,7 @@ fn most_rules_are_accepted() {
     assert!(distinct.len() > 1_500, "{} distinct of 2000", distinct.len());
 }
 
-/// Every field is asked about and, where it can be, written; every condition, ranges and sets; every target.
+/// Every field is matched and, if possible, written; all comparisons, ranges, sets and targets occur.
 #[test]
 fn the_whole_language_is_used() {
     let (mut asked, mut written, mut shapes) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -112,7 +112,8 @@ fn the_whole_language_is_used() {
     }
 }
 
-/// Options that do not fit, grow a fragment, or make a frame too long; and far more often options that can be edited.
+/// Options that do not fit, grow a fragment, or make a frame too long occur; valid option edits are far
+/// more frequent.
 #[test]
 fn edits_of_options_fail_and_succeed() {
     let settings = Settings { on_error: ErrorPolicy::Drop, frame_max: &|port| 120 - usize::from(port) };
@@ -137,7 +138,7 @@ fn edits_of_options_fail_and_succeed() {
     assert!(resized > 400 && rewritten > resized + 50 && dropped > 100, "{resized} {rewritten} {dropped}");
 }
 
-/// What options and extension headers frames have, good and bad, and what payloads.
+/// Valid and invalid options and extension headers occur, and payloads.
 #[test]
 fn parts_vary() {
     let (mut kinds, mut headers) = (BTreeSet::new(), 0);
@@ -165,7 +166,7 @@ fn parts_vary() {
     assert!(twice * 20 > tcp && cut * 20 > tcp && literals * 20 > tcp, "{twice} {cut} {literals} {tcp}");
 }
 
-/// Every combination of headers, every kind of fragment, every reason of the parser.
+/// Every combination of headers, every kind of fragment and every drop reason of the parser occurs.
 #[test]
 fn frames_vary() {
     let (mut kinds, mut fragments, mut reasons) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
@@ -198,10 +199,10 @@ fn frames_vary() {
 }
 
 #[test]
-fn the_plainest_case_is_plain() {
+fn empty_bytes_give_the_simplest_case() {
     let (rules, frames) = generate::case(&[]);
     assert!(rules.is_empty() && frames.is_empty());
-    let frame = generate::frame(&mut Dice::new(&[]));
+    let frame = generate::frame(&mut ByteChoices::new(&[]));
     let mut meta = Meta::default();
     assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
     assert_eq!(meta.kind, Kind(Kind::IP4 | Kind::TCP));
@@ -211,7 +212,7 @@ fn the_plainest_case_is_plain() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
-    /// What [`mmb_lang::check`] calls a contradiction is one: no frame matches.
+    /// No frame matches a rule that [`mmb_lang::check`] calls a contradiction.
     #[test]
     fn refused_rules_do_nothing(rule in generate::unchecked_rule(), frames in generate::frames(12)) {
         if let Err(refusal) = mmb_lang::check(&rule) {
@@ -224,7 +225,7 @@ proptest! {
         }
     }
 
-    /// Rules print as what they are read from.
+    /// The text of a rule parses to the same rule.
     #[test]
     fn rules_are_text(rules in generate::rules(4)) {
         for rule in rules {

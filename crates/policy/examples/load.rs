@@ -1,4 +1,4 @@
-//! What it takes to load rules and to change one: time and memory for growing numbers of 5-tuple rules.
+//! Time and memory to load rules and to change one, for growing numbers of 5-tuple rules.
 //!
 //! `cargo run --release -p mmb-policy --example load [SEED]`
 
@@ -7,11 +7,12 @@
 use std::time::Instant;
 
 use mmb_lang::{Command, Rule, parse_line};
-use mmb_oracle::generate::Random;
 use mmb_policy::Policy;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
-fn line(random: &mut Random) -> String {
-    let (a, b) = (random.number(), random.number());
+fn line(random: &mut SmallRng) -> String {
+    let (a, b) = (random.random::<u64>(), random.random::<u64>());
     let proto = if b >> 63 == 0 { "tcp" } else { "udp" };
     let [source, destination] =
         [(a & 0xff_ffff | 0x0a00_0000) as u32, (a >> 32) as u32].map(std::net::Ipv4Addr::from);
@@ -21,7 +22,7 @@ fn line(random: &mut Random) -> String {
     )
 }
 
-fn rule(random: &mut Random) -> Rule {
+fn rule(random: &mut SmallRng) -> Rule {
     match parse_line(&line(random)) {
         Ok(Some(Command::Add(rule))) => rule,
         other => panic!("{other:?}"),
@@ -36,7 +37,7 @@ fn resident() -> f64 {
     kib.unwrap_or(f64::NAN) / 1024.0
 }
 
-/// Seconds that this thread ran, so that other work on the machine does not count (Linux: `proc_pid_schedstat(5)`).
+/// CPU seconds of this thread, independent of other load (Linux: `proc_pid_schedstat(5)`).
 fn ran() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     stat.split(' ').next().and_then(|n| n.parse::<f64>().ok()).unwrap_or(f64::NAN) / 1e9
@@ -48,7 +49,7 @@ fn no_interfaces(_: &str) -> Option<u16> {
 
 fn main() {
     let seed = std::env::args().nth(1).and_then(|s| s.parse().ok()).unwrap_or(1);
-    let mut random = Random(seed);
+    let mut random = SmallRng::seed_from_u64(seed);
     println!(
         "clone+add, clone+del: one change with the older policy kept meanwhile, mean and median of 1,000, µs"
     );
@@ -79,7 +80,7 @@ fn main() {
     }
 }
 
-/// Mean and median time to clone the policy, change the clone, and let the older one go.
+/// Mean and median time to clone the policy, change the clone, and drop the old one.
 fn changes(policy: &mut Policy, mut change: impl FnMut(&mut Policy, usize) -> bool) -> String {
     let mut times = Vec::new();
     for i in 0..1000 {

@@ -1,5 +1,5 @@
-//! Policy against oracle for as long as one likes: random histories of random rule sets of the whole language, each policy
-//! on the way against random frames. Prints how much was compared; stops at the first disagreement.
+//! Compares policy and oracle on random histories of random rule sets; each policy of a history processes
+//! random frames. Prints the number of comparisons and stops at the first difference.
 //!
 //! `cargo run --release -p mmb-policy --example long_run -- [SECONDS [SEED]]`
 
@@ -7,29 +7,32 @@
 
 use std::time::{Duration, Instant};
 
-use mmb_oracle::generate::{self, Dice, Random};
+use mmb_oracle::generate::{self, ByteChoices};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 #[expect(dead_code, reason = "the fuzz target's way in")]
 #[path = "../../../fuzz/src/policy.rs"]
 mod policy;
 
-/// Most rules in one history, and in one of the long ones; frames that its policies are held against, bytes that decide one rule or one frame.
+/// Maximum number of rules in an ordinary and in a long history; frames per policy; bytes that determine
+/// one rule or one frame.
 const RULES: u64 = 40;
 const MANY_RULES: u64 = 800;
 const FRAMES: u64 = 256;
 const BYTES: u64 = 256;
 
-/// Up to `most` bytes.
-fn bytes(random: &mut Random, most: u64) -> Vec<u8> {
-    let n = random.number() % (most + 1);
-    (0..n).map(|_| random.number() as u8).collect()
+/// Up to `most` random bytes.
+fn bytes(random: &mut SmallRng, most: u64) -> Vec<u8> {
+    let n = random.random_range(0..=most);
+    (0..n).map(|_| random.random()).collect()
 }
 
 fn argument(position: usize, default: u64) -> u64 {
     std::env::args().nth(position).and_then(|word| word.parse().ok()).unwrap_or(default)
 }
 
-/// Tells which history it was, should it end in a panic.
+/// Prints the number of the history on a panic.
 struct Running(u64);
 
 impl Drop for Running {
@@ -40,7 +43,7 @@ impl Drop for Running {
     }
 }
 
-/// What was compared so far.
+/// Numbers of comparisons.
 #[derive(Default)]
 struct Sums {
     histories: u64,
@@ -51,20 +54,20 @@ struct Sums {
 }
 
 impl Sums {
-    /// Runs the history that this number stands for.
+    /// Runs the history with this number.
     fn history(&mut self, number: u64) {
         let running = Running(number);
-        let mut random = Random(number.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        // Few rules most of the time, sometimes so many that every structure of the classifier comes to be used.
+        let mut random = SmallRng::seed_from_u64(number);
+        // Mostly few rules; sometimes enough to use every structure of the classifier.
         let many = number.is_multiple_of(32);
-        let count = 1 + random.number() % if many { MANY_RULES } else { RULES };
-        let rule = |random: &mut Random| generate::rule(&mut Dice::new(&bytes(random, BYTES)));
+        let count = random.random_range(1..=if many { MANY_RULES } else { RULES });
+        let rule = |random: &mut SmallRng| generate::rule(&mut ByteChoices::new(&bytes(random, BYTES)));
         let rules: Vec<_> = (0..count).filter_map(|_| rule(&mut random)).collect();
         let choices = bytes(&mut random, 2 * RULES);
         let late = if many { rules.len().saturating_sub(choices.len()) } else { 0 };
         let choices = [vec![0; late], choices].concat();
         let frames: Vec<_> =
-            (0..FRAMES).map(|_| generate::frame(&mut Dice::new(&bytes(&mut random, BYTES)))).collect();
+            (0..FRAMES).map(|_| generate::frame(&mut ByteChoices::new(&bytes(&mut random, BYTES)))).collect();
         let slices: Vec<&[u8]> = frames.iter().map(|frame| &**frame).collect();
         let (pairs, matches) = policy::history(&rules, &choices, &slices);
         self.histories += 1;

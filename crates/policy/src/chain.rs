@@ -1,8 +1,8 @@
-//! Rules that give their sessions to service chains.
+//! Rules that assign their sessions to service chains.
 //!
-//! A chain takes one class of traffic, and a rule that names it matches only what is of that class: the matches of both
-//! stand in the classifier as one rule's. The class is no part of the rule, neither of its text nor of its identity: when
-//! the chain changes, so does what the rule matches, and nothing else.
+//! A chain accepts one class of traffic. A rule that names it matches only traffic of that class: the
+//! matches of both are compiled as those of one rule. The class is not part of the rule's text or identity.
+//! When the chain's class changes, only what the rule matches changes.
 
 use mmb_lang::{Diagnostic, Match};
 
@@ -10,21 +10,22 @@ use crate::compile::{Compiled, compile};
 use crate::decide::flags;
 use crate::{Policy, RuleScope, RuleView};
 
-/// What each service chain takes: matches that all have to hold, none for all traffic; None: there is no such chain.
+/// Returns the traffic class of a service chain: matches that must all hold, none for all traffic. `None`:
+/// no such chain.
 pub type ChainClasses<'a> = dyn Fn(&str) -> Option<Vec<Match>> + 'a;
 
-/// Every chain is there and takes all traffic.
+/// Every chain exists and accepts all traffic.
 pub(crate) fn all_traffic(_: &str) -> Option<Vec<Match>> {
     Some(Vec::new())
 }
 
 impl Policy {
-    /// The service chain that the rule in this slot gives its sessions to.
+    /// The service chain that the rule in this slot names.
     pub fn chain_name(&self, slot: u32) -> Option<&str> {
         self.stateful(slot)?.chain.as_deref()
     }
 
-    /// Slot of that one of these rules whose chain counts: the one with the highest index that has a chain.
+    /// The slot of the effective chain rule among these rules: the one with the highest index.
     #[inline]
     pub fn chain_rule(&self, slots: impl IntoIterator<Item = u32>) -> Option<u32> {
         let chained = slots.into_iter().filter_map(|slot| {
@@ -34,17 +35,17 @@ impl Policy {
         chained.max().map(|(_, slot)| slot)
     }
 
-    /// The service chains that rules name: index of the rule and the chain, in ascending order of indexes.
+    /// The service chains that rules name: the rule's index and the chain, by ascending index.
     pub fn chains(&self) -> impl Iterator<Item = (u32, &str)> {
         self.chained.iter().filter_map(|&(index, slot)| Some((index, self.chain_name(slot)?)))
     }
 
-    /// From now on the chain takes this class of traffic. Rules that name it keep index, slot and identity. Returns how
-    /// many there are.
+    /// Changes the traffic class of a chain. Rules that name it keep index, slot and identity. Returns
+    /// their number.
     ///
     /// # Errors
-    /// Index of the first rule that cannot be with that class, and why, with a place in the rule's text; nothing was
-    /// done then.
+    /// Index of the first rule that contradicts the class, and a diagnostic on the rule's text. The policy
+    /// is unchanged.
     pub fn set_chain_class(
         &mut self,
         chain: &str,
@@ -63,7 +64,7 @@ impl Policy {
         Ok(number)
     }
 
-    /// A rule matches something else; what it does stays as it is.
+    /// Replaces what a rule matches; its targets stay.
     fn set_pattern(&mut self, slot: u32, compiled: Compiled) {
         let Compiled { pattern, effect: new, .. } = compiled;
         let Some(effect) = self.effects.get_mut(slot as usize) else { return };

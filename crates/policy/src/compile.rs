@@ -1,4 +1,4 @@
-//! A rule on its way into a policy.
+//! Compiles rules for a policy.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use mmb_rewrite::EditProgram;
 use crate::StatefulRule;
 use crate::chain::ChainClasses;
 use crate::decide::{Effect, flags};
-use crate::offload::obstacle;
+use crate::offload::rule_obstacle;
 use crate::ports::Area;
 use crate::scope::{reads_out, scope};
-use crate::stateful::is_given;
+use crate::stateful::is_open_target;
 
-/// All that a policy keeps of a rule.
+/// Everything that a policy stores of a rule.
 pub(crate) struct Compiled {
     pub pattern: Pattern,
     pub effect: Effect,
@@ -34,15 +34,15 @@ pub(crate) fn compile(
     let Some((target, name)) = chain_of(rule) else { return compile_checked(rule, text, ifaces) };
     let class = classes(name).ok_or_else(|| {
         Diagnostic::new(target.span.span(), format!("there is no chain `{name}`"))
-            .with_help("`chain add` adds one; `show chains` lists those that there are")
+            .with_help("`chain add` adds one; `show chains` lists all chains")
     })?;
     if class.is_empty() {
         return compile_checked(rule, text, ifaces);
     }
-    let both = narrowed(rule, target, name, class)?;
+    let both = restrict_to_class(rule, target, name, class)?;
     compile_checked(&both, text, ifaces).map_err(|error| match Pattern::compile(rule, ifaces) {
         Err(own) => own,
-        // The words are the chain's, and stand nowhere in the rule.
+        // The diagnostic is about the chain's words, which the rule's text does not contain.
         Ok(_) => Diagnostic { span: target.span.span(), ..error },
     })
 }
@@ -55,8 +55,13 @@ fn chain_of(rule: &Rule) -> Option<(&Target, &str)> {
     })
 }
 
-/// The rule, of what its chain takes.
-fn narrowed(rule: &Rule, target: &Target, name: &str, class: Vec<Match>) -> Result<Rule, Diagnostic> {
+/// The rule with the matches of its chain's class.
+fn restrict_to_class(
+    rule: &Rule,
+    target: &Target,
+    name: &str,
+    class: Vec<Match>,
+) -> Result<Rule, Diagnostic> {
     let takes: Vec<String> = class.iter().map(Match::to_string).collect();
     let mut both = rule.clone();
     both.matches.extend(class);
@@ -64,9 +69,9 @@ fn narrowed(rule: &Rule, target: &Target, name: &str, class: Vec<Match>) -> Resu
         Ok(()) => Ok(both),
         Err(why) => {
             let takes = takes.join(" ");
-            let message = format!("the chain `{name}` takes `{takes}` only, and {}", why.message);
+            let message = format!("the chain `{name}` accepts only `{takes}`, and {}", why.message);
             Err(Diagnostic::new(target.span.span(), message)
-                .with_help("`show chains` says what each chain takes"))
+                .with_help("`show chains` lists what each chain accepts"))
         }
     }
 }
@@ -81,7 +86,7 @@ fn compile_checked(
     let program = match &stateful {
         Some(stateful) if !stateful.bindings.is_empty() || stateful.chain.is_some() => {
             let others: Vec<Target> =
-                rule.targets.iter().filter(|target| !is_given(target)).cloned().collect();
+                rule.targets.iter().filter(|target| !is_open_target(target)).cloned().collect();
             EditProgram::compile(&others, ifaces)?
         }
         _ => EditProgram::compile(&rule.targets, ifaces)?,
@@ -93,7 +98,7 @@ fn compile_checked(
     mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
     mark(flags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
     mark(flags::READS_OUT, reads_out(rule));
-    mark(flags::NOT_OFFLOADABLE, obstacle(rule).is_some());
+    mark(flags::NOT_OFFLOADABLE, rule_obstacle(rule).is_some());
     mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
         if let Action::Drop { ten_thousandths } = target.action {

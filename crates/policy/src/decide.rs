@@ -1,30 +1,30 @@
-//! From the rules that match to what happens to a packet: accept over drop over edits.
+//! Decides about packets from their matching rules: accept over drop over edits.
 
 use mmb_classify::{Batch, Hit};
 use mmb_packet::prefetch;
 
 use crate::{Policy, RuleScope};
 
-/// Most rules whose edits one packet gets. If more match, those with the lowest indexes are left out: what they write
-/// is overwritten but for the oddest of policies.
+/// Maximum number of rules whose edits apply to one packet. If more match, those with the lowest indexes
+/// are left out, because later edits usually overwrite theirs.
 pub const MAX_EDITS: usize = u16::MAX as usize;
 
-/// What a rule does to packets that match, in 8 bytes.
+/// What a rule does to matching packets, in 8 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Effect {
-    /// The rule's index, which orders edits; 0: there is no rule in the slot.
+    /// The rule's index, which orders edits; 0: no rule in the slot.
     pub index: u32,
-    /// How many of 10,000 packets to drop; 10,000 is all.
+    /// Number of packets to drop in 10,000.
     pub drop: u16,
     /// Bits of [`flags`].
     pub flags: u8,
-    /// How often sessions ask.
+    /// How long a match result holds within a session.
     pub scope: RuleScope,
 }
 
 /// Bits of [`Effect::flags`].
 pub(crate) mod flags {
-    /// Keep the packet whatever others say.
+    /// Accept the packet, whatever other rules decide.
     pub const ACCEPT: u8 = 1 << 0;
     /// The rule has edits.
     pub const EDITS: u8 = 1 << 1;
@@ -32,11 +32,11 @@ pub(crate) mod flags {
     pub const STATEFUL: u8 = 1 << 2;
     /// The rule has bindings.
     pub const BINDS: u8 = 1 << 3;
-    /// The rule asks by which interface a packet leaves.
+    /// The rule matches on the output interface.
     pub const READS_OUT: u8 = 1 << 4;
-    /// The rule gives its sessions to a service chain.
+    /// The rule assigns its sessions to a service chain.
     pub const CHAIN: u8 = 1 << 5;
-    /// What becomes of a packet by the rule is not the same for all of its flow ([`crate::offload`]).
+    /// The rule's effect can differ between packets of one flow ([`crate::offload`]).
     pub const NOT_OFFLOADABLE: u8 = 1 << 6;
 }
 
@@ -54,37 +54,38 @@ impl Effect {
     }
 }
 
-/// Whether a packet is among `part` of 10,000.
+/// Draws whether a packet is among `part` of 10,000.
 #[inline]
-pub(crate) fn part_of(part: u16, random: &mut impl FnMut() -> u32) -> bool {
+pub(crate) fn draw_part(part: u16, random: &mut impl FnMut() -> u32) -> bool {
     match part {
         0 => false,
         10_000.. => true,
-        // A random number below 10,000 without a division.
+        // Scales to a number below 10,000 without a division.
         part => (u64::from(random()) * 10_000) >> 32 < u64::from(part),
     }
 }
 
-/// What happens to a packet that some rule matches.
+/// Decision about a packet that some rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Index of the packet in the batch.
     pub pkt: u16,
-    /// The packet is dropped.
+    /// Whether the packet is dropped.
     pub drop: bool,
     /// Number of rules whose edits apply; 0 if the packet is dropped.
     pub edits_len: u16,
-    /// Where their slots begin in the list of edits.
+    /// Index of their first slot in the list of edits.
     pub edits_at: u32,
 }
 
 impl Policy {
-    /// Decides about each packet of a batch that [`Policy::classify`] has found rules for: calls `verdict` for every
-    /// packet that some rule matches, in ascending order. The slots of the rules whose edits apply are appended to
-    /// `edits`, in rule order; [`Policy::edit`] applies them one by one.
+    /// Decides about the packets of a batch that [`Policy::classify`] has processed.
     ///
-    /// `count` is called with slot and packet for every matching rule, whatever is decided. `random` gives uniformly
-    /// distributed numbers, one for each time a rule with `drop` under 100 % matches.
+    /// Calls `verdict` for every packet that some rule matches, in ascending order. Appends the slots of
+    /// rules whose edits apply to `edits`, in rule order; [`Policy::edit`] applies them.
+    ///
+    /// `count` is called with slot and packet for every matching rule. `random` returns uniformly
+    /// distributed numbers, one for each match of a rule with `drop` under 100 %.
     pub fn decide(
         &self,
         batch: &Batch,
@@ -102,7 +103,7 @@ impl Policy {
             if drop {
                 edits.truncate(first);
             }
-            self.put_in_rule_order(edits, first);
+            self.sort_in_rule_order(edits, first);
             verdict(Verdict {
                 pkt: hits[0].pkt,
                 drop,
@@ -112,7 +113,7 @@ impl Policy {
         }
     }
 
-    /// Counts one packet's rules, appends those with edits and says whether the packet is dropped.
+    /// Counts one packet's rules and appends those with edits. Returns whether the packet is dropped.
     #[inline]
     fn collect(
         &self,
@@ -126,7 +127,7 @@ impl Policy {
             let Some(effect) = self.effect(slot) else { continue };
             count(slot, pkt);
             accept |= effect.accepts();
-            drop |= part_of(effect.drop, random);
+            drop |= draw_part(effect.drop, random);
             if effect.edits() {
                 edits.push(slot);
             }
@@ -135,7 +136,7 @@ impl Policy {
     }
 
     #[inline]
-    pub(crate) fn put_in_rule_order(&self, edits: &mut Vec<u32>, first: usize) {
+    pub(crate) fn sort_in_rule_order(&self, edits: &mut Vec<u32>, first: usize) {
         if edits.len() - first < 2 {
             return;
         }

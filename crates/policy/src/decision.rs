@@ -1,15 +1,15 @@
-//! What several rules do together, worked out once for all packets that they apply to.
+//! The combined effect of several rules, computed once for all packets that they apply to.
 
 use crate::Policy;
-use crate::decide::{MAX_EDITS, part_of};
+use crate::decide::{MAX_EDITS, draw_part};
 
-/// What a list of rules does to each packet that all of them apply to. Equal lists of rules of one policy have equal
-/// decisions.
+/// The combined effect of a list of rules on every packet that all of them match. Equal lists of rules of
+/// one policy have equal decisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Decision {
     slots: Box<[u32]>,
     edits: Box<[u32]>,
-    /// For each rule with a percentage, how many of 10,000 packets it drops.
+    /// For each rule with a percentage, the number of packets to drop in 10,000.
     chances: Box<[u16]>,
     accept: bool,
     drop: bool,
@@ -17,24 +17,24 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// The rules' slots, ascending, each once.
+    /// The rules' slots in ascending order, without duplicates.
     pub fn slots(&self) -> &[u32] {
         &self.slots
     }
 
-    /// Slots of the rules that have edits, in the order of the rules: what [`Policy::edit`] takes.
+    /// Slots of the rules with edits in rule order, for [`Policy::edit`].
     #[inline]
     pub fn edits(&self) -> &[u32] {
         &self.edits
     }
 
-    /// Slot of the rule that says which service chain sessions go through: of several the last one. None: no rule does.
+    /// Slot of the effective rule with a service chain: of several the last one. `None`: no rule has one.
     #[inline]
     pub fn chain(&self) -> Option<u32> {
         self.chain
     }
 
-    /// Whether packets are dropped, if that is the same for all of them; None: by percentages.
+    /// Whether packets are dropped. `None` if percentages decide per packet.
     #[inline]
     pub fn verdict(&self) -> Option<bool> {
         match (self.accept, self.drop) {
@@ -44,20 +44,20 @@ impl Decision {
         }
     }
 
-    /// Whether one packet is dropped. `random` gives uniformly distributed numbers, as for [`Policy::decide`].
+    /// Whether one packet is dropped. `random` is as for [`Policy::decide`].
     #[inline]
     pub fn drops(&self, random: &mut impl FnMut() -> u32) -> bool {
         self.verdict().unwrap_or_else(|| self.draw(random))
     }
 
-    /// Draws for every percentage, so that each has the same share whatever the others say.
+    /// Draws for every percentage, so that their probabilities are independent.
     fn draw(&self, random: &mut impl FnMut() -> u32) -> bool {
-        self.chances.iter().fold(false, |drop, part| part_of(*part, random) | drop)
+        self.chances.iter().fold(false, |drop, part| draw_part(*part, random) | drop)
     }
 }
 
 impl Policy {
-    /// What the rules in these slots do together; slots without a rule do nothing.
+    /// Combines the rules in these slots. Slots without a rule are skipped.
     pub fn decision(&self, slots: impl IntoIterator<Item = u32>) -> Decision {
         let mut slots: Vec<u32> = slots.into_iter().filter(|slot| self.has(*slot)).collect();
         slots.sort_unstable();
@@ -75,15 +75,16 @@ impl Policy {
                 edits.push(slot);
             }
         }
-        self.put_in_rule_order(&mut edits, 0);
+        self.sort_in_rule_order(&mut edits, 0);
         decision.chain = self.chain_rule(slots.iter().copied());
         Decision { slots: slots.into(), edits: edits.into(), chances: chances.into(), ..decision }
     }
 
-    /// Decides about one packet that `known` applies to and that the rules in `more` match, each rule once: says whether
-    /// it is dropped, and if not appends the slots of the rules whose edits apply to `edits`, in rule order.
+    /// Decides about one packet from `known` rules and the matching rules in `more`; each rule counts once.
     ///
-    /// `count` is called with the slot of every rule, whatever is decided; `random` is as for [`Policy::decide`].
+    /// Returns whether the packet is dropped. If not, appends the slots of the rules whose edits apply to
+    /// `edits`, in rule order. `count` is called with the slot of every rule; `random` is as for
+    /// [`Policy::decide`].
     pub fn decide_combined(
         &self,
         known: &Decision,
@@ -103,7 +104,7 @@ impl Policy {
             }
             count(slot);
             accept |= effect.accepts();
-            drop |= part_of(effect.drop, random);
+            drop |= draw_part(effect.drop, random);
             if effect.edits() {
                 edits.push(slot);
             }
@@ -113,7 +114,7 @@ impl Policy {
             return true;
         }
         if edits.len() - first > known.edits.len() {
-            self.put_in_rule_order(edits, first);
+            self.sort_in_rule_order(edits, first);
         }
         debug_assert!(edits.len() - first <= MAX_EDITS);
         false

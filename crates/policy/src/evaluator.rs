@@ -1,5 +1,5 @@
-//! One packet through a policy, from its bytes to its bytes: for tests, fuzzing and offline tools. There are no sessions
-//! here: stateful rules work packet by packet as well, and what they would give to sessions is left out.
+//! Evaluates a policy for single packets: for tests, fuzzing and offline tools. There are no sessions:
+//! stateful rules apply per packet, and their bindings are ignored.
 
 use mmb_lang::ErrorPolicy;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, fill_window, parse};
@@ -7,38 +7,38 @@ use mmb_rewrite::EditLimits;
 
 use crate::{Batch, Policy};
 
-/// What became of a packet.
+/// Result of a policy for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// The port it goes out at, or why it is dropped.
+    /// The output port, or the drop reason.
     pub verdict: Result<u16, DropReason>,
-    /// Indexes of all rules that match, ascending. Empty for what is not (readable) IP.
+    /// Indexes of all matching rules, ascending. Empty for packets that are not (readable) IP.
     pub matched: Vec<u32>,
-    /// Why its edits could not be made, if that is so: it goes on as it came, or is dropped for that.
+    /// Why edits failed. The packet then leaves unchanged or is dropped, depending on the configuration.
     pub refused: Option<DropReason>,
 }
 
-/// What surrounds a packet.
+/// Context of a packet.
 #[derive(Clone, Copy)]
 pub struct PacketContext<'a> {
-    /// The port it came in at.
+    /// Input port.
     pub in_port: u16,
-    /// The port it is to leave at.
+    /// Output port before redirections.
     pub out_port: u16,
-    /// What becomes of it if its edits cannot be made.
+    /// Action if edits fail.
     pub on_error: ErrorPolicy,
-    /// The longest frame, in bytes, that goes out at a port.
+    /// Maximum frame length in bytes, by output port.
     pub frame_max: &'a dyn Fn(u16) -> usize,
 }
 
 impl PacketContext<'_> {
-    /// From port to port, with frames of any length, and forward on errors.
+    /// Forwarding between two ports without a frame limit; packets are forwarded if edits fail.
     pub fn wire(in_port: u16, out_port: u16) -> Self {
         PacketContext { in_port, out_port, on_error: ErrorPolicy::Forward, frame_max: &|_| usize::MAX }
     }
 }
 
-/// The buffers that evaluating takes, to be used for many packets.
+/// Buffers for evaluations, to be reused for many packets.
 #[derive(Debug, Default)]
 pub struct Evaluator {
     batch: Batch,
@@ -51,8 +51,8 @@ impl Evaluator {
         Self::default()
     }
 
-    /// Does to a packet what the dataplane's nodes do: parses it, finds the rules that match, decides, edits. `random`
-    /// decides about percentages. A packet that is dropped is left as it was.
+    /// Processes a packet as the dataplane's nodes do: parse, classify, decide, edit. `random` decides
+    /// about percentages. A dropped packet is unchanged.
     pub fn evaluate(
         &mut self,
         policy: &Policy,
@@ -92,7 +92,7 @@ impl Evaluator {
         processed
     }
 
-    /// Finds the rules that match.
+    /// Finds the matching rules.
     fn classify(&mut self, policy: &Policy, head: &[u8], meta: &Meta, around: PacketContext<'_>) {
         self.batch.len = 1;
         let window = &mut self.batch.windows[0];

@@ -1,31 +1,36 @@
-//! A rule set as one value: which rules match, what they decide, what they do to a packet.
+//! Rule sets: matching rules, their decision, and their edits.
 //!
-//! Theory of operation. A [`Policy`] holds its rules in persistent structures ([`mmb_classify::paged`]), so that a clone
-//! costs a few pointer copies at any number of rules, and adding a rule to a clone copies a few pages. The writer
-//! clones the policy that the workers run, changes the clone, and publishes it; the workers' value never changes.
+//! Theory of operation. A [`Policy`] holds its rules in persistent structures ([`mmb_classify::paged`]). A
+//! clone costs a few pointer copies at any number of rules, and adding a rule to a clone copies a few
+//! pages. The writer clones the policy that the workers use, changes the clone, and publishes it. The
+//! workers' value never changes.
 //!
-//! A rule has two numbers. Its *index* is the user's: it counts up from 1 and is not given out twice until all rules
-//! are flushed. Its *slot* is dense and names the rule's counters; a deleted rule's slot is given out again only after
-//! [`Policy::release`], when nobody counts it any more.
+//! A rule has two numbers. Its *index* is the user's: it counts up from 1 and is not reused until all rules
+//! are flushed. Its *slot* is dense and identifies the rule's counters. The slot of a deleted rule is
+//! reused only after [`Policy::release`], when no worker counts with it any more.
 //!
-//! A policy that changes rule by rule keeps a classifier that fitted it once; [`Policy::is_stale`] says when it is worth
-//! while to make that anew ([`Policy::rebuilt`]).
+//! A classifier that changes rule by rule becomes less suited to its rules. [`Policy::is_stale`] tells when
+//! building a new one ([`Policy::rebuilt`]) is worthwhile.
 //!
-//! A vector of packets goes through [`Policy::inspect`] (where rules ask about bytes that are not in the window),
-//! [`Policy::classify`] (every matching rule of every packet) and [`Policy::decide`] (accept over drop over edits);
-//! [`Policy::edit`] then applies the edits of one packet's rules. Nothing of this allocates once the buffers have grown,
-//! locks, or knows a clock. [`Evaluator`] does it all for one packet.
+//! A vector of packets takes these steps:
 //!
-//! Sessions need more of a policy: the identity of rules ([`Policy::rule_id`]), what stateful rules give to the sessions
-//! that they open ([`Policy::stateful`]), and what to ask again for each packet of a session. A rule is of a [`RuleScope`]: most
-//! match all packets of one direction of a session or none, so that a session keeps what they decide ([`Decision`]);
-//! [`Policy::per_packet`] is a second classifier of the others alone, and [`Policy::decide_combined`] puts its answer and the
-//! session's decision together.
+//! 1. [`Policy::inspect`] evaluates matches on bytes that are not in the window, if rules have any.
+//! 2. [`Policy::classify`] finds every matching rule of every packet.
+//! 3. [`Policy::decide`] combines them: accept over drop over edits.
+//! 4. [`Policy::edit`] applies the edits of one packet's rules.
 //!
-//! A rule that gives its sessions to a service chain matches only the traffic that the chain takes
-//! ([`Policy::add_with`]).
+//! None of them locks or needs a clock, and none allocates once the buffers have grown. [`Evaluator`] takes
+//! all steps for one packet.
 //!
-//! A rule's syntax tree is not kept: its canonical text is a fifth of that, and parses to the same rule.
+//! Sessions also use the identity of rules ([`Policy::rule_id`]) and the bindings of stateful rules
+//! ([`Policy::stateful`]). The [`RuleScope`] of most rules is the session: they match all packets of one
+//! direction or none, so a session caches their [`Decision`]. [`Policy::per_packet`] is a second classifier
+//! with the other rules only. [`Policy::decide_combined`] combines its result with the cached decision.
+//!
+//! A rule with a service chain matches only traffic that the chain accepts ([`Policy::add_with`]).
+//!
+//! A policy stores a rule's canonical text instead of its syntax tree. The text takes a fifth of the memory
+//! and parses to the same rule.
 
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! Sets of numbers that a binding chooses from.
+//! Sets of numbers that bindings choose from.
 
 use std::net::IpAddr;
 
 use mmb_lang::{FieldId, Value, ValueItem, ValueSet};
 
-/// A set of numbers, never empty: ranges, each member with a place of its own.
+/// A non-empty set of numbers as ranges. Members are numbered in ascending order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberSet {
-    /// First and last of each range, ascending, with gaps between.
+    /// First and last number of each range, ascending, with gaps in between.
     ranges: Box<[(u128, u128)]>,
-    /// How many numbers there are up to and with each range.
+    /// Number of members up to the end of each range.
     ends: Box<[u128]>,
 }
 
 impl NumberSet {
-    /// The numbers that the values of a field stand for; None for values that are no numbers.
+    /// The numbers that the values of a field denote; `None` for values that are not numbers.
     pub(crate) fn of(field: FieldId, values: &ValueSet) -> Option<NumberSet> {
         let max = u128::MAX >> (128 - field.def().width_bits.clamp(1, 128));
         let range = |item: &ValueItem| match item {
@@ -25,7 +25,7 @@ impl NumberSet {
         NumberSet::new(ranges?).filter(|values| values.ranges.iter().all(|(_, last)| *last <= max))
     }
 
-    /// All values that a field is given when a rule says nothing about them: ports from 1024 on, else every number.
+    /// The default set of a field: ports from 1024 on, all numbers of other fields.
     pub(crate) fn all(field: FieldId) -> NumberSet {
         use FieldId::*;
         let range = match field {
@@ -35,7 +35,8 @@ impl NumberSet {
         NumberSet::from_ranges(vec![range])
     }
 
-    /// These ranges, in any order, overlapping or not; None without any, and where one ends before it starts.
+    /// A set of ranges in any order, overlapping or not. `None` for no range or a range that ends before it
+    /// starts.
     pub fn new(mut ranges: Vec<(u128, u128)>) -> Option<NumberSet> {
         if ranges.is_empty() || ranges.iter().any(|(first, last)| first > last) {
             return None;
@@ -49,7 +50,7 @@ impl NumberSet {
         Some(NumberSet::from_ranges(ranges))
     }
 
-    /// Ranges that are in order, with gaps between.
+    /// A set of ordered ranges with gaps in between.
     fn from_ranges(ranges: Vec<(u128, u128)>) -> NumberSet {
         let ends = ranges
             .iter()
@@ -61,17 +62,17 @@ impl NumberSet {
         NumberSet { ranges: ranges.into(), ends }
     }
 
-    /// How many there are, at least 1; 2¹²⁸ counts as one less.
+    /// Number of members, at least 1; saturates at 2^128 - 1.
     pub fn len(&self) -> u128 {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Never: there is at least one.
+    /// Always false.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
-    /// The one with this place, from 0, in ascending order; None from [`NumberSet::len`] on.
+    /// The member at this position in ascending order, from 0; `None` from [`NumberSet::len`] on.
     pub fn nth(&self, place: u128) -> Option<u128> {
         let range = self.ends.partition_point(|end| *end <= place);
         let (first, _) = self.ranges.get(range)?;
@@ -79,13 +80,13 @@ impl NumberSet {
         Some(first + (place - before))
     }
 
-    /// Whether a number is among them.
+    /// Whether a number is a member.
     pub fn contains(&self, number: u128) -> bool {
         let range = self.ranges.partition_point(|(_, last)| *last < number);
         self.ranges.get(range).is_some_and(|(first, _)| *first <= number)
     }
 
-    /// The number, when there is one only.
+    /// The only member, if there is one member.
     pub fn single(&self) -> Option<u128> {
         match *self.ranges {
             [(first, last)] if first == last => Some(first),
@@ -93,13 +94,13 @@ impl NumberSet {
         }
     }
 
-    /// First and last of each range, ascending, with gaps between.
+    /// First and last number of each range, ascending, with gaps in between.
     pub fn ranges(&self) -> &[(u128, u128)] {
         &self.ranges
     }
 }
 
-/// First and last of the numbers that a value stands for.
+/// First and last number that a value denotes.
 fn bounds(value: &Value) -> Option<(u128, u128)> {
     let (first, bits, len) = match value {
         Value::Int(number) => return Some(((*number).into(), (*number).into())),
@@ -117,7 +118,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ranges_meet_and_overlap() {
+    fn ranges_are_merged() {
         let values = NumberSet::new(vec![(7, 9), (1, 3), (10, 10), (2, 4), (20, 20)]).unwrap();
         assert_eq!(values.ranges(), [(1, 4), (7, 10), (20, 20)]);
         assert_eq!(values.len(), 9);
@@ -139,7 +140,7 @@ mod tests {
     }
 
     proptest! {
-        /// Places and members are one to one, in order.
+        /// Positions and members correspond one to one, in order.
         #[test]
         fn every_member_has_a_place(parts in prop::collection::vec((0..300_u128, 0..9_u128), 1..9)) {
             let ranges: Vec<_> = parts.iter().map(|(first, more)| (*first, first + more)).collect();

@@ -1,8 +1,7 @@
-//! Whether what a policy does to one packet of a flow is what it does to all of them: then somebody who has seen it done once may
-//! go on in the engine's place.
+//! Whether a policy treats all packets of a flow alike, so that the fast path can take it over.
 //!
-//! A flow is what comes in by one port between the same addresses and ports; fragments, packets with IP options or extension
-//! headers and ICMP errors are nobody's flow.
+//! A flow is the packets with the same input port, addresses and ports. Fragments, packets with IP options
+//! or extension headers, and ICMP errors belong to no flow.
 
 use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule};
 
@@ -11,8 +10,10 @@ use crate::scope::{is_constant, is_out};
 use crate::{Policy, PortDependence};
 
 impl Policy {
-    /// A rule for which what becomes of a packet depends on more than its flow, or is more than other addresses and ports: its
-    /// index, and the words that make it so. None: there is no such rule.
+    /// The first rule that prevents offloading: its index, and the words that are the obstacle.
+    ///
+    /// The rule's effect depends on more than the flow, or changes more than addresses and ports. `None`:
+    /// no such rule.
     pub fn offload_obstacle(&self) -> Option<(u32, String)> {
         if self.not_offloadable == 0 {
             return None;
@@ -20,26 +21,27 @@ impl Policy {
         let is_one =
             |slot| self.effect(slot).is_some_and(|effect| effect.flags & flags::NOT_OFFLOADABLE != 0);
         let view = self.rules().find(|view| is_one(view.slot))?;
-        // A chain's class may be what it is about, which is not in the rule's own words.
-        let words = view.rule().ok().and_then(|rule| obstacle(&rule)).unwrap_or_else(|| view.text.to_owned());
+        // The obstacle may be in the class of the rule's chain, and not in its own words.
+        let words =
+            view.rule().ok().and_then(|rule| rule_obstacle(&rule)).unwrap_or_else(|| view.text.to_owned());
         Some((view.index, words))
     }
 
-    /// Where ports do not count. None: sessions do, for rules that are stateful.
+    /// How decisions depend on ports. `None` if rules are stateful, because sessions then do.
     pub fn port_dependence(&self) -> Option<&PortDependence> {
         (!self.is_stateful()).then_some(&self.port_dependence)
     }
 }
 
-/// What of a rule makes a difference between packets of one flow, or is more than a rewrite of addresses and ports.
-pub(crate) fn obstacle(rule: &Rule) -> Option<String> {
+/// The part of a rule that distinguishes packets of one flow, or changes more than addresses and ports.
+pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
     let varies = |one: &&Match| !is_constant(one) && !is_out(one);
     let more = |action: &&Action| !is_plain(action);
     let matched = rule.matches.iter().find(varies).map(field_name);
     matched.or_else(|| rule.targets.iter().map(|target| &target.action).find(more).map(target_name))
 }
 
-/// Whether a target does the same to all packets of a flow, and nothing but to send them elsewhere.
+/// Whether a target treats all packets of a flow alike and only rewrites addresses, ports or the output.
 fn is_plain(action: &Action) -> bool {
     match action {
         Action::Accept | Action::Nat { .. } | Action::Lb { .. } => true,
@@ -50,7 +52,7 @@ fn is_plain(action: &Action) -> bool {
     }
 }
 
-/// Whether it is an address or a port of one of a flow's ends.
+/// Whether a field is an address or a port.
 fn is_end(field: FieldId) -> bool {
     use FieldId::*;
     matches!(field, IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport)
@@ -88,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_for_all_of_a_flow() {
+    fn rules_without_an_obstacle() {
         let steady = policy(&[
             "add all accept",
             "add in lan ! out wan ip-saddr 10.0.0.0/8 drop",
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_is_named_with_its_rule() {
+    fn obstacles_are_named_with_their_rule() {
         for (line, words) in [
             ("add ip-ttl 1 drop", "ip-ttl"),
             ("add tcp-syn drop", "tcp-syn"),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_go_count_no_more() {
+    fn deleted_rules_are_no_obstacle() {
         let mut rules = policy(&["add ip-ttl 1 drop", "add ip-ttl 2 drop"]);
         rules.del(1);
         assert_eq!(rules.offload_obstacle(), Some((2, "ip-ttl".to_owned())));

@@ -1,4 +1,4 @@
-//! The value: rules under their indexes and slots, with all that is compiled from them.
+//! The policy value: rules by index and slot, with everything compiled from them.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -19,54 +19,54 @@ use crate::{PortDependence, RuleId, RuleScope, StatefulRule};
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub(crate) classifier: Classifier,
-    /// The rules of [`RuleScope::Packet`] once more.
+    /// The rules of [`RuleScope::Packet`] only.
     pub(crate) per_packet: Classifier,
-    /// How many rules are stateful.
+    /// Number of stateful rules.
     pub(crate) stateful: usize,
-    /// How many rules ask by which interface a packet leaves.
+    /// Number of rules that match on the output interface.
     pub(crate) reads_out: usize,
-    /// How many rules are not steady.
+    /// Number of rules that prevent offloading.
     pub(crate) not_offloadable: usize,
-    /// What rules say about ports.
+    /// How decisions depend on ports.
     pub(crate) port_dependence: PortDependence,
-    /// Slot by index of each rule that gives its sessions to a service chain.
+    /// Slot by index of each rule with a service chain.
     pub(crate) chained: SortedPages<(u32, u32), 256>,
     /// Slot of each rule by index.
     slots: SortedPages<(u32, u32), 2048>,
-    /// What a matching rule does, by slot: all that the packet path reads of most rules.
+    /// Effect by slot: everything that the packet path reads of most rules.
     pub(crate) effects: PagedVec<Effect, 1024>,
-    /// Everything else of a rule, by slot; shorter than `next_slot` after a flush.
+    /// The rest of each rule by slot; shorter than `next_slot` after a flush.
     records: PagedVec<Option<Record>, 64>,
     next_index: u32,
-    /// Slots from here on were never given out.
+    /// First slot that has never been used.
     next_slot: u32,
-    /// Slots that were released.
+    /// Released slots.
     free: SortedPages<u32, 2048>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub id: RuleId,
-    /// Its mark among [`Policy::port_dependence`].
+    /// The rule's mark in [`Policy::port_dependence`].
     area: Option<NonZeroU32>,
     text: Arc<str>,
     edits: Option<Arc<EditProgram>>,
     pub stateful: Option<Arc<StatefulRule>>,
 }
 
-/// A rule as it stands in a policy.
+/// A rule of a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleView<'a> {
-    /// The user's number of it.
+    /// The user's number of the rule.
     pub index: u32,
-    /// The number of its counters.
+    /// The number of the rule's counters.
     pub slot: u32,
-    /// The rule in the language, canonical: equal rules have equal text.
+    /// Canonical text of the rule: equal rules have equal text.
     pub text: &'a str,
 }
 
 impl RuleView<'_> {
-    /// The rule's syntax tree, parsed from the text; its spans are places in the text.
+    /// Parses the rule's syntax tree from the text; its spans refer to the text.
     ///
     /// # Errors
     /// None, as long as the formatter and the parser of the language agree.
@@ -114,12 +114,12 @@ impl Policy {
         self.slots.is_empty()
     }
 
-    /// Every slot is below this, those of deleted rules included: the number of counters to have.
+    /// Upper bound of all slots, those of deleted rules included: the required number of counters.
     pub fn slots(&self) -> usize {
         self.next_slot as usize
     }
 
-    /// All rules in ascending order of indexes.
+    /// All rules by ascending index.
     pub fn rules(&self) -> impl Iterator<Item = RuleView<'_>> {
         self.slots.iter().filter_map(|&entry| self.view(entry))
     }
@@ -143,7 +143,7 @@ impl Policy {
         self.records.get(slot as usize)?.as_ref()
     }
 
-    /// [`Policy::add_with`] where every chain that a rule names is there and takes all traffic.
+    /// Adds a rule as [`Policy::add_with`] does; every chain exists and accepts all traffic.
     ///
     /// # Errors
     /// As [`Policy::add_with`].
@@ -151,11 +151,13 @@ impl Policy {
         self.add_with(rule, ifaces, &all_traffic)
     }
 
-    /// Adds a rule and returns its index. `ifaces` gives the port of an interface, `classes` the traffic that a service
-    /// chain takes (None: there is no such chain): a rule with a chain matches only what its chain takes.
+    /// Adds a rule and returns its index.
+    ///
+    /// `ifaces` maps an interface to its port, `classes` a service chain to its traffic class. A rule with
+    /// a chain matches only what its chain accepts.
     ///
     /// # Errors
-    /// What is wrong with the rule; nothing was done then.
+    /// A diagnostic on the rule; the policy is unchanged.
     pub fn add_with(
         &mut self,
         rule: &Rule,
@@ -164,8 +166,8 @@ impl Policy {
     ) -> Result<u32, Diagnostic> {
         let compiled = compile(rule, ifaces, classes)?;
         if self.next_index == u32::MAX || self.next_slot > SLOTS {
-            return Err(Diagnostic::new(rule.span.span(), "the numbers for rules are used up")
-                .with_help("`flush` starts them anew"));
+            return Err(Diagnostic::new(rule.span.span(), "no rule index is left")
+                .with_help("`flush` restarts the indexes"));
         }
         let slot = self.new_slot();
         let (pattern, area) = self.put(slot, RuleId::new(), compiled);
@@ -184,7 +186,8 @@ impl Policy {
         })
     }
 
-    /// Keeps all of a rule but what it matches and its mark among the pairs, which it returns; the rule takes the next index.
+    /// Stores a rule under the next index. Returns the parts that the caller adds: its pattern, and its
+    /// mark of port dependence.
     fn put(&mut self, slot: u32, id: RuleId, compiled: Compiled) -> (Pattern, Option<NonZeroU32>) {
         let Compiled { pattern, effect, edits, stateful, area, text } = compiled;
         let index = self.next_index;
@@ -196,7 +199,7 @@ impl Policy {
         if effect.flags & flags::CHAIN != 0 {
             self.chained.insert((index, slot));
         }
-        let area = area.map(|area| self.port_dependence.expect(&area));
+        let area = area.map(|area| self.port_dependence.add_shape(&area));
         while self.records.len() <= slot as usize {
             self.records.push(None);
             self.effects.push(Effect::default());
@@ -210,8 +213,8 @@ impl Policy {
         (pattern, area)
     }
 
-    /// Deletes the rule with this index and returns its slot, which the caller gives to [`Policy::release`] once no
-    /// worker uses an older policy. None: there is no such rule.
+    /// Deletes the rule with this index and returns its slot. The caller passes the slot to
+    /// [`Policy::release`] once no worker uses an older policy. `None`: no such rule.
     pub fn del(&mut self, index: u32) -> Option<u32> {
         let (_, slot) = self.slots.remove(index)?;
         let record = self.records.get_mut(slot as usize)?.take()?;
@@ -233,20 +236,20 @@ impl Policy {
         slots
     }
 
-    /// No rules; slots that are in use now stay so.
+    /// A policy without rules that keeps the slots in use.
     fn emptied(&self) -> Policy {
         Policy { next_slot: self.next_slot, free: self.free.clone(), ..Policy::new() }
     }
 
-    /// Allows the slot of a deleted rule to be given to another. The caller has set the slot's counters to zero and
-    /// made sure that no worker uses a policy in which it has the old meaning.
+    /// Allows reusing the slot of a deleted rule. The caller has zeroed the slot's counters, and no worker
+    /// uses a policy with the deleted rule any more.
     pub fn release(&mut self, slot: u32) {
         if slot < self.next_slot && self.record(slot).is_none() {
             self.free.insert(slot);
         }
     }
 
-    /// [`Policy::replace_with`] where every chain that a rule names is there and takes all traffic.
+    /// Replaces the rules as [`Policy::replace_with`] does; every chain exists and accepts all traffic.
     ///
     /// # Errors
     /// As [`Policy::replace_with`].
@@ -258,12 +261,13 @@ impl Policy {
         self.replace_with(new, ifaces, &all_traffic)
     }
 
-    /// A policy of exactly these rules, with indexes 1, 2, … in their order. A rule that is in this policy as well
-    /// keeps its slot, and so its counters, and its identity. The slots of those that are not are free after [`Policy::release`].
-    /// `ifaces` and `classes` are as for [`Policy::add_with`].
+    /// Returns a policy of exactly these rules, with indexes 1, 2, … in their order.
+    ///
+    /// A rule that is in this policy, too, keeps its slot, counters and identity. The slots of the others
+    /// are free after [`Policy::release`]. `ifaces` and `classes` are as for [`Policy::add_with`].
     ///
     /// # Errors
-    /// Position (from 0) of the first rule that is wrong, and what is wrong with it.
+    /// Position (from 0) of the first invalid rule, and its diagnostic.
     pub fn replace_with(
         &self,
         new: &[Rule],
@@ -273,7 +277,7 @@ impl Policy {
         let mut kept = SlotsByText::of(self);
         let (mut policy, mut classifier) = (self.emptied(), Classifier::new());
         let (mut wrong, mut per_packet, mut areas) = (None, Vec::new(), Vec::new());
-        // One by one on their way into the classifier: all patterns at once would take more memory than all else.
+        // Patterns are compiled one by one: all at once would dominate the memory use.
         let patterns =
             new.iter().enumerate().map_while(|(position, rule)| match compile(rule, ifaces, classes) {
                 Ok(compiled) => {
@@ -303,23 +307,23 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The chunks of the window that [`Policy::classify`] reads, as bits, for [`mmb_packet::fill_window`].
+    /// The chunks of the window that [`Policy::classify`] reads, as bits for [`mmb_packet::fill_window`].
     #[inline]
     pub fn chunks(&self) -> u8 {
         self.classifier.chunks()
     }
 
-    /// Replaces `batch.hits` by every matching rule of each of the batch's windows, in ascending order of packets.
+    /// Replaces `batch.hits` by all matching rules of the batch's windows, by ascending packet.
     #[inline]
     pub fn classify(&self, batch: &mut Batch) {
         self.classifier.classify(batch);
     }
 
-    /// Applies the edits of the rules in `slots`, one after the other, to a packet of which [`mmb_packet::parse`] made
-    /// `meta`, where the output port of a packet that no rule redirects stands already.
+    /// Applies the edits of the rules in `slots`, in this order, to a packet that [`mmb_packet::parse`]
+    /// parsed into `meta`. `meta.out_port` holds the output port before redirections.
     ///
     /// # Errors
-    /// Why the edits cannot be made ([`mmb_rewrite::apply_programs`]); packet and `meta` are as they were then.
+    /// The error of [`mmb_rewrite::apply_programs`]; packet and `meta` are unchanged.
     #[inline]
     pub fn edit(
         &self,
@@ -337,32 +341,32 @@ impl Policy {
         self.effects.get(slot as usize)
     }
 
-    /// Whether [`Policy::inspect`] has to see each packet before [`Policy::classify`]: some rule asks about bytes that are
-    /// not in the window.
+    /// Whether [`Policy::inspect`] must process packets before [`Policy::classify`]: some rule matches on
+    /// bytes outside the window.
     #[inline]
     pub fn needs_bytes(&self) -> bool {
         self.classifier.needs_bytes()
     }
 
-    /// Whether some rule may ask about the bytes of a packet: where none does, [`Policy::inspect`] has nothing to do.
+    /// Whether some rule may match on the bytes of this packet; if not, [`Policy::inspect`] has no effect.
     #[inline]
     pub fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
         self.classifier.needs_inspection(frame, meta)
     }
 
-    /// Finds out what rules ask about the bytes of packet `pkt` of the batch. `frame` is the whole frame, or its contiguous
-    /// beginning (what lies behind is then taken not to be there), of which [`mmb_packet::parse`] made `meta`.
+    /// Evaluates matches on the bytes of packet `pkt` of the batch. `frame` is the frame or its contiguous
+    /// beginning, `meta` its parse result. Bytes behind `frame` count as absent.
     #[inline]
     pub fn inspect(&self, batch: &mut Batch, pkt: usize, frame: &[u8], meta: &Meta) {
         self.classifier.inspect(batch, pkt, frame, meta);
     }
 
-    /// Whether a classifier built anew would serve packets noticeably better.
+    /// Whether a new classifier would be noticeably faster.
     pub fn is_stale(&self) -> bool {
         self.classifier.is_stale() || self.per_packet.is_stale()
     }
 
-    /// The same rules, with the same indexes, slots and identities, and classifiers that are built anew.
+    /// The same rules, indexes, slots and identities with newly built classifiers.
     pub fn rebuilt(&self) -> Policy {
         Policy {
             classifier: self.classifier.rebuilt(),
@@ -371,16 +375,16 @@ impl Policy {
         }
     }
 
-    /// The classifier's tables; walks all their pages.
+    /// The classifier's tables; reads all their pages.
     pub fn tables(&self) -> impl Iterator<Item = TableInfo> {
         self.classifier.tables()
     }
 }
 
-/// Most slots: as many as [`Classifier::insert`] takes.
+/// Maximum number of slots, as for [`Classifier::insert`].
 const SLOTS: u32 = u32::MAX / 2;
 
-/// The slots of a policy's rules, to be taken by rules with the same text, those with the lowest indexes first.
+/// A policy's slots by rule text; those with the lowest indexes are taken first.
 struct SlotsByText<'a> {
     first: HashMap<&'a str, u32>,
     /// The next slot with the same text.

@@ -1,15 +1,15 @@
-//! Whether what a policy does to the packets of a protocol between two addresses depends on their ports: where it does not, somebody
-//! who has seen it done to one of them may do it to all.
+//! Whether a policy's decision about the packets of a protocol between two addresses depends on their
+//! ports. Where it does not, the fast path can treat all of them like the first one.
 //!
-//! Theory of operation. Rules that look at ports, or write them, are mostly about few addresses. Of what such a rule matches, an
-//! [`Area`] is what can be said without ports, rounded up: packets outside of all areas are treated alike if they come in by the
-//! same port, are of the same protocol and go between the same addresses. An address of an area is a prefix, which is cut to a
-//! multiple of a few bits, so that areas have few [`Shape`]s however many rules there are; to ask about a packet takes one look
-//! for each shape. Of an area only a mark is kept, 32 bits of its hash. Two areas with the same mark, a shape that no rule has any
-//! more, a prefix that is shorter than the rule's: all of this makes some packets seem to depend on ports that do not, and never
-//! the other way round.
+//! Theory of operation. Most rules that match on or write ports concern few addresses. An [`Area`]
+//! describes what such a rule matches without ports, rounded up. Packets outside all areas are treated
+//! alike if they have the same input port, protocol and addresses. The prefixes of an area are shortened to
+//! a multiple of a few bits, so there are few different [`Shape`]s. A query takes one lookup per shape.
 //!
-//! It changes rule by rule, as all of a [`Policy`](crate::Policy) does, and is a value as that is.
+//! Of an area only a mark is stored, 32 bits of its hash. Equal marks, shapes without rules and shortened
+//! prefixes can make packets seem to depend on ports. The opposite error is impossible.
+//!
+//! The value is persistent and changes rule by rule, as all of a [`Policy`](crate::Policy).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::IpAddr;
@@ -28,42 +28,43 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMP6: u8 = 58;
 
-/// The rules of a policy without stateful ones, as far as they look at ports.
+/// The port dependence of a policy without stateful rules.
 #[derive(Clone, Debug, Default)]
 pub struct PortDependence {
-    /// Those of all areas, and maybe more.
+    /// Shapes of all areas, and possibly of removed ones.
     shapes: Arc<Vec<Shape>>,
-    /// How many rules have an area with a mark.
+    /// Number of rules by the mark of their area.
     marks: SortedPages<(u32, u32), 2048>,
 }
 
-/// What an area says something about.
+/// The components that an area specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
     version: u8,
     port: bool,
     proto: bool,
-    /// Of source and destination, how many bits.
+    /// Prefix lengths of source and destination in bits.
     bits: [u8; 2],
 }
 
-/// Packets, told apart without their ports.
+/// A set of packets, described without ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Area {
-    /// That of IP; 0: both.
+    /// IP version; 0: both.
     version: u8,
-    /// Where they come in; None: anywhere.
+    /// Input port; `None`: any.
     port: Option<u16>,
-    /// None: any.
+    /// Protocol; `None`: any.
     proto: Option<u8>,
-    /// Source and destination: the first bits of an address, and how many there are.
+    /// Prefixes of source and destination: address and length in bits.
     ends: [(u128, u8); 2],
 }
 
 impl PortDependence {
-    /// Whether all that comes in by a port, is of a protocol and goes between these addresses is treated alike. It is to be whole
-    /// packets with a transport header and neither IP options nor extension headers, and no rule may look at
-    /// more than their flow ([`Policy::offload_obstacle`](crate::Policy::offload_obstacle)).
+    /// Whether all packets with this input port, protocol and addresses are treated alike.
+    ///
+    /// It holds for unfragmented packets with a transport header and without IP options or extension
+    /// headers, if no rule is an [`Policy::offload_obstacle`](crate::Policy::offload_obstacle).
     pub fn is_port_independent(&self, port: u16, proto: u8, source: IpAddr, destination: IpAddr) -> bool {
         let version = if source.is_ipv4() { 4 } else { 6 };
         let mut shapes = self.shapes.iter().filter(|shape| shape.version == 0 || shape.version == version);
@@ -71,7 +72,7 @@ impl PortDependence {
         !shapes.any(|shape| self.has(&shape.area(port, proto, ends)))
     }
 
-    /// Whether some are: there is something to find by asking.
+    /// Whether queries can succeed for some packets.
     pub fn has_port_independent(&self) -> bool {
         let all = |proto| self.has(&Area { proto, ..Area::default() });
         !(all(None) || all(Some(TCP)) && all(Some(UDP)))
@@ -81,8 +82,8 @@ impl PortDependence {
         self.marks.get(area.mark().get()).is_some()
     }
 
-    /// A rule with this area is about to come; answers the mark that it comes and goes with.
-    pub(crate) fn expect(&mut self, area: &Area) -> NonZeroU32 {
+    /// Prepares for a rule with this area and returns its mark.
+    pub(crate) fn add_shape(&mut self, area: &Area) -> NonZeroU32 {
         let shape = area.shape();
         if !self.shapes.contains(&shape) {
             Arc::make_mut(&mut self.shapes).push(shape);
@@ -90,9 +91,9 @@ impl PortDependence {
         area.mark()
     }
 
-    /// Rules come.
+    /// Adds rules by their marks.
     pub(crate) fn add(&mut self, mut marks: Vec<NonZeroU32>) {
-        // In their order, so that many fill the pages one after the other.
+        // Sorted, so that pages fill one after the other.
         marks.sort_unstable();
         for mark in marks {
             match self.marks.get_mut(mark.get()) {
@@ -102,7 +103,7 @@ impl PortDependence {
         }
     }
 
-    /// A rule goes.
+    /// Removes a rule by its mark.
     pub(crate) fn remove(&mut self, mark: NonZeroU32) {
         let Some((_, rules)) = self.marks.get_mut(mark.get()) else { return };
         *rules -= 1;
@@ -113,7 +114,7 @@ impl PortDependence {
 }
 
 impl Shape {
-    /// The area of this shape that a packet is in.
+    /// The area of this shape that contains a packet.
     fn area(self, port: u16, proto: u8, ends: [u128; 2]) -> Area {
         let [source, destination] = self.bits;
         Area {
@@ -126,10 +127,10 @@ impl Shape {
 }
 
 impl Area {
-    /// That of a rule. None: what it does to a packet does not depend on ports; or it is stateful, and sessions count.
+    /// The area of a rule. `None`: the rule's effect does not depend on ports, or the rule is stateful.
     pub fn of(rule: &Rule, ifaces: &dyn Fn(&str) -> Option<u16>) -> Option<Area> {
-        let asks = rule.matches.iter().any(asks_for_more);
-        let writes = rule.targets.iter().any(|target| writes_more(&target.action));
+        let asks = rule.matches.iter().any(matches_on_ports);
+        let writes = rule.targets.iter().any(|target| writes_headers(&target.action));
         if rule.kind == RuleKind::Stateful || !(asks || writes) {
             return None;
         }
@@ -140,13 +141,14 @@ impl Area {
                 area.narrow_to(*field, arg.as_ref(), ifaces);
             }
         }
-        // So that there are few shapes.
+        // Limits the number of shapes.
         let step = if area.version == 4 { 4 } else { 16 };
         area.ends = area.ends.map(|(address, bits)| first(address, bits - bits % step));
         Some(area)
     }
 
-    /// To packets that have a field. What a rule asks for twice may be narrowed to either, and what contradicts itself to anything.
+    /// Restricts the area to packets with a field. For repeated or contradictory matches any of them may
+    /// apply.
     fn narrow(&mut self, field: FieldId) {
         match field.def().proto {
             Layer::Interface | Layer::Network => {}
@@ -159,7 +161,7 @@ impl Area {
         }
     }
 
-    /// To packets of which a field has one of the values.
+    /// Restricts the area to packets whose field has one of the values.
     fn narrow_to(&mut self, field: FieldId, arg: Option<&Comparison>, ifaces: &dyn Fn(&str) -> Option<u16>) {
         let Some(Comparison { cond: Cond::Eq, values, .. }) = arg else { return };
         match (field, values.single()) {
@@ -176,23 +178,23 @@ impl Area {
         Shape { version: self.version, port: self.port.is_some(), proto: self.proto.is_some(), bits }
     }
 
-    /// What is kept of it.
+    /// The stored part of the area.
     fn mark(&self) -> NonZeroU32 {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(self);
         NonZeroU32::new(hash as u32).unwrap_or(NonZeroU32::MIN)
     }
 }
 
-/// Whether packets that differ in nothing but their ports may differ in a match.
-fn asks_for_more(one: &Match) -> bool {
+/// Whether a match can distinguish packets that differ only in their ports.
+fn matches_on_ports(one: &Match) -> bool {
     use FieldId::*;
     let MatchExpr::Field { field, arg } = &one.what else { return false };
     let is_port = matches!(field, TcpSport | TcpDport | UdpSport | UdpDport);
     is_port && arg.is_some() || !(is_constant(one) || is_out(one))
 }
 
-/// Whether a target writes more than where a packet goes out.
-fn writes_more(action: &Action) -> bool {
+/// Whether a target does more than drop, accept or redirect.
+fn writes_headers(action: &Action) -> bool {
     match action {
         Action::Accept | Action::Mod { field: FieldId::Out, .. } => false,
         Action::Drop { ten_thousandths } => *ten_thousandths < 10_000,
@@ -200,7 +202,7 @@ fn writes_more(action: &Action) -> bool {
     }
 }
 
-/// An address whose first bit is the number's highest one.
+/// An address as a number whose most significant bit is the address's first.
 fn wide(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
@@ -208,13 +210,13 @@ fn wide(address: IpAddr) -> u128 {
     }
 }
 
-/// So many of the first bits of an address.
+/// A prefix of this length.
 fn first(address: u128, bits: u8) -> (u128, u8) {
     let rest = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
     (address & !rest, bits)
 }
 
-/// The first bits that all of these addresses and subnets have in common.
+/// The longest common prefix of these addresses and subnets.
 fn common(values: &ValueSet) -> (u128, u8) {
     let both = |a: (u128, u8), b: (u128, u8)| {
         let same = (a.0 ^ b.0).leading_zeros() as u8;

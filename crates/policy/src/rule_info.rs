@@ -1,4 +1,4 @@
-//! What sessions ask about single rules, and the rules that have to be asked again for every packet.
+//! Properties of single rules for sessions, and the classifier of the rules that apply per packet.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,40 +8,41 @@ use mmb_packet::Meta;
 use crate::decide::{Effect, flags};
 use crate::{Policy, RuleScope, StatefulRule};
 
-/// Identity of a rule. A rule that goes and comes again has another; one that [`Policy::replace`] finds again keeps its
-/// own. A rule also keeps its slot, so that of a rule with a known slot it is enough to compare the identity.
+/// Identity of a rule. A rule that is deleted and added again has a new one; one that [`Policy::replace`]
+/// keeps retains it. A kept rule also retains its slot, so for a known slot comparing identities is
+/// sufficient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleId(pub u32);
 
 impl RuleId {
-    /// One that no rule has had (but four thousand million rules before).
+    /// An unused identity; they repeat after 2^32 rules.
     pub(crate) fn new() -> RuleId {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         RuleId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// What a rule is, in short.
+/// Properties of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// How often sessions ask.
+    /// How long a match result holds within a session.
     pub scope: RuleScope,
-    /// It is stateful.
+    /// The rule is stateful.
     pub stateful: bool,
-    /// It drops packets, all or a share.
+    /// The rule drops packets, all or a share.
     pub drops: bool,
-    /// It accepts.
+    /// The rule accepts packets.
     pub accepts: bool,
-    /// It edits packets.
+    /// The rule edits packets.
     pub edits: bool,
-    /// It is stateful and has bindings.
+    /// The rule is stateful and has bindings.
     pub binds: bool,
-    /// It gives its sessions to a service chain.
+    /// The rule assigns its sessions to a service chain.
     pub chains: bool,
 }
 
 impl RuleInfo {
-    /// Whether it opens a session for a packet that it matches: stateful rules that drop have nothing to open one for.
+    /// Whether the rule opens a session for a matching packet. Stateful rules that drop do not.
     pub fn opens_sessions(self) -> bool {
         self.stateful && !self.drops
     }
@@ -69,7 +70,7 @@ impl Policy {
         self.stateful != 0
     }
 
-    /// Whether some rule asks by which interface a packet leaves.
+    /// Whether some rule matches on the output interface.
     #[inline]
     pub fn needs_out_port(&self) -> bool {
         self.reads_out != 0
@@ -85,25 +86,26 @@ impl Policy {
         Some(self.record(slot)?.id)
     }
 
-    /// What the rule in this slot is; for the packet path. Of a slot without a rule it says that nothing is done.
+    /// The properties of the rule in this slot; those of a rule without effect for an empty slot. For the
+    /// packet path.
     #[inline]
     pub fn rule_info(&self, slot: u32) -> RuleInfo {
         self.effect(slot).map(RuleInfo::from).unwrap_or_default()
     }
 
-    /// What the rule in this slot gives to sessions, if it is stateful.
+    /// The bindings and the chain of the rule in this slot, if it is stateful.
     pub fn stateful(&self, slot: u32) -> Option<&StatefulRule> {
         self.record(slot)?.stateful.as_deref()
     }
 
-    /// The rules of [`RuleScope::Packet`]; None: there are none.
+    /// The rules of [`RuleScope::Packet`]; `None` if there are none.
     #[inline]
     pub fn per_packet(&self) -> Option<PerPacketRules<'_>> {
         (!self.per_packet.is_empty()).then_some(PerPacketRules(&self.per_packet))
     }
 }
 
-/// Rules that may match one packet of a session and not the next, to be asked as the whole [`Policy`] is.
+/// The rules whose match result can differ between packets of a session; used like the whole [`Policy`].
 #[derive(Clone, Copy, Debug)]
 pub struct PerPacketRules<'a>(&'a Classifier);
 

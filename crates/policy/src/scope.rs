@@ -1,37 +1,38 @@
-//! How often a rule has to be asked about the packets of one session.
+//! How long a rule's match result holds within a session.
 
 use mmb_lang::{Comparison, Cond, FieldId, Match, MatchExpr, Rule, RuleKind, Value, ValueItem, ValueKind};
 
-use crate::stateful::is_given;
+use crate::stateful::is_open_target;
 
-/// What a rule's matches look at, as far as sessions are concerned.
+/// How long a rule's match result holds within a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RuleScope {
-    /// Only what all packets of one direction of a session have in common (fragments behind the first and ICMP errors
-    /// apart): addresses, ports, protocols, the interface that they come in by, which headers there are. It matches all
-    /// of them or none. Or it has nothing to say to a session that is open: all its targets are bindings or chains.
+    /// For all packets of one direction: the rule matches only on addresses, ports, protocols, the input
+    /// interface and the presence of headers. Later fragments and ICMP errors are exceptions. Rules whose
+    /// targets are all bindings or chains are in this scope, too, because they only apply when a session
+    /// opens.
     #[default]
     Session,
-    /// A TCP flag among SYN, FIN and RST has to be set: what it matches opens or closes connections.
+    /// For segments that open or close TCP connections: the rule requires one of SYN, FIN and RST.
     TcpControl,
-    /// Anything else: it may match one packet of a session and not the next. The interface that packets leave by is of
-    /// this kind, for routes change while sessions live.
+    /// For one packet. Matches on the output interface are in this scope, because routes change while
+    /// sessions live.
     Packet,
 }
 
-/// The class of a rule that [`mmb_lang::check`] let pass.
+/// The scope of a rule that [`mmb_lang::check`] accepted.
 pub(crate) fn scope(rule: &Rule) -> RuleScope {
     if rule.matches.iter().any(is_control) {
         RuleScope::TcpControl
-    } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && only_gives(rule)) {
+    } else if rule.matches.iter().all(|one| is_constant(one) || is_out(one) && has_only_open_targets(rule)) {
         RuleScope::Session
     } else {
         RuleScope::Packet
     }
 }
 
-/// Whether a rule asks by which interface a packet leaves.
+/// Whether a rule matches on the output interface.
 pub(crate) fn reads_out(rule: &Rule) -> bool {
     rule.matches.iter().any(is_out)
 }
@@ -40,9 +41,9 @@ pub(crate) fn is_out(one: &Match) -> bool {
     matches!(one.what, MatchExpr::Field { field: FieldId::Out, .. })
 }
 
-/// Whether all that a rule does is to say what sessions get when they are opened.
-fn only_gives(rule: &Rule) -> bool {
-    rule.kind == RuleKind::Stateful && rule.targets.iter().all(is_given)
+/// Whether all targets of a rule apply only when a session opens.
+fn has_only_open_targets(rule: &Rule) -> bool {
+    rule.kind == RuleKind::Stateful && rule.targets.iter().all(is_open_target)
 }
 
 pub(crate) fn is_constant(one: &Match) -> bool {
@@ -59,7 +60,7 @@ pub(crate) fn is_constant(one: &Match) -> bool {
     }
 }
 
-/// Whether only packets with SYN, FIN or RST can match.
+/// Whether a match requires SYN, FIN or RST.
 fn is_control(one: &Match) -> bool {
     const FIN_SYN_RST: u64 = 0b111;
     let MatchExpr::Field { field, arg } = &one.what else { return false };
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_packet_of_a_session_has() {
+    fn matches_of_the_session_scope() {
         for matches in [
             "all",
             "in lan ! in wan",
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_opens_and_closes() {
+    fn matches_of_the_tcp_control_scope() {
         for matches in [
             "tcp-syn",
             "tcp-syn 1 tcp-dport 80",
@@ -127,9 +128,9 @@ mod tests {
         }
     }
 
-    /// What a session gets when it is opened stays as it is, whatever way its packets go later.
+    /// Bindings of a session do not change with its route.
     #[test]
-    fn what_only_opens_need_not_be_asked_again() {
+    fn rules_with_bindings_only_are_of_the_session_scope() {
         for (line, class) in [
             ("add-stateful out wan nat office", RuleScope::Session),
             ("add-stateful ! out lan shuffle tcp-sport mod ip-saddr 192.0.2.1", RuleScope::Session),
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_from_packet_to_packet() {
+    fn matches_of_the_packet_scope() {
         for matches in [
             "! tcp-syn",
             "tcp-syn 0",

@@ -1,8 +1,8 @@
-//! What a stateful rule gives to the sessions that it opens.
+//! Bindings of stateful rules.
 //!
-//! Of a stateful rule's targets, those that are undone on the way back are *bindings*: `map`, `shuffle`, `lb`, `nat`, and
-//! `mod` of an address or a port. They say what a session gets when it is opened, and so does `chain`; everything else is
-//! edited packet by packet, as in stateless rules.
+//! The targets of a stateful rule that the reply direction reverses are *bindings*: `map`, `shuffle`, `lb`,
+//! `nat`, and `mod` of an address or a port. They and `chain` apply when a session opens. All other targets
+//! edit packet by packet, as in stateless rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,74 +10,74 @@ use mmb_lang::{Action, FieldId, Rule, Target};
 
 use crate::number_set::NumberSet;
 
-/// What is particular to a stateful rule.
+/// The session part of a stateful rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatefulRule {
-    /// What sessions get that this rule opens, in the order of its targets. A field comes once.
+    /// Bindings of sessions that this rule opens, in the order of its targets; one per field.
     pub bindings: Box<[Binding]>,
-    /// The service chain that they go through.
+    /// Service chain of the sessions.
     pub chain: Option<Box<str>>,
 }
 
-/// An end of a session, as its first packet says it.
+/// An end of a session, from the point of view of its first packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Where the first packet comes from.
+    /// The sender of the first packet.
     Source,
-    /// Where it goes.
+    /// The receiver of the first packet.
     Destination,
 }
 
-/// Something that sessions are given, to be undone on the way back. Numbers are as on the wire read as big-endian
-/// numbers.
+/// A translation of a session's packets, which the reply direction reverses. Numbers are in host byte
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// An address.
     Address {
-        /// Which one.
+        /// Source or destination.
         side: Side,
-        /// Of IPv4 packets, else of IPv6 packets.
+        /// IPv4 packets, otherwise IPv6 packets.
         ip4: bool,
         /// The addresses: [`Ipv4Addr::to_bits`], [`Ipv6Addr::to_bits`].
         choice: Choice,
     },
     /// A port.
     Port {
-        /// Of packets of this protocol: 6, TCP, or 17, UDP.
+        /// Protocol of the packets: 6 (TCP) or 17 (UDP).
         proto: u8,
-        /// Which one.
+        /// Source or destination.
         side: Side,
         /// The ports.
         choice: Choice,
     },
-    /// The first packet's IPv4 identification; those of the same direction move by as much.
+    /// IPv4 identification of the first packet; later ones of the direction change by the same difference.
     IpId(Choice),
     /// The flow label of IPv6 packets.
     FlowLabel(Choice),
-    /// The first sequence number of the side that opens a TCP connection.
+    /// Initial sequence number of the side that opens a TCP connection.
     SeqNum(Choice),
-    /// The first sequence number of the side that answers, as the side that opens sees it.
+    /// Initial sequence number of the answering side, as the opening side sees it.
     AckNum(Choice),
-    /// The destination address: one of these, of the packet's family. Where that has none, nothing happens.
+    /// Destination address: one of these, of the packet's address family; no effect if the family has none.
     Balance {
         /// For IPv4 packets.
         ip4: Box<[Ipv4Addr]>,
         /// For IPv6 packets.
         ip6: Box<[Ipv6Addr]>,
     },
-    /// Source address and port (ICMP: identifier) of IPv4 packets, out of a pool.
+    /// Source address and port (ICMP: identifier) of IPv4 packets, from a pool.
     Nat {
         /// The pool's name.
         pool: Box<str>,
     },
 }
 
-/// One of these values.
+/// A choice among numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// What is chosen from.
+    /// The numbers to choose from.
     pub values: NumberSet,
-    /// At random (`shuffle`); else so that it follows from the packet (`map`, `mod`).
+    /// Random (`shuffle`), or determined by the packet (`map`, `mod`).
     pub random: bool,
 }
 
@@ -90,19 +90,19 @@ pub(crate) fn binds(target: &Target) -> bool {
     }
 }
 
-/// Whether a stateful rule's target says something about a session when it is opened, and nothing about its packets.
-pub(crate) fn is_given(target: &Target) -> bool {
+/// Whether a stateful rule's target applies only when a session opens.
+pub(crate) fn is_open_target(target: &Target) -> bool {
     binds(target) || matches!(target.action, Action::Chain { .. })
 }
 
-/// Whether a field is part of what a session is known by.
+/// Whether a field is part of the session key.
 fn is_end(field: FieldId) -> bool {
     use FieldId::*;
     matches!(field, IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport)
 }
 
 impl StatefulRule {
-    /// The bindings of a stateful rule that [`mmb_lang::check`] let pass.
+    /// The bindings and the chain of a stateful rule that [`mmb_lang::check`] accepted.
     pub(crate) fn of(rule: &Rule) -> StatefulRule {
         let chain = rule.targets.iter().find_map(|target| match &target.action {
             Action::Chain { name } => Some(name.text.clone()),

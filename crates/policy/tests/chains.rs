@@ -1,5 +1,5 @@
-//! Rules that give their sessions to service chains: which one is heard, and what a chain's class of traffic does to
-//! what a rule matches.
+//! Rules with service chains: which one is effective, and how a chain's class restricts what a rule
+//! matches.
 
 use mmb_lang::{Command, Diagnostic, Match, Rule, parse_line, parse_matches};
 use mmb_oracle::generate::{self, CHAINS, Frame};
@@ -15,7 +15,7 @@ fn rule(line: &str) -> Rule {
     }
 }
 
-/// Chains by name, with what they take.
+/// Chains by name, with their classes.
 struct Known(Vec<Vec<Match>>);
 
 impl Known {
@@ -28,7 +28,7 @@ impl Known {
     }
 }
 
-/// The policy finds and says what the oracle does.
+/// Policy and oracle find the same rules and the same chain.
 fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame]) {
     let mut evaluator = Evaluator::new();
     let classes = |name: &str| known.class(name).unwrap_or_default();
@@ -48,7 +48,7 @@ fn agrees(policy: &Policy, rules: &[(u32, Rule)], known: &Known, frames: &[Frame
     }
 }
 
-/// Adds what can be added; what cannot matches nothing.
+/// Adds the valid rules; the others cannot match.
 fn added(rules: &[Rule], known: &Known, frames: &[Frame]) -> (Policy, Vec<(u32, Rule)>) {
     let (mut policy, mut there) = (Policy::new(), Vec::new());
     let classes = |name: &str| known.class(name).unwrap_or_default();
@@ -68,7 +68,7 @@ fn added(rules: &[Rule], known: &Known, frames: &[Frame]) -> (Policy, Vec<(u32, 
     (policy, there)
 }
 
-/// What a rule is to users and to sessions, whatever its chain takes.
+/// Properties of a rule that do not depend on its chain's class.
 fn identities(policy: &Policy) -> Vec<(u32, u32, String, Option<RuleId>)> {
     policy
         .rules()
@@ -95,7 +95,7 @@ proptest! {
             there.iter().filter_map(|entry| chain(&[entry])).collect();
         prop_assert_eq!(policy.chains().collect::<Vec<_>>(), named);
 
-        // As often as sessions have to ask for the rule with the class's matches written out.
+        // The scope is that of the rule with the class's matches written out.
         for (index, rule) in &there {
             let slot = policy.rule(*index).expect("it is there").slot;
             let traits = policy.rule_info(slot);
@@ -110,7 +110,8 @@ proptest! {
         }
     }
 
-    /// A chain takes other traffic: what matches changes, and nothing else does. If some rule cannot be with it, nothing
+    /// Changing a class changes what rules match and nothing else. If one rule contradicts it, nothing
+    /// changes.
     /// at all.
     #[test]
     fn chains_take_other_traffic(
@@ -142,7 +143,7 @@ proptest! {
             agrees(&policy, &there, &known, &frames);
         }
 
-        // The same rules in another order, as a file gives them.
+        // The same rules in another order, as from a file.
         let reversed: Vec<Rule> = there.iter().rev().map(|(_, rule)| rule.clone()).collect();
         let replaced = policy.replace_with(&reversed, &generate::port, &*known.as_classes()).expect("they are there");
         let numbered: Vec<(u32, Rule)> = (1..).zip(reversed).collect();
@@ -153,7 +154,7 @@ proptest! {
         ids.iter_mut().for_each(|ids| ids.sort());
         prop_assert_eq!(&ids[0], &ids[1]);
 
-        // Rules that go take their chains along.
+        // Deleted rules no longer name their chains.
         let named: Vec<u32> = policy.chains().map(|(index, _)| index).collect();
         for index in named {
             policy.del(index);
@@ -175,19 +176,19 @@ fn refused(line: &str, classes: &ChainClasses<'_>) -> String {
 }
 
 #[test]
-fn what_cannot_be_with_a_chain_is_said() {
+fn contradictions_with_a_chain_are_reported() {
     assert_eq!(
         refused("add-stateful all chain wbe", &tcp_only),
         "error: there is no chain `wbe`\n  add-stateful all chain wbe\n                   ^^^^^^^^^\n  \
-         help: `chain add` adds one; `show chains` lists those that there are"
+         help: `chain add` adds one; `show chains` lists all chains"
     );
     assert_eq!(
         refused("add-stateful udp-dport 53 chain web accept", &tcp_only),
-        "error: the chain `web` takes `ip-proto tcp` only, and no packet matches both `udp-dport 53` and \
+        "error: the chain `web` accepts only `ip-proto tcp`, and no packet matches both `udp-dport 53` and \
          `ip-proto tcp`\n  add-stateful udp-dport 53 chain web accept\n                            ^^^^^^^^^\n  \
-         help: `show chains` says what each chain takes"
+         help: `show chains` lists what each chain accepts"
     );
-    // An interface that only the class names, and one that the rule does.
+    // An interface that only the class names, and one that the rule names.
     let moon = |_: &str| parse_matches("in moon").ok();
     assert_eq!(
         refused("add-stateful all chain web", &moon).lines().take(3).collect::<Vec<_>>(),
@@ -202,16 +203,16 @@ fn what_cannot_be_with_a_chain_is_said() {
         shown.contains(r#"no interface "sun""#) && shown.contains("\n                  ^^^\n"),
         "{shown}"
     );
-    // The class may leave no packet for some edit: the rule's other targets still apply.
+    // The class may exclude all packets of an edit; the rule's other targets still apply.
     let mut policy = Policy::new();
     policy
         .add_with(&rule("add-stateful all mod ip6-hop-limit 9 chain web"), &generate::port, &tcp_only)
         .unwrap();
 }
 
-/// A rule that only names a chain has nothing to say to packets of open sessions.
+/// A rule that only names a chain does not apply to packets of open sessions.
 #[test]
-fn chains_are_given_when_sessions_open() {
+fn chains_apply_when_sessions_open() {
     for (line, class) in [
         ("add-stateful out wan chain web", RuleScope::Session),
         ("add-stateful out wan nat office chain web", RuleScope::Session),
@@ -234,7 +235,7 @@ fn chains_are_given_when_sessions_open() {
 }
 
 #[test]
-fn a_changed_class_changes_how_often_sessions_ask() {
+fn a_changed_class_changes_the_scope() {
     let mut policy = Policy::new();
     let line = "add-stateful tcp-dport 80 chain web accept";
     policy.add(&rule(line), &generate::port).unwrap();

@@ -1,4 +1,4 @@
-//! What a policy promises, by example.
+//! Examples of the policy's behaviour.
 
 use mmb_lang::{Command, Diagnostic, Rule, parse_line};
 use mmb_packet::build::{Frame, Ip4, Tcp};
@@ -51,7 +51,7 @@ fn verdict(lines: &[&str]) -> Result<u16, DropReason> {
 }
 
 #[test]
-fn accept_over_drop_over_edits() {
+fn accept_precedes_drop_and_drop_precedes_edits() {
     assert_eq!(verdict(&["add tcp-dport 80 drop", "add all mod ip-ttl 3"]), Err(DropReason::Rule));
     assert_eq!(verdict(&["add tcp-dport 80 drop", "add ip-saddr 10.0.0.0/8 accept"]), Ok(1));
     assert_eq!(verdict(&["add tcp-dport 81 drop", "add udp-dport 80 drop"]), Ok(1));
@@ -75,7 +75,7 @@ fn edits_apply_in_the_order_of_indexes() {
 #[test]
 fn percentages_drop_their_share() {
     let policy = policy(&["add all drop 0.5"]);
-    // Numbers spread evenly over all that there are.
+    // Numbers evenly distributed over the whole range.
     let dropped =
         (0..10_000u64).filter(|i| run(&policy, || (i << 32).div_ceil(10_000) as u32).0.verdict.is_err());
     assert_eq!(dropped.count(), 50);
@@ -84,7 +84,7 @@ fn percentages_drop_their_share() {
 }
 
 #[test]
-fn slots_wait_for_their_release() {
+fn slots_are_reused_after_their_release() {
     let mut now = policy(&["add all drop", "add in lan drop"]);
     assert_eq!((now.del(1), now.del(1), now.del(7)), (Some(0), None, None));
     assert_eq!(add(&mut now, "add in wan drop"), Ok(3));
@@ -133,7 +133,7 @@ fn rules_that_stay_keep_their_slots() {
 }
 
 #[test]
-fn a_bad_rule_changes_nothing() {
+fn an_invalid_rule_changes_nothing() {
     let mut policy = policy(&["add all drop"]);
     for line in ["add in nowhere drop", "add all mod out nowhere", "add ip-proto tcp udp-dport 80 drop"] {
         let before = listed(&policy).len();
@@ -173,9 +173,9 @@ fn one_packet_gets_a_bounded_number_of_edits() {
     );
 }
 
-/// The count goes with the rules, whatever way they come and go.
+/// The count is correct for all ways to add and delete rules.
 #[test]
-fn whether_a_rule_asks_for_the_way_out() {
+fn the_output_port_is_needed_if_a_rule_matches_on_it() {
     let mut rules = policy(&["add out wan drop", "add in lan mod out wan", "add-stateful ! out lan accept"]);
     assert!(rules.needs_out_port());
     rules.del(1);

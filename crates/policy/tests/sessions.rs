@@ -1,4 +1,4 @@
-//! What sessions rely on: classes of rules, decisions that are kept, what stateful rules give.
+//! The properties that sessions rely on: scopes of rules, cached decisions, bindings of stateful rules.
 
 use std::net::Ipv4Addr;
 
@@ -24,7 +24,7 @@ fn policy(lines: &[&str]) -> Policy {
     policy
 }
 
-/// All rules of a set that a policy takes, with what the policy says of each.
+/// All valid rules of a set, with their properties.
 fn described(rules: Vec<Rule>) -> (Policy, Vec<(u32, Rule, RuleInfo)>) {
     let mut policy = Policy::new();
     let mut described = Vec::new();
@@ -38,8 +38,8 @@ fn described(rules: Vec<Rule>) -> (Policy, Vec<(u32, Rule, RuleInfo)>) {
     (policy, described)
 }
 
-/// The frame with another value of what differs between packets of one direction of a session. Checksums are not kept:
-/// no rule of the class constant asks for them.
+/// The frame with other values in the fields that differ between packets of one direction. Checksums become
+/// invalid: no rule of the session scope matches on them.
 fn mate(frame: &[u8], noise: &[u8]) -> Option<Vec<u8>> {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).ok()?;
@@ -98,8 +98,8 @@ fn opens_or_closes(frame: &[u8]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// What is asked once holds for all packets of one direction of a session; what is about opening and closing holds
-    /// for no other packet.
+    /// A match result of the session scope holds for all packets of one direction; one of the TCP control
+    /// scope holds for no other packet.
     #[test]
     fn classes_are_what_they_promise(
         rules in generate::rules(30),
@@ -123,7 +123,7 @@ proptest! {
         }
     }
 
-    /// Deciding with a part of the rules known before is the same as deciding at once.
+    /// Deciding with some rules known before gives the same result as deciding at once.
     #[test]
     fn kept_decisions_change_nothing(
         rules in generate::rules(30),
@@ -163,7 +163,7 @@ proptest! {
         prop_assert_eq!(whole, policy.decision(all.iter().rev().chain(&all).copied()));
     }
 
-    /// Whatever the language takes compiles, and gives sessions something exactly if it says so.
+    /// Every valid rule compiles, and has bindings exactly if its targets say so.
     #[test]
     fn stateful_rules_compile(rules in generate::stateful_rules(20)) {
         let (policy, rules) = described(rules);
@@ -198,7 +198,7 @@ fn choice(binding: &Binding) -> (&Choice, &[(u128, u128)]) {
 }
 
 #[test]
-fn what_the_papers_nat_gives() {
+fn bindings_of_the_papers_nat() {
     for line in [
         "add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp tcp-syn shuffle tcp-sport mod ip-saddr 200.0.0.1",
         "add-stateful ip-saddr 10.0.0.0/24 ip-proto tcp map ip-saddr 200.0.0.1 shuffle tcp-sport",
@@ -217,7 +217,7 @@ fn what_the_papers_nat_gives() {
 }
 
 #[test]
-fn what_each_target_gives() {
+fn bindings_of_each_target() {
     let given = bindings(
         "add-stateful all map ip-daddr {10.0.0.9,10.0.1.0/30} map ip6-saddr 2001:db8::/127 mod udp-dport 53 \
          shuffle udp-sport 4000-4003 shuffle ip-id map ip6-flow-label 7 shuffle tcp-seq-num map tcp-ack-num {1,5}",
@@ -262,7 +262,7 @@ fn what_each_target_gives() {
 }
 
 #[test]
-fn what_is_edited_packet_by_packet() {
+fn other_targets_edit_per_packet() {
     let policy = policy(&[
         "add-stateful tcp-dport 80 mod ip-ttl 3 mod tcp-dport 81 add tcp-opt-mss 1400 accept",
         "add-stateful tcp-dport 80 mod tcp-seq-num 3",
@@ -284,7 +284,7 @@ fn what_is_edited_packet_by_packet() {
 }
 
 #[test]
-fn rules_that_go_leave_nothing() {
+fn deleted_rules_leave_nothing() {
     let mut policy =
         policy(&["add-stateful ip-ttl 3 map ip-saddr 10.0.0.1", "add ip-ttl 4 drop", "add all drop"]);
     let id = policy.rule_id(0);

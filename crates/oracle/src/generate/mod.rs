@@ -1,13 +1,12 @@
 //! Random rules and frames for property tests and fuzz targets.
 //!
-//! [`rule`] and [`frame`] make a rule or a frame out of bytes ([`Dice`]). The strategies wrap them for proptest;
-//! [`case`] wraps them for fuzz targets. Values come from small pools that rules and frames share.
+//! [`rule`] and [`frame`] make a rule or a frame from bytes ([`ByteChoices`]). The strategies wrap them for
+//! proptest, [`case`] for fuzz targets. Rules and frames take their values from the same small pools.
 
-mod dice;
+mod byte_choices;
 mod frames;
 mod options;
 mod pools;
-mod random;
 mod rules;
 mod targets;
 
@@ -18,17 +17,16 @@ use mmb_lang::{Match, Rule};
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, any};
 
-pub use dice::Dice;
+pub use byte_choices::ByteChoices;
 pub use frames::{frame, sound_frame};
 pub use pools::{CHAINS, IFACES, NAT_POOL, port};
-pub use random::Random;
 pub use rules::{any_rule, class, rule, stateful_rule};
 
-/// Bytes that decide a rule, and a frame.
+/// Number of bytes that determine a rule or a frame.
 const RULE_BYTES: usize = 160;
 const FRAME_BYTES: usize = 256;
 
-/// A frame that shows itself in hexadecimal.
+/// A frame that prints as hexadecimal digits.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame(pub Vec<u8>);
 
@@ -46,49 +44,49 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// A rule set of up to `most` stateless rules; interfaces are those of [`IFACES`].
+/// A rule set of up to `most` stateless rules with the interfaces [`IFACES`].
 pub fn rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
     vec(vec(any::<u8>(), 0..RULE_BYTES), 0..=most)
-        .prop_map(|all| all.iter().filter_map(|bytes| rule(&mut Dice::new(bytes))).collect())
+        .prop_map(|all| all.iter().filter_map(|bytes| rule(&mut ByteChoices::new(bytes))).collect())
 }
 
-/// Up to `most` stateful rules, which the oracle does not evaluate; pools are [`NAT_POOL`], chains [`CHAINS`].
+/// Up to `most` stateful rules, which the oracle does not evaluate, with the pool [`NAT_POOL`] and the
+/// chains [`CHAINS`].
 pub fn stateful_rules(most: usize) -> impl Strategy<Value = Vec<Rule>> {
     vec(vec(any::<u8>(), 0..RULE_BYTES), 0..=most)
-        .prop_map(|all| all.iter().filter_map(|bytes| stateful_rule(&mut Dice::new(bytes))).collect())
+        .prop_map(|all| all.iter().filter_map(|bytes| stateful_rule(&mut ByteChoices::new(bytes))).collect())
 }
 
-/// What each of [`CHAINS`] takes: up to two matches, none for all traffic.
+/// A traffic class for each of [`CHAINS`]: up to two matches, none for all traffic.
 pub fn classes() -> impl Strategy<Value = Vec<Vec<Match>>> {
     vec(vec(any::<u8>(), 0..RULE_BYTES), CHAINS.len())
-        .prop_map(|all| all.iter().map(|bytes| class(&mut Dice::new(bytes))).collect())
+        .prop_map(|all| all.iter().map(|bytes| class(&mut ByteChoices::new(bytes))).collect())
 }
 
-/// A rule that may contradict itself, so that [`mmb_lang::check`] may refuse it.
+/// A rule that can contradict itself, so that [`mmb_lang::check`] can reject it.
 pub fn unchecked_rule() -> impl Strategy<Value = Rule> {
-    vec(any::<u8>(), 0..RULE_BYTES).prop_map(|bytes| any_rule(&mut Dice::new(&bytes)))
+    vec(any::<u8>(), 0..RULE_BYTES).prop_map(|bytes| any_rule(&mut ByteChoices::new(&bytes)))
 }
 
-/// One to `most` frames, as [`frame`] makes them.
+/// One to `most` frames from [`frame`].
 pub fn frames(most: usize) -> impl Strategy<Value = Vec<Frame>> {
     vec(vec(any::<u8>(), 0..FRAME_BYTES), 1..=most)
-        .prop_map(|all| all.iter().map(|bytes| Frame(frame(&mut Dice::new(bytes)))).collect())
+        .prop_map(|all| all.iter().map(|bytes| Frame(frame(&mut ByteChoices::new(bytes)))).collect())
 }
 
-/// Rules and frames out of one string of bytes, as a fuzzer gives it: up to 12 rules, then up to
-/// 8 frames while bytes last.
+/// Rules and frames from a fuzzer's bytes: up to 12 rules, then up to 8 frames while bytes last.
 pub fn case(bytes: &[u8]) -> (Vec<Rule>, Vec<Frame>) {
-    let mut dice = Dice::new(bytes);
-    let count = dice.below(13);
-    let rules = (0..count).filter_map(|_| rule(&mut dice)).collect();
+    let mut choices = ByteChoices::new(bytes);
+    let count = choices.below(13);
+    let rules = (0..count).filter_map(|_| rule(&mut choices)).collect();
     let mut frames = Vec::new();
-    while !dice.is_spent() && frames.len() < 8 {
-        frames.push(Frame(frame(&mut dice)));
+    while !choices.is_spent() && frames.len() < 8 {
+        frames.push(Frame(frame(&mut choices)));
     }
     (rules, frames)
 }
 
-/// The rules with indexes 1, 2, …, as [`crate::evaluate`] takes them.
+/// The rules with indexes 1, 2, …, for [`crate::evaluate`].
 pub fn numbered(rules: &[Rule]) -> Vec<(u32, Rule)> {
     (1..).zip(rules.iter().cloned()).collect()
 }

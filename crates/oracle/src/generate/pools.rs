@@ -1,10 +1,10 @@
-//! The small sets that rules and frames both draw their values from, so that rules match often.
+//! Small pools of values for rules and frames, so that rules match often.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::FieldId;
 
-use super::Dice;
+use super::ByteChoices;
 
 /// Interfaces that rules name; the port number is the index.
 pub const IFACES: [&str; 4] = ["lan", "wan", "dmz", "lab"];
@@ -43,33 +43,33 @@ const IP6: [Ipv6Addr; 7] = [
 const PREFIXES_4: [u8; 7] = [24, 32, 8, 31, 1, 0, 17];
 const PREFIXES_6: [u8; 8] = [64, 128, 32, 127, 1, 0, 65, 113];
 
-/// An IPv4 address, from the pool or now and then any.
-pub(super) fn ip4(dice: &mut Dice<'_>) -> Ipv4Addr {
-    if dice.one_in(16) { Ipv4Addr::from(dice.number(4) as u32) } else { dice.pick(&IP4) }
+/// An IPv4 address, mostly from the pool.
+pub(super) fn ip4(choices: &mut ByteChoices<'_>) -> Ipv4Addr {
+    if choices.one_in(16) { Ipv4Addr::from(choices.number(4) as u32) } else { choices.pick(&IP4) }
 }
 
-/// An IPv6 address, from the pool or now and then any.
-pub(super) fn ip6(dice: &mut Dice<'_>) -> Ipv6Addr {
-    if dice.one_in(16) { Ipv6Addr::from(dice.number(16)) } else { dice.pick(&IP6) }
+/// An IPv6 address, mostly from the pool.
+pub(super) fn ip6(choices: &mut ByteChoices<'_>) -> Ipv6Addr {
+    if choices.one_in(16) { Ipv6Addr::from(choices.number(16)) } else { choices.pick(&IP6) }
 }
 
-/// A subnet around an address: the network's address and the prefix length.
-pub(super) fn subnet(dice: &mut Dice<'_>, addr: IpAddr) -> (IpAddr, u8) {
+/// A subnet around an address: network address and prefix length.
+pub(super) fn subnet(choices: &mut ByteChoices<'_>, addr: IpAddr) -> (IpAddr, u8) {
     match addr {
         IpAddr::V4(addr) => {
-            let len = dice.pick(&PREFIXES_4);
+            let len = choices.pick(&PREFIXES_4);
             let mask = u32::MAX.checked_shl(32 - u32::from(len)).unwrap_or(0);
             (Ipv4Addr::from(u32::from(addr) & mask).into(), len)
         }
         IpAddr::V6(addr) => {
-            let len = dice.pick(&PREFIXES_6);
+            let len = choices.pick(&PREFIXES_6);
             let mask = u128::MAX.checked_shl(128 - u32::from(len)).unwrap_or(0);
             (Ipv6Addr::from(u128::from(addr) & mask).into(), len)
         }
     }
 }
 
-/// Byte strings that payloads are made of and that rules look for: some start with others, some overlap themselves.
+/// Byte strings for payloads and matches: some are prefixes of others, some overlap themselves.
 const LITERALS: [&[u8]; 14] = [
     b"GET ",
     b"G",
@@ -87,35 +87,35 @@ const LITERALS: [&[u8]; 14] = [
     b"\x01\x01\x08\x0a",
 ];
 
-/// One of the byte strings that payloads are made of.
-pub(super) fn literal(dice: &mut Dice<'_>) -> &'static [u8] {
-    dice.pick(&LITERALS)
+/// One of the byte strings for payloads.
+pub(super) fn literal(choices: &mut ByteChoices<'_>) -> &'static [u8] {
+    choices.pick(&LITERALS)
 }
 
-/// Kinds of TCP options: those with a name, some that are registered or experimental, some that are nothing.
+/// Kinds of TCP options: named, registered, experimental and unassigned ones.
 const KINDS: [u8; 12] = [2, 8, 4, 3, 5, 30, 34, 254, 19, 6, 253, 255];
 
 /// The kind of a TCP option, 2 or above.
-pub(super) fn kind(dice: &mut Dice<'_>) -> u8 {
-    if dice.one_in(16) { dice.byte().max(2) } else { dice.pick(&KINDS) }
+pub(super) fn kind(choices: &mut ByteChoices<'_>) -> u8 {
+    if choices.one_in(16) { choices.byte().max(2) } else { choices.pick(&KINDS) }
 }
 
-/// Data that an option whose length varies has: up to `most` bytes, perhaps none.
-pub(super) fn option_data(dice: &mut Dice<'_>, most: usize) -> Vec<u8> {
-    let length = dice.pick(&[8, 4, 0, 1, 2, 16, 18, 10, 38]).min(most);
-    match dice.below(4) {
+/// Data of an option of variable length: up to `most` bytes, possibly none.
+pub(super) fn option_data(choices: &mut ByteChoices<'_>, most: usize) -> Vec<u8> {
+    let length = choices.pick(&[8, 4, 0, 1, 2, 16, 18, 10, 38]).min(most);
+    match choices.below(4) {
         0 => (0..length).map(|i| i as u8).collect(),
         1 => vec![0; length],
-        2 => literal(dice).iter().copied().cycle().take(length).collect(),
-        _ => (0..length).map(|_| dice.byte() & 3).collect(),
+        2 => literal(choices).iter().copied().cycle().take(length).collect(),
+        _ => (0..length).map(|_| choices.byte() & 3).collect(),
     }
 }
 
-/// A number for `field`, whose width is `bits`: from the field's pool, or now and then any.
-pub(super) fn number(dice: &mut Dice<'_>, field: FieldId, bits: u16) -> u64 {
+/// A number for `field` of `bits` bits, mostly from the field's pool.
+pub(super) fn number(choices: &mut ByteChoices<'_>, field: FieldId, bits: u16) -> u64 {
     let all = u64::MAX >> (64 - bits);
-    if dice.one_in(16) {
-        return dice.number(8) as u64 & all;
+    if choices.one_in(16) {
+        return choices.number(8) as u64 & all;
     }
     let pool: &[u64] = match field {
         FieldId::IpVer => &[4, 6],
@@ -141,5 +141,5 @@ pub(super) fn number(dice: &mut Dice<'_>, field: FieldId, bits: u16) -> u64 {
         FieldId::TcpFlags => &[0x02, 0x12, 0x10, 0, 0xff, 0xc2],
         _ => &[0, 1, 2, 0x40, 0x1234_5678, u64::MAX],
     };
-    dice.pick(pool) & all
+    choices.pick(pool) & all
 }

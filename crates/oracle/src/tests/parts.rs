@@ -1,4 +1,4 @@
-//! Options, extension headers and payloads: what matches, and what edits of options make of whole frames.
+//! Options, extension headers and payloads: matches, and option edits of whole frames.
 
 use mmb_lang::ErrorPolicy;
 use mmb_packet::DropReason;
@@ -11,7 +11,7 @@ const ETHERNET: &str = "020000000002 020000000001";
 const TCP: &str = "0001 0050 00000000 00000000 8002 0000 0000 0000
     0204 0578  0101 0402  0103 0307  4745 5420 2f";
 
-/// The TCP segment over IPv4, with right checksums, and 5 bytes behind the packet.
+/// The TCP segment over IPv4 with valid checksums, and 5 bytes behind the packet.
 fn tcp4(flags: &str) -> Vec<u8> {
     let ip = "0800 4500 0039 0000".to_owned() + flags + "4006 0000 0a000001 0a000002";
     let mut frame = bytes(&[ETHERNET, &ip, TCP, "aaaaaaaaaa"].concat());
@@ -20,7 +20,7 @@ fn tcp4(flags: &str) -> Vec<u8> {
     frame
 }
 
-/// The TCP segment over IPv6 behind `extensions`, which are `length` bytes and start with one of type `next`.
+/// The TCP segment over IPv6 behind `extensions`, `length` bytes that start with a header of type `next`.
 fn tcp6(next: &str, extensions: &str, length: u8) -> Vec<u8> {
     let length = format!("{:04x}", 37 + u16::from(length));
     let fixed = "86dd 6000 0000".to_owned()
@@ -46,7 +46,7 @@ fn none_match(frame: &[u8], lines: &[&str]) {
     lines.iter().for_each(|line| assert!(!matches(line, frame), "{line}"));
 }
 
-/// Options, lengths, checksums: what the outcome has is what a sender would have sent.
+/// Checks that options, lengths and checksums of the outcome are those a sender writes.
 fn is_sound(outcome: &Outcome) {
     let headers = headers::read(&outcome.bytes).unwrap().unwrap();
     let mut filled = outcome.bytes.clone();
@@ -123,7 +123,8 @@ fn options_match_by_presence_and_value() {
     );
 }
 
-/// The last occurrence of the defined length counts; bytes are those of the last occurrence, whatever its length.
+/// The last occurrence of the defined length has the value; byte matches use the last occurrence of any
+/// length.
 #[test]
 fn duplicates_and_wrong_lengths() {
     let with = |options: &str| {
@@ -191,7 +192,7 @@ fn payloads() {
     empty[17] = 0x34;
     none_match(&empty, &["tcp-payload", "tcp-payload != \"GET\""]);
     all_match(&empty, &["ip-payload", "! tcp-payload"]);
-    // A later fragment has no TCP payload, and its bytes are IP's.
+    // A later fragment has no TCP payload, only an IP payload.
     let later = tcp4("0001");
     none_match(&later, &["tcp-payload", "tcp-opt", "tcp-opt-mss"]);
     all_match(&later, &["ip-payload contains \"GET\"", "ip-payload 0x0001"]);
@@ -231,7 +232,7 @@ fn extension_headers() {
         &["ip6-eh-destopt", "ip6-eh-mobility", "ip6-eh-hip", "ip6-eh-shim6", "ip6-eh-ah", "tcp-opt 2"],
     );
     none_match(&frame, &["ip6-eh-hopbyhop", "ip6-eh-routing", "ip6-eh-fragment", "ip6-eh-esp"]);
-    // ESP is there with 8 bytes; nothing behind it is read.
+    // ESP is present with 8 bytes; nothing behind it is read.
     let esp = tcp6("3c", "3200000000000000", 8);
     all_match(&esp, &["ip6-eh-esp", "ip6-eh-destopt", "! tcp-dport"]);
     let mut cut = esp.clone();
@@ -242,7 +243,7 @@ fn extension_headers() {
     all_match(&later, &["ip6-eh-fragment", "! ip6-eh-destopt"]);
     let first = tcp6("2c", "3200 0001 00000000", 8);
     all_match(&first, &["ip6-eh-fragment", "ip6-eh-esp"]);
-    // A header that is not wholly there is not there.
+    // An incomplete header is not present.
     let mut long = tcp6("00", hop_routing, 32);
     long[14 + 40 + 8 + 1] = 99;
     all_match(&long, &["ip6-eh-hopbyhop", "! ip6-eh-routing", "ip6-eh"]);
@@ -270,9 +271,9 @@ fn options_are_edited_and_lengths_follow() {
     is_sound(&outcome);
 }
 
-/// A checksum that was wrong stays as wrong as it was.
+/// An invalid checksum keeps its error.
 #[test]
-fn errors_of_checksums_are_kept() {
+fn invalid_checksums_keep_their_error() {
     let frame = tcp4("4000");
     let right = run(&["add all strip all"], &frame).bytes;
     let mut wrong = frame.clone();
@@ -284,7 +285,7 @@ fn errors_of_checksums_are_kept() {
 }
 
 #[test]
-fn what_does_not_fit_goes_on_as_it_came() {
+fn edits_that_do_not_fit_are_not_made() {
     let frame = tcp4("4000");
     let big = "add all add tcp-opt 254 0x00000000000000000000000000000000000000000000000000000000 mod ip-ttl 1 mod out dmz";
     let limits = |on_error, frame_max: usize, line: &str, frame: &[u8]| {
@@ -313,7 +314,7 @@ fn what_does_not_fit_goes_on_as_it_came() {
         &limits(ErrorPolicy::Forward, 80, &format!("{add} mod out dmz"), &frame),
         DropReason::OptionMtu,
     );
-    // What is too long anyway may shrink.
+    // A frame beyond the limit can shrink.
     assert_eq!(limits(ErrorPolicy::Forward, 60, "add all strip tcp-opt-mss", &frame).refused, None);
 }
 
@@ -324,16 +325,17 @@ fn fragments_keep_their_length() {
     assert_eq!(refused("add all strip tcp-opt-mss"), Some(DropReason::OptionFragment));
     assert_eq!(refused("add all add tcp-opt-timestamp 1"), Some(DropReason::OptionFragment));
     assert_eq!(refused("add all mod tcp-opt-mss 5"), None);
-    // Two bytes and two of padding go, two come and two of padding: the length is what it was.
+    // Two bytes and two of padding are removed, two and two of padding are added: the length stays the
+    // same.
     assert_eq!(refused("add all strip tcp-opt-sackp add tcp-opt 254"), None);
-    // A whole packet with a fragment header (RFC 6946) is none.
+    // A whole packet with a fragment header (RFC 6946) is not a fragment.
     let atomic = tcp6("2c", "0600 0000 00000000", 8);
     assert_eq!(run(&["add all strip all"], &atomic).refused, None);
     let first = tcp6("2c", "0600 0001 00000000", 8);
     assert_eq!(run(&["add all strip all"], &first).refused, Some(DropReason::OptionFragment));
 }
 
-/// The length field of IP ends at 65,535.
+/// The maximum of IP's length field is 65,535.
 #[test]
 fn the_longest_packet_cannot_grow() {
     let mut frame = tcp4("4000");

@@ -1,4 +1,4 @@
-//! Two readings of the same frames: the oracle's own, and that of `mmb_packet`, which the engine is built on.
+//! Two implementations on the same frames: the oracle's, and that of `mmb_packet`, which the engine uses.
 
 use mmb_packet::{
     Ip6Ext, Loc, Meta, NamedOption, PayloadLayer, Window, fill_window, parse, payload, tcp_options,

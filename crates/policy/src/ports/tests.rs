@@ -30,7 +30,7 @@ fn alike(policy: &Policy, port: u16, proto: u8, source: &str, destination: &str)
 }
 
 #[test]
-fn rules_that_do_not_look_at_ports_have_no_area() {
+fn rules_without_ports_have_no_area() {
     for line in [
         "add all accept",
         "add ip-saddr 10.0.0.0/8 ! ip-daddr 10.0.0.1 drop",
@@ -46,7 +46,7 @@ fn rules_that_do_not_look_at_ports_have_no_area() {
 }
 
 #[test]
-fn areas_are_what_is_left_without_ports() {
+fn areas_describe_rules_without_ports() {
     let ends = |source: (&str, u8), destination: (&str, u8)| {
         [source, destination].map(|(address, bits)| (wide(address.parse().unwrap()), bits))
     };
@@ -83,7 +83,7 @@ fn areas_are_what_is_left_without_ports() {
 }
 
 #[test]
-fn who_is_alike_changes_with_the_rules() {
+fn port_independence_follows_the_rules() {
     let mut rules = policy(&["add ip-daddr 10.0.0.0/24 accept", "add all drop"]);
     let asked = |rules: &Policy| {
         [("10.0.0.1", "10.0.0.2"), ("10.0.0.1", "10.0.0.9")]
@@ -119,7 +119,7 @@ fn who_is_alike_changes_with_the_rules() {
     assert!(rules.port_dependence().is_none());
 }
 
-/// Rules of all the kinds that there can be where the kernel sends packets on, about few addresses.
+/// Rules of all kinds that allow offloading, on few addresses.
 fn rules() -> impl Strategy<Value = Vec<String>> {
     let address = |name: &'static str| {
         (0..4u8, 0..4u8, 24..=32u8, 0..4u8).prop_map(move |(a, b, bits, kind)| match kind {
@@ -183,7 +183,7 @@ fn rules() -> impl Strategy<Value = Vec<String>> {
     );
     let rule = (prop::collection::vec(matches, 1..4), targets)
         .prop_map(|(matches, target)| format!("add {} {target}", matches.join(" ")));
-    // What contradicts itself is no rule.
+    // Contradictory rules are left out.
     let is_rule = |line: &String| {
         let rule = parse_line(line).ok().flatten();
         matches!(rule, Some(Command::Add(rule)) if Policy::new().add(&rule, &port).is_ok())
@@ -191,10 +191,10 @@ fn rules() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec(rule.prop_filter("no rule", is_rule), 1..8)
 }
 
-/// Which protocol, whether it is IPv6, the last bytes of the addresses, and the port it comes in by.
+/// Protocol, whether it is IPv6, the last bytes of the addresses, and the input port.
 type Sample = (u8, bool, [u8; 2], u16);
 
-/// What becomes of a packet, and the rules that match it.
+/// The result for a packet and its matching rules, and whether the packet is unchanged.
 fn processed(policy: &Policy, (kind, six, [a, b], port): Sample, ports: [u16; 2]) -> (Evaluation, bool) {
     let transport: Transport = match kind {
         0 => Tcp::new(ports[0], ports[1]).into(),
@@ -216,7 +216,7 @@ fn processed(policy: &Policy, (kind, six, [a, b], port): Sample, ports: [u16; 2]
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
-    /// What is said to be alike is treated alike: the same rules match, and what becomes of it is the same; and it goes on as it came.
+    /// Packets that are port independent match the same rules, have the same result and are unchanged.
     #[test]
     fn what_is_alike_is_treated_alike(
         lines in rules(),
@@ -242,7 +242,7 @@ proptest! {
         }
     }
 
-    /// One by one or all at once, with others that go again, the same is known of the same rules.
+    /// The result does not depend on the order or grouping of additions, nor on removed rules.
     #[test]
     fn what_is_known_is_of_the_rules_that_are_there(lines in rules(), gone in rules()) {
         let mut policy = policy(&gone);
