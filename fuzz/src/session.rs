@@ -88,7 +88,7 @@ impl Function for Whim {
     type Pad = u64;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Whim(setup.args.join(" ")))
     }
 

@@ -56,7 +56,7 @@ pub use error::{Error, PortError};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
 pub use memory::{
-    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, Mempool, Packet, RingReceiver, RingSender, Segments, Slots,
+    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, Mempool, Packet, RingReceiver, RingSender, Segments, Slots, Tail,
     VECTOR_MAX, ring,
 };
 pub use port::{

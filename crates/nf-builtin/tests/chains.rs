@@ -34,8 +34,8 @@ fn a_mirror_shows_packets_as_they_are_where_it_stands() {
     );
     let there = &harness.send("main", &[udp(1, 5000, false, 0, 9)])[0];
     let expected = Sent {
-        fate: ChainVerdict::Pass,
-        answered: false,
+        verdict: ChainVerdict::Pass,
+        is_answered: false,
         frame: udp(1, 5000, false, 20, 9),
         emitted: vec![(FAR, udp(1, 5000, false, 10, 9))],
     };
@@ -53,11 +53,11 @@ fn what_is_dropped_comes_no_further() {
     );
     let frames = vec![udp(1, 5000, false, 0, 1000); 3];
     let fates: Vec<_> =
-        harness.send("main", &frames).into_iter().map(|sent| (sent.fate, sent.emitted.len())).collect();
+        harness.send("main", &frames).into_iter().map(|sent| (sent.verdict, sent.emitted.len())).collect();
     let dropped = (ChainVerdict::Drop(DropReason::Police), 0);
     assert_eq!(fates, [(ChainVerdict::Pass, 1), dropped, dropped]);
     let back = harness.send("main", &[udp(1, 5000, true, 0, 1000)]);
-    assert_eq!((back[0].fate, back[0].emitted.len()), (ChainVerdict::Drop(DropReason::Police), 1));
+    assert_eq!((back[0].verdict, back[0].emitted.len()), (ChainVerdict::Drop(DropReason::Police), 1));
     harness.end_all();
     assert_eq!((counted(&harness, "c", "packets"), counted(&harness, "c", "bytes")), (2, 2 * 1028));
     assert_eq!(counted(&harness, "p", "dropped packets"), 3);
@@ -71,7 +71,7 @@ fn buckets_belong_to_what_they_are_for() {
         let frames: Vec<_> =
             [(1, 1), (1, 2), (2, 1), (2, 2)].map(|(host, port)| udp(host, port, false, 0, 1400)).to_vec();
         let passed =
-            |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.fate == ChainVerdict::Pass).count();
+            |sent: Vec<Sent>| sent.into_iter().filter(|sent| sent.verdict == ChainVerdict::Pass).count();
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}");
         harness.wait(1_442);
         assert_eq!(passed(harness.send("main", &frames)), passing, "per {per}, filled again");

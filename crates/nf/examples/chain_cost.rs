@@ -27,7 +27,7 @@ impl Function for Monitor {
     type Pad = [u64; 3];
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Monitor)
     }
 
@@ -112,7 +112,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
     let program = Arc::new(program(functions, independent));
     let mut ground = Sessions(Table::new(sessions.max(256), 256, 1).expect("memory"));
     let mut runner = Runner::new(0, 1, sessions as usize);
-    runner.adopt(&program, &SessionSettings::default());
+    runner.set_program(&program, &SessionSettings::default());
     let mut frames = Vec::new();
     for n in 0..sessions {
         let [_, b, c, d] = n.to_be_bytes();

@@ -1,163 +1,174 @@
-//! What surrounds a function that is at work.
+//! The context in which a function runs, and the frames that it sends.
 
-/// Where a frame that a function makes goes.
+/// Where a frame that a function sends goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmitTarget {
     /// Out by this port.
     Port(u16),
-    /// Out by the port at which the packet (when a session begins or ends: its first packet) came in.
+    /// Out by the port at which the packet came in. When a session begins or ends: the port of its first packet.
     Ingress,
-    /// Where the packet goes. Means nothing when a session begins or ends: there is no packet.
+    /// Where the packet goes. Has no meaning when a session begins or ends, as there is no packet.
     Egress,
 }
 
-/// What surrounds a function that is at work.
+/// The context in which a function runs.
 #[derive(Debug)]
 pub struct Context<'a, L> {
     /// Milliseconds of the worker's clock; wraps.
     pub now: u32,
     /// The worker's number.
     pub worker: u16,
-    /// What the worker keeps for the instance.
+    /// The worker's state of the instance.
     pub local: &'a mut L,
     pub(crate) emissions: &'a mut Emissions,
-    /// The packet's position.
+    /// Position of the packet in its vector.
     pub(crate) at: Option<u8>,
-    /// The port of [`EmitTarget::Ingress`] where there is no packet.
-    pub(crate) back: u16,
+    /// The port of [`EmitTarget::Ingress`] if there is no packet.
+    pub(crate) ingress: u16,
 }
 
 impl<L> Context<'_, L> {
-    /// Sends a frame, of which a copy is made, from its Ethernet header on. It meets no rule and no chain. At most
-    /// [`Emissions::MOST`] in a vector are; what is more is not sent, and counted.
-    pub fn emit(&mut self, to: EmitTarget, frame: &[u8]) {
-        self.emissions.push(to, self.at, self.back, frame);
+    /// Sends a frame of any length, from its Ethernet header on. The frame is copied. It passes no rule and no chain.
+    ///
+    /// Frames beyond [`Emissions::MAX_FRAMES`] or [`Emissions::MAX_BYTES`] of a vector are not sent, and counted.
+    pub fn emit(&mut self, target: EmitTarget, frame: &[u8]) {
+        self.emit_segments(target, &[frame]);
+    }
+
+    /// Sends a frame that is the concatenation of slices, as [`Context::emit`] does.
+    pub fn emit_segments(&mut self, target: EmitTarget, segments: &[&[u8]]) {
+        self.emissions.push(target, self.at, self.ingress, segments);
     }
 }
 
-/// A frame that a function has made.
+/// A frame that a function has sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Emission<'a> {
-    /// The port it goes out at, or [`mmb_packet::OUT_ROUTED`].
+    /// The port by which it leaves, or [`mmb_packet::OUT_ROUTED`].
     pub out_port: u16,
-    /// The port by which the packet came in (or the session's first packet).
+    /// The port at which the packet, or the session's first packet, came in.
     pub in_port: u16,
-    /// The position of that packet in its vector; none: a session began or ended.
+    /// Position of that packet in its vector. None: a session began or ended.
     pub packet: Option<u8>,
     /// The frame.
     pub frame: &'a [u8],
 }
 
-/// Frames that functions have made, in the order in which they did. The buffers are used again.
+/// Frames that functions have sent, in order. The buffers are reused.
 #[derive(Debug, Default)]
 pub struct Emissions {
-    notes: Vec<Note>,
+    records: Vec<Record>,
     bytes: Vec<u8>,
     lost: u64,
-    /// Where the notes begin whose packets' ports are not known yet.
-    open: usize,
+    /// Index of the first record whose ports are not resolved yet.
+    unresolved: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Note {
-    to: EmitTarget,
+struct Record {
+    target: EmitTarget,
     out_port: u16,
     in_port: u16,
     packet: Option<u8>,
-    /// Sessions of the chain are translated in it, and whether the function's place is behind that for the opener.
-    behind: Option<bool>,
-    at: usize,
+    /// Some if the chain translates its sessions: whether the function sees forward packets translated.
+    after_translation: Option<bool>,
+    start: usize,
     len: usize,
 }
 
 impl Emissions {
     /// Most frames that wait to be sent.
-    pub const MOST: usize = 1024;
-    /// Most bytes of them.
-    const BYTES: usize = 4 << 20;
+    pub const MAX_FRAMES: usize = 1024;
+    /// Most bytes of frames that wait to be sent.
+    pub const MAX_BYTES: usize = 4 << 20;
 
-    fn push(&mut self, to: EmitTarget, packet: Option<u8>, back: u16, frame: &[u8]) {
-        let nowhere = packet.is_none() && to == EmitTarget::Egress;
-        let at = self.bytes.len();
-        if nowhere || self.notes.len() >= Self::MOST || at + frame.len() > Self::BYTES {
+    fn push(&mut self, target: EmitTarget, packet: Option<u8>, ingress: u16, segments: &[&[u8]]) {
+        let has_no_target = packet.is_none() && target == EmitTarget::Egress;
+        let (start, len) = (self.bytes.len(), segments.iter().map(|segment| segment.len()).sum::<usize>());
+        if has_no_target || self.records.len() >= Self::MAX_FRAMES || start + len > Self::MAX_BYTES {
             self.lost += 1;
             return;
         }
-        let out_port = match to {
+        let out_port = match target {
             EmitTarget::Port(port) => port,
-            EmitTarget::Ingress | EmitTarget::Egress => back,
+            EmitTarget::Ingress | EmitTarget::Egress => ingress,
         };
-        self.bytes.extend_from_slice(frame);
-        self.notes.push(Note { to, out_port, in_port: back, packet, behind: None, at, len: frame.len() });
+        segments.iter().for_each(|segment| self.bytes.extend_from_slice(segment));
+        let record =
+            Record { target, out_port, in_port: ingress, packet, after_translation: None, start, len };
+        self.records.push(record);
     }
 
-    /// Says where the function stands that has made all but the first frames.
-    pub(crate) fn mark(&mut self, first: usize, translates: bool, behind: bool) {
-        for note in self.notes.iter_mut().skip(first) {
-            note.behind = translates.then_some(behind);
+    /// Notes the place of the function that has sent all frames from `first` on.
+    pub(crate) fn set_place(&mut self, first: usize, translates: bool, after_translation: bool) {
+        for record in self.records.iter_mut().skip(first) {
+            record.after_translation = translates.then_some(after_translation);
         }
     }
 
-    /// Has frames that functions of translated sessions have sent `Back` or `Onward` translated: `f` is told the packet's
-    /// position, whether the frame goes on where the packet goes, whether the function stands behind the translation, and
-    /// the frame; false: the frame is not sent.
+    /// Translates frames that functions in chains with translation have sent to `Ingress` or `Egress`.
+    ///
+    /// The closure gets the packet's position, whether the frame goes where the packet goes, whether the function sees
+    /// forward packets translated, and the frame. If it returns false, the frame is not sent.
     pub(crate) fn translate(&mut self, mut f: impl FnMut(u8, bool, bool, &mut [u8]) -> bool) {
-        let Emissions { notes, bytes, lost, open, .. } = self;
-        notes.retain_mut(|note| {
-            let (Some(packet), Some(behind)) = (note.packet, note.behind.take()) else { return true };
-            let frame = bytes.get_mut(note.at..note.at + note.len).unwrap_or(&mut []);
-            let sent = matches!(note.to, EmitTarget::Port(_))
-                || f(packet, note.to == EmitTarget::Egress, behind, frame);
-            *lost += u64::from(!sent);
-            sent
+        let Emissions { records, bytes, lost, unresolved } = self;
+        records.retain_mut(|record| {
+            let (Some(packet), Some(after)) = (record.packet, record.after_translation.take()) else {
+                return true;
+            };
+            let frame = bytes.get_mut(record.start..record.start + record.len).unwrap_or(&mut []);
+            let is_sent = matches!(record.target, EmitTarget::Port(_))
+                || f(packet, record.target == EmitTarget::Egress, after, frame);
+            *lost += u64::from(!is_sent);
+            is_sent
         });
-        *open = notes.len();
+        *unresolved = records.len();
     }
 
-    /// Says the ports of the packets that the last frames were made for: in port and out port by position.
+    /// Sets the ports of new frames. The closure returns input and output port of the packet at a position.
     pub(crate) fn resolve(&mut self, ports: impl Fn(u8) -> Option<(u16, u16)>) {
-        let open = std::mem::replace(&mut self.open, self.notes.len());
-        for note in self.notes.iter_mut().skip(open) {
-            if let Some((in_port, out_port)) = note.packet.and_then(&ports) {
-                note.in_port = in_port;
-                match note.to {
+        let first = std::mem::replace(&mut self.unresolved, self.records.len());
+        for record in self.records.iter_mut().skip(first) {
+            if let Some((in_port, out_port)) = record.packet.and_then(&ports) {
+                record.in_port = in_port;
+                match record.target {
                     EmitTarget::Port(_) => {}
-                    EmitTarget::Ingress => note.out_port = in_port,
-                    EmitTarget::Egress => note.out_port = out_port,
+                    EmitTarget::Ingress => record.out_port = in_port,
+                    EmitTarget::Egress => record.out_port = out_port,
                 }
             }
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no frames.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.notes.is_empty()
+        self.records.is_empty()
     }
 
-    /// How many.
+    /// Returns the number of frames.
     pub fn len(&self) -> usize {
-        self.notes.len()
+        self.records.len()
     }
 
-    /// The frames.
+    /// Iterates over the frames.
     pub fn iter(&self) -> impl Iterator<Item = Emission<'_>> {
-        self.notes.iter().map(|note| Emission {
-            out_port: note.out_port,
-            in_port: note.in_port,
-            packet: note.packet,
-            frame: self.bytes.get(note.at..note.at + note.len).unwrap_or(&[]),
+        self.records.iter().map(|record| Emission {
+            out_port: record.out_port,
+            in_port: record.in_port,
+            packet: record.packet,
+            frame: self.bytes.get(record.start..record.start + record.len).unwrap_or(&[]),
         })
     }
 
-    /// Forgets them: they are sent.
+    /// Removes all frames, after they are sent.
     pub fn clear(&mut self) {
-        self.notes.clear();
+        self.records.clear();
         self.bytes.clear();
-        self.open = 0;
+        self.unresolved = 0;
     }
 
-    /// Frames that were not kept for want of room, or since they had nowhere to go.
+    /// Returns the number of frames that were not kept, for want of room or of a target.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -177,11 +188,11 @@ mod tests {
     #[test]
     fn ports_are_those_of_the_packet() {
         let mut emissions = Emissions::default();
-        emissions.push(EmitTarget::Ingress, None, 5, b"end");
-        emissions.push(EmitTarget::Egress, None, 5, b"nowhere");
-        emissions.push(EmitTarget::Ingress, Some(1), 0, b"back");
-        emissions.push(EmitTarget::Egress, Some(2), 0, b"on");
-        emissions.push(EmitTarget::Port(7), Some(3), 0, b"port");
+        emissions.push(EmitTarget::Ingress, None, 5, &[b"end"]);
+        emissions.push(EmitTarget::Egress, None, 5, &[b"nowhere"]);
+        emissions.push(EmitTarget::Ingress, Some(1), 0, &[b"back"]);
+        emissions.push(EmitTarget::Egress, Some(2), 0, &[b"on"]);
+        emissions.push(EmitTarget::Port(7), Some(3), 0, &[b"port"]);
         emissions.resolve(PORTS);
         let end = (5, 5, None, b"end".to_vec());
         let others = [
@@ -195,20 +206,20 @@ mod tests {
         assert!(emissions.is_empty());
     }
 
-    /// Only those of chains that translate, to where the packet is from or goes; and what cannot be is not sent.
+    /// Only frames of chains that translate are translated. A frame whose translation fails is not sent.
     #[test]
     fn frames_are_translated_once() {
         let mut emissions = Emissions::default();
-        emissions.push(EmitTarget::Egress, Some(0), 0, b"aa");
-        emissions.mark(0, false, false);
-        emissions.push(EmitTarget::Egress, Some(1), 0, b"bb");
-        emissions.push(EmitTarget::Ingress, Some(2), 0, b"cc");
-        emissions.push(EmitTarget::Port(9), Some(3), 0, b"dd");
-        emissions.mark(1, true, true);
+        emissions.push(EmitTarget::Egress, Some(0), 0, &[b"aa"]);
+        emissions.set_place(0, false, false);
+        emissions.push(EmitTarget::Egress, Some(1), 0, &[b"bb"]);
+        emissions.push(EmitTarget::Ingress, Some(2), 0, &[b"cc"]);
+        emissions.push(EmitTarget::Port(9), Some(3), 0, &[b"dd"]);
+        emissions.set_place(1, true, true);
         emissions.resolve(PORTS);
         for _ in 0..2 {
-            emissions.translate(|at, onward, behind, frame| {
-                assert_eq!((at, onward, behind), if at == 1 { (1, true, true) } else { (2, false, true) });
+            emissions.translate(|at, is_egress, after, frame| {
+                assert_eq!((at, is_egress, after), if at == 1 { (1, true, true) } else { (2, false, true) });
                 frame.fill(b'x');
                 at == 1
             });
@@ -218,10 +229,19 @@ mod tests {
         assert_eq!(emissions.lost(), 1);
     }
 
+    /// A frame can be longer than any buffer, and come in slices.
+    #[test]
+    fn frames_have_any_length() {
+        let mut emissions = Emissions::default();
+        let (head, payload) = ([1; 14], vec![2; 60_000]);
+        emissions.push(EmitTarget::Port(1), None, 0, &[&head, &payload]);
+        assert_eq!(emissions.iter().next().unwrap().frame, [&head[..], &payload].concat());
+    }
+
     #[test]
     fn there_is_a_bound() {
         let mut emissions = Emissions::default();
-        (0..Emissions::MOST + 5).for_each(|_| emissions.push(EmitTarget::Port(1), None, 0, &[0; 60]));
-        assert_eq!((emissions.len(), emissions.lost()), (Emissions::MOST, 5));
+        (0..Emissions::MAX_FRAMES + 5).for_each(|_| emissions.push(EmitTarget::Port(1), None, 0, &[&[0; 60]]));
+        assert_eq!((emissions.len(), emissions.lost()), (Emissions::MAX_FRAMES, 5));
     }
 }

@@ -1,4 +1,4 @@
-//! What a network function is: the trait that developers implement, and what it speaks with.
+//! The trait that network functions implement, and the types of its methods.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,58 +6,65 @@ use std::time::Duration;
 use bytemuck::Pod;
 use mmb_packet::DropReason;
 
-use crate::{Context, OpeningPacket, Packet, SessionInfo, Vector};
+use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector};
 
-/// A network function. An implementing value is one instance (`nf add INSTANCE TYPE ARG…`), shared by all workers.
+/// A network function. A value of the implementing type is one instance (`nf add INSTANCE TYPE ARG…`), which all
+/// workers share.
 ///
-/// What it keeps of a session stands in its [`Function::Pad`]; what a worker keeps for the instance in its
-/// [`Function::Local`]. Neither is ever used by two threads at a time.
+/// State of a session is in [`Function::Pad`]. State that a worker keeps for the instance is in [`Function::Local`].
+/// Only one thread at a time uses either of them.
 pub trait Function: Send + Sync + Sized + 'static {
-    /// The name of the type in `nf add INSTANCE TYPE`: lower case, digits and `-`.
+    /// The name of the type in `nf add INSTANCE TYPE`: lower case letters, digits and `-`.
     const TYPE: &'static str;
-    /// The words behind the type, as help shows them: `RATE [burst BYTES]`. Empty: there are none.
+    /// The arguments behind the type, as help shows them: `RATE [burst BYTES]`. Empty if there are none.
     const USAGE: &'static str;
-    /// What it does, in one line without a full stop.
+    /// What the function does, in one line without a full stop.
     const HELP: &'static str;
+    /// Drop reasons of the function's own, as pairs of name and help. [`Setup::drop_reason`] finds them by name.
+    ///
+    /// A name is lower case letters, digits and `-`. Reasons appear in `show drops` and in the metrics.
+    const DROP_REASONS: &'static [(&'static str, &'static str)] = &[];
 
-    /// What is kept of a session (or of another key, see [`Properties::key`]): plain data, zeros to begin with, aligned to at
-    /// most 8 bytes. `()` if nothing is.
+    /// The state of a session (or of another key, see [`Properties::key`]): plain data, zeros at first, with an
+    /// alignment of at most 8 bytes. `()` if the function keeps no state.
     type Pad: Pod;
-    /// What each worker keeps for the instance.
+    /// The state that each worker keeps for the instance.
     type Local: Default + Send + 'static;
 
-    /// Makes an instance of the words behind its type.
+    /// Makes an instance from the arguments behind its type.
     ///
     /// # Errors
-    /// A sentence that says what is wrong and what would be right.
-    fn new(setup: &Setup<'_>) -> Result<Self, String>;
+    /// The argument that is wrong, and what is accepted.
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError>;
 
-    /// What the engine has to know about the instance. Asked once, when it is made.
+    /// Properties of the instance. The engine asks for them once, when the instance is made.
     fn properties(&self) -> Properties {
         Properties::default()
     }
 
-    /// A packet is about to open a session whose way leads through the instance. Nothing is entered yet, and the same
-    /// packet may be asked about again. It may be changed only into its answer ([`Admission::Answer`]), or into the packet that
-    /// opens the session in its place, with the same key; its parse is then the function's to bring up to date.
-    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut Self::Local) -> Admission {
-        let _ = (first, local);
+    /// Decides whether a packet may open a session that passes the instance.
+    ///
+    /// No session exists yet, and the same packet can be offered again. The function may change the packet only into
+    /// its answer ([`Admission::Answer`]), or into another packet with the same key that opens the session in its
+    /// place. In the second case the function has to parse the packet again.
+    fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut Self::Local) -> Admission {
+        let _ = (packet, local);
         Admission::Open
     }
 
-    /// By which of its outputs the sessions that this packet opens will go, of functions with [`Properties::routes`].
-    fn route(&self, first: &OpeningPacket<'_>, local: &mut Self::Local) -> Option<u8> {
-        let _ = (first, local);
+    /// Returns the output of the session that this packet opens. Called if [`Properties::routes`] is set.
+    fn route(&self, packet: &OpeningPacket<'_>, local: &mut Self::Local) -> Option<u8> {
+        let _ = (packet, local);
         None
     }
 
-    /// A session begins (or the instance has joined a chain that it is in): its scratchpad is zeros. Of a key that several
-    /// sessions share, only the first of them.
+    /// A session begins, or the instance has joined the chain of an existing session. The scratchpad is zeros. If
+    /// several sessions share a key, only the first one is reported.
     fn open(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (pad, session, cx);
     }
 
-    /// A packet of a session.
+    /// Processes a packet of a session.
     fn packet(
         &self,
         packet: &mut Packet<'_>,
@@ -65,104 +72,113 @@ pub trait Function: Send + Sync + Sized + 'static {
         cx: &mut Context<'_, Self::Local>,
     ) -> Verdict;
 
-    /// A vector of packets. The default asks [`Function::packet`] about each; to be overridden where something can be done
-    /// once for all of them.
+    /// Processes a vector of packets. The default calls [`Function::packet`] for each. Override it if some work can
+    /// be done once for all packets.
     fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
         vector.for_each(|packet, pad, cx| self.packet(packet, pad, cx));
     }
 
-    /// A session has ended (or the instance has left its chain). Of a key that several sessions share, the last of them.
+    /// A session has ended, or the instance has left its chain. If several sessions share a key, only the last one is
+    /// reported.
     fn release(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (pad, session, cx);
     }
 
-    /// `nf set INSTANCE WORD…`: changes what the instance does, not what it is configured as.
+    /// Changes a run-time setting: `nf set INSTANCE ARG…`. The configured arguments stay the same.
     ///
     /// # Errors
-    /// A sentence that says what is wrong.
-    fn set(&self, words: &[&str]) -> Result<(), String> {
-        let _ = words;
-        Err(format!("nothing can be set of a function `{}`", Self::TYPE))
+    /// The argument that is wrong.
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        let _ = args;
+        Err(format!("a function of type `{}` has no settings", Self::TYPE).into())
     }
 
-    /// What `show functions` says of the instance: names and values.
+    /// Names and values that `show functions` prints for the instance.
     fn report(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Work that needs sockets, files or a clock: the daemon gives it a thread of its own, for as long as the instance is
-    /// there. Asked for once. Not started by `replay` and `bench`.
+    /// Work that needs sockets, files or the time of day. The daemon runs it in a thread of its own while the instance
+    /// exists, and asks for it once. `replay` and `bench` do not run it.
     fn background(&self) -> Option<Background> {
         None
     }
 }
 
-/// What an instance is made of.
+/// The input of [`Function::new`].
 #[derive(Clone, Copy)]
 pub struct Setup<'a> {
-    /// The words behind its type.
+    /// The arguments behind the type.
     pub args: &'a [&'a str],
-    /// The number of a port, by its name.
+    /// Returns the number of the port with a name.
     pub resolve_port: &'a dyn Fn(&str) -> Option<u16>,
-    /// Whether there is a NAT pool of that name.
+    /// Whether a NAT pool with a name exists.
     pub has_pool: &'a dyn Fn(&str) -> bool,
-    /// How many workers there are: [`Context::worker`] is below.
+    /// Number of workers. [`Context::worker`] is below it.
     pub workers: u16,
-    /// A secret from senders, for hashes and cookies; the same for all instances.
+    /// A secret that senders do not know, for hashes and cookies. All instances get the same one.
     pub seed: u64,
 }
 
-/// What the engine has to know about an instance.
+impl Setup<'_> {
+    /// Returns a drop reason of [`Function::DROP_REASONS`]. [`DropReason::ChainError`] if the name is not among them,
+    /// or if the process has no room for another reason.
+    pub fn drop_reason(&self, name: &str) -> DropReason {
+        DropReason::find(name).unwrap_or(DropReason::ChainError)
+    }
+}
+
+/// Properties of an instance that the engine has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
-    /// The traffic it takes: matches of the rule language (`ip-proto tcp tcp-dport {80,8080}`); empty: all. Asked about the
-    /// first packet of a session.
+    /// The traffic that the function accepts, as matches of the rule language (`ip-proto tcp tcp-dport {80,8080}`).
+    /// Empty: all. The first packet of a session is tested.
     pub accepts: String,
-    /// What its scratchpad belongs to.
+    /// What a scratchpad belongs to.
     pub key: SessionKey,
-    /// Its outputs, by [`Verdict::Branch`]; none: it only lets pass.
+    /// Names of the outputs of [`Verdict::Branch`]. Empty if the function has no outputs.
     pub outputs: Vec<String>,
-    /// Packets of one session may leave it by several outputs.
+    /// Packets of one session can leave by different outputs.
     pub diverges: bool,
-    /// [`Function::route`] says beforehand by which output a session's packets will go.
+    /// [`Function::route`] tells the output of a session before it is opened.
     pub routes: bool,
-    /// What it has translated ([`OpeningPacket::translation`]).
+    /// What the engine translates for the function ([`OpeningPacket::translation`]).
     pub translates: Translates,
-    /// For how long sessions without packets have to be kept at least, in milliseconds.
+    /// Least time in milliseconds for which sessions without packets are kept.
     pub timeout: Option<u32>,
-    /// Interfaces that it names.
+    /// Interfaces that the arguments name.
     pub interfaces: Vec<String>,
-    /// NAT pools that it names.
+    /// NAT pools that the arguments name.
     pub pools: Vec<String>,
 }
 
-/// What a scratchpad belongs to. Addresses are those of the session's first packet as the function sees it.
+/// What a scratchpad belongs to. Addresses are those of the session's first packet at the function's place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SessionKey {
-    /// Each session has its own.
+    /// Each session has a scratchpad of its own.
     #[default]
     Session,
-    /// All sessions that one source address opens share one.
+    /// All sessions from one source address share a scratchpad.
     Source,
-    /// All sessions to one destination address.
+    /// All sessions to one destination address share a scratchpad.
     Destination,
-    /// All sessions from one source address to one destination address.
+    /// All sessions from one source address to one destination address share a scratchpad.
     Pair,
 }
 
-/// What a function has the engine translate.
+/// What the engine translates for a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Translates {
     /// Source address or port.
     pub source: bool,
     /// Destination address or port.
     pub destination: bool,
-    /// Sequence numbers.
+    /// TCP sequence numbers.
     pub sequence_numbers: bool,
 }
 
 impl Translates {
-    /// Whether anything.
+    /// Whether anything is translated.
     pub fn any(self) -> bool {
         self.source || self.destination || self.sequence_numbers
     }
@@ -171,31 +187,33 @@ impl Translates {
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on.
+    /// The packet goes on.
     #[default]
     Pass,
-    /// It goes on by the output of this number; one that there is not drops it ([`DropReason::ChainError`]).
+    /// The packet goes on by the output with this number. A number that does not exist drops it
+    /// ([`DropReason::ChainError`]).
     Branch(u8),
-    /// It is dropped.
+    /// The packet is dropped.
     Drop(DropReason),
-    /// It is dropped, and all packets of its session behind it are by the flow manager, until rules or chains change.
+    /// The packet is dropped. The flow manager drops all further packets of the session until rules or chains change.
     Refuse(DropReason),
-    /// It is dropped, and its session ends.
+    /// The packet is dropped, and its session ends.
     End(DropReason),
 }
 
 /// Whether a packet may open a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It may.
+    /// The session is opened.
     Open,
-    /// It is dropped and opens none.
+    /// The packet is dropped, and no session is opened.
     Drop(DropReason),
-    /// The function has turned it into its answer, Ethernet addresses included: it goes back by the port it came in at.
+    /// The function has turned the packet into its answer, including the Ethernet addresses. The engine sends it out by
+    /// the port at which it came in.
     Answer,
 }
 
-/// Work of an instance's own: see [`Function::background`]. It is to return soon after [`StopSignal::wait`] says so.
+/// Background work of an instance: see [`Function::background`]. It returns soon after [`StopSignal::wait`] is true.
 pub type Background = Box<dyn FnOnce(&StopSignal) + Send>;
 
 /// Tells background work when to end.
@@ -206,7 +224,7 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Waits for that long, or until it is time to end. True: it is.
+    /// Waits for a time or until the signal is given. Returns true if the work has to end.
     pub fn wait(&self, time: Duration) -> bool {
         let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.changed.wait_timeout_while(stopped, time, |stopped| !*stopped);
@@ -214,7 +232,7 @@ impl StopSignal {
         *stopped
     }
 
-    /// Has the work end.
+    /// Gives the signal.
     pub fn stop(&self) {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_all();

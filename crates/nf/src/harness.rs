@@ -1,17 +1,17 @@
-//! Chains without a box around them: for tests of functions, one's own among them.
+//! Chains without an engine, for tests of functions.
 //!
-//! Theory of operation. A [`Harness`] has a worker's runner and a plain table of sessions, which every packet opens that finds
-//! none there. There are no rules, no timeouts and no translation: what functions wish for in that respect is not granted.
+//! Theory of operation. A [`Harness`] has the runner of a worker and a plain session table. Every packet without a session
+//! opens one. There are no rules, no timeouts and no translation: translation requests of functions are ignored.
 //!
 //! ```
-//! # fn main() -> Result<(), String> {
+//! # fn main() -> Result<(), mmb_nf::harness::HarnessError> {
 //! use mmb_nf::{ChainVerdict, Harness, Registry};
 //! use mmb_packet::build::{Frame, Ip4, Udp};
 //!
 //! let mut harness = Harness::new(Registry::default(), "nf add again flow\nchain add main again")?;
 //! let frame = Frame::new(Ip4::new([192, 0, 2, 1], [192, 0, 2, 2]), Udp::new(1000, 53)).build();
 //! let done = harness.send("main", &[frame.clone()]);
-//! assert_eq!((done[0].fate, &done[0].frame), (ChainVerdict::Pass, &frame));
+//! assert_eq!((done[0].verdict, &done[0].frame), (ChainVerdict::Pass, &frame));
 //! # Ok(())
 //! # }
 //! ```
@@ -20,35 +20,57 @@ use std::sync::Arc;
 
 use mmb_flow::layout::Order;
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
-use mmb_lang::{Chain, Command, NfAdd};
+use mmb_lang::{Chain, Command, Diagnostic, NfAdd};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramSpec, Registry, Runner,
-    SessionAccess, SessionInfo, TranslationRequest,
+    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramError, ProgramSpec, Registry, Runner, SessionAccess,
+    SessionInfo, TranslationRequest,
 };
 
-/// The port by which packets of sessions' openers come in; those of the other sides go out there.
+/// The port at which forward packets come in and reverse packets go out.
 pub const NEAR: u16 = 0;
-/// The port of the other sides.
+/// The port at which forward packets go out and reverse packets come in.
 pub const FAR: u16 = 1;
 
 /// Most bytes of a session's scratchpad.
-const LIMIT: usize = 512;
+const SCRATCHPAD_LIMIT: usize = 512;
 const SESSIONS: u32 = 4096;
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Whether it goes on.
-    pub fate: ChainVerdict,
-    /// A function has answered it, with [`Sent::frame`], and no session was opened.
-    pub answered: bool,
-    /// What it has become.
+    /// What became of the packet.
+    pub verdict: ChainVerdict,
+    /// A function has answered the packet with [`Sent::frame`], and no session was opened.
+    pub is_answered: bool,
+    /// The packet afterwards.
     pub frame: Vec<u8>,
-    /// What functions have sent because of it, and by which ports.
+    /// Frames that functions have sent because of it, each with its output port.
     pub emitted: Vec<(u16, Vec<u8>)>,
+}
+
+/// Why lines of a configuration are not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum HarnessError {
+    /// There is no memory for the session table.
+    #[error("no memory for the session table: {0}")]
+    Table(#[from] std::io::Error),
+    /// A line is not in the language.
+    #[error("`{line}`: {error}")]
+    Syntax {
+        /// The line.
+        line: String,
+        /// What is wrong with it.
+        error: Diagnostic,
+    },
+    /// A line is of another kind.
+    #[error("`{0}` is neither `nf add` nor `chain add`")]
+    OtherCommand(String),
+    /// An instance or a chain is wrong.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
 }
 
 /// Chains with sessions. See the module's theory of operation.
@@ -94,12 +116,13 @@ impl SessionAccess for Sessions {
 }
 
 impl Harness {
-    /// With these functions, and the instances and chains of these lines of the language (`nf add …`, `chain add …`).
+    /// Makes a harness with these function types, and with the instances and chains of lines of the language (`nf add …`,
+    /// `chain add …`).
     ///
     /// # Errors
-    /// What is wrong with the lines.
-    pub fn new(registry: Registry, lines: &str) -> Result<Harness, String> {
-        let table = Table::new(SESSIONS, LIMIT, 1).map_err(|error| error.to_string())?;
+    /// The line that is wrong, and why.
+    pub fn new(registry: Registry, lines: &str) -> Result<Harness, HarnessError> {
+        let table = Table::new(SESSIONS, SCRATCHPAD_LIMIT, 1)?;
         let mut harness = Harness {
             registry,
             program: Arc::default(),
@@ -110,19 +133,19 @@ impl Harness {
         Ok(harness)
     }
 
-    /// Has other instances and chains in the place of those that there were; sessions stay.
+    /// Replaces all instances and chains. Sessions stay.
     ///
     /// # Errors
-    /// What is wrong with the lines; nothing was done then.
-    pub fn load(&mut self, lines: &str) -> Result<(), String> {
+    /// The line that is wrong, and why. Nothing is changed.
+    pub fn load(&mut self, lines: &str) -> Result<(), HarnessError> {
         self.load_with(lines, Order::Maximal)
     }
 
-    /// The same with a choice of how scratchpads are laid out.
+    /// Replaces all instances and chains, with a choice of how scratchpads are laid out.
     ///
     /// # Errors
-    /// As [`Harness::load`].
-    pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), String> {
+    /// See [`Harness::load`].
+    pub fn load_with(&mut self, lines: &str, order: Order) -> Result<(), HarnessError> {
         let (functions, chains) = parse_lines(lines)?;
         let program = Program::compile(&ProgramSpec {
             functions: &functions,
@@ -137,39 +160,39 @@ impl Harness {
             workers: 1,
             seed: 1,
             previous: Some(&self.program),
-            scratchpad_limit: LIMIT,
+            scratchpad_limit: SCRATCHPAD_LIMIT,
             order,
         });
-        self.program = Arc::new(program.map_err(|error| error.to_string())?);
-        self.runner.adopt(&self.program, &SessionSettings::default());
+        self.program = Arc::new(program?);
+        self.runner.set_program(&self.program, &SessionSettings::default());
         Ok(())
     }
 
-    /// The chains.
+    /// Returns the compiled chains.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// The worker's part.
+    /// Returns the runner.
     pub fn runner(&mut self) -> &mut Runner {
         &mut self.runner
     }
 
-    /// Milliseconds pass.
+    /// Lets milliseconds pass.
     pub fn wait(&mut self, milliseconds: u32) {
         self.sessions.now = self.sessions.now.wrapping_add(milliseconds);
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     pub fn sessions(&self) -> u32 {
         self.sessions.table.len()
     }
 
-    /// Sends frames through a chain, together as far as a vector holds them. The first one of a session opens it, whose
-    /// packets come in by [`NEAR`]. What is not IP, and fragments, pass.
+    /// Sends frames through a chain, in vectors. The first packet of a session opens it, and comes in at [`NEAR`]. Frames
+    /// that are not IP, and fragments, pass.
     ///
     /// # Panics
-    /// If there is no such chain.
+    /// If the chain does not exist.
     pub fn send(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
         assert!(self.program.chain(chain).is_some(), "there is no chain `{chain}`");
         frames.chunks(VECTOR).flat_map(|frames| self.vector(chain, frames)).collect()
@@ -177,17 +200,17 @@ impl Harness {
 
     fn vector(&mut self, chain: &str, frames: &[Vec<u8>]) -> Vec<Sent> {
         let mut sent: Vec<Sent> = Vec::new();
-        let mut on_their_way: Vec<(usize, FlowRef, Meta)> = Vec::new();
+        let mut in_chain: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
             let mut one =
-                Sent { fate: ChainVerdict::Pass, answered: false, frame: frame.clone(), emitted: Vec::new() };
+                Sent { verdict: ChainVerdict::Pass, is_answered: false, frame: frame.clone(), emitted: Vec::new() };
             if let Some((found, meta)) = self.find(chain, &mut one) {
-                on_their_way.push((sent.len(), found, meta));
+                in_chain.push((sent.len(), found, meta));
             }
             sent.push(one);
         }
-        let mut fates = [ChainVerdict::Pass; VECTOR];
-        let mut places = on_their_way.iter_mut().peekable();
+        let mut verdicts = [ChainVerdict::Pass; VECTOR];
+        let mut places = in_chain.iter_mut().peekable();
         let mut packets = Vec::new();
         for (at, one) in sent.iter_mut().enumerate() {
             let Some((_, found, meta)) = places.next_if(|(place, _, _)| *place == at) else { continue };
@@ -197,6 +220,7 @@ impl Harness {
             let len = one.frame.len() as u32;
             packets.push(Packet {
                 head: &mut one.frame,
+                tail: None,
                 meta,
                 len,
                 in_port,
@@ -204,21 +228,21 @@ impl Harness {
                 session: found.session(),
             });
         }
-        self.runner.run(self.sessions.now, &mut packets, &mut self.sessions, &mut fates);
+        self.runner.run(self.sessions.now, &mut packets, &mut self.sessions, &mut verdicts);
         drop(packets);
-        for (&(at, found, _), fate) in on_their_way.iter().zip(fates) {
+        for (&(at, found, _), verdict) in in_chain.iter().zip(verdicts) {
             if let Some(one) = sent.get_mut(at) {
-                one.fate = fate;
+                one.verdict = verdict;
             }
-            if let ChainVerdict::End(_) = fate {
+            if let ChainVerdict::End(_) = verdict {
                 self.end(found.session());
             }
         }
-        self.collect(&mut sent, &on_their_way.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
+        self.collect(&mut sent, &in_chain.iter().map(|(at, _, _)| *at).collect::<Vec<_>>());
         sent
     }
 
-    /// What was emitted, to the packets that caused it; what no packet of the vector has goes to the last one.
+    /// Assigns emitted frames to the packets that caused them; others to the last packet.
     fn collect(&mut self, sent: &mut [Sent], places: &[usize]) {
         let emissions = self.runner.emissions();
         for emission in emissions.iter() {
@@ -231,7 +255,7 @@ impl Harness {
         emissions.clear();
     }
 
-    /// The session of a packet, opened if need be. None: the packet's way ends here.
+    /// Finds or opens the session of a packet. None: the packet does not enter the chain.
     fn find(&mut self, chain: &str, one: &mut Sent) -> Option<(FlowRef, Meta)> {
         let chain = self.program.chain(chain)?;
         let mut meta = Meta::default();
@@ -242,11 +266,11 @@ impl Harness {
             match self.admit(chain, one, &key, &mut meta) {
                 Admission::Open => {}
                 Admission::Drop(reason) => {
-                    one.fate = ChainVerdict::Drop(reason);
+                    one.verdict = ChainVerdict::Drop(reason);
                     return None;
                 }
                 Admission::Answer => {
-                    one.answered = true;
+                    one.is_answered = true;
                     return None;
                 }
             }
@@ -288,7 +312,7 @@ impl Harness {
         }
     }
 
-    /// Ends all sessions. What functions send then.
+    /// Ends all sessions. Returns the frames that functions send then.
     pub fn end_all(&mut self) -> Vec<(u16, Vec<u8>)> {
         while let Some(id) = self.sessions.table.next_session(0) {
             self.end(id);
@@ -300,14 +324,15 @@ impl Harness {
     }
 }
 
-fn parse_lines(lines: &str) -> Result<(Vec<NfAdd>, Vec<Chain>), String> {
+fn parse_lines(lines: &str) -> Result<(Vec<NfAdd>, Vec<Chain>), HarnessError> {
     let (mut functions, mut chains) = (Vec::new(), Vec::new());
     for line in lines.lines() {
-        match mmb_lang::parse_line(line).map_err(|error| format!("`{line}`: {error}"))? {
+        let command = mmb_lang::parse_line(line);
+        match command.map_err(|error| HarnessError::Syntax { line: line.to_owned(), error })? {
             Some(Command::NfAdd(add)) => functions.push(add),
             Some(Command::ChainAdd(chain)) => chains.push(chain),
             None => {}
-            Some(_) => return Err(format!("`{line}` is neither `nf add` nor `chain add`")),
+            Some(_) => return Err(HarnessError::OtherCommand(line.to_owned())),
         }
     }
     Ok((functions, chains))

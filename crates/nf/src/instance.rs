@@ -1,4 +1,4 @@
-//! An instance of a function, whatever its type.
+//! An instance of a function, without its type.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -10,19 +10,21 @@ use crate::context::Emissions;
 use crate::flow_type::Flow;
 use crate::set::Set;
 use crate::vector::RawVector;
-use crate::{Admission, Background, Context, Function, OpeningPacket, Properties, SessionInfo, Vector};
+use crate::{
+    Admission, ArgError, Background, Context, Function, OpeningPacket, Properties, SessionInfo, Vector,
+};
 
-/// `nf add INSTANCE TYPE ARG…`, made.
+/// A configured function: `nf add INSTANCE TYPE ARG…`.
 pub struct Instance {
     name: Arc<str>,
     kind: &'static str,
     args: Vec<Box<str>>,
-    traits: Properties,
+    properties: Properties,
     class: Vec<Match>,
     flow: Option<Option<u32>>,
-    /// Tells it from all others that this process has made.
+    /// Distinguishes the instance from all others of the process.
     pub(crate) uid: u64,
-    pub(crate) function: Box<dyn Erased>,
+    pub(crate) function: Box<dyn DynFunction>,
 }
 
 impl std::fmt::Debug for Instance {
@@ -32,75 +34,73 @@ impl std::fmt::Debug for Instance {
 }
 
 /// Most outputs of a function.
-const MOST_OUTPUTS: usize = 64;
+const MAX_OUTPUTS: usize = 64;
 
-static MADE: AtomicU64 = AtomicU64::new(0);
+static NEXT_UID: AtomicU64 = AtomicU64::new(0);
 
 impl Instance {
-    pub(crate) fn new(name: &str, args: &[Box<str>], function: Box<dyn Erased>) -> Result<Instance, String> {
-        let traits = function.properties();
-        let class = if traits.accepts.trim().is_empty() {
+    pub(crate) fn new(name: &str, args: &[Box<str>], function: Box<dyn DynFunction>) -> Result<Instance, ArgError> {
+        let properties = function.properties();
+        let class = if properties.accepts.trim().is_empty() {
             Ok(Vec::new())
         } else {
-            mmb_lang::parse_matches(&traits.accepts)
+            mmb_lang::parse_matches(&properties.accepts)
         };
-        let class = class.map_err(|error| {
-            format!("the function's class `{}` is not understood: {error}", traits.accepts)
-        })?;
-        check_outputs(&traits.outputs)?;
+        let class = class.map_err(|error| ArgError::from(format!("invalid traffic class `{}`: {error}", properties.accepts)))?;
+        check_outputs(&properties.outputs)?;
         Ok(Instance {
             name: name.into(),
             kind: function.kind(),
             args: args.to_vec(),
-            traits,
+            properties,
             class,
-            flow: function.any().downcast_ref::<Holder<Flow>>().map(|holder| holder.0.sessions),
-            uid: MADE.fetch_add(1, Ordering::Relaxed),
+            flow: function.any().downcast_ref::<TypedFunction<Flow>>().map(|holder| holder.0.sessions),
+            uid: NEXT_UID.fetch_add(1, Ordering::Relaxed),
             function,
         })
     }
 
-    /// What chains know it by.
+    /// Returns the name that chains use.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The function's [`Function::TYPE`].
+    /// Returns the function's [`Function::TYPE`].
     pub fn kind(&self) -> &'static str {
         self.kind
     }
 
-    /// The words behind its type.
+    /// Returns the arguments behind the type.
     pub fn args(&self) -> &[Box<str>] {
         &self.args
     }
 
-    /// What the function says of itself.
+    /// Returns the properties of the function.
     pub fn properties(&self) -> &Properties {
-        &self.traits
+        &self.properties
     }
 
-    /// The traffic it takes: all of these hold.
+    /// Returns the traffic that the function accepts: packets that match all of these.
     pub fn class(&self) -> &[Match] {
         &self.class
     }
 
-    /// Whether it is what the line makes.
-    pub(crate) fn is(&self, add: &NfAdd) -> bool {
+    /// Whether a configuration line describes this instance.
+    pub(crate) fn is_made_by(&self, add: &NfAdd) -> bool {
         *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args
     }
 
-    /// Size and alignment of its scratchpad.
+    /// Returns size and alignment of the scratchpad.
     pub(crate) fn pad(&self) -> (usize, usize) {
         self.function.pad()
     }
 
-    /// A second flow manager, and how many sessions it has been told to have room for.
+    /// Some if the type is `flow`: its capacity in sessions, if one is configured.
     pub(crate) fn flow(&self) -> Option<Option<u32>> {
         self.flow
     }
 
-    /// Bytes of its scratchpad.
+    /// Returns the size of the scratchpad in bytes.
     pub fn bytes(&self) -> usize {
         self.function.pad().0
     }
@@ -108,9 +108,9 @@ impl Instance {
     /// See [`Function::set`].
     ///
     /// # Errors
-    /// The function's.
-    pub fn set(&self, words: &[&str]) -> Result<(), String> {
-        self.function.set(words)
+    /// The error of the function.
+    pub fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        self.function.set(args)
     }
 
     /// See [`Function::report`].
@@ -118,62 +118,59 @@ impl Instance {
         self.function.report()
     }
 
-    /// See [`Function::background`]: to be asked for once.
+    /// See [`Function::background`]. To be called once.
     pub fn background(&self) -> Option<Background> {
         self.function.background()
     }
 }
 
-/// Whether brackets can name them.
-fn check_outputs(outputs: &[String]) -> Result<(), String> {
-    if outputs.len() > MOST_OUTPUTS {
-        return Err(format!("a function has at most {MOST_OUTPUTS} outputs"));
+/// Checks the names of outputs.
+fn check_outputs(outputs: &[String]) -> Result<(), ArgError> {
+    if outputs.len() > MAX_OUTPUTS {
+        return Err(format!("a function has at most {MAX_OUTPUTS} outputs").into());
     }
     for (n, output) in outputs.iter().enumerate() {
         if output == "else" {
-            return Err(
-                "no output can be called `else`, which in brackets stands for all that are not named"
-                    .to_owned(),
-            );
+            return Err("invalid output name `else`: in brackets it stands for all outputs that are not named".into());
         }
         if outputs[..n].contains(output) {
-            return Err(format!("two outputs are called `{output}`"));
+            return Err(format!("two outputs have the name `{output}`").into());
         }
     }
     Ok(())
 }
 
-/// What surrounds a function that is at work, before it is known which.
+/// The context of a function without its type.
 pub(crate) struct RawContext<'a> {
     pub now: u32,
     pub worker: u16,
     pub emissions: &'a mut Emissions,
     pub at: Option<u8>,
-    pub back: u16,
+    pub ingress: u16,
 }
 
-/// A function whose type is forgotten. Scratchpads are bytes, `local` is what [`Erased::local`] made.
-pub(crate) trait Erased: Send + Sync {
+/// A function without its type. Scratchpads are bytes, and `local` is a value of [`DynFunction::local`].
+pub(crate) trait DynFunction: Send + Sync {
     fn any(&self) -> &dyn Any;
     fn kind(&self) -> &'static str;
     fn properties(&self) -> Properties;
-    /// Size and alignment of the scratchpad.
+    /// Returns size and alignment of the scratchpad.
     fn pad(&self) -> (usize, usize);
     fn local(&self) -> Box<dyn Any + Send>;
-    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
-    fn route(&self, first: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
+    fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission;
+    fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8>;
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
     fn release(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any);
-    /// The positions of packets that do not pass.
+    /// Processes packets. Returns the positions of those that do not pass.
     fn vector(&self, raw: RawVector<'_, '_>, local: &mut dyn Any) -> Set;
-    fn set(&self, words: &[&str]) -> Result<(), String>;
+    fn set(&self, args: &[&str]) -> Result<(), ArgError>;
     fn report(&self) -> Vec<(String, String)>;
     fn background(&self) -> Option<Background>;
 }
 
-pub(crate) struct Holder<F>(pub F);
+pub(crate) struct TypedFunction<F>(pub F);
 
-impl<F: Function> Erased for Holder<F> {
+impl<F: Function> DynFunction for TypedFunction<F> {
     fn any(&self) -> &dyn Any {
         self
     }
@@ -194,12 +191,12 @@ impl<F: Function> Erased for Holder<F> {
         Box::new(F::Local::default())
     }
 
-    fn admit(&self, first: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission {
-        local.downcast_mut().map_or(Admission::Open, |local| self.0.admit(first, local))
+    fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut dyn Any) -> Admission {
+        local.downcast_mut().map_or(Admission::Open, |local| self.0.admit(packet, local))
     }
 
-    fn route(&self, first: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8> {
-        local.downcast_mut().and_then(|local| self.0.route(first, local))
+    fn route(&self, packet: &OpeningPacket<'_>, local: &mut dyn Any) -> Option<u8> {
+        local.downcast_mut().and_then(|local| self.0.route(packet, local))
     }
 
     fn open(&self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>, local: &mut dyn Any) {
@@ -221,8 +218,8 @@ impl<F: Function> Erased for Holder<F> {
         vector.raw.events
     }
 
-    fn set(&self, words: &[&str]) -> Result<(), String> {
-        self.0.set(words)
+    fn set(&self, args: &[&str]) -> Result<(), ArgError> {
+        self.0.set(args)
     }
 
     fn report(&self) -> Vec<(String, String)> {
@@ -236,7 +233,7 @@ impl<F: Function> Erased for Holder<F> {
 
 impl<'a> RawContext<'a> {
     fn typed<L>(self, local: &'a mut L) -> Context<'a, L> {
-        let RawContext { now, worker, emissions, at, back } = self;
-        Context { now, worker, local, emissions, at, back }
+        let RawContext { now, worker, emissions, at, ingress } = self;
+        Context { now, worker, local, emissions, at, ingress }
     }
 }

@@ -1,36 +1,44 @@
 //! Packets and sessions as functions see them.
 
+mod edit;
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use mmb_flow::{Direction, FlowRef, Key, SessionId};
-use mmb_packet::{Kind, Meta, PacketBuf};
+use mmb_packet::{Kind, Meta, PacketBuf, TailSegments};
 
-/// A packet on its way through a chain.
+/// A packet in a chain.
 #[derive(Debug)]
 pub struct Packet<'a> {
-    /// The contiguous beginning of the frame. Who changes headers keeps checksums right ([`mmb_packet::checksum`]).
+    /// The contiguous beginning of the frame. A function that changes headers keeps checksums right:
+    /// [`Packet::write_ip`] and [`Packet::write_l4`] do so.
     pub head: &'a mut [u8],
-    /// What the parse found.
+    /// The other segments of the frame. None if `head` is the whole frame.
+    pub tail: Option<&'a dyn TailSegments>,
+    /// The result of the parser.
     pub meta: &'a mut Meta,
     /// Length of the whole frame in bytes.
     pub len: u32,
-    /// The port by which it came in.
+    /// The port at which the packet came in.
     pub in_port: u16,
-    /// Whether the session's opener sent it, or the other side.
+    /// Forward if the initiator of the session sent the packet.
     pub direction: Direction,
-    /// The session it belongs to.
+    /// The session of the packet.
     pub session: SessionId,
 }
 
 impl Packet<'_> {
-    /// Session and direction.
+    /// Returns session and direction.
     #[inline(always)]
-    pub fn found(&self) -> FlowRef {
+    pub fn flow_ref(&self) -> FlowRef {
         FlowRef::new(self.session, self.direction)
     }
 
-    /// The lower eight TCP flags, as they stand in the header (RFC 9293, 3.1: FIN is the lowest); 0 if it is not TCP.
+    /// Returns the lower eight TCP flags as in the header (RFC 9293, 3.1: FIN is the lowest bit). 0 if the packet is
+    /// not TCP.
     #[inline(always)]
     pub fn tcp_flags(&self) -> u8 {
         match self.head.get(usize::from(self.meta.l4_off) + 13) {
@@ -39,85 +47,110 @@ impl Packet<'_> {
         }
     }
 
-    /// The frame from the transport header on, as far as it is contiguous.
+    /// Returns the frame from the transport header on, as far as it is contiguous.
     #[inline]
     pub fn l4(&self) -> &[u8] {
         self.head.get(usize::from(self.meta.l4_off)..).unwrap_or(&[])
     }
 
-    /// Bytes behind the transport header, up to the end of the IP packet; of other protocols than TCP and UDP, those behind
-    /// the IP header.
+    /// Returns the number of bytes behind the transport header, up to the end of the IP packet. For protocols other
+    /// than TCP and UDP, the bytes behind the IP header count.
     #[inline]
     pub fn l4_payload_len(&self) -> u32 {
-        let header = match self.meta.kind.l4() {
+        u32::from(self.meta.end).saturating_sub(u32::from(self.meta.l4_off) + self.l4_header_len())
+    }
+
+    fn l4_header_len(&self) -> u32 {
+        match self.meta.kind.l4() {
             Kind::TCP => self.l4().get(12).map_or(0, |offset| u32::from(offset >> 4) * 4),
             Kind::UDP => 8,
             _ => 0,
-        };
-        u32::from(self.meta.end).saturating_sub(u32::from(self.meta.l4_off) + header)
+        }
+    }
+
+    /// Iterates over all segments of the frame in order, without a copy. The first one is `head`.
+    pub fn segments(&self) -> impl Iterator<Item = &[u8]> {
+        let tail = self.tail;
+        let rest = (0..).map_while(move |number| tail?.segment(number));
+        std::iter::once(&*self.head).chain(rest)
+    }
+
+    /// Iterates over the payload of the transport protocol in order, without a copy. Padding behind the IP packet is
+    /// left out. Slices are not empty.
+    pub fn payload(&self) -> impl Iterator<Item = &[u8]> {
+        let mut skip = usize::from(self.meta.l4_off) + self.l4_header_len() as usize;
+        let mut left = self.l4_payload_len() as usize;
+        self.segments()
+            .map(move |segment| {
+                let from = skip.min(segment.len());
+                let to = (from + left).min(segment.len());
+                (skip, left) = (skip - from, left - (to - from));
+                &segment[from..to]
+            })
+            .filter(|slice| !slice.is_empty())
     }
 }
 
 /// A packet that is about to open a session.
 pub struct OpeningPacket<'a> {
-    /// The packet, with no translation and no chain applied to it.
+    /// The packet, before any translation and any chain.
     pub packet: &'a mut dyn PacketBuf,
-    /// What its parse found.
+    /// The result of the parser.
     pub meta: &'a mut Meta,
-    /// Its key.
+    /// The key of the packet.
     pub key: &'a Key,
-    /// The port by which it came in.
+    /// The port at which the packet came in.
     pub in_port: u16,
-    /// Milliseconds; wraps.
+    /// Milliseconds of the worker's clock; wraps.
     pub now: u32,
-    /// What the functions want done for the session.
+    /// What the engine shall translate for the session.
     pub translation: TranslationRequest,
 }
 
-/// What functions want done for a session: later ones on the way overwrite what earlier ones wish.
+/// A translation that functions request for a session. Later functions of the chain overwrite earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TranslationRequest {
-    /// Its source is translated to an address and port of this NAT pool.
+    /// The source is translated to an address and port of this NAT pool.
     pub pool: Option<Arc<str>>,
-    /// Its destination is translated to this address, and port if there is one.
+    /// The destination is translated to this address, and to this port if there is one.
     pub destination: Option<(IpAddr, Option<u16>)>,
-    /// The first sequence number that the opener has been told is the answering side's (TCP): the numbers of the side that
-    /// really answers are translated to follow it.
+    /// The initial sequence number that a function has sent to the initiator in place of the responder (TCP). The
+    /// engine translates the responder's sequence numbers to follow it.
     pub proxied_isn: Option<u32>,
 }
 
-/// The packet that shows a session, or one that it has already, to a chain.
+/// A packet of a session that enters a chain, to read.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketView<'a> {
-    /// Its contiguous beginning, as it came in.
+    /// The contiguous beginning of the frame, as it came in.
     pub head: &'a [u8],
-    /// What its parse found.
+    /// The result of the parser.
     pub meta: &'a Meta,
-    /// Who sent it.
+    /// Forward if the initiator of the session sent the packet.
     pub direction: Direction,
 }
 
 /// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
-    /// Its number with its worker.
+    /// The session's number at its worker.
     pub id: SessionId,
-    /// The key of its opener's packets where the function stands: before or after translation.
+    /// The key of forward packets at the function's place: before or after translation.
     pub key: Key,
-    /// That key as the packets come in.
+    /// The key of forward packets as they come in.
     pub ingress_key: Key,
-    /// That key as they go out.
+    /// The key of forward packets as they go out.
     pub egress_key: Key,
-    /// When it began; milliseconds of the worker's clock, wraps.
+    /// When the session began, in milliseconds of the worker's clock; wraps.
     pub created: u32,
-    /// The time, likewise.
+    /// The time now, in milliseconds of the worker's clock; wraps.
     pub now: u32,
-    /// The port by which its first packet came in.
+    /// The port at which the first packet came in.
     pub in_port: u16,
-    /// Tells it from earlier and later sessions with the same number.
+    /// Distinguishes the session from earlier and later ones with the same number.
     pub uid: u32,
     /// Packets so far, by direction.
     pub packets: [u64; 2],
-    /// Bytes of their frames.
+    /// Bytes of frames so far, by direction.
     pub bytes: [u64; 2],
 }

@@ -1,7 +1,10 @@
-//! Which functions there are.
+//! The registry of function types.
+
+use mmb_packet::DropReason;
 
 use crate::function::{Function, Setup};
-use crate::instance::{Erased, Holder};
+use crate::instance::{DynFunction, TypedFunction};
+use crate::ArgError;
 
 /// A type of function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub struct TypeInfo {
 
 struct Entry {
     info: TypeInfo,
-    make: fn(&Setup<'_>) -> Result<Box<dyn Erased>, String>,
+    make: fn(&Setup<'_>) -> Result<Box<dyn DynFunction>, ArgError>,
 }
 
 /// The function types that `nf add` knows.
@@ -37,30 +40,39 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds one, in place of an earlier one of the same name.
+    /// Adds a type. It replaces an earlier one with the same name. Its drop reasons become known to the process.
     pub fn add<F: Function>(&mut self) -> &mut Self {
         const { assert!(align_of::<F::Pad>() <= 8, "scratchpads are aligned to 8 bytes") };
+        for (name, help) in F::DROP_REASONS {
+            // Without room for another reason, `Setup::drop_reason` returns the general one.
+            let _ = DropReason::register(name, help);
+        }
         let info = TypeInfo { name: F::TYPE, usage: F::USAGE, help: F::HELP, bytes: size_of::<F::Pad>() };
-        let make =
-            |setup: &Setup<'_>| F::new(setup).map(|function| Box::new(Holder(function)) as Box<dyn Erased>);
+        let make = |setup: &Setup<'_>| {
+            F::new(setup).map(|function| Box::new(TypedFunction(function)) as Box<dyn DynFunction>)
+        };
         self.entries.retain(|entry| entry.info.name != F::TYPE);
         self.entries.push(Entry { info, make });
         self
     }
 
-    /// All of them, by name.
+    /// Returns all types, ordered by name.
     pub fn types(&self) -> Vec<TypeInfo> {
         let mut types: Vec<_> = self.entries.iter().map(|entry| entry.info).collect();
         types.sort_by_key(|info| info.name);
         types
     }
 
-    /// One of them.
+    /// Returns the type with a name.
     pub fn info(&self, name: &str) -> Option<TypeInfo> {
         self.entries.iter().map(|entry| entry.info).find(|info| info.name == name)
     }
 
-    pub(crate) fn make(&self, name: &str, setup: &Setup<'_>) -> Option<Result<Box<dyn Erased>, String>> {
+    pub(crate) fn make(
+        &self,
+        name: &str,
+        setup: &Setup<'_>,
+    ) -> Option<Result<Box<dyn DynFunction>, ArgError>> {
         let entry = self.entries.iter().find(|entry| entry.info.name == name)?;
         Some((entry.make)(setup))
     }

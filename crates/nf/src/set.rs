@@ -12,7 +12,7 @@ pub(crate) struct Set([u64; 4]);
 impl Set {
     pub const EMPTY: Set = Set([0; 4]);
 
-    /// The first `n`.
+    /// Returns positions 0 to `n` - 1.
     #[inline]
     pub fn first(n: usize) -> Set {
         Set(std::array::from_fn(|word| match n.saturating_sub(word * 64) {
@@ -28,13 +28,13 @@ impl Set {
     }
 
     #[inline(always)]
-    pub fn insert_if(&mut self, at: usize, there: bool) {
-        self.0[at / 64 % 4] |= u64::from(there) << (at % 64);
+    pub fn insert_if(&mut self, at: usize, condition: bool) {
+        self.0[at / 64 % 4] |= u64::from(condition) << (at % 64);
     }
 
-    /// Those for which this is so.
+    /// Returns the members for which a predicate holds.
     #[inline]
-    pub fn of(self, is: impl Fn(usize) -> bool) -> Set {
+    pub fn filter(self, is: impl Fn(usize) -> bool) -> Set {
         let mut some = Set::EMPTY;
         self.for_each(|at| some.insert_if(at, is(at)));
         some
@@ -60,31 +60,31 @@ impl Set {
         Set(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// Those of this set that are not in the other.
+    /// Returns the members that are not in the other set.
     #[inline]
     pub fn without(self, other: Set) -> Set {
         Set(std::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// The lowest.
+    /// Returns the lowest member.
     #[inline]
     pub fn lowest(self) -> Option<usize> {
         self.iter().next()
     }
 
-    /// Those from `from` on and below `to`.
+    /// Returns the positions from `from` to `to` - 1.
     pub fn between(from: usize, to: usize) -> Set {
         Set::first(to).without(Set::first(from))
     }
 
-    /// Ascending.
+    /// Iterates in ascending order.
     #[inline(always)]
     pub fn iter(self) -> Iter {
         let [word, ..] = self.0;
         Iter { words: self.0, word, n: 0 }
     }
 
-    /// Calls `f` with each, ascending.
+    /// Calls a closure for each member in ascending order.
     #[inline(always)]
     pub fn for_each(self, mut f: impl FnMut(usize)) {
         for (n, &word) in self.0.iter().enumerate() {
@@ -101,7 +101,7 @@ impl Set {
 #[derive(Clone, Debug)]
 pub(crate) struct Iter {
     words: [u64; 4],
-    /// What is left of the `n`th.
+    /// Members of word `n` that are not returned yet.
     word: u64,
     n: usize,
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_ones() {
+    fn first_positions() {
         for n in 0..=VECTOR {
             assert_eq!(Set::first(n).iter().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
             assert_eq!(Set::first(n).len(), n);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn as_sets_go() {
+    fn set_operations() {
         let mut a = Set::EMPTY;
         [255, 3, 64, 3].into_iter().for_each(|at| a.insert(at));
         assert_eq!(a.iter().collect::<Vec<_>>(), [3, 64, 255]);

@@ -1,5 +1,4 @@
-//! One function on a bench, for the tests of the built-in ones: sessions are opened, packets run through it, all without a
-//! chain, a table or a worker.
+//! A test bench for a single function: it opens sessions and processes packets, without a chain, a table or a worker.
 
 use std::sync::Arc;
 
@@ -10,22 +9,24 @@ use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
 use crate::{
-    Admission, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TranslationRequest, Vector,
-    Verdict,
+    Admission, ArgError, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TailSegments, TranslationRequest, Vector, Verdict,
 };
 
-/// The port where the sessions' openers are.
+/// The port of the initiators.
 pub const NEAR: u16 = 1;
-/// The port where the other sides are.
+/// The port of the responders.
 pub const FAR: u16 = 2;
-/// The port that [`setup`] knows as `tap`.
+/// The port with the name `tap`.
 pub const TAP: u16 = 7;
 
 pub use Direction::{Forward, Reverse};
 
-/// What [`Function::new`] gets for these words (apart by blanks): interfaces `near`, `far` and `tap`, a pool `wan`, two
-/// workers.
-pub fn make<F: Function>(line: &str) -> Result<F, String> {
+/// Makes a function from arguments that are separated by blanks. There are interfaces `near`, `far` and `tap`, a pool `wan`
+/// and two workers.
+///
+/// # Errors
+/// The error of [`Function::new`].
+pub fn make<F: Function>(line: &str) -> Result<F, ArgError> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let port = |name: &str| match name {
         "near" => Some(NEAR),
@@ -33,26 +34,32 @@ pub fn make<F: Function>(line: &str) -> Result<F, String> {
         "tap" => Some(TAP),
         _ => None,
     };
+    for (name, help) in F::DROP_REASONS {
+        let _ = mmb_packet::DropReason::register(name, help);
+    }
     F::new(&Setup { args: &words, resolve_port: &port, has_pool: &|name| name == "wan", workers: 2, seed: 1 })
 }
 
-/// What is wrong with these words.
+/// Returns the error for arguments that a function does not accept.
+///
+/// # Panics
+/// If it accepts them.
 pub fn refused<F: Function>(line: &str) -> String {
-    make::<F>(line).err().unwrap_or_else(|| panic!("`{line}` is taken"))
+    make::<F>(line).err().unwrap_or_else(|| panic!("`{line}` is accepted")).to_string()
 }
 
-/// What became of a packet.
+/// The result for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
     /// What the function decided.
     pub verdict: Verdict,
     /// The packet afterwards.
     pub frame: Vec<u8>,
-    /// What was emitted while the packet (and those of its vector before it) passed: out port and frame.
+    /// Frames that were sent during the vector, each with its output port. Only the last packet has them.
     pub emitted: Vec<(u16, Vec<u8>)>,
 }
 
-/// A function and its surroundings.
+/// A function with sessions.
 pub struct Bench<F: Function> {
     /// The instance.
     pub function: Arc<F>,
@@ -65,17 +72,20 @@ pub struct Bench<F: Function> {
     pads: Vec<u64>,
     sessions: Vec<SessionInfo>,
     emissions: Emissions,
-    /// How long a head is at most: the rest of a frame stands in other segments.
+    /// Most bytes of the first segment of a frame. The rest is in further segments of the same size.
     pub contiguous: usize,
 }
 
 impl<F: Function> Bench<F> {
-    /// A function of these words.
+    /// Makes a bench for a function with these arguments.
+    ///
+    /// # Panics
+    /// If the function does not accept them.
     pub fn new(line: &str) -> Self {
         Self::of(make(line).unwrap_or_else(|error| panic!("{}: {error}", F::TYPE)))
     }
 
-    /// This function.
+    /// Makes a bench for a function.
     pub fn of(function: F) -> Self {
         Bench {
             function: Arc::new(function),
@@ -93,18 +103,18 @@ impl<F: Function> Bench<F> {
         size_of::<F::Pad>().div_ceil(8)
     }
 
-    /// Opens a session by this frame; its number.
+    /// Opens a session with the key of a frame. Returns its number.
     pub fn open(&mut self, frame: &[u8]) -> usize {
         let key = key_of_frame(frame);
         self.open_key(key, key)
     }
 
-    /// Opens a session with these keys, of which the function sees the first.
+    /// Opens a session whose key at the function differs from the one of incoming packets.
     pub fn open_key(&mut self, key: Key, original: Key) -> usize {
         self.open_info(key, original, key)
     }
 
-    /// Opens a session that is translated from one key to another one, before a function that sees the first.
+    /// Opens a session whose packets leave with another key.
     pub fn open_onward(&mut self, key: Key, onward: Key) -> usize {
         self.open_info(key, key, onward)
     }
@@ -147,31 +157,31 @@ impl<F: Function> Bench<F> {
             local: &mut self.local,
             emissions: &mut self.emissions,
             at: None,
-            back: NEAR,
+            ingress: NEAR,
         };
         f(&self.function, &mut pad, &self.sessions[session], &mut cx);
         self.set_pad(session, pad);
     }
 
-    /// A session's scratchpad.
+    /// Returns a session's scratchpad.
     pub fn pad(&self, session: usize) -> F::Pad {
         let bytes = bytemuck::cast_slice(&self.pads[session * Self::words()..][..Self::words()]);
         bytemuck::pod_read_unaligned(&bytes[..size_of::<F::Pad>()])
     }
 
-    /// Overwrites it.
+    /// Overwrites a session's scratchpad.
     pub fn set_pad(&mut self, session: usize, pad: F::Pad) {
         let bytes: &mut [u8] =
             bytemuck::cast_slice_mut(&mut self.pads[session * Self::words()..][..Self::words()]);
         bytes[..size_of::<F::Pad>()].copy_from_slice(bytemuck::bytes_of(&pad));
     }
 
-    /// What the engine would know of a session: to be changed by the test.
+    /// Returns what the engine knows of a session, to be changed by the test.
     pub fn info(&mut self, session: usize) -> &mut SessionInfo {
         &mut self.sessions[session]
     }
 
-    /// A packet that is about to open a session: what the function says, the packet afterwards, and what it wishes.
+    /// Offers a packet that is about to open a session. Returns the decision, the packet afterwards, and the request.
     pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, TranslationRequest) {
         let (mut packet, mut meta) = (VecPacket::new(frame), parsed(frame));
         let key = key_of_frame(frame);
@@ -188,15 +198,26 @@ impl<F: Function> Bench<F> {
         (admission, packet.head().to_vec(), translation)
     }
 
-    /// Runs a packet of a session through the function.
+    /// Processes a packet of a session.
+    ///
+    /// # Panics
+    /// If the frame is malformed.
     pub fn packet(&mut self, session: usize, direction: Direction, frame: &[u8]) -> Done {
         self.packets(&[(session, direction, frame.to_vec())]).pop().expect("one for each")
     }
 
-    /// Runs a vector of packets through the function: what became of each. The last one has all that was emitted.
+    /// Processes a vector of packets. The last result has all frames that were sent.
+    ///
+    /// # Panics
+    /// If there are no packets or too many, or if a frame is malformed.
     pub fn packets(&mut self, packets: &[(usize, Direction, Vec<u8>)]) -> Vec<Done> {
         assert!(!packets.is_empty() && packets.len() <= VECTOR);
         let mut frames: Vec<_> = packets.iter().map(|(_, _, frame)| frame.clone()).collect();
+        let tail_of = |frame: &Vec<u8>| {
+            let tail = frame.get(self.contiguous..).unwrap_or(&[]);
+            tail.chunks(self.contiguous.max(1)).map(<[u8]>::to_vec).collect()
+        };
+        let tails: Vec<Vec<Vec<u8>>> = frames.iter().map(tail_of).collect();
         let mut metas: Vec<_> = frames.iter().map(|frame| parsed(frame)).collect();
         let (mut bases, mut verdicts) = ([0; VECTOR], [Verdict::Pass; VECTOR]);
         let mut vector = Vec::new();
@@ -204,10 +225,12 @@ impl<F: Function> Bench<F> {
             let (session, direction, _) = packets[i];
             bases[i] = (session * Self::words()) as u32;
             let (len, head) = (frame.len(), frame.len().min(self.contiguous));
+            let tail = tails.get(i).filter(|tail| !tail.is_empty());
             let (in_port, out_port) = ports(direction);
             meta.out_port = out_port;
             vector.push(Packet {
                 head: &mut frame[..head],
+                tail: tail.map(|tail| tail as &dyn TailSegments),
                 meta,
                 len: len as u32,
                 in_port,
@@ -231,7 +254,7 @@ impl<F: Function> Bench<F> {
         self.function.vector(&mut vector);
         let events: Vec<_> = vector.raw.events.iter().collect();
         let told = (0..packets.len()).filter(|&at| verdicts[at] != Verdict::Pass);
-        assert_eq!(events, told.collect::<Vec<_>>(), "the runner hears of verdicts");
+        assert_eq!(events, told.collect::<Vec<_>>(), "verdicts without an event");
         let mut done: Vec<_> = std::iter::zip(frames, verdicts)
             .map(|(frame, verdict)| Done { verdict, frame, emitted: Vec::new() })
             .collect();
@@ -242,7 +265,7 @@ impl<F: Function> Bench<F> {
         done
     }
 
-    /// What was emitted since the last time: out port and frame.
+    /// Returns and clears the frames that were sent, each with its output port.
     pub fn emitted(&mut self) -> Vec<(u16, Vec<u8>)> {
         let emitted = self.emissions.iter().map(|e| (e.out_port, e.frame.to_vec())).collect();
         self.emissions.clear();
@@ -258,19 +281,28 @@ fn ports(direction: Direction) -> (u16, u16) {
     }
 }
 
-/// What a parse finds in a frame.
+/// Parses a frame.
+///
+/// # Panics
+/// If the frame is malformed.
 pub fn parsed(frame: &[u8]) -> Meta {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).expect("a well-formed packet");
     meta
 }
 
-/// The key of a frame that has one of its own.
+/// Returns the key of a frame.
+///
+/// # Panics
+/// If the frame has no key of its own.
 pub fn key_of_frame(frame: &[u8]) -> Key {
     parse_key(frame, &parsed(frame)).expect("a packet with a key of its own")
 }
 
-/// Asserts that the checksums of a frame (IPv4 header, and TCP, UDP, ICMP where the header is readable) are what a computation from scratch makes them.
+/// Asserts that the checksums of a frame are right: IPv4 header, TCP, UDP, ICMP and ICMPv6.
+///
+/// # Panics
+/// If one is wrong.
 pub fn assert_checksums(frame: &[u8]) {
     use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum};
     let meta = parsed(frame);

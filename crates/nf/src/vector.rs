@@ -1,64 +1,64 @@
-//! A vector of packets before a function.
+//! A vector of packets in front of a function.
 //!
-//! Theory of operation. The type of the function is known here and nowhere else on a packet's way, so that the loop over
-//! the packets, the access to their scratchpads and the function itself are compiled as one. A packet that passes leaves no
-//! trace; the others' verdicts are written down.
+//! Theory of operation. On the path of a packet, the type of the function is known in this module alone. The loop over
+//! the packets, the access to their scratchpads and the function are compiled as one. A packet that passes leaves no
+//! trace; verdicts of other packets are written down.
 
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::{Context, Function, Packet, Verdict};
 
-/// Packets before a function, each with its scratchpad: what [`Function::vector`] gets.
+/// Packets in front of a function, each with its scratchpad: the input of [`Function::vector`].
 pub struct Vector<'v, 'p, F: Function> {
     pub(crate) raw: RawVector<'v, 'p>,
     pub(crate) local: &'v mut F::Local,
 }
 
-/// The same before it is known what function it is.
+/// A vector without the type of the function.
 pub(crate) struct RawVector<'v, 'p> {
     pub packets: &'v mut [Packet<'p>],
-    /// Those of them that stand before the function.
+    /// Positions of the packets that are in front of the function.
     pub at: Set,
-    /// Where each packet's scratchpads begin in `pads`, in units of 8 bytes. No place that there is: nothing is asked.
+    /// Start of each packet's scratchpads in `pads`, in units of 8 bytes. A packet with an invalid start passes.
     pub bases: &'v [u32; VECTOR],
-    /// All scratchpads, of all sessions.
+    /// The scratchpads of all sessions.
     pub pads: &'v mut [u8],
-    /// Where the function's begins among a session's, in bytes.
+    /// Offset of the function's scratchpad in those of a session, in bytes.
     pub offset: usize,
-    /// All passing; those of `events` are written.
+    /// All passing. Verdicts of `events` are written.
     pub verdicts: &'v mut [Verdict; VECTOR],
     pub now: u32,
     pub worker: u16,
     pub emissions: &'v mut Emissions,
-    /// Packets that do not pass.
+    /// Positions of packets that do not pass.
     pub events: Set,
 }
 
-/// A base that no scratchpad has.
+/// A start that no scratchpad has.
 pub(crate) const NO_BASE: u32 = u32::MAX;
 
 impl<'p, F: Function> Vector<'_, 'p, F> {
-    /// How many packets there are.
+    /// Returns the number of packets.
     pub fn len(&self) -> usize {
         self.raw.at.len()
     }
 
-    /// Whether there are none: never.
+    /// Whether there are no packets. Functions get no empty vectors.
     pub fn is_empty(&self) -> bool {
         self.raw.at.is_empty()
     }
 
-    /// Milliseconds of the worker's clock; wraps.
+    /// Returns milliseconds of the worker's clock; wraps.
     pub fn now(&self) -> u32 {
         self.raw.now
     }
 
-    /// What the worker keeps for the instance.
+    /// Returns the worker's state of the instance.
     pub fn local(&mut self) -> &mut F::Local {
         self.local
     }
 
-    /// Asks about each packet, in their order.
+    /// Calls a closure for each packet in order, and records its verdict.
     #[inline(always)]
     pub fn for_each(
         &mut self,
@@ -67,7 +67,7 @@ impl<'p, F: Function> Vector<'_, 'p, F> {
         let RawVector { packets, at, bases, pads, offset, verdicts, now, worker, emissions, events } =
             &mut self.raw;
         let mut cx =
-            Context { now: *now, worker: *worker, local: self.local, emissions, at: None, back: u16::MAX };
+            Context { now: *now, worker: *worker, local: self.local, emissions, at: None, ingress: u16::MAX };
         let mut one = |i: usize, packet: &mut Packet<'p>, base: u32| {
             let from = base as usize * 8 + *offset;
             let bytes = pads.get_mut(from..).and_then(|pads| pads.get_mut(..size_of::<F::Pad>()));

@@ -74,8 +74,8 @@ fn the_rest_of_the_outputs() {
         chain add x m [else: b]\nchain add y s [b: drop, else: c]",
     );
     h.send("x", &[udp(1), udp(1), udp(1), udp(1)]);
-    assert_eq!(h.send("y", &[udp(2)])[0].fate, ChainVerdict::Pass);
-    assert_eq!(h.send("y", &[udp(3)])[0].fate, ChainVerdict::Drop(DropReason::ChainClass));
+    assert_eq!(h.send("y", &[udp(2)])[0].verdict, ChainVerdict::Pass);
+    assert_eq!(h.send("y", &[udp(3)])[0].verdict, ChainVerdict::Drop(DropReason::ChainClass));
     assert_eq!(ends(&mut h), [(1, 4), (2, 3), (3, 1), (3, 1), (4, 1)]);
 }
 
@@ -88,9 +88,9 @@ fn a_dispatch_by_traffic_lasts_for_the_session() {
         h.send("x", &[packet(true, 1, 1, false), packet(false, 1, 2, false), packet(true, 1, 1, true)]);
     assert_eq!(last(&sent[0]), stamped(&[1, 3]));
     assert_eq!(last(&sent[1]), stamped(&[2, 3]));
-    assert!(sent.iter().all(|one| one.fate == ChainVerdict::Pass));
+    assert!(sent.iter().all(|one| one.verdict == ChainVerdict::Pass));
     let sent = h.send("y", &[packet(false, 1, 3, false)]);
-    assert_eq!(sent[0].fate, ChainVerdict::Drop(DropReason::ChainClass), "`else` drops");
+    assert_eq!(sent[0].verdict, ChainVerdict::Drop(DropReason::ChainClass), "`else` drops");
     assert_eq!(ends(&mut h), [(1, 2), (2, 1), (3, 1), (3, 2)]);
 }
 
@@ -98,7 +98,7 @@ fn a_dispatch_by_traffic_lasts_for_the_session() {
 fn traffic_that_no_branch_takes_opens_nothing() {
     let mut h = harness("nf add t probe 1 tcp\nchain add x [t]");
     // A chain of one branch takes what the branch takes; what comes past the rules all the same is dropped.
-    assert_eq!(h.send("x", &[udp(1)])[0].fate, ChainVerdict::Drop(DropReason::ChainClass));
+    assert_eq!(h.send("x", &[udp(1)])[0].verdict, ChainVerdict::Drop(DropReason::ChainClass));
     assert_eq!(h.sessions(), 0);
 }
 
@@ -120,11 +120,11 @@ fn drops_refusals_and_ends() {
     );
     let sent = h.send("x", &[udp(1), udp(1)]);
     assert_eq!(
-        (sent[0].fate, sent[1].fate),
+        (sent[0].verdict, sent[1].verdict),
         (ChainVerdict::Pass, ChainVerdict::End(DropReason::BackendDown))
     );
     assert_eq!(h.sessions(), 0);
-    assert_eq!(h.send("y", &[udp(2)])[0].fate, ChainVerdict::Refuse(DropReason::Acl));
+    assert_eq!(h.send("y", &[udp(2)])[0].verdict, ChainVerdict::Refuse(DropReason::Acl));
     let counts = h.runner().counters().to_vec();
     assert_eq!(
         counts.iter().map(|one| (one.packets, one.drops, one.refused)).collect::<Vec<_>>(),
@@ -166,7 +166,7 @@ fn refusals_and_ends_behind_flow() {
         "nf add f flow\nnf add r probe 1 refuse 2\nnf add e probe 2 end 2\nchain add x f | r\nchain add y f | e",
     );
     let fates = |h: &mut Harness, chain, n| {
-        h.send(chain, &vec![udp(n); 4]).iter().map(|one| one.fate).collect::<Vec<_>>()
+        h.send(chain, &vec![udp(n); 4]).iter().map(|one| one.verdict).collect::<Vec<_>>()
     };
     let drop = |reason| ChainVerdict::Drop(reason);
     let first: Vec<_> = fates(&mut h, "x", 1);

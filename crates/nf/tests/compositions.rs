@@ -1,7 +1,8 @@
-//! Which chains can be, what they take, and where their functions have their bytes.
+//! Which chains compile, what they accept, and the layout of their scratchpads.
 
 mod common;
 
+use mmb_nf::harness::HarnessError;
 use mmb_nf::{Harness, Order};
 
 use common::registry;
@@ -18,9 +19,9 @@ nf add udp1 probe 7 udp
 nf add split probe 8 split
 nf add mix probe 9 mix
 nf add routed probe 10 split routes
-nf add snat probe 11 moves-source
-nf add snat2 probe 12 moves-source
-nf add dnat probe 13 moves-destination
+nf add snat probe 11 translates-source
+nf add snat2 probe 12 translates-source
+nf add dnat probe 13 translates-destination
 nf add bysource probe 14 source
 nf add bydest probe 15 destination
 nf add bypair probe 16 pair
@@ -28,7 +29,7 @@ nf add f flow
 nf add f2 flow
 ";
 
-fn with(chains: &str) -> Result<Harness, String> {
+fn with(chains: &str) -> Result<Harness, HarnessError> {
     let mut harness = Harness::new(registry(), "")?;
     let lines: String = chains.lines().map(|body| format!("chain add {body}\n")).collect();
     harness.load(&format!("{FUNCTIONS}{lines}"))?;
@@ -36,41 +37,41 @@ fn with(chains: &str) -> Result<Harness, String> {
 }
 
 fn refused(body: &str) -> String {
-    with(&format!("x {body}")).err().unwrap_or_else(|| panic!("`{body}` is taken"))
+    with(&format!("x {body}")).err().unwrap_or_else(|| panic!("`{body}` is accepted")).to_string()
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn invalid_compositions_are_refused_with_the_reason() {
     let cases = [
         ("nowhere", "there is no function `nowhere`"),
-        ("a | b | a", "`a` stands twice on one way"),
-        ("split [a: c, b: d] | c", "`c` stands twice on one way"),
+        ("a | b | a", "`a` is used twice on one path"),
+        ("split [a: c, b: d] | c", "`c` is used twice on one path"),
         (
             "tcp1 | udp1",
-            "nothing gets to `udp1`: it takes `ip-proto udp`, and `tcp1` before it takes only `ip-proto tcp`",
+            "no packet reaches `udp1`: it accepts `ip-proto udp`, and `tcp1` in front of it accepts only `ip-proto tcp`",
         ),
-        ("[tcp1, udp1] | a | tcp1", "`tcp1` stands twice"),
+        ("[tcp1, udp1] | a | tcp1", "`tcp1` is used twice"),
         ("[tcp1, else: pass] | a | split", "`split` has the outputs a, b"),
-        ("split [a: b]", "the output `b` of `split` leads nowhere"),
+        ("split [a: b]", "the output `b` of `split` has no arm"),
         ("split [a: b, z: c]", "`split` has no output `z`"),
-        ("split [a: b, b: c, else: d]", "every output of `split` has a way of its own"),
+        ("split [a: b, b: c, else: d]", "every output of `split` has an arm"),
         ("a [x: b]", "`a` has no outputs"),
         ("f [x: b]", "`f` is of type flow"),
         ("[tcp1, x: udp1]", "`x"),
-        ("[a, tcp1]", "takes all traffic"),
-        ("split [a: drop, b: drop] | c", "nothing gets to `c`"),
-        ("snat | bysource", "`bysource` goes by the source address, which `snat` before it has replaced"),
-        ("snat | bypair", "goes by the address pair"),
-        ("dnat | bypair", "goes by the address pair"),
-        ("dnat | bydest", "goes by the destination address"),
-        ("snat | snat2", "`snat2` and `snat` on one way both translate the source"),
-        ("f | snat", "`snat` translates, which is done for the sessions before `f`"),
-        ("split [a: snat, b: pass]", "`split` cannot say beforehand which sessions get there"),
-        ("dnat | routed [a: snat, b: pass]", "`routed` cannot say beforehand"),
-        ("routed [a: snat, b: pass] | dnat", "`dnat` translates, and so does some of the ways to it"),
-        ("mix [a: b | c, b: d | c]", "`c` stands behind two outputs of `mix`"),
-        ("f | a | f", "`f` stands twice"),
-        ("udp1 | split [a: tcp1, b: pass]", "nothing gets to `tcp1`"),
+        ("[a, tcp1]", "accepts all traffic"),
+        ("split [a: drop, b: drop] | c", "no packet reaches `c`"),
+        ("snat | bysource", "`bysource` is keyed by the source address, which `snat` in front of it has replaced"),
+        ("snat | bypair", "is keyed by the address pair"),
+        ("dnat | bypair", "is keyed by the address pair"),
+        ("dnat | bydest", "is keyed by the destination address"),
+        ("snat | snat2", "`snat2` and `snat` on one path both translate the source"),
+        ("f | snat", "`snat` translates, which only sessions before `f` can do"),
+        ("split [a: snat, b: pass]", "`split` cannot tell in advance which sessions get there"),
+        ("dnat | routed [a: snat, b: pass]", "`routed` cannot tell in advance"),
+        ("routed [a: snat, b: pass] | dnat", "`dnat` translates, and only some paths to it do"),
+        ("mix [a: b | c, b: d | c]", "`c` is behind two outputs of `mix`"),
+        ("f | a | f", "`f` is used twice"),
+        ("udp1 | split [a: tcp1, b: pass]", "no packet reaches `tcp1`"),
     ];
     for (body, reason) in cases {
         let error = refused(body);
@@ -80,7 +81,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_can_be_is_taken() {
+fn valid_compositions_compile() {
     for body in [
         "a",
         "a | b | c",
@@ -107,7 +108,7 @@ fn what_can_be_is_taken() {
     }
 }
 
-/// A chain takes what all of its ways take.
+/// A chain accepts what all of its paths accept.
 #[test]
 fn classes() {
     let class = |body: &str| {
@@ -121,14 +122,14 @@ fn classes() {
     assert_eq!(class("[tcp1, else: tcp2]"), "ip-proto tcp");
     assert_eq!(class("split [a: tcp1, b: pass]"), "");
     assert_eq!(class("split [a: tcp1, b: tcp2]"), "ip-proto tcp");
-    assert_eq!(class("f | tcp1"), "", "sessions behind are others");
+    assert_eq!(class("f | tcp1"), "", "sessions behind `f` are others");
 }
 
 #[test]
-fn what_rules_and_sessions_hear() {
+fn properties_of_chains() {
     let harness = Harness::new(
         registry(),
-        "nf add n probe 1 moves-source slow\nnf add c probe 2\nchain add x n | c\nchain add y c",
+        "nf add n probe 1 translates-source slow\nnf add c probe 2\nchain add x n | c\nchain add y c",
     )
     .unwrap();
     let program = harness.program();
@@ -139,9 +140,9 @@ fn what_rules_and_sessions_hear() {
     assert_eq!(program.chain("z"), None);
 }
 
-/// The chain of MiddleClick's Figures 2 and 3, with all functions of 16 bytes: those of parallel ways share bytes.
+/// The chain of MiddleClick's Figures 2 and 3, with all functions of 16 bytes: functions on parallel paths share bytes.
 #[test]
-fn parallel_ways_share_bytes() {
+fn parallel_paths_share_bytes() {
     let harness = with("x [tcp1, udp1] | c").unwrap();
     let program = harness.program();
     let offset = |name: &str| {
@@ -153,15 +154,15 @@ fn parallel_ways_share_bytes() {
         (Some(8), Some(8), Some(24), None)
     );
     assert_eq!(program.bytes(), 40);
-    let ways = program.paths(program.chain("x").unwrap());
-    assert_eq!(ways.len(), 2);
-    assert!(ways.iter().all(|way| (way.bytes, way.used, way.drops) == (40, 40, false)));
-    let picture = program.layout_diagram();
-    assert!(picture.lines().any(|line| line.contains("udp1") && line.contains("..####")), "{picture}");
+    let paths = program.paths(program.chain("x").unwrap());
+    assert_eq!(paths.len(), 2);
+    assert!(paths.iter().all(|path| (path.bytes, path.used, path.drops) == (40, 40, false)));
+    let diagram = program.layout_diagram();
+    assert!(diagram.lines().any(|line| line.contains("udp1") && line.contains("..####")), "{diagram}");
 }
 
 #[test]
-fn a_function_with_several_ways_for_a_session_keeps_them_apart() {
+fn outputs_of_one_session_do_not_share_bytes() {
     let bytes = |body: &str| with(&format!("x {body}")).unwrap().program().bytes();
     assert_eq!(bytes("split [a: b, b: c]"), 8 + 32);
     assert_eq!(bytes("mix [a: b, b: c]"), 8 + 48);
@@ -183,13 +184,13 @@ fn chains_with_the_same_functions_in_another_order() {
 }
 
 #[test]
-fn more_than_there_is_room_for() {
+fn the_scratchpad_limit_is_kept() {
     let functions: String = (0..40).map(|n| format!("nf add p{n} probe {n}\n")).collect();
     let chain: Vec<_> = (0..40).map(|n| format!("p{n}")).collect();
     let mut harness = Harness::new(registry(), "").unwrap();
     for order in [Order::Maximal, Order::Compact] {
         let error =
-            harness.load_with(&format!("{functions}chain add x {}", chain.join(" | ")), order).unwrap_err();
+            harness.load_with(&format!("{functions}chain add x {}", chain.join(" | ")), order).unwrap_err().to_string();
         assert!(
             error.contains("chain `x` needs 648 bytes") && error.contains("`--scratchpad 648`"),
             "{error}"
@@ -198,11 +199,11 @@ fn more_than_there_is_room_for() {
 }
 
 #[test]
-fn functions_that_are_not_there_or_not_so() {
-    let error = |line: &str| Harness::new(registry(), line).err().unwrap();
+fn invalid_functions_are_refused() {
+    let error = |line: &str| Harness::new(registry(), line).err().unwrap().to_string();
     assert!(error("nf add x prob 1").contains("there is no type of function `prob`"));
     assert!(error("nf add x probe").contains("a mark"));
-    assert!(error("nf add x flow 0").contains("`0` is no number of sessions"));
-    assert!(error("nf add x probe 1\nnf add x probe 2").contains("there is a function `x` already"));
-    assert!(error("nf add x probe 1\nchain add y x\nchain add y x").contains("there is a chain `y` already"));
+    assert!(error("nf add x flow 0").contains("invalid capacity `0`"));
+    assert!(error("nf add x probe 1\nnf add x probe 2").contains("a function `x` exists already"));
+    assert!(error("nf add x probe 1\nchain add y x\nchain add y x").contains("a chain `y` exists already"));
 }

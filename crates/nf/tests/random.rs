@@ -289,7 +289,7 @@ proptest! {
                     for ((&(session, back), frame), sent) in vector.iter().zip(&frames).zip(&sent) {
                         let mut last = *frame.last().unwrap();
                         let fate = alone.walk(parts, None, session, back, &mut last).unwrap_or(ChainVerdict::Pass);
-                        prop_assert_eq!(sent.fate, fate, "{} {:?} {}", lines, session, back);
+                        prop_assert_eq!(sent.verdict, fate, "{} {:?} {}", lines, session, back);
                         prop_assert_eq!(*sent.frame.last().unwrap(), last, "{} {:?} {}", lines, session, back);
                     }
                 }
@@ -330,7 +330,7 @@ proptest! {
                 }
                 // Each from its own host, so that none shares what is a source's.
                 let one = harness.send("x", &[packet(false, port + 1, port, false)]).remove(0);
-                prop_assert_eq!((one.fate, *one.frame.last().unwrap()), (fate, last), "{:?} {}", chains, port);
+                prop_assert_eq!((one.verdict, *one.frame.last().unwrap()), (fate, last), "{:?} {}", chains, port);
                 told.extend(one.emitted.iter().filter(|(to, _)| *to == ENDS).map(|(_, frame)| said(frame)));
             }
         }
@@ -363,7 +363,7 @@ impl<const N: usize> Function for Block<N> {
     type Pad = [u8; N];
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let outputs = if setup.args.is_empty() { vec![] } else { vec!["a".into(), "b".into()] };
         Ok(Block(Properties { outputs, diverges: setup.args.len() > 1, ..Properties::default() }))
     }

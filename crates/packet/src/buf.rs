@@ -43,7 +43,19 @@ pub trait PacketBuf {
     fn shrink_back(&mut self, n: usize) -> bool;
 }
 
-/// A contiguous packet in a vector, for tests, the oracle and offline tools.
+/// The segments of a frame behind its contiguous head, in order.
+pub trait TailSegments: std::fmt::Debug {
+    /// Returns the segment with a number; 0 is the first one behind the head.
+    fn segment(&self, number: usize) -> Option<&[u8]>;
+}
+
+impl TailSegments for Vec<Vec<u8>> {
+    fn segment(&self, number: usize) -> Option<&[u8]> {
+        self.get(number).map(Vec::as_slice)
+    }
+}
+
+/// A packet in a vector: for tests, the oracle and offline tools. All of it is contiguous.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VecPacket {
     /// Head room, frame, tail room.

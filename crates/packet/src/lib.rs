@@ -32,7 +32,7 @@ mod reason;
 mod transport;
 pub mod window;
 
-pub use buf::{PacketBuf, VecPacket};
+pub use buf::{PacketBuf, TailSegments, VecPacket};
 pub use hash::{flow_hash4, flow_hash6};
 pub use ip4::{parse_ip4, parse_plain_ip4};
 pub use ip6::{parse_ip6, parse_plain_ip6};

@@ -1,4 +1,8 @@
 //! Drop reasons.
+//!
+//! Fixed reasons are in one table. Network functions register further ones by name; a few numbers are kept for them.
+
+use std::sync::OnceLock;
 
 /// Declares the reasons with their names and descriptions in one table.
 macro_rules! drop_reasons {
@@ -9,20 +13,42 @@ macro_rules! drop_reasons {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum DropReason {
             $(#[doc = $help] $reason,)*
+            /// A reason that a network function has registered ([`DropReason::register`]).
+            Function0,
+            /// See [`DropReason::Function0`].
+            Function1,
+            /// See [`DropReason::Function0`].
+            Function2,
+            /// See [`DropReason::Function0`].
+            Function3,
+            /// See [`DropReason::Function0`].
+            Function4,
+            /// See [`DropReason::Function0`].
+            Function5,
+            /// See [`DropReason::Function0`].
+            Function6,
+            /// See [`DropReason::Function0`].
+            Function7,
         }
 
         impl DropReason {
-            /// All reasons; `ALL[i] as usize == i`.
+            /// All fixed reasons; `ALL[i] as usize == i`. [`DropReason::known`] adds those of network functions.
             pub const ALL: &[DropReason] = &[$(DropReason::$reason),*];
 
-            /// The name in kebab case; unique, and part of the interface.
-            pub const fn name(self) -> &'static str {
-                match self { $(DropReason::$reason => $name,)* }
+            /// The name, in kebab case; unique, and part of the interface.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(DropReason::$reason => $name,)*
+                    _ => self.registered().map_or("unregistered", |(name, _)| name),
+                }
             }
 
-            /// Description in one line without a full stop.
-            pub const fn help(self) -> &'static str {
-                match self { $(DropReason::$reason => $help,)* }
+            /// What happened, in one line without a full stop.
+            pub fn help(self) -> &'static str {
+                match self {
+                    $(DropReason::$reason => $help,)*
+                    _ => self.registered().map_or("no function has registered it", |(_, help)| help),
+                }
             }
         }
     };
@@ -78,11 +104,61 @@ drop_reasons! {
     BackendDown = "backend-down", "the session's back end has failed its health checks";
 }
 
+/// Reasons that network functions can register, in the order of their numbers.
+const FUNCTION_REASONS: [DropReason; 8] = [
+    DropReason::Function0,
+    DropReason::Function1,
+    DropReason::Function2,
+    DropReason::Function3,
+    DropReason::Function4,
+    DropReason::Function5,
+    DropReason::Function6,
+    DropReason::Function7,
+];
+
+/// Names and helps of [`FUNCTION_REASONS`]. Entries are set in order and never change.
+static REGISTERED: [OnceLock<(&str, &str)>; FUNCTION_REASONS.len()] =
+    [const { OnceLock::new() }; FUNCTION_REASONS.len()];
+
 impl DropReason {
-    /// Returns the reason stored as a number in [`crate::Meta::drop_reason`].
+    /// The number of reasons, those that no function has registered included.
+    pub const COUNT: usize = Self::ALL.len() + FUNCTION_REASONS.len();
+
+    /// The reason whose number is in [`crate::Meta::drop_reason`].
     #[inline]
     pub fn from_number(number: u8) -> Option<DropReason> {
-        Self::ALL.get(usize::from(number)).copied()
+        let number = usize::from(number);
+        let registered = || FUNCTION_REASONS.get(number - Self::ALL.len()).copied();
+        Self::ALL.get(number).copied().or_else(|| registered().filter(|reason| reason.registered().is_some()))
+    }
+
+    /// Registers a reason of a network function for the life of the process. A name that is known already keeps its
+    /// reason and its help. None: there is no room for another reason.
+    pub fn register(name: &'static str, help: &'static str) -> Option<DropReason> {
+        if let Some(known) = Self::find(name) {
+            return Some(known);
+        }
+        // Another thread may take an entry in between, with the same name or another one.
+        let mut entries = FUNCTION_REASONS.into_iter().zip(&REGISTERED);
+        let taken = entries.find(|(_, entry)| entry.get_or_init(|| (name, help)).0 == name);
+        taken.map(|(reason, _)| reason)
+    }
+
+    /// All reasons that have a name: the fixed ones and those that functions have registered.
+    pub fn known() -> impl Iterator<Item = DropReason> {
+        let registered = FUNCTION_REASONS.into_iter().filter(|reason| reason.registered().is_some());
+        Self::ALL.iter().copied().chain(registered)
+    }
+
+    /// The reason with a name.
+    pub fn find(name: &str) -> Option<DropReason> {
+        Self::known().find(|reason| reason.name() == name)
+    }
+
+    /// Name and help of a registered reason.
+    fn registered(self) -> Option<(&'static str, &'static str)> {
+        let entry = REGISTERED.get((self as usize).checked_sub(Self::ALL.len())?)?;
+        entry.get().copied()
     }
 }
 
@@ -105,9 +181,24 @@ mod tests {
             assert!(reason.name().bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
             assert!(!reason.help().ends_with('.'));
         }
-        assert_eq!(DropReason::from_number(DropReason::ALL.len() as u8), None);
+        assert_eq!(DropReason::from_number(DropReason::COUNT as u8), None);
+        assert_eq!(DropReason::Function7 as usize + 1, DropReason::COUNT);
         let names: HashSet<_> = DropReason::ALL.iter().map(|r| r.name()).collect();
         assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn functions_register_reasons_of_their_own() {
+        let reason = DropReason::register("quota", "quota used up").unwrap();
+        assert_eq!((reason.name(), reason.help()), ("quota", "quota used up"));
+        assert_eq!(DropReason::register("quota", "again"), Some(reason));
+        assert_eq!(DropReason::register("acl", "a fixed reason"), Some(DropReason::Acl));
+        assert_eq!(DropReason::from_number(reason as u8), Some(reason));
+        assert_eq!(DropReason::known().count(), DropReason::ALL.len() + 1);
+        let names = ["r1", "r2", "r3", "r4", "r5", "r6", "r7"];
+        assert!(names.iter().all(|name| DropReason::register(name, "one more").is_some()));
+        assert_eq!(DropReason::register("r8", "one too many"), None);
+        assert_eq!(DropReason::known().count(), DropReason::COUNT);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A network function: each session has so many packets, and no more.
 
-use mmb::nf::{Context, DropReason, Function, Packet, Setup, Verdict};
+use mmb::nf::{ArgError, Context, DropReason, Function, Packet, Setup, Verdict};
 
 /// An instance: `nf add NAME hello PACKETS`.
 pub struct Hello {
@@ -15,7 +15,7 @@ impl Function for Hello {
     type Pad = u64;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let [most] = setup.args else {
             return Err("hello wants a number of packets: `hello 100`".to_owned());
         };

@@ -304,7 +304,7 @@ impl Config {
                 names.iter().rfind(is_word).map_or(chain.name.span, |word| word.span)
             }),
         };
-        CommandError::conflict(error.message, at.unwrap_or_default())
+        CommandError::conflict(error.to_string(), at.unwrap_or_default())
     }
 
     /// Checks that no function uses an interface.

@@ -204,7 +204,7 @@ pub fn drops(list: &DropList, verbose: bool) -> String {
 fn reasons(counts: &IndexMap<String, u64>, verbose: bool) -> Option<String> {
     let mut columns = Columns::new([("reason", Left), ("packets", Right), ("meaning", Left)]);
     for (name, &packets) in counts.iter().filter(|&(_, &packets)| verbose || packets > 0) {
-        let reason = DropReason::ALL.iter().find(|r| r.name() == name);
+        let reason = DropReason::find(name);
         columns.row([name.clone(), packets.to_string(), reason.map_or("", |r| r.help()).to_owned()]);
     }
     (!columns.is_empty()).then(|| columns.render())

@@ -39,7 +39,7 @@ impl Function for Probe {
     type Pad = u64;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         static CREATED: AtomicU32 = AtomicU32::new(0);
         let mut traits = Properties::default();
         match setup.args {
@@ -50,7 +50,7 @@ impl Function for Probe {
             ["pool", name] if (setup.has_pool)(name) => traits.pools.push((*name).to_owned()),
             ["takes", matches] => traits.accepts = (*matches).to_owned(),
             ["outputs", a, b] => traits.outputs = vec![(*a).to_owned(), (*b).to_owned()],
-            words => return Err(format!("unknown arguments of a probe: `{}`", words.join(" "))),
+            words => return Err(format!("unknown arguments of a probe: `{}`", words.join(" ")).into()),
         }
         Ok(Probe { number: CREATED.fetch_add(1, Relaxed), traits, last_set: Mutex::default() })
     }
@@ -64,9 +64,9 @@ impl Function for Probe {
         Verdict::Pass
     }
 
-    fn set(&self, words: &[&str]) -> Result<(), String> {
+    fn set(&self, words: &[&str]) -> Result<(), mmb_nf::ArgError> {
         if words == ["nonsense"] {
-            return Err("a probe refuses nonsense".to_owned());
+            return Err("a probe refuses nonsense".into());
         }
         *self.last_set.lock().unwrap() = words.join(" ");
         Ok(())
@@ -100,7 +100,7 @@ impl Function for Wide {
     type Pad = [u64; 20];
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Wide)
     }
 

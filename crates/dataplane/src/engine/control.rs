@@ -340,7 +340,7 @@ pub(crate) fn node_runtime(stats: &StatsHandle) -> Vec<NodeRuntime> {
 
 pub(crate) fn drops(shared: &Shared) -> Vec<(DropReason, u64)> {
     let sum = |reason| shared.workers.iter().map(|w| w.counters.drops.get(reason)).sum();
-    DropReason::ALL.iter().map(|&reason| (reason, sum(reason))).collect()
+    DropReason::known().map(|reason| (reason, sum(reason))).collect()
 }
 
 pub(crate) fn unedited(shared: &Shared) -> Vec<(DropReason, u64)> {

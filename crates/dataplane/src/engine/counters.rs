@@ -122,7 +122,7 @@ impl RuleTable {
 /// Reasons that there is room for; a power of two.
 const REASONS: usize = 64;
 
-const _: () = assert!(DropReason::ALL.len() <= REASONS);
+const _: () = assert!(DropReason::COUNT <= REASONS);
 
 /// One worker's counters by reason: of packets dropped, of packets that went on unedited.
 #[derive(Debug)]

@@ -216,10 +216,10 @@ impl DetachedEngine {
     /// Dropped packets that arrived at a port, by reason; reasons that did not occur are left out.
     pub fn port_drops(&self, port: PortId) -> Vec<(DropReason, u64)> {
         let workers = &self.shared.workers;
-        let of = |&reason| {
+        let of = |reason| {
             (reason, workers.iter().map(|worker| worker.counters.drops.of_port(port.0, reason)).sum())
         };
-        DropReason::ALL.iter().map(of).filter(|(_, n)| *n > 0).collect()
+        DropReason::known().map(of).filter(|(_, n)| *n > 0).collect()
     }
 
     /// Packets whose edits failed, by reason; reasons that did not occur are left out.
@@ -342,7 +342,7 @@ impl<I: PacketIo> DetachedWorker<I> {
         let (drops, unedited) = (&worker.counters().drops, &worker.counters().unedited);
         WorkerReading {
             nodes: node_runtime(&self.graph.stats_handle()),
-            drops: DropReason::ALL.iter().map(|&reason| (reason, drops.get(reason))).collect(),
+            drops: DropReason::known().map(|reason| (reason, drops.get(reason))).collect(),
             edit_failures: EDIT_FAILURES.iter().map(|&reason| (reason, unedited.get(reason))).collect(),
             rules: (0..slots).map(|slot| table.get(slot)).collect(),
             stages: worker.sessions.chain_counters().to_vec(),

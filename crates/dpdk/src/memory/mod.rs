@@ -12,5 +12,5 @@ pub use burst::{Burst, Slots, VECTOR_MAX};
 pub use mbuf::Mbuf;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub(crate) use packet::register_fields;
-pub use packet::{Packet, Segments};
+pub use packet::{Packet, Segments, Tail};
 pub use ring::{RingReceiver, RingSender, ring};

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mmb_dpdk_sys as sys;
-use mmb_packet::Meta;
+use mmb_packet::{Meta, TailSegments};
 
 use crate::error::{Error, last_errno, strerror};
 
@@ -150,6 +150,20 @@ impl Packet {
             let data = std::slice::from_raw_parts_mut(segment_start(header), usize::from((*header).data_len));
             (data, &mut *header.cast::<u8>().add(META_OFFSET).cast::<Meta>())
         }
+    }
+
+    /// Returns the first segment's bytes and the metadata, to write, and the other segments, to read.
+    #[inline]
+    pub fn head_tail_and_meta(&mut self) -> (&mut [u8], Option<&Tail>, &mut Meta) {
+        let header = self.raw();
+        // SAFETY: the header is valid. If the lengths differ, there is another segment. Its header and buffer are its
+        // own, so they do not overlap what `data_and_meta` returns. `self` stays borrowed for all of them.
+        let tail = unsafe {
+            let is_segmented = (*header).pkt_len != u32::from((*header).data_len);
+            if is_segmented { (*header).next.cast::<Tail>().as_ref() } else { None }
+        };
+        let (head, meta) = self.data_and_meta();
+        (head, tail, meta)
     }
 
     /// The capture time in nanoseconds since 1970, if it is known.
@@ -460,6 +474,27 @@ unsafe fn free_segments(mut segment: *mut sys::rte_mbuf) {
             sys::mmb_pktmbuf_free_seg(segment);
             segment = next;
         }
+    }
+}
+
+/// The segments of a packet behind the first one. It only exists behind a reference, to the header of the second segment.
+#[repr(C)]
+pub struct Tail {
+    /// Nothing of its own: the header is reached through the reference's address.
+    nothing: [u8; 0],
+    header: PhantomData<sys::rte_mbuf>,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tail").finish_non_exhaustive()
+    }
+}
+
+impl TailSegments for Tail {
+    fn segment(&self, number: usize) -> Option<&[u8]> {
+        let next = std::ptr::from_ref(self).cast_mut().cast();
+        Segments { next, packet: PhantomData }.nth(number)
     }
 }
 

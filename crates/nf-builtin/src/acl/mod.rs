@@ -7,7 +7,7 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
-use mmb_nf::{Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, DropReason, Function, Packet, SessionInfo, Setup, Verdict};
 
 /// Allows sessions, or denies them.
 pub(crate) struct Acl {
@@ -28,7 +28,7 @@ impl Function for Acl {
     type Pad = Denied;
     type Local = Batch;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let (mut texts, mut allows) = (Vec::<String>::new(), Vec::new());
         for &word in setup.args {
             match (word, texts.last_mut()) {
@@ -37,12 +37,12 @@ impl Function for Acl {
                     allows.push(word == "allow");
                 }
                 (_, Some(text)) => clauses::add_word(text, word),
-                (_, None) => return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`")),
+                (_, None) => return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`").into()),
             }
         }
         if !allows.contains(&true) {
             let all = "an `acl` that allows nothing denies all sessions: write what it allows, or `allow` at its end";
-            return Err(all.to_owned());
+            return Err(all.into());
         }
         Ok(Acl { clauses: Clauses::new(&texts, setup.resolve_port)?, allows })
     }

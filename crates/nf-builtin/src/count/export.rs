@@ -6,8 +6,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ipfix::{Encoder, PER_MESSAGE};
 use super::record::{Flow, Record};
-use crate::shared::export_queue::ExportQueue;
+use crate::shared::export_queue::{ExportError, ExportQueue};
 use crate::shared::log_file::LogFile;
+use mmb_nf::ArgError;
 use mmb_nf::StopSignal;
 
 /// How often a collector hears the templates: UDP may have lost them, or the collector begun anew (RFC 7011, 8.4).
@@ -19,9 +20,9 @@ const RETRY: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// A sentence.
-pub(super) fn collector(word: &str) -> Result<String, String> {
-    let wrong =
-        || format!("`{word}` is no collector: HOST:PORT, such as `10.0.0.9:4739` or `[2001:db8::9]:4739`");
+pub(super) fn collector(word: &str) -> Result<String, ArgError> {
+    let expected = "must be HOST:PORT, such as `10.0.0.9:4739` or `[2001:db8::9]:4739`";
+    let wrong = || ArgError::invalid("collector", word, expected);
     let (host, port) = word.rsplit_once(':').ok_or_else(wrong)?;
     let has_brackets = host.starts_with('[') && host.ends_with(']');
     let host_fits = !host.is_empty() && (has_brackets || !host.contains([':', '[', ']']));
@@ -38,26 +39,26 @@ pub(super) fn json(outbox: &ExportQueue<Record>, path: PathBuf, stop: &StopSigna
         let records = items.len();
         let text: String =
             items.into_iter().map(|(times, record)| Flow::new(&times, record).json()).collect();
-        outbox.tell(records, lines.append(&text));
+        outbox.record(records, lines.append(&text));
     });
 }
 
 /// Sends records to a collector, as IPFIX over UDP.
 pub(super) fn ipfix(outbox: &ExportQueue<Record>, collector: &str, stop: &StopSignal) {
     let mut sender =
-        Sender { collector, way: Err(String::new()), looked: None, encoder: Encoder::default(), told: None };
+        Sender { collector, socket: Err(ExportError::NotTried), looked: None, encoder: Encoder::default(), told: None };
     outbox.serve(stop, |items| {
         let flows: Vec<_> = items.into_iter().map(|(times, record)| Flow::new(&times, record)).collect();
         for flows in flows.chunks(PER_MESSAGE) {
-            outbox.tell(flows.len(), sender.send(flows));
+            outbox.record(flows.len(), sender.send(flows));
         }
     });
 }
 
 struct Sender<'a> {
     collector: &'a str,
-    /// A socket and where its messages go, or why there is none.
-    way: Result<(UdpSocket, SocketAddr), String>,
+    /// The socket and the address of the collector, or why there is none.
+    socket: Result<(UdpSocket, SocketAddr), ExportError>,
     /// When the collector was looked for.
     looked: Option<Instant>,
     encoder: Encoder,
@@ -66,18 +67,18 @@ struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    fn send(&mut self, flows: &[Flow]) -> Result<(), String> {
-        if self.way.is_err() && self.looked.is_none_or(|then| then.elapsed() >= RETRY) {
+    fn send(&mut self, flows: &[Flow]) -> Result<(), ExportError> {
+        if self.socket.is_err() && self.looked.is_none_or(|then| then.elapsed() >= RETRY) {
             self.looked = Some(Instant::now());
-            self.way = way(self.collector);
+            self.socket = connect(self.collector);
         }
-        let (socket, to) = self.way.as_ref().map_err(Clone::clone)?;
+        let (socket, to) = self.socket.as_ref().map_err(Clone::clone)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // The format has 32 bits for it.
         let time = since.as_secs() as u32;
         let send = |message: Vec<u8>| {
             let sent = socket.send_to(&message, to);
-            sent.map(drop).map_err(|error| format!("cannot send to {to}: {error}"))
+            sent.map(drop).map_err(|error| ExportError::Send { target: to.to_string(), error: error.to_string() })
         };
         if self.told.is_none_or(|then| then.elapsed() >= TEMPLATES) {
             send(self.encoder.templates(time)?)?;
@@ -87,16 +88,19 @@ impl Sender<'_> {
     }
 }
 
-/// A socket by which to reach `HOST:PORT`.
-fn way(collector: &str) -> Result<(UdpSocket, SocketAddr), String> {
-    let not_found = |error: std::io::Error| format!("cannot find {collector}: {error}");
+/// Opens a socket for messages to `HOST:PORT`.
+fn connect(collector: &str) -> Result<(UdpSocket, SocketAddr), ExportError> {
+    let not_found = |error: std::io::Error| ExportError::Resolve {
+        collector: collector.to_owned(),
+        error: error.to_string(),
+    };
     let to = collector.to_socket_addrs().map_err(not_found)?.next();
-    let to = to.ok_or_else(|| format!("{collector} has no address"))?;
+    let to = to.ok_or_else(|| ExportError::NoAddress { collector: collector.to_owned() })?;
     let any: SocketAddr = match to {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let socket = UdpSocket::bind(any).map_err(|error| format!("cannot open a socket: {error}"))?;
+    let socket = UdpSocket::bind(any).map_err(|error| ExportError::Socket { error: error.to_string() })?;
     Ok((socket, to))
 }
 
@@ -120,7 +124,7 @@ mod tests {
             "2001:db8::9:4739",
             "[::1:5",
         ] {
-            assert!(collector(wrong).is_err_and(|said| said.contains("is no collector")), "{wrong}");
+            assert!(collector(wrong).is_err_and(|said| said.to_string().contains("invalid collector")), "{wrong}");
         }
     }
 }

@@ -16,6 +16,7 @@ use netflow_parser::variable_versions::ipfix::{
     Data, FlowSet, FlowSetBody, FlowSetHeader, Header, IPFix, Template, TemplateField,
 };
 
+use crate::shared::export_queue::ExportError;
 use super::record::Flow;
 
 /// Most records in a message.
@@ -86,8 +87,8 @@ impl Encoder {
     /// A message with the templates. `time` is in seconds since 1970.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn templates(&self, time: u32) -> Result<Vec<u8>, String> {
+    /// [`ExportError::Encode`].
+    pub fn templates(&self, time: u32) -> Result<Vec<u8>, ExportError> {
         let templates = TEMPLATES.map(|(template_id, elements)| Template {
             template_id,
             field_count: FIELDS as u16,
@@ -106,8 +107,8 @@ impl Encoder {
     /// A message with at most [`PER_MESSAGE`] records.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn data(&mut self, time: u32, flows: &[Flow]) -> Result<Vec<u8>, String> {
+    /// [`ExportError::Encode`].
+    pub fn data(&mut self, time: u32, flows: &[Flow]) -> Result<Vec<u8>, ExportError> {
         let sets = TEMPLATES.into_iter().filter_map(|(number, elements)| {
             let is_ip6 = elements == IP6;
             let flows = flows.iter().filter(|flow| flow.ends.source.is_ipv6() == is_ip6);
@@ -124,7 +125,7 @@ impl Encoder {
         Ok(message)
     }
 
-    fn message(&self, export_time: u32, flowsets: Vec<FlowSet>) -> Result<Vec<u8>, String> {
+    fn message(&self, export_time: u32, flowsets: Vec<FlowSet>) -> Result<Vec<u8>, ExportError> {
         // The length is written when the message is.
         let header = Header {
             version: 10,
@@ -134,7 +135,7 @@ impl Encoder {
             observation_domain_id: 0,
         };
         let message = IPFix { header, flowsets }.to_be_bytes();
-        message.map_err(|error| format!("cannot make an IPFIX message: {error}"))
+        message.map_err(|error| ExportError::Encode { error: error.to_string() })
     }
 }
 

@@ -24,7 +24,7 @@ use mmb_flow::{KeyError, parse_key};
 use self::record::{Ended, Record};
 use crate::shared::counters::WorkerCounters;
 use crate::shared::export_queue::ExportQueue;
-use mmb_nf::{Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// Seconds between records of a session that goes on, if none are given.
 const USUAL_ACTIVE: u32 = 60;
@@ -81,7 +81,7 @@ impl Function for Count {
     type Pad = Pad;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let (mut target, mut active, mut words) = (None, None, setup.args);
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
@@ -103,7 +103,7 @@ impl Function for Count {
                 ("ipfix", []) => return Err("`ipfix` needs a collector: HOST:PORT".into()),
                 ("json", []) => return Err("`json` needs a path".into()),
                 ("active", []) => return Err("`active` needs a number of seconds".into()),
-                _ => return Err(format!("`{word}` is nothing that `count` knows: {}", Self::USAGE)),
+                _ => return Err(ArgError::unknown::<Self>(word)),
             };
         }
         let active = match (&target, active) {
@@ -197,10 +197,10 @@ impl Count {
     }
 }
 
-fn seconds(word: &str) -> Result<u32, String> {
+fn seconds(word: &str) -> Result<u32, ArgError> {
     match word.parse() {
         Ok(n @ 1..=MOST_ACTIVE) => Ok(n),
-        _ => Err(format!("`active {word}`: must be a number of seconds from 1 to {MOST_ACTIVE}")),
+        _ => Err(format!("`active {word}`: must be a number of seconds from 1 to {MOST_ACTIVE}").into()),
     }
 }
 

@@ -276,12 +276,12 @@ fn words() {
     for (line, part) in [
         ("json", "`json` needs a path"),
         ("ipfix", "`ipfix` needs a collector"),
-        ("ipfix 10.0.0.9", "is no collector"),
+        ("ipfix 10.0.0.9", "invalid collector `10.0.0.9`"),
         ("json /x ipfix 10.0.0.9:1", "`count` exports to one place"),
         ("active 5", "`active` needs `ipfix HOST:PORT` or `json PATH`"),
         ("json /x active 0", "must be a number of seconds from 1 to 86400"),
         ("json /x active", "`active` needs a number of seconds"),
-        ("xml", "`xml` is nothing that `count` knows"),
+        ("xml", "unknown argument `xml`"),
     ] {
         let said = refused::<Count>(line);
         assert!(said.contains(part), "{line}: {said}");

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use mmb_nf::ArgError;
 use super::choice::Method;
 
 /// Most back ends.
@@ -60,7 +61,7 @@ pub(super) struct LbConfig {
 impl LbConfig {
     /// # Errors
     /// A sentence about what is wrong.
-    pub fn parse(words: &[&str]) -> Result<LbConfig, String> {
+    pub fn parse(words: &[&str]) -> Result<LbConfig, ArgError> {
         let places = words.iter().take_while(|word| !matches!(**word, "by" | "check" | "every"));
         let backends = places.map(|word| backend(word)).collect::<Result<Vec<_>, _>>()?;
         let mut options = words.get(backends.len()..).unwrap_or(&[]);
@@ -74,7 +75,7 @@ impl LbConfig {
         let mut seen = Vec::new();
         while let [option, rest @ ..] = options {
             if seen.contains(option) {
-                return Err(format!("`{option}` stands twice"));
+                return Err(format!("`{option}` stands twice").into());
             }
             seen.push(*option);
             options = parsed.option(option, rest)?;
@@ -82,35 +83,35 @@ impl LbConfig {
         if parsed.check == Check::Tcp(None)
             && let Some((place, _)) = parsed.backends.iter().find(|(place, _)| place.port.is_none())
         {
-            return Err(format!("`check tcp` needs a port, as `{place}` has none: `check tcp 80`"));
+            return Err(format!("`check tcp` needs a port, as `{place}` has none: `check tcp 80`").into());
         }
         if parsed.check == Check::None && seen.contains(&"every") {
             return Err(
-                "`every` says how often to check, but nothing is checked: add `check tcp PORT`".to_owned()
+                "`every` says how often to check, but nothing is checked: add `check tcp PORT`".into()
             );
         }
         Ok(parsed)
     }
 
-    fn examine(&self) -> Result<(), String> {
+    fn examine(&self) -> Result<(), ArgError> {
         if self.backends.is_empty() || self.backends.len() > MOST {
-            return Err(format!("`lb` takes 1 to {MOST} back ends: `lb 10.0.0.1:80 10.0.0.2:80`"));
+            return Err(format!("`lb` takes 1 to {MOST} back ends: `lb 10.0.0.1:80 10.0.0.2:80`").into());
         }
         for (at, (place, _)) in self.backends.iter().enumerate() {
             if self.backends[..at].iter().any(|(other, _)| other == place) {
-                return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`"));
+                return Err(format!("`{place}` stands twice; give it a weight instead: `{place}*2`").into());
             }
         }
         Ok(())
     }
 
     /// Hears one option; gives the words behind it.
-    fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], String> {
+    fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
         match (option, rest) {
             ("by", [method, rest @ ..]) => {
                 self.method = Method::parse(method).ok_or_else(|| {
                     format!(
-                        "`{method}` is no way to choose; there are round-robin, least-connections and hash"
+                        "unknown method `{method}`: must be round-robin, least-connections or hash"
                     )
                 })?;
                 Ok(rest)
@@ -128,17 +129,17 @@ impl LbConfig {
                 self.every = interval(seconds)?;
                 Ok(rest)
             }
-            ("by", _) => Err("`by` is followed by round-robin, least-connections or hash".to_owned()),
-            ("check", _) => Err("`check` is followed by `tcp PORT` or `none`".to_owned()),
-            ("every", _) => Err("`every` is followed by a number of seconds".to_owned()),
+            ("by", _) => Err("`by` is followed by round-robin, least-connections or hash".into()),
+            ("check", _) => Err("`check` is followed by `tcp PORT` or `none`".into()),
+            ("every", _) => Err("`every` is followed by a number of seconds".into()),
             _ => Err(format!(
                 "`{option}` is not understood: behind the back ends stand `by`, `check` and `every`"
-            )),
+            ).into()),
         }
     }
 }
 
-fn backend(word: &str) -> Result<(BackendAddress, u16), String> {
+fn backend(word: &str) -> Result<(BackendAddress, u16), ArgError> {
     let (place, weight) = match word.split_once('*') {
         Some((place, weight)) => {
             (place, weight.parse().ok().filter(|weight| (1..=HEAVIEST).contains(weight)))
@@ -153,11 +154,12 @@ fn backend(word: &str) -> Result<(BackendAddress, u16), String> {
     Ok((place, weight))
 }
 
-fn interval(seconds: &str) -> Result<Duration, String> {
+fn interval(seconds: &str) -> Result<Duration, ArgError> {
     let plain = seconds.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let time = seconds.parse().ok().filter(|_| plain).and_then(|s| Duration::try_from_secs_f64(s).ok());
-    time.filter(|time| (FASTEST..=SLOWEST).contains(time))
-        .ok_or_else(|| format!("`{seconds}` is not a number of seconds from 0.1 to {}", SLOWEST.as_secs()))
+    let in_range = time.filter(|time| (FASTEST..=SLOWEST).contains(time));
+    let expected = || format!("must be 0.1 to {} seconds", SLOWEST.as_secs());
+    in_range.ok_or_else(|| ArgError::invalid("interval", seconds, expected()))
 }
 
 #[cfg(test)]
@@ -165,7 +167,8 @@ mod tests {
     use super::*;
 
     fn parse(line: &str) -> Result<LbConfig, String> {
-        LbConfig::parse(&line.split_whitespace().collect::<Vec<_>>())
+        let words: Vec<_> = line.split_whitespace().collect();
+        LbConfig::parse(&words).map_err(|error| error.to_string())
     }
 
     #[test]

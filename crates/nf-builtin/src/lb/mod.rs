@@ -26,7 +26,7 @@ use crate::shared::tcp_segment::{ACK, SYN, SegmentTo, reset};
 use backends::Backends;
 use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
-use mmb_nf::{
+use mmb_nf::{ArgError, 
     Admission, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet,
     Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
@@ -97,7 +97,7 @@ impl Function for Lb {
     type Pad = BackendNumber;
     type Local = Local;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let words = LbConfig::parse(setup.args)?;
         let backends = Arc::new(Backends::new(&words));
         Ok(Lb { backends, method: words.method, check: words.check, every: words.every })
@@ -164,17 +164,17 @@ impl Function for Lb {
         *chosen = 0;
     }
 
-    fn set(&self, words: &[&str]) -> Result<(), String> {
+    fn set(&self, words: &[&str]) -> Result<(), ArgError> {
         let &[what @ ("drain" | "undrain"), word] = words else {
             return Err(
-                "of a function `lb` can be set: `drain ADDRESS[:PORT]`, `undrain ADDRESS[:PORT]`".to_owned()
+                "settings of `lb` are `drain ADDRESS[:PORT]` and `undrain ADDRESS[:PORT]`".into()
             );
         };
         let place =
             BackendAddress::parse(word).filter(|&place| self.backends.set_draining(place, what == "drain"));
         place.map(|_| ()).ok_or_else(|| {
             let all: Vec<_> = self.backends.all().iter().map(|one| one.place.to_string()).collect();
-            format!("`{word}` is no back end here; there are {}", all.join(", "))
+            ArgError::invalid("back end", word, format!("must be one of {}", all.join(", ")))
         })
     }
 

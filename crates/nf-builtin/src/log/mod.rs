@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use crate::shared::endpoints::Endpoints;
 use crate::shared::export_queue::{ClockReading, ExportQueue};
 use crate::shared::log_file::LogFile;
-use mmb_nf::{Background, Context, Function, Key, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// See the module's head.
 pub(crate) struct Log {
@@ -51,7 +51,7 @@ impl Function for Log {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let outbox = Arc::new(ExportQueue::new(setup.workers));
         let mut log = Log { begin: true, end: true, file: None, prefix: "session".into(), outbox };
         let mut words = setup.args;
@@ -75,7 +75,7 @@ impl Function for Log {
                 }
                 ("file", []) => return Err("`file` needs a path".into()),
                 ("prefix", []) => return Err("`prefix` needs a text".into()),
-                _ => return Err(format!("`{word}` is nothing that `log` knows: {}", Self::USAGE)),
+                _ => return Err(ArgError::unknown::<Self>(word)),
             };
         }
         Ok(log)
@@ -120,7 +120,7 @@ impl Function for Log {
                     let _ = writeln!(text, "{day} {prefix}: {} lines lost: too many at once", now - before);
                     lost = now;
                 }
-                outbox.tell(events.len(), lines.append(&text));
+                outbox.record(events.len(), lines.append(&text));
             });
         }))
     }
@@ -250,6 +250,6 @@ mod tests {
     fn what_is_refused() {
         assert_eq!(refused::<Log>("file"), "`file` needs a path");
         assert_eq!(refused::<Log>("prefix"), "`prefix` needs a text");
-        assert!(refused::<Log>("loud").contains("`loud` is nothing that `log` knows"));
+        assert!(refused::<Log>("loud").contains("unknown argument `loud`"));
     }
 }

@@ -7,7 +7,7 @@
 use mmb_packet::{Kind, checksum};
 
 use crate::shared::direction::DirectionFilter;
-use mmb_nf::{Context, Function, Packet, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
 
 /// See the module's head.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Function for Mark {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let mut mark = Mark { dscp: None, priority: None, which: DirectionFilter::Both };
         let mut words = setup.args;
         while let [word, rest @ ..] = words {
@@ -40,10 +40,10 @@ impl Function for Mark {
                     mark.priority = Some(priority(value)? << 5);
                     rest
                 }
-                ("dscp" | "vlan-priority", []) => return Err(format!("`{word}` needs a value")),
+                ("dscp" | "vlan-priority", []) => return Err(format!("`{word}` needs a value").into()),
                 _ => {
                     mark.which = DirectionFilter::of(word)
-                        .ok_or_else(|| format!("`{word}` is nothing that `mark` knows: {}", Self::USAGE))?;
+                        .ok_or_else(|| ArgError::unknown::<Self>(word))?;
                     rest
                 }
             };
@@ -103,15 +103,15 @@ fn set_priority(packet: &mut Packet<'_>, priority: u8) {
     }
 }
 
-fn priority(word: &str) -> Result<u8, String> {
+fn priority(word: &str) -> Result<u8, ArgError> {
     match word.parse() {
         Ok(n @ 0..=7) => Ok(n),
-        _ => Err(format!("VLAN priority `{word}` is no number from 0 to 7")),
+        _ => Err(ArgError::invalid("VLAN priority", word, "must be 0 to 7")),
     }
 }
 
 /// A number, or a name of RFC 2474 (`cs`), 2597 (`af`), 3246 (`ef`), 5865 (`va`, voice-admit) or 8622 (`le`).
-fn dscp(word: &str) -> Result<u8, String> {
+fn dscp(word: &str) -> Result<u8, ArgError> {
     let digit = |at: usize| word.as_bytes().get(at).map_or(0, |byte| byte.wrapping_sub(b'0'));
     match (word, word.get(..2), word.len()) {
         ("ef", ..) => return Ok(46),
@@ -127,7 +127,7 @@ fn dscp(word: &str) -> Result<u8, String> {
         Ok(n @ 0..=63) => Ok(n),
         _ => Err(format!(
             "DSCP `{word}` is neither a number from 0 to 63 nor one of `ef`, `va`, `le`, `cs0` to `cs7`, `af11` to `af43`"
-        )),
+        ).into()),
     }
 }
 
@@ -234,8 +234,8 @@ mod tests {
     fn what_is_refused() {
         assert_eq!(refused::<Mark>(""), "`mark` needs `dscp N`, `vlan-priority N` or both");
         assert_eq!(refused::<Mark>("forward"), "`mark` needs `dscp N`, `vlan-priority N` or both");
-        assert_eq!(refused::<Mark>("vlan-priority 8"), "VLAN priority `8` is no number from 0 to 7");
+        assert_eq!(refused::<Mark>("vlan-priority 8"), "invalid VLAN priority `8`: must be 0 to 7");
         assert_eq!(refused::<Mark>("dscp"), "`dscp` needs a value");
-        assert!(refused::<Mark>("dscp 1 both").contains("`both` is nothing that `mark` knows"));
+        assert!(refused::<Mark>("dscp 1 both").contains("unknown argument `both`"));
     }
 }

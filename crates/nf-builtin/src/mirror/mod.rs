@@ -7,7 +7,7 @@
 
 use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;
-use mmb_nf::{Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
+use mmb_nf::{ArgError, Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 
 /// See the module's head.
 pub(crate) struct Mirror {
@@ -26,7 +26,7 @@ impl Function for Mirror {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let (interface, which) = match setup.args {
             [interface] => (*interface, DirectionFilter::Both),
             [interface, which] => {
@@ -35,7 +35,7 @@ impl Function for Mirror {
                 })?;
                 (*interface, which)
             }
-            _ => return Err(format!("`mirror` needs an interface: {}", Self::USAGE)),
+            _ => return Err(format!("`mirror` needs an interface: {}", Self::USAGE).into()),
         };
         let port = (setup.resolve_port)(interface)
             .ok_or_else(|| format!("there is no interface `{interface}`: `interface add` makes one"))?;

@@ -6,7 +6,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use mmb_nf::{Context, Function, Packet, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, SessionInfo, Setup, Verdict};
 
 /// See the module's head.
 pub(crate) struct Monitor;
@@ -35,10 +35,10 @@ impl Function for Monitor {
     type Pad = Pad;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         match setup.args {
             [] => Ok(Monitor),
-            [word, ..] => Err(format!("`monitor` takes no arguments: leave `{word}` out")),
+            [word, ..] => Err(ArgError::invalid("argument", word, "`monitor` takes none")),
         }
     }
 
@@ -82,6 +82,6 @@ mod tests {
 
     #[test]
     fn it_takes_no_arguments() {
-        assert_eq!(refused::<Monitor>("fast"), "`monitor` takes no arguments: leave `fast` out");
+        assert_eq!(refused::<Monitor>("fast"), "invalid argument `fast`: `monitor` takes none");
     }
 }

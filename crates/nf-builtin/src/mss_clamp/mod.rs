@@ -9,7 +9,7 @@
 use mmb_packet::{TcpOptions, checksum};
 
 use crate::shared::counters::WorkerCounters;
-use mmb_nf::{Context, Function, Packet, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
 
 const SYN: u8 = 0x02;
 const FIXED: usize = 20;
@@ -30,13 +30,13 @@ impl Function for MssClamp {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let [word] = setup.args else {
             return Err("`mss-clamp` needs one number, the greatest segment in bytes, such as `1360`".into());
         };
         match word.parse() {
             Ok(most @ 64..) => Ok(MssClamp { most, clamped: WorkerCounters::new(setup.workers) }),
-            _ => Err(format!("segment size `{word}` is no number from 64 to 65535")),
+            _ => Err(ArgError::invalid("segment size", word, "must be 64 to 65535")),
         }
     }
 

@@ -132,7 +132,7 @@ fn other_protocols_pass_untouched() {
 fn words() {
     assert_eq!(make::<MssClamp>("1360").map(|clamp| clamp.most), Ok(1360));
     for line in ["63", "65536", "x"] {
-        assert_eq!(refused::<MssClamp>(line), format!("segment size `{line}` is no number from 64 to 65535"));
+        assert_eq!(refused::<MssClamp>(line), format!("invalid segment size `{line}`: must be 64 to 65535"));
     }
     assert!(refused::<MssClamp>("").contains("needs one number"));
     assert!(refused::<MssClamp>("1 2").contains("needs one number"));

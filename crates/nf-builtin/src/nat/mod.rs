@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use mmb_nf::{
+use mmb_nf::{ArgError, 
     Admission, Context, Function, OpeningPacket, Packet, Properties, Setup, Translates, Vector, Verdict,
 };
 
@@ -22,13 +22,13 @@ impl Function for Nat {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         match setup.args {
             [pool] if (setup.has_pool)(pool) => Ok(Nat { pool: Arc::from(*pool) }),
             [pool] => {
-                Err(format!("there is no NAT pool `{pool}`; `nat pool add {pool} ADDRESS-ADDRESS` makes it"))
+                Err(format!("there is no NAT pool `{pool}`; `nat pool add {pool} ADDRESS-ADDRESS` makes it").into())
             }
-            _ => Err("`nat` takes the name of one NAT pool: `nat POOL`".to_owned()),
+            _ => Err("`nat` takes the name of one NAT pool: `nat POOL`".into()),
         }
     }
 

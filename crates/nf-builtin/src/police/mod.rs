@@ -15,7 +15,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;
-use mmb_nf::{Context, DropReason, Function, Packet, Properties, SessionKey, Setup, Verdict};
+use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, SessionKey, Setup, Verdict};
 
 /// Units in a byte.
 const BYTE: u64 = 8000;
@@ -73,7 +73,7 @@ impl Function for Police {
     type Pad = Bucket;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let [rate, options @ ..] = setup.args else {
             return Err("`police` needs a rate in bits per second, such as `10mbit`".into());
         };
@@ -115,7 +115,7 @@ impl Function for Police {
 }
 
 impl Police {
-    fn options(&mut self, mut words: &[&str]) -> Result<(), String> {
+    fn options(&mut self, mut words: &[&str]) -> Result<(), ArgError> {
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
                 ("burst", [bytes, rest @ ..]) => {
@@ -127,10 +127,10 @@ impl Police {
                     rest
                 }
                 ("burst", []) => return Err("`burst` needs a number of bytes".into()),
-                ("per", []) => return Err(key("").err().unwrap_or_default()),
+                ("per", []) => return Err(ArgError::missing("per", "`session`, `source`, `destination` or `pair`")),
                 _ => {
                     self.which = DirectionFilter::of(word)
-                        .ok_or_else(|| format!("`{word}` is nothing that `police` knows: {}", Self::USAGE))?;
+                        .ok_or_else(|| ArgError::unknown::<Self>(word))?;
                     rest
                 }
             };
@@ -140,12 +140,9 @@ impl Police {
 }
 
 /// `10mbit`, `500kbit`, `1gbit`, `64000`, `64000bit`.
-fn bits_per_second(word: &str) -> Result<u64, String> {
-    let wrong = || {
-        format!(
-            "`{word}` is no rate: a number of bits per second, such as `64000`, `500kbit`, `10mbit`, `1gbit`"
-        )
-    };
+fn bits_per_second(word: &str) -> Result<u64, ArgError> {
+    let expected = "must be bits per second, such as `64000`, `500kbit`, `10mbit`, `1gbit`";
+    let wrong = || ArgError::invalid("rate", word, expected);
     let digits = word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len());
     let (number, unit) = word.split_at(digits);
     let times = match unit {
@@ -158,28 +155,28 @@ fn bits_per_second(word: &str) -> Result<u64, String> {
     let rate = number.parse().ok().and_then(|n: u64| n.checked_mul(times)).ok_or_else(wrong)?;
     match rate {
         1..=MOST_RATE => Ok(rate),
-        _ => Err(format!("rate `{word}` is out of bounds: 1 bit per second to 1000gbit")),
+        _ => Err(format!("rate `{word}` is out of bounds: 1 bit per second to 1000gbit").into()),
     }
 }
 
 /// Units.
-fn burst(word: &str) -> Result<u64, String> {
-    let bytes: u64 = word.parse().map_err(|_| format!("burst `{word}` is no number of bytes"))?;
+fn burst(word: &str) -> Result<u64, ArgError> {
+    let bytes: u64 = word.parse().map_err(|_| ArgError::invalid("burst", word, "must be a number of bytes"))?;
     match bytes {
         LEAST_BURST..=0xffff_ffff => Ok(bytes * BYTE),
         _ => Err(format!(
             "burst `{word}` is out of bounds: {LEAST_BURST} bytes (no longer frame would ever pass) to 4294967295"
-        )),
+        ).into()),
     }
 }
 
-fn key(word: &str) -> Result<SessionKey, String> {
+fn key(word: &str) -> Result<SessionKey, ArgError> {
     match word {
         "session" => Ok(SessionKey::Session),
         "source" => Ok(SessionKey::Source),
         "destination" => Ok(SessionKey::Destination),
         "pair" => Ok(SessionKey::Pair),
-        _ => Err(format!("`per {word}`: must be `per session`, `source`, `destination` or `pair`")),
+        _ => Err(format!("`per {word}`: must be `per session`, `source`, `destination` or `pair`").into()),
     }
 }
 

@@ -138,18 +138,18 @@ fn words() {
     );
     for (line, part) in [
         ("", "needs a rate in bits per second"),
-        ("fast", "`fast` is no rate"),
-        ("10Mbit", "`10Mbit` is no rate"),
-        ("mbit", "`mbit` is no rate"),
+        ("fast", "invalid rate `fast`"),
+        ("10Mbit", "invalid rate `10Mbit`"),
+        ("mbit", "invalid rate `mbit`"),
         ("0", "out of bounds: 1 bit per second to 1000gbit"),
         ("1001gbit", "out of bounds"),
-        ("99999999999gbit", "is no rate"),
+        ("99999999999gbit", "invalid rate"),
         ("1mbit burst", "`burst` needs a number of bytes"),
         ("1mbit burst 1000", "no longer frame would ever pass"),
-        ("1mbit burst x", "burst `x` is no number of bytes"),
-        ("1mbit per", "must be `per session`"),
+        ("1mbit burst x", "invalid burst `x`"),
+        ("1mbit per", "`per` needs `session`"),
         ("1mbit per flow", "`per flow`: must be"),
-        ("1mbit sideways", "`sideways` is nothing that `police` knows"),
+        ("1mbit sideways", "unknown argument `sideways`"),
     ] {
         let said = refused::<Police>(line);
         assert!(said.contains(part), "{line}: {said}");

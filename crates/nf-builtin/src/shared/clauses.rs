@@ -6,6 +6,7 @@
 //! answer is the same whenever it is asked for: before the session is entered, when it opens, or years later when a
 //! function joins the chain that it goes through. Clauses that ask about anything else are refused.
 
+use mmb_nf::ArgError;
 use mmb_flow::Key;
 use mmb_lang::Command;
 use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
@@ -30,7 +31,7 @@ impl Clauses {
     ///
     /// # Errors
     /// A sentence about the first one that is wrong.
-    pub fn new(texts: &[String], port: &dyn Fn(&str) -> Option<u16>) -> Result<Clauses, String> {
+    pub fn new(texts: &[String], port: &dyn Fn(&str) -> Option<u16>) -> Result<Clauses, ArgError> {
         let mut policy = Policy::new();
         for text in texts {
             let text = if text.is_empty() { "all" } else { text };
@@ -41,10 +42,10 @@ impl Clauses {
             let Some(Command::Add(rule)) =
                 mmb_lang::parse_line(&format!("add {text} drop")).map_err(wrong)?
             else {
-                return Err(format!("`{text}` is not a list of matches such as `tcp-dport 80`"));
+                return Err(format!("`{text}` is not a list of matches such as `tcp-dport 80`").into());
             };
             if rule.targets.len() != 1 {
-                return Err(format!("`{text}` is not a list of matches alone: leave its targets out"));
+                return Err(format!("`{text}` is not a list of matches alone: leave its targets out").into());
             }
             policy.add(&rule, port).map_err(wrong)?;
             // The rule just added has the last slot, as slots of a policy that nothing left are given out in order.
@@ -53,7 +54,7 @@ impl Clauses {
                 return Err(format!(
                     "`{text}` asks about single packets, but sessions are decided about as a whole: match by addresses, \
                      ports, protocols and `in`, and leave the rest to rules"
-                ));
+                ).into());
             }
         }
         Ok(Clauses { policy })
@@ -118,7 +119,7 @@ mod tests {
 
     fn clauses(texts: &[&str]) -> Result<Clauses, String> {
         let texts: Vec<_> = texts.iter().map(|text| text.to_string()).collect();
-        Clauses::new(&texts, &port)
+        Clauses::new(&texts, &port).map_err(|error| error.to_string())
     }
 
     #[test]

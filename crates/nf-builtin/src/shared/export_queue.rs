@@ -24,13 +24,32 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Milliseconds by which the difference between two clocks may grow without one of them having begun anew.
 const JUMP: u32 = 10_000;
 
+/// Why items cannot be written or sent. Errors of the system are kept as text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExportError {
+    #[error("cannot write to {target}: {error}")]
+    Write { target: String, error: String },
+    #[error("cannot find {collector}: {error}")]
+    Resolve { collector: String, error: String },
+    #[error("{collector} has no address")]
+    NoAddress { collector: String },
+    #[error("cannot open a socket: {error}")]
+    Socket { error: String },
+    #[error("cannot send to {target}: {error}")]
+    Send { target: String, error: String },
+    #[error("cannot make an IPFIX message: {error}")]
+    Encode { error: String },
+    #[error("no attempt yet")]
+    NotTried,
+}
+
 /// See the module's head.
 pub(crate) struct ExportQueue<T> {
     lanes: Box<[Lane<T>]>,
     /// Written, sent.
     done: AtomicU64,
     failed: AtomicU64,
-    trouble: Mutex<Option<String>>,
+    last_error: Mutex<Option<ExportError>>,
 }
 
 #[repr(align(64))]
@@ -89,7 +108,7 @@ impl<T> ExportQueue<T> {
             lanes: (0..workers.max(1)).map(lane).collect(),
             done: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            trouble: Mutex::new(None),
+            last_error: Mutex::new(None),
         }
     }
 
@@ -108,11 +127,11 @@ impl<T> ExportQueue<T> {
         self.lanes.iter().map(|lane| lane.lost.load(Ordering::Relaxed)).sum()
     }
 
-    /// So many items are written or sent; `trouble`, and so many are not.
-    pub fn tell(&self, items: usize, outcome: Result<(), String>) {
+    /// Counts items that are written or sent, or that are not because of an error.
+    pub fn record(&self, items: usize, outcome: Result<(), ExportError>) {
         let count = if outcome.is_ok() { &self.done } else { &self.failed };
         count.fetch_add(items as u64, Ordering::Relaxed);
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
+        *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
     }
 
     /// For `show functions`.
@@ -124,8 +143,8 @@ impl<T> ExportQueue<T> {
         ];
         let mut report: Vec<_> =
             counts.into_iter().map(|(name, n)| (name.to_owned(), n.to_string())).collect();
-        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        report.extend(trouble.clone().map(|trouble| ("trouble".to_owned(), trouble)));
+        let trouble = self.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+        report.extend(trouble.clone().map(|trouble| ("trouble".to_owned(), trouble.to_string())));
         report
     }
 
@@ -206,11 +225,11 @@ mod tests {
         let items: Vec<_> = outbox.take(&mut ahead, 10).into_iter().map(|(_, n)| n).collect();
         assert_eq!(items, [0, 1, 2, 100]);
         assert!(outbox.take(&mut ahead, 10).is_empty());
-        outbox.tell(4, Ok(()));
-        outbox.tell(2, Err("no way".into()));
-        let report = [("written", "4"), ("lost", "2"), ("failed", "2"), ("trouble", "no way")];
+        outbox.record(4, Ok(()));
+        outbox.record(2, Err(ExportError::NoAddress { collector: "x".into() }));
+        let report = [("written", "4"), ("lost", "2"), ("failed", "2"), ("trouble", "x has no address")];
         assert_eq!(outbox.report(), report.map(|(name, value)| (name.to_string(), value.to_string())));
-        outbox.tell(0, Ok(()));
+        outbox.record(0, Ok(()));
         assert_eq!(outbox.report().len(), 3, "trouble that is over is not told of");
     }
 

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
+use super::export_queue::ExportError;
+
 /// A file that grows, or the standard error output of the daemon.
 ///
 /// A file that was moved away or removed meanwhile, as `logrotate` does, is begun anew.
@@ -22,10 +24,11 @@ impl LogFile {
     /// Appends whole lines.
     ///
     /// # Errors
-    /// A sentence. Some of the text may have been written.
-    pub fn append(&mut self, text: &str) -> Result<(), String> {
+    /// The file cannot be written. Some of the text may have been written.
+    pub fn append(&mut self, text: &str) -> Result<(), ExportError> {
         let Some(path) = &self.path else {
-            return io::stderr().write_all(text.as_bytes()).map_err(|error| error.to_string());
+            let written = io::stderr().write_all(text.as_bytes());
+            return written.map_err(|error| ExportError::Write { target: "stderr".to_owned(), error: error.to_string() });
         };
         let written = (|| {
             let there = path.metadata().map(|found| (found.dev(), found.ino())).ok();
@@ -39,7 +42,8 @@ impl LogFile {
             };
             file.write_all(text.as_bytes())
         })();
-        written.map_err(|error| format!("cannot write to {}: {error}", path.display()))
+        let target = || path.display().to_string();
+        written.map_err(|error| ExportError::Write { target: target(), error: error.to_string() })
     }
 }
 
@@ -62,7 +66,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_said() {
-        let said = LogFile::new(Some("/nowhere/x.log".into())).append("a\n").expect_err("no such folder");
+        let said = LogFile::new(Some("/nowhere/x.log".into())).append("a\n").expect_err("no such folder").to_string();
         assert!(said.starts_with("cannot write to /nowhere/x.log: "), "{said}");
     }
 }

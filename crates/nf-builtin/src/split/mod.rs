@@ -8,7 +8,7 @@
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
-use mmb_nf::{Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
+use mmb_nf::{ArgError, Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
 
 /// The output of what no clause matches.
 const REST: &str = "rest";
@@ -48,14 +48,14 @@ impl Function for Split {
     type Pad = u8;
     type Local = Batch;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let (mut texts, mut outputs, mut labels) = (Vec::<String>::new(), Vec::new(), Vec::<String>::new());
         for &word in setup.args {
             match (label(word), texts.last_mut()) {
                 (Some(REST | "else"), _) => {
                     return Err(format!(
                         "`{word}` needs no clause: what no other matches leaves by `{REST}`"
-                    ));
+                    ).into());
                 }
                 (Some(name), _) => {
                     let known = labels.iter().position(|label| label == name);
@@ -67,17 +67,17 @@ impl Function for Split {
                 }
                 (None, Some(text)) => clauses::add_word(text, word),
                 (None, None) => {
-                    return Err(format!("`split` begins with a label such as `web:`, not with `{word}`"));
+                    return Err(format!("`split` begins with a label such as `web:`, not with `{word}`").into());
                 }
             }
         }
         if labels.is_empty() || labels.len() >= MOST {
-            return Err(format!("`split` takes 1 to {} labels with matches: `web: tcp-dport 80`", MOST - 1));
+            return Err(format!("`split` takes 1 to {} labels with matches: `web: tcp-dport 80`", MOST - 1).into());
         }
         if let Some(at) = texts.iter().position(String::is_empty) {
             let name = outputs.get(at).and_then(|&output| labels.get(usize::from(output)));
             let name = name.map_or("", String::as_str);
-            return Err(format!("`{name}:` has no match; `{name}: all` would match everything"));
+            return Err(format!("`{name}:` has no match; `{name}: all` would match everything").into());
         }
         labels.push(REST.to_owned());
         Ok(Split { clauses: Clauses::new(&texts, setup.resolve_port)?, outputs, labels })

@@ -26,7 +26,7 @@ use mmb_packet::flags;
 use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
 use cookie::Cookies;
 use join::Pad;
-use mmb_nf::{
+use mmb_nf::{ArgError, 
     Admission, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates, Verdict,
 };
 
@@ -67,7 +67,7 @@ const MOST_SCALE: u8 = 14;
 const LEAST_MSS: u16 = 536;
 
 impl Promise {
-    fn parse(words: &[&str]) -> Result<Promise, String> {
+    fn parse(words: &[&str]) -> Result<Promise, ArgError> {
         let mut promise = Promise { mss: None, scale: 7, sack: true, timestamps: true };
         let mut rest = words;
         while let [word, behind @ ..] = rest {
@@ -92,8 +92,8 @@ impl Promise {
                     promise.timestamps = false;
                     rest
                 }
-                ("mss" | "window-scale", _) => return Err(format!("`{word}` is followed by a number")),
-                _ => return Err(format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE)),
+                ("mss" | "window-scale", _) => return Err(format!("`{word}` is followed by a number").into()),
+                _ => return Err(format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE).into()),
             };
         }
         Ok(promise)
@@ -108,7 +108,7 @@ impl Function for Synproxy {
     type Pad = Pad;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let promise = Promise::parse(setup.args)?;
         Ok(Synproxy { cookies: Cookies::new(setup.seed), promise, counts: Counts::default() })
     }

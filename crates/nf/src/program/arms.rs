@@ -1,16 +1,13 @@
-//! The arms of a bracket behind a function with outputs.
+//! The arms of brackets behind a function with outputs.
 
 use mmb_lang::{Branch, Step};
 
-use super::build::{Wrong, wrong};
+use super::errors::{ChainError, Located, fail};
 use crate::Instance;
 
-/// The arms, in the order of the outputs that they are of, and for each output which of them is its: the one that names
-/// it, or `else`.
-pub(crate) fn by_output<'a>(
-    instance: &Instance,
-    step: &'a Step,
-) -> Result<(Vec<&'a Branch>, Vec<u8>), Wrong> {
+/// Returns the arms in the order of their outputs, and for each output the index of its arm: the one that names it, or
+/// `else`.
+pub(crate) fn by_output<'a>(instance: &Instance, step: &'a Step) -> Result<(Vec<&'a Branch>, Vec<u8>), Located> {
     let outputs = &instance.properties().outputs;
     check_labels(instance, step)?;
     let name = instance.name();
@@ -18,10 +15,7 @@ pub(crate) fn by_output<'a>(
     for output in outputs {
         let named = step.arms.iter().find(|arm| arm.label.as_deref() == Some(output.as_str()));
         let Some(arm) = named.or_else(|| step.arms.iter().find(|arm| arm.is_else())) else {
-            let message = format!(
-                "the output `{output}` of `{name}` leads nowhere: add `{output}: pass` or `{output}: drop`"
-            );
-            return wrong(name, message);
+            return fail(name, ChainError::OutputWithoutArm { name: name.into(), output: output.clone() });
         };
         let at = arms.iter().position(|&known| std::ptr::eq(known, arm)).unwrap_or(arms.len());
         if at == arms.len() {
@@ -31,36 +25,28 @@ pub(crate) fn by_output<'a>(
         of_output.push(at as u8);
     }
     if step.arms.iter().any(|arm| !arms.iter().any(|&known| std::ptr::eq(known, arm))) {
-        return wrong(
-            "else",
-            format!("every output of `{name}` has a way of its own, so that `else:` is one too many"),
-        );
+        return fail("else", ChainError::UnusedElse(name.into()));
     }
     Ok((arms, of_output))
 }
 
-fn check_labels(instance: &Instance, step: &Step) -> Result<(), Wrong> {
+fn check_labels(instance: &Instance, step: &Step) -> Result<(), Located> {
     let (name, outputs) = (instance.name(), &instance.properties().outputs);
     let listed = outputs.join(", ");
     if step.arms.is_empty() {
-        let first = outputs.first().map_or("", String::as_str);
-        let message = format!(
-            "`{name}` has the outputs {listed}: say in brackets where they lead, as in `{name} [{first}: pass]`"
-        );
-        return wrong(name, message);
+        let first = outputs.first().cloned().unwrap_or_default();
+        return fail(name, ChainError::BracketsMissing { name: name.into(), outputs: listed, first });
     }
     for (n, arm) in step.arms.iter().enumerate() {
         let Some(label) = arm.label.as_deref() else {
-            let message = format!(
-                "each way in the brackets behind `{name}` begins with one of its outputs ({listed}) and a colon"
-            );
-            return wrong(name, message);
+            return fail(name, ChainError::LabelMissing { name: name.into(), outputs: listed });
         };
+        let (name, text) = (name.to_owned(), label.to_owned());
         if !arm.is_else() && !outputs.iter().any(|output| output == label) {
-            return wrong(label, format!("`{name}` has no output `{label}`; it has {listed}"));
+            return fail(label, ChainError::UnknownOutput { name, label: text, outputs: listed });
         }
         if step.arms[..n].iter().any(|before| before.label.as_deref() == Some(label)) {
-            return wrong(label, format!("the output `{label}` of `{name}` leads two ways"));
+            return fail(label, ChainError::DuplicateOutput { name, label: text });
         }
     }
     Ok(())

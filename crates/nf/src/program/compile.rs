@@ -1,4 +1,4 @@
-//! From what is configured to a program.
+//! From the configuration to a program.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,30 +6,32 @@ use std::sync::Arc;
 use mmb_classify::Classifier;
 use mmb_lang::NfAdd;
 
-use super::build::{Builder, Wrong};
-use super::ir::{Body, BodyNo, Chain, End, Node, Sessions};
-use super::way::Way;
-use super::{Program, ProgramError, ProgramItem, ProgramSpec, class};
+use super::builder::Builder;
+use super::errors::{ChainError, Located, ProgramError, ProgramItem};
+use super::ir::{ArmTarget, Body, BodyId, Chain, Node, SessionSpace};
+use super::path::PathState;
+use super::spec::ProgramSpec;
+use super::{Program, class};
 use crate::{Instance, Setup};
 
 /// Most instances, and most chains.
-const MOST: usize = 4096;
+const MAX_ITEMS: usize = 4096;
 
 impl Program {
-    /// Compiles chains.
+    /// Compiles instances and chains.
     ///
     /// # Errors
-    /// What cannot be, see [`ProgramError`].
-    pub fn compile(what: &ProgramSpec<'_>) -> Result<Program, ProgramError> {
-        let instances = instances(what)?;
+    /// The first item that is wrong, and why.
+    pub fn compile(spec: &ProgramSpec<'_>) -> Result<Program, ProgramError> {
+        let instances = instances(spec)?;
         let numbers = instances.iter().zip(0u16..);
         let mut builder = Builder {
             instances: &instances,
-            port: what.resolve_port,
+            resolve_port: spec.resolve_port,
             names: numbers.map(|(instance, number)| (instance.name(), number)).collect(),
-            bodies: what.chains.iter().map(|_| Body::default()).collect(),
-            spaces_of: vec![0; what.chains.len()],
-            spaces: what.chains.first().map(|_| Sessions::default()).into_iter().collect(),
+            bodies: spec.chains.iter().map(|_| Body::default()).collect(),
+            spaces_of: vec![0; spec.chains.len()],
+            spaces: spec.chains.first().map(|_| SessionSpace::default()).into_iter().collect(),
             classes: Classifier::new(),
             class_slots: HashMap::new(),
             stages: Vec::new(),
@@ -38,159 +40,145 @@ impl Program {
             depth: 0,
         };
         let mut chains: Vec<Chain> = Vec::new();
-        for (number, chain) in what.chains.iter().enumerate() {
-            let error =
-                |(message, word): Wrong| ProgramError { item: ProgramItem::Chain(number), word, message };
-            if number >= MOST || chains.iter().any(|other| *other.name == *chain.name.text) {
-                let message = format!("there is a chain `{}` already, or {MOST} chains", chain.name.text);
-                return Err(error((message, Some(chain.name.text.to_string()))));
+        for (number, chain) in spec.chains.iter().enumerate() {
+            let at = |(error, word): Located| ProgramError { item: ProgramItem::Chain(number), word, error };
+            let name = chain.name.text.to_string();
+            if number >= MAX_ITEMS {
+                return Err(at((ChainError::TooMany { what: "chains", max: MAX_ITEMS }, Some(name))));
             }
-            chains.push(builder.chain(number, chain).map_err(error)?);
+            if chains.iter().any(|other| *other.name == name) {
+                return Err(at((ChainError::DuplicateChain(name.clone()), Some(name))));
+            }
+            chains.push(builder.chain(number, chain).map_err(at)?);
         }
         let Builder { bodies, spaces_of, spaces, classes, stages, .. } = builder;
-        let mut program = Program {
-            chains,
-            bodies,
-            spaces,
-            spaces_of,
-            classes,
-            stages,
-            limit: what.scratchpad_limit,
-            instances,
-        };
-        program.lay_out(what)?;
+        let scratchpad_limit = spec.scratchpad_limit;
+        let mut program =
+            Program { chains, bodies, spaces, spaces_of, classes, stages, scratchpad_limit, instances };
+        program.lay_out(spec)?;
         Ok(program)
     }
 
-    /// Finds the places of all scratchpads.
-    fn lay_out(&mut self, what: &ProgramSpec<'_>) -> Result<(), ProgramError> {
-        let mut large = None;
+    /// Computes the offsets of all scratchpads.
+    fn lay_out(&mut self, spec: &ProgramSpec<'_>) -> Result<(), ProgramError> {
+        let mut excess = None;
         for sessions in &mut self.spaces {
-            let laid = sessions.space.lay_out(what.order, what.scratchpad_limit);
-            large = large.max(laid.err().map(|_| sessions.space.bytes()));
+            let result = sessions.layout.compute(spec.order, spec.scratchpad_limit);
+            excess = excess.max(result.err().map(|_| sessions.layout.bytes()));
         }
         let Program { bodies, spaces, spaces_of, .. } = self;
-        // Those that others lead to have higher numbers.
+        // Arms have higher numbers than the bodies that lead to them.
         for at in (0..bodies.len()).rev() {
-            let space = &spaces[spaces_of[at]].space;
+            let layout = &spaces[spaces_of[at]].layout;
             let mut body = std::mem::take(&mut bodies[at]);
             let ends: Vec<_> = bodies.iter().map(|body| body.bytes).collect();
-            for node in body.there.iter_mut().chain(&mut body.back) {
-                let end =
-                    settle(node, &ends, |instance| space.place(instance).map_or(0, |(offset, _)| offset));
-                body.bytes = body.bytes.max(end);
+            for node in body.forward.iter_mut().chain(&mut body.reverse) {
+                let offset = |instance| layout.place(instance).map_or(0, |(offset, _)| offset);
+                body.bytes = body.bytes.max(set_offset(node, &ends, offset));
             }
             bodies[at] = body;
         }
-        large.map_or(Ok(()), |bytes| Err(self.too_large(bytes, what)))
+        excess.map_or(Ok(()), |bytes| Err(self.scratchpad_full(bytes, spec.scratchpad_limit)))
     }
 
-    fn too_large(&self, bytes: usize, what: &ProgramSpec<'_>) -> ProgramError {
+    fn scratchpad_full(&self, bytes: usize, limit: usize) -> ProgramError {
         let chains = self.chains.iter().zip(&self.bodies).enumerate();
-        let longest =
-            chains.max_by_key(|(_, (_, body))| body.bytes).map(|(number, (chain, _))| (number, &*chain.name));
-        let (number, name) = longest.unwrap_or((0, ""));
-        let limit = what.scratchpad_limit;
-        let message = format!(
-            "chain `{name}` needs {bytes} bytes of scratchpad for each session, and there are {limit}: start mmb with \
-             `--scratchpad {bytes}`, or have fewer functions on a way"
-        );
-        ProgramError { item: ProgramItem::Chain(number), word: None, message }
+        let longest = chains.max_by_key(|(_, (_, body))| body.bytes);
+        let (number, chain) =
+            longest.map_or((0, String::new()), |(number, (chain, _))| (number, chain.name.to_string()));
+        let error = ChainError::ScratchpadFull { chain, bytes, limit };
+        ProgramError { item: ProgramItem::Chain(number), word: None, error }
     }
 }
 
-/// Says where a node's scratchpad is; where its bytes end, and those of its arms.
-fn settle(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) -> usize {
-    let of_arm = |end: &End| match end {
-        End::Body(body) => ends[usize::from(*body)],
-        End::Drop => 0,
+/// Sets the offset of a node's scratchpad. Returns the end of its bytes and of those of its arms.
+fn set_offset(node: &mut Node, ends: &[usize], offset: impl Fn(u16) -> usize) -> usize {
+    let of_arm = |target: &ArmTarget| match target {
+        ArmTarget::Body(body) => ends[usize::from(*body)],
+        ArmTarget::Drop => 0,
     };
     match node {
-        Node::Function(place) | Node::Outputs { place, .. } => {
-            place.offset = offset(place.instance) as u32;
-            let mine = (place.offset + place.bytes) as usize;
+        Node::Function(function) | Node::Outputs { function, .. } => {
+            function.offset = offset(function.instance) as u32;
+            let end = (function.offset + function.bytes) as usize;
             match node {
-                Node::Outputs { arms, .. } => arms.iter().map(of_arm).fold(mine, usize::max),
-                _ => mine,
+                Node::Outputs { arms, .. } => arms.iter().map(of_arm).fold(end, usize::max),
+                _ => end,
             }
         }
-        Node::Class { arms, .. } => arms.iter().map(|arm| of_arm(&arm.end)).max().unwrap_or(0),
+        Node::Dispatch { arms, .. } => arms.iter().map(|arm| of_arm(&arm.target)).max().unwrap_or(0),
         Node::Translate | Node::Flow { .. } => 0,
     }
 }
 
 impl Builder<'_> {
-    fn chain(&mut self, number: usize, chain: &mmb_lang::Chain) -> Result<Chain, Wrong> {
+    fn chain(&mut self, number: usize, chain: &mmb_lang::Chain) -> Result<Chain, Located> {
         (self.chain, self.dispatches, self.depth) = (number as u16, 0, 0);
         let class = self.class_of(&chain.body, 0)?;
-        let mut way = Way { implied: class.clone(), ..Way::default() };
+        let mut path = PathState { implied: class.clone(), ..PathState::default() };
         let first = self.bodies.len();
-        self.body(number as BodyNo, &chain.body, &mut way)?;
+        self.body(number as BodyId, &chain.body, &mut path)?;
         if let Some(why) = class::contradiction(&class, &[]) {
-            return Err((
-                format!("no session can go through the chain, which takes `{}`: {why}", class::text(&class)),
-                None,
-            ));
+            return Err(ChainError::EmptyClass { class: class::text(&class), why }.into());
         }
-        let own = |at: usize| at == number || at >= first;
-        let bodies = self.bodies.iter().enumerate().filter(|(at, _)| own(*at));
-        let translates = bodies.flat_map(|(_, body)| &body.there).any(|node| matches!(node, Node::Translate));
+        let is_own = |at: usize| at == number || at >= first;
+        let own = self.bodies.iter().enumerate().filter(|(at, _)| is_own(*at));
+        let translates = own.flat_map(|(_, body)| &body.forward).any(|node| matches!(node, Node::Translate));
         if !translates {
-            // What rules translate is translated before the chain.
-            let bodies = self.bodies.iter_mut().enumerate().filter(|(at, _)| own(*at));
-            bodies.for_each(|(_, body)| body.there.iter_mut().chain(&mut body.back).for_each(stand_behind));
+            // Translations by rules come before the chain.
+            for (_, body) in self.bodies.iter_mut().enumerate().filter(|(at, _)| is_own(*at)) {
+                body.forward.iter_mut().chain(&mut body.reverse).for_each(set_after_translation);
+            }
         }
         Ok(Chain { name: chain.name.text.as_ref().into(), text: chain.body.to_string(), class, translates })
     }
 }
 
-fn stand_behind(node: &mut Node) {
-    if let Node::Function(place) | Node::Outputs { place, .. } = node {
-        place.behind = true;
+fn set_after_translation(node: &mut Node) {
+    if let Node::Function(function) | Node::Outputs { function, .. } = node {
+        function.after_translation = true;
     }
 }
 
-/// The instances, those that stay from before.
-fn instances(what: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
+/// Makes the instances, or takes them from the previous program.
+fn instances(spec: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError> {
     let mut instances: Vec<Arc<Instance>> = Vec::new();
-    for (number, add) in what.functions.iter().enumerate() {
-        let error = |word: &str, message| ProgramError {
-            item: ProgramItem::Function(number),
-            word: Some(word.to_owned()),
-            message,
-        };
-        if number >= MOST || instances.iter().any(|other| *other.name() == *add.name.text) {
-            return Err(error(
-                &add.name,
-                format!("there is a function `{}` already, or {MOST} functions", add.name.text),
-            ));
+    for (number, add) in spec.functions.iter().enumerate() {
+        let item = ProgramItem::Function(number);
+        let at = |word: &str, error| ProgramError { item, word: Some(word.to_owned()), error };
+        if number >= MAX_ITEMS {
+            return Err(at(&add.name, ChainError::TooMany { what: "functions", max: MAX_ITEMS }));
         }
-        let old = what.previous.and_then(|before| before.instance(&add.name)).filter(|old| old.is(add));
-        instances.push(match old {
-            Some(old) => old.clone(),
-            None => Arc::new(make(what, add).map_err(|(word, message)| error(&word, message))?),
+        if instances.iter().any(|other| *other.name() == *add.name.text) {
+            return Err(at(&add.name, ChainError::DuplicateFunction(add.name.text.to_string())));
+        }
+        let previous = spec.previous.and_then(|previous| previous.instance(&add.name));
+        instances.push(match previous.filter(|previous| previous.is_made_by(add)) {
+            Some(previous) => previous.clone(),
+            None => Arc::new(make(spec, add).map_err(|(word, error)| at(&word, error))?),
         });
     }
     Ok(instances)
 }
 
-fn make(what: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, String)> {
-    let words: Vec<&str> = add.args.iter().map(|word| &**word).collect();
+/// Makes an instance. An error comes with the word that it is about.
+fn make(spec: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, ChainError)> {
+    let args: Vec<&str> = add.args.iter().map(|word| &**word).collect();
     let setup = Setup {
-        args: &words,
-        resolve_port: what.resolve_port,
-        has_pool: what.has_pool,
-        workers: what.workers,
-        seed: what.seed,
+        args: &args,
+        resolve_port: spec.resolve_port,
+        has_pool: spec.has_pool,
+        workers: spec.workers,
+        seed: spec.seed,
     };
-    let kind = add.kind.text.to_string();
-    let Some(made) = what.registry.make(&kind, &setup) else {
-        let types = what.registry.types();
+    let name = add.kind.text.to_string();
+    let Some(made) = spec.registry.make(&name, &setup) else {
+        let types = spec.registry.types();
         let help =
-            mmb_lang::suggest(&kind, types.iter().map(|info| info.name), "`show functions` lists the types");
-        return Err((kind.clone(), format!("there is no type of function `{kind}`; {help}")));
+            mmb_lang::suggest(&name, types.iter().map(|info| info.name), "`show functions` lists the types");
+        return Err((name.clone(), ChainError::UnknownType { name, help }));
     };
-    // Whose fault it is may be any word: the type stands for all of them.
+    // The error may be about any argument: the first one stands for all.
     let made = made.and_then(|function| Instance::new(&add.name, &add.args, function));
-    made.map_err(|message| (words.first().map_or(kind, |word| (*word).to_owned()), message))
+    made.map_err(|error| (args.first().map_or(name, |word| (*word).to_owned()), error.into()))
 }

@@ -1,52 +1,125 @@
-//! What programs are compiled from, and what may be wrong with it.
+//! Errors of the compilation of instances and chains.
 
-use mmb_flow::layout::Order;
-use mmb_lang::{Chain, NfAdd};
+use crate::ArgError;
 
-use crate::{Program, Registry};
-
-/// What a [`Program`] is compiled from.
-#[derive(Clone, Copy)]
-pub struct ProgramSpec<'a> {
-    /// The instances, in the order in which they are shown.
-    pub functions: &'a [NfAdd],
-    /// The chains.
-    pub chains: &'a [Chain],
-    /// The functions that there are.
-    pub registry: &'a Registry,
-    /// The number of a port, by its name.
-    pub resolve_port: &'a dyn Fn(&str) -> Option<u16>,
-    /// Whether there is a NAT pool of that name.
-    pub has_pool: &'a dyn Fn(&str) -> bool,
-    /// How many workers there are.
-    pub workers: u16,
-    /// A secret from senders.
-    pub seed: u64,
-    /// What was there before: instances whose name, type and words are the same stay.
-    pub previous: Option<&'a Program>,
-    /// Most bytes that a session's scratchpad may take.
-    pub scratchpad_limit: usize,
-    /// How scratchpads are laid out.
-    pub order: Order,
-}
-
-/// What a [`ProgramError`] is about.
+/// The configuration item that a [`ProgramError`] is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramItem {
-    /// An instance, by its number in [`ProgramSpec::functions`].
+    /// An instance, by its index in [`crate::ProgramSpec::functions`].
     Function(usize),
-    /// A chain, by its number in [`ProgramSpec::chains`].
+    /// A chain, by its index in [`crate::ProgramSpec::chains`].
     Chain(usize),
 }
 
-/// Why there is no program.
+/// Why instances and chains cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{error}")]
 pub struct ProgramError {
-    /// What is wrong.
+    /// The item that is wrong.
     pub item: ProgramItem,
-    /// The word of its line that is wrong, if it is one.
+    /// The word of its line that is wrong, if it is a single one.
     pub word: Option<String>,
-    /// How, in a sentence without a full stop.
-    pub message: String,
+    /// What is wrong with it.
+    #[source]
+    pub error: ChainError,
+}
+
+/// What is wrong with an instance or a chain. Fields are names and traffic classes as they are in the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the message of each variant describes it")]
+pub enum ChainError {
+    #[error("a function `{0}` exists already")]
+    DuplicateFunction(String),
+    #[error("a chain `{0}` exists already")]
+    DuplicateChain(String),
+    #[error("there are more than {max} {what}")]
+    TooMany { what: &'static str, max: usize },
+    #[error("there is no type of function `{name}`; {help}")]
+    UnknownType { name: String, help: String },
+    #[error(transparent)]
+    Args(#[from] ArgError),
+    #[error("there is no function `{name}`; {help}")]
+    UnknownFunction { name: String, help: String },
+    #[error("brackets of the chain are nested too deep")]
+    TooDeep,
+    #[error("a path has too many brackets: a session remembers its path in {bits} bits")]
+    TooManyBranches { bits: u8 },
+    #[error(
+        "chain `{chain}` needs {bytes} bytes of scratchpad for each session, and there are {limit}: start mmb with \
+         `--scratchpad {bytes}`, or use fewer functions on a path"
+    )]
+    ScratchpadFull { chain: String, bytes: usize, limit: usize },
+    #[error("no session can use the chain, which accepts `{class}`: {why}")]
+    EmptyClass { class: String, why: String },
+    #[error("the traffic `{class}` cannot be classified: {why}")]
+    InvalidClass { class: String, why: String },
+    #[error("no packet reaches `{0}`: all paths in front of it drop")]
+    Unreachable(String),
+    #[error(
+        "no packet reaches `{name}`: it accepts `{class}`, and `{before}` in front of it accepts only `{other}`"
+    )]
+    DisjointFunctions { name: String, class: String, before: String, other: String },
+    #[error("no packet reaches `{name}`: it accepts `{class}`, and sessions on this path are `{path}` ({why})")]
+    DisjointPath { name: String, class: String, path: String, why: String },
+    #[error("`{0}` is used twice on one path; add a second instance with `nf add`")]
+    UsedTwice(String),
+    #[error(
+        "`{name}` is keyed by the {key}, which `{translator}` in front of it has replaced: put `{name}` before \
+         `{translator}`"
+    )]
+    KeyTranslated { name: String, key: &'static str, translator: String },
+    #[error("`{name}` translates, which only sessions before `{flow}` can do: put it before `{flow}`")]
+    TranslatesBehindFlow { name: String, flow: String },
+    #[error(
+        "`{name}` translates, but `{router}` cannot tell in advance which sessions get there: put `{name}` before \
+         `{router}`"
+    )]
+    TranslatesUnrouted { name: String, router: String },
+    #[error("`{0}` translates, and only some paths to it do: all of them have to translate, or none")]
+    TranslatesPartly(String),
+    #[error("`{name}` and `{other}` on one path both translate {what}: remove one of them")]
+    TranslatesTwice { name: String, other: String, what: &'static str },
+    #[error("`{0}` translates, which a function with outputs cannot do")]
+    TranslatesWithOutputs(String),
+    #[error(
+        "`{name}` translates, but accepts only some of the traffic that reaches it ({class}): put it into brackets \
+         with `else: pass`"
+    )]
+    TranslatesConditionally { name: String, class: String },
+    #[error("`{0}` is of type flow and has no outputs for brackets")]
+    FlowHasNoOutputs(String),
+    #[error("`{0}` has no outputs, so that no brackets can follow it")]
+    NoOutputs(String),
+    #[error("`{name}` has the outputs {outputs}: say in brackets where they lead, as in `{name} [{first}: pass]`")]
+    BracketsMissing { name: String, outputs: String, first: String },
+    #[error("each arm in the brackets behind `{name}` begins with one of its outputs ({outputs}) and a colon")]
+    LabelMissing { name: String, outputs: String },
+    #[error("`{name}` has no output `{label}`; it has {outputs}")]
+    UnknownOutput { name: String, label: String, outputs: String },
+    #[error("the output `{label}` of `{name}` has two arms")]
+    DuplicateOutput { name: String, label: String },
+    #[error("the output `{output}` of `{name}` has no arm: add `{output}: pass` or `{output}: drop`")]
+    OutputWithoutArm { name: String, output: String },
+    #[error("every output of `{0}` has an arm, so that `else:` is never used")]
+    UnusedElse(String),
+    #[error("there is no output `{0}:` without a function; only `else:` can be a label here")]
+    LabelWithoutFunction(String),
+    #[error("the arm that begins with `{0}` accepts all traffic, so that nothing is left for the next one")]
+    ArmTakesAll(String),
+    #[error("`{name}` is behind two outputs of `{router}`, and one session can leave by both")]
+    SharedBehindOutputs { name: String, router: String },
+}
+
+/// A [`ChainError`] and the word of the chain that it is about.
+pub(crate) type Located = (ChainError, Option<String>);
+
+/// Fails with an error about a word.
+pub(crate) fn fail<T>(word: &str, error: ChainError) -> Result<T, Located> {
+    Err((error, Some(word.to_owned())))
+}
+
+impl From<ChainError> for Located {
+    fn from(error: ChainError) -> Located {
+        (error, None)
+    }
 }

@@ -1,80 +1,87 @@
-//! What chains are compiled to.
+//! The intermediate representation of compiled chains.
 //!
-//! Theory of operation. A *body* is a piece of a chain without an alternative: the chain itself, an arm of a bracket, or
-//! what stands behind a function `flow`. It is a list of nodes in the order in which packets of the opener meet them, and
-//! another one for the other direction, which is the mirror image; but who is asked where to go is asked first in both.
-//! Where a session's ways part, some bits at the beginning of its scratchpad say which it has taken.
+//! Theory of operation. A *body* is a piece of a chain without alternatives: the chain itself, an arm of brackets, or what
+//! follows a function `flow`. It is a list of nodes in the order in which forward packets meet them, and a mirrored list
+//! for reverse packets. A function with outputs comes before its arms in both. Where paths branch, some bits at the start
+//! of a session's scratchpad tell which arm it has taken.
 
 use mmb_lang::Match;
 
-use super::layout::Space;
+use super::layout::PadLayout;
 
 /// A [`Body`] of a program. Those of the chains come first, in the order of [`crate::ChainId`]s.
-pub(crate) type BodyNo = u16;
+pub(crate) type BodyId = u16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Body {
-    /// For packets of sessions' openers.
-    pub there: Box<[Node]>,
-    /// For those of the other sides.
-    pub back: Box<[Node]>,
-    /// Bytes of the scratchpads up to the end of what functions in the body keep there.
+    /// Nodes for forward packets.
+    pub forward: Box<[Node]>,
+    /// Nodes for reverse packets.
+    pub reverse: Box<[Node]>,
+    /// Bytes of a scratchpad up to the end of the last function of the body.
     pub bytes: usize,
-    /// How long sessions must be kept, in milliseconds.
+    /// Least time for which sessions are kept, in milliseconds.
     pub timeout: Option<u32>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     /// A function without outputs.
-    Function(Place),
-    /// A function with outputs, the arm of each, and what is behind them.
-    Outputs { place: Place, ways: Bits, diverges: bool, outputs: Box<[u8]>, arms: Box<[End]> },
-    /// By the traffic that a session is: the first arm that takes it.
-    Class { ways: Bits, arms: Box<[ClassArm]>, sign: u64 },
-    /// Here packets are translated.
+    Function(FunctionNode),
+    /// A function with outputs, the arm of each output, and the arms.
+    Outputs {
+        function: FunctionNode,
+        branch: BitField,
+        diverges: bool,
+        outputs: Box<[u8]>,
+        arms: Box<[ArmTarget]>,
+    },
+    /// Dispatch by traffic class: the first arm that accepts the session. `signature` identifies the same dispatch in
+    /// another program.
+    Dispatch { branch: BitField, arms: Box<[DispatchArm]>, signature: u64 },
+    /// Packets are translated.
     Translate,
-    /// Sessions are looked up anew, and go through the body.
-    Flow { instance: u16, stage: u16, body: BodyNo },
+    /// Sessions are looked up again, and packets pass the body.
+    Flow { instance: u16, stage: u16, body: BodyId },
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ClassArm {
-    /// The rule in the program's classes that accepts it. None: it takes all.
+pub(crate) struct DispatchArm {
+    /// Slot of the class in the program's classifier. None: the arm accepts all.
     pub class: Option<u32>,
-    pub end: End,
+    pub target: ArmTarget,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Into a body, and on behind the bracket.
-    Body(BodyNo),
+pub(crate) enum ArmTarget {
+    /// Packets pass the body, and go on behind the brackets.
+    Body(BodyId),
     Drop,
 }
 
 /// A function in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// Position in the program's instances.
+pub(crate) struct FunctionNode {
+    /// Index in the program's instances.
     pub instance: u16,
     pub stage: u16,
-    /// Where its bytes begin in the sessions' scratchpads; those of a function with another key: its entry's number.
+    /// Offset of the function's bytes in scratchpads. If the function has another key, they hold the number of an entry.
     pub offset: u32,
     pub bytes: u32,
-    /// Its scratchpads belong to another key than the session.
-    pub keyed: bool,
-    /// PacketView's packets come here translated, if they are.
-    pub behind: bool,
+    /// The scratchpads belong to another key than the session.
+    pub is_keyed: bool,
+    /// Forward packets are translated before they reach the function, if they are translated at all.
+    pub after_translation: bool,
 }
 
-/// Some bits of the word in which sessions remember their ways.
+/// Some bits of the word in which sessions remember their branches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bits {
+pub(crate) struct BitField {
     pub shift: u8,
     pub width: u8,
 }
 
-impl Bits {
+impl BitField {
     pub fn mask(self) -> u32 {
         ((1u64 << self.width) - 1) as u32
     }
@@ -90,15 +97,15 @@ impl Bits {
     }
 }
 
-/// Sessions of one kind: those of the flow manager, or those that a function `flow` finds.
+/// Sessions of one kind: those of the flow manager, or those of a function `flow`.
 #[derive(Debug, Default)]
-pub(crate) struct Sessions {
-    /// The function `flow`; none for the flow manager's.
+pub(crate) struct SessionSpace {
+    /// The function `flow`. None: the flow manager.
     pub flow: Option<u16>,
-    pub space: Space,
+    pub layout: PadLayout,
 }
 
-/// A function at one place of a chain: what counters are kept for.
+/// A function at one place of a chain, which has counters of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stage {
     pub chain: u16,
@@ -109,9 +116,9 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Chain {
     pub name: std::sync::Arc<str>,
-    /// Its body in the language.
+    /// The body as text of the language.
     pub text: String,
     pub class: Vec<Match>,
-    /// The first arm of some way translates.
+    /// Some path translates.
     pub translates: bool,
 }

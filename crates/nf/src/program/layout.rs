@@ -1,50 +1,52 @@
-//! Where functions have their bytes in scratchpads.
+//! The layout of scratchpads.
 //!
-//! Theory of operation. Chains give a graph to [`mmb_flow::layout`], of which this is the part that knows chains. An
-//! instance is one node, however many chains it stands in. Edges lead from each function to those that may come next; as
-//! two chains may have the same instances in different orders, without any packet going in a circle, an edge is entered only
-//! if it leads from an instance that was met earlier to one that was met later, and that two instances stand on one way is
-//! said besides, pair by pair.
+//! Theory of operation. The chains give a graph to [`mmb_flow::layout`], the algorithm that knows no chains. An instance is
+//! one node, in however many chains it is used. Edges lead from each function to those that may come next. Two chains may
+//! use the same instances in different orders without any packet going in a circle. So only edges from an instance that
+//! was met earlier to one that was met later are entered. That two instances are on one path is noted in addition, pair by
+//! pair.
 
 use std::collections::{HashMap, HashSet};
 
 use mmb_flow::layout::{Graph, LayoutError, Node, Order};
 
-use super::HEADER_BYTES;
+/// Bytes at the start of every scratchpad that belong to the engine: number of the program, of the chain, and the branches
+/// that the session has taken.
+pub const HEADER_BYTES: usize = 8;
 
-/// Functions whose bytes stand in the same scratchpads.
+/// Functions whose bytes are in the same scratchpads.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Space {
-    /// Instances in the order in which they were met.
+pub(crate) struct PadLayout {
+    /// Instances in the order in which chains use them.
     order: Vec<u16>,
     sizes: HashMap<u16, (usize, usize)>,
     edges: HashSet<(u16, u16)>,
     meetings: HashSet<(u16, u16)>,
-    /// Where each one's bytes are, once they are.
+    /// Offset and size of each instance's bytes, after [`PadLayout::compute`].
     places: HashMap<u16, (usize, usize)>,
     bytes: usize,
 }
 
-impl Space {
-    /// An instance with `size` bytes, aligned.
+impl PadLayout {
+    /// Adds an instance with a size and an alignment.
     pub fn add(&mut self, instance: u16, size: usize, align: usize) {
         if self.sizes.insert(instance, (size, align)).is_none() {
             self.order.push(instance);
         }
     }
 
-    /// Packets go from one to the other.
+    /// Notes that packets go from one instance to another.
     pub fn edge(&mut self, from: u16, to: u16) {
         self.edges.insert((from, to));
     }
 
-    /// A session may see both.
+    /// Notes that a session may pass both instances.
     pub fn meet(&mut self, a: u16, b: u16) {
         self.meetings.insert((a.min(b), a.max(b)));
     }
 
-    /// Finds all places. At most `limit` bytes, those of the header included.
-    pub fn lay_out(&mut self, order: Order, limit: usize) -> Result<(), LayoutError> {
+    /// Computes all offsets. Fails beyond `limit` bytes, header included.
+    pub fn compute(&mut self, order: Order, limit: usize) -> Result<(), LayoutError> {
         let mut graph = Graph::default();
         let nodes: Vec<Node> = self
             .order
@@ -72,12 +74,12 @@ impl Space {
         if self.bytes > limit { Err(LayoutError::TooLarge(self.bytes)) } else { Ok(()) }
     }
 
-    /// Offset and size of an instance's bytes.
+    /// Returns offset and size of an instance's bytes.
     pub fn place(&self, instance: u16) -> Option<(usize, usize)> {
         self.places.get(&instance).copied()
     }
 
-    /// Instances with bytes, by offset: instance, offset, size.
+    /// Returns instances with bytes, ordered by offset: instance, offset, size.
     pub fn places(&self) -> Vec<(u16, usize, usize)> {
         let mut places: Vec<_> = self
             .order
@@ -92,11 +94,12 @@ impl Space {
         places
     }
 
-    /// Bytes of the scratchpads; 0 if there is no function.
+    /// Returns the bytes of a scratchpad; 0 if there is no function.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// Whether a session may pass both instances.
     pub fn meets(&self, a: u16, b: u16) -> bool {
         self.meetings.contains(&(a.min(b), a.max(b)))
     }

@@ -1,46 +1,46 @@
-//! What the engine keeps at the beginning of a scratchpad.
+//! The engine's bytes at the start of a scratchpad.
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::program::ir::BodyNo;
+use crate::program::ir::BodyId;
 
-/// The first eight bytes.
+/// The first eight bytes of a scratchpad.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub(super) struct Header {
-    /// Number of the program under which the session was opened or last moved, as the runner numbers them.
+    /// Number of the session's program, as the runner counts programs.
     pub program: u16,
-    /// The body that the session goes through: of the flow manager's sessions, the chain.
-    pub body: BodyNo,
-    /// Which ways it has taken: see [`crate::program::ir::Bits`].
-    pub ways: u32,
+    /// The body that the session passes. For sessions of the flow manager: the chain.
+    pub body: BodyId,
+    /// The branches that the session has taken: see [`crate::program::ir::BitField`].
+    pub branches: u32,
 }
 
 const _: () = assert!(size_of::<Header>() == crate::HEADER_BYTES);
 
 impl Header {
-    /// Of a scratchpad; zeros if it has none.
+    /// Reads the header of a scratchpad; zeros if it is too short.
     #[inline(always)]
-    pub fn of(pad: &[u8]) -> Header {
+    pub fn read(pad: &[u8]) -> Header {
         pad.first_chunk()
             .map_or(Header::default(), |bytes: &[u8; size_of::<Header>()]| bytemuck::cast(*bytes))
     }
 
-    pub fn put(&self, pad: &mut [u8]) {
+    pub fn write(&self, pad: &mut [u8]) {
         if let Some(bytes) = pad.first_chunk_mut::<{ size_of::<Header>() }>() {
             *bytes = bytemuck::cast(*self);
         }
     }
 }
 
-/// The scratchpads from `base` on, in units of 8 bytes.
+/// Returns the scratchpads from `base` on. `base` is in units of 8 bytes.
 #[inline(always)]
-pub(super) fn at(pads: &[u8], base: u32) -> &[u8] {
+pub(super) fn pads_from(pads: &[u8], base: u32) -> &[u8] {
     pads.get(base as usize * 8..).unwrap_or(&[])
 }
 
-/// The same to be written, no more than `bytes`.
-pub(super) fn at_mut(pads: &mut [u8], base: u32, bytes: usize) -> &mut [u8] {
+/// Returns at most `bytes` of the scratchpad at `base`, to write.
+pub(super) fn pad_mut(pads: &mut [u8], base: u32, bytes: usize) -> &mut [u8] {
     let pad = pads.get_mut(base as usize * 8..).unwrap_or(&mut []);
     let len = pad.len().min(bytes);
     &mut pad[..len]

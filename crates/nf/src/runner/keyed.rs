@@ -1,8 +1,8 @@
 //! Scratchpads that several sessions share: those of functions with a coarser key.
 //!
-//! Theory of operation. Each worker has a table of its own for such an instance, a [`Table`] of the flow manager's kind whose
-//! sessions are the keys: it finds entries, and its scratchpads are theirs. An entry counts the sessions that hold it; it
-//! goes with the last. There are never more entries than sessions.
+//! Theory of operation. Each worker has a [`Table`] for such an instance. Its entries are keys instead of sessions, and its
+//! scratchpads belong to them. An entry counts the sessions that use it, and is removed with the last one. There are never
+//! more entries than sessions.
 
 use std::io;
 
@@ -11,22 +11,22 @@ use mmb_packet::Kind;
 
 use crate::SessionKey;
 
-/// The number of no entry.
+/// A number that no entry has.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
 
 #[derive(Debug)]
-pub(super) struct Keyed {
+pub(super) struct KeyedPads {
     table: Table,
     key: SessionKey,
 }
 
-impl Keyed {
-    pub fn new(key: SessionKey, sessions: u32, bytes: usize, seed: u64) -> io::Result<Keyed> {
-        Ok(Keyed { table: Table::new(sessions, bytes, seed)?, key })
+impl KeyedPads {
+    pub fn new(key: SessionKey, sessions: u32, bytes: usize, seed: u64) -> io::Result<KeyedPads> {
+        Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, key })
     }
 
-    /// Finds the entry of a session with this key, or makes one. True: it is new, and its scratchpad is zeros. None: there
-    /// is no room.
+    /// Finds or makes the entry for a session's key. True: the entry is new, and its scratchpad is zeros. None: the table
+    /// is full.
     pub fn join(&mut self, session: &Key, now: u32) -> Option<(u32, bool)> {
         let key = self.key_of(session);
         let found = self.table.find(&key);
@@ -42,7 +42,7 @@ impl Keyed {
         Some((id.0, true))
     }
 
-    /// A session lets go of its entry. True: it was the last, and [`Keyed::remove`] has to be called.
+    /// A session stops using its entry. Returns true for the last one; the caller then calls [`KeyedPads::remove`].
     pub fn leave(&mut self, number: u32) -> bool {
         let id = SessionId(number);
         if !self.table.is_live(id) {
@@ -57,17 +57,17 @@ impl Keyed {
         self.table.remove(SessionId(number));
     }
 
-    /// An entry's scratchpad.
+    /// Returns the scratchpad of an entry.
     pub fn pad(&mut self, number: u32) -> Option<&mut [u8]> {
         self.table.is_live(SessionId(number)).then(|| self.table.scratch_mut(SessionId(number)))
     }
 
-    /// All of them, and the bytes from one to the next.
+    /// Returns all scratchpads, and the bytes from one to the next.
     pub fn pads(&mut self) -> (&mut [u8], usize) {
         self.table.scratchpads_mut()
     }
 
-    /// How many entries.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub fn len(&self) -> u32 {
         self.table.len()
@@ -99,9 +99,9 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_lives_as_long_as_somebody_holds_it() {
+    fn an_entry_lives_as_long_as_a_session_uses_it() {
         const TCP4: u8 = Kind::IP4 | Kind::TCP;
-        let mut keyed = Keyed::new(SessionKey::Source, 8, 16, 1).unwrap();
+        let mut keyed = KeyedPads::new(SessionKey::Source, 8, 16, 1).unwrap();
         let (one, new) = keyed.join(&key(1, 2, 3, TCP4), 0).unwrap();
         assert!(new);
         keyed.pad(one).unwrap().fill(7);
@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn pairs_and_versions_of_ip_are_told_apart() {
-        let mut keyed = Keyed::new(SessionKey::Pair, 8, 0, 1).unwrap();
+    fn pairs_and_ip_versions_are_distinct() {
+        let mut keyed = KeyedPads::new(SessionKey::Pair, 8, 0, 1).unwrap();
         for (n, (a, b)) in [(1, 2), (1, 3), (2, 1)].into_iter().enumerate() {
             assert!(keyed.join(&key(a, b, 1, Kind::IP4 | Kind::TCP), 0).unwrap().1);
             assert_eq!(keyed.len() as usize, n + 1);
@@ -129,8 +129,8 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_there_is_room_for() {
-        let mut keyed = Keyed::new(SessionKey::Destination, 2, 4, 1).unwrap();
+    fn a_full_table_takes_no_entries() {
+        let mut keyed = KeyedPads::new(SessionKey::Destination, 2, 4, 1).unwrap();
         let joined: Vec<_> = (0..4).map(|n| keyed.join(&key(0, n, 0, Kind::IP4), 0).is_some()).collect();
         assert_eq!(joined, [true, true, false, false]);
     }

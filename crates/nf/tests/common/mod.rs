@@ -41,13 +41,13 @@ pub enum Kind {
 }
 
 /// `MARK [WORD…]`: `drop`, `split`, `mix`; `tcp`, `udp`: takes only that; `source`, `destination`, `pair`: goes by that;
-/// `moves-source`, `moves-destination`; `routes`; `end N`, `refuse N`: does so with the Nth packet; `emit`: sends a copy on;
+/// `translates-source`, `translates-destination`; `routes`; `end N`, `refuse N`: does so with the Nth packet; `emit`: sends a copy on;
 /// `bytes16` is not a word: scratchpads have 16 bytes.
 #[derive(Default)]
 pub struct Probe {
     mark: u8,
     pub kind: Kind,
-    traits: Properties,
+    properties: Properties,
     end: Option<u32>,
     refuse: Option<u32>,
     emit: bool,
@@ -64,42 +64,42 @@ impl Function for Probe {
     /// Sessions that it has.
     type Local = i64;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let mut words = setup.args.iter();
         let mark = words.next().and_then(|word| word.parse().ok()).ok_or("a mark, 0 to 255, is missing")?;
         let mut probe = Probe { mark, ..Probe::default() };
         while let Some(word) = words.next() {
-            let traits = &mut probe.traits;
+            let properties = &mut probe.properties;
             let mut number = || words.next().and_then(|word| word.parse().ok());
             match *word {
                 "drop" => probe.kind = Kind::Drop,
-                "split" => (probe.kind, traits.outputs) = (Kind::Split, vec!["a".into(), "b".into()]),
+                "split" => (probe.kind, properties.outputs) = (Kind::Split, vec!["a".into(), "b".into()]),
                 "mix" => {
-                    (probe.kind, traits.outputs) = (Kind::Mix, vec!["a".into(), "b".into()]);
-                    traits.diverges = true;
+                    (probe.kind, properties.outputs) = (Kind::Mix, vec!["a".into(), "b".into()]);
+                    properties.diverges = true;
                 }
-                "tcp" => traits.accepts = "ip-proto tcp".into(),
-                "udp" => traits.accepts = "ip-proto udp".into(),
-                "source" => traits.key = SessionKey::Source,
-                "destination" => traits.key = SessionKey::Destination,
-                "pair" => traits.key = SessionKey::Pair,
-                "moves-source" => traits.translates = Translates { source: true, ..traits.translates },
-                "moves-destination" => {
-                    traits.translates = Translates { destination: true, ..traits.translates }
+                "tcp" => properties.accepts = "ip-proto tcp".into(),
+                "udp" => properties.accepts = "ip-proto udp".into(),
+                "source" => properties.key = SessionKey::Source,
+                "destination" => properties.key = SessionKey::Destination,
+                "pair" => properties.key = SessionKey::Pair,
+                "translates-source" => properties.translates = Translates { source: true, ..properties.translates },
+                "translates-destination" => {
+                    properties.translates = Translates { destination: true, ..properties.translates }
                 }
-                "routes" => traits.routes = true,
-                "slow" => traits.timeout = Some(1_000_000),
+                "routes" => properties.routes = true,
+                "slow" => properties.timeout = Some(1_000_000),
                 "end" => probe.end = number(),
                 "refuse" => probe.refuse = number(),
                 "emit" => probe.emit = true,
-                other => return Err(format!("`{other}` is no word of a probe")),
+                other => return Err(mmb_nf::ArgError::unknown::<Self>(other)),
             }
         }
         Ok(probe)
     }
 
     fn properties(&self) -> Properties {
-        self.traits.clone()
+        self.properties.clone()
     }
 
     fn route(&self, first: &mmb_nf::OpeningPacket<'_>, _: &mut i64) -> Option<u8> {
@@ -137,7 +137,7 @@ impl Function for Probe {
         pad[2] = 0;
     }
 
-    fn set(&self, words: &[&str]) -> Result<(), String> {
+    fn set(&self, words: &[&str]) -> Result<(), mmb_nf::ArgError> {
         let number = words.first().and_then(|word| word.parse().ok()).ok_or("a number, please")?;
         self.set.store(number, std::sync::atomic::Ordering::Relaxed);
         Ok(())

@@ -93,7 +93,7 @@ impl ChainState {
         let fits = program.bytes() <= self.layout.functions;
         self.program = if fits { program.clone() } else { Arc::default() };
         self.has_chains = self.program.bytes() > 0;
-        self.runner.adopt(&self.program, settings);
+        self.runner.set_program(&self.program, settings);
     }
 
     /// Returns the chain that the rule in a slot names.

@@ -22,7 +22,7 @@ use crate::{Environment, Next, NextSet};
 /// Returns a packet with outcome [`Next::Chain`] for [`Sessions::process_chain`]. `len`: the length of its frame.
 pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
     let flow = FlowRef(meta.session);
-    Packet { head, meta, len, in_port, direction: flow.direction(), session: flow.session() }
+    Packet { head, tail: None, meta, len, in_port, direction: flow.direction(), session: flow.session() }
 }
 
 impl ChainState {
@@ -114,7 +114,7 @@ impl Sessions {
             packet.meta.drop_reason = DropReason::ChainError as u8;
             return Next::Drop;
         }
-        let key = self.table.key(packet.found().opposite()).reversed();
+        let key = self.table.key(packet.flow_ref().opposite()).reversed();
         let owner = self.config.first_worker(env.nat(), &key);
         packet.meta.flags |= flags::LOOPED;
         packet.meta.edits_len = 0;
@@ -152,7 +152,7 @@ fn is_packet_of_session(table: &Table, packet: &Packet<'_>) -> bool {
     if !has_chain(table, packet.session) {
         return false;
     }
-    let flow = packet.found();
+    let flow = packet.flow_ref();
     match parse_key(packet.head, packet.meta) {
         // Edits may have changed the key.
         _ if packet.meta.edits_len != 0 => true,

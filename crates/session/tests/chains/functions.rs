@@ -46,7 +46,7 @@ impl Function for NextSet {
     type Pad = TallyPad;
     type Local = u64;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let timeout = setup.args.first().and_then(|word| word.parse().ok());
         let [opened, released, packets] = [0; 3].map(AtomicU64::new);
         Ok(NextSet { timeout, opened, released, packets })
@@ -111,7 +111,7 @@ impl Function for See {
     type Pad = [u8; 3];
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(See(Mutex::default()))
     }
 
@@ -147,7 +147,7 @@ impl Function for Source {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Source(setup.args[0].into()))
     }
 
@@ -178,7 +178,7 @@ impl Function for Server {
     type Pad = u32;
     type Local = usize;
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let (pairs, _) = setup.args.as_chunks::<2>();
         let server = |[address, port]: &[&str; 2]| Some((address.parse().ok()?, port.parse().ok()?));
         pairs.iter().map(server).collect::<Option<_>>().map(Server).ok_or("no servers".to_owned())
@@ -216,7 +216,7 @@ impl Function for Gate {
     type Pad = u32;
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let verdict = match setup.args[0] {
             "drop" => Verdict::Drop(DropReason::Police),
             "refuse" => Verdict::Refuse(DropReason::Acl),
@@ -241,7 +241,7 @@ impl Function for Copies {
     type Pad = ();
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Copies)
     }
 
@@ -274,7 +274,7 @@ impl Function for Greeter {
     type Pad = ();
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Greeter)
     }
 
@@ -316,7 +316,7 @@ impl Function for Parity {
     type Pad = u16;
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Parity)
     }
 

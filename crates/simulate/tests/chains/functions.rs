@@ -27,9 +27,9 @@ impl Function for Digit {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let digit = setup.args.first().and_then(|word| word.parse().ok());
-        digit.map(Digit).ok_or_else(|| "which digit?".to_owned())
+        digit.map(Digit).ok_or_else(|| "which digit?".into())
     }
 
     fn packet(&self, packet: &mut Packet<'_>, (): &mut (), _: &mut Context<'_, ()>) -> Verdict {
@@ -54,7 +54,7 @@ impl Function for Number {
     type Pad = Count;
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Number)
     }
 
@@ -75,7 +75,7 @@ impl Function for Gate {
     type Pad = ();
     type Local = ();
 
-    fn new(_: &Setup<'_>) -> Result<Self, String> {
+    fn new(_: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         Ok(Gate)
     }
 
@@ -106,7 +106,7 @@ impl Function for Copy {
     type Pad = ();
     type Local = ();
 
-    fn new(setup: &Setup<'_>) -> Result<Self, String> {
+    fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let to = match setup.args.first() {
             Some(&"back") => Some(EmitTarget::Ingress),
             Some(&"onward") => Some(EmitTarget::Egress),
@@ -114,7 +114,7 @@ impl Function for Copy {
             None => None,
         };
         let times = setup.args.get(1).and_then(|word| word.parse().ok()).unwrap_or(1);
-        to.map(|to| Copy { to, times }).ok_or_else(|| "where to?".to_owned())
+        to.map(|to| Copy { to, times }).ok_or_else(|| "where to?".into())
     }
 
     fn packet(&self, packet: &mut Packet<'_>, (): &mut (), cx: &mut Context<'_, ()>) -> Verdict {

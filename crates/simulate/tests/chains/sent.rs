@@ -45,8 +45,8 @@ fn there_is_a_bound_to_them() {
     let frames = |n: u16| (0..n).map(|i| (LEFT, there(5_000 + i, b"x"))).collect::<Vec<_>>();
     let out = world.lab.run(0, frames(200));
     let copies = out.iter().filter(|(port, _)| *port == SIDE).count();
-    assert_eq!((copies, out.len()), (Emissions::MOST, Emissions::MOST + 200));
-    assert_eq!(world.drops(), [("no-buffer", 1_600 - Emissions::MOST as u64)]);
+    assert_eq!((copies, out.len()), (Emissions::MAX_FRAMES, Emissions::MAX_FRAMES + 200));
+    assert_eq!(world.drops(), [("no-buffer", 1_600 - Emissions::MAX_FRAMES as u64)]);
     let out = world.lab.run(0, frames(100));
     assert_eq!(out.len(), 900);
 }

@@ -14,7 +14,7 @@ use arrayvec::ArrayVec;
 use mmb_dpdk::{Emit, Mbuf, Packet, Vector};
 use mmb_flow::FlowRef;
 use mmb_nf::{Emission, Emissions};
-use mmb_packet::{DropReason, Meta, OUT_ROUTED, flags, parse};
+use mmb_packet::{DropReason, Meta, OUT_ROUTED, TailSegments, flags, parse};
 use mmb_session::{Next, NextSet};
 
 use crate::engine::config::PortId;
@@ -103,9 +103,10 @@ fn show<'a>(packets: &'a mut [&mut Packet], shown: &mut Shown<'a>) -> bool {
     let mut edits = 0;
     for packet in packets {
         let (len, in_port) = (packet.pkt_len() as u32, packet.port());
-        let (head, meta) = packet.data_and_meta();
+        let (head, tail, meta) = packet.head_tail_and_meta();
         edits |= meta.edits_len;
-        shown.push(mmb_session::chain_packet(head, meta, len, in_port));
+        let packet = mmb_session::chain_packet(head, meta, len, in_port);
+        shown.push(mmb_nf::Packet { tail: tail.map(|tail| tail as &dyn TailSegments), ..packet });
     }
     edits != 0
 }

@@ -98,6 +98,6 @@ impl Engine {
             let workers = self.shared().workers.iter();
             workers.map(|worker| worker.counters.drops.of_port(id.0, reason)).sum()
         };
-        DropReason::ALL.iter().map(|&reason| (reason, of(reason))).collect()
+        DropReason::known().map(|reason| (reason, of(reason))).collect()
     }
 }

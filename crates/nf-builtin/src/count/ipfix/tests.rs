@@ -69,7 +69,7 @@ fn a_full_message_fits_every_path() {
 #[test]
 fn the_sequence_counts_records_and_wraps() {
     let mut encoder = Encoder { sequence: u32::MAX };
-    let sequence = |message: Result<Vec<u8>, String>| message.expect("a message")[8..12].to_vec();
+    let sequence = |message: Result<Vec<u8>, ExportError>| message.expect("a message")[8..12].to_vec();
     assert_eq!(sequence(encoder.data(0, &flows())), [255; 4]);
     assert_eq!(sequence(encoder.templates(0)), [0, 0, 0, 2]);
     assert_eq!(sequence(encoder.data(0, &flows())), [0, 0, 0, 2]);

@@ -1,17 +1,18 @@
-//! The layout of scratchpads as a picture.
+//! The layout of scratchpads as a diagram.
 
 use std::fmt::Write;
 
-use super::view::ScratchpadView;
+use super::views::ScratchpadView;
 use super::{HEADER_BYTES, Program};
 
 /// Bytes that one character stands for.
 const BYTES_PER_CHARACTER: usize = 4;
 
 impl Program {
-    /// The flow manager's scratchpads as text, a line for each function: its bytes as `#` where they are, other functions'
-    /// that the same sessions may see as `.`, bytes that sessions which see it have no use for as blanks. A character
-    /// stands for four bytes.
+    /// Returns the flow manager's scratchpads as text, one line for each function.
+    ///
+    /// A character stands for four bytes: `#` bytes of the function, `.` bytes of functions that the same sessions may
+    /// pass, blank bytes that such sessions do not use.
     ///
     /// ```text
     /// (header)  ##                                  0..8      8
@@ -19,8 +20,8 @@ impl Program {
     /// acl       ..      #                           32..36    4
     /// ```
     pub fn layout_diagram(&self) -> String {
-        let places = self.scratchpads();
-        let names = places.iter().map(|place| self.instances[place.instance].name());
+        let scratchpads = self.scratchpads();
+        let names = scratchpads.iter().map(|place| self.instances[place.instance].name());
         let wide = names.map(str::len).max().unwrap_or(0).max("(header)".len());
         let cells = self.bytes().div_ceil(BYTES_PER_CHARACTER);
         let mut text = String::new();
@@ -28,21 +29,21 @@ impl Program {
             let header = ScratchpadView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
             line(&mut text, "(header)", wide, &row(cells, &header, &[]), &header);
         }
-        for place in &places {
+        for place in &scratchpads {
             let name = self.instances[place.instance].name();
-            line(&mut text, name, wide, &row(cells, place, &self.others(place, &places)), place);
+            line(&mut text, name, wide, &row(cells, place, &self.others(place, &scratchpads)), place);
         }
         text
     }
 
-    /// The header, and whoever may see the same sessions.
-    fn others(&self, place: &ScratchpadView, places: &[ScratchpadView]) -> Vec<ScratchpadView> {
-        let space = self.spaces.first().map(|sessions| &sessions.space);
+    /// Returns the header and the functions that the same sessions may pass.
+    fn others(&self, place: &ScratchpadView, scratchpads: &[ScratchpadView]) -> Vec<ScratchpadView> {
+        let layout = self.spaces.first().map(|sessions| &sessions.layout);
         let meets = |other: &&ScratchpadView| {
-            space.is_some_and(|space| space.meets(place.instance as u16, other.instance as u16))
+            layout.is_some_and(|layout| layout.meets(place.instance as u16, other.instance as u16))
         };
         let header = ScratchpadView { instance: usize::MAX, offset: 0, bytes: HEADER_BYTES };
-        places.iter().filter(meets).copied().chain([header]).collect()
+        scratchpads.iter().filter(meets).copied().chain([header]).collect()
     }
 }
 

@@ -1,10 +1,10 @@
 //! Functions `flow`: a flow manager within a chain.
 //!
-//! Theory of operation. A packet is looked up by its headers as they are here, in a table that is the instance's and the
-//! worker's. One that no session has opens one; the functions behind `flow` have their scratchpads in these sessions, and the
-//! packet belongs to one of them while it is there. There are no rules here and no translation: sessions are followed for
-//! their timeouts only. A session's opener is who opened the one outside. Packets without a key of their own (fragments but
-//! the first, ICMP errors), and those for which there is no room, pass by the functions behind.
+//! Theory of operation. A packet is looked up by its current headers, in a table that belongs to instance and worker. A
+//! packet without a session opens one. The functions behind `flow` have their scratchpads in these sessions, and the packet
+//! belongs to one of them while it is there. There are no rules and no translation: the tracker follows sessions for their
+//! timeouts only. The initiator is that of the outer session. Packets without a key of their own (fragments but the first,
+//! ICMP errors), and packets for which the table has no room, bypass the functions behind `flow`.
 
 use std::io;
 
@@ -14,43 +14,43 @@ use mmb_flow::{
 };
 use mmb_packet::{DropReason, Meta, prefetch};
 
-use super::core::{Core, On};
-use super::header::{Header, at};
-use crate::program::ir::BodyNo;
+use super::header::{Header, pads_from};
+use super::state::{ActiveProgram, RunnerState};
+use crate::program::ir::BodyId;
 use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
 use crate::{Packet, PacketView, SessionInfo};
 
-/// What [`mmb_flow::Flow::decision`] says of a session that a function has refused: this and the reason.
+/// Flag of [`mmb_flow::Flow::decision`] for a session that a function has refused. The lower bits are the reason.
 const REFUSED: u32 = 1 << 8;
-/// Sessions whose timers have gone off that are seen to at a time.
-const TOGETHER: usize = 32;
+/// Sessions with expired timers that are processed at a time.
+const EXPIRE_BATCH: usize = 32;
 
-pub(super) struct Second {
+pub(super) struct NestedSessions {
     pub table: Table,
     lookups: Box<BatchLookup>,
-    /// Where each packet's scratchpad begins, in units of 8 bytes.
+    /// Start of each packet's scratchpad, in units of 8 bytes.
     pub bases: Box<[u32; VECTOR]>,
-    /// What packets belong to outside.
+    /// Session and direction of packets outside.
     outside: Box<[(SessionId, Direction); VECTOR]>,
     found: Box<[FlowRef; VECTOR]>,
-    /// Sessions that functions have ended in this vector.
+    /// Sessions that functions have ended in this vector, with their `uid`.
     pub ended: Vec<(SessionId, u32)>,
 }
 
-/// A vector on its way in.
-pub(super) struct Way<'a> {
-    pub core: &'a mut Core,
-    pub on: &'a On,
-    pub body: BodyNo,
-    /// Of the packets outside: whether the other sides have sent them.
-    pub back: bool,
+/// The context in which packets enter.
+pub(super) struct EntryContext<'a> {
+    pub state: &'a mut RunnerState,
+    pub active: &'a ActiveProgram,
+    pub body: BodyId,
+    /// Direction of the packets outside.
+    pub is_reverse: bool,
     pub now: u32,
 }
 
-impl Second {
-    pub fn new(sessions: u32, bytes: usize, seed: u64) -> io::Result<Second> {
-        Ok(Second {
+impl NestedSessions {
+    pub fn new(sessions: u32, bytes: usize, seed: u64) -> io::Result<NestedSessions> {
+        Ok(NestedSessions {
             table: Table::new(sessions, bytes, seed)?,
             lookups: Box::default(),
             bases: Box::new([NO_BASE; VECTOR]),
@@ -60,16 +60,16 @@ impl Second {
         })
     }
 
-    /// Finds the sessions of packets, which belong to them from then on until [`Second::go_out`]: those that do, and those
+    /// Moves packets to their sessions here, until [`NestedSessions::exit`]. Returns the packets that have one, and those
     /// whose session a function has refused.
-    pub fn go_in(&mut self, way: &mut Way<'_>, packets: &mut [Packet<'_>], set: Set) -> (Set, Set) {
+    pub fn enter(&mut self, entry: &mut EntryContext<'_>, packets: &mut [Packet<'_>], set: Set) -> (Set, Set) {
         self.look_up(packets, set);
         let (mut inside, mut refused) = (Set::EMPTY, Set::EMPTY);
         for (n, i) in set.iter().enumerate() {
             let Some(packet) = packets.get_mut(i) else { break };
             let mut found = self.lookups.results().get(n).copied().unwrap_or(FlowRef::NONE);
-            if !(found.is_some() && self.is_steady(found, packet, way.now)) {
-                found = self.slowly(way, packet);
+            if !(found.is_some() && self.count_established(found, packet, entry.now)) {
+                found = self.process_uncommon(entry, packet);
             }
             self.found[i] = found;
             if !found.is_some() {
@@ -83,12 +83,12 @@ impl Second {
             self.outside[i] = (packet.session, packet.direction);
             (packet.session, packet.direction) = (found.session(), found.direction());
         }
-        self.find_pads(way, packets, inside);
+        self.prefetch_pads(entry, packets, inside);
         (inside, refused)
     }
 
-    /// Packets belong to what they did before.
-    pub fn go_out(&mut self, packets: &mut [Packet<'_>], inside: Set) {
+    /// Moves packets back to their outer sessions.
+    pub fn exit(&mut self, packets: &mut [Packet<'_>], inside: Set) {
         for i in inside.iter() {
             if let Some(packet) = packets.get_mut(i) {
                 (packet.session, packet.direction) = self.outside[i];
@@ -107,37 +107,37 @@ impl Second {
         self.lookups.run(&self.table);
     }
 
-    /// Asks for scratchpads, then brings those up to date that are not of this body.
-    fn find_pads(&mut self, way: &mut Way<'_>, packets: &[Packet<'_>], inside: Set) {
-        let bytes = way.on.program.body(way.body).map_or(0, |body| body.bytes);
+    /// Prefetches scratchpads, then migrates those that are not of this body.
+    fn prefetch_pads(&mut self, entry: &mut EntryContext<'_>, packets: &[Packet<'_>], inside: Set) {
+        let bytes = entry.active.program.body(entry.body).map_or(0, |body| body.bytes);
         let (pads, stride) = self.table.scratchpads_mut();
         let stride = stride / 8;
         for i in inside.iter() {
             let base = self.found[i].session().0 as usize * stride;
             self.bases[i] = u32::try_from(base).unwrap_or(NO_BASE);
-            let pad = at(pads, self.bases[i]);
+            let pad = pads_from(pads, self.bases[i]);
             for line in (0..bytes).step_by(64) {
                 prefetch::read(pad.get(line..).unwrap_or(&[]));
             }
         }
         let mut stale = Set::EMPTY;
         for i in inside.iter() {
-            let header = Header::of(at(pads, self.bases[i]));
-            if (header.program, header.body) != (way.on.number, way.body) {
+            let header = Header::read(pads_from(pads, self.bases[i]));
+            if (header.program, header.body) != (entry.active.number, entry.body) {
                 stale.insert(i);
             }
         }
         for i in stale.iter() {
             let (Some(packet), id) = (packets.get(i), self.found[i].session()) else { break };
-            let info = self.info(id, way.now);
-            let opener = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
-            way.core.migrate(way.on, way.body, self.table.scratch_mut(id), &info, &opener);
+            let info = self.info(id, entry.now);
+            let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
+            entry.state.migrate(entry.active, entry.body, self.table.scratch_mut(id), &info, &view);
         }
     }
 
-    /// Counts a packet that changes nothing about its session; false for others.
+    /// Counts a packet that does not change the state of its session. Returns false for other packets.
     #[inline(always)]
-    fn is_steady(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32) -> bool {
+    fn count_established(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32) -> bool {
         let half = self.table.flow_mut(found);
         let flags = packet.tcp_flags();
         if half.flags & flow_flags::SETTLED == 0
@@ -155,27 +155,27 @@ impl Second {
         true
     }
 
-    /// A packet that opens a session, or changes one.
+    /// Processes a packet that opens a session or changes its state.
     #[inline(never)]
-    fn slowly(&mut self, way: &mut Way<'_>, packet: &Packet<'_>) -> FlowRef {
+    fn process_uncommon(&mut self, entry: &mut EntryContext<'_>, packet: &Packet<'_>) -> FlowRef {
         let key = match parse_key(packet.head, packet.meta) {
             Ok(key) | Err(KeyError::FirstFragment(key)) => key,
             Err(_) => return FlowRef::NONE,
         };
-        let settings = following(way.core.settings);
+        let settings = tracking_settings(entry.state.settings);
         let found = self.table.find(&key);
         if found.is_some() {
-            if self.lives_until(way.core, found.session(), way.now, &settings).is_some()
-                && self.follow(found, packet, way.now, &settings)
+            if self.lives_until(entry.state, found.session(), entry.now, &settings).is_some()
+                && self.follow(found, packet, entry.now, &settings)
             {
                 return found;
             }
-            self.end(way.core, found.session(), way.now);
+            self.end(entry.state, found.session(), entry.now);
         }
-        self.open(way, packet, &key, &settings).unwrap_or(FlowRef::NONE)
+        self.open(entry, packet, &key, &settings).unwrap_or(FlowRef::NONE)
     }
 
-    /// A packet of a session. False: it opens another connection with the same key.
+    /// Tracks a packet of a session. Returns false if it opens another connection with the same key.
     fn follow(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32, settings: &SessionSettings) -> bool {
         let (id, traffic) = (found.session(), TrackInput::of(packet.head, packet.meta));
         let halves = [Direction::Forward, Direction::Reverse].map(|way| FlowRef::new(id, way));
@@ -213,21 +213,21 @@ impl Second {
 
     fn open(
         &mut self,
-        way: &mut Way<'_>,
+        entry: &mut EntryContext<'_>,
         packet: &Packet<'_>,
         key: &Key,
         settings: &SessionSettings,
     ) -> Option<FlowRef> {
-        let direction = if way.back { Direction::Reverse } else { Direction::Forward };
-        let (forward, reverse) = if way.back { (key.reversed(), *key) } else { (*key, key.reversed()) };
+        let direction = if entry.is_reverse { Direction::Reverse } else { Direction::Forward };
+        let (forward, reverse) = if entry.is_reverse { (key.reversed(), *key) } else { (*key, key.reversed()) };
         let mut acks = [0; 2];
         let (track, seen) =
             TrackState::open(&TrackInput::of(packet.head, packet.meta), &mut acks, settings).ok()?;
-        let mut entered = self.table.insert(&forward, &reverse, way.now);
+        let mut entered = self.table.insert(&forward, &reverse, entry.now);
         if entered == Err(InsertError::Full) {
             let victim = self.table.eviction_candidate()?;
-            self.end(way.core, victim, way.now);
-            entered = self.table.insert(&forward, &reverse, way.now);
+            self.end(entry.state, victim, entry.now);
+            entered = self.table.insert(&forward, &reverse, entry.now);
         }
         let id = entered.ok()?;
         let common = self.table.session_mut(id);
@@ -235,12 +235,12 @@ impl Second {
         for (direction, ack) in [Direction::Forward, Direction::Reverse].into_iter().zip(acks) {
             self.table.flow_mut(FlowRef::new(id, direction)).ack = ack;
         }
-        self.table.arm_timer(id, way.now.wrapping_add(seen.timeout));
+        self.table.arm_timer(id, entry.now.wrapping_add(seen.timeout));
         let found = FlowRef::new(id, direction);
-        self.note(found, packet.len, way.now, &seen);
-        let info = self.info(id, way.now);
-        let opener = PacketView { head: packet.head, meta: packet.meta, direction };
-        way.core.open(way.on, way.body, self.table.scratch_mut(id), &info, &opener, None);
+        self.note(found, packet.len, entry.now, &seen);
+        let info = self.info(id, entry.now);
+        let view = PacketView { head: packet.head, meta: packet.meta, direction };
+        entry.state.open(entry.active, entry.body, self.table.scratch_mut(id), &info, &view);
         Some(found)
     }
 
@@ -263,61 +263,61 @@ impl Second {
         }
     }
 
-    /// When a session ends if no packet comes. None: it should have.
-    fn lives_until(&self, core: &Core, id: SessionId, now: u32, settings: &SessionSettings) -> Option<u32> {
+    /// Returns when a session expires without packets. None: it has expired.
+    fn lives_until(&self, state: &RunnerState, id: SessionId, now: u32, settings: &SessionSettings) -> Option<u32> {
         let [there, back] =
             [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
-        let wanted = core.timeout(self.table.scratch(id)).unwrap_or(0);
+        let wanted = state.timeout(self.table.scratch(id)).unwrap_or(0);
         let timeout = self.table.session(id).track.timeout(settings).max(wanted);
         let idle = now.wrapping_sub(there.last_seen).min(now.wrapping_sub(back.last_seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
 
     /// Ends a session.
-    pub fn end(&mut self, core: &mut Core, id: SessionId, now: u32) {
+    pub fn end(&mut self, state: &mut RunnerState, id: SessionId, now: u32) {
         let info = self.info(id, now);
-        core.release(self.table.scratch_mut(id), &info);
+        state.release(self.table.scratch_mut(id), &info);
         self.table.remove(id);
     }
 
-    /// Ends the sessions that functions have ended.
-    pub fn end_some(&mut self, core: &mut Core, now: u32) {
+    /// Removes the sessions that functions have ended.
+    pub fn end_sessions(&mut self, state: &mut RunnerState, now: u32) {
         while let Some((id, uid)) = self.ended.pop() {
             if self.table.is_live(id) && self.table.uid(id) == uid {
-                self.end(core, id, now);
+                self.end(state, id, now);
             }
         }
     }
 
-    /// Has all later packets of a session dropped.
+    /// Makes all later packets of a session be dropped.
     pub fn refuse(&mut self, id: SessionId, reason: DropReason) {
         for direction in [Direction::Forward, Direction::Reverse] {
             self.table.flow_mut(FlowRef::new(id, direction)).set_decision(REFUSED | reason as u32);
         }
     }
 
-    /// Why the packet at this position is dropped.
+    /// Returns why the packet at a position is dropped.
     pub fn refusal(&self, i: usize) -> DropReason {
         let found = self.found.get(i).copied().unwrap_or(FlowRef::NONE);
         let number = if found.is_some() { self.table.flow(found).decision() as u8 } else { 0 };
         DropReason::from_number(number).unwrap_or(DropReason::ChainError)
     }
 
-    /// Ends sessions whose time is over. True: there may be more.
-    pub fn tick(&mut self, core: &mut Core, now: u32, budget: &mut u32) -> bool {
-        let settings = following(core.settings);
-        for _ in 0..TOGETHER {
+    /// Ends expired sessions. Returns true if more may have expired.
+    pub fn expire(&mut self, state: &mut RunnerState, now: u32, budget: &mut u32) -> bool {
+        let settings = tracking_settings(state.settings);
+        for _ in 0..EXPIRE_BATCH {
             let Some(id) = self.table.next_expired(now, budget) else { return false };
-            match self.lives_until(core, id, now, &settings) {
+            match self.lives_until(state, id, now, &settings) {
                 Some(deadline) => self.table.arm_timer(id, deadline),
-                None => self.end(core, id, now),
+                None => self.end(state, id, now),
             }
         }
         true
     }
 }
 
-/// The settings with which sessions are followed: whether segments are to be dropped is for the flow manager to say.
-fn following(settings: SessionSettings) -> SessionSettings {
+/// Returns the settings of the tracker here. Dropping segments is left to the flow manager.
+fn tracking_settings(settings: SessionSettings) -> SessionSettings {
     SessionSettings { tcp_pickup: true, tcp_window_check: false, ..settings }
 }

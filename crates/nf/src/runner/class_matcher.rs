@@ -1,44 +1,44 @@
-//! Which kind of traffic a session is.
+//! The traffic class of a session.
 
 use mmb_classify::Batch;
 use mmb_flow::{Direction, Key};
 use mmb_packet::{Kind, Meta, fill_window, parse};
 
-use crate::program::ir::ClassArm;
+use crate::program::ir::DispatchArm;
 use crate::{PacketView, Program, SessionInfo};
 
-/// Asks a program's classes about packets.
+/// Tests packets against the classes of a program.
 #[derive(Debug, Default)]
-pub(super) struct Asker {
+pub(super) struct ClassMatcher {
     batch: Batch,
 }
 
-impl Asker {
-    /// The first arm that takes a session. Asked is its first packet, or, if that has long gone, one with the same headers
-    /// as far as its key tells.
+impl ClassMatcher {
+    /// Returns the first arm that accepts a session. Tests its first packet, or, if that is long gone, a packet made from
+    /// the session's key.
     pub fn arm(
         &mut self,
         program: &Program,
-        arms: &[ClassArm],
+        arms: &[DispatchArm],
         info: &SessionInfo,
-        opener: &PacketView<'_>,
+        view: &PacketView<'_>,
     ) -> Option<usize> {
-        if opener.direction == Direction::Forward {
-            return self.arm_of(program, arms, info.in_port, opener.head, opener.meta);
+        if view.direction == Direction::Forward {
+            return self.arm_of(program, arms, info.in_port, view.head, view.meta);
         }
-        let (frame, len) = stand_in(&info.key);
+        let (frame, len) = packet_of(&info.key);
         let mut meta = Meta::default();
         let head = frame.get(..len).unwrap_or(&[]);
-        // What cannot be parsed is no kind of traffic but "all".
+        // A packet that cannot be parsed matches only the class of all traffic.
         let _ = parse(head, len, &mut meta);
         self.arm_of(program, arms, info.in_port, head, &meta)
     }
 
-    /// The same, asked about this packet.
+    /// Returns the first arm that accepts a packet.
     pub fn arm_of(
         &mut self,
         program: &Program,
-        arms: &[ClassArm],
+        arms: &[DispatchArm],
         in_port: u16,
         head: &[u8],
         meta: &Meta,
@@ -61,11 +61,11 @@ impl Asker {
 }
 
 /// Bytes of the longest headers: Ethernet, IPv6, TCP.
-const LONGEST: usize = 14 + 40 + 20;
+const MAX_HEADERS: usize = 14 + 40 + 20;
 
-/// A packet with a key, and its length: headers with nothing in them that the key does not tell.
-fn stand_in(key: &Key) -> ([u8; LONGEST], usize) {
-    let mut frame = [0; LONGEST];
+/// Makes a packet with a key. Fields that are not in the key are zeros. Returns the packet and its length.
+fn packet_of(key: &Key) -> ([u8; MAX_HEADERS], usize) {
+    let mut frame = [0; MAX_HEADERS];
     let l4 = if Kind(key.kind).l4() == Kind::L4_NONE { 0 } else { 20 };
     let network = if key.is_ip4() {
         frame[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -95,7 +95,7 @@ fn stand_in(key: &Key) -> ([u8; LONGEST], usize) {
                 frame[at + 4..at + 6].copy_from_slice(&20u16.to_be_bytes());
             }
         }
-        // The key of a query: the identifier as source port, the type as destination port.
+        // In the key of a query, the identifier is the source port, and the type the destination port.
         Kind::ICMP | Kind::ICMP6 => {
             frame[at] = key.destination_port[1];
             frame[at + 4..at + 6].copy_from_slice(&key.source_port);
@@ -114,19 +114,19 @@ mod tests {
 
     use super::*;
 
-    fn round(frame: &Frame) {
+    fn check_round_trip(frame: &Frame) {
         let bytes = frame.build();
         let mut meta = Meta::default();
         parse(&bytes, bytes.len(), &mut meta).unwrap();
         let key = parse_key(&bytes, &meta).unwrap();
-        let (again, len) = stand_in(&key);
+        let (again, len) = packet_of(&key);
         let mut meta = Meta::default();
         parse(&again[..len], len, &mut meta).unwrap();
         assert_eq!(parse_key(&again[..len], &meta), Ok(key));
     }
 
     #[test]
-    fn a_stand_in_has_the_key() {
+    fn a_made_packet_has_the_key() {
         let four = || Ip4::new([192, 0, 2, 1], [198, 51, 100, 2]);
         let host = |last| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last);
         let six = || Ip6::new(host(1), host(2));
@@ -136,7 +136,7 @@ mod tests {
             Icmp::new(8).into(),
             Transport::Raw(47),
         ] {
-            round(&Frame::new(four(), transport.clone()).payload([0; 20]));
+            check_round_trip(&Frame::new(four(), transport.clone()).payload([0; 20]));
         }
         for transport in [
             Transport::from(Tcp::new(1234, 80)),
@@ -144,7 +144,7 @@ mod tests {
             Icmp::new(128).into(),
             Transport::Raw(47),
         ] {
-            round(&Frame::new(six(), transport.clone()).payload([0; 20]));
+            check_round_trip(&Frame::new(six(), transport.clone()).payload([0; 20]));
         }
     }
 }

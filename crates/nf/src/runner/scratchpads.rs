@@ -1,51 +1,51 @@
-//! Whose scratchpads the packets of a chain are at: the flow manager's, or those of a function `flow`.
+//! The sessions whose scratchpads a chain uses: those of the flow manager, or those of a function `flow`.
 
 use mmb_flow::{FlowRef, SessionId};
 use mmb_packet::{DropReason, Meta};
 
-use super::second::Second;
-use super::{ChainVerdict, SessionAccess};
+use super::nested::NestedSessions;
+use super::types::{ChainVerdict, SessionAccess};
 use crate::set::VECTOR;
 use crate::{Packet, SessionInfo, Verdict};
 
 /// The sessions that scratchpads belong to.
-pub(super) trait Space {
-    /// All scratchpads, and where those of the packets begin.
+pub(super) trait ScratchpadSpace {
+    /// Returns all scratchpads, and the starts of those of the packets.
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]);
-    /// Bytes from one to the next.
+    /// Returns the bytes from one scratchpad to the next.
     fn stride(&mut self) -> usize;
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
     fn info(&self, id: SessionId, now: u32) -> SessionInfo;
-    /// What a packet's verdict, other than to pass or to go an output's way, means for it.
-    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict;
+    /// Returns the verdict of a packet that a function does not pass, and applies it to the session.
+    fn verdict(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict;
 }
 
-/// The flow manager's.
-pub(super) struct Outer<'a, G> {
-    pub ground: &'a mut G,
+/// The sessions of the flow manager.
+pub(super) struct SessionPads<'a, A> {
+    pub sessions: &'a mut A,
     pub bases: &'a [u32; VECTOR],
 }
 
-impl<G: SessionAccess> Space for Outer<'_, G> {
+impl<A: SessionAccess> ScratchpadSpace for SessionPads<'_, A> {
     #[inline]
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]) {
-        (self.ground.pads().0, self.bases)
+        (self.sessions.pads().0, self.bases)
     }
 
     fn stride(&mut self) -> usize {
-        self.ground.pads().1
+        self.sessions.pads().1
     }
 
     #[inline]
     fn translate(&mut self, found: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        self.ground.translate(found, head, meta)
+        self.sessions.translate(found, head, meta)
     }
 
     fn info(&self, id: SessionId, _: u32) -> SessionInfo {
-        self.ground.info(id)
+        self.sessions.info(id)
     }
 
-    fn fate(&mut self, _: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
+    fn verdict(&mut self, _: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
             Verdict::Drop(reason) => ChainVerdict::Drop(reason),
             Verdict::Refuse(reason) => ChainVerdict::Refuse(reason),
@@ -55,7 +55,7 @@ impl<G: SessionAccess> Space for Outer<'_, G> {
     }
 }
 
-impl Space for Second {
+impl ScratchpadSpace for NestedSessions {
     #[inline]
     fn pads(&mut self) -> (&mut [u8], &[u32; VECTOR]) {
         (self.table.scratchpads_mut().0, &self.bases)
@@ -70,10 +70,10 @@ impl Space for Second {
     }
 
     fn info(&self, id: SessionId, now: u32) -> SessionInfo {
-        Second::info(self, id, now)
+        NestedSessions::info(self, id, now)
     }
 
-    fn fate(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
+    fn verdict(&mut self, packet: &Packet<'_>, verdict: Verdict) -> ChainVerdict {
         match verdict {
             Verdict::Drop(reason) => ChainVerdict::Drop(reason),
             Verdict::Refuse(reason) => {

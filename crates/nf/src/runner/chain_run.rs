@@ -1,0 +1,293 @@
+//! Packets of one chain and direction pass its functions.
+//!
+//! Theory of operation. Packets pass the nodes of a body one by one, all packets a node before the next node. The code of
+//! a function and the instance stay in the cache while the scratchpads arrive. The packets are a set of positions. Where
+//! paths branch, one set after the other passes its arm; behind the brackets they are joined again. The verdict of a
+//! packet is written when it leaves its set.
+
+use super::header::{Header, pad_mut, pads_from};
+use super::lifecycle::{SessionCall, arm_bits, taken_arms};
+use super::nested::EntryContext;
+use super::placement::Placement;
+use super::prepare::prefetch_entries;
+use super::scratchpads::ScratchpadSpace;
+use super::state::{ActiveProgram, InstanceState, RunnerState};
+use super::types::ChainVerdict;
+use crate::program::ir::{ArmTarget, BitField, BodyId, DispatchArm, FunctionNode, Node};
+use crate::set::{Set, VECTOR};
+use crate::vector::RawVector;
+use crate::{Packet, PacketView, Verdict};
+use mmb_packet::DropReason;
+
+pub(super) struct ChainRun<'r, 'p> {
+    pub state: &'r mut RunnerState,
+    pub active: &'r ActiveProgram,
+    pub packets: &'r mut [Packet<'p>],
+    pub verdicts: &'r mut [ChainVerdict; VECTOR],
+    /// Start of the scratchpads of functions with another key.
+    pub keyed: &'r mut [u32; VECTOR],
+    /// Verdicts of a function. All passing between two calls.
+    pub function_verdicts: &'r mut [Verdict; VECTOR],
+    pub is_reverse: bool,
+    pub now: u32,
+    pub clock: fn() -> u64,
+    /// The last value of the clock.
+    pub ticks: u64,
+    /// The chain translates its sessions.
+    pub translates: bool,
+}
+
+impl ChainRun<'_, '_> {
+    /// Takes packets through a body. Returns those that reach its end.
+    pub fn body<S: ScratchpadSpace>(&mut self, number: BodyId, mut set: Set, space: &mut S) -> Set {
+        let Some(body) = self.active.program.body(number) else { return set };
+        let nodes = if self.is_reverse { &body.reverse } else { &body.forward };
+        for node in nodes {
+            if set.is_empty() {
+                break;
+            }
+            set = match node {
+                Node::Function(function) => {
+                    let events = self.process(function, set, space);
+                    if events.is_empty() { set } else { set.without(self.stop(events, space)) }
+                }
+                Node::Outputs { function, branch, diverges, outputs, arms } => {
+                    self.outputs(function, (*branch, *diverges), (outputs, arms), set, space)
+                }
+                Node::Dispatch { branch, arms, .. } => self.dispatch(*branch, arms, set, space),
+                Node::Translate => self.translate(set, space),
+                Node::Flow { instance, stage, body } => self.flow(*instance, *stage, *body, set),
+            };
+        }
+        set
+    }
+
+    /// Calls a function. Returns the packets that do not pass.
+    #[inline(always)]
+    fn process<S: ScratchpadSpace>(&mut self, function: &FunctionNode, set: Set, space: &mut S) -> Set {
+        let ChainRun { state, active, packets, keyed, function_verdicts, now, .. } = self;
+        let RunnerState { states, emissions, worker, .. } = &mut **state;
+        let (now, worker, emitted) = (*now, *worker, emissions.len());
+        let Some(&at) = active.states.get(usize::from(function.instance)) else { return Set::EMPTY };
+        let Some(InstanceState { placement, keyed: entries, .. }) =
+            states.get_mut(at).and_then(Option::as_mut)
+        else {
+            return Set::EMPTY;
+        };
+        let (pads, bases) = space.pads();
+        let (pads, bases, offset) = match entries {
+            Some(entries) if function.is_keyed => {
+                let (entries, stride) = entries.pads();
+                prefetch_entries(set, (pads, bases, function.offset), (entries, stride), keyed);
+                (entries, &**keyed, 0)
+            }
+            _ if function.is_keyed => return Set::EMPTY,
+            _ => (pads, bases, function.offset as usize),
+        };
+        let vector = RawVector {
+            packets,
+            at: set,
+            bases,
+            pads,
+            offset,
+            verdicts: function_verdicts,
+            now,
+            worker,
+            emissions,
+            events: Set::EMPTY,
+        };
+        let events = placement.process(vector);
+        if emissions.len() > emitted {
+            emissions.set_place(emitted, self.translates, function.after_translation);
+        }
+        self.count(function.stage, set, events);
+        events
+    }
+
+    /// Updates the counters of a stage.
+    #[inline(always)]
+    fn count(&mut self, stage: u16, set: Set, events: Set) {
+        let now = (self.clock)();
+        let ticks = now.wrapping_sub(self.ticks);
+        self.ticks = now;
+        let loaded = self.state.loaded_mut(self.active.number);
+        let Some(counters) = loaded.and_then(|loaded| loaded.counters.get_mut(usize::from(stage))) else {
+            return;
+        };
+        counters.packets += set.len() as u64;
+        counters.vectors += 1;
+        counters.ticks += ticks;
+        if !events.is_empty() {
+            for i in events.iter() {
+                match self.function_verdicts[i] {
+                    Verdict::Pass | Verdict::Branch(_) => {}
+                    Verdict::Drop(_) => counters.drops += 1,
+                    Verdict::Refuse(_) | Verdict::End(_) => {
+                        (counters.drops, counters.refused) = (counters.drops + 1, counters.refused + 1)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes the verdicts of packets that go no further. Returns these packets.
+    #[inline(never)]
+    fn stop<S: ScratchpadSpace>(&mut self, events: Set, space: &mut S) -> Set {
+        for i in events.iter() {
+            let verdict = std::mem::take(&mut self.function_verdicts[i]);
+            if let Some(packet) = self.packets.get(i) {
+                self.verdicts[i] = space.verdict(packet, verdict);
+            }
+        }
+        events
+    }
+
+    /// Takes packets through a function with outputs, and through its arms.
+    fn outputs<S: ScratchpadSpace>(
+        &mut self,
+        function: &FunctionNode,
+        branch: (BitField, bool),
+        (outputs, arms): (&[u8], &[ArmTarget]),
+        set: Set,
+        space: &mut S,
+    ) -> Set {
+        let events = self.process(function, set, space);
+        let arm_of = |verdict: Verdict| match verdict {
+            Verdict::Branch(output) => outputs.get(usize::from(output)).map(|&arm| usize::from(arm)),
+            _ => None,
+        };
+        let branching = events.filter(|i| arm_of(self.function_verdicts[i]).is_some());
+        self.stop(events.without(branching), space);
+        let (mut rest, mut out) = (branching, set.without(events));
+        while let Some(first) = rest.lowest() {
+            let arm = arm_of(self.function_verdicts[first]);
+            let same = rest.filter(|i| arm_of(self.function_verdicts[i]) == arm);
+            rest = rest.without(same);
+            same.for_each(|i| self.function_verdicts[i] = Verdict::Pass);
+            match arm.and_then(|arm| Some((arm, *arms.get(arm)?))) {
+                Some((arm, ArmTarget::Body(body))) => {
+                    self.enter_arm(arm, branch, arms, same, space);
+                    out = out.union(self.body(body, same, space));
+                }
+                _ => self.drop(same, DropReason::ChainClass),
+            }
+        }
+        out
+    }
+
+    fn drop(&mut self, set: Set, reason: DropReason) {
+        set.for_each(|i| self.verdicts[i] = ChainVerdict::Drop(reason));
+    }
+
+    /// Makes the sessions of packets enter an arm, if they are not in it yet.
+    fn enter_arm<S: ScratchpadSpace>(
+        &mut self,
+        arm: usize,
+        (branch, diverges): (BitField, bool),
+        arms: &[ArmTarget],
+        set: Set,
+        space: &mut S,
+    ) {
+        let bits = arm_bits(arm, diverges);
+        let is_in = |header: Header| {
+            let taken = branch.get(header.branches);
+            if diverges { taken & bits != 0 } else { taken == bits }
+        };
+        let (pads, bases) = space.pads();
+        let new = set.filter(|i| !is_in(Header::read(pads_from(pads, bases[i]))));
+        for i in new.iter() {
+            let Some(packet) = self.packets.get(i) else { break };
+            let info = space.info(packet.session, self.now);
+            let stride = space.stride();
+            let (pads, bases) = space.pads();
+            let pad = pad_mut(pads, bases[i], stride);
+            let mut header = Header::read(pad);
+            if is_in(header) {
+                // An earlier packet of the vector has the same session.
+                continue;
+            }
+            let before = branch.get(header.branches);
+            let view = PacketView { head: packet.head, meta: packet.meta, direction: packet.direction };
+            let mut call =
+                SessionCall { pad, branches: header.branches, info: &info, packet: Some(&view), at: None };
+            if !diverges {
+                for left in taken_arms(before, false, arms.len()) {
+                    if let ArmTarget::Body(body) = arms[left] {
+                        self.state.leave(self.active, body, &mut call);
+                    }
+                }
+            }
+            let taken = match arms.get(arm) {
+                Some(&ArmTarget::Body(body)) => {
+                    self.state.enter(self.active, body, &mut call);
+                    bits | if diverges { before } else { 0 }
+                }
+                _ => 0,
+            };
+            branch.set(&mut call.branches, taken);
+            header.branches = call.branches;
+            header.write(pad);
+        }
+    }
+
+    /// Takes packets through the arms that their sessions have taken by traffic class.
+    fn dispatch<S: ScratchpadSpace>(
+        &mut self,
+        branch: BitField,
+        arms: &[DispatchArm],
+        set: Set,
+        space: &mut S,
+    ) -> Set {
+        let (mut rest, mut out) = (set, Set::EMPTY);
+        while let Some(first) = rest.lowest() {
+            let (pads, bases) = space.pads();
+            let taken = |i: usize| branch.get(Header::read(pads_from(pads, bases[i])).branches);
+            let arm = taken(first);
+            let same = rest.filter(|i| taken(i) == arm);
+            rest = rest.without(same);
+            match arms.get((arm as usize).wrapping_sub(1)).map(|arm| arm.target) {
+                Some(ArmTarget::Body(body)) => out = out.union(self.body(body, same, space)),
+                Some(ArmTarget::Drop) | None => self.drop(same, DropReason::ChainClass),
+            }
+        }
+        out
+    }
+
+    fn translate<S: ScratchpadSpace>(&mut self, set: Set, space: &mut S) -> Set {
+        let mut dropped = Set::EMPTY;
+        for i in set.iter() {
+            let Some(packet) = self.packets.get_mut(i) else { break };
+            if let Err(reason) = space.translate(packet.flow_ref(), packet.head, packet.meta) {
+                self.verdicts[i] = ChainVerdict::Drop(reason);
+                dropped.insert(i);
+            }
+        }
+        set.without(dropped)
+    }
+
+    /// Takes packets through a function `flow` and everything behind it, in sessions of its own.
+    fn flow(&mut self, instance: u16, stage: u16, body: BodyId, set: Set) -> Set {
+        let Some(&number) = self.active.states.get(usize::from(instance)) else { return set };
+        let state = self.state.states.get_mut(number).and_then(Option::as_mut);
+        let Some(mut nested) = state.and_then(|state| state.nested.take()) else { return set };
+        let mut entry = EntryContext {
+            state: self.state,
+            active: self.active,
+            body,
+            is_reverse: self.is_reverse,
+            now: self.now,
+        };
+        let (inside, refused) = nested.enter(&mut entry, self.packets, set);
+        for i in refused.iter() {
+            self.verdicts[i] = ChainVerdict::Drop(nested.refusal(i));
+        }
+        self.count(stage, set, Set::EMPTY);
+        let out = self.body(body, inside, &mut *nested);
+        nested.exit(self.packets, inside);
+        nested.end_sessions(self.state, self.now);
+        if let Some(state) = self.state.states.get_mut(number).and_then(Option::as_mut) {
+            state.nested = Some(nested);
+        }
+        set.without(inside).without(refused).union(out)
+    }
+}

@@ -1,0 +1,60 @@
+//! Where a function runs.
+//!
+//! Theory of operation. The runner reaches functions only through [`Placement`]. The one placement today is [`Local`]: the
+//! function is called in the worker's thread. The dispatch is static, so the indirection costs nothing. A function in a
+//! process of its own will be another placement.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::instance::RawContext;
+use crate::set::Set;
+use crate::vector::RawVector;
+use crate::{Admission, Instance, OpeningPacket, SessionInfo};
+
+/// Calls the methods of [`crate::Function`] wherever an instance runs.
+pub(super) trait Placement {
+    fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission;
+    fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8>;
+    fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
+    fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>);
+    /// Processes packets. Returns the positions of those that do not pass.
+    fn process(&mut self, vector: RawVector<'_, '_>) -> Set;
+}
+
+/// The placement in the worker's thread.
+pub(super) struct Local {
+    instance: Arc<Instance>,
+    /// The worker's state of the instance.
+    state: Box<dyn Any + Send>,
+}
+
+impl Local {
+    pub fn new(instance: Arc<Instance>) -> Local {
+        let state = instance.function.local();
+        Local { instance, state }
+    }
+}
+
+impl Placement for Local {
+    fn admit(&mut self, packet: &mut OpeningPacket<'_>) -> Admission {
+        self.instance.function.admit(packet, &mut *self.state)
+    }
+
+    fn route(&mut self, packet: &OpeningPacket<'_>) -> Option<u8> {
+        self.instance.function.route(packet, &mut *self.state)
+    }
+
+    fn open(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
+        self.instance.function.open(pad, session, cx, &mut *self.state);
+    }
+
+    fn release(&mut self, pad: &mut [u8], session: &SessionInfo, cx: RawContext<'_>) {
+        self.instance.function.release(pad, session, cx, &mut *self.state);
+    }
+
+    #[inline(always)]
+    fn process(&mut self, vector: RawVector<'_, '_>) -> Set {
+        self.instance.function.vector(vector, &mut *self.state)
+    }
+}

@@ -1,0 +1,49 @@
+//! What the runner shares with its callers.
+
+use mmb_flow::{FlowRef, SessionId};
+use mmb_packet::{DropReason, Meta};
+
+use crate::SessionInfo;
+
+/// What becomes of a packet that has passed its chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChainVerdict {
+    /// The packet goes on to `meta.out_port`.
+    #[default]
+    Pass,
+    /// The packet is dropped.
+    Drop(DropReason),
+    /// The packet is dropped, and so are all packets of its session until rules or chains change.
+    Refuse(DropReason),
+    /// The packet is dropped, and its session has to be ended.
+    End(DropReason),
+}
+
+/// Access to the sessions of the packets in chains.
+pub trait SessionAccess {
+    /// Returns all scratchpads, ordered by session number, and the bytes from one to the next: a multiple of 8, at least
+    /// [`crate::Program::bytes`].
+    fn pads(&mut self) -> (&mut [u8], usize);
+    /// Translates a packet if its session is translated.
+    ///
+    /// # Errors
+    /// Why the packet is dropped.
+    fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason>;
+    /// Returns what is known of a session. The caller does not use `key`.
+    fn info(&self, id: SessionId) -> SessionInfo;
+}
+
+/// Counters of a stage of a chain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StageCounters {
+    /// Packets in front of the function.
+    pub packets: u64,
+    /// Packets that it dropped.
+    pub drops: u64,
+    /// Packets that it dropped together with their session: refused or ended.
+    pub refused: u64,
+    /// Ticks of the runner's clock.
+    pub ticks: u64,
+    /// Vectors.
+    pub vectors: u64,
+}
