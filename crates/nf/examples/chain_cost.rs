@@ -142,6 +142,7 @@ fn measure(functions: usize, sessions: u32, independent: bool) -> f64 {
             let mut packets: Vec<Packet<'_>> = chunk
                 .iter_mut()
                 .map(|(frame, meta, id)| Packet {
+                    tail: None,
                     len: frame.len() as u32,
                     head: frame,
                     meta,

@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn there_is_a_bound() {
         let mut emissions = Emissions::default();
-        (0..Emissions::MAX_FRAMES + 5).for_each(|_| emissions.push(EmitTarget::Port(1), None, 0, &[&[0; 60]]));
+        (0..Emissions::MAX_FRAMES + 5)
+            .for_each(|_| emissions.push(EmitTarget::Port(1), None, 0, &[&[0; 60]]));
         assert_eq!((emissions.len(), emissions.lost()), (Emissions::MAX_FRAMES, 5));
     }
 }

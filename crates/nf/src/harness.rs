@@ -25,8 +25,8 @@ use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
 use crate::{
-    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramError, ProgramSpec, Registry, Runner, SessionAccess,
-    SessionInfo, TranslationRequest,
+    Admission, ChainVerdict, OpeningPacket, Packet, PacketView, Program, ProgramError, ProgramSpec, Registry,
+    Runner, SessionAccess, SessionInfo, TranslationRequest,
 };
 
 /// The port at which forward packets come in and reverse packets go out.
@@ -202,8 +202,12 @@ impl Harness {
         let mut sent: Vec<Sent> = Vec::new();
         let mut in_chain: Vec<(usize, FlowRef, Meta)> = Vec::new();
         for frame in frames {
-            let mut one =
-                Sent { verdict: ChainVerdict::Pass, is_answered: false, frame: frame.clone(), emitted: Vec::new() };
+            let mut one = Sent {
+                verdict: ChainVerdict::Pass,
+                is_answered: false,
+                frame: frame.clone(),
+                emitted: Vec::new(),
+            };
             if let Some((found, meta)) = self.find(chain, &mut one) {
                 in_chain.push((sent.len(), found, meta));
             }

@@ -39,14 +39,20 @@ const MAX_OUTPUTS: usize = 64;
 static NEXT_UID: AtomicU64 = AtomicU64::new(0);
 
 impl Instance {
-    pub(crate) fn new(name: &str, args: &[Box<str>], function: Box<dyn DynFunction>) -> Result<Instance, ArgError> {
+    pub(crate) fn new(
+        name: &str,
+        args: &[Box<str>],
+        function: Box<dyn DynFunction>,
+    ) -> Result<Instance, ArgError> {
         let properties = function.properties();
         let class = if properties.accepts.trim().is_empty() {
             Ok(Vec::new())
         } else {
             mmb_lang::parse_matches(&properties.accepts)
         };
-        let class = class.map_err(|error| ArgError::from(format!("invalid traffic class `{}`: {error}", properties.accepts)))?;
+        let class = class.map_err(|error| {
+            ArgError::from(format!("invalid traffic class `{}`: {error}", properties.accepts))
+        })?;
         check_outputs(&properties.outputs)?;
         Ok(Instance {
             name: name.into(),
@@ -131,7 +137,9 @@ fn check_outputs(outputs: &[String]) -> Result<(), ArgError> {
     }
     for (n, output) in outputs.iter().enumerate() {
         if output == "else" {
-            return Err("invalid output name `else`: in brackets it stands for all outputs that are not named".into());
+            return Err(
+                "invalid output name `else`: in brackets it stands for all outputs that are not named".into(),
+            );
         }
         if outputs[..n].contains(output) {
             return Err(format!("two outputs have the name `{output}`").into());

@@ -2,9 +2,9 @@
 
 use mmb_packet::DropReason;
 
+use crate::ArgError;
 use crate::function::{Function, Setup};
 use crate::instance::{DynFunction, TypedFunction};
-use crate::ArgError;
 
 /// A type of function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

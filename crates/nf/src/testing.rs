@@ -9,7 +9,8 @@ use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
 use crate::vector::RawVector;
 use crate::{
-    Admission, ArgError, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TailSegments, TranslationRequest, Vector, Verdict,
+    Admission, ArgError, Context, Function, OpeningPacket, Packet, SessionInfo, Setup, TailSegments,
+    TranslationRequest, Vector, Verdict,
 };
 
 /// The port of the initiators.

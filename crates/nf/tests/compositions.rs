@@ -60,7 +60,10 @@ fn invalid_compositions_are_refused_with_the_reason() {
         ("[tcp1, x: udp1]", "`x"),
         ("[a, tcp1]", "accepts all traffic"),
         ("split [a: drop, b: drop] | c", "no packet reaches `c`"),
-        ("snat | bysource", "`bysource` is keyed by the source address, which `snat` in front of it has replaced"),
+        (
+            "snat | bysource",
+            "`bysource` is keyed by the source address, which `snat` in front of it has replaced",
+        ),
         ("snat | bypair", "is keyed by the address pair"),
         ("dnat | bypair", "is keyed by the address pair"),
         ("dnat | bydest", "is keyed by the destination address"),
@@ -189,8 +192,10 @@ fn the_scratchpad_limit_is_kept() {
     let chain: Vec<_> = (0..40).map(|n| format!("p{n}")).collect();
     let mut harness = Harness::new(registry(), "").unwrap();
     for order in [Order::Maximal, Order::Compact] {
-        let error =
-            harness.load_with(&format!("{functions}chain add x {}", chain.join(" | ")), order).unwrap_err().to_string();
+        let error = harness
+            .load_with(&format!("{functions}chain add x {}", chain.join(" | ")), order)
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("chain `x` needs 648 bytes") && error.contains("`--scratchpad 648`"),
             "{error}"

@@ -37,7 +37,9 @@ impl Function for Acl {
                     allows.push(word == "allow");
                 }
                 (_, Some(text)) => clauses::add_word(text, word),
-                (_, None) => return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`").into()),
+                (_, None) => {
+                    return Err(format!("`acl` begins with `allow` or `deny`, not with `{word}`").into());
+                }
             }
         }
         if !allows.contains(&true) {

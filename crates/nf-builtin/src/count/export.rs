@@ -45,8 +45,13 @@ pub(super) fn json(outbox: &ExportQueue<Record>, path: PathBuf, stop: &StopSigna
 
 /// Sends records to a collector, as IPFIX over UDP.
 pub(super) fn ipfix(outbox: &ExportQueue<Record>, collector: &str, stop: &StopSignal) {
-    let mut sender =
-        Sender { collector, socket: Err(ExportError::NotTried), looked: None, encoder: Encoder::default(), told: None };
+    let mut sender = Sender {
+        collector,
+        socket: Err(ExportError::NotTried),
+        looked: None,
+        encoder: Encoder::default(),
+        told: None,
+    };
     outbox.serve(stop, |items| {
         let flows: Vec<_> = items.into_iter().map(|(times, record)| Flow::new(&times, record)).collect();
         for flows in flows.chunks(PER_MESSAGE) {
@@ -78,7 +83,8 @@ impl Sender<'_> {
         let time = since.as_secs() as u32;
         let send = |message: Vec<u8>| {
             let sent = socket.send_to(&message, to);
-            sent.map(drop).map_err(|error| ExportError::Send { target: to.to_string(), error: error.to_string() })
+            sent.map(drop)
+                .map_err(|error| ExportError::Send { target: to.to_string(), error: error.to_string() })
         };
         if self.told.is_none_or(|then| then.elapsed() >= TEMPLATES) {
             send(self.encoder.templates(time)?)?;
@@ -124,7 +130,10 @@ mod tests {
             "2001:db8::9:4739",
             "[::1:5",
         ] {
-            assert!(collector(wrong).is_err_and(|said| said.to_string().contains("invalid collector")), "{wrong}");
+            assert!(
+                collector(wrong).is_err_and(|said| said.to_string().contains("invalid collector")),
+                "{wrong}"
+            );
         }
     }
 }

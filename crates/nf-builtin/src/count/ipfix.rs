@@ -16,8 +16,8 @@ use netflow_parser::variable_versions::ipfix::{
     Data, FlowSet, FlowSetBody, FlowSetHeader, Header, IPFix, Template, TemplateField,
 };
 
-use crate::shared::export_queue::ExportError;
 use super::record::Flow;
+use crate::shared::export_queue::ExportError;
 
 /// Most records in a message.
 pub(super) const PER_MESSAGE: usize = 12;

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mmb_nf::ArgError;
 use super::choice::Method;
+use mmb_nf::ArgError;
 
 /// Most back ends.
 const MOST: usize = 256;
@@ -110,9 +110,7 @@ impl LbConfig {
         match (option, rest) {
             ("by", [method, rest @ ..]) => {
                 self.method = Method::parse(method).ok_or_else(|| {
-                    format!(
-                        "unknown method `{method}`: must be round-robin, least-connections or hash"
-                    )
+                    format!("unknown method `{method}`: must be round-robin, least-connections or hash")
                 })?;
                 Ok(rest)
             }
@@ -134,7 +132,8 @@ impl LbConfig {
             ("every", _) => Err("`every` is followed by a number of seconds".into()),
             _ => Err(format!(
                 "`{option}` is not understood: behind the back ends stand `by`, `check` and `every`"
-            ).into()),
+            )
+            .into()),
         }
     }
 }

@@ -26,9 +26,9 @@ use crate::shared::tcp_segment::{ACK, SYN, SegmentTo, reset};
 use backends::Backends;
 use choice::Method;
 use config::{BackendAddress, Check, LbConfig};
-use mmb_nf::{ArgError, 
-    Admission, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket, Packet,
-    Properties, SessionInfo, Setup, Translates, Vector, Verdict,
+use mmb_nf::{
+    Admission, ArgError, Background, Context, Direction, DropReason, EmitTarget, Function, OpeningPacket,
+    Packet, Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
 
 /// Shares sessions out among back ends.
@@ -166,9 +166,7 @@ impl Function for Lb {
 
     fn set(&self, words: &[&str]) -> Result<(), ArgError> {
         let &[what @ ("drain" | "undrain"), word] = words else {
-            return Err(
-                "settings of `lb` are `drain ADDRESS[:PORT]` and `undrain ADDRESS[:PORT]`".into()
-            );
+            return Err("settings of `lb` are `drain ADDRESS[:PORT]` and `undrain ADDRESS[:PORT]`".into());
         };
         let place =
             BackendAddress::parse(word).filter(|&place| self.backends.set_draining(place, what == "drain"));

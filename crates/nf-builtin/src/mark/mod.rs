@@ -42,8 +42,7 @@ impl Function for Mark {
                 }
                 ("dscp" | "vlan-priority", []) => return Err(format!("`{word}` needs a value").into()),
                 _ => {
-                    mark.which = DirectionFilter::of(word)
-                        .ok_or_else(|| ArgError::unknown::<Self>(word))?;
+                    mark.which = DirectionFilter::of(word).ok_or_else(|| ArgError::unknown::<Self>(word))?;
                     rest
                 }
             };

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use mmb_nf::{ArgError, 
-    Admission, Context, Function, OpeningPacket, Packet, Properties, Setup, Translates, Vector, Verdict,
+use mmb_nf::{
+    Admission, ArgError, Context, Function, OpeningPacket, Packet, Properties, Setup, Translates, Vector,
+    Verdict,
 };
 
 /// Translates the source of sessions to an address and port of a NAT pool.
@@ -26,7 +27,8 @@ impl Function for Nat {
         match setup.args {
             [pool] if (setup.has_pool)(pool) => Ok(Nat { pool: Arc::from(*pool) }),
             [pool] => {
-                Err(format!("there is no NAT pool `{pool}`; `nat pool add {pool} ADDRESS-ADDRESS` makes it").into())
+                Err(format!("there is no NAT pool `{pool}`; `nat pool add {pool} ADDRESS-ADDRESS` makes it")
+                    .into())
             }
             _ => Err("`nat` takes the name of one NAT pool: `nat POOL`".into()),
         }

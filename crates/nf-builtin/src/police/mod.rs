@@ -127,10 +127,11 @@ impl Police {
                     rest
                 }
                 ("burst", []) => return Err("`burst` needs a number of bytes".into()),
-                ("per", []) => return Err(ArgError::missing("per", "`session`, `source`, `destination` or `pair`")),
+                ("per", []) => {
+                    return Err(ArgError::missing("per", "`session`, `source`, `destination` or `pair`"));
+                }
                 _ => {
-                    self.which = DirectionFilter::of(word)
-                        .ok_or_else(|| ArgError::unknown::<Self>(word))?;
+                    self.which = DirectionFilter::of(word).ok_or_else(|| ArgError::unknown::<Self>(word))?;
                     rest
                 }
             };
@@ -161,7 +162,8 @@ fn bits_per_second(word: &str) -> Result<u64, ArgError> {
 
 /// Units.
 fn burst(word: &str) -> Result<u64, ArgError> {
-    let bytes: u64 = word.parse().map_err(|_| ArgError::invalid("burst", word, "must be a number of bytes"))?;
+    let bytes: u64 =
+        word.parse().map_err(|_| ArgError::invalid("burst", word, "must be a number of bytes"))?;
     match bytes {
         LEAST_BURST..=0xffff_ffff => Ok(bytes * BYTE),
         _ => Err(format!(

@@ -6,9 +6,9 @@
 //! answer is the same whenever it is asked for: before the session is entered, when it opens, or years later when a
 //! function joins the chain that it goes through. Clauses that ask about anything else are refused.
 
-use mmb_nf::ArgError;
 use mmb_flow::Key;
 use mmb_lang::Command;
+use mmb_nf::ArgError;
 use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
 use mmb_policy::{Batch, Policy, RuleScope};
 

@@ -28,7 +28,10 @@ impl LogFile {
     pub fn append(&mut self, text: &str) -> Result<(), ExportError> {
         let Some(path) = &self.path else {
             let written = io::stderr().write_all(text.as_bytes());
-            return written.map_err(|error| ExportError::Write { target: "stderr".to_owned(), error: error.to_string() });
+            return written.map_err(|error| ExportError::Write {
+                target: "stderr".to_owned(),
+                error: error.to_string(),
+            });
         };
         let written = (|| {
             let there = path.metadata().map(|found| (found.dev(), found.ino())).ok();
@@ -66,7 +69,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_said() {
-        let said = LogFile::new(Some("/nowhere/x.log".into())).append("a\n").expect_err("no such folder").to_string();
+        let said = LogFile::new(Some("/nowhere/x.log".into()))
+            .append("a\n")
+            .expect_err("no such folder")
+            .to_string();
         assert!(said.starts_with("cannot write to /nowhere/x.log: "), "{said}");
     }
 }

@@ -55,7 +55,8 @@ impl Function for Split {
                 (Some(REST | "else"), _) => {
                     return Err(format!(
                         "`{word}` needs no clause: what no other matches leaves by `{REST}`"
-                    ).into());
+                    )
+                    .into());
                 }
                 (Some(name), _) => {
                     let known = labels.iter().position(|label| label == name);
@@ -67,12 +68,16 @@ impl Function for Split {
                 }
                 (None, Some(text)) => clauses::add_word(text, word),
                 (None, None) => {
-                    return Err(format!("`split` begins with a label such as `web:`, not with `{word}`").into());
+                    return Err(
+                        format!("`split` begins with a label such as `web:`, not with `{word}`").into()
+                    );
                 }
             }
         }
         if labels.is_empty() || labels.len() >= MOST {
-            return Err(format!("`split` takes 1 to {} labels with matches: `web: tcp-dport 80`", MOST - 1).into());
+            return Err(
+                format!("`split` takes 1 to {} labels with matches: `web: tcp-dport 80`", MOST - 1).into()
+            );
         }
         if let Some(at) = texts.iter().position(String::is_empty) {
             let name = outputs.get(at).and_then(|&output| labels.get(usize::from(output)));

@@ -26,8 +26,9 @@ use mmb_packet::flags;
 use crate::shared::tcp_segment::{ACK, FIN, RST, SYN};
 use cookie::Cookies;
 use join::Pad;
-use mmb_nf::{ArgError, 
-    Admission, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates, Verdict,
+use mmb_nf::{
+    Admission, ArgError, Context, DropReason, Function, OpeningPacket, Packet, Properties, Setup, Translates,
+    Verdict,
 };
 
 /// Answers SYNs for servers.
@@ -93,7 +94,11 @@ impl Promise {
                     rest
                 }
                 ("mss" | "window-scale", _) => return Err(format!("`{word}` is followed by a number").into()),
-                _ => return Err(format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE).into()),
+                _ => {
+                    return Err(
+                        format!("`{word}` is not understood: `synproxy` takes {}", Synproxy::USAGE).into()
+                    );
+                }
             };
         }
         Ok(promise)

@@ -7,7 +7,10 @@ use crate::Instance;
 
 /// Returns the arms in the order of their outputs, and for each output the index of its arm: the one that names it, or
 /// `else`.
-pub(crate) fn by_output<'a>(instance: &Instance, step: &'a Step) -> Result<(Vec<&'a Branch>, Vec<u8>), Located> {
+pub(crate) fn by_output<'a>(
+    instance: &Instance,
+    step: &'a Step,
+) -> Result<(Vec<&'a Branch>, Vec<u8>), Located> {
     let outputs = &instance.properties().outputs;
     check_labels(instance, step)?;
     let name = instance.name();

@@ -159,7 +159,14 @@ impl Builder<'_> {
         let after_translation = path.translated != Translated::No;
         path.append(number, instance);
         let stage = self.stage(number)?;
-        Ok(FunctionNode { instance: number, stage, offset: 0, bytes: bytes as u32, is_keyed, after_translation })
+        Ok(FunctionNode {
+            instance: number,
+            stage,
+            offset: 0,
+            bytes: bytes as u32,
+            is_keyed,
+            after_translation,
+        })
     }
 
     /// Compiles a function, with its outputs if it has any.

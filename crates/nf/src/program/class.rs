@@ -44,7 +44,8 @@ pub(crate) fn insert(
         span: Default::default(),
     };
     let max = u32::MAX as usize / 2;
-    let slot = u32::try_from(classes.len()).map_err(|_| ChainError::TooMany { what: "traffic classes", max })?;
+    let slot =
+        u32::try_from(classes.len()).map_err(|_| ChainError::TooMany { what: "traffic classes", max })?;
     let pattern = mmb_lang::check(&rule).and_then(|()| Pattern::compile(&rule, resolve_port));
     let invalid = |why| ChainError::InvalidClass { class: text(matches), why };
     classes.insert(slot, &pattern.map_err(|error| invalid(error.to_string()))?);

@@ -59,7 +59,9 @@ pub enum ChainError {
         "no packet reaches `{name}`: it accepts `{class}`, and `{before}` in front of it accepts only `{other}`"
     )]
     DisjointFunctions { name: String, class: String, before: String, other: String },
-    #[error("no packet reaches `{name}`: it accepts `{class}`, and sessions on this path are `{path}` ({why})")]
+    #[error(
+        "no packet reaches `{name}`: it accepts `{class}`, and sessions on this path are `{path}` ({why})"
+    )]
     DisjointPath { name: String, class: String, path: String, why: String },
     #[error("`{0}` is used twice on one path; add a second instance with `nf add`")]
     UsedTwice(String),
@@ -90,9 +92,13 @@ pub enum ChainError {
     FlowHasNoOutputs(String),
     #[error("`{0}` has no outputs, so that no brackets can follow it")]
     NoOutputs(String),
-    #[error("`{name}` has the outputs {outputs}: say in brackets where they lead, as in `{name} [{first}: pass]`")]
+    #[error(
+        "`{name}` has the outputs {outputs}: say in brackets where they lead, as in `{name} [{first}: pass]`"
+    )]
     BracketsMissing { name: String, outputs: String, first: String },
-    #[error("each arm in the brackets behind `{name}` begins with one of its outputs ({outputs}) and a colon")]
+    #[error(
+        "each arm in the brackets behind `{name}` begins with one of its outputs ({outputs}) and a colon"
+    )]
     LabelMissing { name: String, outputs: String },
     #[error("`{name}` has no output `{label}`; it has {outputs}")]
     UnknownOutput { name: String, label: String, outputs: String },

@@ -89,8 +89,7 @@ impl RunnerState {
     fn release_rest(&mut self, info: &SessionInfo) {
         let mut prior = std::mem::take(&mut self.prior);
         for PriorPad { function, state, .. } in prior.pads.drain(..).filter(|pad| !pad.is_taken) {
-            let mut call =
-                SessionCall { pad: &mut prior.bytes, branches: 0, info, packet: None, at: None };
+            let mut call = SessionCall { pad: &mut prior.bytes, branches: 0, info, packet: None, at: None };
             self.leave_function(state, &function, &mut call);
         }
         prior.dispatches.clear();
@@ -114,9 +113,7 @@ impl RunnerState {
                     let prior = prior.find(|(known, _)| known == signature).map(|(_, taken)| *taken as usize);
                     let arm = match (prior, call.packet) {
                         (Some(taken), _) if taken <= arms.len() => taken.checked_sub(1),
-                        (_, Some(packet)) => {
-                            self.class_matcher.arm(&active.program, arms, call.info, packet)
-                        }
+                        (_, Some(packet)) => self.class_matcher.arm(&active.program, arms, call.info, packet),
                         _ => None,
                     };
                     branch.set(&mut call.branches, arm.map_or(0, |arm| arm as u32 + 1));
@@ -158,7 +155,12 @@ impl RunnerState {
     }
 
     /// Gives a function its bytes: those that it had before, or new ones.
-    fn enter_function(&mut self, active: &ActiveProgram, function: &FunctionNode, call: &mut SessionCall<'_>) {
+    fn enter_function(
+        &mut self,
+        active: &ActiveProgram,
+        function: &FunctionNode,
+        call: &mut SessionCall<'_>,
+    ) {
         let number = usize::from(function.instance);
         let instance = active.program.instances.get(number);
         let (Some(instance), Some(&state)) = (instance, active.states.get(number)) else { return };
@@ -182,8 +184,7 @@ impl RunnerState {
         else {
             return;
         };
-        let cx =
-            RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
+        let cx = RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
         if !function.is_keyed {
             placement.open(bytes, &info, cx);
             return;
@@ -241,8 +242,7 @@ impl RunnerState {
         else {
             return;
         };
-        let cx =
-            RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
+        let cx = RawContext { now: info.now, worker: *worker, emissions, at: call.at, ingress: info.in_port };
         if !function.is_keyed {
             placement.release(bytes, &info, cx);
             return;
@@ -294,7 +294,8 @@ fn list_arm(prior: &mut PriorSession, active: &ActiveProgram, target: ArmTarget,
 
 fn list_function(prior: &mut PriorSession, active: &ActiveProgram, function: FunctionNode) {
     let number = usize::from(function.instance);
-    if let (Some(instance), Some(&state)) = (active.program.instances.get(number), active.states.get(number)) {
+    if let (Some(instance), Some(&state)) = (active.program.instances.get(number), active.states.get(number))
+    {
         prior.pads.push(PriorPad { uid: instance.uid, function, state, is_taken: false });
     }
 }

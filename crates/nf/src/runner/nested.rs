@@ -62,7 +62,12 @@ impl NestedSessions {
 
     /// Moves packets to their sessions here, until [`NestedSessions::exit`]. Returns the packets that have one, and those
     /// whose session a function has refused.
-    pub fn enter(&mut self, entry: &mut EntryContext<'_>, packets: &mut [Packet<'_>], set: Set) -> (Set, Set) {
+    pub fn enter(
+        &mut self,
+        entry: &mut EntryContext<'_>,
+        packets: &mut [Packet<'_>],
+        set: Set,
+    ) -> (Set, Set) {
         self.look_up(packets, set);
         let (mut inside, mut refused) = (Set::EMPTY, Set::EMPTY);
         for (n, i) in set.iter().enumerate() {
@@ -219,7 +224,8 @@ impl NestedSessions {
         settings: &SessionSettings,
     ) -> Option<FlowRef> {
         let direction = if entry.is_reverse { Direction::Reverse } else { Direction::Forward };
-        let (forward, reverse) = if entry.is_reverse { (key.reversed(), *key) } else { (*key, key.reversed()) };
+        let (forward, reverse) =
+            if entry.is_reverse { (key.reversed(), *key) } else { (*key, key.reversed()) };
         let mut acks = [0; 2];
         let (track, seen) =
             TrackState::open(&TrackInput::of(packet.head, packet.meta), &mut acks, settings).ok()?;
@@ -264,7 +270,13 @@ impl NestedSessions {
     }
 
     /// Returns when a session expires without packets. None: it has expired.
-    fn lives_until(&self, state: &RunnerState, id: SessionId, now: u32, settings: &SessionSettings) -> Option<u32> {
+    fn lives_until(
+        &self,
+        state: &RunnerState,
+        id: SessionId,
+        now: u32,
+        settings: &SessionSettings,
+    ) -> Option<u32> {
         let [there, back] =
             [Direction::Forward, Direction::Reverse].map(|way| self.table.flow(FlowRef::new(id, way)));
         let wanted = state.timeout(self.table.scratch(id)).unwrap_or(0);

@@ -83,7 +83,9 @@ impl Function for Probe {
                 "source" => properties.key = SessionKey::Source,
                 "destination" => properties.key = SessionKey::Destination,
                 "pair" => properties.key = SessionKey::Pair,
-                "translates-source" => properties.translates = Translates { source: true, ..properties.translates },
+                "translates-source" => {
+                    properties.translates = Translates { source: true, ..properties.translates }
+                }
                 "translates-destination" => {
                     properties.translates = Translates { destination: true, ..properties.translates }
                 }

@@ -181,7 +181,7 @@ impl Function for Server {
     fn new(setup: &Setup<'_>) -> Result<Self, mmb_nf::ArgError> {
         let (pairs, _) = setup.args.as_chunks::<2>();
         let server = |[address, port]: &[&str; 2]| Some((address.parse().ok()?, port.parse().ok()?));
-        pairs.iter().map(server).collect::<Option<_>>().map(Server).ok_or("no servers".to_owned())
+        pairs.iter().map(server).collect::<Option<_>>().map(Server).ok_or("no servers".into())
     }
 
     fn properties(&self) -> Properties {
