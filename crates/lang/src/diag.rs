@@ -59,7 +59,7 @@ impl Diagnostic {
     /// let line = "add tcp-dprot 80 drop";
     /// let error = mmb_lang::parse_line(line).unwrap_err();
     /// assert_eq!(error.render(line), "\
-    /// error: there is no field `tcp-dprot`
+    /// error: unknown field `tcp-dprot`
     ///   add tcp-dprot 80 drop
     ///       ^^^^^^^^^
     ///   help: did you mean `tcp-dport`?");

@@ -147,7 +147,7 @@ fn rules_built_by_hand() {
         (Action::Lb { addresses: vec![] }, "the address behind `lb` is missing"),
         (
             Action::Add { field: FieldId::IpTtl, value: None },
-            "`add` is for TCP options, and `ip-ttl` is none",
+            "`add` is for TCP options, and `ip-ttl` is not one",
         ),
         (Action::Add { field: FieldId::TcpOptMss, value: None }, "the value of `tcp-opt-mss` is missing"),
         (
@@ -158,8 +158,8 @@ fn rules_built_by_hand() {
             Action::Mod { field: FieldId::TcpOpt, value: Value::Int(2) },
             "`tcp-opt` is written as a kind and bytes",
         ),
-        (Action::Chain { name: "drop".into() }, "the chain's name is no name"),
-        (Action::Nat { pool: "nat".into() }, "the pool's name is no name"),
+        (Action::Chain { name: "drop".into() }, "invalid name of a chain"),
+        (Action::Nat { pool: "nat".into() }, "invalid name of a pool"),
     ] {
         says(&rule(vec![Match::all()], vec![action]), &format!("malformed rule: {message}"));
     }

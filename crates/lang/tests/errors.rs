@@ -78,7 +78,7 @@ fn a_long_line_is_shown_where_it_is_wrong() {
     let before = format!("yn {}", "tcp-syn ".repeat(8));
     let after = &"tcp-ack ".repeat(10)[..140 - 60 - 8];
     let shown = format!(
-        "error: there is no field `tcp-snn`\n  …{}tcp-snn {after}…\n  {}^^^^^^^\n  help: did you mean `tcp-syn`?",
+        "error: unknown field `tcp-snn`\n  …{}tcp-snn {after}…\n  {}^^^^^^^\n  help: did you mean `tcp-syn`?",
         &before[before.len() - 60..],
         " ".repeat(61)
     );
@@ -106,8 +106,8 @@ fn a_diagnostic_travels_as_json() {
     let json = serde_json::to_string(&error).unwrap();
     assert_eq!(
         json,
-        r#"{"line":3,"span":{"start":4,"end":13},"message":"there is no field `tcp-dprot`","help":"did you mean `tcp-dport`?"}"#
+        r#"{"line":3,"span":{"start":4,"end":13},"message":"unknown field `tcp-dprot`","help":"did you mean `tcp-dport`?"}"#
     );
     assert_eq!(serde_json::from_str::<Diagnostic>(&json).unwrap(), error);
-    assert_eq!(error.to_string(), "there is no field `tcp-dprot`; did you mean `tcp-dport`?");
+    assert_eq!(error.to_string(), "unknown field `tcp-dprot`; did you mean `tcp-dport`?");
 }

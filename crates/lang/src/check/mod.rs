@@ -99,7 +99,7 @@ fn check_arg(def: &FieldDef, arg: &Comparison) -> Result<(), Diagnostic> {
         );
     }
     if def.id == FieldId::TcpOpt && asks_for_padding(arg) {
-        return error("kinds 0 and 1 are padding and no options", "an option's kind is 2 to 255");
+        return error("kinds 0 and 1 are padding, not options", "an option's kind is 2 to 255");
     }
     Ok(())
 }
@@ -120,8 +120,8 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
     if let Action::Map { field, .. } | Action::Shuffle { field, .. } = target.action
         && let Support::No(reason) = field.def().translate
     {
-        let message = format!("sessions cannot be given another `{field}`: {reason}");
-        let help = "they can be given addresses, ports, ip-id, ip6-flow-label, tcp-seq-num and tcp-ack-num";
+        let message = format!("`{field}` cannot be translated for sessions: {reason}");
+        let help = "fields that can: addresses, ports, ip-id, ip6-flow-label, tcp-seq-num and tcp-ack-num";
         return Err(Diagnostic::new(span, message).with_help(help));
     }
     shape::check_action(&target.action).map_err(|message| malformed(span, &message))?;
@@ -152,7 +152,7 @@ fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
                 return Err(Diagnostic::new(span, format!("the rule writes `{field}` twice")));
             }
             (action, true) => {
-                return Err(Diagnostic::new(span, format!("the rule says `{}` twice", action.word())));
+                return Err(Diagnostic::new(span, format!("the rule has `{}` twice", action.word())));
             }
             _ if drops && accepts => {
                 let message =

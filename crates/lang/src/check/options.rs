@@ -113,7 +113,7 @@ fn check_strips(targets: &[Target]) -> Result<(), Diagnostic> {
             Which::Kind(kind) => std::mem::replace(&mut seen[usize::from(keep)][usize::from(kind)], true),
         };
         if again {
-            return error(format!("the rule says `{target}` twice"));
+            return error(format!("the rule has `{target}` twice"));
         }
     }
     Ok(())
@@ -161,7 +161,7 @@ impl Known {
             None => Ok(()),
             Some(kind) => {
                 let name = FieldDef::option_name(kind);
-                let message = format!("the rule writes `{name}`, and `{target}` removes it again");
+                let message = format!("the rule writes `{name}`, and `{target}` removes it");
                 Err(Diagnostic::new(target.span.span(), message))
             }
         }

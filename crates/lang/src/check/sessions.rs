@@ -12,10 +12,10 @@ pub(super) fn check_target(kind: RuleKind, target: &Target) -> Result<(), Diagno
         return Ok(());
     }
     let what = match target.action {
-        Action::Chain { .. } => "gives sessions to a service chain",
-        _ => "gives something to a session",
+        Action::Chain { .. } => "assigns sessions to a service chain",
+        _ => "translates sessions",
     };
-    let message = format!("`{word}` {what}, and `{kind}` works packet by packet");
+    let message = format!("`{word}` {what}, and `{kind}` opens none");
     Err(Diagnostic::new(target.span.span(), message).with_help("`add-stateful` opens sessions"))
 }
 
@@ -31,7 +31,7 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
             _ => false,
         };
         if again {
-            let message = format!("the rule says `{}` twice", target.action.word());
+            let message = format!("the rule has `{}` twice", target.action.word());
             let error = Diagnostic::new(target.span.span(), message);
             return Err(match target.action {
                 Action::Chain { .. } => error.with_help("one chain can do both: chain add <name> a | b"),
@@ -44,7 +44,7 @@ pub(super) fn check_together(targets: &[Target]) -> Result<(), Diagnostic> {
     for (at, one) in givers.iter().enumerate() {
         if let Some(before) = givers[..at].iter().find(|before| clash(&before.action, &one.action)) {
             let (before, now) = (quote(&before.to_string()), quote(&one.to_string()));
-            let message = format!("{before} and {now} give a session the same thing");
+            let message = format!("{before} and {now} set the same property of a session");
             return Err(Diagnostic::new(one.span.span(), message));
         }
     }
@@ -105,7 +105,7 @@ pub(super) fn check_filter(one: &Match) -> Result<(), Diagnostic> {
     if has {
         return Ok(());
     }
-    let message = format!("a connection has no `{field}`: its packets have, each its own");
+    let message = format!("a connection has no `{field}`: it differs between the packets of a connection");
     let help = "connections have interfaces (in, out), net-proto, ip-proto, ip6-next, addresses and ports";
     Err(Diagnostic::new(one.span.span(), message).with_help(help))
 }

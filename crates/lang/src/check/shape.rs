@@ -73,7 +73,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
         Action::Add { field, value } => {
             let def = field.def();
             match value {
-                _ if !def.is_option() => Err(format!("`add` is for TCP options, and `{field}` is none")),
+                _ if !def.is_option() => Err(format!("`add` is for TCP options, and `{field}` is not one")),
                 Some(value) => check_operand(def, value),
                 None if matches!(def.kind, ValueKind::Presence | ValueKind::Bytes { .. }) => Ok(()),
                 None => Err(format!("the value of `{field}` is missing")),
@@ -81,7 +81,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
         }
         Action::Strip { field, kind, .. } => match kind {
             _ if !field.def().is_option() => {
-                Err(format!("`strip` is for TCP options, and `{field}` is none"))
+                Err(format!("`strip` is for TCP options, and `{field}` is not one"))
             }
             Some(0 | 1) => Err("an option's kind is 2 to 255".to_owned()),
             Some(_) if *field != FieldId::TcpOpt => Err(format!("`{field}` has its kind in its name")),
@@ -91,7 +91,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
             check_values(field.def(), values)
         }
         Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => {
-            Err("the pool's name is no name".to_owned())
+            Err("invalid name of a pool".to_owned())
         }
         Action::Lb { addresses } if addresses.is_empty() => {
             Err("the address behind `lb` is missing".to_owned())
@@ -100,7 +100,7 @@ pub(super) fn check_action(action: &Action) -> Shape {
             Err("`drop` takes 0.01 to 100 percent in steps of 0.01".to_owned())
         }
         Action::Chain { name } if !is_name(name) || is_reserved(name) => {
-            Err("the chain's name is no name".to_owned())
+            Err("invalid name of a chain".to_owned())
         }
         _ => Ok(()),
     }

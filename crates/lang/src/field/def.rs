@@ -236,11 +236,10 @@ impl FieldDef {
 
 /// Why most fields cannot be mapped and shuffled.
 const NOT_TRANSLATED: &str =
-    "it has no one value for all of a session that could be put back on the way back";
+    "its value differs between the packets of a session, so replies cannot be restored";
 /// Why checksums are not written.
-pub(super) const CHECKSUM: &str = "mmb keeps checksums right itself";
+pub(super) const CHECKSUM: &str = "mmb updates checksums itself";
 /// Why lengths are not written.
 pub(super) const LENGTH: &str = "it follows from the packet's length";
 /// Why payloads are not written.
-const PAYLOAD: &str =
-    "rules edit headers; with other bytes it would not be the stream or message its ends agreed on";
+const PAYLOAD: &str = "rules edit headers, and the ends would not agree on other bytes";

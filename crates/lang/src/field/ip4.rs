@@ -55,7 +55,7 @@ pub(super) const FIELDS: [FieldDef; 21] = [
         .kind(ValueKind::Proto)
         .help("protocol of the payload")
         .example("ip-proto udp")
-        .read_only("the header behind it would stay what it is"),
+        .read_only("the header after it would not change"),
     ip4(FieldId::IpChecksum, "ip-checksum", 80, 16)
         .help("header checksum")
         .example("ip-checksum 0")

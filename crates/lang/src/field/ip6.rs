@@ -34,7 +34,7 @@ pub(super) const FIELDS: [FieldDef; 19] = [
         .kind(ValueKind::Proto)
         .help("next header: the transport protocol, or the first extension header where there is one")
         .example("ip6-next udp")
-        .read_only("the header behind it would stay what it is"),
+        .read_only("the header after it would not change"),
     ip6(FieldId::Ip6HopLimit, "ip6-hop-limit", 56, 8).help("hop limit").example("ip6-hop-limit 255"),
     ip6(FieldId::Ip6Saddr, "ip6-saddr", 64, 128)
         .translated()

@@ -64,7 +64,7 @@ const INTERFACES: [FieldDef; 3] = {
             .kind(ValueKind::EtherType)
             .help("network protocol (ethertype behind VLAN tags); rules see IP packets only")
             .example("net-proto ip6")
-            .read_only("the header behind it would stay what it is"),
+            .read_only("the header after it would not change"),
     ]
 };
 

@@ -23,7 +23,7 @@ impl Parser<'_> {
                 let name = self.known_instance()?;
                 let words = self.args()?;
                 if words.is_empty() {
-                    let error = self.error_here(format!("what {} is told is missing", quote(&name)));
+                    let error = self.error_here(format!("the words for {} are missing", quote(&name)));
                     return Err(error.with_help("nf set <instance> <word> …"));
                 }
                 Command::NfSet { name, words }
@@ -80,7 +80,7 @@ impl Parser<'_> {
         let text = self.text(token);
         match token.tok {
             Tok::Word if is_body_word(text) => {
-                let message = format!("{} is a word of chains and cannot name {what}", quote(text));
+                let message = format!("{} is a keyword of chains and cannot name {what}", quote(text));
                 let help =
                     "`drop` and `pass` are whole ways, `else` names one: [a, else: drop]; `then` is `|`";
                 Err(Diagnostic::new(token.span, message).with_help(help))
@@ -190,7 +190,7 @@ impl Parser<'_> {
         loop {
             self.part(parts)?;
             if arms.last().is_some_and(Branch::is_else) {
-                let error = self.error_here("nothing is left for a way behind `else:`");
+                let error = self.error_here("no way can follow `else:`");
                 return Err(error.with_help("`else:` stands last"));
             }
             let arm = self.arm(labelled, depth, parts)?;
@@ -228,7 +228,7 @@ impl Parser<'_> {
             let message = match token.tok {
                 Tok::End => "the output of the function is missing".to_owned(),
                 Tok::Comma | Tok::CloseArms => format!("a way is missing before {}", quote(text)),
-                _ => format!("{} does not say by which output of the function it is reached", quote(text)),
+                _ => format!("a way after a function needs the label of an output, found {}", quote(text)),
             };
             let help = "behind a function, ways are written [output: a | b, output: drop, output: pass]";
             return Err(self.error_here(message).with_help(help));
@@ -254,7 +254,7 @@ impl Parser<'_> {
             Tok::OpenText | Tok::Text => {
                 self.error_here(format!("{text} cannot be a function: names have no quotes"))
             }
-            _ => self.error_here(format!("{text} stands where it means nothing")),
+            _ => self.error_here(format!("unexpected {text}")),
         }
         .with_help(EXAMPLE)
     }

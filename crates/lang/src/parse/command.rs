@@ -42,7 +42,7 @@ impl Parser<'_> {
                 self.chain()?
             }
             "clear" => {
-                self.keyword(CONNECTIONS, "subject of `clear`")?;
+                self.keyword(CONNECTIONS, "`clear` subject")?;
                 Command::ClearConnections { matches: self.filter("`clear connections` takes")? }
             }
             _ => self.wire()?,
@@ -77,7 +77,7 @@ impl Parser<'_> {
             self.lex.next();
             return Ok(index);
         }
-        let message = format!("{} is no {what}", quote(text));
+        let message = format!("unknown {what} {}", quote(text));
         Err(Diagnostic::new(token.span, message).with_help(suggest(text, all.clone(), &list())))
     }
 
@@ -118,7 +118,7 @@ impl Parser<'_> {
         }
         let subjects = SHOW.iter().map(|(_, keyword)| keyword.word);
         let index =
-            self.choice(subjects.chain(words(CONNECTIONS)).chain(words(ROUTING)), "subject of `show`")?;
+            self.choice(subjects.chain(words(CONNECTIONS)).chain(words(ROUTING)), "`show` subject")?;
         match index.checked_sub(SHOW.len() + CONNECTIONS.len()) {
             Some(0) => return Ok(Command::ShowFib { within: self.within()? }),
             Some(_) => return Ok(Command::ShowNeighbors { within: self.within()? }),
@@ -163,7 +163,7 @@ impl Parser<'_> {
             "on-error" => {
                 self.expect(Expect::ErrorPolicy);
                 let words = ON_ERROR.iter().map(|(_, keyword)| keyword.word);
-                let index = self.choice(words, "value of `on-error`")?;
+                let index = self.choice(words, "`on-error` value")?;
                 Ok(Command::SetOnError(ON_ERROR[index].0))
             }
             "timeout" => {
@@ -181,7 +181,7 @@ impl Parser<'_> {
 
     /// `on` or `off`.
     fn switch(&mut self, setting: &str) -> Parse<bool> {
-        Ok(self.keyword(SWITCH, &format!("value of `{setting}`"))? == "on")
+        Ok(self.keyword(SWITCH, &format!("`{setting}` value"))? == "on")
     }
 
     fn interface(&mut self) -> Parse<Command> {

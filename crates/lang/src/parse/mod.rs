@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
         match self.lex.peek() {
             token if token.tok == Tok::End => Ok(()),
             token => {
-                let message = format!("{} is too much: nothing follows {after}", quote(self.text(token)));
+                let message = format!("unexpected {} after {after}", quote(self.text(token)));
                 Err(Diagnostic::new(token.span, message))
             }
         }
@@ -215,7 +215,7 @@ impl<'a> Parser<'a> {
                 Ok((self.text(token), token.span))
             }
             Tok::End => Err(self.error_here(format!("{what} is missing"))),
-            _ => Err(self.error_here(format!("{} stands where {what} should be", quote(self.text(token))))),
+            _ => Err(self.error_here(format!("expected {what}, found {}", quote(self.text(token))))),
         }
     }
 
@@ -227,7 +227,7 @@ impl<'a> Parser<'a> {
         let token = self.lex.peek();
         let text = self.text(token);
         if token.tok == Tok::Word && keyword::is_reserved(text) {
-            let message = format!("{} is a word of the language and cannot name {what}", quote(text));
+            let message = format!("{} is a keyword and cannot name {what}", quote(text));
             return Err(Diagnostic::new(token.span, message));
         }
         if token.tok != Tok::Word || !is_name(text) {

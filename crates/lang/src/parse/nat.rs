@@ -13,7 +13,7 @@ use crate::span::Span;
 impl Parser<'_> {
     /// Parses the words after `nat`.
     pub(super) fn nat(&mut self) -> Parse<Command> {
-        Ok(match self.keyword(NAT, "action of `nat`")? {
+        Ok(match self.keyword(NAT, "`nat` action")? {
             "pool" => match self.keyword(NAT_POOL, "action on pools")? {
                 "add" => Command::NatPoolAdd(self.pool()?),
                 _ => Command::NatPoolDel { name: self.pool_name()? },
@@ -51,7 +51,7 @@ impl Parser<'_> {
                 _ => filtering.replace(self.filtering()?).is_some(),
             };
             if again {
-                return Err(Diagnostic::new(token.span, format!("the pool says `{option}` twice")));
+                return Err(Diagnostic::new(token.span, format!("the pool has `{option}` twice")));
             }
         }
         let ports = ports.unwrap_or(NatPool::PORTS);
@@ -71,7 +71,7 @@ impl Parser<'_> {
         let (text, span) = self.operand("the range of addresses")?;
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (Ok(first), Ok(last)) = (first.parse::<Ipv4Addr>(), last.parse::<Ipv4Addr>()) else {
-            let message = format!("{} is no range of IPv4 addresses", quote(text));
+            let message = format!("invalid range of IPv4 addresses {}", quote(text));
             return Err(
                 Diagnostic::new(span, message).with_help("a pool has 192.0.2.1, or 192.0.2.1-192.0.2.9")
             );
@@ -101,7 +101,7 @@ impl Parser<'_> {
             Some((Some(_), Some(_))) => {
                 Err(Diagnostic::new(span, format!("the range {} ends before it starts", quote(text))))
             }
-            _ => Err(Diagnostic::new(span, format!("{} is no range of ports", quote(text)))
+            _ => Err(Diagnostic::new(span, format!("invalid range of ports {}", quote(text)))
                 .with_help("ports are written 1024-65535; there is no port 0")),
         }
     }
@@ -115,7 +115,7 @@ impl Parser<'_> {
     fn forward(&mut self) -> Parse<NatForward> {
         let proto = self.nat_proto()?;
         let outside = self.socket()?;
-        self.keyword(TO, "word between the two ends of a forward")?;
+        self.keyword(TO, "keyword between the endpoints of a forward")?;
         Ok(NatForward { proto, outside, inside: self.socket()? })
     }
 
@@ -144,7 +144,7 @@ impl Parser<'_> {
         match text.parse::<u64>() {
             Ok(number) if digits && bounds.contains(&number) => Ok(number),
             _ => {
-                let message = format!("{} is no {what}", quote(text));
+                let message = format!("invalid {what} {}", quote(text));
                 let help = format!("it is a number from {} to {}", bounds.start(), bounds.end());
                 Err(Diagnostic::new(span, message).with_help(help))
             }

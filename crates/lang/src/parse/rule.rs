@@ -29,7 +29,7 @@ impl<'a> Parser<'a> {
             let token = self.lex.peek();
             match self.peek_word() {
                 Some(word) if is_target(word) && matches.is_empty() => {
-                    let message = format!("{} stands before any match", quote(word));
+                    let message = format!("{} needs a match in front of it", quote(word));
                     let help = "say what the rule matches first; `all` matches every packet";
                     return Err(Diagnostic::new(token.span, message).with_help(help));
                 }
@@ -176,7 +176,7 @@ impl<'a> Parser<'a> {
         let text = self.text(token);
         let error = |message: String| Diagnostic::new(token.span, message);
         let stands_there = |what: &str, help: &str| {
-            error(format!("{what}{} stands where {} should be", quote(text), place.wanted())).with_help(help)
+            error(format!("expected {}, found {what}{}", place.wanted(), quote(text))).with_help(help)
         };
         match token.tok {
             Tok::OpenText => self.open_text(token),
@@ -188,7 +188,7 @@ impl<'a> Parser<'a> {
             },
             Tok::Word if !keyword::is_reserved(text) => {
                 let help = suggest(text, place.words(), place.otherwise());
-                error(format!("there is no {} {}", place.noun(), quote(text))).with_help(help)
+                error(format!("unknown {} {}", place.noun(), quote(text))).with_help(help)
             }
             _ => stands_there("", place.otherwise()),
         }
@@ -251,7 +251,7 @@ fn check_cond(def: &FieldDef, cond: Cond, span: Span) -> Parse<()> {
         (_, Cond::Contains) => {
             error(format!("`contains` is for payloads and options' bytes, and `{}` has none", def.name))
         }
-        _ => error(format!("`{}` has no order, so that `{cond}` means nothing", def.name)),
+        _ => error(format!("`{}` has no order, so `{cond}` does not apply", def.name)),
     }
 }
 

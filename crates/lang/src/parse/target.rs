@@ -63,7 +63,7 @@ impl Parser<'_> {
         let is_match = token.tok == Tok::Bang
             || word.is_some_and(|word| word == "all" || word == "not" || field(word).is_some());
         if is_match {
-            let message = format!("the match {} stands behind a target", quote(self.text(token)));
+            let message = format!("the match {} follows a target", quote(self.text(token)));
             return Diagnostic::new(token.span, message)
                 .with_help("all matches of a rule come before its targets");
         }
@@ -151,7 +151,7 @@ impl Parser<'_> {
         if def.is_option() {
             return Ok(def);
         }
-        let message = format!("`{target}` is for TCP options, and `{}` is none", def.name);
+        let message = format!("`{target}` is for TCP options, and `{}` is not one", def.name);
         Err(Diagnostic::new(span, message)
             .with_help("options are tcp-opt-mss, tcp-opt-wscale, tcp-opt <kind> and so on"))
     }

@@ -47,7 +47,7 @@ impl<'a> Parser<'a> {
                     return Err(Diagnostic::new(span, "the set has no closing `}`"));
                 }
                 token => {
-                    let message = format!("{} stands where `,` or `}}` should be", quote(self.text(token)));
+                    let message = format!("expected `,` or `}}`, found {}", quote(self.text(token)));
                     return Err(Diagnostic::new(token.span, message));
                 }
             };
@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
             (Tok::Word, _) if def.kind == ValueKind::Interface || !is_reserved(self.text(token)) => {}
             _ => {
                 let text = quote(self.text(token));
-                return wrong(format!("{text} stands where a value of `{}` should be", def.name));
+                return wrong(format!("expected a value of `{}`, found {text}", def.name));
             }
         }
         match def.kind {
@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
             Tok::Text => self.unquoted(token)?,
             _ => match hex(text) {
                 Some(digits) if digits.len() % 2 == 1 => {
-                    return error(format!("{} has half a byte: its digits do not pair up", quote(text)));
+                    return error(format!("{} has an odd number of digits", quote(text)));
                 }
                 Some(digits) => digits
                     .as_bytes()
@@ -235,10 +235,10 @@ fn not_a_number(def: &'static FieldDef, piece: Piece<'_>) -> Diagnostic {
     let text = piece.text;
     let takes = format!("`{}` takes {}", def.name, def.values());
     match def.kind {
-        ValueKind::Proto => Diagnostic::new(piece.span, format!("there is no protocol {}", quote(text)))
+        ValueKind::Proto => Diagnostic::new(piece.span, format!("unknown protocol {}", quote(text)))
             .with_help(suggest(text, names::protocols(), &takes)),
         ValueKind::EtherType => {
-            Diagnostic::new(piece.span, format!("there is no network protocol {}", quote(text)))
+            Diagnostic::new(piece.span, format!("unknown network protocol {}", quote(text)))
                 .with_help(suggest(text, names::ethertypes(), &takes))
         }
         _ => Diagnostic::new(piece.span, format!("{} is not a number", quote(text))).with_help(takes),

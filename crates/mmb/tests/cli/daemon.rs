@@ -148,7 +148,7 @@ fn errors_mark_the_wrong_word_and_change_nothing() {
     let run = daemon.mmb(&["add", "tcp-dprot", "80", "drop"]);
     assert_eq!(
         run.err,
-        "error: there is no field `tcp-dprot`\n  add tcp-dprot 80 drop\n      ^^^^^^^^^\n  help: did you mean `tcp-dport`?\n"
+        "error: unknown field `tcp-dprot`\n  add tcp-dprot 80 drop\n      ^^^^^^^^^\n  help: did you mean `tcp-dport`?\n"
     );
     let run = daemon.mmb(&["del", "9"]);
     assert!(run.err.starts_with("error: there is no rule 9\n  del 9\n      ^\n"), "{run:?}");
