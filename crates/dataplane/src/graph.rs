@@ -1,4 +1,4 @@
-//! The graph's nodes, one file each: a loop over a vector of packets around functions of the core crates.
+//! The graph: which nodes there are, and where their edges lead.
 //!
 //! ```text
 //! port-rx ─► l2-input ─► ip4-input ─► classify ─► rewrite ─► port-tx
@@ -7,14 +7,13 @@
 //!                              └──────────────────────────────┘
 //! ```
 //!
-//! When the policy needs sessions, `flow-lookup`, with `flow-classify` and `flow-track` behind it, stands in the place of
-//! `classify`; a snapshot says which of the two `ip4-input` and `ip6-input` lead to.
+//! When the policy needs sessions, `flow-lookup` takes the place of `classify`, with `flow-classify` and `flow-track`
+//! behind it. The snapshot says which one `ip4-input` and `ip6-input` use. Packets of sessions with a service chain go
+//! from these three nodes to `chain`, which has the same next nodes as `rewrite`; `chain-rx` sends frames that functions
+//! made between two walks.
 //!
-//! Packets of sessions that a rule has given to a service chain leave these three nodes for `chain`, which leads where `rewrite`
-//! does; `chain-rx` brings in what functions have made between two walks.
-//!
-//! What comes in by a routed port is not sent along a wire: `ip4-input` and `ip6-input`, or `wire-output` and `rewrite` where
-//! rules apply, lead to the nodes in [`crate::features::route`].
+//! Packets from routed ports are not sent along a wire. `ip4-input` and `ip6-input` send them to a route lookup, or
+//! `wire-output` and `rewrite` do where rules apply.
 //!
 //! ```text
 //! ip4-lookup ─► ip4-rewrite ─┬─► port-tx
@@ -22,87 +21,116 @@
 //!   └── neighbor-rx, ip-slow ◄
 //! ```
 //!
-//! With more than one worker, `ip4-input` and `ip6-input` give packets of other workers' flows to `handoff`, and
-//! `handoff-rx` brings those of this worker in at `classify` or `flow-lookup`; packets for a port that another worker sends on come in
-//! at `port-tx`. Replay and bench run the same nodes between a source and a sink of their own.
+//! With several workers, `ip4-input` and `ip6-input` send packets of other workers' flows to `handoff`. `handoff-rx`
+//! receives packets of this worker's flows, and packets for ports on which this worker transmits. Replay and bench run
+//! the same nodes between a source and a sink of their own.
 
-use mmb_dpdk::{NodeDef, NodeKind};
+use mmb_dpdk::{Emit, NodeDef, NodeKind, Vector};
 
+use crate::engine::node::edges::{Edges, OWN_LOOKUP, OWN_REWRITE, SINK};
 use crate::engine::worker::Worker;
-use crate::features::chain::node as chain;
-use crate::features::classify::{node as classify, rewrite};
-use crate::features::drop::node as drop;
-use crate::features::handoff::node as handoff;
-use crate::features::ip::input as ip_input;
-use crate::features::l2::{input as l2_input, wire as wire_output};
-use crate::features::port::{rx as port_rx, tx as port_tx};
-use crate::features::punt::node as punt;
-use crate::features::route::hop::Ways;
-use crate::features::route::{self, lookup, neighbor, slow};
-use crate::features::session as flow;
-use crate::features::session::dispatch;
+use crate::features::{chain, classify, drop, handoff, ip, l2, port, punt, route, session};
 
-/// A source and a sink: the ports, or what stands in their place.
+/// A source and a sink: the ports, or what replaces them.
 pub(crate) struct Ends {
     /// The source node; its only edge is `l2-input`.
     pub source: NodeDef<Worker>,
-    /// The sink node's name and function.
+    /// The sink node.
     pub sink: NodeDef<Worker>,
 }
 
-/// The nodes of a worker with real ports; `handoff` if other workers may leave packets for it.
-pub(crate) fn live(handoff: bool) -> Vec<NodeDef<Worker>> {
-    between(
-        Ends {
-            source: NodeDef { name: "port-rx", kind: NodeKind::Source(port_rx::emit), next: &["l2-input"] },
-            sink: NodeDef { name: "port-tx", kind: NodeKind::Inner(port_tx::process), next: &[] },
+/// The nodes of a worker with real ports. `has_handoff`: other workers may give it packets.
+pub(crate) fn live(has_handoff: bool) -> Vec<NodeDef<Worker>> {
+    let ends = Ends {
+        source: NodeDef {
+            name: "port-rx",
+            kind: NodeKind::Source(port::rx::poll),
+            next: port::rx::Edge::NAMES,
         },
-        handoff,
-    )
+        sink: NodeDef { name: "port-tx", kind: NodeKind::Inner(port::tx::process), next: &[] },
+    };
+    between(ends, has_handoff)
 }
 
 /// The nodes of a worker between other ends.
-pub(crate) fn between(ends: Ends, handoff: bool) -> Vec<NodeDef<Worker>> {
-    let mut nodes = inner(ends.sink.name);
-    nodes.push(ends.source);
-    if handoff {
-        let next = Vec::leak(vec!["classify", ends.sink.name, "flow-lookup"]);
-        nodes.push(NodeDef { name: "handoff-rx", kind: NodeKind::Source(handoff::emit), next });
+pub(crate) fn between(ends: Ends, has_handoff: bool) -> Vec<NodeDef<Worker>> {
+    let mut builder = Builder { sink: ends.sink.name, nodes: Vec::new() };
+    builder.add_inner();
+    builder.nodes.push(ends.source);
+    if has_handoff {
+        builder.source::<handoff::node::RxEdge>("handoff-rx", handoff::node::receive);
     }
-    nodes.push(ends.sink);
-    nodes
+    builder.nodes.push(ends.sink);
+    builder.nodes
 }
 
-fn inner(sink: &'static str) -> Vec<NodeDef<Worker>> {
-    let node = |name, process, next: Vec<&'static str>| NodeDef {
-        name,
-        kind: NodeKind::Inner(process),
-        next: Vec::leak(next),
-    };
-    vec![
-        NodeDef { name: "neighbor-rx", kind: NodeKind::Source(neighbor::emit), next: neighbor::NEXT },
-        NodeDef {
-            name: "chain-rx",
-            kind: NodeKind::Source(chain::emit),
-            next: Vec::leak(chain::rx_next(sink)),
-        },
-        node("l2-input", l2_input::process, l2_input::NEXT.to_vec()),
-        node("ip4-input", ip_input::process4, ip_input::next("ip4-lookup")),
-        node("ip6-input", ip_input::process6, ip_input::next("ip6-lookup")),
-        node("classify", classify::process, classify::next()),
-        node("flow-lookup", flow::lookup::process, dispatch::edges("flow-lookup", sink)),
-        node("flow-classify", flow::classify::process, dispatch::edges("flow-classify", sink)),
-        node("flow-track", flow::track::process, dispatch::edges("flow-track", sink)),
-        node("chain", chain::process, chain::next(sink)),
-        node("rewrite", rewrite::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
-        node("wire-output", wire_output::process, [&[sink, "drop"], &Ways::NODES[..]].concat()),
-        node("ip4-lookup", lookup::process4, lookup::NEXT4.to_vec()),
-        node("ip6-lookup", lookup::process6, lookup::NEXT6.to_vec()),
-        node("ip4-rewrite", route::rewrite::process4, route::rewrite::next(sink)),
-        node("ip6-rewrite", route::rewrite::process6, route::rewrite::next(sink)),
-        node("ip-slow", slow::process, slow::NEXT.to_vec()),
-        node("punt", punt::process, punt::next(sink)),
-        node("handoff", handoff::process, vec!["drop"]),
-        node("drop", drop::process, vec![]),
-    ]
+type Process = fn(&mut Worker, Vector<'_>);
+
+struct Builder {
+    sink: &'static str,
+    nodes: Vec<NodeDef<Worker>>,
+}
+
+impl Builder {
+    fn add_inner(&mut self) {
+        self.source::<route::neighbor_rx::Edge>("neighbor-rx", route::neighbor_rx::receive);
+        self.source::<chain::node::RxEdge>("chain-rx", chain::node::receive);
+        self.inner::<l2::input::Edge>("l2-input", l2::input::process);
+        self.inner::<ip::input::Edge>("ip4-input", ip::input::process4);
+        self.inner::<ip::input::Edge>("ip6-input", ip::input::process6);
+        self.inner::<classify::node::Edge>("classify", classify::node::process);
+        self.inner::<session::dispatch::Edge>("flow-lookup", session::lookup::process);
+        self.inner::<session::dispatch::Edge>("flow-classify", session::classify::process);
+        self.inner::<session::dispatch::Edge>("flow-track", session::track::process);
+        self.inner::<chain::node::Edge>("chain", chain::node::process);
+        self.inner::<classify::rewrite::Edge>("rewrite", classify::rewrite::process);
+        self.inner::<l2::wire::Edge>("wire-output", l2::wire::process);
+        self.inner::<route::lookup::Edge>("ip4-lookup", route::lookup::process4);
+        self.inner::<route::lookup::Edge>("ip6-lookup", route::lookup::process6);
+        self.inner::<route::rewrite::Edge>("ip4-rewrite", route::rewrite::process4);
+        self.inner::<route::rewrite::Edge>("ip6-rewrite", route::rewrite::process6);
+        self.inner::<route::slow_path::Edge>("ip-slow", route::slow_path::process);
+        self.inner::<punt::node::Edge>("punt", punt::node::process);
+        self.last("handoff", handoff::node::process);
+        self.last("drop", drop::node::process);
+    }
+
+    fn source<E: Edges>(&mut self, name: &'static str, emit: fn(&mut Worker, &mut Emit<'_>) -> usize) {
+        self.nodes.push(NodeDef { name, kind: NodeKind::Source(emit), next: self.next::<E>(name) });
+    }
+
+    /// Adds a node without edges.
+    fn last(&mut self, name: &'static str, process: Process) {
+        self.nodes.push(NodeDef { name, kind: NodeKind::Inner(process), next: &[] });
+    }
+
+    fn inner<E: Edges>(&mut self, name: &'static str, process: Process) {
+        self.nodes.push(NodeDef { name, kind: NodeKind::Inner(process), next: self.next::<E>(name) });
+    }
+
+    /// The names of the next nodes of `node`. The edge of a node to itself, which DPDK refuses and no packet takes,
+    /// leads to `drop`.
+    fn next<E: Edges>(&self, node: &str) -> &'static [&'static str] {
+        let is_ip4 = node.starts_with("ip4");
+        let resolve = |name: &&'static str| match *name {
+            SINK => self.sink,
+            OWN_LOOKUP => {
+                if is_ip4 {
+                    "ip4-lookup"
+                } else {
+                    "ip6-lookup"
+                }
+            }
+            OWN_REWRITE => {
+                if is_ip4 {
+                    "ip4-rewrite"
+                } else {
+                    "ip6-rewrite"
+                }
+            }
+            own if own == node => "drop",
+            other => other,
+        };
+        Vec::leak(E::NAMES.iter().map(resolve).collect())
+    }
 }

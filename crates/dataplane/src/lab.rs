@@ -58,7 +58,7 @@ impl Lab {
             null_port_frame: None,
         };
         let engine = DetachedEngine::new(&memory, config, forwarding, Some(routes))?;
-        let registration = register_thread().map_err(|e| EngineError(e.to_string()))?;
+        let registration = register_thread()?;
         let pool = memory.pool(0)?;
         let io = Frames { pool, incoming: VecDeque::new(), outgoing: Vec::new() };
         Ok(Lab { worker: engine.worker(0, Some(io))?, engine, _registration: registration })

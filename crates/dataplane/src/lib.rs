@@ -19,15 +19,17 @@ pub use engine::config::{
     DEFAULT_SCRATCHPAD, DEFAULT_SESSIONS, EngineConfig, Forwarding, MAX_PORTS, MAX_SCRATCHPAD, MAX_WORKERS,
     PortConfig, PortId, Routed,
 };
-pub use engine::control::{Engine, NodeRuntime, WorkerRuntime};
+pub use engine::control::Engine;
 pub use engine::counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::detached;
 pub use engine::error::EngineError;
+pub use engine::pools::PoolError;
+pub use engine::stats::{NodeRuntime, WorkerRuntime};
 pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;
-pub use features::port::open::PortError;
+pub use features::port::error::PortError;
 pub use features::route::control::RoutingCounters;
-pub use features::route::requests::{Want, Wants};
+pub use features::route::requests::{NeighborRequest, NeighborRequests};
 pub use features::session::connections::{Connection, ConnectionCursor, ConnectionId, SessionCounters};
 pub use mmb_dpdk::Steering;
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use mmb_dataplane::detached::{DetachedConfig, DetachedEngine, PacketIo, PacketMemory};
-use mmb_dataplane::{DEFAULT_SCRATCHPAD, Forwarding, PortId, RoutingCounters, Want};
+use mmb_dataplane::{DEFAULT_SCRATCHPAD, Forwarding, NeighborRequest, PortId, RoutingCounters};
 use mmb_dpdk::{HugePages, Mempool, Packet, Slots};
 use mmb_packet::DropReason;
 use mmb_route::Routes;
@@ -157,8 +157,8 @@ impl FrameSimulator {
     }
 
     /// Takes the workers' requests to the kernel.
-    pub fn wants(&self) -> Vec<Want> {
-        self.engine.wants()
+    pub fn neighbor_requests(&self) -> Vec<NeighborRequest> {
+        self.engine.neighbor_requests()
     }
 
     /// Counters of routing.

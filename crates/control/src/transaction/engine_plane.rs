@@ -23,12 +23,14 @@ impl ForwardingPlane for EnginePlane {
     }
 
     fn neighbor_requests_fd(&self) -> BorrowedFd<'_> {
-        self.0.wants().fd()
+        self.0.neighbor_requests().fd()
     }
 
     fn take_neighbor_requests(&self) -> Vec<NeighborRequest> {
-        let wants = self.0.wants().take().into_iter();
-        wants.map(|want| NeighborRequest { interface: want.interface, address: want.address }).collect()
+        let requests = self.0.neighbor_requests().take().into_iter();
+        requests
+            .map(|request| NeighborRequest { interface: request.interface, address: request.address })
+            .collect()
     }
 
     fn port_state(&self, port: PortNumber) -> Option<PortState> {

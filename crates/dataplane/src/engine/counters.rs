@@ -1,20 +1,21 @@
 //! Counters that one worker writes and everyone may read.
 //!
-//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed store, so
-//! that counting costs no locked instruction and no cache line is shared for writing. Readers add the workers' values
-//! up. Rule counters live in pages, indexed by the rule's slot; a snapshot holds the pages that its rules need, and
-//! pages are only ever added, so a counter keeps its place while policies come and go. A slot is zeroed by the
-//! control side after the grace period of the policy that freed it, when no worker can add to it any more.
+//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed store.
+//! So counting takes no locked instruction, and workers do not share cache lines that are written. Readers add up the
+//! workers' values. Rule counters live in pages, indexed by the rule's slot. A snapshot holds the pages that its rules
+//! need. Pages are never removed, so a counter keeps its address while policies change. The control side zeroes a slot
+//! after the grace period of the policy that freed it, when no worker can add to it any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use mmb_fastpath::FastCounters;
 use mmb_packet::{DropReason, prefetch};
 use serde::Serialize;
 
 use crate::engine::config::MAX_PORTS;
 
-/// Why edits may fail, so that a packet goes on unedited or is dropped, as the configuration says.
+/// Reasons for which edits fail. The configuration says whether such a packet is forwarded unedited or dropped.
 pub const EDIT_FAILURES: [DropReason; 4] =
     [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
 
@@ -39,7 +40,7 @@ impl std::ops::AddAssign for RuleCounters {
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds; only the owner may call this.
+    /// Adds `n`; only the owner may call this.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
@@ -49,7 +50,7 @@ impl Counter {
         self.0.load(Relaxed)
     }
 
-    /// Says how many there are; the owner's call.
+    /// Sets the value; only the owner may call this.
     pub fn set(&self, n: u64) {
         self.0.store(n, Relaxed);
     }
@@ -94,7 +95,7 @@ impl RuleTable {
         }
     }
 
-    /// Counts packets, and the bytes of their frames; the owner's call.
+    /// Counts packets and the bytes of their frames; only the owner may call this.
     #[inline]
     pub fn count(&self, slot: u32, packets: u32, bytes: u64) {
         if let Some(cell) = self.cell(slot) {
@@ -119,12 +120,12 @@ impl RuleTable {
     }
 }
 
-/// Reasons that there is room for; a power of two.
+/// Room for drop reasons; a power of two.
 const REASONS: usize = 64;
 
 const _: () = assert!(DropReason::COUNT <= REASONS);
 
-/// One worker's counters by reason: of packets dropped, of packets that went on unedited.
+/// Counters of one worker, by drop reason.
 #[derive(Debug)]
 pub(crate) struct ReasonCounters([Counter; REASONS]);
 
@@ -145,19 +146,19 @@ impl ReasonCounters {
     }
 }
 
-/// One worker's counters of packets dropped, by reason and by the port that they had come in by.
+/// Packets that one worker dropped, by reason and by input port.
 #[derive(Debug, Default)]
 pub(crate) struct DropCounters {
     all: ReasonCounters,
-    of_ports: [ReasonCounters; MAX_PORTS],
+    by_port: [ReasonCounters; MAX_PORTS],
 }
 
 impl DropCounters {
     #[inline]
     pub fn add(&self, port: u16, reason: u8, n: u64) {
         self.all.add(reason, n);
-        if let Some(of_port) = self.of_ports.get(usize::from(port)) {
-            of_port.add(reason, n);
+        if let Some(for_port) = self.by_port.get(usize::from(port)) {
+            for_port.add(reason, n);
         }
     }
 
@@ -166,18 +167,18 @@ impl DropCounters {
         self.all.get(reason)
     }
 
-    pub fn of_port(&self, port: u16, reason: DropReason) -> u64 {
-        self.of_ports.get(usize::from(port)).map_or(0, |of_port| of_port.get(reason))
+    pub fn for_port(&self, port: u16, reason: DropReason) -> u64 {
+        self.by_port.get(usize::from(port)).map_or(0, |for_port| for_port.get(reason))
     }
 
-    /// Sets the counters of a port to zero; no packet of it may be under way.
+    /// Zeroes the counters of a port; no packet of the port may be in a graph.
     pub fn zero_port(&self, port: u16) {
-        let of_port = self.of_ports.get(usize::from(port));
-        of_port.iter().flat_map(|of_port| &of_port.0).for_each(Counter::zero);
+        let for_port = self.by_port.get(usize::from(port));
+        for_port.iter().flat_map(|for_port| &for_port.0).for_each(Counter::zero);
     }
 }
 
-/// What one worker counts of its routing; see [`crate::RoutingCounters`].
+/// Routing counters of one worker; see [`crate::RoutingCounters`].
 #[derive(Debug, Default)]
 pub(crate) struct RoutingTally {
     pub punted: Counter,
@@ -187,8 +188,27 @@ pub(crate) struct RoutingTally {
     pub fragments: Counter,
     pub queued: Counter,
     pub waiting: Counter,
-    pub wants: Counter,
-    pub wants_lost: Counter,
+    pub requests: Counter,
+    pub requests_lost: Counter,
+}
+
+/// What one worker counts.
+#[derive(Debug, Default)]
+pub(crate) struct WorkerCounters {
+    pub drops: DropCounters,
+    pub routing: RoutingTally,
+    /// Packets forwarded without their edits, because the edits failed.
+    pub unedited: ReasonCounters,
+    /// Frames of functions of chains that were sent.
+    pub emitted: Counter,
+    /// Frames of functions that could not be sent. They count as drops too, although no received packet is missing.
+    pub unsent: Counter,
+    /// Transport checksums completed for kernel peers.
+    pub repairs: Counter,
+    /// Times the worker went to sleep.
+    pub sleeps: Counter,
+    /// What the kernel does by itself.
+    pub fast: FastCounters,
 }
 
 #[cfg(test)]

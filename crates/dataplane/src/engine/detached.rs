@@ -22,20 +22,22 @@ use mmb_route::Routes;
 use mmb_session::DumpCursor;
 
 use crate::engine::config::{Forwarding, PortId};
-use crate::engine::control::{NodeRuntime, Room, drops, node_runtime, sessions, shares, unedited};
 use crate::engine::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
 use crate::engine::error::EngineError;
+use crate::engine::handoff::Inbox;
+use crate::engine::node::vector::VECTOR;
 pub use crate::engine::packet_io::PacketIo;
 use crate::engine::pools::{ORDINARY, Pools};
-use crate::engine::shared::{Inbox, Shared};
+use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::vector::VECTOR;
-use crate::engine::worker::{Clock, Worker};
+use crate::engine::start::{SessionCapacity, create_sessions, create_shared};
+use crate::engine::stats::{NodeRuntime, drops, node_runtime, unedited};
+use crate::engine::worker::Worker;
 use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::port::device::OpenPort;
 use crate::features::port::open::open_generating_null;
 use crate::features::route::control::RoutingCounters;
-use crate::features::route::requests::Want;
+use crate::features::route::requests::NeighborRequest;
 use crate::graph::{self, Ends};
 
 /// Seed of all random numbers: a simulation gives the same result each time.
@@ -54,8 +56,7 @@ impl PacketMemory {
     /// DPDK does not start, or the memory is not available.
     pub fn create(memory_mb: u32, huge: HugePages) -> Result<PacketMemory, EngineError> {
         let config = EalConfig { memory_mb, huge, privileged: false, ..EalConfig::default() };
-        let eal =
-            Eal::get().map_or_else(|| Eal::init(&config), Ok).map_err(|e| EngineError(e.to_string()))?;
+        let eal = Eal::get().map_or_else(|| Eal::init(&config), Ok)?;
         Ok(PacketMemory { eal, pools: Pools::create(memory_mb)? })
     }
 
@@ -64,7 +65,7 @@ impl PacketMemory {
     /// # Errors
     /// The memory is not available.
     pub fn pool(&self, frame_len: usize) -> Result<Mempool, EngineError> {
-        if frame_len <= ORDINARY { Ok(self.pools.ordinary()) } else { self.pools.jumbo() }
+        if frame_len <= ORDINARY { Ok(self.pools.ordinary()) } else { Ok(self.pools.jumbo()?) }
     }
 
     /// Ticks of the time-stamp counter per second.
@@ -116,9 +117,9 @@ impl DetachedEngine {
         let open = |id: PortId| ports.iter().find(|(port, _)| *port == id).map(|(_, port)| port.clone());
         let first = snapshot(1, forwarding, open, config.workers);
         let (shared, inboxes) = if config.is_connected {
-            shares(first, config.workers)?
+            create_shared(first, config.workers)?
         } else {
-            let shared = Shared::detached(first, config.workers).map_err(|e| EngineError(e.to_string()))?;
+            let shared = Shared::detached(first, config.workers).map_err(EngineError::EventFd)?;
             (shared, (0..config.workers).map(|_| None).collect())
         };
         if let Some(routes) = routes {
@@ -135,16 +136,16 @@ impl DetachedEngine {
     /// # Errors
     /// Memory for sessions or for the graph is not available.
     pub fn worker<I: PacketIo>(&self, id: usize, io: Option<I>) -> Result<DetachedWorker<I>, EngineError> {
-        let room = Room { sessions: self.config.sessions, scratchpad: self.config.scratchpad };
+        let capacity = SessionCapacity { sessions: self.config.sessions, scratchpad: self.config.scratchpad };
         let (share, of) = if self.config.is_connected { (id, self.config.workers) } else { (0, 1) };
-        let mut sessions = sessions(share, of, room, SEED)?;
+        let mut sessions = create_sessions(share, of, capacity, SEED)?;
         sessions.set_clock(rdtsc);
         let mut worker = Box::new(Worker::new(id, self.shared.clone(), SEED + id as u64, sessions));
-        worker.spread = of as u32;
-        worker.pool = Some(self.pool.clone());
+        worker.handoff.spread = of as u32;
+        worker.ports.pool = Some(self.pool.clone());
         let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        worker.inbox = inboxes.get_mut(id).and_then(Option::take);
-        let has_inbox = worker.inbox.is_some();
+        worker.handoff.inbox = inboxes.get_mut(id).and_then(Option::take);
+        let has_inbox = worker.handoff.inbox.is_some();
         let nodes = match io {
             Some(io) => {
                 worker.io = Some(Box::new(io));
@@ -152,8 +153,7 @@ impl DetachedEngine {
             }
             None => graph::live(has_inbox),
         };
-        let graph =
-            Graph::build(&format!("sim-{id}"), &nodes, worker).map_err(|e| EngineError(e.to_string()))?;
+        let graph = Graph::build(&format!("sim-{id}"), &nodes, worker)?;
         Ok(DetachedWorker { graph, io: PhantomData })
     }
 
@@ -194,13 +194,13 @@ impl DetachedEngine {
     }
 
     /// Takes the workers' requests to the kernel.
-    pub fn wants(&self) -> Vec<Want> {
-        self.shared.wants.take()
+    pub fn neighbor_requests(&self) -> Vec<NeighborRequest> {
+        self.shared.requests.take()
     }
 
     /// Counters of routing.
     pub fn routing_counters(&self) -> RoutingCounters {
-        RoutingCounters::of(&self.shared)
+        RoutingCounters::sum(&self.shared)
     }
 
     /// Whether some worker has packets from another one in its rings.
@@ -217,7 +217,7 @@ impl DetachedEngine {
     pub fn port_drops(&self, port: PortId) -> Vec<(DropReason, u64)> {
         let workers = &self.shared.workers;
         let of = |reason| {
-            (reason, workers.iter().map(|worker| worker.counters.drops.of_port(port.0, reason)).sum())
+            (reason, workers.iter().map(|worker| worker.counters.drops.for_port(port.0, reason)).sum())
         };
         DropReason::known().map(of).filter(|(_, n)| *n > 0).collect()
     }
@@ -263,12 +263,12 @@ impl<I: PacketIo> DetachedWorker<I> {
 
     /// Sets the clock to a time in milliseconds, and stops it there.
     pub fn set_time(&mut self, now: u32) {
-        self.graph.state_mut().clock = Clock::Stands(now);
+        self.graph.state_mut().clock.set_fixed(now);
     }
 
     /// The time of the last walk in milliseconds.
     pub fn now(&self) -> u32 {
-        self.graph.state().now
+        self.graph.state().clock.now
     }
 
     /// Takes over what was published and serves timers, as a worker does between two walks.
@@ -285,12 +285,12 @@ impl<I: PacketIo> DetachedWorker<I> {
 
     /// Whether functions of chains have made frames that the next walk sends.
     pub fn has_emissions(&mut self) -> bool {
-        !self.graph.state_mut().sessions.emissions().is_empty()
+        !self.graph.state_mut().flows.sessions.emissions().is_empty()
     }
 
     /// Whether fragments wait for the first one of their datagram.
     pub fn has_held_fragments(&self) -> bool {
-        self.graph.state().holds()
+        !self.graph.state().flows.held.is_empty()
     }
 
     /// Milliseconds that fragments wait at most.
@@ -300,38 +300,38 @@ impl<I: PacketIo> DetachedWorker<I> {
 
     /// Milliseconds until the worker has work without a packet; `None`: never.
     pub fn next_timer(&self) -> Option<u32> {
-        self.graph.state().timers()
+        self.graph.state().next_timer()
     }
 
     /// Whether the rules need sessions.
     pub fn needs_sessions(&self) -> bool {
-        self.graph.state().snapshot.flows
+        self.graph.state().snapshot.needs_sessions()
     }
 
     /// Number of sessions.
     pub fn session_count(&self) -> u64 {
-        self.graph.state().sessions.counters().sessions
+        self.graph.state().flows.sessions.counters().sessions
     }
 
     /// The states of the first hundred sessions, as `show connections` prints them.
     pub fn session_states(&self) -> Vec<&'static str> {
         let worker = self.graph.state();
         let (mut states, mut cursor) = (Vec::new(), DumpCursor::default());
-        let host = worker.snapshot.of(worker.id);
-        worker.sessions.dump(worker.now, &host, &mut cursor, 100, |view| states.push(view.state));
+        let host = worker.snapshot.for_worker(worker.id);
+        worker.flows.sessions.dump(worker.clock.now, &host, &mut cursor, 100, |view| states.push(view.state));
         states
     }
 
     /// Ends all sessions.
     pub fn clear_sessions(&mut self) {
-        let Worker { id, snapshot, sessions, .. } = self.graph.state_mut();
-        while sessions.clear_batch(VECTOR, &snapshot.of(*id)) {}
+        let Worker { id, snapshot, flows, .. } = self.graph.state_mut();
+        while flows.sessions.clear_batch(VECTOR, &snapshot.for_worker(*id)) {}
     }
 
     /// Adds counts that sessions hold back to the rules' counters.
     pub fn flush_counters(&mut self) {
         let worker = self.graph.state_mut();
-        worker.sessions.flush(&worker.snapshot.of(worker.id));
+        worker.flows.sessions.flush(&worker.snapshot.for_worker(worker.id));
     }
 
     /// Reads the counters.
@@ -345,7 +345,7 @@ impl<I: PacketIo> DetachedWorker<I> {
             drops: DropReason::known().map(|reason| (reason, drops.get(reason))).collect(),
             edit_failures: EDIT_FAILURES.iter().map(|&reason| (reason, unedited.get(reason))).collect(),
             rules: (0..slots).map(|slot| table.get(slot)).collect(),
-            stages: worker.sessions.chain_counters().to_vec(),
+            stages: worker.flows.sessions.chain_counters().to_vec(),
         }
     }
 }
@@ -371,7 +371,7 @@ fn open_null_ports(
     let wired = forwarding.ports.iter().filter(|p| p.peer.is_some()).take(2);
     wired
         .map(|p| {
-            let port = open_generating_null(pools, size, workers).map_err(|e| EngineError(e.to_string()))?;
+            let port = open_generating_null(pools, size, workers)?;
             Ok((p.id, Arc::new(port)))
         })
         .collect()

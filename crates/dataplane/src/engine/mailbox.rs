@@ -1,9 +1,9 @@
-//! How other threads ask a worker for something about its sessions.
+//! Tasks that other threads leave for a worker.
 //!
-//! Theory of operation. Sessions belong to one worker, which nobody may hold up. A thread that wants something leaves an
-//! errand: a closure that the worker runs between two walks. The worker looks at one flag, takes one errand at a
-//! time, and never waits for the lock; whoever leaves an errand sees to it that it takes microseconds, in pieces if need
-//! be, and waits for the answer in a channel that the closure carries.
+//! Theory of operation. Sessions belong to one worker, and nobody may block it. A thread that needs something of them
+//! leaves a task: a closure that the worker runs between two walks. The worker tests one flag, takes one task at a
+//! time, and never waits for the lock. A task takes microseconds; longer work is divided into several tasks. The
+//! thread that left a task waits for the answer in a channel that the closure owns.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,51 +12,51 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use mmb_session::Sessions;
 
 use crate::engine::shared::WorkerShared;
-use crate::engine::snapshot::OfWorker;
+use crate::engine::snapshot::WorkerSnapshot;
 
-/// What a worker runs: with its sessions, the snapshot it is on, and the time of its clock.
-pub(crate) type Errand = Box<dyn FnOnce(&mut Sessions, &OfWorker<'_>, u32) + Send>;
+/// A closure that a worker runs with its sessions, its snapshot, and its time in milliseconds.
+pub(crate) type WorkerTask = Box<dyn FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) + Send>;
 
-/// Errands left for one worker.
+/// Tasks for one worker.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    /// Whether there is one; the only thing that a worker looks at while there is none.
-    full: AtomicBool,
-    errands: Mutex<VecDeque<Errand>>,
+    /// Whether there is a task; all that the worker reads while there is none.
+    has_task: AtomicBool,
+    tasks: Mutex<VecDeque<WorkerTask>>,
 }
 
 impl Mailbox {
-    fn leave(&self, errand: Errand) {
-        let mut errands = self.errands.lock().unwrap_or_else(PoisonError::into_inner);
-        errands.push_back(errand);
-        self.full.store(true, Ordering::Release);
+    fn push(&self, task: WorkerTask) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.push_back(task);
+        self.has_task.store(true, Ordering::Release);
     }
 
-    /// Whether nothing was left.
+    /// Whether there is no task.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        !self.full.load(Ordering::Acquire)
+        !self.has_task.load(Ordering::Acquire)
     }
 
-    /// The errand that was left first; none, too, while somebody leaves one right now.
-    pub fn take(&self) -> Option<Errand> {
-        let mut errands = self.errands.try_lock().ok()?;
-        let errand = errands.pop_front();
-        self.full.store(!errands.is_empty(), Ordering::Release);
-        errand
+    /// Takes the oldest task; none while another thread holds the lock.
+    pub fn take(&self) -> Option<WorkerTask> {
+        let mut tasks = self.tasks.try_lock().ok()?;
+        let task = tasks.pop_front();
+        self.has_task.store(!tasks.is_empty(), Ordering::Release);
+        task
     }
 }
 
-/// Has `worker` run `f` and waits for what it answers; `None` if the worker has ended.
-pub(crate) fn ask<R: Send + 'static>(
+/// Runs `f` on `worker` and waits for its result; none if the worker has ended.
+pub(crate) fn run_on_worker<R: Send + 'static>(
     worker: &WorkerShared,
-    f: impl FnOnce(&mut Sessions, &OfWorker<'_>, u32) -> R + Send + 'static,
+    f: impl FnOnce(&mut Sessions, &WorkerSnapshot<'_>, u32) -> R + Send + 'static,
 ) -> Option<R> {
-    let (tell, told) = mpsc::sync_channel(1);
-    worker.mailbox.leave(Box::new(move |sessions, host, now| {
-        // Whoever asked waits for this.
-        let _ = tell.send(f(sessions, host, now));
+    let (sender, receiver) = mpsc::sync_channel(1);
+    worker.mailbox.push(Box::new(move |sessions, snapshot, now| {
+        // The receiver waits below, so sending does not fail.
+        let _ = sender.send(f(sessions, snapshot, now));
     }));
     worker.wake_if_sleeping();
-    told.recv().ok()
+    receiver.recv().ok()
 }

@@ -1,30 +1,41 @@
-//! Packet memory: one pool for ordinary frames, one for jumbo frames that is made when it is first needed.
+//! Packet memory: a pool for ordinary frames, and a pool for jumbo frames that is created when first needed.
 
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk::Mempool;
 
-use crate::engine::error::EngineError;
+/// There is no memory for a pool.
+#[derive(Debug, thiserror::Error)]
+#[error("no memory for {buffers} packets of {bytes} bytes ({reason}); start with a larger --memory")]
+pub struct PoolError {
+    /// Packets asked for.
+    pub buffers: usize,
+    /// Bytes of each packet.
+    pub bytes: usize,
+    /// DPDK's error.
+    pub reason: mmb_dpdk::Error,
+}
 
 /// Frame bytes of an ordinary buffer.
 pub(crate) const ORDINARY: usize = 2048;
 /// Frame bytes of a jumbo buffer: a packet-socket frame of 16 KiB.
 pub(crate) const JUMBO: usize = 16_384;
 const JUMBO_BUFFERS: usize = 4096;
-/// Buffers in a worker's own cache: two vectors, so that a vector received and a vector sent never reach the shared ring and
-/// the same buffers, warm in the caches, are used again and again.
+/// Buffers in a worker's own cache: two vectors. So receiving and sending a vector never needs the shared ring, and
+/// buffers that are in the processor's cache are used again.
 const CACHE: usize = 512;
 /// Memory of one ordinary buffer with its headers and alignment.
 const ORDINARY_FOOTPRINT: usize = 2_496;
 
+/// The pools of an engine.
 pub(crate) struct Pools {
     ordinary: Mempool,
     jumbo: Mutex<Option<Mempool>>,
 }
 
 impl Pools {
-    /// Makes the ordinary pool, with half of `memory_mb`; the rest is for jumbo frames, rings and devices.
-    pub fn create(memory_mb: u32) -> Result<Pools, EngineError> {
+    /// Creates the ordinary pool in half of `memory_mb`; the rest is for jumbo frames, rings and devices.
+    pub fn create(memory_mb: u32) -> Result<Pools, PoolError> {
         let buffers = (((memory_mb as usize) << 19) / ORDINARY_FOOTPRINT).max(4096);
         let ordinary = create("mmb-packets", buffers, ORDINARY)?;
         Ok(Pools { ordinary, jumbo: Mutex::new(None) })
@@ -40,8 +51,8 @@ impl Pools {
         self.ordinary.size()
     }
 
-    /// The pool for jumbo frames.
-    pub fn jumbo(&self) -> Result<Mempool, EngineError> {
+    /// The pool for jumbo frames; it is created by the first call.
+    pub fn jumbo(&self) -> Result<Mempool, PoolError> {
         let mut jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pool) = &*jumbo {
             return Ok(pool.clone());
@@ -51,10 +62,10 @@ impl Pools {
     }
 }
 
-fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, EngineError> {
-    Mempool::create(name, buffers, data_room, CACHE).map_err(|e| {
-        EngineError(format!(
-            "no memory for {buffers} packets of {data_room} bytes ({e}); start with a larger --memory"
-        ))
+fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, PoolError> {
+    Mempool::create(name, buffers, data_room, CACHE).map_err(|reason| PoolError {
+        buffers,
+        bytes: data_room,
+        reason,
     })
 }

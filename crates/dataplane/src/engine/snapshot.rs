@@ -1,14 +1,15 @@
-//! What the workers run on: one immutable value, replaced as a whole.
+//! Snapshots: the rules, ports and settings of a generation, as one immutable value.
 //!
 //! Theory of operation. The control side builds a snapshot completely, publishes one pointer, and waits until every
-//! worker has said that it runs on the new generation; then nobody can see the old one and its memory, ports and
-//! rule slots may go (quiescent-state reclamation). A worker looks for a new generation between two graph walks
-//! only, so within a walk all nodes see the same rules, ports and wires.
+//! worker runs on the new generation. Then no worker can read the old snapshot, and its memory, ports and rule slots
+//! are free (quiescent-state reclamation). A worker takes over a new generation between two walks only. So all nodes
+//! of a walk see the same rules, ports and wires.
 
 use std::sync::Arc;
 
+use mmb_dpdk::Packet;
 use mmb_fastpath::FastPathConfig;
-use mmb_flow::{NatConfig, SessionSettings};
+use mmb_flow::{Key, NatConfig, SessionSettings};
 use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
@@ -18,27 +19,36 @@ use mmb_session::Environment;
 use crate::engine::config::{Forwarding, MAX_PORTS, PortId};
 use crate::engine::counters::RuleTable;
 use crate::features::fastpath;
-use crate::features::ip::input as ip_input;
+use crate::features::flow_rules::mark::is_sessionless;
 use crate::features::port::device::OpenPort;
 
-/// What happens to packets that enter by a port, as bits: 0 means straight to the other end of the wire.
+/// What happens to packets that come in by a port, as bits. 0: they go to the other end of the wire at once.
 pub(crate) mod path {
     /// Rules apply.
     pub const RULES: u8 = 1 << 0;
     /// A kernel device that may hand over frames with stripped tags and unfinished checksums.
     pub const KERNEL: u8 = 1 << 1;
-    /// Service tags come disguised (see [`mmb_dpdk::FrameSizeGuard`]).
-    pub const STAND_IN: u8 = 1 << 2;
-    /// They are routed.
+    /// The port replaces service tags by a placeholder (see [`mmb_dpdk::FrameSizeGuard`]).
+    pub const TAG_PLACEHOLDER: u8 = 1 << 2;
+    /// The packets are routed.
     pub const ROUTED: u8 = 1 << 3;
 }
 
-/// The way to the kernel.
+/// Which nodes apply rules to a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PolicyPath {
+    /// Stateless rules: `classify`.
+    Classify,
+    /// Rules or NAT that need sessions: `flow-lookup`.
+    Sessions,
+}
+
+/// Where packets for the kernel go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Punt {
     /// The port ([`PortId::NONE`] if there is none).
     pub port: u16,
-    /// The Ethernet address that frames get; none for a twin, which has the port's own.
+    /// The destination address that frames get; none for the twin of a port, which has the same address.
     pub mac: Option<[u8; 6]>,
 }
 
@@ -48,38 +58,36 @@ const NO_PUNT: Punt = Punt { port: PortId::NONE.0, mac: None };
 pub(crate) struct Snapshot {
     pub generation: u64,
     pub policy: Policy,
-    /// What becomes of packets whose edits cannot be made.
+    /// What happens to packets whose edits fail.
     pub on_error: ErrorPolicy,
     /// NAT's pools and forwards.
     pub nat: Arc<NatConfig>,
-    /// What operators set about sessions.
+    /// Timeouts and other settings of sessions.
     pub settings: SessionSettings,
-    /// The chains that rules give sessions to.
+    /// Service chains.
     pub chains: Arc<Program>,
-    /// Rules or NAT need sessions.
-    pub flows: bool,
-    /// The edge of `ip4-input` and `ip6-input` that packets take which rules apply to.
-    pub rules: u16,
-    /// What ports mark packets with that need no flow manager ([`crate::features::flow_rules`]); 0: nothing.
+    /// Which nodes apply the rules.
+    pub policy_path: PolicyPath,
+    /// The mark of packets that need no session, set by flow rules of ports ([`crate::features::flow_rules`]); 0: none.
     pub mark: u32,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
     /// Other end of each port's wire ([`PortId::NONE`] if it has none), or [`OUT_ROUTED`].
     pub peer: [u16; MAX_PORTS],
-    /// For each routed port, the port by which the kernel gets what is its, and that one's Ethernet address.
+    /// Where packets for the kernel go, for each routed port.
     pub punt: [Punt; MAX_PORTS],
-    /// Rules ask by which port packets go out that are routed: they are looked up before rules are.
-    pub asks_out: bool,
+    /// Rules test the output port, and packets are routed: routes are looked up before rules.
+    pub needs_out_port: bool,
     /// Bits of [`path`] for each input port.
     pub path: [u8; MAX_PORTS],
-    /// No port is routed or without another end.
-    pub wired: bool,
-    /// Rules apply to what comes in by some port.
-    pub ruled: bool,
-    /// What rules apply to is all to be routed.
-    pub routed: bool,
-    /// No input port needs a look at its packets.
-    pub straight: bool,
+    /// Every port has a wire, and none is routed.
+    pub all_wired: bool,
+    /// Rules apply to packets of some port.
+    pub has_policy: bool,
+    /// All ports to which rules apply are routed.
+    pub all_routed: bool,
+    /// No port needs its packets parsed.
+    pub bypass: bool,
     /// Each worker's rule counters.
     pub counters: Vec<RuleTable>,
     /// The fast path, where there are ports with one.
@@ -87,7 +95,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Resolves `forwarding`; `open` finds a port's device (none in replay and in bench).
+    /// Resolves `forwarding`; `open` returns the device of a port (none in replay and bench).
     pub fn new(
         generation: u64,
         forwarding: Forwarding,
@@ -95,26 +103,25 @@ impl Snapshot {
         counters: Vec<RuleTable>,
     ) -> Snapshot {
         let is_learning = fastpath::config::is_learning(&forwarding);
-        let flows = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
+        let needs_sessions = forwarding.policy.is_stateful() || !forwarding.nat.is_empty();
         let mut snapshot = Snapshot {
             generation,
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
             punt: [NO_PUNT; MAX_PORTS],
-            asks_out: forwarding.policy.needs_out_port()
+            needs_out_port: forwarding.policy.needs_out_port()
                 && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
-            wired: true,
-            ruled: false,
-            routed: true,
-            straight: true,
+            all_wired: true,
+            has_policy: false,
+            all_routed: true,
+            bypass: true,
             policy: forwarding.policy,
             on_error: forwarding.on_error,
             nat: forwarding.nat,
             settings: forwarding.settings,
             chains: forwarding.chains,
-            flows,
-            rules: if flows { ip_input::FLOW_LOOKUP } else { ip_input::CLASSIFY },
+            policy_path: if needs_sessions { PolicyPath::Sessions } else { PolicyPath::Classify },
             mark: 0,
             counters,
             fast: None,
@@ -122,19 +129,19 @@ impl Snapshot {
         for config in &forwarding.ports {
             let Some(index) = config.id.index() else { continue };
             let port = open(config.id);
-            let rules = config.enabled && (flows || !snapshot.policy.is_empty());
+            let rules = config.enabled && (needs_sessions || !snapshot.policy.is_empty());
             let bit = |on: bool, bit: u8| if on { bit } else { 0 };
             snapshot.path[index] = bit(rules, path::RULES)
                 | bit(port.as_ref().is_some_and(|p| p.checks_frames()), path::KERNEL)
-                | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::STAND_IN)
+                | bit(port.as_ref().is_some_and(|p| p.replaces_service_tags()), path::TAG_PLACEHOLDER)
                 | bit(config.routed.is_some(), path::ROUTED);
             snapshot.peer[index] = match config.routed {
                 Some(_) => OUT_ROUTED,
                 None => config.peer.unwrap_or(PortId::NONE).0,
             };
-            snapshot.wired &= snapshot.peer[index] < OUT_ROUTED;
-            snapshot.ruled |= rules;
-            snapshot.routed &= config.routed.is_some() || !rules;
+            snapshot.all_wired &= snapshot.peer[index] < OUT_ROUTED;
+            snapshot.has_policy |= rules;
+            snapshot.all_routed &= config.routed.is_some() || !rules;
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
@@ -142,25 +149,53 @@ impl Snapshot {
             }
             snapshot.ports[index] = port;
         }
-        let fast = (is_learning, flows, !snapshot.ruled);
+        let fast = (is_learning, needs_sessions, !snapshot.has_policy);
         snapshot.fast = fastpath::config::new(&snapshot.ports, &snapshot.policy, fast);
-        snapshot.straight = snapshot.path.iter().all(|&p| p == 0);
+        snapshot.bypass = snapshot.path.iter().all(|&p| p == 0);
         snapshot
     }
 
-    /// Bits of [`path`] for packets that entered by `port`.
+    /// Whether rules or NAT need sessions.
+    #[inline]
+    pub fn needs_sessions(&self) -> bool {
+        self.policy_path == PolicyPath::Sessions
+    }
+
+    /// Whether all packets take the same policy path, whatever marks ports set.
+    #[inline]
+    pub fn has_uniform_path(&self) -> bool {
+        self.mark == 0
+    }
+
+    /// The policy path of one packet, whose headers are parsed.
+    #[inline]
+    pub fn policy_path_of(&self, packet: &Packet) -> PolicyPath {
+        if self.mark != 0 && is_sessionless(packet, self.mark) {
+            PolicyPath::Classify
+        } else {
+            self.policy_path
+        }
+    }
+
+    /// Whether some feature takes packets to this destination, whatever routes say. Only the destination address,
+    /// the protocol and the kind of `key` are used.
+    pub fn claims_destination(&self, key: &Key) -> bool {
+        self.nat.is_nat_destination(key)
+    }
+
+    /// Bits of [`path`] for packets that came in by `port`.
     #[inline]
     pub fn path(&self, port: u16) -> u8 {
         self.path.get(usize::from(port)).copied().unwrap_or(0)
     }
 
-    /// Whether what comes in by `port` is routed.
+    /// Whether packets that come in by `port` are routed.
     #[inline]
     pub fn is_routed(&self, port: u16) -> bool {
         self.path(port) & path::ROUTED != 0
     }
 
-    /// The way to the kernel of what came in by `port`.
+    /// Where packets for the kernel go that came in by `port`.
     pub fn punt(&self, port: u16) -> Punt {
         self.punt.get(usize::from(port)).copied().unwrap_or(NO_PUNT)
     }
@@ -171,8 +206,8 @@ impl Snapshot {
         self.peer.get(usize::from(port)).copied().unwrap_or(PortId::NONE.0)
     }
 
-    /// Bytes of the longest frame that goes out at `port` if its network header stands behind `link` bytes; any length
-    /// where there is no device.
+    /// Bytes of the longest frame that `port` transmits, with its network header at offset `link`. No limit without
+    /// a device.
     #[inline]
     pub fn frame_max(&self, port: u16, link: u16) -> usize {
         self.port(port).map_or(usize::MAX, |port| port.max_frame_behind(link))
@@ -184,20 +219,27 @@ impl Snapshot {
         self.ports.get(usize::from(port)).and_then(|p| p.as_deref())
     }
 
-    /// The snapshot as the sessions of `worker` see it.
+    /// The snapshot with the rule counters of `worker`.
     #[inline]
-    pub fn of(&self, worker: usize) -> OfWorker<'_> {
-        OfWorker { snapshot: self, counters: &self.counters[worker] }
+    pub fn for_worker(&self, worker: usize) -> WorkerSnapshot<'_> {
+        WorkerSnapshot { snapshot: self, counters: &self.counters[worker] }
     }
 }
 
 /// A snapshot with the rule counters of one worker.
-pub(crate) struct OfWorker<'a> {
+pub(crate) struct WorkerSnapshot<'a> {
     pub snapshot: &'a Snapshot,
     counters: &'a RuleTable,
 }
 
-impl Environment for OfWorker<'_> {
+impl WorkerSnapshot<'_> {
+    /// Whether rules or NAT need sessions.
+    pub fn needs_sessions(&self) -> bool {
+        self.snapshot.needs_sessions()
+    }
+}
+
+impl Environment for WorkerSnapshot<'_> {
     #[inline]
     fn policy(&self) -> &Policy {
         &self.snapshot.policy

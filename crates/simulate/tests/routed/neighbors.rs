@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mmb_dataplane::{PortId, Want};
+use mmb_dataplane::{NeighborRequest, PortId};
 use mmb_packet::build::{Ip4, Ip6};
 use mmb_route::{NextHop, NextHopKind, Routes};
 
@@ -11,8 +11,8 @@ use crate::world::*;
 const FOUND: u32 = 30;
 const SECOND: u32 = 1_000;
 
-fn want(address: &str) -> Want {
-    Want { interface: WAN_INTERFACE, address: address.parse().expect("an address") }
+fn want(address: &str) -> NeighborRequest {
+    NeighborRequest { interface: WAN_INTERFACE, address: address.parse().expect("an address") }
 }
 
 /// Routes in which the kernel has an answer for a neighbour: an address, or none.
@@ -49,7 +49,7 @@ fn packets_wait_for_the_address_and_go_on_in_order() {
         let mut world = world(forwarding(&[]));
         let frames = (0..3).map(|id| (LAN, frame(to, id))).collect();
         assert_eq!(world.lab.run(0, frames), []);
-        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(world.lab.neighbor_requests(), [want(to)]);
         assert_eq!(world.lab.routing_counters().waiting, 3);
         // Other news do not help.
         world.lab.publish_routes(answered("192.0.2.77", NextHopKind::Forward));
@@ -67,7 +67,7 @@ fn a_gateway_is_asked_for_in_the_place_of_the_destination() {
     let mut world = world(forwarding(&[]));
     let frames = ["172.16.0.1", "172.17.0.1"].map(|to| (LAN, frame(to, 1)));
     assert_eq!(world.lab.run(0, frames.to_vec()), []);
-    assert_eq!(world.lab.wants(), [want("192.0.2.254")]);
+    assert_eq!(world.lab.neighbor_requests(), [want("192.0.2.254")]);
 }
 
 #[test]
@@ -79,11 +79,11 @@ fn senders_are_told_of_a_neighbour_that_does_not_answer() {
         world.lab.publish_routes(answered(to, NextHopKind::Failed));
         assert_eq!(error_about(&world.lab.run(10, vec![]), &packet), complaint);
         // From now on at once; and the kernel is asked again, but not all the time.
-        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(world.lab.neighbor_requests(), [want(to)]);
         assert_eq!(error_about(&world.lab.run(20, vec![(LAN, packet.clone())]), &packet), complaint);
-        assert_eq!(world.lab.wants(), []);
+        assert_eq!(world.lab.neighbor_requests(), []);
         assert_eq!(error_about(&world.lab.run(SECOND, vec![(LAN, packet.clone())]), &packet), complaint);
-        assert_eq!(world.lab.wants(), [want(to)]);
+        assert_eq!(world.lab.neighbor_requests(), [want(to)]);
         assert_eq!(world.drops(), [("neighbor-failed", 3)]);
     }
 }
@@ -116,7 +116,7 @@ fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
     let out = world.lab.run(1, vec![]);
     assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
     // Wants come once for each neighbour: 1 + 240 + 240.
-    let mut wants = world.lab.wants();
+    let mut wants = world.lab.neighbor_requests();
     assert!(wants.len() >= 481);
     wants.sort_unstable_by_key(|want| want.address);
     wants.dedup();
@@ -140,7 +140,7 @@ fn a_stale_neighbour_that_is_used_is_asked_for_once_a_second() {
     let mut asked = Vec::new();
     for now in (0..3 * SECOND).step_by(100) {
         assert_eq!(world.lab.run(now, vec![(LAN, frame("203.0.113.49", 1)); 3]).len(), 3);
-        asked.extend(world.lab.wants().into_iter().map(|want| (now, want.address)));
+        asked.extend(world.lab.neighbor_requests().into_iter().map(|want| (now, want.address)));
     }
     let address: IpAddr = [203, 0, 113, 49].into();
     assert_eq!(asked, [0, SECOND, 2 * SECOND].map(|now| (now, address)));

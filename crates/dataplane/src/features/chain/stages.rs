@@ -1,4 +1,4 @@
-//! What the engine tells of service chains.
+//! Counters of service chains.
 
 use std::sync::Arc;
 
@@ -6,19 +6,19 @@ use mmb_nf::StageCounters;
 use mmb_session::Environment;
 
 use crate::engine::control::Engine;
-use crate::engine::mailbox::ask;
+use crate::engine::mailbox::run_on_worker;
 
 impl Engine {
-    /// What the stages of the published chains have counted, by their numbers. Ticks are the processor's
-    /// ([`Engine::tsc_hz`]).
+    /// Counters of the stages of the published chains, by stage number. Ticks are TSC ticks ([`Engine::tsc_hz`]).
     pub fn stage_counters(&self) -> Vec<StageCounters> {
         let program = self.shared().current().chains.clone();
         let mut sums = Vec::new();
         for worker in &self.shared().workers {
-            let told =
-                ask(worker, |sessions, host, _| (host.chains().clone(), sessions.chain_counters().to_vec()));
-            // A worker that has taken over another program since counts other stages.
-            if let Some((of, counts)) = told
+            let result = run_on_worker(worker, |sessions, host, _| {
+                (host.chains().clone(), sessions.chain_counters().to_vec())
+            });
+            // A worker that has taken over another program counts other stages.
+            if let Some((of, counts)) = result
                 && Arc::ptr_eq(&of, &program)
             {
                 sums.resize(sums.len().max(counts.len()), StageCounters::default());
@@ -28,12 +28,12 @@ impl Engine {
         sums
     }
 
-    /// Frames that functions of chains have made, and that were sent.
+    /// Frames of functions of chains that were sent.
     pub fn emitted(&self) -> u64 {
         self.shared().workers.iter().map(|worker| worker.counters.emitted.get()).sum()
     }
 
-    /// Ticks of the processor in a second.
+    /// TSC ticks per second.
     pub fn tsc_hz(&self) -> u64 {
         self.eal().tsc_hz()
     }

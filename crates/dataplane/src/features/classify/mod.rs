@@ -1,4 +1,7 @@
-//! Stateless rules: the node that finds matching rules, and the node that applies their edits.
+//! Rules: finding those that match, and applying their edits.
 
+pub(crate) mod edit;
+pub(crate) mod matching;
 pub(crate) mod node;
 pub(crate) mod rewrite;
+pub(crate) mod state;

@@ -8,10 +8,10 @@ use mmb_fastpath::{FastPathHost, FastPathInfo, FastPortInfo, PortSide};
 
 use crate::engine::config::PortId;
 use crate::engine::control::Engine;
-use crate::engine::snapshot::{OfWorker, path};
+use crate::engine::snapshot::{WorkerSnapshot, path};
 use crate::features::port::device::OpenPorts;
 
-impl FastPathHost for OfWorker<'_> {
+impl FastPathHost for WorkerSnapshot<'_> {
     fn has_rules(&self, in_port: u16) -> bool {
         self.snapshot.path(in_port) & path::RULES != 0
     }

@@ -8,19 +8,21 @@ use mmb_route::Routes;
 
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
-use crate::features::classify::node::matches;
+use crate::features::classify::matching::find_matches;
+use crate::features::classify::state::RuleScratch;
 
 /// Passes sent packets to the fast path.
 #[cold]
 pub(crate) fn learn_from_tx(worker: &mut Worker, packets: &[&mut Packet]) {
     // The generation must be read before the ports' state.
     let generation = worker.fast_generation();
-    let Worker { id, shared, snapshot, routes, fast, pool, batch, scratch, sessions, .. } = worker;
-    let (host, counters) = (snapshot.of(*id), &shared.workers[*id].counters.fast);
+    let Worker { id, shared, snapshot, routing, fast, ports, rules, flows, .. } = worker;
+    let (routes, RuleScratch { batch, frame, .. }) = (&*routing.routes, rules);
+    let (host, counters) = (snapshot.for_worker(*id), &shared.workers[*id].counters.fast);
     let context = TxContext { generation, routes, host: &host, counters };
     for packet in packets {
-        fast.learn_from_tx(packet, &context, sessions, |received, port| {
-            match_rules((snapshot, routes), pool.as_ref(), (batch, scratch), received, port)
+        fast.learn_from_tx(packet, &context, &mut flows.sessions, |received, port| {
+            match_rules((snapshot, routes), ports.pool.as_ref(), (batch, frame), received, port)
         });
         if !fast.has_samples() {
             return;
@@ -32,7 +34,7 @@ pub(crate) fn learn_from_tx(worker: &mut Worker, packets: &[&mut Packet]) {
 fn match_rules(
     (snapshot, routes): (&Snapshot, &Routes),
     pool: Option<&Mempool>,
-    (batch, scratch): (&mut Batch, &mut Vec<u8>),
+    (batch, frame): (&mut Batch, &mut Vec<u8>),
     received: &[u8],
     port: u16,
 ) -> Result<Vec<u32>, RefusalReason> {
@@ -40,6 +42,6 @@ fn match_rules(
     copy.set_port(port);
     let (data, meta) = copy.data_and_meta();
     parse(data, received.len(), meta).map_err(|_| RefusalReason::Otherwise)?;
-    matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], scratch, |_| None);
+    find_matches(&snapshot.policy, (snapshot, routes), batch, &mut [&mut copy], frame, |_| None);
     Ok(batch.hits.iter().map(|hit| hit.slot).collect())
 }

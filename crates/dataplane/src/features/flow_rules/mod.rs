@@ -14,12 +14,10 @@
 //! part. A port whose driver refuses works without flow rules.
 
 mod classes;
+pub(crate) mod mark;
 mod packet_set;
 
-use mmb_dpdk::{
-    FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, Packet, Port,
-};
-use mmb_packet::{Kind, flags};
+use mmb_dpdk::{FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, Port};
 use serde::Serialize;
 
 use crate::engine::config::{Forwarding, PortId};
@@ -37,15 +35,6 @@ pub struct Capability {
     pub supported: bool,
     /// The query, and the driver's answer.
     pub answer: String,
-}
-
-/// Whether a packet needs no session lookup: the port has marked it with `mark`, and it is a whole TCP or UDP
-/// packet.
-#[inline]
-pub(crate) fn is_sessionless(packet: &Packet, mark: u32) -> bool {
-    let meta = packet.meta();
-    let is_whole = meta.flags & flags::FRAGMENT == 0 && matches!(meta.kind.l4(), Kind::TCP | Kind::UDP);
-    packet.mark() == Some(mark) && is_whole
 }
 
 /// A port that may support flow rules.

@@ -1,35 +1,48 @@
-//! `ip4-input` and `ip6-input`: the one parse of a packet's headers, and the choice of the flow's worker. On a routed port, also
-//! what a router has to hold against a packet before it does anything with it (RFC 1812, 5.2.2, 5.3.1).
+//! `ip4-input` and `ip6-input`: parse the headers of each packet once, and choose the worker that owns its flow.
+//!
+//! Theory of operation. Packets to which rules apply are processed in runs with the same input port, so that what the
+//! port says is read once per run. A plain packet takes one inlined parse; everything else goes through
+//! [`InputContext::classify_rest`]. On a routed port, the checks of a router come first (RFC 1812, 5.2.2 and 5.3.1).
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_flow::{FlowRef, Key};
 use mmb_packet::{DropReason, Kind, StageWord, checksum};
 use mmb_session::Sessions;
 
-use crate::engine::snapshot::{Snapshot, path};
-use crate::engine::vector::{ROUTED_L3 as L3, VECTOR, ask, begin, for_each};
+use super::checksums::complete_checksum;
+use super::locals::LocalAddresses;
+use super::version::{Ip4, Ip6, IpVersion};
+use crate::engine::handoff::Handoff;
+use crate::engine::node::edges::{OWN_LOOKUP, edges, send, send_all};
+use crate::engine::node::vector::{
+    ROUTED_L3 as L3, VECTOR, for_each_prefetched, packet_addr, prefetch_ahead, prefetch_first,
+};
+use crate::engine::snapshot::{PolicyPath, Snapshot, path};
 use crate::engine::worker::Worker;
-use crate::features::flow_rules::is_sessionless;
-use crate::features::ip::locals::Locals;
-use crate::features::ip::version::{Ip, Ip4, Ip6};
-use crate::features::session::dispatch::who;
 
-/// Where packets go that rules apply to: the one edge or the other, as the snapshot says.
-pub(crate) const CLASSIFY: u16 = 0;
-/// The same, if the rules need sessions.
-pub(crate) const FLOW_LOOKUP: u16 = 4;
-const WIRE: u16 = 1;
-const DROP: u16 = 2;
-const HANDOFF: u16 = 3;
-const LOOKUP: u16 = 5;
-const SLOW: u16 = 6;
-const PUNT: u16 = 7;
-/// Segments behind the first one that a checksum is completed over; a frame of more is left as it came.
-const SEGMENTS: usize = 32;
+edges! {
+    /// The edges of both nodes.
+    pub(crate) enum Edge {
+        Classify => "classify",
+        FlowLookup => "flow-lookup",
+        Wire => "wire-output",
+        Drop => "drop",
+        Handoff => "handoff",
+        /// To the lookup of the node's own IP version.
+        Lookup => OWN_LOOKUP,
+        Slow => "ip-slow",
+        Punt => "punt",
+    }
+}
 
-/// The edges of a node whose packets are routed by `lookup`.
-pub(crate) fn next(lookup: &'static str) -> Vec<&'static str> {
-    vec!["classify", "wire-output", "drop", "handoff", "flow-lookup", lookup, "ip-slow", "punt"]
+impl From<PolicyPath> for Edge {
+    #[inline(always)]
+    fn from(path: PolicyPath) -> Edge {
+        match path {
+            PolicyPath::Classify => Edge::Classify,
+            PolicyPath::Sessions => Edge::FlowLookup,
+        }
+    }
 }
 
 pub(crate) fn process4(worker: &mut Worker, vector: Vector<'_>) {
@@ -41,255 +54,252 @@ pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
 }
 
 #[inline(always)]
-fn process<I: Ip>(worker: &mut Worker, vector: Vector<'_>) {
-    if worker.snapshot.ruled { ruled::<I>(worker, vector) } else { unruled::<I>(worker, vector) }
+fn process<I: IpVersion>(worker: &mut Worker, vector: Vector<'_>) {
+    if worker.snapshot.has_policy {
+        process_with_policy::<I>(worker, vector);
+    } else {
+        process_without_policy::<I>(worker, vector);
+    }
 }
 
-/// Where no rules apply: what is routed is so little work that its destination is asked for at once.
+/// Without rules. A routed packet takes so little work that its route is prefetched at once.
 #[inline(always)]
-fn unruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, snapshot, routes, locals, spread, shared, .. } = worker;
-    let under = Under { snapshot, locals, id: *id, spread: *spread };
-    let table = routes.single_table();
-    let n = vector.len();
-    let mut edges = [LOOKUP; VECTOR];
+fn process_without_policy<I: IpVersion>(worker: &mut Worker, mut vector: Vector<'_>) {
+    let Worker { id, snapshot, routing, handoff, shared, .. } = worker;
+    let context = InputContext { snapshot, locals: &routing.locals, id: *id, spread: handoff.spread };
+    let table = routing.routes.single_table();
+    let mut edges = [Edge::Lookup; VECTOR];
     let mut repairs = 0;
-    for_each(vector.packets(), |at, packet| {
+    for_each_prefetched(vector.packets(), |at, packet| {
         let (path, length) = (snapshot.path(packet.port()), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
-        if path & (path::ROUTED | path::KERNEL) == path::ROUTED && I::look(data, length, meta) {
+        if path & (path::ROUTED | path::KERNEL) == path::ROUTED && I::parse_forwardable(data, length, meta) {
             if let Some(table) = table {
-                I::ask(table, data);
+                I::prefetch_route(table, data);
             }
         } else {
-            edges[at] = under.input::<I>(packet, path, None, &mut repairs);
+            edges[at] = context.input::<I>(packet, path, None, &mut repairs);
         }
     });
     shared.workers[*id].counters.repairs.add(repairs);
-    vector.send(&edges[..n]);
+    send(vector, &edges);
 }
 
-/// Where rules apply, or to some ports: packets are looked at in runs of those that came in by one port.
+/// Where rules apply to packets of some port: in runs of packets with the same input port.
 #[inline(always)]
-fn ruled<I: Ip>(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, snapshot, locals, spread, sessions, shared, .. } = worker;
-    let under = Under { snapshot, locals, id: *id, spread: *spread };
-    let (rules, alone) = (snapshot.rules, *spread == 1 && snapshot.mark == 0);
-    let n = vector.len();
-    let mut edges = [rules; VECTOR];
-    let (mut repairs, mut others, flows) = (0, false, rules == FLOW_LOOKUP);
+fn process_with_policy<I: IpVersion>(worker: &mut Worker, mut vector: Vector<'_>) {
+    let Worker { id, snapshot, routing, handoff, flows, shared, .. } = worker;
+    let (locals, sessions) = (&*routing.locals, &mut flows.sessions);
+    let context = InputContext { snapshot, locals, id: *id, spread: handoff.spread };
+    let is_uniform = handoff.spread == 1 && snapshot.has_uniform_path();
+    let (n, uses_sessions) = (vector.len(), snapshot.needs_sessions());
+    let mut edges = [Edge::from(snapshot.policy_path); VECTOR];
+    let (mut repairs, mut diverges) = (0, false);
     sessions.begin_vector(I::KIND);
-    begin(vector.packets());
+    prefetch_first(vector.packets());
     let mut at = 0;
     while at < n {
         let packets = vector.packets();
-        let by = By::port(snapshot, locals, alone, packets[at].port());
-        let run = Run { under: &under, by, from: at, edges: &mut edges, repairs: &mut repairs };
-        (at, others) = match (flows, by.routed) {
-            (true, true) => run.go::<I, true, true>(sessions, packets, others),
-            (true, false) => run.go::<I, true, false>(sessions, packets, others),
-            (false, true) => run.go::<I, false, true>(sessions, packets, others),
-            (false, false) => run.go::<I, false, false>(sessions, packets, others),
+        let port = IngressPort::new(snapshot, locals, is_uniform, packets[at].port());
+        let run = PortRun { context: &context, port, from: at, edges: &mut edges, repairs: &mut repairs };
+        (at, diverges) = match (uses_sessions, port.routed) {
+            (true, true) => run.process::<I, true, true>(sessions, packets, diverges),
+            (true, false) => run.process::<I, true, false>(sessions, packets, diverges),
+            (false, true) => run.process::<I, false, true>(sessions, packets, diverges),
+            (false, false) => run.process::<I, false, false>(sessions, packets, diverges),
         };
     }
     shared.workers[*id].counters.repairs.add(repairs);
-    if flows && !others {
+    if uses_sessions && !diverges {
         let packets = &*vector.packets();
         if let (Some(first), Some(last)) = (packets.first(), packets.last()) {
-            sessions.are_in(n, [who(first), who(last)]);
+            sessions.are_in(n, [packet_addr(first), packet_addr(last)]);
         }
-        return vector.send_all(FLOW_LOOKUP);
+        return send_all(vector, Edge::FlowLookup);
     }
-    vector.send(&edges[..n]);
+    send(vector, &edges);
 }
 
-/// What there is to know of a port.
+/// What is read once about the port by which packets came in.
 #[derive(Clone, Copy)]
-struct By {
+struct IngressPort {
     port: u16,
-    /// Common packets have nothing but routing between them and the rules.
-    simple: bool,
+    /// Plain packets go straight to the rules; on a routed port, after the checks of a router.
+    is_simple: bool,
     routed: bool,
-    /// As [`Locals::bits`].
+    /// See [`LocalAddresses::bits`].
     locals: u64,
 }
 
-impl By {
+impl IngressPort {
     #[inline]
-    fn port(snapshot: &Snapshot, locals: &Locals, alone: bool, port: u16) -> By {
+    fn new(snapshot: &Snapshot, locals: &LocalAddresses, is_uniform: bool, port: u16) -> IngressPort {
         let path = snapshot.path(port);
-        By {
+        IngressPort {
             port,
-            simple: alone && path & (path::RULES | path::KERNEL) == path::RULES,
+            is_simple: is_uniform && path & (path::RULES | path::KERNEL) == path::RULES,
             routed: path & path::ROUTED != 0,
             locals: locals.bits(port),
         }
     }
 }
 
-/// Packets of a vector that came in by one port, from a position on.
-struct Run<'a> {
-    under: &'a Under<'a>,
-    by: By,
+/// Packets of a vector with the same input port, from a position on.
+struct PortRun<'a> {
+    context: &'a InputContext<'a>,
+    port: IngressPort,
     from: usize,
-    edges: &'a mut [u16; VECTOR],
+    edges: &'a mut [Edge; VECTOR],
     repairs: &'a mut u64,
 }
 
-impl Run<'_> {
-    /// Looks at them, and says where they end, and whether some of the vector so far, as `others` says of those before, do not go where
-    /// rules are asked. Between a common packet and the rules stands nothing but routing, unless other workers have a share; the
-    /// sessions, if there are to be any (`FLOWS`), take it in while it is at hand. `ROUTED`: as [`By::routed`].
+impl PortRun<'_> {
+    /// Processes the run. Returns the position behind it, and whether some packet so far does not go to the rules
+    /// (`diverges`: whether one before the run does not).
+    ///
+    /// `SESSIONS`: rules need sessions, which take the parsed headers over while they are in registers. `ROUTED`: see
+    /// [`IngressPort::routed`].
     #[inline(always)]
-    fn go<I: Ip, const FLOWS: bool, const ROUTED: bool>(
+    fn process<I: IpVersion, const SESSIONS: bool, const ROUTED: bool>(
         self,
         sessions: &mut Sessions,
         packets: &mut [&mut Packet],
-        mut others: bool,
+        mut diverges: bool,
     ) -> (usize, bool) {
-        let Run { under, by, from, edges, repairs } = self;
-        // The device's own hash, if it tells: the flow table guesses by it where the session stands.
-        let hashed = FLOWS && packets[from].rss_hash().is_some();
+        let PortRun { context, port, from, edges, repairs } = self;
+        // The flow table starts its search at the device's hash, if the device supplies one.
+        let is_hashed = SESSIONS && packets[from].rss_hash().is_some();
         for at in from..packets.len() {
-            ask(packets, at);
+            prefetch_ahead(packets, at);
             let packet = &mut *packets[at];
-            if packet.port() != by.port {
-                return (at, others);
+            if packet.port() != port.port {
+                return (at, diverges);
             }
             let length = packet.pkt_len();
             let (data, meta) = packet.data_and_meta();
             let l3 = if ROUTED { L3 } else { usize::from(meta.l3_off) };
-            if by.simple
-                && let Some(common) = I::parse_common(data, l3, length, meta)
-                && (!ROUTED || I::is_forwarded(&common, by.locals))
+            if port.is_simple
+                && let Some(headers) = I::parse_plain(data, l3, length, meta)
+                && (!ROUTED || I::is_forwarded(&headers, port.locals))
             {
-                if FLOWS {
-                    let brought = if hashed { packet.rss_hash() } else { None };
-                    I::take_in(sessions, at, &common, brought, by.port, length as u32);
+                if SESSIONS {
+                    let device_hash = if is_hashed { packet.rss_hash() } else { None };
+                    I::take_in(sessions, at, &headers, device_hash, port.port, length as u32);
                 }
             } else {
-                let path = under.snapshot.path(by.port);
-                edges[at] = under.otherwise::<I>(sessions, at, packet, path, repairs);
-                others |= edges[at] != FLOW_LOOKUP;
+                let path = context.snapshot.path(port.port);
+                edges[at] = context.classify_rest::<I>(sessions, at, packet, path, repairs);
+                diverges |= edges[at] != Edge::FlowLookup;
             }
         }
-        (packets.len(), others)
+        (packets.len(), diverges)
     }
 }
 
-/// What packets are looked at with.
-struct Under<'a> {
+/// What the nodes use to decide about a packet.
+struct InputContext<'a> {
     snapshot: &'a Snapshot,
-    locals: &'a Locals,
-    /// The worker that has them.
+    locals: &'a LocalAddresses,
+    /// The worker that runs the node.
     id: usize,
-    /// Workers among which flows are spread by software: 1 when each receives its own flows already.
+    /// See [`Handoff::spread`].
     spread: u32,
 }
 
-impl Under<'_> {
-    /// What else there is where rules apply; out of the way of common packets.
+impl InputContext<'_> {
+    /// The edge of a packet that is not plain; kept out of the loop of plain packets.
     #[inline(never)]
-    fn otherwise<I: Ip>(
+    fn classify_rest<I: IpVersion>(
         &self,
         sessions: &mut Sessions,
         at: usize,
         packet: &mut Packet,
         path: u8,
         repairs: &mut u64,
-    ) -> u16 {
+    ) -> Edge {
         let (port, length) = (packet.port(), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
-        let common = I::parse_common(data, usize::from(meta.l3_off), length, meta);
-        let edge = self.input::<I>(packet, path, common.as_ref(), repairs);
-        if edge == FLOW_LOOKUP {
-            match &common {
-                Some(common) => I::take_in(sessions, at, common, packet.rss_hash(), port, length as u32),
+        let headers = I::parse_plain(data, usize::from(meta.l3_off), length, meta);
+        let edge = self.input::<I>(packet, path, headers.as_ref(), repairs);
+        if edge == Edge::FlowLookup {
+            match &headers {
+                Some(headers) => I::take_in(sessions, at, headers, packet.rss_hash(), port, length as u32),
                 None => sessions.take_in(at, packet.data(), packet.meta(), port, length as u32),
             }
         }
         edge
     }
 
-    /// Parses a packet if that has not come to something yet, and answers its edge.
+    /// Parses a packet, unless `headers` shows that this was done, and returns its edge.
     #[inline(never)]
-    fn input<I: Ip>(
+    fn input<I: IpVersion>(
         &self,
         packet: &mut Packet,
         path: u8,
-        common: Option<&I::Common>,
+        headers: Option<&I::Headers>,
         repairs: &mut u64,
-    ) -> u16 {
+    ) -> Edge {
         let snapshot = self.snapshot;
         let length = packet.pkt_len();
         let (data, meta) = packet.data_and_meta();
-        let parsed = match common {
-            Some(common) => {
-                meta.flow_hash = I::flow_hash(common);
+        let parsed = match headers {
+            Some(headers) => {
+                meta.flow_hash = I::flow_hash(headers);
                 Ok(())
             }
             None => I::parse(data, length, meta),
         };
         let hash = meta.flow_hash;
         if path & path::KERNEL != 0 && parsed.is_ok() {
-            *repairs += u64::from(finish_checksum(packet));
+            *repairs += u64::from(complete_checksum(packet));
         }
         if let Err(reason) = parsed {
             return malformed(packet, snapshot, reason);
         }
         if path & path::ROUTED != 0 {
-            if !I::goes_on(packet.data())
-                && let Some(edge) = stopped(packet, snapshot)
+            if !I::is_forwardable(packet.data())
+                && let Some(edge) = not_forwardable(packet, snapshot)
             {
                 return edge;
             }
-            if self.locals.may_have(packet.port(), I::hash_to(packet.data()))
-                && self.locals.has(packet.port(), I::to(packet.data()))
+            if self.locals.may_contain(packet.port(), I::destination_hash(packet.data()))
+                && self.locals.contains(packet.port(), I::destination(packet.data()))
             {
-                return PUNT;
+                return Edge::Punt;
             }
         }
         if path & path::RULES == 0 {
-            return past_rules(path);
+            return if path & path::ROUTED != 0 { Edge::Lookup } else { Edge::Wire };
         }
         match self.owner_of(hash) {
-            owner if owner == self.id => {
-                if snapshot.mark != 0 && is_sessionless(packet, snapshot.mark) {
-                    CLASSIFY
-                } else {
-                    snapshot.rules
-                }
+            owner if owner == self.id => snapshot.policy_path_of(packet).into(),
+            owner => {
+                packet.meta_mut().stage = StageWord::from_worker(owner as u16);
+                Edge::Handoff
             }
-            owner => hand_off(packet, owner),
         }
     }
 
-    /// The worker that a flow belongs to: the hash scaled to the number of workers, without a division.
+    /// The worker that owns a flow.
     #[inline]
     fn owner_of(&self, hash: u32) -> usize {
-        match self.spread {
-            1 => self.id,
-            n => ((u64::from(hash) * u64::from(n)) >> 32) as usize,
-        }
+        if self.spread == 1 { self.id } else { Handoff::owner(self.spread, hash) }
     }
 }
 
-/// The edge of a packet that no rules apply to.
-#[inline(always)]
-fn past_rules(path: u8) -> u16 {
-    if path & path::ROUTED != 0 { LOOKUP } else { WIRE }
-}
-
-/// A packet on a routed port whose header has options, or is damaged, or does not let it go on; its edge, if that is special.
-/// One that is at its end is not shown to rules or NAT, as with Linux: it is for the machine itself, or its sender is told.
+/// The edge of a packet on a routed port whose IPv4 header has options or a wrong checksum, or whose TTL has run out;
+/// none if it is forwarded all the same.
+///
+/// A packet whose TTL has run out meets neither rules nor features, as with Linux: it is for the machine itself, or
+/// its sender gets an ICMP error.
 #[cold]
-fn stopped(packet: &mut Packet, snapshot: &Snapshot) -> Option<u16> {
+fn not_forwardable(packet: &mut Packet, snapshot: &Snapshot) -> Option<Edge> {
     let (head, meta) = packet.data_and_meta();
     let header = head.get(L3..usize::from(meta.l4_off))?;
     let is_ip4 = meta.kind.l3() == Kind::IP4;
     if is_ip4 && checksum::fold(checksum::sum(header, 0)) != 0xffff {
         meta.drop_reason = DropReason::Ip4Checksum as u8;
-        return Some(DROP);
+        return Some(Edge::Drop);
     }
     if *header.get(if is_ip4 { 8 } else { 7 })? > 1 {
         return None;
@@ -299,45 +309,27 @@ fn stopped(packet: &mut Packet, snapshot: &Snapshot) -> Option<u16> {
     if is_ip4 && let Some(to) = header.get(16..20) {
         key.destination[..4].copy_from_slice(to);
     }
-    if snapshot.nat.is_nat_destination(&key) {
-        // Not the machine's own, whatever routes say: it would be translated and sent on.
+    if snapshot.claims_destination(&key) {
+        // Not the machine's own packet, whatever routes say: it would be sent on.
         meta.drop_reason = DropReason::TtlExpired as u8;
-        return Some(SLOW);
+        return Some(Edge::Slow);
     }
-    Some(LOOKUP)
+    Some(Edge::Lookup)
 }
 
-/// Marks a packet for another worker.
-#[inline]
-fn hand_off(packet: &mut Packet, owner: usize) -> u16 {
-    packet.meta_mut().stage = StageWord::from_worker(owner as u16);
-    HANDOFF
-}
-
-/// Completes a transport checksum that a kernel peer left to hardware that is not there.
-pub(crate) fn finish_checksum(packet: &mut Packet) -> bool {
-    let meta = *packet.meta();
-    let (head, segments) = packet.split_first_segment();
-    let mut rest: [&[u8]; SEGMENTS] = [&[]; SEGMENTS];
-    let mut n = 0;
-    for (to, segment) in rest.iter_mut().zip(segments) {
-        *to = segment;
-        n += 1;
-    }
-    checksum::complete_partial(head, &rest[..n], &meta)
-}
-
-/// A packet whose IP header is wrong: dropped where rules apply, since nobody can say that it complies with them, and by a
-/// router (RFC 1812, 5.2.2); passed on by a plain wire. A frame that the kernel cut because it is too large for any buffer is damaged and goes.
+/// The edge of a packet whose IP header is malformed.
+///
+/// It is dropped where rules apply, because nothing shows that it complies with them, and by a router (RFC 1812,
+/// 5.2.2). A plain wire forwards it. A frame that the kernel truncated because it exceeds every buffer is dropped.
 #[cold]
-fn malformed(packet: &mut Packet, snapshot: &Snapshot, reason: DropReason) -> u16 {
-    let cut = snapshot.port(packet.port()).is_some_and(|port| packet.pkt_len() >= port.max_frame());
-    let truncated = matches!(reason, DropReason::Ip4Truncated | DropReason::Ip6Truncated);
-    let reason = if cut && truncated { DropReason::GsoFrame } else { reason };
+fn malformed(packet: &mut Packet, snapshot: &Snapshot, reason: DropReason) -> Edge {
+    let is_cut = snapshot.port(packet.port()).is_some_and(|port| packet.pkt_len() >= port.max_frame());
+    let is_truncated = matches!(reason, DropReason::Ip4Truncated | DropReason::Ip6Truncated);
+    let reason = if is_cut && is_truncated { DropReason::GsoFrame } else { reason };
     let path = snapshot.path(packet.port());
     if reason != DropReason::GsoFrame && path & (path::RULES | path::ROUTED) == 0 {
-        return WIRE;
+        return Edge::Wire;
     }
     packet.meta_mut().drop_reason = reason as u8;
-    DROP
+    Edge::Drop
 }

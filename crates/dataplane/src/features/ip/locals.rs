@@ -1,8 +1,8 @@
-//! The machine's own addresses, for packets that come in by ports whose devices cannot tell them apart (an XDP program can).
+//! The machine's own addresses, for ports whose devices cannot recognise them (an XDP program can).
 //!
-//! Theory of operation. Packets for the machine itself are the kernel's, and come back from there past rules and sessions; so they
-//! must not meet any on their way to it. Few packets are for these addresses, so a packet's is first held against 64 bits, one of
-//! which each address sets; only if that is set is it looked for.
+//! Theory of operation. Packets for the machine itself go to the kernel, and its answers do not pass rules or
+//! sessions. So these packets must not meet rules or sessions either. Few packets have such a destination. A filter of
+//! 64 bits, of which each address sets one, excludes most others; only then is the list of addresses searched.
 
 use std::net::IpAddr;
 
@@ -10,31 +10,31 @@ use crate::engine::config::{MAX_PORTS, PortId};
 
 /// The addresses of one port.
 #[derive(Clone, Debug, Default)]
-struct OfPort {
+struct PortAddresses {
     bits: u64,
     addresses: Vec<IpAddr>,
 }
 
-/// By port.
+/// The machine's own addresses, by input port.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Locals([OfPort; MAX_PORTS]);
+pub(crate) struct LocalAddresses([PortAddresses; MAX_PORTS]);
 
-/// An IPv4 address as a number from 0 to 63.
+/// Hashes an IPv4 address to a number from 0 to 63.
 #[inline(always)]
 pub(crate) fn hash4(address: u32) -> u32 {
     address.wrapping_mul(0x9e37_79b1) >> 26
 }
 
-/// An IPv6 address as a number from 0 to 63.
+/// Hashes an IPv6 address to a number from 0 to 63.
 #[inline(always)]
 pub(crate) fn hash6(address: u128) -> u32 {
     let folded = (address >> 64) as u64 ^ address as u64;
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as u32
 }
 
-impl Locals {
-    /// The same, but for a port, for which these are all.
-    pub fn with(&self, port: PortId, addresses: &[IpAddr]) -> Locals {
+impl LocalAddresses {
+    /// A copy in which `addresses` are the addresses of one port.
+    pub fn with(&self, port: PortId, addresses: &[IpAddr]) -> LocalAddresses {
         let mut all = self.clone();
         if let Some(index) = port.index() {
             let mut addresses = addresses.to_vec();
@@ -44,28 +44,28 @@ impl Locals {
                 IpAddr::V6(address) => 1 << hash6(address.into()),
             };
             let bits = addresses.iter().map(bit).fold(0u64, |bits, bit| bits | bit);
-            all.0[index] = OfPort { bits, addresses };
+            all.0[index] = PortAddresses { bits, addresses };
         }
         all
     }
 
-    /// A bit for each hash that addresses of a port have.
+    /// The filter of a port: bit `h` is set if some address has the hash `h`.
     #[inline(always)]
     pub fn bits(&self, port: u16) -> u64 {
-        self.0.get(usize::from(port)).map_or(0, |of_port| of_port.bits)
+        self.0.get(usize::from(port)).map_or(0, |port| port.bits)
     }
 
-    /// Whether an address with this hash may be one; `false` is for sure.
+    /// Whether an address with this hash may be in the list; false is exact.
     #[inline(always)]
-    pub fn may_have(&self, port: u16, hash: u32) -> bool {
+    pub fn may_contain(&self, port: u16, hash: u32) -> bool {
         self.bits(port) >> hash & 1 != 0
     }
 
-    /// Whether the address is one.
+    /// Whether the address is in the list.
     #[cold]
-    pub fn has(&self, port: u16, address: Option<IpAddr>) -> bool {
+    pub fn contains(&self, port: u16, address: Option<IpAddr>) -> bool {
         let Some(address) = address else { return false };
-        self.0.get(usize::from(port)).is_some_and(|of_port| of_port.addresses.binary_search(&address).is_ok())
+        self.0.get(usize::from(port)).is_some_and(|port| port.addresses.binary_search(&address).is_ok())
     }
 }
 
@@ -74,21 +74,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_port_has_its_own() {
+    fn each_port_has_its_own_addresses() {
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         let own = [address("10.0.0.1"), address("2001:db8::1"), address("192.0.2.1")];
-        let locals =
-            Locals::default().with(PortId(3), &own).with(PortId(4), &own[..1]).with(PortId(4), &own[1..2]);
+        let locals = LocalAddresses::default()
+            .with(PortId(3), &own)
+            .with(PortId(4), &own[..1])
+            .with(PortId(4), &own[1..2]);
         for (port, all) in [(3, &own[..]), (4, &own[1..2]), (5, &[]), (u16::MAX, &[])] {
             for address in own {
                 let hash = match address {
                     IpAddr::V4(address) => hash4(address.into()),
                     IpAddr::V6(address) => hash6(address.into()),
                 };
-                assert_eq!(locals.has(port, Some(address)), all.contains(&address));
-                assert!(locals.may_have(port, hash) || !all.contains(&address));
+                assert_eq!(locals.contains(port, Some(address)), all.contains(&address));
+                assert!(locals.may_contain(port, hash) || !all.contains(&address));
             }
         }
-        assert!(!locals.has(3, Some(address("10.0.0.2"))) && !locals.has(3, None));
+        assert!(!locals.contains(3, Some(address("10.0.0.2"))) && !locals.contains(3, None));
     }
 }

@@ -1,4 +1,4 @@
-//! What `ip4-input` and `ip6-input` do differently.
+//! The operations of `ip4-input` and `ip6-input` that depend on the IP version.
 
 use std::net::IpAddr;
 
@@ -8,54 +8,55 @@ use mmb_packet::{
 use mmb_route::RouteTable;
 use mmb_session::Sessions;
 
-use crate::engine::vector::ROUTED_L3 as L3;
-use crate::features::ip::locals::{hash4, hash6};
+use super::locals::{hash4, hash6};
+use crate::engine::node::vector::ROUTED_L3 as L3;
 
-/// A version of IP. All but the parse are for packets of routed ports.
-pub(crate) trait Ip {
-    /// As [`Kind::l3`] has it.
+/// An IP version. All functions but the parsers are for packets of routed ports.
+pub(crate) trait IpVersion {
+    /// As [`Kind::l3`] returns it.
     const KIND: u8;
 
-    /// What the parse of a common packet has in hand.
-    type Common;
+    /// The parsed headers of a plain packet.
+    type Headers;
 
-    /// The parse of a common packet, whose network header begins at `l3`. `None` says nothing.
-    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Common>;
+    /// Parses a plain packet whose network header begins at `l3`. Without a result, the packet may still be valid.
+    fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Headers>;
 
-    /// Whether a common packet may go a hop further, and is not for an address with this bit (as [`crate::features::ip::locals::Locals::bits`]).
-    fn is_forwarded(common: &Self::Common, locals: u64) -> bool;
+    /// Whether a plain packet can be forwarded and its destination is not in the filter of
+    /// [`crate::features::ip::locals::LocalAddresses::bits`].
+    fn is_forwarded(headers: &Self::Headers, locals: u64) -> bool;
 
-    /// The hash of its flow.
-    fn flow_hash(common: &Self::Common) -> u32;
+    /// The hash of the packet's flow.
+    fn flow_hash(headers: &Self::Headers) -> u32;
 
-    /// Has the sessions take in a common packet, as [`Sessions::take_in`].
+    /// Gives a plain packet to the sessions ([`Sessions::take_in`]).
     fn take_in(
         sessions: &mut Sessions,
         at: usize,
-        common: &Self::Common,
-        brought: Option<u32>,
+        headers: &Self::Headers,
+        device_hash: Option<u32>,
         port: u16,
         bytes: u32,
     );
 
-    /// The whole parse.
+    /// Parses any packet.
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason>;
 
-    /// The parse of a packet that is simply forwarded, of which nothing behind the network header matters: `true` if it may be,
-    /// as far as its header says. The flow's hash is 0 then. `false` says nothing.
-    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool;
+    /// Parses the network header alone, of a packet that is only forwarded. Returns whether its header allows that;
+    /// false is not final. The flow hash is 0 afterwards.
+    fn parse_forwardable(head: &[u8], length: usize, meta: &mut Meta) -> bool;
 
-    /// Asks for what the lookup of the destination will read first.
-    fn ask(table: &RouteTable, head: &[u8]);
+    /// Prefetches what the route lookup reads first.
+    fn prefetch_route(table: &RouteTable, head: &[u8]);
 
-    /// Whether a header without options has a right checksum, if it has any, and lets the packet go a hop further.
-    fn goes_on(head: &[u8]) -> bool;
+    /// Whether a header has no options, a right checksum if it has one, and a TTL above 1.
+    fn is_forwardable(head: &[u8]) -> bool;
 
-    /// The destination, as [`crate::features::ip::locals::Locals`] has it.
-    fn hash_to(head: &[u8]) -> u32;
+    /// The hash of the destination ([`hash4`], [`hash6`]).
+    fn destination_hash(head: &[u8]) -> u32;
 
-    /// The destination.
-    fn to(head: &[u8]) -> Option<IpAddr>;
+    /// The destination address.
+    fn destination(head: &[u8]) -> Option<IpAddr>;
 }
 
 pub(crate) struct Ip4;
@@ -64,19 +65,20 @@ pub(crate) struct Ip6;
 const LENGTH4: usize = 20;
 const LENGTH6: usize = 40;
 
-/// The beginning of a frame with an IPv4 header in front of anything.
+/// An Ethernet header and an IPv4 header without options.
 type Head4 = [u8; L3 + LENGTH4];
+/// An Ethernet header and an IPv6 header.
 type Head6 = [u8; L3 + LENGTH6];
 
 #[inline(always)]
-fn is_sound4(head: &Head4) -> bool {
+fn is_forwardable4(head: &Head4) -> bool {
     let long =
         |at: usize| u64::from(u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
     let sum = long(L3) + long(L3 + 4) + long(L3 + 8) + long(L3 + 12) + long(L3 + 16);
     (head[L3] == 0x45) & checksum::is_valid(sum) & (head[L3 + 8] > 1)
 }
 
-/// What is found of a packet that is `ip`, and goes on: it ends at `end`.
+/// Writes what [`IpVersion::parse_forwardable`] finds; the packet ends at `end`.
 #[inline(always)]
 fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
     meta.flow_hash = 0;
@@ -87,35 +89,35 @@ fn describe(meta: &mut Meta, ip: u8, proto: u8, l4: usize, end: usize) {
     meta.flags = 0;
 }
 
-impl Ip for Ip4 {
+impl IpVersion for Ip4 {
     const KIND: u8 = Kind::IP4;
-    type Common = ParsedHeaders<8>;
+    type Headers = ParsedHeaders<8>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<8>> {
+    fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<8>> {
         parse_plain_ip4(head, l3, length, meta)
     }
 
     #[inline(always)]
-    fn is_forwarded(common: &ParsedHeaders<8>, locals: u64) -> bool {
-        common.is_forwardable() & (locals >> hash4(common.destination()) & 1 == 0)
+    fn is_forwarded(headers: &ParsedHeaders<8>, locals: u64) -> bool {
+        headers.is_forwardable() & (locals >> hash4(headers.destination()) & 1 == 0)
     }
 
     #[inline(always)]
-    fn flow_hash(common: &ParsedHeaders<8>) -> u32 {
-        common.flow_hash()
+    fn flow_hash(headers: &ParsedHeaders<8>) -> u32 {
+        headers.flow_hash()
     }
 
     #[inline(always)]
     fn take_in(
         sessions: &mut Sessions,
         at: usize,
-        common: &ParsedHeaders<8>,
-        brought: Option<u32>,
+        headers: &ParsedHeaders<8>,
+        device_hash: Option<u32>,
         port: u16,
         bytes: u32,
     ) {
-        sessions.take_in4(at, common, brought, port, bytes);
+        sessions.take_in4(at, headers, device_hash, port, bytes);
     }
 
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
@@ -123,10 +125,10 @@ impl Ip for Ip4 {
     }
 
     #[inline(always)]
-    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool {
+    fn parse_forwardable(head: &[u8], length: usize, meta: &mut Meta) -> bool {
         let Some(head): Option<&Head4> = head.first_chunk() else { return false };
         let total = usize::from(u16::from_be_bytes([head[L3 + 2], head[L3 + 3]]));
-        if !(is_sound4(head) & (total >= LENGTH4) & (L3 + total <= length)) {
+        if !(is_forwardable4(head) & (total >= LENGTH4) & (L3 + total <= length)) {
             return false;
         }
         describe(meta, Kind::IP4, head[L3 + 9], L3 + LENGTH4, L3 + total);
@@ -134,58 +136,58 @@ impl Ip for Ip4 {
     }
 
     #[inline(always)]
-    fn ask(table: &RouteTable, head: &[u8]) {
+    fn prefetch_route(table: &RouteTable, head: &[u8]) {
         if let Some(to) = head.get(L3 + 16..).and_then(|to| to.first_chunk()) {
             table.ip4.prefetch(u32::from_be_bytes(*to));
         }
     }
 
     #[inline(always)]
-    fn goes_on(head: &[u8]) -> bool {
-        head.first_chunk().is_some_and(is_sound4)
+    fn is_forwardable(head: &[u8]) -> bool {
+        head.first_chunk().is_some_and(is_forwardable4)
     }
 
     #[inline(always)]
-    fn hash_to(head: &[u8]) -> u32 {
+    fn destination_hash(head: &[u8]) -> u32 {
         let to = head.get(L3 + 16..).and_then(|to| to.first_chunk());
         to.map_or(0, |to| hash4(u32::from_be_bytes(*to)))
     }
 
-    fn to(head: &[u8]) -> Option<IpAddr> {
+    fn destination(head: &[u8]) -> Option<IpAddr> {
         let to: &[u8; 4] = head.get(L3 + 16..)?.first_chunk()?;
         Some(IpAddr::from(*to))
     }
 }
 
-impl Ip for Ip6 {
+impl IpVersion for Ip6 {
     const KIND: u8 = Kind::IP6;
-    type Common = ParsedHeaders<32>;
+    type Headers = ParsedHeaders<32>;
 
     #[inline(always)]
-    fn parse_common(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<32>> {
+    fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<ParsedHeaders<32>> {
         parse_plain_ip6(head, l3, length, meta)
     }
 
     #[inline(always)]
-    fn is_forwarded(common: &ParsedHeaders<32>, locals: u64) -> bool {
-        common.is_forwardable() & (locals >> hash6(common.destination()) & 1 == 0)
+    fn is_forwarded(headers: &ParsedHeaders<32>, locals: u64) -> bool {
+        headers.is_forwardable() & (locals >> hash6(headers.destination()) & 1 == 0)
     }
 
     #[inline(always)]
-    fn flow_hash(common: &ParsedHeaders<32>) -> u32 {
-        common.flow_hash()
+    fn flow_hash(headers: &ParsedHeaders<32>) -> u32 {
+        headers.flow_hash()
     }
 
     #[inline(always)]
     fn take_in(
         sessions: &mut Sessions,
         at: usize,
-        common: &ParsedHeaders<32>,
-        brought: Option<u32>,
+        headers: &ParsedHeaders<32>,
+        device_hash: Option<u32>,
         port: u16,
         bytes: u32,
     ) {
-        sessions.take_in6(at, common, brought, port, bytes);
+        sessions.take_in6(at, headers, device_hash, port, bytes);
     }
 
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
@@ -193,11 +195,11 @@ impl Ip for Ip6 {
     }
 
     #[inline(always)]
-    fn look(head: &[u8], length: usize, meta: &mut Meta) -> bool {
+    fn parse_forwardable(head: &[u8], length: usize, meta: &mut Meta) -> bool {
         let Some(head): Option<&Head6> = head.first_chunk() else { return false };
         let payload = usize::from(u16::from_be_bytes([head[L3 + 4], head[L3 + 5]]));
         let end = L3 + LENGTH6 + payload;
-        // Without a payload length it may be a jumbogram.
+        // A payload length of 0 may be that of a jumbogram.
         if !((head[L3] >> 4 == 6) & (payload > 0) & (head[L3 + 7] > 1) & (end <= length)) {
             return false;
         }
@@ -206,24 +208,24 @@ impl Ip for Ip6 {
     }
 
     #[inline(always)]
-    fn ask(table: &RouteTable, head: &[u8]) {
+    fn prefetch_route(table: &RouteTable, head: &[u8]) {
         if let Some(to) = head.get(L3 + 24..).and_then(|to| to.first_chunk()) {
             table.ip6.prefetch(u128::from_be_bytes(*to));
         }
     }
 
     #[inline(always)]
-    fn goes_on(head: &[u8]) -> bool {
+    fn is_forwardable(head: &[u8]) -> bool {
         head.get(L3 + 7).is_some_and(|hops| *hops > 1)
     }
 
     #[inline(always)]
-    fn hash_to(head: &[u8]) -> u32 {
+    fn destination_hash(head: &[u8]) -> u32 {
         let to = head.get(L3 + 24..).and_then(|to| to.first_chunk());
         to.map_or(0, |to| hash6(u128::from_be_bytes(*to)))
     }
 
-    fn to(head: &[u8]) -> Option<IpAddr> {
+    fn destination(head: &[u8]) -> Option<IpAddr> {
         let to: &[u8; 16] = head.get(L3 + 24..)?.first_chunk()?;
         Some(IpAddr::from(*to))
     }
@@ -237,15 +239,15 @@ mod tests {
 
     use super::*;
 
-    /// What both parses have in common.
+    /// What both parsers find.
     fn network(meta: &Meta) -> (u8, u8, u16, u16) {
         (meta.kind.l3(), meta.proto, meta.l4_off, meta.end)
     }
 
     proptest! {
-        /// What looks as if it may be forwarded is what the whole parse takes for sound, and the same is found.
+        /// The short parser accepts only packets that the full parser accepts, and both find the same.
         #[test]
-        fn a_look_sees_what_the_parse_does(
+        fn short_and_full_parser_agree(
             four: bool,
             hits in prop::collection::vec((14..54usize, any::<u8>()), 0..4),
             mend: bool,
@@ -268,8 +270,8 @@ mod tests {
             let start = Meta { l3_off: 14, ethertype: if four { 0x0800 } else { 0x86dd }, ..Meta::default() };
             let (mut short, mut whole) = (start, start);
             let (looked, parsed) = match four {
-                true => (Ip4::look(&frame, frame.len(), &mut short), Ip4::parse(&frame, frame.len(), &mut whole)),
-                false => (Ip6::look(&frame, frame.len(), &mut short), Ip6::parse(&frame, frame.len(), &mut whole)),
+                true => (Ip4::parse_forwardable(&frame, frame.len(), &mut short), Ip4::parse(&frame, frame.len(), &mut whole)),
+                false => (Ip6::parse_forwardable(&frame, frame.len(), &mut short), Ip6::parse(&frame, frame.len(), &mut whole)),
             };
             if looked && four {
                 prop_assert!(parsed.is_ok(), "{:?}", parsed);
@@ -282,7 +284,7 @@ mod tests {
             }
             if four && frame.len() >= 34 {
                 let right = fold(sum(&frame[14..34], 0)) == 0xffff;
-                prop_assert_eq!(Ip4::goes_on(&frame), right && frame[14] == 0x45 && frame[22] > 1);
+                prop_assert_eq!(Ip4::is_forwardable(&frame), right && frame[14] == 0x45 && frame[22] > 1);
             }
         }
     }

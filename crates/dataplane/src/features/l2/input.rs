@@ -1,45 +1,50 @@
-//! `l2-input`: finds the network header behind Ethernet and VLAN tags and sends IP to its parser. On a routed port, what is for
-//! others than the port is dropped, and what is not plain IP is the kernel's.
+//! `l2-input`: finds the network header behind Ethernet and VLAN tags, and sends IP packets to their parser.
+//!
+//! On a routed port, frames for other hosts are dropped, and frames that are not plain IP go to the kernel.
 
 use mmb_dpdk::{Packet, SERVICE_TAG, SERVICE_TAG_PLACEHOLDER, Vector};
 use mmb_packet::{DropReason, HEAD_BYTES, Kind, parse_l2};
 
 use crate::engine::config::MAX_PORTS;
+use crate::engine::node::edges::{edges, send, send_all};
+use crate::engine::node::vector::{ROUTED_L3, VECTOR, for_each_prefetched};
 use crate::engine::snapshot::path;
-use crate::engine::vector::{ROUTED_L3, VECTOR, for_each};
 use crate::engine::worker::Worker;
 
-const IP4: u16 = 0;
-const IP6: u16 = 1;
-const WIRE: u16 = 2;
-const DROP: u16 = 3;
-const PUNT: u16 = 4;
-pub(crate) const NEXT: [&str; 5] = ["ip4-input", "ip6-input", "wire-output", "drop", "punt"];
+edges! {
+    /// The edges of `l2-input`.
+    pub(crate) enum Edge {
+        Ip4Input => "ip4-input",
+        Ip6Input => "ip6-input",
+        Wire => "wire-output",
+        Drop => "drop",
+        Punt => "punt",
+    }
+}
 
-/// The lower 48 bits: an Ethernet address, as [`Worker::macs`] has it.
+/// The lower 48 bits, which hold an Ethernet address.
 const MAC: u64 = (1 << 48) - 1;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let snapshot = &*worker.snapshot;
-    if snapshot.straight {
-        return vector.send_all(WIRE);
+    if snapshot.bypass {
+        return send_all(vector, Edge::Wire);
     }
-    let n = vector.len();
-    let macs = &worker.macs;
-    let mut edges = [WIRE; VECTOR];
-    for_each(vector.packets(), |at, packet| {
+    let macs = &worker.routing.macs;
+    let mut edges = [Edge::Wire; VECTOR];
+    for_each_prefetched(vector.packets(), |at, packet| {
         let path = snapshot.path(packet.port());
         if path != 0 {
             edges[at] = input(packet, path, macs);
         }
     });
-    vector.send(&edges[..n]);
+    send(vector, &edges);
 }
 
-/// Parses the link layer of a packet whose port asks for a look, and returns its edge.
+/// Parses the link layer of a packet and returns the edge. `path` is not 0.
 #[inline]
-fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> u16 {
-    if path & path::STAND_IN != 0
+fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> Edge {
+    if path & path::TAG_PLACEHOLDER != 0
         && let Some(ethertype) = packet.data_mut().get_mut(12..14)
         && *ethertype == SERVICE_TAG_PLACEHOLDER
     {
@@ -56,35 +61,36 @@ fn input(packet: &mut Packet, path: u8, macs: &[u64; MAX_PORTS]) -> u16 {
         let mac = macs.get(usize::from(packet.port())).copied().unwrap_or(u64::MAX);
         let to = packet.data().first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes) & MAC);
         if to != mac || usize::from(l2.l3_off) != ROUTED_L3 {
-            return stray(packet, to, mac);
+            return for_other_host(packet, to, mac);
         }
     }
     let meta = packet.meta_mut();
     meta.ethertype = l2.ethertype;
     meta.l3_off = l2.l3_off;
     match l2.ethertype {
-        0x0800 => IP4,
-        0x86dd => IP6,
+        0x0800 => Edge::Ip4Input,
+        0x86dd => Edge::Ip6Input,
         _ if path & path::ROUTED != 0 => punt(packet),
-        _ => WIRE,
+        _ => Edge::Wire,
     }
 }
 
-/// A frame that came in by a routed port and is not for it, or has tags: everybody's frames are the kernel's, and all are as
-/// long as it has not said which are for us.
+/// The edge of a frame on a routed port that has VLAN tags, or another destination than the port's address.
+///
+/// Multicast and broadcast frames go to the kernel; so do all frames while the port's address is not known.
 #[cold]
-fn stray(packet: &mut Packet, to: u64, mac: u64) -> u16 {
+fn for_other_host(packet: &mut Packet, to: u64, mac: u64) -> Edge {
     let group = to & 1 != 0;
     if to == mac || group || mac > MAC { punt(packet) } else { drop_for(packet, DropReason::OtherHost) }
 }
 
-/// The edge of a frame for the kernel, of which nothing but that is known.
-fn punt(packet: &mut Packet) -> u16 {
+/// The edge of a frame for the kernel that has not been parsed.
+fn punt(packet: &mut Packet) -> Edge {
     packet.meta_mut().kind = Kind::default();
-    PUNT
+    Edge::Punt
 }
 
-fn drop_for(packet: &mut Packet, reason: DropReason) -> u16 {
+fn drop_for(packet: &mut Packet, reason: DropReason) -> Edge {
     packet.meta_mut().drop_reason = reason as u8;
-    DROP
+    Edge::Drop
 }

@@ -1,10 +1,10 @@
-//! Ports: DPDK devices with what the nodes and the operator must know of them.
+//! Ports: DPDK devices, with what nodes and operators need to know of them.
 //!
-//! Theory of operation. `open` turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK device. An
-//! [`OpenPort`] is shared by the snapshots that use it; when the last one goes, the device is closed and its kernel
-//! interface gets its settings back. Queues are used by one worker each: which one follows from the port's id
-//! and the number of workers alone. They stand behind mutexes to prove that to the compiler; a worker
-//! takes one per vector, never waits for it, and never finds it taken.
+//! Theory of operation. [`super::open`] turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK device. The
+//! snapshots that use an [`OpenPort`] share it. When the last one is dropped, the device is closed and the kernel
+//! interface gets its settings back. Each queue is used by one worker, which follows from the port's id and the number
+//! of workers. A mutex around each queue proves that to the compiler; a worker takes it once per vector, and never
+//! finds it locked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,11 +13,10 @@ use mmb_dpdk::{FrameSizeGuard, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
-use super::open::{PortError, failed};
-
+use super::error::PortError;
 use crate::engine::config::MAX_PORTS;
 
-/// What `show interfaces` tells of a port.
+/// What `show interfaces` reports of a port.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PortInfo {
     /// DPDK's name of the driver.
@@ -38,13 +37,13 @@ pub struct PortInfo {
     pub tx_packets: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Packets that the device dropped for want of buffers or because nobody fetched them in time.
+    /// Packets that the device dropped because buffers were missing or its queue was full.
     pub rx_missed: u64,
     /// Packets received with errors.
     pub rx_errors: u64,
     /// Packets that could not be sent.
     pub tx_errors: u64,
-    /// What was set on the device, or has to be done by hand, in sentences.
+    /// Settings that were changed on the device, and settings to change by hand.
     pub notes: Vec<String>,
 }
 
@@ -62,9 +61,9 @@ pub(crate) struct OpenPort {
     pub(super) kind: String,
     pub(super) checks_frames: bool,
     pub(super) receives: bool,
-    /// Its interface takes frames that the kernel redirects to it, as far as is known.
+    /// Whether the interface accepts frames that the kernel redirects to it, as far as is known.
     pub(super) can_redirect: Arc<AtomicBool>,
-    /// What the kernel has received and sent for it by itself.
+    /// What the fast path in the kernel has received and sent for the port.
     pub(super) fast: [Traffic; 2],
 }
 
@@ -76,7 +75,7 @@ pub(super) struct Traffic {
 }
 
 impl OpenPort {
-    /// Whether its interface takes frames that the kernel redirects to it, as of the last check.
+    /// Whether the interface accepts frames that the kernel redirects to it, as of the last check.
     pub fn can_redirect(&self) -> &Arc<AtomicBool> {
         &self.can_redirect
     }
@@ -88,12 +87,12 @@ impl OpenPort {
         traffic.bytes.fetch_add(bytes, Relaxed);
     }
 
-    /// Whether a kernel peer may leave tags and checksums of frames to the port.
+    /// Whether a kernel peer may leave VLAN tags and checksums of frames to the port.
     pub fn checks_frames(&self) -> bool {
         self.checks_frames
     }
 
-    /// Whether service tags come disguised.
+    /// Whether the port replaces service tags by a placeholder.
     pub fn replaces_service_tags(&self) -> bool {
         self.small.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
     }
@@ -103,17 +102,17 @@ impl OpenPort {
         self.port.max_frame() as usize
     }
 
-    /// Bytes of the longest frame that goes out if its network header stands behind `link` bytes.
+    /// Bytes of the longest frame that the port transmits with a link header of `link` bytes.
     pub fn max_frame_behind(&self, link: u16) -> usize {
         self.port.max_frame_behind(link.into()) as usize
     }
 
-    /// Whether packets can come in at all.
+    /// Whether the port can receive packets at all.
     pub fn receives(&self) -> bool {
         self.receives
     }
 
-    /// The receive queue of `worker`, if any: its own where there is one per worker, else one worker has the port's first
+    /// The receive queue of `worker`, if any: its own if there is one per worker; else one worker has the port's first
     /// queue. `id` is the port's id.
     pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
         if self.rx.len() >= workers {
@@ -125,7 +124,7 @@ impl OpenPort {
         }
     }
 
-    /// The worker that sends for `worker` on this port, and the queue it uses.
+    /// The worker that transmits for `worker` on this port, and its queue.
     pub fn tx_queue(&self, worker: usize, workers: usize, id: usize) -> (usize, Option<&Mutex<TxQueue>>) {
         if self.tx.len() >= workers {
             (worker, self.tx.get(worker))
@@ -134,18 +133,18 @@ impl OpenPort {
         }
     }
 
-    /// Takes pending errors off the port's descriptors; a packet socket whose interface went down has one, and would
+    /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one, which would
     /// end every sleep at once.
     pub fn clear_errors(&self) {
         for queue in &self.rx {
             if let Ok(mut queue) = queue.try_lock() {
-                // What happened shows in the link's state; here only the sleep matters.
+                // The state of the link shows what happened.
                 let _ = queue.clear_errors();
             }
         }
     }
 
-    /// Its hardware address when it was opened; on a tap, that of the kernel's side.
+    /// The hardware address when the port was opened; of a tap, the address of the kernel's side.
     pub fn mac(&self) -> [u8; 6] {
         self.port.info().mac
     }
@@ -155,13 +154,13 @@ impl OpenPort {
         &self.port
     }
 
-    /// Has an af-xdp port leave to the kernel what is its own; None: the port gets every frame. Other ports have nothing
-    /// to steer.
+    /// Makes an af-xdp port leave the machine's own frames to the kernel. None: the port receives all frames. Has no
+    /// effect on other ports.
     pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
-        self.port.steer(steering).map_err(failed)
+        self.port.steer(steering).map_err(|e| PortError::Device(e.into()))
     }
 
-    /// The port as the operator sees it.
+    /// State and counters of the port.
     pub fn info(&self) -> PortInfo {
         let stats = self.port.stats().unwrap_or_default();
         let info = self.port.info();
@@ -185,7 +184,7 @@ impl OpenPort {
     }
 }
 
-/// The worker that has a port to itself when it has one queue only.
+/// The worker that uses a port with one queue.
 fn owner(id: usize, workers: usize) -> usize {
     id % workers
 }

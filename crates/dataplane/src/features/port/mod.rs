@@ -1,6 +1,8 @@
-//! Ports: devices, the node that receives from them, and the node that sends.
+//! Ports: devices, the node that receives from them, and the node that transmits.
 
 pub(crate) mod device;
+pub(crate) mod error;
 pub(crate) mod open;
 pub(crate) mod rx;
+pub(crate) mod state;
 pub(crate) mod tx;

@@ -1,4 +1,4 @@
-//! From a port of the language to an open device.
+//! Opens the device of a port.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -7,22 +7,14 @@ use std::sync::{Arc, Mutex};
 use mmb_dpdk::{Device, FrameSizeGuard, NetDev, Port, PortSpec, is_veth};
 use mmb_lang::PortKind;
 
+use super::device::OpenPort;
+use super::error::PortError;
 use crate::engine::pools::{ORDINARY, Pools};
-use crate::features::port::device::OpenPort;
 
-/// Bytes that a packet socket's ring and two VLAN tags add to a network packet, at most.
+/// Most bytes that the ring of a packet socket and two VLAN tags add to a network packet.
 const RING_AND_LINK: u32 = 128;
 
-/// Why a port did not open: one sentence that says what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct PortError(pub(crate) String);
-
-pub(crate) fn failed(e: impl std::fmt::Display) -> PortError {
-    PortError(e.to_string())
-}
-
-/// Opens what the operator calls `name`, for `workers` workers.
+/// Opens the port that the operator calls `name`, for `workers` workers.
 pub(crate) fn open(
     pools: &Pools,
     name: &str,
@@ -30,7 +22,7 @@ pub(crate) fn open(
     workers: usize,
 ) -> Result<OpenPort, PortError> {
     let small = match kind {
-        // A missing interface, one that is down, … is the device's to refuse, with its own sentence.
+        // The device reports a missing interface, or one that is down, itself.
         PortKind::AfPacket { ifname } => FrameSizeGuard::apply(ifname).ok(),
         _ => None,
     };
@@ -43,7 +35,7 @@ pub(crate) fn open(
     Ok(port)
 }
 
-/// What the operator should know of the device.
+/// Notes about the device for the operator.
 fn notes(kind: &PortKind, port: &Port, small: Option<&FrameSizeGuard>) -> Vec<String> {
     let mut notes = small.map(|small| small.notes().to_vec()).unwrap_or_default();
     if port.is_generic_xdp() {
@@ -66,15 +58,14 @@ fn notes(kind: &PortKind, port: &Port, small: Option<&FrameSizeGuard>) -> Vec<St
     notes
 }
 
-/// Opens a port that receives frames of `size` zero bytes without end.
+/// Opens a port that receives an endless sequence of frames of `size` zero bytes.
 pub(crate) fn open_generating_null(
     pools: &Pools,
     size: usize,
     workers: usize,
 ) -> Result<OpenPort, PortError> {
     let size = u16::try_from(size).ok().filter(|&s| usize::from(s) <= ORDINARY);
-    let size =
-        size.ok_or_else(|| PortError(format!("null ports make frames of at most {ORDINARY} bytes")))?;
+    let size = size.ok_or(PortError::FrameSize)?;
     open_device(pools, "null", Device::Null { receive: Some(size) }, workers)
 }
 
@@ -83,12 +74,11 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         Device::AfPacket { interface } => NetDev::lookup(interface).ok().flatten().map_or(0, |dev| dev.mtu),
         _ => 0,
     };
-    let pool =
-        if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo().map_err(failed)? } else { pools.ordinary() };
+    let pool = if mtu + RING_AND_LINK > ORDINARY as u32 { pools.jumbo()? } else { pools.ordinary() };
     let queues = workers as u16;
     let receives = device != Device::Null { receive: None };
     let spec = PortSpec { name, device, pool: &pool, rx_queues: queues, tx_queues: queues, mtu: None };
-    let mut port = Port::open(&spec).map_err(failed)?;
+    let mut port = Port::open(&spec)?;
     let rx = (0..queues).map_while(|queue| port.take_rx(queue)).map(Mutex::new).collect();
     let tx = (0..queues).map_while(|queue| port.take_tx(queue)).map(Mutex::new).collect();
     Ok(OpenPort {
@@ -105,15 +95,15 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
     })
 }
 
-/// Whether a memif server listens on this socket already, so that we are the one to connect. A socket that a server left
-/// behind when it was killed is removed.
-fn somebody_listens(socket: &Path) -> bool {
-    // memif's sockets are of another type than this one, which a live listener says.
+/// Whether a memif server listens on this socket; then the port is the client. Removes a socket that a killed server
+/// left.
+fn has_listener(socket: &Path) -> bool {
+    // The sockets of memif have another type than this one; a live listener reports that.
     match UnixStream::connect(socket).map_err(|e| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(0)))
     {
         Ok(_) | Err(nix::errno::Errno::EPROTOTYPE) => true,
         Err(nix::errno::Errno::ECONNREFUSED) => {
-            // If it cannot be removed, opening the port says why.
+            // If it cannot be removed, opening the port reports why.
             let _ = std::fs::remove_file(socket);
             false
         }
@@ -128,7 +118,7 @@ fn device(kind: &PortKind) -> Device {
         PortKind::Tap { ifname } => Device::Tap { interface: ifname.as_ref().map(|n| n.to_string()) },
         PortKind::Pci { address } => Device::Pci { address: address.to_string() },
         PortKind::Memif { socket } => {
-            Device::Memif { socket: socket.to_string(), client: somebody_listens(Path::new(&**socket)) }
+            Device::Memif { socket: socket.to_string(), client: has_listener(Path::new(&**socket)) }
         }
         PortKind::Pcap { rx, tx } => Device::Pcap { rx: Some(rx.to_string()), tx: Some(tx.to_string()) },
         PortKind::Null => Device::Null { receive: None },

@@ -3,26 +3,32 @@
 use mmb_dpdk::Emit;
 
 use crate::engine::config::MAX_PORTS;
-use crate::engine::vector::VECTOR;
+use crate::engine::node::edges::{edges, emit};
+use crate::engine::node::vector::VECTOR;
 use crate::engine::worker::Worker;
 
-const L2_INPUT: u16 = 0;
+edges! {
+    /// The edge of `port-rx`.
+    pub(crate) enum Edge {
+        L2Input => "l2-input",
+    }
+}
 
-pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
+pub(crate) fn poll(worker: &mut Worker, walk: &mut Emit<'_>) -> usize {
     let mut total = 0;
-    // Begin with another port each time: under overload no port starves the ones behind it.
-    let first = worker.first_port;
+    // Each walk begins with the port where the last one ran out of room, so that no port starves.
+    let first = worker.ports.first;
     for step in 0..MAX_PORTS {
         let id = (first + step) % MAX_PORTS;
         let Some(port) = &worker.snapshot.ports[id] else { continue };
         let Some(queue) = port.rx_queue(worker.id, worker.shared.workers.len(), id) else { continue };
         let room = VECTOR - total;
         if room == 0 {
-            worker.first_port = id;
+            worker.ports.first = id;
             break;
         }
-        total += emit.emit(L2_INPUT, room, |slots| {
-            // Only this worker uses the queue, so nobody else can have it.
+        total += emit(walk, Edge::L2Input, room, |slots| {
+            // Only this worker uses the queue, so the lock is free.
             if let Ok(mut queue) = queue.try_lock() {
                 queue.receive(slots);
             }
@@ -36,6 +42,6 @@ pub(crate) fn emit(worker: &mut Worker, emit: &mut Emit<'_>) -> usize {
             }
         });
     }
-    worker.received += total;
+    worker.ports.received += total;
     total
 }

@@ -1,4 +1,4 @@
-//! `port-tx`: sends packets on their output ports, in runs.
+//! `port-tx`: transmits packets on their output ports, in runs for one port.
 
 use std::sync::MutexGuard;
 
@@ -6,29 +6,28 @@ use mmb_dpdk::{Burst, TxQueue, Vector};
 use mmb_packet::DropReason;
 
 use crate::engine::config::PortId;
-use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
 use crate::features::fastpath::learn::learn_from_tx;
-use crate::features::handoff::node::{Ring, push, send};
+use crate::features::handoff::send::{TargetRing, discard, push, send_to_worker};
 
-/// Tries without progress before what a port does not take is dropped. A kernel port needs the kernel to run in
-/// between, so a try takes a system call or so there.
+/// Attempts without progress after which packets that a port does not take are dropped. On a kernel port, an attempt
+/// takes about a system call, since the kernel must run in between.
 const TRIES: u32 = 64;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     if worker.fast.has_samples() {
         learn_from_tx(worker, vector.packets());
     }
-    let Some(mut burst) = worker.burst.take() else { return vector.free() };
-    if let Err(vector) = send_whole(worker, vector, &mut burst) {
-        send_in_runs(worker, vector, &mut burst);
+    let Some(mut burst) = worker.ports.burst.take() else { return vector.free() };
+    if let Err(vector) = transmit_whole(worker, vector, &mut burst) {
+        transmit_in_runs(worker, vector, &mut burst);
     }
-    worker.burst = Some(burst);
+    worker.ports.burst = Some(burst);
 }
 
-/// Sends packets that are all for one port, as on a wire, as they stand; others, and those of a port that is not this worker's,
-/// are given back.
-fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) -> Result<(), Vector<'a>> {
+/// Transmits packets that are all for one port, as on a wire, without moving them. Returns the vector if they are for
+/// several ports, or for a port on which another worker transmits.
+fn transmit_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) -> Result<(), Vector<'a>> {
     let packets = vector.packets();
     let out = packets.first().map_or(PortId::NONE.0, |packet| packet.meta().out_port);
     if packets.iter().fold(0, |others, packet| others | (packet.meta().out_port ^ out)) != 0 {
@@ -37,12 +36,12 @@ fn send_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) ->
     let Some(mut queue) = own_queue(worker, out) else { return Err(vector) };
     let count = vector.transmit(&mut queue, burst);
     drop(queue);
-    too_big(worker, count.too_big);
+    count_oversized(worker, count.too_big);
     flush(worker, out, burst);
     Ok(())
 }
 
-fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
+fn transmit_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
     let mut current = PortId::NONE.0;
     vector.drain(|packet| {
         let out = packet.meta().out_port;
@@ -55,43 +54,43 @@ fn send_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
     flush(worker, current, burst);
 }
 
-/// The queue of port `out`, if it is this worker that sends there.
+/// The queue of port `out`, if this worker transmits there.
 fn own_queue(worker: &Worker, out: u16) -> Option<MutexGuard<'_, TxQueue>> {
     let port = worker.snapshot.port(out)?;
     let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
-    // Only this worker uses the queue, so nobody else can have it.
+    // Only this worker uses the queue, so the lock is free.
     if owner == worker.id { queue?.try_lock().ok() } else { None }
 }
 
-fn too_big(worker: &Worker, packets: usize) {
+fn count_oversized(worker: &Worker, packets: usize) {
     if packets > 0 {
-        // The port has freed them already; which ports they came in by is not known.
+        // The port has freed them already; their input ports are not known.
         worker.counters().drops.add(PortId::NONE.0, DropReason::TooBig as u8, packets as u64);
     }
 }
 
-/// Sends a run of packets for port `out`.
+/// Transmits a run of packets for port `out`.
 fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
     if burst.is_empty() {
         return;
     }
-    let snapshot: &Snapshot = &worker.snapshot;
+    let snapshot = &*worker.snapshot;
     let Some(port) = snapshot.port(out) else {
         let reason = if out == PortId::NONE.0 { DropReason::Unwired } else { DropReason::PortGone };
         return discard(worker, reason, burst);
     };
     let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
     if owner != worker.id {
-        return send(worker, owner, Ring::Sends, burst);
+        return send_to_worker(worker, owner, TargetRing::Transmits, burst);
     }
-    // Only this worker uses the queue, so nobody else can have it.
+    // Only this worker uses the queue, so the lock is free.
     let Some(mut queue) = queue.and_then(|queue| queue.try_lock().ok()) else {
         return discard(worker, DropReason::PortGone, burst);
     };
     let mut tries = 0;
     while !burst.is_empty() {
         let count = queue.send(burst);
-        too_big(worker, count.too_big);
+        count_oversized(worker, count.too_big);
         if count.sent > 0 {
             tries = 0;
             continue;
@@ -102,11 +101,4 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
         }
         std::hint::spin_loop();
     }
-}
-
-pub(crate) fn discard(worker: &Worker, reason: DropReason, burst: &mut Burst) {
-    for packet in burst.iter() {
-        worker.counters().drops.add(packet.port(), reason as u8, 1);
-    }
-    burst.clear();
 }

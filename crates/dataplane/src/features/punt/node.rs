@@ -1,58 +1,62 @@
-//! `punt`: gives packets to the kernel, by the port that leads there. A frame for the port that it came in by is readdressed if the
-//! interface at the other end has another address. Frames that have not come by `ip4-input` or `ip6-input` may still lack a checksum
-//! that a kernel peer has left to hardware; the kernel at this end would not take them.
+//! `punt`: gives packets to the kernel, by the port that leads there.
+//!
+//! A unicast frame gets the address of the kernel's interface if that differs from the input port's address. Frames
+//! that `ip4-input` or `ip6-input` have not parsed may lack a checksum that a kernel peer left to hardware. The kernel
+//! would drop them, so the checksum is completed here.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind};
 
 use crate::engine::config::PortId;
+use crate::engine::node::edges::{SINK, edges, send};
+use crate::engine::node::vector::VECTOR;
 use crate::engine::snapshot::path;
-use crate::engine::vector::VECTOR;
 use crate::engine::worker::Worker;
-use crate::features::ip::input::finish_checksum;
-use crate::features::route::hop::parsed;
+use crate::features::ip::checksums::complete_checksum;
+use crate::features::route::next_hop::parsed;
 
-const TX: u16 = 0;
-const DROP: u16 = 1;
-
-pub(crate) fn next(sink: &'static str) -> Vec<&'static str> {
-    vec![sink, "drop"]
+edges! {
+    /// The edges of `punt`.
+    pub(crate) enum Edge {
+        Transmit => SINK,
+        Drop => "drop",
+    }
 }
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let n = vector.len();
-    let mut edges = [TX; VECTOR];
+    let mut edges = [Edge::Transmit; VECTOR];
     let mut punted = 0;
     for (edge, packet) in edges.iter_mut().zip(vector.packets()) {
         let punt = worker.snapshot.punt(packet.port());
         if punt.port == PortId::NONE.0 {
             packet.meta_mut().drop_reason = DropReason::PuntNone as u8;
-            *edge = DROP;
+            *edge = Edge::Drop;
             continue;
         }
         punted += 1;
         if packet.meta().kind == Kind::default() && worker.snapshot.path(packet.port()) & path::KERNEL != 0 {
-            finish(packet);
+            parse_and_complete(packet);
         }
         packet.meta_mut().out_port = punt.port;
         if let Some(mac) = punt.mac {
-            readdress(packet, mac);
+            set_destination(packet, mac);
         }
     }
     worker.counters().routing.punted.add(punted);
-    vector.send(&edges[..n]);
+    send(vector, &edges);
 }
 
-/// Completes the checksum of an IP packet that nobody has looked at.
+/// Completes the checksum of an IP packet that has not been parsed.
 #[cold]
-fn finish(packet: &mut Packet) {
+fn parse_and_complete(packet: &mut Packet) {
     if let Some(meta) = parsed(packet) {
         *packet.meta_mut() = meta;
-        finish_checksum(packet);
+        complete_checksum(packet);
     }
 }
 
-fn readdress(packet: &mut Packet, mac: [u8; 6]) {
+/// Sets the destination address of a unicast frame.
+fn set_destination(packet: &mut Packet, mac: [u8; 6]) {
     if let Some(to) = packet.data_mut().first_chunk_mut::<6>()
         && to[0] & 1 == 0
     {

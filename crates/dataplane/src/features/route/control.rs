@@ -1,4 +1,4 @@
-//! What the engine has to do with routes: taking them from the control side, and telling it what workers want and count.
+//! Routes on the control side: publication, requests of workers, and counters.
 
 use std::sync::Arc;
 
@@ -7,37 +7,37 @@ use mmb_packet::DropReason;
 use mmb_route::Routes;
 use serde::Serialize;
 
+use super::requests::NeighborRequests;
 use crate::engine::config::PortId;
 use crate::engine::control::Engine;
 use crate::engine::shared::Shared;
-use crate::features::port::open::PortError;
-use crate::features::route::requests::Wants;
+use crate::features::port::error::PortError;
 
-/// What routing has done since the engine started.
+/// Counters of routing since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RoutingCounters {
     /// Packets given to the kernel.
     pub punted: u64,
     /// ICMP errors sent.
     pub icmp_errors: u64,
-    /// ICMP errors not sent, since there would have been too many.
+    /// ICMP errors not sent because of the rate limit.
     pub icmp_suppressed: u64,
-    /// Datagrams sent in fragments.
+    /// Packets that were fragmented.
     pub fragmented: u64,
-    /// Those fragments.
+    /// Fragments of those packets.
     pub fragments: u64,
-    /// Packets that had to wait for the Ethernet address of their next hop.
+    /// Packets that waited for the Ethernet address of their next hop.
     pub queued: u64,
-    /// Those that wait now.
+    /// Packets that wait now.
     pub waiting: u64,
-    /// Questions to the kernel for Ethernet addresses.
+    /// Requests to the kernel for Ethernet addresses.
     pub wants: u64,
-    /// Questions that were lost since nobody took them in time.
+    /// Requests that were lost because their queue was full.
     pub wants_lost: u64,
 }
 
 impl RoutingCounters {
-    pub(crate) fn of(shared: &Shared) -> RoutingCounters {
+    pub(crate) fn sum(shared: &Shared) -> RoutingCounters {
         let mut sum = RoutingCounters::default();
         for worker in &shared.workers {
             let counters = &worker.counters.routing;
@@ -48,55 +48,55 @@ impl RoutingCounters {
             sum.fragments += counters.fragments.get();
             sum.queued += counters.queued.get();
             sum.waiting += counters.waiting.get();
-            sum.wants += counters.wants.get();
-            sum.wants_lost += counters.wants_lost.get();
+            sum.wants += counters.requests.get();
+            sum.wants_lost += counters.requests_lost.get();
         }
         sum
     }
 }
 
 impl Engine {
-    /// A port's Ethernet address when it was opened; none if it is not open.
+    /// The Ethernet address of a port when it was opened; none if it is not open.
     pub fn port_mac(&self, id: PortId) -> Option<[u8; 6]> {
         self.open(id).map(|port| port.mac())
     }
 
-    /// Makes the workers route by `routes`: they take them over between two walks. Returns at once. What only the old ones
-    /// used is freed when the next ones are published.
+    /// Publishes routes; each worker takes them over before its next walk. Returns at once. The routes that were
+    /// replaced are freed by a later publication.
     pub fn publish_routes(&self, routes: Routes) {
         self.shared().publish_routes(routes);
     }
 
-    /// The routes that were published last.
+    /// The published routes.
     pub fn routes(&self) -> Arc<Routes> {
         self.shared().routes()
     }
 
-    /// What the workers want the kernel to find out.
-    pub fn wants(&self) -> &Wants {
-        &self.shared().wants
+    /// Neighbours that workers need resolved.
+    pub fn neighbor_requests(&self) -> &NeighborRequests {
+        &self.shared().requests
     }
 
-    /// Says which frames that come to a port are the machine's own; None: no more than routes say. A device that can tells them
-    /// apart itself, for others the workers do, before any rule is asked.
+    /// Sets which frames that come to a port are for the machine itself. None: those that routes say. The device
+    /// selects them if it can; else the workers do, before any rule is applied.
     ///
     /// # Errors
-    /// One sentence, if the device does not take it.
+    /// The device refuses the selection.
     pub fn steer(&self, id: PortId, steering: Option<&Steering>) -> Result<(), PortError> {
         self.shared().set_locals(id, steering.map_or(&[], |steering| &steering.local));
         self.open(id).map_or(Ok(()), |port| port.steer(steering))
     }
 
-    /// What routing has done.
+    /// Counters of routing.
     pub fn routing_counters(&self) -> RoutingCounters {
-        RoutingCounters::of(self.shared())
+        RoutingCounters::sum(self.shared())
     }
 
-    /// Packets dropped that had come in by a port, by each reason there is, since it was opened.
+    /// Packets of an input port that were dropped since it was opened, by reason.
     pub fn port_drops(&self, id: PortId) -> Vec<(DropReason, u64)> {
         let of = |reason| {
             let workers = self.shared().workers.iter();
-            workers.map(|worker| worker.counters.drops.of_port(id.0, reason)).sum()
+            workers.map(|worker| worker.counters.drops.for_port(id.0, reason)).sum()
         };
         DropReason::known().map(|reason| (reason, of(reason))).collect()
     }

@@ -1,22 +1,26 @@
-//! Cuts IPv4 packets that are too long for their way out.
+//! Fragments IPv4 packets that exceed the MTU of their next hop.
 
-use mmb_dpdk::{Mbuf, Packet, Vector};
+use mmb_dpdk::{Mbuf, Packet};
 use mmb_packet::DropReason;
 use mmb_route::{FragmentError, Routes, fragment_ip4};
 
-use super::hop::L3;
-use super::slow::REWRITE;
+use crate::engine::node::vector::ROUTED_L3 as L3;
 use crate::engine::worker::Worker;
 
-/// Brings the fragments of a packet into the graph; counts it as dropped if one cannot be made.
-pub(crate) fn cut(worker: &mut Worker, routes: &Routes, packet: &Packet, vector: &mut Vector<'_>) {
-    let mut whole = std::mem::take(&mut worker.scratch);
+/// Fragments a packet and passes each fragment to `send`. Counts the packet as dropped if a fragment cannot be made.
+pub(super) fn fragment(
+    worker: &mut Worker,
+    routes: &Routes,
+    packet: &Packet,
+    send: impl FnMut(Mbuf) -> Result<(), Mbuf>,
+) {
+    let mut whole = std::mem::take(&mut worker.rules.frame);
     whole.clear();
     packet.segments().for_each(|segment| whole.extend_from_slice(segment));
     let mtu = routes.hops.get(packet.meta().stage.next_hop()).mtu;
-    let cut = pieces(worker, packet, &whole, mtu.into(), vector);
-    worker.scratch = whole;
-    match cut {
+    let made = send_fragments(worker, packet, &whole, mtu.into(), send);
+    worker.rules.frame = whole;
+    match made {
         Ok(n) => {
             worker.counters().routing.fragmented.add(1);
             worker.counters().routing.fragments.add(n);
@@ -25,13 +29,13 @@ pub(crate) fn cut(worker: &mut Worker, routes: &Routes, packet: &Packet, vector:
     }
 }
 
-/// `whole`: all bytes of the packet. How many fragments there were.
-fn pieces(
+/// Returns the number of fragments. `whole`: all bytes of the packet.
+fn send_fragments(
     worker: &mut Worker,
     packet: &Packet,
     whole: &[u8],
     mtu: usize,
-    vector: &mut Vector<'_>,
+    mut send: impl FnMut(Mbuf) -> Result<(), Mbuf>,
 ) -> Result<u64, DropReason> {
     let (link, ip) = whole.split_at_checked(L3).ok_or(DropReason::Ip4Malformed)?;
     let fragments = fragment_ip4(ip, mtu).map_err(|e| match e {
@@ -41,26 +45,26 @@ fn pieces(
     let mut n = 0;
     for fragment in fragments {
         let data = ip.get(fragment.data.clone()).ok_or(DropReason::Ip4Malformed)?;
-        let piece = &mut worker.piece;
-        piece.clear();
-        [link, fragment.header(), data].iter().for_each(|part| piece.extend_from_slice(part));
-        let made = worker.pool.as_ref().and_then(|pool| pool.alloc_from(piece));
-        let mut piece = made.ok_or(DropReason::NoBuffer)?;
-        describe(&mut piece, packet);
-        vector.inject(REWRITE, piece).map_err(|_| DropReason::NoBuffer)?;
+        let frame = &mut worker.slow_path.fragment;
+        frame.clear();
+        [link, fragment.header(), data].iter().for_each(|part| frame.extend_from_slice(part));
+        let made = worker.ports.pool.as_ref().and_then(|pool| pool.alloc_from(frame));
+        let mut made = made.ok_or(DropReason::NoBuffer)?;
+        copy_metadata(&mut made, packet);
+        send(made).map_err(|_| DropReason::NoBuffer)?;
         n += 1;
     }
     Ok(n)
 }
 
-/// Gives a fragment the metadata of its packet.
-fn describe(piece: &mut Mbuf, packet: &Packet) {
-    let length = piece.pkt_len();
-    piece.set_port(packet.port());
-    let meta = piece.meta_mut();
+/// Copies the metadata of a packet to its fragment.
+fn copy_metadata(fragment: &mut Mbuf, packet: &Packet) {
+    let length = fragment.pkt_len();
+    fragment.set_port(packet.port());
+    let meta = fragment.meta_mut();
     *meta = *packet.meta();
     meta.end = u16::try_from(length).unwrap_or(u16::MAX);
     if let Some(number) = packet.timestamp() {
-        piece.set_timestamp(number);
+        fragment.set_timestamp(number);
     }
 }

@@ -1,36 +1,41 @@
 //! `ip4-lookup` and `ip6-lookup`: find the next hop of each packet.
 //!
-//! Theory of operation. In passes: read the addresses; look the destinations up together; write the next hops' numbers down.
-//! What kind of next hop it is, is seen by the next node, which has to read it anyway. Whether some packet of the vector has an
-//! address that must not be forwarded (RFC 1812, 5.3.7) is found without a branch, and which one only then. Such an address
-//! stops nothing that is for the machine itself: the kernel judges that.
-
-use std::ops::Range;
+//! Theory of operation. The nodes work in passes: read the addresses, look up all destinations together, write the
+//! numbers of the next hops. The next node reads the next hop anyway, so only that node tests its kind. A branch-free
+//! test finds whether some packet of the vector has an address that must not be forwarded (RFC 1812, 5.3.7); only then
+//! is each packet tested. Packets for the machine itself go to the kernel even with such an address.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind, StageWord};
-use mmb_route::{NextHopId, NextHopKind, RouteTable, Routes};
+use mmb_route::{NextHopId, NextHopKind, Routes};
 
-use super::hop::{addresses4, addresses6, hop_kind, table};
-use crate::engine::vector::{VECTOR, for_each};
+use super::martian::{is_link_local, is_martian4, is_martian6};
+use super::next_hop::{addresses4, addresses6, next_hop_kind};
+use super::table_lookup::look_up;
+use crate::engine::node::edges::{OWN_REWRITE, edges, send, send_all};
+use crate::engine::node::vector::{VECTOR, for_each_prefetched};
 use crate::engine::worker::Worker;
 
-pub(crate) const NEXT4: [&str; 3] = ["ip4-rewrite", "punt", "ip-slow"];
-pub(crate) const NEXT6: [&str; 3] = ["ip6-rewrite", "punt", "ip-slow"];
-const REWRITE: u16 = 0;
-const PUNT: u16 = 1;
-const SLOW: u16 = 2;
+edges! {
+    /// The edges of both nodes.
+    pub(crate) enum Edge {
+        /// To the rewrite of the node's own IP version.
+        Rewrite => OWN_REWRITE,
+        Punt => "punt",
+        Slow => "ip-slow",
+    }
+}
 
 pub(crate) fn process4(worker: &mut Worker, mut vector: Vector<'_>) {
     let (mut from, mut to) = ([0u32; VECTOR], [0u32; VECTOR]);
-    for_each(vector.packets(), |at, packet| {
-        // A packet without a whole header has not come this far.
+    for_each_prefetched(vector.packets(), |at, packet| {
+        // `ip4-input` has dropped packets without a whole header.
         (from[at], to[at]) = addresses4(packet).unwrap_or_default();
     });
     let n = vector.len();
     let odd = from[..n].iter().zip(&to[..n]).fold(false, |odd, (from, to)| odd | is_martian4(*from, *to));
     let mut hops = [0; VECTOR];
-    look_up(&worker.routes, vector.packets(), &mut hops[..n], |table, range, hops| {
+    look_up(&worker.routing.routes, vector.packets(), &mut hops[..n], |table, range, hops| {
         table.ip4.lookup_batch(&to[range], hops);
     });
     finish(worker, vector, &hops, odd);
@@ -39,86 +44,38 @@ pub(crate) fn process4(worker: &mut Worker, mut vector: Vector<'_>) {
 pub(crate) fn process6(worker: &mut Worker, mut vector: Vector<'_>) {
     let mut to = [0u128; VECTOR];
     let mut odd = false;
-    for_each(vector.packets(), |at, packet| {
+    for_each_prefetched(vector.packets(), |at, packet| {
         let (source, destination) = addresses6(packet).unwrap_or_default();
         to[at] = destination;
         odd |= is_martian6(source, destination) | is_link_local(destination);
     });
     let n = vector.len();
     let mut hops = [0; VECTOR];
-    look_up(&worker.routes, vector.packets(), &mut hops[..n], |table, range, hops| {
+    look_up(&worker.routing.routes, vector.packets(), &mut hops[..n], |table, range, hops| {
         table.ip6.lookup_batch(&to[range], hops);
     });
     finish(worker, vector, &hops, odd);
 }
 
-/// Whether a source is of this network, this host, a group, or reserved, or a destination of this network or this host
-/// (RFC 1812, 5.3.7). Reserved destinations are routed, as Linux does.
-#[inline(always)]
-pub(crate) fn is_martian4(source: u32, destination: u32) -> bool {
-    (source >> 29 == 7) | is_here4(source) | is_here4(destination)
-}
-
-/// 0.0.0.0/8 and 127.0.0.0/8.
-#[inline(always)]
-fn is_here4(address: u32) -> bool {
-    (address >> 24 == 0) | (address >> 24 == 127)
-}
-
-/// A group or nobody as the source, nobody as the destination, or this host, or a source that only its own link knows
-/// (RFC 4291, 2.5.2, 2.5.3, 2.5.6, 2.7).
-#[inline(always)]
-fn is_martian6(source: u128, destination: u128) -> bool {
-    (source >> 120 == 0xff) | (source <= 1) | is_link_local(source) | (destination <= 1)
-}
-
-/// Such a destination is the kernel's, whatever the routes say: never forwarded, and maybe the machine itself.
-#[inline(always)]
-fn is_link_local(address: u128) -> bool {
-    address >> 118 == 0x3fa
-}
-
-/// Looks up the destinations of packets by the tables of the ports that they came in by: all together if there is one table.
-#[inline(always)]
-pub(crate) fn look_up(
-    routes: &Routes,
-    packets: &[&mut Packet],
-    hops: &mut [NextHopId],
-    batch: impl Fn(&RouteTable, Range<usize>, &mut [NextHopId]),
-) {
-    if let Some(table) = routes.single_table() {
-        return batch(table, 0..packets.len(), hops);
-    }
-    let mut first = 0;
-    for run in packets.chunk_by(|a, b| a.port() == b.port()) {
-        let range = first..first + run.len();
-        first = range.end;
-        if let Some(table) = run.first().and_then(|packet| table(routes, packet.port())) {
-            batch(table, range.clone(), &mut hops[range]);
-        }
-    }
-}
-
-/// Writes the next hops down and sends the packets on.
+/// Writes the next hops into the metadata and sends the packets on.
 #[inline(always)]
 fn finish(worker: &Worker, mut vector: Vector<'_>, hops: &[NextHopId; VECTOR], odd: bool) {
     for (packet, hop) in vector.packets().iter_mut().zip(hops) {
         packet.meta_mut().stage = StageWord::from_next_hop(*hop);
     }
     if !odd {
-        return vector.send_all(REWRITE);
+        return send_all(vector, Edge::Rewrite);
     }
-    let n = vector.len();
-    let mut edges = [REWRITE; VECTOR];
+    let mut edges = [Edge::Rewrite; VECTOR];
     for (packet, edge) in vector.packets().iter_mut().zip(&mut edges) {
-        *edge = judge(&worker.routes, packet);
+        *edge = odd_address_edge(&worker.routing.routes, packet);
     }
-    vector.send(&edges[..n]);
+    send(vector, &edges);
 }
 
 /// The edge of a packet that may have an address that must not be forwarded.
 #[cold]
-fn judge(routes: &Routes, packet: &mut Packet) -> u16 {
+fn odd_address_edge(routes: &Routes, packet: &mut Packet) -> Edge {
     let (martian, link_local) = match packet.meta().kind.l3() {
         Kind::IP4 => (addresses4(packet).is_some_and(|(from, to)| is_martian4(from, to)), false),
         _ => {
@@ -126,11 +83,11 @@ fn judge(routes: &Routes, packet: &mut Packet) -> u16 {
         }
     };
     if link_local {
-        PUNT
-    } else if martian && hop_kind(routes, packet) != NextHopKind::Punt {
+        Edge::Punt
+    } else if martian && next_hop_kind(routes, packet) != NextHopKind::Punt {
         packet.meta_mut().drop_reason = DropReason::Martian as u8;
-        SLOW
+        Edge::Slow
     } else {
-        REWRITE
+        Edge::Rewrite
     }
 }

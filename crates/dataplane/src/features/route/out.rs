@@ -1,5 +1,5 @@
-//! The ports by which routed packets will go out, for rules that ask: found by a lookup of where the packets will go once they
-//! are translated, before rules are asked.
+//! Output ports of routed packets, for rules that test them: the route of the translated destination is looked up
+//! before the rules.
 
 use std::net::IpAddr;
 
@@ -7,16 +7,17 @@ use mmb_dpdk::Packet;
 use mmb_packet::{Kind, OUT_ROUTED};
 use mmb_route::{NextHopId, NextHopKind, Routes};
 
-use super::hop::{addresses4, addresses6, flow_hash};
-use super::lookup::look_up;
+use super::next_hop::{addresses4, addresses6, flow_hash};
+use super::table_lookup::look_up;
 use crate::engine::config::PortId;
+use crate::engine::node::vector::VECTOR;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::vector::VECTOR;
 
-/// The port by which each packet goes out, [`PortId::NONE`] for those that go out by none of ours. `destination` answers where a
-/// packet will go, if not where it says.
+/// The output port of each packet; [`PortId::NONE`] if it leaves by none of the engine's ports.
+///
+/// `destination` returns the translated destination of a packet that has one.
 #[cold]
-pub(crate) fn ports(
+pub(crate) fn output_ports(
     routes: &Routes,
     snapshot: &Snapshot,
     packets: &[&mut Packet],
@@ -41,12 +42,12 @@ pub(crate) fn ports(
     let mut outs = [PortId::NONE.0; VECTOR];
     for (at, (out, packet)) in outs.iter_mut().zip(packets).enumerate() {
         let hop = if packet.meta().kind.l3() == Kind::IP6 { hops6[at] } else { hops4[at] };
-        *out = port(routes, snapshot, packet, hop);
+        *out = output_port(routes, snapshot, packet, hop);
     }
     outs
 }
 
-fn port(routes: &Routes, snapshot: &Snapshot, packet: &Packet, hop: NextHopId) -> u16 {
+fn output_port(routes: &Routes, snapshot: &Snapshot, packet: &Packet, hop: NextHopId) -> u16 {
     let peer = snapshot.peer(packet.port());
     if peer != OUT_ROUTED {
         return peer;

@@ -1,26 +1,26 @@
-//! `ip4-rewrite` and `ip6-rewrite`: what a router does to a packet, if its next hop is a neighbour that is known and the packet
-//! may go on. Otherwise the packet goes where its next hop's kind says, or where the sender will be told.
+//! `ip4-rewrite` and `ip6-rewrite`: forward packets to next hops that are known neighbours.
+//!
+//! Packets with another kind of next hop, with an expired TTL, or longer than the MTU go to `ip-slow` or `punt`.
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_packet::{DropReason, Meta, StageWord};
+use mmb_packet::{DropReason, StageWord};
 use mmb_route::{NextHop, NextHopKind, NextHops, forward_ip4, forward_ip6};
 
-use super::hop::{L3, flow_hash, reason};
-use super::slow::want;
-use crate::engine::vector::{VECTOR, for_each};
+use super::forward::{TTL4, TTL6, forward};
+use super::next_hop::{flow_hash, slow_path_reason};
+use super::resolve::request_neighbor;
+use crate::engine::node::edges::{SINK, edges, send, send_all};
+use crate::engine::node::vector::{ROUTED_L3 as L3, VECTOR, for_each_prefetched};
 use crate::engine::worker::Worker;
 
-const TX: u16 = 0;
-const SLOW: u16 = 1;
-const PUNT: u16 = 2;
-
-pub(crate) fn next(sink: &'static str) -> Vec<&'static str> {
-    vec![sink, "ip-slow", "punt"]
+edges! {
+    /// The edges of both nodes.
+    pub(crate) enum Edge {
+        Transmit => SINK,
+        Slow => "ip-slow",
+        Punt => "punt",
+    }
 }
-
-/// Where the TTL stands, or the hop limit.
-const TTL4: usize = L3 + 8;
-const TTL6: usize = L3 + 7;
 
 pub(crate) fn process4(worker: &mut Worker, vector: Vector<'_>) {
     process(worker, vector, TTL4, forward_ip4);
@@ -30,92 +30,71 @@ pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
     process(worker, vector, TTL6, forward_ip6);
 }
 
-/// Sends an IPv4 packet on to a next hop, if that is all there is to do. If not, no byte of it has changed.
-#[inline(always)]
-pub(crate) fn send_on4(head: &mut [u8], meta: &mut Meta, hop: &NextHop) -> bool {
-    send_on(head, meta, hop, TTL4, forward_ip4)
-}
-
-#[inline(always)]
-fn send_on(
-    head: &mut [u8],
-    meta: &mut Meta,
-    hop: &NextHop,
-    ttl: usize,
-    forward: impl Fn(&mut [u8], usize, &NextHop) -> bool,
-) -> bool {
-    let length = usize::from(meta.end).wrapping_sub(L3);
-    let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
-    let plain = (hop.kind == NextHopKind::Forward) & !hop.neighbor_stale;
-    meta.out_port = hop.port;
-    plain & lives & (length <= usize::from(hop.mtu)) && forward(head, L3, hop)
-}
-
-/// `ttl`: where the TTL or hop limit stands.
+/// `ttl`: offset of the TTL or hop limit. `rewrite`: forwards a packet with a plain next hop.
 #[inline(always)]
 fn process(
     worker: &mut Worker,
     mut vector: Vector<'_>,
     ttl: usize,
-    forward: impl Fn(&mut [u8], usize, &NextHop) -> bool,
+    rewrite: impl Fn(&mut [u8], usize, &NextHop) -> bool,
 ) {
-    let hops = &worker.routes.hops;
-    let n = vector.len();
-    let mut edges = [TX; VECTOR];
-    let (mut rare, mut nudges) = (false, false);
-    for_each(vector.packets(), |at, packet| {
+    let hops = &worker.routing.routes.hops;
+    let mut edges = [Edge::Transmit; VECTOR];
+    let (mut has_uncommon, mut has_stale) = (false, false);
+    for_each_prefetched(vector.packets(), |at, packet| {
         let (head, meta) = packet.data_and_meta();
         let hop = hops.get(meta.stage.next_hop());
-        if !send_on(head, meta, hop, ttl, &forward) {
-            let lives = head.get(ttl).is_some_and(|ttl| *ttl > 1);
-            edges[at] = detour(packet, hops, lives, &mut nudges, &forward);
-            rare = true;
+        if !forward(head, meta, hop, ttl, &rewrite) {
+            let is_alive = head.get(ttl).is_some_and(|ttl| *ttl > 1);
+            edges[at] = process_uncommon(packet, hops, is_alive, &mut has_stale, &rewrite);
+            has_uncommon = true;
         }
     });
-    if nudges {
-        nudge(worker, vector.packets());
+    if has_stale {
+        probe_stale_neighbors(worker, vector.packets());
     }
-    if rare { vector.send(&edges[..n]) } else { vector.send_all(TX) }
+    if has_uncommon { send(vector, &edges) } else { send_all(vector, Edge::Transmit) }
 }
 
-/// A packet that does not simply go on; its edge. It does go on if its next hop is one of several, or is to be probed.
+/// The edge of a packet that [`forward`] has not forwarded. It is forwarded here if its next hop is a member of a
+/// group, or a neighbour that is to be probed (`has_stale` is set then).
 #[inline(never)]
-fn detour(
+fn process_uncommon(
     packet: &mut Packet,
     hops: &NextHops,
-    lives: bool,
-    nudges: &mut bool,
-    forward: &impl Fn(&mut [u8], usize, &NextHop) -> bool,
-) -> u16 {
+    is_alive: bool,
+    has_stale: &mut bool,
+    rewrite: &impl Fn(&mut [u8], usize, &NextHop) -> bool,
+) -> Edge {
     let mut id = packet.meta().stage.next_hop();
     if hops.get(id).kind == NextHopKind::Group {
         id = hops.resolve(id, flow_hash(packet));
     }
     let hop = hops.get(id);
-    *nudges |= hop.neighbor_stale;
+    *has_stale |= hop.neighbor_stale;
     let (head, meta) = packet.data_and_meta();
     (meta.stage, meta.out_port) = (StageWord::from_next_hop(id), hop.port);
     let length = usize::from(meta.end).wrapping_sub(L3);
     let reason = match hop.kind {
-        NextHopKind::Punt => return PUNT,
-        NextHopKind::Forward if !lives => DropReason::TtlExpired,
+        NextHopKind::Punt => return Edge::Punt,
+        NextHopKind::Forward if !is_alive => DropReason::TtlExpired,
         NextHopKind::Forward if length > usize::from(hop.mtu) => DropReason::FragNeeded,
-        NextHopKind::Forward if forward(head, L3, hop) => return TX,
-        kind => reason(kind),
+        NextHopKind::Forward if rewrite(head, L3, hop) => return Edge::Transmit,
+        kind => slow_path_reason(kind),
     };
     meta.drop_reason = reason as u8;
-    SLOW
+    Edge::Slow
 }
 
-/// Asks the kernel to probe the neighbours that it has not heard of for a while.
+/// Asks the kernel to probe neighbours that it has not heard of for a while.
 #[cold]
-fn nudge(worker: &mut Worker, packets: &mut [&mut Packet]) {
-    worker.tell_time();
-    let routes = worker.routes.clone();
+fn probe_stale_neighbors(worker: &mut Worker, packets: &mut [&mut Packet]) {
+    worker.update_clock();
+    let routes = worker.routing.routes.clone();
     for packet in packets {
         let hop = routes.hops.get(packet.meta().stage.next_hop());
         if hop.neighbor_stale && hop.kind == NextHopKind::Forward {
-            want(worker, hop, packet);
+            request_neighbor(worker, hop, packet);
         }
     }
 }

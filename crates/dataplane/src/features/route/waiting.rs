@@ -1,58 +1,58 @@
 //! Packets that wait until the Ethernet address of their next hop is known.
 //!
-//! Theory of operation. A worker that has a packet for a neighbour without an address keeps it here and asks for the address
-//! ([`crate::features::route::requests`]). New routes are how the answer comes: then the next hop of every packet that waits is looked up, and those
-//! whose neighbour is known now, or known not to answer, or not their next hop any more, go back to where they came from.
-//! Room is bounded, in all and for each neighbour; where that has no more, its oldest packet gives way to the newest one
-//! (RFC 1122, 2.3.2.2). After [`PATIENCE`] a packet waits no longer.
+//! Theory of operation. A worker keeps packets for a neighbour without an address here and requests the address
+//! ([`super::requests`]). The answer comes as new routes. Then the next hop of every waiting packet is looked up. A
+//! packet returns to the graph if its neighbour is known, is known not to answer, or is no longer its next hop. Room
+//! is bounded in total and for each neighbour; the newest packet replaces the oldest packet of the same neighbour
+//! (RFC 1122, 2.3.2.2). A packet waits at most [`PATIENCE`].
 
 use std::collections::VecDeque;
 
 use mmb_dpdk::Mbuf;
 
-use crate::features::route::requests::Want;
+use super::requests::NeighborRequest;
 
-/// Packets that wait, at most.
+/// Most packets that wait.
 const MOST: usize = 256;
-/// … of them for one neighbour.
+/// Most packets that wait for one neighbour.
 const MOST_EACH: usize = 8;
-/// How long a packet waits, in milliseconds: as long as it takes the kernel to find out that nobody answers.
+/// How long a packet waits, in milliseconds: as long as the kernel takes to give a neighbour up.
 const PATIENCE: u32 = 3_000;
 
-/// What is to become of a packet that waits.
+/// What happens to a waiting packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// It waits on.
+pub(crate) enum Outcome {
+    /// It continues to wait.
     Wait,
-    /// Its route is looked up once more.
-    Again,
-    /// Nobody has answered.
-    Lost,
+    /// Its route is looked up again.
+    Retry,
+    /// The neighbour has not answered in time.
+    TimedOut,
 }
 
-struct One {
+struct WaitingPacket {
     packet: Mbuf,
-    neighbor: Want,
+    neighbor: NeighborRequest,
     /// When it came, in milliseconds.
     since: u32,
-    way: Way,
+    outcome: Outcome,
 }
 
-/// A worker's packets that wait; see the module's theory of operation.
-pub(crate) struct Waiting {
-    /// By age.
-    packets: VecDeque<One>,
-    /// Routes have changed since the packets were looked at.
-    look: bool,
+/// The waiting packets of one worker.
+pub(crate) struct WaitingPackets {
+    /// The oldest packet first.
+    packets: VecDeque<WaitingPacket>,
+    /// Routes have changed since the last [`WaitingPackets::decide`].
+    have_routes_changed: bool,
 }
 
-impl Default for Waiting {
+impl Default for WaitingPackets {
     fn default() -> Self {
-        Waiting { packets: VecDeque::with_capacity(MOST), look: false }
+        WaitingPackets { packets: VecDeque::with_capacity(MOST), have_routes_changed: false }
     }
 }
 
-impl Waiting {
+impl WaitingPackets {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
@@ -62,13 +62,13 @@ impl Waiting {
         self.packets.len()
     }
 
-    /// Routes have changed.
-    pub fn look_again(&mut self) {
-        self.look = true;
+    /// Makes the next [`WaitingPackets::decide`] look up all packets.
+    pub fn routes_changed(&mut self) {
+        self.have_routes_changed = true;
     }
 
-    /// Adds a packet; the one that has to make room, which may be the same.
-    pub fn push(&mut self, packet: Mbuf, neighbor: Want, now: u32) -> Option<Mbuf> {
+    /// Adds a packet. Returns the packet that makes room for it, which may be the same packet.
+    pub fn push(&mut self, packet: Mbuf, neighbor: NeighborRequest, now: u32) -> Option<Mbuf> {
         let of_neighbor = self.packets.iter().filter(|one| one.neighbor == neighbor).count();
         let mut evicted = None;
         if of_neighbor == MOST_EACH || self.packets.len() == MOST {
@@ -76,51 +76,51 @@ impl Waiting {
             let Some(oldest) = oldest.and_then(|at| self.packets.remove(at)) else { return Some(packet) };
             evicted = Some(oldest.packet);
         }
-        self.packets.push_back(One { packet, neighbor, since: now, way: Way::Wait });
+        self.packets.push_back(WaitingPacket { packet, neighbor, since: now, outcome: Outcome::Wait });
         evicted
     }
 
-    /// Milliseconds until a packet has waited too long; none without packets.
-    pub fn next_tick(&self, now: u32) -> Option<u32> {
+    /// Milliseconds until the oldest packet has waited too long; none without packets.
+    pub fn next_timer(&self, now: u32) -> Option<u32> {
         let oldest = self.packets.front()?;
         Some(PATIENCE.saturating_sub(now.wrapping_sub(oldest.since)))
     }
 
-    /// Decides what is to become of each packet, `waits` saying whether one still has to wait for its neighbour; false if there
-    /// is nothing to do.
-    pub fn decide(&mut self, now: u32, waits: impl Fn(&Mbuf, Want) -> bool) -> bool {
-        let look = std::mem::take(&mut self.look);
-        if !look && self.next_tick(now) != Some(0) {
+    /// Decides what happens to each packet. `waits` returns whether a packet still waits for its neighbour. Returns
+    /// false if there is nothing to do.
+    pub fn decide(&mut self, now: u32, waits: impl Fn(&Mbuf, NeighborRequest) -> bool) -> bool {
+        let has_new_routes = std::mem::take(&mut self.have_routes_changed);
+        if !has_new_routes && self.next_timer(now) != Some(0) {
             return false;
         }
         for one in &mut self.packets {
-            one.way = match now.wrapping_sub(one.since) {
-                _ if look && !waits(&one.packet, one.neighbor) => Way::Again,
-                age if age >= PATIENCE => Way::Lost,
-                _ => Way::Wait,
+            one.outcome = match now.wrapping_sub(one.since) {
+                _ if has_new_routes && !waits(&one.packet, one.neighbor) => Outcome::Retry,
+                age if age >= PATIENCE => Outcome::TimedOut,
+                _ => Outcome::Wait,
             };
         }
         true
     }
 
-    /// Takes the packets out that go this way and are `which`, the oldest first, until `take` gives one back.
+    /// Takes the packets with this outcome out that `which` selects, the oldest first, until `take` returns one.
     pub fn release(
         &mut self,
-        way: Way,
+        outcome: Outcome,
         which: impl Fn(&Mbuf) -> bool,
         mut take: impl FnMut(Mbuf) -> Result<(), Mbuf>,
     ) {
         let mut at = 0;
         while let Some(one) = self.packets.get(at) {
-            if one.way != way || !which(&one.packet) {
+            if one.outcome != outcome || !which(&one.packet) {
                 at += 1;
                 continue;
             }
             let Some(one) = self.packets.remove(at) else { return };
             if let Err(packet) = take(one.packet) {
-                // The walk is full; the packet gets its turn in the next one.
-                self.look = true;
-                self.packets.insert(at, One { packet, ..one });
+                // The walk is full; the packet is released in the next one.
+                self.have_routes_changed = true;
+                self.packets.insert(at, WaitingPacket { packet, ..one });
                 return;
             }
         }

@@ -1,19 +1,19 @@
-//! What the engine tells of its workers' sessions, and how they are ended.
+//! Sessions on the control side: listing, clearing, counters, and use of NAT pools.
 
 use mmb_flow::{NatEvent, PoolUsage, SessionId};
 pub use mmb_session::SessionCounters;
 use mmb_session::{DumpCursor, SessionView};
 
 use crate::engine::control::Engine;
-use crate::engine::mailbox::ask;
+use crate::engine::mailbox::run_on_worker;
 
-/// A session as it is shown.
+/// A session as the API shows it.
 pub type Connection = SessionView;
 
-/// Sessions that a worker tells of at a time: so many that asking costs little, so few that no packet waits long.
+/// Sessions listed by one task of a worker: enough that a task costs little, few enough that no packet waits long.
 const CHUNK: usize = 256;
 
-/// Which session; tells it from others that have had or will have its place.
+/// Identifies a session, also against other sessions that had or will have its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
     worker: u16,
@@ -27,7 +27,7 @@ impl From<&Connection> for ConnectionId {
     }
 }
 
-/// How far a walk over all sessions has come; starts at the beginning.
+/// A position in the list of all sessions; begins at the first one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectionCursor {
     worker: usize,
@@ -35,14 +35,14 @@ pub struct ConnectionCursor {
 }
 
 impl Engine {
-    /// Appends the next sessions from `cursor` on, about 256, and moves the cursor behind them. False when the walk is over.
+    /// Appends about 256 sessions from `cursor` on, and moves the cursor behind them. Returns false at the end.
     ///
-    /// A chunk may be empty although the walk goes on. Sessions that begin or end during a walk may be left out; every
-    /// other one comes once.
+    /// A chunk may be empty although more follow. Sessions that begin or end meanwhile may be left out; every other
+    /// session is listed once.
     pub fn connections(&self, cursor: &mut ConnectionCursor, out: &mut Vec<Connection>) -> bool {
         let Some(worker) = self.shared().workers.get(cursor.worker) else { return false };
         let (mut chunk, mut at) = (Vec::with_capacity(CHUNK), cursor.at);
-        let answer = ask(worker, move |sessions, host, now| {
+        let answer = run_on_worker(worker, move |sessions, host, now| {
             let more = sessions.dump(now, host, &mut at, CHUNK, |view| chunk.push(view));
             (chunk, at, more)
         });
@@ -55,7 +55,7 @@ impl Engine {
         true
     }
 
-    /// Ends sessions, those of them that have not ended by themselves; how many.
+    /// Ends those of the sessions that have not ended yet. Returns how many.
     pub fn clear(&self, ids: &[ConnectionId]) -> usize {
         let mut ids = ids.to_vec();
         ids.sort_unstable_by_key(|id| id.worker);
@@ -64,7 +64,7 @@ impl Engine {
             for chunk in of_worker.chunks(CHUNK) {
                 let Some(worker) = self.shared().workers.get(usize::from(chunk[0].worker)) else { continue };
                 let chunk = chunk.to_vec();
-                let answer = ask(worker, move |sessions, host, _| {
+                let answer = run_on_worker(worker, move |sessions, host, _| {
                     chunk.iter().filter(|id| sessions.clear(id.session, id.uid, host)).count()
                 });
                 cleared += answer.unwrap_or(0);
@@ -73,17 +73,18 @@ impl Engine {
         cleared
     }
 
-    /// What each worker's sessions have counted.
+    /// Session counters of each worker.
     pub fn session_counters_by_worker(&self) -> Vec<SessionCounters> {
-        let ask = |worker| ask(worker, |sessions, _, _| sessions.counters()).unwrap_or_default();
-        self.shared().workers.iter().map(ask).collect()
+        let counters =
+            |worker| run_on_worker(worker, |sessions, _, _| sessions.counters()).unwrap_or_default();
+        self.shared().workers.iter().map(counters).collect()
     }
 
-    /// How full NAT's pools are, in the order of the configuration.
+    /// Use of the NAT pools, in the order of the configuration.
     pub fn nat_usage(&self) -> Vec<PoolUsage> {
         let mut sum: Vec<PoolUsage> = Vec::new();
         for worker in &self.shared().workers {
-            let usage = ask(worker, |sessions, _, _| sessions.nat().usage()).unwrap_or_default();
+            let usage = run_on_worker(worker, |sessions, _, _| sessions.nat().usage()).unwrap_or_default();
             if sum.is_empty() {
                 sum = usage;
             } else {
@@ -93,18 +94,18 @@ impl Engine {
         sum
     }
 
-    /// What has happened to NAT's pools since this was asked last, in order for each worker, and how many events have
-    /// been lost so far because nobody asked.
+    /// Events of NAT pools since the last call, in order for each worker, and how many events have been lost so far
+    /// because nobody fetched them.
     pub fn nat_events(&self) -> (Vec<NatEvent>, u64) {
         let (mut events, mut lost) = (Vec::new(), 0);
         for worker in &self.shared().workers {
-            let told = ask(worker, |sessions, _, _| {
+            let result = run_on_worker(worker, |sessions, _, _| {
                 let nat = sessions.nat_mut();
                 let events: Vec<_> = std::iter::from_fn(|| nat.event()).collect();
                 (events, nat.lost_events())
             });
-            if let Some((told, n)) = told {
-                events.extend(told);
+            if let Some((of_worker, n)) = result {
+                events.extend(of_worker);
                 lost += n;
             }
         }

@@ -1,48 +1,53 @@
-//! `flow-lookup`: finds the packets' sessions; those that are under way go on with what was decided before.
-//! What has been taken in by `ip4-input` or `ip6-input` in this walk and goes on to be routed needs no look at where it goes. Packets of
-//! which the session knows the next hop are sent on here, as `ip4-rewrite` would do.
+//! `flow-lookup`: finds the sessions of packets, and applies the cached decision of established ones.
+//!
+//! Theory of operation. Packets that `ip4-input` or `ip6-input` gave to the sessions in this walk are not read again
+//! to find where they go. Packets whose session knows the next hop are forwarded here, as by `ip4-rewrite`.
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Packet, Vector};
 use mmb_session::Next;
 
-use super::dispatch::{Shown, WAYS, dispatch};
-use crate::engine::vector::VECTOR;
+use super::dispatch::{Edge, dispatch, edge_of};
+use super::packets::PacketBatch;
+use crate::engine::node::edges::{RoutedEdges, send_all};
+use crate::engine::node::vector::VECTOR;
 use crate::engine::worker::Worker;
-use crate::features::route::hop::steady_hops;
+use crate::features::route::next_hop::for_each_lasting_hop;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, now, snapshot, routes, sessions, edits, .. } = worker;
+    let Worker { id, clock, snapshot, routing, flows, rules, .. } = worker;
+    let sessions = &mut flows.sessions;
     let mut next = [Next::Pass; VECTOR];
-    let hops = snapshot.routed.then_some(&routes.hops);
-    let packets = &mut Shown { packets: vector.packets(), hops };
-    let tally = sessions.lookup(*now, &snapshot.of(*id), packets, edits, &mut next);
-    if tally.all(Next::Forwarded) {
-        return vector.send_all(Next::Forwarded as u16);
+    let hops = snapshot.all_routed.then_some(&routing.routes.hops);
+    let packets = &mut PacketBatch { packets: vector.packets(), hops };
+    let kinds = sessions.lookup(clock.now, &snapshot.for_worker(*id), packets, &mut rules.edits, &mut next);
+    if kinds.all(Next::Forwarded) {
+        return send_all(vector, edge_of(Next::Forwarded));
     }
-    if !sessions.next_hop_misses().is_empty() && worker.has_calm_routes() {
-        keep_hops(worker, vector.packets());
+    if !sessions.next_hop_misses().is_empty() && worker.routes_stable() {
+        keep_next_hops(worker, vector.packets());
     }
-    if tally.all(Next::Pass)
-        && worker.snapshot.routed
-        && let Some(version) = worker.sessions.version()
+    if kinds.all(Next::Pass)
+        && worker.snapshot.all_routed
+        && let Some(version) = worker.flows.sessions.version()
     {
-        return vector.send_all(WAYS.of_version(version));
+        return send_all(vector, Edge::for_version(version));
     }
-    dispatch(worker, vector, &mut next, tally);
+    dispatch(worker, vector, &mut next, kinds);
 }
 
-/// Has the sessions of packets that are to be routed keep their next hops.
+/// Looks up the next hops that sessions of routed packets lack, for the sessions to keep.
 #[inline(never)]
-fn keep_hops(worker: &mut Worker, packets: &[&mut Packet]) {
-    let Worker { snapshot, routes, sessions, .. } = worker;
-    let next_hop_misses: ArrayVec<usize, VECTOR> = sessions
+fn keep_next_hops(worker: &mut Worker, packets: &[&mut Packet]) {
+    let Worker { snapshot, routing, flows, .. } = worker;
+    let sessions = &mut flows.sessions;
+    let misses: ArrayVec<usize, VECTOR> = sessions
         .next_hop_misses()
         .iter()
         .map(|at| usize::from(*at))
         .filter(|at| *at < packets.len())
         .collect();
-    steady_hops(routes, packets, &next_hop_misses, |at, hop| {
+    for_each_lasting_hop(&routing.routes, packets, &misses, |at, hop| {
         sessions.set_next_hop(at, hop.filter(|_| snapshot.is_routed(packets[at].port())));
     });
 }

@@ -4,4 +4,6 @@ pub(crate) mod classify;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
 pub(crate) mod lookup;
+mod packets;
+pub(crate) mod state;
 pub(crate) mod track;

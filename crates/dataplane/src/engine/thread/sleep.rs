@@ -1,38 +1,24 @@
-//! How an idle worker sleeps: on its ports' file descriptors, with a growing pause for ports that have none.
+//! How an idle worker sleeps: on file descriptors of its ports, with a growing pause for ports that have none.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::engine::config::MAX_PORTS;
+use crate::engine::thread::waker::Waker;
 use crate::engine::worker::Worker;
 use crate::features::port::device::OpenPort;
 
-/// First and longest pause between looks at a port without a descriptor.
+/// First pause between polls of a port without a descriptor.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
+/// Longest such pause.
 const PAUSE_MAX: Duration = Duration::from_micros(500);
 /// Longest sleep when every port has a descriptor; a bound in case the kernel loses an event.
 const LONGEST_MS: u32 = 100;
 
-/// Wakes a sleeping worker.
-pub(crate) struct Waker(EventFd);
-
-impl Waker {
-    pub fn new() -> std::io::Result<Waker> {
-        Ok(Waker(EventFd::from_value_and_flags(0, EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC)?))
-    }
-
-    /// Ends the current or the next sleep.
-    pub fn wake(&self) {
-        // A full counter means that many wake-ups are pending already.
-        let _ = self.0.write(1);
-    }
-}
-
-/// One worker's place to sleep.
+/// The descriptors on which one worker sleeps.
 pub(crate) struct Sleeper {
     waker: Arc<Waker>,
     epoll: Epoll,
@@ -46,11 +32,11 @@ pub(crate) struct Sleeper {
 impl Sleeper {
     pub fn new(waker: Arc<Waker>) -> std::io::Result<Sleeper> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
-        epoll.add(&waker.0, EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
+        epoll.add(waker.fd(), EpollEvent::new(EpollFlags::EPOLLIN, 0))?;
         Ok(Sleeper { waker, epoll, watched: Vec::new(), polls: false, pause: PAUSE_MIN })
     }
 
-    /// Watches the ports that `worker` polls now, in place of the ones before.
+    /// Watches the ports that `worker` polls now, and no longer the ports before.
     pub fn watch(&mut self, worker: &Worker) {
         for port in self.watched.drain(..) {
             for fd in port.device().wait_fds() {
@@ -65,8 +51,8 @@ impl Sleeper {
                 continue;
             }
             let fds = port.device().wait_fds();
-            let watched = !fds.is_empty() && fds.into_iter().all(|fd| self.add(fd));
-            self.polls |= !watched && port.receives();
+            let is_watched = !fds.is_empty() && fds.into_iter().all(|fd| self.add(fd));
+            self.polls |= !is_watched && port.receives();
             self.watched.push(port.clone());
         }
     }
@@ -75,27 +61,26 @@ impl Sleeper {
         self.epoll.add(fd, EpollEvent::new(EpollFlags::EPOLLIN, 1)).is_ok()
     }
 
-    /// Traffic came: the next pause is short again.
-    pub fn traffic(&mut self) {
+    /// Makes the next pause short again, since traffic came.
+    pub fn reset_pause(&mut self) {
         self.pause = PAUSE_MIN;
     }
 
-    /// Sleeps until a watched descriptor or the waker has something, the pause is over, or `timers` milliseconds have gone
-    /// by, when there is something to do without a packet.
-    pub fn sleep(&mut self, timers: Option<u32>) {
+    /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds have
+    /// passed.
+    pub fn sleep(&mut self, timer: Option<u32>) {
         let mut events = [EpollEvent::empty(); 8];
         if self.polls {
             std::thread::sleep(self.pause);
             self.pause = (self.pause * 2).min(PAUSE_MAX);
         } else {
-            // An interrupted or failed wait is a short sleep; the worker looks at everything afterwards anyway.
-            let longest = timers.map_or(LONGEST_MS, |timers| timers.min(LONGEST_MS)) as u16;
+            // An interrupted or failed wait is a short sleep; the worker checks everything afterwards anyway.
+            let longest = timer.map_or(LONGEST_MS, |timer| timer.min(LONGEST_MS)) as u16;
             let n = self.epoll.wait(&mut events, EpollTimeout::from(longest)).unwrap_or(0);
             if events[..n].iter().any(|event| event.events().contains(EpollFlags::EPOLLERR)) {
                 self.watched.iter().for_each(|port| port.clear_errors());
             }
         }
-        // Nothing to read is the ordinary case of a wake-up by traffic.
-        let _ = self.waker.0.read();
+        self.waker.clear();
     }
 }

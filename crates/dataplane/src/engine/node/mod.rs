@@ -1,0 +1,4 @@
+//! What nodes are built of: vectors of packets, and edges by name.
+
+pub(crate) mod edges;
+pub(crate) mod vector;

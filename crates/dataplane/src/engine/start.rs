@@ -1,0 +1,231 @@
+//! Start of the engine: DPDK, packet memory, and the threads of the workers.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, mpsc};
+
+use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, Mempool, RingReceiver, ThreadGuard, register_thread};
+use mmb_fastpath::PortMonitor;
+use mmb_session::{SessionConfig, Sessions};
+
+use crate::engine::config::{EngineConfig, Forwarding, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS};
+use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
+use crate::engine::counters::RuleTable;
+use crate::engine::error::EngineError;
+use crate::engine::handoff::{Inbox, create_inbox};
+use crate::engine::pools::Pools;
+use crate::engine::shared::{Shared, WorkerShared};
+use crate::engine::snapshot::Snapshot;
+use crate::engine::thread::poll;
+use crate::engine::thread::sleep::Sleeper;
+use crate::engine::worker::Worker;
+use crate::features::fastpath::host::update_redirects;
+use crate::features::flow_rules::InstalledRules;
+use crate::features::port::device::OpenPorts;
+use crate::graph;
+
+/// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the same size.
+const TIMER_SLACK: u64 = 1_000;
+
+impl Engine {
+    /// Starts DPDK and the workers, with no port and no rule.
+    ///
+    /// # Errors
+    /// A number of `config` is out of range, memory or permission is missing, or the process has an engine already.
+    pub fn start(config: &EngineConfig) -> Result<Engine, EngineError> {
+        check(config)?;
+        let eal_config =
+            EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
+        let eal = Eal::init(&eal_config)?;
+        let pools = Pools::create(config.memory_mb)?;
+        let (shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
+        let shared = Arc::new(shared);
+        let ports: Arc<OpenPorts> = Arc::new(Mutex::new(std::array::from_fn(|_| None)));
+        let monitored = ports.clone();
+        let port_monitor = PortMonitor::start(shared.fast.clone(), move || update_redirects(&monitored))
+            .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
+        let mut engine = Engine {
+            workers: Vec::new(),
+            ports,
+            port_monitor,
+            publisher: Mutex::new(Publisher {
+                generation: 0,
+                counters: vec![RuleTable::default(); config.workers],
+                programs: Vec::new(),
+                flow_rules: InstalledRules::default(),
+            }),
+            shared,
+            pools,
+            eal,
+        };
+        let cpus = cpus_for(config.workers);
+        let seed = random_seed();
+        for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
+            let capacity = SessionCapacity { sessions: config.sessions, scratchpad: config.scratchpad };
+            let mut sessions = create_sessions(id, config.workers, capacity, seed)?;
+            sessions.set_clock(mmb_dpdk::rdtsc);
+            let running = spawn(id, cpu, inbox, sessions, &engine)?;
+            engine.workers.push(running);
+        }
+        Ok(engine)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        for worker in &self.shared.workers {
+            worker.waker.wake();
+        }
+        for running in self.workers.drain(..) {
+            // A worker that panicked has nothing left to clean up here.
+            let _ = running.thread.join();
+        }
+        // The last snapshot holds ports; they close before the pools and DPDK end.
+        self.shared.publish(empty_snapshot(u64::MAX, 0));
+        lock(&self.ports).iter_mut().for_each(|port| drop(port.take()));
+    }
+}
+
+fn check(config: &EngineConfig) -> Result<(), EngineError> {
+    if !(1..=MAX_WORKERS).contains(&config.workers) {
+        return Err(EngineError::Workers(config.workers));
+    }
+    if !(1..=MAX_SESSIONS).contains(&config.sessions) {
+        return Err(EngineError::Sessions(config.sessions));
+    }
+    if config.scratchpad > MAX_SCRATCHPAD {
+        return Err(EngineError::Scratchpad(config.scratchpad));
+    }
+    Ok(())
+}
+
+/// A random number; the standard library seeds its hash tables from the system.
+fn random_seed() -> u64 {
+    std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0)
+}
+
+/// Room for the sessions of all workers together.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionCapacity {
+    pub sessions: usize,
+    /// Bytes of each session for functions of chains.
+    pub scratchpad: usize,
+}
+
+/// Creates the sessions of worker `id` of `workers`.
+pub(crate) fn create_sessions(
+    id: usize,
+    workers: usize,
+    capacity: SessionCapacity,
+    seed: u64,
+) -> Result<Sessions, EngineError> {
+    let config = SessionConfig {
+        sessions: capacity.sessions.div_ceil(workers),
+        worker: id as u16,
+        workers: workers as u16,
+        seed,
+        scratchpad: capacity.scratchpad,
+    };
+    Sessions::new(config)
+        .map_err(|e| EngineError::SessionMemory { sessions: capacity.sessions, reason: e.to_string() })
+}
+
+fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {
+    Snapshot::new(generation, Forwarding::default(), |_| None, vec![RuleTable::default(); workers])
+}
+
+/// The receiving ends of the rings of each worker.
+pub(crate) type Inboxes = Vec<Option<Inbox<RingReceiver>>>;
+
+/// Creates what `workers` workers share, and the receiving ends of their rings.
+pub(crate) fn create_shared(first: Snapshot, workers: usize) -> Result<(Shared, Inboxes), EngineError> {
+    let mut all = Vec::with_capacity(workers);
+    let mut inboxes = Vec::with_capacity(workers);
+    for id in 0..workers {
+        let (inbox, receiver) = match workers {
+            1 => (None, None),
+            _ => create_inbox(id).map(|(s, r)| (Some(s), Some(r)))?,
+        };
+        all.push(WorkerShared::new(inbox).map_err(EngineError::EventFd)?);
+        inboxes.push(receiver);
+    }
+    let shared = Shared::new(first, all).map_err(EngineError::EventFd)?;
+    Ok((shared, inboxes))
+}
+
+/// One CPU for each worker, from the last one down: CPU 0, which handles interrupts and the control side, comes last.
+/// None when the workers take all CPUs; then the scheduler decides.
+fn cpus_for(workers: usize) -> Vec<Option<usize>> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
+    let allowed: Vec<usize> =
+        (0..nix::sched::CpuSet::count()).filter(|&c| set.is_set(c).unwrap_or(false)).rev().collect();
+    (0..workers).map(|id| if workers < allowed.len() { allowed.get(id).copied() } else { None }).collect()
+}
+
+/// Starts the thread of worker `id` and waits until it runs.
+fn spawn(
+    id: usize,
+    cpu: Option<usize>,
+    inbox: Option<Inbox<RingReceiver>>,
+    sessions: Sessions,
+    engine: &Engine,
+) -> Result<RunningWorker, EngineError> {
+    let (sender, receiver) = mpsc::channel();
+    let (shared, pool) = (engine.shared.clone(), engine.pools.ordinary());
+    let body = move || {
+        let ready = set_up(id, cpu, inbox, sessions, shared, pool);
+        match ready {
+            Ok((registration, mut graph, mut sleeper)) => {
+                // The engine waits for this message, so sending does not fail.
+                let _ = sender.send(Ok(graph.stats_handle()));
+                poll::run(&mut graph, &mut sleeper);
+                drop(graph);
+                drop(registration);
+            }
+            Err(error) => drop(sender.send(Err(error))),
+        }
+    };
+    let thread = std::thread::Builder::new()
+        .name(format!("mmb-worker-{id}"))
+        .spawn(body)
+        .map_err(|reason| EngineError::Thread { name: format!("worker {id}"), reason })?;
+    let stats = receiver.recv().map_err(|_| EngineError::WorkerEnded(id))??;
+    Ok(RunningWorker { thread, cpu, stats })
+}
+
+type WorkerSetup = (ThreadGuard, Graph<Worker>, Sleeper);
+
+/// Sets up worker `id` on its own thread.
+fn set_up(
+    id: usize,
+    cpu: Option<usize>,
+    inbox: Option<Inbox<RingReceiver>>,
+    sessions: Sessions,
+    shared: Arc<Shared>,
+    pool: Mempool,
+) -> Result<WorkerSetup, EngineError> {
+    let failed = |step: &'static str, e: &dyn std::fmt::Display| EngineError::Worker {
+        worker: id,
+        step,
+        reason: e.to_string(),
+    };
+    if let Some(cpu) = cpu {
+        let mut set = nix::sched::CpuSet::new();
+        // Pinning is an optimisation; the worker runs without it too.
+        let _ =
+            set.set(cpu).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+    }
+    // With the default slack, short sleeps only take longer.
+    let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK);
+    let registration = register_thread().map_err(|e| failed("DPDK does not accept the thread", &e))?;
+    let sleeper =
+        Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed("cannot wait on ports", &e))?;
+    let mut state = Box::new(Worker::new(id, shared, random_seed(), sessions));
+    state.handoff.spread = state.shared.workers.len() as u32;
+    state.ports.pool = Some(pool);
+    let nodes = graph::live(inbox.is_some());
+    state.handoff.inbox = inbox;
+    let graph = Graph::build(&format!("worker-{id}"), &nodes, state)
+        .map_err(|e| failed("cannot build the graph", &e))?;
+    Ok((registration, graph, sleeper))
+}

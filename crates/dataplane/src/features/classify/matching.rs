@@ -1,0 +1,115 @@
+//! Finds the rules that match the packets of a vector.
+
+use std::net::IpAddr;
+
+use mmb_dpdk::Packet;
+use mmb_packet::{Kind, Meta, OUT_ROUTED, fill_window};
+use mmb_policy::{Batch, PerPacketRules, Policy};
+use mmb_route::Routes;
+
+use crate::engine::node::vector::VECTOR;
+use crate::engine::snapshot::Snapshot;
+use crate::features::route::out;
+
+/// A set of rules: all rules of a policy, or those that each packet of a session must be tested against.
+pub(crate) trait Rules {
+    fn chunks(&self) -> u8;
+    fn needs_bytes(&self) -> bool;
+    fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool;
+    fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta);
+    fn classify(&self, batch: &mut Batch);
+}
+
+macro_rules! rules {
+    ($type:ty) => {
+        impl Rules for $type {
+            #[inline]
+            fn chunks(&self) -> u8 {
+                self.chunks()
+            }
+
+            #[inline]
+            fn needs_bytes(&self) -> bool {
+                self.needs_bytes()
+            }
+
+            #[inline]
+            fn needs_inspection(&self, frame: &[u8], meta: &Meta) -> bool {
+                self.needs_inspection(frame, meta)
+            }
+
+            #[inline]
+            fn inspect(&self, batch: &mut Batch, at: usize, frame: &[u8], meta: &Meta) {
+                self.inspect(batch, at, frame, meta);
+            }
+
+            #[inline]
+            fn classify(&self, batch: &mut Batch) {
+                self.classify(batch);
+            }
+        }
+    };
+}
+
+rules!(Policy);
+rules!(PerPacketRules<'_>);
+
+/// Finds the rules that match each packet of a vector.
+///
+/// `destination` returns where a packet goes after its translation, if that differs from its destination address. It
+/// is called if rules test the output port. Returns the IP version of the packets, as [`Kind::l3`] does, if all are to
+/// be routed, have one version, and no rule tests the output port.
+#[inline]
+pub(crate) fn find_matches(
+    rules: &impl Rules,
+    (snapshot, routes): (&Snapshot, &Routes),
+    batch: &mut Batch,
+    packets: &mut [&mut Packet],
+    buffer: &mut Vec<u8>,
+    destination: impl Fn(&Packet) -> Option<IpAddr>,
+) -> Option<u8> {
+    let chunks = rules.chunks();
+    let (mut any, mut all, mut routed) = (0, u8::MAX, !snapshot.needs_out_port);
+    if snapshot.needs_out_port {
+        let outs = out::output_ports(routes, snapshot, packets, destination);
+        for ((packet, window), out) in packets.iter().zip(batch.windows.iter_mut()).zip(outs) {
+            fill_window(packet.data(), packet.meta(), packet.port(), out, chunks, window);
+        }
+    } else {
+        for (packet, window) in packets.iter().zip(batch.windows.iter_mut()) {
+            let (port, kind) = (packet.port(), packet.meta().kind.0);
+            let peer = snapshot.peer(port);
+            (any, all, routed) = (any | kind, all & kind, routed & (peer == OUT_ROUTED));
+            fill_window(packet.data(), packet.meta(), port, peer, chunks, window);
+        }
+    }
+    batch.len = packets.len();
+    if rules.needs_bytes() {
+        inspect(rules, batch, packets, buffer);
+    }
+    rules.classify(batch);
+    let (any, all) = (Kind(any).l3(), Kind(all).l3());
+    (routed && any == all).then_some(any)
+}
+
+/// Evaluates rules that look at bytes of packets. A packet in several buffers is copied into one piece first.
+#[inline(never)]
+fn inspect(rules: &impl Rules, batch: &mut Batch, packets: &[&mut Packet], buffer: &mut Vec<u8>) {
+    let (mut inspected, mut n) = ([0; VECTOR], 0);
+    for (at, packet) in packets.iter().enumerate() {
+        inspected[n % VECTOR] = at;
+        // A packet with headers in several buffers is always inspected.
+        n += usize::from((packet.nb_segs() != 1) | rules.needs_inspection(packet.data(), packet.meta()));
+    }
+    for &at in &inspected[..n.min(VECTOR)] {
+        let packet = &packets[at];
+        let frame = if packet.nb_segs() == 1 {
+            packet.data()
+        } else {
+            buffer.clear();
+            packet.segments().for_each(|segment| buffer.extend_from_slice(segment));
+            buffer.as_slice()
+        };
+        rules.inspect(batch, at, frame, packet.meta());
+    }
+}

@@ -1,0 +1,21 @@
+//! What a worker keeps about ports: the order of polling, the packets on their way out, and packet memory.
+
+use mmb_dpdk::{Burst, Mempool};
+
+/// A worker's side of receiving and transmitting.
+pub(crate) struct PortState {
+    /// The port that the next walk polls first.
+    pub first: usize,
+    /// Packets received since the poll loop looked last.
+    pub received: usize,
+    /// Packets on their way to a port or to another worker; a node takes it while it fills it.
+    pub burst: Option<Burst>,
+    /// Memory for packets that nodes create; none are created without it.
+    pub pool: Option<Mempool>,
+}
+
+impl Default for PortState {
+    fn default() -> Self {
+        PortState { first: 0, received: 0, burst: Some(Burst::new()), pool: None }
+    }
+}
