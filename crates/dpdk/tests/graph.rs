@@ -159,7 +159,7 @@ fn wrong_graphs_are_refused_in_words() {
         error.to_string(),
         "cannot make the graph 'wrong': node 's' leads to 'nowhere', which does not exist"
     );
-    assert!(matches!(error, Error::Create { what: "graph", .. }));
+    assert!(matches!(error, Error::Graph { .. }));
 }
 
 #[test]

@@ -106,10 +106,10 @@ fn bulk_is_all_or_nothing() {
 fn pools_that_cannot_be_are_refused_in_words() {
     let _alone = common::alone();
     let error = |n, room| Mempool::create("odd", n, room, 0).unwrap_err().to_string();
-    assert_eq!(error(0, 2048), "cannot make the packet pool 'odd': 0 buffers cannot be");
+    assert_eq!(error(0, 2048), "cannot make the packet pool 'odd': 0 is not a valid number of buffers");
     assert!(error(10, 70_000).contains("over the limit of 65407"), "{}", error(10, 70_000));
     let large = error(200_000_000, 60_000);
-    assert!(large.starts_with("cannot make the packet pool 'odd': it takes 114"), "{large}");
+    assert!(large.starts_with("cannot make the packet pool 'odd': it needs 114"), "{large}");
     assert!(large.ends_with("MiB are available"), "{large}");
     let many = error(20_000_000, 0);
     assert!(
@@ -150,7 +150,10 @@ fn registered_threads_have_caches_and_return_everything() {
                 scope.spawn(|| {
                     let _worker = mmb_dpdk::register_thread().unwrap();
                     assert!(
-                        mmb_dpdk::register_thread().unwrap_err().to_string().contains("it is one already")
+                        mmb_dpdk::register_thread()
+                            .unwrap_err()
+                            .to_string()
+                            .contains("it is registered already")
                     );
                     for _ in 0..1000 {
                         let some: Vec<_> = (0..50).filter_map(|_| pool.alloc()).collect();

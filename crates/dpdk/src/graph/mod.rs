@@ -103,15 +103,15 @@ impl<W> Graph<W> {
     /// node.
     ///
     /// # Errors
-    /// [`Error::NotStarted`]; [`Error::Create`] naming the node that is wrong.
+    /// [`Error::NotStarted`]; [`Error::Graph`] with the offending node.
     pub fn build(name: &str, defs: &[NodeDef<W>], state: Box<W>) -> Result<Graph<W>, Error> {
         Eal::running()?;
-        let error = |reason: String| Error::Create { what: "graph", name: name.to_owned(), reason };
-        register::check(defs).map_err(error)?;
+        let failed = |error| Error::Graph { name: name.to_owned(), error };
+        register::check(defs).map_err(failed)?;
         // Serialized: DPDK walks its lists of nodes and graphs partly without a lock.
         let mut families = FAMILIES.lock().unwrap_or_else(PoisonError::into_inner);
-        let family = register::family(&mut families, defs).map_err(error)?;
-        let memory = register::create(family, defs).map_err(error)?;
+        let family = register::family(&mut families, defs).map_err(failed)?;
+        let memory = register::create(family, defs).map_err(failed)?;
         drop(families);
         let worker = NonNull::from(Box::leak(Box::new(Worker { state, emitted: 0 })));
         for ((_, node), def) in memory.nodes.iter().zip(defs) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mmb_dpdk_sys as sys;
 
 use super::{Memory, NodeDef, NodeKind};
-use crate::error::{last_errno, strerror};
+use crate::error::{GraphError, last_errno, strerror};
 use crate::log;
 
 /// Most nodes of a graph, and most edges of a node.
@@ -24,32 +24,32 @@ pub(super) struct Family {
 pub(super) static FAMILIES: Mutex<Vec<Family>> = Mutex::new(Vec::new());
 
 /// Checks the definitions for errors that DPDK would refuse, or accept and then misbehave.
-pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
+pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), GraphError> {
     let find = |name: &str| defs.iter().position(|def| def.name == name);
     if defs.len() > NODES_MAX {
-        return Err(format!("{} nodes are over the limit of {NODES_MAX}", defs.len()));
+        return Err(GraphError::TooManyNodes { count: defs.len(), limit: NODES_MAX });
     }
     let mut reached: Vec<bool> = defs.iter().map(|def| matches!(def.kind, NodeKind::Source(_))).collect();
     if !reached.contains(&true) {
-        return Err("it has no source node".into());
+        return Err(GraphError::NoSource);
     }
     for (at, def) in defs.iter().enumerate() {
         let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if def.name.is_empty() || def.name.len() > 48 || !def.name.bytes().all(letter) {
-            return Err(format!("'{}' is not a valid node name", def.name));
+            return Err(GraphError::InvalidName { name: def.name });
         }
         if find(def.name) != Some(at) {
-            return Err(format!("two nodes have the name '{}'", def.name));
+            return Err(GraphError::DuplicateName { name: def.name });
         }
         if def.next.len() > NODES_MAX {
-            return Err(format!("node '{}' has more than {NODES_MAX} edges", def.name));
+            return Err(GraphError::TooManyEdges { node: def.name, limit: NODES_MAX });
         }
         for next in def.next {
             match find(next) {
-                None => return Err(format!("node '{}' leads to '{next}', which does not exist", def.name)),
-                Some(to) if to == at => return Err(format!("node '{}' leads to itself", def.name)),
+                None => return Err(GraphError::UnknownNode { node: def.name, next }),
+                Some(to) if to == at => return Err(GraphError::EdgeToItself { node: def.name }),
                 Some(to) if reached[to] => {
-                    return Err(format!("node '{}' leads to the source '{next}'", def.name));
+                    return Err(GraphError::EdgeToSource { node: def.name, next });
                 }
                 Some(_) => {}
             }
@@ -64,7 +64,7 @@ pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
         }
     }
     match reached.iter().position(|reached| !reached) {
-        Some(at) => Err(format!("node '{}' is not reachable from a source", defs[at].name)),
+        Some(at) => Err(GraphError::Unreachable { node: defs[at].name }),
         None => Ok(()),
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn check<W>(defs: &[NodeDef<W>]) -> Result<(), String> {
 pub(super) fn family<'f, W>(
     families: &'f mut Vec<Family>,
     defs: &[NodeDef<W>],
-) -> Result<&'f Family, String> {
+) -> Result<&'f Family, GraphError> {
     let source = |def: &NodeDef<W>| matches!(def.kind, NodeKind::Source(_));
     let shape: Vec<_> = defs.iter().map(|def| (def.name, source(def), def.next)).collect();
     if let Some(at) = families.iter().position(|family| family.shape == shape) {
@@ -88,12 +88,12 @@ pub(super) fn family<'f, W>(
         let (id, reason) = log::capture(|| register(registered_name, *is_source, &next));
         if id == sys::RTE_NODE_ID_INVALID {
             let reason = reason.unwrap_or_else(|| strerror(last_errno()));
-            return Err(format!("node '{name}' cannot be registered: {reason}"));
+            return Err(GraphError::NotRegistered { node: name, reason });
         }
         ids.push(id);
     }
     families.push(Family { shape, ids, names });
-    families.last().ok_or_else(String::new)
+    families.last().ok_or(GraphError::MissingNode)
 }
 
 /// Registers a node with DPDK, which copies the definition.
@@ -131,7 +131,7 @@ unsafe extern "C" fn unbound(
 }
 
 /// Creates a graph of a family's nodes.
-pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, String> {
+pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, GraphError> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let name =
         CString::new(format!("mmb-graph-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
@@ -144,7 +144,7 @@ pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, 
     // SAFETY: EAL runs; names and parameters outlive the call. Node names contain no pattern characters.
     let (id, reason) = log::capture(|| unsafe { sys::rte_graph_create(name.as_ptr(), &mut parameters) });
     if u32::from(id) == sys::RTE_GRAPH_ID_INVALID {
-        return Err(reason.unwrap_or_else(|| strerror(last_errno())));
+        return Err(GraphError::Dpdk { reason: reason.unwrap_or_else(|| strerror(last_errno())) });
     }
     // SAFETY: the graph exists under that name.
     let graph = NonNull::new(unsafe { sys::rte_graph_lookup(name.as_ptr()) });
@@ -158,7 +158,7 @@ pub(super) fn create<W>(family: &Family, defs: &[NodeDef<W>]) -> Result<Memory, 
         _ => {
             // SAFETY: the graph exists and is not used.
             unsafe { sys::rte_graph_destroy(id) };
-            Err("DPDK does not find one of its nodes".into())
+            Err(GraphError::MissingNode)
         }
     }
 }
@@ -182,7 +182,8 @@ mod tests {
 
     #[test]
     fn invalid_graphs_are_refused() {
-        let wrong = |defs: &[NodeDef<()>]| check(defs).err().unwrap_or_default();
+        let wrong =
+            |defs: &[NodeDef<()>]| check(defs).err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(wrong(&[def("a", true, &[])]), "it has no source node");
         assert_eq!(wrong(&[def("a", false, &["b"])]), "node 'a' leads to 'b', which does not exist");
         assert_eq!(wrong(&[def("a", false, &["a"])]), "node 'a' leads to itself");

@@ -23,7 +23,7 @@ use mmb_dpdk_sys as sys;
 use super::burst::{Slots, VECTOR_MAX};
 use super::mbuf::Mbuf;
 use crate::eal::{Eal, meminfo};
-use crate::error::{Error, last_errno, strerror};
+use crate::error::{Error, PoolError, last_errno, strerror};
 use crate::log;
 
 /// Bytes kept free in front of every frame.
@@ -68,22 +68,22 @@ impl Mempool {
     /// caches of `cache` buffers (at most 512 and two thirds of `n`).
     ///
     /// # Errors
-    /// [`Error::NotStarted`]; [`Error::Create`]: no memory, or an impossible size.
+    /// [`Error::NotStarted`]; [`Error::Pool`]: no memory, or an invalid size.
     pub fn create(name: &str, n: usize, data_room: usize, cache: usize) -> Result<Mempool, Error> {
         let eal = Eal::running()?;
-        let error = |reason: String| Error::Create { what: "packet pool", name: name.to_owned(), reason };
+        let failed = |error| Error::Pool { name: name.to_owned(), error };
         if data_room > MAX_DATA_ROOM {
-            return Err(error(format!("buffers of {data_room} bytes are over the limit of {MAX_DATA_ROOM}")));
+            return Err(failed(PoolError::BufferTooLarge { bytes: data_room, limit: MAX_DATA_ROOM }));
         }
         let count = u32::try_from(n).ok().filter(|n| (1..1 << 28).contains(n));
-        let Some(n) = count else { return Err(error(format!("{n} is not a valid number of buffers"))) };
+        let Some(n) = count else { return Err(failed(PoolError::BufferCount { count: n })) };
         let cache = (cache.min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE as usize) as u32).min(n * 2 / 3);
         let shape = Shape { n, data_room, cache };
         let inner = match take_retired(shape) {
             Some(inner) => inner,
             None => {
-                let (made, said) = log::capture(|| make(eal, shape));
-                made.map_err(|reason| error(said.unwrap_or(reason)))?
+                let (made, message) = log::capture(|| make(eal, shape));
+                made.map_err(|error| failed(message.map_or(error, |reason| PoolError::Dpdk { reason })))?
             }
         };
         Ok(Mempool(Arc::new(Handle(Some(inner)))))
@@ -206,7 +206,7 @@ unsafe fn object_bytes(pool: *const sys::rte_mempool) -> usize {
 }
 
 /// Makes a pool.
-fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
+fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // DPDK requires unique names of at most 25 bytes; the caller's name is for messages.
     let name =
@@ -220,7 +220,7 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
         // The kernel overcommits memory and kills a process when it runs out.
         let wanted = (u64::from(shape.n) * u64::from(element)) >> 20;
         if let Some(free) = meminfo("MemAvailable").map(|kib| kib >> 10).filter(|free| wanted >= *free) {
-            return Err(format!("it needs {wanted} MiB, and {free} MiB are available"));
+            return Err(PoolError::TooLittleMemory { wanted, available: free });
         }
     }
     // SAFETY: EAL runs. The pool is set up in the order that DPDK prescribes: empty, handler, private data,
@@ -229,7 +229,7 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
         let private = size_of::<sys::rte_pktmbuf_pool_private>() as u32;
         let pool =
             sys::rte_mempool_create_empty(name.as_ptr(), shape.n, element, shape.cache, private, -1, flags);
-        let pool = NonNull::new(pool).ok_or_else(|| strerror(last_errno()))?;
+        let pool = NonNull::new(pool).ok_or_else(|| PoolError::Dpdk { reason: strerror(last_errno()) })?;
         let mut sizes = sys::rte_pktmbuf_pool_private {
             mbuf_data_room_size: room,
             mbuf_priv_size: 0,
@@ -252,9 +252,9 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, String> {
     }
 }
 
-fn out_of_memory(eal: Eal, status: i32) -> String {
-    let words = strerror(status);
-    if eal.huge_pages() { format!("{words} (huge pages used up; see vm.nr_hugepages)") } else { words }
+fn out_of_memory(eal: Eal, status: i32) -> PoolError {
+    let reason = strerror(status);
+    if eal.huge_pages() { PoolError::HugePages { reason } } else { PoolError::Dpdk { reason } }
 }
 
 /// Allocates the pool's memory. Returns a negative error number on failure.

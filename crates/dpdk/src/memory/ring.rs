@@ -10,7 +10,7 @@ use mmb_dpdk_sys as sys;
 use super::burst::{Burst, Slots, VECTOR_MAX};
 use super::mbuf::Mbuf;
 use crate::eal::Eal;
-use crate::error::{Error, last_errno, strerror};
+use crate::error::{Error, RingError, last_errno, strerror};
 use crate::log;
 
 /// Several producers, none of which waits for one that was interrupted in an operation; one consumer.
@@ -36,21 +36,23 @@ unsafe impl Sync for Inner {}
 /// Makes a ring for at least `capacity` packets (rounded up to a power of two less one).
 ///
 /// # Errors
-/// [`Error::NotStarted`]; [`Error::Create`] without memory or with a capacity over 2^24.
+/// [`Error::NotStarted`]; [`Error::Ring`]: no memory, or a capacity over 2^24.
 pub fn ring(name: &str, capacity: usize) -> Result<(RingSender, RingReceiver), Error> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     Eal::running()?;
-    let error = |reason| Error::Create { what: "ring", name: name.to_owned(), reason };
+    let failed = |error| Error::Ring { name: name.to_owned(), error };
     let size = (capacity.max(1) + 1).next_power_of_two();
     let size = u32::try_from(size).ok().filter(|size| *size <= 1 << 24);
-    let Some(size) = size else { return Err(error("the capacity is too large".into())) };
+    let Some(size) = size else { return Err(failed(RingError::TooLarge)) };
     // DPDK requires unique names of at most 29 bytes; the caller's name is for messages.
     let internal =
         CString::new(format!("mmb-ring-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
     // SAFETY: EAL runs; the name is zero-terminated.
     let create = || unsafe { sys::rte_ring_create(internal.as_ptr(), size, -1, FLAGS) };
-    let (ring, said) = log::capture(create);
-    let ring = NonNull::new(ring).ok_or_else(|| error(said.unwrap_or_else(|| strerror(last_errno()))))?;
+    let (ring, message) = log::capture(create);
+    let ring = NonNull::new(ring).ok_or_else(|| {
+        failed(RingError::Dpdk { reason: message.unwrap_or_else(|| strerror(last_errno())) })
+    })?;
     let inner = Arc::new(Inner(ring));
     Ok((RingSender(Arc::clone(&inner)), RingReceiver(inner)))
 }

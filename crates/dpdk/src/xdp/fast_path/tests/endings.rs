@@ -69,8 +69,7 @@ fn a_forwarded_fin_stays_recorded() {
     assert_eq!(path.flow_stats(1), FastFlowStats::default());
 }
 
-/// Whatever is_forwarded to a destination is as a router would leave it; what is of another granularity is
-/// not followed.
+/// Every packet to a destination is forwarded as by a router; keys of another granularity do not match.
 #[test]
 fn entries_of_destinations() {
     let Some(rig) = rig() else { return };

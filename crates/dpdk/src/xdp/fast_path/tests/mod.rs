@@ -240,7 +240,7 @@ fn forwarded_packets_equal_built_ones() {
 /// Protocol, addresses and ports, and TCP flags (for other protocols, flags that are always forwarded).
 type Read = (u8, [End; 2], u8);
 
-/// Parses a frame by the documented rules; None: it is_forwarded to the socket.
+/// Parses a frame by the documented rules; None: it goes to the socket.
 fn parse_frame(frame: &[u8]) -> Option<Read> {
     let word = |at: usize| Some(u16::from_be_bytes(frame.get(at..at + 2)?.try_into().unwrap()));
     let ip = frame.get(14..)?;
@@ -332,7 +332,7 @@ fn damage(frame: &mut Vec<u8>, flips: &[(usize, u8)], len: usize, fix: bool) {
 fn only_valid_packets_of_the_flow_are_forwarded() {
     let Some(rig) = rig() else { return };
     let flip = (0usize..80, any::<u8>());
-    // TCP flags damage more often.
+    // TCP flags change more often.
     let flip = prop_oneof![3 => flip, 1 => (prop_oneof![Just(47usize), Just(67)], any::<u8>())];
     let changes = prop_oneof![
         3 => prop::collection::vec(flip, 0..3).prop_map(|flips| (flips, usize::MAX)),

@@ -1,8 +1,14 @@
 //! Errors outside the packet path.
 
+mod graph;
+mod memory;
+
 use std::ffi::CStr;
 
 use mmb_dpdk_sys as sys;
+
+pub use graph::GraphError;
+pub use memory::{PoolError, RingError};
 
 /// An error of the engine, in one sentence that names its object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,15 +25,29 @@ pub enum Error {
         /// EAL's reason.
         reason: String,
     },
-    /// A pool, ring or graph cannot be made.
-    #[error("cannot make the {what} '{name}': {reason}")]
-    Create {
-        /// What kind of thing.
-        what: &'static str,
+    /// A packet pool cannot be made.
+    #[error("cannot make the packet pool '{name}': {error}")]
+    Pool {
         /// Its name.
         name: String,
-        /// Why not.
-        reason: String,
+        /// The reason.
+        error: PoolError,
+    },
+    /// A ring cannot be made.
+    #[error("cannot make the ring '{name}': {error}")]
+    Ring {
+        /// Its name.
+        name: String,
+        /// The reason.
+        error: RingError,
+    },
+    /// A graph cannot be built.
+    #[error("cannot make the graph '{name}': {error}")]
+    Graph {
+        /// Its name.
+        name: String,
+        /// The reason.
+        error: GraphError,
     },
     /// The thread cannot be registered.
     #[error("this thread cannot become a worker: {reason} (at most {} threads can)", sys::RTE_MAX_LCORE - 1)]
