@@ -61,7 +61,7 @@ fn the_5_tuple_fits_one_chunk() {
 }
 
 #[test]
-fn all_and_network_protocols_look_at_the_kind_only() {
+fn all_and_network_protocols_read_only_the_kind() {
     assert_eq!(cover("all"), MaskedKey::IP);
     assert_eq!(cover("net-proto ip6"), MaskedKey::kind((Kind::L3_MASK, Kind::IP6)));
     assert_eq!(cover("net-proto {ip,ip6}"), MaskedKey::IP);
@@ -70,7 +70,7 @@ fn all_and_network_protocols_look_at_the_kind_only() {
 }
 
 #[test]
-fn a_range_is_a_prefix_and_a_test_where_it_needs_one() {
+fn a_range_becomes_a_prefix_and_a_test_if_needed() {
     let ports = |len, value| kind(Loc::Tcp(0)).and(&MaskedKey::bits(80, len, value).unwrap()).unwrap();
     assert_eq!(entries("tcp-dport 1024-2047"), [(ports(6, 1), vec![])]);
     assert_eq!(entries("tcp-dport >= 1024 tcp-dport < 2048"), [(ports(6, 1), vec![])]);
@@ -93,7 +93,7 @@ fn sets_are_split_where_it_pays() {
 }
 
 #[test]
-fn a_negation_is_about_fields_that_are_there_where_the_rest_says_so() {
+fn a_negation_uses_presence_that_other_matches_imply() {
     assert_eq!(cover("ip-ttl ! ip-proto != udp"), cover("ip-proto udp"));
     assert_eq!(cover("tcp-dport 80 ! udp-dport 53"), cover("tcp-dport 80"));
     assert_eq!(entries("ip-proto != udp ip-proto != tcp"), [(kind(Loc::Ip4(0)), vec![3])]);
@@ -104,7 +104,7 @@ fn a_negation_is_about_fields_that_are_there_where_the_rest_says_so() {
 }
 
 #[test]
-fn options_and_extension_headers_say_what_they_stand_in() {
+fn options_and_extension_headers_imply_their_header() {
     let mss = cover("tcp-opt-mss 1460");
     for implied in ["tcp-opt-mss", "tcp-opt"] {
         assert_eq!(mss.and(&cover(implied)), Some(mss), "{implied}");
@@ -125,7 +125,7 @@ fn options_and_extension_headers_say_what_they_stand_in() {
 }
 
 #[test]
-fn bytes_are_asked_for_by_predicates() {
+fn bytes_are_matched_by_predicates() {
     let asks = |matches: &str| compile(matches).unwrap().predicates().to_vec();
     let get = |how| {
         let source = ByteSource::Payload(PayloadLayer::Tcp);

@@ -118,7 +118,7 @@ fn check(classifier: &Classifier, model: &Model, windows: &[Window], batch: &mut
 
 proptest! {
     #[test]
-    fn finds_every_match_and_nothing_else(
+    fn finds_exactly_the_matching_rules(
         bulk in vec(pattern(), 0..120),
         steps in vec((pattern(), any::<u16>(), 0u8..5), 1..120),
         trains in vec((window(), 1usize..4), 1..40),
@@ -295,12 +295,12 @@ fn a_key_with_many_rules() {
 }
 
 #[test]
-fn no_rule_is_about_packets_that_are_not_ip() {
+fn every_entry_requires_ip() {
     assert!(Entry::new(&MaskedKey::kind((0xff, 0)), None).is_none());
 }
 
 #[test]
-fn what_exceeds_a_vector_is_ignored() {
+fn packets_beyond_the_vector_are_ignored() {
     let mut classifier = Classifier::new();
     classifier.insert(0, &exact(&MaskedKey::kind((Kind::L3_MASK, Kind::IP6))));
     let mut batch = Batch::default();
@@ -340,7 +340,7 @@ fn a_single_match_among_few_rules_is_found() {
 /// Rules about bytes: found through a pivot, or by a false predicate. Results do not carry over to the next
 /// vector.
 #[test]
-fn rules_that_ask_about_bytes() {
+fn rules_on_bytes() {
     let kind = MaskedKey::kind((Kind::L4_MASK, Kind::TCP));
     let rule = |pivot, tests: Vec<Test>| {
         let entry = Entry { pivot, ..Entry::new(&kind, tests).unwrap() };

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use common::{Fake, in_namespace, ip, ip_batch, ports};
+use common::{FakeEngine, in_namespace, ip, ip_batch, ports};
 use mmb_route::NextHopKind;
 use mmb_router::Router;
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage};
@@ -61,7 +61,7 @@ fn milliseconds(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-fn one_route(fake: &Fake) {
+fn one_route(fake: &FakeEngine) {
     let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
     socket.bind_auto().unwrap();
     let mut times = Vec::new();
@@ -69,7 +69,7 @@ fn one_route(fake: &Fake) {
         let gateway = Ipv4Addr::new(10, 255, 0, 10 + n as u8 % 16);
         let start = Instant::now();
         socket.send(&change(gateway), 0).unwrap();
-        fake.wait_hop("203.0.113.1", |hop| hop.gateway == Some(gateway.into()));
+        fake.wait_for_hop("203.0.113.1", |hop| hop.gateway == Some(gateway.into()));
         times.push(milliseconds(start.elapsed()));
         let mut answer = Vec::with_capacity(4096);
         socket.recv(&mut answer, 0).unwrap();
@@ -94,7 +94,7 @@ fn main() {
         let start = Instant::now();
         ip_batch(&commands(routes));
         println!("the kernel has them after {:.2} s", start.elapsed().as_secs_f64());
-        let fake = Fake::new();
+        let fake = FakeEngine::new();
         let start = Instant::now();
         let router = Router::start(fake.clone()).unwrap();
         router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
@@ -106,13 +106,13 @@ fn main() {
         );
         one_route(&fake);
         ip_batch(&commands(routes).replace("route add", "route del"));
-        fake.wait("all gone", |told| told.routes.tables[0].ip4.lookup(0x0b00_0001) == 0);
+        fake.wait("all gone", |recorded| recorded.routes.tables[0].ip4.lookup(0x0b00_0001) == 0);
         let start = Instant::now();
         ip_batch(&commands(routes));
         let added = start.elapsed().as_secs_f64();
         let (last, _) = prefix(routes - 1);
         let last = (u32::from(last) + 1).into();
-        let behind = fake.wait_hop(&Ipv4Addr::to_string(&last), |hop| hop.kind == NextHopKind::Forward);
+        let behind = fake.wait_for_hop(&Ipv4Addr::to_string(&last), |hop| hop.kind == NextHopKind::Forward);
         println!("added again within {added:.2} s; published {:.1} ms after the last", milliseconds(behind));
         one_route(&fake);
         println!("{:?}", router.counters());

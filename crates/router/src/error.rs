@@ -14,7 +14,9 @@ pub enum RouterError {
         error: io::Error,
     },
     /// The kernel's state is not known yet. The ports are used once it is.
-    #[error("the kernel's routes are not all known after {seconds} s; they are used once they are")]
+    #[error(
+        "timed out: the kernel's routes are not all known after {seconds} s; they take effect once they are"
+    )]
     TimedOut {
         /// Waiting time in seconds.
         seconds: u64,
@@ -31,7 +33,7 @@ pub enum PortFault {
     #[error("{0}")]
     Engine(String),
     /// The kernel has no such interface.
-    #[error("{port}: the kernel has no interface {ifname}; it routes once there is one")]
+    #[error("{port}: the kernel has no interface {ifname}; the port routes once it exists")]
     NoInterface {
         /// The operator's name for the port.
         port: String,
@@ -39,7 +41,7 @@ pub enum PortFault {
         ifname: String,
     },
     /// The twin of a port cannot be configured.
-    #[error("{port}: its twin {ifname} does not take the port's MAC address, MTU or carrier: {error}")]
+    #[error("{port}: cannot set MAC address, MTU or carrier of its twin {ifname}: {error}")]
     Twin {
         /// The operator's name for the port.
         port: String,
@@ -49,7 +51,7 @@ pub enum PortFault {
         error: io::Error,
     },
     /// The interface for packets to the kernel cannot get an address.
-    #[error("{ifname} gets no address, so that the kernel may drop what comes from it: {error}")]
+    #[error("cannot give {ifname} an address, so the kernel may drop packets from it: {error}")]
     PuntAddress {
         /// The interface's name.
         ifname: &'static str,
@@ -63,7 +65,7 @@ pub enum PortFault {
         ifname: String,
     },
     /// The kernel cannot be kept from forwarding on the interface behind a port.
-    #[error("the kernel goes on forwarding on {ifname} by itself, since {path} cannot be set: {error}")]
+    #[error("the kernel still forwards on {ifname} itself: cannot write {path}: {error}")]
     Isolation {
         /// The kernel's interface.
         ifname: String,

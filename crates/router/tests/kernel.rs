@@ -117,8 +117,8 @@ fn a_full_table_of_ipv4() {
         more.iter().for_each(|(prefix, target)| changes += &command4("append", prefix, target));
         changes += "route add default via 10.255.0.10\nroute add 198.51.100.0/24 via 10.255.0.11 metric 7\n";
         ip_batch(&changes);
-        let last = |told: &common::Told| {
-            mirrored(&told.routes, "198.51.100.9".parse().unwrap())
+        let last = |recorded: &common::Recorded| {
+            mirrored(&recorded.routes, "198.51.100.9".parse().unwrap())
                 .contains(&Fate::Via(index_of("v0"), "10.255.0.11".parse().unwrap()))
         };
         fake.wait("the last change", last);
@@ -166,7 +166,7 @@ fn a_full_table_of_ipv6() {
         let batch: String =
             commands.lines().map(|line| format!("{}\n", line.trim_start_matches("-6 "))).collect();
         common::ip6_batch(&format!("{batch}route add 2001:db8:ffff::/48 via 2001:db8:1::b\n"));
-        fake.wait_hop("2001:db8:ffff::1", |hop| hop.kind == NextHopKind::Forward);
+        fake.wait_for_hop("2001:db8:ffff::1", |hop| hop.kind == NextHopKind::Forward);
         let prefixes: Vec<_> = table.keys().collect();
         let mut one = |inside: bool| {
             let any = random.random::<u128>() >> 3 | 1 << 125;
@@ -201,7 +201,7 @@ fn kinds_of_routes() {
         ] {
             ip(command);
         }
-        fake.wait_hop("2001:db8:ff::1", |hop| hop.mtu == 1400);
+        fake.wait_for_hop("2001:db8:ff::1", |hop| hop.mtu == 1400);
         let addresses = [
             "192.0.2.1",
             "192.0.2.130",
@@ -255,28 +255,28 @@ fn objects_and_groups() {
         ip("route add 192.0.2.0/24 nhid 3");
         let (fake, _router) = mirror(&["v0", "v1"]);
         let to: IpAddr = "192.0.2.1".parse().unwrap();
-        let ways = |told: &common::Told| -> Vec<IpAddr> {
-            hops(&told.routes, 0, to).iter().filter_map(|hop| hop.gateway).collect()
+        let ways = |recorded: &common::Recorded| -> Vec<IpAddr> {
+            hops(&recorded.routes, 0, to).iter().filter_map(|hop| hop.gateway).collect()
         };
         let gateway = |net: u8, last: u8| IpAddr::from([10, 255, net, last]);
-        let both = |told: &common::Told| {
-            let ways = ways(told);
+        let both = |recorded: &common::Recorded| {
+            let ways = ways(recorded);
             ways.contains(&gateway(0, 10)) && ways.contains(&gateway(1, 10))
         };
         fake.wait("both", both);
         ip("nexthop replace id 1 via 10.255.0.11 dev v0");
-        fake.wait("another object", |told| ways(told).contains(&gateway(0, 11)));
+        fake.wait("another object", |recorded| ways(recorded).contains(&gateway(0, 11)));
         ip("nexthop add id 4 blackhole");
         ip("route replace 192.0.2.0/24 nhid 4");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Blackhole);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route replace 192.0.2.0/24 nhid 3");
-        fake.wait("both again", |told| ways(told).contains(&gateway(1, 10)));
+        fake.wait("both again", |recorded| ways(recorded).contains(&gateway(1, 10)));
         // The kernel removes the object without a message.
         ip("link set v1 down");
-        fake.wait("one is left", |told| ways(told) == [gateway(0, 11)]);
+        fake.wait("one is left", |recorded| ways(recorded) == [gateway(0, 11)]);
         compare(&fake, [to]);
         ip("nexthop del id 1");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, [to]);
     });
 }
@@ -305,46 +305,46 @@ fn links_go_down_and_up() {
         compare(&fake, addresses());
         ip("link set v1 down");
         let v0 = index_of("v0");
-        fake.wait_hop("192.0.2.200", |hop| hop.interface == v0);
-        fake.wait("the member is out", |told| {
-            hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().all(|hop| hop.interface == v0)
+        fake.wait_for_hop("192.0.2.200", |hop| hop.interface == v0);
+        fake.wait("the member is out", |recorded| {
+            hops(&recorded.routes, 0, "192.0.2.1".parse().unwrap()).iter().all(|hop| hop.interface == v0)
         });
-        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::NoRoute);
-        fake.wait_hop("10.255.1.77", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("10.255.1.77", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, addresses());
         ip("link set v1 up");
-        fake.wait_hop("10.255.1.77", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("10.255.1.77", |hop| hop.kind == NextHopKind::Resolve);
         // The static route of the link that was down does not return.
-        fake.wait("the member is back", |told| {
-            hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().any(|hop| hop.interface != v0)
+        fake.wait("the member is back", |recorded| {
+            hops(&recorded.routes, 0, "192.0.2.1".parse().unwrap()).iter().any(|hop| hop.interface != v0)
         });
         compare(&fake, ["192.0.2.200", "192.0.2.1", "10.255.1.77"].map(|text| text.parse().unwrap()));
         // Without carrier, routes stay unless a setting says otherwise.
         common::sysctl("ipv4/conf/v1/ignore_routes_with_linkdown", "1");
         ip("link set v1x down");
-        fake.wait("the member is out again", |told| {
-            hops(&told.routes, 0, "192.0.2.1".parse().unwrap()).iter().all(|hop| hop.interface == v0)
+        fake.wait("the member is out again", |recorded| {
+            hops(&recorded.routes, 0, "192.0.2.1".parse().unwrap()).iter().all(|hop| hop.interface == v0)
         });
         compare(&fake, ["192.0.2.1", "10.255.1.77"].map(|text| text.parse().unwrap()));
         ip("link del v1");
         // The kernel removes the whole route with one of its links.
-        fake.wait_hop("192.0.2.1", |hop| hop.gateway == Some([10, 255, 0, 11].into()));
-        fake.wait_hop("10.255.1.1", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.gateway == Some([10, 255, 0, 11].into()));
+        fake.wait_for_hop("10.255.1.1", |hop| hop.kind == NextHopKind::NoRoute);
         compare(&fake, addresses());
         assert_eq!(router.counters().malformed, 0);
     });
 }
 
 #[test]
-fn addresses_come_and_go() {
+fn addresses_are_added_and_removed() {
     in_namespace(|| {
         two_links();
         let (fake, _router) = mirror(&["v0", "v1"]);
         ip("addr add 172.16.0.1/16 dev v0");
-        fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::Resolve);
-        fake.wait_hop("172.16.0.1", |hop| hop.kind == NextHopKind::Punt);
-        fake.wait("the kernel keeps it", |told| {
-            let (_, last) = told.local.iter().rfind(|(port, _)| *port == 1).unwrap();
+        fake.wait_for_hop("172.16.5.5", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("172.16.0.1", |hop| hop.kind == NextHopKind::Punt);
+        fake.wait("the kernel keeps it", |recorded| {
+            let (_, last) = recorded.local.iter().rfind(|(port, _)| *port == 1).unwrap();
             last.as_ref().unwrap().addresses.contains(&"172.16.0.1".parse().unwrap())
         });
         let face = fake.routes().interfaces[1].unwrap();
@@ -353,16 +353,18 @@ fn addresses_come_and_go() {
             (Some([10, 255, 1, 1].into()), Some("2001:db8:1::1".parse().unwrap()))
         );
         ip("route add 192.0.2.0/24 via 10.255.0.10 src 172.16.0.1");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Forward);
         ip("addr del 172.16.0.1/16 dev v0");
-        fake.wait_hop("172.16.5.5", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("172.16.5.5", |hop| hop.kind == NextHopKind::NoRoute);
         // A route whose source address is removed is removed, too; older kernels send no message.
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::NoRoute);
         ip("link set v1 address 02:00:00:00:00:99");
-        fake.wait("the face has it", |told| told.routes.interfaces[1].unwrap().mac == [2, 0, 0, 0, 0, 0x99]);
+        fake.wait("the face has it", |recorded| {
+            recorded.routes.interfaces[1].unwrap().mac == [2, 0, 0, 0, 0, 0x99]
+        });
         // The kernel has removed the neighbours there.
         ip("neigh add 10.255.1.10 lladdr 02:00:00:00:01:0a dev v1");
-        fake.wait_hop("10.255.1.10", |hop| hop.header[6..] == [2, 0, 0, 0, 0, 0x99]);
+        fake.wait_for_hop("10.255.1.10", |hop| hop.header[6..] == [2, 0, 0, 0, 0, 0x99]);
     });
 }
 
@@ -381,9 +383,9 @@ fn one_table_with_the_kernels_own() {
             ip(command);
         }
         ip("route add 198.51.100.0/24 via 10.255.0.10");
-        fake.wait_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Forward);
+        fake.wait_for_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Forward);
         let addresses = ["100.64.1.1", "100.65.0.1", "2001:db8:a:1::5", "2001:db8:a:2::5"];
-        fake.wait_hop(addresses[2], |hop| hop.kind == NextHopKind::Punt);
+        fake.wait_for_hop(addresses[2], |hop| hop.kind == NextHopKind::Punt);
         compare(&fake, addresses.map(|text| text.parse().unwrap()));
         let kernel = Kernel::new();
         assert_eq!(kernel.fate(addresses[2].parse().unwrap()), Fate::Kernel, "the local table comes first");

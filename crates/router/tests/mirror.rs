@@ -10,20 +10,20 @@ use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use common::{Fake, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
+use common::{FakeEngine, compare, hops, in_namespace, index_of, ip, ip_batch, mirror, ports, read_sysctl};
 use mmb_route::NextHopKind;
 use mmb_router::{Device, FibQuery, FibSelect, PortState, RoutedPort, Router};
 
 /// A second namespace with the peer of `v0`; removed on drop.
-struct Far(String);
+struct PeerNamespace(String);
 
-impl Far {
-    fn new() -> Far {
+impl PeerNamespace {
+    fn new() -> PeerNamespace {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("mmbr-{}-{}", std::process::id(), NUMBER.fetch_add(1, Relaxed));
         ip(&format!("netns add {name}"));
         ip(&format!("link add v0 type veth peer name far netns {name}"));
-        let far = Far(name);
+        let far = PeerNamespace(name);
         ip("link set v0 up");
         ip("addr add 10.255.0.1/24 dev v0");
         ip("addr add 2001:db8::1/64 dev v0 nodad");
@@ -39,29 +39,29 @@ impl Far {
     }
 }
 
-impl Drop for Far {
+impl Drop for PeerNamespace {
     fn drop(&mut self) {
         ip(&format!("netns del {}", self.0));
     }
 }
 
 #[test]
-fn neighbors_are_found_on_demand() {
+fn neighbors_are_resolved_on_request() {
     in_namespace(|| {
-        let far = Far::new();
+        let far = PeerNamespace::new();
         common::sysctl("ipv4/neigh/v0/retrans_time_ms", "50");
         common::sysctl("ipv4/neigh/v0/delay_first_probe_time", "0");
         let (fake, router) = mirror(&["v0"]);
         let v0 = index_of("v0");
         ip("route add 192.0.2.0/24 via 10.255.0.77");
         ip("-6 route add 2001:db8:f::/48 via 2001:db8::77");
-        fake.wait_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::Resolve);
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("2001:db8:f::1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
         let mac = [2, 0, 0, 0, 0, 0x77];
         for (gateway, behind) in [("10.255.0.77", "192.0.2.1"), ("2001:db8::77", "2001:db8:f::1")] {
-            fake.want(v0, gateway);
+            fake.request_neighbor(v0, gateway);
             for to in [gateway, behind] {
-                fake.wait_hop(to, |hop| {
+                fake.wait_for_hop(to, |hop| {
                     hop.kind == NextHopKind::Forward && hop.header[..6] == mac && !hop.neighbor_stale
                 });
             }
@@ -70,51 +70,51 @@ fn neighbors_are_found_on_demand() {
         assert_eq!((known.len(), known[0].mac, known[0].port), (1, Some(mac), Some(0)));
         assert_eq!(router.counters().requests, 2);
         // There is no such host.
-        fake.want(v0, "10.255.0.200");
-        fake.wait_hop("10.255.0.200", |hop| hop.kind == NextHopKind::Failed && hop.gateway.is_some());
+        fake.request_neighbor(v0, "10.255.0.200");
+        fake.wait_for_hop("10.255.0.200", |hop| hop.kind == NextHopKind::Failed && hop.gateway.is_some());
         // The neighbour gets another Ethernet address.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud reachable");
-        fake.wait_hop("192.0.2.1", |hop| hop.header[5] == 0x78);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.header[5] == 0x78);
         // The neighbour is stale: a request makes the kernel confirm it.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:77 dev v0 nud stale");
-        fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale && hop.kind == NextHopKind::Forward);
-        fake.want(v0, "10.255.0.77");
-        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.neighbor_stale);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.neighbor_stale && hop.kind == NextHopKind::Forward);
+        fake.request_neighbor(v0, "10.255.0.77");
+        fake.wait_for_hop("192.0.2.1", |hop| hop.header[..6] == mac && !hop.neighbor_stale);
         // No host has this address: the neighbour fails, and is resolved again on request.
         ip("neigh replace 10.255.0.77 lladdr 02:00:00:00:00:78 dev v0 nud stale");
-        fake.wait_hop("192.0.2.1", |hop| hop.neighbor_stale);
-        fake.want(v0, "10.255.0.77");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Failed);
-        fake.want(v0, "10.255.0.77");
-        fake.wait_hop("192.0.2.1", |hop| hop.header[..6] == mac);
+        fake.wait_for_hop("192.0.2.1", |hop| hop.neighbor_stale);
+        fake.request_neighbor(v0, "10.255.0.77");
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Failed);
+        fake.request_neighbor(v0, "10.255.0.77");
+        fake.wait_for_hop("192.0.2.1", |hop| hop.header[..6] == mac);
         ip("neigh del 10.255.0.77 dev v0");
-        fake.wait_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Resolve && hop.gateway.is_none());
+        fake.wait_for_hop("192.0.2.1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Resolve && hop.gateway.is_none());
         // A more specific route replaces the neighbour's entry, and is removed again.
-        fake.want(v0, "10.255.0.77");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
+        fake.request_neighbor(v0, "10.255.0.77");
+        fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
         ip("route add blackhole 10.255.0.64/27");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Blackhole);
+        fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Blackhole);
         ip("route del blackhole 10.255.0.64/27");
-        fake.wait_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
+        fake.wait_for_hop("10.255.0.77", |hop| hop.kind == NextHopKind::Forward);
         drop((router, far));
     });
 }
 
 #[test]
-fn lost_messages_are_made_up_for() {
+fn lost_messages_cause_a_resync() {
     in_namespace(|| {
-        let _far = Far::new();
-        let fake = Fake::new();
+        let _far = PeerNamespace::new();
+        let fake = FakeEngine::new();
         let router = Router::start_with_buffer(fake.clone(), 64 << 10).unwrap();
         router.set_ports(ports(&["v0"]), Vec::new()).unwrap();
         ip("route add 192.0.2.0/24 via 10.255.0.77");
         ip("route add 198.51.100.0/24 via 10.255.0.77");
-        fake.wait_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Resolve);
+        fake.wait_for_hop("198.51.100.1", |hop| hop.kind == NextHopKind::Resolve);
         let steady: IpAddr = "192.0.2.1".parse().unwrap();
         let prefix = |n: u32| IpAddr::from((0x0b00_0000 + (n << 8)).to_be_bytes());
-        fake.told(|told| {
-            told.watched = Some(steady);
+        fake.recorded(|recorded| {
+            recorded.watched = Some(steady);
             // The mirror cannot publish while this is held, and messages overflow.
             let mut commands = String::new();
             for n in 0..20_000 {
@@ -123,14 +123,18 @@ fn lost_messages_are_made_up_for() {
             commands += "route del 198.51.100.0/24\n";
             ip_batch(&commands);
         });
-        fake.wait("the routes that were lost", |told| {
-            let of = |to: IpAddr| hops(&told.routes, 0, to)[0].kind;
+        fake.wait("the routes that were lost", |recorded| {
+            let of = |to: IpAddr| hops(&recorded.routes, 0, to)[0].kind;
             (0..20_000).all(|n| of(prefix(n)) == NextHopKind::Resolve)
                 && of("198.51.100.1".parse().unwrap()) == NextHopKind::NoRoute
         });
         let counters = router.counters();
         assert!(counters.overruns > 0 && counters.resyncs > 0, "{counters:?}");
-        assert_eq!(fake.told(|told| told.interruptions), 0, "what had not changed was there all the time");
+        assert_eq!(
+            fake.recorded(|recorded| recorded.interruptions),
+            0,
+            "what had not changed was there all the time"
+        );
         let some = (0..20_000).step_by(7).map(prefix);
         compare(&fake, some.chain([steady, "198.51.100.1".parse().unwrap()]));
         let all = Command::new("ip").args("-4 route show table all".split(' ')).output().unwrap();
@@ -176,9 +180,9 @@ fn twins_follow_their_ports() {
         ip("link set t0 up");
         let quiet = ["ipv4/conf/v0/forwarding", "ipv4/conf/v0/arp_ignore", "ipv6/conf/v0/disable_ipv6"];
         let before = quiet.map(read_sysctl);
-        let fake = Fake::new();
+        let fake = FakeEngine::new();
         let state = PortState { mac: [2, 0, 0, 0, 0, 0x44], mtu: 1400, up: true };
-        fake.told(|told| told.state = Some(state));
+        fake.recorded(|recorded| recorded.state = Some(state));
         let router = Router::start(fake.clone()).unwrap();
         let port = |real: &str| RoutedPort {
             port: 5,
@@ -188,20 +192,26 @@ fn twins_follow_their_ports() {
         };
         router.set_ports(vec![port("v0")], Vec::new()).unwrap();
         assert_eq!(quiet.map(read_sysctl), ["0", "8", "1"]);
-        let face = |told: &common::Told| told.routes.interfaces.get(5).copied().flatten();
-        assert_eq!(fake.told(|told| face(told)).unwrap().mac, state.mac, "set and known when the ports are");
+        let face = |recorded: &common::Recorded| recorded.routes.interfaces.get(5).copied().flatten();
+        assert_eq!(
+            fake.recorded(|recorded| face(recorded)).unwrap().mac,
+            state.mac,
+            "set and known when the ports are"
+        );
         ip("addr add 10.0.0.1/24 dev t0");
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve && (hop.mtu, hop.port) == (1400, 5));
+        fake.wait_for_hop("10.0.0.9", |hop| {
+            hop.kind == NextHopKind::Resolve && (hop.mtu, hop.port) == (1400, 5)
+        });
         // The carrier is lost.
         common::sysctl("ipv4/conf/t0/ignore_routes_with_linkdown", "1");
-        fake.told(|told| told.state = Some(PortState { up: false, ..state }));
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::NoRoute);
-        fake.told(|told| told.state = Some(PortState { up: true, mtu: 1500, ..state }));
-        fake.wait_hop("10.0.0.9", |hop| hop.mtu == 1500);
+        fake.recorded(|recorded| recorded.state = Some(PortState { up: false, ..state }));
+        fake.wait_for_hop("10.0.0.9", |hop| hop.kind == NextHopKind::NoRoute);
+        fake.recorded(|recorded| recorded.state = Some(PortState { up: true, mtu: 1500, ..state }));
+        fake.wait_for_hop("10.0.0.9", |hop| hop.mtu == 1500);
         // The port is no longer routed, routed again, and the mirror ends.
         router.set_ports(Vec::new(), Vec::new()).unwrap();
         assert_eq!(quiet.map(read_sysctl), before);
-        assert!(fake.told(|told| face(told)).is_none());
+        assert!(fake.recorded(|recorded| face(recorded)).is_none());
         router.set_ports(vec![port("v0")], Vec::new()).unwrap();
         assert_eq!(quiet.map(read_sysctl), ["0", "8", "1"]);
         let error = router.set_ports(vec![port("v7")], Vec::new()).unwrap_err().to_string();
@@ -210,14 +220,14 @@ fn twins_follow_their_ports() {
         router.set_ports(vec![port("v0")], Vec::new()).unwrap();
         drop(router);
         assert_eq!(quiet.map(read_sysctl), before);
-        assert!(fake.told(|told| told.local.last().unwrap().1.is_none()));
+        assert!(fake.recorded(|recorded| recorded.local.last().unwrap().1.is_none()));
     });
 }
 
 #[test]
-fn ports_whose_interface_comes_later() {
+fn ports_whose_interface_is_created_later() {
     in_namespace(|| {
-        let fake = Fake::new();
+        let fake = FakeEngine::new();
         let router = Router::start(fake.clone()).unwrap();
         let error = router.set_ports(ports(&["v0"]), Vec::new()).unwrap_err().to_string();
         assert!(error.contains("no interface v0"), "{error}");
@@ -226,13 +236,14 @@ fn ports_whose_interface_comes_later() {
         ip("addr add 10.0.0.2/24 dev v0");
         ip("link set v0 up");
         ip("link set v0x up");
-        fake.wait_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve);
-        let local =
-            |told: &common::Told| told.local.last().and_then(|last| last.1.clone()).map(|s| s.addresses);
-        fake.wait("both addresses", |told| local(told).is_some_and(|all| all.len() >= 2));
+        fake.wait_for_hop("10.0.0.9", |hop| hop.kind == NextHopKind::Resolve);
+        let local = |recorded: &common::Recorded| {
+            recorded.local.last().and_then(|last| last.1.clone()).map(|s| s.addresses)
+        };
+        fake.wait("both addresses", |recorded| local(recorded).is_some_and(|all| all.len() >= 2));
         let kept: IpAddr = "10.0.0.2".parse().unwrap();
         router.set_ports(ports(&["v0"]), vec![kept..=kept]).unwrap();
-        assert!(!fake.told(|told| local(told)).unwrap().contains(&kept));
+        assert!(!fake.recorded(|recorded| local(recorded)).unwrap().contains(&kept));
         // The pages of a listing together equal the whole listing.
         let all = router.fib(&FibQuery::default(), usize::MAX);
         assert!(all.next.is_none() && all.entries.len() > 5);

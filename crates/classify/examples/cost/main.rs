@@ -55,98 +55,97 @@ fn main() {
         "B/rule"
     );
     for case in &cases {
-        let mut random = Random(seed);
-        match &case[..] {
-            "exact" => {
-                for n in [10, 1000, 10_000, 100_000, 1_000_000] {
-                    report("exact, no hit", rules::exact(n, 11, &mut random), &misses(&mut random), seed);
-                }
-                let rules = rules::exact(100_000, 11, &mut random);
-                let hits = rules::matching(&rules, PACKETS, &mut random);
-                report("exact, all hit", rules, &hits, seed);
+        run(case, seed);
+    }
+}
+
+/// Runs one case.
+fn run(case: &str, seed: u64) {
+    let mut random = Random(seed);
+    match case {
+        "exact" => {
+            for n in [10, 1000, 10_000, 100_000, 1_000_000] {
+                report("exact, no hit", rules::exact(n, 11, &mut random), &misses(&mut random), seed);
             }
-            "mixed" => {
-                for n in [1000, 10_000, 100_000] {
-                    report(
-                        "mixed",
-                        rules::mixed(n, &mut random),
-                        &rules::packets(PACKETS, &mut random),
-                        seed,
-                    );
-                }
-            }
-            "near" => {
-                for n in [1000, 10_000, 100_000] {
-                    let (rules, packets) = near::rules_and_packets(n, PACKETS, &mut random);
-                    report("mixed, few networks", rules, &packets, seed);
-                }
-            }
-            "near-masks" => {
-                for n in [1, 26, 100, 1000] {
-                    let (rules, packets) = near::masks_and_packets(n, PACKETS, &mut random);
-                    report("masks, few networks", rules, &packets, seed);
-                }
-            }
-            "masks" => {
-                for n in [1, 26, 100, 1000] {
-                    report("prefix masks", rules::masks(n, &mut random), &misses(&mut random), seed);
-                }
-                for n in [1, 26, 100, 1000] {
-                    let rules = rules::subsets(n, &mut random);
-                    report("field masks", rules, &rules::packets(PACKETS, &mut random), seed);
-                }
-            }
-            "ranges" => {
-                for n in [10, 1000] {
-                    report(
-                        "ranges",
-                        rules::ranges(n, &mut random),
-                        &rules::packets(PACKETS, &mut random),
-                        seed,
-                    );
-                }
-            }
-            "questions" => {
-                let packets = questions::packets(PACKETS, &mut random);
-                for n in [10, 1000] {
-                    report("questions", questions::rules(n, &packets, &mut random), &packets, seed);
-                }
-            }
-            "options" => {
-                for n in [100, 10_000] {
-                    report(
-                        "options",
-                        rules::options(n, &mut random),
-                        &rules::packets(PACKETS, &mut random),
-                        seed,
-                    );
-                }
-            }
-            "option-lines" => {
-                for n in [1, 10, 100, 1000, 10_000] {
-                    let mut classifier = Classifier::with_seed(seed);
-                    classifier.extend((0..).zip(options::rules(n, &mut Random(seed))));
-                    let frames = options::frames(PACKETS, &mut random);
-                    let (hits, before, search) = options::measure(&classifier, &frames);
-                    let (before, search) = (before * ticks_per_ns(), search * ticks_per_ns());
-                    println!(
-                        "option lines {n:>24} {search:>8.1} hits {hits:.2}, windows and bytes {before:.1}"
-                    );
-                    describe(&classifier);
-                }
-            }
-            files => {
-                let (rules, trace) = files.split_once('+').unwrap_or((files, ""));
-                let name = rules.rsplit('/').next().unwrap_or(rules);
-                let patterns = classbench::rules(rules);
-                let packets = match trace {
-                    "" => rules::matching(&patterns, PACKETS, &mut random),
-                    trace => classbench::trace(trace),
-                };
-                report(name, patterns, &packets, seed);
+            let rules = rules::exact(100_000, 11, &mut random);
+            let hits = rules::matching(&rules, PACKETS, &mut random);
+            report("exact, all hit", rules, &hits, seed);
+        }
+        "mixed" => {
+            for n in [1000, 10_000, 100_000] {
+                report("mixed", rules::mixed(n, &mut random), &rules::packets(PACKETS, &mut random), seed);
             }
         }
+        "near" => {
+            for n in [1000, 10_000, 100_000] {
+                let (rules, packets) = near::rules_and_packets(n, PACKETS, &mut random);
+                report("mixed, few networks", rules, &packets, seed);
+            }
+        }
+        "near-masks" => {
+            for n in [1, 26, 100, 1000] {
+                let (rules, packets) = near::masks_and_packets(n, PACKETS, &mut random);
+                report("masks, few networks", rules, &packets, seed);
+            }
+        }
+        "masks" => {
+            for n in [1, 26, 100, 1000] {
+                report("prefix masks", rules::masks(n, &mut random), &misses(&mut random), seed);
+            }
+            for n in [1, 26, 100, 1000] {
+                let rules = rules::subsets(n, &mut random);
+                report("field masks", rules, &rules::packets(PACKETS, &mut random), seed);
+            }
+        }
+        "ranges" => {
+            for n in [10, 1000] {
+                report("ranges", rules::ranges(n, &mut random), &rules::packets(PACKETS, &mut random), seed);
+            }
+        }
+        "questions" => {
+            let packets = questions::packets(PACKETS, &mut random);
+            for n in [10, 1000] {
+                report("questions", questions::rules(n, &packets, &mut random), &packets, seed);
+            }
+        }
+        "options" => {
+            for n in [100, 10_000] {
+                report(
+                    "options",
+                    rules::options(n, &mut random),
+                    &rules::packets(PACKETS, &mut random),
+                    seed,
+                );
+            }
+        }
+        "option-lines" => report_option_lines(&mut random, seed),
+        files => report_files(files, &mut random, seed),
     }
+}
+
+/// Measures rules on options in the rule language, with frames instead of windows.
+fn report_option_lines(random: &mut Random, seed: u64) {
+    for n in [1, 10, 100, 1000, 10_000] {
+        let mut classifier = Classifier::with_seed(seed);
+        classifier.extend((0..).zip(options::rules(n, &mut Random(seed))));
+        let frames = options::frames(PACKETS, random);
+        let (hits, before, search) = options::measure(&classifier, &frames);
+        let (before, search) = (before * ticks_per_ns(), search * ticks_per_ns());
+        println!("option lines {n:>24} {search:>8.1} hits {hits:.2}, windows and bytes {before:.1}");
+        describe(&classifier);
+    }
+}
+
+/// Measures a ClassBench file of rules with its trace.
+fn report_files(files: &str, random: &mut Random, seed: u64) {
+    let (rules, trace) = files.split_once('+').unwrap_or((files, ""));
+    let name = rules.rsplit('/').next().unwrap_or(rules);
+    let patterns = classbench::rules(rules);
+    let packets = match trace {
+        "" => rules::matching(&patterns, PACKETS, random),
+        trace => classbench::trace(trace),
+    };
+    report(name, patterns, &packets, seed);
 }
 
 /// Packets like those of exact rules that match no such rule.

@@ -116,7 +116,7 @@ fn check(vector: &BitVector, model: &[(u32, Arc<Entry>)], windows: &[Window]) {
 
 proptest! {
     #[test]
-    fn finds_every_match_and_nothing_else(
+    fn finds_exactly_the_matching_rules(
         first in prop_oneof![3 => vec(entry(), 0..40), 1 => vec(entry(), 250..300)],
         steps in vec((entry(), any::<u16>(), any::<bool>()), 0..80),
         windows in vec(window(), 1..30),

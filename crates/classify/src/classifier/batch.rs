@@ -22,7 +22,7 @@ pub struct Batch {
     pub(crate) heads: Heads,
     pub(crate) deferred: DeferredWork,
     /// Predicates that are true for the packets.
-    pub(crate) predicates_true: PredicateResults,
+    pub(crate) results: PredicateResults,
     /// Matches of recent packets.
     pub(crate) cache: MatchCache,
     pub(crate) adaptive: AdaptiveState,
@@ -46,7 +46,7 @@ impl Batch {
             head_hits: HeadHits::default(),
             heads: Heads::default(),
             deferred: DeferredWork::default(),
-            predicates_true: PredicateResults::default(),
+            results: PredicateResults::default(),
             cache: MatchCache::default(),
             adaptive: AdaptiveState::default(),
             avx512: Avx512::detect(),

@@ -29,7 +29,7 @@ impl Classifier {
     /// Evaluates the predicates for packet `pkt` of the batch. `head` is the contiguous beginning of the
     /// frame, and `meta` the result of [`mmb_packet::parse`] for it.
     pub fn inspect(&self, batch: &mut Batch, pkt: usize, head: &[u8], meta: &Meta) {
-        self.predicates.inspect(pkt, head, meta, &mut batch.predicates_true);
+        self.predicates.inspect(pkt, head, meta, &mut batch.results);
     }
 
     /// Replaces `batch.hits` by the matching rules of all windows, which must be those of IP packets. Clears
@@ -40,21 +40,11 @@ impl Classifier {
         if self.classify_sparse(batch, &summary) {
             return;
         }
-        let Batch {
-            windows,
-            len,
-            hits,
-            head_hits,
-            heads,
-            deferred,
-            predicates_true,
-            cache,
-            adaptive,
-            avx512,
-        } = batch;
+        let Batch { windows, len, hits, head_hits, heads, deferred, results, cache, adaptive, avx512 } =
+            batch;
         let windows = &windows[..(*len).min(VECTOR)];
         head_hits.clear();
-        heads.find(windows, self.chunks(), predicates_true.is_empty());
+        heads.find(windows, self.chunks(), results.is_empty());
         let uses_cache = self.can_use_cache()
             && (self.is_walk_costly() || adaptive.is_lookup_costly)
             && cache.start_vector(self.stamp);
@@ -64,15 +54,15 @@ impl Classifier {
         let found = self.visit_root(
             windows,
             heads.packets(),
-            predicates_true,
+            results,
             &summary,
             (deferred, adaptive, *avx512),
             head_hits,
         );
         adaptive.record_cost(found, heads.packets().len());
-        if !predicates_true.is_empty() {
-            self.visit_pivots(windows, predicates_true, &mut head_hits.unordered);
-            predicates_true.clear();
+        if !results.is_empty() {
+            self.visit_pivots(windows, results, &mut head_hits.unordered);
+            results.clear();
         }
         head_hits.expand(heads, (cache, windows.len()), *avx512, hits);
         if uses_cache {
@@ -95,7 +85,7 @@ impl Classifier {
         &self,
         windows: &[Window],
         heads: &[u16],
-        predicates_true: &PredicateResults,
+        results: &PredicateResults,
         summary: &VectorSummary,
         (deferred, adaptive, avx512): (&mut DeferredWork, &mut AdaptiveState, Option<Avx512>),
         hits: &mut HeadHits,
@@ -106,15 +96,8 @@ impl Classifier {
         let mut tables = self.root.tables().iter().filter(is_active).peekable();
         let leaf = self.root.leaf();
         let leaf = &leaf.active_blocks(summary);
-        let mut walk = Walk {
-            windows,
-            heads,
-            predicates_true,
-            leaf,
-            pre_filter: self.pre_filter.as_ref(),
-            tables: &[],
-            avx512,
-        };
+        let mut walk =
+            Walk { windows, heads, results, leaf, pre_filter: self.pre_filter.as_ref(), tables: &[], avx512 };
         let Some(any) = tables.peek() else {
             let found = walk.run(deferred, adaptive, hits);
             self.visit_outside_tables(&walk, summary, hits, tables);
@@ -162,10 +145,9 @@ impl Classifier {
     }
 
     /// Adds the hits of entries that are found through predicates. All packets must be heads.
-    fn visit_pivots(&self, windows: &[Window], predicates_true: &PredicateResults, hits: &mut Vec<Hit>) {
+    fn visit_pivots(&self, windows: &[Window], results: &PredicateResults, hits: &mut Vec<Hit>) {
         for (packet, window) in windows.iter().enumerate() {
-            let packet =
-                LookupPacket { window, facts: predicates_true.of_packet(packet), head: packet as u16 };
+            let packet = LookupPacket { window, facts: results.of_packet(packet), head: packet as u16 };
             for (_, node) in packet.facts.iter().filter_map(|id| self.pivots.get(id)) {
                 node.visit(&[packet], hits);
             }

@@ -10,7 +10,7 @@ use crate::pattern::TruePredicates;
 use crate::vector::{Hit, HitSink, VECTOR, VectorSummary};
 
 /// If at most one of this many packets may match, they are looked up one by one.
-const FEW: usize = 8;
+const MAX_SHARE: usize = 8;
 
 impl Classifier {
     /// Whether packets can match only through a few tables and blocks of the root.
@@ -28,9 +28,9 @@ impl Classifier {
     /// few or finding out is too expensive.
     #[inline]
     pub(super) fn classify_sparse(&self, batch: &mut Batch, summary: &VectorSummary) -> bool {
-        let Batch { windows, len, hits, heads, adaptive, predicates_true, .. } = batch;
+        let Batch { windows, len, hits, heads, adaptive, results, .. } = batch;
         let windows = &windows[..(*len).min(VECTOR)];
-        if !predicates_true.is_empty() || !self.can_scan_early(summary) || !adaptive.early_scan.is_due() {
+        if !results.is_empty() || !self.can_scan_early(summary) || !adaptive.early_scan.is_due() {
             return false;
         }
         let leaf = self.root.leaf();
@@ -38,7 +38,7 @@ impl Classifier {
         let few = find_possible_matches(windows, self.root.tables(), leaf, summary, heads.packet_buffer());
         adaptive.early_scan.record(few.is_none());
         let Some(few) = few else { return false };
-        if few <= windows.len() / FEW {
+        if few <= windows.len() / MAX_SHARE {
             self.visit_one_by_one(windows, &heads.packet_buffer()[..few], hits);
         } else {
             self.visit_sparse(batch, few, summary);
@@ -50,15 +50,13 @@ impl Classifier {
     /// tables and leaf.
     #[inline(never)]
     fn visit_sparse(&self, batch: &mut Batch, few: usize, summary: &VectorSummary) {
-        let Batch {
-            windows, hits, head_hits, heads, deferred, predicates_true, cache, adaptive, avx512, ..
-        } = batch;
+        let Batch { windows, hits, head_hits, heads, deferred, results, cache, adaptive, avx512, .. } = batch;
         head_hits.clear();
         heads.set_first(few);
         self.visit_root(
             &windows[..],
             heads.packets(),
-            predicates_true,
+            results,
             summary,
             (deferred, adaptive, *avx512),
             head_hits,

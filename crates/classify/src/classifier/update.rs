@@ -61,16 +61,16 @@ impl Classifier {
 
     /// The same rules in a rebuilt tree. Takes some microseconds per rule.
     pub fn rebuilt(&self) -> Classifier {
-        let mut anew = self.clone();
+        let mut rebuilt = self.clone();
         if self.predicates.is_stale() {
-            anew.predicates = self.predicates.rebuilt();
+            rebuilt.predicates = self.predicates.rebuilt();
         }
         for (id, node) in self.pivots.iter() {
             let path = pivot_path(*id);
-            anew.pivots.insert((*id, Arc::new(Node::build(node.items(&path), &path, self.seeds))));
+            rebuilt.pivots.insert((*id, Arc::new(Node::build(node.items(&path), &path, self.seeds))));
         }
-        anew.build(self.root.items(&START));
-        anew
+        rebuilt.build(self.root.items(&START));
+        rebuilt
     }
 
     /// Adds a rule under the number `slot`, which must be below 2³¹ and unused. Copies the shared pages on

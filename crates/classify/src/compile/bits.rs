@@ -107,7 +107,7 @@ mod tests {
         }
 
         #[test]
-        fn a_prefix_is_what_all_have_in_common(a in 0u128..64, b in 0u128..64) {
+        fn a_prefix_has_the_common_bits_of_all_values(a in 0u128..64, b in 0u128..64) {
             let (low, high) = (a.min(b), a.max(b));
             let (mask, key) = FIELD.fixed(&prefix(&FIELD, (low, high)).unwrap());
             prop_assert!((low..=high).all(|value| value & mask == key));

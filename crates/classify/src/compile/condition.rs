@@ -138,7 +138,7 @@ fn range(
         Value::Iface(name) => {
             let port = ifaces(name).ok_or_else(|| {
                 Diagnostic::new(name.span.span(), format!("there is no interface {:?}", &*name.text))
-                    .with_help("`show interfaces` lists those there are")
+                    .with_help("`show interfaces` lists the interfaces")
             })?;
             Some(whole(port.into()))
         }
@@ -291,5 +291,5 @@ fn nothing(condition: Condition) -> Option<Condition> {
 
 fn unsupported(one: &Match) -> Diagnostic {
     Diagnostic::new(one.span.span(), "the engine cannot match this")
-        .with_help("`show fields` says what can be matched")
+        .with_help("`show fields` lists what can be matched")
 }

@@ -7,8 +7,8 @@ use super::{bits, split};
 use crate::pattern::{Entry, Field, MaskedKey, Pattern, Predicate, Ranges, Test};
 
 pub(super) fn contradiction(one: &Match) -> Diagnostic {
-    Diagnostic::new(one.span.span(), "no packet can match this and what stands before it")
-        .with_help("make two rules of it, or leave one of the matches out")
+    Diagnostic::new(one.span.span(), "no packet can match this and the matches before it")
+        .with_help("split the rule in two, or remove one of the matches")
 }
 
 /// The constraints of the matches so far. Functions that add to it return None if no packet can satisfy them.

@@ -40,8 +40,8 @@ impl Pattern {
         }
         constraints.exclude_all(negated)?;
         constraints.into_pattern().ok_or_else(|| {
-            Diagnostic::new(rule.span.span(), "no packet can match all of this")
-                .with_help("make two rules of it, or leave one of the matches out")
+            Diagnostic::new(rule.span.span(), "no packet can match all of these matches")
+                .with_help("split the rule in two, or remove one of the matches")
         })
     }
 }

@@ -9,10 +9,10 @@ use super::bits::{common_bits, is_implied, prefix};
 use crate::pattern::{Field, MaskedKey, Ranges};
 
 /// Maximum number of entries of a rule.
-const MOST_ENTRIES: usize = 8;
+const MAX_ENTRIES: usize = 8;
 
 /// Splitting must reduce the values that the prefixes allow to this share.
-const WORTH_IT: f64 = 0.25;
+const MAX_SHARE: f64 = 0.25;
 
 /// An entry's cover and the values that need a test.
 type Part = (MaskedKey, Vec<(Field, Ranges)>);
@@ -27,7 +27,7 @@ pub(super) fn entries(cover: &MaskedKey, values: &[(Field, Ranges)]) -> Vec<Part
     for field_parts in fields {
         let whole = vec![field_parts.whole];
         let parts =
-            if entries.len() * field_parts.parts.len() <= MOST_ENTRIES { field_parts.parts } else { whole };
+            if entries.len() * field_parts.parts.len() <= MAX_ENTRIES { field_parts.parts } else { whole };
         let with = |(cover, tests): &Part, part: &Ranges| {
             let cover = cover.and(&prefix(&field_parts.field, part.ends()?)?)?;
             let mut tests = tests.clone();
@@ -56,17 +56,17 @@ struct FieldParts {
 impl FieldParts {
     fn new(field: Field, set: &Ranges) -> FieldParts {
         let unsplit = FieldParts { field, whole: set.clone(), parts: vec![set.clone()], left: 1.0 };
-        let pieces: Vec<_> = set.iter().take(MOST_ENTRIES + 1).collect();
+        let pieces: Vec<_> = set.iter().take(MAX_ENTRIES + 1).collect();
         let Some(ends) = set.ends() else { return unsplit };
-        if pieces.len() > MOST_ENTRIES {
+        if pieces.len() > MAX_ENTRIES {
             return unsplit;
         }
         let passes = |ends| share(field.width, ends);
-        let mut parts = Vec::with_capacity(MOST_ENTRIES);
-        let mut room = MOST_ENTRIES - pieces.len();
+        let mut parts = Vec::with_capacity(MAX_ENTRIES);
+        let mut room = MAX_ENTRIES - pieces.len();
         for piece in pieces {
             let (low, high) = halves(field.width, piece);
-            if room > 0 && passes(low) + passes(high) <= WORTH_IT * passes(piece) {
+            if room > 0 && passes(low) + passes(high) <= MAX_SHARE * passes(piece) {
                 room -= 1;
                 parts.extend([low, high]);
             } else {
@@ -74,7 +74,7 @@ impl FieldParts {
             }
         }
         let left = parts.iter().map(|part| passes(*part)).sum::<f64>() / passes(ends);
-        if left > WORTH_IT {
+        if left > MAX_SHARE {
             return unsplit;
         }
         FieldParts { parts: parts.into_iter().map(|part| Ranges::new([part])).collect(), left, ..unsplit }

@@ -119,8 +119,8 @@ impl<const N: usize> Block<N> {
         let is_guarded = |lane: usize| self.guarded & 1 << lane != 0;
         let entries = self.entries.iter().enumerate().filter(move |(lane, _)| is_guarded(*lane));
         let chunk = self.chunk();
-        let asked = move |cover: &MaskedKey| (cover.mask()[chunk], cover.key()[chunk]);
-        entries.filter_map(move |(_, entry)| Some(asked(&entry.as_ref()?.cover)))
+        let masked = move |cover: &MaskedKey| (cover.mask()[chunk], cover.key()[chunk]);
+        entries.filter_map(move |(_, entry)| Some(masked(&entry.as_ref()?.cover)))
     }
 
     /// The compared chunk.

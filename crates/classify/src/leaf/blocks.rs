@@ -93,11 +93,11 @@ impl Leaf {
     /// Whether a packet that agrees with one guarded entry would have to be checked against many.
     fn is_crowded(&self) -> bool {
         let (narrow, wide) = self.blocks();
-        let mut firsts: Vec<_> = narrow.into_iter().flat_map(Block::guarded_keys).collect();
-        firsts.extend(wide.iter().flat_map(Block::guarded_keys));
-        let alike = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
-        let pairs: usize = firsts.iter().map(|a| firsts.iter().filter(|b| alike(a, b)).count()).sum();
-        pairs > MAX_INDISTINCT * firsts.len()
+        let mut keys: Vec<_> = narrow.into_iter().flat_map(Block::guarded_keys).collect();
+        keys.extend(wide.iter().flat_map(Block::guarded_keys));
+        let can_agree = |a: &(u128, u128), b: &(u128, u128)| a.0 & b.0 & (a.1 ^ b.1) == 0;
+        let pairs: usize = keys.iter().map(|a| keys.iter().filter(|b| can_agree(a, b)).count()).sum();
+        pairs > MAX_INDISTINCT * keys.len()
     }
 
     /// All entries, with the slots of their rules.

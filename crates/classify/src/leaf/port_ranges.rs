@@ -92,7 +92,7 @@ mod tests {
         /// Every port that an entry accepts is within the bounds. If the bounds are complete, nothing else
         /// is.
         #[test]
-        fn ranges_hold_what_the_entry_takes(
+        fn port_ranges_cover_accepted_packets(
             tests in proptest::collection::vec(test(), 0..3), lens in [0usize..17, 0usize..17], keys: [u16; 2], gap: bool, kind: bool,
             packets in proptest::collection::vec((0u16..600, 0u16..600, any::<bool>(), any::<u32>(), any::<bool>()), 1..40),
         ) {

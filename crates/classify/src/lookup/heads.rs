@@ -115,8 +115,8 @@ impl Heads {
     /// The range of cached hits for a head number, if it is a cached one.
     #[inline(always)]
     pub fn cached_run(&self, of: u16) -> Option<(usize, usize)> {
-        let flow = of.checked_sub(CACHED)?;
-        Some(self.cached_hits[usize::from(flow) % VECTOR].run())
+        let head = of.checked_sub(CACHED)?;
+        Some(self.cached_hits[usize::from(head) % VECTOR].run())
     }
 }
 

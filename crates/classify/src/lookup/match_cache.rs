@@ -37,7 +37,7 @@ const MIN_HIT_SHARE: u32 = 4;
 /// A cached key and its hits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    flow: u128,
+    key: u128,
     /// Position of the hits, as the number of slots written before them.
     at: u64,
     /// Epoch of the line; 0 if it is empty.
@@ -128,8 +128,8 @@ impl MatchCache {
 
     /// The set of a key; prefetches it.
     #[inline(always)]
-    pub fn prefetch_set(&self, seeds: Seeds, flow: u128) -> u16 {
-        let set = set_of(seeds, flow);
+    pub fn prefetch_set(&self, seeds: Seeds, key: u128) -> u16 {
+        let set = set_of(seeds, key);
         prefetch::read(&self.sets[set]);
         set as u16
     }
@@ -137,9 +137,9 @@ impl MatchCache {
     /// Looks up a key. The hits are in [`MatchCache::hits`] until the next insertion. It has no branches,
     /// since which line matches is hard to predict.
     #[inline(always)]
-    pub fn find(&self, set: u16, flow: u128) -> CachedHits {
+    pub fn find(&self, set: u16, key: u128) -> CachedHits {
         let known = |line: &Line| {
-            let is_it = (line.flow == flow)
+            let is_it = (line.key == key)
                 & (line.epoch == self.epoch)
                 & (self.written - line.at <= (RING - MAX_HITS) as u64);
             select_unpredictable(
@@ -175,7 +175,7 @@ impl MatchCache {
     }
 
     /// Inserts the hits of a key.
-    pub fn insert(&mut self, seeds: Seeds, flow: u128, slots: &[u32], others: &[u32]) {
+    pub fn insert(&mut self, seeds: Seeds, key: u128, slots: &[u32], others: &[u32]) {
         let len = slots.len() + others.len();
         if len > MAX_HITS || self.sets.is_empty() {
             return;
@@ -187,15 +187,15 @@ impl MatchCache {
         }
         self.ring[at..at + slots.len()].copy_from_slice(slots);
         self.ring[at + slots.len()..at + len].copy_from_slice(others);
-        let line = Line { flow, at: self.written, epoch: self.epoch, len: len as u16 };
-        let Set(lines) = &mut self.sets[set_of(seeds, flow)];
+        let line = Line { key, at: self.written, epoch: self.epoch, len: len as u16 };
+        let Set(lines) = &mut self.sets[set_of(seeds, key)];
         *lines = [line, lines[0]];
         self.written += len as u64;
     }
 }
 
-fn set_of(seeds: Seeds, flow: u128) -> usize {
-    (seeds.hash(flow).0 >> 20) as usize % SETS
+fn set_of(seeds: Seeds, key: u128) -> usize {
+    (seeds.hash(key).0 >> 20) as usize % SETS
 }
 
 const _: () = assert!(SETS <= 1 << 16 && size_of::<Set>() == 64);
@@ -205,8 +205,8 @@ mod tests {
     use super::*;
 
     /// The cached hits of one key.
-    fn recall(cache: &mut MatchCache, seeds: Seeds, flow: u32) -> Option<Vec<u32>> {
-        let known = cache.find(cache.prefetch_set(seeds, flow.into()), flow.into());
+    fn lookup(cache: &mut MatchCache, seeds: Seeds, key: u32) -> Option<Vec<u32>> {
+        let known = cache.find(cache.prefetch_set(seeds, key.into()), key.into());
         cache.record_lookups(1, known.is_known().into());
         let (from, to) = known.run();
         known.is_known().then(|| cache.hits()[from..to].to_vec())
@@ -216,16 +216,16 @@ mod tests {
     fn finds_inserted_hits_until_the_rules_change() {
         let (mut cache, seeds) = (MatchCache::default(), Seeds::from_seed(1));
         assert!(cache.start_vector(7));
-        assert_eq!(recall(&mut cache, seeds, 1), None);
+        assert_eq!(lookup(&mut cache, seeds, 1), None);
         cache.insert(seeds, 1, &[3, 4], &[5]);
         cache.insert(seeds, 2, &[], &[]);
         cache.insert(seeds, 3, &[0; MAX_HITS + 1], &[]);
-        assert_eq!(recall(&mut cache, seeds, 1), Some(vec![3, 4, 5]));
-        assert_eq!(recall(&mut cache, seeds, 2), Some(vec![]));
-        assert_eq!(recall(&mut cache, seeds, 3), None, "too long");
+        assert_eq!(lookup(&mut cache, seeds, 1), Some(vec![3, 4, 5]));
+        assert_eq!(lookup(&mut cache, seeds, 2), Some(vec![]));
+        assert_eq!(lookup(&mut cache, seeds, 3), None, "too long");
         for stamp in [8, 7] {
             assert!(cache.start_vector(stamp));
-            assert_eq!(recall(&mut cache, seeds, 1), None, "of another classifier");
+            assert_eq!(lookup(&mut cache, seeds, 1), None, "of another classifier");
         }
     }
 
@@ -235,32 +235,32 @@ mod tests {
     fn old_results_are_dropped_and_none_is_wrong() {
         let (mut cache, seeds) = (MatchCache::default(), Seeds::from_seed(2));
         assert!(cache.start_vector(1));
-        let hits = |flow: u32| vec![flow; flow as usize % (MAX_HITS + 1)];
-        let mut recalled = 0;
-        for flow in 0..100_000 {
-            cache.insert(seeds, flow.into(), &hits(flow), &[]);
-            assert_eq!(recall(&mut cache, seeds, flow), Some(hits(flow)));
-            if let Some(found) = recall(&mut cache, seeds, flow / 2) {
-                assert_eq!(found, hits(flow / 2));
-                recalled += 1;
+        let hits = |key: u32| vec![key; key as usize % (MAX_HITS + 1)];
+        let mut found_count = 0;
+        for key in 0..100_000 {
+            cache.insert(seeds, key.into(), &hits(key), &[]);
+            assert_eq!(lookup(&mut cache, seeds, key), Some(hits(key)));
+            if let Some(found) = lookup(&mut cache, seeds, key / 2) {
+                assert_eq!(found, hits(key / 2));
+                found_count += 1;
             }
         }
-        assert!(recalled > 1000 && cache.written > 4 * RING as u64, "{recalled}, {}", cache.written);
+        assert!(found_count > 1000 && cache.written > 4 * RING as u64, "{found_count}, {}", cache.written);
     }
 
     #[test]
     fn pauses_when_keys_do_not_recur() {
         let (mut cache, seeds) = (MatchCache::default(), Seeds::useless());
-        for flow in 0..TRIAL {
+        for key in 0..TRIAL {
             assert!(cache.start_vector(1));
-            assert_eq!(recall(&mut cache, seeds, flow), None);
+            assert_eq!(lookup(&mut cache, seeds, key), None);
         }
         assert!((0..REST).all(|_| !cache.start_vector(1)));
         assert!(cache.start_vector(1), "another trial");
         cache.insert(seeds, 0, &[1], &[]);
         for _ in 0..10 * TRIAL {
             assert!(cache.start_vector(1));
-            assert_eq!(recall(&mut cache, seeds, 0), Some(vec![1]));
+            assert_eq!(lookup(&mut cache, seeds, 0), Some(vec![1]));
         }
     }
 }

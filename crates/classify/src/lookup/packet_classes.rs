@@ -29,7 +29,7 @@ const WORDS: usize = 1 << 10;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PacketClasses {
     /// The bits that entries read, without ports, in the window's byte order.
-    asked: u128,
+    read_bits: u128,
     /// The classes of each port.
     ports: [PortClasses; 2],
 }
@@ -62,7 +62,7 @@ impl PacketClasses {
     pub fn add(&mut self, entry: &Entry) {
         let mask = u128::from_be(entry.cover.mask()[0]);
         let key = u128::from_be(entry.cover.key()[0]);
-        self.ask(mask & !PORTS);
+        self.mark_read(mask & !PORTS);
         for (shift, classes) in SHIFTS.iter().zip(&mut self.ports) {
             let (mask, key) = ((mask >> shift) as u16, (key >> shift) as u16);
             if mask.leading_ones() == mask.count_ones() {
@@ -79,7 +79,7 @@ impl PacketClasses {
     fn add_test(&mut self, test: &Test) {
         let Test::InRanges { field, ranges, .. } = test else { return };
         if let Some(up) = (CHUNK - 1).checked_sub(field.present.byte.into()) {
-            self.ask(u128::from(field.present.mask) << (up * 8));
+            self.mark_read(u128::from(field.present.mask) << (up * 8));
         }
         if field.chunk != 0 {
             return;
@@ -91,13 +91,13 @@ impl PacketClasses {
                     self.ports[port].cut(low as u16, high.min(PORT) as u16);
                 }
             }
-            None => self.ask(bits),
+            None => self.mark_read(bits),
         }
     }
 
     /// Marks bits of the chunk (read as a big-endian number) as read by an entry.
-    fn ask(&mut self, bits: u128) {
-        self.asked |= (bits & !PORTS).to_be();
+    fn mark_read(&mut self, bits: u128) {
+        self.read_bits |= (bits & !PORTS).to_be();
         for (shift, classes) in SHIFTS.iter().zip(&mut self.ports) {
             if bits & PORT << shift != 0 {
                 classes.cut_all();
@@ -113,7 +113,7 @@ impl PacketClasses {
         let source = self.ports[0].start(source);
         let destination = self.ports[1].start(destination);
         let ports = u64::from(source) << SHIFTS[0] | u64::from(destination) << SHIFTS[1];
-        chunk & self.asked | u128::from(ports).to_be()
+        chunk & self.read_bits | u128::from(ports).to_be()
     }
 }
 
@@ -214,11 +214,11 @@ mod tests {
             entries in vec((cover(), vec(test(), 0..3)), 0..8), windows in vec(window(), 2..60),
         ) {
             let entries: Vec<Entry> = entries.into_iter().filter_map(|(cover, tests)| Entry::new(&cover, tests)).collect();
-            let mut alike = PacketClasses::default();
-            entries.iter().for_each(|entry| alike.add(entry));
+            let mut classes = PacketClasses::default();
+            entries.iter().for_each(|entry| classes.add(entry));
             let matched = |window: &Window| entries.iter().map(|e| e.holds(window, TruePredicates::NONE)).collect::<Vec<_>>();
             for a in &windows {
-                for b in windows.iter().filter(|b| alike.key(b.chunk[0]) == alike.key(a.chunk[0])) {
+                for b in windows.iter().filter(|b| classes.key(b.chunk[0]) == classes.key(a.chunk[0])) {
                     prop_assert_eq!(matched(a), matched(b));
                 }
             }
@@ -250,13 +250,13 @@ mod tests {
     #[test]
     fn untested_ports_do_not_split_classes() {
         let web = MaskedKey::bits(80, 16, 80).expect("inside");
-        let mut alike = PacketClasses::default();
-        alike.add(&Entry::new(&web, None).expect("about IP"));
+        let mut classes = PacketClasses::default();
+        classes.add(&Entry::new(&web, None).expect("about IP"));
         let key = |sport: u16, dport: u16| {
             let mut window = Window::default();
             window.bytes_mut()[8..10].copy_from_slice(&sport.to_be_bytes());
             window.bytes_mut()[10..12].copy_from_slice(&dport.to_be_bytes());
-            alike.key(window.chunk[0])
+            classes.key(window.chunk[0])
         };
         assert_eq!(key(1, 80), key(60_000, 80));
         assert_eq!(key(1, 81), key(1, 65_535));

@@ -52,7 +52,7 @@ static ALL_HEADS: [u16; VECTOR] = {
 #[derive(Clone, Copy)]
 struct Candidate<'a> {
     /// The head's number.
-    packet: u16,
+    head: u16,
     table: u8,
     /// Agreeing lanes of the group, as bits.
     lanes: u8,
@@ -64,7 +64,7 @@ struct Candidate<'a> {
 /// A packet and entries to compare it with.
 #[derive(Clone, Copy)]
 struct Comparison<'a> {
-    packet: u16,
+    head: u16,
     /// Rules that are known to match.
     slots: &'a [u32],
     narrow: Option<&'a Block4>,
@@ -73,7 +73,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// No entries.
-    const NONE: Comparison<'static> = Comparison { packet: 0, slots: &[], narrow: None, wide: &[] };
+    const NONE: Comparison<'static> = Comparison { head: 0, slots: &[], narrow: None, wide: &[] };
 }
 
 /// The input of the passes.
@@ -81,7 +81,7 @@ pub(crate) struct Walk<'a> {
     pub windows: &'a [Window],
     /// The packets to look up.
     pub heads: &'a [u16],
-    pub predicates_true: &'a PredicateResults,
+    pub results: &'a PredicateResults,
     /// Blocks that every packet is compared with.
     pub leaf: &'a ActiveBlocks<'a>,
     /// Excludes packets that match none of these blocks.
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
         let none = any.store.page(Hash::default());
         let mut scratch = Scratch {
             probes: [(&TagGroup::EMPTY, Hash::default()); PAIRS],
-            candidates: [Candidate { packet: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
+            candidates: [Candidate { head: 0, table: 0, lanes: 0, lane: 0, body: &none.body }; PAIRS],
             comparisons: [Comparison::NONE; PAIRS],
         };
         let found = if adaptive.filters.is_due() {
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
     #[inline(always)]
     pub fn packet(&self, head: u16) -> LookupPacket<'a> {
         let packet = usize::from(self.heads[usize::from(head)]);
-        LookupPacket { window: &self.windows[packet], facts: self.predicates_true.of_packet(packet), head }
+        LookupPacket { window: &self.windows[packet], facts: self.results.of_packet(packet), head }
     }
 
     /// Calls `visit` with the number of each pair of a head and a table, the table, and the hash of the
@@ -231,21 +231,21 @@ impl<'a> Walk<'a> {
 
     /// The candidate for a head and a table in which these lanes agree.
     #[inline(always)]
-    fn candidate(&self, packet: u16, table: u8, lanes: u8, hash: Hash) -> Candidate<'a> {
+    fn candidate(&self, head: u16, table: u8, lanes: u8, hash: Hash) -> Candidate<'a> {
         let page = self.tables[usize::from(table)].store.page(hash);
         let lane = page.group(hash).0 + lanes.trailing_zeros() as usize;
         prefetch::read(&*page.body);
-        Candidate { packet, table, lanes, lane: lane as u32, body: &page.body }
+        Candidate { head, table, lanes, lane: lane as u32, body: &page.body }
     }
 
     /// Locates the blocks of entries that candidates lead to.
     #[inline(always)]
     fn find_blocks(&self, n: usize, scratch: &mut Scratch<'a>, deferred: &mut DeferredWork) {
         for (candidate, comparison) in scratch.candidates[..n].iter().zip(&mut scratch.comparisons) {
-            let packet = candidate.packet;
-            *comparison = Comparison { packet, ..Comparison::NONE };
+            let head = candidate.head;
+            *comparison = Comparison { head, ..Comparison::NONE };
             if candidate.lanes & (candidate.lanes - 1) != 0 {
-                deferred.further_lanes.push((packet, candidate.table));
+                deferred.further_lanes.push((head, candidate.table));
             }
             match candidate.body.value(candidate.lane as usize) {
                 Err(Branch::Leaf(leaf)) => {
@@ -265,6 +265,6 @@ impl<'a> Walk<'a> {
     #[inline(always)]
     fn is_key(&self, candidate: &Candidate<'_>) -> bool {
         let table = self.tables[usize::from(candidate.table)];
-        candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.packet))
+        candidate.body.key(candidate.lane as usize) == table.key(self.window(candidate.head))
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn older_clones_stay_as_they_were() {
+    fn older_clones_do_not_change() {
         let mut now = PagedVec::<u32, 4>::default();
         let mut past = Vec::new();
         for i in 0..600 {

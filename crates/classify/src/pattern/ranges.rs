@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub struct Ranges(Arc<[(u128, u128)]>);
 
 /// Up to this many ranges are searched linearly.
-const FEW: usize = 4;
+const MAX_LINEAR: usize = 4;
 
 impl Ranges {
     /// The union of `ranges`, each `(low, high)`. Ranges with low above high are ignored.
@@ -38,7 +38,7 @@ impl Ranges {
     /// Whether `value` is in the set.
     #[inline]
     pub fn contains(&self, value: u128) -> bool {
-        if self.0.len() <= FEW {
+        if self.0.len() <= MAX_LINEAR {
             return self.0.iter().any(|&(low, high)| low <= value && value <= high);
         }
         let behind = self.0.partition_point(|&(low, _)| low <= value);
@@ -114,10 +114,10 @@ mod tests {
     use super::*;
 
     /// Values at and next to the ends of the sets.
-    const PLACES: std::ops::Range<u128> = 0..40;
+    const VALUES: std::ops::Range<u128> = 0..40;
 
     fn members(set: &Ranges) -> Vec<u128> {
-        PLACES.filter(|&value| set.iter().any(|(low, high)| (low..=high).contains(&value))).collect()
+        VALUES.filter(|&value| set.iter().any(|(low, high)| (low..=high).contains(&value))).collect()
     }
 
     proptest! {
@@ -126,9 +126,9 @@ mod tests {
                     b in proptest::collection::vec((0u128..32, 0u128..32), 0..9)) {
             let (x, y) = (Ranges::new(a.clone()), Ranges::new(b));
             let given: Vec<_> =
-                PLACES.filter(|v| a.iter().any(|(low, high)| (low..=high).contains(&v))).collect();
+                VALUES.filter(|v| a.iter().any(|(low, high)| (low..=high).contains(&v))).collect();
             prop_assert_eq!(members(&x), given);
-            for value in PLACES {
+            for value in VALUES {
                 let (in_x, in_y) = (members(&x).contains(&value), members(&y).contains(&value));
                 prop_assert_eq!(x.contains(value), in_x);
                 prop_assert_eq!(x.and(&y).contains(value), in_x && in_y);

@@ -14,7 +14,7 @@ use crate::pattern::{ByteSource, Entry, OptionKinds, Pattern, Predicate, Relatio
 const TIMESTAMP: u8 = NamedOption::Timestamp.kind();
 
 /// Offset of the byte with the data offset in a TCP header.
-const OFFSET_AT: usize = 12;
+const DATA_OFFSET_BYTE: usize = 12;
 
 /// Sources of bytes that predicates can refer to.
 const SOURCES: [ByteSource; 9] = [
@@ -42,8 +42,8 @@ pub struct PredicateSet {
     /// Indexed like [`SOURCES`].
     indexes: Arc<[SourceIndex; SOURCES.len()]>,
     /// The option kinds that some predicate refers to.
-    asked: OptionKinds,
-    payloads: bool,
+    option_kinds: OptionKinds,
+    has_payloads: bool,
 }
 
 /// A predicate and the number of references to it.
@@ -62,8 +62,8 @@ impl Default for PredicateSet {
             live: 0,
             kinds: Arc::new(std::array::from_fn(|_| Ids::default())),
             indexes: Arc::default(),
-            asked: OptionKinds::default(),
-            payloads: false,
+            option_kinds: OptionKinds::default(),
+            has_payloads: false,
         }
     }
 }
@@ -247,14 +247,14 @@ impl PredicateSet {
     }
 
     fn update_asked(&mut self) {
-        (self.asked, self.payloads) = (OptionKinds::default(), false);
+        (self.option_kinds, self.has_payloads) = (OptionKinds::default(), false);
         for kind in (0..=255u8).filter(|kind| !self.kinds[usize::from(*kind)].is_empty()) {
-            self.asked.insert(kind);
+            self.option_kinds.insert(kind);
         }
         for (source, _) in SOURCES.iter().zip(self.indexes.iter()).filter(|(_, some)| !some.is_empty()) {
             match source {
-                ByteSource::Payload(_) => self.payloads = true,
-                ByteSource::Option(named) => self.asked.insert(named.kind()),
+                ByteSource::Payload(_) => self.has_payloads = true,
+                ByteSource::Option(named) => self.option_kinds.insert(named.kind()),
             }
         }
     }
@@ -290,19 +290,19 @@ impl PredicateSet {
     #[inline]
     pub fn needs_inspection(&self, head: &[u8], meta: &Meta) -> bool {
         let is_tcp = meta.kind.l4() == Kind::TCP;
-        let from = usize::from(meta.l4_off) + OFFSET_AT;
+        let from = usize::from(meta.l4_off) + DATA_OFFSET_BYTE;
         let Some([offset, .., a, b, c, d]) = head.get(from..).and_then(<[u8]>::first_chunk::<12>) else {
-            return self.payloads | is_tcp;
+            return self.has_payloads | is_tcp;
         };
         let usual = ([*a, *b, *c, *d] == [1, 1, TIMESTAMP, 10]) & (offset >> 4 == 8);
-        self.payloads | is_tcp & (offset >> 4 > 5) & !(usual & !self.asked.contains(TIMESTAMP))
+        self.has_payloads | is_tcp & (offset >> 4 > 5) & !(usual & !self.option_kinds.contains(TIMESTAMP))
     }
 
     /// Finds the true predicates of packet `pkt` of a batch. `head` is the whole packet, `meta` the result of
     /// [`mmb_packet::parse`].
     #[inline]
     pub fn inspect(&self, pkt: usize, head: &[u8], meta: &Meta, results: &mut PredicateResults) {
-        if self.payloads || self.needs_options(tcp_options(head, meta)) {
+        if self.has_payloads || self.needs_options(tcp_options(head, meta)) {
             self.search_packet(pkt, head, meta, results);
         }
     }
@@ -312,9 +312,9 @@ impl PredicateSet {
     fn needs_options(&self, mut options: TcpOptions<'_>) -> bool {
         // Nearly all segments carry exactly these options.
         if let [1, 1, TIMESTAMP, 10, _, _, _, _, _, _, _, _] = options.area() {
-            return self.asked.contains(TIMESTAMP);
+            return self.option_kinds.contains(TIMESTAMP);
         }
-        options.any(|option| self.asked.contains(option.kind))
+        options.any(|option| self.option_kinds.contains(option.kind))
     }
 
     /// Searches the packet's options and payloads; see [`PredicateSet::inspect`].
@@ -334,12 +334,12 @@ impl PredicateSet {
     }
 
     fn inspect_options(&self, head: &[u8], meta: &Meta, scan: &mut Scan<'_>) {
-        if self.asked == OptionKinds::default() {
+        if self.option_kinds == OptionKinds::default() {
             return;
         }
         let mut seen = OptionKinds::default();
         let mut last: [Option<&[u8]>; SOURCES.len()] = [None; SOURCES.len()];
-        for option in tcp_options(head, meta).filter(|option| self.asked.contains(option.kind)) {
+        for option in tcp_options(head, meta).filter(|option| self.option_kinds.contains(option.kind)) {
             if !seen.contains(option.kind) {
                 seen.insert(option.kind);
                 scan.add(&self.kinds[usize::from(option.kind)]);

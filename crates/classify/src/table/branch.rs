@@ -7,7 +7,7 @@ use mmb_packet::Window;
 use super::hash::Seeds;
 use super::node::Node;
 use super::page::PageValue;
-use super::path::{Path, SMALL, is_exact};
+use super::path::{MAX_LEAF_ENTRIES, Path, is_exact};
 use crate::leaf::Leaf;
 use crate::pattern::{Entry, RuleEntry, TruePredicates};
 use crate::vector::{HitSink, LookupPacket};
@@ -120,7 +120,7 @@ impl Branch {
             Branch::Node(node) => {
                 let node = Arc::make_mut(node);
                 let removed = node.remove(slot, entry, path);
-                if node.len() <= SMALL {
+                if node.len() <= MAX_LEAF_ENTRIES {
                     let leaf: Leaf = node.items(path).into_iter().collect();
                     *self = if leaf.is_empty() { Branch::Free } else { Branch::Leaf(leaf) };
                 }

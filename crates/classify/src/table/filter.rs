@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::hash::Hash;
 
 /// Minimum number of bits for each key. With two bits set, about one of fifty absent keys passes.
-const BITS: usize = 16;
+const BITS_PER_KEY: usize = 16;
 
 /// Minimum number of words: a cache line.
-const LEAST: usize = 8;
+const MIN_WORDS: usize = 8;
 
 /// The filter of a table; see the module's documentation.
 #[derive(Clone, Debug)]
@@ -30,13 +30,13 @@ pub(crate) struct Filter {
 impl Filter {
     /// An empty filter for this many keys.
     pub fn new(keys: usize) -> Filter {
-        let words = (keys * BITS / 64).next_power_of_two().max(LEAST);
+        let words = (keys * BITS_PER_KEY / 64).next_power_of_two().max(MIN_WORDS);
         Filter { words: (0..words).map(|_| AtomicU64::new(0)).collect(), shift: u64::BITS - words.ilog2() }
     }
 
     /// Number of keys that the filter has room for.
     pub fn room(&self) -> usize {
-        self.words.len() * 64 / BITS
+        self.words.len() * 64 / BITS_PER_KEY
     }
 
     /// Adds a key.

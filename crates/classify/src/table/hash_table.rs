@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_tell_what_can_match() {
+    fn kind_sets_follow_from_covers() {
         let tcp4 = kind_bit(Kind::TCP | Kind::IP4);
         let udp6 = kind_bit(Kind::UDP | Kind::IP6);
         let none4 = kind_bit(Kind::IP4);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::pattern::{Entry, MaskedKey};
 
 /// A node with this many entries or fewer becomes a leaf again.
-pub(crate) const SMALL: usize = 8;
+pub(crate) const MAX_LEAF_ENTRIES: usize = 8;
 
 /// What is known of every packet that reaches a node.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,6 @@ impl Path {
 
 /// Whether an entry requires nothing that is not known.
 pub(crate) fn is_exact(entry: &Entry, path: &Path) -> bool {
-    let asks = entry.cover.mask().iter().zip(path.known.mask());
-    entry.is_exact() && asks.fold(0, |more, (mask, known)| more | (mask & !known)) == 0
+    let masks = entry.cover.mask().iter().zip(path.known.mask());
+    entry.is_exact() && masks.fold(0, |more, (mask, known)| more | (mask & !known)) == 0
 }

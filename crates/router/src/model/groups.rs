@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_in_lowest_terms() {
+    fn weights_are_reduced_to_lowest_terms() {
         assert_eq!(replicate(&[(1, 1), (2, 1)]), [1, 2]);
         assert_eq!(replicate(&[(1, 4), (2, 8)]), [1, 2, 2]);
         let huge = replicate(&[(1, 65535), (2, 1), (3, 32768)]);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_used_again() {
+    fn released_ranges_are_reused() {
         let (mut ranges, mut hops) = (GroupRanges::default(), NextHops::default());
         let mut set = |hops: &mut NextHops, id: NextHopId, parts: &[(NextHopId, u16)]| {
             let before = *hops.get(id);

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn order_puts_what_is_inside_behind() {
+    fn a_prefix_precedes_those_inside_it() {
         let outer = p(0x0a00_0000, 8);
         for inner in [outer, p(0x0a00_0000, 32), p(0x0a01_0000, 16), p(0x0aff_ffff, 32)] {
             assert!(outer.contains(inner) && outer <= inner && inner <= outer.end());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved() {
+    fn reserved_prefixes() {
         assert!(p(0xe100_0000, 8).is_reserved() && p(u32::MAX, 32).is_reserved());
         assert!(!p(0, 0).is_reserved() && !p(0xf000_0000, 4).is_reserved());
         let six = |text: &str, length| Prefix::<u128>::new(text.parse().expect("an address"), length);

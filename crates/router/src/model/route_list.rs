@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::paths::{PathSpec, PathTable};
 use super::tree::RouteEntry;
-use crate::netlink::{InsertMode, NextHopSpecs};
+use crate::netlink::{InsertMode, NextHopSpec, NextHopSpecs};
 
 pub(crate) type RouteList = SmallVec<[RouteEntry; 1]>;
 
@@ -72,27 +72,27 @@ pub(crate) fn add(
     routes: &mut RouteList,
     paths: &mut PathTable,
     update: RouteUpdate,
-    how: InsertMode,
+    mode: InsertMode,
     epoch: DumpEpoch,
 ) -> bool {
     let range = same_metric(routes, update.rank, update.metric);
-    if how == InsertMode::Dump && routes[range.clone()].iter().any(|route| epoch.is_changed(route.stamp)) {
+    if mode == InsertMode::Dump && routes[range.clone()].iter().any(|route| epoch.is_changed(route.stamp)) {
         return false;
     }
-    let stamp = epoch.stamp(how != InsertMode::Dump);
-    let needs_resync = how != InsertMode::Dump && is_unconfirmed(&routes[range.clone()], epoch);
+    let stamp = epoch.stamp(mode != InsertMode::Dump);
+    let needs_resync = mode != InsertMode::Dump && is_unconfirmed(&routes[range.clone()], epoch);
     if let Some(at) = range.clone().find(|at| are_siblings(&update.spec, paths.spec(routes[*at].path))) {
         let alone =
-            how == InsertMode::Replace || how == InsertMode::Dump && !epoch.is_fresh(routes[at].stamp);
+            mode == InsertMode::Replace || mode == InsertMode::Dump && !epoch.is_fresh(routes[at].stamp);
         let spec = if alone { update.spec.clone() } else { merge(&update.spec, paths.spec(routes[at].path)) };
         let path = paths.acquire(spec);
         paths.release(routes[at].path);
         routes[at] = new_entry(&update, path, stamp);
     } else {
         let path = paths.acquire(update.spec.clone());
-        insert(routes, paths, new_entry(&update, path, stamp), how, epoch);
+        insert(routes, paths, new_entry(&update, path, stamp), mode, epoch);
     }
-    mark_changed(routes, update.rank, update.metric, how, epoch);
+    mark_changed(routes, update.rank, update.metric, mode, epoch);
     needs_resync && same_metric(routes, update.rank, update.metric).len() > 1
 }
 
@@ -113,23 +113,29 @@ fn is_unconfirmed(range: &[RouteEntry], epoch: DumpEpoch) -> bool {
 }
 
 /// Marks the routes with this metric as reported by a change.
-fn mark_changed(routes: &mut RouteList, rank: u8, metric: u32, how: InsertMode, epoch: DumpEpoch) {
-    if how != InsertMode::Dump {
+fn mark_changed(routes: &mut RouteList, rank: u8, metric: u32, mode: InsertMode, epoch: DumpEpoch) {
+    if mode != InsertMode::Dump {
         let range = same_metric(routes, rank, metric);
         routes[range].iter_mut().for_each(|route| route.stamp = epoch.stamp(true));
     }
 }
 
 /// Inserts a route among those with its metric.
-fn insert(routes: &mut RouteList, paths: &mut PathTable, new: RouteEntry, how: InsertMode, epoch: DumpEpoch) {
+fn insert(
+    routes: &mut RouteList,
+    paths: &mut PathTable,
+    new: RouteEntry,
+    mode: InsertMode,
+    epoch: DumpEpoch,
+) {
     let mut range = same_metric(routes, new.rank, new.metric);
     let same = range.clone().find(|at| routes[*at].path == new.path && routes[*at].kind == new.kind);
-    if let (Some(at), InsertMode::Prepend | InsertMode::Append) = (same, how) {
+    if let (Some(at), InsertMode::Prepend | InsertMode::Append) = (same, mode) {
         paths.release(new.path);
         routes[at] = new;
         return;
     }
-    if how == InsertMode::Replace && !range.is_empty() && same != Some(range.start) {
+    if mode == InsertMode::Replace && !range.is_empty() && same != Some(range.start) {
         paths.release(routes.remove(range.start).path);
         range.end -= 1;
     }
@@ -138,7 +144,7 @@ fn insert(routes: &mut RouteList, paths: &mut PathTable, new: RouteEntry, how: I
         paths.release(routes.remove(at).path);
         range.end -= 1;
     }
-    let at = match how {
+    let at = match mode {
         InsertMode::Prepend | InsertMode::Replace => range.start,
         InsertMode::Append => range.end,
         InsertMode::Dump => {
@@ -200,8 +206,7 @@ fn merge(new: &PathSpec, old: Option<&PathSpec>) -> PathSpec {
 fn subtract(gone: &PathSpec, old: Option<&PathSpec>) -> Option<PathSpec> {
     match (gone, old) {
         (PathSpec::NextHops { next_hops: gone, .. }, Some(PathSpec::NextHops { v6, mtu, next_hops })) => {
-            let stays =
-                |next_hop: &&crate::netlink::NextHopSpec| !gone.iter().any(|other| is_same(other, next_hop));
+            let stays = |next_hop: &&NextHopSpec| !gone.iter().any(|other| is_same(other, next_hop));
             let left: NextHopSpecs = next_hops.iter().filter(stays).copied().collect();
             (!left.is_empty()).then(|| normalized(*v6, *mtu, left))
         }
@@ -209,7 +214,7 @@ fn subtract(gone: &PathSpec, old: Option<&PathSpec>) -> Option<PathSpec> {
     }
 }
 
-fn is_same(one: &crate::netlink::NextHopSpec, other: &crate::netlink::NextHopSpec) -> bool {
+fn is_same(one: &NextHopSpec, other: &NextHopSpec) -> bool {
     (one.interface, one.gateway) == (other.interface, other.gateway)
 }
 

@@ -51,9 +51,9 @@ pub(crate) struct Model {
     fibs: Vec<RouteTable>,
     epoch: DumpEpoch,
     /// Stamp of the last report, for state that does not store its own.
-    seen: FxHashMap<StateKey, u8>,
+    stamps: FxHashMap<StateKey, u8>,
     /// State that changes have removed since the dump began.
-    gone: FxHashSet<StateKey>,
+    removed: FxHashSet<StateKey>,
     /// Whether links or addresses have changed.
     pub interfaces_stale: bool,
     needs_resync: bool,
@@ -78,8 +78,8 @@ impl Model {
     }
 
     fn apply_event(&mut self, event: Event, change: bool) {
-        if let Some((key, there)) = key_of(&event)
-            && !self.accept(key, there, change)
+        if let Some((key, exists)) = key_of(&event)
+            && !self.accept(key, exists, change)
         {
             return;
         }
@@ -92,7 +92,7 @@ impl Model {
             Event::ObjectGone(id) => self.object(id, None),
             Event::Neighbor(neighbor) => self.neighbor(neighbor, true),
             Event::NeighborGone(neighbor) => self.neighbor(neighbor, false),
-            Event::Route(route, how) => self.route(&route, Some(how)),
+            Event::Route(route, mode) => self.route(&route, Some(mode)),
             Event::RouteGone(route) => self.route(&route, None),
             Event::IgnoresDown { interface, v6, ignores } => {
                 self.paths.set_ignore_down(interface, v6, ignores);
@@ -103,22 +103,22 @@ impl Model {
 
     /// Records the report of a piece of state. Returns false if a change has reported it since the dump
     /// began, and this is the dump.
-    fn accept(&mut self, key: StateKey, there: bool, change: bool) -> bool {
-        let stale = self.gone.contains(&key)
-            || self.seen.get(&key).is_some_and(|stamp| self.epoch.is_changed(*stamp));
+    fn accept(&mut self, key: StateKey, exists: bool, change: bool) -> bool {
+        let stale = self.removed.contains(&key)
+            || self.stamps.get(&key).is_some_and(|stamp| self.epoch.is_changed(*stamp));
         if !change && stale {
             return false;
         }
-        if self.epoch.dumping && !there {
-            self.gone.insert(key);
+        if self.epoch.dumping && !exists {
+            self.removed.insert(key);
         } else if change {
-            self.gone.remove(&key);
+            self.removed.remove(&key);
         }
-        match (key, there) {
+        match (key, exists) {
             // Routes store their own stamps.
             (StateKey::Route(..), _) => {}
-            (_, true) => drop(self.seen.insert(key, self.epoch.stamp(change && self.epoch.dumping))),
-            (_, false) => drop(self.seen.remove(&key)),
+            (_, true) => drop(self.stamps.insert(key, self.epoch.stamp(change && self.epoch.dumping))),
+            (_, false) => drop(self.stamps.remove(&key)),
         }
         true
     }
@@ -126,16 +126,16 @@ impl Model {
     /// Starts a dump of the whole state.
     pub fn begin_dump(&mut self) {
         self.epoch = self.epoch.next();
-        self.gone.clear();
+        self.removed.clear();
     }
 
     /// Ends a dump. Removes state that was not reported, of classes whose dump is complete.
     pub fn end_dump(&mut self, complete: impl Fn(StateClass) -> bool) {
         let epoch = self.epoch;
         self.epoch.dumping = false;
-        self.gone.clear();
+        self.removed.clear();
         let missing: Vec<StateKey> =
-            self.seen.iter().filter(|(_, stamp)| !epoch.is_fresh(**stamp)).map(|(key, _)| *key).collect();
+            self.stamps.iter().filter(|(_, stamp)| !epoch.is_fresh(**stamp)).map(|(key, _)| *key).collect();
         for key in missing {
             match key {
                 StateKey::Link(index) if complete(StateClass::Links) => self.apply(Event::LinkGone(index)),
@@ -196,9 +196,9 @@ impl Model {
         }
     }
 
-    fn address(&mut self, address: Address, there: bool) {
+    fn address(&mut self, address: Address, exists: bool) {
         let key = (address.interface, address.address, address.length);
-        if there {
+        if exists {
             self.interfaces_stale |= self.addresses.insert(key, address) != Some(address);
         } else if self.addresses.remove(&key).is_some() {
             self.interfaces_stale = true;
@@ -207,30 +207,30 @@ impl Model {
     }
 
     fn object(&mut self, id: u32, object: Option<NexthopObject>) {
-        let gone = object.is_none();
+        let removed = object.is_none();
         self.paths.set_object(id, object);
-        if gone {
-            self.seen.remove(&StateKey::Object(id));
+        if removed {
+            self.stamps.remove(&StateKey::Object(id));
             self.paths.remove_from_groups(id);
             self.remove_dead_paths();
         }
         self.settle_changed_paths();
     }
 
-    fn neighbor(&mut self, neighbor: Neighbor, there: bool) {
+    fn neighbor(&mut self, neighbor: Neighbor, exists: bool) {
         let key = (neighbor.interface, neighbor.address);
         // A neighbour without a state counts as unknown.
-        let there = there && neighbor.state != 0;
+        let exists = exists && neighbor.state != 0;
         let known = self.paths.neighbors.contains_key(&key);
-        self.paths.set_neighbor(key, there.then_some(neighbor));
-        if known != there {
+        self.paths.set_neighbor(key, exists.then_some(neighbor));
+        if known != exists {
             let (paths, fibs) = (&mut self.paths, &mut self.fibs);
-            self.v4.neighbor(key, there, paths, fibs);
-            self.v6.neighbor(key, there, paths, fibs);
+            self.v4.neighbor(key, exists, paths, fibs);
+            self.v6.neighbor(key, exists, paths, fibs);
         }
     }
 
-    fn route(&mut self, route: &Route, how: Option<InsertMode>) {
+    fn route(&mut self, route: &Route, mode: Option<InsertMode>) {
         let Some((slot, rank)) = self.slot_of(route.table) else { return };
         if route.tos != 0 || route.source_length != 0 {
             return;
@@ -240,8 +240,8 @@ impl Model {
         let epoch = self.epoch;
         let mut needs_resync = false;
         let change = |routes: &mut route_list::RouteList, paths: &mut PathTable| {
-            needs_resync = match how {
-                Some(how) => route_list::add(routes, paths, update, how, epoch),
+            needs_resync = match mode {
+                Some(mode) => route_list::add(routes, paths, update, mode, epoch),
                 None => route_list::remove(routes, paths, update, epoch),
             };
         };
@@ -305,9 +305,9 @@ impl Model {
 
     /// Removes the routes that the kernel has removed without a message.
     fn remove_dead_paths(&mut self) {
-        let gone = self.paths.removed();
-        if !gone.is_empty() {
-            let keep = |route: &RouteEntry, _: &PathTable| !gone.contains(&route.path);
+        let removed = self.paths.removed();
+        if !removed.is_empty() {
+            let keep = |route: &RouteEntry, _: &PathTable| !removed.contains(&route.path);
             self.v4.retain(&mut self.paths, &mut self.fibs, keep, |_| false);
             self.v6.retain(&mut self.paths, &mut self.fibs, keep, |_| false);
         }

@@ -118,7 +118,7 @@ fn a_vrf_has_a_table_of_its_own() {
 }
 
 #[test]
-fn siblings_of_ipv6_come_together_and_go_one_by_one() {
+fn ipv6_siblings_are_merged_and_removed_one_by_one() {
     let mut model = model(&[1, 2]);
     let (a, b) = (next_hop(1, "fe80::a"), next_hop(2, "fe80::b"));
     let with = |next_hops: &[NextHopSpec]| route(254, "2001:db8::/32", next_hops);
@@ -162,7 +162,7 @@ fn many_routes_follow_one_object() {
 }
 
 #[test]
-fn what_a_dump_leaves_out_is_gone_unless_it_is_newer() {
+fn a_dump_removes_unreported_state_unless_it_is_newer() {
     let mut model = model(&[1]);
     let of = |prefix: &str| route(254, prefix, &[next_hop(1, "10.0.0.1")]);
     let add = |prefix: &str| Event::Route(of(prefix), InsertMode::Prepend);
@@ -388,17 +388,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_model_is_what_the_kernel_does_v4(steps in prop::collection::vec(step(false), 1..60)) {
+    fn the_model_equals_a_naive_kernel_v4(steps in prop::collection::vec(step(false), 1..60)) {
         holds(false, steps)?;
     }
 
     #[test]
-    fn the_model_is_what_the_kernel_does_v6(steps in prop::collection::vec(step(true), 1..60)) {
+    fn the_model_equals_a_naive_kernel_v6(steps in prop::collection::vec(step(true), 1..60)) {
         holds(true, steps)?;
     }
 
     #[test]
-    fn messages_of_any_bytes_do_no_harm(kind in 0u16..120, body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn malformed_messages_do_not_panic(kind in 0u16..120, body in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut model = model(&[1]);
         if let Ok(Some(event)) = crate::netlink::decode(kind, 0, &body, false) {
             model.apply(event);

@@ -154,11 +154,11 @@ impl<A: AddressBits> Tree<A> {
         keep: impl Fn(&RouteEntry, &PathTable) -> bool,
         look: impl Fn(&RouteEntry) -> bool,
     ) {
-        let concerned =
+        let affected =
             |entry: &PrefixEntry| entry.routes.iter().any(|route| look(route) || !keep(route, context.paths));
-        let concerned: Vec<Prefix<A>> =
-            self.entries.iter().filter(|(_, entry)| concerned(entry)).map(|(prefix, _)| *prefix).collect();
-        for prefix in concerned {
+        let affected: Vec<Prefix<A>> =
+            self.entries.iter().filter(|(_, entry)| affected(entry)).map(|(prefix, _)| *prefix).collect();
+        for prefix in affected {
             self.change(prefix, context, |routes, paths| {
                 let (kept, lost) = routes.iter().copied().partition(|route| keep(route, paths));
                 *routes = kept;
@@ -181,17 +181,17 @@ impl<A: AddressBits> Tree<A> {
         let mut found = (route.unwrap_or(0), false);
         if prefix.length == A::BITS {
             // A host route may be a connected network itself. Otherwise the surrounding network counts.
-            let around = || self.route_to(prefix.within(A::BITS - 1)).map_or(0, |(_, entry)| entry.hop);
-            let network = if found.0 != 0 { found.0 } else { around() };
+            let surrounding = || self.route_to(prefix.within(A::BITS - 1)).map_or(0, |(_, entry)| entry.hop);
+            let network = if found.0 != 0 { found.0 } else { surrounding() };
             let path = self.neighbor_path(prefix.bits, network, context);
             found = if path != 0 { (path, true) } else { found };
         }
         let (hop, neighbor) = found;
         self.install(prefix, before, (hop, neighbor), context);
         let routed = |(hop, neighbor): (NextHopId, bool)| if neighbor { 0 } else { hop };
-        let moved = routed((before.0, before.2)) != routed((hop, neighbor));
+        let has_moved = routed((before.0, before.2)) != routed((hop, neighbor));
         // `throw` routes depend on other ranks, so they are always settled.
-        if (moved || present != before.1 || !self.throws.is_empty()) && prefix.length < A::BITS {
+        if (has_moved || present != before.1 || !self.throws.is_empty()) && prefix.length < A::BITS {
             self.settle_inside(prefix, present ^ before.1, context);
         }
     }
@@ -252,17 +252,17 @@ impl<A: AddressBits> Tree<A> {
             return None;
         }
         let entry = self.entries.get(&prefix)?;
-        let mut thrown = false;
+        let mut is_thrown = false;
         for stage in stages(A::V6) {
             let own = first_alive(entry, stage, paths);
             match own.or_else(|| self.longest_match(prefix, stage, paths)) {
                 None => {}
-                Some(route) if is_throw(route) => thrown |= own.is_some(),
+                Some(route) if is_throw(route) => is_thrown |= own.is_some(),
                 // A shorter prefix already leads there, or covers later ranks.
-                Some(route) => return (own.is_some() || thrown).then_some(route.path),
+                Some(route) => return (own.is_some() || is_thrown).then_some(route.path),
             }
         }
-        thrown.then(|| paths.no_route())
+        is_thrown.then(|| paths.no_route())
     }
 
     /// The route of the longest prefix around this one in the tables of a stage.
@@ -294,15 +294,15 @@ impl<A: AddressBits> Tree<A> {
     fn settle_inside(&mut self, prefix: Prefix<A>, ranks: u8, context: &mut Context<'_, A>) {
         let inside = |other: &Prefix<A>| *other != prefix;
         let range = prefix..=prefix.end();
-        let mut again: Vec<Prefix<A>> = Vec::new();
+        let mut dependent: Vec<Prefix<A>> = Vec::new();
         if self.can_cover(ranks) {
-            again.extend(self.entries.range(range).map(|(other, _)| *other).filter(inside));
+            dependent.extend(self.entries.range(range).map(|(other, _)| *other).filter(inside));
         } else if !self.throws.is_empty() {
-            again.extend(self.throws.range(range).copied().filter(inside));
+            dependent.extend(self.throws.range(range).copied().filter(inside));
         }
         let hosts = context.neighbors.range(prefix.bits..=prefix.end().bits);
-        again.extend(hosts.map(|(address, _)| Prefix::host(*address)));
-        for prefix in again {
+        dependent.extend(hosts.map(|(address, _)| Prefix::host(*address)));
+        for prefix in dependent {
             self.settle(prefix, context);
         }
     }

@@ -53,7 +53,7 @@ const V6: u8 = libc::AF_INET6 as u8;
 /// # Errors
 /// The message is shorter than its type requires, or an address has an invalid length.
 pub(crate) fn decode(kind: u16, flags: u16, body: &[u8], dump: bool) -> Result<Option<Event>, Malformed> {
-    let how = match flags {
+    let mode = match flags {
         _ if dump => InsertMode::Dump,
         flags if flags & NLM_F_REPLACE != 0 => InsertMode::Replace,
         flags if flags & NLM_F_APPEND != 0 => InsertMode::Append,
@@ -64,7 +64,7 @@ pub(crate) fn decode(kind: u16, flags: u16, body: &[u8], dump: bool) -> Result<O
         RTM_DELLINK => link(body)?.map(|link| Event::LinkGone(link.index)),
         RTM_NEWADDR => address(body)?.map(Event::Address),
         RTM_DELADDR => address(body)?.map(Event::AddressGone),
-        RTM_NEWROUTE => route(body)?.map(|route| Event::Route(route, how)),
+        RTM_NEWROUTE => route(body)?.map(|route| Event::Route(route, mode)),
         RTM_DELROUTE => route(body)?.map(Event::RouteGone),
         RTM_NEWNEIGH => neighbor(body)?.map(Event::Neighbor),
         RTM_DELNEIGH => neighbor(body)?.map(Event::NeighborGone),

@@ -22,7 +22,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::eventfd::EventFd;
 
 /// Timeout of all waits.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs a test in a network namespace of its own thread. Prints a message if that is not possible.
 pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
@@ -76,14 +76,14 @@ pub fn index_of(interface: &str) -> u32 {
 }
 
 /// A fake engine that records what the mirror tells it.
-pub struct Fake {
-    told: Mutex<Told>,
+pub struct FakeEngine {
+    recorded: Mutex<Recorded>,
     changed: Condvar,
     event: EventFd,
 }
 
 #[derive(Default)]
-pub struct Told {
+pub struct Recorded {
     pub routes: Routes,
     pub publications: u64,
     pub local: Vec<(PortNumber, Option<LocalTraffic>)>,
@@ -94,36 +94,41 @@ pub struct Told {
     requests: Vec<NeighborRequest>,
 }
 
-impl Fake {
-    pub fn new() -> Arc<Fake> {
-        Arc::new(Fake { told: Mutex::default(), changed: Condvar::new(), event: EventFd::new().unwrap() })
+impl FakeEngine {
+    pub fn new() -> Arc<FakeEngine> {
+        Arc::new(FakeEngine {
+            recorded: Mutex::default(),
+            changed: Condvar::new(),
+            event: EventFd::new().unwrap(),
+        })
     }
 
     pub fn routes(&self) -> Routes {
-        self.told.lock().unwrap().routes.clone()
+        self.recorded.lock().unwrap().routes.clone()
     }
 
-    pub fn told<R>(&self, f: impl FnOnce(&mut Told) -> R) -> R {
-        f(&mut self.told.lock().unwrap())
+    pub fn recorded<R>(&self, f: impl FnOnce(&mut Recorded) -> R) -> R {
+        f(&mut self.recorded.lock().unwrap())
     }
 
     /// Waits for a condition. Returns the waiting time.
-    pub fn wait(&self, what: &str, mut so: impl FnMut(&Told) -> bool) -> Duration {
+    pub fn wait(&self, what: &str, mut so: impl FnMut(&Recorded) -> bool) -> Duration {
         let start = Instant::now();
-        let told = self.told.lock().unwrap();
-        let (_told, waited) = self.changed.wait_timeout_while(told, PATIENCE, |told| !so(told)).unwrap();
+        let recorded = self.recorded.lock().unwrap();
+        let (_told, waited) =
+            self.changed.wait_timeout_while(recorded, TIMEOUT, |recorded| !so(recorded)).unwrap();
         assert!(!waited.timed_out(), "never: {what}");
         start.elapsed()
     }
 
     /// Waits until packets to an address have such a next hop. Returns the waiting time.
-    pub fn wait_hop(&self, address: &str, so: impl Fn(&NextHop) -> bool) -> Duration {
+    pub fn wait_for_hop(&self, address: &str, so: impl Fn(&NextHop) -> bool) -> Duration {
         let to: IpAddr = address.parse().unwrap();
-        self.wait(address, |told| hops(&told.routes, 0, to).iter().any(&so))
+        self.wait(address, |recorded| hops(&recorded.routes, 0, to).iter().any(&so))
     }
 
-    pub fn want(&self, interface: u32, address: &str) {
-        self.told
+    pub fn request_neighbor(&self, interface: u32, address: &str) {
+        self.recorded
             .lock()
             .unwrap()
             .requests
@@ -132,21 +137,21 @@ impl Fake {
     }
 }
 
-impl ForwardingPlane for Fake {
+impl ForwardingPlane for FakeEngine {
     type Error = String;
 
     fn publish_routes(&self, routes: Routes) {
-        let mut told = self.told.lock().unwrap();
-        told.routes = routes;
-        told.publications += 1;
-        if let Some(to) = told.watched {
-            told.interruptions += u64::from(mirrored(&told.routes, to).contains(&Fate::None));
+        let mut recorded = self.recorded.lock().unwrap();
+        recorded.routes = routes;
+        recorded.publications += 1;
+        if let Some(to) = recorded.watched {
+            recorded.interruptions += u64::from(mirrored(&recorded.routes, to).contains(&Fate::None));
         }
         self.changed.notify_all();
     }
 
     fn set_local_traffic(&self, port: PortNumber, local: Option<&LocalTraffic>) -> Result<(), String> {
-        self.told.lock().unwrap().local.push((port, local.cloned()));
+        self.recorded.lock().unwrap().local.push((port, local.cloned()));
         self.changed.notify_all();
         Ok(())
     }
@@ -156,7 +161,7 @@ impl ForwardingPlane for Fake {
     }
 
     fn take_neighbor_requests(&self) -> Vec<NeighborRequest> {
-        let requests = std::mem::take(&mut self.told.lock().unwrap().requests);
+        let requests = std::mem::take(&mut self.recorded.lock().unwrap().requests);
         if !requests.is_empty() {
             let _ = self.event.read();
         }
@@ -164,7 +169,7 @@ impl ForwardingPlane for Fake {
     }
 
     fn port_state(&self, _: PortNumber) -> Option<PortState> {
-        self.told.lock().unwrap().state
+        self.recorded.lock().unwrap().state
     }
 }
 
@@ -180,8 +185,8 @@ pub fn ports(names: &[&str]) -> Vec<RoutedPort> {
 }
 
 /// A mirror with ports on these interfaces.
-pub fn mirror(names: &[&str]) -> (Arc<Fake>, Router) {
-    let fake = Fake::new();
+pub fn mirror(names: &[&str]) -> (Arc<FakeEngine>, Router) {
+    let fake = FakeEngine::new();
     let router = Router::start(fake.clone()).unwrap();
     router.set_ports(ports(names), Vec::new()).unwrap();
     (fake, router)
@@ -290,7 +295,7 @@ fn of_route(route: &RouteMessage, to: IpAddr) -> Fate {
 }
 
 /// Compares the mirror with the kernel for these addresses.
-pub fn compare(fake: &Fake, addresses: impl IntoIterator<Item = IpAddr>) {
+pub fn compare(fake: &FakeEngine, addresses: impl IntoIterator<Item = IpAddr>) {
     let (routes, kernel) = (fake.routes(), Kernel::new());
     let mut compared = 0;
     for to in addresses {

@@ -54,7 +54,7 @@ impl Walk<'_> {
         let mut comparisons = comparisons.iter().peekable();
         for head in heads.iter().copied().map(usize::from) {
             let packet = usize::from(self.heads[head]);
-            let (window, facts) = (&self.windows[packet], || self.predicates_true.of_packet(packet));
+            let (window, facts) = (&self.windows[packet], || self.results.of_packet(packet));
             let (first, from) = (first(window), hits.begin_head());
             if self.can_match_leaf(window) {
                 if let Some(block) = self.leaf.narrow {
@@ -68,7 +68,7 @@ impl Walk<'_> {
                 }
             }
             while let Some(comparison) =
-                comparisons.next_if(|comparison| usize::from(comparison.packet) == head)
+                comparisons.next_if(|comparison| usize::from(comparison.head) == head)
             {
                 hits.push_all(comparison.slots);
                 if let Some(block) = comparison.narrow {

@@ -24,7 +24,7 @@ impl DeferredWork {
     pub(super) fn defer<'o>(&mut self, branch: &'o Branch, candidate: &Candidate<'_>) -> &'o [u32] {
         match branch {
             Branch::Rules(slots) => return slots,
-            Branch::Node(_) => self.nodes.push((candidate.packet, candidate.table, candidate.lane)),
+            Branch::Node(_) => self.nodes.push((candidate.head, candidate.table, candidate.lane)),
             Branch::Rule(_) | Branch::Leaf(_) | Branch::Free => {}
         }
         &[]
@@ -47,15 +47,15 @@ impl<'a> Walk<'a> {
     fn visit_nodes(&self, deferred: &[(u16, u8, u32)], hits: &mut Vec<Hit>) {
         let mut nodes = [None; VECTOR];
         nodes.iter_mut().zip(deferred).for_each(|(node, one)| *node = self.node(*one));
-        let mut many = 0;
+        let mut grouped = 0;
         for (at, &(head, ..)) in deferred.iter().enumerate() {
             let Some(node) = nodes[at].take() else { continue };
             let packet = self.packet(head);
-            if !node.has_bit_vectors() || many == MAX_GROUPED_NODES {
+            if !node.has_bit_vectors() || grouped == MAX_GROUPED_NODES {
                 node.visit(&[packet], hits);
                 continue;
             }
-            many += 1;
+            grouped += 1;
             let (mut packets, mut n) = ([packet; STRIDE], 1);
             for (other, &(head, ..)) in nodes.iter_mut().zip(deferred).skip(at + 1) {
                 if other.take_if(|other| std::ptr::eq(*other, node)).is_none() {
@@ -78,14 +78,14 @@ impl<'a> Walk<'a> {
             self.visit_nodes(nodes, &mut hits.unordered);
         }
         for (head, table) in &deferred.further_lanes {
-            let facts = self.predicates_true.of_packet(self.heads[usize::from(*head)].into());
+            let facts = self.results.of_packet(self.heads[usize::from(*head)].into());
             let sink = &mut HitSink::new(&mut hits.unordered, *head);
             self.tables[usize::from(*table)].visit_lanes(1, self.window(*head), facts, sink);
         }
         for table in self.tables.iter().filter(|table| !table.store.spill().is_empty()) {
             for (head, &packet) in self.heads.iter().enumerate() {
                 let sink = &mut HitSink::new(&mut hits.unordered, head as u16);
-                table.visit_spill(self.window(head), self.predicates_true.of_packet(packet.into()), sink);
+                table.visit_spill(self.window(head), self.results.of_packet(packet.into()), sink);
             }
         }
     }
