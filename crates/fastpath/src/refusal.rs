@@ -100,21 +100,6 @@ impl FastCounters {
     pub fn refused(&self, reason: RefusalReason) -> u64 {
         self.refused[reason as usize].get()
     }
-
-    /// Flows installed so far.
-    pub fn installed(&self) -> u64 {
-        self.installed.get()
-    }
-
-    /// Entries in the kernel.
-    pub fn entries(&self) -> u64 {
-        self.entries.get()
-    }
-
-    /// Packets that the kernel has forwarded, and the bytes of their frames.
-    pub fn forwarded(&self) -> (u64, u64) {
-        (self.packets.get(), self.bytes.get())
-    }
 }
 
 #[cfg(test)]

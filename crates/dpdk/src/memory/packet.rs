@@ -156,8 +156,9 @@ impl Packet {
     #[inline]
     pub fn head_tail_and_meta(&mut self) -> (&mut [u8], Option<&Tail>, &mut Meta) {
         let header = self.raw();
-        // SAFETY: the header is valid. If the lengths differ, there is another segment. Its header and buffer are its
-        // own, so they do not overlap what `data_and_meta` returns. `self` stays borrowed for all of them.
+        // SAFETY: the header is valid. If the lengths differ, there is another segment. Its header and buffer
+        // are its own, so they do not overlap what `data_and_meta` returns. `self` stays borrowed for all of
+        // them.
         let tail = unsafe {
             let is_segmented = (*header).pkt_len != u32::from((*header).data_len);
             if is_segmented { (*header).next.cast::<Tail>().as_ref() } else { None }
@@ -477,7 +478,8 @@ unsafe fn free_segments(mut segment: *mut sys::rte_mbuf) {
     }
 }
 
-/// The segments of a packet behind the first one. It only exists behind a reference, to the header of the second segment.
+/// The segments of a packet behind the first one. It only exists behind a reference, to the header of the
+/// second segment.
 #[repr(C)]
 pub struct Tail {
     /// Nothing of its own: the header is reached through the reference's address.
