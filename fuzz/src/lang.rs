@@ -1,18 +1,19 @@
-//! What must hold for the language whatever the text is. The fuzz target `lang` runs it on what the fuzzer
-//! makes up, a test of the crate on the corpus, on random texts and on slips in valid lines.
+//! Properties of the language for any text. The fuzz target `lang` runs them on the fuzzer's input. A test of
+//! the crate runs them on the corpus, on random texts and on valid lines with typing errors.
 
 use mmb_lang::{
     Body, Branch, Chain, Command, Diagnostic, Match, Names, check as check_rule, check_filter, complete,
     load_file, parse_file, parse_line, parse_matches,
 };
 
-/// Most lines of one input that are looked at one by one.
+/// Maximum number of lines of an input that are checked one by one.
 const LINES: usize = 40;
-/// Most lines of one input that completion is asked about, and most places in each: it offers many words.
+/// Maximum number of lines of an input, and of positions in a line, that completion is tested with. It offers
+/// many words.
 const COMPLETED: usize = 3;
 const CURSORS: usize = 6;
 
-/// Panics if the language breaks one of its promises on `text`, as a file and as single lines.
+/// Panics if a property does not hold for `text`, as a file and as single lines.
 pub fn check(text: &[u8]) {
     check_file(text);
     let text = String::from_utf8_lossy(text);
@@ -27,7 +28,7 @@ pub fn check(text: &[u8]) {
 fn check_file(text: &[u8]) {
     let parsed = parse_file(text);
     match load_file(text) {
-        // What passes the check has passed the parser.
+        // A rule that passes the check has passed the parser.
         Ok(commands) => assert_eq!(parsed.as_ref(), Ok(&commands)),
         Err(errors) => {
             assert!((1..=20).contains(&errors.len()));
@@ -54,7 +55,8 @@ fn check_line(line: &str) {
     }
 }
 
-/// A command prints as a line that parses to the same command; what the check refuses, it marks in the line.
+/// A command prints as a line that parses to the same command. An error of the check marks a part of the
+/// line.
 fn check_command(line: &str, command: &Command) {
     let printed = command.to_string();
     assert_eq!(parse_line(&printed).as_ref(), Ok(&Some(command.clone())), "{line:?} prints as {printed:?}");
@@ -77,7 +79,7 @@ fn check_command(line: &str, command: &Command) {
     }
 }
 
-/// Chains are as deep and as large as they may be, and no step is without a function and without ways.
+/// Chains do not exceed the limits, and every step has a function or branches.
 fn check_body(body: &Body, depth: usize, parts: &mut usize) {
     assert!(depth <= Chain::MAX_DEPTH);
     for step in &body.0 {
@@ -99,7 +101,7 @@ fn check_error(line: &str, error: &Diagnostic) {
     check_rendered(&error.render(line));
 }
 
-/// Fit for a terminal: two to four short lines of visible characters, one of them carets.
+/// Fit for a terminal: two to four short lines of visible characters, one of them with carets.
 fn check_rendered(rendered: &str) {
     let lines: Vec<&str> = rendered.split('\n').collect();
     assert!((3..=4).contains(&lines.len()), "{rendered}");
@@ -107,8 +109,8 @@ fn check_rendered(rendered: &str) {
     assert!(lines[2].trim_start().chars().all(|c| c == '^') && lines[2].contains('^'), "{rendered}");
 }
 
-/// What completion offers can stand there: the line up to the candidate has nothing wrong but that it ends
-/// too early.
+/// A candidate of the completion is valid: the line up to the candidate has no error except that it ends too
+/// early.
 fn check_completion(line: &str, cursor: usize) {
     let known = ["lan", "eth0.100", "drop", "no name", "nat"].map(str::to_owned);
     let types = [("count".to_owned(), "counts packets".to_owned())];

@@ -1,15 +1,15 @@
-//! What must hold for the walk over TCP options and their index in the window, whatever the bytes are. The
-//! fuzz target `options` runs it on what the fuzzer makes up, a test of the crate on the corpus and on random
+//! Properties of the walk over TCP options and of their index in the window, for any bytes. The fuzz target
+//! `options` runs them on the fuzzer's input. A test of the crate runs them on the corpus and on random
 //! options.
 
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Net, Tcp};
 use mmb_packet::window::{OPTION_MSS, OPTION_TIMESTAMP, OPTION_WSCALE, OPTIONS_PRESENT, OPTIONS_VALUED};
 use mmb_packet::{Meta, NamedOption, TcpOption, TcpOptions, Window, fill_window, parse, tcp_options};
 
-/// Most bytes of options that a header holds.
+/// Maximum number of option bytes in a header.
 const MOST: usize = 40;
 
-/// Panics if the walk or the index breaks one of its promises on `bytes` as the options of a header.
+/// Panics if a property does not hold for `bytes` as the options of a header.
 pub fn check(bytes: &[u8]) {
     check_area(bytes);
     let area = &bytes[..bytes.len().min(MOST)];
@@ -24,7 +24,7 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-/// The walk is total, finds what a plain one finds, and says where it ended.
+/// The walk is total, agrees with a naive walk, and reports where it ended.
 fn check_area(area: &[u8]) {
     let mut options = TcpOptions::new(area);
     assert_eq!((options.area(), options.position()), (area, 0));
@@ -36,7 +36,7 @@ fn check_area(area: &[u8]) {
     assert_eq!((options.next(), options.next(), options.position()), (None, None, end));
 }
 
-/// The header's options end at `header_end`: neither the walk nor the index looks at what follows.
+/// The options end at `header_end`: neither the walk nor the index reads the bytes after it.
 fn check_frame(frame: &[u8], header_end: usize) {
     let mut meta = Meta::default();
     assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
@@ -51,7 +51,7 @@ fn check_frame(frame: &[u8], header_end: usize) {
     assert_eq!(window.bytes()[OPTION_TIMESTAMP..93], index(area)[..], "{area:?}");
 }
 
-/// The options in `area`, the long way, and where the last of them ends.
+/// The options in `area` and the end of the last one, by a naive walk.
 fn walk(area: &[u8]) -> (Vec<TcpOption<'_>>, usize) {
     let (mut options, mut at, mut end) = (Vec::new(), 0, 0);
     while at < area.len() && area[at] != 0 {
@@ -70,7 +70,7 @@ fn walk(area: &[u8]) -> (Vec<TcpOption<'_>>, usize) {
     (options, end)
 }
 
-/// What the window must say of the options in `area`: its bytes from [`OPTION_TIMESTAMP`] to
+/// The expected bytes of the window for the options in `area`: from [`OPTION_TIMESTAMP`] to
 /// [`OPTIONS_VALUED`].
 pub fn index(area: &[u8]) -> [u8; OPTIONS_VALUED + 1 - OPTION_TIMESTAMP] {
     let (options, _) = walk(area);

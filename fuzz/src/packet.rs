@@ -1,5 +1,5 @@
-//! What must hold for the packet crate whatever the bytes are. The fuzz target `packet` runs it on what the
-//! fuzzer makes up, a test of the crate on the corpus and on random frames.
+//! Properties of the packet crate for any bytes. The fuzz target `packet` runs them on the fuzzer's input. A
+//! test of the crate runs them on the corpus and on random frames.
 
 use mmb_packet::checksum::complete_partial;
 use mmb_packet::window::{
@@ -13,11 +13,11 @@ use mmb_packet::{
 #[allow(dead_code, reason = "its own target and tests use the rest")]
 pub mod options;
 
-/// Longest Ethernet header with the tags that are looked behind.
+/// Maximum length of an Ethernet header with the tags that the parser skips.
 const L2_MOST: usize = 14 + 4 * 4;
 const PORTS: (u16, u16) = (0x1234, 0xfedc);
 
-/// Panics if the packet crate breaks one of its promises on `frame`.
+/// Panics if a property does not hold for `frame`.
 pub fn check(frame: &[u8]) {
     let mut meta = Meta::default();
     let whole = parse(frame, frame.len(), &mut meta);
@@ -38,7 +38,7 @@ pub fn check(frame: &[u8]) {
     }
 }
 
-/// Offsets are in order and inside the frame, and the kind keeps its promise.
+/// Offsets are ascending and inside the frame, and the headers of the kind are complete.
 fn check_meta(frame: &[u8], result: Result<(), DropReason>, meta: &Meta) {
     let (l3, l4, end) = (usize::from(meta.l3_off), usize::from(meta.l4_off), usize::from(meta.end));
     assert!(l3 <= l4 && l4 <= end && end <= frame.len(), "offsets of {meta:?} in {} bytes", frame.len());
@@ -69,7 +69,8 @@ fn check_meta(frame: &[u8], result: Result<(), DropReason>, meta: &Meta) {
     assert_eq!(meta.flags & flags::LATER_FRAGMENT, 0);
 }
 
-/// With only the first `cut` bytes at hand the result is the same, or the headers are said not to fit.
+/// With only the first `cut` bytes contiguous, the result is the same, or an error says that the headers do
+/// not fit.
 fn check_head(frame: &[u8], cut: usize, whole: Result<(), DropReason>, meta: &Meta) {
     if cut < L2_MOST {
         return;
@@ -92,8 +93,8 @@ fn bit(bytes: &[u8], at: usize) -> u8 {
     bytes[at / 8] >> (7 - at % 8) & 1
 }
 
-/// The window holds every bit of every header at its place, and nothing else; chunks that were not asked for
-/// stay.
+/// The window holds every header bit at its place, and nothing else. Chunks that were not requested stay
+/// unchanged.
 fn check_window(frame: &[u8], meta: &Meta) {
     let mut expected = Window::default();
     let bytes = expected.bytes_mut();
@@ -112,7 +113,7 @@ fn check_window(frame: &[u8], meta: &Meta) {
     copy(Loc::Udp, l4, 64);
     copy(Loc::Icmp, l4, 64);
     copy(Loc::Icmp6, l4, 64);
-    // ip-proto and ip6-next stand in the first chunk; the last has them once more, between their neighbours.
+    // ip-proto and ip6-next are in the first chunk. The last chunk has them again, between their neighbours.
     match meta.kind.l3() {
         Kind::IP4 => bytes[64 + 9] = frame[l3 + 9],
         Kind::IP6 => bytes[64 + 6] = frame[l3 + 6],
@@ -141,7 +142,7 @@ fn check_window(frame: &[u8], meta: &Meta) {
     }
 }
 
-/// The bits of the extension headers that are there, from a walk of its own.
+/// The bits of the extension headers that are present, by a separate walk.
 fn extensions(frame: &[u8], meta: &Meta) -> u16 {
     if meta.kind.l3() != Kind::IP6 {
         return 0;
@@ -170,7 +171,7 @@ fn extensions(frame: &[u8], meta: &Meta) -> u16 {
     found
 }
 
-/// Payloads end where the IP packet does, begin where the header before them ends, and are never empty.
+/// Payloads end with the IP packet, begin after the header before them, and are never empty.
 fn check_payloads(frame: &[u8], meta: &Meta) {
     let (l3, l4, end) = (usize::from(meta.l3_off), usize::from(meta.l4_off), usize::from(meta.end));
     let (net, transport) = (meta.kind.l3(), meta.kind.l4());
@@ -188,7 +189,7 @@ fn check_payloads(frame: &[u8], meta: &Meta) {
     expect(PayloadLayer::Tcp, transport == Kind::TCP, l4 + byte(l4 + 12) / 16 * 4, end);
 }
 
-/// Metadata that belongs to another packet, or to none: no panic.
+/// Metadata of another packet: nothing may panic.
 fn any_metadata(bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, proto, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);
@@ -208,7 +209,7 @@ fn any_metadata(bytes: &[u8]) {
     }
 }
 
-/// The way back has the same flow hash.
+/// The reply has the same flow hash.
 fn check_symmetry(frame: &[u8], meta: &Meta) {
     let mut back = frame.to_vec();
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
@@ -225,7 +226,7 @@ fn check_symmetry(frame: &[u8], meta: &Meta) {
     assert_eq!(&seen, meta);
 }
 
-/// RFC 1071 word by word, each carry added back at once.
+/// RFC 1071 word by word, with each carry added at once.
 fn naive_sum(pieces: &[&[u8]]) -> u16 {
     let mut sum = 0u16;
     for word in pieces.concat().chunks(2) {
@@ -236,7 +237,7 @@ fn naive_sum(pieces: &[&[u8]]) -> u16 {
     sum
 }
 
-/// Pseudo header, and the offset of the checksum field.
+/// The pseudo header, and the offset of the checksum field.
 fn pseudo_header(frame: &[u8], meta: &Meta) -> Option<(Vec<u8>, usize)> {
     let (l3, l4) = (usize::from(meta.l3_off), usize::from(meta.l4_off));
     let field = match meta.kind.l4() {
@@ -253,7 +254,7 @@ fn pseudo_header(frame: &[u8], meta: &Meta) -> Option<(Vec<u8>, usize)> {
     Some((header, field))
 }
 
-/// The frame as Linux leaves it to hardware, if it has a checksum to complete.
+/// The frame as Linux passes it to hardware, if it has a checksum to complete.
 fn with_pseudo_sum(frame: &[u8], meta: &Meta) -> Vec<u8> {
     let mut frame = frame.to_vec();
     if let Some((pseudo, field)) = pseudo_header(&frame, meta) {
@@ -262,8 +263,8 @@ fn with_pseudo_sum(frame: &[u8], meta: &Meta) -> Vec<u8> {
     frame
 }
 
-/// Completing changes the checksum field only, only from the pseudo header's sum, only to what a receiver
-/// takes as right, only once, and the same wherever the packet is split.
+/// Completion changes only the checksum field, only from the sum of the pseudo header, only to a valid value,
+/// only once, and equally wherever the packet is split.
 fn check_partial(frame: &[u8], meta: &Meta) {
     let mut done = frame.to_vec();
     let completed = complete_partial(&mut done, &[], meta);

@@ -1,6 +1,6 @@
-//! What must hold for a policy: whatever was added, deleted and replaced before, it does to a frame what the
-//! oracle does with the rules that are left. The fuzz target `policy` runs it on rules and frames that it
-//! makes of the fuzzer's bytes, tests of the crate on the corpus and on random ones.
+//! Properties of a policy: after any additions, deletions and replacements, it agrees with the oracle on the
+//! remaining rules. The fuzz target `policy` runs them on rules and frames from the fuzzer's bytes. Tests of
+//! the crate run them on the corpus and on random bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,31 +11,31 @@ use mmb_policy::{
     Batch, EditLimits, Evaluation, Evaluator, Hit, PacketContext, Policy, RuleId, RuleScope, VECTOR,
 };
 
-/// Panics if policy and oracle disagree on what is in `bytes`.
+/// Panics if policy and oracle disagree on the input `bytes`.
 pub fn check(bytes: &[u8]) {
     let (rules, frames) = generate::case(bytes);
     history(&rules, bytes, &frames.iter().map(|frame| &**frame).chain([bytes]).collect::<Vec<_>>());
 }
 
-/// Random numbers under which every `drop` with a percentage drops, and under which none does.
+/// Random numbers for which every `drop` with a percentage drops, and for which none does.
 const DROP_ALL: u32 = 0;
 const DROP_NONE: u32 = u32::MAX;
 
-/// A policy and what should be in it.
+/// A policy and its expected contents.
 #[derive(Clone, Default)]
 pub struct Pair {
     policy: Policy,
     /// Rules and slots by index.
     rules: BTreeMap<u32, (Rule, u32)>,
-    /// Identities of the rules that there are, and of those that there were.
+    /// Identities of the present and of earlier rules.
     ids: BTreeMap<u32, RuleId>,
     gone: BTreeSet<RuleId>,
     next_index: u32,
 }
 
-/// Adds the rules one by one, and does what `choices` say in between: delete, release, replace, flush,
-/// rebuild. Policies on the way must agree with the oracle on all frames, after all that was done to its
-/// successors. How many pairs of a policy and a frame were compared, and how many rules matched.
+/// Adds the rules one by one, and applies `choices` in between: delete, release, replace, flush, rebuild.
+/// Earlier policies must still agree with the oracle after all changes of their successors. Returns the
+/// number of compared pairs of a policy and a frame, and the number of matches.
 pub fn history(rules: &[Rule], choices: &[u8], frames: &[&[u8]]) -> (u64, u64) {
     let mut now = Pair { next_index: 1, ..Pair::default() };
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ impl Pair {
         Some(slot)
     }
 
-    /// Keeps some rules, in another order, and adds others. Returns the slots of those that went.
+    /// Keeps some rules in another order, and adds others. Returns the slots of the removed rules.
     fn replace(&mut self, choice: usize, rules: &[Rule]) -> Vec<u32> {
         let mut new: Vec<Rule> = self.rules.values().map(|(rule, _)| rule.clone()).rev().collect();
         let len = new.len();
@@ -135,7 +135,7 @@ impl Pair {
         slots
     }
 
-    /// No slot has two rules, and none that is not released is used again.
+    /// No slot has two rules, and no slot is reused before its release.
     fn check_slots(&self, freed: &[u32]) {
         let mut slots: Vec<u32> =
             self.rules.values().map(|(_, slot)| *slot).chain(freed.iter().copied()).collect();
@@ -147,7 +147,7 @@ impl Pair {
         assert_eq!((self.policy.len(), self.policy.is_empty()), (self.rules.len(), self.rules.is_empty()));
     }
 
-    /// A rule keeps its identity as long as it has its slot, and no other rule ever has it.
+    /// A rule keeps its identity as long as its slot, and no other rule ever gets it.
     fn check_identities(&mut self) {
         let slots = self.rules.values().map(|(_, slot)| *slot);
         let now: BTreeMap<u32, RuleId> =
@@ -200,8 +200,7 @@ impl Pair {
         }
     }
 
-    /// The second classifier finds the rules that have to be asked again, of those that the first one has
-    /// found.
+    /// The second classifier finds the rules to evaluate per packet, among those that the first one finds.
     fn per_packet_is_part(&self, found: &Batch, frames: &[&[u8]], first: usize) {
         let is_asked = |slot: u32| self.policy.rule_info(slot).scope == RuleScope::Packet;
         let Some(again) = self.policy.per_packet() else {
@@ -233,7 +232,7 @@ impl Pair {
         assert_eq!(sorted(&batch.hits), sorted(&found.hits));
     }
 
-    /// Panics with what is needed to see why policy and oracle disagree on a frame.
+    /// Panics with the details of a disagreement between policy and oracle.
     fn tell(&self, frame: &[u8], processed: &Evaluation, expected: &Evaluation) -> ! {
         let [missing, surplus] = [(expected, processed), (processed, expected)].map(|(one, other)| {
             let only = one.matched.iter().filter(|index| !other.matched.contains(index));
@@ -248,7 +247,7 @@ impl Pair {
         )
     }
 
-    /// The frames in one vector: what is found and decided is what it is for each alone.
+    /// The frames in one vector have the same results as each alone.
     fn agrees_with_itself(&self, first: usize, frames: &[&[u8]], tester: &mut Tester) {
         let Tester { evaluator, batch, edits, .. } = tester;
         let mut alone = Vec::new();
@@ -297,16 +296,16 @@ struct Tester {
     evaluator: Evaluator,
     batch: Batch,
     edits: Vec<u32>,
-    /// Rules that matched, all frames and policies together.
+    /// Number of matches, over all frames and policies.
     matched: u64,
 }
 
-/// Where the frame at this position comes in and goes out.
+/// The input and output port of the frame at this position.
 fn ports(position: usize) -> (u16, u16) {
     (position as u16 % 4, position as u16 / 3 % 5)
 }
 
-/// The same, and what else differs from frame to frame: whether edits may fail, and how long frames may get.
+/// The ports of the frame at this position, whether edits may fail, and the maximum frame length.
 fn surroundings(position: usize) -> PacketContext<'static> {
     let (in_port, out_port) = ports(position);
     let on_error = if position.is_multiple_of(2) { ErrorPolicy::Forward } else { ErrorPolicy::Drop };
@@ -318,7 +317,7 @@ fn surroundings(position: usize) -> PacketContext<'static> {
     }
 }
 
-/// A rule is refused although the language takes it: only if it can match nothing.
+/// A rule that the language accepts is only rejected if it can match nothing.
 fn never_matches(rule: &Rule, frames: &[&[u8]]) {
     for (position, frame) in frames.iter().enumerate() {
         let (in_port, out_port) = ports(position);

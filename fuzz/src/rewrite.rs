@@ -1,6 +1,5 @@
-//! What must hold for the rewriter: it does to a frame what the oracle does. The fuzz target `rewrite` runs
-//! it on rules and frames that it makes of the fuzzer's bytes, tests of the crate on the corpus and on random
-//! ones.
+//! Properties of the rewriter: it agrees with the oracle. The fuzz target `rewrite` runs them on rules and
+//! frames from the fuzzer's bytes. Tests of the crate run them on the corpus and on random bytes.
 
 use mmb_lang::{Match, Rule};
 use mmb_oracle::{Outcome, Settings, Verdict, evaluate, evaluate_with, generate};
@@ -24,7 +23,7 @@ pub fn check(bytes: &[u8]) {
     any_metadata(&rules, bytes);
 }
 
-/// The same targets without conditions, so that every edit meets every frame.
+/// The same targets without conditions, so that every edit applies to every frame.
 pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
     for rule in &mut rules {
         rule.matches = vec![Match::all()];
@@ -32,16 +31,15 @@ pub fn unconditional(mut rules: Vec<Rule>) -> Vec<Rule> {
     rules
 }
 
-/// Bytes of options that can be added to a frame: more than any header holds, none, and the least there can
-/// be.
+/// Option bytes that can be added to a frame: more than any header holds, none, and the smallest number.
 const GROWTH: [usize; 3] = [64, 0, 4];
 
-/// Panics if the edits of the rules that match make another frame than the oracle's, or send it elsewhere;
-/// whatever longer frames its port takes, and whatever room there is in front of it.
+/// Panics if the edits of the matching rules give another frame or output port than the oracle, for any
+/// maximum frame length and any head room.
 pub fn agree(rules: &[Rule], frame: &[u8]) {
     for growth in GROWTH {
         let most = frame.len() + growth;
-        // The longer frame of a packet that is sent elsewhere is that port's affair.
+        // The length of a redirected packet is checked by its output port.
         let frame_max = |port| if port == OUT_PORT { most } else { most + 4 };
         let settings = Settings { frame_max: &frame_max, ..Settings::default() };
         let rules = generate::numbered(rules);
@@ -85,8 +83,8 @@ fn agree_within(
     still_fits(&packet, &meta);
 }
 
-/// The metadata is what a parse of the edited packet finds; but for the flow, which is that of the packet as
-/// it came.
+/// The metadata equals that of a parse of the edited packet, except for the flow hash, which stays that of
+/// the received packet.
 fn still_fits(packet: &VecPacket, meta: &Meta) {
     let mut again = Meta { out_port: meta.out_port, ..Meta::default() };
     assert_eq!(parse(packet.head(), packet.len(), &mut again), Ok(()));
@@ -94,7 +92,7 @@ fn still_fits(packet: &VecPacket, meta: &Meta) {
     assert_eq!(fields(&again), fields(meta));
 }
 
-/// The frame with another error in its transport checksum: one that makes it come to zero under these rules.
+/// The frame with an error in its transport checksum for which the checksum becomes zero under these rules.
 pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
     let mut meta = Meta::default();
     parse(frame, frame.len(), &mut meta).ok()?;
@@ -107,15 +105,14 @@ pub fn coming_to_zero(rules: &[Rule], frame: &[u8]) -> Option<Vec<u8>> {
     let at = usize::from(meta.l4_off) + offset;
     let word = |bytes: &[u8]| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     let after = word(&evaluate(&generate::numbered(rules), &generate::port, IN_PORT, OUT_PORT, frame).bytes);
-    // Before minus after, in ones' complement: the same difference leads from there to zero.
+    // Before minus after, in ones' complement. The same difference leads to zero.
     let (difference, borrow) = word(frame).overflowing_sub(after);
     let mut frame = frame.to_vec();
     frame[at..at + 2].copy_from_slice(&difference.wrapping_sub(u16::from(borrow)).to_be_bytes());
     Some(frame)
 }
 
-/// Metadata that belongs to another packet, or to none: no panic, and nothing done to bytes that it does not
-/// point at.
+/// Metadata of another packet: nothing may panic, and only the bytes that it describes may change.
 pub fn any_metadata(rules: &[Rule], bytes: &[u8]) {
     let Some((&[l3, l4, l4_high, kind, flags], head)) = bytes.split_first_chunk() else { return };
     let l4_off = u16::from_be_bytes([if l4_high < 0xf0 { 0 } else { l4_high }, l4]);

@@ -101,42 +101,48 @@ fn rule(matches: Vec<Match>, actions: Vec<Action>) -> Rule {
     Rule { kind: RuleKind::Add, matches, targets, span: SourceSpan::default() }
 }
 
-fn says(rule: &Rule, message: &str) {
+fn message_of(rule: &Rule, message: &str) {
     assert_eq!(check(rule).map_err(|error| error.message), Err(message.to_owned()));
 }
 
 #[test]
 fn rules_built_by_hand() {
     let compare = |field, value| rule(vec![Match::compare(field, Cond::Eq, value)], vec![Action::Accept]);
-    says(&rule(vec![], vec![Action::Accept]), "the rule has no match");
-    says(&rule(vec![Match::all()], vec![]), "the rule has no target");
-    says(&rule(vec![Match::field(FieldId::In)], vec![Action::Accept]), "malformed rule: `in` needs a value");
-    says(
+    message_of(&rule(vec![], vec![Action::Accept]), "the rule has no match");
+    message_of(&rule(vec![Match::all()], vec![]), "the rule has no target");
+    message_of(
+        &rule(vec![Match::field(FieldId::In)], vec![Action::Accept]),
+        "malformed rule: `in` needs a value",
+    );
+    message_of(
         &compare(FieldId::TcpDport, Value::Int(65_536)),
         "malformed rule: the value does not fit: `tcp-dport` takes 0 to 65535",
     );
-    says(
+    message_of(
         &compare(FieldId::IpSaddr, Value::Int(1)),
         "malformed rule: the value does not fit: `ip-saddr` takes an IPv4 address or subnet",
     );
     let host_bits = Value::Prefix { addr: IpAddr::from(Ipv4Addr::new(10, 0, 0, 1)), len: 24 };
-    says(
+    message_of(
         &compare(FieldId::IpSaddr, host_bits.clone()),
         "malformed rule: the value does not fit: `ip-saddr` takes an IPv4 address or subnet",
     );
-    says(
+    message_of(
         &compare(FieldId::Out, Value::Iface("not a name".into())),
         "malformed rule: the value does not fit: `out` takes the name of an interface",
     );
-    says(&compare(FieldId::IpCe, Value::Int(1)), "malformed rule: `ip-ce` takes no value");
+    message_of(&compare(FieldId::IpCe, Value::Int(1)), "malformed rule: `ip-ce` takes no value");
     let order = Match::compare(FieldId::In, Cond::Lt, Value::Iface("lan".into()));
-    says(&rule(vec![order], vec![Action::Accept]), "malformed rule: `in` cannot be compared so with `<`");
+    message_of(
+        &rule(vec![order], vec![Action::Accept]),
+        "malformed rule: `in` cannot be compared so with `<`",
+    );
     let backwards = ValueItem::Range(Box::new([Value::Int(2), Value::Int(1)]));
     let ports = Action::Map { field: FieldId::TcpSport, values: backwards.clone().into() };
     let random = Action::Shuffle { field: FieldId::TcpSport, values: Some(backwards.into()) };
     for action in [ports, random] {
         let rule = Rule { kind: RuleKind::Stateful, ..rule(vec![Match::all()], vec![action]) };
-        says(&rule, "malformed rule: the range of `tcp-sport` ends before it starts");
+        message_of(&rule, "malformed rule: the range of `tcp-sport` ends before it starts");
     }
     for (action, message) in [
         (Action::Drop { ten_thousandths: 0 }, "`drop` takes 0.01 to 100 percent in steps of 0.01"),
@@ -161,7 +167,7 @@ fn rules_built_by_hand() {
         (Action::Chain { name: "drop".into() }, "invalid name of a chain"),
         (Action::Nat { pool: "nat".into() }, "invalid name of a pool"),
     ] {
-        says(&rule(vec![Match::all()], vec![action]), &format!("malformed rule: {message}"));
+        message_of(&rule(vec![Match::all()], vec![action]), &format!("malformed rule: {message}"));
     }
 }
 

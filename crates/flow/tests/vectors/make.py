@@ -329,7 +329,7 @@ def errors():
     multi = ICMP(type=11, length=32)
     error4("error-multi-part", FOUR[0][1], multi, ip4(), udp(bytes(range(200))), 128, behind=extension)
     error4("error-multi-part-padded", FOUR[0][1], multi, ip4(), tcp(), 128, behind=extension, pad=128)
-    # The same, with a transport header that goes on where the quotation ends.
+    # A multi-part error whose transport header continues after the end of the quotation.
     skipped = IPv6ExtHdrDestOpt(options=[PadN(optdata=bytes(66))])
     error6("error6-multi-part", SIX[0][1], ICMPv6TimeExceeded(length=16), ip6(skipped), tcp(), 128, behind=extension)
     kinds6 = [ICMPv6DestUnreach(code=4), ICMPv6PacketTooBig(mtu=1280), ICMPv6TimeExceeded(), ICMPv6ParamProblem(ptr=6)]
@@ -353,7 +353,7 @@ def quoted(build, key, numbers, cut, pad):
 
 def both_errors(name, session, mangle, build_outer, network, transport, cut, router, behind, pad):
     original, translated = session
-    # The error's direction; who gets it and sent the packet, and who was to get that: before, and after translation.
+    # The direction of the error, and the keys of the quoted packet before and after translation.
     for direction, old, new in [("reverse", translated, original), ("forward", back(original), back(translated))]:
         packet_direction = "forward" if direction == "reverse" else "reverse"
         numbers = NUMBERS

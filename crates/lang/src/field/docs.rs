@@ -91,20 +91,20 @@ const INTRODUCTION: &str = "\
 
 <!-- Written from the field table in crates/lang; `MMB_BLESS=1 cargo test -p mmb-lang --test fields` writes it anew. -->
 
-A match is `[!] <field> [[<cond>] <value>]`, or `all`. A field alone asks for the header or option to be there, and a
-field of one bit for the bit to be 1; with a value, the packet must have the field and its value must fit. `!` turns
-the whole match round: `! ip-proto udp` holds for IPv6 packets too, `ip-proto != udp` only for IPv4 packets.
-Bits behind a prefix do not count: `ip-saddr 10.0.0.1/24` is `ip-saddr 10.0.0.0/24`. Conditions are `==` `!=` `<` `<=`
-`>` `>=` (`eq` `ne` `lt` `le` `gt` `ge`), `contains` for bytes, and `not` for `!`. Where a value can stand behind `==` or
-`!=`, so can a range (`1024-65535`) or a set (`{80,443,8000-8100}`); a set fits when one of its members does.
+A match is `[!] <field> [[<cond>] <value>]`, or `all`. A field alone matches if the header or option is present, or
+if the bit is 1 for a field of one bit. With a value, the packet must have the field, and its value must match. `!`
+negates the whole match: `! ip-proto udp` also holds for IPv6 packets, `ip-proto != udp` only for IPv4 packets.
+Bits after a prefix are ignored: `ip-saddr 10.0.0.1/24` equals `ip-saddr 10.0.0.0/24`. Conditions are `==` `!=` `<`
+`<=` `>` `>=` (`eq` `ne` `lt` `le` `gt` `ge`), `contains` for bytes, and `not` for `!`. After `==` and `!=`, a range
+(`1024-65535`) or a set (`{80,443,8000-8100}`) is allowed too. A set matches if one of its members does.
 
-`mod` leaves packets alone that do not have the field. A target may leave out its field when exactly one of the rule's
-matches names a field that it can act on: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
+`mod` leaves packets without the field unchanged. A target may omit its field if exactly one match of the rule
+names a field that it can act on: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
 
-**Sessions.** In rules that start with `add-stateful`, `map <field> <values>` gives a session another value of the field: the
-one that is written, or one of several, the same for all packets of the session. `shuffle <field> [<values>]` gives it a
-random one; without values, any that the field can have, ports from 1024 on. Both are undone on the way back, and so is `mod`
-of an address or a port. They can be used with the fields whose last column says so.
+**Sessions.** In `add-stateful` rules, `map <field> <values>` gives a session another value of the field: the given
+value, or one of several, equal for all packets of the session. `shuffle <field> [<values>]` gives it a random value;
+without values, any value of the field, for ports those from 1024 on. Replies get the old value back. This also
+holds for `mod` of an address or a port. The last column lists the fields that support it.
 
 **TCP options.** An option that stands in a header twice is there; its value is that of the last one that has the length
 its kind asks for, as in the TCP stacks of Linux and the BSDs. A header's options end where they cannot be read any more.

@@ -295,6 +295,23 @@ fn inside_at(host: Ipv4Addr) -> HostLocation {
     HostLocation { mac: [2, 0, host.octets()[2], host.octets()[3], 0, 1], in_port: 3 }
 }
 
+/// After all sessions have ended, all ports of the pool can be allocated again.
+fn check_all_ports(nat: &mut Nat, kind: &PoolConfig) -> Result<(), TestCaseError> {
+    let all = kind.clone().with_filtering(Filtering::default());
+    let each =
+        kind.block().map_or(kind.ports_each(), |size| kind.ports_each() / u32::from(size) * u32::from(size));
+    prop_assert_eq!(nat.usage()[0].ports_total, u64::from(each * all.len()));
+    // Every host takes one port, or a whole block. Then nothing is left, and no port was lost.
+    let ports = kind.block().unwrap_or(1).min(kind.limit().unwrap_or(u32::MAX) as u16);
+    let given = (0..300)
+        .flat_map(|h| (0..ports).map(move |n| (h, n)))
+        .filter(|&(h, n)| nat.map(&key(17, (host(h), 40_000 + n), (remote(1), 53)), P, inside(), 0).is_ok());
+    let low = u32::from(1024u16.saturating_sub(kind.ports().0)).min(kind.ports_each());
+    let reachable = if low == kind.ports_each() { each } else { each - low };
+    prop_assert_eq!(given.count() as u32, reachable * kind.len());
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -403,16 +420,6 @@ proptest! {
         }
         nat.adopt(configs[0].clone());
         prop_assert_eq!((nat.mappings(), nat.usage()[0].hosts), (0, 0));
-        let all = kind.clone().with_filtering(Filtering::default());
-        let each = kind.block().map_or(kind.ports_each(), |size| kind.ports_each() / u32::from(size) * u32::from(size));
-        prop_assert_eq!(nat.usage()[0].ports_total, u64::from(each * all.len()));
-        // Every host takes one port, or a whole block. Then nothing is left, and no port was lost.
-        let ports = kind.block().unwrap_or(1).min(kind.limit().unwrap_or(u32::MAX) as u16);
-        let given = (0..300).flat_map(|h| (0..ports).map(move |n| (h, n))).filter(|&(h, n)| {
-            nat.map(&key(17, (host(h), 40_000 + n), (remote(1), 53)), P, inside(), 0).is_ok()
-        });
-        let low = u32::from(1024u16.saturating_sub(kind.ports().0)).min(kind.ports_each());
-        let reachable = if low == kind.ports_each() { each } else { each - low };
-        prop_assert_eq!(given.count() as u32, reachable * kind.len());
+        check_all_ports(&mut nat, &kind)?;
     }
 }
