@@ -28,7 +28,10 @@
 use mmb_dpdk::{Emit, NodeDef, NodeKind, Vector};
 
 use crate::engine::node::edges::{Edges, OWN_LOOKUP, OWN_REWRITE, SINK};
+use crate::engine::snapshot::PolicyPath;
 use crate::engine::worker::Worker;
+use crate::features::ip::hook::{InputNodes, NoIngress};
+use crate::features::session::ingress::SessionIngress;
 use crate::features::{chain, classify, drop, handoff, ip, l2, port, punt, route, session};
 
 /// A source and a sink: the ports, or what replaces them.
@@ -66,6 +69,30 @@ pub(crate) fn between(ends: Ends, has_handoff: bool) -> Vec<NodeDef<Worker>> {
 
 type Process = fn(&mut Worker, Vector<'_>);
 
+/// The input nodes without a hook.
+const PLAIN_INPUT: InputNodes = ip::input::nodes::<NoIngress>();
+/// The input nodes with the hook of sessions.
+const SESSION_INPUT: InputNodes = ip::input::nodes::<SessionIngress>();
+
+/// Selects the input nodes with the hook of the feature that applies the rules.
+#[inline(always)]
+fn input_nodes(worker: &Worker) -> InputNodes {
+    match worker.snapshot.policy_path {
+        PolicyPath::Classify => PLAIN_INPUT,
+        PolicyPath::Sessions => SESSION_INPUT,
+    }
+}
+
+/// `ip4-input`.
+fn ip4_input(worker: &mut Worker, vector: Vector<'_>) {
+    (input_nodes(worker).ip4)(worker, vector);
+}
+
+/// `ip6-input`.
+fn ip6_input(worker: &mut Worker, vector: Vector<'_>) {
+    (input_nodes(worker).ip6)(worker, vector);
+}
+
 struct Builder {
     sink: &'static str,
     nodes: Vec<NodeDef<Worker>>,
@@ -76,8 +103,8 @@ impl Builder {
         self.source::<route::neighbor_rx::Edge>("neighbor-rx", route::neighbor_rx::receive);
         self.source::<chain::node::RxEdge>("chain-rx", chain::node::receive);
         self.inner::<l2::input::Edge>("l2-input", l2::input::process);
-        self.inner::<ip::input::Edge>("ip4-input", ip::input::process4);
-        self.inner::<ip::input::Edge>("ip6-input", ip::input::process6);
+        self.inner::<ip::input::Edge>("ip4-input", ip4_input);
+        self.inner::<ip::input::Edge>("ip6-input", ip6_input);
         self.inner::<classify::node::Edge>("classify", classify::node::process);
         self.inner::<session::dispatch::Edge>("flow-lookup", session::lookup::process);
         self.inner::<session::dispatch::Edge>("flow-classify", session::classify::process);

@@ -4,10 +4,10 @@
 //! cargo run --release -p mmb-session --example soak -- [SECONDS]         (600)
 //! ```
 //!
-//! Hosts behind a pool open TCP connections, some of which are closed, some reset, some forgotten; they send datagrams,
-//! pings and fragments that are answered or not; rules change, and floods of SYNs fill the table. Time is simulated, a
-//! few hours to the second. In between all ends wait until everything is over: then there must be no session, no mapping
-//! and no fragment, and the process must not have grown.
+//! Hosts behind a pool open TCP connections, some of which are closed, some reset, some forgotten; they send
+//! datagrams, pings and fragments that are answered or not; rules change, and floods of SYNs fill the table.
+//! Time is simulated, a few hours to the second. In between all ends wait until everything is over: then
+//! there must be no session, no mapping and no fragment, and the process must not have grown.
 
 use std::time::{Duration, Instant};
 

@@ -26,7 +26,8 @@ impl fmt::Debug for Routing {
     }
 }
 
-/// Rules, pools and settings as values, for wires between ports 0 and 1, 2 and 3, and so on, unless they are routed.
+/// Rules, pools and settings as values, for wires between ports 0 and 1, 2 and 3, and so on, unless they are
+/// routed.
 #[derive(Debug, Default)]
 pub struct Rules {
     /// The rules.
@@ -58,8 +59,8 @@ impl Rules {
     /// Bytes that the scratchpads of a [`Driver`] have for functions of chains.
     pub const SCRATCHPAD: usize = 256;
 
-    /// The same with routed ports, and the port by which an address is reached. Frames keep their Ethernet addresses and
-    /// their time to live: what routing does to them is not this crate's.
+    /// The same with routed ports, and the port by which an address is reached. Frames keep their Ethernet
+    /// addresses and their time to live: what routing does to them is not this crate's.
     pub fn routed(
         self,
         ports: &[u16],
@@ -68,8 +69,8 @@ impl Rules {
         Rules { routing: Routing { ports: ports.to_vec(), route: Some(Arc::new(route)) }, ..self }
     }
 
-    /// The port by which a packet leaves that goes on as it is, or that routing decides about: what `out` is compared
-    /// with. 0xffff if there is no route.
+    /// The port by which a packet leaves that goes on as it is, or that routing decides about: what `out` is
+    /// compared with. 0xffff if there is no route.
     fn way_out(&self, out_port: u16, to: impl FnOnce() -> Option<IpAddr>) -> u16 {
         match &self.routing.route {
             Some(route) if out_port == OUT_ROUTED => to().and_then(|to| route(to)).unwrap_or(u16::MAX),
@@ -126,7 +127,8 @@ pub enum Outcome {
     Out(u16),
     /// It is dropped.
     Dropped(DropReason),
-    /// It is dropped for that, and the ICMP error that it has become, or a function's answer, goes out by this port.
+    /// It is dropped for that, and the ICMP error that it has become, or a function's answer, goes out by
+    /// this port.
     Answered(u16, DropReason),
     /// It is a frame that a function has made, and goes out by this port.
     Emitted(u16),
@@ -250,8 +252,8 @@ impl Driver {
         sent
     }
 
-    /// Sends a packet in by a port, and returns what is done with: mostly this packet, but none if it waits, and more if
-    /// others waited for it, or functions of chains made some.
+    /// Sends a packet in by a port, and returns what is done with: mostly this packet, but none if it waits,
+    /// and more if others waited for it, or functions of chains made some.
     pub fn run(&mut self, in_port: u16, packet: VecPacket) -> Vec<Sent> {
         let mut meta = Meta::default();
         let parsed = parse(packet.head(), packet.len(), &mut meta);
@@ -360,7 +362,7 @@ impl Driver {
         let Driver { workers, rules, batch, edits, now, .. } = self;
         let Some(sessions) = workers.get_mut(traveller.worker) else { return Next::SlowPath };
         let mut next = [Next::Pass; VECTOR];
-        sessions.lookup(*now, rules, traveller, edits, &mut next);
+        sessions.lookup(None, *now, rules, traveller, edits, &mut next);
         if next[0] == Next::PerPacketRules {
             find_rules(rules, sessions, batch, traveller, true);
             sessions.process_per_packet(*now, rules, traveller, &batch.hits, edits, &mut next);

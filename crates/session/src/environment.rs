@@ -14,12 +14,13 @@ pub struct SessionConfig {
     pub sessions: usize,
     /// Number of this worker.
     pub worker: u16,
-    /// Number of workers. A flow belongs to worker `flow_hash * workers >> 32` ([`mmb_packet::Meta::flow_hash`]).
+    /// Number of workers. A flow belongs to worker `flow_hash * workers >> 32`
+    /// ([`mmb_packet::Meta::flow_hash`]).
     pub workers: u16,
     /// Seed of all choices. All workers have the same one, so that they agree. It is a secret.
     pub seed: u64,
-    /// Bytes of each session's scratchpad for functions, [`mmb_nf::HEADER_BYTES`] included. Chains that need more
-    /// ([`Program::bytes`]) are ignored.
+    /// Bytes of each session's scratchpad for functions, [`mmb_nf::HEADER_BYTES`] included. Chains that need
+    /// more ([`Program::bytes`]) are ignored.
     pub scratchpad: usize,
 }
 
@@ -51,7 +52,8 @@ pub trait Environment {
     }
 }
 
-/// A vector of at most [`mmb_policy::VECTOR`] packets, addressed by position. Prefetches ignore positions past the end.
+/// A vector of at most [`mmb_policy::VECTOR`] packets, addressed by position. Prefetches ignore positions
+/// past the end.
 pub trait Packets {
     /// Number of packets.
     fn len(&self) -> usize;
@@ -69,11 +71,6 @@ pub trait Packets {
     fn in_port(&self, at: usize) -> u16;
     /// Length of the frame in bytes.
     fn bytes(&self, at: usize) -> u32;
-    /// Address that identifies the packet.
-    #[inline(always)]
-    fn packet_addr(&self, at: usize) -> usize {
-        self.head(at).as_ptr().addr()
-    }
     /// The head, mutable.
     #[inline(always)]
     fn head_mut(&mut self, at: usize) -> &mut [u8] {
@@ -89,8 +86,8 @@ pub trait Packets {
     fn can_forward(&self) -> bool {
         false
     }
-    /// Routes a packet to a cached next hop ([`crate::Sessions::set_next_hop`]). Returns `false`, with the packet unchanged, if the
-    /// packet needs the full forwarding path.
+    /// Routes a packet to a cached next hop ([`crate::Sessions::set_next_hop`]). Returns `false`, with the
+    /// packet unchanged, if the packet needs the full forwarding path.
     #[inline(always)]
     fn forward(&mut self, at: usize, hop: u16) -> bool {
         let _ = (at, hop);

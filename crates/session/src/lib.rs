@@ -1,27 +1,30 @@
 //! Sessions and rules: what becomes of a packet that belongs to a session, or opens one.
 //!
-//! Theory of operation. Each worker has its own [`Sessions`]. A vector of packets enters by [`Sessions::lookup`], which finishes the
-//! packets of settled sessions at once. Packets for which rules depend on each packet continue with
-//! [`Sessions::process_per_packet`]. All others take the slow path, one by one, after all rules have been matched
-//! ([`Sessions::process_slow_path`]). The outcome of a packet is a [`Next`]; details are in its metadata.
+//! Theory of operation. Each worker has its own [`Sessions`]. A vector of packets enters by
+//! [`Sessions::lookup`], which finishes the packets of settled sessions at once. Packets for which rules
+//! depend on each packet continue with [`Sessions::process_per_packet`]. All others take the slow path, one
+//! by one, after all rules have been matched ([`Sessions::process_slow_path`]). The outcome of a packet is a
+//! [`Next`]; details are in its metadata.
 //!
-//! A session has two flows, one for each direction. The key of its packets as they come in finds a flow. Packets are translated from
-//! the key of their flow to the reverse of the opposite flow's key. A session has a list of stateful rules, to which every rule is
-//! added that matches one of its packets. Each flow has a cached decision: what these rules, and the stateless rules that match all
-//! packets of the flow, decide together. A decision is valid for one generation of rules. It is computed anew when a packet arrives
-//! under another generation, so that a change of rules does not visit all sessions.
+//! A session has two flows, one for each direction. The key of its packets as they come in finds a flow.
+//! Packets are translated from the key of their flow to the reverse of the opposite flow's key. A session has
+//! a list of stateful rules, to which every rule is added that matches one of its packets. Each flow has a
+//! cached decision: what these rules, and the stateless rules that match all packets of the flow, decide
+//! together. A decision is valid for one generation of rules. It is computed anew when a packet arrives under
+//! another generation, so that a change of rules does not visit all sessions.
 //!
-//! A stateful rule can give its sessions a service chain ([`mmb_nf`]). A packet of such a session has been found, judged and counted
-//! when its outcome is [`Next::Chain`]. [`Sessions::process_chain`] takes it through the functions of the chain, each of which has its
-//! bytes in the session's scratchpad.
+//! A stateful rule can give its sessions a service chain ([`mmb_nf`]). A packet of such a session has been
+//! found, judged and counted when its outcome is [`Next::Chain`]. [`Sessions::process_chain`] takes it
+//! through the functions of the chain, each of which has its bytes in the session's scratchpad.
 //!
-//! The parts, one folder or file each: [`mod@lookup`] finds flows of a vector; [`mod@established`] processes packets of known
-//! sessions; [`mod@slow_path`] processes the others; [`mod@open`] opens sessions; [`mod@rules`] keeps the rules of sessions;
-//! [`mod@chains`] and [`mod@translation`] hold what chains and translation store with sessions; [`mod@offload`] gives flows to the
-//! XDP fast path; [`mod@timers`] ends sessions.
+//! The parts, one folder or file each: [`mod@lookup`] finds flows of a vector; [`mod@established`] processes
+//! packets of known sessions; [`mod@slow_path`] processes the others; [`mod@open`] opens sessions;
+//! [`mod@rules`] keeps the rules of sessions; [`mod@chains`] and [`mod@translation`] hold what chains and
+//! translation store with sessions; [`mod@offload`] gives flows to the XDP fast path; [`mod@timers`] ends
+//! sessions.
 //!
-//! This crate knows no buffer, clock or thread. Packets are bytes and metadata, time is an argument, rules come from an
-//! [`Environment`], and work for another worker is an outcome.
+//! This crate knows no buffer, clock or thread. Packets are bytes and metadata, time is an argument, rules
+//! come from an [`Environment`], and work for another worker is an outcome.
 
 #![forbid(unsafe_code)]
 

@@ -46,8 +46,8 @@ pub fn forward_config(forward: &NatForward) -> Result<ForwardConfig, NatConfigEr
 }
 
 impl Rules {
-    /// Rules, pools, forwards and chains of functions `flow`, a line each; the interface `port7` is port 7. Rules with the
-    /// same text as some `before` keep their identity.
+    /// Rules, pools, forwards and chains of functions `flow`, a line each; the interface `port7` is port 7.
+    /// Rules with the same text as some `before` keep their identity.
     ///
     /// # Errors
     /// What is wrong with the first line that is not good, and the line.
@@ -60,8 +60,8 @@ impl Rules {
         Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::default(), 1)
     }
 
-    /// The same, with functions of these types, for so many workers. Functions with the same name, type and words as some
-    /// `before` stay what they are, too.
+    /// The same, with functions of these types, for so many workers. Functions with the same name, type and
+    /// words as some `before` stay what they are, too.
     ///
     /// # Errors
     /// As [`Rules::read`].

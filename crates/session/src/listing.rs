@@ -7,8 +7,9 @@ use crate::sessions::Sessions;
 use crate::{DumpCursor, Environment, SessionView};
 
 impl Sessions {
-    /// Calls `f` with at most `limit` sessions from the cursor on, and moves the cursor. Returns `true` if there may be more. A session
-    /// that begins or ends between two calls may be missing. All others are listed once.
+    /// Calls `f` with at most `limit` sessions from the cursor on, and moves the cursor. Returns `true` if
+    /// there may be more. A session that begins or ends between two calls may be missing. All others are
+    /// listed once.
     pub fn dump(
         &self,
         now: u32,
@@ -61,7 +62,8 @@ impl Sessions {
         is_open
     }
 
-    /// Ends at most `limit` sessions of any kind: used when no rule keeps sessions any more. Returns `true` if there are more.
+    /// Ends at most `limit` sessions of any kind: used when no rule keeps sessions any more. Returns `true`
+    /// if there are more.
     pub fn clear_batch(&mut self, limit: usize, env: &impl Environment) -> bool {
         let mut left = limit;
         loop {

@@ -4,8 +4,8 @@
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// The packet goes on: to the other end of the wire, or to routing if it came in by a routed port. `meta.out_port` is not
-    /// set.
+    /// The packet goes on: to the other end of the wire, or to routing if it came in by a routed port.
+    /// `meta.out_port` is not set.
     #[default]
     Pass,
     /// The packet goes out by `meta.out_port`, or to routing if that is [`mmb_packet::OUT_ROUTED`].
@@ -14,20 +14,21 @@ pub enum Next {
     Edit,
     /// The packet is dropped for `meta.drop_reason`.
     Drop,
-    /// The packet has been replaced by an ICMP error, or by the answer of a function. It goes out by `meta.out_port`, also if that
-    /// is a routed port. Its Ethernet addresses are set. The packet that it was is dropped for `meta.drop_reason`.
+    /// The packet has been replaced by an ICMP error, or by the answer of a function. It goes out by
+    /// `meta.out_port`, also if that is a routed port. Its Ethernet addresses are set. The packet that it was
+    /// is dropped for `meta.drop_reason`.
     Reply,
     /// The packet is given to the worker in `meta.stage`, which looks it up without another parse.
     HandOff,
-    /// The packet is held under the ticket in `meta.stage` until [`crate::Sessions::next_released_fragment`] returns that
-    /// ticket.
+    /// The packet is held under the ticket in `meta.stage` until [`crate::Sessions::next_released_fragment`]
+    /// returns that ticket.
     Hold,
     /// The packet belongs to a session. The rules that depend on each packet are still to be found for it.
     PerPacketRules,
     /// All rules are still to be found for the packet.
     SlowPath,
-    /// The packet goes through the service chain of its session ([`crate::Sessions::process_chain`]), after the edits of rules in
-    /// `meta.edits()`. Then it goes out as with [`Next::Send`].
+    /// The packet goes through the service chain of its session ([`crate::Sessions::process_chain`]), after
+    /// the edits of rules in `meta.edits()`. Then it goes out as with [`Next::Send`].
     Chain,
     /// The packet is looked up again: it went through a chain and returns to a host inside.
     Relookup,
@@ -42,19 +43,19 @@ pub struct NextSet(u16);
 impl NextSet {
     /// Adds an outcome.
     #[inline]
-    pub fn add(&mut self, next: Next) {
+    pub fn insert(&mut self, next: Next) {
         self.0 |= 1 << next as u8;
     }
 
     /// Whether the outcome occurs.
     #[inline]
-    pub fn has(self, next: Next) -> bool {
+    pub fn contains(self, next: Next) -> bool {
         self.0 & 1 << next as u8 != 0
     }
 
     /// Whether no other outcome occurs.
     #[inline]
-    pub fn all(self, next: Next) -> bool {
+    pub fn is_only(self, next: Next) -> bool {
         self.0 & !(1 << next as u8) == 0
     }
 }

@@ -1,9 +1,10 @@
 //! Placement of flows on workers.
 //!
-//! Theory of operation. The hash of a key names its home worker, which receives packets with that key first. Packets to addresses
-//! of NAT come first to the worker that owns the address and port. A session may live at another worker than the home of its key:
-//! then the home worker hands packets off. A packet that was handed off is not handed off again, with one exception: a worker that
-//! received it by mistake returns it to the home worker, once.
+//! Theory of operation. The hash of a key names its home worker, which receives packets with that key first.
+//! Packets to addresses of NAT come first to the worker that owns the address and port. A session may live at
+//! another worker than the home of its key: then the home worker hands packets off. A packet that was handed
+//! off is not handed off again, with one exception: a worker that received it by mistake returns it to the
+//! home worker, once.
 
 use bytemuck::Zeroable;
 use mmb_flow::{Key, NatConfig};

@@ -63,8 +63,9 @@ impl Sessions {
         })
     }
 
-    /// Adopts new rules, pools, chains or settings. Must be called before the first packet under them, and once before the first packet
-    /// at all. `old` is the previous environment, whose rules get the packets counted so far.
+    /// Adopts new rules, pools, chains or settings. Must be called before the first packet under them, and
+    /// once before the first packet at all. `old` is the previous environment, whose rules get the packets
+    /// counted so far.
     pub fn adopt(&mut self, old: &impl Environment, new: &impl Environment) {
         self.detach_offloaded(old);
         self.flush(old);
@@ -87,8 +88,8 @@ impl Sessions {
         self.cache.flush(&mut self.table, env, usize::MAX);
     }
 
-    /// Removes and returns the next fragment that is no longer held. Must be called after [`Sessions::process_slow_path`] and
-    /// [`Sessions::tick`] until it returns `None`.
+    /// Removes and returns the next fragment that is no longer held. Must be called after
+    /// [`Sessions::process_slow_path`] and [`Sessions::tick`] until it returns `None`.
     pub fn next_released_fragment(&mut self) -> Option<ReleasedFragment> {
         let released = self.fragments.pop_released()?;
         Some(match released.target {

@@ -1,9 +1,9 @@
 //! Time: timers of sessions, and their end.
 //!
-//! Theory of operation. Each session has a timer in the table. When it fires, the session's real deadline is computed from its last
-//! packet; the timer is armed again or the session ends. Sessions whose timers have fired are processed in batches, so that their
-//! memory is prefetched together. Whatever a session holds is released in [`Sessions::end`]: offloaded flows, its chain, decisions,
-//! rules and NAT mapping.
+//! Theory of operation. Each session has a timer in the table. When it fires, the session's real deadline is
+//! computed from its last packet; the timer is armed again or the session ends. Sessions whose timers have
+//! fired are processed in batches, so that their memory is prefetched together. Whatever a session holds is
+//! released in [`Sessions::end`]: offloaded flows, its chain, decisions, rules and NAT mapping.
 
 use mmb_flow::{Direction, FlowRef, MappingId, SessionId, SessionState, flow_flags};
 
@@ -12,8 +12,8 @@ use crate::lifetime::{DIRECTIONS, EndReason, SessionBatch, session_flags};
 use crate::open::nat::{REDIRECT_TIMEOUT, nat_key};
 use crate::sessions::Sessions;
 
-/// Decisions, and flows, whose counters are added to rules at a time. Counters of many rules are in no cache. A later flush finds more
-/// packets to add for the same cost.
+/// Decisions, and flows, whose counters are added to rules at a time. Counters of many rules are in no cache.
+/// A later flush finds more packets to add for the same cost.
 const FLUSH_LIMIT: usize = 8;
 /// Ticks between two flushes.
 const FLUSH_INTERVAL: u32 = 4;
@@ -21,8 +21,9 @@ const FLUSH_INTERVAL: u32 = 4;
 const IDLE_TICK: u32 = 64;
 
 impl Sessions {
-    /// Ends sessions that have timed out, at most `budget` of them, releases fragments that have waited too long, and adds counters to
-    /// rules. Returns `true` if there is more to do at once. No packet may be under way.
+    /// Ends sessions that have timed out, at most `budget` of them, releases fragments that have waited too
+    /// long, and adds counters to rules. Returns `true` if there is more to do at once. No packet may be
+    /// under way.
     pub fn tick(&mut self, now: u32, env: &impl Environment, budget: usize) -> bool {
         self.lifetime.now = now;
         let has_chain_work = self.chains.runner.tick(now, budget);
@@ -46,7 +47,8 @@ impl Sessions {
         left == 0 || has_chain_work
     }
 
-    /// Returns the milliseconds until [`Sessions::tick`] has something to do. `None`: not before a packet arrives.
+    /// Returns the milliseconds until [`Sessions::tick`] has something to do. `None`: not before a packet
+    /// arrives.
     pub fn next_tick(&self) -> Option<u32> {
         if self.cache.has_counts() {
             return Some(0);

@@ -84,7 +84,8 @@ pub struct SessionView {
     pub mapped: bool,
     /// Name of the session's service chain.
     pub chain: Option<Arc<str>>,
-    /// Set if a function of the chain refused the session. All its packets are dropped until rules or chains change.
+    /// Set if a function of the chain refused the session. All its packets are dropped until rules or chains
+    /// change.
     pub refused: Option<mmb_packet::DropReason>,
 }
 

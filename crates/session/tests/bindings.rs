@@ -37,7 +37,8 @@ fn the_papers_examples() {
     }
 }
 
-/// Hosts with the same port to the same place get ports of their own; the first one keeps it, others its parity.
+/// Hosts with the same port to the same place get ports of their own; the first one keeps it, others its
+/// parity.
 #[test]
 fn a_port_that_is_taken_is_replaced() {
     let mut net = Net::new(&["add-stateful ip-saddr 10.0.0.0/8 map ip-saddr 200.0.0.1"]);

@@ -89,7 +89,8 @@ fn stamps(value: u32, echo: u32) -> Vec<u8> {
     [&[1, 1, 8, 10], &value.to_be_bytes()[..], &echo.to_be_bytes()].concat()
 }
 
-/// A connection through a chain with a `synproxy` in it; the end by which the server is known, and to the server the client.
+/// A connection through a chain with a `synproxy` in it; the end by which the server is known, and to the
+/// server the client.
 #[track_caller]
 fn through(chain: &str, workers: u16, client: End) -> (End, End) {
     let mut net = net(chain, workers);
@@ -203,7 +204,8 @@ fn denied_sessions_are_refused() {
     net.passes(OUT, &udp(SERVICE, CLIENT));
 }
 
-/// The client of a back end that fails its checks is told by a RST that it believes, whoever has translated for it.
+/// The client of a back end that fails its checks is told by a RST that it believes, whoever has translated
+/// for it.
 #[test]
 fn a_dead_back_end_is_told_of() {
     for chain in ["d", "d | p", "p | d", "p | d | n", "n | d"] {

@@ -210,7 +210,8 @@ fn hairpins_by_a_rule() {
             let (client, shown): (End, End) = (([10, 0, 0, n], 4000), ([200, 0, 0, 8], 4000));
             let (door, server): (End, End) = ((NAT, 53), ([10, 0, 0, 9], 5353));
             for _ in 0..3 {
-                // Nobody has told where the hosts are but the forward's host by its replies: frames stay on the wire.
+                // Nobody has told where the hosts are but the forward's host by its replies: frames stay on
+                // the wire.
                 let (outcome, bytes) = net.one(IN, &udp(client, door));
                 assert!(matches!(outcome, Outcome::Out(_)), "{outcome:?}");
                 assert_eq!(bytes[14..], udp(shown, server).build()[14..]);
@@ -222,7 +223,8 @@ fn hairpins_by_a_rule() {
     }
 }
 
-/// Errors from inside about sessions that came in by a forward, before and after the first reply, with any worker.
+/// Errors from inside about sessions that came in by a forward, before and after the first reply, with any
+/// worker.
 #[test]
 fn errors_from_behind_a_forward() {
     for workers in 1..5 {

@@ -9,8 +9,8 @@ const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const SERVER: End = ([192, 0, 2, 7], 53);
 const NAT: [u8; 4] = [200, 0, 0, 1];
 
-/// RFC 5508 REQ-6, RFC 4787 REQ-12, RFC 7857 section 7.1: errors from either side, about queries and datagrams, neither
-/// end a session nor put its end off.
+/// RFC 5508 REQ-6, RFC 4787 REQ-12, RFC 7857 section 7.1: errors from either side, about queries and
+/// datagrams, neither end a session nor put its end off.
 #[test]
 fn errors_do_not_keep_sessions_alive() {
     let mut net = Net::new(&["nat pool add p 200.0.0.1", "add-stateful ip-saddr 10.0.0.0/8 nat p"]);

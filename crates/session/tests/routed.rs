@@ -1,5 +1,5 @@
-//! Routed ports: `out` is the port by which a packet will leave, sessions do not care by which ports their packets come and
-//! go, and routing decides where answers, errors and hairpins go.
+//! Routed ports: `out` is the port by which a packet will leave, sessions do not care by which ports their
+//! packets come and go, and routing decides where answers, errors and hairpins go.
 
 mod common;
 
@@ -24,7 +24,8 @@ const SECOND: u16 = 2;
 const POOL: &str = "nat pool add p 200.0.0.1";
 const USE: &str = "add-stateful ip-saddr {10.0.0.0/8,172.16.0.0/12} nat p";
 
-/// 10/8 is inside, 172.16/12 the demilitarised zone, pools are nowhere, and the world is behind the port that `way` says.
+/// 10/8 is inside, 172.16/12 the demilitarised zone, pools are nowhere, and the world is behind the port that
+/// `way` says.
 struct Routed {
     net: Net,
     way: Arc<AtomicU16>,
@@ -79,7 +80,8 @@ fn with_ttl(from: End, to: End, ttl: u8) -> Frame {
     Frame::new(Ip4 { ttl, ..Ip4::new(from.0, to.0) }, Udp::new(from.1, to.1)).payload(b"payload".as_slice())
 }
 
-/// A settled session goes the way that its route says, and a rule about that way holds from the next packet on.
+/// A settled session goes the way that its route says, and a rule about that way holds from the next packet
+/// on.
 #[test]
 fn a_rule_about_the_way_out_is_asked_for_each_packet() {
     for rule in ["add out port2 drop", "add ! out {port0,port1} drop", "add out != port1 drop"] {
@@ -209,7 +211,8 @@ fn where_packets_really_go() {
     assert_eq!(routed.net.views().len(), 2);
 }
 
-/// Inside hosts reach each other by their external ends, and frames keep their Ethernet addresses until they are routed.
+/// Inside hosts reach each other by their external ends, and frames keep their Ethernet addresses until they
+/// are routed.
 #[test]
 fn hairpins_are_routed() {
     for workers in 1..4 {
@@ -344,8 +347,8 @@ fn sessions_outlive_other_rules() {
     assert_eq!(routed.net.view().original, key);
 }
 
-/// A pool may have the machine's own address: what comes there for nobody inside is said to be so and left as it came, for
-/// the machine to have it.
+/// A pool may have the machine's own address: what comes there for nobody inside is said to be so and left as
+/// it came, for the machine to have it.
 #[test]
 fn what_is_for_the_machine_itself_is_left_as_it_came() {
     for workers in 1..4 {

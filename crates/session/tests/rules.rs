@@ -44,7 +44,8 @@ fn rules_that_look_at_each_packet_are_asked_again() {
     assert_eq!((net.matched(1), net.matched(2), net.matched(3)), (5, 5, 1));
 }
 
-/// A rule that matches a packet of a session stays with it, in both directions, though it never matches again.
+/// A rule that matches a packet of a session stays with it, in both directions, though it never matches
+/// again.
 #[test]
 fn edits_apply_to_the_whole_session() {
     let mut net = Net::new(&["add-stateful tcp-syn ip-saddr 10.0.0.0/24 mod ip-ttl 7"]);

@@ -177,8 +177,8 @@ fn heads_for(frame: &[u8]) -> IpAddr {
     }
 }
 
-/// Sends a packet through; gives what comes out, once it has been seen that this leads back to what went in. `known`: its
-/// session is there.
+/// Sends a packet through; gives what comes out, once it has been seen that this leads back to what went in.
+/// `known`: its session is there.
 fn through(net: &mut Net, in_port: u16, frame: &[u8], known: bool) -> Option<Vec<u8>> {
     let sessions = &net.driver.workers()[0];
     let before = sessions.effective_destination(net.driver.rules(), frame, &parsed(frame));
@@ -227,7 +227,8 @@ proptest! {
     }
 }
 
-/// Two hosts inside that reach each other by their external ends: both sessions are undone where one worker has them.
+/// Two hosts inside that reach each other by their external ends: both sessions are undone where one worker
+/// has them.
 #[test]
 fn hairpins_lead_back() {
     let (one, two, server): (End, End, End) =
@@ -251,8 +252,8 @@ fn hairpins_lead_back() {
     }
 }
 
-/// What nothing was done to stays as it is: packets of no session, of one that is not translated, as they came in, later
-/// fragments, errors.
+/// What nothing was done to stays as it is: packets of no session, of one that is not translated, as they
+/// came in, later fragments, errors.
 #[test]
 fn others_are_left_alone() {
     let (client, server): (End, End) = (([10, 0, 0, 1], 4000), ([192, 0, 2, 7], 80));

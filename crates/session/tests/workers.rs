@@ -120,7 +120,8 @@ fn fragments(frame: &[u8], size: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Flows of many hosts over several workers: no two look the same outside, and each reply comes back to who asked.
+/// Flows of many hosts over several workers: no two look the same outside, and each reply comes back to who
+/// asked.
 #[test]
 fn workers_agree() {
     for lines in [

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use mmb_dpdk::Packet;
 use mmb_fastpath::FastPathConfig;
-use mmb_flow::{Key, NatConfig, SessionSettings};
+use mmb_flow::{NatConfig, SessionSettings};
 use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
 use mmb_packet::OUT_ROUTED;
@@ -175,12 +175,6 @@ impl Snapshot {
         } else {
             self.policy_path
         }
-    }
-
-    /// Whether some feature takes packets to this destination, whatever routes say. Only the destination address,
-    /// the protocol and the kind of `key` are used.
-    pub fn claims_destination(&self, key: &Key) -> bool {
-        self.nat.is_nat_destination(key)
     }
 
     /// Bits of [`path`] for packets that came in by `port`.

@@ -1,15 +1,18 @@
 //! Service chains of sessions: which chain, from when on, until when.
 //!
-//! Theory of operation. Stateful rules name chains. The last of a session's rules that names one determines the session's chain. When a
-//! session gets a chain, its scratchpad is opened, and both flows have [`flow_flags::CHAINED`]. The cached decision of a flow does not
-//! contain the chain. Under new rules or chains, the first packet of each flow takes the slow path, where the scratchpad is migrated
-//! to the chain that the session is to have now ([`ChainState::update`]). Both flows have the same rules, so that this holds for both.
+//! Theory of operation. Stateful rules name chains. The last of a session's rules that names one determines
+//! the session's chain. When a session gets a chain, its scratchpad is opened, and both flows have
+//! [`flow_flags::CHAINED`]. The cached decision of a flow does not contain the chain. Under new rules or
+//! chains, the first packet of each flow takes the slow path, where the scratchpad is migrated to the chain
+//! that the session is to have now ([`ChainState::update`]). Both flows have the same rules, so that this
+//! holds for both.
 //!
-//! Functions can demand that a session is translated. This is decided when the session is opened ([`ChainState::admit`]), as for
-//! rules, and the translation is made inside the chain ([`flow_flags::CHAIN_TRANSLATES`]). A chain that translates therefore must be
-//! the session's chain from the first packet on. Such a session keeps the rule that names the chain. It ends with the rule, or with
-//! the functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that translate are ignored
-//! for them.
+//! Functions can demand that a session is translated. This is decided when the session is opened
+//! ([`ChainState::admit`]), as for rules, and the translation is made inside the chain
+//! ([`flow_flags::CHAIN_TRANSLATES`]). A chain that translates therefore must be the session's chain from the
+//! first packet on. Such a session keeps the rule that names the chain. It ends with the rule, or with the
+//! functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that
+//! translate are ignored for them.
 
 mod process;
 
@@ -141,8 +144,8 @@ impl ChainState {
         self.last_chain(policy, rules, |_, chain| !self.translates(chain))
     }
 
-    /// Asks the functions of a chain about a packet that is to open a session. Returns their answer, and the translation that they
-    /// request.
+    /// Asks the functions of a chain about a packet that is to open a session. Returns their answer, and the
+    /// translation that they request.
     pub fn admit<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,
@@ -197,8 +200,8 @@ impl ChainState {
         }
     }
 
-    /// Gives a session with these rules the chain that it is to have now. Returns `false` if the session was translated by functions
-    /// that are removed.
+    /// Gives a session with these rules the chain that it is to have now. Returns `false` if the session was
+    /// translated by functions that are removed.
     pub fn update<E: Environment, P: PacketBuf>(
         &mut self,
         table: &mut Table,
@@ -223,7 +226,8 @@ impl ChainState {
         true
     }
 
-    /// Migrates a session to another chain, or to a new version of its chain. Returns `false` if that is not possible.
+    /// Migrates a session to another chain, or to a new version of its chain. Returns `false` if that is not
+    /// possible.
     fn migrate<E: Environment, P: PacketBuf>(
         &mut self,
         table: &mut Table,

@@ -1,12 +1,13 @@
 //! Packets through the chains of their sessions.
 //!
-//! Theory of operation. A vector of packets of any sessions and directions is given to the [`mmb_nf::Runner`]. It accesses sessions
-//! through [`ChainSessions`]: all scratchpads at once, and the translation of sessions whose chains translate. Then the verdict for
-//! each packet becomes the packet's outcome.
+//! Theory of operation. A vector of packets of any sessions and directions is given to the
+//! [`mmb_nf::Runner`]. It accesses sessions through [`ChainSessions`]: all scratchpads at once, and the
+//! translation of sessions whose chains translate. Then the verdict for each packet becomes the packet's
+//! outcome.
 //!
-//! A packet arrives here some time after the lookup of its session. Meanwhile other packets may have ended the session, and its number
-//! may belong to another one. If no session has ended since the last [`Sessions::tick`], when no packet was under way, this cannot be.
-//! Otherwise each packet is checked.
+//! A packet arrives here some time after the lookup of its session. Meanwhile other packets may have ended
+//! the session, and its number may belong to another one. If no session has ended since the last
+//! [`Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
 use mmb_flow::{Direction, FlowRef, KeyError, SessionId, Table, flow_flags, parse_key, translate};
 use mmb_nf::{ChainVerdict, Emissions, Packet, SessionAccess, SessionInfo, StageCounters};
@@ -19,7 +20,8 @@ use crate::sessions::Sessions;
 use crate::translation::record::ScratchLayout;
 use crate::{Environment, Next, NextSet};
 
-/// Returns a packet with outcome [`Next::Chain`] for [`Sessions::process_chain`]. `len`: the length of its frame.
+/// Returns a packet with outcome [`Next::Chain`] for [`Sessions::process_chain`]. `len`: the length of its
+/// frame.
 pub fn chain_packet<'a>(head: &'a mut [u8], meta: &'a mut Meta, len: u32, in_port: u16) -> Packet<'a> {
     let flow = FlowRef(meta.session);
     Packet { head, tail: None, meta, len, in_port, direction: flow.direction(), session: flow.session() }
@@ -49,9 +51,10 @@ impl ChainState {
 }
 
 impl Sessions {
-    /// Takes packets with outcome [`Next::Chain`], at most [`VECTOR`], through the chains of their sessions. Edits of rules have been
-    /// made (`meta.edits_len` still tells whether there were any). The outcomes are [`Next::Send`], [`Next::Drop`],
-    /// [`Next::Relookup`] or [`Next::HandOff`]. The frames that functions send are in [`Sessions::emissions`].
+    /// Takes packets with outcome [`Next::Chain`], at most [`VECTOR`], through the chains of their sessions.
+    /// Edits of rules have been made (`meta.edits_len` still tells whether there were any). The outcomes are
+    /// [`Next::Send`], [`Next::Drop`], [`Next::Relookup`] or [`Next::HandOff`]. The frames that functions
+    /// send are in [`Sessions::emissions`].
     pub fn process_chain(
         &mut self,
         now: u32,
@@ -72,7 +75,7 @@ impl Sessions {
                 ChainVerdict::Pass if packet.meta.out_port != OUT_HAIRPIN => Next::Send,
                 verdict => self.apply_verdict(env, packet, verdict),
             };
-            set.add(*next);
+            set.insert(*next);
         }
         set
     }
@@ -124,8 +127,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the frames that functions have made, to be sent and cleared by the caller. To be called after anything that may open or
-    /// end sessions. A frame for a port that does not exist is discarded.
+    /// Returns the frames that functions have made, to be sent and cleared by the caller. To be called after
+    /// anything that may open or end sessions. A frame for a port that does not exist is discarded.
     pub fn emissions(&mut self) -> &mut Emissions {
         self.chains.runner.emissions()
     }

@@ -1,11 +1,13 @@
 //! Cached decisions: what the rules that do not depend on each packet decide for a flow.
 //!
-//! Theory of operation. The decision of a flow follows from the list of its session's rules and of the rules that match all packets of
-//! the flow. Flows with the same list share one decision. A decision is valid under one *stamp*: the generation of the rules and the
-//! input port. A packet with another stamp has the decision computed anew.
+//! Theory of operation. The decision of a flow follows from the list of its session's rules and of the rules
+//! that match all packets of the flow. Flows with the same list share one decision. A decision is valid under
+//! one *stamp*: the generation of the rules and the input port. A packet with another stamp has the decision
+//! computed anew.
 //!
-//! The packet path reads and writes 16 bytes of a decision ([`HotDecision`]). Packets and bytes are counted there, and added to the
-//! counters of the rules later, since a decision stands for many packets and often for many rules.
+//! The packet path reads and writes 16 bytes of a decision ([`HotDecision`]). Packets and bytes are counted
+//! there, and added to the counters of the rules later, since a decision stands for many packets and often
+//! for many rules.
 //!
 //! Number 0 is no decision. It is never valid.
 
@@ -21,7 +23,8 @@ use crate::rules::lists::{EMPTY, InternedLists, ListHint};
 /// Upper bound of decision numbers: a flow has 24 bits for the number.
 const NUMBER_LIMIT: u32 = 1 << 24;
 
-/// With more decisions than this, decisions are not in the L2 cache. Small in builds with assertions, so that tests reach it.
+/// With more decisions than this, decisions are not in the L2 cache. Small in builds with assertions, so that
+/// tests reach it.
 const L2_DECISIONS: usize = if cfg!(debug_assertions) { 4 } else { 4096 };
 /// With more decisions than this, decisions are not in the L1 cache.
 const L1_DECISIONS: usize = if cfg!(debug_assertions) { 2 } else { 128 };
@@ -76,7 +79,8 @@ pub(crate) struct Decisions {
     lists: InternedLists,
     hot: Vec<HotDecision>,
     full: Vec<Decision>,
-    /// The slot of a decision that stands for exactly one rule, so that counting need not read the rest; else [`NOT_SINGLE`].
+    /// The slot of a decision that stands for exactly one rule, so that counting need not read the rest; else
+    /// [`NOT_SINGLE`].
     single: Vec<u32>,
     /// Generation of the rules, from [`Decisions::FIRST_EPOCH`].
     epoch: u16,
@@ -146,7 +150,8 @@ impl Decisions {
         self.hot.get(number as usize).is_some_and(|hot| hot.stamp == stamp)
     }
 
-    /// Counts a packet and returns the decision's flags. `None`: the decision is not valid, and nothing was counted.
+    /// Counts a packet and returns the decision's flags. `None`: the decision is not valid, and nothing was
+    /// counted.
     #[inline(always)]
     pub fn count(&mut self, number: u32, stamp: u32, bytes: u32) -> Option<DecisionFlags> {
         let hot = self.hot.get_mut(number as usize).filter(|hot| hot.stamp == stamp)?;
@@ -168,7 +173,8 @@ impl Decisions {
         self.full.get(number as usize)
     }
 
-    /// Adds a reference to the decision of the rules in `slots`, ascending and unique, and returns its number; 0 if no number is free.
+    /// Adds a reference to the decision of the rules in `slots`, ascending and unique, and returns its
+    /// number; 0 if no number is free.
     pub fn acquire(&mut self, policy: &Policy, stamp: u32, slots: &[u32]) -> u32 {
         let Some(acquired) = self.lists.acquire(stamp, slots) else { return EMPTY };
         if acquired.is_new {
@@ -219,7 +225,8 @@ impl Decisions {
         self.lists.release(number);
     }
 
-    /// Adds the counts of at most `limit` decisions to the rules. Returns `true` if more decisions have counts.
+    /// Adds the counts of at most `limit` decisions to the rules. Returns `true` if more decisions have
+    /// counts.
     pub fn flush(&mut self, env: &impl Environment, limit: usize) -> bool {
         for &number in self.counted.iter().take(limit.min(PREFETCH)) {
             self.prefetch(number);

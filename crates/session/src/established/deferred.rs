@@ -1,13 +1,15 @@
 //! Deferred counters: packets counted by flows and not yet added to rules.
 //!
-//! Theory of operation. With many decisions, decisions are out of the near caches. A packet would wait for memory only to find that its
-//! decision is valid and to count. Therefore a flow of IPv4 stores a *note* in a word that its key does not use ([`Flow::opaque4`]):
-//! the stamp under which its decision was found to do nothing but accept. Packets with that stamp are counted by the flow alone.
+//! Theory of operation. With many decisions, decisions are out of the near caches. A packet would wait for
+//! memory only to find that its decision is valid and to count. Therefore a flow of IPv4 stores a *note* in a
+//! word that its key does not use ([`Flow::opaque4`]): the stamp under which its decision was found to do
+//! nothing but accept. Packets with that stamp are counted by the flow alone.
 //!
-//! The first such packet appends the flow to a queue, with the counters that the flow has then. When the flow reaches the front of the
-//! queue, or before anything else happens to the flow ([`DeferredCounters::settle`]), the difference is added to the rules of the
-//! decision. The flow stores its queue position in the note. A caller that counts packets of a flow and credits rules itself must
-//! settle the flow first.
+//! The first such packet appends the flow to a queue, with the counters that the flow has then. When the flow
+//! reaches the front of the queue, or before anything else happens to the flow
+//! ([`DeferredCounters::settle`]), the difference is added to the rules of the decision. The flow stores its
+//! queue position in the note. A caller that counts packets of a flow and credits rules itself must settle
+//! the flow first.
 
 use std::collections::VecDeque;
 

@@ -1,12 +1,14 @@
 //! The established path: packets of sessions whose rules are known.
 //!
-//! Theory of operation. A packet of a settled flow needs the flow (64 bytes) and its decision (16 bytes). If the packet opens, closes
-//! and resets nothing and the decision is valid, the packet is counted, the flow records time and acknowledgement number, and the
-//! packet is translated in place ([`process`]). The flow may know that its decision only accepts; then the decision is not read
-//! ([`deferred`]). The flow may know its next hop; then the packet is routed at once ([`next_hops`]).
+//! Theory of operation. A packet of a settled flow needs the flow (64 bytes) and its decision (16 bytes). If
+//! the packet opens, closes and resets nothing and the decision is valid, the packet is counted, the flow
+//! records time and acknowledgement number, and the packet is translated in place ([`process`]). The flow may
+//! know that its decision only accepts; then the decision is not read ([`deferred`]). The flow may know its
+//! next hop; then the packet is routed at once ([`next_hops`]).
 //!
-//! Packets that need more take one of three ways: rules that edit or drop, complex translation, redirects and refused sessions
-//! ([`uncommon`]); rules that depend on each packet ([`per_packet`]); everything else takes the slow path.
+//! Packets that need more take one of three ways: rules that edit or drop, complex translation, redirects and
+//! refused sessions ([`uncommon`]); rules that depend on each packet ([`per_packet`]); everything else takes
+//! the slow path.
 
 pub(crate) mod decisions;
 pub(crate) mod deferred;
@@ -33,7 +35,8 @@ pub(crate) struct DecisionCache {
     pub stamps: NoteStamps,
     /// Positions of packets of the last vector whose flow could cache a next hop and has none.
     pub next_hop_misses: Positions,
-    /// The last vector read decisions that may be out of the near caches: they are prefetched for the next vector.
+    /// The last vector read decisions that may be out of the near caches: they are prefetched for the next
+    /// vector.
     pub prefetch_decisions: bool,
     /// Some rule depends on each packet.
     pub has_per_packet_rules: bool,
@@ -51,8 +54,8 @@ impl DecisionCache {
         }
     }
 
-    /// Adds the deferred counters of a flow to its rules. This must precede any other counting for the flow, a change of its decision,
-    /// and its end.
+    /// Adds the deferred counters of a flow to its rules. This must precede any other counting for the flow,
+    /// a change of its decision, and its end.
     #[inline]
     pub fn settle(&mut self, table: &mut Table, flow: FlowRef, env: &impl Environment) {
         self.deferred.settle(table.flow_mut(flow), &self.decisions, env);

@@ -1,14 +1,17 @@
 //! Notes of flows: that the decision need not be read, and the next hop of the flow's packets.
 //!
-//! Theory of operation. All packets of a flow have the same source and destination, so that they have the same next hop until routes
-//! change. A flow of IPv4 stores the number of its next hop ([`Flow::next_hop`]); its packets need no route lookup.
+//! Theory of operation. All packets of a flow have the same source and destination, so that they have the
+//! same next hop until routes change. A flow of IPv4 stores the number of its next hop ([`Flow::next_hop`]);
+//! its packets need no route lookup.
 //!
-//! The note of a flow ([`Flow::opaque4`]) has a stamp: a generation and the input port. A new generation begins when rules, routes or
-//! local addresses change; notes of older generations are invalid. The highest bit of the stamp is clear if the note also says that
-//! the decision does nothing but accept ([`super::deferred`]).
+//! The note of a flow ([`Flow::opaque4`]) has a stamp: a generation and the input port. A new generation
+//! begins when rules, routes or local addresses change; notes of older generations are invalid. The highest
+//! bit of the stamp is clear if the note also says that the decision does nothing but accept
+//! ([`super::deferred`]).
 //!
-//! The router determines the next hop of a flow and whether it may be cached ([`DecisionCache::set_next_hop`]). A packet whose flow
-//! has a cached next hop is sent as soon as it is counted and translated ([`crate::Packets::forward`]).
+//! The router determines the next hop of a flow and whether it may be cached
+//! ([`DecisionCache::set_next_hop`]). A packet whose flow has a cached next hop is sent as soon as it is
+//! counted and translated ([`crate::Packets::forward`]).
 
 use mmb_flow::{Flow, FlowRef, Table};
 
@@ -29,7 +32,8 @@ pub(crate) struct NoteStamps {
 impl NoteStamps {
     /// The first generation.
     const FIRST: u32 = 1;
-    /// Bits of a generation. It is followed by the port in the lower bits, and preceded by [`NoteStamps::READ_DECISION`].
+    /// Bits of a generation. It is followed by the port in the lower bits, and preceded by
+    /// [`NoteStamps::READ_DECISION`].
     const BITS: u32 = 23;
     /// The decision must be read, although the rest of the note is valid.
     const READ_DECISION: u32 = 1 << 31;
@@ -50,7 +54,8 @@ impl NoteStamps {
         stamp >> 8 & ((1 << NoteStamps::BITS) - 1) == self.generation
     }
 
-    /// Begins a new generation. Returns `true` if generations start again from the first, so that old notes must be cleared.
+    /// Begins a new generation. Returns `true` if generations start again from the first, so that old notes
+    /// must be cleared.
     #[must_use]
     fn renew(&mut self) -> bool {
         self.generation += 1;
@@ -79,8 +84,8 @@ pub(crate) struct PacketStamps {
     pub note_decision: bool,
 }
 
-/// Counts a packet of a settled flow by its decision, and updates the flow's note. Returns the decision's flags. `None`: the decision
-/// is not valid, and nothing was counted.
+/// Counts a packet of a settled flow by its decision, and updates the flow's note. Returns the decision's
+/// flags. `None`: the decision is not valid, and nothing was counted.
 #[inline(always)]
 pub(crate) fn count_by_decision(
     flow: &mut Flow,
@@ -126,8 +131,8 @@ impl DecisionCache {
         }
     }
 
-    /// Caches the next hop of a flow: that of all its packets that come in by the same port, until routes change. `None`: each packet
-    /// needs a lookup.
+    /// Caches the next hop of a flow: that of all its packets that come in by the same port, until routes
+    /// change. `None`: each packet needs a lookup.
     pub fn set_next_hop(&self, table: &mut Table, flow: FlowRef, hop: Option<u32>) {
         let hop = hop.and_then(|hop| u16::try_from(hop).ok()).filter(|hop| is_next_hop(*hop));
         if flow.is_some() {

@@ -11,9 +11,9 @@ use crate::sessions::Sessions;
 use crate::{Environment, Next, NextSet, Packets};
 
 impl Sessions {
-    /// Finishes packets that [`Sessions::lookup`] returned as [`Next::PerPacketRules`]. `hits` are the rules of
-    /// [`mmb_policy::Policy::per_packet`] that match them, in ascending order of positions in this vector. Some packets may come out as
-    /// [`Next::SlowPath`].
+    /// Finishes packets that [`Sessions::lookup`] returned as [`Next::PerPacketRules`]. `hits` are the rules
+    /// of [`mmb_policy::Policy::per_packet`] that match them, in ascending order of positions in this vector.
+    /// Some packets may come out as [`Next::SlowPath`].
     pub fn process_per_packet(
         &mut self,
         now: u32,
@@ -30,7 +30,7 @@ impl Sessions {
             let (hits, others) = rest.split_at(end);
             rest = others;
             *next = self.apply_per_packet(now, env, packets, at, hits, edits);
-            set.add(*next);
+            set.insert(*next);
         }
         set
     }

@@ -1,9 +1,9 @@
 //! The loop over packets of established sessions.
 //!
-//! Theory of operation. Lookup names a candidate flow for each packet. The loop compares the packet's key where it reads the flow
-//! anyway. A candidate that is wrong ends the loop. It is resolved by a full lookup, and the loop goes on with that packet. Wrong
-//! candidates are so rare that a loop without this branch is worth more. The loop is compiled twice, once for vectors that contain
-//! keys of IPv4 only.
+//! Theory of operation. Lookup names a candidate flow for each packet. The loop compares the packet's key
+//! where it reads the flow anyway. A candidate that is wrong ends the loop. It is resolved by a full lookup,
+//! and the loop goes on with that packet. Wrong candidates are so rare that a loop without this branch is
+//! worth more. The loop is compiled twice, once for vectors that contain keys of IPv4 only.
 
 use std::hint::select_unpredictable;
 
@@ -60,8 +60,8 @@ fn has_current_note(flow: &Flow, summary: &PacketSummary, note: u32) -> bool {
 }
 
 impl DecisionCache {
-    /// Finishes the packets that only need to be counted and translated. Appends the positions of packets for [`super::uncommon`] to
-    /// `uncommon`. `IP6`: the vector may contain keys of IPv6.
+    /// Finishes the packets that only need to be counted and translated. Appends the positions of packets for
+    /// [`super::uncommon`] to `uncommon`. `IP6`: the vector may contain keys of IPv6.
     #[inline(always)]
     pub fn process_established<const IP6: bool, E: Environment, P: Packets>(
         &mut self,
@@ -93,7 +93,8 @@ impl DecisionCache {
         }
     }
 
-    /// Processes packets from a position on. Returns the position of the first packet whose candidate is wrong, or the end.
+    /// Processes packets from a position on. Returns the position of the first packet whose candidate is
+    /// wrong, or the end.
     #[inline(always)]
     #[expect(clippy::too_many_arguments, reason = "the loop keeps each of them in a register")]
     fn process_from<const IP6: bool, E: Environment, P: Packets>(

@@ -21,8 +21,8 @@ pub(crate) struct EstablishedPath<'a> {
 }
 
 impl EstablishedPath<'_> {
-    /// Finishes a packet whose flow is not settled, or a packet that was counted and whose rules do more than accept, or whose
-    /// translation is not simple.
+    /// Finishes a packet whose flow is not settled, or a packet that was counted and whose rules do more than
+    /// accept, or whose translation is not simple.
     #[inline(never)]
     pub fn process_uncommon(
         &mut self,
@@ -61,7 +61,8 @@ impl EstablishedPath<'_> {
         if is_chained { Next::Chain } else { next }
     }
 
-    /// Counts a packet of a session that a function has refused, if all its rules are known. Returns the reason for the drop.
+    /// Counts a packet of a session that a function has refused, if all its rules are known. Returns the
+    /// reason for the drop.
     fn count_refused(&mut self, flow_ref: FlowRef, in_port: u16, bytes: u32) -> Option<DropReason> {
         let decisions = &mut self.cache.decisions;
         let reason = self.layout.refusal(self.table, flow_ref.session(), decisions.epoch())?;
@@ -69,7 +70,8 @@ impl EstablishedPath<'_> {
         decisions.count(number, stamp, bytes).map(|_| reason)
     }
 
-    /// Hands a packet to the worker that a redirect names. Other packets of flows that are not settled take the slow path.
+    /// Hands a packet to the worker that a redirect names. Other packets of flows that are not settled take
+    /// the slow path.
     fn follow_redirect(&mut self, now: u32, flow_ref: FlowRef, meta: &mut Meta) -> Next {
         let was_returned = meta.flags & (flags::REFUSED | flags::ASTRAY) != 0;
         let worker = self.table.redirect_worker(flow_ref).filter(|_| !was_returned);
@@ -110,7 +112,8 @@ impl EstablishedPath<'_> {
         Ok(())
     }
 
-    /// Translates a packet where more than IPv4 addresses and ports is replaced. Sequence numbers may be translated, too.
+    /// Translates a packet where more than IPv4 addresses and ports is replaced. Sequence numbers may be
+    /// translated, too.
     fn translate_complex(
         &mut self,
         flow_ref: FlowRef,

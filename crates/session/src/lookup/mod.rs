@@ -1,11 +1,11 @@
 //! Lookup: the sessions of a vector of packets.
 //!
-//! Theory of operation. A vector is looked up in passes, each of which waits for memory once for all packets: keys and buckets, flows,
-//! decisions. The first pass can be made earlier, while headers are parsed and in the cache: [`Sessions::begin_prefetch`], then
-//! [`Sessions::prefetch`] for each packet, then [`Sessions::end_prefetch`], which returns a [`PrefetchToken`]. The token stands for
-//! the vector. [`Sessions::lookup`] takes it and omits the first pass.
+//! Theory of operation. A vector is looked up in passes, each of which waits for memory once for all packets:
+//! keys and buckets, flows, decisions. The first pass can be made earlier, while headers are parsed and in
+//! the cache: [`Sessions::begin_prefetch`], then [`Sessions::prefetch`] for each packet, then
+//! [`Sessions::end_prefetch`], which returns a [`PrefetchToken`]. The token stands for the vector.
+//! [`Sessions::lookup`] takes it and omits the first pass.
 
-mod ahead;
 pub(crate) mod summary;
 pub(crate) mod vector;
 
@@ -26,8 +26,8 @@ impl Sessions {
         self.lookup.begin();
     }
 
-    /// Prefetches the session of the packet at a position, by its parsed headers. `nic_hash`: the RSS hash of the network card;
-    /// `bytes`: the length of the frame.
+    /// Prefetches the session of the packet at a position, by its parsed headers. `nic_hash`: the RSS hash of
+    /// the network card; `bytes`: the length of the frame.
     #[inline(always)]
     pub fn prefetch<H: PlainHeaders>(
         &mut self,
@@ -52,10 +52,11 @@ impl Sessions {
         self.lookup.end(n)
     }
 
-    /// Finds the session of each packet, and finishes the packets that need nothing else: `next[at]` is the outcome of the packet at
-    /// `at`. Packets with [`Next::PerPacketRules`] and [`Next::SlowPath`] are left to be finished, and are unchanged. The edits of
-    /// rules are appended to `edits`. `now` is in milliseconds and wraps. `token`: these packets were prefetched, in this order.
-    pub fn lookup_prefetched(
+    /// Finds the session of each packet, and finishes the packets that need nothing else: `next[at]` is the
+    /// outcome of the packet at `at`. Packets with [`Next::PerPacketRules`] and [`Next::SlowPath`] are left
+    /// to be finished, and are unchanged. The edits of rules are appended to `edits`. `now` is in
+    /// milliseconds and wraps. `token`: these packets were prefetched, in this order.
+    pub fn lookup(
         &mut self,
         token: Option<PrefetchToken>,
         now: u32,
@@ -100,16 +101,16 @@ impl Sessions {
         let mut set = NextSet::default();
         for (count, next) in [(totals.passed, Next::Pass), (totals.forwarded, Next::Forwarded)] {
             if count == n {
-                set.add(next);
+                set.insert(next);
                 return set;
             }
         }
         self.process_all_uncommon((now, env), packets, edits, next, &uncommon);
-        next[..n].iter().for_each(|&next| set.add(next));
-        if set.has(Next::SlowPath) {
+        next[..n].iter().for_each(|&next| set.insert(next));
+        if set.contains(Next::SlowPath) {
             self.prefetch_replies(&next[..n]);
         }
-        if set.has(Next::Chain) {
+        if set.contains(Next::Chain) {
             self.prefetch_scratchpads(&next[..n]);
         }
         set
@@ -137,7 +138,8 @@ impl Sessions {
         }
     }
 
-    /// Prefetches what new sessions will need: the buckets of their replies, and the mappings of their sources.
+    /// Prefetches what new sessions will need: the buckets of their replies, and the mappings of their
+    /// sources.
     fn prefetch_replies(&self, next: &[Next]) {
         let ahead = self.nat.last_pool.and_then(|pool| self.nat.pools.prefetcher(pool));
         let keys: &BatchLookup = &self.lookup.keys;
@@ -157,14 +159,14 @@ impl Sessions {
         }
     }
 
-    /// Returns the positions of packets of the last vector whose flows could cache a next hop and have none. Empty if packets cannot be
-    /// routed ([`Packets::can_forward`]).
+    /// Returns the positions of packets of the last vector whose flows could cache a next hop and have none.
+    /// Empty if packets cannot be routed ([`Packets::can_forward`]).
     pub fn next_hop_misses(&self) -> &[u8] {
         self.cache.next_hop_misses.get()
     }
 
-    /// Caches the next hop of the flow of the packet at a position of the last vector, until routes change. `None`: each packet of the
-    /// flow needs a lookup.
+    /// Caches the next hop of the flow of the packet at a position of the last vector, until routes change.
+    /// `None`: each packet of the flow needs a lookup.
     pub fn set_next_hop(&mut self, at: usize, hop: Option<u32>) {
         if let Some(&flow) = self.lookup.keys.results().get(at) {
             self.cache.set_next_hop(&mut self.table, flow, hop);

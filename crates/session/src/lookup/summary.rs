@@ -15,8 +15,8 @@ pub(crate) struct PacketSummary {
     pub in_port: u16,
     /// The flags of TCP in the lower 8 bits, flags of the summary above.
     pub flags: u16,
-    /// Offset of the transport header if that is TCP or UDP after an IPv4 header without options and 20 bytes from there are in the
-    /// head; else 0.
+    /// Offset of the transport header if that is TCP or UDP after an IPv4 header without options and 20 bytes
+    /// from there are in the head; else 0.
     pub l4: u16,
 }
 
@@ -78,7 +78,8 @@ fn ack_of(tcp: &[u8; TCP_FLAGS + 1]) -> u32 {
     u32::from_be_bytes([tcp[TCP_ACK], tcp[TCP_ACK + 1], tcp[TCP_ACK + 2], tcp[TCP_ACK + 3]])
 }
 
-/// Returns `None` if a packet may open, close or reset a connection; else its acknowledgement number, if it is TCP and has one.
+/// Returns `None` if a packet may open, close or reset a connection; else its acknowledgement number, if it
+/// is TCP and has one.
 #[inline(always)]
 pub(crate) fn steady_ack(head: &[u8], meta: &Meta) -> Option<Option<u32>> {
     if meta.kind.l4() != Kind::TCP {

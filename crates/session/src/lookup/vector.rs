@@ -10,8 +10,9 @@ use crate::Packets;
 /// How many packets ahead of the current one packets are prefetched.
 pub(crate) const PREFETCH_PACKETS: usize = 4;
 
-/// Stands for a prefetched vector. Whoever holds the token presents the vector's packets to [`crate::Sessions::lookup`], all of them,
-/// unchanged and in order. A token is valid until the next prefetch begins.
+/// Stands for a prefetched vector. Whoever holds the token presents the vector's packets to
+/// [`crate::Sessions::lookup`], all of them, unchanged and in order. A token is valid until the next prefetch
+/// begins.
 #[derive(Debug)]
 pub struct PrefetchToken {
     n: usize,
@@ -39,9 +40,6 @@ pub(crate) struct VectorLookup {
     pub summaries: Box<[PacketSummary; VECTOR]>,
     /// Number of the current vector; a token with another number is out of date.
     sequence: u32,
-    /// Prefetched vector, with its ends and its version of IP.
-    pub ahead: Option<(PrefetchToken, [usize; 2])>,
-    pub version: Option<u8>,
 }
 
 impl VectorLookup {
@@ -50,8 +48,6 @@ impl VectorLookup {
             keys: Box::default(),
             summaries: Box::new([PacketSummary::default(); VECTOR]),
             sequence: 0,
-            ahead: None,
-            version: None,
         }
     }
 

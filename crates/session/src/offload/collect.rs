@@ -133,8 +133,8 @@ impl Sessions {
         self.offloaded.remove(id);
     }
 
-    /// Collects all counters before rules change. Packets that are counted later, by flows offloaded under the old rules, are added to
-    /// no rule.
+    /// Collects all counters before rules change. Packets that are counted later, by flows offloaded under
+    /// the old rules, are added to no rule.
     pub(crate) fn detach_offloaded(&mut self, env: &impl Environment) {
         for id in self.offloaded.sessions() {
             self.collect_if_offloaded(self.lifetime.now, id, env);
@@ -142,8 +142,8 @@ impl Sessions {
         self.offloaded.detach_rules();
     }
 
-    /// Collects the counters of both flows of a session. The tracker sees a FIN only after the acknowledgements of both directions
-    /// are known.
+    /// Collects the counters of both flows of a session. The tracker sees a FIN only after the
+    /// acknowledgements of both directions are known.
     fn collect_pair(&mut self, now: u32, id: SessionId, flows: &mut FlowPair, env: &impl Environment) {
         let counters = self.offloaded.counters(flows);
         if let Some(OffloadCounters { age, ack: Some(_), .. }) = counters[Direction::Forward as usize] {
@@ -173,7 +173,8 @@ impl Sessions {
         }
     }
 
-    /// Tells the tracker of the last segment of a flow, which acknowledged `ack`. `fin`: the sequence number after its FIN.
+    /// Tells the tracker of the last segment of a flow, which acknowledged `ack`. `fin`: the sequence number
+    /// after its FIN.
     fn track_segment(&mut self, last: u32, flow: FlowRef, ack: u32, fin: Option<u32>) {
         let id = flow.session();
         let (mut track, mut acks) = (self.table.session(id).track, self.acks(id));
@@ -188,7 +189,8 @@ impl Sessions {
         self.apply_tracking(last, id, &outcome);
     }
 
-    /// Collects the counters of a flow. Returns them, with the time of the last packet, if there were packets since the last time.
+    /// Collects the counters of a flow. Returns them, with the time of the last packet, if there were packets
+    /// since the last time.
     fn collect_flow(
         &mut self,
         now: u32,

@@ -1,18 +1,21 @@
 //! Offload: packets of settled flows that an XDP program forwards instead of this engine.
 //!
-//! Theory of operation. A flow can be offloaded when all that the engine does to its packets is to count them, to translate them
-//! and to send them on ([`OffloadSource::offload_state`]). The [`OffloadDriver`] then forwards and counts these packets. It leaves
-//! packets that open or reset connections to the engine. It forwards a FIN and records its sequence number; the engine passes this
-//! FIN to the connection tracker when it collects the counters.
+//! Theory of operation. A flow can be offloaded when all that the engine does to its packets is to count
+//! them, to translate them and to send them on ([`OffloadSource::offload_state`]). The [`OffloadDriver`] then
+//! forwards and counts these packets. It leaves packets that open or reset connections to the engine. It
+//! forwards a FIN and records its sequence number; the engine passes this FIN to the connection tracker when
+//! it collects the counters.
 //!
 //! A TCP connection can be offloaded one packet before it is established. The flow of its originator is then
-//! [`OffloadState::AwaitingAck`]: the driver forwards nothing before the segment that acknowledges the answer. As soon as the
-//! driver has counted a packet of that flow, the engine passes this acknowledgement to the tracker, before anything else.
+//! [`OffloadState::AwaitingAck`]: the driver forwards nothing before the segment that acknowledges the
+//! answer. As soon as the driver has counted a packet of that flow, the engine passes this acknowledgement to
+//! the tracker, before anything else.
 //!
-//! The engine collects the counters of an offloaded flow when the session's timer fires, when a packet of the session takes the
-//! slow path, when rules change, when the session ends, and on request ([`OffloadSource::collect_offloaded`]). Before a session
-//! ends, and before a packet of it takes the slow path, both of its flows are revoked: the driver must not forward packets by a
-//! state that is about to change.
+//! The engine collects the counters of an offloaded flow when the session's timer fires, when a packet of the
+//! session takes the slow path, when rules change, when the session ends, and on request
+//! ([`OffloadSource::collect_offloaded`]). Before a session ends, and before a packet of it takes the slow
+//! path, both of its flows are revoked: the driver must not forward packets by a state that is about to
+//! change.
 
 mod collect;
 pub(crate) mod flows;
@@ -37,7 +40,8 @@ pub struct OffloadCounters {
     pub fin: Option<u32>,
 }
 
-/// The fast path as sessions see it: it forwards the packets of offloaded flows. A slot names an offloaded flow.
+/// The fast path as sessions see it: it forwards the packets of offloaded flows. A slot names an offloaded
+/// flow.
 pub trait OffloadDriver: Send {
     /// Stops forwarding the packets of a slot.
     fn revoke(&self, slot: u32);
@@ -75,7 +79,8 @@ pub enum OffloadState {
     Unsettled,
     /// Both flows can be offloaded, although the originator has not yet acknowledged the answer.
     AwaitingAck {
-        /// Flow of the originator: the acknowledgement number of its first packet. The driver forwards no other packet before it.
+        /// Flow of the originator: the acknowledgement number of its first packet. The driver forwards no
+        /// other packet before it.
         expected_ack: Option<u32>,
     },
     /// The flow can be offloaded.
@@ -90,7 +95,8 @@ pub trait OffloadSource {
     /// Sets the driver. Flows that an earlier driver had are forgotten.
     fn set_offload_driver(&mut self, driver: Box<dyn OffloadDriver>);
 
-    /// Returns how many sessions have ended. While the number stays the same, every packet belongs to the session of before.
+    /// Returns how many sessions have ended. While the number stays the same, every packet belongs to the
+    /// session of before.
     fn removals(&self) -> u32;
 
     /// Returns the flow of a packet. `head` and `meta` are those of the packet as it came in.
@@ -102,10 +108,12 @@ pub trait OffloadSource {
     /// Returns whether the flow can be offloaded if its packets come in by `in_port`.
     fn offload_state(&self, candidate: OffloadCandidate, in_port: u16) -> OffloadState;
 
-    /// Records that the driver forwards the flow under this slot. If the flow has another slot, that one is revoked.
+    /// Records that the driver forwards the flow under this slot. If the flow has another slot, that one is
+    /// revoked.
     fn offload(&mut self, now: u32, candidate: OffloadCandidate, slot: u32, env: &impl Environment);
 
-    /// Collects the counters of the session if the flow is offloaded under this slot. `ended`: the driver has given the flow up.
+    /// Collects the counters of the session if the flow is offloaded under this slot. `ended`: the driver has
+    /// given the flow up.
     fn collect_offloaded(
         &mut self,
         now: u32,

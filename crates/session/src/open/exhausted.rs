@@ -5,7 +5,8 @@ const SLOTS: usize = 64;
 /// How long a target is remembered, in milliseconds.
 const MEMORY: u32 = 100;
 
-/// Hashes of targets, and when they were found exhausted. A target may displace another one, which is then tried again too early.
+/// Hashes of targets, and when they were found exhausted. A target may displace another one, which is then
+/// tried again too early.
 #[derive(Debug)]
 pub(crate) struct ExhaustedTargets([(u64, u32); SLOTS]);
 

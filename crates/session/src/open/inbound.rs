@@ -90,7 +90,8 @@ impl Sessions {
         Ok(session)
     }
 
-    /// Asks the functions of a chain whether the packet may open a session, and which translation they request.
+    /// Asks the functions of a chain whether the packet may open a session, and which translation they
+    /// request.
     pub(super) fn ask_chain<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,

@@ -58,7 +58,8 @@ pub(super) enum RuleSource<'a> {
 }
 
 impl Sessions {
-    /// Inserts a session. The oldest half-open session is evicted if the table is full. The packet's key has been looked up.
+    /// Inserts a session. The oldest half-open session is evicted if the table is full. The packet's key has
+    /// been looked up.
     pub(super) fn insert_session<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &SlowPacket<'_, E, P>,
@@ -95,8 +96,8 @@ impl Sessions {
         Ok(flow)
     }
 
-    /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show that a candidate is
-    /// established.
+    /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show
+    /// that a candidate is established.
     fn eviction_candidate<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &SlowPacket<'_, E, P>,

@@ -65,7 +65,8 @@ impl NatState {
     }
 }
 
-/// Returns the key by which a pool knows a session: with the destination after translation, which filtering compares.
+/// Returns the key by which a pool knows a session: with the destination after translation, which filtering
+/// compares.
 pub(crate) fn nat_key(key: &Key, to: &Key) -> Key {
     Key { destination: to.destination, destination_port: to.destination_port, ..*key }
 }

@@ -37,7 +37,8 @@ fn preceding_syn(input: TrackInput) -> TrackInput {
 }
 
 impl Sessions {
-    /// Opens a session by rules. If the packet is for an address of NAT and no rule translates its source, NAT decides.
+    /// Opens a session by rules. If the packet is for an address of NAT and no rule translates its source,
+    /// NAT decides.
     pub(super) fn open<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,

@@ -1,4 +1,5 @@
-//! The translation of a session, by the bindings of the rules that open it and the requests of its chain's functions.
+//! The translation of a session, by the bindings of the rules that open it and the requests of its chain's
+//! functions.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -165,8 +166,8 @@ impl<'a> TranslationPlan<'a> {
             || self.port.is_some()
     }
 
-    /// Returns the key after translation, without the source port and the address of a pool. Choices depend on the key, `seed` and
-    /// `attempt` only, so that all workers make the same ones.
+    /// Returns the key after translation, without the source port and the address of a pool. Choices depend
+    /// on the key, `seed` and `attempt` only, so that all workers make the same ones.
     pub fn target(&self, key: &Key, seed: u64, attempt: u64) -> Key {
         if !self.chooses_target() {
             return *key;

@@ -1,14 +1,15 @@
 //! Choosing a translation whose replies belong to no other session and come to this worker.
 //!
-//! Theory of operation. Addresses and the destination port follow from the packet's key. The source port (or the identifier of a
-//! query) distinguishes translated sessions. A rule may name a set of ports. Otherwise the port stays if it can; if another session has
-//! it, a port of the same parity is preferred (RFC 4787, REQ-4). Ports are tried at random, which soon finds a free one unless nearly
-//! all are in use, and then one after the other. Targets without a free port are remembered for a short time
-//! ([`super::exhausted`]).
+//! Theory of operation. Addresses and the destination port follow from the packet's key. The source port (or
+//! the identifier of a query) distinguishes translated sessions. A rule may name a set of ports. Otherwise
+//! the port stays if it can; if another session has it, a port of the same parity is preferred (RFC 4787,
+//! REQ-4). Ports are tried at random, which soon finds a free one unless nearly all are in use, and then one
+//! after the other. Targets without a free port are remembered for a short time ([`super::exhausted`]).
 //!
-//! With several workers, replies must come to this worker. A port that may be chosen is chosen accordingly. If the port is fixed, or no
-//! port is free here, the worker to which replies come opens the session. If that worker has no free port either, it returns the
-//! packet, which is then translated to whatever port is free here.
+//! With several workers, replies must come to this worker. A port that may be chosen is chosen accordingly.
+//! If the port is fixed, or no port is free here, the worker to which replies come opens the session. If that
+//! worker has no free port either, it returns the packet, which is then translated to whatever port is free
+//! here.
 
 use mmb_flow::{Key, SessionId};
 use mmb_packet::{DropReason, PacketBuf};
@@ -36,7 +37,8 @@ enum Ports<'a> {
 }
 
 impl Ports<'_> {
-    /// Returns the ports that may replace a port without rule: well-known ports replace well-known ports (RFC 4787, REQ-3 a).
+    /// Returns the ports that may replace a port without rule: well-known ports replace well-known ports (RFC
+    /// 4787, REQ-3 a).
     fn replacing(key: &Key) -> Ports<'static> {
         match u16::from_be_bytes(key.source_port) {
             _ if !has_ports(key) => Ports::Range(0, u16::MAX),
@@ -145,7 +147,8 @@ impl Sessions {
         }
     }
 
-    /// Searches a free port, preferably of the parity of `like`. The error is a worker that may have a free port.
+    /// Searches a free port, preferably of the parity of `like`. The error is a worker that may have a free
+    /// port.
     fn search_port<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &SlowPacket<'_, E, P>,

@@ -69,8 +69,8 @@ impl Sessions {
         self.config.nat_owner(env.nat(), key) == self.config.worker && !self.nat.pools.is_mapped(key)
     }
 
-    /// Returns the worker that owns the sessions of the packet's source because of a forward to it. Replies may come to any worker,
-    /// and may match no rule.
+    /// Returns the worker that owns the sessions of the packet's source because of a forward to it. Replies
+    /// may come to any worker, and may match no rule.
     fn forward_worker<E: Environment, P>(&self, pkt: &SlowPacket<'_, E, P>, key: &Key) -> Option<u16> {
         let [a, b, c, d, ..] = key.source;
         if !self.config.can_hand_off(key, pkt.meta.flags) || !pkt.env.nat().is_forwarded(key) {

@@ -1,8 +1,9 @@
 //! The stateful rules of sessions.
 //!
-//! Theory of operation. A session refers to a rule by slot and identity ([`mmb_policy::RuleId`]). A slot can be reused for another
-//! rule, an identity cannot. The rules of a session are a list of such pairs in ascending order of slots. Sessions with equal lists
-//! share one ([`InternedLists`]); a session stores its number. A bit of the slot marks a rule that translates the session.
+//! Theory of operation. A session refers to a rule by slot and identity ([`mmb_policy::RuleId`]). A slot can
+//! be reused for another rule, an identity cannot. The rules of a session are a list of such pairs in
+//! ascending order of slots. Sessions with equal lists share one ([`InternedLists`]); a session stores its
+//! number. A bit of the slot marks a rule that translates the session.
 
 use mmb_policy::{Policy, RuleId};
 

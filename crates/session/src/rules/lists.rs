@@ -1,9 +1,10 @@
 //! Interned lists of numbers.
 //!
-//! Theory of operation. Equal lists are stored once and have one number. An open hash table of (hash, number) finds a list by its
-//! contents. Each list has a reference count: [`InternedLists::acquire`] adds a reference, [`InternedLists::release`] removes one.
-//! The last release frees the list and its number, so that there are never more lists than holders. The table probes linearly and
-//! closes the gap when an entry leaves it. It needs no tombstones. Short lists, which are nearly all, are stored inside the entry.
+//! Theory of operation. Equal lists are stored once and have one number. An open hash table of (hash, number)
+//! finds a list by its contents. Each list has a reference count: [`InternedLists::acquire`] adds a
+//! reference, [`InternedLists::release`] removes one. The last release frees the list and its number, so that
+//! there are never more lists than holders. The table probes linearly and closes the gap when an entry leaves
+//! it. It needs no tombstones. Short lists, which are nearly all, are stored inside the entry.
 
 /// Number of the empty list, which always exists and has no reference count.
 pub(crate) const EMPTY: u32 = 0;
@@ -73,7 +74,8 @@ pub(crate) struct InternedLists {
     freed: u64,
 }
 
-/// Reference to an acquired list, by which it can be acquired again without a lookup. Valid until any list is freed.
+/// Reference to an acquired list, by which it can be acquired again without a lookup. Valid until any list is
+/// freed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListHint {
     number: u32,
@@ -150,7 +152,8 @@ impl InternedLists {
         ListHint { number, freed: self.freed }
     }
 
-    /// Adds a reference to the list of a hint. `None`: the hint is out of date, and the list must be looked up.
+    /// Adds a reference to the list of a hint. `None`: the hint is out of date, and the list must be looked
+    /// up.
     #[inline]
     pub fn acquire_by_hint(&mut self, hint: ListHint) -> Option<u32> {
         let entry = self.entries.get_mut(hint.number as usize).filter(|_| hint.freed == self.freed)?;
@@ -214,7 +217,8 @@ impl InternedLists {
         true
     }
 
-    /// Removes a number from the hash table and closes the gap: later entries move up, but not before the slot of their hash.
+    /// Removes a number from the hash table and closes the gap: later entries move up, but not before the
+    /// slot of their hash.
     fn index_remove(&mut self, hash: u32, number: u32) {
         let mask = self.index.len() - 1;
         let mut gap = hash as usize & mask;

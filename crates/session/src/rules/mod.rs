@@ -27,7 +27,8 @@ pub(crate) struct RuleState {
     pub slots: Vec<u32>,
     /// Buffer for rules of a session.
     pub buffer: Vec<SessionRule>,
-    /// What follows from the rules that matched the last packet without session; `None` after rules have changed.
+    /// What follows from the rules that matched the last packet without session; `None` after rules have
+    /// changed.
     pub opening: Option<Box<OpeningRules>>,
 }
 
@@ -44,8 +45,8 @@ impl RuleState {
         }
     }
 
-    /// Applies the decision with this number, and the rules in `hits`, to a packet. Counts all rules. Appends the edits and returns
-    /// `false`, or returns `true` if the packet is dropped.
+    /// Applies the decision with this number, and the rules in `hits`, to a packet. Counts all rules. Appends
+    /// the edits and returns `false`, or returns `true` if the packet is dropped.
     pub fn drops_packet(
         &mut self,
         decisions: &Decisions,
@@ -61,8 +62,8 @@ impl RuleState {
         env.policy().decide_combined(decision, slots, edits, &mut || random.random(), count)
     }
 
-    /// Applies the rules of a session, and the rules in `hits`, to a packet that belongs to the session and has another key. Returns as
-    /// [`RuleState::drops_packet`].
+    /// Applies the rules of a session, and the rules in `hits`, to a packet that belongs to the session and
+    /// has another key. Returns as [`RuleState::drops_packet`].
     pub fn drops_related(
         &mut self,
         rule_list: u32,

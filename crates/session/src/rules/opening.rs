@@ -1,8 +1,8 @@
 //! What follows from the rules that match a packet without session.
 //!
-//! Theory of operation. Consecutive sessions are mostly opened by the same rules. Everything that does not depend on the packet is
-//! therefore computed once for a list of matching rules. It is kept until a packet arrives that other rules match, or until rules
-//! change ([`crate::Sessions::adopt`]).
+//! Theory of operation. Consecutive sessions are mostly opened by the same rules. Everything that does not
+//! depend on the packet is therefore computed once for a list of matching rules. It is kept until a packet
+//! arrives that other rules match, or until rules change ([`crate::Sessions::adopt`]).
 
 use mmb_flow::{NatConfig, PoolId};
 use mmb_packet::PacketBuf;
@@ -102,7 +102,8 @@ impl OpeningRules {
 }
 
 impl RuleState {
-    /// Returns what follows from the rules that match the packet. The caller gives it back by [`RuleState::keep_opening`].
+    /// Returns what follows from the rules that match the packet. The caller gives it back by
+    /// [`RuleState::keep_opening`].
     pub fn opening<E: Environment, P: PacketBuf>(
         &mut self,
         chains: &ChainState,

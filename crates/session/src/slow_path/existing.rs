@@ -57,7 +57,8 @@ impl Sessions {
         self.chains.layout.refusal(&self.table, id, self.cache.decisions.epoch())
     }
 
-    /// Returns what the tracker sees of a packet: sequence numbers as the originator of the session sees them.
+    /// Returns what the tracker sees of a packet: sequence numbers as the originator of the session sees
+    /// them.
     fn track_input<E: Environment, P: PacketBuf>(
         &self,
         pkt: &SlowPacket<'_, E, P>,
@@ -86,7 +87,8 @@ impl Sessions {
         }
     }
 
-    /// Refreshes the rules of the session and the decision of the flow. Returns `false` if nothing keeps the session any more.
+    /// Refreshes the rules of the session and the decision of the flow. Returns `false` if nothing keeps the
+    /// session any more.
     fn refresh_rules<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &SlowPacket<'_, E, P>,
@@ -159,8 +161,8 @@ impl Sessions {
         self.cache.decisions.acquire(pkt.env.policy(), stamp, slots)
     }
 
-    /// Learns from a reply what was unknown when the session was opened: the location of a host inside, and the answering side's first
-    /// sequence number.
+    /// Learns from a reply what was unknown when the session was opened: the location of a host inside, and
+    /// the answering side's first sequence number.
     fn learn_from_reply<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &SlowPacket<'_, E, P>,

@@ -68,7 +68,8 @@ impl Sessions {
         pkt.pass()
     }
 
-    /// Processes a packet from inside to an external address of another host inside as if it came from outside.
+    /// Processes a packet from inside to an external address of another host inside as if it came from
+    /// outside.
     fn hairpin<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,
@@ -95,8 +96,8 @@ impl Sessions {
         }
     }
 
-    /// Sends a packet to a host inside: by its route, or with the host's Ethernet address as destination and the packet's former
-    /// destination as source.
+    /// Sends a packet to a host inside: by its route, or with the host's Ethernet address as destination and
+    /// the packet's former destination as source.
     fn send_inside<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,

@@ -1,13 +1,15 @@
 //! The slow path: packets that open sessions, change their state, or belong to none.
 //!
-//! Theory of operation. A packet on the slow path has been matched against all rules. It is looked up again, because packets before it
-//! in the same vector may have opened or ended sessions. Its session is refreshed ([`existing`]): rules that were removed leave the
-//! session, and end it if it was translated for one of them or has no rule left; rules that match now join it; the decision of the
-//! flow is computed. Then rules are applied, the tracker is updated, and the packet is translated and sent on ([`forward`]). A packet
-//! without session opens one if NAT or a stateful rule demands it ([`crate::open`]), or passes by stateless rules.
+//! Theory of operation. A packet on the slow path has been matched against all rules. It is looked up again,
+//! because packets before it in the same vector may have opened or ended sessions. Its session is refreshed
+//! ([`existing`]): rules that were removed leave the session, and end it if it was translated for one of them
+//! or has no rule left; rules that match now join it; the decision of the flow is computed. Then rules are
+//! applied, the tracker is updated, and the packet is translated and sent on ([`forward`]). A packet without
+//! session opens one if NAT or a stateful rule demands it ([`crate::open`]), or passes by stateless rules.
 //!
-//! With several workers, a packet may be handed to the worker that owns its session ([`crate::placement`]). Fragments come first to
-//! the home worker of their addresses, which hands them to the home worker of their ports.
+//! With several workers, a packet may be handed to the worker that owns its session ([`crate::placement`]).
+//! Fragments come first to the home worker of their addresses, which hands them to the home worker of their
+//! ports.
 
 mod existing;
 mod forward;

@@ -11,9 +11,9 @@ use crate::sessions::Sessions;
 use crate::{Environment, Next};
 
 impl Sessions {
-    /// Finishes a packet that [`Sessions::lookup`] or [`Sessions::process_per_packet`] returned as [`Next::SlowPath`]. `hits` are all
-    /// rules that match it. `meta` is a copy of its metadata, which the caller writes back. Never returns [`Next::PerPacketRules`] or
-    /// [`Next::SlowPath`].
+    /// Finishes a packet that [`Sessions::lookup`] or [`Sessions::process_per_packet`] returned as
+    /// [`Next::SlowPath`]. `hits` are all rules that match it. `meta` is a copy of its metadata, which the
+    /// caller writes back. Never returns [`Next::PerPacketRules`] or [`Next::SlowPath`].
     #[expect(clippy::too_many_arguments, reason = "a packet and its surroundings")]
     pub fn process_slow_path<E: Environment, P: PacketBuf>(
         &mut self,

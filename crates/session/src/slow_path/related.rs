@@ -9,7 +9,8 @@ use crate::sessions::Sessions;
 use crate::{Environment, Next};
 
 impl Sessions {
-    /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite direction.
+    /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite
+    /// direction.
     pub(super) fn process_icmp_error<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,
@@ -45,8 +46,8 @@ impl Sessions {
         self.send(pkt, flow)
     }
 
-    /// Applies rules to a packet that belongs to a session and has another key: the session's rules and those that match the packet
-    /// itself. The error is the packet's outcome if it is dropped.
+    /// Applies rules to a packet that belongs to a session and has another key: the session's rules and those
+    /// that match the packet itself. The error is the packet's outcome if it is dropped.
     pub(super) fn admit_related<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,
@@ -63,8 +64,8 @@ impl Sessions {
         }
     }
 
-    /// Returns the worker that may own the session of an error with this key: first the worker that packets with the key come to, then
-    /// the worker that owns the sessions which NAT has let in to the error's host.
+    /// Returns the worker that may own the session of an error with this key: first the worker that packets
+    /// with the key come to, then the worker that owns the sessions which NAT has let in to the error's host.
     fn error_worker<E: Environment, P: PacketBuf>(
         &self,
         pkt: &mut SlowPacket<'_, E, P>,
@@ -84,8 +85,8 @@ impl Sessions {
         (second != self.config.worker).then_some(second)
     }
 
-    /// Processes an error that belongs to no session. NAT drops it, inbound and outbound (RFC 5508, REQ-4, REQ-5); else it is a packet
-    /// like others.
+    /// Processes an error that belongs to no session. NAT drops it, inbound and outbound (RFC 5508, REQ-4,
+    /// REQ-5); else it is a packet like others.
     fn process_unrelated_error<E: Environment, P: PacketBuf>(
         &mut self,
         pkt: &mut SlowPacket<'_, E, P>,

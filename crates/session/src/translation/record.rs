@@ -1,10 +1,11 @@
 //! The engine's record in a session's scratchpad: translated numbers, and refusals.
 //!
-//! Theory of operation. A session can replace numbers besides addresses and ports: sequence numbers, IP identifiers, flow labels. They
-//! are stored in a [`Mangle`] in the session's [`SessionRecord`], which follows the bytes of functions in the scratchpad. The packet
-//! that opens the session determines all of it, with one exception: the first sequence number of the answering side is chosen then,
-//! and its offset is known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which both ends
-//! know already.
+//! Theory of operation. A session can replace numbers besides addresses and ports: sequence numbers, IP
+//! identifiers, flow labels. They are stored in a [`Mangle`] in the session's [`SessionRecord`], which
+//! follows the bytes of functions in the scratchpad. The packet that opens the session determines all of it,
+//! with one exception: the first sequence number of the answering side is chosen then, and its offset is
+//! known when that side sends its SYN. Sessions that are picked up in the middle keep their numbers, which
+//! both ends know already.
 
 use std::ops::Range;
 
@@ -116,8 +117,8 @@ impl ScratchLayout {
         DropReason::from_number(refusal).filter(|_| refusal_epoch == epoch)
     }
 
-    /// Drops all packets of the session from now on, until the generation of rules changes. Its flows are not settled any more, so that
-    /// every path checks for the refusal.
+    /// Drops all packets of the session from now on, until the generation of rules changes. Its flows are not
+    /// settled any more, so that every path checks for the refusal.
     pub fn refuse(&self, table: &mut Table, id: SessionId, reason: DropReason, epoch: u16) {
         table.session_mut(id).flags |= session_flags::REFUSED;
         self.update(table, id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));

@@ -1,10 +1,12 @@
-//! What routing asks of sessions: the destination of a packet after translation, and the packet before translation.
+//! What routing asks of sessions: the destination of a packet after translation, and the packet before
+//! translation.
 //!
-//! Theory of operation. A packet of a session is translated from the key of its flow to the reverse of the opposite flow's key. Before
-//! translation, [`Sessions::effective_destination`] reads the destination there. It changes nothing: a packet that opens a session is
-//! taken to go where NAT lets it in, if it does. After translation, the reverse of the packet's key finds the opposite flow, and
-//! [`Sessions::untranslate`] restores the packet as it came in: an ICMP error of the router quotes what its receiver has sent. A
-//! packet that was hairpinned has been translated by two sessions, and both are reversed.
+//! Theory of operation. A packet of a session is translated from the key of its flow to the reverse of the
+//! opposite flow's key. Before translation, [`Sessions::effective_destination`] reads the destination there.
+//! It changes nothing: a packet that opens a session is taken to go where NAT lets it in, if it does. After
+//! translation, the reverse of the packet's key finds the opposite flow, and [`Sessions::untranslate`]
+//! restores the packet as it came in: an ICMP error of the router quotes what its receiver has sent. A packet
+//! that was hairpinned has been translated by two sessions, and both are reversed.
 
 use std::net::IpAddr;
 
@@ -20,12 +22,14 @@ use crate::slow_path::packet::FragmentTarget;
 const MAX_TRANSLATIONS: usize = 2;
 
 impl Sessions {
-    /// Returns the destination of a packet after translation, for a route lookup before rules are applied. `head` and `meta` are as for
-    /// [`Sessions::lookup`]; nothing is changed. `None`: the destination address of the packet itself.
+    /// Returns the destination of a packet after translation, for a route lookup before rules are applied.
+    /// `head` and `meta` are as for [`Sessions::lookup`]; nothing is changed. `None`: the destination address
+    /// of the packet itself.
     ///
-    /// The packet's own destination is returned, too, if a rule gives a new destination (`map`, `lb`) to the session that the packet
-    /// opens: rules that read `out` are applied first and see the route to the original destination. The same holds for a packet from
-    /// inside to another host inside by its external address, if another worker owns that host's sessions.
+    /// The packet's own destination is returned, too, if a rule gives a new destination (`map`, `lb`) to the
+    /// session that the packet opens: rules that read `out` are applied first and see the route to the
+    /// original destination. The same holds for a packet from inside to another host inside by its external
+    /// address, if another worker owns that host's sessions.
     pub fn effective_destination(&self, env: &impl Environment, head: &[u8], meta: &Meta) -> Option<IpAddr> {
         match parse_key(head, meta) {
             Ok(key) | Err(KeyError::FirstFragment(key)) => self.inbound_address(env, &key),
@@ -71,11 +75,13 @@ impl Sessions {
         self.table.session(flow.session()).flags & flag != 0
     }
 
-    /// Restores a packet that this worker has translated: addresses, ports or identifier, sequence numbers, checksums. Edits of rules
-    /// remain, and so does a fixed `ip-id`. Returns `false`, with the packet unchanged, if the packet belongs to no translated session
-    /// of this worker. Later fragments and ICMP errors are not restored: no error is sent about them (RFC 1122, 3.2.2).
+    /// Restores a packet that this worker has translated: addresses, ports or identifier, sequence numbers,
+    /// checksums. Edits of rules remain, and so does a fixed `ip-id`. Returns `false`, with the packet
+    /// unchanged, if the packet belongs to no translated session of this worker. Later fragments and ICMP
+    /// errors are not restored: no error is sent about them (RFC 1122, 3.2.2).
     ///
-    /// A packet from inside to another host inside, whose session another worker owns, becomes what this worker was given.
+    /// A packet from inside to another host inside, whose session another worker owns, becomes what this
+    /// worker was given.
     pub fn untranslate(&self, head: &mut [u8], meta: &Meta) -> bool {
         let mut is_changed = false;
         for _ in 0..MAX_TRANSLATIONS {

@@ -22,7 +22,8 @@ fn names(some: &[(&str, &AtomicU64)]) -> Vec<(String, String)> {
     some.iter().map(|(name, count)| ((*name).to_owned(), count.load(Relaxed).to_string())).collect()
 }
 
-/// `tally [TIMEOUT]`: counts packets, and sees to it that each comes with its session's scratchpad, and that none is left out.
+/// `tally [TIMEOUT]`: counts packets, and sees to it that each comes with its session's scratchpad, and that
+/// none is left out.
 pub struct NextSet {
     timeout: Option<u32>,
     opened: AtomicU64,

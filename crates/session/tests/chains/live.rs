@@ -9,7 +9,8 @@ fn counts(world: &Box2, names: &[&str]) -> Vec<[u64; 3]> {
     names.iter().map(|name| ["opened", "released", "packets"].map(|count| world.count(name, count))).collect()
 }
 
-/// Functions are put in and taken out in front, in the middle, behind, in any order; what stays keeps what it knows.
+/// Functions are put in and taken out in front, in the middle, behind, in any order; what stays keeps what it
+/// knows.
 #[test]
 fn functions_come_and_go() {
     let mut world = Box2::new(&["nf add a tally", "nf add b tally", "chain add web a | b", RULE]);

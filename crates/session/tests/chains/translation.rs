@@ -99,7 +99,8 @@ fn behind_rules_that_translate() {
     assert_eq!(world.seen("s"), [format!("open {there}"), format!("there {there}"), format!("back {back}")]);
 }
 
-/// Rules that edit addresses come before the chain, which puts the session's in their place; checksums are right.
+/// Rules that edit addresses come before the chain, which puts the session's in their place; checksums are
+/// right.
 #[test]
 fn edits_of_addresses() {
     let mut world = Box2::new(&[

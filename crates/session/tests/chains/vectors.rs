@@ -62,7 +62,7 @@ impl Worker {
             packets.0.push((VecPacket::new(&bytes), meta, *in_port));
         }
         let (mut next, mut edits) = ([Next::Pass; VECTOR], Vec::new());
-        self.sessions.lookup(1, &self.rules, &mut packets, &mut edits, &mut next);
+        self.sessions.lookup(None, 1, &self.rules, &mut packets, &mut edits, &mut next);
         for (at, (packet, meta, in_port)) in packets.0.iter_mut().enumerate() {
             if next[at] == Next::SlowPath {
                 let mut batch = Batch::new();

@@ -90,7 +90,8 @@ fn ended_sessions() {
     assert_eq!(world.net.view().packets, [1, 0]);
 }
 
-/// No state for whoever has not shown that he gets answers; then the other side's numbers follow those that he was told.
+/// No state for whoever has not shown that he gets answers; then the other side's numbers follow those that
+/// he was told.
 #[test]
 fn sessions_that_a_function_answers_for() {
     let mut world = Box2::new(&[

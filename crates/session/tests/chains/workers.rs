@@ -11,7 +11,8 @@ use crate::{Box2, SERVER};
 const SERVERS: [[u8; 4]; 3] = [[192, 0, 2, 7], [192, 0, 2, 8], [192, 0, 2, 9]];
 const LB: &str = "nf add lb server 192.0.2.7 8080 192.0.2.8 8080 192.0.2.9 8080";
 
-/// Each client's packets go to one server, whatever the worker, and replies come back; nobody counts anything twice.
+/// Each client's packets go to one server, whatever the worker, and replies come back; nobody counts anything
+/// twice.
 fn balance(workers: u16, clients: u16, more: &[&str], chain: &str) {
     let chain = format!("chain add web {chain}");
     let lines = [&["nf add t tally", LB, &chain, "add-stateful in port0 chain web"], more].concat();
@@ -86,8 +87,8 @@ fn turned_back_between_workers() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
-    /// Chains change under sessions of many workers, with any packets in between: nobody gets another's scratchpad, nothing
-    /// that was opened is not released, and packets come out as if nothing were changed.
+    /// Chains change under sessions of many workers, with any packets in between: nobody gets another's
+    /// scratchpad, nothing that was opened is not released, and packets come out as if nothing were changed.
     #[test]
     fn any_changes(
         workers in 1..4u16,

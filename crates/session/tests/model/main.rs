@@ -1,11 +1,12 @@
-//! Rules, sessions and translation against a model: random packets of many conversations, in both directions, ICMP errors
-//! about them, fragments in any order, time, changes of rules and of pools, one worker and several.
+//! Rules, sessions and translation against a model: random packets of many conversations, in both directions,
+//! ICMP errors about them, fragments in any order, time, changes of rules and of pools, one worker and
+//! several.
 //!
 //! Half of the worlds have chains as well, whose functions watch or translate: that makes no difference.
 //!
-//! The model ([`world`]) is a list. It knows rules as predicates, sessions by their tuples, and a few lines of TCP. After
-//! every step the engine's sessions must be the model's, and every packet must have come out as the model says, to the
-//! byte, or not at all. No two sessions may ever look the same from outside.
+//! The model ([`world`]) is a list. It knows rules as predicates, sessions by their tuples, and a few lines
+//! of TCP. After every step the engine's sessions must be the model's, and every packet must have come out as
+//! the model says, to the byte, or not at all. No two sessions may ever look the same from outside.
 
 #[path = "../common/mod.rs"]
 mod common;

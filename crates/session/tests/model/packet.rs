@@ -6,8 +6,8 @@ pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 
-/// One direction of a conversation. For an echo, `source.1` is the identifier, and `destination.1` [`ECHO`]; its reply has
-/// them the other way round.
+/// One direction of a conversation. For an echo, `source.1` is the identifier, and `destination.1` [`ECHO`];
+/// its reply has them the other way round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
     pub proto: u8,

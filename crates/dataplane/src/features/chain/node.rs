@@ -68,7 +68,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     if !worker.flows.sessions.emissions().is_empty() {
         inject_emissions(worker, &mut vector);
     }
-    if kept == n && kinds.all(Next::Send) && worker.snapshot.all_wired {
+    if kept == n && kinds.is_only(Next::Send) && worker.snapshot.all_wired {
         return send_all(vector, Edge::Transmit);
     }
     let mut edges = [Edge::Drop; VECTOR];

@@ -1,21 +1,22 @@
-//! `ip4-input` and `ip6-input`: parse the headers of each packet once, and choose the worker that owns its flow.
+//! `ip4-input` and `ip6-input`: parse the headers of each packet once, and choose the worker that owns its
+//! flow.
 //!
-//! Theory of operation. Packets to which rules apply are processed in runs with the same input port, so that what the
-//! port says is read once per run. A plain packet takes one inlined parse; everything else goes through
-//! [`InputContext::classify_rest`]. On a routed port, the checks of a router come first (RFC 1812, 5.2.2 and 5.3.1).
+//! Theory of operation. Packets to which rules apply are processed in runs with the same input port, so that
+//! what the port says is read once per run. A plain packet takes one inlined parse; everything else goes
+//! through [`InputContext::classify_rest`]. On a routed port, the checks of a router come first (RFC 1812,
+//! 5.2.2 and 5.3.1).
 
 use mmb_dpdk::{Packet, Vector};
-use mmb_flow::{FlowRef, Key};
 use mmb_packet::{DropReason, Kind, StageWord, checksum};
-use mmb_session::Sessions;
 
 use super::checksums::complete_checksum;
+use super::hook::{Ingress, IngressHook, InputNodes, InputParts};
 use super::locals::LocalAddresses;
 use super::version::{Ip4, Ip6, IpVersion};
 use crate::engine::handoff::Handoff;
 use crate::engine::node::edges::{OWN_LOOKUP, edges, send, send_all};
 use crate::engine::node::vector::{
-    ROUTED_L3 as L3, VECTOR, for_each_prefetched, packet_addr, prefetch_ahead, prefetch_first,
+    ROUTED_L3 as L3, VECTOR, for_each_prefetched, prefetch_ahead, prefetch_first,
 };
 use crate::engine::snapshot::{PolicyPath, Snapshot, path};
 use crate::engine::worker::Worker;
@@ -45,77 +46,71 @@ impl From<PolicyPath> for Edge {
     }
 }
 
-pub(crate) fn process4(worker: &mut Worker, vector: Vector<'_>) {
-    process::<Ip4>(worker, vector);
+/// The nodes with the hook of a feature.
+pub(crate) const fn nodes<G: Ingress>() -> InputNodes {
+    InputNodes { ip4: process::<Ip4, G>, ip6: process::<Ip6, G> }
 }
 
-pub(crate) fn process6(worker: &mut Worker, vector: Vector<'_>) {
-    process::<Ip6>(worker, vector);
-}
-
-#[inline(always)]
-fn process<I: IpVersion>(worker: &mut Worker, vector: Vector<'_>) {
-    if worker.snapshot.has_policy {
-        process_with_policy::<I>(worker, vector);
+fn process<I: IpVersion, G: Ingress>(worker: &mut Worker, vector: Vector<'_>) {
+    let has_policy = worker.snapshot.has_policy;
+    let (parts, hook) = G::split(worker);
+    if has_policy {
+        process_with_policy::<I, G::Hook<'_>>(&parts, hook, vector);
     } else {
-        process_without_policy::<I>(worker, vector);
+        process_without_policy::<I, G::Hook<'_>>(&parts, vector);
     }
 }
 
 /// Without rules. A routed packet takes so little work that its route is prefetched at once.
 #[inline(always)]
-fn process_without_policy<I: IpVersion>(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, snapshot, routing, handoff, shared, .. } = worker;
-    let context = InputContext { snapshot, locals: &routing.locals, id: *id, spread: handoff.spread };
-    let table = routing.routes.single_table();
+fn process_without_policy<I: IpVersion, H: IngressHook>(parts: &InputParts<'_>, mut vector: Vector<'_>) {
+    let context = InputContext::new(parts);
+    let table = parts.routing.routes.single_table();
     let mut edges = [Edge::Lookup; VECTOR];
     let mut repairs = 0;
     for_each_prefetched(vector.packets(), |at, packet| {
-        let (path, length) = (snapshot.path(packet.port()), packet.pkt_len());
+        let (path, length) = (parts.snapshot.path(packet.port()), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
         if path & (path::ROUTED | path::KERNEL) == path::ROUTED && I::parse_forwardable(data, length, meta) {
             if let Some(table) = table {
                 I::prefetch_route(table, data);
             }
         } else {
-            edges[at] = context.input::<I>(packet, path, None, &mut repairs);
+            edges[at] = context.input::<I, H>(packet, path, None, &mut repairs);
         }
     });
-    shared.workers[*id].counters.repairs.add(repairs);
+    parts.repairs.add(repairs);
     send(vector, &edges);
 }
 
 /// Where rules apply to packets of some port: in runs of packets with the same input port.
 #[inline(always)]
-fn process_with_policy<I: IpVersion>(worker: &mut Worker, mut vector: Vector<'_>) {
-    let Worker { id, snapshot, routing, handoff, flows, shared, .. } = worker;
-    let (locals, sessions) = (&*routing.locals, &mut flows.sessions);
-    let context = InputContext { snapshot, locals, id: *id, spread: handoff.spread };
-    let is_uniform = handoff.spread == 1 && snapshot.has_uniform_path();
-    let (n, uses_sessions) = (vector.len(), snapshot.needs_sessions());
-    let mut edges = [Edge::from(snapshot.policy_path); VECTOR];
+fn process_with_policy<I: IpVersion, H: IngressHook>(
+    parts: &InputParts<'_>,
+    mut hook: H,
+    mut vector: Vector<'_>,
+) {
+    let context = InputContext::new(parts);
+    let is_uniform = parts.spread == 1 && parts.snapshot.has_uniform_path();
+    let n = vector.len();
+    let mut edges = [context.policy_edge; VECTOR];
     let (mut repairs, mut diverges) = (0, false);
-    sessions.begin_vector(I::KIND);
+    hook.begin();
     prefetch_first(vector.packets());
     let mut at = 0;
     while at < n {
         let packets = vector.packets();
-        let port = IngressPort::new(snapshot, locals, is_uniform, packets[at].port());
+        let port = IngressPort::new(parts.snapshot, parts.locals(), is_uniform, packets[at].port());
         let run = PortRun { context: &context, port, from: at, edges: &mut edges, repairs: &mut repairs };
-        (at, diverges) = match (uses_sessions, port.routed) {
-            (true, true) => run.process::<I, true, true>(sessions, packets, diverges),
-            (true, false) => run.process::<I, true, false>(sessions, packets, diverges),
-            (false, true) => run.process::<I, false, true>(sessions, packets, diverges),
-            (false, false) => run.process::<I, false, false>(sessions, packets, diverges),
+        (at, diverges) = match port.routed {
+            true => run.process::<I, H, true>(&mut hook, packets, diverges),
+            false => run.process::<I, H, false>(&mut hook, packets, diverges),
         };
     }
-    shared.workers[*id].counters.repairs.add(repairs);
-    if uses_sessions && !diverges {
-        let packets = &*vector.packets();
-        if let (Some(first), Some(last)) = (packets.first(), packets.last()) {
-            sessions.are_in(n, [packet_addr(first), packet_addr(last)]);
-        }
-        return send_all(vector, Edge::FlowLookup);
+    parts.repairs.add(repairs);
+    if H::IS_ACTIVE && !diverges {
+        hook.end(vector.packets(), I::KIND);
+        return send_all(vector, context.policy_edge);
     }
     send(vector, &edges);
 }
@@ -154,21 +149,20 @@ struct PortRun<'a> {
 }
 
 impl PortRun<'_> {
-    /// Processes the run. Returns the position behind it, and whether some packet so far does not go to the rules
-    /// (`diverges`: whether one before the run does not).
+    /// Processes the run. Returns the position behind it, and whether some packet so far does not go to the
+    /// rules (`diverges`: whether one before the run does not).
     ///
-    /// `SESSIONS`: rules need sessions, which take the parsed headers over while they are in registers. `ROUTED`: see
-    /// [`IngressPort::routed`].
+    /// `ROUTED`: see [`IngressPort::routed`].
     #[inline(always)]
-    fn process<I: IpVersion, const SESSIONS: bool, const ROUTED: bool>(
+    fn process<I: IpVersion, H: IngressHook, const ROUTED: bool>(
         self,
-        sessions: &mut Sessions,
+        hook: &mut H,
         packets: &mut [&mut Packet],
         mut diverges: bool,
     ) -> (usize, bool) {
         let PortRun { context, port, from, edges, repairs } = self;
-        // The flow table starts its search at the device's hash, if the device supplies one.
-        let is_hashed = SESSIONS && packets[from].rss_hash().is_some();
+        // The hook can use the hash of the device, if the device supplies one.
+        let is_hashed = H::IS_ACTIVE && packets[from].rss_hash().is_some();
         for at in from..packets.len() {
             prefetch_ahead(packets, at);
             let packet = &mut *packets[at];
@@ -182,14 +176,14 @@ impl PortRun<'_> {
                 && let Some(headers) = I::parse_plain(data, l3, length, meta)
                 && (!ROUTED || I::is_forwarded(&headers, port.locals))
             {
-                if SESSIONS {
+                if H::IS_ACTIVE {
                     let device_hash = if is_hashed { packet.rss_hash() } else { None };
-                    I::take_in(sessions, at, &headers, device_hash, port.port, length as u32);
+                    hook.take_plain(at, &headers, device_hash, port.port, length as u32);
                 }
             } else {
                 let path = context.snapshot.path(port.port);
-                edges[at] = context.classify_rest::<I>(sessions, at, packet, path, repairs);
-                diverges |= edges[at] != Edge::FlowLookup;
+                edges[at] = context.classify_rest::<I, H>(hook, at, packet, path, repairs);
+                diverges |= edges[at] != context.policy_edge;
             }
         }
         (packets.len(), diverges)
@@ -204,14 +198,28 @@ struct InputContext<'a> {
     id: usize,
     /// See [`Handoff::spread`].
     spread: u32,
+    /// The edge of packets to which rules apply.
+    policy_edge: Edge,
 }
 
-impl InputContext<'_> {
+impl<'a> InputContext<'a> {
+    #[inline(always)]
+    fn new(parts: &InputParts<'a>) -> InputContext<'a> {
+        let InputParts { id, snapshot, routing, spread, .. } = *parts;
+        InputContext {
+            snapshot,
+            locals: &routing.locals,
+            id,
+            spread,
+            policy_edge: snapshot.policy_path.into(),
+        }
+    }
+
     /// The edge of a packet that is not plain; kept out of the loop of plain packets.
     #[inline(never)]
-    fn classify_rest<I: IpVersion>(
+    fn classify_rest<I: IpVersion, H: IngressHook>(
         &self,
-        sessions: &mut Sessions,
+        hook: &mut H,
         at: usize,
         packet: &mut Packet,
         path: u8,
@@ -220,11 +228,11 @@ impl InputContext<'_> {
         let (port, length) = (packet.port(), packet.pkt_len());
         let (data, meta) = packet.data_and_meta();
         let headers = I::parse_plain(data, usize::from(meta.l3_off), length, meta);
-        let edge = self.input::<I>(packet, path, headers.as_ref(), repairs);
-        if edge == Edge::FlowLookup {
+        let edge = self.input::<I, H>(packet, path, headers.as_ref(), repairs);
+        if H::IS_ACTIVE && edge == self.policy_edge {
             match &headers {
-                Some(headers) => I::take_in(sessions, at, headers, packet.rss_hash(), port, length as u32),
-                None => sessions.take_in(at, packet.data(), packet.meta(), port, length as u32),
+                Some(headers) => hook.take_plain(at, headers, packet.rss_hash(), port, length as u32),
+                None => hook.take_other(at, packet),
             }
         }
         edge
@@ -232,7 +240,7 @@ impl InputContext<'_> {
 
     /// Parses a packet, unless `headers` shows that this was done, and returns its edge.
     #[inline(never)]
-    fn input<I: IpVersion>(
+    fn input<I: IpVersion, H: IngressHook>(
         &self,
         packet: &mut Packet,
         path: u8,
@@ -258,7 +266,7 @@ impl InputContext<'_> {
         }
         if path & path::ROUTED != 0 {
             if !I::is_forwardable(packet.data())
-                && let Some(edge) = not_forwardable(packet, snapshot)
+                && let Some(edge) = not_forwardable::<H>(packet, snapshot)
             {
                 return edge;
             }
@@ -287,13 +295,13 @@ impl InputContext<'_> {
     }
 }
 
-/// The edge of a packet on a routed port whose IPv4 header has options or a wrong checksum, or whose TTL has run out;
-/// none if it is forwarded all the same.
+/// The edge of a packet on a routed port whose IPv4 header has options or a wrong checksum, or whose TTL has
+/// run out; none if it is forwarded all the same.
 ///
-/// A packet whose TTL has run out meets neither rules nor features, as with Linux: it is for the machine itself, or
-/// its sender gets an ICMP error.
+/// A packet whose TTL has run out meets neither rules nor features, as with Linux: it is for the machine
+/// itself, or its sender gets an ICMP error.
 #[cold]
-fn not_forwardable(packet: &mut Packet, snapshot: &Snapshot) -> Option<Edge> {
+fn not_forwardable<H: IngressHook>(packet: &mut Packet, snapshot: &Snapshot) -> Option<Edge> {
     let (head, meta) = packet.data_and_meta();
     let header = head.get(L3..usize::from(meta.l4_off))?;
     let is_ip4 = meta.kind.l3() == Kind::IP4;
@@ -304,14 +312,9 @@ fn not_forwardable(packet: &mut Packet, snapshot: &Snapshot) -> Option<Edge> {
     if *header.get(if is_ip4 { 8 } else { 7 })? > 1 {
         return None;
     }
-    meta.session = FlowRef::NONE.0;
-    let mut key = Key { kind: meta.kind.0, proto: meta.proto, ..Key::default() };
-    if is_ip4 && let Some(to) = header.get(16..20) {
-        key.destination[..4].copy_from_slice(to);
-    }
-    if snapshot.claims_destination(&key) {
+    if H::claims_expired(snapshot, packet) {
         // Not the machine's own packet, whatever routes say: it would be sent on.
-        meta.drop_reason = DropReason::TtlExpired as u8;
+        packet.meta_mut().drop_reason = DropReason::TtlExpired as u8;
         return Some(Edge::Slow);
     }
     Some(Edge::Lookup)
@@ -319,8 +322,9 @@ fn not_forwardable(packet: &mut Packet, snapshot: &Snapshot) -> Option<Edge> {
 
 /// The edge of a packet whose IP header is malformed.
 ///
-/// It is dropped where rules apply, because nothing shows that it complies with them, and by a router (RFC 1812,
-/// 5.2.2). A plain wire forwards it. A frame that the kernel truncated because it exceeds every buffer is dropped.
+/// It is dropped where rules apply, because nothing shows that it complies with them, and by a router (RFC
+/// 1812, 5.2.2). A plain wire forwards it. A frame that the kernel truncated because it exceeds every buffer
+/// is dropped.
 #[cold]
 fn malformed(packet: &mut Packet, snapshot: &Snapshot, reason: DropReason) -> Edge {
     let is_cut = snapshot.port(packet.port()).is_some_and(|port| packet.pkt_len() >= port.max_frame());

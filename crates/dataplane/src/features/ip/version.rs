@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use mmb_packet::{
-    DropReason, Kind, Meta, ParsedHeaders, checksum, parse_ip4, parse_ip6, parse_plain_ip4, parse_plain_ip6,
+    DropReason, Kind, Meta, ParsedHeaders, PlainHeaders, checksum, parse_ip4, parse_ip6, parse_plain_ip4,
+    parse_plain_ip6,
 };
 use mmb_route::RouteTable;
-use mmb_session::Sessions;
 
 use super::locals::{hash4, hash6};
 use crate::engine::node::vector::ROUTED_L3 as L3;
@@ -17,7 +17,7 @@ pub(crate) trait IpVersion {
     const KIND: u8;
 
     /// The parsed headers of a plain packet.
-    type Headers;
+    type Headers: PlainHeaders;
 
     /// Parses a plain packet whose network header begins at `l3`. Without a result, the packet may still be valid.
     fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Headers>;
@@ -28,16 +28,6 @@ pub(crate) trait IpVersion {
 
     /// The hash of the packet's flow.
     fn flow_hash(headers: &Self::Headers) -> u32;
-
-    /// Gives a plain packet to the sessions ([`Sessions::take_in`]).
-    fn take_in(
-        sessions: &mut Sessions,
-        at: usize,
-        headers: &Self::Headers,
-        device_hash: Option<u32>,
-        port: u16,
-        bytes: u32,
-    );
 
     /// Parses any packet.
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason>;
@@ -108,18 +98,6 @@ impl IpVersion for Ip4 {
         headers.flow_hash()
     }
 
-    #[inline(always)]
-    fn take_in(
-        sessions: &mut Sessions,
-        at: usize,
-        headers: &ParsedHeaders<8>,
-        device_hash: Option<u32>,
-        port: u16,
-        bytes: u32,
-    ) {
-        sessions.take_in4(at, headers, device_hash, port, bytes);
-    }
-
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {
         parse_ip4(head, length, meta)
     }
@@ -176,18 +154,6 @@ impl IpVersion for Ip6 {
     #[inline(always)]
     fn flow_hash(headers: &ParsedHeaders<32>) -> u32 {
         headers.flow_hash()
-    }
-
-    #[inline(always)]
-    fn take_in(
-        sessions: &mut Sessions,
-        at: usize,
-        headers: &ParsedHeaders<32>,
-        device_hash: Option<u32>,
-        port: u16,
-        bytes: u32,
-    ) {
-        sessions.take_in6(at, headers, device_hash, port, bytes);
     }
 
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason> {

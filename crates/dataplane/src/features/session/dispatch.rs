@@ -62,18 +62,20 @@ pub(super) fn dispatch(
     kinds: NextSet,
 ) {
     for next in [Next::Pass, Next::Chain] {
-        if kinds.all(next) {
+        if kinds.is_only(next) {
             return send_all(vector, edge_of(next));
         }
     }
-    if kinds.has(Next::Hold) {
+    if kinds.contains(Next::Hold) {
         hold(worker, &mut vector, next);
     }
     let mut edges = [Edge::Wire; VECTOR];
     for (edge, next) in edges.iter_mut().zip(&*next) {
         *edge = edge_of(*next);
     }
-    if kinds.has(Next::Send) || (kinds.has(Next::Drop) && !worker.routing.routes.interfaces.is_empty()) {
+    if kinds.contains(Next::Send)
+        || (kinds.contains(Next::Drop) && !worker.routing.routes.interfaces.is_empty())
+    {
         route(worker, &mut vector, next, &mut edges);
     }
     send(vector, &edges);

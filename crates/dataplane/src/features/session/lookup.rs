@@ -1,7 +1,8 @@
 //! `flow-lookup`: finds the sessions of packets, and applies the cached decision of established ones.
 //!
-//! Theory of operation. Packets that `ip4-input` or `ip6-input` gave to the sessions in this walk are not read again
-//! to find where they go. Packets whose session knows the next hop are forwarded here, as by `ip4-rewrite`.
+//! Theory of operation. The input nodes prefetch sessions and leave one token for a vector
+//! ([`super::ingress`]); its packets need not be read again. Packets whose session knows the next hop are
+//! forwarded here, as by `ip4-rewrite`.
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Packet, Vector};
@@ -19,17 +20,20 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let sessions = &mut flows.sessions;
     let mut next = [Next::Pass; VECTOR];
     let hops = snapshot.all_routed.then_some(&routing.routes.hops);
+    let prefetched = flows.prefetched.take().filter(|prefetched| prefetched.has_packets(vector.packets()));
+    let (token, version) = prefetched.map(|vector| (vector.token, vector.version)).unzip();
     let packets = &mut PacketBatch { packets: vector.packets(), hops };
-    let kinds = sessions.lookup(clock.now, &snapshot.for_worker(*id), packets, &mut rules.edits, &mut next);
-    if kinds.all(Next::Forwarded) {
+    let kinds =
+        sessions.lookup(token, clock.now, &snapshot.for_worker(*id), packets, &mut rules.edits, &mut next);
+    if kinds.is_only(Next::Forwarded) {
         return send_all(vector, edge_of(Next::Forwarded));
     }
     if !sessions.next_hop_misses().is_empty() && worker.routes_stable() {
         keep_next_hops(worker, vector.packets());
     }
-    if kinds.all(Next::Pass)
+    if kinds.is_only(Next::Pass)
         && worker.snapshot.all_routed
-        && let Some(version) = worker.flows.sessions.version()
+        && let Some(version) = version
     {
         return send_all(vector, Edge::for_version(version));
     }

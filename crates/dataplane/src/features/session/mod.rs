@@ -3,7 +3,9 @@
 pub(crate) mod classify;
 pub(crate) mod connections;
 pub(crate) mod dispatch;
+pub(crate) mod ingress;
 pub(crate) mod lookup;
 mod packets;
+mod prefetched;
 pub(crate) mod state;
 pub(crate) mod track;

@@ -5,7 +5,7 @@ use mmb_packet::{Meta, StageWord};
 use mmb_route::NextHops;
 use mmb_session::Packets;
 
-use crate::engine::node::vector::{AHEAD, packet_addr};
+use crate::engine::node::vector::AHEAD;
 use crate::features::route::forward::forward4;
 
 /// A vector's packets, and the next hops by which sessions forward them.
@@ -44,11 +44,6 @@ impl Packets for PacketBatch<'_, '_> {
     #[inline]
     fn bytes(&self, at: usize) -> u32 {
         self.packets[at].pkt_len() as u32
-    }
-
-    #[inline(always)]
-    fn packet_addr(&self, at: usize) -> usize {
-        packet_addr(self.packets[at])
     }
 
     #[inline(always)]

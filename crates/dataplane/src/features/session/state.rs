@@ -5,6 +5,7 @@ use mmb_packet::DropReason;
 use mmb_policy::Batch;
 use mmb_session::{ReleasedFragment, Sessions};
 
+use super::prefetched::PrefetchedVector;
 use crate::engine::counters::DropCounters;
 use crate::engine::snapshot::WorkerSnapshot;
 
@@ -54,6 +55,8 @@ pub(crate) fn count_lost(packet: &Packet, drops: &DropCounters) {
 pub(crate) struct FlowManager {
     /// The sessions of the flows that this worker owns.
     pub sessions: Sessions,
+    /// The vector that the input nodes have prefetched for `flow-lookup`.
+    pub prefetched: Option<PrefetchedVector>,
     /// Matches of the rules that are asked for each packet of a session.
     pub per_packet: Box<Batch>,
     pub held: HeldFragments,
@@ -71,6 +74,7 @@ impl FlowManager {
         sessions.adopt(snapshot, snapshot);
         FlowManager {
             sessions,
+            prefetched: None,
             per_packet: Box::default(),
             held: HeldFragments::new(),
             emissions_lost: 0,

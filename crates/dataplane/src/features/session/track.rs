@@ -39,9 +39,9 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
         if next[at] == Next::Reply {
             drops.add(port, meta.drop_reason, 1);
         }
-        kinds.add(next[at]);
+        kinds.insert(next[at]);
     }
-    if kinds.has(Next::Hold) {
+    if kinds.contains(Next::Hold) {
         hold(worker, &mut vector, &mut next);
     }
     release_fragments(worker, &mut vector);

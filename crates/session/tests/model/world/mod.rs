@@ -1,7 +1,7 @@
 //! The model: what is known of sessions, rules and mappings, and what must become of a packet.
 //!
-//! What the engine may choose (a port, a server, a random number) is read off the first packet that it sends on, and held
-//! against what the rule allows. From then on everything is determined.
+//! What the engine may choose (a port, a server, a random number) is read off the first packet that it sends
+//! on, and held against what the rule allows. From then on everything is determined.
 
 mod mapped;
 mod related;
@@ -53,8 +53,9 @@ pub struct World {
     pool: u32,
     door: Option<u32>,
     pub sessions: Vec<Session>,
-    /// Those that a packet has ended since their rules are gone. If there are several workers, that packet may have come
-    /// to another one than the session's, as rules say who owns an address; then it is still there, until it expires.
+    /// Those that a packet has ended since their rules are gone. If there are several workers, that packet
+    /// may have come to another one than the session's, as rules say who owns an address; then it is still
+    /// there, until it expires.
     ghosts: HashSet<(Tuple, Tuple)>,
     fragment_id: u16,
     /// When fragments came whose first ones never will.
