@@ -1,7 +1,8 @@
 //! The network functions that come with mmb.
 //!
-//! Each function is a folder. [`registry`] makes all of them known, together with the type `flow` of the SDK. What
-//! several functions use (clauses, counters, queues to a background thread, TCP segments) is in `shared`.
+//! Each function is a folder. [`registry`] makes all of them known, together with the type `flow` of the SDK.
+//! What several functions use (clauses, counters, queues to a background thread, TCP segments) is in
+//! `shared`.
 
 #![forbid(unsafe_code)]
 

@@ -26,7 +26,8 @@ fn counted(harness: &Harness, instance: &str, name: &str) -> u64 {
     n.parse().expect("a number")
 }
 
-/// A mirror copies what the functions before it have made of a packet: on the way back those are the ones behind it.
+/// A mirror copies what the functions before it have made of a packet: on the way back those are the ones
+/// behind it.
 #[test]
 fn a_mirror_shows_packets_as_they_are_where_it_stands() {
     let mut harness = harness(

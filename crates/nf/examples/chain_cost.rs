@@ -1,7 +1,8 @@
 //! Ticks per packet of chains of monitoring functions: `cargo run --release -p mmb-nf --example chain_cost`.
 //!
-//! Prints, for 1 to 5 functions of 24 bytes and some numbers of sessions, what `Runner::run` takes for each packet, and what
-//! a `flow` before each function (a lookup of its own) takes. The clock is the system's: a tick is a nanosecond.
+//! Prints, for 1 to 5 functions of 24 bytes and some numbers of sessions, what `Runner::run` takes for each
+//! packet, and what a `flow` before each function (a lookup of its own) takes. The clock is the system's: a
+//! tick is a nanosecond.
 
 use std::hint::black_box;
 use std::sync::{Arc, OnceLock};

@@ -5,7 +5,8 @@
 pub enum EmitTarget {
     /// Out by this port.
     Port(u16),
-    /// Out by the port at which the packet came in. When a session begins or ends: the port of its first packet.
+    /// Out by the port at which the packet came in. When a session begins or ends: the port of its first
+    /// packet.
     Ingress,
     /// Where the packet goes. Has no meaning when a session begins or ends, as there is no packet.
     Egress,
@@ -28,9 +29,11 @@ pub struct Context<'a, L> {
 }
 
 impl<L> Context<'_, L> {
-    /// Sends a frame of any length, from its Ethernet header on. The frame is copied. It passes no rule and no chain.
+    /// Sends a frame of any length, from its Ethernet header on. The frame is copied. It passes no rule and
+    /// no chain.
     ///
-    /// Frames beyond [`Emissions::MAX_FRAMES`] or [`Emissions::MAX_BYTES`] of a vector are not sent, and counted.
+    /// Frames beyond [`Emissions::MAX_FRAMES`] or [`Emissions::MAX_BYTES`] of a vector are not sent, and
+    /// counted.
     pub fn emit(&mut self, target: EmitTarget, frame: &[u8]) {
         self.emit_segments(target, &[frame]);
     }
@@ -108,8 +111,8 @@ impl Emissions {
 
     /// Translates frames that functions in chains with translation have sent to `Ingress` or `Egress`.
     ///
-    /// The closure gets the packet's position, whether the frame goes where the packet goes, whether the function sees
-    /// forward packets translated, and the frame. If it returns false, the frame is not sent.
+    /// The closure gets the packet's position, whether the frame goes where the packet goes, whether the
+    /// function sees forward packets translated, and the frame. If it returns false, the frame is not sent.
     pub(crate) fn translate(&mut self, mut f: impl FnMut(u8, bool, bool, &mut [u8]) -> bool) {
         let Emissions { records, bytes, lost, unresolved } = self;
         records.retain_mut(|record| {

@@ -8,11 +8,11 @@ use mmb_packet::DropReason;
 
 use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector};
 
-/// A network function. A value of the implementing type is one instance (`nf add INSTANCE TYPE ARG…`), which all
-/// workers share.
+/// A network function. A value of the implementing type is one instance (`nf add INSTANCE TYPE ARG…`), which
+/// all workers share.
 ///
-/// State of a session is in [`Function::Pad`]. State that a worker keeps for the instance is in [`Function::Local`].
-/// Only one thread at a time uses either of them.
+/// State of a session is in [`Function::Pad`]. State that a worker keeps for the instance is in
+/// [`Function::Local`]. Only one thread at a time uses either of them.
 pub trait Function: Send + Sync + Sized + 'static {
     /// The name of the type in `nf add INSTANCE TYPE`: lower case letters, digits and `-`.
     const TYPE: &'static str;
@@ -20,13 +20,14 @@ pub trait Function: Send + Sync + Sized + 'static {
     const USAGE: &'static str;
     /// What the function does, in one line without a full stop.
     const HELP: &'static str;
-    /// Drop reasons of the function's own, as pairs of name and help. [`Setup::drop_reason`] finds them by name.
+    /// Drop reasons of the function's own, as pairs of name and help. [`Setup::drop_reason`] finds them by
+    /// name.
     ///
     /// A name is lower case letters, digits and `-`. Reasons appear in `show drops` and in the metrics.
     const DROP_REASONS: &'static [(&'static str, &'static str)] = &[];
 
-    /// The state of a session (or of another key, see [`Properties::key`]): plain data, zeros at first, with an
-    /// alignment of at most 8 bytes. `()` if the function keeps no state.
+    /// The state of a session (or of another key, see [`Properties::key`]): plain data, zeros at first, with
+    /// an alignment of at most 8 bytes. `()` if the function keeps no state.
     type Pad: Pod;
     /// The state that each worker keeps for the instance.
     type Local: Default + Send + 'static;
@@ -44,9 +45,9 @@ pub trait Function: Send + Sync + Sized + 'static {
 
     /// Decides whether a packet may open a session that passes the instance.
     ///
-    /// No session exists yet, and the same packet can be offered again. The function may change the packet only into
-    /// its answer ([`Admission::Answer`]), or into another packet with the same key that opens the session in its
-    /// place. In the second case the function has to parse the packet again.
+    /// No session exists yet, and the same packet can be offered again. The function may change the packet
+    /// only into its answer ([`Admission::Answer`]), or into another packet with the same key that opens the
+    /// session in its place. In the second case the function has to parse the packet again.
     fn admit(&self, packet: &mut OpeningPacket<'_>, local: &mut Self::Local) -> Admission {
         let _ = (packet, local);
         Admission::Open
@@ -58,8 +59,8 @@ pub trait Function: Send + Sync + Sized + 'static {
         None
     }
 
-    /// A session begins, or the instance has joined the chain of an existing session. The scratchpad is zeros. If
-    /// several sessions share a key, only the first one is reported.
+    /// A session begins, or the instance has joined the chain of an existing session. The scratchpad is
+    /// zeros. If several sessions share a key, only the first one is reported.
     fn open(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (pad, session, cx);
     }
@@ -72,14 +73,14 @@ pub trait Function: Send + Sync + Sized + 'static {
         cx: &mut Context<'_, Self::Local>,
     ) -> Verdict;
 
-    /// Processes a vector of packets. The default calls [`Function::packet`] for each. Override it if some work can
-    /// be done once for all packets.
+    /// Processes a vector of packets. The default calls [`Function::packet`] for each. Override it if some
+    /// work can be done once for all packets.
     fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
         vector.for_each(|packet, pad, cx| self.packet(packet, pad, cx));
     }
 
-    /// A session has ended, or the instance has left its chain. If several sessions share a key, only the last one is
-    /// reported.
+    /// A session has ended, or the instance has left its chain. If several sessions share a key, only the
+    /// last one is reported.
     fn release(&self, pad: &mut Self::Pad, session: &SessionInfo, cx: &mut Context<'_, Self::Local>) {
         let _ = (pad, session, cx);
     }
@@ -98,8 +99,8 @@ pub trait Function: Send + Sync + Sized + 'static {
         Vec::new()
     }
 
-    /// Work that needs sockets, files or the time of day. The daemon runs it in a thread of its own while the instance
-    /// exists, and asks for it once. `replay` and `bench` do not run it.
+    /// Work that needs sockets, files or the time of day. The daemon runs it in a thread of its own while the
+    /// instance exists, and asks for it once. `replay` and `bench` do not run it.
     fn background(&self) -> Option<Background> {
         None
     }
@@ -121,8 +122,8 @@ pub struct Setup<'a> {
 }
 
 impl Setup<'_> {
-    /// Returns a drop reason of [`Function::DROP_REASONS`]. [`DropReason::ChainError`] if the name is not among them,
-    /// or if the process has no room for another reason.
+    /// Returns a drop reason of [`Function::DROP_REASONS`]. [`DropReason::ChainError`] if the name is not
+    /// among them, or if the process has no room for another reason.
     pub fn drop_reason(&self, name: &str) -> DropReason {
         DropReason::find(name).unwrap_or(DropReason::ChainError)
     }
@@ -131,8 +132,8 @@ impl Setup<'_> {
 /// Properties of an instance that the engine has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Properties {
-    /// The traffic that the function accepts, as matches of the rule language (`ip-proto tcp tcp-dport {80,8080}`).
-    /// Empty: all. The first packet of a session is tested.
+    /// The traffic that the function accepts, as matches of the rule language (`ip-proto tcp tcp-dport
+    /// {80,8080}`). Empty: all. The first packet of a session is tested.
     pub accepts: String,
     /// What a scratchpad belongs to.
     pub key: SessionKey,
@@ -195,7 +196,8 @@ pub enum Verdict {
     Branch(u8),
     /// The packet is dropped.
     Drop(DropReason),
-    /// The packet is dropped. The flow manager drops all further packets of the session until rules or chains change.
+    /// The packet is dropped. The flow manager drops all further packets of the session until rules or chains
+    /// change.
     Refuse(DropReason),
     /// The packet is dropped, and its session ends.
     End(DropReason),
@@ -208,12 +210,13 @@ pub enum Admission {
     Open,
     /// The packet is dropped, and no session is opened.
     Drop(DropReason),
-    /// The function has turned the packet into its answer, including the Ethernet addresses. The engine sends it out by
-    /// the port at which it came in.
+    /// The function has turned the packet into its answer, including the Ethernet addresses. The engine sends
+    /// it out by the port at which it came in.
     Answer,
 }
 
-/// Background work of an instance: see [`Function::background`]. It returns soon after [`StopSignal::wait`] is true.
+/// Background work of an instance: see [`Function::background`]. It returns soon after [`StopSignal::wait`]
+/// is true.
 pub type Background = Box<dyn FnOnce(&StopSignal) + Send>;
 
 /// Tells background work when to end.

@@ -1,7 +1,8 @@
 //! Chains without an engine, for tests of functions.
 //!
-//! Theory of operation. A [`Harness`] has the runner of a worker and a plain session table. Every packet without a session
-//! opens one. There are no rules, no timeouts and no translation: translation requests of functions are ignored.
+//! Theory of operation. A [`Harness`] has the runner of a worker and a plain session table. Every packet
+//! without a session opens one. There are no rules, no timeouts and no translation: translation requests of
+//! functions are ignored.
 //!
 //! ```
 //! # fn main() -> Result<(), mmb_nf::harness::HarnessError> {
@@ -116,8 +117,8 @@ impl SessionAccess for Sessions {
 }
 
 impl Harness {
-    /// Makes a harness with these function types, and with the instances and chains of lines of the language (`nf add …`,
-    /// `chain add …`).
+    /// Makes a harness with these function types, and with the instances and chains of lines of the language
+    /// (`nf add …`, `chain add …`).
     ///
     /// # Errors
     /// The line that is wrong, and why.
@@ -188,8 +189,8 @@ impl Harness {
         self.sessions.table.len()
     }
 
-    /// Sends frames through a chain, in vectors. The first packet of a session opens it, and comes in at [`NEAR`]. Frames
-    /// that are not IP, and fragments, pass.
+    /// Sends frames through a chain, in vectors. The first packet of a session opens it, and comes in at
+    /// [`NEAR`]. Frames that are not IP, and fragments, pass.
     ///
     /// # Panics
     /// If the chain does not exist.

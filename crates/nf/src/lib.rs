@@ -1,14 +1,16 @@
 //! The SDK of network functions, and the chains that run them.
 //!
-//! Theory of operation. A [`Function`] declares the traffic that it accepts and the state that it keeps of a session (its
-//! scratchpad, plain data), and processes packets. A *chain* is an order of instances of functions. A [`Program`] is all
-//! instances and chains, compiled. It is immutable, and is published together with the rules that name its chains. The flow
-//! manager (`mmb-session`) looks a packet's session up once. Each function of the session's chain then has its scratchpad at
-//! a fixed offset of the session's (MiddleClick, sections II-C and III; see [`mmb_flow::layout`]). The [`Runner`] of a worker
-//! takes vectors of such packets through the chains, function by function.
+//! Theory of operation. A [`Function`] declares the traffic that it accepts and the state that it keeps of a
+//! session (its scratchpad, plain data), and processes packets. A *chain* is an order of instances of
+//! functions. A [`Program`] is all instances and chains, compiled. It is immutable, and is published together
+//! with the rules that name its chains. The flow manager (`mmb-session`) looks a packet's session up once.
+//! Each function of the session's chain then has its scratchpad at a fixed offset of the session's
+//! (MiddleClick, sections II-C and III; see [`mmb_flow::layout`]). The [`Runner`] of a worker takes vectors
+//! of such packets through the chains, function by function.
 //!
-//! A developer writes a type, implements [`Function`], and adds the type to a [`Registry`]. This crate uses no packet
-//! buffers, no clock, no sockets and no threads. Only [`Background`] work may do so, and the daemon starts it.
+//! A developer writes a type, implements [`Function`], and adds the type to a [`Registry`]. This crate uses
+//! no packet buffers, no clock, no sockets and no threads. Only [`Background`] work may do so, and the daemon
+//! starts it.
 
 #![forbid(unsafe_code)]
 

@@ -37,8 +37,8 @@ impl Packet<'_> {
         FlowRef::new(self.session, self.direction)
     }
 
-    /// Returns the lower eight TCP flags as in the header (RFC 9293, 3.1: FIN is the lowest bit). 0 if the packet is
-    /// not TCP.
+    /// Returns the lower eight TCP flags as in the header (RFC 9293, 3.1: FIN is the lowest bit). 0 if the
+    /// packet is not TCP.
     #[inline(always)]
     pub fn tcp_flags(&self) -> u8 {
         match self.head.get(usize::from(self.meta.l4_off) + 13) {
@@ -53,8 +53,8 @@ impl Packet<'_> {
         self.head.get(usize::from(self.meta.l4_off)..).unwrap_or(&[])
     }
 
-    /// Returns the number of bytes behind the transport header, up to the end of the IP packet. For protocols other
-    /// than TCP and UDP, the bytes behind the IP header count.
+    /// Returns the number of bytes behind the transport header, up to the end of the IP packet. For protocols
+    /// other than TCP and UDP, the bytes behind the IP header count.
     #[inline]
     pub fn l4_payload_len(&self) -> u32 {
         u32::from(self.meta.end).saturating_sub(u32::from(self.meta.l4_off) + self.l4_header_len())
@@ -75,8 +75,8 @@ impl Packet<'_> {
         std::iter::once(&*self.head).chain(rest)
     }
 
-    /// Iterates over the payload of the transport protocol in order, without a copy. Padding behind the IP packet is
-    /// left out. Slices are not empty.
+    /// Iterates over the payload of the transport protocol in order, without a copy. Padding behind the IP
+    /// packet is left out. Slices are not empty.
     pub fn payload(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = usize::from(self.meta.l4_off) + self.l4_header_len() as usize;
         let mut left = self.l4_payload_len() as usize;
@@ -114,8 +114,8 @@ pub struct TranslationRequest {
     pub pool: Option<Arc<str>>,
     /// The destination is translated to this address, and to this port if there is one.
     pub destination: Option<(IpAddr, Option<u16>)>,
-    /// The initial sequence number that a function has sent to the initiator in place of the responder (TCP). The
-    /// engine translates the responder's sequence numbers to follow it.
+    /// The initial sequence number that a function has sent to the initiator in place of the responder (TCP).
+    /// The engine translates the responder's sequence numbers to follow it.
     pub proxied_isn: Option<u32>,
 }
 

@@ -40,7 +40,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Adds a type. It replaces an earlier one with the same name. Its drop reasons become known to the process.
+    /// Adds a type. It replaces an earlier one with the same name. Its drop reasons become known to the
+    /// process.
     pub fn add<F: Function>(&mut self) -> &mut Self {
         const { assert!(align_of::<F::Pad>() <= 8, "scratchpads are aligned to 8 bytes") };
         for (name, help) in F::DROP_REASONS {

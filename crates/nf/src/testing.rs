@@ -1,4 +1,5 @@
-//! A test bench for a single function: it opens sessions and processes packets, without a chain, a table or a worker.
+//! A test bench for a single function: it opens sessions and processes packets, without a chain, a table or a
+//! worker.
 
 use std::sync::Arc;
 
@@ -22,8 +23,8 @@ pub const TAP: u16 = 7;
 
 pub use Direction::{Forward, Reverse};
 
-/// Makes a function from arguments that are separated by blanks. There are interfaces `near`, `far` and `tap`, a pool `wan`
-/// and two workers.
+/// Makes a function from arguments that are separated by blanks. There are interfaces `near`, `far` and
+/// `tap`, a pool `wan` and two workers.
 ///
 /// # Errors
 /// The error of [`Function::new`].
@@ -182,7 +183,8 @@ impl<F: Function> Bench<F> {
         &mut self.sessions[session]
     }
 
-    /// Offers a packet that is about to open a session. Returns the decision, the packet afterwards, and the request.
+    /// Offers a packet that is about to open a session. Returns the decision, the packet afterwards, and the
+    /// request.
     pub fn admit(&mut self, frame: &[u8]) -> (Admission, Vec<u8>, TranslationRequest) {
         let (mut packet, mut meta) = (VecPacket::new(frame), parsed(frame));
         let key = key_of_frame(frame);

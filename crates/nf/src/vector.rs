@@ -1,8 +1,8 @@
 //! A vector of packets in front of a function.
 //!
-//! Theory of operation. On the path of a packet, the type of the function is known in this module alone. The loop over
-//! the packets, the access to their scratchpads and the function are compiled as one. A packet that passes leaves no
-//! trace; verdicts of other packets are written down.
+//! Theory of operation. On the path of a packet, the type of the function is known in this module alone. The
+//! loop over the packets, the access to their scratchpads and the function are compiled as one. A packet that
+//! passes leaves no trace; verdicts of other packets are written down.
 
 use crate::context::Emissions;
 use crate::set::{Set, VECTOR};
@@ -19,7 +19,8 @@ pub(crate) struct RawVector<'v, 'p> {
     pub packets: &'v mut [Packet<'p>],
     /// Positions of the packets that are in front of the function.
     pub at: Set,
-    /// Start of each packet's scratchpads in `pads`, in units of 8 bytes. A packet with an invalid start passes.
+    /// Start of each packet's scratchpads in `pads`, in units of 8 bytes. A packet with an invalid start
+    /// passes.
     pub bases: &'v [u32; VECTOR],
     /// The scratchpads of all sessions.
     pub pads: &'v mut [u8],

@@ -143,7 +143,8 @@ fn properties_of_chains() {
     assert_eq!(program.chain("z"), None);
 }
 
-/// The chain of MiddleClick's Figures 2 and 3, with all functions of 16 bytes: functions on parallel paths share bytes.
+/// The chain of MiddleClick's Figures 2 and 3, with all functions of 16 bytes: functions on parallel paths
+/// share bytes.
 #[test]
 fn parallel_paths_share_bytes() {
     let harness = with("x [tcp1, udp1] | c").unwrap();

@@ -1,5 +1,5 @@
-//! Chains against running each function alone with a table of its own, the layout of random chains, and what sessions keep
-//! when chains change.
+//! Chains against running each function alone with a table of its own, the layout of random chains, and what
+//! sessions keep when chains change.
 
 mod common;
 
@@ -299,7 +299,8 @@ proptest! {
         harness.runner().tick(u32::MAX / 4, usize::MAX);
     }
 
-    /// Functions that stay in a session's chain keep their bytes, those that leave let go of it once, new ones begin anew.
+    /// Functions that stay in a session's chain keep their bytes, those that leave let go of it once, new
+    /// ones begin anew.
     #[test]
     fn sessions_move_with_their_bytes(
         chains in prop::collection::vec(prop::sample::subsequence((0..8usize).collect::<Vec<_>>(), 1..6).prop_shuffle(), 1..6),
@@ -386,8 +387,8 @@ fn blocks() -> Registry {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
-    /// Functions that a session may see together have bytes of their own, aligned; a shared instance has one place; no
-    /// layout needs more than all functions one behind the other.
+    /// Functions that a session may see together have bytes of their own, aligned; a shared instance has one
+    /// place; no layout needs more than all functions one behind the other.
     #[test]
     fn layouts(
         dice in [prop::collection::vec(any::<u8>(), 60), prop::collection::vec(any::<u8>(), 60), prop::collection::vec(any::<u8>(), 60)],

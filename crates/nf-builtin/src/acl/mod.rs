@@ -1,8 +1,9 @@
-//! `acl`: which sessions may be.
+//! `acl`: an access list for sessions.
 //!
-//! Theory of operation. The clauses are asked about a session once, when it opens; the first that matches decides, and
-//! what no clause matches is denied, as access lists everywhere have it. A denied session is refused: the flow manager
-//! drops its packets from then on without asking again. Replies are packets of an allowed session, and need no clause.
+//! Theory of operation. The clauses are evaluated once for each session, when it opens. The first clause that
+//! matches decides. A session that no clause matches is denied. A denied session is refused: the flow manager
+//! drops its further packets without calling the function. Replies belong to an allowed session and need no
+//! clause.
 
 use mmb_policy::Batch;
 
@@ -12,7 +13,7 @@ use mmb_nf::{ArgError, Context, DropReason, Function, Packet, SessionInfo, Setup
 /// Allows sessions, or denies them.
 pub(crate) struct Acl {
     clauses: Clauses,
-    /// What each clause says: whether it allows.
+    /// Whether each clause allows.
     allows: Vec<bool>,
 }
 
@@ -76,7 +77,7 @@ mod tests {
         Frame::new(Ip4::new(from, [192, 0, 2, 1]), Tcp::new(4000, dport)).build()
     }
 
-    /// What becomes of a session that this packet opens.
+    /// Returns the verdict for a session that a packet opens.
     fn verdict(bench: &mut Bench<Acl>, frame: &[u8]) -> Verdict {
         let session = bench.open(frame);
         bench.packet(session, Forward, frame).verdict
@@ -107,7 +108,7 @@ mod tests {
         assert_eq!(verdict(&mut bench, &reply), DENIED, "but not as a session of its own");
     }
 
-    /// Ports are those of the session's first packet, wherever later ones come from.
+    /// The input port is that of the session's first packet.
     #[test]
     fn the_port_is_where_the_session_began() {
         let mut bench = Bench::<Acl>::new("allow in far");

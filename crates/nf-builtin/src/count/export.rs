@@ -1,4 +1,4 @@
-//! The thread that gets records out of the house.
+//! The thread that exports records.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use crate::shared::log_file::LogFile;
 use mmb_nf::ArgError;
 use mmb_nf::StopSignal;
 
-/// How often a collector hears the templates: UDP may have lost them, or the collector begun anew (RFC 7011, 8.4).
+/// Interval at which templates are sent again: UDP may lose them, and collectors restart (RFC 7011, 8.4).
 const TEMPLATES: Duration = Duration::from_secs(60);
-/// How long a collector that was not found is not looked for.
+/// Interval at which a collector that was not found is looked up again.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// `HOST:PORT`, if it has that form: addresses of IPv6 in brackets.
+/// Checks that an argument has the form `HOST:PORT`, with IPv6 addresses in brackets.
 ///
 /// # Errors
-/// A sentence.
+/// The form that is expected.
 pub(super) fn collector(word: &str) -> Result<String, ArgError> {
     let expected = "must be HOST:PORT, such as `10.0.0.9:4739` or `[2001:db8::9]:4739`";
     let wrong = || ArgError::invalid("collector", word, expected);
@@ -64,10 +64,10 @@ struct Sender<'a> {
     collector: &'a str,
     /// The socket and the address of the collector, or why there is none.
     socket: Result<(UdpSocket, SocketAddr), ExportError>,
-    /// When the collector was looked for.
+    /// When the collector was looked up.
     looked: Option<Instant>,
     encoder: Encoder,
-    /// When it was told the templates.
+    /// When templates were sent.
     told: Option<Instant>,
 }
 

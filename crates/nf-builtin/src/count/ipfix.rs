@@ -1,11 +1,13 @@
 //! IPFIX messages (RFC 7011) of records.
 //!
-//! Theory of operation. There is one template for IPv4 and one for IPv6. A record is a bidirectional flow (RFC 5103): the
-//! initiator is its source, and what comes back is counted by the reverse elements of private enterprise 29305. All
-//! elements have fixed lengths, so that the most records that a message may hold are known beforehand. A message is at
-//! most what every path carries that IPv6 may use (1280 bytes, RFC 8200, 5), so that none is cut (RFC 7011, 10.3.3).
+//! Theory of operation. There is one template for IPv4 and one for IPv6. A record is a bidirectional flow
+//! (RFC 5103): the initiator is its source, and what comes back is counted by the reverse elements of private
+//! enterprise 29305. All elements have fixed lengths, so that the most records that a message may hold are
+//! known beforehand. A message is at most what every path carries that IPv6 may use (1280 bytes, RFC 8200,
+//! 5), so that none is cut (RFC 7011, 10.3.3).
 //!
-//! ICMP queries have no ports; the request's type stands in the upper byte of the destination's, where NetFlow has it.
+//! ICMP queries have no ports; the request's type stands in the upper byte of the destination's, where
+//! NetFlow has it.
 
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,10 +63,10 @@ const fn template(source: u16, destination: u16, address: u16) -> [Element; FIEL
 const IP4: [Element; FIELDS] = template(8, 12, 4);
 /// sourceIPv6Address, destinationIPv6Address.
 const IP6: [Element; FIELDS] = template(27, 28, 16);
-/// The templates and their numbers; smaller ones are taken (RFC 7011, 3.4.1).
+/// The templates and their numbers, which begin at 256 (RFC 7011, 3.4.1).
 const TEMPLATES: [(u16, [Element; FIELDS]); 2] = [(256, IP4), (257, IP6)];
 
-/// The source of the flow sent its first packet.
+/// biflowDirection: the source is the initiator.
 const INITIATOR: u8 = 1;
 
 const fn bytes(template: &[Element; FIELDS]) -> usize {
@@ -76,7 +78,7 @@ const fn bytes(template: &[Element; FIELDS]) -> usize {
     sum
 }
 
-/// Makes messages of one transport session.
+/// Encodes messages of one transport session.
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     /// Data records sent so far (RFC 7011, 3.1).
@@ -84,7 +86,7 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// A message with the templates. `time` is in seconds since 1970.
+    /// Encodes a message with the templates. `time` is in seconds since 1970.
     ///
     /// # Errors
     /// [`ExportError::Encode`].
@@ -104,7 +106,7 @@ impl Encoder {
         self.message(time, vec![set(TEMPLATE_SET, FlowSetBody::Templates(templates.to_vec()))])
     }
 
-    /// A message with at most [`PER_MESSAGE`] records.
+    /// Encodes a message with at most [`PER_MESSAGE`] records.
     ///
     /// # Errors
     /// [`ExportError::Encode`].
@@ -143,7 +145,7 @@ fn set(header_id: u16, body: FlowSetBody) -> FlowSet {
     FlowSet { header: FlowSetHeader { header_id, length: 0 }, body }
 }
 
-/// A flow's values, in the order of the template.
+/// Returns a flow's values, in the order of the template.
 fn values(flow: &Flow) -> [FieldValue; FIELDS] {
     let (ends, record) = (&flow.ends, &flow.record);
     let (source_port, destination_port) = match (ends.ports, ends.query) {

@@ -1,15 +1,17 @@
 //! `count`: packets, bytes and TCP flags of each session by direction, exported as IPFIX or JSON.
 //!
-//! Theory of operation. The scratchpad holds what has been seen since the last record about the session. A record is made
-//! when the session ends, and every ACTIVE seconds while packets come: by the first packet after that time, so that no
-//! timer is needed, and a session that is silent has nothing to report. It then begins again from zero: records of a
-//! session add up to all of it. A record is made as well before a counter overflows.
+//! Theory of operation. The scratchpad holds what has been seen since the last record of the session. A
+//! record is made when the session ends, and every ACTIVE seconds while packets come. The first packet after
+//! that time makes it, so that no timer is needed, and a silent session has nothing to report. The counters
+//! then begin again at zero: the records of a session add up to all of it. A record is also made before a
+//! counter overflows.
 //!
-//! Bytes are those of IP packets, from the IP header on, without Ethernet's padding: what IPFIX calls octets (RFC 5102,
-//! octetDeltaCount). A session's records name its opener first (RFC 5103: a biflow with the initiator as source); addresses
-//! are those at the function's place in the chain.
+//! Bytes are those of IP packets from the IP header on, without Ethernet padding: the octets of IPFIX (RFC
+//! 5102, octetDeltaCount). Records name the initiator first (RFC 5103: a biflow with the initiator as
+//! source). Addresses are those at the function's place in the chain.
 //!
-//! Records go to a thread of the instance's own through bounded queues; what does not fit is lost, and counted.
+//! Records go to a thread of the instance through bounded queues. Records that do not fit are lost, and
+//! counted.
 
 mod export;
 mod ipfix;
@@ -26,27 +28,27 @@ use crate::shared::counters::WorkerCounters;
 use crate::shared::export_queue::ExportQueue;
 use mmb_nf::{ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
-/// Seconds between records of a session that goes on, if none are given.
+/// Default seconds between records of a session that goes on.
 const USUAL_ACTIVE: u32 = 60;
 /// Most seconds.
 const MOST_ACTIVE: u32 = 86_400;
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct Count {
     /// Milliseconds between records of a session that goes on; [`u32::MAX`] without export.
     active: u32,
     export: Option<Export>,
-    /// What records said in total.
+    /// Totals of all records.
     totals: WorkerCounters<3>,
 }
 
-/// Records on their way.
+/// The export of records.
 struct Export {
     target: Target,
     outbox: Arc<ExportQueue<Record>>,
 }
 
-/// Where they go.
+/// The target of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Target {
     /// A collector: host and port.
@@ -54,7 +56,7 @@ enum Target {
     Json(PathBuf),
 }
 
-/// What is kept of a session: its packets since the last record.
+/// The state of a session: its packets since the last record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Pad {
@@ -63,10 +65,10 @@ pub(crate) struct Pad {
     /// When the first of them came, and the last; milliseconds of the worker's clock.
     first: u32,
     last: u32,
-    /// All of their TCP flags.
+    /// The union of their TCP flags.
     flags: [u8; 2],
-    /// Not 0: there is a first one. (Both packet counters would say so, but reading them at once while one of them has just
-    /// been written stalls.)
+    /// Not 0 after the first packet. The packet counters would tell it as well, but reading both right after
+    /// a write to one of them stalls.
     begun: u8,
     unused: [u8; 5],
 }
@@ -164,7 +166,7 @@ impl Function for Count {
 }
 
 impl Count {
-    /// A record about a session that goes on, with a packet of which it can be named: fragments but the first cannot.
+    /// Makes a record of a session that goes on. The packet gives the key; later fragments have none.
     #[inline(never)]
     fn goes_on(&self, packet: &Packet<'_>, pad: &mut Pad, cx: &Context<'_, ()>) {
         let (Ok(key) | Err(KeyError::FirstFragment(key))) = parse_key(packet.head, packet.meta) else {
@@ -179,7 +181,7 @@ impl Count {
         self.tell(pad, &key, Ended::Active, cx);
     }
 
-    /// Makes a record of what the scratchpad holds, if anything, and begins anew.
+    /// Makes a record of the scratchpad, unless it is empty, and clears it.
     fn tell(&self, pad: &mut Pad, key: &Key, ended: Ended, cx: &Context<'_, ()>) {
         let Pad { bytes, packets, first, last, flags, .. } = std::mem::replace(pad, Pad::zeroed());
         if packets == [0; 2] {

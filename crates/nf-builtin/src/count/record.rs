@@ -1,4 +1,4 @@
-//! Records: what `count` says of a session, or of a part of one.
+//! Records of `count`: a session, or a part of one.
 
 use std::net::IpAddr;
 use std::time::SystemTime;
@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::shared::endpoints::Endpoints;
 use crate::shared::export_queue::ClockReading;
 
-/// As a worker makes it.
+/// A record as a worker makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Of the opener's packets.
+    /// Key of forward packets.
     pub key: Key,
-    /// By direction, as all pairs below.
+    /// By direction, like all pairs below.
     pub bytes: [u64; 2],
     pub packets: [u32; 2],
     /// Milliseconds of the worker's clock.
@@ -31,7 +31,7 @@ pub(super) struct Record {
 pub(super) enum Ended {
     /// The session has ended, or left the chain.
     Idle = 1,
-    /// It goes on.
+    /// The session goes on.
     Active = 2,
     /// Both sides have closed it, or one has reset it.
     Closed = 3,
@@ -48,7 +48,7 @@ impl Ended {
     }
 }
 
-/// A record as the world reads it.
+/// A record with times of day, to be exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
     pub start: SystemTime,
@@ -63,7 +63,7 @@ impl Flow {
         Flow { start, end, ends: Endpoints::of(&record.key), record }
     }
 
-    /// The record as a line of JSON.
+    /// Returns the record as a line of JSON.
     pub fn json(&self) -> String {
         let Flow { start, end, ends, record } = self;
         let time = |time| humantime::format_rfc3339_millis(time).to_string();
@@ -82,7 +82,7 @@ impl Flow {
             bytes: record.bytes,
             tcp_flags: (ends.proto == 6).then_some(record.flags),
         };
-        // Numbers, strings and arrays of them: nothing of this fails.
+        // Serializing numbers, strings and arrays does not fail.
         let mut line = serde_json::to_string(&line).unwrap_or_default();
         line.push('\n');
         line

@@ -1,8 +1,9 @@
-//! The back ends: what they are, how they are, how many sessions they have.
+//! The back ends: their addresses, states and session counts.
 //!
-//! Theory of operation. Counts and states are atomics that all workers share. Counts change when sessions open and end,
-//! not with packets; states, and how many back ends are down, are read with each vector and hardly ever change, so
-//! they stand apart from the counts. Whoever changes a state makes the [`Choices`] anew, one at a time.
+//! Theory of operation. Counts and states are atomics that all workers share. Counts change when sessions
+//! open and end, not with packets. States and the number of back ends that are down are read with each vector
+//! and hardly ever change, so they are kept apart from the counts. A change of a state rebuilds the
+//! [`Choices`]; a lock serializes changes.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -21,7 +22,7 @@ pub(super) struct Backend {
     pub counts: Counts,
 }
 
-/// What a back end has and had.
+/// Counters of a back end.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Sessions now.
@@ -38,11 +39,11 @@ pub(super) struct Counts {
 mod state {
     /// It has failed its checks.
     pub const DOWN: u8 = 1 << 0;
-    /// It is to have no more sessions.
+    /// It gets no new sessions.
     pub const DRAINING: u8 = 1 << 1;
 }
 
-/// All of them.
+/// All back ends of an instance.
 #[derive(Debug)]
 pub(super) struct Backends {
     method: Method,
@@ -53,7 +54,7 @@ pub(super) struct Backends {
     choices: ArcSwap<Choices>,
     /// Held while states change.
     changing: Mutex<()>,
-    /// Workers that have begun to take turns.
+    /// Number of workers that have begun to take turns.
     turns: AtomicUsize,
 }
 
@@ -79,12 +80,12 @@ impl Backends {
         &self.all
     }
 
-    /// Where the next worker begins to take turns.
+    /// Returns the first turn of the next worker.
     pub fn first_turn(&self) -> usize {
         self.turns.fetch_add(1, Relaxed)
     }
 
-    /// The back end for a session from this source.
+    /// Returns the back end for a session from a source address.
     pub fn choose(&self, source: &[u8; 16], is_ip4: bool, turn: usize) -> Option<&Backend> {
         let load = |backend: u16| {
             self.get(backend).map_or(u64::MAX, |backend| backend.counts.sessions.load(Relaxed))
@@ -97,8 +98,8 @@ impl Backends {
         self.all.get(usize::from(backend))
     }
 
-    /// The number of the back end that sessions to this address and port are with: one with that port, or without any. If
-    /// they have no ports, any at the address.
+    /// Returns the number of the back end with an address and port: the one with that port, or one without a
+    /// port. For protocols without ports, any back end at the address.
     pub fn at(&self, address: IpAddr, port: Option<u16>) -> Option<u16> {
         let find = |fits: &dyn Fn(Option<u16>) -> bool| {
             self.all.iter().position(|one| one.place.address == address && fits(one.place.port))
@@ -110,7 +111,7 @@ impl Backends {
         at.map(|at| at as u16)
     }
 
-    /// Whether all of them are there.
+    /// Whether no back end is down.
     #[inline]
     pub fn all_up(&self) -> bool {
         self.down.load(Relaxed) == 0
@@ -125,7 +126,7 @@ impl Backends {
         self.states.get(usize::from(backend)).map_or(0, |state| state.load(Relaxed))
     }
 
-    /// Its state, for people.
+    /// Returns the name of a back end's state.
     pub fn state_name(&self, backend: u16) -> &'static str {
         match self.state(backend) {
             0 => "up",
@@ -139,7 +140,8 @@ impl Backends {
         self.change(|number| number == backend, state::DOWN, down);
     }
 
-    /// Whether back ends at a place (without a port: at any) take sessions no more. False: there are none.
+    /// Sets or clears draining of the back ends at an address; without a port, at any port. False: there are
+    /// none.
     pub fn set_draining(&self, place: BackendAddress, draining: bool) -> bool {
         let is_meant = |backend: u16| {
             let at = self.get(backend).map(|backend| backend.place);

@@ -1,11 +1,11 @@
-//! DirectionFilter back end takes a session.
+//! Choice of a back end for a session.
 //!
-//! Theory of operation. [`Choices`] holds, for each family of addresses, the back ends that take sessions now, prepared
-//! for the method in force. It is made anew whenever a back end comes or goes, and published as one value. Round robin
-//! goes through a schedule in which each back end stands as often as its weight says, spread evenly (smooth weighted
-//! round robin). The hash ring has points that depend on a back end's address alone (Karger et al., 1997), so that only
-//! the sessions of one that goes find another, and find their old one when it comes back; they are the same in every
-//! process, so that several machines choose alike.
+//! Theory of operation. [`Choices`] holds, for each address family, the back ends that accept sessions,
+//! prepared for the configured method. It is rebuilt whenever a back end comes or goes, and published as one
+//! value. Round robin follows a schedule in which each back end appears as often as its weight says, spread
+//! evenly (smooth weighted round robin). The points of the hash ring depend on a back end's address alone
+//! (Karger et al., 1997). So only the sessions of a back end that goes are moved, and they return when it
+//! comes back. The points are the same in every process, so that several machines choose alike.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ impl Method {
     }
 }
 
-/// The ring's hash: without a secret, to be the same everywhere.
+/// The hash of the ring. It has no secret, so that it is the same everywhere.
 #[derive(Clone, Copy, Debug)]
 struct Plain;
 
@@ -64,7 +64,7 @@ struct Point {
 
 impl Hash for Point {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        // Not by its number: a back end that is written before it changes nothing.
+        // The number is left out, so that back ends configured before this one change nothing.
         match self.place.address {
             IpAddr::V4(address) => state.write(&address.octets()),
             IpAddr::V6(address) => state.write(&address.octets()),
@@ -74,31 +74,31 @@ impl Hash for Point {
     }
 }
 
-/// Points of a back end of weight 1, if there are not too many back ends: shares differ by a twelfth then.
+/// Points of a back end with weight 1, unless there are many back ends. Shares then differ by a twelfth.
 const POINTS: u32 = 160;
-/// Most points, about.
+/// Approximate limit of all points.
 const MOST_POINTS: u32 = 1 << 16;
 
-/// A back end, as far as choosing is concerned.
+/// What the choice needs of a back end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub place: BackendAddress,
     pub weight: u16,
-    /// It takes sessions.
+    /// It accepts sessions.
     pub takes: bool,
 }
 
-/// The back ends of one family that take sessions.
+/// The back ends of one address family that accept sessions.
 #[derive(Debug)]
 struct Family {
     /// Their numbers and weights.
     there: Vec<(u16, u16)>,
-    /// Their numbers in turn.
+    /// Their numbers in the order of their turns.
     schedule: Vec<u16>,
     ring: HashRing<Point, Plain>,
 }
 
-/// See the head of the file.
+/// See the module's theory of operation.
 #[derive(Debug)]
 pub(super) struct Choices {
     method: Method,
@@ -112,8 +112,8 @@ impl Choices {
         Choices { method, four: family(true), six: family(false) }
     }
 
-    /// The number of the back end that takes a session from this source; none: there is none. `turn` is how many sessions of
-    /// the family the worker has opened, `sessions` the number of sessions that a back end has.
+    /// Returns the number of the back end for a session from a source. `turn` is the number of sessions of
+    /// the family that the worker has opened. `sessions` returns the sessions of a back end.
     pub fn choose(
         &self,
         source: &[u8; 16],
@@ -135,7 +135,7 @@ impl Family {
         let of_family = |one: &&Candidate| one.place.address.is_ipv4() == is_ip4;
         let divisor = candidates.iter().map(|one| u32::from(one.weight)).fold(0, gcd).max(1);
         let shares = |one: &Candidate| u32::from(one.weight) / divisor;
-        // Of all of them, lest points move when one goes.
+        // Of all candidates, so that no points move when one goes.
         let total = candidates.iter().filter(of_family).map(shares).sum::<u32>().max(1);
         let points = (MOST_POINTS / total).clamp(1, POINTS);
         let numbered = (0..).zip(candidates).filter(|(_, one)| of_family(one) && one.takes);
@@ -154,7 +154,7 @@ impl Family {
     }
 
     fn least(&self, turn: usize, sessions: impl Fn(u16) -> u64) -> Option<u16> {
-        // Of those that have equally few, another one each time.
+        // Ties go to another back end each time.
         let (before, behind) = self.there.split_at(turn % self.there.len().max(1));
         let mut best: Option<(u16, u16, u64)> = None;
         for &(backend, weight) in behind.iter().chain(before) {
@@ -174,15 +174,15 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Numbers in turn, each as often as its share says, spread evenly: each gains its share in every turn, and the one that
-/// has most pays for all.
+/// Returns numbers in the order of their turns, each as often as its share, spread evenly. In every turn each
+/// number gains its share as credit; the one with the most credit is taken and pays the total.
 fn schedule(shares: &[(u16, u32)]) -> Vec<u16> {
     let total: i64 = shares.iter().map(|(_, share)| i64::from(*share)).sum();
     let mut credits: Vec<_> = shares.iter().map(|&(backend, share)| (0, backend, i64::from(share))).collect();
     let mut turns = Vec::new();
     for _ in 0..total {
         credits.iter_mut().for_each(|(credit, _, share)| *credit += *share);
-        // Of equals the first.
+        // Ties go to the first.
         if let Some((credit, backend, _)) = credits.iter_mut().rev().max_by_key(|(credit, ..)| *credit) {
             *credit -= total;
             turns.push(*backend);

@@ -1,4 +1,4 @@
-//! The words of `lb`.
+//! The arguments of `lb`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use mmb_nf::ArgError;
 const MOST: usize = 256;
 /// Largest weight.
 const HEAVIEST: u16 = 100;
-/// ClockReading between two checks.
+/// Limits of the time between two checks.
 const FASTEST: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(3600);
 
-/// A back end as it is written: `ADDRESS[:PORT][*WEIGHT]`, IPv6 addresses with a port in brackets.
+/// The address of a back end: `ADDRESS[:PORT]`, IPv6 addresses with a port in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BackendAddress {
     pub address: IpAddr,
@@ -40,16 +40,16 @@ impl std::fmt::Display for BackendAddress {
     }
 }
 
-/// How it is found out whether a back end is there.
+/// How back ends are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
-    /// It is taken to be.
+    /// Not at all: they are assumed to be up.
     None,
-    /// It takes TCP connections at this port, or at the port that sessions go to.
+    /// By a TCP connection to this port, or to the port of the back end.
     Tcp(Option<u16>),
 }
 
-/// What the words say.
+/// The parsed arguments.
 #[derive(Clone, Debug)]
 pub(super) struct LbConfig {
     pub backends: Vec<(BackendAddress, u16)>,
@@ -60,7 +60,7 @@ pub(super) struct LbConfig {
 
 impl LbConfig {
     /// # Errors
-    /// A sentence about what is wrong.
+    /// The argument that is wrong, and what is accepted.
     pub fn parse(words: &[&str]) -> Result<LbConfig, ArgError> {
         let places = words.iter().take_while(|word| !matches!(**word, "by" | "check" | "every"));
         let backends = places.map(|word| backend(word)).collect::<Result<Vec<_>, _>>()?;
@@ -105,7 +105,7 @@ impl LbConfig {
         Ok(())
     }
 
-    /// Hears one option; gives the words behind it.
+    /// Parses one option. Returns the arguments behind it.
     fn option<'w, 's>(&mut self, option: &str, rest: &'w [&'s str]) -> Result<&'w [&'s str], ArgError> {
         match (option, rest) {
             ("by", [method, rest @ ..]) => {

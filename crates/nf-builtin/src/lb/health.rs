@@ -1,4 +1,4 @@
-//! Health checks: a thread for each back end, in the background.
+//! Health checks: a background thread for each back end.
 
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use std::time::Duration;
 use super::backends::Backends;
 use mmb_nf::{Background, StopSignal};
 
-/// How many checks in a row have to say otherwise before a back end is taken to be otherwise.
+/// Checks in a row with another result that change a back end's state.
 const IN_A_ROW: u32 = 2;
-/// Longest wait for a connection.
+/// Longest time for a connection to be established.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the checks have said of a back end so far.
+/// The health of a back end according to its checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Health {
     /// None: it has not been checked.
     up: Option<bool>,
-    /// Checks in a row that said otherwise.
+    /// Checks in a row with another result.
     otherwise: u32,
 }
 
 impl Health {
-    /// Takes note of a check. What is so from now on, if it was not so before; the first check counts at once.
+    /// Records a check. Returns the new state if it changes. The first check counts at once.
     pub fn note(&mut self, passed: bool) -> Option<bool> {
         if self.up == Some(passed) {
             self.otherwise = 0;
@@ -39,7 +39,7 @@ impl Health {
     }
 }
 
-/// Checks every back end by a TCP connection: to this port, or to its own.
+/// Checks every back end by a TCP connection to a port, or to its own port.
 pub(super) fn background(backends: &Arc<Backends>, port: Option<u16>, every: Duration) -> Background {
     let backends = Arc::clone(backends);
     Box::new(move |stop| {
@@ -71,7 +71,7 @@ fn watch(backends: &Backends, number: u16, to: SocketAddr, every: Duration, stop
     }
 }
 
-/// Whether somebody takes a TCP connection.
+/// Whether a TCP connection can be established.
 pub(super) fn is_there(to: SocketAddr, patience: Duration) -> bool {
     TcpStream::connect_timeout(&to, patience).is_ok()
 }

@@ -1,10 +1,11 @@
-//! `lb`: sessions are shared out among back ends.
+//! `lb`: a load balancer for sessions.
 //!
-//! Theory of operation. Before a session is entered, one of the [`Backends`] is chosen ([`choice`]) and wished for as its
-//! destination; the engine finds the translation. When it opens, it is counted for the back end that it really goes to,
-//! and its scratchpad says which. A back end that is drained keeps its sessions and gets no more. One that fails its
-//! checks ([`check`]) loses them: the next packet of each ends the session, and its client is told by a RST. A client that
-//! repeats its SYN is not told: the next one opens a session with another back end.
+//! Theory of operation. Before a session is opened, one of the [`Backends`] is chosen ([`choice`]) and
+//! requested as its destination; the engine does the translation. When the session opens, it is counted for
+//! the back end that it really goes to, and its scratchpad holds the back end's number. A draining back end
+//! keeps its sessions and gets no new ones. A back end that fails its checks ([`health`]) loses them: the
+//! next packet of each ends the session, and its client gets a RST. A client that repeats its SYN gets no
+//! RST; the next SYN opens a session with another back end.
 
 mod backends;
 mod choice;
@@ -31,7 +32,7 @@ use mmb_nf::{
     Packet, Properties, SessionInfo, Setup, Translates, Vector, Verdict,
 };
 
-/// Shares sessions out among back ends.
+/// Distributes sessions over back ends.
 pub(crate) struct Lb {
     backends: Arc<Backends>,
     method: Method,
@@ -39,14 +40,14 @@ pub(crate) struct Lb {
     every: Duration,
 }
 
-/// A session's scratchpad: the number of its back end, and one more; 0: none.
+/// A session's scratchpad: the number of its back end plus one. 0: none.
 type BackendNumber = u16;
 
-/// What a worker keeps: whose turn it is. It is the next one's when a session opens, not when it is asked for: that may
-/// happen twice, or with another worker in the end.
+/// A worker's turns of round robin. A turn ends when a session opens, not when it is admitted: admission may
+/// happen twice, or another worker may open the session.
 #[derive(Default)]
 pub(super) struct Local {
-    /// By family.
+    /// By address family.
     turns: Option<[usize; 2]>,
 }
 
@@ -57,12 +58,12 @@ impl Local {
     }
 }
 
-/// Whether a key has ports.
+/// Whether the protocol of a key has ports.
 fn has_ports(key: &Key) -> bool {
     matches!(Kind(key.kind).l4(), Kind::TCP | Kind::UDP)
 }
 
-/// The destination of a key.
+/// Returns the destination of a key.
 fn destination(key: &Key) -> (IpAddr, Option<u16>) {
     let [a, b, c, d, ..] = key.destination;
     let address = match key.is_ip4() {
@@ -73,7 +74,7 @@ fn destination(key: &Key) -> (IpAddr, Option<u16>) {
 }
 
 impl Lb {
-    /// Does to a client what the end of its back end means for it.
+    /// Ends a session whose back end is down.
     fn end(&self, packet: &Packet<'_>, cx: &mut Context<'_, Local>) -> Verdict {
         let forward = packet.direction == Direction::Forward;
         let (way, to) = if forward {
@@ -150,7 +151,7 @@ impl Function for Lb {
         }
     }
 
-    /// While all back ends are there, no session has to be looked at.
+    /// While no back end is down, no session needs to be looked at.
     fn vector(&self, vector: &mut Vector<'_, '_, Self>) {
         if !self.backends.all_up() {
             vector.for_each(|packet, chosen, cx| self.packet(packet, chosen, cx));

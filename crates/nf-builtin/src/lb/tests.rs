@@ -140,7 +140,8 @@ fn a_drained_one_keeps_its_sessions() {
     }
 }
 
-/// RFC 9293, 3.10.7.1: an acknowledgment is answered by a RST with its number, anything else by one that acknowledges it.
+/// RFC 9293, 3.10.7.1: an acknowledgment is answered by a RST with its number, anything else by one that
+/// acknowledges it.
 #[test]
 fn sessions_of_one_that_is_down_end() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:80 10.0.0.2:80");

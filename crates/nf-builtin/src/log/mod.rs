@@ -1,7 +1,7 @@
 //! `log`: a line when a session begins, and one when it ends.
 //!
-//! LogFile go to the standard error output of the daemon (under systemd: the journal), or to a file. They are written by a
-//! thread of the instance's own; what its queues do not hold is lost, and a line says how many were.
+//! Lines go to the standard error output of the daemon (under systemd: the journal), or to a file. A thread
+//! of the instance writes them. Events that do not fit its queues are lost, and a line tells how many.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::shared::export_queue::{ClockReading, ExportQueue};
 use crate::shared::log_file::LogFile;
 use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct Log {
     begin: bool,
     end: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Log {
     outbox: Arc<ExportQueue<Event>>,
 }
 
-/// What a line is about.
+/// The event of a line.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     what: What,
@@ -34,7 +34,7 @@ struct Event {
 #[derive(Clone, Copy, Debug)]
 enum What {
     Begin,
-    /// The session was there before.
+    /// The instance has joined the chain of an existing session.
     Join,
     End {
         milliseconds: u32,
@@ -170,7 +170,7 @@ mod tests {
         Frame::new(Ip4::new([10, 0, 0, source], [10, 0, 0, 2]), Udp::new(5000, 53)).build()
     }
 
-    /// The lines without their times.
+    /// Returns the lines without their times.
     fn lines(bench: &Bench<Log>) -> Vec<String> {
         let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
         stop.stop();

@@ -1,15 +1,15 @@
 //! `mark`: writes the DSCP of IP packets (RFC 2474) and the priority of VLAN tags (IEEE 802.1Q).
 //!
-//! The two bits beside the DSCP are ECN's (RFC 3168) and stay. The IPv4 header checksum is updated from the difference
-//! (RFC 1624); transport checksums do not cover either field. Of several tags the outermost is marked; a frame without
-//! tags has no priority to write and stays as it is.
+//! The two bits beside the DSCP are ECN's (RFC 3168) and stay. The IPv4 header checksum is updated from the
+//! difference (RFC 1624); transport checksums do not cover either field. Of several tags the outermost is
+//! marked; a frame without tags has no priority to write and stays as it is.
 
 use mmb_packet::{Kind, checksum};
 
 use crate::shared::direction::DirectionFilter;
 use mmb_nf::{ArgError, Context, Function, Packet, Setup, Verdict};
 
-/// See the module's head.
+/// See the module's documentation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     /// In the upper six bits.
@@ -69,8 +69,8 @@ impl Function for Mark {
     }
 }
 
-/// The first word of either IP header has the version in its upper four bits; then come IPv4's header length and the byte
-/// of DSCP and ECN, or IPv6's such byte and the flow label's beginning.
+/// The first word of either IP header has the version in its upper four bits; then come IPv4's header length
+/// and the byte of DSCP and ECN, or IPv6's such byte and the flow label's beginning.
 #[inline(always)]
 fn set_dscp(packet: &mut Packet<'_>, dscp: u8) {
     const CHECKSUM_AT: usize = 10;
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
     use mmb_nf::testing::{Bench, Forward, Reverse, assert_checksums, refused};
 
-    /// The same packet with a byte of DSCP and ECN, of either version, and a priority in its tag, built from scratch.
+    /// Builds a packet with a byte of DSCP and ECN, and a priority in its tag.
     fn frame(ip6: bool, tos: u8, tag: Option<u16>, payload: usize) -> Vec<u8> {
         let frame = if ip6 {
             let ip = Ip6::new([1; 16], [2; 16]).with(vec![Extension::Plain { number: 0, body: vec![1, 4] }]);

@@ -1,20 +1,19 @@
 //! `mirror`: a copy of each packet goes out by another port.
 //!
-//! The copy is the frame as it is where the function stands in the chain, Ethernet header and tags included: functions
-//! before it have changed it already, those behind have not. It meets no rule and no chain. Of a frame whose bytes do not lie
-//! contiguously in memory (longer ones than a packet buffer takes), the first piece is copied, which holds all headers,
-//! and counted as truncated.
+//! The copy is the frame at the function's place in the chain, with Ethernet header and tags: functions in front
+//! have changed it, functions behind have not. It passes no rule and no chain. Of a frame in several segments only
+//! the first one is copied, which holds all headers, and counted as truncated.
 
 use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;
 use mmb_nf::{ArgError, Context, EmitTarget, Function, Packet, Properties, Setup, Verdict};
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct Mirror {
     interface: String,
     port: u16,
     which: DirectionFilter,
-    /// Copied, and those of them that were truncated.
+    /// Copied frames, and truncated ones among them.
     counts: WorkerCounters<2>,
 }
 

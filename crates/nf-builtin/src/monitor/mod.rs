@@ -1,27 +1,27 @@
 //! `monitor`: the flow monitor of the paper (MiddleClick, Figures 2 and 16), in its 24 bytes.
 //!
-//! Theory of operation. Packets and bytes of both directions together, and when the first and the last packet came: what
-//! a NetFlow cache keeps of a flow. Nothing is exported; `count` does that. It is the measure of what a function costs
-//! that does next to nothing: three additions and stores into a cache line that the runner has asked for already.
+//! Theory of operation. The function counts packets and bytes of both directions together, and notes when the
+//! first and the last packet came, like a NetFlow cache. It exports nothing; `count` does. It measures the
+//! cost of a minimal function: three additions and stores into a cache line that the runner has prefetched.
 
 use bytemuck::{Pod, Zeroable};
 
 use mmb_nf::{ArgError, Context, Function, Packet, SessionInfo, Setup, Verdict};
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct Monitor;
 
-/// What is kept of a session.
+/// The state of a session.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Pad {
     packets: u64,
-    /// When the session came to the function; milliseconds of the worker's clock.
+    /// When the session entered the function, in milliseconds of the worker's clock.
     first: u32,
-    /// When its last packet did.
+    /// When its last packet came.
     last: u32,
-    /// Of frames. (Not beside the packets: one vector addition for both takes longer than two, packet after packet of the
-    /// same session.)
+    /// Bytes of frames. Not beside the packets: one vector addition for both is slower than two additions
+    /// when packets of one session follow each other.
     bytes: u64,
 }
 

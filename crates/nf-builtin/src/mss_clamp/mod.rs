@@ -1,10 +1,10 @@
-//! `mss-clamp`: lowers the maximum segment size that TCP's ends offer each other.
+//! `mss-clamp`: lowers the maximum segment size of TCP connections.
 //!
-//! The option (RFC 9293, 3.7.1; RFC 6691) stands in segments with SYN and says how much its sender can receive in one
-//! segment. A greater value is lowered to N in both directions, so that neither end sends segments that a tunnel behind
-//! would have to cut; a smaller one stays. A SYN without the option stays without: its sender is taken to receive 536 bytes
-//! over IPv4 and 1220 over IPv6. The option's value does not depend on other options of the segment (RFC 6691, 2), and the
-//! checksum is updated from the difference (RFC 1624).
+//! The option (RFC 9293, 3.7.1; RFC 6691) is in segments with SYN, and tells how much the sender can receive
+//! in one segment. A greater value is lowered in both directions, so that neither end sends segments that a
+//! tunnel would have to fragment. A SYN without the option is not changed: its sender is assumed to receive
+//! 536 bytes over IPv4 and 1220 over IPv6. The value does not depend on other options of the segment (RFC
+//! 6691, 2). The checksum is updated incrementally (RFC 1624).
 
 use mmb_packet::{TcpOptions, checksum};
 
@@ -16,7 +16,7 @@ const FIXED: usize = 20;
 const CHECKSUM_AT: usize = 16;
 const MSS: u8 = 2;
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct MssClamp {
     most: u16,
     clamped: WorkerCounters<1>,
@@ -54,12 +54,12 @@ impl Function for MssClamp {
 }
 
 impl MssClamp {
-    /// Whether something was lowered.
+    /// Lowers the options of a segment. Returns whether one was lowered.
     #[inline(never)]
     fn clamp(&self, packet: &mut Packet<'_>) -> bool {
         let Some(segment) = packet.head.get_mut(usize::from(packet.meta.l4_off)..) else { return false };
         let mut lowered = false;
-        // Where to go on behind an option, from behind the fixed header.
+        // Offset behind the last option, from the end of the fixed header.
         let mut next = 0;
         while let Some((at, old)) = find(segment, &mut next) {
             if old > self.most {
@@ -71,8 +71,8 @@ impl MssClamp {
     }
 }
 
-/// Where the value of the next maximum segment size stands in the segment, and what it is. An option of that kind with
-/// another length than the kind's says nothing.
+/// Returns offset and value of the next maximum segment size option. An option with a wrong length is
+/// skipped.
 fn find(segment: &[u8], next: &mut usize) -> Option<(usize, u16)> {
     let end = usize::from(segment.get(12)? >> 4) * 4;
     let mut options = TcpOptions::new(segment.get(FIXED + *next..end)?);
@@ -82,7 +82,7 @@ fn find(segment: &[u8], next: &mut usize) -> Option<(usize, u16)> {
     Some((at, u16::from_be_bytes(data.try_into().ok()?)))
 }
 
-/// Writes a value and brings the checksum up to date. A value at an odd place lies across two words of the sum, which is as
+/// Writes a value and updates the checksum. At an odd offset the value lies across two words of the sum, as
 /// if its bytes were swapped (RFC 1071, 2.B).
 fn set(segment: &mut [u8], at: usize, old: u16, new: u16) {
     if let Some(value) = segment.get_mut(at..at + 2) {

@@ -53,7 +53,8 @@ fn segment(ip6: bool, flags: u8, options: Vec<u8>, payload: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
-    /// A packet after the clamp is the one that a sender with lower values would have sent, checksums from scratch.
+    /// A packet after the clamp is the one that a sender with lower values would have sent, checksums from
+    /// scratch.
     #[test]
     fn only_greater_values_of_syns_change(
         options in prop::collection::vec(option(), 0..12),

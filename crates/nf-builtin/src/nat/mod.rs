@@ -1,7 +1,7 @@
-//! `nat`: sessions get their source from a pool.
+//! `nat`: source NAT from a pool.
 //!
-//! Theory of operation. All there is to say is which pool: address, port, limits, the way back and the worker that it
-//! leads to are found when the session opens, and its packets are translated where the function stands, by the engine.
+//! Theory of operation. The function only names the pool. The engine finds address, port, limits and the
+//! worker of the return path when the session opens, and translates packets at the function's place.
 
 use std::sync::Arc;
 

@@ -1,15 +1,15 @@
-//! `police`: packets beyond a rate are dropped.
+//! `police`: drops packets beyond a rate.
 //!
-//! Theory of operation. A token bucket (RFC 2697's committed one, color blind) for each session, source, destination or
-//! pair of addresses: it fills with RATE up to BURST, a packet takes its frame's length out of it, and one that finds too
-//! little is dropped and takes nothing.
+//! Theory of operation. Each session, source, destination or pair of addresses has a token bucket (the
+//! committed one of RFC 2697, color blind). It fills at RATE up to BURST. A packet takes the length of its
+//! frame out of it. A packet that finds too little is dropped and takes nothing.
 //!
-//! The bucket is kept as what is *missing* in it, so that a scratchpad of zeros is a full one. The unit is a thousandth of
-//! a bit: a rate in bits per second is the same number of these per millisecond of the worker's clock, so that nothing is
-//! ever divided or rounded.
+//! The scratchpad holds what is *missing* in the bucket, so that zeros are a full one. The unit is a
+//! thousandth of a bit. A rate in bits per second is the same number of units per millisecond of the worker's
+//! clock, so that nothing is divided or rounded.
 //!
-//! Buckets are a worker's own. Packets of a session always come to the same worker; those of one source that has several
-//! sessions may come to several, each of which lets RATE pass.
+//! Buckets belong to a worker. Packets of a session always come to the same worker. Sessions of one source
+//! may belong to several workers, each of which passes RATE.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -19,14 +19,14 @@ use mmb_nf::{ArgError, Context, DropReason, Function, Packet, Properties, Sessio
 
 /// Units in a byte.
 const BYTE: u64 = 8000;
-/// Fewest bytes of a burst: an Ethernet frame of 1500 bytes with a VLAN tag.
+/// Least burst in bytes: an Ethernet frame of 1500 bytes with a VLAN tag.
 const LEAST_BURST: u64 = 1518;
-/// Milliseconds of RATE that the burst is if none is given.
+/// The default burst: milliseconds of RATE.
 const USUAL_BURST: u64 = 100;
 /// Most bits per second: a terabit.
 const MOST_RATE: u64 = 1_000_000_000_000;
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct Police {
     /// Units per millisecond: bits per second.
     rate: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Police {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Bucket {
-    /// Units that are missing in it …
+    /// Missing units …
     missing: u64,
     /// … at this time, in milliseconds of the worker's clock.
     at: u32,
@@ -50,10 +50,10 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    /// Whether a packet of so many bytes finds enough in it, and takes it out then.
+    /// Takes a packet's bytes out. Returns false, and takes nothing, if there are too few.
     #[inline(always)]
     fn take(&mut self, now: u32, bytes: u32, rate: u64, burst: u64) -> bool {
-        // Time that goes back (a session handed over by a worker whose clock began earlier) fills nothing.
+        // The clock may go back if another worker hands a session over; that fills nothing.
         let elapsed = now.wrapping_sub(self.at).cast_signed().max(0);
         self.at = now;
         let filled = rate.saturating_mul(u64::from(elapsed.cast_unsigned()));
@@ -160,7 +160,7 @@ fn bits_per_second(word: &str) -> Result<u64, ArgError> {
     }
 }
 
-/// Units.
+/// Parses a burst in bytes. Returns units.
 fn burst(word: &str) -> Result<u64, ArgError> {
     let bytes: u64 =
         word.parse().map_err(|_| ArgError::invalid("burst", word, "must be a number of bytes"))?;

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use super::*;
 use mmb_nf::testing::{Bench, Forward, Reverse, make, refused};
 
-/// What a token bucket is (RFC 2697, and the arrival curve of network calculus): of what passed, no stretch of time holds
-/// more than the burst and what the rate makes of the stretch. A packet passes if that stays true.
+/// What a token bucket is (RFC 2697, and the arrival curve of network calculus): of what passed, no stretch
+/// of time holds more than the burst and what the rate makes of the stretch. A packet passes if that stays
+/// true.
 #[derive(Default)]
 struct Curve {
     /// Milliseconds and bytes.
@@ -60,7 +61,8 @@ proptest! {
         }
     }
 
-    /// Through the function, with rates as they are: all passes that burst and rate allow, but for less than a packet.
+    /// Through the function, with rates as they are: all passes that burst and rate allow, but for less than
+    /// a packet.
     #[test]
     fn a_flood_gets_the_rate(mbit in 1..50u64, len in 60..1500usize, step in 1..20u32) {
         let mut bench = Bench::<Police>::new(&format!("{mbit}mbit burst 200000"));

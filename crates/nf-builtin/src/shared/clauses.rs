@@ -1,10 +1,9 @@
-//! Ordered clauses in the matches of the rule language, of which the first that a session matches counts: what `acl` and
-//! `split` decide by.
+//! Ordered clauses of matches, of which the first that a session matches counts: for `acl` and `split`.
 //!
-//! Theory of operation. Each clause is compiled as a rule of a small policy of its own. A session is matched once, when
-//! it opens, by the headers that all its opener's packets have in common; they are laid out anew from its key, so that the
-//! answer is the same whenever it is asked for: before the session is entered, when it opens, or years later when a
-//! function joins the chain that it goes through. Clauses that ask about anything else are refused.
+//! Theory of operation. Each clause is compiled as a rule of a small policy. A session is tested by the
+//! headers that all its forward packets have in common. They are made from its key, so the answer is the same
+//! before the session is opened, when it opens, or when a function joins its chain later. Clauses about
+//! anything else are refused.
 
 use mmb_flow::Key;
 use mmb_lang::Command;
@@ -12,7 +11,7 @@ use mmb_nf::ArgError;
 use mmb_packet::{ETHERTYPE_IP4, ETHERTYPE_IP6, Kind, Meta, fill_window};
 use mmb_policy::{Batch, Policy, RuleScope};
 
-/// Puts a word of a clause behind those that are there.
+/// Appends a word to the text of a clause.
 pub(crate) fn add_word(text: &mut String, word: &str) {
     if !text.is_empty() {
         text.push(' ');
@@ -20,17 +19,17 @@ pub(crate) fn add_word(text: &mut String, word: &str) {
     text.push_str(word);
 }
 
-/// Clauses, by their position.
+/// Compiled clauses.
 #[derive(Debug)]
 pub(crate) struct Clauses {
     policy: Policy,
 }
 
 impl Clauses {
-    /// Compiles clauses; each is the text of its matches, and one without any matches everything.
+    /// Compiles clauses from the texts of their matches. An empty text matches everything.
     ///
     /// # Errors
-    /// A sentence about the first one that is wrong.
+    /// The first clause that is wrong, and why.
     pub fn new(texts: &[String], port: &dyn Fn(&str) -> Option<u16>) -> Result<Clauses, ArgError> {
         let mut policy = Policy::new();
         for text in texts {
@@ -48,7 +47,7 @@ impl Clauses {
                 return Err(format!("`{text}` is not a list of matches alone: leave its targets out").into());
             }
             policy.add(&rule, port).map_err(wrong)?;
-            // The rule just added has the last slot, as slots of a policy that nothing left are given out in order.
+            // The new rule has the last slot: without deletions, slots are given out in order.
             let slot = u32::try_from(policy.slots()).unwrap_or(u32::MAX).saturating_sub(1);
             if policy.rule_info(slot).scope != RuleScope::Session {
                 return Err(format!(
@@ -60,7 +59,7 @@ impl Clauses {
         Ok(Clauses { policy })
     }
 
-    /// The position of the first clause that sessions with this key match, of which packets come in by this port.
+    /// Returns the index of the first clause that a session matches, from its key and input port.
     pub fn first(&self, key: &Key, in_port: u16, batch: &mut Batch) -> Option<usize> {
         let (head, meta) = headers(key);
         batch.len = 1;
@@ -71,7 +70,7 @@ impl Clauses {
     }
 }
 
-/// Headers of a packet with this key: zeros but for what the key says.
+/// Makes the headers of a packet with a key. Other fields are zeros.
 fn headers(key: &Key) -> ([u8; 74], Meta) {
     const L3: usize = 14;
     let mut head = [0; 74];
@@ -148,8 +147,8 @@ mod tests {
     }
 
     proptest! {
-        /// The oracle knows which rules match a packet; the first of those of which all packets of a session are alike is
-        /// the clause.
+        /// The clause is the first rule that the oracle finds, among rules that all packets of a session
+        /// match alike.
         #[test]
         fn the_first_that_matches_counts(rules in rules(30), frames in frames(12), in_port in 0..4u16) {
             let empty = |_: &str| Vec::new();
@@ -169,7 +168,7 @@ mod tests {
         }
     }
 
-    /// The key of a packet that has one, and no more headers than a key tells of.
+    /// Returns the key of a packet, if it has one.
     fn whole(frame: &[u8]) -> Option<Key> {
         let mut meta = Meta::default();
         mmb_packet::parse(frame, frame.len(), &mut meta).ok()?;

@@ -2,20 +2,20 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `N` counters for each worker. A worker writes its own only, so that none waits for another's cache line and no addition
-/// has to be atomic.
+/// `N` counters for each worker. A worker writes only its own, so that no cache line is shared, and additions
+/// need not be atomic.
 pub(crate) struct WorkerCounters<const N: usize>(Box<[Row<N>]>);
 
 #[repr(align(64))]
 struct Row<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> WorkerCounters<N> {
-    /// Zeros.
+    /// Makes counters with the value zero.
     pub fn new(workers: u16) -> Self {
         WorkerCounters((0..workers.max(1)).map(|_| Row(std::array::from_fn(|_| AtomicU64::new(0)))).collect())
     }
 
-    /// Adds to counter `which` of the worker that calls.
+    /// Adds to counter `which` of the calling worker.
     #[inline]
     pub fn add(&self, worker: u16, which: usize, n: u64) {
         if let Some(counter) = self.0.get(usize::from(worker)).and_then(|row| row.0.get(which)) {
@@ -23,7 +23,7 @@ impl<const N: usize> WorkerCounters<N> {
         }
     }
 
-    /// Counter `which` of all workers together.
+    /// Returns the sum of counter `which` over all workers.
     pub fn sum(&self, which: usize) -> u64 {
         self.0.iter().filter_map(|row| row.0.get(which)).map(|n| n.load(Ordering::Relaxed)).sum()
     }

@@ -1,8 +1,8 @@
-//! `forward` and `reverse` as words of functions.
+//! The arguments `forward` and `reverse` of functions.
 
 use mmb_nf::Direction;
 
-/// The packets that a function is about.
+/// The direction of the packets that a function processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum DirectionFilter {
     #[default]
@@ -11,7 +11,7 @@ pub(crate) enum DirectionFilter {
 }
 
 impl DirectionFilter {
-    /// What `forward` (the opener's packets) or `reverse` (the other side's) says.
+    /// Parses `forward` (packets of the initiator) or `reverse` (packets of the responder).
     pub fn of(word: &str) -> Option<DirectionFilter> {
         match word {
             "forward" => Some(DirectionFilter::Only(Direction::Forward)),
@@ -20,7 +20,7 @@ impl DirectionFilter {
         }
     }
 
-    /// Whether packets of this direction are meant.
+    /// Whether packets of a direction are processed.
     #[inline(always)]
     pub fn is(self, direction: Direction) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! A session's key as records and log lines tell it.
+//! A session's key as records and log lines show it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,9 +13,9 @@ pub(crate) struct Endpoints {
     pub proto: u8,
     pub source: IpAddr,
     pub destination: IpAddr,
-    /// TCP, UDP: of source and destination.
+    /// TCP and UDP: source and destination port.
     pub ports: Option<(u16, u16)>,
-    /// ICMP queries: type of the request, identifier.
+    /// ICMP queries: type of the request and identifier.
     pub query: Option<(u8, u16)>,
 }
 
@@ -38,13 +38,14 @@ impl Endpoints {
         Endpoints { proto: key.proto, source, destination, ports, query }
     }
 
-    /// The protocol's name, or its number.
+    /// Returns the name of the protocol, or its number.
     pub fn protocol(&self) -> Cow<'static, str> {
-        mmb_lang::protocol_name(self.proto).map_or_else(|| self.proto.to_string().into(), Cow::Borrowed)
+        mmb_lang::protocol_name(self.proto).map_or_else(|| self.proto.to_string().into(), Cow::from)
     }
 }
 
-/// `10.0.0.1:4000 -> 10.0.0.2:80`, `[2001:db8::1]:4000 -> [2001:db8::2]:53`, `10.0.0.1 -> 10.0.0.2 type 8 id 5`.
+/// `10.0.0.1:4000 -> 10.0.0.2:80`, `[2001:db8::1]:4000 -> [2001:db8::2]:53`, `10.0.0.1 -> 10.0.0.2 type 8 id
+/// 5`.
 impl fmt::Display for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.ports, self.query) {

@@ -1,13 +1,14 @@
-//! What functions have to tell the world, on its way from the workers to the thread that does.
+//! Events of functions on their way from the workers to a background thread.
 //!
-//! Theory of operation. Each worker has a bounded queue of its own, so that workers never wait for each other, nor for the
-//! thread: what does not fit is lost, and counted. The thread ([`ExportQueue::serve`]) looks every 100 milliseconds, takes what
-//! there is, and hands it over with the time of day that the worker's milliseconds stand for.
+//! Theory of operation. Each worker has a bounded queue, so that workers wait neither for each other nor for
+//! the thread. Events that do not fit are lost, and counted. The thread ([`ExportQueue::serve`]) looks every
+//! 100 milliseconds, takes all events, and passes them on with the time of day that the worker's milliseconds
+//! stand for.
 //!
-//! A worker's clock is milliseconds since a moment that nobody else knows. Each item comes with the worker's time at which
-//! it was put in; it was not taken out before that. So the least difference seen between the thread's clock and these times
-//! is, but for the shortest stay in the queue, the difference between the clocks. A worker whose clock begins anew is
-//! noticed by a difference that jumps.
+//! A worker's clock counts milliseconds from an unknown moment. Each event has the worker's time at which it
+//! was queued, and is taken out later. So the least difference between the thread's clock and these times is
+//! the difference between the clocks, up to the shortest stay in a queue. A jump of the difference means that
+//! a worker's clock began anew.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -17,11 +18,11 @@ use crossbeam_queue::ArrayQueue;
 
 use mmb_nf::StopSignal;
 
-/// Items that a worker's queue holds.
+/// Capacity of a worker's queue in items.
 const ROOM: usize = 16_384;
-/// How often the thread looks.
+/// Interval at which the thread looks.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Milliseconds by which the difference between two clocks may grow without one of them having begun anew.
+/// Greatest growth of the difference between two clocks, in milliseconds. Beyond it, one of them began anew.
 const JUMP: u32 = 10_000;
 
 /// Why items cannot be written or sent. Errors of the system are kept as text.
@@ -43,10 +44,10 @@ pub(crate) enum ExportError {
     NotTried,
 }
 
-/// See the module's head.
+/// See the module's documentation.
 pub(crate) struct ExportQueue<T> {
     lanes: Box<[Lane<T>]>,
-    /// Written, sent.
+    /// Items that are written or sent.
     done: AtomicU64,
     failed: AtomicU64,
     last_error: Mutex<Option<ExportError>>,
@@ -58,17 +59,17 @@ struct Lane<T> {
     lost: AtomicU64,
 }
 
-/// What goes with an item: tells times of day.
+/// A reading of both clocks, to convert a worker's time to the time of day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockReading {
-    /// Now …
+    /// The time of day …
     day: SystemTime,
-    /// … and as the worker's clock has it.
+    /// … and the worker's clock at that time.
     worker: u32,
 }
 
 impl ClockReading {
-    /// The time of day at which the worker's clock stood at `at`, within 24 days from now.
+    /// Returns the time of day of a worker's time within 24 days from now.
     pub fn of(&self, at: u32) -> SystemTime {
         let since = self.worker.wrapping_sub(at).cast_signed();
         let distance = Duration::from_millis(since.unsigned_abs().into());
@@ -82,7 +83,7 @@ impl ClockReading {
     }
 }
 
-/// How far the thread's milliseconds are ahead of a worker's.
+/// The thread's milliseconds less a worker's.
 #[derive(Clone, Copy, Default)]
 struct Ahead(Option<u32>);
 
@@ -97,7 +98,7 @@ impl Ahead {
 }
 
 impl<T> ExportQueue<T> {
-    /// Empty queues for so many workers.
+    /// Makes a queue for each worker.
     pub fn new(workers: u16) -> Self {
         Self::with_room(workers, ROOM)
     }
@@ -112,7 +113,7 @@ impl<T> ExportQueue<T> {
         }
     }
 
-    /// Puts an item into a worker's queue; `now` is the worker's time.
+    /// Appends an item to a worker's queue. `now` is the worker's time.
     #[inline]
     pub fn put(&self, worker: u16, now: u32, item: T) {
         if let Some(lane) = self.lanes.get(usize::from(worker))
@@ -122,7 +123,7 @@ impl<T> ExportQueue<T> {
         }
     }
 
-    /// Items that found no room.
+    /// Returns the number of items that did not fit.
     pub fn lost(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.lost.load(Ordering::Relaxed)).sum()
     }
@@ -148,7 +149,7 @@ impl<T> ExportQueue<T> {
         report
     }
 
-    /// Takes all items out, each worker's in order, and hands them to `write`, again and again until it is time to stop.
+    /// Passes items to `write` until the stop signal, those of a worker in order.
     pub fn serve(&self, stop: &StopSignal, mut write: impl FnMut(Vec<(ClockReading, T)>)) {
         let (origin, mut ahead) = (Instant::now(), vec![Ahead::default(); self.lanes.len()]);
         let mut full = false;
@@ -165,7 +166,7 @@ impl<T> ExportQueue<T> {
         }
     }
 
-    /// What is there, at this time of the thread's clock.
+    /// Takes all items out. `now` is the time of the thread's clock.
     fn take(&self, ahead: &mut [Ahead], now: u32) -> Vec<(ClockReading, T)> {
         let mut all = Vec::new();
         for (lane, ahead) in self.lanes.iter().zip(ahead) {

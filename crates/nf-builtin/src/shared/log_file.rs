@@ -1,4 +1,4 @@
-//! LogFile of text that functions append to a file.
+//! A file that functions append lines to.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use super::export_queue::ExportError;
 
-/// A file that grows, or the standard error output of the daemon.
+/// A file to append to, or the standard error output of the daemon.
 ///
-/// A file that was moved away or removed meanwhile, as `logrotate` does, is begun anew.
+/// A file that was moved or removed meanwhile, for instance by `logrotate`, is created again.
 pub(crate) struct LogFile {
     path: Option<PathBuf>,
     file: Option<File>,
 }
 
 impl LogFile {
-    /// Nothing is opened before the first line is written.
+    /// The file is opened with the first line.
     pub fn new(path: Option<PathBuf>) -> Self {
         LogFile { path, file: None }
     }

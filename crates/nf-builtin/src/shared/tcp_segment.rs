@@ -1,4 +1,4 @@
-//! TCP segments that functions write: whole frames in answer to others, and changes of headers in place.
+//! TCP segments that functions write: whole frames in answer to others, and edits of headers in place.
 
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
 use mmb_packet::{Kind, Meta, tcp_options};
@@ -18,7 +18,7 @@ const CHECKSUM: usize = 16;
 /// Bytes of a TCP header without options.
 pub(crate) const FIXED: usize = 20;
 
-/// Hop limit of what is made here (RFC 1122, 3.2.1.7, as the assigned numbers recommend).
+/// Hop limit of new packets (RFC 1122, 3.2.1.7).
 const TTL: u8 = 64;
 
 /// TCP options, padded with zeros.
@@ -35,7 +35,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Puts an option behind the others; what there is no room for is left out.
+    /// Appends an option. Without room for it, the option is left out.
     pub fn push(&mut self, option: &[u8]) {
         if let Some(place) = self.bytes.get_mut(self.len..self.len + option.len()) {
             place.copy_from_slice(option);
@@ -43,13 +43,13 @@ impl Options {
         }
     }
 
-    /// All of them, padded to a multiple of four bytes.
+    /// Returns all options, padded to a multiple of four bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len.next_multiple_of(4)]
     }
 }
 
-/// A segment without payload.
+/// A segment without payload, to be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutgoingSegment {
     pub seq: u32,
@@ -59,12 +59,12 @@ pub(crate) struct OutgoingSegment {
     pub options: Options,
 }
 
-/// DirectionFilter way a segment goes, as seen from the packet that it is made for.
+/// Who gets a segment that is made for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentTo {
-    /// To the one who is to get that packet.
+    /// The receiver of that packet.
     Receiver,
-    /// To the one who sent it.
+    /// The sender of that packet.
     Sender,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Ethernet with four tags, IPv6, the longest TCP header, and some to spare.
+    /// Room for Ethernet with four tags, IPv6 and the longest TCP header.
     const MOST: usize = 160;
 
     pub fn bytes(&self) -> &[u8] {
@@ -91,8 +91,9 @@ impl Frame {
 }
 
 impl OutgoingSegment {
-    /// The segment as a frame of the connection that a TCP packet belongs to, with its Ethernet addresses (turned, if it
-    /// goes back), tags, IP addresses and ports; IP options and extension headers are not repeated. None: it is not TCP.
+    /// Returns the segment as a frame of a TCP packet's connection. It has the packet's Ethernet addresses,
+    /// tags, IP addresses and ports, swapped if the sender gets it. IP options and extension headers are left
+    /// out. None: the packet is not TCP.
     pub fn frame(&self, head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
         if meta.kind.l4() != Kind::TCP {
             return None;
@@ -136,14 +137,14 @@ fn ordered<T>(first: T, second: T, way: SegmentTo) -> [T; 2] {
     }
 }
 
-/// Writes the network header of a segment of `len` bytes with the addresses of one that begins at `ip`; gives the sum of
-/// the pseudo header.
+/// Writes the network header of a segment of `len` bytes with the addresses of the header at `ip`. Returns
+/// the sum of the pseudo header.
 fn network(frame: &mut Frame, ip: &[u8], is_ip4: bool, way: SegmentTo, len: usize) -> Option<u32> {
     let at = frame.len;
     if is_ip4 {
         let [source, destination] = addresses::<4>(ip.get(12..)?, way)?;
         let [high, low] = (20 + len as u16).to_be_bytes();
-        // Don't fragment: it is whole, and needs no identification then (RFC 6864).
+        // Don't fragment: an atomic datagram needs no identification (RFC 6864).
         frame.push(&[0x45, 0, high, low, 0, 0, 0x40, 0, TTL, 6, 0, 0])?;
         frame.push(&source)?;
         frame.push(&destination)?;
@@ -165,9 +166,9 @@ fn addresses<const N: usize>(bytes: &[u8], way: SegmentTo) -> Option<[[u8; N]; 2
     Some(ordered(*source, *destination, way))
 }
 
-/// A RST that ends the connection for one of its ends, as RFC 9293 (3.10.7.1) has a closed port answer: to the sender of
-/// a segment (`Back`), or to its receiver (`On`) as if its sender had given up. None for what no RST answers: another
-/// RST, and what is not TCP.
+/// Returns a RST for one end of a connection (RFC 9293, 3.10.7.1). The sender of the segment gets the answer
+/// of a closed port; the receiver gets a RST in the name of the sender. None if the packet is a RST or not
+/// TCP.
 pub(crate) fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
     let segment = mmb_flow::TcpSegment::read(head, meta)?;
     if segment.flags & RST != 0 {
@@ -183,11 +184,11 @@ pub(crate) fn reset(head: &[u8], meta: &Meta, way: SegmentTo) -> Option<Frame> {
     OutgoingSegment { seq, ack, flags, ..OutgoingSegment::default() }.frame(head, meta, way)
 }
 
-/// Writes `new` over the TCP header at `l4`, from its byte `at` on, and brings its checksum up to date (RFC 1624).
-/// Nothing if it is not all inside.
+/// Writes `new` into the TCP header at `l4`, from its byte `at` on, and updates the checksum (RFC 1624).
+/// Changes nothing if the bytes are not all inside.
 pub(crate) fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
     let Some(tcp) = head.get_mut(l4..) else { return };
-    // Whole words: the checksum's.
+    // The checksum is over 16-bit words.
     let (start, end) = (at & !1, (at + new.len()).next_multiple_of(2));
     let Some(words) = tcp.get_mut(start..end) else { return };
     let old = fold(sum(words, 0));
@@ -199,7 +200,7 @@ pub(crate) fn patch(head: &mut [u8], l4: usize, at: usize, new: &[u8]) {
     }
 }
 
-/// Where a timestamp option stands, from the beginning of the TCP header, and its value and echo (RFC 7323, 3.2).
+/// Returns offset in the TCP header, value and echo of the timestamp option (RFC 7323, 3.2).
 pub(crate) fn timestamp(head: &[u8], meta: &Meta) -> Option<(usize, u32, u32)> {
     let option = tcp_options(head, meta).find(|option| option.kind == 8 && option.data.len() == 8)?;
     let (value, echo) = option.data.split_first_chunk::<4>()?;
@@ -216,7 +217,7 @@ mod tests {
     use mmb_nf::testing::{assert_checksums, parsed};
 
     proptest! {
-        /// Whatever is written over a TCP header: its checksum is what one from scratch makes it.
+        /// After any write, the checksum is the one that a computation from scratch gives.
         #[test]
         fn patches_keep_the_checksum(at in 4..40usize, new in prop::collection::vec(any::<u8>(), 0..20), ip6: bool, payload: Vec<u8>) {
             let tcp = Tcp { options: vec![1; 40], seq: 7, ack: 9, ..Tcp::new(1, 2) };

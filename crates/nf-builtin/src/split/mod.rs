@@ -1,21 +1,21 @@
-//! `split`: sessions go different ways.
+//! `split`: sends sessions to different outputs.
 //!
-//! Theory of operation. As with `acl`, the clauses are asked about a session once, and the first that matches decides; its
-//! label is the output by which all packets of the session leave, in both directions. What no clause matches leaves by
-//! the output `rest`. Since the answer follows from the session's key alone, it is known before the session is entered,
-//! so that functions that translate may stand behind any output.
+//! Theory of operation. The clauses are evaluated once for each session, as those of `acl`. The label of the
+//! first clause that matches is the output for all packets of the session, in both directions. Sessions that
+//! no clause matches leave by the output `rest`. The decision depends on the session's key alone, so it is
+//! known before the session is opened, and functions that translate can follow any output.
 
 use mmb_policy::Batch;
 
 use crate::shared::clauses::{self, Clauses};
 use mmb_nf::{ArgError, Context, Function, OpeningPacket, Packet, Properties, SessionInfo, Setup, Verdict};
 
-/// The output of what no clause matches.
+/// The output of sessions that no clause matches.
 const REST: &str = "rest";
-/// Most outputs: they are numbered by a byte.
+/// Most outputs: their numbers are bytes.
 const MOST: usize = 255;
 
-/// Gives each session one of several ways.
+/// Sends each session to one of several outputs.
 pub(crate) struct Split {
     clauses: Clauses,
     /// The output of each clause.
@@ -24,7 +24,7 @@ pub(crate) struct Split {
     labels: Vec<String>,
 }
 
-/// What a label looks like: unlike any word of a match.
+/// Parses a label. Labels differ from all words of matches.
 fn label(word: &str) -> Option<&str> {
     let name = word.strip_suffix(':')?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -124,7 +124,7 @@ mod tests {
         Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(4000, dport)).build()
     }
 
-    /// By which output the function says beforehand that a session will go.
+    /// Returns the output that the function tells in advance.
     fn route(bench: &mut Bench<Split>, frame: &[u8]) -> Option<u8> {
         let (mut packet, mut meta, key) = (VecPacket::new(frame), parsed(frame), key_of_frame(frame));
         let (packet, meta, translation) = (&mut packet, &mut meta, TranslationRequest::default());

@@ -1,40 +1,41 @@
-//! SYN cookies: a sequence number that says what a SYN said (RFC 4987, 3.6).
+//! SYN cookies: a sequence number that encodes a SYN (RFC 4987, 3.6).
 //!
-//! Theory of operation. The number with which a SYN is answered is made of the time, in periods of 65,536 ms (2 bits), of
-//! which entry of [`MSS`] the SYN's maximum segment size comes down to (3 bits), and of 27 bits of a keyed hash over
-//! both, the connection's addresses and ports, and the SYN's own number. Who acknowledges it has received it: nobody else
-//! makes one but by chance (1 in 134 million), as SipHash-2-4 is a pseudorandom function, and the time is part of what
-//! it is made over. A cookie is good in its period and the one after it: between one and two minutes and a bit.
+//! Theory of operation. The sequence number that answers a SYN has three parts: the time in periods of 65,536
+//! ms (2 bits), the entry of [`MSS`] that the SYN's maximum segment size is rounded to (3 bits), and 27 bits
+//! of a keyed hash over both, the addresses and ports of the connection, and the SYN's own number. A client
+//! that acknowledges it has received it. A forged number is right by chance only (1 in 134 million), as
+//! SipHash-2-4 is a pseudorandom function. A cookie is valid in its period and the next one: between one and
+//! a little more than two minutes.
 //!
-//! What else a SYN offers is lost, unless it offers timestamps: then the lower six bits of the one that it is answered
-//! with hold the window scale and whether SACK is permitted, and come back as its echo; the rest is the time, so that
-//! it goes up, as far as 64 ms tell.
+//! Other options of the SYN are lost, unless it has timestamps. Then the lower six bits of the answer's
+//! timestamp hold the window scale and whether SACK is permitted, and come back as its echo. The rest is the
+//! time, with a resolution of 64 ms.
 
 use std::hash::Hasher;
 
 use mmb_flow::Key;
 use siphasher::sip::SipHasher24;
 
-/// Maximum segment sizes that a cookie can say: what Ethernet leaves over IPv4 and IPv6, over PPPoE, over tunnels, with
-/// jumbo frames; the least that IPv6 and IPv4 ask hosts for; and, for what says less still, Linux's least.
+/// Maximum segment sizes that a cookie can encode: for Ethernet with IPv4 and IPv6, PPPoE, tunnels and jumbo
+/// frames, the least of IPv6 and IPv4, and the least of Linux.
 const MSS: [u16; 8] = [64, 536, 1220, 1360, 1440, 1452, 1460, 8960];
 
-/// Milliseconds of a period, as a power of two: so many periods are a whole turn of the clock.
+/// Logarithm of a period in milliseconds. The clock wraps after a whole number of periods.
 const PERIOD_SHIFT: u32 = 16;
-/// How many periods old a cookie may be.
+/// Greatest age of a cookie in periods.
 const OLDEST: u16 = 1;
 const TIME_SHIFT: u32 = 30;
 const MSS_SHIFT: u32 = 27;
 const HASH_MASK: u32 = (1 << MSS_SHIFT) - 1;
 
-/// Makes cookies, and tells good ones.
+/// Makes and checks cookies.
 #[derive(Clone, Copy)]
 pub(super) struct Cookies {
     secret: [u8; 16],
 }
 
 impl Cookies {
-    /// The secret follows from `seed`: all workers have the same.
+    /// Derives the secret from `seed`. All workers have the same one.
     pub fn new(seed: u64) -> Cookies {
         let word = |number: u64| {
             let mut hasher = SipHasher24::new_with_keys(seed, number);
@@ -54,14 +55,16 @@ impl Cookies {
         hasher.finish() as u32 & HASH_MASK
     }
 
-    /// The cookie for a SYN with number `isn` of the connection with this key, that offers `mss`, at `now` (milliseconds).
+    /// Makes the cookie for a SYN with a key, an initial sequence number and a maximum segment size, at `now`
+    /// (milliseconds).
     pub fn make(&self, key: &Key, isn: u32, mss: u16, now: u32) -> u32 {
         let entry = MSS.iter().rposition(|&least| least <= mss).unwrap_or(0) as u32;
         let period = (now >> PERIOD_SHIFT) as u16;
         u32::from(period) << TIME_SHIFT | entry << MSS_SHIFT | self.hash(key, isn, period, entry)
     }
 
-    /// The maximum segment size that a good cookie says: no more than what the SYN offered. None: it is not one.
+    /// Returns the maximum segment size of a valid cookie, at most the one of the SYN. None: the cookie is
+    /// not valid.
     pub fn check(&self, key: &Key, isn: u32, cookie: u32, now: u32) -> Option<u16> {
         let (time, entry) = ((cookie >> TIME_SHIFT) as u16, cookie >> MSS_SHIFT & 7);
         let period = (now >> PERIOD_SHIFT) as u16;
@@ -72,7 +75,7 @@ impl Cookies {
     }
 }
 
-/// What a SYN offers besides its maximum segment size, as far as a timestamp can carry it.
+/// Options of a SYN that a timestamp can carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offer {
     /// Window scale, at most 14.
@@ -84,17 +87,17 @@ pub(super) struct Offer {
 /// No window scale.
 const NO_SCALE: u32 = 15;
 const SACK: u32 = 1 << 4;
-/// Bits of a timestamp that are not the time.
+/// Bits of a timestamp that hold the offer.
 const OFFER_MASK: u32 = 0x3f;
 
 impl Offer {
-    /// The timestamp that carries it.
+    /// Returns the timestamp that carries the offer.
     pub fn stamp(self, now: u32) -> u32 {
         let scale = self.scale.map_or(NO_SCALE, u32::from);
         now & !OFFER_MASK | scale | if self.sack { SACK } else { 0 }
     }
 
-    /// What a timestamp carries.
+    /// Returns the offer in a timestamp.
     pub fn of(stamp: u32) -> Offer {
         let scale = stamp & NO_SCALE;
         Offer { scale: (scale != NO_SCALE).then_some(scale as u8), sack: stamp & SACK != 0 }
@@ -113,7 +116,7 @@ mod tests {
         any::<[[u8; 10]; 4]>().prop_map(bytemuck::cast)
     }
 
-    /// The entry that RFC 4987's idea asks for: the largest that does not exceed what is offered.
+    /// Returns the largest entry that does not exceed the offer.
     fn rounded(mss: u16) -> u16 {
         MSS.into_iter().filter(|&entry| entry <= mss).max().unwrap_or(64)
     }
@@ -148,7 +151,8 @@ mod tests {
         }
     }
 
-    /// Of a million connections, one number with the right time and entry is good for none, but by a chance of 1 in 134.
+    /// A guessed number with the right time and entry is valid for none of a million connections (chance 1 in
+    /// 134).
     #[test]
     fn guesses_are_in_vain() {
         let cookies = Cookies::new(7);

@@ -1,4 +1,4 @@
-//! The handshake with the client, which leaves no trace here.
+//! The stateless handshake with the client.
 
 use mmb_flow::{Key, TcpSegment};
 use mmb_packet::checksum::{fold, pseudo4, pseudo6, sum, update16};
@@ -9,17 +9,17 @@ use super::{MOST_SCALE, Promise, Synproxy};
 use crate::shared::tcp_segment::{ACK, FIXED, Frame, Options, OutgoingSegment, SYN, SegmentTo, timestamp};
 use mmb_nf::{Admission, OpeningPacket};
 
-/// Maximum segment sizes that Ethernet leaves over IPv4 and IPv6, and those of who does not say (RFC 9293, 3.7.1).
+/// Maximum segment sizes for IPv4 and IPv6: over Ethernet, and without the option (RFC 9293, 3.7.1).
 const ETHERNET: [u16; 2] = [1460, 1440];
 const UNSAID: [u16; 2] = [536, 1220];
 
-/// A segment without payload that opens a connection.
+/// Returns the options of a SYN.
 pub(super) fn opening(mss: u16, offer: Offer, stamps: Option<[u32; 2]>) -> Options {
     let mut options = Options::default();
     let [high, low] = mss.to_be_bytes();
     options.push(&[2, 4, high, low]);
     if let Some([value, echo]) = stamps {
-        // As Linux lays it out: everything aligned.
+        // Aligned, in the order of Linux.
         options.push(if offer.sack { &[4, 2] } else { &[1, 1] });
         options.push(&[8, 10]);
         options.push(&value.to_be_bytes());
@@ -31,7 +31,7 @@ pub(super) fn opening(mss: u16, offer: Offer, stamps: Option<[u32; 2]>) -> Optio
     options
 }
 
-/// The maximum segment size, window scale and SACK that a SYN offers.
+/// Reads maximum segment size, window scale and SACK of a SYN.
 pub(super) fn offered(head: &[u8], meta: &Meta) -> (Option<u16>, Offer) {
     let (mut mss, mut offer) = (None, Offer::default());
     for option in tcp_options(head, meta) {
@@ -45,7 +45,7 @@ pub(super) fn offered(head: &[u8], meta: &Meta) -> (Option<u16>, Offer) {
     (mss, offer)
 }
 
-/// A window as it is told with a scale, to be told without one.
+/// Returns a window without its scale.
 pub(super) fn unscaled(window: u16, scale: Option<u8>) -> u16 {
     let wide = u32::from(window) << scale.unwrap_or(0).min(MOST_SCALE);
     u16::try_from(wide).unwrap_or(u16::MAX)
@@ -58,8 +58,8 @@ impl Promise {
 }
 
 impl Synproxy {
-    /// A SYN: it is answered. But one that was made here of an acknowledgment and comes again, from another worker, is
-    /// known by what it carries in its acknowledgment number, and opens the session.
+    /// Answers a SYN. A SYN that another worker has made from an acknowledgment carries the cookie in its
+    /// acknowledgment number, and opens the session.
     pub(super) fn syn(&self, first: &mut OpeningPacket<'_>, syn: &TcpSegment) -> Admission {
         let cookie = syn.ack.wrapping_sub(1);
         if syn.ack != 0 && self.cookies.check(first.key, syn.seq, cookie, first.now).is_some() {
@@ -78,7 +78,7 @@ impl Synproxy {
         let (mss, offer) = offered(head, first.meta);
         let mss = mss.unwrap_or(UNSAID[usize::from(!is_ip4)]);
         let stamp = timestamp(head, first.meta).filter(|_| self.promise.timestamps);
-        // Without timestamps nothing says later what was offered, so that nothing is taken.
+        // Without timestamps the offer cannot be recovered later, so no option is accepted.
         let kept = Offer { sack: offer.sack && self.promise.sack, ..offer };
         let promised = Offer { scale: offer.scale.map(|_| self.promise.scale), ..kept };
         let stamps = stamp.map(|(_, value, _)| [kept.stamp(first.now), value]);
@@ -92,11 +92,13 @@ impl Synproxy {
         answer.frame(head, first.meta, SegmentTo::Sender)
     }
 
-    /// A segment of no connection that acknowledges something. If that is a cookie, it becomes the SYN that its sender has
-    /// sent before; what [`super::join`] has to know of the cookie stands where a SYN says nothing.
+    /// Checks a segment without a session that acknowledges something. If that is a cookie, it is turned into
+    /// the SYN that its sender has sent before. Fields that a SYN does not use carry the cookie's data to
+    /// [`super::join`].
     pub(super) fn acknowledged(&self, first: &mut OpeningPacket<'_>, segment: &TcpSegment) -> Admission {
         let cookie = segment.ack.wrapping_sub(1);
-        // One below: who probes a closed window, because the first acknowledgment was lost (RFC 9293, 3.8.6.1).
+        // One below: a probe of the closed window, after the first acknowledgment was lost (RFC 9293,
+        // 3.8.6.1).
         let numbers = [segment.seq.wrapping_sub(1), segment.seq];
         let good = numbers.into_iter().find_map(|isn| {
             let mss = self.cookies.check(first.key, isn, cookie, first.now)?;
@@ -121,7 +123,7 @@ impl Synproxy {
     }
 }
 
-/// Makes a frame as long as this.
+/// Changes the length of a frame.
 fn resize(packet: &mut dyn PacketBuf, len: usize) -> bool {
     match packet.len().checked_sub(len) {
         Some(excess) => packet.shrink_back(excess),
@@ -129,7 +131,7 @@ fn resize(packet: &mut dyn PacketBuf, len: usize) -> bool {
     }
 }
 
-/// Finds anew what stands where. What a parse does not set stays.
+/// Parses a packet again. Metadata that the parser does not set stays.
 fn look_again(packet: &dyn PacketBuf, meta: &mut Meta) -> Option<()> {
     const PARSED: u8 = flags::FRAGMENT | flags::LATER_FRAGMENT | flags::ROUTED;
     let kept = meta.flags & !PARSED;
@@ -138,7 +140,7 @@ fn look_again(packet: &dyn PacketBuf, meta: &mut Meta) -> Option<()> {
     parsed.then_some(())
 }
 
-/// Puts a frame in place of a packet. None: there is no room.
+/// Replaces a packet by a frame. None: there is no room.
 fn replace(packet: &mut dyn PacketBuf, meta: &mut Meta, frame: &[u8]) -> Option<()> {
     if !resize(packet, frame.len()) {
         return None;
@@ -147,8 +149,8 @@ fn replace(packet: &mut dyn PacketBuf, meta: &mut Meta, frame: &[u8]) -> Option<
     look_again(packet, meta)
 }
 
-/// Puts a segment in place of a packet's TCP header and all that stands behind it; the network header stays but for its
-/// length. None: there is no room.
+/// Replaces a packet's TCP header and everything behind it by a segment. The length in the network header is
+/// updated. None: there is no room.
 fn become_segment(
     packet: &mut dyn PacketBuf,
     meta: &mut Meta,
@@ -180,7 +182,7 @@ fn become_segment(
     look_again(packet, meta)
 }
 
-/// Writes the length of an IP packet, and brings IPv4's checksum up to date.
+/// Writes the length of an IP packet, and updates the IPv4 checksum.
 fn set_length(ip: &mut [u8], is_ip4: bool, len: usize) -> Option<()> {
     if !is_ip4 {
         let len = u16::try_from(len.checked_sub(40)?).ok()?;

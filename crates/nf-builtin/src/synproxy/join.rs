@@ -1,7 +1,7 @@
-//! The handshake with the server, and what has to be translated from then on.
+//! The handshake with the server, and the translation of later packets.
 //!
-//! Everything here is seen from the client: numbers of reverse packets are translated by the engine before they come
-//! here, and what is emitted to the server is after it has left here.
+//! Everything here is as the client sees it: the engine has translated numbers of reverse packets before they
+//! come here, and translates emitted frames to the server after they leave.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,34 +22,34 @@ use mmb_nf::{Context, Direction, EmitTarget, Packet, Verdict};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Pad {
-    /// The number of the client's SYN.
+    /// Sequence number of the client's SYN.
     isn: u32,
-    /// The number that it was answered with.
+    /// The cookie that answered it.
     cookie: u32,
-    /// While the server is waited for: the timestamp that the client was answered with. Then: how much greater the server's
-    /// are than those that the client sees. Wraps.
+    /// Before the server answers: the timestamp of the answer to the client. Then: the server's timestamps
+    /// less those that the client sees; wraps.
     stamp: u32,
     /// The client's timestamp.
     value: u32,
     /// The client's window, in the units of its scale.
     window: u16,
-    /// The client's maximum segment size, or a little less.
+    /// The client's maximum segment size, rounded down.
     mss: u16,
     /// One of [`state`].
     state: u8,
-    /// Bits of [`has`]: what the client has offered, and was promised.
+    /// Bits of [`has`]: options that the client has offered and was promised.
     has: u8,
-    /// While the server is waited for: the client's window scale. Then: by how many bits windows of the client are shifted.
+    /// Before the server answers: the client's window scale. Then: the shift of the client's windows in bits.
     there: i8,
-    /// By how many bits to the left windows of the server are shifted.
+    /// The left shift of the server's windows in bits.
     back: i8,
 }
 
 const _: () = assert!(size_of::<Pad>() == 24);
 
-/// How far a connection is.
+/// States of a connection.
 mod state {
-    /// The server has been sent a SYN. (0: it did not begin here.)
+    /// A SYN has been sent to the server. 0: the connection did not begin here.
     pub const WAITING: u8 = 1;
     /// The server has answered.
     pub const JOINED: u8 = 2;
@@ -62,12 +62,12 @@ mod has {
     pub const SACK: u8 = 1 << 2;
 }
 
-/// Drops a packet that the function has dealt with.
+/// Drops a packet that the function has consumed.
 const TAKEN: Verdict = Verdict::Drop(DropReason::SynCookie);
-/// Drops a packet that should not be.
+/// Drops an unexpected packet.
 const STRANGE: Verdict = Verdict::Drop(DropReason::SynCookieBad);
 
-/// A window told with another scale: to the left, or to the right if `bits` is negative.
+/// Shifts a window to the left, or to the right if `bits` is negative.
 fn shifted(window: u16, bits: i8) -> u16 {
     match u8::try_from(bits) {
         Ok(bits) => unscaled(window, Some(bits)),
@@ -76,7 +76,7 @@ fn shifted(window: u16, bits: i8) -> u16 {
 }
 
 impl Pad {
-    /// Learns from the SYN that [`super::shake`] has made, and takes out of it what a SYN does not have.
+    /// Reads the SYN that [`super::handshake`] has made, and clears the fields that carry its data.
     fn begin(packet: &mut Packet<'_>) -> Option<Pad> {
         let syn = TcpSegment::read(packet.head, packet.meta)?;
         if syn.flags & (SYN | ACK | RST) != SYN || syn.ack == 0 {
@@ -111,7 +111,7 @@ impl Pad {
         self.has & bit != 0
     }
 
-    /// The SYN once more, while the server is waited for.
+    /// Returns the SYN again, before the server has answered.
     fn syn(&self, packet: &Packet<'_>, way: SegmentTo) -> Option<Frame> {
         let scale = self.has(has::SCALE).then_some(self.there as u8);
         let offer = Offer { scale, sack: self.has(has::SACK) };
@@ -126,7 +126,7 @@ impl Pad {
         syn.frame(packet.head, packet.meta, way)
     }
 
-    /// The server has answered with these options. Whether it keeps what was promised.
+    /// The server has answered with these options. Returns whether it supports what was promised.
     fn join(&mut self, promise: &Promise, offer: Offer, stamp: Option<u32>) -> bool {
         let kept = (stamp.is_some() || !self.has(has::TIMESTAMPS)) && (offer.sack || !self.has(has::SACK));
         (self.there, self.back) = match (self.has(has::SCALE), offer.scale) {
@@ -140,7 +140,7 @@ impl Pad {
         kept
     }
 
-    /// Translates what the engine does not: timestamps, and windows if the scales differ.
+    /// Translates timestamps, and windows if the scales differ.
     #[inline]
     fn translate(&self, packet: &mut Packet<'_>) {
         let forward = packet.direction == Direction::Forward;
@@ -164,7 +164,7 @@ impl Pad {
 }
 
 impl Synproxy {
-    /// A packet of a session.
+    /// Processes a packet of a session.
     #[inline]
     pub(super) fn joined(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
         match (pad.state, packet.direction) {
@@ -187,14 +187,14 @@ impl Synproxy {
         }
     }
 
-    /// The client sends something, and the server is not there yet.
+    /// A packet of the client before the server has answered.
     fn client_waits(&self, packet: &Packet<'_>, pad: &Pad, cx: &mut Context<'_, ()>) -> Verdict {
         let flags = packet.tcp_flags();
         if flags & RST != 0 {
             return Verdict::Pass;
         }
         if flags & SYN != 0 {
-            // It begins anew; its next SYN is answered again.
+            // The client begins again; its next SYN gets a cookie.
             return Verdict::End(DropReason::SynCookie);
         }
         if let Some(syn) = pad.syn(packet, SegmentTo::Receiver) {
@@ -204,7 +204,7 @@ impl Synproxy {
         TAKEN
     }
 
-    /// The server sends something that is to be its answer.
+    /// A packet of the server before it has answered the SYN.
     fn server_speaks(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
         let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
         let answers = segment.flags & ACK != 0 && segment.ack == pad.isn.wrapping_add(1);
@@ -212,7 +212,7 @@ impl Synproxy {
             if !answers {
                 return STRANGE;
             }
-            // For the client, which takes it only if it is what comes next (RFC 5961, section 3).
+            // The client accepts a RST only with the next sequence number (RFC 5961, section 3).
             let next = pad.cookie.wrapping_add(1).to_be_bytes();
             patch(packet.head, usize::from(packet.meta.l4_off), SEQ, &next);
             self.counts.refused.fetch_add(1, Relaxed);
@@ -222,7 +222,7 @@ impl Synproxy {
             return self.server_answers(packet, pad, cx);
         }
         if segment.flags & ACK != 0 && !answers {
-            // It has a connection of old with these addresses: what a host does that has sent a SYN (RFC 9293, 3.10.7.3).
+            // The server has an old connection with this key: answered as in SYN-SENT (RFC 9293, 3.10.7.3).
             let reset = OutgoingSegment { seq: segment.ack, flags: RST, ..OutgoingSegment::default() };
             let reset = reset.frame(packet.head, packet.meta, SegmentTo::Sender);
             for frame in [reset, pad.syn(packet, SegmentTo::Sender)].into_iter().flatten() {
@@ -232,7 +232,7 @@ impl Synproxy {
         STRANGE
     }
 
-    /// The server has answered the SYN, perhaps again: it gets its acknowledgment, and the client its window.
+    /// The server's SYN, perhaps repeated: acknowledges it, and opens the client's window.
     fn server_answers(&self, packet: &mut Packet<'_>, pad: &mut Pad, cx: &mut Context<'_, ()>) -> Verdict {
         let Some(segment) = TcpSegment::read(packet.head, packet.meta) else { return STRANGE };
         if segment.ack != pad.isn.wrapping_add(1) {
@@ -265,7 +265,7 @@ impl Synproxy {
         Verdict::Pass
     }
 
-    /// Makes the server's SYN, which the client has had from here, the acknowledgment that opens the client's window.
+    /// Turns the server's SYN into the acknowledgment that opens the client's window.
     fn open_window(&self, packet: &mut Packet<'_>, pad: &Pad, segment: &TcpSegment) {
         let l4 = usize::from(packet.meta.l4_off);
         // Windows of SYNs are not scaled (RFC 7323, 2.2).

@@ -1,15 +1,16 @@
-//! `synproxy`: no state for a TCP connection until its client has shown that it is where it says.
+//! `synproxy`: no state for a TCP connection until its client has proved its address.
 //!
-//! Theory of operation. A SYN is answered here, with a number that is a cookie ([`cookie`]) and a window of zero, and
-//! forgotten ([`handshake`]). Who acknowledges the cookie is there: that segment becomes the SYN that the client has sent
-//! before, opens the session, and goes to the server. The server's SYN is acknowledged here ([`join`]), and goes to the
-//! client as the acknowledgment that opens its window. From then on the two talk with each other: the engine translates
-//! sequence numbers, which the server counts from another one than the cookie (RFC 4987, section 3.5, "half proxy"), and
-//! this function what else the client was promised before anybody knew the server: timestamps, and windows, if the
-//! server's scale is another one.
+//! Theory of operation. A SYN is answered with a sequence number that is a cookie ([`cookie`]) and a window
+//! of zero, and no state is kept ([`handshake`]). A client that acknowledges the cookie is real: the segment
+//! is turned into the SYN that the client has sent before, opens the session, and goes to the server. The
+//! server's SYN is acknowledged here ([`join`]), and goes to the client as the acknowledgment that opens its
+//! window. From then on client and server talk to each other. The engine translates sequence numbers, as the
+//! server's differ from the cookie (RFC 4987, section 3.5, "half proxy"). This function translates what else
+//! was promised to the client before the server was known: timestamps, and windows if the server's scale
+//! differs.
 //!
-//! Segments of no connection that acknowledge no cookie are dropped. A client that asks again while the server has not
-//! answered, as it does when it has something to send, has the SYN sent again; nobody else repeats it.
+//! Segments without a session that acknowledge no cookie are dropped. If a client sends again while the
+//! server has not answered, the SYN is sent again; there is no timer for it.
 
 mod cookie;
 mod handshake;
@@ -38,10 +39,10 @@ pub(crate) struct Synproxy {
     counts: Counts,
 }
 
-/// What clients are promised in the server's name.
+/// What clients are promised before the server is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Promise {
-    /// Maximum segment size; none: what Ethernet leaves.
+    /// Maximum segment size. None: the one of Ethernet.
     mss: Option<u16>,
     /// Window scale.
     scale: u8,
@@ -49,22 +50,22 @@ struct Promise {
     timestamps: bool,
 }
 
-/// What has happened.
+/// Counters of the instance.
 #[derive(Debug, Default)]
 struct Counts {
     /// Servers that have answered.
     joined: AtomicU64,
-    /// SYNs that were sent once more.
+    /// SYNs that were sent again.
     again: AtomicU64,
     /// Servers that have refused.
     refused: AtomicU64,
-    /// Servers that do not keep what was promised.
+    /// Servers that do not support what was promised.
     lacking: AtomicU64,
 }
 
 /// Largest window scale (RFC 7323, 2.3).
 const MOST_SCALE: u8 = 14;
-/// Least maximum segment size that makes sense: what IPv4 asks hosts to take (RFC 9293, 3.7.1).
+/// Least maximum segment size: the one that IPv4 hosts have to accept (RFC 9293, 3.7.1).
 const LEAST_MSS: u16 = 536;
 
 impl Promise {
@@ -124,16 +125,17 @@ impl Function for Synproxy {
     }
 
     fn admit(&self, first: &mut OpeningPacket<'_>, (): &mut ()) -> Admission {
-        // Fragments, and routing headers, which hide the destination that the checksum covers, are no way to connect.
+        // Fragments cannot connect, nor packets with routing headers, whose checksum covers another
+        // destination.
         let plain = first.meta.flags & (flags::FRAGMENT | flags::ROUTED) == 0;
         let segment = TcpSegment::read(first.packet.head(), first.meta).filter(|_| plain);
         let Some(segment) = segment else { return Admission::Drop(DropReason::SynCookieBad) };
         match segment.flags & (SYN | ACK | FIN | RST) {
             SYN => self.syn(first, &segment),
             ACK => self.acknowledged(first, &segment),
-            // Its acknowledgment was lost, and it has nothing to send.
+            // The acknowledgment was lost, and the client has nothing to send.
             flags if flags == ACK | FIN => self.acknowledged(first, &segment),
-            // What hosts say that are answered though they have not asked: a part of every flood from forged addresses.
+            // Hosts whose addresses were forged answer the SYN-ACK by a RST.
             RST => Admission::Drop(DropReason::SynCookie),
             _ => Admission::Drop(DropReason::SynCookieBad),
         }

@@ -9,11 +9,11 @@ use super::Packet;
 const IP4_CHECKSUM: usize = 10;
 
 impl Packet<'_> {
-    /// Writes bytes into the IP header, from byte `at` of it on. Updates the IPv4 header checksum, and the transport
-    /// checksum if addresses change.
+    /// Writes bytes into the IP header, from byte `at` of it on. Updates the IPv4 header checksum, and the
+    /// transport checksum if addresses change.
     ///
-    /// Returns false, and changes nothing, if the bytes are not all in the fixed header. The IPv4 checksum itself must
-    /// not be written.
+    /// Returns false, and changes nothing, if the bytes are not all in the fixed header. The IPv4 checksum
+    /// itself must not be written.
     pub fn write_ip(&mut self, at: usize, bytes: &[u8]) -> bool {
         let start = usize::from(self.meta.l3_off);
         let is_ip4 = self.meta.kind.l3() == Kind::IP4;
@@ -38,11 +38,11 @@ impl Packet<'_> {
         true
     }
 
-    /// Writes bytes from byte `at` behind the beginning of the transport header on, and updates the checksum of TCP,
-    /// UDP, ICMP and ICMPv6.
+    /// Writes bytes from byte `at` behind the beginning of the transport header on, and updates the checksum
+    /// of TCP, UDP, ICMP and ICMPv6.
     ///
-    /// Returns false, and changes nothing, if the bytes are not all in the contiguous head. The checksum itself must
-    /// not be written. A UDP checksum of zero over IPv4 stays zero (RFC 768).
+    /// Returns false, and changes nothing, if the bytes are not all in the contiguous head. The checksum
+    /// itself must not be written. A UDP checksum of zero over IPv4 stays zero (RFC 768).
     #[inline]
     pub fn write_l4(&mut self, at: usize, bytes: &[u8]) -> bool {
         let Some(l4) = self.head.get_mut(usize::from(self.meta.l4_off)..) else { return false };
@@ -75,8 +75,8 @@ impl Packet<'_> {
     }
 }
 
-/// Writes bytes at an offset of a header. Returns the sums of the 16-bit words that they touch, before and after. The
-/// last word may reach one byte behind the data; that byte counts as zero.
+/// Writes bytes at an offset of a header. Returns the sums of the 16-bit words that they touch, before and
+/// after. The last word may reach one byte behind the data; that byte counts as zero.
 #[inline]
 fn overwrite(header: &mut [u8], at: usize, bytes: &[u8]) -> (u16, u16) {
     let (start, end) = (at & !1, (at + bytes.len()).next_multiple_of(2).min(header.len()));

@@ -29,7 +29,8 @@ fn transport(number: u8, is_ip6: bool) -> Transport {
 }
 
 proptest! {
-    /// After any write into transport header or payload, the checksum is the one that a computation from scratch gives.
+    /// After any write into transport header or payload, the checksum is the one that a computation from
+    /// scratch gives.
     #[test]
     fn transport_writes_keep_the_checksum(
         at in 0..90usize, new in prop::collection::vec(any::<u8>(), 0..20), is_ip6: bool, kind in 0..3u8,

@@ -5,8 +5,8 @@ use mmb_lang::{Branch, Step};
 use super::errors::{ChainError, Located, fail};
 use crate::Instance;
 
-/// Returns the arms in the order of their outputs, and for each output the index of its arm: the one that names it, or
-/// `else`.
+/// Returns the arms in the order of their outputs, and for each output the index of its arm: the one that
+/// names it, or `else`.
 pub(crate) fn by_output<'a>(
     instance: &Instance,
     step: &'a Step,

@@ -39,7 +39,8 @@ pub(crate) struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    /// Returns the traffic that all paths of a body accept, up to a function `flow`, whose sessions are others.
+    /// Returns the traffic that all paths of a body accept, up to a function `flow`, whose sessions are
+    /// others.
     pub fn class_of(&self, body: &ast::Body, depth: usize) -> Result<Vec<Match>, Located> {
         if depth > MAX_DEPTH {
             return Err(ChainError::TooDeep.into());
@@ -264,7 +265,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// If some arms translate, adds a translation at the end of the others: rules may translate their sessions.
+    /// If some arms translate, adds a translation at the end of the others: rules may translate their
+    /// sessions.
     fn balance_translation(&mut self, arms: &[(ArmTarget, Translated)]) {
         if arms.iter().all(|(_, translated)| *translated == Translated::No) {
             return;

@@ -55,8 +55,8 @@ impl Program {
         self.get(chain).map_or("", |chain| &chain.text)
     }
 
-    /// Returns the traffic that a chain accepts: what all of its paths have in common. Rules that name the chain match
-    /// only this traffic. Empty: all.
+    /// Returns the traffic that a chain accepts: what all of its paths have in common. Rules that name the
+    /// chain match only this traffic. Empty: all.
     pub fn class(&self, chain: ChainId) -> &[Match] {
         self.get(chain).map_or(&[], |chain| &chain.class)
     }

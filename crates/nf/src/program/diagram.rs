@@ -11,8 +11,8 @@ const BYTES_PER_CHARACTER: usize = 4;
 impl Program {
     /// Returns the flow manager's scratchpads as text, one line for each function.
     ///
-    /// A character stands for four bytes: `#` bytes of the function, `.` bytes of functions that the same sessions may
-    /// pass, blank bytes that such sessions do not use.
+    /// A character stands for four bytes: `#` bytes of the function, `.` bytes of functions that the same
+    /// sessions may pass, blank bytes that such sessions do not use.
     ///
     /// ```text
     /// (header)  ##                                  0..8      8

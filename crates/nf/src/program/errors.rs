@@ -24,7 +24,8 @@ pub struct ProgramError {
     pub error: ChainError,
 }
 
-/// What is wrong with an instance or a chain. Fields are names and traffic classes as they are in the configuration.
+/// What is wrong with an instance or a chain. Fields are names and traffic classes as they are in the
+/// configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the message of each variant describes it")]
 pub enum ChainError {

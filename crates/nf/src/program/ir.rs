@@ -1,9 +1,9 @@
 //! The intermediate representation of compiled chains.
 //!
-//! Theory of operation. A *body* is a piece of a chain without alternatives: the chain itself, an arm of brackets, or what
-//! follows a function `flow`. It is a list of nodes in the order in which forward packets meet them, and a mirrored list
-//! for reverse packets. A function with outputs comes before its arms in both. Where paths branch, some bits at the start
-//! of a session's scratchpad tell which arm it has taken.
+//! Theory of operation. A *body* is a piece of a chain without alternatives: the chain itself, an arm of
+//! brackets, or what follows a function `flow`. It is a list of nodes in the order in which forward packets
+//! meet them, and a mirrored list for reverse packets. A function with outputs comes before its arms in both.
+//! Where paths branch, some bits at the start of a session's scratchpad tell which arm it has taken.
 
 use mmb_lang::Match;
 
@@ -36,8 +36,8 @@ pub(crate) enum Node {
         outputs: Box<[u8]>,
         arms: Box<[ArmTarget]>,
     },
-    /// Dispatch by traffic class: the first arm that accepts the session. `signature` identifies the same dispatch in
-    /// another program.
+    /// Dispatch by traffic class: the first arm that accepts the session. `signature` identifies the same
+    /// dispatch in another program.
     Dispatch { branch: BitField, arms: Box<[DispatchArm]>, signature: u64 },
     /// Packets are translated.
     Translate,
@@ -65,7 +65,8 @@ pub(crate) struct FunctionNode {
     /// Index in the program's instances.
     pub instance: u16,
     pub stage: u16,
-    /// Offset of the function's bytes in scratchpads. If the function has another key, they hold the number of an entry.
+    /// Offset of the function's bytes in scratchpads. If the function has another key, they hold the number
+    /// of an entry.
     pub offset: u32,
     pub bytes: u32,
     /// The scratchpads belong to another key than the session.

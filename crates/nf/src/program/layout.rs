@@ -1,17 +1,17 @@
 //! The layout of scratchpads.
 //!
-//! Theory of operation. The chains give a graph to [`mmb_flow::layout`], the algorithm that knows no chains. An instance is
-//! one node, in however many chains it is used. Edges lead from each function to those that may come next. Two chains may
-//! use the same instances in different orders without any packet going in a circle. So only edges from an instance that
-//! was met earlier to one that was met later are entered. That two instances are on one path is noted in addition, pair by
-//! pair.
+//! Theory of operation. The chains give a graph to [`mmb_flow::layout`], the algorithm that knows no chains.
+//! An instance is one node, in however many chains it is used. Edges lead from each function to those that
+//! may come next. Two chains may use the same instances in different orders without any packet going in a
+//! circle. So only edges from an instance that was met earlier to one that was met later are entered. That
+//! two instances are on one path is noted in addition, pair by pair.
 
 use std::collections::{HashMap, HashSet};
 
 use mmb_flow::layout::{Graph, LayoutError, Node, Order};
 
-/// Bytes at the start of every scratchpad that belong to the engine: number of the program, of the chain, and the branches
-/// that the session has taken.
+/// Bytes at the start of every scratchpad that belong to the engine: number of the program, of the chain, and
+/// the branches that the session has taken.
 pub const HEADER_BYTES: usize = 8;
 
 /// Functions whose bytes are in the same scratchpads.

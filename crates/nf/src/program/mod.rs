@@ -1,9 +1,9 @@
 //! Compiled chains.
 //!
-//! Theory of operation. A program is compiled as a whole from instances and chains. It is immutable and is published
-//! together with the rules that name its chains. Instances with the same name, type and arguments as before are kept,
-//! with all their state. Bodies ([`ir`]) and the layout of scratchpads ([`layout`]) are made anew. Sessions of an older
-//! program are moved when their next packet comes (`Runner::migrate`).
+//! Theory of operation. A program is compiled as a whole from instances and chains. It is immutable and is
+//! published together with the rules that name its chains. Instances with the same name, type and arguments
+//! as before are kept, with all their state. Bodies ([`ir`]) and the layout of scratchpads ([`layout`]) are
+//! made anew. Sessions of an older program are moved when their next packet comes (`Runner::migrate`).
 
 mod arms;
 mod builder;

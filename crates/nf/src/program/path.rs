@@ -141,8 +141,8 @@ impl PathState {
         }
     }
 
-    /// Replaces the state in front of brackets by the one behind them, from the states at the ends of the arms. Only
-    /// what all arms know holds behind the brackets.
+    /// Replaces the state in front of brackets by the one behind them, from the states at the ends of the
+    /// arms. Only what all arms know holds behind the brackets.
     pub fn join(&mut self, arms: Vec<PathState>) {
         let mut arms = arms.into_iter();
         let Some(mut joined) = arms.next() else { return };

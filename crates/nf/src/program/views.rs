@@ -40,8 +40,8 @@ pub struct StageView {
 }
 
 impl Program {
-    /// Returns the bytes of functions in the flow manager's scratchpads, ordered by offset. Functions without bytes are
-    /// left out. Functions that no session passes together may share bytes.
+    /// Returns the bytes of functions in the flow manager's scratchpads, ordered by offset. Functions without
+    /// bytes are left out. Functions that no session passes together may share bytes.
     pub fn scratchpads(&self) -> Vec<ScratchpadView> {
         self.scratchpads_of(0)
     }

@@ -1,9 +1,9 @@
 //! Packets of one chain and direction pass its functions.
 //!
-//! Theory of operation. Packets pass the nodes of a body one by one, all packets a node before the next node. The code of
-//! a function and the instance stay in the cache while the scratchpads arrive. The packets are a set of positions. Where
-//! paths branch, one set after the other passes its arm; behind the brackets they are joined again. The verdict of a
-//! packet is written when it leaves its set.
+//! Theory of operation. Packets pass the nodes of a body one by one, all packets a node before the next node.
+//! The code of a function and the instance stay in the cache while the scratchpads arrive. The packets are a
+//! set of positions. Where paths branch, one set after the other passes its arm; behind the brackets they are
+//! joined again. The verdict of a packet is written when it leaves its set.
 
 use super::header::{Header, pad_mut, pads_from};
 use super::lifecycle::{SessionCall, arm_bits, taken_arms};

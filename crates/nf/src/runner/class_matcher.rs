@@ -14,8 +14,8 @@ pub(super) struct ClassMatcher {
 }
 
 impl ClassMatcher {
-    /// Returns the first arm that accepts a session. Tests its first packet, or, if that is long gone, a packet made from
-    /// the session's key.
+    /// Returns the first arm that accepts a session. Tests its first packet, or, if that is long gone, a
+    /// packet made from the session's key.
     pub fn arm(
         &mut self,
         program: &Program,

@@ -1,8 +1,8 @@
 //! Scratchpads that several sessions share: those of functions with a coarser key.
 //!
-//! Theory of operation. Each worker has a [`Table`] for such an instance. Its entries are keys instead of sessions, and its
-//! scratchpads belong to them. An entry counts the sessions that use it, and is removed with the last one. There are never
-//! more entries than sessions.
+//! Theory of operation. Each worker has a [`Table`] for such an instance. Its entries are keys instead of
+//! sessions, and its scratchpads belong to them. An entry counts the sessions that use it, and is removed
+//! with the last one. There are never more entries than sessions.
 
 use std::io;
 
@@ -25,8 +25,8 @@ impl KeyedPads {
         Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, key })
     }
 
-    /// Finds or makes the entry for a session's key. True: the entry is new, and its scratchpad is zeros. None: the table
-    /// is full.
+    /// Finds or makes the entry for a session's key. True: the entry is new, and its scratchpad is zeros.
+    /// None: the table is full.
     pub fn join(&mut self, session: &Key, now: u32) -> Option<(u32, bool)> {
         let key = self.key_of(session);
         let found = self.table.find(&key);
@@ -42,7 +42,8 @@ impl KeyedPads {
         Some((id.0, true))
     }
 
-    /// A session stops using its entry. Returns true for the last one; the caller then calls [`KeyedPads::remove`].
+    /// A session stops using its entry. Returns true for the last one; the caller then calls
+    /// [`KeyedPads::remove`].
     pub fn leave(&mut self, number: u32) -> bool {
         let id = SessionId(number);
         if !self.table.is_live(id) {

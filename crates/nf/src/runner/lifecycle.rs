@@ -1,10 +1,10 @@
 //! Sessions that enter, leave and change chains.
 //!
-//! Theory of operation. A session *enters* a body: each function of the body gets zeros and is called. So does each arm
-//! that the session takes. For a dispatch the arm is known at once; for a function with outputs, when the first packet
-//! takes it. A session *leaves* a body in the same manner. To *migrate* to another program, all that the session has under
-//! the old one is listed. Entering the new body takes the bytes of instances that are on the list. The rest of the list is
-//! released at the end.
+//! Theory of operation. A session *enters* a body: each function of the body gets zeros and is called. So
+//! does each arm that the session takes. For a dispatch the arm is known at once; for a function with
+//! outputs, when the first packet takes it. A session *leaves* a body in the same manner. To *migrate* to
+//! another program, all that the session has under the old one is listed. Entering the new body takes the
+//! bytes of instances that are on the list. The rest of the list is released at the end.
 
 use super::header::Header;
 use super::keyed::NO_ENTRY;

@@ -48,8 +48,8 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// Makes a runner for a worker. `capacity` is the most sessions of a table, also of those of functions `flow`.
-    /// `seed` is a secret that senders do not know.
+    /// Makes a runner for a worker. `capacity` is the most sessions of a table, also of those of functions
+    /// `flow`. `seed` is a secret that senders do not know.
     pub fn new(worker: u16, seed: u64, capacity: usize) -> Runner {
         let capacity = u32::try_from(capacity).unwrap_or(u32::MAX).clamp(1, mmb_flow::MAX_CAPACITY);
         let seed = seed ^ (u64::from(worker) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -62,8 +62,8 @@ impl Runner {
         self.clock = clock;
     }
 
-    /// Puts a program and settings of the connection tracker in force. Sessions move to the program one by one
-    /// ([`Runner::migrate`]). The same program again changes nothing.
+    /// Puts a program and settings of the connection tracker in force. Sessions move to the program one by
+    /// one ([`Runner::migrate`]). The same program again changes nothing.
     pub fn set_program(&mut self, program: &Arc<Program>, settings: &SessionSettings) {
         self.state.settings = *settings;
         self.state.set_program(program);
@@ -153,8 +153,8 @@ impl Runner {
         self.state.release(pad, info);
     }
 
-    /// Moves a session with a chain to a chain of the program in force. Functions that stay keep their bytes, functions
-    /// that leave are released, new ones are opened. Does nothing if the session is there already.
+    /// Moves a session with a chain to a chain of the program in force. Functions that stay keep their bytes,
+    /// functions that leave are released, new ones are opened. Does nothing if the session is there already.
     #[inline]
     pub fn migrate(&mut self, pad: &mut [u8], chain: ChainId, info: &SessionInfo, packet: &PacketView<'_>) {
         if let Some(active) = &self.active {
@@ -174,7 +174,8 @@ impl Runner {
         Some((self.state.loaded(header.program)?, header))
     }
 
-    /// Returns the least time for which a session is kept without packets, in milliseconds, under its program.
+    /// Returns the least time for which a session is kept without packets, in milliseconds, under its
+    /// program.
     pub fn timeout(&self, pad: &[u8]) -> Option<u32> {
         self.state.timeout(pad)
     }
@@ -185,8 +186,8 @@ impl Runner {
         loaded.program.name(ChainId(header.body))
     }
 
-    /// Whether a session that moves to this chain of the program in force keeps its translation: the chain has the same
-    /// translating functions, and no others.
+    /// Whether a session that moves to this chain of the program in force keeps its translation: the chain
+    /// has the same translating functions, and no others.
     pub fn keeps_translation(&self, pad: &[u8], chain: ChainId) -> bool {
         let (Some((loaded, header)), Some(active)) = (self.loaded_of(pad), &self.active) else {
             return false;
@@ -199,8 +200,8 @@ impl Runner {
         contains_all(&after, &before) && contains_all(&everywhere, &after)
     }
 
-    /// Takes at most 256 packets through the chains of their sessions. `verdicts[i]` tells what becomes of packet `i`.
-    /// Verdicts behind the last packet are not changed.
+    /// Takes at most 256 packets through the chains of their sessions. `verdicts[i]` tells what becomes of
+    /// packet `i`. Verdicts behind the last packet are not changed.
     pub fn run(
         &mut self,
         now: u32,
@@ -244,7 +245,8 @@ impl Runner {
         self.state.loaded(self.state.current).map_or(&[], |loaded| &loaded.counters)
     }
 
-    /// Returns the number of sessions that were opened without one of their functions, as its table of keys was full.
+    /// Returns the number of sessions that were opened without one of their functions, as its table of keys
+    /// was full.
     pub fn bypassed(&self) -> u64 {
         self.state.bypassed
     }

@@ -1,10 +1,11 @@
 //! Functions `flow`: a flow manager within a chain.
 //!
-//! Theory of operation. A packet is looked up by its current headers, in a table that belongs to instance and worker. A
-//! packet without a session opens one. The functions behind `flow` have their scratchpads in these sessions, and the packet
-//! belongs to one of them while it is there. There are no rules and no translation: the tracker follows sessions for their
-//! timeouts only. The initiator is that of the outer session. Packets without a key of their own (fragments but the first,
-//! ICMP errors), and packets for which the table has no room, bypass the functions behind `flow`.
+//! Theory of operation. A packet is looked up by its current headers, in a table that belongs to instance and
+//! worker. A packet without a session opens one. The functions behind `flow` have their scratchpads in these
+//! sessions, and the packet belongs to one of them while it is there. There are no rules and no translation:
+//! the tracker follows sessions for their timeouts only. The initiator is that of the outer session. Packets
+//! without a key of their own (fragments but the first, ICMP errors), and packets for which the table has no
+//! room, bypass the functions behind `flow`.
 
 use std::io;
 
@@ -21,7 +22,8 @@ use crate::set::{Set, VECTOR};
 use crate::vector::NO_BASE;
 use crate::{Packet, PacketView, SessionInfo};
 
-/// Flag of [`mmb_flow::Flow::decision`] for a session that a function has refused. The lower bits are the reason.
+/// Flag of [`mmb_flow::Flow::decision`] for a session that a function has refused. The lower bits are the
+/// reason.
 const REFUSED: u32 = 1 << 8;
 /// Sessions with expired timers that are processed at a time.
 const EXPIRE_BATCH: usize = 32;
@@ -60,8 +62,8 @@ impl NestedSessions {
         })
     }
 
-    /// Moves packets to their sessions here, until [`NestedSessions::exit`]. Returns the packets that have one, and those
-    /// whose session a function has refused.
+    /// Moves packets to their sessions here, until [`NestedSessions::exit`]. Returns the packets that have
+    /// one, and those whose session a function has refused.
     pub fn enter(
         &mut self,
         entry: &mut EntryContext<'_>,

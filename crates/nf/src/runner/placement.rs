@@ -1,8 +1,8 @@
 //! Where a function runs.
 //!
-//! Theory of operation. The runner reaches functions only through [`Placement`]. The one placement today is [`Local`]: the
-//! function is called in the worker's thread. The dispatch is static, so the indirection costs nothing. A function in a
-//! process of its own will be another placement.
+//! Theory of operation. The runner reaches functions only through [`Placement`]. The one placement today is
+//! [`Local`]: the function is called in the worker's thread. The dispatch is static, so the indirection costs
+//! nothing. A function in a process of its own will be another placement.
 
 use std::any::Any;
 use std::sync::Arc;

@@ -31,7 +31,8 @@ pub(super) fn prefetch_pads(
     }
 }
 
-/// Reads the chain of each packet's session. Returns whether it is the is_one_chain for all, and the packets in reverse direction.
+/// Reads the chain of each packet's session. Returns whether it is the is_one_chain for all, and the packets
+/// in reverse direction.
 #[inline(always)]
 pub(super) fn read_chains(
     packets: &[Packet<'_>],

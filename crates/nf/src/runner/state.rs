@@ -1,8 +1,8 @@
 //! The programs and instances that a worker uses.
 //!
-//! Theory of operation. Programs have numbers of the worker's own, which sessions carry in the headers of their
-//! scratchpads. A number is given out again when no session carries it any more. The state of an instance is kept as
-//! long as a program uses the instance.
+//! Theory of operation. Programs have numbers of the worker's own, which sessions carry in the headers of
+//! their scratchpads. A number is given out again when no session carries it any more. The state of an
+//! instance is kept as long as a program uses the instance.
 
 use std::sync::Arc;
 
@@ -155,7 +155,8 @@ impl RunnerState {
     }
 }
 
-/// Copies the counters of stages that are kept: the same instance in the chain with the same name, one by one.
+/// Copies the counters of stages that are kept: the same instance in the chain with the same name, one by
+/// one.
 fn carry_counters(before: &LoadedProgram, program: &Program, counters: &mut [StageCounters]) {
     let name = |program: &Program, chain: u16| {
         program.chains.get(usize::from(chain)).map(|chain| chain.name.clone())

@@ -21,8 +21,8 @@ pub enum ChainVerdict {
 
 /// Access to the sessions of the packets in chains.
 pub trait SessionAccess {
-    /// Returns all scratchpads, ordered by session number, and the bytes from one to the next: a multiple of 8, at least
-    /// [`crate::Program::bytes`].
+    /// Returns all scratchpads, ordered by session number, and the bytes from one to the next: a multiple of
+    /// 8, at least [`crate::Program::bytes`].
     fn pads(&mut self) -> (&mut [u8], usize);
     /// Translates a packet if its session is translated.
     ///

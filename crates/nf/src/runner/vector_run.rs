@@ -1,9 +1,10 @@
 //! A vector of packets with different chains and directions.
 //!
-//! Theory of operation. One pass prefetches the scratchpads before anything reads them. A second one reads the chain of
-//! each packet's session, and the packet's direction. Most vectors have one chain and one direction. Otherwise packets
-//! with the same chain and direction are processed together. A packet must not overtake one of the other direction of its
-//! session, so a vector with both directions is cut into stretches in which each session has one direction.
+//! Theory of operation. One pass prefetches the scratchpads before anything reads them. A second one reads
+//! the chain of each packet's session, and the packet's direction. Most vectors have one chain and one
+//! direction. Otherwise packets with the same chain and direction are processed together. A packet must not
+//! overtake one of the other direction of its session, so a vector with both directions is cut into stretches
+//! in which each session has one direction.
 
 use mmb_flow::{Direction, FlowRef};
 use mmb_packet::{DropReason, Meta};
@@ -28,8 +29,8 @@ pub(super) struct Buffers {
     verdicts: [Verdict; VECTOR],
     /// Program and body of each packet's session.
     chains: [(u16, BodyId); VECTOR],
-    /// Indexed by the lowest bits of session numbers: the stretch in which a session was seen last, and whether in reverse
-    /// direction.
+    /// Indexed by the lowest bits of session numbers: the stretch in which a session was seen last, and
+    /// whether in reverse direction.
     seen: [(u32, bool); SEEN],
     stretch: u32,
 }
@@ -98,8 +99,8 @@ struct VectorRun<'r, 'p, A> {
 }
 
 impl<A: SessionAccess> VectorRun<'_, '_, A> {
-    /// Returns the end of the stretch that begins at `from`: the first packet whose session has a packet of the other
-    /// direction in it.
+    /// Returns the end of the stretch that begins at `from`: the first packet whose session has a packet of
+    /// the other direction in it.
     fn stretch(&mut self, from: usize, n: usize) -> usize {
         self.buffers.stretch = self.buffers.stretch.wrapping_add(1);
         let stretch = self.buffers.stretch;
@@ -156,7 +157,8 @@ impl<A: SessionAccess> VectorRun<'_, '_, A> {
     }
 }
 
-/// Sets the ports of emitted frames, and translates those that pass the translation of their session's packets.
+/// Sets the ports of emitted frames, and translates those that pass the translation of their session's
+/// packets.
 #[cold]
 fn finish_emissions(state: &mut RunnerState, packets: &[Packet<'_>], sessions: &mut impl SessionAccess) {
     state

@@ -11,7 +11,8 @@ use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
 /// The port by which functions say what they had of a session that ends: their mark, then their scratchpad.
 pub const ENDS: u16 = 99;
 
-/// What a function does, apart from how the engine calls it. `seen` counts packets; `last` is the frame's last byte.
+/// What a function does, apart from how the engine calls it. `seen` counts packets; `last` is the frame's
+/// last byte.
 pub fn act(kind: Kind, mark: u8, seen: &mut u32, last: &mut u8, port: u8) -> Verdict {
     *seen += 1;
     match kind {
@@ -40,9 +41,9 @@ pub enum Kind {
     Mix,
 }
 
-/// `MARK [WORD…]`: `drop`, `split`, `mix`; `tcp`, `udp`: takes only that; `source`, `destination`, `pair`: goes by that;
-/// `translates-source`, `translates-destination`; `routes`; `end N`, `refuse N`: does so with the Nth packet; `emit`: sends a copy on;
-/// `bytes16` is not a word: scratchpads have 16 bytes.
+/// `MARK [WORD…]`: `drop`, `split`, `mix`; `tcp`, `udp`: takes only that; `source`, `destination`, `pair`:
+/// goes by that; `translates-source`, `translates-destination`; `routes`; `end N`, `refuse N`: does so with
+/// the Nth packet; `emit`: sends a copy on; `bytes16` is not a word: scratchpads have 16 bytes.
 #[derive(Default)]
 pub struct Probe {
     mark: u8,

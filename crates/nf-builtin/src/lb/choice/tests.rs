@@ -115,8 +115,8 @@ fn the_ring_goes_by_addresses() {
 }
 
 proptest! {
-    /// In a whole round each back end has had as many turns as its weight says, and never is one behind by more than one
-    /// turn of what it should have had (smooth weighted round robin).
+    /// In a whole round each back end has had as many turns as its weight says, and never is one behind by
+    /// more than one turn of what it should have had (smooth weighted round robin).
     #[test]
     fn a_round_is_fair(weights in prop::collection::vec(1..9u32, 1..8)) {
         let shares: Vec<_> = (0..).zip(weights.iter().copied()).collect();

@@ -165,7 +165,8 @@ pub(super) fn told(window: u32, scale: Option<u8>) -> u16 {
     (window >> scale.unwrap_or(0)).min(65_535) as u16
 }
 
-/// The client's side of the handshake: the answer to its SYN, its acknowledgment, and whether it scales windows.
+/// The client's side of the handshake: the answer to its SYN, its acknowledgment, and whether it scales
+/// windows.
 pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame) {
     let (admission, answer, _) = bench.admit(&syn_of(client).build());
     assert_eq!(admission, Admission::Answer);

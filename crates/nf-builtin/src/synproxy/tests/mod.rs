@@ -35,7 +35,8 @@ proptest! {
         prop_assert_eq!(u32::from(syn.window), told.min(65_535));
     }
 
-    /// Two hosts, any offers: each sees numbers, timestamps and windows that go on from what it has seen before.
+    /// Two hosts, any offers: each sees numbers, timestamps and windows that go on from what it has seen
+    /// before.
     #[test]
     fn two_hosts_talk(client in host(), server in host(), promised in 0..15u8) {
         let bench = Bench::new(&format!("window-scale {promised}"));
