@@ -27,5 +27,5 @@ fn a_capture_goes_through_the_function() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     assert!(text.starts_with("5 packets: 2 forwarded, 3 dropped\n"), "{text}");
-    assert!(text.contains("dropped, chain-error: 3\n"), "{text}");
+    assert!(text.contains("dropped, hello-limit: 3\n"), "{text}");
 }
