@@ -7,17 +7,8 @@
 use mmb_lang::{Diagnostic, Match};
 
 use crate::compile::{Compiled, compile};
-use crate::decide::flags;
+use crate::effect::flags;
 use crate::{Policy, RuleScope, RuleView};
-
-/// Returns the traffic class of a service chain: matches that must all hold, none for all traffic. `None`:
-/// no such chain.
-pub type ChainClasses<'a> = dyn Fn(&str) -> Option<Vec<Match>> + 'a;
-
-/// Every chain exists and accepts all traffic.
-pub(crate) fn all_traffic(_: &str) -> Option<Vec<Match>> {
-    Some(Vec::new())
-}
 
 impl Policy {
     /// The service chain that the rule in this slot names.

@@ -7,9 +7,9 @@ use mmb_lang::{Action, Diagnostic, Match, Rule, RuleKind, Target};
 use mmb_rewrite::EditProgram;
 
 use crate::StatefulRule;
-use crate::chain::ChainClasses;
-use crate::decide::{Effect, flags};
-use crate::offload::rule_obstacle;
+use crate::chain_class::ChainClasses;
+use crate::effect::{Effect, flags};
+use crate::obstacle::rule_obstacle;
 use crate::ports::Area;
 use crate::scope::{reads_out, scope};
 use crate::stateful::is_open_target;

@@ -1,7 +1,7 @@
 //! The combined effect of several rules, computed once for all packets that they apply to.
 
 use crate::Policy;
-use crate::decide::{MAX_EDITS, draw_part};
+use crate::effect::{MAX_EDITS, draw_part};
 
 /// The combined effect of a list of rules on every packet that all of them match. Equal lists of rules of
 /// one policy have equal decisions.

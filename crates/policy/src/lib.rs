@@ -35,11 +35,14 @@
 #![forbid(unsafe_code)]
 
 mod chain;
+mod chain_class;
 mod compile;
 mod decide;
 mod decision;
+mod effect;
 mod evaluator;
 mod number_set;
+mod obstacle;
 mod offload;
 mod policy;
 mod ports;
@@ -47,9 +50,10 @@ mod rule_info;
 mod scope;
 mod stateful;
 
-pub use chain::ChainClasses;
-pub use decide::{MAX_EDITS, Verdict};
+pub use chain_class::ChainClasses;
+pub use decide::Verdict;
 pub use decision::Decision;
+pub use effect::MAX_EDITS;
 pub use evaluator::{Evaluation, Evaluator, PacketContext};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::EditLimits;

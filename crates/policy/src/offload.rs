@@ -3,10 +3,8 @@
 //! A flow is the packets with the same input port, addresses and ports. Fragments, packets with IP options
 //! or extension headers, and ICMP errors belong to no flow.
 
-use mmb_lang::{Action, FieldId, Match, MatchExpr, Rule};
-
-use crate::decide::flags;
-use crate::scope::{is_constant, is_out};
+use crate::effect::flags;
+use crate::obstacle::rule_obstacle;
 use crate::{Policy, PortDependence};
 
 impl Policy {
@@ -30,47 +28,6 @@ impl Policy {
     /// How decisions depend on ports. `None` if rules are stateful, because sessions then do.
     pub fn port_dependence(&self) -> Option<&PortDependence> {
         (!self.is_stateful()).then_some(&self.port_dependence)
-    }
-}
-
-/// The part of a rule that distinguishes packets of one flow, or changes more than addresses and ports.
-pub(crate) fn rule_obstacle(rule: &Rule) -> Option<String> {
-    let varies = |one: &&Match| !is_constant(one) && !is_out(one);
-    let more = |action: &&Action| !is_plain(action);
-    let matched = rule.matches.iter().find(varies).map(field_name);
-    matched.or_else(|| rule.targets.iter().map(|target| &target.action).find(more).map(target_name))
-}
-
-/// Whether a target treats all packets of a flow alike and only rewrites addresses, ports or the output.
-fn is_plain(action: &Action) -> bool {
-    match action {
-        Action::Accept | Action::Nat { .. } | Action::Lb { .. } => true,
-        Action::Drop { ten_thousandths } => *ten_thousandths >= 10_000,
-        Action::Mod { field, .. } => *field == FieldId::Out || is_end(*field),
-        Action::Map { field, .. } | Action::Shuffle { field, .. } => is_end(*field),
-        Action::Add { .. } | Action::Strip { .. } | Action::StripAll | Action::Chain { .. } => false,
-    }
-}
-
-/// Whether a field is an address or a port.
-fn is_end(field: FieldId) -> bool {
-    use FieldId::*;
-    matches!(field, IpSaddr | IpDaddr | Ip6Saddr | Ip6Daddr | TcpSport | TcpDport | UdpSport | UdpDport)
-}
-
-fn field_name(one: &Match) -> String {
-    match &one.what {
-        MatchExpr::All => "all".to_owned(),
-        MatchExpr::Field { field, .. } => field.def().name.to_owned(),
-    }
-}
-
-fn target_name(action: &Action) -> String {
-    match action {
-        Action::Mod { field, .. } => format!("mod {}", field.def().name),
-        Action::Map { field, .. } => format!("map {}", field.def().name),
-        Action::Shuffle { field, .. } => format!("shuffle {}", field.def().name),
-        other => other.to_string(),
     }
 }
 

@@ -10,9 +10,9 @@ use mmb_lang::{Diagnostic, Rule};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
-use crate::chain::{ChainClasses, all_traffic};
+use crate::chain_class::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
-use crate::decide::{Effect, flags};
+use crate::effect::{Effect, flags};
 use crate::{PortDependence, RuleId, RuleScope, StatefulRule};
 
 /// A rule set. See the crate's documentation.

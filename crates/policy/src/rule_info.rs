@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mmb_classify::{Batch, Classifier};
 use mmb_packet::Meta;
 
-use crate::decide::{Effect, flags};
+use crate::effect::{Effect, flags};
 use crate::{Policy, RuleScope, StatefulRule};
 
 /// Identity of a rule. A rule that is deleted and added again has a new one; one that [`Policy::replace`]

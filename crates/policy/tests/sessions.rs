@@ -64,7 +64,8 @@ fn mate(frame: &[u8], noise: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     }
     match meta.kind.l4() {
-        // Sequence and acknowledgement number, reserved bits, flags, window, urgent pointer, options and payload.
+        // Sequence and acknowledgement number, reserved bits, flags, window, urgent pointer, options and
+        // payload.
         Kind::TCP => (4..40)
             .zip(noise.iter().skip(5))
             .for_each(|(at, noise)| set(l4 + at, if at == 12 { 0x0f } else { 0xff }, *noise)),

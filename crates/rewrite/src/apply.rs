@@ -2,8 +2,10 @@
 
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
 
+use crate::options;
+use crate::program::EditProgram;
 use crate::words::{Delta, Part};
-use crate::{EditProgram, options};
+
 /// How to edit one transport protocol.
 struct Transport {
     /// Part of a program with the protocol's words.

@@ -22,8 +22,8 @@ pub struct Fib<A: Address> {
 impl<A: Address> Fib<A> {
     /// Adds or replaces a prefix.
     ///
-    /// `length` is at most the address's length in bits; later bits of `prefix` are ignored. `hop` is less than
-    /// 2^31 - 2.
+    /// `length` is at most the address's length in bits; later bits of `prefix` are ignored. `hop` is less
+    /// than 2^31 - 2.
     pub fn insert(&mut self, prefix: A::Ip, length: u8, hop: NextHopId) {
         self.trie.insert(prefix.into(), length, hop);
     }

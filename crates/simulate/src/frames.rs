@@ -1,5 +1,5 @@
-//! A simulator that takes frames and returns frames, one walk at a time: for tests, and to see what a configuration
-//! does to a packet.
+//! A simulator that takes frames and returns frames, one walk at a time: for tests, and to see what a
+//! configuration does to a packet.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

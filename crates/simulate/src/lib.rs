@@ -1,4 +1,5 @@
-//! Simulation of the engine: the daemon's graph with packets from memory, without devices and threads of its own.
+//! Simulation of the engine: the daemon's graph with packets from memory, without devices and threads of its
+//! own.
 //!
 //! | module | contents |
 //! |---|---|

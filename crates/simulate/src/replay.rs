@@ -1,16 +1,16 @@
 //! `mmb replay`: a capture through the daemon's graph, without devices, privileges or huge pages.
 //!
-//! Theory of operation. The graph runs between a source that reads the capture and a sink that collects the packets
-//! that leave. Within one walk packets reach the sink by different paths and thus out of order. The source therefore
-//! numbers them. After each walk the collected packets are sorted and written with the time stamps of the capture.
-//! Frames longer than a buffer are chained from several, as drivers do.
+//! Theory of operation. The graph runs between a source that reads the capture and a sink that collects the
+//! packets that leave. Within one walk packets reach the sink by different paths and thus out of order. The
+//! source therefore numbers them. After each walk the collected packets are sorted and written with the time
+//! stamps of the capture. Frames longer than a buffer are chained from several, as drivers do.
 //!
-//! With rules that need sessions, the capture's time is the worker's clock: a walk ends before a packet of another
-//! millisecond. It also ends behind a fragment. Fragments that waited for it then have lower numbers than the packets
-//! of the walk: they leave behind the packet that they waited for, with its time.
+//! With rules that need sessions, the capture's time is the worker's clock: a walk ends before a packet of
+//! another millisecond. It also ends behind a fragment. Fragments that waited for it then have lower numbers
+//! than the packets of the walk: they leave behind the packet that they waited for, with its time.
 //!
-//! A frame that a function of a chain makes has the number of its packet and leaves before it. A frame made between
-//! packets leaves behind those of the walk.
+//! A frame that a function of a chain makes has the number of its packet and leaves before it. A frame made
+//! between packets leaves behind those of the walk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,8 @@ pub struct ReplayReport {
     pub dropped: u64,
     /// Dropped packets by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left out.
+    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left
+    /// out.
     pub unedited: BTreeMap<&'static str, u64>,
     /// Packets skipped: their link is not Ethernet, or they are empty or longer than 256 KiB.
     pub foreign: u64,
@@ -211,7 +212,8 @@ struct CaptureIo {
     origin: Option<u64>,
     /// Time of this walk in milliseconds from the start.
     now: u32,
-    /// Time stamp and missing bytes of packets, by number. Packets of earlier walks come first, as long as some are held.
+    /// Time stamp and missing bytes of packets, by number. Packets of earlier walks come first, as long as
+    /// some are held.
     times: Vec<(u64, u32)>,
     /// Time stamp of the last packet read.
     latest: u64,

@@ -16,7 +16,8 @@ const MARK: u32 = 77;
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 2];
 
-/// Sessions of port 53 get another TTL in both directions, packets to 55 each by itself; those to 54 are dropped.
+/// Sessions of port 53 get another TTL in both directions, packets to 55 each by itself; those to 54 are
+/// dropped.
 fn rules() -> Forwarding {
     let rule = |line: &&str| match parse_line(line) {
         Ok(Some(Command::Add(rule))) => rule,

@@ -3,8 +3,8 @@
 use mmb_packet::checksum::update16;
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, flags};
 
+use super::edit::sum_of;
 use super::list::Area;
-use super::sum_of;
 use super::writes::Writes;
 
 /// Lengths of the fixed headers, and offsets in them.

@@ -2,7 +2,7 @@
 
 use mmb_packet::{DropReason, TcpOptions};
 
-use super::{MAX_BYTES, OptionEdit};
+use super::edit::{MAX_BYTES, OptionEdit};
 
 const NOP: u8 = 1;
 

@@ -2,7 +2,7 @@
 
 use mmb_packet::TcpOptions;
 
-use super::{Data, OptionEdit};
+use super::edit::{Data, OptionEdit};
 
 /// Maximum number of values that are overwritten in place; more take the general path, with the same
 /// result.

@@ -123,7 +123,7 @@ impl Root for Codes {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::NODE;
+    use super::super::entry::NODE;
     use super::*;
 
     #[test]

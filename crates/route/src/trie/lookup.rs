@@ -8,7 +8,8 @@
 use mmb_packet::prefetch;
 
 use super::codes::Root;
-use super::node::{COVER, NODE, bitmap, block, depth, rank};
+use super::entry::{NODE, bitmap, block, rank};
+use super::node::{COVER, depth};
 use super::{Address, TOPS, Trie};
 use crate::hop::NextHopId;
 

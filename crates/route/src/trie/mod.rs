@@ -22,6 +22,7 @@ mod address;
 mod arena;
 mod array;
 mod codes;
+mod entry;
 mod lookup;
 mod node;
 mod palette;
@@ -32,7 +33,8 @@ use std::sync::Arc;
 pub use address::Address;
 use array::Array;
 use codes::{ROW, Root};
-use node::{Blocks, COVER, NODE, Node, STRIDE, bitmap, block, cold_granules, depth, entry, rank};
+use entry::{NODE, STRIDE, bitmap, block, entry, rank};
+use node::{Blocks, COVER, Node, cold_granules, depth};
 use rows::Rows;
 
 use crate::hop::NextHopId;

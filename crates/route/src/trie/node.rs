@@ -7,6 +7,7 @@
 
 use super::address::Address;
 use super::arena::Arena;
+use super::entry::{LEVEL, NODE, STRIDE, bitmap};
 
 /// Words per granule of a node's blocks.
 const GRANULE: usize = 8;
@@ -14,45 +15,14 @@ const GRANULE: usize = 8;
 /// Arena of node blocks.
 pub(crate) type Blocks = Arena<GRANULE>;
 
-/// Flag of entries that refer to a node.
-pub(crate) const NODE: u32 = 1 << 31;
-/// Bit offset of a node's level in its entry, above the number of the hot block.
-const LEVEL: u32 = 26;
 /// Index of the cover in a hot block.
 pub(crate) const COVER: usize = 2;
 /// Words before the values of a cold block.
 const COLD: usize = 4;
-/// Number of bits that index a node.
-pub(crate) const STRIDE: u32 = 6;
-
-/// The entry of a node.
-pub(crate) fn entry(level: u32, block: u32) -> u32 {
-    NODE | level << LEVEL | block
-}
-
-/// Number of a node's hot block.
-#[inline(always)]
-pub(crate) fn block(entry: u32) -> u32 {
-    entry & ((1 << LEVEL) - 1)
-}
-
 /// Depth of a node in bits.
 #[inline(always)]
 pub(crate) fn depth<A: Address>(entry: u32) -> u32 {
     A::ROOT + STRIDE * (entry >> LEVEL & 31)
-}
-
-/// The 64-bit bitmap in a hot block's header.
-#[inline(always)]
-pub(crate) fn bitmap(first: &[u32; GRANULE]) -> u64 {
-    u64::from(first[0]) | u64::from(first[1]) << 32
-}
-
-/// The run of a bitmap that contains a slot.
-#[inline(always)]
-pub(crate) fn rank(bitmap: u64, slot: usize) -> usize {
-    // Shifts the slot's bit to the top and the later ones out; bit 0 is always set.
-    ((bitmap << (63 - slot)).count_ones() as usize).wrapping_sub(1)
 }
 
 /// A node in its mutable form.

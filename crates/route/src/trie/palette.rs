@@ -1,10 +1,10 @@
 //! One-byte codes for numbers with few distinct values.
 //!
 //! Theory of operation. The palette counts the slots of each code. A code without slots is reused for the
-//! next new number. Numbers that find no free code have the code [`OVERFLOW`] and are stored elsewhere. So are
-//! entries of nodes, which are all different. Code 0 is the number 0.
+//! next new number. Numbers that find no free code have the code [`OVERFLOW`] and are stored elsewhere. So
+//! are entries of nodes, which are all different. Code 0 is the number 0.
 
-use super::node::NODE;
+use super::entry::NODE;
 
 /// Code of slots whose number is stored elsewhere.
 pub(crate) const OVERFLOW: u8 = 255;

@@ -13,7 +13,7 @@ use mmb_packet::prefetch;
 
 use super::arena::Arena;
 use super::codes::{ROW, Root};
-use super::node::rank;
+use super::entry::rank;
 use super::palette::{OVERFLOW, Palette};
 
 /// Rows per page: 64 KiB.
@@ -260,7 +260,7 @@ impl Root for Rows {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::NODE;
+    use super::super::entry::NODE;
     use super::*;
 
     /// Looks up a slot in the steps of a batch lookup.

@@ -4,7 +4,8 @@ use mmb_flow::{Flow, SessionState};
 use mmb_nf::{Program, StageCounters};
 use serde::Serialize;
 
-use super::{BenchReport, Measured};
+use super::measured::Measured;
+use super::report::BenchReport;
 
 /// Bytes of a session without its scratchpad: keys, counters, state and timer.
 const SESSION: usize = 2 * size_of::<Flow>() + size_of::<SessionState>();

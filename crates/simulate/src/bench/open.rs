@@ -1,12 +1,13 @@
-//! Opens the flows of a bench before the measurement: a handshake for TCP, a request and its response for UDP.
+//! Opens the flows of a bench before the measurement: a handshake for TCP, a request and its response for
+//! UDP.
 //!
-//! Theory of operation. The frame that leaves the graph, translated or not, determines the answer: its addresses and
-//! ports are swapped, and it arrives at the port where the frame left.
+//! Theory of operation. The frame that leaves the graph, translated or not, determines the answer: its
+//! addresses and ports are swapped, and it arrives at the port where the frame left.
 
 use mmb_dataplane::detached::DetachedWorker;
 use mmb_packet::{Kind, Meta, checksum, parse};
 
-use super::BenchError;
+use super::config::BenchError;
 use super::source::{TrafficIo, send_all};
 use super::traffic::{ACK, Generator, SYN};
 
@@ -67,10 +68,11 @@ fn swap(frame: &mut [u8], at: usize, n: usize) {
     left.swap_with_slice(right);
 }
 
-/// Turns a segment of an established connection into the SYN or SYN-ACK before it, with the preceding sequence number.
+/// Turns a segment of an established connection into the SYN or SYN-ACK before it, with the preceding
+/// sequence number.
 ///
-/// A SYN keeps its acknowledgment number, which is unused, so that the answer can start with it. A SYN-ACK acknowledges
-/// the number behind the SYN. Other frames are unchanged.
+/// A SYN keeps its acknowledgment number, which is unused, so that the answer can start with it. A SYN-ACK
+/// acknowledges the number behind the SYN. Other frames are unchanged.
 fn with_flags(frame: &[u8], flags: u8) -> Vec<u8> {
     let mut frame = frame.to_vec();
     let Some(meta) = read(&frame).filter(|meta| meta.kind.l4() == Kind::TCP) else { return frame };

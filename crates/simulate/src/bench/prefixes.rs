@@ -1,11 +1,11 @@
-//! Random routes with the prefix lengths of a full table. They are computed and not stored, so that choosing a
-//! destination among a million of them touches no memory.
+//! Random routes with the prefix lengths of a full table. They are computed and not stored, so that choosing
+//! a destination among a million of them touches no memory.
 //!
-//! Theory of operation. Candidate `i` of a seed is a prefix from a hash of both. The table has all candidates up to the
-//! one that completes the requested number; duplicates are harmless. A destination is a random address of a random
-//! candidate. Lengths resemble those of the Internet's tables: of IPv4, 60 % are /24; of IPv6, 50 % are /48. One in a
-//! hundred is longer, like routes inside a network. Prefixes avoid the generated sources, addresses that routers do
-//! not forward, and the benches' NAT pool.
+//! Theory of operation. Candidate `i` of a seed is a prefix from a hash of both. The table has all candidates
+//! up to the one that completes the requested number; duplicates are harmless. A destination is a random
+//! address of a random candidate. Lengths resemble those of the Internet's tables: of IPv4, 60 % are /24; of
+//! IPv6, 50 % are /48. One in a hundred is longer, like routes inside a network. Prefixes avoid the generated
+//! sources, addresses that routers do not forward, and the benches' NAT pool.
 
 use std::collections::HashSet;
 

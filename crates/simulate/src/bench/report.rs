@@ -7,7 +7,8 @@ use serde::Serialize;
 use mmb_dataplane::RuleCounters;
 use mmb_dataplane::detached::WorkerReading;
 
-use super::{ChainCost, Measured, chains};
+use super::chains::{self, ChainCost};
+use super::measured::Measured;
 
 /// Name of the source node.
 pub(super) const SOURCE: &str = "bench-rx";
@@ -35,9 +36,11 @@ pub struct RoutedCost {
     pub routes: usize,
     /// Seconds to generate the routes and to fill the table.
     pub routes_seconds: f64,
-    /// TSC ticks per packet of `ip4-input`, `ip4-lookup` and `ip4-rewrite`, or their IPv6 counterparts, without rules.
+    /// TSC ticks per packet of `ip4-input`, `ip4-lookup` and `ip4-rewrite`, or their IPv6 counterparts,
+    /// without rules.
     pub plain_path: f64,
-    /// The cost of rules and sessions: all ticks beyond the plain path, as a multiple of it; `None` without rules.
+    /// The cost of rules and sessions: all ticks beyond the plain path, as a multiple of it; `None` without
+    /// rules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
 }
@@ -61,7 +64,8 @@ pub struct BenchReport {
     pub nodes: BTreeMap<String, NodeCost>,
     /// Packets dropped, by reason; reasons that did not occur are left out.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left out.
+    /// Packets that left unchanged because their edits failed, by reason; reasons that did not occur are left
+    /// out.
     pub unedited: BTreeMap<&'static str, u64>,
     /// The cost of routing, if packets are routed.
     #[serde(flatten)]
@@ -158,7 +162,8 @@ impl BenchReport {
         all / self.packets.max(1) as f64
     }
 
-    /// The cost of routing. `plain` is the report of the same traffic without rules; `None` if this one has no rules.
+    /// The cost of routing. `plain` is the report of the same traffic without rules; `None` if this one has
+    /// no rules.
     pub(super) fn cost_of_routing(
         &self,
         plain: Option<&BenchReport>,

@@ -1,5 +1,5 @@
-//! Ports and routes of a bench in routed mode: random routes over [`HOPS`] resolved neighbours behind one port, the
-//! sources' networks behind the other.
+//! Ports and routes of a bench in routed mode: random routes over [`HOPS`] resolved neighbours behind one
+//! port, the sources' networks behind the other.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,8 +17,8 @@ const MTU: u16 = 9_004;
 /// Number of the next hop to the sources; the others follow.
 const BACK: NextHopId = 1;
 
-/// `forwarding` with two routed ports: its own, the ends of its first wire, or new ones. Returns the ports where packets
-/// arrive and leave, too.
+/// `forwarding` with two routed ports: its own, the ends of its first wire, or new ones. Returns the ports
+/// where packets arrive and leave, too.
 pub(super) fn ports(forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
     let mut forwarding = forwarding.clone();
     let mut ids: Vec<PortId> = forwarding.ports.iter().filter(|p| p.routed.is_some()).map(|p| p.id).collect();
@@ -36,7 +36,8 @@ pub(super) fn ports(forwarding: &Forwarding) -> (Forwarding, PortId, PortId) {
     (forwarding, ids[0], ids[1])
 }
 
-/// The routes: `prefixes` by `far`, the sources' networks by `near`, and with `has_default` a default route by `far`.
+/// The routes: `prefixes` by `far`, the sources' networks by `near`, and with `has_default` a default route
+/// by `far`.
 pub(super) fn routes(prefixes: Prefixes, has_default: bool, near: PortId, far: PortId) -> Routes {
     let mut routes = Routes::default();
     for (port, mac, ip4, ip6) in [

@@ -6,8 +6,8 @@ use mmb_dataplane::detached::{DetachedWorker, PacketIo, PacketMemory};
 use mmb_dataplane::{EngineError, PortId};
 use mmb_dpdk::{Mempool, Packet, Slots};
 
-use super::traffic::NEAR;
-use super::{BenchError, Generated, Generator, MAX_FRAME, Traffic};
+use super::config::{BenchError, Traffic};
+use super::traffic::{Generated, Generator, MAX_FRAME, NEAR};
 use crate::capture::{End, Reader};
 
 /// Checked traffic, from which each worker's source is made.
@@ -18,7 +18,8 @@ pub(super) enum TrafficPlan {
 }
 
 impl TrafficPlan {
-    /// Checks the traffic. In routed mode, given frames get the Ethernet address of the port where they arrive.
+    /// Checks the traffic. In routed mode, given frames get the Ethernet address of the port where they
+    /// arrive.
     pub fn new(traffic: &Traffic, is_routed: bool) -> Result<TrafficPlan, BenchError> {
         if is_routed && matches!(traffic, Traffic::NullPorts(_)) {
             return Err(BenchError::RoutedNullPorts);
@@ -54,7 +55,8 @@ impl TrafficPlan {
         }
     }
 
-    /// The source of worker `stream`; `None` with null ports. Packets arrive at the first port and leave by the other.
+    /// The source of worker `stream`; `None` with null ports. Packets arrive at the first port and leave by
+    /// the other.
     pub fn source(
         &self,
         stream: u64,

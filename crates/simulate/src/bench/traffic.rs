@@ -1,11 +1,12 @@
 //! Generated traffic. Flows are computed and not stored, so that making a packet touches no further memory.
 //!
-//! Theory of operation. Flow `i` of a seed has addresses and ports from a hash of both. IPv4 flows go from 10.0.0.0/8
-//! to 198.18.0.0/15 (RFC 2544), IPv6 flows from 2001:2:0::/49 to 2001:2:0:8000::/49 (halves of RFC 5180's block), or to
-//! destinations of a routing table ([`Prefixes`]). A frame is a template of headers and random payload with the flow's
-//! addresses and ports. Its checksums follow from sums that the template holds, so a packet costs a copy and a few
-//! additions. TCP segments are acknowledgements or data with a timestamp option, as an established connection sends
-//! them; each flow has its own timestamp. If every packet starts a new flow, TCP segments are SYNs.
+//! Theory of operation. Flow `i` of a seed has addresses and ports from a hash of both. IPv4 flows go from
+//! 10.0.0.0/8 to 198.18.0.0/15 (RFC 2544), IPv6 flows from 2001:2:0::/49 to 2001:2:0:8000::/49 (halves of RFC
+//! 5180's block), or to destinations of a routing table ([`Prefixes`]). A frame is a template of headers and
+//! random payload with the flow's addresses and ports. Its checksums follow from sums that the template
+//! holds, so a packet costs a copy and a few additions. TCP segments are acknowledgements or data with a
+//! timestamp option, as an established connection sends them; each flow has its own timestamp. If every
+//! packet starts a new flow, TCP segments are SYNs.
 
 use mmb_packet::checksum;
 use rand::rngs::SmallRng;
@@ -156,8 +157,8 @@ impl Generator {
         frame
     }
 
-    /// Writes the next frame to the start of `out`, which has at least [`Generator::frame_len`] bytes, and returns its
-    /// length.
+    /// Writes the next frame to the start of `out`, which has at least [`Generator::frame_len`] bytes, and
+    /// returns its length.
     pub fn write_next(&mut self, out: &mut [u8]) -> usize {
         let flow = self.next_flow();
         self.write_flow(flow, out)

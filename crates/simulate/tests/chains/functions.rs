@@ -17,7 +17,8 @@ fn with_id(packet: &mut Packet<'_>, change: impl FnOnce(u16) -> u16) {
     packet.head[24..26].copy_from_slice(&update16(sum, old, new).to_be_bytes());
 }
 
-/// `digit N`: a hexadecimal digit more at the end of the identification: tells in which order functions stood.
+/// `digit N`: a hexadecimal digit more at the end of the identification: tells in which order functions
+/// stood.
 pub struct Digit(u16);
 
 impl Function for Digit {

@@ -1,4 +1,5 @@
-//! Sessions that rules give to service chains: the node `chain` in the real graph, with functions made for these tests.
+//! Sessions that rules give to service chains: the node `chain` in the real graph, with functions made for
+//! these tests.
 
 #![allow(clippy::unwrap_used)]
 

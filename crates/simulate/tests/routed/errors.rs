@@ -8,8 +8,8 @@ use crate::world::*;
 #[test]
 fn every_complaint_reaches_the_sender() {
     let mut world = world(forwarding(&[]));
-    // Destinations, type and code over IPv4 (RFC 792, RFC 1812, 5.2.7) and IPv6 (RFC 4443), and the counter. For routes of type
-    // unreachable and prohibit they are those of Linux.
+    // Destinations, type and code over IPv4 (RFC 792, RFC 1812, 5.2.7) and IPv6 (RFC 4443), and the counter.
+    // For routes of type unreachable and prohibit they are those of Linux.
     let cases = [
         (["203.0.114.1", "2001:db8:ffff::1"], [(3, 0), (1, 0)], "no-route"),
         (["203.0.113.17", "2001:db8:6::1"], [(3, 1), (1, 0)], "unreachable-route"),

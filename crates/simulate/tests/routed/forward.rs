@@ -248,8 +248,8 @@ fn each_port_has_its_table() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever comes in, it goes out or is dropped for a reason, what waited for a neighbour or for the first fragment of its
-    /// datagram too, and what goes out is no longer than the MTU.
+    /// Whatever comes in, it goes out or is dropped for a reason, what waited for a neighbour or for the
+    /// first fragment of its datagram too, and what goes out is no longer than the MTU.
     #[test]
     fn garbage_is_survived(
         hits in prop::collection::vec(prop::collection::vec((0..70usize, any::<u8>()), 0..5), 64),

@@ -21,7 +21,8 @@ const OTHERS: [u32; 8] = [
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Datagrams of the host's: to which of [`WAYS`], from which port, of how many bytes; IPv6 if that is odd.
+    /// Datagrams of the host's: to which of [`WAYS`], from which port, of how many bytes; IPv6 if that is
+    /// odd.
     Send(Vec<(usize, u16, usize)>),
     /// A route leads elsewhere.
     Route(usize, usize),

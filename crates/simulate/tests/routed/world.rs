@@ -188,8 +188,8 @@ pub fn behind(hop: NextHopId, frame: &[u8]) -> Vec<u8> {
     [&neighbor(hop)[..], &own, &frame[12..]].concat()
 }
 
-/// Type, code and the word behind the checksum of an ICMP error from the router to the host, which quotes this packet; its
-/// checksums hold, it came by the LAN, and nobody has taken a hop off.
+/// Type, code and the word behind the checksum of an ICMP error from the router to the host, which quotes
+/// this packet; its checksums hold, it came by the LAN, and nobody has taken a hop off.
 pub fn error_about(out: &[(PortId, Vec<u8>)], packet: &[u8]) -> (u8, u8, u32) {
     let [(LAN, frame)] = out else { panic!("{} frames", out.len()) };
     assert_eq!(frame[..12], [HOST_MAC, LAN_MAC].concat());
