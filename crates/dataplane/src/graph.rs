@@ -7,13 +7,13 @@
 //!                              └──────────────────────────────┘
 //! ```
 //!
-//! When the policy needs sessions, `flow-lookup` takes the place of `classify`, with `flow-classify` and `flow-track`
-//! behind it. The snapshot says which one `ip4-input` and `ip6-input` use. Packets of sessions with a service chain go
-//! from these three nodes to `chain`, which has the same next nodes as `rewrite`; `chain-rx` sends frames that functions
-//! made between two walks.
+//! When the policy needs sessions, `flow-lookup` takes the place of `classify`, with `flow-classify` and
+//! `flow-track` behind it. The snapshot says which one `ip4-input` and `ip6-input` use. Packets of sessions
+//! with a service chain go from these three nodes to `chain`, which has the same next nodes as `rewrite`;
+//! `chain-rx` sends frames that functions made between two walks.
 //!
-//! Packets from routed ports are not sent along a wire. `ip4-input` and `ip6-input` send them to a route lookup, or
-//! `wire-output` and `rewrite` do where rules apply.
+//! Packets from routed ports are not sent along a wire. `ip4-input` and `ip6-input` send them to a route
+//! lookup, or `wire-output` and `rewrite` do where rules apply.
 //!
 //! ```text
 //! ip4-lookup ─► ip4-rewrite ─┬─► port-tx
@@ -21,9 +21,9 @@
 //!   └── neighbor-rx, ip-slow ◄
 //! ```
 //!
-//! With several workers, `ip4-input` and `ip6-input` send packets of other workers' flows to `handoff`. `handoff-rx`
-//! receives packets of this worker's flows, and packets for ports on which this worker transmits. Replay and bench run
-//! the same nodes between a source and a sink of their own.
+//! With several workers, `ip4-input` and `ip6-input` send packets of other workers' flows to `handoff`.
+//! `handoff-rx` receives packets of this worker's flows, and packets for ports on which this worker
+//! transmits. Replay and bench run the same nodes between a source and a sink of their own.
 
 use mmb_dpdk::{Emit, NodeDef, NodeKind, Vector};
 
@@ -135,8 +135,8 @@ impl Builder {
         self.nodes.push(NodeDef { name, kind: NodeKind::Inner(process), next: self.next::<E>(name) });
     }
 
-    /// The names of the next nodes of `node`. The edge of a node to itself, which DPDK refuses and no packet takes,
-    /// leads to `drop`.
+    /// The names of the next nodes of `node`. The edge of a node to itself, which DPDK refuses and no packet
+    /// takes, leads to `drop`.
     fn next<E: Edges>(&self, node: &str) -> &'static [&'static str] {
         let is_ip4 = node.starts_with("ip4");
         let resolve = |name: &&'static str| match *name {

@@ -1,4 +1,4 @@
-//! Per-packet metadata: what the one parse of a packet found, carried beside it through the graph.
+//! Per-packet metadata: the result of the parse, which accompanies the packet through the graph.
 
 use std::mem::offset_of;
 
@@ -8,8 +8,8 @@ use bytemuck::{Pod, Zeroable};
 /// the network layer (0 none, 4, 6), the high nibble the transport layer.
 ///
 /// A transport nibble other than [`Kind::L4_NONE`] promises that the whole fixed header of that transport
-/// (TCP 20 bytes, UDP 8, ICMP and ICMPv6 8) lies inside the packet at `Meta::l4_off`; packets whose transport header
-/// is cut short and fragments other than the first have `L4_NONE`.
+/// (TCP 20 bytes, UDP 8, ICMP and ICMPv6 8) lies inside the packet at `Meta::l4_off`; packets whose transport
+/// header is cut short and fragments other than the first have `L4_NONE`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Kind(pub u8);
@@ -51,29 +51,31 @@ pub mod flags {
     pub const FRAGMENT: u8 = 1 << 0;
     /// A fragment with an offset other than zero: it carries no transport header.
     pub const LATER_FRAGMENT: u8 = 1 << 1;
-    /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC 8200, 8.1).
+    /// An IPv6 routing header with segments left: the pseudo header's destination is not `ip6-daddr` (RFC
+    /// 8200, 8.1).
     pub const ROUTED: u8 = 1 << 2;
     /// Another worker gave the packet to this one. Never set by a parse.
     pub const HANDED: u8 = 1 << 3;
-    /// Its source has been translated, and it is to be translated once more as if it had come from outside, since it is
-    /// for an address that stands for somebody inside. Never set by a parse.
+    /// Hairpinning: the source has been translated, and the destination is the external address of an inside
+    /// host. The packet is looked up again as if it had come from outside. Never set by a parse.
     pub const LOOPED: u8 = 1 << 4;
-    /// The worker that it was given to had no room for it and gave it back. Never set by a parse.
+    /// The worker that got the packet by handoff had no room for its session and returned it. Never set by a
+    /// parse.
     pub const REFUSED: u8 = 1 << 5;
-    /// The worker that it was given to has nothing to do with it, and gave it back. Never set by a parse.
+    /// The worker that got the packet by handoff does not own its session and returned it. Never set by a
+    /// parse.
     pub const ASTRAY: u8 = 1 << 6;
-    /// It was made here, about another packet: no rule applies to it, and nobody is told when it goes nowhere. Never set by
-    /// a parse.
+    /// The engine made the packet: no rule applies to it, and it causes no ICMP error. Never set by a parse.
     pub const OURS: u8 = 1 << 7;
 }
 
-/// [`Meta::out_port`] of a packet whose way is the routing's to find.
+/// [`Meta::out_port`] of a packet whose output port a route lookup finds.
 pub const OUT_ROUTED: u16 = 0xfffe;
 
 /// One index that a node writes for the node behind it: a union in 32 bits, as `opaque` in VPP's buffers.
 ///
-/// The member follows from the edge that the packet took. Builds with debug assertions keep a tag in the upper bits
-/// and panic when a member is read that was not written last; other builds store the index alone.
+/// The member follows from the edge that the packet took. Builds with debug assertions keep a tag in the
+/// upper bits and panic when a member is read that was not written last; other builds store the index alone.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct StageWord(u32);
@@ -172,7 +174,7 @@ impl StageWord {
     }
 }
 
-/// What rides with every packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the
+/// The metadata of a packet (an mbuf dynamic field in the dataplane). Offsets are bytes from the start of the
 /// frame. 28 bytes; the size is part of the dataplane's layout and asserted at compile time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
@@ -180,7 +182,7 @@ pub struct Meta {
     /// Symmetric hash of the 5-tuple: both directions of a flow have the same. Addresses and protocol only
     /// for fragments and for packets without a transport header.
     pub flow_hash: u32,
-    /// What one node leaves for the next: an edit list, a next hop, …
+    /// The index that a node writes for the next one: an edit list, a next hop, …
     pub stage: StageWord,
     /// Entries of the packet's edit list ([`Meta::edits`]); 0: nothing to edit.
     pub edits_len: u16,
@@ -202,12 +204,13 @@ pub struct Meta {
     pub flags: u8,
     /// Why the packet is dropped, once it is ([`crate::DropReason`] as a number).
     pub drop_reason: u8,
-    /// The session that the packet belongs to, as the flow table of its worker numbers them; see `mmb_flow::FlowRef`.
+    /// The session that the packet belongs to, as the flow table of its worker numbers them; see
+    /// `mmb_flow::FlowRef`.
     pub session: u32,
 }
 
 impl Meta {
-    /// Says which entries of the worker's arena edit the packet.
+    /// Sets the entries of the worker's arena that edit the packet.
     #[inline(always)]
     pub fn set_edits(&mut self, first: u32, len: u16) {
         self.stage = StageWord::from_edits(first);
@@ -223,8 +226,8 @@ impl Meta {
         first..first + usize::from(self.edits_len)
     }
 
-    /// What a parse finds: `tag` has [`Meta::kind`], [`Meta::proto`] and [`Meta::flags`], from the lowest byte on. The drop reason goes
-    /// with them, so that all is three stores.
+    /// Writes the result of a parse in three stores. `tag` holds [`Meta::kind`], [`Meta::proto`],
+    /// [`Meta::flags`] and the drop reason, from the lowest byte on.
     #[inline(always)]
     pub(crate) fn set_ip(&mut self, flow_hash: u32, l4: usize, end: usize, tag: u32) {
         let [hash, _, _, ends, _, what, _]: &mut [u32; 7] = bytemuck::cast_mut(self);
@@ -233,7 +236,7 @@ impl Meta {
         *what = bytemuck::cast(tag.to_le_bytes());
     }
 
-    /// What a parse leaves for a frame that is not (readable) IP: the frame ends where its bytes do.
+    /// Writes the result of a parse of a frame that is not (readable) IP: it ends where its bytes end.
     pub(crate) fn set_no_ip(&mut self, frame_len: usize) {
         self.flow_hash = 0;
         self.l4_off = self.l3_off;

@@ -1,4 +1,4 @@
-//! What the engine is told: its size at start, and the forwarding configuration that is published to it.
+//! Configuration of the engine: its size at start, and the forwarding configuration that is published.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ pub const MAX_WORKERS: usize = 16;
 /// Most ports an engine holds at a time.
 pub const MAX_PORTS: usize = 32;
 
-/// Sessions that an engine has room for when nothing else is said.
+/// Default of [`EngineConfig::sessions`].
 pub const DEFAULT_SESSIONS: usize = 524_288;
 
-/// Bytes that functions of chains may keep of each session when nothing else is said.
+/// Default of [`EngineConfig::scratchpad`].
 pub const DEFAULT_SCRATCHPAD: usize = 256;
 
-/// Most bytes that can be asked for.
+/// Limit of [`EngineConfig::scratchpad`].
 pub const MAX_SCRATCHPAD: usize = 4096;
 
-/// Most sessions that can be asked for; numbers of sessions, with their direction, have 32 bits.
+/// Limit of [`EngineConfig::sessions`]; a session's number and direction have 32 bits.
 pub const MAX_SESSIONS: usize = 1 << 30;
 
 /// A port's index in the engine's port table; what `in` and `out` compare with.
@@ -47,9 +47,10 @@ pub struct EngineConfig {
     pub workers: usize,
     /// Memory for packets, in MiB.
     pub memory_mb: u32,
-    /// Sessions that all workers together have room for. Room that no session has used yet takes no memory.
+    /// Most sessions of all workers together. A place that no session has used takes no memory.
     pub sessions: usize,
-    /// Bytes of each session for functions of chains, 0 to [`MAX_SCRATCHPAD`]: most that a published program may take.
+    /// Bytes of each session for functions of chains, 0 to [`MAX_SCRATCHPAD`]. A published program may use at
+    /// most these.
     pub scratchpad: usize,
 }
 
@@ -64,16 +65,16 @@ impl Default for EngineConfig {
     }
 }
 
-/// What the workers execute. Published as one immutable value; see [`crate::Engine::publish`].
+/// The forwarding configuration, published as one immutable value; see [`crate::Engine::publish`].
 #[derive(Clone, Default)]
 pub struct Forwarding {
     /// The rules.
     pub policy: Policy,
-    /// What becomes of packets whose edits cannot be made.
+    /// What happens to packets whose edits fail.
     pub on_error: ErrorPolicy,
     /// Pools and forwards of NAT.
     pub nat: Arc<NatConfig>,
-    /// Timeouts of sessions, and what their tracker does.
+    /// Timeouts of sessions, and settings of their tracker.
     pub settings: SessionSettings,
     /// The chains that the rules name, and their functions.
     pub chains: Arc<Program>,
@@ -88,18 +89,19 @@ pub struct Forwarding {
 pub struct PortConfig {
     /// The port.
     pub id: PortId,
-    /// The other end of its wire; of a routed port's twin, that port.
+    /// The other end of the port's wire. Of the twin of a routed port: the routed port.
     pub peer: Option<PortId>,
-    /// Whether rules apply to what comes in here.
+    /// Whether rules apply to packets that come in by the port.
     pub enabled: bool,
-    /// What comes in here is routed, in the place of going to the other end of a wire.
+    /// Set if packets that come in by the port are routed and not sent along a wire.
     pub routed: Option<Routed>,
 }
 
-/// What a routed port needs besides the routes.
+/// Settings of a routed port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Routed {
-    /// The port by which the kernel gets what is its: ARP, packets for the machine itself, … None: such packets are dropped.
+    /// The port that leads to the kernel, for ARP, packets for the machine itself and others. None: they are
+    /// dropped.
     pub punt: Option<PortId>,
 }
 

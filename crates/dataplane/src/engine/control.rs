@@ -1,9 +1,9 @@
 //! The engine: workers on threads, the table of open ports, and publication.
 //!
-//! Theory of operation. A process has one engine, since it has one DPDK environment. The control side opens and closes
-//! ports at any time; a port takes part while a published [`Forwarding`] names it. Publication builds the snapshot,
-//! swaps the pointer, wakes sleeping workers, and returns when all of them run on it. Only then the old snapshot is
-//! dropped, by the publishing thread and never by a worker.
+//! Theory of operation. A process has one engine, since it has one DPDK environment. The control side opens
+//! and closes ports at any time; a port takes part while a published [`Forwarding`] names it. Publication
+//! builds the snapshot, swaps the pointer, wakes sleeping workers, and returns when all of them run on it.
+//! Only then the old snapshot is dropped, by the publishing thread and never by a worker.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -57,7 +57,8 @@ pub struct Engine {
     pub(super) eal: Eal,
 }
 
-/// Locks a mutex. A thread that panicked with the lock left nothing half done: values are replaced as a whole.
+/// Locks a mutex. A thread that panicked with the lock left nothing half done: values are replaced as a
+/// whole.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -73,8 +74,8 @@ impl Engine {
         &self.eal
     }
 
-    /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding names it.
-    /// `name` is the operator's name for it.
+    /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding
+    /// names it. `name` is the operator's name for it.
     ///
     /// # Errors
     /// The device cannot be opened; nothing is left open.
@@ -101,8 +102,8 @@ impl Engine {
         }
     }
 
-    /// Publishes `forwarding`. Returns when every worker runs on it; then ports and rule slots that only the old one
-    /// used are free.
+    /// Publishes `forwarding`. Returns when every worker runs on it; then ports and rule slots that only the
+    /// old one used are free.
     pub fn publish(&self, forwarding: Forwarding) {
         let mut publisher = lock(&self.publisher);
         publisher.generation += 1;
@@ -129,9 +130,9 @@ impl Engine {
         publisher.programs.retain(|program| Arc::strong_count(program) > 1);
     }
 
-    /// Waits until every worker runs on `generation`. A worker takes a generation over within microseconds, or within
-    /// tens of microseconds if it sleeps. That is shorter than any sleep of this thread, so it polls first. It yields
-    /// between polls, since a worker may need the same processor.
+    /// Waits until every worker runs on `generation`. A worker takes a generation over within microseconds,
+    /// or within tens of microseconds if it sleeps. That is shorter than any sleep of this thread, so it
+    /// polls first. It yields between polls, since a worker may need the same processor.
     fn wait_for(&self, generation: u64) {
         let start = Instant::now();
         for worker in &self.shared.workers {

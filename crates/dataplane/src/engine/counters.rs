@@ -1,10 +1,11 @@
 //! Counters that one worker writes and everyone may read.
 //!
-//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed store.
-//! So counting takes no locked instruction, and workers do not share cache lines that are written. Readers add up the
-//! workers' values. Rule counters live in pages, indexed by the rule's slot. A snapshot holds the pages that its rules
-//! need. Pages are never removed, so a counter keeps its address while policies change. The control side zeroes a slot
-//! after the grace period of the policy that freed it, when no worker can add to it any more.
+//! Theory of operation. A worker owns its counters: it alone adds to them, with a relaxed load and a relaxed
+//! store. So counting takes no locked instruction, and workers do not share cache lines that are written.
+//! Readers add up the workers' values. Rule counters live in pages, indexed by the rule's slot. A snapshot
+//! holds the pages that its rules need. Pages are never removed, so a counter keeps its address while
+//! policies change. The control side zeroes a slot after the grace period of the policy that freed it, when
+//! no worker can add to it any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +16,8 @@ use serde::Serialize;
 
 use crate::engine::config::MAX_PORTS;
 
-/// Reasons for which edits fail. The configuration says whether such a packet is forwarded unedited or dropped.
+/// Reasons for which edits fail. The configuration says whether such a packet is forwarded unedited or
+/// dropped.
 pub const EDIT_FAILURES: [DropReason; 4] =
     [DropReason::OptionSpace, DropReason::OptionMtu, DropReason::OptionFragment, DropReason::OptionRoom];
 
@@ -201,7 +203,8 @@ pub(crate) struct WorkerCounters {
     pub unedited: ReasonCounters,
     /// Frames of functions of chains that were sent.
     pub emitted: Counter,
-    /// Frames of functions that could not be sent. They count as drops too, although no received packet is missing.
+    /// Frames of functions that could not be sent. They count as drops too, although no received packet is
+    /// missing.
     pub unsent: Counter,
     /// Transport checksums completed for kernel peers.
     pub repairs: Counter,

@@ -1,12 +1,13 @@
 //! Workers without threads, devices or a running clock: the interface for the crate `mmb-simulate`.
 //!
-//! Theory of operation. A [`DetachedEngine`] holds what workers share: the published snapshot, routes and counters.
-//! Each [`DetachedWorker`] has the graph of the daemon between a source and a sink that call its [`PacketIo`]. The
-//! owner of a worker does what the worker's thread does in the daemon: it sets the clock, calls
-//! [`DetachedWorker::maintain`] between two walks, and walks the graph. Packets come from [`PacketMemory`].
+//! Theory of operation. A [`DetachedEngine`] holds what workers share: the published snapshot, routes and
+//! counters. Each [`DetachedWorker`] has the graph of the daemon between a source and a sink that call its
+//! [`PacketIo`]. The owner of a worker does what the worker's thread does in the daemon: it sets the clock,
+//! calls [`DetachedWorker::maintain`] between two walks, and walks the graph. Packets come from
+//! [`PacketMemory`].
 //!
-//! Workers either share sessions out among themselves and hand packets over, as in the daemon, or each has its own
-//! flows, as with RSS ([`DetachedConfig::is_connected`]).
+//! Workers either share sessions out among themselves and hand packets over, as in the daemon, or each has
+//! its own flows, as with RSS ([`DetachedConfig::is_connected`]).
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -87,7 +88,8 @@ pub struct DetachedConfig {
     pub sessions: usize,
     /// Bytes of each session for functions of chains.
     pub scratchpad: usize,
-    /// Frame length of null ports; with it, workers poll and send on DPDK's null ports and use no [`PacketIo`].
+    /// Frame length of null ports; with it, workers poll and send on DPDK's null ports and use no
+    /// [`PacketIo`].
     pub null_port_frame: Option<usize>,
 }
 

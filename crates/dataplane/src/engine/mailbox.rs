@@ -1,9 +1,9 @@
 //! Tasks that other threads leave for a worker.
 //!
-//! Theory of operation. Sessions belong to one worker, and nobody may block it. A thread that needs something of them
-//! leaves a task: a closure that the worker runs between two walks. The worker tests one flag, takes one task at a
-//! time, and never waits for the lock. A task takes microseconds; longer work is divided into several tasks. The
-//! thread that left a task waits for the answer in a channel that the closure owns.
+//! Theory of operation. Sessions belong to one worker, and nobody may block it. A thread that needs something
+//! of them leaves a task: a closure that the worker runs between two walks. The worker tests one flag, takes
+//! one task at a time, and never waits for the lock. A task takes microseconds; longer work is divided into
+//! several tasks. The thread that left a task waits for the answer in a channel that the closure owns.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

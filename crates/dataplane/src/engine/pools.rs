@@ -21,8 +21,8 @@ pub(crate) const ORDINARY: usize = 2048;
 /// Frame bytes of a jumbo buffer: a packet-socket frame of 16 KiB.
 pub(crate) const JUMBO: usize = 16_384;
 const JUMBO_BUFFERS: usize = 4096;
-/// Buffers in a worker's own cache: two vectors. So receiving and sending a vector never needs the shared ring, and
-/// buffers that are in the processor's cache are used again.
+/// Buffers in a worker's own cache: two vectors. So receiving and sending a vector never needs the shared
+/// ring, and buffers that are in the processor's cache are used again.
 const CACHE: usize = 512;
 /// Memory of one ordinary buffer with its headers and alignment.
 const ORDINARY_FOOTPRINT: usize = 2_496;

@@ -1,8 +1,8 @@
 //! What the control side and the workers share.
 //!
-//! Theory of operation. Snapshots, routes and local addresses are immutable values behind atomic pointers. Their
-//! generations are counters that workers compare between two walks. Routes that were replaced are kept until no worker
-//! uses them; the next publisher frees them, so that no worker spends time on it.
+//! Theory of operation. Snapshots, routes and local addresses are immutable values behind atomic pointers.
+//! Their generations are counters that workers compare between two walks. Routes that were replaced are kept
+//! until no worker uses them; the next publisher frees them, so that no worker spends time on it.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,9 +1,9 @@
 //! Snapshots: the rules, ports and settings of a generation, as one immutable value.
 //!
-//! Theory of operation. The control side builds a snapshot completely, publishes one pointer, and waits until every
-//! worker runs on the new generation. Then no worker can read the old snapshot, and its memory, ports and rule slots
-//! are free (quiescent-state reclamation). A worker takes over a new generation between two walks only. So all nodes
-//! of a walk see the same rules, ports and wires.
+//! Theory of operation. The control side builds a snapshot completely, publishes one pointer, and waits until
+//! every worker runs on the new generation. Then no worker can read the old snapshot, and its memory, ports
+//! and rule slots are free (quiescent-state reclamation). A worker takes over a new generation between two
+//! walks only. So all nodes of a walk see the same rules, ports and wires.
 
 use std::sync::Arc;
 
@@ -68,7 +68,8 @@ pub(crate) struct Snapshot {
     pub chains: Arc<Program>,
     /// Which nodes apply the rules.
     pub policy_path: PolicyPath,
-    /// The mark of packets that need no session, set by flow rules of ports ([`crate::features::flow_rules`]); 0: none.
+    /// The mark of packets that need no session, set by flow rules of ports
+    /// ([`crate::features::flow_rules`]); 0: none.
     pub mark: u32,
     /// Ports that take part, by port id.
     pub ports: [Option<Arc<OpenPort>>; MAX_PORTS],
@@ -200,8 +201,8 @@ impl Snapshot {
         self.peer.get(usize::from(port)).copied().unwrap_or(PortId::NONE.0)
     }
 
-    /// Bytes of the longest frame that `port` transmits, with its network header at offset `link`. No limit without
-    /// a device.
+    /// Bytes of the longest frame that `port` transmits, with its network header at offset `link`. No limit
+    /// without a device.
     #[inline]
     pub fn frame_max(&self, port: u16, link: u16) -> usize {
         self.port(port).map_or(usize::MAX, |port| port.max_frame_behind(link))

@@ -23,14 +23,16 @@ use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
 use crate::graph;
 
-/// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the same size.
+/// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the
+/// same size.
 const TIMER_SLACK: u64 = 1_000;
 
 impl Engine {
     /// Starts DPDK and the workers, with no port and no rule.
     ///
     /// # Errors
-    /// A number of `config` is out of range, memory or permission is missing, or the process has an engine already.
+    /// A number of `config` is out of range, memory or permission is missing, or the process has an engine
+    /// already.
     pub fn start(config: &EngineConfig) -> Result<Engine, EngineError> {
         check(config)?;
         let eal_config =
@@ -153,8 +155,8 @@ pub(crate) fn create_shared(first: Snapshot, workers: usize) -> Result<(Shared, 
     Ok((shared, inboxes))
 }
 
-/// One CPU for each worker, from the last one down: CPU 0, which handles interrupts and the control side, comes last.
-/// None when the workers take all CPUs; then the scheduler decides.
+/// One CPU for each worker, from the last one down: CPU 0, which handles interrupts and the control side,
+/// comes last. None when the workers take all CPUs; then the scheduler decides.
 fn cpus_for(workers: usize) -> Vec<Option<usize>> {
     let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
     let allowed: Vec<usize> =

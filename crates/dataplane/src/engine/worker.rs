@@ -1,10 +1,10 @@
 //! One worker: the state that the nodes of its graph share.
 //!
-//! Theory of operation. A worker owns everything it writes: its receive queues, buffers, sessions, counters and random
-//! numbers. The state is divided into parts; a node uses the parts that it needs. Other threads share the published
-//! snapshot and routes (read only), two rings per worker, a mailbox, and a sleep flag. [`Worker::begin`] runs between
-//! two walks: it takes over a new snapshot, reads the clock, and ends sessions whose time has come. The time does not
-//! change within a walk.
+//! Theory of operation. A worker owns everything it writes: its receive queues, buffers, sessions, counters
+//! and random numbers. The state is divided into parts; a node uses the parts that it needs. Other threads
+//! share the published snapshot and routes (read only), two rings per worker, a mailbox, and a sleep flag.
+//! [`Worker::begin`] runs between two walks: it takes over a new snapshot, reads the clock, and ends sessions
+//! whose time has come. The time does not change within a walk.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};

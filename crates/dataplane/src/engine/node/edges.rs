@@ -1,10 +1,10 @@
 //! Edges of nodes by name.
 //!
-//! Theory of operation. A node declares its edges as an enum: each variant names the next node. DPDK's graph wants
-//! numbers: a variant's number is its position, which is also the position of the next node's name in
-//! [`Edges::NAMES`]. So the enum is the one place that says which edge leads where. The graph puts the name of its
-//! sink in the place of [`SINK`], since a graph with ports ends in another node than one of a replay. In the same way,
-//! [`OWN_LOOKUP`] and [`OWN_REWRITE`] stand for the nodes of the same IP version.
+//! Theory of operation. A node declares its edges as an enum: each variant names the next node. DPDK's graph
+//! wants numbers: a variant's number is its position, which is also the position of the next node's name in
+//! [`Edges::NAMES`]. So the enum is the one place that says which edge leads where. The graph puts the name
+//! of its sink in the place of [`SINK`], since a graph with ports ends in another node than one of a replay.
+//! In the same way, [`OWN_LOOKUP`] and [`OWN_REWRITE`] stand for the nodes of the same IP version.
 
 use bytemuck::NoUninit;
 use mmb_dpdk::{Emit, Mbuf, Packet, Slots, Vector};

@@ -8,8 +8,8 @@ pub(crate) const VECTOR: usize = 256;
 /// Where the network header of a routed packet begins: frames with VLAN tags go to the kernel.
 pub(crate) const ROUTED_L3: usize = 14;
 
-/// How many packets ahead a packet's bytes are prefetched. Its buffer header, which holds the address of the bytes, is
-/// prefetched twice as far ahead.
+/// How many packets ahead a packet's bytes are prefetched. Its buffer header, which holds the address of the
+/// bytes, is prefetched twice as far ahead.
 pub(crate) const AHEAD: usize = 4;
 
 /// Calls `f` with the position of each packet and the packet, and prefetches the packets behind it.

@@ -1,9 +1,10 @@
 //! The loop of a worker's thread: walk the graph, and sleep when nothing comes.
 //!
-//! Theory of operation. The thread polls while there is traffic. When nothing has come for [`SPIN`], it sets its sleep
-//! flag, checks once more for work, and sleeps on the file descriptors of its ports and on an eventfd. Whoever leaves
-//! work for the worker writes to the eventfd if the flag is set, so no work is lost between the check and the sleep.
-//! Ports without a descriptor are polled after a pause that grows while nothing comes.
+//! Theory of operation. The thread polls while there is traffic. When nothing has come for [`SPIN`], it sets
+//! its sleep flag, checks once more for work, and sleeps on the file descriptors of its ports and on an
+//! eventfd. Whoever leaves work for the worker writes to the eventfd if the flag is set, so no work is lost
+//! between the check and the sleep. Ports without a descriptor are polled after a pause that grows while
+//! nothing comes.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::fence;
@@ -16,8 +17,8 @@ use crate::engine::worker::Worker;
 
 /// How long a worker polls without a packet before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
-/// The same while the kernel forwards settled flows. Most packets that still arrive here begin a flow and come alone.
-/// Polling between them would take processor time from the kernel.
+/// The same while the kernel forwards settled flows. Most packets that still arrive here begin a flow and
+/// come alone. Polling between them would take processor time from the kernel.
 const SPIN_BESIDE_KERNEL: Duration = Duration::from_micros(3);
 /// Walks without a packet between two reads of the clock.
 const WALKS_PER_CLOCK: u32 = 16;
@@ -57,8 +58,8 @@ fn spin_time(worker: &Worker) -> Duration {
     if worker.fast.is_learning() { SPIN_BESIDE_KERNEL } else { SPIN }
 }
 
-/// Pauses between two walks without a packet. Beside the kernel, the thread yields the processor: the thread that gets
-/// it mostly brings the next packet.
+/// Pauses between two walks without a packet. Beside the kernel, the thread yields the processor: the thread
+/// that gets it mostly brings the next packet.
 fn pause(worker: &Worker) {
     if worker.fast.is_learning() {
         std::thread::yield_now();

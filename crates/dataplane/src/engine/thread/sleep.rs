@@ -1,4 +1,5 @@
-//! How an idle worker sleeps: on file descriptors of its ports, with a growing pause for ports that have none.
+//! How an idle worker sleeps: on file descriptors of its ports, with a growing pause for ports that have
+//! none.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -66,8 +67,8 @@ impl Sleeper {
         self.pause = PAUSE_MIN;
     }
 
-    /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds have
-    /// passed.
+    /// Sleeps until a watched descriptor or the waker is readable, the pause is over, or `timer` milliseconds
+    /// have passed.
     pub fn sleep(&mut self, timer: Option<u32>) {
         let mut events = [EpollEvent::empty(); 8];
         if self.polls {

@@ -1,14 +1,15 @@
-//! `chain` runs the functions of service chains on the packets of sessions; `chain-rx` sends frames that functions
-//! made between two vectors.
+//! `chain` runs the functions of service chains on the packets of sessions; `chain-rx` sends frames that
+//! functions made between two vectors.
 //!
-//! Theory of operation. Rules come before chains: a packet with edits is edited here first, as by `rewrite`. A packet
-//! that is dropped because its edits failed leaves the vector before the chain. The other packets are given to the
-//! sessions together. The sessions say where each packet goes: out, to a route lookup, to `drop`, or to `flow-lookup`
-//! again if it was turned back to the inside.
+//! Theory of operation. Rules come before chains: a packet with edits is edited here first, as by `rewrite`.
+//! A packet that is dropped because its edits failed leaves the vector before the chain. The other packets
+//! are given to the sessions together. The sessions say where each packet goes: out, to a route lookup, to
+//! `drop`, or to `flow-lookup` again if it was turned back to the inside.
 //!
-//! A frame that a function makes is copied into a buffer of its own. It leaves before the vector during which it was
-//! made: a connection that a function opens is open before the packets that the function lets through. The frame meets
-//! no rule and no chain. A frame that follows its packet's direction is routed if the packet is.
+//! A frame that a function makes is copied into a buffer of its own. It leaves before the vector during which
+//! it was made: a connection that a function opens is open before the packets that the function lets through.
+//! The frame meets no rule and no chain. A frame that follows its packet's direction is routed if the packet
+//! is.
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Emit, Mbuf, Packet, Vector};
@@ -87,8 +88,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
 /// A vector's packets, for the functions of chains.
 type ChainBatch<'a> = ArrayVec<mmb_nf::Packet<'a>, VECTOR>;
 
-/// Runs the chains of packets. Packets that are dropped because their edits failed are last afterwards; returns how
-/// many packets come before them.
+/// Runs the chains of packets. Packets that are dropped because their edits failed are last afterwards;
+/// returns how many packets come before them.
 #[inline(always)]
 fn run(worker: &mut Worker, packets: &mut [&mut Packet], next: &mut [Next; VECTOR]) -> (usize, NextSet) {
     let mut batch = ChainBatch::new();
@@ -148,7 +149,8 @@ fn route_or_drop(packet: &mut Packet) -> Edge {
     Edge::Drop
 }
 
-/// Adds the frames of functions to the walk. In a replay, each gets the number of the packet for which it was made.
+/// Adds the frames of functions to the walk. In a replay, each gets the number of the packet for which it was
+/// made.
 #[cold]
 fn inject_emissions(worker: &mut Worker, vector: &mut Vector<'_>) {
     let emissions = std::mem::take(worker.flows.sessions.emissions());

@@ -9,7 +9,8 @@ use crate::engine::control::Engine;
 use crate::engine::mailbox::run_on_worker;
 
 impl Engine {
-    /// Counters of the stages of the published chains, by stage number. Ticks are TSC ticks ([`Engine::tsc_hz`]).
+    /// Counters of the stages of the published chains, by stage number. Ticks are TSC ticks
+    /// ([`Engine::tsc_hz`]).
     pub fn stage_counters(&self) -> Vec<StageCounters> {
         let program = self.shared().current().chains.clone();
         let mut sums = Vec::new();

@@ -9,8 +9,9 @@ use crate::engine::counters::WorkerCounters;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::worker::Worker;
 
-/// Applies the edits that a packet's metadata names. When they fail, the configuration says whether the packet is
-/// forwarded as it came, and counted, or dropped. Returns false if it is dropped, for the reason in its metadata.
+/// Applies the edits that a packet's metadata names. When they fail, the configuration says whether the
+/// packet is forwarded as it came, and counted, or dropped. Returns false if it is dropped, for the reason in
+/// its metadata.
 #[inline]
 pub(crate) fn apply_edits(worker: &Worker, packet: &mut Packet) -> bool {
     let snapshot = &*worker.snapshot;

@@ -56,9 +56,9 @@ rules!(PerPacketRules<'_>);
 
 /// Finds the rules that match each packet of a vector.
 ///
-/// `destination` returns where a packet goes after its translation, if that differs from its destination address. It
-/// is called if rules test the output port. Returns the IP version of the packets, as [`Kind::l3`] does, if all are to
-/// be routed, have one version, and no rule tests the output port.
+/// `destination` returns where a packet goes after its translation, if that differs from its destination
+/// address. It is called if rules test the output port. Returns the IP version of the packets, as
+/// [`Kind::l3`] does, if all are to be routed, have one version, and no rule tests the output port.
 #[inline]
 pub(crate) fn find_matches(
     rules: &impl Rules,

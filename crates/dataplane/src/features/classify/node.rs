@@ -35,7 +35,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     send(vector, &edges);
 }
 
-/// Counts the rules that match, writes edits or a drop reason into each packet's metadata, and returns the edges.
+/// Counts the rules that match, writes edits or a drop reason into each packet's metadata, and returns the
+/// edges.
 fn decide(worker: &mut Worker, packets: &mut [&mut Packet]) -> [Edge; VECTOR] {
     let Worker { id, snapshot, rules, .. } = worker;
     let (batch, edits, random) = rules.decision_parts();

@@ -14,7 +14,8 @@ pub(crate) enum TargetRing {
     Transmits,
 }
 
-/// Puts the packets of `burst` into a ring of worker `target`. Packets that do not fit are dropped and counted.
+/// Puts the packets of `burst` into a ring of worker `target`. Packets that do not fit are dropped and
+/// counted.
 pub(crate) fn send_to_worker(worker: &Worker, target: usize, ring: TargetRing, burst: &mut Burst) {
     if burst.is_empty() {
         return;
@@ -44,6 +45,7 @@ pub(crate) fn discard(worker: &Worker, reason: DropReason, burst: &mut Burst) {
 /// Adds a packet to a burst that has room for a whole vector.
 #[inline]
 pub(crate) fn push(burst: &mut Burst, packet: Mbuf) {
-    // A burst holds as many packets as a vector, and is empty before each vector. One packet too many is freed.
+    // A burst holds as many packets as a vector, and is empty before each vector. One packet too many is
+    // freed.
     let _ = burst.push(packet);
 }

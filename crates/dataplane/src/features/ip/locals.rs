@@ -1,8 +1,9 @@
 //! The machine's own addresses, for ports whose devices cannot recognise them (an XDP program can).
 //!
 //! Theory of operation. Packets for the machine itself go to the kernel, and its answers do not pass rules or
-//! sessions. So these packets must not meet rules or sessions either. Few packets have such a destination. A filter of
-//! 64 bits, of which each address sets one, excludes most others; only then is the list of addresses searched.
+//! sessions. So these packets must not meet rules or sessions either. Few packets have such a destination. A
+//! filter of 64 bits, of which each address sets one, excludes most others; only then is the list of
+//! addresses searched.
 
 use std::net::IpAddr;
 

@@ -19,7 +19,8 @@ pub(crate) trait IpVersion {
     /// The parsed headers of a plain packet.
     type Headers: PlainHeaders;
 
-    /// Parses a plain packet whose network header begins at `l3`. Without a result, the packet may still be valid.
+    /// Parses a plain packet whose network header begins at `l3`. Without a result, the packet may still be
+    /// valid.
     fn parse_plain(head: &[u8], l3: usize, length: usize, meta: &mut Meta) -> Option<Self::Headers>;
 
     /// Whether a plain packet can be forwarded and its destination is not in the filter of
@@ -32,8 +33,8 @@ pub(crate) trait IpVersion {
     /// Parses any packet.
     fn parse(head: &[u8], length: usize, meta: &mut Meta) -> Result<(), DropReason>;
 
-    /// Parses the network header alone, of a packet that is only forwarded. Returns whether its header allows that;
-    /// false is not final. The flow hash is 0 afterwards.
+    /// Parses the network header alone, of a packet that is only forwarded. Returns whether its header allows
+    /// that; false is not final. The flow hash is 0 afterwards.
     fn parse_forwardable(head: &[u8], length: usize, meta: &mut Meta) -> bool;
 
     /// Prefetches what the route lookup reads first.

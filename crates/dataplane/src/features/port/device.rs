@@ -1,10 +1,10 @@
 //! Ports: DPDK devices, with what nodes and operators need to know of them.
 //!
-//! Theory of operation. [`super::open`] turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK device. The
-//! snapshots that use an [`OpenPort`] share it. When the last one is dropped, the device is closed and the kernel
-//! interface gets its settings back. Each queue is used by one worker, which follows from the port's id and the number
-//! of workers. A mutex around each queue proves that to the compiler; a worker takes it once per vector, and never
-//! finds it locked.
+//! Theory of operation. [`super::open`] turns a port of the language (`af-xdp eth0`, `tap`, …) into a DPDK
+//! device. The snapshots that use an [`OpenPort`] share it. When the last one is dropped, the device is
+//! closed and the kernel interface gets its settings back. Each queue is used by one worker, which follows
+//! from the port's id and the number of workers. A mutex around each queue proves that to the compiler; a
+//! worker takes it once per vector, and never finds it locked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -112,8 +112,8 @@ impl OpenPort {
         self.receives
     }
 
-    /// The receive queue of `worker`, if any: its own if there is one per worker; else one worker has the port's first
-    /// queue. `id` is the port's id.
+    /// The receive queue of `worker`, if any: its own if there is one per worker; else one worker has the
+    /// port's first queue. `id` is the port's id.
     pub fn rx_queue(&self, worker: usize, workers: usize, id: usize) -> Option<&Mutex<RxQueue>> {
         if self.rx.len() >= workers {
             self.rx.get(worker)
@@ -133,8 +133,8 @@ impl OpenPort {
         }
     }
 
-    /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one, which would
-    /// end every sleep at once.
+    /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one,
+    /// which would end every sleep at once.
     pub fn clear_errors(&self) {
         for queue in &self.rx {
             if let Ok(mut queue) = queue.try_lock() {
@@ -154,8 +154,8 @@ impl OpenPort {
         &self.port
     }
 
-    /// Makes an af-xdp port leave the machine's own frames to the kernel. None: the port receives all frames. Has no
-    /// effect on other ports.
+    /// Makes an af-xdp port leave the machine's own frames to the kernel. None: the port receives all frames.
+    /// Has no effect on other ports.
     pub fn steer(&self, steering: Option<&Steering>) -> Result<(), PortError> {
         self.port.steer(steering).map_err(|e| PortError::Device(e.into()))
     }

@@ -95,8 +95,8 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
     })
 }
 
-/// Whether a memif server listens on this socket; then the port is the client. Removes a socket that a killed server
-/// left.
+/// Whether a memif server listens on this socket; then the port is the client. Removes a socket that a killed
+/// server left.
 fn has_listener(socket: &Path) -> bool {
     // The sockets of memif have another type than this one; a live listener reports that.
     match UnixStream::connect(socket).map_err(|e| nix::errno::Errno::from_raw(e.raw_os_error().unwrap_or(0)))

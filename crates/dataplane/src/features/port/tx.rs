@@ -10,8 +10,8 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::handoff::send::{TargetRing, discard, push, send_to_worker};
 
-/// Attempts without progress after which packets that a port does not take are dropped. On a kernel port, an attempt
-/// takes about a system call, since the kernel must run in between.
+/// Attempts without progress after which packets that a port does not take are dropped. On a kernel port, an
+/// attempt takes about a system call, since the kernel must run in between.
 const TRIES: u32 = 64;
 
 pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
@@ -25,8 +25,8 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     worker.ports.burst = Some(burst);
 }
 
-/// Transmits packets that are all for one port, as on a wire, without moving them. Returns the vector if they are for
-/// several ports, or for a port on which another worker transmits.
+/// Transmits packets that are all for one port, as on a wire, without moving them. Returns the vector if they
+/// are for several ports, or for a port on which another worker transmits.
 fn transmit_whole<'a>(worker: &Worker, mut vector: Vector<'a>, burst: &mut Burst) -> Result<(), Vector<'a>> {
     let packets = vector.packets();
     let out = packets.first().map_or(PortId::NONE.0, |packet| packet.meta().out_port);

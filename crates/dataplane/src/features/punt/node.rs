@@ -1,8 +1,8 @@
 //! `punt`: gives packets to the kernel, by the port that leads there.
 //!
-//! A unicast frame gets the address of the kernel's interface if that differs from the input port's address. Frames
-//! that `ip4-input` or `ip6-input` have not parsed may lack a checksum that a kernel peer left to hardware. The kernel
-//! would drop them, so the checksum is completed here.
+//! A unicast frame gets the address of the kernel's interface if that differs from the input port's address.
+//! Frames that `ip4-input` or `ip6-input` have not parsed may lack a checksum that a kernel peer left to
+//! hardware. The kernel would drop them, so the checksum is completed here.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind};

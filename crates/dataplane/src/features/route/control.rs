@@ -61,8 +61,8 @@ impl Engine {
         self.open(id).map(|port| port.mac())
     }
 
-    /// Publishes routes; each worker takes them over before its next walk. Returns at once. The routes that were
-    /// replaced are freed by a later publication.
+    /// Publishes routes; each worker takes them over before its next walk. Returns at once. The routes that
+    /// were replaced are freed by a later publication.
     pub fn publish_routes(&self, routes: Routes) {
         self.shared().publish_routes(routes);
     }
@@ -77,8 +77,8 @@ impl Engine {
         &self.shared().requests
     }
 
-    /// Sets which frames that come to a port are for the machine itself. None: those that routes say. The device
-    /// selects them if it can; else the workers do, before any rule is applied.
+    /// Sets which frames that come to a port are for the machine itself. None: those that routes say. The
+    /// device selects them if it can; else the workers do, before any rule is applied.
     ///
     /// # Errors
     /// The device refuses the selection.

@@ -10,7 +10,8 @@ pub(super) const TTL4: usize = L3 + 8;
 /// Offset of the hop limit.
 pub(super) const TTL6: usize = L3 + 7;
 
-/// Forwards an IPv4 packet to a next hop. Returns false, and changes no byte, if the packet needs more than that.
+/// Forwards an IPv4 packet to a next hop. Returns false, and changes no byte, if the packet needs more than
+/// that.
 #[inline(always)]
 pub(crate) fn forward4(head: &mut [u8], meta: &mut Meta, hop: &NextHop) -> bool {
     forward(head, meta, hop, TTL4, forward_ip4)

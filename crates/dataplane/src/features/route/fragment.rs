@@ -7,7 +7,8 @@ use mmb_route::{FragmentError, Routes, fragment_ip4};
 use crate::engine::node::vector::ROUTED_L3 as L3;
 use crate::engine::worker::Worker;
 
-/// Fragments a packet and passes each fragment to `send`. Counts the packet as dropped if a fragment cannot be made.
+/// Fragments a packet and passes each fragment to `send`. Counts the packet as dropped if a fragment cannot
+/// be made.
 pub(super) fn fragment(
     worker: &mut Worker,
     routes: &Routes,

@@ -1,9 +1,10 @@
 //! `ip4-lookup` and `ip6-lookup`: find the next hop of each packet.
 //!
-//! Theory of operation. The nodes work in passes: read the addresses, look up all destinations together, write the
-//! numbers of the next hops. The next node reads the next hop anyway, so only that node tests its kind. A branch-free
-//! test finds whether some packet of the vector has an address that must not be forwarded (RFC 1812, 5.3.7); only then
-//! is each packet tested. Packets for the machine itself go to the kernel even with such an address.
+//! Theory of operation. The nodes work in passes: read the addresses, look up all destinations together,
+//! write the numbers of the next hops. The next node reads the next hop anyway, so only that node tests its
+//! kind. A branch-free test finds whether some packet of the vector has an address that must not be forwarded
+//! (RFC 1812, 5.3.7); only then is each packet tested. Packets for the machine itself go to the kernel even
+//! with such an address.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, Kind, StageWord};

@@ -75,8 +75,8 @@ pub(super) fn look_up_one(routes: &Routes, packet: &Packet) -> NextHopId {
     routes.hops.resolve(id.unwrap_or(0), flow_hash(packet))
 }
 
-/// The hash of a packet's flow. Without rules, `ip4-input` and `ip6-input` have parsed the network header only, and the
-/// hash is computed here.
+/// The hash of a packet's flow. Without rules, `ip4-input` and `ip6-input` have parsed the network header
+/// only, and the hash is computed here.
 pub(super) fn flow_hash(packet: &Packet) -> u32 {
     match packet.meta().flow_hash {
         0 => parsed(packet).map_or(0, |meta| meta.flow_hash),

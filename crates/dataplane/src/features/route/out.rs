@@ -1,5 +1,5 @@
-//! Output ports of routed packets, for rules that test them: the route of the translated destination is looked up
-//! before the rules.
+//! Output ports of routed packets, for rules that test them: the route of the translated destination is
+//! looked up before the rules.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,9 @@
 //! Requests to the kernel: neighbours whose Ethernet addresses workers need.
 //!
-//! Theory of operation. A worker that has a packet for a neighbour without an address puts a request into a bounded
-//! lock-free queue. The control side waits on a descriptor that becomes readable with each request. A full queue loses
-//! requests; they are repeated while there are packets. Each worker repeats a request at most once per second, which
-//! its [`RequestLog`] ensures.
+//! Theory of operation. A worker that has a packet for a neighbour without an address puts a request into a
+//! bounded lock-free queue. The control side waits on a descriptor that becomes readable with each request. A
+//! full queue loses requests; they are repeated while there are packets. Each worker repeats a request at
+//! most once per second, which its [`RequestLog`] ensures.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,7 +42,8 @@ impl NeighborRequests {
 
     /// Takes all requests, the oldest first.
     pub fn take(&self) -> Vec<NeighborRequest> {
-        // Before the queue is emptied: later requests make the descriptor readable again. Nothing to read is no error.
+        // Before the queue is emptied: later requests make the descriptor readable again. Nothing to read is
+        // no error.
         let _ = self.event.read();
         std::iter::from_fn(|| self.queue.pop()).take(MOST).collect()
     }
@@ -50,8 +51,9 @@ impl NeighborRequests {
     /// Adds a request. Returns false if there is no room.
     pub(crate) fn push(&self, request: NeighborRequest) -> bool {
         let pushed = self.queue.push(request).is_ok();
-        // Signalled each time, since another thread may just have found the queue empty. Requests are rare: at most
-        // one per second for each neighbour. A full counter means that the descriptor is readable already.
+        // Signalled each time, since another thread may just have found the queue empty. Requests are rare:
+        // at most one per second for each neighbour. A full counter means that the descriptor is readable
+        // already.
         let _ = self.event.write(1);
         pushed
     }
@@ -62,7 +64,8 @@ const ENTRIES: usize = 256;
 /// How long a request is not repeated, in milliseconds.
 const PAUSE: u32 = 1_000;
 
-/// Recent requests of one worker. Two neighbours may share an entry; then their requests are repeated more often.
+/// Recent requests of one worker. Two neighbours may share an entry; then their requests are repeated more
+/// often.
 pub(crate) struct RequestLog(Box<[Option<(NeighborRequest, u32)>; ENTRIES]>);
 
 impl Default for RequestLog {

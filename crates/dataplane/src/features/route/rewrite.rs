@@ -1,6 +1,7 @@
 //! `ip4-rewrite` and `ip6-rewrite`: forward packets to next hops that are known neighbours.
 //!
-//! Packets with another kind of next hop, with an expired TTL, or longer than the MTU go to `ip-slow` or `punt`.
+//! Packets with another kind of next hop, with an expired TTL, or longer than the MTU go to `ip-slow` or
+//! `punt`.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_packet::{DropReason, StageWord};
@@ -56,8 +57,8 @@ fn process(
     if has_uncommon { send(vector, &edges) } else { send_all(vector, Edge::Transmit) }
 }
 
-/// The edge of a packet that [`forward`] has not forwarded. It is forwarded here if its next hop is a member of a
-/// group, or a neighbour that is to be probed (`has_stale` is set then).
+/// The edge of a packet that [`forward`] has not forwarded. It is forwarded here if its next hop is a member
+/// of a group, or a neighbour that is to be probed (`has_stale` is set then).
 #[inline(never)]
 fn process_uncommon(
     packet: &mut Packet,

@@ -1,9 +1,9 @@
 //! `ip-slow`: packets that are not simply forwarded.
 //!
-//! Theory of operation. A packet's metadata names the reason why it is not forwarded; it is also the reason for a drop.
-//! If the sender must know, the packet becomes an ICMP error (RFC 792; RFC 1812, 4.3 and 5.2.7; RFC 4443), which is
-//! routed itself. A packet without an Ethernet address for its next hop waits for it. An IPv4 packet that exceeds the
-//! MTU is fragmented.
+//! Theory of operation. A packet's metadata names the reason why it is not forwarded; it is also the reason
+//! for a drop. If the sender must know, the packet becomes an ICMP error (RFC 792; RFC 1812, 4.3 and 5.2.7;
+//! RFC 4443), which is routed itself. A packet without an Ethernet address for its next hop waits for it. An
+//! IPv4 packet that exceeds the MTU is fragmented.
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Mbuf, Packet, Vector};
@@ -143,8 +143,8 @@ fn make_icmp_error(worker: &mut Worker, routes: &Routes, packet: &mut Packet, er
     if meta.kind.l3() == Kind::IP4 { Edge::Ip4Lookup } else { Edge::Ip6Lookup }
 }
 
-/// The source address of an ICMP error about a packet from `port`: the port's address, else that of another port with
-/// the same route table (RFC 1812, 4.3.2.4), as [`rewrite_as_icmp_error`] takes it.
+/// The source address of an ICMP error about a packet from `port`: the port's address, else that of another
+/// port with the same route table (RFC 1812, 4.3.2.4), as [`rewrite_as_icmp_error`] takes it.
 fn error_source(routes: &Routes, port: u16, l3: u8) -> Option<[u8; 16]> {
     let interface = routes.interface(port);
     let table = interface.map_or(0, |interface| interface.table);

@@ -13,8 +13,8 @@ use crate::engine::config::MAX_PORTS;
 use crate::engine::shared::Shared;
 use crate::features::ip::locals::LocalAddresses;
 
-/// Milliseconds without a change after which routes count as stable. While routes change all the time, next hops that
-/// sessions keep are of no use, and each packet would pay for them.
+/// Milliseconds without a change after which routes count as stable. While routes change all the time, next
+/// hops that sessions keep are of no use, and each packet would pay for them.
 const STABLE_AFTER: u32 = 100;
 
 /// Stands for a port without an Ethernet address; no frame has this destination.
@@ -25,8 +25,8 @@ pub(crate) struct RoutingState {
     pub routes: Arc<Routes>,
     /// The machine's own addresses: packets to them go to the kernel before rules and sessions see them.
     pub locals: Arc<LocalAddresses>,
-    /// The Ethernet address of each routed port: the first eight bytes of a frame to it as a little-endian number,
-    /// with the upper two bytes zero.
+    /// The Ethernet address of each routed port: the first eight bytes of a frame to it as a little-endian
+    /// number, with the upper two bytes zero.
     pub macs: [u64; MAX_PORTS],
     /// The number of the publication that the worker has taken over.
     pub generation: u64,

@@ -1,10 +1,10 @@
 //! Packets that wait until the Ethernet address of their next hop is known.
 //!
-//! Theory of operation. A worker keeps packets for a neighbour without an address here and requests the address
-//! ([`super::requests`]). The answer comes as new routes. Then the next hop of every waiting packet is looked up. A
-//! packet returns to the graph if its neighbour is known, is known not to answer, or is no longer its next hop. Room
-//! is bounded in total and for each neighbour; the newest packet replaces the oldest packet of the same neighbour
-//! (RFC 1122, 2.3.2.2). A packet waits at most [`PATIENCE`].
+//! Theory of operation. A worker keeps packets for a neighbour without an address here and requests the
+//! address ([`super::requests`]). The answer comes as new routes. Then the next hop of every waiting packet
+//! is looked up. A packet returns to the graph if its neighbour is known, is known not to answer, or is no
+//! longer its next hop. Room is bounded in total and for each neighbour; the newest packet replaces the
+//! oldest packet of the same neighbour (RFC 1122, 2.3.2.2). A packet waits at most [`PATIENCE`].
 
 use std::collections::VecDeque;
 
@@ -86,8 +86,8 @@ impl WaitingPackets {
         Some(PATIENCE.saturating_sub(now.wrapping_sub(oldest.since)))
     }
 
-    /// Decides what happens to each packet. `waits` returns whether a packet still waits for its neighbour. Returns
-    /// false if there is nothing to do.
+    /// Decides what happens to each packet. `waits` returns whether a packet still waits for its neighbour.
+    /// Returns false if there is nothing to do.
     pub fn decide(&mut self, now: u32, waits: impl Fn(&Mbuf, NeighborRequest) -> bool) -> bool {
         let has_new_routes = std::mem::take(&mut self.have_routes_changed);
         if !has_new_routes && self.next_timer(now) != Some(0) {
@@ -103,7 +103,8 @@ impl WaitingPackets {
         true
     }
 
-    /// Takes the packets with this outcome out that `which` selects, the oldest first, until `take` returns one.
+    /// Takes the packets with this outcome out that `which` selects, the oldest first, until `take` returns
+    /// one.
     pub fn release(
         &mut self,
         outcome: Outcome,

@@ -10,7 +10,8 @@ use crate::engine::mailbox::run_on_worker;
 /// A session as the API shows it.
 pub type Connection = SessionView;
 
-/// Sessions listed by one task of a worker: enough that a task costs little, few enough that no packet waits long.
+/// Sessions listed by one task of a worker: enough that a task costs little, few enough that no packet waits
+/// long.
 const CHUNK: usize = 256;
 
 /// Identifies a session, also against other sessions that had or will have its number.
@@ -35,10 +36,11 @@ pub struct ConnectionCursor {
 }
 
 impl Engine {
-    /// Appends about 256 sessions from `cursor` on, and moves the cursor behind them. Returns false at the end.
+    /// Appends about 256 sessions from `cursor` on, and moves the cursor behind them. Returns false at the
+    /// end.
     ///
-    /// A chunk may be empty although more follow. Sessions that begin or end meanwhile may be left out; every other
-    /// session is listed once.
+    /// A chunk may be empty although more follow. Sessions that begin or end meanwhile may be left out; every
+    /// other session is listed once.
     pub fn connections(&self, cursor: &mut ConnectionCursor, out: &mut Vec<Connection>) -> bool {
         let Some(worker) = self.shared().workers.get(cursor.worker) else { return false };
         let (mut chunk, mut at) = (Vec::with_capacity(CHUNK), cursor.at);
@@ -94,8 +96,8 @@ impl Engine {
         sum
     }
 
-    /// Events of NAT pools since the last call, in order for each worker, and how many events have been lost so far
-    /// because nobody fetched them.
+    /// Events of NAT pools since the last call, in order for each worker, and how many events have been lost
+    /// so far because nobody fetched them.
     pub fn nat_events(&self) -> (Vec<NatEvent>, u64) {
         let (mut events, mut lost) = (Vec::new(), 0);
         for worker in &self.shared().workers {

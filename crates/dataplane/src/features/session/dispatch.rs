@@ -1,12 +1,13 @@
 //! Sends packets where the sessions say.
 //!
-//! Theory of operation. `flow-lookup` finds every packet's session and applies its cached decision. `flow-classify`
-//! finds the rules that each packet of a session must be tested against. `flow-track` handles packets that open
-//! sessions, change their state, or need the slow path. The three nodes have the same edges. [`edge_of`] is the one
-//! place that maps [`Next`] to an edge. Most vectors have one [`Next`] for all packets and are sent as a whole.
+//! Theory of operation. `flow-lookup` finds every packet's session and applies its cached decision.
+//! `flow-classify` finds the rules that each packet of a session must be tested against. `flow-track` handles
+//! packets that open sessions, change their state, or need the slow path. The three nodes have the same
+//! edges. [`edge_of`] is the one place that maps [`Next`] to an edge. Most vectors have one [`Next`] for all
+//! packets and are sent as a whole.
 //!
-//! Fragments that wait for the first one of their datagram leave the graph ([`super::state::HeldFragments`]). When it
-//! has come, `flow-track` sends them to `flow-lookup` again.
+//! Fragments that wait for the first one of their datagram leave the graph ([`super::state::HeldFragments`]).
+//! When it has come, `flow-track` sends them to `flow-lookup` again.
 
 use mmb_dpdk::Vector;
 use mmb_packet::{DropReason, OUT_ROUTED, flags};
@@ -18,8 +19,8 @@ use crate::engine::worker::Worker;
 use crate::features::route::next_hop::is_for_kernel;
 
 edges! {
-    /// The edges of `flow-lookup`, `flow-classify` and `flow-track`. A node has `drop` in the place of the edge to
-    /// itself, which no packet takes.
+    /// The edges of `flow-lookup`, `flow-classify` and `flow-track`. A node has `drop` in the place of the
+    /// edge to itself, which no packet takes.
     pub(crate) enum Edge {
         Wire => "wire-output",
         Transmit => SINK,
@@ -81,8 +82,8 @@ pub(super) fn dispatch(
     send(vector, &edges);
 }
 
-/// Changes the edges of packets that are to be routed, and of those for the machine itself: NAT may share an address
-/// with the machine, and drops packets to it that belong to no mapping.
+/// Changes the edges of packets that are to be routed, and of those for the machine itself: NAT may share an
+/// address with the machine, and drops packets to it that belong to no mapping.
 #[cold]
 fn route(worker: &Worker, vector: &mut Vector<'_>, next: &[Next; VECTOR], edges: &mut [Edge; VECTOR]) {
     const NO_MAPPING: u8 = DropReason::NatUnmapped as u8;
@@ -103,7 +104,8 @@ fn route(worker: &Worker, vector: &mut Vector<'_>, next: &[Next; VECTOR], edges:
     }
 }
 
-/// Takes the packets that have to wait out of the vector. The packets behind them move up, as their `next` do.
+/// Takes the packets that have to wait out of the vector. The packets behind them move up, as their `next`
+/// do.
 #[cold]
 pub(super) fn hold(worker: &mut Worker, vector: &mut Vector<'_>, next: &mut [Next; VECTOR]) {
     let all = *next;

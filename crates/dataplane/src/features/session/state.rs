@@ -20,8 +20,8 @@ impl HeldFragments {
         HeldFragments((0..Sessions::TICKETS).map(|_| None).collect())
     }
 
-    /// Keeps a packet under its ticket. The place is free: the sessions give a ticket out again only after they have
-    /// released the packet that had it.
+    /// Keeps a packet under its ticket. The place is free: the sessions give a ticket out again only after
+    /// they have released the packet that had it.
     pub fn hold(&mut self, ticket: u32, packet: Mbuf) {
         if let Some(place) = self.0.get_mut(ticket as usize) {
             *place = Some(packet);
@@ -83,8 +83,8 @@ impl FlowManager {
         }
     }
 
-    /// Ends sessions whose time has come, and drops fragments that waited in vain. When the policy needs no sessions
-    /// (`is_needed` is false), the ones that are left end as well.
+    /// Ends sessions whose time has come, and drops fragments that waited in vain. When the policy needs no
+    /// sessions (`is_needed` is false), the ones that are left end as well.
     pub fn expire(&mut self, now: u32, snapshot: &WorkerSnapshot<'_>, is_needed: bool, drops: &DropCounters) {
         self.has_due_work = self.sessions.tick(now, snapshot, MOST_ENDS);
         if !is_needed {

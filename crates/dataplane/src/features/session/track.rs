@@ -1,4 +1,5 @@
-//! `flow-track`: packets that open sessions or change their state, one by one, with all rules that match them.
+//! `flow-track`: packets that open sessions or change their state, one by one, with all rules that match
+//! them.
 
 use mmb_dpdk::{Packet, Vector};
 use mmb_session::{Next, NextSet, ReleasedFragment};
