@@ -1,8 +1,8 @@
-//! Packets that carry marks, as ports with flow rules would send them up.
+//! Packets with marks, as ports with hardware flow rules deliver them.
 
 #![allow(clippy::unwrap_used)]
 
-// Nothing is replayed here.
+// This test replays no capture.
 #[allow(dead_code)]
 mod common;
 
@@ -16,8 +16,8 @@ const MARK: u32 = 77;
 const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [198, 51, 100, 2];
 
-/// Sessions of port 53 get another TTL in both directions, packets to 55 each by itself; those to 54 are
-/// dropped.
+/// Sessions of port 53 get another TTL in both directions, packets to port 55 one by one; packets to port
+/// 54 are dropped.
 fn rules() -> Forwarding {
     let rule = |line: &&str| match parse_line(line) {
         Ok(Some(Command::Add(rule))) => rule,
@@ -43,7 +43,7 @@ fn answer(port: u16, flags: u8) -> Vec<u8> {
     udp((B, port), (A, 5_000), flags)
 }
 
-/// The TTL of what goes out, if something does.
+/// The TTL of the frame that leaves.
 fn ttl(gone: &[(PortId, Vec<u8>)]) -> Option<u8> {
     assert!(gone.len() < 2);
     gone.first().map(|(_, frame)| frame[22])
@@ -53,7 +53,7 @@ fn ttl(gone: &[(PortId, Vec<u8>)]) -> Option<u8> {
 fn a_mark_leads_around_the_flow_manager() {
     let _alone = alone();
     let mut lab = FrameSimulator::new(Forwarding::default(), Default::default(), 100).unwrap();
-    // The same rules each time: sessions live on.
+    // The rules stay the same, so sessions live on.
     let rules = rules();
     lab.publish_marked(rules.clone(), MARK);
     let (left, right) = (PortId(LEFT), PortId(RIGHT));
@@ -66,9 +66,9 @@ fn a_mark_leads_around_the_flow_manager() {
         assert_eq!(ttl(&lab.run(1, vec![(left, ask(port))])), expected, "{port}");
         assert_eq!(ttl(&lab.run_marked(1, MARK, vec![(left, ask(port))])), expected, "{port}, marked");
     }
-    // A mark that lies shows that nobody has looked for the session.
+    // A wrong mark shows that the session was not looked up.
     assert_eq!(ttl(&lab.run_marked(2, MARK, vec![(right, answer(53, 0))])), Some(plain));
-    // Other policies' marks, and marks of packets that may be a session's without showing it, say nothing.
+    // Marks of other policies have no effect, nor have marks of packets that can belong to a session.
     assert_eq!(ttl(&lab.run_marked(2, MARK - 1, vec![(right, answer(53, 0))])), Some(9));
     assert_eq!(ttl(&lab.run_marked(2, MARK, vec![(right, answer(53, 1))])), Some(9), "a fragment");
     lab.publish(rules.clone());
@@ -78,7 +78,7 @@ fn a_mark_leads_around_the_flow_manager() {
     assert_eq!(ttl(&lab.run_marked(4, MARK + 1, vec![(right, answer(53, 0))])), Some(plain));
 }
 
-/// An ICMP error that is about a session gets what the session's packets get, marked or not.
+/// An ICMP error about a session is treated like the session's packets, with or without a mark.
 #[test]
 fn errors_go_to_the_flow_manager() {
     let _alone = alone();

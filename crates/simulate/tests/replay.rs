@@ -1,4 +1,4 @@
-//! The graph against the oracle: random rules and frames, through files, sources, nodes and sinks.
+//! The graph against the oracle: random rules and frames through files, sources, nodes and sinks.
 
 mod common;
 
@@ -18,12 +18,12 @@ fn replay(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) -> (ReplayR
     common::replay(Forwarding { on_error, ..forwarding(rules) }, &frames)
 }
 
-/// Holds what left against the oracle, frame by frame: time stamps tell which is which.
+/// Compares the frames that left with the oracle; time stamps identify them.
 fn check(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) {
     let (report, out) = replay(rules, on_error, frames);
     let settings = Settings { on_error, ..Settings::default() };
     let numbered = generate::numbered(rules);
-    // Dropped by a rule or, spared by chance, for this reason.
+    // Dropped by a rule with a probability, otherwise for this reason.
     let mut by_chance = Vec::new();
     let mut out = out.into_iter().peekable();
     let (mut drops, mut unedited): (BTreeMap<&str, u64>, BTreeMap<&str, u64>) = Default::default();
@@ -31,7 +31,7 @@ fn check(rules: &[Rule], on_error: ErrorPolicy, frames: &[Vec<u8>]) {
         let expected = evaluate_with(&settings, &numbered, &generate::port, LEFT, RIGHT, frame);
         let left = out.next_if(|frame| frame.time_ns == 1_000 + i as u64);
         match (expected.verdict, left) {
-            // Without rules a wire is a wire: it does not look.
+            // Without rules a wire forwards every frame.
             (Verdict::Drop(_), Some(left)) if rules.is_empty() => assert_eq!(left.data, *frame),
             (Verdict::Drop(reason), None) => *drops.entry(reason.name()).or_default() += 1,
             (Verdict::MayDrop, None) if on_error == ErrorPolicy::Drop && expected.refused.is_some() => {
@@ -72,7 +72,7 @@ proptest! {
     ) {
         let frames: Vec<Vec<u8>> = frames.iter().flatten().map(|f| f.to_vec()).filter(|f| !f.is_empty()).collect();
         prop_assume!(!frames.is_empty());
-        // The compiler finds contradictions that the language's check does not see.
+        // The compiler finds contradictions that the language's check does not find.
         let rules: Vec<Rule> =
             rules.into_iter().filter(|rule| Policy::new().add(rule, &generate::port).is_ok()).collect();
         check(&rules, if drop { ErrorPolicy::Drop } else { ErrorPolicy::Forward }, &frames);
@@ -86,7 +86,7 @@ fn rule(line: &str) -> Rule {
     }
 }
 
-/// Long datagrams, the last bytes of which are `needle`.
+/// Long datagrams that end with `needle`.
 fn long_frames() -> Vec<Vec<u8>> {
     let ends = |len: usize| {
         let payload: Vec<u8> = (0..len).map(|i| i as u8 % 97).chain(*b"needle").collect();

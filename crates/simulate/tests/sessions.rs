@@ -1,4 +1,4 @@
-//! Replays of captures through rules that need sessions: the graph, its clock, and fragments that wait.
+//! Replays of captures with rules that need sessions: the graph, its clock, and held fragments.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ const INSIDE: [u8; 4] = [10, 0, 0, 5];
 const OUTSIDE: [u8; 4] = [198, 51, 100, 9];
 const SYN: u8 = 2;
 const ACK: u8 = 16;
-/// A second of the captures' time.
+/// One second of capture time.
 const SECOND: u64 = 1_000_000_000;
 
 fn rules(lines: &[&str]) -> Vec<Rule> {
@@ -30,7 +30,7 @@ fn rules(lines: &[&str]) -> Vec<Rule> {
     lines.iter().map(rule).collect()
 }
 
-/// A packet a millisecond.
+/// One packet per millisecond.
 fn at_once(frames: &[Vec<u8>]) -> Vec<(u64, Vec<u8>)> {
     frames.iter().enumerate().map(|(i, frame)| (SECOND + i as u64 * 1_000_000, frame.clone())).collect()
 }
@@ -53,7 +53,7 @@ fn data(frames: &[Frame]) -> Vec<Vec<u8>> {
     frames.iter().map(|frame| frame.data.clone()).collect()
 }
 
-/// Holds both checksums of an unfragmented frame without tags against sums over all their bytes.
+/// Verifies both checksums of an unfragmented frame without tags.
 fn assert_checksums(frame: &[u8]) {
     assert_eq!(fold(sum(&frame[14..34], 0)), 0xffff, "IPv4");
     let (l4, proto) = (&frame[34..], frame[23]);
@@ -81,7 +81,7 @@ fn a_stateful_accept_lets_replies_in_and_nothing_else() {
     assert_eq!(data(&out), pass);
     assert_eq!(reasons(&report), [("rule", 2)]);
     let counts: Vec<_> = report.rules.iter().map(|(slot, count)| (*slot, count.packets)).collect();
-    // Whoever is accepted is none the less counted by the rule that would have dropped it.
+    // Packets that one rule accepts still count for the rule that drops.
     assert_eq!(counts, [(0, 4), (1, 6)]);
 }
 
@@ -110,7 +110,7 @@ fn a_source_is_mapped_and_replies_are_mapped_back() {
 fn a_session_ends_when_the_capture_says_so() {
     let policy = || forwarding(&rules(&["add-stateful ip-saddr 10.0.0.0/24 accept", "add all drop"]));
     let (client, server) = ((INSIDE, 5_000), (OUTSIDE, 53));
-    // RFC 4787 REQ-5: a UDP mapping lives two minutes at least; the first reply makes it five here.
+    // RFC 4787 REQ-5: a UDP mapping lives at least two minutes; after the first reply it is five here.
     let frames = |gap: u64| {
         let times = [0, 1, 1 + gap].map(|second| second * SECOND);
         let frames = [udp(client, server), udp(server, client), udp(server, client)];
@@ -122,7 +122,7 @@ fn a_session_ends_when_the_capture_says_so() {
     assert_eq!((out.len(), reasons(&report)), (2, vec![("rule", 1)]));
 }
 
-/// The IPv4 datagram of a frame in fragments of at most `size` bytes of payload, which 8 divides.
+/// Splits the IPv4 datagram of a frame into fragments of at most `size` bytes of payload, a multiple of 8.
 fn fragments(frame: &[u8], id: u16, size: usize) -> Vec<Vec<u8>> {
     let (header, payload) = (&frame[..34], &frame[34..]);
     let chunks = payload.chunks(size).enumerate();
@@ -154,14 +154,14 @@ fn fragments_wait_for_the_first_one_and_follow_it() {
     let expected = fragments(&long(mapped, server), 77, 1_480);
     assert_eq!(parts.len(), 3);
     for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        // Before the fragments of interest, some of a datagram of no session, which do not wait.
+        // Fragments of a datagram without a session, which are not held, come first.
         let foreign = fragments(&long(server, client), 77, 1_480);
         let mut frames = vec![foreign[0].clone(), foreign[1].clone()];
         frames.extend(order.map(|at| parts[at].clone()));
         let (report, out) = replay(forwarding(&rules(&[line])), &at_once(&frames));
         assert_eq!(report.dropped, 0, "{order:?}");
         let first = order.iter().position(|at| *at == 0).unwrap();
-        // Those that came before the first one go behind it, in the order in which they came.
+        // Fragments that arrived before the first one leave behind it, in the order of arrival.
         let mut went: Vec<usize> = vec![0];
         went.extend(&order[..first]);
         went.extend(&order[first + 1..]);
@@ -182,7 +182,7 @@ fn fragments_that_wait_in_vain_are_dropped() {
     // At the end of the capture …
     let (report, out) = replay(forwarding(&rules(&[line])), &at_once(&parts[1..]));
     assert_eq!((out.len(), reasons(&report)), (0, vec![("fragment-lost", 2)]));
-    // … and when the first one comes too late.
+    // … and if the first fragment comes too late.
     let late = [(0, parts[1].clone()), (3 * SECOND, parts[0].clone())];
     let (report, out) = replay(forwarding(&rules(&[line])), &late);
     assert_eq!((out.len(), reasons(&report)), (1, vec![("fragment-lost", 1)]));
@@ -212,7 +212,7 @@ fn a_pool_answers_when_it_has_no_port_left() {
     let answer = &out[1].data;
     assert_eq!((answer[23], &answer[30..34], answer[34], answer[35]), (1, &INSIDE[..], 3, 13));
     assert_checksums(answer);
-    // Nobody is told about a packet from outside that no mapping is there for.
+    // A packet from outside without a mapping causes no ICMP error.
     let stray = udp((OUTSIDE, 9), ([203, 0, 113, 1], 5_000));
     let (report, out) = replay(with_pool(line, (5_000, 5_000)), &at_once(&[stray]));
     assert_eq!((out.len(), reasons(&report)), (0, vec![("nat-unmapped", 1)]));
@@ -230,7 +230,7 @@ fn echoes_and_errors_come_back_through_a_pool() {
     let out = &out[0].data;
     let (mapped, id) = ([out[26], out[27], out[28], out[29]], [out[38], out[39]]);
     assert_eq!(*out, echo(8, mapped, OUTSIDE, id));
-    // The same session again, since the seed of a replay is always the same.
+    // The same session again: the seed of a replay is always the same.
     let reply = echo(0, OUTSIDE, mapped, id);
     let router = [192, 0, 2, 1];
     let error = |to: [u8; 4], quote: &[u8]| {
@@ -257,7 +257,7 @@ fn packets_of_several_buffers_belong_to_sessions() {
     let frames = [&b"plain"[..], b"needle", b"plain", b"other"].map(|end| datagram(INSIDE, 64, end));
     let (report, out) = replay(forwarding(&rules(&lines)), &at_once(&frames));
     let mapped = [200, 0, 0, 1];
-    // A stateful rule applies from the packet on that it matches.
+    // A stateful rule applies from the first matching packet on.
     let expected =
         [datagram(mapped, 64, b"plain"), datagram(mapped, 9, b"needle"), datagram(mapped, 9, b"plain")];
     assert_eq!(data(&out), expected);

@@ -1,4 +1,4 @@
-//! Functions made for these tests.
+//! Functions for these tests.
 
 use bytemuck::{Pod, Zeroable};
 use mmb_nf::{
@@ -6,7 +6,7 @@ use mmb_nf::{
 };
 use mmb_packet::checksum::update16;
 
-/// The word of a frame's IPv4 header that functions here write to.
+/// The word of a frame's IPv4 header that these functions write: the identification.
 pub const ID: std::ops::Range<usize> = 18..20;
 
 fn with_id(packet: &mut Packet<'_>, change: impl FnOnce(u16) -> u16) {
@@ -17,8 +17,7 @@ fn with_id(packet: &mut Packet<'_>, change: impl FnOnce(u16) -> u16) {
     packet.head[24..26].copy_from_slice(&update16(sum, old, new).to_be_bytes());
 }
 
-/// `digit N`: a hexadecimal digit more at the end of the identification: tells in which order functions
-/// stood.
+/// `digit N`: appends a hexadecimal digit to the identification, which shows the order of the functions.
 pub struct Digit(u16);
 
 impl Function for Digit {
@@ -39,7 +38,7 @@ impl Function for Digit {
     }
 }
 
-/// `number`: the identification is the packet's number in its session.
+/// `number`: sets the identification to the packet's number in its session.
 pub struct Number;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -66,7 +65,7 @@ impl Function for Number {
     }
 }
 
-/// `gate`: does what the first byte of a datagram says.
+/// `gate`: returns the verdict that the first byte of a datagram names.
 pub struct Gate;
 
 impl Function for Gate {
@@ -94,7 +93,7 @@ impl Function for Gate {
     }
 }
 
-/// `copy INTERFACE|back|onward [N]`: makes N copies of each packet, and one where a session ends.
+/// `copy INTERFACE|back|onward [N]`: makes N copies of each packet, and one at the end of a session.
 pub struct Copy {
     to: EmitTarget,
     times: usize,
@@ -128,7 +127,7 @@ impl Function for Copy {
     }
 }
 
-/// What a `copy` says when a session ends.
+/// The payload that `copy` sends at the end of a session.
 pub const FAREWELL: [u8; 60] = [0xfa; 60];
 
 /// The built-in functions and these.

@@ -1,5 +1,4 @@
-//! Sessions that rules give to service chains: the node `chain` in the real graph, with functions made for
-//! these tests.
+//! Sessions with service chains: the node `chain` in the daemon's graph, with functions for these tests.
 
 #![allow(clippy::unwrap_used)]
 

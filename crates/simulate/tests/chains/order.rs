@@ -1,4 +1,4 @@
-//! Which functions see which packets, in which order, and what they do to sessions.
+//! The order of functions, the packets that they see, and their effect on sessions.
 
 use mmb_dataplane::Forwarding;
 use mmb_lang::ErrorPolicy;
@@ -24,7 +24,7 @@ fn functions_stand_in_order_and_mirrored_on_the_way_back() {
         let out = world.send(RIGHT, &back(5_000, b"answer"));
         assert_eq!((out.len(), out[0].0, ids(&out)[0]), (1, LEFT, 0x21));
     }
-    // What no rule gives to a chain is as it was.
+    // A packet without a chain is unchanged.
     let other =
         Frame::new(Ip4 { id: 0, ..Ip4::new(INSIDE, OUTSIDE) }, mmb_packet::build::Udp::new(5_000, 54))
             .build();
@@ -49,7 +49,7 @@ fn a_vector_of_many_sessions_keeps_them_apart() {
 fn a_devices_hash_is_no_more_than_a_hint() {
     let lines = ["nf add n number", "chain add c n", "add-stateful udp-dport 53 chain c"];
     let mut world = world(forwarding(&lines, None));
-    // The same one for all flows and both directions.
+    // The same function for all flows and both directions.
     for round in 1..40 {
         let frames: Vec<_> = (5_000..5_010).map(|port| (LEFT, there(port, b"x"))).collect();
         assert_eq!(ids(&world.lab.run_hashed(0, 7, frames)), [round * 2 - 1; 10]);
@@ -60,7 +60,7 @@ fn a_devices_hash_is_no_more_than_a_hint() {
 
 #[test]
 fn edits_of_rules_come_before_the_chain() {
-    // Known once for all packets of a direction, and asked for each packet.
+    // Once for all packets of a direction, and once per packet.
     for edit in ["add udp-dport 53 mod ip-id 7", "add udp-dport 53 ip-ttl 64 mod ip-id 7"] {
         let mut world = world(forwarding(&[&AB[..], &[edit]].concat(), None));
         for _ in 0..3 {
@@ -115,7 +115,7 @@ fn functions_drop_refuse_and_end() {
     let mut world = world(forwarding(&GATE, None));
     let mut say = |port, word: &[u8]| ids(&world.send(LEFT, &there(port, word)));
     assert_eq!((say(5_000, b"a"), say(5_000, b"Drop"), say(5_000, b"a")), (vec![1], vec![], vec![2]));
-    // Of another session.
+    // A packet of another session.
     assert_eq!((say(6_000, b"a"), say(6_000, b"Refuse"), say(6_000, b"a")), (vec![1], vec![], vec![]));
     assert_eq!((say(7_000, b"a"), say(7_000, b"End"), say(7_000, b"a")), (vec![1], vec![], vec![1]));
     assert_eq!(say(5_000, b"a"), [3]);
@@ -151,7 +151,7 @@ fn functions_that_stay_keep_what_they_know() {
     let send = |world: &mut World| ids(&world.send(LEFT, &there(5_000, b"x")));
     assert_eq!([send(&mut world), send(&mut world)], [[1], [2]]);
     world.lab.publish(second);
-    // The new ones begin anew, the digit comes last.
+    // New instances start anew; the digit is last.
     assert_eq!([send(&mut world), send(&mut world)], [[0x35], [0x45]]);
     world.lab.publish(third);
     assert_eq!(send(&mut world), [0]);

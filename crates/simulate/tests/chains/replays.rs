@@ -8,7 +8,7 @@ const MILLISECOND: u64 = 1_000_000;
 #[test]
 fn copies_come_with_their_packet_and_its_time() {
     let lines = ["nf add c copy side 2", "chain add copies c", "add-stateful udp-dport 53 chain copies"];
-    // Three packets in a walk, one in the next, and one that no chain takes.
+    // Three packets in one walk, one in the next, and one that no chain accepts.
     let mut frames: Vec<_> =
         [0, 1, 2, MILLISECOND].map(|time| (MILLISECOND + time, there(5_000 + time as u16, b"x"))).into();
     frames.push((3 * MILLISECOND, back(99, b"x")));

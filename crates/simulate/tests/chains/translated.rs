@@ -1,4 +1,4 @@
-//! Chains that translate, of built-in functions, in the graph.
+//! Chains that translate, with built-in functions.
 
 use mmb_dataplane::PortId;
 use mmb_packet::build::{Frame, Ip4, Tcp, Udp};
@@ -19,7 +19,7 @@ const NEIGHBOUR: [u8; 4] = [10, 0, 0, 6];
 
 type End = ([u8; 4], u16);
 
-/// From, to and identification of a frame whose checksums hold.
+/// Source, destination and identification of a frame with valid checksums.
 fn read(frame: &[u8]) -> (End, End, u16) {
     let address = |at: usize| <[u8; 4]>::try_from(&frame[at..at + 4]).unwrap();
     let word = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
@@ -64,7 +64,7 @@ fn a_host_inside_reaches_another_one_by_its_mapping() {
         let (client, server, neighbour) = ((INSIDE, 5_000), (OUTSIDE, 53), (NEIGHBOUR, 7_000));
         let (_, (mapped, ..)) = one(&world.send(LEFT, &udp(client, server, LEFT_MAC)));
         for _ in 0..3 {
-            // Both are translated, and both have been through their sessions' chains.
+            // Both are translated, and both have passed their sessions' chains.
             let (port, (from, to, _)) = one(&world.send(LEFT, &udp(neighbour, mapped, LEFT_MAC)));
             assert_eq!((port, from.0, to), (LEFT, MAPPED, client));
             let back = udp(client, from, LEFT_MAC);
@@ -98,12 +98,12 @@ fn a_handshake_is_made_with_either_side() {
 
     let out = world.send(LEFT, &tcp(client, server, ack, 101, cookie.wrapping_add(1)));
     assert_eq!((one(&out).0, numbers(&out[0].1)), (RIGHT, (100, 0, syn)));
-    // The server's answer becomes an acknowledgment for it, and news of its window for the client.
+    // The server's answer becomes an acknowledgment for the server and a window update for the client.
     let out = world.send(RIGHT, &tcp(server, client, syn | ack, 9_000, 101));
     let to_server = out.iter().find(|(port, _)| *port == RIGHT).unwrap();
     assert_eq!(numbers(&to_server.1), (101, 9_001, ack));
     assert!(out.iter().all(|(_, frame)| read(frame).2 == 0));
-    // From here on numbers are translated.
+    // Sequence numbers are translated from here on.
     let out = world.send(LEFT, &tcp(client, server, ack | 8, 101, cookie.wrapping_add(1)));
     assert_eq!((one(&out).0, numbers(&out[0].1)), (RIGHT, (101, 9_001, ack | 8)));
     let out = world.send(RIGHT, &tcp(server, client, ack, 9_001, 101));

@@ -1,4 +1,4 @@
-//! A lab with chains.
+//! A frame simulator with chains.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -16,7 +16,7 @@ use super::functions::registry;
 
 pub const LEFT: PortId = PortId(0);
 pub const RIGHT: PortId = PortId(1);
-/// No end of a wire.
+/// A port without a wire.
 pub const SIDE: PortId = PortId(2);
 pub const INSIDE: [u8; 4] = [10, 0, 0, 5];
 pub const OUTSIDE: [u8; 4] = [198, 51, 100, 9];
@@ -31,7 +31,7 @@ pub fn port(name: &str) -> Option<u16> {
     }
 }
 
-/// What lines say, between the ends of a wire; instances that were there `before` stay.
+/// The configuration of these lines between the ends of a wire; instances of `before` are kept.
 pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
     let (mut rules, mut functions, mut chains, mut pools) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for line in lines {
@@ -69,7 +69,7 @@ pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
     }
 }
 
-/// The same on a router with one route, out by `RIGHT`.
+/// The configuration on a router with one route, by `RIGHT`.
 pub fn routed(lines: &[&str]) -> Forwarding {
     let ports = [LEFT, RIGHT].map(|id| PortConfig::routed(id, None)).to_vec();
     Forwarding { ports, ..forwarding(lines, None) }
@@ -101,7 +101,7 @@ fn routes() -> Routes {
     routes
 }
 
-/// A lab, and the right to have one.
+/// A frame simulator, with the lock that a process needs for it.
 pub struct World {
     pub lab: FrameSimulator,
     _alone: MutexGuard<'static, ()>,
@@ -118,24 +118,24 @@ pub fn world_of(workers: usize, forwarding: Forwarding) -> World {
 }
 
 impl World {
-    /// What comes of a frame that comes in by a port, at the beginning.
+    /// The frames that leave after a frame arrives, at time 0.
     pub fn send(&mut self, port: PortId, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
         self.lab.run(0, vec![(port, frame.to_vec())])
     }
 
-    /// Reasons and numbers of dropped packets.
+    /// Dropped packets by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.lab.drops().into_iter().map(|(reason, n)| (reason.name(), n)).collect()
     }
 }
 
-/// A datagram from inside, by the port of its source.
+/// A datagram from inside with this source port.
 pub fn there(port: u16, payload: &[u8]) -> Vec<u8> {
     let net = Ip4 { id: 0, ..Ip4::new(INSIDE, OUTSIDE) };
     Frame::new(net, Udp::new(port, 53)).macs(NEIGHBOR_MAC, LEFT_MAC).payload(payload).build()
 }
 
-/// Its answer.
+/// The answer to that datagram.
 pub fn back(port: u16, payload: &[u8]) -> Vec<u8> {
     let net = Ip4 { id: 0, ..Ip4::new(OUTSIDE, INSIDE) };
     Frame::new(net, Udp::new(53, port)).macs(NEIGHBOR_MAC, RIGHT_MAC).payload(payload).build()

@@ -1,4 +1,4 @@
-//! What tests of replays share.
+//! Helpers for tests of replays.
 
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use mmb_simulate::replay::{ReplayConfig, ReplayReport, run};
 pub const LEFT: u16 = 0;
 pub const RIGHT: u16 = 1;
 
-/// These rules between the ends of a wire.
+/// A configuration with these rules between the ends of a wire.
 pub fn forwarding(rules: &[Rule]) -> Forwarding {
     let mut policy = Policy::new();
     for rule in rules {
@@ -22,15 +22,15 @@ pub fn forwarding(rules: &[Rule]) -> Forwarding {
     Forwarding { policy, ports: vec![wire(LEFT, RIGHT), wire(RIGHT, LEFT)], ..Forwarding::default() }
 }
 
-/// DPDK starts once per process, and the tests of a file are threads of one.
+/// DPDK runs once per process, and the tests of a file are threads of one process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The right to use it.
+/// Locks DPDK for one test.
 pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What became of frames, each with its time in nanoseconds, that came in at the left.
+/// Replays frames, each with its time in nanoseconds, that arrive at the left port.
 pub fn replay(forwarding: Forwarding, frames: &[(u64, Vec<u8>)]) -> (ReplayReport, Vec<Frame>) {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("tempdir");

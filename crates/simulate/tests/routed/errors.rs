@@ -1,4 +1,4 @@
-//! What senders are told, and packets cut on their way.
+//! ICMP errors to senders, and fragmentation of forwarded packets.
 
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Transport, Udp};
 use mmb_packet::checksum::{fold, sum};
@@ -51,12 +51,12 @@ fn what_is_too_big_is_told_the_mtu() {
     let packet = udp(ip6("2001:db8:9::1"), 1_000 - 47);
     assert_eq!(error_about(&world.send(&packet), &packet), (2, 0, 1_000));
     assert_eq!(world.drops(), [("frag-needed", 2)]);
-    // What is too old is not measured.
+    // The length of invalid packets is not checked.
     let packet = udp(Ip4 { ttl: 1, flags: 2, ..ip4("100.64.0.1") }, 1_400);
     assert_eq!(error_about(&world.send(&packet), &packet), (11, 0, 0));
 }
 
-/// The IPv4 datagram that fragments are of, as RFC 791, 3.2 puts it together.
+/// Reassembles fragments to an IPv4 datagram (RFC 791, 3.2).
 fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
     let mut data = vec![None; 65_536];
     let mut end = 0;
@@ -132,7 +132,7 @@ fn there_is_no_error_about_these() {
         assert_eq!(world.send(frame), [], "{frame:02x?}");
     }
     assert_eq!((world.drops(), world.lab.routing_counters().icmp_errors), (vec![("no-route", 8)], 0));
-    // An echo request is asked about as any other packet.
+    // An echo request causes an error like any other packet.
     let echo = icmp(ip4("203.0.114.1").into(), 8);
     assert_eq!(error_about(&world.send(&echo), &echo), (3, 0, 0));
 }
@@ -153,21 +153,21 @@ fn errors_are_limited_in_number() {
 #[test]
 fn errors_are_routed_and_nothing_is_said_about_them() {
     let mut world = world(forwarding(&[]));
-    // To a sender who is not where the packet came from.
+    // To a sender that is not where the packet came from.
     let packet = udp(Ip4 { src: [198, 51, 100, 9].into(), ..ip4("203.0.114.1") }, 1);
     let out = world.send(&packet);
     assert_eq!((out.len(), out[0].0, &out[0].1[30..34]), (1, WAN, &[198, 51, 100, 9][..]));
     assert_eq!(out[0].1[..6], neighbor(hops::FAR));
-    // To one to whom no route leads.
+    // To a sender without a route.
     let packet = udp(Ip4 { src: [203, 0, 114, 9].into(), ..ip4("203.0.114.1") }, 1);
     assert_eq!(world.send(&packet), []);
     assert_eq!((world.drops(), world.lab.routing_counters().icmp_errors), (vec![("no-route", 3)], 2));
-    // To one on the machine itself.
+    // To a sender on the machine itself.
     let packet = udp(Ip4 { src: ROUTER, ..ip4("203.0.114.1") }, 1);
     assert_eq!(world.send(&packet)[0].0, TWIN);
 }
 
-/// RFC 1812, 4.3.2.4: a port without an address complains in the name of another one.
+/// RFC 1812, 4.3.2.4: errors of a port without an address have the address of another port.
 #[test]
 fn a_port_without_an_address_takes_another_ones() {
     let mut world = world(forwarding(&[]));
@@ -181,7 +181,7 @@ fn a_port_without_an_address_takes_another_ones() {
     assert_eq!(world.send(&udp(ip4("203.0.114.1"), 1)), []);
 }
 
-/// Packets in several buffers are cut and quoted as well.
+/// Packets of several buffers are fragmented and quoted, too.
 #[test]
 fn long_packets_are_complained_about() {
     let mut world = world(forwarding(&[]));

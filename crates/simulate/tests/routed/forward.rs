@@ -1,4 +1,4 @@
-//! What is forwarded, what is the kernel's, and what is nobody's.
+//! Forwarded packets, packets for the kernel, and packets that are dropped.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn options_and_padding_go_along() {
     assert_eq!(world.send(&padded(10).build()), [(WAN, expected)]);
 }
 
-/// RFC 1812, 4.2.2.3, 4.2.2.6, 5.3.13: record route, a security label, and one that nobody knows.
+/// RFC 1812, 4.2.2.3, 4.2.2.6, 5.3.13: record route, a security label, and an unknown option.
 #[test]
 fn bits_that_are_not_ours_stay() {
     let mut world = world(forwarding(&[]));
@@ -86,7 +86,7 @@ fn extension_headers_go_along() {
         let expected = behind(hops::FAR, &udp(ip(9), 16));
         assert_eq!(world.send(&udp(ip(10), 16)), [(WAN, expected)]);
     }
-    // No next header; and one that is no header at all.
+    // No next header, and an unknown one.
     for proto in [59, 253] {
         let frame = |hop_limit| {
             let ip = Ip6 { hop_limit, ..ip6("2001:db8:a::7") };
@@ -175,7 +175,7 @@ fn frames_for_others_are_not_routed() {
     let stray = Frame::new(ip4("198.51.100.7"), Udp::new(1, 2)).macs(HOST_MAC, WAN_MAC).build();
     assert_eq!(world.send(&stray), []);
     assert_eq!(world.drops(), [("other-host", 1)]);
-    // Nobody knows yet which frames are for the port.
+    // The port's Ethernet address is not known yet.
     world.lab.publish_routes(Routes::default());
     assert_eq!(world.send(&stray), [(TWIN, stray)]);
 }
@@ -248,8 +248,8 @@ fn each_port_has_its_table() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever comes in, it goes out or is dropped for a reason, what waited for a neighbour or for the
-    /// first fragment of its datagram too, and what goes out is no longer than the MTU.
+    /// Every packet leaves or is dropped for a reason, including packets that waited for a neighbour or for
+    /// a first fragment. No frame exceeds the MTU.
     #[test]
     fn garbage_is_survived(
         hits in prop::collection::vec(prop::collection::vec((0..70usize, any::<u8>()), 0..5), 64),

@@ -1,4 +1,4 @@
-//! Routed ports: frames through the real graph, with routes made by hand.
+//! Routed ports: frames through the daemon's graph with hand-made routes.
 
 #![allow(clippy::unwrap_used)]
 

@@ -15,7 +15,7 @@ fn want(address: &str) -> NeighborRequest {
     NeighborRequest { interface: WAN_INTERFACE, address: address.parse().expect("an address") }
 }
 
-/// Routes in which the kernel has an answer for a neighbour: an address, or none.
+/// Routes with the kernel's result for a neighbour: an address, or a failure.
 fn answered(neighbor: &str, kind: NextHopKind) -> Routes {
     let mut routes = routes();
     let far = *routes.hops.get(hops::FAR);
@@ -51,7 +51,7 @@ fn packets_wait_for_the_address_and_go_on_in_order() {
         assert_eq!(world.lab.run(0, frames), []);
         assert_eq!(world.lab.neighbor_requests(), [want(to)]);
         assert_eq!(world.lab.routing_counters().waiting, 3);
-        // Other news do not help.
+        // Other changes have no effect.
         world.lab.publish_routes(answered("192.0.2.77", NextHopKind::Forward));
         assert_eq!(world.lab.run(5, vec![]), []);
         world.lab.publish_routes(answered(to, NextHopKind::Forward));
@@ -78,7 +78,7 @@ fn senders_are_told_of_a_neighbour_that_does_not_answer() {
         assert_eq!(world.send(&packet), []);
         world.lab.publish_routes(answered(to, NextHopKind::Failed));
         assert_eq!(error_about(&world.lab.run(10, vec![]), &packet), complaint);
-        // From now on at once; and the kernel is asked again, but not all the time.
+        // From now on immediately; the kernel is asked again at a limited rate.
         assert_eq!(world.lab.neighbor_requests(), [want(to)]);
         assert_eq!(error_about(&world.lab.run(20, vec![(LAN, packet.clone())]), &packet), complaint);
         assert_eq!(world.lab.neighbor_requests(), []);
@@ -115,7 +115,7 @@ fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
     world.lab.publish_routes(answered("192.0.2.5", NextHopKind::Forward));
     let out = world.lab.run(1, vec![]);
     assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
-    // Wants come once for each neighbour: 1 + 240 + 240.
+    // One request per neighbour: 1 + 240 + 240.
     let mut wants = world.lab.neighbor_requests();
     assert!(wants.len() >= 481);
     wants.sort_unstable_by_key(|want| want.address);

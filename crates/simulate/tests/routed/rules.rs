@@ -25,7 +25,7 @@ fn rules_apply_before_routing() {
     assert_eq!(world.send(&to(55, 0, 9)), [(WAN, behind(hops::FAR, &to(55, 0, 8)))]);
     let six = |hop_limit| udp(Ip6 { hop_limit, ..ip6("2001:db8:a::7") }, 9);
     assert_eq!(world.send(&six(9)), [], "port 53, too");
-    // What is at its end is not shown to rules.
+    // Rules do not apply to local packets.
     let packet = to(53, 0, 1);
     assert_eq!(error_about(&world.send(&packet), &packet), (11, 0, 0));
     assert_eq!(world.drops(), [("rule", 2), ("ttl-expired", 1)]);
@@ -58,7 +58,7 @@ fn rules_know_by_which_port_a_packet_will_go() {
         assert_eq!(world.send(&to("198.18.0.1", 0, 9)), [], "by one of several");
         let expected = behind(hops::HOME, &to("10.0.0.9", 1 << 2, 8));
         assert_eq!(world.send(&to("10.0.0.9", 0, 9)), [(LAN, expected)]);
-        // To the kernel is out by no port.
+        // Packets to the kernel have no output port.
         let own = to("10.0.0.1", 0, 9);
         assert_eq!(world.send(&own), [(TWIN, own)]);
         let six = Frame::new(ip6("2001:db8:a::1"), Udp::new(9, 9)).macs(HOST_MAC, LAN_MAC).build();
@@ -67,7 +67,7 @@ fn rules_know_by_which_port_a_packet_will_go() {
     }
 }
 
-/// A pool of one address, which the far end's routes lead here.
+/// A pool of one address, which the far end routes to this machine.
 fn with_pool(lines: &[&str]) -> Forwarding {
     let pool = PoolConfig::new("pool", [192, 0, 2, 200].into(), [192, 0, 2, 200].into()).unwrap();
     let pool = pool.with_ports(5_000, 6_000).unwrap();
@@ -76,7 +76,7 @@ fn with_pool(lines: &[&str]) -> Forwarding {
 
 const NAT: &str = "add-stateful in lan ip-saddr 10.0.0.0/24 nat pool";
 
-/// What the far end answers to a frame that went out by the WAN.
+/// The far end's answer to a frame that left by the WAN.
 fn answer(out: &[u8], ttl: u8) -> Vec<u8> {
     let (mapped, port) = ([out[26], out[27], out[28], out[29]], u16::from_be_bytes([out[34], out[35]]));
     let frame = plain(Ip4 { ttl, ..Ip4::new([198, 51, 100, 7], mapped) }, (53, port)).build();
@@ -99,7 +99,7 @@ fn sources_are_translated_on_the_way_out_and_back() {
     assert_eq!(world.drops(), []);
 }
 
-/// The sender knows nothing of the translation, and neither does what it is told.
+/// The sender does not know the translation; the ICMP error contains its own address.
 #[test]
 fn errors_about_translated_packets_are_in_the_senders_terms() {
     let mut world = world(with_pool(&[NAT]));
@@ -117,7 +117,7 @@ fn errors_about_translated_packets_are_in_the_senders_terms() {
     }
 }
 
-/// A packet to a pool's address is to be sent on, even if the address is the machine's own.
+/// A packet to a pool's address is forwarded, even if the address is local.
 #[test]
 fn a_packet_to_a_pool_ends_where_others_do() {
     let mut world = world(with_pool(&[NAT]));
@@ -130,7 +130,7 @@ fn a_packet_to_a_pool_ends_where_others_do() {
     let [(WAN, told)] = &told[..] else { panic!("{told:?}") };
     assert_eq!((&told[30..34], told[34], told[35]), (&[198, 51, 100, 7][..], 11, 0));
     assert_eq!(told[42..], old[14..], "as it came in");
-    // One of which NAT knows nothing is the machine's own.
+    // A packet without a mapping is local.
     let own = on(&WAN_MAC, &plain(Ip4::new([198, 51, 100, 7], [192, 0, 2, 200]), (53, 22)).build());
     assert_eq!(world.lab.run(0, vec![(WAN, own.clone())]), [(TWIN, own)]);
     assert_eq!(world.drops(), [("ttl-expired", 1)]);
@@ -147,7 +147,7 @@ fn a_reflexive_rule_holds_across_the_router() {
     assert_eq!(answered, [(LAN, behind(hops::HOME, &back(8)))]);
 }
 
-/// As with a device that keeps them from us.
+/// As with a device that strips them.
 #[test]
 fn rules_do_not_see_what_is_for_the_machine_itself() {
     let mut world = world(with_pool(&["add all drop", NAT]));

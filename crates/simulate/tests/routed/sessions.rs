@@ -1,4 +1,4 @@
-//! Sessions keep their next hops: packets go where those without sessions go, whatever becomes of routes.
+//! Cached next hops of sessions: packets go where packets without sessions go, whatever routes change.
 
 use mmb_dataplane::PortId;
 use mmb_packet::build::{Frame, Ip4, Udp};
@@ -21,12 +21,11 @@ const OTHERS: [u32; 8] = [
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Datagrams of the host's: to which of [`WAYS`], from which port, of how many bytes; IPv6 if that is
-    /// odd.
+    /// Datagrams of the host: index in [`WAYS`], source port, length in bytes; IPv6 if the length is odd.
     Send(Vec<(usize, u16, usize)>),
-    /// A route leads elsewhere.
+    /// A route changes.
     Route(usize, usize),
-    /// A neighbour is known no more, or to be asked after, or known again.
+    /// A neighbour becomes unknown, stale, or known again.
     Neighbor(u8),
 }
 
@@ -67,7 +66,7 @@ fn change(routes: &mut Routes, step: &Step) {
     }
 }
 
-/// What goes out at each step, in any order, and what is dropped.
+/// The frames that leave at each step, in any order, and the dropped packets.
 type Outcome = (Vec<Vec<(PortId, Vec<u8>)>>, Vec<(&'static str, u64)>);
 
 fn outcome(rules: &[&str], steps: &[Step]) -> Outcome {
@@ -79,7 +78,7 @@ fn outcome(rules: &[&str], steps: &[Step]) -> Outcome {
             world.lab.publish_routes(routes.clone());
             continue;
         };
-        // Time goes by, so that as many errors as are wanted may be sent.
+        // Time passes, so that the limit of ICMP errors is not reached.
         let mut out =
             world.lab.run(10_000 * now as u32, packets.iter().map(|one| (LAN, frame(*one))).collect());
         out.sort();
@@ -91,14 +90,14 @@ fn outcome(rules: &[&str], steps: &[Step]) -> Outcome {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// What rules that accept everything do to packets of sessions is what a router without rules does.
+    /// Rules that accept everything have the same effect on sessions as no rules.
     #[test]
     fn sessions_change_nothing_about_routing(steps in steps()) {
         prop_assert_eq!(outcome(&["add-stateful all accept"], &steps), outcome(&[], &steps));
     }
 }
 
-/// Packets of one session by one port are routed by that port's table, those by another one by that one's.
+/// Packets of one session that arrive at different ports use these ports' tables.
 #[test]
 fn each_port_has_its_own_way_for_a_session() {
     let mut world = world(forwarding(&["add-stateful all accept"]));
@@ -111,7 +110,7 @@ fn each_port_has_its_own_way_for_a_session() {
     let frame =
         |ttl| Frame::new(Ip4 { ttl, ..ip4("198.51.100.7") }, Udp::new(1, 2)).macs(HOST_MAC, LAN_MAC).build();
     let by_wan = [&WAN_MAC[..], &frame(9)[6..]].concat();
-    // Sessions keep what routes say once these have lasted for some time.
+    // Sessions cache routes once these have been stable for some time.
     for now in (0..5).map(|n| 200 * n) {
         for (port, sent, hop) in [(LAN, frame(9), hops::FAR), (WAN, by_wan.clone(), hops::NARROW)] {
             let out = world.lab.run(now, vec![(port, sent)]);
@@ -120,7 +119,7 @@ fn each_port_has_its_own_way_for_a_session() {
     }
 }
 
-/// A translated packet goes where its new destination leads, with all that a router does.
+/// A translated packet is routed by its new destination.
 #[test]
 fn what_is_translated_is_routed_by_its_new_destination() {
     let mut world = world(forwarding(&["add-stateful ip-daddr 198.51.100.7 map ip-daddr 100.64.0.9"]));

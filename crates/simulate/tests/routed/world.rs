@@ -1,4 +1,4 @@
-//! A router with two ports, its routes, and what tests ask of frames.
+//! A router with two ports, its routes, and helpers for frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use mmb_simulate::FrameSimulator;
 
 pub const LAN: PortId = PortId(0);
 pub const WAN: PortId = PortId(1);
-/// Where the kernel is.
+/// The port to the kernel.
 pub const TWIN: PortId = PortId(2);
 pub const HOST_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const LAN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x10];
@@ -21,10 +21,10 @@ pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 5);
 pub const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub const HOST6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 5);
 pub const ROUTER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
-/// The kernel's number of the interface behind WAN.
+/// The kernel's index of the interface at WAN.
 pub const WAN_INTERFACE: u32 = 7;
 
-/// Next hops, by what they are for.
+/// Next hops by purpose.
 pub mod hops {
     pub const FAR: u32 = 1;
     pub const PUNT: u32 = 2;
@@ -41,7 +41,7 @@ pub mod hops {
     pub const MEMBERS: [u32; 3] = [20, 21, 22];
 }
 
-/// Destinations: IPv4 and IPv6, and the next hop.
+/// Destinations of IPv4 and IPv6, and their next hop.
 pub const WAYS: &[(&str, &str, NextHopId)] = &[
     ("198.51.100.0/24", "2001:db8:a::/48", hops::FAR),
     ("240.0.0.0/4", "2001:db8:b::/48", hops::FAR),
@@ -122,7 +122,7 @@ pub fn routes() -> Routes {
     routes
 }
 
-/// Two routed ports, what the kernel has to do with them, and rules.
+/// Two routed ports, their twin, and rules.
 pub fn forwarding(rules: &[&str]) -> Forwarding {
     let mut policy = Policy::new();
     let port = |name: &str| {
@@ -142,10 +142,10 @@ pub fn forwarding(rules: &[&str]) -> Forwarding {
     Forwarding { policy, ports: vec![routed(LAN), routed(WAN), twin], ..Forwarding::default() }
 }
 
-/// DPDK starts once per process, and the tests of a file are threads of one.
+/// DPDK runs once per process, and the tests of a file are threads of one process.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A lab, and the right to have one.
+/// A frame simulator, with the lock that a process needs for it.
 pub struct World {
     pub lab: FrameSimulator,
     _alone: MutexGuard<'static, ()>,
@@ -157,12 +157,12 @@ pub fn world(forwarding: Forwarding) -> World {
 }
 
 impl World {
-    /// What comes of a frame that comes in at the LAN.
+    /// The frames that leave after a frame arrives at the LAN.
     pub fn send(&mut self, frame: &[u8]) -> Vec<(PortId, Vec<u8>)> {
         self.lab.run(0, vec![(LAN, frame.to_vec())])
     }
 
-    /// Reasons and numbers of dropped packets.
+    /// Dropped packets by reason.
     pub fn drops(&self) -> Vec<(&'static str, u64)> {
         self.lab.drops().into_iter().map(|(reason, n)| (reason.name(), n)).collect()
     }
@@ -182,14 +182,14 @@ pub fn udp(net: impl Into<Net>, payload: usize) -> Vec<u8> {
     Frame::new(net, Udp::new(5000, 53)).macs(HOST_MAC, LAN_MAC).payload(bytes).build()
 }
 
-/// The same frame behind other Ethernet addresses.
+/// The frame with the Ethernet addresses of a next hop.
 pub fn behind(hop: NextHopId, frame: &[u8]) -> Vec<u8> {
     let own = if hop == hops::HOME { LAN_MAC } else { WAN_MAC };
     [&neighbor(hop)[..], &own, &frame[12..]].concat()
 }
 
-/// Type, code and the word behind the checksum of an ICMP error from the router to the host, which quotes
-/// this packet; its checksums hold, it came by the LAN, and nobody has taken a hop off.
+/// Type, code and the word behind the checksum of an ICMP error to the host that quotes this packet. Its
+/// checksums are valid, it left by the LAN, and its TTL is not decremented.
 pub fn error_about(out: &[(PortId, Vec<u8>)], packet: &[u8]) -> (u8, u8, u32) {
     let [(LAN, frame)] = out else { panic!("{} frames", out.len()) };
     assert_eq!(frame[..12], [HOST_MAC, LAN_MAC].concat());
