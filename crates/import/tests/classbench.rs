@@ -1,9 +1,9 @@
-//! The filter sets of ClassBench: what the classifier finds is what the oracle finds, rule by rule.
+//! Filter sets of ClassBench: the classifier finds the same rules as the oracle.
 //!
-//! The sets lie beside the repository (`../shared/data/classbench`); without them there is nothing to test.
-//! Packets come from the sets' traces and from the rules themselves, half of the latter off by one bit. The
-//! oracle looks at every rule for every packet, so that big sets get few packets: `CLASSBENCH_PAIRS` pairs of
-//! a rule and a packet for each set, 3 million if it is not in the environment.
+//! The sets are in `../shared/data/classbench`, next to the repository; without them the tests pass. Packets
+//! come from the traces of the sets and from the rules; half of the latter have one bit flipped. The oracle
+//! evaluates every rule for every packet, so large sets get few packets. `CLASSBENCH_PAIRS` is the number of
+//! pairs of a rule and a packet per set, 3 million by default.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -70,7 +70,7 @@ fn rules_of(tuples: &[FiveTuple]) -> Vec<Rule> {
     texts.map(rule).collect()
 }
 
-/// What a rule of a filter set looks at. `upper` are the flags of TCP or the type of ICMP.
+/// The fields that a filter set matches. `upper` has the TCP flags or the ICMP type.
 struct Packet {
     addresses: [u32; 2],
     ports: [u16; 2],
@@ -92,8 +92,8 @@ impl Packet {
     }
 }
 
-/// Packets of a trace, spread over it: addresses, ports, protocol, flags as decimal numbers, the rule they
-/// were made of.
+/// Evenly spaced packets of a trace. A line has addresses, ports, protocol and flags as decimal numbers, and
+/// the rule.
 fn traced(trace: &str, count: usize) -> Vec<Vec<u8>> {
     let lines: Vec<&str> = trace.lines().collect();
     let step = (lines.len() / count.max(1)).max(1);
@@ -109,7 +109,7 @@ fn traced(trace: &str, count: usize) -> Vec<Vec<u8>> {
     lines.iter().step_by(step).take(count).map(|line| packet(line).frame()).collect()
 }
 
-/// Packets that match some rule, every other one with a bit turned over.
+/// Packets that match a rule, every second one with one bit flipped.
 fn sampled(tuples: &[FiveTuple], count: usize) -> Vec<Vec<u8>> {
     let mut random = SmallRng::seed_from_u64(7);
     let mut next = || random.next_u32();
@@ -134,7 +134,7 @@ fn sampled(tuples: &[FiveTuple], count: usize) -> Vec<Vec<u8>> {
     (0..count).map(packet).collect()
 }
 
-/// Whether the policy finds the rules that the oracle finds, for each of the frames.
+/// Asserts that the policy finds the same rules as the oracle for each frame.
 fn compare(set: &str, rules: &[Rule], frames: &[Vec<u8>]) {
     let policy = Policy::new().replace(rules, &|_| None).expect("good rules");
     let indexed: Vec<(u32, Rule)> = (1..).zip(rules.iter().cloned()).collect();
@@ -150,7 +150,7 @@ fn compare(set: &str, rules: &[Rule], frames: &[Vec<u8>]) {
         policy.classify(&mut batch);
         for (packet, frame) in frames.iter().enumerate() {
             let hits = batch.hits.iter().filter(|hit| usize::from(hit.pkt) == packet);
-            // The slots of a new policy count up from 0, its indexes from 1.
+            // Slots of a new policy count from 0, indexes from 1.
             let mut found: Vec<u32> = hits.map(|hit| hit.slot + 1).collect();
             found.sort_unstable();
             let expected = mmb_oracle::evaluate(&indexed, &|_| None, 0, 1, frame).matched;
@@ -158,6 +158,6 @@ fn compare(set: &str, rules: &[Rule], frames: &[Vec<u8>]) {
             assert_eq!(found, expected, "{set}, packet {packet}: {frame:02x?}");
         }
     }
-    // Packets made from the rules match them, except where a bit was turned over.
+    // Packets made from rules match them, unless a bit was flipped.
     assert!(matched * 3 > frames.len(), "{set}: only {matched} of {} packets match a rule", frames.len());
 }
