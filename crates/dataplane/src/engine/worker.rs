@@ -15,8 +15,8 @@ use mmb_session::Sessions;
 
 use crate::engine::counters::WorkerCounters;
 use crate::engine::handoff::Handoff;
+use crate::engine::node::packet_io::PacketIo;
 use crate::engine::node::vector::VECTOR;
-use crate::engine::packet_io::PacketIo;
 use crate::engine::shared::{Shared, has_multipath};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::clock::Clock;

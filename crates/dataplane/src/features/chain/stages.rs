@@ -6,7 +6,7 @@ use mmb_nf::StageCounters;
 use mmb_session::Environment;
 
 use crate::engine::control::Engine;
-use crate::engine::mailbox::run_on_worker;
+use crate::engine::thread::mailbox::run_on_worker;
 
 impl Engine {
     /// Counters of the stages of the published chains, by stage number. Ticks are TSC ticks

@@ -5,7 +5,7 @@ pub use mmb_session::SessionCounters;
 use mmb_session::{DumpCursor, SessionView};
 
 use crate::engine::control::Engine;
-use crate::engine::mailbox::run_on_worker;
+use crate::engine::thread::mailbox::run_on_worker;
 
 /// A session as the API shows it.
 pub type Connection = SessionView;
