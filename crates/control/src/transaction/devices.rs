@@ -8,7 +8,7 @@
 //! Routes are mirrored before their port is published as a routed one, and dropped after it is published as
 //! not routed.
 
-use mmb_dataplane::PortId;
+use mmb_dataplane::{PortError, PortId};
 use mmb_router::RouterError;
 use nix::net::if_::if_nametoindex;
 
@@ -40,17 +40,17 @@ pub(super) enum DeviceError {
     },
     /// The engine could not open the device of an interface.
     #[error("{0}")]
-    Port(String),
+    Port(PortError),
     /// The engine could not open the TAP twin of an interface.
     #[error("its twin in the kernel: {0}")]
-    Twin(String),
+    Twin(PortError),
     /// The engine could not open the TAP for routed AF_XDP ports.
     #[error("{name}, by which routed AF_XDP ports reach the kernel: {reason}")]
     Punt {
         /// Name of the TAP.
         name: String,
-        /// The reason, as a sentence.
-        reason: String,
+        /// The reason.
+        reason: PortError,
     },
 }
 
@@ -180,9 +180,9 @@ impl Control {
             configure_punt();
         }
         opened.map_err(|error| match device.kind {
-            DeviceKind::Port(_) => DeviceError::Port(error.to_string()),
-            DeviceKind::Twin => DeviceError::Twin(error.to_string()),
-            DeviceKind::Punt => DeviceError::Punt { name, reason: error.to_string() },
+            DeviceKind::Port(_) => DeviceError::Port(error),
+            DeviceKind::Twin => DeviceError::Twin(error),
+            DeviceKind::Punt => DeviceError::Punt { name, reason: error },
         })
     }
 }
