@@ -50,7 +50,9 @@ pub fn read_rules(text: &str) -> Result<Vec<Rule>, String> {
 impl Rule {
     /// The rule in mmb's language.
     pub fn text(&self) -> Result<String, String> {
-        let matches = FiveTuple { protocol: self.protocol, ..self.five_tuple }.matches()?;
+        let matches = FiveTuple { protocol: self.protocol, ..self.five_tuple }
+            .matches()
+            .map_err(|error| error.to_string())?;
         Ok(format!("add{} drop", matches.concat()))
     }
 
