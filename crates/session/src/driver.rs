@@ -1,4 +1,4 @@
-//! One packet through sessions and rules, from its bytes to its bytes: for tests, fuzzing and offline tools.
+//! A driver that takes single packets through sessions and rules: for tests, fuzzing and offline tools.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +13,7 @@ use mmb_policy::{Batch, EditLimits, Policy, VECTOR};
 
 use crate::{Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, chain_packet};
 
-/// The ports that are routed, and by which one a destination is reached; by default, none is.
+/// The routed ports, and the port by which a destination is reached. By default no port is routed.
 #[derive(Clone, Default)]
 struct Routing {
     ports: Vec<u16>,
@@ -120,7 +120,7 @@ impl Environment for Rules {
     }
 }
 
-/// What became of a packet.
+/// The outcome of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It goes out by this port; 0xffff: there is no route for it.
@@ -217,7 +217,7 @@ impl Driver {
         &self.workers
     }
 
-    /// The same, to be changed; with the rules, which most of that takes.
+    /// The sessions of each worker, mutable, and the rules in force.
     pub fn workers_mut(&mut self) -> (&mut [Sessions], &Rules) {
         (&mut self.workers, &self.rules)
     }
@@ -227,7 +227,7 @@ impl Driver {
         &self.rules
     }
 
-    /// Puts other rules in force and returns the ones before, with their counts complete.
+    /// Puts other rules in force. Returns the previous rules, with complete counts.
     pub fn change(&mut self, rules: Rules) -> Rules {
         for sessions in &mut self.workers {
             sessions.adopt(&self.rules, &rules);
@@ -235,7 +235,7 @@ impl Driver {
         std::mem::replace(&mut self.rules, rules)
     }
 
-    /// Gives what was counted to the rules.
+    /// Adds what was counted to the counters of the rules.
     pub fn flush(&mut self) {
         self.workers.iter_mut().for_each(|sessions| sessions.flush(&self.rules));
     }

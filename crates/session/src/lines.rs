@@ -1,4 +1,4 @@
-//! What lines of the language say about rules, NAT and chains, as values for the engine.
+//! Rules, NAT and chains of configuration lines, as values for the engine.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::Rules;
 /// What functions choose with.
 const SEED: u64 = 42;
 
-/// A pool for the engine.
+/// Returns the engine's configuration of a pool.
 ///
 /// # Errors
 /// As [`PoolConfig`]'s functions.
@@ -32,7 +32,7 @@ pub fn pool_config(pool: &NatPool) -> Result<PoolConfig, NatConfigError> {
     }))
 }
 
-/// A forward for the engine.
+/// Returns the engine's configuration of a forward.
 ///
 /// # Errors
 /// As [`ForwardConfig::new`].
@@ -60,8 +60,8 @@ impl Rules {
         Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::default(), 1)
     }
 
-    /// The same, with functions of these types, for so many workers. Functions with the same name, type and
-    /// words as some `before` stay what they are, too.
+    /// Reads lines as [`Rules::read`], with these function types and this number of workers. Functions with the
+    /// same name, type and words as one in `before` keep their identity.
     ///
     /// # Errors
     /// As [`Rules::read`].

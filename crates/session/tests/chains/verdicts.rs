@@ -90,8 +90,8 @@ fn ended_sessions() {
     assert_eq!(world.net.view().packets, [1, 0]);
 }
 
-/// No state for whoever has not shown that he gets answers; then the other side's numbers follow those that
-/// he was told.
+/// A client that has not proved that it receives answers gets no state. After that, the server's sequence
+/// numbers follow those that the client was sent.
 #[test]
 fn sessions_that_a_function_answers_for() {
     let mut world = Box2::new(&[

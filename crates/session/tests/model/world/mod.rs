@@ -122,7 +122,7 @@ impl World {
         self.net.driver.change(rules.unwrap_or_else(|error| panic!("{error}")));
     }
 
-    /// All sessions that functions were told of have been taken from them again.
+    /// Whether every session that functions have opened was released.
     pub fn is_released(&self) -> bool {
         let Some(tally) = self.net.driver.rules().chains.instance("t") else { return true };
         let report = tally.report();
