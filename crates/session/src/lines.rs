@@ -60,8 +60,8 @@ impl Rules {
         Rules::read_after(lines, settings, (before.unwrap_or(&policy), &chains), &Registry::default(), 1)
     }
 
-    /// Reads lines as [`Rules::read`], with these function types and this number of workers. Functions with the
-    /// same name, type and words as one in `before` keep their identity.
+    /// Reads lines as [`Rules::read`], with these function types and this number of workers. Functions with
+    /// the same name, type and words as one in `before` keep their identity.
     ///
     /// # Errors
     /// As [`Rules::read`].

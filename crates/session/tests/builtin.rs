@@ -204,8 +204,8 @@ fn denied_sessions_are_refused() {
     net.passes(OUT, &udp(SERVICE, CLIENT));
 }
 
-/// The client of a back end that fails its checks gets a RST with a valid sequence number, whether a rule or a
-/// function translates the session.
+/// The client of a back end that fails its checks gets a RST with a valid sequence number, whether a rule or
+/// a function translates the session.
 #[test]
 fn a_dead_back_end_is_told_of() {
     for chain in ["d", "d | p", "p | d", "p | d | n", "n | d"] {

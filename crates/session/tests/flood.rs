@@ -11,8 +11,8 @@ const SESSIONS: usize = 4_096;
 const ESTABLISHED: u16 = 512;
 const FLOOD: u32 = 1_000_000;
 
-/// A million half-open connections evict each other and no established one, translated or not. New connections
-/// are still opened.
+/// A million half-open connections evict each other and no established one, translated or not. New
+/// connections are still opened.
 #[test]
 fn a_million_syns_leave_established_sessions_alone() {
     let server: End = ([192, 0, 2, 7], 80);
