@@ -78,7 +78,8 @@ fn chain(body: &[&str]) -> Rules {
     lines.push(format!("chain add c {}", body.join(" | ")));
     lines.push("add-stateful ip-saddr 10.0.0.0/8 chain c".to_owned());
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
-    Rules::read(&lines, SessionSettings { timeouts, ..SessionSettings::default() }, None).expect("good lines")
+    let settings = SessionSettings { timeouts, ..SessionSettings::default() };
+    Rules::read_with(&lines, settings, None, &mmb_nf_builtin::registry(), 1).expect("good lines")
 }
 
 fn host(n: usize) -> ([u8; 4], u16) {

@@ -62,9 +62,9 @@ impl Xlat4 {
 
 /// The array with its halves exchanged.
 #[inline]
-fn turned<const N: usize>(mut ends: [u8; N]) -> [u8; N] {
-    ends.rotate_left(N / 2);
-    ends
+fn turned<const N: usize>(ends: [u8; N]) -> [u8; N] {
+    // Not `rotate_left`: its call is not always inlined, and reading back what it stores stalls.
+    std::array::from_fn(|i| ends[(i + N / 2) % N])
 }
 
 /// Translates an IPv4 packet that is not an ICMP error, with the `xlat` of its session and direction.
