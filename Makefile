@@ -37,13 +37,15 @@ fmt: ## format the code
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml
 	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml
 
-lint: ## formatting, clippy with warnings as errors, the layers of the crates
+lint: ## formatting, clippy with warnings as errors, layers of the crates, structure, prose
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path bench/acl/Cargo.toml --check
 	$(CARGO) fmt --manifest-path bench/route/Cargo.toml --check
 	$(CARGO) fmt --manifest-path examples/nf-hello/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets -- --deny warnings
 	tools/check-layers
+	tools/check-structure
+	tools/check-prose
 
 check-fresh: ## check in a pristine Debian 12 root that `make deps` installs all that the tests import (root)
 	tools/check-fresh

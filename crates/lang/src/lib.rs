@@ -6,9 +6,8 @@
 //! offers the words for the cursor position, and [`FIELDS`] describes every field of every header.
 //!
 //! ```
-//! let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line("mmb add tcp-dport == 0x50 mod tcp-dport 443") else {
-//!     unreachable!()
-//! };
+//! let line = "mmb add tcp-dport == 0x50 mod tcp-dport 443";
+//! let Ok(Some(mmb_lang::Command::Add(rule))) = mmb_lang::parse_line(line) else { unreachable!() };
 //! assert_eq!(rule.to_string(), "add tcp-dport 80 mod tcp-dport 443");
 //! assert!(mmb_lang::check(&rule).is_ok());
 //! ```

@@ -1,12 +1,12 @@
-//! A function that uses what the SDK offers for payload: all segments, edits with checksums, a drop reason of its
-//! own, and frames longer than a buffer.
+//! A function that uses what the SDK offers for payload: all segments, edits with checksums, a drop reason of
+//! its own, and frames longer than a buffer.
 
 use mmb_nf::testing::{Bench, FAR, Forward, assert_checksums};
 use mmb_nf::{ArgError, Context, DropReason, EmitTarget, Function, Packet, Setup, Verdict};
 use mmb_packet::build::{Frame, Ip4, Udp};
 
-/// Sums the payload bytes of a session. Writes the sum into the UDP source port. Drops what exceeds a limit, and then
-/// sends a report.
+/// Sums the payload bytes of a session. Writes the sum into the UDP source port. Drops what exceeds a limit,
+/// and then sends a report.
 struct Sum {
     limit: u64,
     reason: DropReason,

@@ -1,6 +1,7 @@
 //! Drop reasons.
 //!
-//! Fixed reasons are in one table. Network functions register further ones by name; a few numbers are kept for them.
+//! Fixed reasons are in one table. Network functions register further ones by name; a few numbers are kept
+//! for them.
 
 use std::sync::OnceLock;
 
@@ -32,7 +33,8 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// All fixed reasons; `ALL[i] as usize == i`. [`DropReason::known`] adds those of network functions.
+            /// All fixed reasons; `ALL[i] as usize == i`. [`DropReason::known`] adds those of network
+            /// functions.
             pub const ALL: &[DropReason] = &[$(DropReason::$reason),*];
 
             /// The name, in kebab case; unique, and part of the interface.
@@ -132,8 +134,8 @@ impl DropReason {
         Self::ALL.get(number).copied().or_else(|| registered().filter(|reason| reason.registered().is_some()))
     }
 
-    /// Registers a reason of a network function for the life of the process. A name that is known already keeps its
-    /// reason and its help. None: there is no room for another reason.
+    /// Registers a reason of a network function for the life of the process. A name that is known already
+    /// keeps its reason and its help. None: there is no room for another reason.
     pub fn register(name: &'static str, help: &'static str) -> Option<DropReason> {
         if let Some(known) = Self::find(name) {
             return Some(known);

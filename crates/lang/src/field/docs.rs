@@ -89,35 +89,38 @@ impl FieldDef {
 const INTRODUCTION: &str = "\
 # Fields
 
-<!-- Written from the field table in crates/lang; `MMB_BLESS=1 cargo test -p mmb-lang --test fields` writes it anew. -->
+<!-- Generated from crates/lang by `MMB_BLESS=1 cargo test -p mmb-lang --test fields`. -->
 
-A match is `[!] <field> [[<cond>] <value>]`, or `all`. A field alone matches if the header or option is present, or
-if the bit is 1 for a field of one bit. With a value, the packet must have the field, and its value must match. `!`
-negates the whole match: `! ip-proto udp` also holds for IPv6 packets, `ip-proto != udp` only for IPv4 packets.
-Bits after a prefix are ignored: `ip-saddr 10.0.0.1/24` equals `ip-saddr 10.0.0.0/24`. Conditions are `==` `!=` `<`
-`<=` `>` `>=` (`eq` `ne` `lt` `le` `gt` `ge`), `contains` for bytes, and `not` for `!`. After `==` and `!=`, a range
-(`1024-65535`) or a set (`{80,443,8000-8100}`) is allowed too. A set matches if one of its members does.
+A match is `[!] <field> [[<cond>] <value>]`, or `all`. A field alone matches if the header or option is
+present, or if the bit is 1 for a field of one bit. With a value, the packet must have the field, and its
+value must match. `!` negates the whole match: `! ip-proto udp` also holds for IPv6 packets, `ip-proto != udp`
+only for IPv4 packets. Bits after a prefix are ignored: `ip-saddr 10.0.0.1/24` equals `ip-saddr 10.0.0.0/24`.
+Conditions are `==` `!=` `<` `<=` `>` `>=` (`eq` `ne` `lt` `le` `gt` `ge`), `contains` for bytes, and `not`
+for `!`. After `==` and `!=`, a range (`1024-65535`) or a set (`{80,443,8000-8100}`) is allowed too. A set
+matches if one of its members does.
 
 `mod` leaves packets without the field unchanged. A target may omit its field if exactly one match of the rule
 names a field that it can act on: `tcp-opt-mss > 1460 mod 1460`, `tcp-opt-timestamp strip`.
 
-**Sessions.** In `add-stateful` rules, `map <field> <values>` gives a session another value of the field: the given
-value, or one of several, equal for all packets of the session. `shuffle <field> [<values>]` gives it a random value;
-without values, any value of the field, for ports those from 1024 on. Replies get the old value back. This also
-holds for `mod` of an address or a port. The last column lists the fields that support it.
+**Sessions.** In `add-stateful` rules, `map <field> <values>` gives a session another value of the field: the
+given value, or one of several, equal for all packets of the session. `shuffle <field> [<values>]` gives it a
+random value; without values, any value of the field, for ports those from 1024 on. Replies get the old value
+back. This also holds for `mod` of an address or a port. The last column lists the fields that support it.
 
-**TCP options.** An option that stands in a header twice is there; its value is that of the last one that has the length
-its kind asks for, as in the TCP stacks of Linux and the BSDs. A header's options end where they cannot be read any more.
-`mod` gives the value to every option of the kind; `add` does the same, and where there is none appends one; `strip`
-removes all of a kind, `strip all` all options, `strip ! tcp-opt-mss strip ! tcp-opt-sackp` all but these two. Maximum
-segment size, window scale, SACK permitted and the fast open cookie mean something in SYN segments only (RFC 9293, 7323,
-2018, 7413): match `tcp-syn` to add them there and nowhere else. A packet whose options would need more than 40 bytes,
-whose frame would grow beyond what its output port takes, or that is the first fragment of a datagram and would change
-its length, goes on as it came, without any edit, and is counted; after `set on-error drop` it is dropped.
+**TCP options.** An option that stands in a header twice is there; its value is that of the last one that has
+the length its kind asks for, as in the TCP stacks of Linux and the BSDs. A header's options end where they
+cannot be read any more. `mod` gives the value to every option of the kind; `add` does the same, and where
+there is none appends one; `strip` removes all of a kind, `strip all` all options, `strip ! tcp-opt-mss strip
+! tcp-opt-sackp` all but these two. Maximum segment size, window scale, SACK permitted and the fast open
+cookie mean something in SYN segments only (RFC 9293, 7323, 2018, 7413): match `tcp-syn` to add them there and
+nowhere else. A packet whose options would need more than 40 bytes, whose frame would grow beyond what its
+output port takes, or that is the first fragment of a datagram and would change its length, goes on as it
+came, without any edit, and is counted; after `set on-error drop` it is dropped.
 
-**Payloads** are what the packet carries of them; a payload without a byte is not there. Behind `==` literal bytes must
-stand at the start, behind `contains` anywhere. Nothing is put together across packets. Fragments other than the first
-have no TCP, UDP or ICMP payload, and their bytes can be matched as `ip-payload` and `ip6-payload`.
+**Payloads** are what the packet carries of them; a payload without a byte is not there. Behind `==` literal
+bytes must stand at the start, behind `contains` anywhere. Nothing is put together across packets. Fragments
+other than the first have no TCP, UDP or ICMP payload, and their bytes can be matched as `ip-payload` and
+`ip6-payload`.
 ";
 
 /// `docs/fields.md`: every field, its width, its values, what can be matched and written.

@@ -1,8 +1,8 @@
 //! `mirror`: a copy of each packet goes out by another port.
 //!
-//! The copy is the frame at the function's place in the chain, with Ethernet header and tags: functions in front
-//! have changed it, functions behind have not. It passes no rule and no chain. Of a frame in several segments only
-//! the first one is copied, which holds all headers, and counted as truncated.
+//! The copy is the frame at the function's place in the chain, with Ethernet header and tags: functions in
+//! front have changed it, functions behind have not. It passes no rule and no chain. Of a frame in several
+//! segments only the first one is copied, which holds all headers, and counted as truncated.
 
 use crate::shared::counters::WorkerCounters;
 use crate::shared::direction::DirectionFilter;

@@ -84,6 +84,30 @@ fn turned_back_between_workers() {
     }
 }
 
+/// The functions whose state the property compares.
+const TALLIES: [&str; 3] = ["a", "b", "c"];
+
+/// A configuration with chains; `choice` selects their order and whether a rule uses the second one.
+fn configuration(choice: u8) -> Vec<String> {
+    let mut lines: Vec<String> = vec![
+        "nat pool add p 200.0.0.1-200.0.0.2".into(),
+        "nf add nat source p".into(),
+        "nf add split parity".into(),
+    ];
+    lines.extend(TALLIES.map(|name| format!("nf add {name} tally")));
+    let body =
+        ["a", "b | c", "c | a | b", "split [even: a, odd: b | c]", "a | b | c"][usize::from(choice % 5)];
+    let nat = ["a | nat | b", "nat", "c | nat"][usize::from(choice % 3)];
+    lines.push(format!("chain add web {body}"));
+    lines.push(format!("chain add hide {nat}"));
+    lines.push("add-stateful in port0 udp-dport 80 chain hide".into());
+    lines.push("add-stateful in port0 accept".into());
+    if choice & 32 == 0 {
+        lines.push("add-stateful in port0 udp-dport 81 chain web".into());
+    }
+    lines
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
@@ -94,32 +118,16 @@ proptest! {
         workers in 1..4u16,
         steps in prop::collection::vec((0..10u8, 0..12u8, any::<bool>(), 0..64u8), 1..120),
     ) {
-        let names = ["a", "b", "c"];
-        let lines = |choice: u8| {
-            let mut lines: Vec<String> =
-                vec!["nat pool add p 200.0.0.1-200.0.0.2".into(), "nf add nat source p".into(), "nf add split parity".into()];
-            lines.extend(names.map(|name| format!("nf add {name} tally")));
-            let body = ["a", "b | c", "c | a | b", "split [even: a, odd: b | c]", "a | b | c"][usize::from(choice % 5)];
-            let nat = ["a | nat | b", "nat", "c | nat"][usize::from(choice % 3)];
-            lines.push(format!("chain add web {body}"));
-            lines.push(format!("chain add hide {nat}"));
-            lines.push("add-stateful in port0 udp-dport 80 chain hide".into());
-            lines.push("add-stateful in port0 accept".into());
-            if choice & 32 == 0 {
-                lines.push("add-stateful in port0 udp-dport 81 chain web".into());
-            }
-            lines
-        };
-        let first = lines(0);
+        let first = configuration(0);
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
         let mut world = Box2::with(&first, workers, SessionSettings::default());
         let mut outsides = std::collections::HashMap::new();
-        let functions = names.map(|name| world.net.driver.rules().chains.instance(name).expect("there").clone());
+        let functions = TALLIES.map(|name| world.net.driver.rules().chains.instance(name).expect("there").clone());
         for (kind, host, back, choice) in steps {
             let (client, server) = (([10, 0, 0, host], 4000 + u16::from(choice % 4)), ([192, 0, 2, 1], 80 + u16::from(choice % 3)));
             match kind {
                 0 => {
-                    let lines = lines(choice);
+                    let lines = configuration(choice);
                     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
                     world.change(&lines);
                 }

@@ -312,6 +312,22 @@ fn check_all_ports(nat: &mut Nat, kind: &PoolConfig) -> Result<(), TestCaseError
     Ok(())
 }
 
+/// Configurations that add, change, extend, shrink and remove the pool and its forwards.
+fn configurations(kind: &PoolConfig) -> [Arc<NatConfig>; 6] {
+    let other = PoolConfig::new("other", outer(50), outer(50)).unwrap();
+    let longer = PoolConfig::new("p", kind.addresses().0, outer(5)).unwrap();
+    let longer = longer.with_ports(kind.ports().0, kind.ports().1).unwrap();
+    let open = kind.clone().with_filtering(Filtering::EndpointIndependent);
+    [
+        config(std::slice::from_ref(kind), &[]),
+        config(std::slice::from_ref(kind), &[web()]),
+        config(&[open, other.clone()], &[dns(), web()]),
+        config(&[longer], &[dns()]),
+        config(&[kind.clone().with_ports(1000, 2050).unwrap()], &[web()]),
+        config(&[other], &[]),
+    ]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
@@ -349,18 +365,7 @@ proptest! {
     /// that their mapping has ended, and in the end all ports can be allocated again.
     #[test]
     fn configurations_come_and_go(kind in kinds(), steps in steps(2)) {
-        let other = PoolConfig::new("other", outer(50), outer(50)).unwrap();
-        let longer = PoolConfig::new("p", kind.addresses().0, outer(5)).unwrap();
-        let longer = longer.with_ports(kind.ports().0, kind.ports().1).unwrap();
-        let open = kind.clone().with_filtering(Filtering::EndpointIndependent);
-        let configs = [
-            config(std::slice::from_ref(&kind), &[]),
-            config(std::slice::from_ref(&kind), &[web()]),
-            config(&[open, other.clone()], &[dns(), web()]),
-            config(&[longer], &[dns()]),
-            config(&[kind.clone().with_ports(1000, 2050).unwrap()], &[web()]),
-            config(&[other], &[]),
-        ];
+        let configs = configurations(&kind);
         let mut nat = Nat::new(configs[0].clone(), ROOM, 0, 1, 7).unwrap();
         let mut sessions: Vec<Session> = vec![];
         for step in steps {
