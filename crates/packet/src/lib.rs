@@ -8,7 +8,7 @@
 //! 1. [`parse_l2`] skips the VLAN tags.
 //! 2. [`parse_ip4`] or [`parse_ip6`] finds the headers and writes their offsets into [`Meta`].
 //! 3. [`fill_window`] copies header fields to the offsets that the classifier compares. It also indexes TCP
-//!   options and extension headers for policies that match on them.
+//!    options and extension headers for policies that match on them.
 //! 4. [`tcp_options`] and [`payload()`] read what the window does not hold.
 //!
 //! All functions are total: no frame, however short or malformed, makes them panic.

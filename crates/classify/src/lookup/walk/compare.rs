@@ -7,7 +7,6 @@ use crate::leaf::{Block4, Block16, first_words};
 #[cfg(target_arch = "x86_64")]
 use crate::lookup::avx512;
 use crate::lookup::head_hits::HeadHits;
-#[cfg(target_arch = "x86_64")]
 
 impl Walk<'_> {
     /// Compares some heads with the blocks of the root's leaf and with the entries of their comparisons.

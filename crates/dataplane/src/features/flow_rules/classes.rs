@@ -56,7 +56,7 @@ fn stateful_sets(forwarding: &Forwarding) -> Option<Vec<PacketSet>> {
         let matched = PacketSet::of_matches(&view.rule().ok()?.matches);
         for binding in &stateful.bindings {
             match binding {
-                Binding::Nat { .. } => sets.extend(matched.iter().map(PacketSet::from_same_sources)),
+                Binding::Nat { .. } => sets.extend(matched.iter().map(PacketSet::same_sources)),
                 Binding::IpId(_) | Binding::FlowLabel(_) | Binding::SeqNum(_) | Binding::AckNum(_) => {}
                 Binding::Address { .. } | Binding::Port { .. } | Binding::Balance { .. } => return None,
             }

@@ -44,7 +44,7 @@ impl PacketSet {
     }
 
     /// All packets from the same source addresses.
-    pub fn from_same_sources(&self) -> PacketSet {
+    pub fn same_sources(&self) -> PacketSet {
         let all = PacketSet::all(self.ip4, self.proto);
         PacketSet { addresses: [self.addresses[0], all.addresses[1]], ..all }
     }
