@@ -35,11 +35,11 @@ impl Function for Hello {
 
 #[cfg(test)]
 mod tests {
-    use mmb::testing::{Bench, Frame, Ip4, Outcome, Udp};
+    use mmb::testing::{Bench, BenchError, Frame, Ip4, Outcome, Udp};
 
     use super::Hello;
 
-    fn bench(lines: &str) -> Result<Bench, String> {
+    fn bench(lines: &str) -> Result<Bench, BenchError> {
         let mut functions = mmb::registry();
         functions.add::<Hello>();
         Bench::new(&functions, lines)
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn the_argument_is_a_number() {
-        let error = |lines| bench(lines).err().unwrap_or_default();
+        let error = |lines| bench(lines).err().map(|error| error.to_string()).unwrap_or_default();
         assert!(error("nf add h hello").contains("needs a number"));
         assert!(error("nf add h hello many").contains("`many`"));
     }
