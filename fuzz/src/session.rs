@@ -13,7 +13,7 @@ use mmb_flow::{NatConfig, TcpSegment};
 use mmb_packet::build::{Frame, Icmp, Ip4, Ip6};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, flags, parse};
 use mmb_policy::Policy;
-use mmb_session::{Driver, Outcome, Rules, Sent};
+use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet, SessionHarness};
 
 #[path = "session_frames.rs"]
 mod frames;
@@ -33,16 +33,16 @@ pub fn check(bytes: &[u8]) {
     let Some((&[config, more, workers], steps)) = bytes.split_first_chunk() else { return };
     let workers = 1 + u16::from(workers % 3);
     let first = rules(config, more, workers, None);
-    let driver = Driver::new(workers, SESSIONS, 1, first).expect("memory");
-    let mut history = History { driver, now: 0, received: 0, finished: 0, last: None };
-    history.driver.pass(0);
+    let harness = SessionHarness::new(workers, SESSIONS, 1, first).expect("memory");
+    let mut history = History { harness, now: 0, received: 0, finished: 0, last: None };
+    history.harness.advance(0);
     history.run(steps);
     history.end();
 }
 
 /// A run of the input.
 struct History {
-    driver: Driver,
+    harness: SessionHarness,
     now: u32,
     received: usize,
     finished: usize,
@@ -63,9 +63,9 @@ impl History {
                     bytes = rest;
                 }
                 2 => {
-                    let workers = self.driver.workers().len() as u16;
-                    let rules = rules(a, what, workers, Some(self.driver.rules()));
-                    self.driver.change(rules);
+                    let workers = self.harness.workers().len() as u16;
+                    let rules = rules(a, what, workers, Some(self.harness.rules()));
+                    self.harness.replace_rules(rules);
                 }
                 3 | 4 => {
                     let Some((details, rest)) = bytes.split_first_chunk() else { return };
@@ -88,7 +88,7 @@ impl History {
     }
 
     fn drop_all(&mut self) {
-        let (workers, rules) = self.driver.workers_mut();
+        let (workers, rules) = self.harness.workers_mut();
         for sessions in workers {
             while sessions.clear_batch(2, rules) {}
         }
@@ -96,11 +96,11 @@ impl History {
 
     fn wait(&mut self, milliseconds: u32) {
         self.now += milliseconds;
-        let sent = self.driver.pass(self.now);
+        let sent = self.harness.advance(self.now);
         self.take(&sent);
     }
 
-    fn take(&mut self, sent: &[Sent]) {
+    fn take(&mut self, sent: &[ProcessedPacket]) {
         for sent in sent {
             if matches!(sent.outcome, Outcome::Emitted(_)) {
                 continue;
@@ -113,7 +113,7 @@ impl History {
         }
         let waiting = self.received - self.finished;
         assert!(waiting <= 1024, "{waiting} packets wait");
-        for sessions in self.driver.workers() {
+        for sessions in self.harness.workers() {
             assert!(sessions.counters().sessions <= SESSIONS as u64);
         }
     }
@@ -121,10 +121,10 @@ impl History {
     /// Passes one packet and checks its properties.
     fn packet(&mut self, in_port: u16, frame: &[u8]) {
         self.received += 1;
-        let sent = self.driver.run(in_port, VecPacket::new(frame));
-        if let [Sent { packet, outcome: Outcome::Out(port), .. }] = &sent[..] {
+        let sent = self.harness.process(in_port, VecPacket::new(frame));
+        if let [ProcessedPacket { packet, outcome: Outcome::Out(port), .. }] = &sent[..] {
             let out = packet.head();
-            if self.driver.rules().chains.chain("guarded").is_some() && out.len() != frame.len() {
+            if self.harness.rules().chains.chain("guarded").is_some() && out.len() != frame.len() {
                 return self.take(&sent);
             }
             assert_eq!(out.len(), frame.len());
@@ -146,7 +146,7 @@ impl History {
         let ports = matches!(meta.kind.l4(), Kind::TCP | Kind::UDP | Kind::L4_NONE);
         let moved = endpoints(frame, meta) != endpoints(out, meta);
         let whole = meta.flags & (flags::LATER_FRAGMENT | flags::ROUTED) == 0;
-        if let ([sessions], true) = (self.driver.workers(), ports && moved && whole) {
+        if let ([sessions], true) = (self.harness.workers(), ports && moved && whole) {
             let mut back = out.to_vec();
             assert!(sessions.untranslate(&mut back, meta), "{frame:x?} {out:x?}");
             assert_eq!(endpoints(&back, meta), endpoints(frame, meta), "{frame:x?} {out:x?}");
@@ -168,8 +168,8 @@ impl History {
             reply[usize::from(meta.l4_off) + 13] = TcpSegment::ACK;
         }
         self.received += 1;
-        let sent = self.driver.run(port, VecPacket::new(&reply));
-        if let [Sent { packet, outcome: Outcome::Out(_), .. }] = &sent[..] {
+        let sent = self.harness.process(port, VecPacket::new(&reply));
+        if let [ProcessedPacket { packet, outcome: Outcome::Out(_), .. }] = &sent[..] {
             assert_eq!(
                 endpoints(packet.head(), meta),
                 endpoints(&reversed(frame, meta), meta),
@@ -226,9 +226,9 @@ impl History {
             self.wait(FOREVER / 4);
         }
         assert_eq!(self.received, self.finished, "packets wait forever");
-        let rules = Rules::new(Policy::new(), NatConfig::default(), self.driver.rules().settings);
-        self.driver.change(rules);
-        for sessions in self.driver.workers() {
+        let rules = RuleSet::new(Policy::new(), NatConfig::default(), self.harness.rules().settings);
+        self.harness.replace_rules(rules);
+        for sessions in self.harness.workers() {
             assert_eq!((sessions.counters().sessions, sessions.nat().mappings()), (0, 0));
         }
     }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use mmb_flow::{SessionSettings, Timeouts};
 use mmb_nf::{Context, DropReason, EmitTarget, Function, Packet, Properties, Setup, Verdict};
-use mmb_session::Rules;
+use mmb_session_harness::RuleSet;
 
 /// Rules of configurations. Each bit of a byte of the input selects one.
 const RULES: [&str; 8] = [
@@ -123,7 +123,7 @@ const FILTERING: [&str; 3] = ["endpoint-independent", "address-dependent", "addr
 const WITH_CHAINS: u8 = 0x40;
 
 /// The rules of a configuration. `config` selects rules, `more` selects settings.
-pub(super) fn rules(config: u8, more: u8, workers: u16, before: Option<&Rules>) -> Rules {
+pub(super) fn rules(config: u8, more: u8, workers: u16, before: Option<&RuleSet>) -> RuleSet {
     let filtering = FILTERING[usize::from(more >> 2) % 3];
     let pool =
         format!("nat pool add p 200.0.1.1-200.0.1.2 ports 2000-2031 block 16 limit 12 filtering {filtering}");
@@ -142,10 +142,10 @@ pub(super) fn rules(config: u8, more: u8, workers: u16, before: Option<&Rules>) 
         SessionSettings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
     let mut registry = mmb_nf_builtin::registry();
     registry.add::<ByteDriven>();
-    let rules = Rules::read_with(&lines, settings, before, &registry, workers).expect("valid lines");
+    let rules = RuleSet::parse_with(&lines, settings, before, &registry, workers).expect("valid lines");
     // Both ports belong to a wire, or are routed, or one of them is.
     let routed: &[u16] = [&[][..], &[0, 1], &[0], &[1]][usize::from(more >> 4 & 3)];
-    rules.routed(routed, |to| match to {
+    rules.with_routing(routed, |to| match to {
         IpAddr::V4(to) => Some(u16::from(to.octets()[0] != 10)),
         IpAddr::V6(to) => Some(u16::from(to.octets()[0] != 0xfd)),
     })

@@ -5,8 +5,8 @@ use mmb_flow::SessionSettings;
 use mmb_nf::Registry;
 pub use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
-pub use mmb_session::Outcome;
-use mmb_session::{Driver, Rules, Sent};
+pub use mmb_session_harness::Outcome;
+use mmb_session_harness::{ProcessedPacket, RuleSet, SessionHarness};
 
 /// Maximum number of sessions of a [`Bench`].
 const SESSIONS: usize = 1024;
@@ -34,9 +34,9 @@ pub enum BenchError {
 /// One worker with two wires: between ports 0 and 1, and between 2 and 3. Interfaces have the names `port0`,
 /// `port1`, …
 pub struct Bench {
-    driver: Driver,
+    harness: SessionHarness,
     now: u32,
-    sent: Vec<Sent>,
+    processed: Vec<ProcessedPacket>,
 }
 
 impl Bench {
@@ -46,9 +46,9 @@ impl Bench {
     /// See [`BenchError`].
     pub fn new(functions: &Registry, lines: &str) -> Result<Bench, BenchError> {
         let rules = rules(functions, lines, None)?;
-        let driver = Driver::new(1, SESSIONS, SEED, rules)
+        let harness = SessionHarness::new(1, SESSIONS, SEED, rules)
             .map_err(|error| BenchError::Memory { reason: error.to_string() })?;
-        Ok(Bench { driver, now: 0, sent: Vec::new() })
+        Ok(Bench { harness, now: 0, processed: Vec::new() })
     }
 
     /// Applies a new configuration, as `mmb apply` does.
@@ -56,37 +56,37 @@ impl Bench {
     /// # Errors
     /// See [`BenchError`]. Nothing has changed then.
     pub fn apply(&mut self, functions: &Registry, lines: &str) -> Result<(), BenchError> {
-        let rules = rules(functions, lines, Some(self.driver.rules()))?;
-        self.driver.change(rules);
+        let rules = rules(functions, lines, Some(self.harness.rules()))?;
+        self.harness.replace_rules(rules);
         Ok(())
     }
 
     /// Receives a frame on a port, and returns the outcome.
     pub fn send(&mut self, in_port: u16, frame: &[u8]) -> Outcome {
-        self.sent = self.driver.run(in_port, VecPacket::new(frame));
-        self.sent.first().map_or(Outcome::Lost, |sent| sent.outcome)
+        self.processed = self.harness.process(in_port, VecPacket::new(frame));
+        self.processed.first().map_or(Outcome::Lost, |packet| packet.outcome)
     }
 
     /// The frames of the last call with their outcomes: the received packet, possibly edited, and then the
     /// frames that functions emitted.
     pub fn frames(&self) -> impl Iterator<Item = (Outcome, &[u8])> {
-        self.sent.iter().map(|sent| (sent.outcome, sent.packet.head()))
+        self.processed.iter().map(|frame| (frame.outcome, frame.packet.head()))
     }
 
     /// Lets time pass. Sessions expire.
     pub fn wait(&mut self, milliseconds: u32) {
         self.now = self.now.wrapping_add(milliseconds);
-        self.sent = self.driver.pass(self.now);
+        self.processed = self.harness.advance(self.now);
     }
 
     /// The values that an instance reports; empty without such an instance.
     pub fn report(&self, instance: &str) -> Vec<(String, String)> {
-        self.driver.rules().chains.instance(instance).map(|instance| instance.report()).unwrap_or_default()
+        self.harness.rules().chains.instance(instance).map(|instance| instance.report()).unwrap_or_default()
     }
 }
 
-fn rules(functions: &Registry, lines: &str, before: Option<&Rules>) -> Result<Rules, BenchError> {
+fn rules(functions: &Registry, lines: &str, previous: Option<&RuleSet>) -> Result<RuleSet, BenchError> {
     let lines: Vec<&str> = lines.lines().filter(|line| !line.trim().is_empty()).collect();
-    Rules::read_with(&lines, SessionSettings::default(), before, functions, 1)
+    RuleSet::parse_with(&lines, SessionSettings::default(), previous, functions, 1)
         .map_err(|error| BenchError::Configuration { reason: error.to_string() })
 }

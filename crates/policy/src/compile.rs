@@ -7,7 +7,7 @@ use mmb_lang::{Action, Diagnostic, Match, Rule, RuleKind, Target};
 use mmb_rewrite::EditProgram;
 
 use crate::StatefulRule;
-use crate::chain_class::ChainClasses;
+use crate::chain::ChainClasses;
 use crate::effect::{Effect, flags};
 use crate::obstacle::rule_obstacle;
 use crate::ports::Area;

@@ -29,18 +29,21 @@
 //!
 //! A rule with a service chain matches only traffic that the chain accepts ([`Policy::add_with`]).
 //!
+//! NAT pools and forwards of the language become configuration of `mmb-flow` by [`pool_config`] and
+//! [`forward_config`].
+//!
 //! A policy stores a rule's canonical text instead of its syntax tree. The text takes a fifth of the memory
 //! and parses to the same rule.
 
 #![forbid(unsafe_code)]
 
 mod chain;
-mod chain_class;
 mod compile;
 mod decide;
 mod decision;
 mod effect;
 mod evaluator;
+mod nat;
 mod number_set;
 mod obstacle;
 mod offload;
@@ -50,13 +53,14 @@ mod rule_info;
 mod scope;
 mod stateful;
 
-pub use chain_class::ChainClasses;
+pub use chain::ChainClasses;
 pub use decide::Verdict;
 pub use decision::Decision;
 pub use effect::MAX_EDITS;
 pub use evaluator::{Evaluation, Evaluator, PacketContext};
 pub use mmb_classify::{Batch, Hit, Occupancy, Structure, TableInfo, VECTOR};
 pub use mmb_rewrite::EditLimits;
+pub use nat::{forward_config, pool_config};
 pub use number_set::NumberSet;
 pub use policy::{Policy, RuleView};
 pub use ports::PortDependence;

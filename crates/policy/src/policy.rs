@@ -10,7 +10,7 @@ use mmb_lang::{Diagnostic, Rule};
 use mmb_packet::{DropReason, Meta, PacketBuf};
 use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
-use crate::chain_class::{ChainClasses, all_traffic};
+use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
 use crate::effect::{Effect, flags};
 use crate::{PortDependence, RuleId, RuleScope, StatefulRule};

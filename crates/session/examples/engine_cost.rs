@@ -14,7 +14,8 @@ use mmb_flow::{SessionSettings, Timeouts};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, Hit, VECTOR};
-use mmb_session::{Environment, Next, Packets, Rules, SessionConfig, Sessions, chain_packet};
+use mmb_session::{Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
+use mmb_session_harness::RuleSet;
 
 const ROUNDS: usize = 6;
 const SERVER: [u8; 4] = [192, 0, 2, 1];
@@ -49,7 +50,7 @@ fn main() {
     }
 }
 
-fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
+fn rules(sessions: usize, nat: bool, each: bool) -> RuleSet {
     let mut lines = Vec::new();
     if nat {
         lines.push("nat pool add p 200.0.0.0-200.0.0.63".to_owned());
@@ -68,18 +69,19 @@ fn rules(sessions: usize, nat: bool, each: bool) -> Rules {
         lines.push("add-stateful ip-saddr 10.0.0.0/8 accept".to_owned());
     }
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
-    Rules::read(&lines, SessionSettings { timeouts, ..SessionSettings::default() }, None).expect("good lines")
+    RuleSet::parse(&lines, SessionSettings { timeouts, ..SessionSettings::default() }, None)
+        .expect("good lines")
 }
 
 /// One rule, and a chain of these functions.
-fn chain(body: &[&str]) -> Rules {
+fn chain(body: &[&str]) -> RuleSet {
     let mut lines = vec!["nat pool add p 200.0.0.0-200.0.0.63".to_owned(), "nf add nat nat p".to_owned()];
     lines.extend((0..5).map(|n| format!("nf add m{n} monitor")));
     lines.push(format!("chain add c {}", body.join(" | ")));
     lines.push("add-stateful ip-saddr 10.0.0.0/8 chain c".to_owned());
     let timeouts = Timeouts { tcp_handshake: 1000, ..Timeouts::default() };
     let settings = SessionSettings { timeouts, ..SessionSettings::default() };
-    Rules::read_with(&lines, settings, None, &mmb_nf_builtin::registry(), 1).expect("good lines")
+    RuleSet::parse_with(&lines, settings, None, &mmb_nf_builtin::registry(), 1).expect("good lines")
 }
 
 fn host(n: usize) -> ([u8; 4], u16) {
@@ -146,14 +148,14 @@ fn back(frame: &[u8], flags: u8) -> Vec<u8> {
 
 struct Box256 {
     sessions: Sessions,
-    rules: Rules,
+    rules: RuleSet,
     batch: Batch,
     edits: Vec<u32>,
     next: [Next; VECTOR],
 }
 
 impl Box256 {
-    fn new(sessions: usize, rules: Rules) -> Box256 {
+    fn new(sessions: usize, rules: RuleSet) -> Box256 {
         let config =
             SessionConfig { sessions: sessions + 256, worker: 0, workers: 1, seed: 7, scratchpad: 256 };
         let mut sessions = Sessions::new(config).expect("memory");
@@ -209,7 +211,7 @@ impl Box256 {
 fn chained(
     sessions: &mut Sessions,
     now: u32,
-    rules: &Rules,
+    rules: &RuleSet,
     vector: &mut Vector,
     next: &mut [Next; VECTOR],
 ) -> Duration {
@@ -231,7 +233,7 @@ fn chained(
 }
 
 /// Ticks per packet of sessions that are open.
-fn established(sessions: usize, rules: Rules) -> f64 {
+fn established(sessions: usize, rules: RuleSet) -> f64 {
     let mut world = Box256::new(sessions, rules);
     let mut replies = Vec::with_capacity(sessions);
     for first in (0..sessions).step_by(VECTOR) {
@@ -275,7 +277,7 @@ fn established(sessions: usize, rules: Rules) -> f64 {
 }
 
 /// Ticks to classify and to open a session: lookup and classifier, the engine.
-fn fresh(sessions: usize, rules: Rules) -> [f64; 2] {
+fn fresh(sessions: usize, rules: RuleSet) -> [f64; 2] {
     let mut world = Box256::new(sessions, rules);
     let vectors = sessions / VECTOR;
     let mut times = vec![[Duration::MAX; 2]; vectors];

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use mmb_flow::{SessionSettings, TcpSegment};
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Transport, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
-use mmb_session::{Driver, Outcome, Rules};
+use mmb_session_harness::{Outcome, RuleSet, SessionHarness};
 
 const WORKERS: u16 = 2;
 const SESSIONS: usize = 20_000;
@@ -52,13 +52,13 @@ impl Random {
 }
 
 /// The pool and so many rules.
-fn rules(n: usize) -> Rules {
+fn rules(n: usize) -> RuleSet {
     let lines = [&SETUP[..], &RULES[..n]].concat();
-    Rules::read(&lines, SessionSettings::default(), None).expect("good lines")
+    RuleSet::parse(&lines, SessionSettings::default(), None).expect("good lines")
 }
 
 struct Soak {
-    driver: Driver,
+    harness: SessionHarness,
     random: Random,
     now: u32,
     came: u64,
@@ -69,7 +69,7 @@ struct Soak {
 impl Soak {
     fn send(&mut self, in_port: u16, frame: &[u8]) -> Option<Vec<u8>> {
         self.came += 1;
-        let sent = self.driver.run(in_port, VecPacket::new(frame));
+        let sent = self.harness.process(in_port, VecPacket::new(frame));
         let mut out = None;
         for sent in sent {
             self.went += 1;
@@ -85,7 +85,7 @@ impl Soak {
     /// Time goes by, and what waited is done with.
     fn wait(&mut self, milliseconds: u32) {
         self.now = self.now.wrapping_add(milliseconds);
-        let lost = self.driver.pass(self.now).len() as u64;
+        let lost = self.harness.advance(self.now).len() as u64;
         (self.went, self.dropped) = (self.went + lost, self.dropped + lost);
     }
 
@@ -173,7 +173,7 @@ impl Soak {
             }
             if step % 1000 == 999 {
                 let n = 1 + self.random.below(RULES.len() as u64) as usize;
-                self.driver.change(rules(n));
+                self.harness.replace_rules(rules(n));
             }
         }
         for _ in 0..2 * SESSIONS {
@@ -189,7 +189,7 @@ impl Soak {
             self.wait(60_000);
         }
         assert_eq!(self.came, self.went, "packets are kept");
-        for sessions in self.driver.workers() {
+        for sessions in self.harness.workers() {
             let counters = sessions.counters();
             assert_eq!((counters.sessions, counters.half_open, sessions.nat().mappings()), (0, 0, 0));
         }
@@ -219,9 +219,9 @@ fn main() {
     let seconds =
         std::env::args().nth(1).map_or(600, |argument| argument.parse().expect("a number of seconds"));
     let (start, length) = (Instant::now(), Duration::from_secs(seconds));
-    let driver = Driver::new(WORKERS, SESSIONS, 5, rules(1)).expect("memory");
+    let harness = SessionHarness::new(WORKERS, SESSIONS, 5, rules(1)).expect("memory");
     let mut soak =
-        Soak { driver, random: Random(88_172_645_463_325_252), now: 0, came: 0, went: 0, dropped: 0 };
+        Soak { harness, random: Random(88_172_645_463_325_252), now: 0, came: 0, went: 0, dropped: 0 };
     let (mut rounds, mut warm) = (0, 0);
     while rounds <= WARM || start.elapsed() < length {
         soak.round();
@@ -232,8 +232,8 @@ fn main() {
         }
     }
     let grown = resident().saturating_sub(warm);
-    let created: u64 = soak.driver.workers().iter().map(|sessions| sessions.counters().created).sum();
-    let evicted: u64 = soak.driver.workers().iter().map(|sessions| sessions.counters().evicted).sum();
+    let created: u64 = soak.harness.workers().iter().map(|sessions| sessions.counters().created).sum();
+    let evicted: u64 = soak.harness.workers().iter().map(|sessions| sessions.counters().evicted).sum();
     println!(
         "{rounds} rounds, {} packets ({} dropped), {created} sessions ({evicted} made room); none left; {} MiB, grown by {} KiB",
         soak.came,

@@ -29,12 +29,10 @@
 #![forbid(unsafe_code)]
 
 mod chains;
-mod driver;
 mod environment;
 mod established;
 mod hash;
 mod lifetime;
-mod lines;
 mod listing;
 mod lookup;
 mod next;
@@ -51,9 +49,7 @@ mod translation;
 mod view;
 
 pub use chains::chain_packet;
-pub use driver::{Driver, Outcome, Rules, Sent};
 pub use environment::{Environment, Packets, SessionConfig};
-pub use lines::{forward_config, pool_config};
 pub use lookup::PrefetchToken;
 pub use next::{Next, NextSet, ReleasedFragment};
 pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use common::*;
 use mmb_packet::DropReason;
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Tcp, Transport, Udp};
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const OTHER: End = ([10, 0, 0, 2], 40_000);

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use mmb_flow::{SessionSettings, TcpSegment};
 use mmb_packet::build::{Frame, Ip4, Tcp};
 use mmb_packet::{Meta, PacketBuf, parse, tcp_options};
-use mmb_session::{Outcome, Rules, Sent};
+use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet};
 
 use common::*;
 
@@ -31,12 +31,12 @@ fn net(chain: &str, workers: u16) -> Net {
         "add-stateful in port0 chain web",
     ];
     let rules =
-        Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), workers);
+        RuleSet::parse_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), workers);
     Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000)
 }
 
 fn report(net: &Net, instance: &str) -> HashMap<String, String> {
-    net.driver.rules().chains.instance(instance).expect("there is one").report().into_iter().collect()
+    net.harness.rules().chains.instance(instance).expect("there is one").report().into_iter().collect()
 }
 
 /// A segment, and between whom.
@@ -49,7 +49,7 @@ struct Seen {
     stamps: Option<(u32, u32)>,
 }
 
-fn seen(sent: &Sent) -> Option<Seen> {
+fn seen(sent: &ProcessedPacket) -> Option<Seen> {
     let (Outcome::Out(port) | Outcome::Emitted(port) | Outcome::Answered(port, _)) = sent.outcome else {
         return None;
     };
@@ -186,7 +186,7 @@ fn back_ends_share_and_drain() {
     }
     assert_eq!(servers.iter().filter(|end| **end == ([192, 0, 2, 11], 80)).count(), 2);
     assert_eq!(report(&net, "r")["192.0.2.11"], "up, 2 sessions, 2 opened");
-    net.driver.rules().chains.instance("r").unwrap().set(&["drain", "192.0.2.11"]).unwrap();
+    net.harness.rules().chains.instance("r").unwrap().set(&["drain", "192.0.2.11"]).unwrap();
     let syn = Tcp { seq: 1, flags: SYN, ..Tcp::default() };
     assert_eq!(go(&mut net, IN, (CLIENT.0, 5000), SERVICE, syn)[0].to.0, [192, 0, 2, 12]);
     net.wait(300_000);
@@ -228,7 +228,7 @@ fn a_dead_back_end_is_told_of() {
         let ack = Tcp { seq: 1001, ack: next, flags: ACK, ..Tcp::default() };
         assert_eq!(go(&mut net, IN, CLIENT, service, ack.clone())[0].segment.ack, 70_001, "{chain}");
 
-        let instance = net.driver.rules().chains.instance("d").unwrap().clone();
+        let instance = net.harness.rules().chains.instance("d").unwrap().clone();
         let (background, stop) = (instance.background().unwrap(), mmb_nf::StopSignal::default());
         std::thread::scope(|scope| {
             scope.spawn(|| background(&stop));
@@ -255,7 +255,7 @@ fn ways_that_translate_nothing_leave_rules_their_say() {
         "chain add web s [web: [l, else: drop], rest: c]",
         "add-stateful in port0 map ip-saddr 203.0.113.1 chain web",
     ];
-    let rules = Rules::read_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), 1);
+    let rules = RuleSet::parse_with(&lines, SessionSettings::default(), None, &mmb_nf_builtin::registry(), 1);
     let mut net = Net::with(rules.unwrap_or_else(|error| panic!("{error}")), 1, 1000);
     let (service, outside) = ((SERVICE.0, 53), ([203, 0, 113, 1], CLIENT.1));
     for _ in 0..2 {

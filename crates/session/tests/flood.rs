@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use mmb_packet::VecPacket;
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 /// Room for so many sessions, of which so many are established, under a flood of so many SYNs.
 const SESSIONS: usize = 4_096;
@@ -34,7 +34,7 @@ fn a_million_syns_leave_established_sessions_alone() {
     let mut frame = tcp(([11, 0, 0, 0], 1), server, SYN, 1, 0).build();
     for n in 0..FLOOD {
         frame[27..30].copy_from_slice(&n.to_be_bytes()[1..]);
-        let sent = net.driver.run(IN, VecPacket::new(&frame));
+        let sent = net.harness.process(IN, VecPacket::new(&frame));
         assert!(matches!(&*sent, [one] if one.outcome == Outcome::Out(OUT)));
     }
     let counters = net.counters();

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use mmb_packet::DropReason;
 use mmb_packet::build::Frame;
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const OTHER: End = ([10, 0, 0, 2], 40_000);
@@ -46,7 +46,7 @@ fn pools_map_ends() {
         // When all is over, so is the mapping.
         net.wait(1_000_000);
         net.drops(OUT, &udp(SERVER, shown), DropReason::NatUnmapped);
-        assert_eq!((net.views(), net.driver.workers()[0].nat().mappings()), (vec![], 0));
+        assert_eq!((net.views(), net.harness.workers()[0].nat().mappings()), (vec![], 0));
     }
 }
 
@@ -63,7 +63,7 @@ fn mappings_end_with_their_rule() {
     for from in [SERVER, ([198, 51, 100, 1], 9), ([192, 0, 2, 8], 80)] {
         net.drops(OUT, &udp(from, shown), DropReason::NatUnmapped);
     }
-    assert_eq!((net.views(), net.driver.workers()[0].nat().mappings()), (vec![], 0));
+    assert_eq!((net.views(), net.harness.workers()[0].nat().mappings()), (vec![], 0));
 }
 
 /// Filtering goes by whom a host really talks to.
@@ -77,7 +77,7 @@ fn pools_know_translated_destinations() {
     net.becomes(OUT, &udp((SERVER.0, 81), shown), &udp((SERVER.0, 81), CLIENT));
     net.drops(OUT, &udp(vip, shown), DropReason::NatFiltered);
     net.wait(1_000_000);
-    assert_eq!((net.views(), net.driver.workers()[0].nat().mappings()), (vec![], 0));
+    assert_eq!((net.views(), net.harness.workers()[0].nat().mappings()), (vec![], 0));
 }
 
 /// A reply that nobody asked for is not taken for a query, whatever its identifier looks like.

@@ -11,7 +11,7 @@ use common::*;
 use mmb_flow::{SessionSettings, parse_key};
 use mmb_packet::build::{Frame, Ip4, Transport, Udp};
 use mmb_packet::{DropReason, Meta, parse};
-use mmb_session::{Outcome, Rules};
+use mmb_session_harness::{Outcome, RuleSet};
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const OTHER: End = ([172, 16, 0, 2], 40_000);
@@ -31,9 +31,9 @@ struct Routed {
     way: Arc<AtomicU16>,
 }
 
-fn with_routes(rules: Rules, ports: &[u16], way: &Arc<AtomicU16>) -> Rules {
+fn with_routes(rules: RuleSet, ports: &[u16], way: &Arc<AtomicU16>) -> RuleSet {
     let way = way.clone();
-    rules.routed(ports, move |to| match to {
+    rules.with_routing(ports, move |to| match to {
         IpAddr::V4(to) if to.octets()[0] == 10 => Some(IN),
         IpAddr::V4(to) if to.octets()[..2] == [172, 16] => Some(DMZ),
         IpAddr::V4(to) if to.octets()[0] == 200 => None,
@@ -72,7 +72,7 @@ impl Routed {
         let bytes = frame.build();
         let mut meta = Meta::default();
         parse(&bytes, bytes.len(), &mut meta).expect("a sound packet");
-        self.net.driver.workers()[0].effective_destination(self.net.driver.rules(), &bytes, &meta)
+        self.net.harness.workers()[0].effective_destination(self.net.harness.rules(), &bytes, &meta)
     }
 }
 
@@ -116,7 +116,7 @@ fn the_way_out_chooses_the_pool_of_new_sessions() {
             "add-stateful out port2 nat q",
         ];
         let mut routed = Routed::of(&lines, &[0, 1, 2, 3], workers);
-        assert!(routed.net.driver.rules().policy.per_packet().is_none());
+        assert!(routed.net.harness.rules().policy.per_packet().is_none());
         let (outcome, bytes) = routed.net.one(IN, &udp(CLIENT, SERVER));
         let shown = source(&bytes);
         assert_eq!((outcome, shown.0), (Outcome::Out(OUT), NAT));
@@ -311,7 +311,7 @@ fn fragments_are_routed() {
     };
     let run = |routed: &mut Routed, offset| {
         let packet = mmb_packet::VecPacket::new(&piece(offset, CLIENT));
-        routed.net.driver.run(IN, packet)
+        routed.net.harness.process(IN, packet)
     };
     assert_eq!(run(&mut routed, 3), [], "it waits");
     let sent = run(&mut routed, 0);
@@ -333,11 +333,11 @@ fn sessions_outlive_other_rules() {
     let mut routed = Routed::new(&[POOL, USE]);
     let shown: End = (NAT, CLIENT.1);
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
-    let before = &routed.net.driver.rules().policy;
+    let before = &routed.net.harness.rules().policy;
     let more = rules_with(&[POOL, USE, "add out port0 drop"], SessionSettings::default(), Some(before));
     assert!(!before.needs_out_port() && more.policy.needs_out_port());
     let more = with_routes(more, &[0, 1, 2, 3], &routed.way);
-    routed.net.driver.change(more);
+    routed.net.harness.replace_rules(more);
     routed.net.drops(OUT, &udp(SERVER, shown), DropReason::Rule);
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
     let bytes = udp(CLIENT, SERVER).build();
@@ -355,7 +355,7 @@ fn what_is_for_the_machine_itself_is_left_as_it_came() {
         let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
         let mut routed = Routed::of(&[], &[0, 1, 2, 3], workers);
         let more = rules_with(&[&format!("{POOL} ports 2000-60000"), USE], settings, None);
-        routed.net.driver.change(with_routes(more, &[0, 1, 2, 3], &routed.way));
+        routed.net.harness.replace_rules(with_routes(more, &[0, 1, 2, 3], &routed.way));
         let own: End = (NAT, 22);
         let first = Ip4 { id: 5, flags: 1, ..Ip4::new(SERVER.0, NAT) };
         let later = Ip4 { id: 5, fragment_offset: 3, ..Ip4::new(SERVER.0, NAT) };

@@ -6,6 +6,7 @@ use common::*;
 use mmb_flow::{SessionSettings, Timeouts};
 use mmb_packet::DropReason;
 use mmb_packet::build::{Frame, Ip4, Ip6, Tcp, Udp};
+use mmb_session_harness::Outcome;
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const SERVER: End = ([192, 0, 2, 7], 80);
@@ -95,7 +96,7 @@ fn stateful_drops() {
     net.drops(IN, &marked(CLIENT, (SERVER.0, 53), 4), DropReason::Rule);
     assert_eq!(net.views(), []);
     let (outcome, _) = net.one(IN, &marked(CLIENT, (SERVER.0, 53), 0));
-    assert_eq!(outcome, mmb_session::Outcome::Out(OUT));
+    assert_eq!(outcome, Outcome::Out(OUT));
     net.drops(IN, &marked(CLIENT, (SERVER.0, 53), 4), DropReason::Rule);
     net.drops(IN, &marked(CLIENT, (SERVER.0, 53), 0), DropReason::Rule);
     net.drops(OUT, &marked((SERVER.0, 53), CLIENT, 0), DropReason::Rule);
@@ -141,8 +142,8 @@ fn a_deleted_rule_takes_its_part_along() {
 #[test]
 fn chance_has_its_share() {
     let mut net = Net::new(&["add-stateful ip-proto udp mod ip-ttl 64", "add udp-dport 80 drop 25"]);
-    let dropped = (0..4000)
-        .filter(|_| net.one(IN, &udp(CLIENT, SERVER)).0 == mmb_session::Outcome::Dropped(DropReason::Rule));
+    let dropped =
+        (0..4000).filter(|_| net.one(IN, &udp(CLIENT, SERVER)).0 == Outcome::Dropped(DropReason::Rule));
     let dropped = dropped.count();
     assert!((900..1100).contains(&dropped), "{dropped}");
     assert_eq!(net.matched(2), 4000);
@@ -284,7 +285,7 @@ fn sessions_are_cleared_by_hand() {
         net.passes(IN, &udp((CLIENT.0, port), SERVER));
     }
     let views = net.views();
-    let (workers, rules) = net.driver.workers_mut();
+    let (workers, rules) = net.harness.workers_mut();
     assert!(
         workers[0].clear(views[3].id, views[3].uid, rules)
             && !workers[0].clear(views[3].id, views[3].uid, rules)

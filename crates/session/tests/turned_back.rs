@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use common::*;
 use mmb_packet::build::{Extension, Frame, Icmp, Ip4, Ip6, Net as Ip, Tcp, Transport, Udp};
 use mmb_packet::{Kind, Meta, PacketBuf, VecPacket, parse};
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -180,9 +180,9 @@ fn heads_for(frame: &[u8]) -> IpAddr {
 /// Sends a packet through; gives what comes out, once it has been seen that this leads back to what went in.
 /// `known`: its session is there.
 fn through(net: &mut Net, in_port: u16, frame: &[u8], known: bool) -> Option<Vec<u8>> {
-    let sessions = &net.driver.workers()[0];
-    let before = sessions.effective_destination(net.driver.rules(), frame, &parsed(frame));
-    let sent = net.driver.run(in_port, VecPacket::new(frame)).pop()?;
+    let sessions = &net.harness.workers()[0];
+    let before = sessions.effective_destination(net.harness.rules(), frame, &parsed(frame));
+    let sent = net.harness.process(in_port, VecPacket::new(frame)).pop()?;
     let Outcome::Out(_) = sent.outcome else { return None };
     let after = sent.packet.head().to_vec();
     if known {
@@ -190,7 +190,7 @@ fn through(net: &mut Net, in_port: u16, frame: &[u8], known: bool) -> Option<Vec
     }
     let mut back = after.clone();
     let mut turned = false;
-    for sessions in net.driver.workers() {
+    for sessions in net.harness.workers() {
         turned |= sessions.untranslate(&mut back, &parsed(&after));
     }
     assert_eq!(back, frame);
@@ -242,11 +242,11 @@ fn hairpins_lead_back() {
             // In a wire its Ethernet addresses say whom it is for.
             let frame = udp(from, to).build();
             let before =
-                net.driver.workers()[0].effective_destination(net.driver.rules(), &frame, &parsed(&frame));
-            let mut sent = net.driver.run(IN, VecPacket::new(&frame)).pop().expect("it passes").packet;
+                net.harness.workers()[0].effective_destination(net.harness.rules(), &frame, &parsed(&frame));
+            let mut sent = net.harness.process(IN, VecPacket::new(&frame)).pop().expect("it passes").packet;
             assert_eq!(before, Some(heads_for(sent.head())));
             let meta = parsed(sent.head());
-            assert!(net.driver.workers()[0].untranslate(sent.head_mut(), &meta));
+            assert!(net.harness.workers()[0].untranslate(sent.head_mut(), &meta));
             assert_eq!(sent.head()[14..], frame[14..]);
         }
     }
@@ -279,11 +279,11 @@ fn others_are_left_alone() {
     ] {
         let before = frame.build();
         let mut after = before.clone();
-        assert!(!net.driver.workers()[0].untranslate(&mut after, &parsed(&before)));
+        assert!(!net.harness.workers()[0].untranslate(&mut after, &parsed(&before)));
         assert_eq!(after, before);
     }
     let mut frame = udp(shown, server).build();
     let meta = parsed(&frame);
-    assert!(net.driver.workers()[0].untranslate(&mut frame, &meta));
+    assert!(net.harness.workers()[0].untranslate(&mut frame, &meta));
     assert_eq!(frame, udp(client, server).build());
 }

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use common::*;
 use mmb_packet::DropReason;
 use mmb_packet::build::{Frame, Ip4, Transport};
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 const CLIENT: End = ([10, 0, 0, 1], 40_000);
 const SERVER: End = ([192, 0, 2, 7], 80);
@@ -72,7 +72,7 @@ fn fragments_follow_the_first() {
             let (sent, expected) = (pieces(CLIENT, SERVER), pieces((NAT, CLIENT.1), SERVER));
             let mut came = Vec::new();
             for (n, piece) in order.into_iter().enumerate() {
-                let out = net.driver.run(IN, mmb_packet::VecPacket::new(&sent[piece]));
+                let out = net.harness.process(IN, mmb_packet::VecPacket::new(&sent[piece]));
                 if n == 0 && piece != 0 {
                     assert!(out.is_empty(), "it waits");
                 }
@@ -93,7 +93,7 @@ fn fragments_follow_the_first() {
 fn fragments_wait_for_a_while() {
     let mut net = Net::new(&[POOL, USE]);
     let pieces = fragments(&udp(CLIENT, SERVER).payload(vec![7; 2500]).build(), 1000);
-    assert!(net.driver.run(IN, mmb_packet::VecPacket::new(&pieces[1])).is_empty());
+    assert!(net.harness.process(IN, mmb_packet::VecPacket::new(&pieces[1])).is_empty());
     let lost = net.wait(2_100);
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0].outcome, Outcome::Dropped(DropReason::FragmentLost));
@@ -180,7 +180,7 @@ fn workers_agree() {
                 let sent = fragments(&udp(from, to).payload(vec![1; 999]).build(), 400);
                 let expected = fragments(&udp(outer, target).payload(vec![1; 999]).build(), 400);
                 for (sent, expected) in sent.iter().zip(&expected) {
-                    let out = net.driver.run(IN, mmb_packet::VecPacket::new(sent));
+                    let out = net.harness.process(IN, mmb_packet::VecPacket::new(sent));
                     assert_eq!(out.len(), 1);
                     assert_eq!(mmb_packet::PacketBuf::head(&out[0].packet), expected);
                 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mmb_flow::NatConfig;
 use mmb_lang::{Command, Endpoint4, NatForward, NatPool, NatProto, SourceSpan, Word};
-use mmb_session::{forward_config, pool_config};
+use mmb_policy::{forward_config, pool_config};
 
 use crate::error::CommandError;
 

@@ -1,5 +1,7 @@
 //! Chains change while sessions go through them.
 
+use mmb_session_harness::RuleSet;
+
 use crate::common::*;
 use crate::{Box2, CLIENT, SERVER};
 
@@ -28,7 +30,7 @@ fn functions_come_and_go() {
             "there 10.0.0.1:4000 192.0.2.1:80"
         ]
     );
-    let a = world.net.driver.rules().chains.instance("a").expect("there").clone();
+    let a = world.net.harness.rules().chains.instance("a").expect("there").clone();
     world.change(&["nf add b tally", "nf add d tally", "chain add web d | b", RULE]);
     assert_eq!(a.report()[1].1, "0", "not before a packet comes");
     world.net.passes(IN, &tcp(CLIENT, SERVER, ACK, 101, 501));
@@ -43,7 +45,7 @@ fn functions_come_and_go() {
 fn sessions_that_nobody_moves() {
     let mut world = Box2::new(&["nf add a tally 300000", "nf add b tally", "chain add web a | b", RULE]);
     world.net.passes(IN, &udp(CLIENT, SERVER));
-    let a = world.net.driver.rules().chains.instance("a").expect("there").clone();
+    let a = world.net.harness.rules().chains.instance("a").expect("there").clone();
     for _ in 0..5 {
         world.change(&["nf add b tally", "chain add web b", RULE]);
         world.change(&["nf add b tally", "chain add other b", "add-stateful in port0 chain other"]);
@@ -99,10 +101,10 @@ fn cleared_sessions_are_released() {
         world.net.passes(IN, &udp((CLIENT.0, port), SERVER));
     }
     let view = world.net.views()[7].clone();
-    let (workers, rules) = world.net.driver.workers_mut();
+    let (workers, rules) = world.net.harness.workers_mut();
     assert!(workers[0].clear(view.id, view.uid, rules) && !workers[0].clear(view.id, view.uid, rules));
     assert_eq!(counts(&world, &["a"]), [[19, 1, 19]]);
-    let (workers, rules) = world.net.driver.workers_mut();
+    let (workers, rules) = world.net.harness.workers_mut();
     while workers[0].clear_batch(3, rules) {}
     assert_eq!(counts(&world, &["a"]), [[19, 19, 19]]);
 }
@@ -111,7 +113,7 @@ fn cleared_sessions_are_released() {
 #[test]
 fn evicted_sessions_are_released() {
     let lines = ["nf add a tally", "chain add web a", RULE];
-    let rules = mmb_session::Rules::read_with(&lines, Default::default(), None, &crate::registry(), 1);
+    let rules = RuleSet::parse_with(&lines, Default::default(), None, &crate::registry(), 1);
     let mut world = Box2 { net: Net::with(rules.expect("good lines"), 1, 16), workers: 1 };
     for port in 1..100 {
         world.net.passes(IN, &udp((CLIENT.0, port), SERVER));
@@ -124,6 +126,6 @@ fn evicted_sessions_are_released() {
 fn too_large_for_the_scratchpads() {
     let mut lines: Vec<String> = (0..8).map(|n| format!("nf add t{n} tally")).collect();
     lines.push(format!("chain add web {}", (0..8).map(|n| format!("t{n}")).collect::<Vec<_>>().join(" | ")));
-    let read = mmb_session::Rules::read_with(&lines, Default::default(), None, &crate::registry(), 1);
-    assert!(read.is_err_and(|message| message.contains("scratchpad")));
+    let parsed = RuleSet::parse_with(&lines, Default::default(), None, &crate::registry(), 1);
+    assert!(parsed.is_err_and(|error| error.to_string().contains("scratchpad")));
 }

@@ -11,7 +11,7 @@ mod ways;
 mod workers;
 
 use mmb_flow::SessionSettings;
-use mmb_session::{Outcome, Rules, Sent};
+use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet};
 
 use common::*;
 use functions::registry;
@@ -33,22 +33,22 @@ impl Box2 {
 
     #[track_caller]
     fn with(lines: &[&str], workers: u16, settings: SessionSettings) -> Box2 {
-        let rules = Rules::read_with(lines, settings, None, &registry(), workers);
+        let rules = RuleSet::parse_with(lines, settings, None, &registry(), workers);
         Box2 { net: Net::with(rules.unwrap_or_else(|error| panic!("{error}")), workers, 1000), workers }
     }
 
     /// Other rules, functions and chains; what has the same text stays what it is.
     #[track_caller]
     fn change(&mut self, lines: &[&str]) {
-        let before = self.net.driver.rules();
-        let rules = Rules::read_with(lines, before.settings, Some(before), &registry(), self.workers);
-        self.net.driver.change(rules.unwrap_or_else(|error| panic!("{error}")));
+        let before = self.net.harness.rules();
+        let rules = RuleSet::parse_with(lines, before.settings, Some(before), &registry(), self.workers);
+        self.net.harness.replace_rules(rules.unwrap_or_else(|error| panic!("{error}")));
     }
 
     /// What a function says of itself.
     #[track_caller]
     fn report(&self, instance: &str) -> Vec<(String, String)> {
-        self.net.driver.rules().chains.instance(instance).expect("there is one").report()
+        self.net.harness.rules().chains.instance(instance).expect("there is one").report()
     }
 
     /// A number that it counts.
@@ -72,6 +72,6 @@ impl Box2 {
 }
 
 /// The packets that went on, and what functions have made.
-fn parts(sent: Vec<Sent>) -> (Vec<Sent>, Vec<Sent>) {
+fn parts(sent: Vec<ProcessedPacket>) -> (Vec<ProcessedPacket>, Vec<ProcessedPacket>) {
     sent.into_iter().partition(|sent| !matches!(sent.outcome, Outcome::Emitted(_)))
 }

@@ -3,7 +3,7 @@
 use mmb_nf::DropReason;
 use mmb_packet::PacketBuf;
 use mmb_packet::build::{Frame, Ip4, Ip6, Udp};
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 use crate::common::*;
 use crate::{Box2, CLIENT, SERVER};
@@ -47,7 +47,7 @@ fn functions_see_packets_as_they_are_where_they_stand() {
     assert_eq!(world.seen("behind"), expected(outside));
     assert_eq!((world.count("t", "packets"), world.net.view().mapped), (3, true));
     world.net.wait(700_000);
-    assert_eq!(world.net.driver.workers()[0].nat().mappings(), 0);
+    assert_eq!(world.net.harness.workers()[0].nat().mappings(), 0);
     assert_eq!(world.count("t", "released"), 1);
 }
 
@@ -262,7 +262,7 @@ fn the_session_ends_with_what_translates_it() {
     ] {
         let mut world = Box2::new(NAT);
         let outside = opened(&mut world, CLIENT);
-        let tally = world.net.driver.rules().chains.instance("t").expect("there").clone();
+        let tally = world.net.harness.rules().chains.instance("t").expect("there").clone();
         world.change(&change);
         let sent = world.net.run(OUT, &udp(SERVER, outside));
         match lives {
@@ -273,7 +273,7 @@ fn the_session_ends_with_what_translates_it() {
                 );
                 assert!(std::sync::Arc::ptr_eq(
                     &tally,
-                    world.net.driver.rules().chains.instance("t").expect("there")
+                    world.net.harness.rules().chains.instance("t").expect("there")
                 ));
             }
             false => {

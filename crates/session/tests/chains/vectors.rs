@@ -5,7 +5,8 @@ use mmb_nf::DropReason;
 use mmb_packet::build::Frame;
 use mmb_packet::{Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, VECTOR};
-use mmb_session::{Environment, Next, Packets, Rules, SessionConfig, Sessions, chain_packet};
+use mmb_session::{Environment, Next, Packets, SessionConfig, Sessions, chain_packet};
+use mmb_session_harness::RuleSet;
 
 use crate::common::*;
 use crate::functions::registry;
@@ -39,14 +40,19 @@ impl Packets for Many {
 /// A worker between whose steps something can happen.
 struct Worker {
     sessions: Sessions,
-    rules: Rules,
+    rules: RuleSet,
 }
 
 impl Worker {
     fn new(lines: &[&str]) -> Worker {
-        let rules = Rules::read_with(lines, Default::default(), None, &registry(), 1).expect("good lines");
-        let config =
-            SessionConfig { sessions: 100, worker: 0, workers: 1, seed: 1, scratchpad: Rules::SCRATCHPAD };
+        let rules = RuleSet::parse_with(lines, Default::default(), None, &registry(), 1).expect("good lines");
+        let config = SessionConfig {
+            sessions: 100,
+            worker: 0,
+            workers: 1,
+            seed: 1,
+            scratchpad: RuleSet::SCRATCHPAD_BYTES,
+        };
         let mut sessions = Sessions::new(config).expect("memory");
         sessions.adopt(&rules, &rules);
         sessions.tick(0, &rules, 10);

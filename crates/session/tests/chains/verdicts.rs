@@ -2,7 +2,7 @@
 
 use mmb_nf::DropReason;
 use mmb_packet::PacketBuf;
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 
 use crate::common::*;
 use crate::functions::Greeter;

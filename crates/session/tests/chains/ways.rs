@@ -6,7 +6,7 @@ use mmb_flow::SessionSettings;
 use mmb_nf::DropReason;
 use mmb_packet::build::{Frame, Ip4, Transport, Udp};
 use mmb_packet::{PacketBuf, VecPacket};
-use mmb_session::{Outcome, Rules};
+use mmb_session_harness::{Outcome, RuleSet};
 
 use crate::common::*;
 use crate::functions::registry;
@@ -142,9 +142,9 @@ fn routed_ports() {
     let lines =
         ["nf add e copies", "nf add t tally", "chain add web t | e", "add-stateful in port0 chain web"];
     let rules =
-        Rules::read_with(&lines, SessionSettings::default(), None, &registry(), 1).expect("good lines");
+        RuleSet::parse_with(&lines, SessionSettings::default(), None, &registry(), 1).expect("good lines");
     let inside = |to: IpAddr| matches!(to, IpAddr::V4(to) if to.octets()[0] == 10);
-    let rules = rules.routed(&[0, 1, 2], move |to| Some(if inside(to) { 0 } else { 2 }));
+    let rules = rules.with_routing(&[0, 1, 2], move |to| Some(if inside(to) { 0 } else { 2 }));
     let mut world = Box2 { net: Net::with(rules, 1, 100), workers: 1 };
     for (in_port, frame, out) in [(0, udp(CLIENT, SERVER), 2), (2, udp(SERVER, CLIENT), 0)] {
         let (packets, emitted) = parts(world.net.run(in_port, &frame));
@@ -173,7 +173,7 @@ fn fragments() {
         Frame::new(ip, Transport::Raw(17)).payload(datagram[offset..end].to_vec()).build()
     };
     let pieces = [piece(0, 400, true), piece(400, 800, true), piece(800, 1008, false)];
-    let run = |world: &mut Box2, n: usize| world.net.driver.run(IN, VecPacket::new(&pieces[n]));
+    let run = |world: &mut Box2, n: usize| world.net.harness.process(IN, VecPacket::new(&pieces[n]));
     assert!(run(&mut world, 2).is_empty());
     let sent = run(&mut world, 0);
     assert_eq!(sent.iter().map(|sent| sent.outcome).collect::<Vec<_>>(), [Outcome::Out(OUT); 2]);
@@ -227,11 +227,11 @@ fn second_flow_managers_are_wound_up() {
     ]);
     world.net.passes(IN, &udp(CLIENT, SERVER));
     world.net.passes(OUT, &udp(SERVER, CLIENT));
-    let (workers, _) = world.net.driver.workers_mut();
+    let (workers, _) = world.net.harness.workers_mut();
     assert!(workers[0].next_tick().is_some());
     assert_eq!((world.count("t", "opened"), world.count("t", "packets")), (1, 2));
     world.net.wait(700_000);
     assert_eq!(world.count("t", "released"), 1);
-    let (workers, _) = world.net.driver.workers_mut();
+    let (workers, _) = world.net.harness.workers_mut();
     assert_eq!(workers[0].next_tick(), None);
 }

@@ -2,7 +2,7 @@
 
 use mmb_flow::SessionSettings;
 use mmb_packet::PacketBuf;
-use mmb_session::Outcome;
+use mmb_session_harness::Outcome;
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -122,7 +122,7 @@ proptest! {
         let first: Vec<&str> = first.iter().map(String::as_str).collect();
         let mut world = Box2::with(&first, workers, SessionSettings::default());
         let mut outsides = std::collections::HashMap::new();
-        let functions = TALLIES.map(|name| world.net.driver.rules().chains.instance(name).expect("there").clone());
+        let functions = TALLIES.map(|name| world.net.harness.rules().chains.instance(name).expect("there").clone());
         for (kind, host, back, choice) in steps {
             let (client, server) = (([10, 0, 0, host], 4000 + u16::from(choice % 4)), ([192, 0, 2, 1], 80 + u16::from(choice % 3)));
             match kind {

@@ -6,7 +6,8 @@ use mmb_flow::SessionSettings;
 use mmb_packet::build::{Frame, Icmp, Ip4, Tcp, Udp};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
 use mmb_policy::Policy;
-use mmb_session::{Driver, DumpCursor, Outcome, Rules, Sent, SessionCounters, SessionView};
+use mmb_session::{DumpCursor, SessionCounters, SessionView};
+use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet, SessionHarness};
 
 /// Port of the inside; the outside is the other end of the wire.
 pub const IN: u16 = 0;
@@ -18,18 +19,18 @@ pub const RST: u8 = 4;
 pub const ACK: u8 = 16;
 
 /// Rules, pools and forwards, a line each.
-pub fn rules(lines: &[&str]) -> Rules {
+pub fn rules(lines: &[&str]) -> RuleSet {
     rules_with(lines, SessionSettings::default(), None)
 }
 
 /// The same with settings; rules with the same text as before keep their identity.
-pub fn rules_with(lines: &[&str], settings: SessionSettings, before: Option<&Policy>) -> Rules {
-    Rules::read(lines, settings, before).unwrap_or_else(|error| panic!("{error}"))
+pub fn rules_with(lines: &[&str], settings: SessionSettings, before: Option<&Policy>) -> RuleSet {
+    RuleSet::parse(lines, settings, before).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The box.
 pub struct Net {
-    pub driver: Driver,
+    pub harness: SessionHarness,
     pub now: u32,
 }
 
@@ -38,21 +39,21 @@ impl Net {
         Net::with(rules(lines), 1, 1000)
     }
 
-    pub fn with(rules: Rules, workers: u16, sessions: usize) -> Net {
+    pub fn with(rules: RuleSet, workers: u16, sessions: usize) -> Net {
         // The clock is about to wrap.
         let now = u32::MAX - 5_000;
-        let mut driver = Driver::new(workers, sessions, 42, rules).expect("memory");
-        driver.pass(now);
-        Net { driver, now }
+        let mut harness = SessionHarness::new(workers, sessions, 42, rules).expect("memory");
+        harness.advance(now);
+        Net { harness, now }
     }
 
     /// Lets milliseconds go by.
-    pub fn wait(&mut self, milliseconds: u32) -> Vec<Sent> {
+    pub fn wait(&mut self, milliseconds: u32) -> Vec<ProcessedPacket> {
         let mut sent = Vec::new();
         // In steps, as a worker would.
         for step in 1..=16u64 {
             let now = self.now.wrapping_add((u64::from(milliseconds) * step / 16) as u32);
-            sent.extend(self.driver.pass(now));
+            sent.extend(self.harness.advance(now));
         }
         self.now = self.now.wrapping_add(milliseconds);
         sent
@@ -60,13 +61,13 @@ impl Net {
 
     /// Changes the rules; those with the same text stay what they are.
     pub fn change(&mut self, lines: &[&str]) {
-        let rules = rules_with(lines, self.driver.rules().settings, Some(&self.driver.rules().policy));
-        self.driver.change(rules);
+        let rules = rules_with(lines, self.harness.rules().settings, Some(&self.harness.rules().policy));
+        self.harness.replace_rules(rules);
     }
 
     /// All that comes out when a packet goes in.
-    pub fn run(&mut self, in_port: u16, frame: &Frame) -> Vec<Sent> {
-        self.driver.run(in_port, VecPacket::new(&frame.build()))
+    pub fn run(&mut self, in_port: u16, frame: &Frame) -> Vec<ProcessedPacket> {
+        self.harness.process(in_port, VecPacket::new(&frame.build()))
     }
 
     /// The one packet that comes out.
@@ -99,9 +100,9 @@ impl Net {
     /// The sessions of all workers.
     pub fn views(&self) -> Vec<SessionView> {
         let mut views = Vec::new();
-        for sessions in self.driver.workers() {
+        for sessions in self.harness.workers() {
             let mut cursor = DumpCursor::default();
-            while sessions.dump(self.now, self.driver.rules(), &mut cursor, 7, |view| views.push(view)) {}
+            while sessions.dump(self.now, self.harness.rules(), &mut cursor, 7, |view| views.push(view)) {}
         }
         views
     }
@@ -115,13 +116,13 @@ impl Net {
     }
 
     pub fn counters(&self) -> SessionCounters {
-        self.driver.workers()[0].counters()
+        self.harness.workers()[0].counters()
     }
 
     /// Packets that the rule with this index matched.
     pub fn matched(&mut self, index: u32) -> u64 {
-        self.driver.flush();
-        let rules = self.driver.rules();
+        self.harness.flush_counters();
+        let rules = self.harness.rules();
         rules.counts(rules.policy.rule(index).expect("there is one").slot).0
     }
 

@@ -172,7 +172,7 @@ proptest! {
         prop_assert!(world.sessions.is_empty() && world.is_released());
         world.compare();
         world.change(0, false);
-        for sessions in world.net.driver.workers() {
+        for sessions in world.net.harness.workers() {
             prop_assert_eq!(sessions.nat().mappings(), 0);
         }
     }

@@ -7,8 +7,8 @@ use mmb_flow::NatConfig;
 use mmb_lang::{Command, Match, parse_line};
 use mmb_nf::{Order, Program, ProgramSpec};
 use mmb_packet::build::{Frame, Ip4, Udp};
+use mmb_policy::pool_config;
 use mmb_route::{L3Interface, NextHop, NextHopKind, RouteTable, Routes};
-use mmb_session::pool_config;
 use mmb_simulate::FrameSimulator;
 
 use super::common::alone;

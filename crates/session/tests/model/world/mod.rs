@@ -10,7 +10,7 @@ use std::collections::HashSet;
 
 use mmb_flow::{Key, SessionSettings};
 use mmb_packet::{DropReason, PacketBuf, VecPacket};
-use mmb_session::{Outcome, Rules, Sent};
+use mmb_session_harness::{Outcome, ProcessedPacket, RuleSet};
 
 use crate::common::{self, IN, Net, OUT};
 use crate::functions::registry;
@@ -67,7 +67,7 @@ impl World {
         let settings = SessionSettings { timeouts: TIMEOUTS, tcp_window_check, ..SessionSettings::default() };
         // The chains are there from the beginning on, so that what they count is known to the end.
         let lines = if chained { &CHAIN_LINES[..] } else { &[] };
-        let rules = Rules::read_with(lines, settings, None, &registry(), workers).expect("good lines");
+        let rules = RuleSet::parse_with(lines, settings, None, &registry(), workers).expect("good lines");
         let net = Net::with(rules, workers, 4000);
         let mut world = World {
             net,
@@ -117,14 +117,14 @@ impl World {
         } else {
             self.door = None;
         }
-        let before = Some(self.net.driver.rules());
-        let rules = Rules::read_with(&lines, self.settings, before, &registry(), self.workers);
-        self.net.driver.change(rules.unwrap_or_else(|error| panic!("{error}")));
+        let before = Some(self.net.harness.rules());
+        let rules = RuleSet::parse_with(&lines, self.settings, before, &registry(), self.workers);
+        self.net.harness.replace_rules(rules.unwrap_or_else(|error| panic!("{error}")));
     }
 
     /// Whether every session that functions have opened was released.
     pub fn is_released(&self) -> bool {
-        let Some(tally) = self.net.driver.rules().chains.instance("t") else { return true };
+        let Some(tally) = self.net.harness.rules().chains.instance("t") else { return true };
         let report = tally.report();
         report[0].1 == report[1].1
     }
@@ -141,7 +141,7 @@ impl World {
     }
 
     pub fn clear(&mut self) {
-        let (workers, rules) = self.net.driver.workers_mut();
+        let (workers, rules) = self.net.harness.workers_mut();
         for sessions in workers {
             while sessions.clear_batch(3, rules) {}
         }

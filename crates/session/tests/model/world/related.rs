@@ -62,12 +62,12 @@ impl World {
         if order & 4 != 0 {
             pieces.reverse();
         }
-        let mut out: [Option<Sent>; 3] = [None, None, None];
-        let mut sent: Vec<Sent> = pieces
+        let mut out: [Option<ProcessedPacket>; 3] = [None, None, None];
+        let mut sent: Vec<ProcessedPacket> = pieces
             .iter()
-            .flat_map(|(_, piece)| self.net.driver.run(in_port, VecPacket::new(piece)))
+            .flat_map(|(_, piece)| self.net.harness.process(in_port, VecPacket::new(piece)))
             .collect();
-        sent.extend(self.net.driver.pass(self.net.now));
+        sent.extend(self.net.harness.advance(self.net.now));
         for sent in sent {
             let place = usize::from(sent.packet.head()[21] & 0x1f) / 2;
             assert!(out[place].replace(sent).is_none(), "twice");
@@ -86,7 +86,7 @@ impl World {
         fate: Fate,
         in_port: u16,
         tuple: Tuple,
-        sent: &Sent,
+        sent: &ProcessedPacket,
         make: impl Fn(Tuple) -> Vec<u8>,
     ) {
         let matching = self.matching(&tuple.without_ports(), in_port);
@@ -121,7 +121,7 @@ impl World {
             self.fragment_id,
             16,
         );
-        assert_eq!(self.net.driver.run(IN, VecPacket::new(&pieces[1])), vec![]);
+        assert_eq!(self.net.harness.process(IN, VecPacket::new(&pieces[1])), vec![]);
         self.orphans.push(self.now);
     }
 }

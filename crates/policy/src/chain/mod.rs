@@ -4,11 +4,16 @@
 //! matches of both are compiled as those of one rule. The class is not part of the rule's text or identity.
 //! When the chain's class changes, only what the rule matches changes.
 
+mod class;
+
 use mmb_lang::{Diagnostic, Match};
 
 use crate::compile::{Compiled, compile};
 use crate::effect::flags;
 use crate::{Policy, RuleScope, RuleView};
+
+pub use class::ChainClasses;
+pub(crate) use class::all_traffic;
 
 impl Policy {
     /// The service chain that the rule in this slot names.

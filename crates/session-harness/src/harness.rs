@@ -1,0 +1,317 @@
+//! Takes single packets through the sessions of some workers.
+
+use std::io;
+use std::net::IpAddr;
+
+use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
+use mmb_policy::{Batch, EditLimits, VECTOR};
+use mmb_session::{Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, chain_packet};
+
+use crate::{Outcome, ProcessedPacket, RuleSet};
+
+/// A packet that is being processed.
+#[derive(Clone, Debug)]
+struct PendingPacket {
+    packet: VecPacket,
+    meta: Meta,
+    in_port: u16,
+    worker: usize,
+}
+
+impl Packets for PendingPacket {
+    fn len(&self) -> usize {
+        1
+    }
+
+    fn head(&self, _: usize) -> &[u8] {
+        self.packet.head()
+    }
+
+    fn meta(&self, _: usize) -> &Meta {
+        &self.meta
+    }
+
+    fn head_and_meta(&mut self, _: usize) -> (&mut [u8], &mut Meta) {
+        (self.packet.head_mut(), &mut self.meta)
+    }
+
+    fn in_port(&self, _: usize) -> u16 {
+        self.in_port
+    }
+
+    fn bytes(&self, _: usize) -> u32 {
+        u32::try_from(self.packet.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// The sessions of some workers, and what surrounds them in the dataplane, in one thread.
+#[derive(Debug)]
+pub struct SessionHarness {
+    workers: Vec<Sessions>,
+    rules: RuleSet,
+    batch: Batch,
+    edits: Vec<u32>,
+    /// Packets that wait, by worker and ticket.
+    held: Vec<Vec<Option<PendingPacket>>>,
+    now: u32,
+}
+
+impl SessionHarness {
+    /// Handoffs of a packet until its outcome is [`Outcome::Lost`].
+    const MAX_HANDOFFS: u32 = 8;
+
+    /// Returns a harness of `workers` workers, each with a table of `sessions` sessions.
+    ///
+    /// # Errors
+    /// As [`Sessions::new`].
+    pub fn new(workers: u16, sessions: usize, seed: u64, rules: RuleSet) -> io::Result<SessionHarness> {
+        let config =
+            |worker| SessionConfig { sessions, worker, workers, seed, scratchpad: RuleSet::SCRATCHPAD_BYTES };
+        let mut all =
+            (0..workers).map(|worker| Sessions::new(config(worker))).collect::<io::Result<Vec<_>>>()?;
+        all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
+        let held = vec![vec![None; Sessions::TICKETS]; all.len()];
+        Ok(SessionHarness { workers: all, rules, batch: Batch::new(), edits: Vec::new(), held, now: 0 })
+    }
+
+    /// Returns the sessions of each worker.
+    pub fn workers(&self) -> &[Sessions] {
+        &self.workers
+    }
+
+    /// Returns the sessions of each worker, mutable, and the rules in force.
+    pub fn workers_mut(&mut self) -> (&mut [Sessions], &RuleSet) {
+        (&mut self.workers, &self.rules)
+    }
+
+    /// Returns the rules in force.
+    pub fn rules(&self) -> &RuleSet {
+        &self.rules
+    }
+
+    /// Replaces the rules. Returns the previous rules with complete counters.
+    pub fn replace_rules(&mut self, rules: RuleSet) -> RuleSet {
+        for sessions in &mut self.workers {
+            sessions.adopt(&self.rules, &rules);
+        }
+        std::mem::replace(&mut self.rules, rules)
+    }
+
+    /// Adds the counters of the workers to those of the rules.
+    pub fn flush_counters(&mut self) {
+        self.workers.iter_mut().for_each(|sessions| sessions.flush(&self.rules));
+    }
+
+    /// Sets the time, in milliseconds. Sessions expire. Returns fragments that timed out and frames that
+    /// functions emitted.
+    pub fn advance(&mut self, now: u32) -> Vec<ProcessedPacket> {
+        self.now = now;
+        let mut processed = Vec::new();
+        for sessions in &mut self.workers {
+            while sessions.tick(now, &self.rules, 1000) {}
+        }
+        self.process_released(&mut processed);
+        self.collect_emissions(&mut processed);
+        processed
+    }
+
+    /// Processes a packet that a port received. Returns the packets whose processing is over: none if this
+    /// packet waits, several if it releases fragments or a function emits frames.
+    pub fn process(&mut self, in_port: u16, packet: VecPacket) -> Vec<ProcessedPacket> {
+        let mut meta = Meta::default();
+        let parsed = parse(packet.head(), packet.len(), &mut meta);
+        let done = |outcome, packet| vec![ProcessedPacket { packet, in_port, outcome }];
+        match parsed {
+            Err(reason) => return done(Outcome::Dropped(reason), packet),
+            Ok(()) if meta.kind == Kind::default() => {
+                return done(Outcome::Out(self.rules.out_port(in_port)), packet);
+            }
+            Ok(()) => {}
+        }
+        let worker = ((u64::from(meta.flow_hash) * self.workers.len() as u64) >> 32) as usize;
+        let mut processed = Vec::new();
+        self.process_on_workers(PendingPacket { packet, meta, in_port, worker }, &mut processed);
+        self.collect_emissions(&mut processed);
+        processed
+    }
+
+    fn process_on_workers(&mut self, mut pending: PendingPacket, processed: &mut Vec<ProcessedPacket>) {
+        for _ in 0..Self::MAX_HANDOFFS {
+            self.edits.clear();
+            let worker = pending.worker;
+            let next = self.process_on_worker(&mut pending);
+            let out = pending.meta.out_port;
+            let reason = DropReason::from_number(pending.meta.drop_reason).unwrap_or(DropReason::Rule);
+            let outcome = match next {
+                Next::HandOff => {
+                    pending.worker = usize::from(pending.meta.stage.worker());
+                    continue;
+                }
+                Next::Hold => {
+                    let ticket = pending.meta.stage.ticket() as usize;
+                    self.held[worker][ticket] = Some(pending);
+                    return self.process_released(processed);
+                }
+                Next::Pass => Outcome::Out(self.rules.out_port(pending.in_port)),
+                Next::Send => Outcome::Out(out),
+                Next::Edit => self.edit(&mut pending),
+                Next::Drop => Outcome::Dropped(reason),
+                Next::Reply => Outcome::Answered(out, reason),
+                Next::Relookup => continue,
+                Next::PerPacketRules | Next::SlowPath | Next::Chain | Next::Forwarded => Outcome::Lost,
+            };
+            let outcome = match outcome {
+                Outcome::Out(port) => {
+                    Outcome::Out(self.egress_port(port, pending.packet.head(), &pending.meta))
+                }
+                other => other,
+            };
+            let PendingPacket { packet, in_port, .. } = pending;
+            processed.push(ProcessedPacket { packet, in_port, outcome });
+            return self.process_released(processed);
+        }
+        let PendingPacket { packet, in_port, .. } = pending;
+        processed.push(ProcessedPacket { packet, in_port, outcome: Outcome::Lost });
+    }
+
+    /// Returns the egress port of a packet with this output port.
+    fn egress_port(&self, port: u16, head: &[u8], meta: &Meta) -> u16 {
+        self.rules.egress_port(port, || destination(head, meta))
+    }
+
+    /// Takes the frames that functions emitted.
+    fn collect_emissions(&mut self, processed: &mut Vec<ProcessedPacket>) {
+        let mut frames = Vec::new();
+        for sessions in &mut self.workers {
+            let emissions = sessions.emissions();
+            let made =
+                emissions.iter().map(|frame| (VecPacket::new(frame.frame), frame.in_port, frame.out_port));
+            frames.extend(made);
+            emissions.clear();
+        }
+        processed.extend(frames.into_iter().map(|(packet, in_port, port)| {
+            let mut meta = Meta::default();
+            let known = parse(packet.head(), packet.len(), &mut meta).is_ok();
+            let port = if known { self.egress_port(port, packet.head(), &meta) } else { port };
+            ProcessedPacket { packet, in_port, outcome: Outcome::Emitted(port) }
+        }));
+    }
+
+    /// Processes a packet on its worker.
+    fn process_on_worker(&mut self, pending: &mut PendingPacket) -> Next {
+        match self.lookup(pending) {
+            Next::Chain => self.process_chain(pending),
+            next => next,
+        }
+    }
+
+    /// Takes a packet through the chain of its session.
+    fn process_chain(&mut self, pending: &mut PendingPacket) -> Next {
+        self.edit(pending);
+        let SessionHarness { workers, rules, now, .. } = self;
+        let Some(sessions) = workers.get_mut(pending.worker) else { return Next::Chain };
+        let mut next = [Next::Chain; VECTOR];
+        let PendingPacket { packet, meta, in_port, .. } = pending;
+        let bytes = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+        sessions.process_chain(
+            *now,
+            rules,
+            &mut [chain_packet(packet.head_mut(), meta, bytes, *in_port)],
+            &mut next,
+        );
+        next[0]
+    }
+
+    fn lookup(&mut self, pending: &mut PendingPacket) -> Next {
+        let SessionHarness { workers, rules, batch, edits, now, .. } = self;
+        let Some(sessions) = workers.get_mut(pending.worker) else { return Next::SlowPath };
+        let mut next = [Next::Pass; VECTOR];
+        sessions.lookup(None, *now, rules, pending, edits, &mut next);
+        if next[0] == Next::PerPacketRules {
+            match_rules(rules, sessions, batch, pending, true);
+            sessions.process_per_packet(*now, rules, pending, &batch.hits, edits, &mut next);
+        }
+        if next[0] != Next::SlowPath {
+            return next[0];
+        }
+        match_rules(rules, sessions, batch, pending, false);
+        let PendingPacket { packet, meta, in_port, .. } = pending;
+        sessions.process_slow_path(*now, rules, packet, meta, *in_port, &batch.hits, edits)
+    }
+
+    /// Edits a packet. A packet that cannot be edited continues unchanged, as in the dataplane.
+    fn edit(&self, pending: &mut PendingPacket) -> Outcome {
+        let slots = self.edits.get(pending.meta.edits()).unwrap_or(&[]);
+        let limits = EditLimits { frame_max: |_| usize::MAX };
+        let _refused = self.rules.policy.edit(slots, &mut pending.packet, &mut pending.meta, limits);
+        Outcome::Out(pending.meta.out_port)
+    }
+
+    /// Processes the fragments that no longer wait, of all workers.
+    fn process_released(&mut self, processed: &mut Vec<ProcessedPacket>) {
+        let next = |workers: &mut Vec<Sessions>| {
+            workers
+                .iter_mut()
+                .enumerate()
+                .find_map(|(worker, sessions)| Some((worker, sessions.next_released_fragment()?)))
+        };
+        while let Some((worker, ticket)) = next(&mut self.workers) {
+            let (ReleasedFragment::Retry(number) | ReleasedFragment::TimedOut(number)) = ticket;
+            let Some(pending) = self.held[worker].get_mut(number as usize).and_then(Option::take) else {
+                continue;
+            };
+            match ticket {
+                ReleasedFragment::Retry(_) => self.process_on_workers(pending, processed),
+                ReleasedFragment::TimedOut(_) => {
+                    let outcome = Outcome::Dropped(DropReason::FragmentLost);
+                    let PendingPacket { packet, in_port, .. } = pending;
+                    processed.push(ProcessedPacket { packet, in_port, outcome });
+                }
+            }
+        }
+    }
+}
+
+/// Finds the rules that match a packet, among all rules or among the rules for each packet.
+fn match_rules(
+    rules: &RuleSet,
+    sessions: &Sessions,
+    batch: &mut Batch,
+    pending: &PendingPacket,
+    per_packet: bool,
+) {
+    let PendingPacket { packet, meta, in_port, .. } = pending;
+    let (policy, in_port) = (&rules.policy, *in_port);
+    let mut out_port = rules.out_port(in_port);
+    if policy.needs_out_port() {
+        let to = sessions.effective_destination(rules, packet.head(), meta);
+        out_port = rules.egress_port(out_port, || to.or_else(|| destination(packet.head(), meta)));
+    }
+    batch.len = 1;
+    match policy.per_packet().filter(|_| per_packet) {
+        Some(part) => {
+            fill_window(packet.head(), meta, in_port, out_port, part.chunks(), &mut batch.windows[0]);
+            if part.needs_bytes() {
+                part.inspect(batch, 0, packet.head(), meta);
+            }
+            part.classify(batch);
+        }
+        None => {
+            fill_window(packet.head(), meta, in_port, out_port, policy.chunks(), &mut batch.windows[0]);
+            if policy.needs_bytes() {
+                policy.inspect(batch, 0, packet.head(), meta);
+            }
+            policy.classify(batch);
+        }
+    }
+}
+
+/// Returns the destination address of an IP packet.
+fn destination(head: &[u8], meta: &Meta) -> Option<IpAddr> {
+    let ip = head.get(usize::from(meta.l3_off)..)?;
+    match meta.kind.l3() {
+        Kind::IP4 => Some(IpAddr::from(*ip.get(16..)?.first_chunk::<4>()?)),
+        Kind::IP6 => Some(IpAddr::from(*ip.get(24..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
