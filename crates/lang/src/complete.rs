@@ -5,8 +5,8 @@ use serde::Serialize;
 use crate::ast::RuleKind;
 use crate::field::{FIELDS, FieldId, ValueKind};
 use crate::keyword::{
-    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, ROUTING, SHOW, TARGETS, TIMEOUTS,
-    is_stateful,
+    self, CONDS, CONNECTIONS, FILTERING, Keyword, NAT_PROTOS, ON_ERROR, PUNT_CLASSES, ROUTING, SHOW, TARGETS,
+    TIMEOUTS, is_stateful,
 };
 use crate::lex::{Lexer, Tok};
 use crate::names;
@@ -99,6 +99,7 @@ fn offer(expect: Expect, names: &Names<'_>, each: &mut dyn FnMut(&str, &str)) {
         }
         Expect::ErrorPolicy => table(ON_ERROR, each),
         Expect::Timeout => table(TIMEOUTS, each),
+        Expect::PuntClass => table(PUNT_CLASSES, each),
         Expect::Filtering => table(FILTERING, each),
         Expect::NatProto => table(NAT_PROTOS, each),
         Expect::Cond(field) => {

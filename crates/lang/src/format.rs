@@ -57,6 +57,10 @@ impl Display for Command {
             Command::ChainSet(Chain { name, body }) => write!(f, "chain set {name} {body}"),
             Command::ChainDel { name } => write!(f, "chain del {name}"),
             Command::SetTimeout { timeout, seconds } => write!(f, "set timeout {} {seconds}", timeout.word()),
+            Command::SetPuntLimit { class, rate: Some(rate) } => {
+                write!(f, "set punt-limit {} {rate}", class.word())
+            }
+            Command::SetPuntLimit { class, rate: None } => write!(f, "set punt-limit {} off", class.word()),
             Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
             Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
             Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),

@@ -1,6 +1,6 @@
 //! Keywords of the grammar other than fields, with one line of help each.
 
-use crate::ast::{Cond, ErrorPolicy, Filtering, NatProto, ShowSubject, Timeout};
+use crate::ast::{Cond, ErrorPolicy, Filtering, NatProto, PuntClass, ShowSubject, Timeout};
 
 /// A keyword and its help text.
 #[derive(Clone, Copy, Debug)]
@@ -123,6 +123,7 @@ pub(crate) const SET: &[Keyword] = &[
     word("timeout", "how long sessions live without packets: set timeout <name> <seconds>"),
     word("tcp-pickup", "whether TCP segments other than SYNs may open sessions: on or off"),
     word("tcp-window-check", "whether TCP segments outside of the window are dropped: on or off"),
+    word("punt-limit", "packets per second that the kernel gets: set punt-limit <class> <number>|off"),
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
 
@@ -142,6 +143,20 @@ pub(crate) const TIMEOUTS: &[(Timeout, Keyword)] = &[
     (Timeout::Other, word("other", "other protocols")),
     (Timeout::Fragment, word("fragment", "fragments whose datagram's first one has not come")),
 ];
+
+/// Words after `set punt-limit`.
+pub(crate) const PUNT_CLASSES: &[(PuntClass, Keyword)] = &[
+    (PuntClass::Neighbor, word("neighbor", "ARP and neighbour discovery")),
+    (PuntClass::Routing, word("routing", "routing protocols: OSPF, BGP, IS-IS, RIP, BFD, VRRP, …")),
+    (
+        PuntClass::Local,
+        word("local", "other packets to the machine itself, and to routes left to the kernel"),
+    ),
+    (PuntClass::Other, word("other", "all other frames")),
+];
+
+/// The value of a limit that is not a number.
+pub(crate) const LIMIT: &[Keyword] = &[word("off", "no limit")];
 
 /// Words after `nat`.
 pub(crate) const NAT: &[Keyword] =
@@ -278,6 +293,11 @@ pub(crate) fn show_word(what: ShowSubject) -> &'static str {
 /// The word of a timeout.
 pub(crate) fn timeout_word(timeout: Timeout) -> &'static str {
     word_of(TIMEOUTS, timeout)
+}
+
+/// The word of a class of packets for the kernel.
+pub(crate) fn punt_class_word(class: PuntClass) -> &'static str {
+    word_of(PUNT_CLASSES, class)
 }
 
 /// The word of a pool's filtering.

@@ -214,6 +214,8 @@ fn commands_about_sessions() {
         "nat forward del tcp 192.0.2.1 80",
         "set timeout tcp-established 2000000",
         "set timeout fragment 1",
+        "set punt-limit neighbor 500",
+        "set punt-limit local off",
         "set tcp-pickup off",
         "set tcp-window-check on",
         "set xdp-fast-path on",

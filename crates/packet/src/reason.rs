@@ -96,6 +96,11 @@ drop_reasons! {
     TtlExpired = "ttl-expired", "TTL or hop limit expired";
     FragNeeded = "frag-needed", "packet exceeds the output MTU and must not be fragmented";
     PuntNone = "punt-none", "packet for the kernel, but no port leads to it";
+    PuntLimitNeighbor = "punt-limit-neighbor", "ARP or neighbour discovery for the kernel above `punt-limit neighbor`";
+    PuntLimitRouting = "punt-limit-routing", "packet of a routing protocol for the kernel above `punt-limit routing`";
+    PuntLimitLocal = "punt-limit-local", "packet to the machine itself above `punt-limit local`";
+    PuntLimitOther = "punt-limit-other", "other frame for the kernel above `punt-limit other`";
+    PuntFull = "punt-full", "queue of packets for the kernel is full";
     ChainClass = "chain-class", "no branch of the session's chain accepts its traffic";
     ChainError = "chain-error", "dropped by a function of the session's chain";
     Acl = "acl", "session denied by a function `acl`";

@@ -104,6 +104,19 @@ pub struct NeighborEntry {
     pub state: Cow<'static, str>,
 }
 
+/// Packets handed to the kernel, by class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PuntCounts {
+    /// ARP and IPv6 neighbour discovery.
+    pub neighbor: u64,
+    /// Routing protocols.
+    pub routing: u64,
+    /// Other IP packets to a unicast address.
+    pub local: u64,
+    /// All other frames.
+    pub other: u64,
+}
+
 /// Counters of routing since the first interface was routed: the mirror of the kernel's routes, and the
 /// workers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -132,6 +145,8 @@ pub struct RoutingCounts {
     pub requests: u64,
     /// Packets handed to the kernel.
     pub punted: u64,
+    /// The same packets by class.
+    pub punted_by_class: PuntCounts,
     /// ICMP errors sent.
     pub icmp_errors: u64,
     /// ICMP errors that were not sent because of the rate limit.

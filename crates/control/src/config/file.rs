@@ -129,6 +129,7 @@ impl<'a> Builder<'a> {
                 Command::SetTimeout { timeout, seconds } => {
                     settings::set_timeout(self.config.settings_mut(), timeout, seconds);
                 }
+                Command::SetPuntLimit { class, rate } => self.config.punt_limits_mut().set(class, rate),
                 Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::SetXdpFastPath(on) => self.config.set_fast_path(on),
@@ -239,6 +240,7 @@ fn setting_lines(config: &Config) -> Vec<String> {
         lines.push(Command::SetOnError(config.on_error()).to_string());
     }
     lines.extend(settings::lines(config.settings()));
+    lines.extend(settings::punt_lines(config.punt_limits()));
     if config.fast_path() {
         lines.push(Command::SetXdpFastPath(true).to_string());
     }

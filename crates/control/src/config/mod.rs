@@ -21,7 +21,7 @@ pub(crate) mod settings;
 
 use std::sync::Arc;
 
-use mmb_dataplane::PortId;
+use mmb_dataplane::{PortId, PuntLimits};
 use mmb_flow::SessionSettings;
 use mmb_lang::{ErrorPolicy, Match, Rule, Word};
 use mmb_policy::{Policy, RuleView};
@@ -45,6 +45,7 @@ pub struct Config {
     revision: u64,
     on_error: ErrorPolicy,
     settings: SessionSettings,
+    punt_limits: PuntLimits,
     /// Whether flows between af-xdp interfaces may be offloaded to XDP.
     fast_path: bool,
     /// The port of the TAP by which routed AF_XDP ports pass packets to the kernel; none without such ports.
@@ -173,11 +174,22 @@ impl Config {
         &mut self.settings
     }
 
+    /// Packets per second that the kernel gets.
+    pub fn punt_limits(&self) -> &PuntLimits {
+        &self.punt_limits
+    }
+
+    /// Packets per second that the kernel gets, to be changed.
+    pub fn punt_limits_mut(&mut self) -> &mut PuntLimits {
+        &mut self.punt_limits
+    }
+
     /// Sets all settings to their defaults, and deletes NAT pools, forwards, functions and chains.
     pub(crate) fn reset_settings(&mut self) {
         self.chains = Arc::default();
         self.on_error = ErrorPolicy::default();
         self.settings = SessionSettings::default();
+        self.punt_limits = PuntLimits::default();
         self.fast_path = false;
         self.nat = Arc::default();
     }

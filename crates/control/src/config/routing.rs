@@ -215,6 +215,7 @@ impl Config {
             on_error: self.on_error,
             nat: self.nat.compiled().clone(),
             settings: self.settings,
+            punt_limits: self.punt_limits,
             chains: self.chains.program().clone(),
             fast_path: self.fast_path,
             ports,

@@ -1,7 +1,9 @@
-//! SessionSettings of sessions: `set timeout`, `set tcp-pickup`, `set tcp-window-check`.
+//! Settings of sessions, and limits: `set timeout`, `set tcp-pickup`, `set tcp-window-check`,
+//! `set punt-limit`.
 
+use mmb_dataplane::PuntLimits;
 use mmb_flow::{SessionSettings, Timeouts};
-use mmb_lang::{Command, Timeout};
+use mmb_lang::{Command, PuntClass, Timeout};
 
 /// Milliseconds in a second.
 const SECOND: u32 = 1000;
@@ -46,6 +48,13 @@ pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
     lines
 }
 
+/// The lines of a file with these limits. Defaults have no line.
+pub(crate) fn punt_lines(limits: &PuntLimits) -> impl Iterator<Item = String> {
+    let default = PuntLimits::default();
+    let changed = PuntClass::ALL.into_iter().filter(move |class| limits.get(*class) != default.get(*class));
+    changed.map(|class| Command::SetPuntLimit { class, rate: limits.get(class) }.to_string())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,7 +71,13 @@ mod tests {
         assert_eq!(text.len(), Timeout::ALL.len() + 2);
         assert_eq!(text[0], "set timeout tcp-handshake 11");
         assert_eq!(text[9..], ["set timeout fragment 20", "set tcp-pickup off", "set tcp-window-check on"]);
-        for line in &text {
+        let mut limits = PuntLimits::default();
+        assert_eq!(punt_lines(&limits).count(), 0);
+        limits.set(PuntClass::Local, None);
+        limits.set(PuntClass::Neighbor, Some(7));
+        let limits: Vec<_> = punt_lines(&limits).collect();
+        assert_eq!(limits, ["set punt-limit neighbor 7", "set punt-limit local off"]);
+        for line in text.iter().chain(&limits) {
             assert!(mmb_lang::parse_line(line).is_ok_and(|c| c.is_some()), "{line}");
         }
     }

@@ -12,8 +12,8 @@ use prometheus_client::registry::Registry;
 
 use self::series::*;
 use crate::api::{
-    DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry, RuleEntry,
-    Runtime, VersionEntry,
+    DropList, FastPathReply, FunctionEntry, InterfaceList, InterfaceState, NatReply, PoolEntry, PuntCounts,
+    RuleEntry, Runtime, VersionEntry,
 };
 
 /// Media type of the reply.
@@ -172,6 +172,12 @@ impl Scrape {
         let mut metric = e.encode_descriptor("router_routes", "Routes by family", None, MetricType::Gauge)?;
         for (family, n) in [("ip4", r.routes_ip4), ("ip6", r.routes_ip6)] {
             gauge(&mut metric, &[("family", family)], n)?;
+        }
+        let help = "Packets of routed interfaces that were passed to the kernel, by class";
+        let mut metric = e.encode_descriptor("punted_packets", help, None, MetricType::Counter)?;
+        let PuntCounts { neighbor, routing, local, other } = r.punted_by_class;
+        for (class, n) in [("neighbor", neighbor), ("routing", routing), ("local", local), ("other", other)] {
+            counter(&mut metric, &[("class", class)], n)?;
         }
         for (name, help, get) in ROUTING_GAUGES {
             e.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&get(r))?;

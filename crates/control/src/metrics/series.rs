@@ -74,7 +74,7 @@ pub(super) const ROUTING_GAUGES: [Metric<RoutingCounts>; 3] = [
     ("neighbor_waiting", "Packets that are queued until a neighbor is resolved", |r| r.waiting),
 ];
 
-pub(super) const ROUTING_COUNTERS: [Metric<RoutingCounts>; 11] = [
+pub(super) const ROUTING_COUNTERS: [Metric<RoutingCounts>; 10] = [
     ("router_resyncs", "Times the whole mirror of routes was compared with the kernel", |r| r.resyncs),
     ("router_overruns", "Times the kernel sent more messages than could be read", |r| r.overruns),
     ("router_messages", "Messages from the kernel about routes, neighbors, links and addresses", |r| {
@@ -82,7 +82,6 @@ pub(super) const ROUTING_COUNTERS: [Metric<RoutingCounts>; 11] = [
     }),
     ("router_publications", "Times that new routes were published to the workers", |r| r.publications),
     ("router_requests", "Times that the kernel was asked to resolve a neighbor", |r| r.requests),
-    ("punted_packets", "Packets of routed interfaces that were passed to the kernel", |r| r.punted),
     ("icmp_errors", "ICMP errors sent about packets that could not be routed", |r| r.icmp_errors),
     ("icmp_errors_suppressed", "ICMP errors that were not sent because of the rate limit", |r| {
         r.icmp_suppressed

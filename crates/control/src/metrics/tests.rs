@@ -10,6 +10,7 @@ fn routing_metrics_exist_while_an_interface_is_routed() {
         lag_last_us: 1_500,
         resyncs: 2,
         punted: 9,
+        punted_by_class: PuntCounts { routing: 2, local: 7, ..PuntCounts::default() },
         ..RoutingCounts::default()
     };
     let drops = [("no-route".to_owned(), 4)].into_iter().collect();
@@ -24,7 +25,7 @@ fn routing_metrics_exist_while_an_interface_is_routed() {
         "mmb_router_lag_seconds 0.0015",
         "mmb_router_routes{family=\"ip4\"} 1000000",
         "mmb_router_resyncs_total 2",
-        "mmb_punted_packets_total 9",
+        "mmb_punted_packets_total{class=\"local\"} 7",
         "mmb_interface_drops_total{interface=\"lan\",reason=\"no-route\"} 4",
     ] {
         assert!(text.lines().any(|l| l == line), "{line} in\n{text}");

@@ -8,11 +8,11 @@
 use std::io::{self, Write};
 
 use mmb_dataplane::PortId;
-use mmb_lang::Subnet;
+use mmb_lang::{PuntClass, Subnet};
 use mmb_router::{FibEntry, FibHop, FibQuery, FibSelect, RouterCounters};
 
 use super::ports::PortNames;
-use crate::api::{NeighborEntry, NeighborList, NextHopEntry, RouteEntry, RoutingCounts};
+use crate::api::{NeighborEntry, NeighborList, NextHopEntry, PuntCounts, RouteEntry, RoutingCounts};
 use crate::config::Config;
 use crate::render::FibColumns;
 use crate::transaction::Control;
@@ -130,6 +130,7 @@ impl Control {
             ..
         } = self.mirror().with_router(|router| router.counters())?;
         let workers = self.engine().routing_counters();
+        let punted = |class: PuntClass| workers.punted[class as usize];
         Some(RoutingCounts {
             routes_ip4: routes4,
             routes_ip6: routes6,
@@ -142,7 +143,13 @@ impl Control {
             messages,
             publications,
             requests,
-            punted: workers.punted,
+            punted: workers.punted.iter().sum(),
+            punted_by_class: PuntCounts {
+                neighbor: punted(PuntClass::Neighbor),
+                routing: punted(PuntClass::Routing),
+                local: punted(PuntClass::Local),
+                other: punted(PuntClass::Other),
+            },
             icmp_errors: workers.icmp_errors,
             icmp_suppressed: workers.icmp_suppressed,
             fragmented: workers.fragmented,

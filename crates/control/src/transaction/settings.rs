@@ -1,7 +1,7 @@
 //! `set …`.
 
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, Timeout};
+use mmb_lang::{ErrorPolicy, PuntClass, Timeout};
 
 use super::control::Control;
 use crate::api::Done;
@@ -37,6 +37,17 @@ impl Control {
     pub(crate) fn set_timeout(&self, timeout: Timeout, seconds: u32) -> Result<Done, CommandError> {
         self.change_settings(|settings| settings::set_timeout(settings, timeout, seconds))?;
         Ok(Done::new(format!("{} is {}", timeout.word(), count(u64::from(seconds), "second"))))
+    }
+
+    /// `set punt-limit`.
+    pub(crate) fn set_punt_limit(&self, class: PuntClass, rate: Option<u32>) -> Result<Done, CommandError> {
+        self.change(|config| {
+            config.punt_limits_mut().set(class, rate);
+            Ok(())
+        })?;
+        let limit = rate.map_or("all packets".to_owned(), |rate| count(u64::from(rate), "packet"));
+        let each = if rate.is_some() { " per second" } else { "" };
+        Ok(Done::new(format!("the kernel gets {limit}{each} of class {}", class.word())))
     }
 
     /// `set tcp-pickup`.

@@ -8,6 +8,8 @@ use mmb_nf::Program;
 use mmb_policy::Policy;
 use serde::Serialize;
 
+use crate::features::punt::limit::PuntLimits;
+
 /// Most workers an engine runs.
 pub const MAX_WORKERS: usize = 16;
 /// Most ports an engine holds at a time.
@@ -78,6 +80,8 @@ pub struct Forwarding {
     pub settings: SessionSettings,
     /// The chains that the rules name, and their functions.
     pub chains: Arc<Program>,
+    /// Packets per second that the kernel gets.
+    pub punt_limits: PuntLimits,
     /// Flows between af-xdp ports may stay in the kernel ([`crate::fast_path_obstacle`]).
     pub fast_path: bool,
     /// The ports that take part; others neither receive nor send.

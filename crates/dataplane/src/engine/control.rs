@@ -50,6 +50,8 @@ pub(super) struct Publisher {
 pub struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) workers: Vec<RunningWorker>,
+    /// The thread that writes packets to the kernel's interfaces.
+    pub(super) punt_writer: Option<JoinHandle<()>>,
     pub(super) ports: Arc<OpenPorts>,
     pub(super) port_monitor: PortMonitor,
     pub(super) publisher: Mutex<Publisher>,
@@ -89,7 +91,7 @@ impl Engine {
         }
         *entry = Some(Arc::new(port::open(&self.pools, name, kind, self.workers.len())?));
         // No packet of the port that had this number before is in a graph any more.
-        self.shared.workers.iter().for_each(|worker| worker.counters.drops.zero_port(id.0));
+        self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));
         Ok(())
     }
 
@@ -143,6 +145,9 @@ impl Engine {
                     std::thread::sleep(Duration::from_micros(20));
                 }
             }
+        }
+        if let Some(queue) = &self.shared.punt.queue {
+            queue.wait_unused(&self.shared.stop);
         }
     }
 

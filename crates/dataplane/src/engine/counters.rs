@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use mmb_fastpath::FastCounters;
+use mmb_lang::PuntClass;
 use mmb_packet::{DropReason, prefetch};
 use serde::Serialize;
 
@@ -123,7 +124,7 @@ impl RuleTable {
 }
 
 /// Room for drop reasons; a power of two.
-const REASONS: usize = 64;
+const REASONS: usize = 128;
 
 const _: () = assert!(DropReason::COUNT <= REASONS);
 
@@ -183,7 +184,8 @@ impl DropCounters {
 /// Routing counters of one worker; see [`crate::RoutingCounters`].
 #[derive(Debug, Default)]
 pub(crate) struct RoutingTally {
-    pub punted: Counter,
+    /// Packets given to the kernel, by class.
+    pub punted: [Counter; PuntClass::ALL.len()],
     pub icmp_errors: Counter,
     pub icmp_suppressed: Counter,
     pub fragmented: Counter,

@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use mmb_dpdk::RingSender;
@@ -14,12 +15,13 @@ use mmb_fastpath::FastPathState;
 use mmb_route::Routes;
 
 use crate::engine::config::PortId;
-use crate::engine::counters::WorkerCounters;
+use crate::engine::counters::{DropCounters, WorkerCounters};
 use crate::engine::handoff::Inbox;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::mailbox::Mailbox;
 use crate::engine::thread::waker::Waker;
 use crate::features::ip::locals::LocalAddresses;
+use crate::features::punt::writer::PuntShared;
 use crate::features::route::requests::NeighborRequests;
 
 /// The part of a worker that other threads see.
@@ -81,6 +83,10 @@ pub(crate) struct Shared {
     retired: Mutex<Vec<Arc<Routes>>>,
     /// Neighbours that the kernel is to resolve.
     pub requests: NeighborRequests,
+    /// Packets for the kernel.
+    pub punt: PuntShared,
+    /// When the engine started; the clocks of all workers begin here.
+    pub start: Instant,
     pub stop: AtomicBool,
     pub workers: Vec<WorkerShared>,
 }
@@ -96,6 +102,8 @@ impl Shared {
             fast: Arc::default(),
             retired: Mutex::default(),
             requests: NeighborRequests::new()?,
+            punt: PuntShared::default(),
+            start: Instant::now(),
             stop: AtomicBool::new(false),
             workers,
         })
@@ -105,6 +113,12 @@ impl Shared {
     pub fn detached(snapshot: Snapshot, workers: usize) -> std::io::Result<Shared> {
         let workers = (0..workers).map(|_| WorkerShared::new(None)).collect::<Result<_, _>>()?;
         Shared::new(snapshot, workers)
+    }
+
+    /// Counters of dropped packets, one for each thread that drops some.
+    pub fn drop_counters(&self) -> impl Iterator<Item = &DropCounters> {
+        let writer = self.punt.queue.as_ref().map(|queue| &queue.drops);
+        self.workers.iter().map(|worker| &worker.counters.drops).chain(writer)
     }
 
     /// The published snapshot.

@@ -21,6 +21,7 @@ use crate::engine::counters::RuleTable;
 use crate::features::fastpath;
 use crate::features::flow_rules::mark::is_sessionless;
 use crate::features::port::device::OpenPort;
+use crate::features::punt::limit::PuntLimits;
 
 /// What happens to packets that come in by a port, as bits. 0: they go to the other end of the wire at once.
 pub(crate) mod path {
@@ -54,6 +55,14 @@ pub(crate) struct Punt {
 
 const NO_PUNT: Punt = Punt { port: PortId::NONE.0, mac: None };
 
+const _: () = assert!(MAX_PORTS <= u32::BITS as usize);
+
+/// The bit of a port in a set of ports; 0 for [`PortId::NONE`].
+#[inline]
+fn port_bit(port: u16) -> u32 {
+    1u32.checked_shl(port.into()).unwrap_or(0)
+}
+
 /// A published forwarding configuration, resolved for the nodes.
 pub(crate) struct Snapshot {
     pub generation: u64,
@@ -77,6 +86,10 @@ pub(crate) struct Snapshot {
     pub peer: [u16; MAX_PORTS],
     /// Where packets for the kernel go, for each routed port.
     pub punt: [Punt; MAX_PORTS],
+    /// Packets per second that the kernel gets.
+    pub punt_limits: PuntLimits,
+    /// The ports that lead to the kernel, one bit for each port id.
+    pub kernel_ports: u32,
     /// Rules test the output port, and packets are routed: routes are looked up before rules.
     pub needs_out_port: bool,
     /// Bits of [`path`] for each input port.
@@ -110,6 +123,8 @@ impl Snapshot {
             ports: std::array::from_fn(|_| None),
             peer: [PortId::NONE.0; MAX_PORTS],
             punt: [NO_PUNT; MAX_PORTS],
+            punt_limits: forwarding.punt_limits,
+            kernel_ports: 0,
             needs_out_port: forwarding.policy.needs_out_port()
                 && forwarding.ports.iter().any(|p| p.routed.is_some()),
             path: [0; MAX_PORTS],
@@ -146,6 +161,7 @@ impl Snapshot {
             if let Some(punt) = config.routed.and_then(|routed| routed.punt) {
                 let is_twin = forwarding.ports.iter().any(|p| p.id == punt && p.peer == Some(config.id));
                 let mac = if is_twin { None } else { open(punt).map(|port| port.mac()) };
+                snapshot.kernel_ports |= port_bit(punt.0);
                 snapshot.punt[index] = Punt { port: punt.0, mac };
             }
             snapshot.ports[index] = port;
@@ -193,6 +209,12 @@ impl Snapshot {
     /// Where packets for the kernel go that came in by `port`.
     pub fn punt(&self, port: u16) -> Punt {
         self.punt.get(usize::from(port)).copied().unwrap_or(NO_PUNT)
+    }
+
+    /// Whether `port` leads to the kernel, and so is written by a thread of its own.
+    #[inline]
+    pub fn leads_to_kernel(&self, port: u16) -> bool {
+        self.kernel_ports & port_bit(port) != 0
     }
 
     /// The other end of `port`'s wire, or [`PortId::NONE`], or [`OUT_ROUTED`].

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 
 use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, Mempool, RingReceiver, ThreadGuard, register_thread};
 use mmb_fastpath::PortMonitor;
@@ -21,6 +22,7 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
+use crate::features::punt::writer::{self, PuntQueue};
 use crate::graph;
 
 /// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the
@@ -39,14 +41,19 @@ impl Engine {
             EalConfig { memory_mb: config.memory_mb, huge: HugePages::Auto, ..EalConfig::default() };
         let eal = Eal::init(&eal_config)?;
         let pools = Pools::create(config.memory_mb)?;
-        let (shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
+        let (mut shared, inboxes) = create_shared(empty_snapshot(0, config.workers), config.workers)?;
+        let (queue, punted) = PuntQueue::new()?;
+        shared.punt.queue = Some(queue);
         let shared = Arc::new(shared);
         let ports: Arc<OpenPorts> = Arc::new(Mutex::new(std::array::from_fn(|_| None)));
         let monitored = ports.clone();
         let port_monitor = PortMonitor::start(shared.fast.clone(), move || update_redirects(&monitored))
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
+        let writer = shared.clone();
+        let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
         let mut engine = Engine {
             workers: Vec::new(),
+            punt_writer: Some(punt_writer),
             ports,
             port_monitor,
             publisher: Mutex::new(Publisher {
@@ -77,6 +84,13 @@ impl Drop for Engine {
         self.shared.stop.store(true, Relaxed);
         for worker in &self.shared.workers {
             worker.waker.wake();
+        }
+        if let Some(queue) = &self.shared.punt.queue {
+            queue.wake();
+        }
+        if let Some(writer) = self.punt_writer.take() {
+            // After a panic, there is nothing left to clean up either.
+            let _ = writer.join();
         }
         for running in self.workers.drain(..) {
             // A worker that panicked has nothing left to clean up here.
@@ -187,12 +201,19 @@ fn spawn(
             Err(error) => drop(sender.send(Err(error))),
         }
     };
-    let thread = std::thread::Builder::new()
-        .name(format!("mmb-worker-{id}"))
-        .spawn(body)
-        .map_err(|reason| EngineError::Thread { name: format!("worker {id}"), reason })?;
+    let thread = thread(&format!("worker {id}"), &format!("mmb-worker-{id}"), body)?;
     let stats = receiver.recv().map_err(|_| EngineError::WorkerEnded(id))??;
     Ok(RunningWorker { thread, cpu, stats })
+}
+
+/// Starts a thread. `what`: its description for messages.
+fn thread(
+    what: &str,
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, EngineError> {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    started.map_err(|reason| EngineError::Thread { name: what.to_owned(), reason })
 }
 
 type WorkerSetup = (ThreadGuard, Graph<Worker>, Sleeper);

@@ -107,7 +107,7 @@ pub(crate) fn node_runtime(stats: &StatsHandle) -> Vec<NodeRuntime> {
 }
 
 pub(crate) fn drops(shared: &Shared) -> Vec<(DropReason, u64)> {
-    let sum = |reason| shared.workers.iter().map(|w| w.counters.drops.get(reason)).sum();
+    let sum = |reason| shared.drop_counters().map(|drops| drops.get(reason)).sum();
     DropReason::known().map(|reason| (reason, sum(reason))).collect()
 }
 

@@ -57,7 +57,7 @@ impl Worker {
         fast.adopt(snapshot.fast.as_ref(), (id, shared.workers.len()), &mut flows.sessions);
         Worker {
             id,
-            clock: Clock::monotonic(),
+            clock: Clock::monotonic(shared.start),
             routing: RoutingState::load(&shared, 0),
             slow_path: SlowPath::new(VECTOR, FRAME_BYTES),
             flows,

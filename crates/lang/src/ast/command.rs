@@ -2,7 +2,9 @@
 
 use std::net::IpAddr;
 
-use super::{Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfAdd, Rule, Word, address_bits};
+use super::{
+    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfAdd, PuntClass, Rule, Word, address_bits,
+};
 
 /// One line of the language.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +131,13 @@ pub enum Command {
         timeout: Timeout,
         /// 1 to [`Timeout::MAX_SECONDS`].
         seconds: u32,
+    },
+    /// `set punt-limit CLASS PACKETS|off`: packets of a class that the kernel gets each second.
+    SetPuntLimit {
+        /// The class.
+        class: PuntClass,
+        /// 1 to [`PuntClass::MAX_RATE`]. None: no limit.
+        rate: Option<u32>,
     },
     /// `set tcp-pickup on|off`: whether a TCP segment other than a SYN may open a session.
     SetTcpPickup(bool),

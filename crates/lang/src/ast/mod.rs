@@ -6,6 +6,7 @@
 
 mod chain;
 mod command;
+mod limit;
 mod nat;
 
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use std::ops::Deref;
 
 pub use chain::{Body, Branch, BranchEnd, Chain, NfAdd, Step};
 pub use command::{Command, ErrorPolicy, PortKind, ShowSubject, Subnet, Timeout};
+pub use limit::PuntClass;
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
 
 use crate::field::FieldId;

@@ -1,11 +1,11 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Match, PortKind, RuleKind, Subnet, Timeout, Word};
+use crate::ast::{Command, Match, PortKind, PuntClass, RuleKind, Subnet, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
-    COMMANDS, CONNECTIONS, INTERFACE, Keyword, NEIGHBOURS, ON_ERROR, PORTS, ROUTE, ROUTING, SET, SHOW,
-    SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    COMMANDS, CONNECTIONS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES, ROUTE,
+    ROUTING, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -173,6 +173,13 @@ impl Parser<'_> {
                 let seconds = self.number("time in seconds", 1..=Timeout::MAX_SECONDS.into())?;
                 Ok(Command::SetTimeout { timeout, seconds: seconds as u32 })
             }
+            "punt-limit" => {
+                self.expect(Expect::PuntClass);
+                let words = PUNT_CLASSES.iter().map(|(_, keyword)| keyword.word);
+                let (class, _) = PUNT_CLASSES[self.choice(words, "class of packets")?];
+                let rate = self.limit("number of packets per second", PuntClass::MAX_RATE)?;
+                Ok(Command::SetPuntLimit { class, rate })
+            }
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
             "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),
             _ => Ok(Command::SetXdpFastPath(self.switch("xdp-fast-path")?)),
@@ -182,6 +189,15 @@ impl Parser<'_> {
     /// `on` or `off`.
     fn switch(&mut self, setting: &str) -> Parse<bool> {
         Ok(self.keyword(SWITCH, &format!("`{setting}` value"))? == "on")
+    }
+
+    /// A number from 1 to `most`, or `off`.
+    fn limit(&mut self, what: &str, most: u32) -> Parse<Option<u32>> {
+        self.expect(Expect::Words(LIMIT));
+        if self.eat_word("off") {
+            return Ok(None);
+        }
+        Ok(Some(self.number(what, 1..=most.into())? as u32))
     }
 
     fn interface(&mut self) -> Parse<Command> {

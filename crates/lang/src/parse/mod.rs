@@ -46,6 +46,8 @@ pub(crate) enum Expect {
     ErrorPolicy,
     /// A timeout.
     Timeout,
+    /// A class of packets for the kernel.
+    PuntClass,
     /// The filtering of a pool.
     Filtering,
     /// A protocol of forwards.

@@ -4,10 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering, Match,
-    MatchExpr, NatForward, NatPool, NatProto, PortKind, Rule, RuleKind, ShowSubject, SourceSpan, Subnet,
-    Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
+    MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind, ShowSubject, SourceSpan,
+    Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -239,6 +240,8 @@ fn about_sessions() -> impl Strategy<Value = Command> {
         (proto(), socket()).prop_map(|(proto, outside)| Command::NatForwardDel { proto, outside }),
         (select(&Timeout::ALL[..]), seconds)
             .prop_map(|(timeout, seconds)| Command::SetTimeout { timeout, seconds }),
+        (select(&PuntClass::ALL[..]), option::of(1..=PuntClass::MAX_RATE))
+            .prop_map(|(class, rate)| Command::SetPuntLimit { class, rate }),
         any::<bool>().prop_map(Command::SetTcpPickup),
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
         any::<bool>().prop_map(Command::SetXdpFastPath),

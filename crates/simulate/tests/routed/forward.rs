@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use mmb_lang::PuntClass;
 use mmb_packet::build::{Extension, Frame, Ip4, Ip6, Transport, Udp};
 use mmb_route::{L3Interface, RouteTable, Routes};
 use proptest::prelude::*;
@@ -142,7 +143,25 @@ fn the_kernel_gets_what_is_its() {
         n += 1;
         assert_eq!(world.send(&frame), [(TWIN, frame)]);
     }
-    assert_eq!((world.drops(), world.lab.routing_counters().punted), (vec![], n));
+    let punted = world.lab.routing_counters().punted;
+    // Neighbours, routing protocols, unicast packets, others.
+    assert_eq!((world.drops(), punted, punted.iter().sum()), (vec![], [2, 0, 4, 3], n));
+}
+
+#[test]
+fn a_flood_of_the_machine_itself_is_limited() {
+    let mut forwarding = forwarding(&[]);
+    forwarding.punt_limits.set(PuntClass::Local, Some(1_000));
+    let mut world = world(forwarding);
+    let own = udp(ip4("10.0.0.1"), 9);
+    let frames = |n: usize| vec![(LAN, own.clone()); n];
+    assert_eq!(world.lab.run(0, frames(150)).len(), 100, "the packets of a tenth of a second");
+    assert_eq!(world.drops(), [("punt-limit-local", 50)]);
+    // Other classes, and packets that are forwarded, are not touched.
+    let arp = Frame::ethernet(0x0806).macs(HOST_MAC, [0xff; 6]).build();
+    assert_eq!(world.send(&arp), [(TWIN, arp)]);
+    assert_eq!(world.send(&udp(ip4("198.51.100.7"), 9)).len(), 1);
+    assert_eq!(world.lab.run(20, frames(150)).len(), 20, "20 ms later");
 }
 
 #[test]

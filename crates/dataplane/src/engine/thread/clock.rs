@@ -18,9 +18,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that runs from 0 on.
-    pub fn monotonic() -> Clock {
-        Clock { source: TimeSource::Monotonic(Instant::now()), now: 0 }
+    /// A clock that is 0 at `origin`.
+    pub fn monotonic(origin: Instant) -> Clock {
+        Clock { source: TimeSource::Monotonic(origin), now: 0 }
     }
 
     /// Makes the clock stand at `milliseconds` from the next [`Clock::update`] on.
@@ -33,6 +33,14 @@ impl Clock {
         match self.source {
             TimeSource::Monotonic(origin) => origin.elapsed().as_millis() as u32,
             TimeSource::Fixed(now) => now,
+        }
+    }
+
+    /// The time of the source, in nanoseconds. All workers of an engine have the same time.
+    pub fn nanoseconds(&self) -> u64 {
+        match self.source {
+            TimeSource::Monotonic(origin) => origin.elapsed().as_nanos() as u64,
+            TimeSource::Fixed(now) => u64::from(now) * 1_000_000,
         }
     }
 

@@ -133,6 +133,11 @@ impl OpenPort {
         }
     }
 
+    /// The queue by which packets for the kernel are written, on a port that leads there.
+    pub fn punt_queue(&self) -> Option<&Mutex<TxQueue>> {
+        self.tx.first()
+    }
+
     /// Clears pending errors of the port's descriptors. A packet socket whose interface went down has one,
     /// which would end every sleep at once.
     pub fn clear_errors(&self) {

@@ -9,6 +9,7 @@ use crate::engine::config::PortId;
 use crate::engine::worker::Worker;
 use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::handoff::send::{TargetRing, discard, push, send_to_worker};
+use crate::features::punt::writer::PuntQueue;
 
 /// Attempts without progress after which packets that a port does not take are dropped. On a kernel port, an
 /// attempt takes about a system call, since the kernel must run in between.
@@ -56,10 +57,18 @@ fn transmit_in_runs(worker: &Worker, vector: Vector<'_>, burst: &mut Burst) {
 
 /// The queue of port `out`, if this worker transmits there.
 fn own_queue(worker: &Worker, out: u16) -> Option<MutexGuard<'_, TxQueue>> {
+    if punt_queue(worker, out).is_some() {
+        return None;
+    }
     let port = worker.snapshot.port(out)?;
     let (owner, queue) = port.tx_queue(worker.id, worker.shared.workers.len(), usize::from(out));
     // Only this worker uses the queue, so the lock is free.
     if owner == worker.id { queue?.try_lock().ok() } else { None }
+}
+
+/// The queue of packets for the kernel, if port `out` leads there.
+fn punt_queue(worker: &Worker, out: u16) -> Option<&PuntQueue> {
+    worker.shared.punt.queue.as_ref().filter(|_| worker.snapshot.leads_to_kernel(out))
 }
 
 fn count_oversized(worker: &Worker, packets: usize) {
@@ -73,6 +82,9 @@ fn count_oversized(worker: &Worker, packets: usize) {
 fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
     if burst.is_empty() {
         return;
+    }
+    if let Some(queue) = punt_queue(worker, out) {
+        return queue.send(worker, burst);
     }
     let snapshot = &*worker.snapshot;
     let Some(port) = snapshot.port(out) else {

@@ -1,3 +1,6 @@
 //! Punt: packets that the kernel receives.
 
+mod class;
+pub(crate) mod limit;
 pub(crate) mod node;
+pub(crate) mod writer;

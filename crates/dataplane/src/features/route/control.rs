@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use mmb_dpdk::Steering;
+use mmb_lang::PuntClass;
 use mmb_packet::DropReason;
 use mmb_route::Routes;
 use serde::Serialize;
@@ -16,8 +17,8 @@ use crate::features::port::error::PortError;
 /// Counters of routing since the engine started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RoutingCounters {
-    /// Packets given to the kernel.
-    pub punted: u64,
+    /// Packets given to the kernel, in the order of [`PuntClass::ALL`].
+    pub punted: [u64; PuntClass::ALL.len()],
     /// ICMP errors sent.
     pub icmp_errors: u64,
     /// ICMP errors not sent because of the rate limit.
@@ -41,7 +42,9 @@ impl RoutingCounters {
         let mut sum = RoutingCounters::default();
         for worker in &shared.workers {
             let counters = &worker.counters.routing;
-            sum.punted += counters.punted.get();
+            for (sum, counter) in sum.punted.iter_mut().zip(&counters.punted) {
+                *sum += counter.get();
+            }
             sum.icmp_errors += counters.icmp_errors.get();
             sum.icmp_suppressed += counters.icmp_suppressed.get();
             sum.fragmented += counters.fragmented.get();
@@ -94,10 +97,7 @@ impl Engine {
 
     /// Packets of an input port that were dropped since it was opened, by reason.
     pub fn port_drops(&self, id: PortId) -> Vec<(DropReason, u64)> {
-        let of = |reason| {
-            let workers = self.shared().workers.iter();
-            workers.map(|worker| worker.counters.drops.for_port(id.0, reason)).sum()
-        };
+        let of = |reason| self.shared().drop_counters().map(|drops| drops.for_port(id.0, reason)).sum();
         DropReason::known().map(|reason| (reason, of(reason))).collect()
     }
 }

@@ -1,0 +1,165 @@
+//! The thread that writes packets to the kernel's interfaces.
+//!
+//! Theory of operation. Each packet for the kernel costs a system call, in which the kernel processes the
+//! packet to its end. That takes microseconds, so no worker does it: workers put packets into a ring, and
+//! this thread writes them. A full ring drops packets.
+//!
+//! The thread loads the snapshot for each burst. A publisher waits until no burst uses the old one: an odd
+//! number of [`PuntQueue::bursts`] means that the thread is in a burst. Both sides write before they read,
+//! with a fence in between, so that one of them sees the other.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, fence};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use mmb_dpdk::{Burst, RingReceiver, RingSender, ring};
+use mmb_packet::DropReason;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::limit::PuntBuckets;
+use crate::engine::config::PortId;
+use crate::engine::counters::DropCounters;
+use crate::engine::error::EngineError;
+use crate::engine::shared::Shared;
+use crate::engine::snapshot::Snapshot;
+use crate::engine::thread::waker::Waker;
+use crate::engine::worker::Worker;
+use crate::features::handoff::send::{discard, push};
+
+/// Packets that wait for the thread; more than the buckets of all classes hold by default.
+const RING: usize = 4096;
+/// Attempts without progress after which packets that an interface does not take are dropped.
+const TRIES: u32 = 4;
+
+/// What workers share for packets to the kernel.
+#[derive(Default)]
+pub(crate) struct PuntShared {
+    /// The limits' buckets.
+    pub buckets: PuntBuckets,
+    /// The ring to the thread. None: workers transmit the packets themselves.
+    pub queue: Option<PuntQueue>,
+}
+
+/// The sending side of the ring, and the state of the thread.
+pub(crate) struct PuntQueue {
+    ring: RingSender,
+    waker: Waker,
+    sleeping: AtomicBool,
+    /// Counts begins and ends of bursts.
+    bursts: AtomicU64,
+    /// Packets that the thread dropped.
+    pub drops: DropCounters,
+}
+
+impl PuntQueue {
+    /// A queue and the receiving side of its ring.
+    ///
+    /// # Errors
+    /// There is no memory or no descriptor.
+    pub fn new() -> Result<(PuntQueue, RingReceiver), EngineError> {
+        let (sender, receiver) = ring("packets for the kernel", RING)?;
+        let waker = Waker::new().map_err(EngineError::EventFd)?;
+        let queue = PuntQueue {
+            ring: sender,
+            waker,
+            sleeping: false.into(),
+            bursts: 0.into(),
+            drops: DropCounters::default(),
+        };
+        Ok((queue, receiver))
+    }
+
+    /// Gives the packets of a burst to the thread. Packets that do not fit are dropped and counted.
+    pub fn send(&self, worker: &Worker, burst: &mut Burst) {
+        self.ring.send_burst(burst);
+        fence(SeqCst);
+        if self.sleeping.load(SeqCst) {
+            self.waker.wake();
+        }
+        if !burst.is_empty() {
+            discard(worker, DropReason::PuntFull, burst);
+        }
+    }
+
+    /// Ends the thread's sleep.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Waits until the thread uses no snapshot that was replaced before this call.
+    pub fn wait_unused(&self, stop: &AtomicBool) {
+        fence(SeqCst);
+        let burst = self.bursts.load(SeqCst);
+        while burst % 2 == 1 && self.bursts.load(SeqCst) == burst && !stop.load(Relaxed) {
+            std::thread::sleep(Duration::from_micros(20));
+        }
+    }
+}
+
+/// Writes packets until the engine stops. Ends at once without a queue.
+pub(crate) fn run(shared: &Arc<Shared>, mut receiver: RingReceiver) {
+    let Some(queue) = &shared.punt.queue else { return };
+    let mut burst = Burst::new();
+    let mut run = Burst::new();
+    while !shared.stop.load(Relaxed) {
+        if burst.fill(|slots| receiver.receive(slots)) == 0 {
+            sleep(queue, &receiver, &shared.stop);
+            continue;
+        }
+        queue.bursts.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        write(queue, &shared.current(), &mut burst, &mut run);
+        queue.bursts.fetch_add(1, SeqCst);
+    }
+}
+
+fn sleep(queue: &PuntQueue, receiver: &RingReceiver, stop: &AtomicBool) {
+    queue.sleeping.store(true, SeqCst);
+    fence(SeqCst);
+    if receiver.is_empty() && !stop.load(Relaxed) {
+        let mut fds = [PollFd::new(queue.waker.fd(), PollFlags::POLLIN)];
+        // After an interrupted or failed wait, the loop looks again.
+        let _ = poll(&mut fds, PollTimeout::NONE);
+    }
+    queue.sleeping.store(false, SeqCst);
+    queue.waker.clear();
+}
+
+/// Writes the packets of a burst, in runs for one port.
+fn write(queue: &PuntQueue, snapshot: &Snapshot, burst: &mut Burst, run: &mut Burst) {
+    let mut current = PortId::NONE.0;
+    burst.drain(|packet| {
+        let out = packet.meta().out_port;
+        if out != current {
+            flush(queue, snapshot, current, run);
+            current = out;
+        }
+        push(run, packet);
+    });
+    flush(queue, snapshot, current, run);
+}
+
+fn flush(queue: &PuntQueue, snapshot: &Snapshot, out: u16, run: &mut Burst) {
+    if run.is_empty() {
+        return;
+    }
+    let mut reason = DropReason::PortGone;
+    if let Some(transmit) = snapshot.port(out).and_then(|port| port.punt_queue()) {
+        let mut transmit = transmit.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tries = 0;
+        while !run.is_empty() && tries < TRIES {
+            let count = transmit.send(run);
+            if count.too_big > 0 {
+                // The port has freed them already; their input ports are not known.
+                queue.drops.add(PortId::NONE.0, DropReason::TooBig as u8, count.too_big as u64);
+            }
+            tries = if count.sent > 0 { 0 } else { tries + 1 };
+        }
+        reason = DropReason::TxFull;
+    }
+    for packet in run.iter() {
+        queue.drops.add(packet.port(), reason as u8, 1);
+    }
+    run.clear();
+}
