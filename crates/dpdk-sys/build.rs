@@ -32,8 +32,8 @@ const FUNCTIONS: &str = "
     rte_eth_dev_(get_port_by_name|configure|info_get|start|stop|get_mtu|set_mtu|adjust_nb_rx_tx_desc)
     rte_eth_(rx|tx)_queue_setup rte_eth_promiscuous_enable rte_eth_stats_get rte_eth_link_get_nowait rte_eth_macaddr_get
     rte_pktmbuf_pool_init rte_pktmbuf_init
-    rte_mempool_(create_empty|populate_virt|populate_default|free|obj_iter|set_ops_byname)
-    rte_malloc rte_free rte_ring_create rte_ring_free
+    rte_mempool_(create_empty|populate_iova|populate_default|free|obj_iter|set_ops_byname)
+    rte_malloc rte_free rte_mem_virt2memseg(_list)? rte_memseg_get_fd(_offset)? rte_ring_create rte_ring_free
     rte_mbuf_dynfield_register_offset rte_mbuf_dyn_rx_timestamp_register
     rte_graph_(create|destroy|lookup|node_get) __rte_node_register
     rte_thread_register rte_thread_unregister rte_log_set_global_level rte_strerror rte_get_tsc_hz

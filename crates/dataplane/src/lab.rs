@@ -55,6 +55,7 @@ impl Lab {
             is_connected: false,
             sessions,
             scratchpad: DEFAULT_SCRATCHPAD,
+            share_scratchpads: false,
             null_port_frame: None,
         };
         let engine = DetachedEngine::new(&memory, config, forwarding, Some(routes))?;

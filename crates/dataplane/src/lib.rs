@@ -22,8 +22,8 @@ pub use engine::config::{
 pub use engine::control::Engine;
 pub use engine::counters::{EDIT_FAILURES, RuleCounters};
 pub use engine::detached;
-pub use engine::error::EngineError;
-pub use engine::pools::PoolError;
+pub use engine::error::{EngineError, WorkerError};
+pub use engine::pools::{PoolError, SharedScratchpads};
 pub use engine::stats::{NodeRuntime, WorkerRuntime};
 pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;

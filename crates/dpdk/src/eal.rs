@@ -143,7 +143,8 @@ fn arguments(config: &EalConfig, huge: bool, cpus: &str) -> Vec<CString> {
         format!("--log-level=*:{}", log::dpdk_level()),
     ];
     if huge {
-        list.push("--in-memory".into());
+        // One file for each list of segments, so that a pool's memory lies in one file.
+        list.extend(["--in-memory", "--single-file-segments"].map(String::from));
     } else {
         list.extend(["--no-huge", "--no-shconf", "-m"].map(String::from));
         list.push(HEAP_MB.to_string());

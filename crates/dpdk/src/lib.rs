@@ -1,8 +1,9 @@
 //! Safe wrappers of DPDK 22.11. Nearly all `unsafe` code of the project is here.
 //!
-//! //! * [`Eal`] starts the environment, once per process; root, devices and huge pages are optional.
+//! * [`Eal`] starts the environment, once per process; root, devices and huge pages are optional.
 //! * [`Mempool`] holds packet buffers. [`Mbuf`] is a packet, [`Packet`] a borrowed one, [`Burst`] an array of
 //!   packets.
+//! * [`Mempool::file`] is the pool's memory as a file that other processes can map ([`SharedMemory`]).
 //! * [`Port`] is a device: a kernel interface (AF_XDP, AF_PACKET, tap), a PCI device, shared memory, a
 //!   capture. Each of its [`RxQueue`]s and [`TxQueue`]s belongs to one thread.
 //! * [`ring()`] passes packets from several threads to one.
@@ -56,8 +57,8 @@ pub use error::{Error, GraphError, PoolError, PortError, RingError};
 pub use graph::{Emit, Graph, NodeDef, NodeKind, NodeStats, StatsHandle, Vector, WALK_MAX};
 pub use log::LogLevel;
 pub use memory::{
-    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, Mempool, Packet, RingReceiver, RingSender, Segments, Slots, Tail,
-    VECTOR_MAX, ring,
+    Burst, HEADROOM, MAX_DATA_ROOM, Mbuf, MemoryFile, Mempool, Packet, PoolFile, RingReceiver, RingSender,
+    Segments, SharedMemory, Slots, Tail, VECTOR_MAX, ring,
 };
 pub use port::{
     Device, FlowAddresses, FlowError, FlowFate, FlowHandle, FlowPattern, FlowProto, FlowRule, FrameSizeGuard,

@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use mmb_dpdk::{Burst, Device, Eal, EalConfig, HugePages, Mempool, Port, PortSpec};
+use std::sync::atomic::Ordering::Relaxed;
+
+use mmb_dpdk::{Burst, Device, Eal, EalConfig, HugePages, Mempool, Port, PortSpec, SharedMemory};
 
 #[test]
 fn huge_pages_carry_packets() {
@@ -18,6 +20,11 @@ fn huge_pages_carry_packets() {
     let all: Vec<_> = std::iter::from_fn(|| pool.alloc_from(&[7; 2048])).collect();
     assert_eq!(all.len(), 8192);
     drop(all);
+    let (file, packet) = (pool.file().unwrap(), pool.alloc_from(&[9; 2048]).unwrap());
+    let view = SharedMemory::map(file.fd(), file.offset(), file.bytes()).unwrap();
+    let at = (file.offset_of(packet.data()).unwrap() - file.offset()) as usize;
+    assert!(view[at..at + 2048].iter().all(|byte| byte.load(Relaxed) == 9));
+    drop(packet);
     let too_large = Mempool::create("too large", 1 << 16, 60_000, 0).err().unwrap().to_string();
     assert!(too_large.starts_with("cannot make the packet pool 'too large': "), "{too_large}");
     let open = |device| {

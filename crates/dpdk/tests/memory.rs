@@ -4,7 +4,10 @@
 
 mod common;
 
-use mmb_dpdk::{Burst, Error, Mbuf, Mempool, VECTOR_MAX, ring};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::Relaxed;
+
+use mmb_dpdk::{Burst, Error, Mbuf, Mempool, SharedMemory, VECTOR_MAX, ring};
 use proptest::prelude::*;
 
 fn pool(n: usize, room: usize) -> Mempool {
@@ -14,6 +17,68 @@ fn pool(n: usize, room: usize) -> Mempool {
 /// Bytes of which adjacent ones differ.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+#[test]
+fn a_packet_lies_in_the_pool_s_file_where_the_pool_says() {
+    let _alone = common::alone();
+    let pool = pool(600, 200);
+    let file = pool.file().unwrap();
+    assert_eq!(file.offset() % 4096, 0);
+    let bytes = pattern(500);
+    let mut packet = pool.alloc_from(&bytes).unwrap();
+    let view = SharedMemory::map(file.fd(), file.offset(), file.bytes()).unwrap();
+    let at = |segment: &[u8]| (file.offset_of(segment).unwrap() - file.offset()) as usize;
+    let mut seen = Vec::new();
+    for segment in packet.segments() {
+        seen.extend(view[at(segment)..][..segment.len()].iter().map(|byte| byte.load(Relaxed)));
+    }
+    assert_eq!((packet.nb_segs(), seen), (3, bytes));
+    view[at(packet.data())].store(0xee, Relaxed);
+    assert_eq!(packet.data_mut()[0], 0xee);
+    assert_eq!(file.offset_of(&[1, 2, 3]), None, "these are not a packet's");
+}
+
+#[test]
+fn a_pool_whose_file_was_given_away_is_not_reused() {
+    let _alone = common::alone();
+    let create = || Mempool::create("shared", 78, 334, 0).unwrap();
+    let addresses = |pool: &Mempool| -> BTreeSet<usize> {
+        let all: Vec<_> = std::iter::from_fn(|| pool.alloc()).collect();
+        all.iter().map(|packet| packet.data().as_ptr().addr()).collect()
+    };
+    let (first, other) = (create(), create());
+    let (reused, kept) = (addresses(&first), addresses(&other));
+    assert!(other.file().is_some());
+    drop((first, other));
+    let (one, two) = (create(), create());
+    assert_eq!(addresses(&one), reused, "nobody else has seen this pool's memory");
+    assert!(kept.is_disjoint(&addresses(&two)));
+}
+
+/// KiB in huge pages of the mapping that begins at this address.
+fn huge_kib(start: usize) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let from = maps.find(&format!("\n{start:x}-")).unwrap();
+    let line = maps[from..].lines().find(|line| line.starts_with("ShmemPmdMapped:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_kernel_backs_pools_by_huge_pages() {
+    let _alone = common::alone();
+    if std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").is_err() {
+        println!("skipped: the kernel has no transparent huge pages");
+        return;
+    }
+    // The kernel may be out of huge pages for a moment.
+    let is_huge = |n| {
+        let pool = pool(n, 2048);
+        let (file, packet) = (pool.file().unwrap(), pool.alloc().unwrap());
+        let start = packet.data().as_ptr().addr() - file.offset_of(packet.data()).unwrap() as usize;
+        huge_kib(start) >= 4096
+    };
+    assert!((4000..4010).any(is_huge));
 }
 
 #[test]

@@ -28,9 +28,21 @@ impl<T: Pod> Arena<T> {
     /// # Errors
     /// The operating system's error if it cannot reserve the address space.
     pub fn new(len: usize) -> io::Result<Self> {
+        Self::in_memory(len, map)
+    }
+
+    /// An array of `len` elements in the memory that `map` makes for their bytes: at least that many, aligned
+    /// to a page, all zero.
+    ///
+    /// # Errors
+    /// The error of `map`; [`io::ErrorKind::OutOfMemory`]: there are too many bytes, or the memory has fewer.
+    pub fn in_memory(len: usize, map: impl FnOnce(usize) -> io::Result<MmapMut>) -> io::Result<Self> {
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize - 2 * HUGE);
         let bytes = bytes.ok_or(io::ErrorKind::OutOfMemory)?;
         let map = map(bytes)?;
+        if map.len() < bytes {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         #[cfg(target_os = "linux")]
         // A system without transparent huge pages refuses. Base pages work too, more slowly.
         let _ = map.advise(memmap2::Advice::HugePage);

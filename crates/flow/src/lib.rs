@@ -28,7 +28,9 @@ pub use nat::{
     NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortProto,
 };
 pub use settings::{SessionSettings, Timeouts};
-pub use table::{BatchLookup, HashedKey, InsertError, MAX_CAPACITY, Table, TableOccupancy, VECTOR};
+pub use table::{
+    BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, Table, TableOccupancy, VECTOR,
+};
 pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, later_ack};
 pub use translate::{
     Mangle, QuotedPacket, parse_quote, translate, translate_icmp_error, translate_ip4, translate_ip4_common,

@@ -43,6 +43,7 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         memory_mb: args.memory,
         sessions: args.sessions,
         scratchpad: args.scratchpad,
+        ..EngineConfig::default()
     };
     let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);

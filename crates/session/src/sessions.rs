@@ -1,8 +1,9 @@
 //! The sessions of one worker.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
-use mmb_flow::{FragmentLimits, FragmentTable, Nat, SessionSettings, Table};
+use mmb_flow::{FragmentLimits, FragmentTable, Nat, ScratchpadFile, SessionSettings, Table};
 
 use crate::chains::ChainState;
 use crate::established::{DecisionCache, EstablishedPath};
@@ -44,12 +45,34 @@ impl Sessions {
     /// # Errors
     /// The error of the system if there is not enough address space.
     pub fn new(config: SessionConfig) -> io::Result<Sessions> {
+        Sessions::with_table(config, Table::new)
+    }
+
+    /// Creates the sessions of a worker like [`Sessions::new`], with scratchpads in a file. `create` makes
+    /// the file and maps it; its argument is the number of bytes.
+    ///
+    /// # Errors
+    /// The error of `create`, or as [`Sessions::new`].
+    pub fn with_scratchpad_file(
+        config: SessionConfig,
+        create: impl FnOnce(usize) -> io::Result<ScratchpadFile>,
+    ) -> io::Result<Sessions> {
+        Sessions::with_table(config, |capacity, bytes, secret| {
+            Table::with_scratchpad_file(capacity, bytes, secret, create)
+        })
+    }
+
+    /// `table` creates the table; its arguments are those of [`Table::new`].
+    fn with_table(
+        config: SessionConfig,
+        table: impl FnOnce(u32, usize, u64) -> io::Result<Table>,
+    ) -> io::Result<Sessions> {
         let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
         let secret = mix(config.seed, u64::from(config.worker) + 1);
         let chains = ChainState::new(&config);
         Ok(Sessions {
             settings: SessionSettings::default(),
-            table: Table::new(capacity, chains.layout.bytes, secret)?,
+            table: table(capacity, chains.layout.bytes, secret)?,
             lookup: VectorLookup::new(),
             cache: DecisionCache::new(),
             rules: RuleState::new(secret),
@@ -109,6 +132,12 @@ impl Sessions {
             decisions: self.cache.decisions.len() as u64,
             ..self.counters
         }
+    }
+
+    /// Returns the file with the scratchpads, if they lie in one, and the distance of two scratchpads in
+    /// bytes. The scratchpad of session `n` begins at `n` times the distance.
+    pub fn scratchpad_file(&self) -> Option<(BorrowedFd<'_>, usize)> {
+        Some((self.table.scratchpad_file()?, self.table.scratchpads().1))
     }
 
     /// Returns the NAT mappings, with usage and events.

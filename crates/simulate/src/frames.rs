@@ -84,6 +84,7 @@ impl FrameSimulator {
             is_connected: true,
             sessions,
             scratchpad: DEFAULT_SCRATCHPAD,
+            share_scratchpads: false,
             null_port_frame: None,
         };
         let engine = DetachedEngine::new(&memory, config, forwarding, Some(routes))?;

@@ -124,6 +124,7 @@ pub fn run(config: &ReplayConfig, input: &Path, output: Option<&Path>) -> Result
         is_connected: false,
         sessions: config.sessions,
         scratchpad: config.scratchpad,
+        share_scratchpads: false,
         null_port_frame: None,
     };
     let engine = DetachedEngine::new(&memory, engine_config, config.forwarding.clone(), None)?;

@@ -54,6 +54,9 @@ pub struct EngineConfig {
     /// Bytes of each session for functions of chains, 0 to [`MAX_SCRATCHPAD`]. A published program may use at
     /// most these.
     pub scratchpad: usize,
+    /// Whether scratchpads lie in files that other processes can map ([`crate::Engine::scratchpads`]). The
+    /// kernel may back such files by small pages only, which makes chains slower.
+    pub share_scratchpads: bool,
 }
 
 impl Default for EngineConfig {
@@ -63,6 +66,7 @@ impl Default for EngineConfig {
             memory_mb: 256,
             sessions: DEFAULT_SESSIONS,
             scratchpad: DEFAULT_SCRATCHPAD,
+            share_scratchpads: false,
         }
     }
 }

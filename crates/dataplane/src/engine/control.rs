@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mmb_dpdk::{Eal, FlowHandle, StatsHandle};
+use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::RuleTable;
-use crate::engine::pools::Pools;
+use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::features::flow_rules::InstalledRules;
@@ -33,6 +33,7 @@ pub(super) struct RunningWorker {
     pub(super) thread: JoinHandle<()>,
     pub(super) cpu: Option<usize>,
     pub(super) stats: StatsHandle,
+    pub(super) scratchpads: Option<SharedScratchpads>,
 }
 
 /// What publications change.
@@ -74,6 +75,17 @@ impl Engine {
     /// The DPDK environment.
     pub(crate) fn eal(&self) -> &Eal {
         &self.eal
+    }
+
+    /// The pools of packets, whose memory other processes can map ([`Mempool::file`]).
+    pub fn packet_pools(&self) -> Vec<Mempool> {
+        self.pools.all()
+    }
+
+    /// The file with the scratchpads of a worker's sessions. None: there is no such worker, or scratchpads
+    /// are private ([`crate::EngineConfig::share_scratchpads`]).
+    pub fn scratchpads(&self, worker: usize) -> Option<&SharedScratchpads> {
+        self.workers.get(worker)?.scratchpads.as_ref()
     }
 
     /// Opens a device as port `id`, which must not be open. The port takes part once a published forwarding

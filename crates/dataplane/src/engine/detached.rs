@@ -10,6 +10,7 @@
 //! its own flows, as with RSS ([`DetachedConfig::is_connected`]).
 
 use std::any::Any;
+use std::io;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,7 @@ use crate::engine::error::EngineError;
 use crate::engine::handoff::Inbox;
 pub use crate::engine::node::packet_io::PacketIo;
 use crate::engine::node::vector::VECTOR;
-use crate::engine::pools::{ORDINARY, Pools};
+use crate::engine::pools::{ORDINARY, Pools, SharedScratchpads};
 use crate::engine::shared::Shared;
 use crate::engine::snapshot::Snapshot;
 use crate::engine::start::{SessionCapacity, create_sessions, create_shared};
@@ -88,6 +89,8 @@ pub struct DetachedConfig {
     pub sessions: usize,
     /// Bytes of each session for functions of chains.
     pub scratchpad: usize,
+    /// Whether scratchpads lie in files that other processes can map ([`DetachedWorker::scratchpads`]).
+    pub share_scratchpads: bool,
     /// Frame length of null ports; with it, workers poll and send on DPDK's null ports and use no
     /// [`PacketIo`].
     pub null_port_frame: Option<usize>,
@@ -138,7 +141,8 @@ impl DetachedEngine {
     /// # Errors
     /// Memory for sessions or for the graph is not available.
     pub fn worker<I: PacketIo>(&self, id: usize, io: Option<I>) -> Result<DetachedWorker<I>, EngineError> {
-        let capacity = SessionCapacity { sessions: self.config.sessions, scratchpad: self.config.scratchpad };
+        let DetachedConfig { sessions, scratchpad, share_scratchpads, .. } = self.config;
+        let capacity = SessionCapacity { sessions, scratchpad, share_scratchpads };
         let (share, of) = if self.config.is_connected { (id, self.config.workers) } else { (0, 1) };
         let mut sessions = create_sessions(share, of, capacity, SEED)?;
         sessions.set_clock(rdtsc);
@@ -322,6 +326,14 @@ impl<I: PacketIo> DetachedWorker<I> {
         let host = worker.snapshot.for_worker(worker.id);
         worker.flows.sessions.dump(worker.clock.now, &host, &mut cursor, 100, |view| states.push(view.state));
         states
+    }
+
+    /// The file with the scratchpads of sessions; `None` if they are private.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn scratchpads(&self) -> io::Result<Option<SharedScratchpads>> {
+        SharedScratchpads::of(&self.graph.state().flows.sessions)
     }
 
     /// Ends all sessions.

@@ -6,6 +6,20 @@ use crate::engine::config::{MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS};
 use crate::engine::pools::PoolError;
 use crate::features::port::error::PortError;
 
+/// The step that failed when a worker was set up.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    /// DPDK has no number left for the thread.
+    #[error("DPDK does not accept the thread: {0}")]
+    Register(#[source] mmb_dpdk::Error),
+    /// The worker cannot sleep until packets arrive.
+    #[error("cannot wait on ports: {0}")]
+    Wait(#[source] io::Error),
+    /// DPDK refuses the graph.
+    #[error("cannot build the graph: {0}")]
+    Graph(#[source] mmb_dpdk::Error),
+}
+
 /// Why the engine did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -30,8 +44,11 @@ pub enum EngineError {
         /// Sessions asked for.
         sessions: usize,
         /// The allocation's error.
-        reason: String,
+        reason: io::Error,
     },
+    /// There is no descriptor left for the file of scratchpads.
+    #[error("cannot share scratchpads: {0}")]
+    ShareScratchpads(#[source] io::Error),
     /// An eventfd cannot be created.
     #[error("cannot create an eventfd: {0}")]
     EventFd(#[source] io::Error),
@@ -47,14 +64,13 @@ pub enum EngineError {
     #[error("worker {0} ended before it started")]
     WorkerEnded(usize),
     /// A worker cannot be set up.
-    #[error("worker {worker}: {step}: {reason}")]
+    #[error("worker {worker}: {step}")]
     Worker {
         /// The worker's number.
         worker: usize,
-        /// What failed.
-        step: &'static str,
-        /// Why.
-        reason: String,
+        /// What failed, and why.
+        #[source]
+        step: WorkerError,
     },
     /// A port of a bench cannot be opened.
     #[error(transparent)]

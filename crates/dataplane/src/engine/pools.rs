@@ -1,8 +1,12 @@
 //! Packet memory: a pool for ordinary frames, and a pool for jumbo frames that is created when first needed.
+//! The memory that other processes can map.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
 use mmb_dpdk::Mempool;
+use mmb_session::Sessions;
 
 /// There is no memory for a pool.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +50,12 @@ impl Pools {
         self.ordinary.clone()
     }
 
+    /// The pools that exist.
+    pub fn all(&self) -> Vec<Mempool> {
+        let jumbo = self.jumbo.lock().unwrap_or_else(PoisonError::into_inner);
+        [self.ordinary()].into_iter().chain(jumbo.clone()).collect()
+    }
+
     /// Buffers for ordinary frames.
     pub fn buffers(&self) -> usize {
         self.ordinary.size()
@@ -68,4 +78,22 @@ fn create(name: &str, buffers: usize, data_room: usize) -> Result<Mempool, PoolE
         bytes: data_room,
         reason,
     })
+}
+
+/// Scratchpads of one worker's sessions, in a file that other processes can map.
+#[derive(Debug)]
+pub struct SharedScratchpads {
+    /// The file. Its size is sealed.
+    pub file: OwnedFd,
+    /// Distance of two scratchpads in bytes. The scratchpad of session `n` begins at `n` times the distance;
+    /// [`mmb_nf::Program::scratchpads`] tells where a function's bytes lie in it.
+    pub distance: usize,
+}
+
+impl SharedScratchpads {
+    /// The scratchpads of `sessions`; `None` if they are private.
+    pub(crate) fn of(sessions: &Sessions) -> io::Result<Option<SharedScratchpads>> {
+        let Some((file, distance)) = sessions.scratchpad_file() else { return Ok(None) };
+        Ok(Some(SharedScratchpads { file: file.try_clone_to_owned()?, distance }))
+    }
 }

@@ -1,19 +1,23 @@
 //! Start of the engine: DPDK, packet memory, and the threads of the workers.
 
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 
-use mmb_dpdk::{Eal, EalConfig, Graph, HugePages, Mempool, RingReceiver, ThreadGuard, register_thread};
+use mmb_dpdk::{
+    Eal, EalConfig, Graph, HugePages, MemoryFile, Mempool, RingReceiver, ThreadGuard, register_thread,
+};
 use mmb_fastpath::PortMonitor;
+use mmb_flow::ScratchpadFile;
 use mmb_session::{SessionConfig, Sessions};
 
 use crate::engine::config::{EngineConfig, Forwarding, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS};
 use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
 use crate::engine::counters::RuleTable;
-use crate::engine::error::EngineError;
+use crate::engine::error::{EngineError, WorkerError};
 use crate::engine::handoff::{Inbox, create_inbox};
-use crate::engine::pools::Pools;
+use crate::engine::pools::{Pools, SharedScratchpads};
 use crate::engine::shared::{Shared, WorkerShared};
 use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::poll;
@@ -69,7 +73,11 @@ impl Engine {
         let cpus = cpus_for(config.workers);
         let seed = random_seed();
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
-            let capacity = SessionCapacity { sessions: config.sessions, scratchpad: config.scratchpad };
+            let capacity = SessionCapacity {
+                sessions: config.sessions,
+                scratchpad: config.scratchpad,
+                share_scratchpads: config.share_scratchpads,
+            };
             let mut sessions = create_sessions(id, config.workers, capacity, seed)?;
             sessions.set_clock(mmb_dpdk::rdtsc);
             let running = spawn(id, cpu, inbox, sessions, &engine)?;
@@ -126,6 +134,8 @@ pub(crate) struct SessionCapacity {
     pub sessions: usize,
     /// Bytes of each session for functions of chains.
     pub scratchpad: usize,
+    /// Whether scratchpads lie in a file that other processes can map.
+    pub share_scratchpads: bool,
 }
 
 /// Creates the sessions of worker `id` of `workers`.
@@ -142,8 +152,17 @@ pub(crate) fn create_sessions(
         seed,
         scratchpad: capacity.scratchpad,
     };
-    Sessions::new(config)
-        .map_err(|e| EngineError::SessionMemory { sessions: capacity.sessions, reason: e.to_string() })
+    let sessions = match capacity.share_scratchpads {
+        true => Sessions::with_scratchpad_file(config, create_scratchpads),
+        false => Sessions::new(config),
+    };
+    sessions.map_err(|reason| EngineError::SessionMemory { sessions: capacity.sessions, reason })
+}
+
+/// Makes and maps a file for scratchpads.
+fn create_scratchpads(bytes: usize) -> io::Result<ScratchpadFile> {
+    let memory = MemoryFile::create(c"mmb-scratchpads", bytes)?;
+    Ok(ScratchpadFile { map: memory.map()?, file: memory.into() })
 }
 
 fn empty_snapshot(generation: u64, workers: usize) -> Snapshot {
@@ -188,6 +207,7 @@ fn spawn(
 ) -> Result<RunningWorker, EngineError> {
     let (sender, receiver) = mpsc::channel();
     let (shared, pool) = (engine.shared.clone(), engine.pools.ordinary());
+    let scratchpads = SharedScratchpads::of(&sessions).map_err(EngineError::ShareScratchpads)?;
     let body = move || {
         let ready = set_up(id, cpu, inbox, sessions, shared, pool);
         match ready {
@@ -203,7 +223,7 @@ fn spawn(
     };
     let thread = thread(&format!("worker {id}"), &format!("mmb-worker-{id}"), body)?;
     let stats = receiver.recv().map_err(|_| EngineError::WorkerEnded(id))??;
-    Ok(RunningWorker { thread, cpu, stats })
+    Ok(RunningWorker { thread, cpu, stats, scratchpads })
 }
 
 /// Starts a thread. `what`: its description for messages.
@@ -227,11 +247,7 @@ fn set_up(
     shared: Arc<Shared>,
     pool: Mempool,
 ) -> Result<WorkerSetup, EngineError> {
-    let failed = |step: &'static str, e: &dyn std::fmt::Display| EngineError::Worker {
-        worker: id,
-        step,
-        reason: e.to_string(),
-    };
+    let failed = |step| EngineError::Worker { worker: id, step };
     if let Some(cpu) = cpu {
         let mut set = nix::sched::CpuSet::new();
         // Pinning is an optimisation; the worker runs without it too.
@@ -240,15 +256,14 @@ fn set_up(
     }
     // With the default slack, short sleeps only take longer.
     let _ = nix::sys::prctl::set_timerslack(TIMER_SLACK);
-    let registration = register_thread().map_err(|e| failed("DPDK does not accept the thread", &e))?;
-    let sleeper =
-        Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed("cannot wait on ports", &e))?;
+    let registration = register_thread().map_err(|e| failed(WorkerError::Register(e)))?;
+    let sleeper = Sleeper::new(shared.workers[id].waker.clone()).map_err(|e| failed(WorkerError::Wait(e)))?;
     let mut state = Box::new(Worker::new(id, shared, random_seed(), sessions));
     state.handoff.spread = state.shared.workers.len() as u32;
     state.ports.pool = Some(pool);
     let nodes = graph::live(inbox.is_some());
     state.handoff.inbox = inbox;
-    let graph = Graph::build(&format!("worker-{id}"), &nodes, state)
-        .map_err(|e| failed("cannot build the graph", &e))?;
+    let graph =
+        Graph::build(&format!("worker-{id}"), &nodes, state).map_err(|e| failed(WorkerError::Graph(e)))?;
     Ok((registration, graph, sleeper))
 }

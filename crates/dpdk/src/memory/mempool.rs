@@ -1,27 +1,27 @@
 //! Pools of packet buffers.
 //!
 //! # Theory of operation
-//! A pool is one contiguous block of memory, packed with buffers from its first byte on. AF_XDP registers the
-//! block with the kernel and computes buffer addresses in it. With huge pages, the block is EAL memory, which
-//! devices can reach. Otherwise it is an anonymous mapping, aligned and advised so that the kernel backs it
-//! with transparent huge pages, which EAL's own memory cannot be.
+//! A pool is one contiguous block of memory ([`super::pool_memory`]), packed with buffers from its first byte
+//! on. AF_XDP registers the block with the kernel and computes buffer addresses in it.
 //!
 //! Threads may outnumber processors. So the ring of a pool is one in which no thread waits for another that
 //! was interrupted in an operation ("relaxed tail").
 //!
 //! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
 //! packet may still run the pool's code when another thread sees the pool complete. So a pool without handles
-//! is *retired*, and reused for the next pool of the same shape once all buffers are back.
+//! is *retired*, and reused for the next pool of the same shape once all buffers are back. A pool whose file
+//! was given away is not reused: another process may read it.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::CString;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mmb_dpdk_sys as sys;
 
 use super::burst::{Slots, VECTOR_MAX};
 use super::mbuf::Mbuf;
+use super::pool_memory::{PoolFile, PoolMemory};
 use crate::eal::{Eal, meminfo};
 use crate::error::{Error, PoolError, last_errno, strerror};
 use crate::log;
@@ -30,8 +30,6 @@ use crate::log;
 pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
 /// Most bytes of frame in one buffer.
 pub const MAX_DATA_ROOM: usize = u16::MAX as usize - HEADROOM;
-/// Alignment of transparent huge pages.
-const HUGE_ALIGN: usize = 2 << 20;
 
 /// The parameters of a pool; pools of equal shape are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +43,10 @@ struct Shape {
 struct Inner {
     pool: NonNull<sys::rte_mempool>,
     shape: Shape,
-    packed: bool,
+    /// The pool's memory, if it is one packed block.
+    memory: Option<PoolMemory>,
+    /// Whether another process may have the pool's file.
+    is_shared: AtomicBool,
 }
 
 // SAFETY: DPDK's pools may be used from all threads at once, and they are never freed.
@@ -104,7 +105,16 @@ impl Mempool {
 
     /// Whether the buffers fill the pool's memory without gaps from its first byte on.
     pub(crate) fn is_packed(&self) -> bool {
-        self.inner().packed
+        self.inner().memory.is_some()
+    }
+
+    /// The file with the pool's memory, for a process that maps it. None: the kernel makes no such files, or
+    /// devices use physical addresses.
+    pub fn file(&self) -> Option<PoolFile<'_>> {
+        let inner = self.inner();
+        let file = inner.memory.as_ref()?.file()?;
+        inner.is_shared.store(true, Ordering::Relaxed);
+        Some(file)
     }
 
     /// Takes a buffer: an empty packet. None when the pool is exhausted.
@@ -185,7 +195,9 @@ impl Inner {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Some(inner) = self.0.take() {
+        if let Some(inner) = self.0.take()
+            && !inner.is_shared.load(Ordering::Relaxed)
+        {
             RETIRED.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
         }
     }
@@ -211,9 +223,8 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
     // DPDK requires unique names of at most 25 bytes; the caller's name is for messages.
     let name =
         CString::new(format!("mmb-pool-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
-    let packed = eal.iova_va();
     // Buffers may cross pages as long as devices use the program's addresses.
-    let flags = if packed { sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG } else { 0 };
+    let flags = if eal.iova_va() { sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG } else { 0 };
     let room = (shape.data_room + HEADROOM) as u16;
     let element = (size_of::<sys::rte_mbuf>() + usize::from(room)).next_multiple_of(8) as u32;
     if !eal.huge_pages() {
@@ -237,89 +248,44 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
         };
         let status =
             sys::rte_mempool_set_ops_byname(pool.as_ptr(), c"ring_mp_mc".as_ptr(), std::ptr::null_mut());
-        let status = if status == 0 {
+        if status == 0 {
             sys::rte_pktmbuf_pool_init(pool.as_ptr(), (&raw mut sizes).cast());
-            populate(eal, pool.as_ptr(), shape.n)
-        } else {
-            status
-        };
-        if status < 0 {
-            sys::rte_mempool_free(pool.as_ptr());
-            return Err(out_of_memory(eal, status));
         }
+        let populated = match status {
+            0 => populate(eal, pool.as_ptr(), shape.n),
+            status => Err(status),
+        };
+        let memory = match populated {
+            Ok(memory) => memory,
+            Err(status) => {
+                sys::rte_mempool_free(pool.as_ptr());
+                return Err(out_of_memory(eal, status));
+            }
+        };
         sys::rte_mempool_obj_iter(pool.as_ptr(), Some(sys::rte_pktmbuf_init), std::ptr::null_mut());
-        Ok(Inner { pool, shape, packed })
+        Ok(Inner { pool, shape, memory, is_shared: AtomicBool::new(false) })
+    }
+}
+
+/// Allocates the memory of a pool of `n` objects: one packed block if devices use the program's addresses.
+/// The error is a negative error number.
+///
+/// # Safety
+/// `pool` is a valid pool without memory. It is not used after an error.
+unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> Result<Option<PoolMemory>, i32> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if eal.iova_va() {
+            return PoolMemory::populate(eal, pool, n, object_bytes(pool)).map(Some);
+        }
+        match sys::rte_mempool_populate_default(pool) {
+            status if status < 0 => Err(status),
+            _ => Ok(None),
+        }
     }
 }
 
 fn out_of_memory(eal: Eal, status: i32) -> PoolError {
     let reason = strerror(status);
     if eal.huge_pages() { PoolError::HugePages { reason } } else { PoolError::Dpdk { reason } }
-}
-
-/// Allocates the pool's memory. Returns a negative error number on failure.
-///
-/// # Safety
-/// `pool` is a valid pool of `n` objects without memory.
-unsafe fn populate(eal: Eal, pool: *mut sys::rte_mempool, n: u32) -> i32 {
-    // SAFETY: the caller's promise; the memory stays allocated as long as the pool uses it.
-    unsafe {
-        if !eal.iova_va() {
-            return sys::rte_mempool_populate_default(pool);
-        }
-        // One more buffer than needed covers the alignment of the first one.
-        let len = ((n as usize + 1) * object_bytes(pool)).next_multiple_of(HUGE_ALIGN);
-        let (memory, free) = match if eal.huge_pages() { heap(len) } else { mapping(len) } {
-            Some(pair) => pair,
-            None => return -libc::ENOMEM,
-        };
-        let populated =
-            sys::rte_mempool_populate_virt(pool, memory, len, page_bytes(eal), free, len as *mut c_void);
-        if populated == n as i32 { 0 } else { populated.min(-libc::ENOMEM) }
-    }
-}
-
-/// The page size with which DPDK looks up the memory's device addresses.
-fn page_bytes(eal: Eal) -> usize {
-    if eal.huge_pages() { HUGE_ALIGN } else { 4096 }
-}
-
-type Free = sys::rte_mempool_memchunk_free_cb_t;
-
-/// `len` bytes of EAL's huge pages.
-fn heap(len: usize) -> Option<(*mut c_char, Free)> {
-    unsafe extern "C" fn free(chunk: *mut sys::rte_mempool_memhdr, _len: *mut c_void) {
-        // SAFETY: DPDK calls this once for the chunk that `heap` allocated.
-        unsafe { sys::rte_free((*chunk).addr) };
-    }
-    // SAFETY: EAL runs. The alignment makes the chunk's address the allocation's, for `free`.
-    let memory = unsafe { sys::rte_malloc(std::ptr::null(), len, HUGE_ALIGN as u32) };
-    (!memory.is_null()).then_some((memory.cast(), Some(free as _)))
-}
-
-/// `len` bytes of anonymous memory, aligned to and advised for huge pages.
-fn mapping(len: usize) -> Option<(*mut c_char, Free)> {
-    unsafe extern "C" fn free(chunk: *mut sys::rte_mempool_memhdr, len: *mut c_void) {
-        // SAFETY: DPDK calls this once for the chunk that `mapping` mapped, with its length.
-        unsafe { libc::munmap((*chunk).addr, len as usize) };
-    }
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: maps fresh memory at an address of the kernel's choice, and unmaps what lies outside the
-    // aligned part.
-    unsafe {
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let all = libc::mmap(std::ptr::null_mut(), len + HUGE_ALIGN, protection, flags, -1, 0);
-        if all == libc::MAP_FAILED {
-            return None;
-        }
-        let skip = all.align_offset(HUGE_ALIGN);
-        let memory = all.add(skip);
-        if skip > 0 {
-            libc::munmap(all, skip);
-        }
-        libc::munmap(memory.add(len), HUGE_ALIGN - skip);
-        // Advice only: without it the memory is slower.
-        libc::madvise(memory, len, libc::MADV_HUGEPAGE);
-        Some((memory.cast(), Some(free as _)))
-    }
 }

@@ -1,16 +1,20 @@
 //! Packet memory: pools of buffers, owned and borrowed packets, arrays of packets, rings between threads.
 
 mod burst;
+mod file;
 mod mbuf;
 mod mempool;
 mod packet;
 mod packet_buf;
 mod packet_hints;
+mod pool_memory;
 mod ring;
 
 pub use burst::{Burst, Slots, VECTOR_MAX};
+pub use file::{MemoryFile, SharedMemory};
 pub use mbuf::Mbuf;
 pub use mempool::{HEADROOM, MAX_DATA_ROOM, Mempool};
 pub(crate) use packet::register_fields;
 pub use packet::{Packet, Segments, Tail};
+pub use pool_memory::PoolFile;
 pub use ring::{RingReceiver, RingSender, ring};

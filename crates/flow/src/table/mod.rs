@@ -17,6 +17,7 @@
 //! list of half-open sessions, since they can be created again.
 
 mod batch;
+mod create;
 mod hash;
 mod index;
 mod recall;
@@ -24,15 +25,16 @@ mod sessions;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::os::fd::OwnedFd;
 
 use mmb_packet::prefetch;
 
 pub use batch::{BatchLookup, VECTOR};
+pub use create::ScratchpadFile;
 use hash::{Hash, Hasher};
 use index::Index;
 
-use crate::arena::{Arena, HUGE};
+use crate::arena::Arena;
 use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
 use crate::key::{Key, PackedKey, reversed_tag};
 use crate::wheel::{UNARMED, Wheel};
@@ -41,9 +43,6 @@ use crate::wheel::{UNARMED, Wheel};
 pub const MAX_CAPACITY: u32 = 1 << 29;
 
 const NONE: u32 = u32::MAX;
-
-/// Bytes in a cache line.
-const LINE: usize = 64;
 
 /// How many insertions ahead the memory of a new session is prefetched.
 const INSERTIONS_AHEAD: usize = 4;
@@ -112,6 +111,8 @@ pub struct Table {
     flows: Arena<Flow>,
     sessions: Arena<SessionState>,
     scratch: Arena<u8>,
+    /// The file that the scratchpads lie in.
+    scratchpad_file: Option<OwnedFd>,
     /// Distance between two scratchpads, in bytes.
     stride: usize,
     /// One bit per session: whether it is in use.
@@ -129,46 +130,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table for `capacity` sessions, each with a scratchpad of `scratch_bytes` bytes.
-    ///
-    /// The capacity is clamped to 1 to [`MAX_CAPACITY`]. Scratchpads are rounded up to a multiple of 8 bytes,
-    /// and of 64 bytes if they have 64 or more. `seed` must be secret: with it, an attacker can construct
-    /// keys that collide.
-    ///
-    /// # Errors
-    /// The operating system's error if it cannot reserve the address space.
-    pub fn new(capacity: u32, scratch_bytes: usize, seed: u64) -> io::Result<Table> {
-        let capacity = capacity.clamp(1, MAX_CAPACITY);
-        // Scratchpads of a cache line or more begin at a cache line: the bytes that are used first are in one
-        // line.
-        let stride = scratch_bytes.next_multiple_of(if scratch_bytes < LINE { 8 } else { LINE });
-        let count = capacity as usize;
-        let scratch = count.checked_mul(stride).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut flows = Arena::new(count * 2)?;
-        let mut sessions = Arena::new(count)?;
-        let mut scratch = Arena::new(scratch)?;
-        // These arrays fill from the front.
-        flows.touch(HUGE);
-        sessions.touch(HUGE);
-        scratch.touch(HUGE);
-        Ok(Table {
-            hasher: Hasher::new(seed),
-            index: Index::new(capacity * 2)?,
-            flows,
-            sessions,
-            scratch,
-            stride,
-            live: vec![0; count.div_ceil(64)],
-            capacity,
-            len: 0,
-            fresh: 0,
-            free: Vec::with_capacity(count),
-            embryonic: [NONE; 2],
-            embryonic_len: 0,
-            wheel: Wheel::new(),
-        })
-    }
-
     /// Number of sessions, including redirects.
     pub fn len(&self) -> u32 {
         self.len
@@ -182,16 +143,6 @@ impl Table {
     /// Maximum number of sessions.
     pub fn capacity(&self) -> u32 {
         self.capacity
-    }
-
-    /// Bytes of memory when all sessions are in use.
-    pub fn bytes(&self) -> usize {
-        let parts =
-            [size_of_val(self.flows.get()), size_of_val(self.sessions.get()), size_of_val(&*self.live)];
-        parts.iter().sum::<usize>()
-            + self.scratch.get().len()
-            + self.index.bytes()
-            + self.capacity as usize * size_of::<u32>()
     }
 
     /// Fill level of the table.

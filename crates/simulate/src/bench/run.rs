@@ -89,6 +89,7 @@ impl<'a> Bench<'a> {
             is_connected: false,
             sessions: self.config.sessions,
             scratchpad: self.config.scratchpad,
+            share_scratchpads: false,
             null_port_frame: self.plan.null_port_frame(),
         };
         let routes = self.routes.as_ref().map(|(routes, _)| routes.clone());

@@ -9,5 +9,6 @@ mod functions;
 mod order;
 mod replays;
 mod sent;
+mod shared;
 mod translated;
 mod world;
