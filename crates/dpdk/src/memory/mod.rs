@@ -5,8 +5,6 @@ mod file;
 mod mbuf;
 mod mempool;
 mod packet;
-mod packet_buf;
-mod packet_hints;
 mod pool_memory;
 mod ring;
 

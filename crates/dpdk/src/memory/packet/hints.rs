@@ -5,7 +5,7 @@
 
 use mmb_dpdk_sys as sys;
 
-use super::packet::Packet;
+use super::Packet;
 
 const FLAG_HASH: u64 = sys::RTE_MBUF_F_RX_RSS_HASH as u64;
 const FLAG_MARK: u64 = sys::RTE_MBUF_F_RX_FDIR_ID as u64;

@@ -2,7 +2,7 @@
 
 use mmb_packet::PacketBuf;
 
-use super::packet::Packet;
+use super::Packet;
 
 impl PacketBuf for Packet {
     #[inline]

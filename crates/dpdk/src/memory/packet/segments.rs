@@ -1,0 +1,88 @@
+//! The segments of a packet.
+
+use std::marker::PhantomData;
+
+use mmb_dpdk_sys as sys;
+use mmb_packet::TailSegments;
+
+use super::Packet;
+
+/// First byte of a segment's data.
+///
+/// # Safety
+/// `segment` is a valid header.
+#[inline(always)]
+pub(super) unsafe fn segment_start(segment: *mut sys::rte_mbuf) -> *mut u8 {
+    // SAFETY: the caller's promise; the data starts inside the buffer, which has a non-null address.
+    unsafe {
+        let start = (*segment).buf_addr.cast::<u8>().add(usize::from((*segment).data_off));
+        std::hint::assert_unchecked(!start.is_null());
+        start
+    }
+}
+
+/// A segment's data.
+///
+/// # Safety
+/// `segment` is a valid header, and its buffer is not written to while the result lives.
+#[inline(always)]
+pub(super) unsafe fn segment_bytes<'a>(segment: *mut sys::rte_mbuf) -> &'a [u8] {
+    // SAFETY: the caller's promise; the data lies inside the buffer, which is initialised.
+    unsafe { std::slice::from_raw_parts(segment_start(segment), usize::from((*segment).data_len)) }
+}
+
+/// The segments of a packet behind the first one. It only exists behind a reference, to the header of the
+/// second segment.
+#[repr(C)]
+pub struct Tail {
+    /// Nothing of its own: the header is reached through the reference's address.
+    nothing: [u8; 0],
+    header: PhantomData<sys::rte_mbuf>,
+}
+
+impl std::fmt::Debug for Tail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tail").finish_non_exhaustive()
+    }
+}
+
+impl TailSegments for Tail {
+    fn segment(&self, number: usize) -> Option<&[u8]> {
+        let next = std::ptr::from_ref(self).cast_mut().cast();
+        // SAFETY: the header is that of a packet's second segment, and the packet is borrowed.
+        unsafe { Segments::from_raw(next) }.nth(number)
+    }
+}
+
+/// The segments of a packet, in order.
+#[derive(Clone, Debug)]
+pub struct Segments<'a> {
+    next: *mut sys::rte_mbuf,
+    packet: PhantomData<&'a Packet>,
+}
+
+impl Segments<'_> {
+    /// The segments from `next` on.
+    ///
+    /// # Safety
+    /// `next` is null or a valid segment of a packet that is borrowed for the lifetime.
+    pub(super) unsafe fn from_raw<'a>(next: *mut sys::rte_mbuf) -> Segments<'a> {
+        Segments { next, packet: PhantomData }
+    }
+}
+
+impl<'a> Iterator for Segments<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        if self.next.is_null() {
+            return None;
+        }
+        // SAFETY: a segment of a packet that is borrowed for 'a.
+        unsafe {
+            let bytes = segment_bytes(self.next);
+            self.next = (*self.next).next;
+            Some(bytes)
+        }
+    }
+}
