@@ -13,6 +13,8 @@ pub enum RefusalKind {
     NotFound,
     /// The text contradicts the configuration.
     Conflict,
+    /// The client may not do it.
+    Forbidden,
     /// The system refused.
     Failed,
 }
@@ -45,6 +47,11 @@ impl CommandError {
     /// A word that contradicts the configuration.
     pub fn conflict(message: String, at: SourceSpan) -> CommandError {
         CommandError::new(RefusalKind::Conflict, message, at)
+    }
+
+    /// The client may not do what the word asks for.
+    pub fn forbidden(message: String, at: SourceSpan) -> CommandError {
+        CommandError::new(RefusalKind::Forbidden, message, at)
     }
 
     /// The system refused what the word asks for.

@@ -95,6 +95,9 @@ pub struct RunArgs {
     /// Configuration to start with
     #[arg(short, long = "config", value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Directory for what the daemon keeps; commands may name files in its directory `files` only
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
     /// Worker threads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub workers: usize,

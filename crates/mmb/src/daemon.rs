@@ -14,18 +14,24 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::RunArgs;
 use crate::failure::{Failure, print};
 use crate::offline::load;
+use crate::state_dir;
 
 /// Runs until SIGINT or SIGTERM.
 pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) -> Result<(), Failure> {
+    let state = state_dir::open(args.state_dir.as_deref(), nix::unistd::geteuid().is_root())?;
+    let files = Arc::new(state.files);
     let base = Config::with_platform(Platform {
         functions,
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         // An unpredictable number: the standard library seeds its hash tables from the system.
         seed: RandomState::new().hash_one(0),
         scratchpad: args.scratchpad,
+        files: files.clone(),
     });
     // Errors of the file and the socket are found before any device is opened.
     let config = args.config.as_deref().map_or_else(|| Ok(base.clone()), |path| load(path, &base))?;
+    // The file of the administrator has named what it needs. Clients may name no other files.
+    files.seal();
     let path = socket.map_or_else(default_path, Ok).map_err(Failure::new)?;
     let mut socket = ControlSocket::bind(&path).map_err(Failure::new)?;
     let Some(listener) = socket.take_listener() else { return Ok(()) };
@@ -43,12 +49,16 @@ pub fn run(args: &RunArgs, functions: Arc<Registry>, socket: Option<PathBuf>) ->
         memory_mb: args.memory,
         sessions: args.sessions,
         scratchpad: args.scratchpad,
+        files,
         ..EngineConfig::default()
     };
     let engine = Engine::start(&size).map_err(Failure::new)?;
     let (control, down) = Control::start(engine, config);
     let control = Arc::new(control);
     print(&report(&control, &down))?;
+    if let Some(warning) = &state.warning {
+        eprintln!("error: {warning}");
+    }
     for interface in &down {
         eprintln!("error: interface `{}` is down: {}", interface.name, interface.reason);
     }

@@ -23,6 +23,7 @@ mod import;
 mod offline;
 mod remote;
 mod shell;
+mod state_dir;
 pub mod testing;
 
 use std::ffi::OsString;

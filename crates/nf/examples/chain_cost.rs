@@ -101,6 +101,7 @@ fn program(functions: usize, independent: bool) -> Program {
         has_pool: &|_| false,
         workers: 1,
         seed: 7,
+        files: &Default::default(),
         previous: None,
         scratchpad_limit: 256,
         order: Order::Maximal,

@@ -57,6 +57,12 @@ impl ArgError {
     }
 }
 
+impl From<mmb_system::FileError> for ArgError {
+    fn from(error: mmb_system::FileError) -> ArgError {
+        ArgError::Other(error.to_string())
+    }
+}
+
 impl From<String> for ArgError {
     fn from(sentence: String) -> ArgError {
         ArgError::Other(sentence)

@@ -1,10 +1,11 @@
 //! The trait that network functions implement, and the types of its methods.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytemuck::Pod;
 use mmb_packet::DropReason;
+use mmb_system::FileAccess;
 
 use crate::{ArgError, Context, OpeningPacket, Packet, SessionInfo, Vector};
 
@@ -119,6 +120,8 @@ pub struct Setup<'a> {
     pub workers: u16,
     /// A secret that senders do not know, for hashes and cookies. All instances get the same one.
     pub seed: u64,
+    /// The files that the function may open. [`FileAccess::check`] tests a path of the arguments.
+    pub files: &'a Arc<FileAccess>,
 }
 
 impl Setup<'_> {

@@ -160,6 +160,7 @@ impl Harness {
             has_pool: &|_| true,
             workers: 1,
             seed: 1,
+            files: &Default::default(),
             previous: Some(&self.program),
             scratchpad_limit: SCRATCHPAD_LIMIT,
             order,

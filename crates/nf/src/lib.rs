@@ -38,6 +38,7 @@ pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
 pub use mmb_lang::{Chain, Match, NfAdd};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};
+pub use mmb_system::{FileAccess, FileError};
 pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};
 pub use program::{
     ChainError, ChainId, HEADER_BYTES, PathView, Program, ProgramError, ProgramItem, ProgramSpec,

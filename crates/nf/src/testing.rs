@@ -39,7 +39,16 @@ pub fn make<F: Function>(line: &str) -> Result<F, ArgError> {
     for (name, help) in F::DROP_REASONS {
         let _ = mmb_packet::DropReason::register(name, help);
     }
-    F::new(&Setup { args: &words, resolve_port: &port, has_pool: &|name| name == "wan", workers: 2, seed: 1 })
+    let files = Arc::default();
+    let has_pool = |name: &str| name == "wan";
+    F::new(&Setup {
+        args: &words,
+        resolve_port: &port,
+        has_pool: &has_pool,
+        workers: 2,
+        seed: 1,
+        files: &files,
+    })
 }
 
 /// Returns the error for arguments that a function does not accept.

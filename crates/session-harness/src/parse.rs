@@ -99,6 +99,7 @@ fn parse_after<L: AsRef<str>>(
         has_pool: &|name| pools.iter().any(|pool| pool == name),
         workers,
         seed: SEED,
+        files: &Default::default(),
         previous: Some(chains),
         scratchpad_limit: RuleSet::SCRATCHPAD_BYTES,
         order: Order::Maximal,

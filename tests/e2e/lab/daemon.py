@@ -52,7 +52,8 @@ class Daemon:
         self.directory = pathlib.Path(directory or tempfile.mkdtemp(prefix="mmb-e2e-"))
         self.socket = self.directory / "control.sock"
         self.log_file = self.directory / "log"
-        self.arguments = ["run", "--socket", self.socket, "--workers", workers, *arguments]
+        self.state_directory = self.directory / "state"
+        self.arguments = ["run", "--socket", self.socket, "--state-dir", self.state_directory, "--workers", workers, *arguments]
         if config is not None:
             self.config = self.directory / "mmb.conf"
             self.config.write_text(config, encoding="utf-8")

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use mmb_lang::{Body, Chain, Command, Match, NfAdd, Rule, SourceSpan, Word};
-use mmb_nf::{Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
+use mmb_nf::{FileAccess, Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
 use super::interfaces::port_of;
 use super::{Config, references};
@@ -26,6 +26,8 @@ pub struct Platform {
     pub seed: u64,
     /// Bytes of a session's scratchpad.
     pub scratchpad: usize,
+    /// The files that commands may name.
+    pub files: Arc<FileAccess>,
 }
 
 impl Default for Platform {
@@ -36,6 +38,7 @@ impl Default for Platform {
             workers: 1,
             seed: 0,
             scratchpad: mmb_dataplane::DEFAULT_SCRATCHPAD,
+            files: Arc::default(),
         }
     }
 }
@@ -249,6 +252,7 @@ impl Config {
                     has_pool: &|name| self.nat.pool(name).is_some(),
                     workers: self.platform.workers,
                     seed: self.platform.seed,
+                    files: &self.platform.files,
                     previous: Some(&before.program),
                     scratchpad_limit: self.platform.scratchpad,
                     order,

@@ -60,6 +60,15 @@ fn device(kind: &PortKind) -> Option<(&'static str, &str)> {
     }
 }
 
+/// The files and sockets that a kind of port names.
+pub(super) fn named_files(kind: &PortKind) -> Vec<&str> {
+    match kind {
+        PortKind::Memif { socket } => vec![socket],
+        PortKind::Pcap { rx, tx } => vec![rx, tx],
+        _ => Vec::new(),
+    }
+}
+
 /// The kernel interface that a port uses.
 pub(super) fn kernel_interface(kind: &PortKind) -> Option<&str> {
     device(kind).filter(|(what, _)| *what == INTERFACE).map(|(_, name)| name)

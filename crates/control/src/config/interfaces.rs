@@ -1,12 +1,13 @@
 //! Interfaces and wires.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use mmb_dataplane::{MAX_PORTS, PortId};
 use mmb_lang::{PortKind, SourceSpan, Word};
 
 use super::Config;
-use super::devices::{device_text, kernel_interface, same_device};
+use super::devices::{device_text, kernel_interface, named_files, same_device};
 use super::references::uses_interface;
 use crate::error::CommandError;
 
@@ -86,8 +87,12 @@ impl Config {
         if self.interfaces[at].routed.is_some() { self.set_routed(at, name, None) } else { Ok(()) }
     }
 
-    /// Checks that no other interface uses a device.
+    /// Checks that files of a device may be named, and that no other interface uses it.
     fn check_device(&self, name: &Word, kind: &PortKind) -> Result<(), CommandError> {
+        for path in named_files(kind) {
+            let checked = self.platform.files.check(Path::new(path));
+            checked.map_err(|error| CommandError::forbidden(error.to_string(), name.span))?;
+        }
         let others = || self.interfaces.iter().filter(|i| i.name != **name);
         if let Some(other) = others().find(|i| same_device(&i.kind, kind)) {
             let message = format!("{} is in use already, by interface `{}`", device_text(kind), other.name);

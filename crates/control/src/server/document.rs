@@ -31,6 +31,7 @@ impl IntoResponse for Refusal {
             RefusalKind::Invalid => StatusCode::BAD_REQUEST,
             RefusalKind::NotFound => StatusCode::NOT_FOUND,
             RefusalKind::Conflict => StatusCode::CONFLICT,
+            RefusalKind::Forbidden => StatusCode::FORBIDDEN,
             RefusalKind::Failed => StatusCode::UNPROCESSABLE_ENTITY,
         };
         (status, Json(self.into_reply())).into_response()

@@ -44,6 +44,8 @@ impl Daemon {
     fn play(&self, n: u32, sessions: u64) {
         let (rx, tx) = (file("rx.pcap"), file("tx.pcap"));
         capture(&rx, (0..n).map(frame));
+        // One of an earlier run of the tests would not be overwritten.
+        let _ = std::fs::remove_file(&tx);
         self.run("interface add far null").unwrap();
         self.run(&format!("interface add near pcap {} {}", rx.display(), tx.display())).unwrap();
         self.run("wire near far").unwrap();

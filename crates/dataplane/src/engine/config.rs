@@ -6,6 +6,7 @@ use mmb_flow::{NatConfig, SessionSettings};
 use mmb_lang::ErrorPolicy;
 use mmb_nf::Program;
 use mmb_policy::Policy;
+use mmb_system::FileAccess;
 use serde::Serialize;
 
 use crate::features::punt::limit::PuntLimits;
@@ -57,6 +58,8 @@ pub struct EngineConfig {
     /// Whether scratchpads lie in files that other processes can map ([`crate::Engine::scratchpads`]). The
     /// kernel may back such files by small pages only, which makes chains slower.
     pub share_scratchpads: bool,
+    /// The files that ports may name.
+    pub files: Arc<FileAccess>,
 }
 
 impl Default for EngineConfig {
@@ -67,6 +70,7 @@ impl Default for EngineConfig {
             sessions: DEFAULT_SESSIONS,
             scratchpad: DEFAULT_SCRATCHPAD,
             share_scratchpads: false,
+            files: Arc::default(),
         }
     }
 }

@@ -14,6 +14,7 @@ use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
+use mmb_system::FileAccess;
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::RuleTable;
@@ -57,6 +58,7 @@ pub struct Engine {
     pub(super) port_monitor: PortMonitor,
     pub(super) publisher: Mutex<Publisher>,
     pub(super) pools: Pools,
+    pub(super) files: Arc<FileAccess>,
     pub(super) eal: Eal,
 }
 
@@ -101,7 +103,7 @@ impl Engine {
         if entry.is_some() {
             return Err(PortError::Open(name.to_owned()));
         }
-        *entry = Some(Arc::new(port::open(&self.pools, name, kind, self.workers.len())?));
+        *entry = Some(Arc::new(port::open(&self.pools, &self.files, name, kind, self.workers.len())?));
         // No packet of the port that had this number before is in a graph any more.
         self.shared.drop_counters().for_each(|drops| drops.zero_port(id.0));
         Ok(())

@@ -68,6 +68,7 @@ impl Engine {
             }),
             shared,
             pools,
+            files: config.files.clone(),
             eal,
         };
         let cpus = cpus_for(config.workers);

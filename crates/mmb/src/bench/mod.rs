@@ -67,6 +67,7 @@ pub fn bench(args: &BenchArgs, functions: Arc<Registry>, json: bool) -> Result<(
         workers: u16::try_from(args.workers).unwrap_or(u16::MAX),
         seed: args.seed,
         scratchpad: args.scratchpad,
+        files: Arc::default(),
     });
     let routes = routes(args)?;
     let traffic = traffic(args, routes)?;

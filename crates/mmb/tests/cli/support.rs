@@ -86,6 +86,7 @@ impl Daemon {
         let socket = socket.to_str().unwrap().to_owned();
         let mut child = Command::new(assert_cmd::cargo::cargo_bin!("mmb"))
             .args(["run", "--memory", "64", "--socket", &socket])
+            .env("STATE_DIRECTORY", env!("CARGO_TARGET_TMPDIR"))
             .args(args)
             .envs(env.iter().copied())
             .stdout(Stdio::piped())

@@ -1,7 +1,6 @@
 //! The thread that exports records.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::ipfix::{Encoder, PER_MESSAGE};
@@ -33,8 +32,7 @@ pub(super) fn collector(word: &str) -> Result<String, ArgError> {
 }
 
 /// Appends records to a file, a line of JSON each.
-pub(super) fn json(outbox: &ExportQueue<Record>, path: PathBuf, stop: &StopSignal) {
-    let mut lines = LogFile::new(Some(path));
+pub(super) fn json(outbox: &ExportQueue<Record>, lines: &LogFile, stop: &StopSignal) {
     outbox.serve(stop, |items| {
         let records = items.len();
         let text: String =

@@ -17,7 +17,6 @@ mod export;
 mod ipfix;
 mod record;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
@@ -26,6 +25,7 @@ use mmb_flow::{KeyError, parse_key};
 use self::record::{Ended, Record};
 use crate::shared::counters::WorkerCounters;
 use crate::shared::export_queue::ExportQueue;
+use crate::shared::log_file::LogFile;
 use mmb_nf::{ArgError, Background, Context, Direction, Function, Key, Packet, SessionInfo, Setup, Verdict};
 
 /// Default seconds between records of a session that goes on.
@@ -53,7 +53,7 @@ struct Export {
 enum Target {
     /// A collector: host and port.
     Ipfix(String),
-    Json(PathBuf),
+    Json(LogFile),
 }
 
 /// The state of a session: its packets since the last record.
@@ -95,7 +95,7 @@ impl Function for Count {
                     rest
                 }
                 ("json", [path, rest @ ..]) => {
-                    target = Some(Target::Json(path.into()));
+                    target = Some(Target::Json(LogFile::at(path, setup.files)?));
                     rest
                 }
                 ("active", [number, rest @ ..]) => {
@@ -148,7 +148,9 @@ impl Function for Count {
         if let Some(Export { target, outbox }) = &self.export {
             report.push(match target {
                 Target::Ipfix(collector) => ("ipfix".into(), collector.clone()),
-                Target::Json(path) => ("json".into(), path.display().to_string()),
+                Target::Json(file) => {
+                    ("json".into(), file.path().map_or_else(String::new, |path| path.display().to_string()))
+                }
             });
             report.extend(outbox.report());
         }
@@ -160,7 +162,7 @@ impl Function for Count {
         let (target, outbox) = (target.clone(), Arc::clone(outbox));
         Some(Box::new(move |stop| match target {
             Target::Ipfix(collector) => export::ipfix(&outbox, &collector, stop),
-            Target::Json(path) => export::json(&outbox, path, stop),
+            Target::Json(file) => export::json(&outbox, &file, stop),
         }))
     }
 }

@@ -44,7 +44,7 @@ fn json(bench: &Bench<Count>) -> Vec<serde_json::Value> {
     let Some(Export { target: Target::Json(path), .. }) = &bench.function.export else {
         panic!("to no file")
     };
-    let text = std::fs::read_to_string(path).expect("a file");
+    let text = std::fs::read_to_string(path.path().expect("a path")).expect("a file");
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
 }
 
@@ -270,7 +270,10 @@ fn words() {
     let count =
         |line| make::<Count>(line).map(|count| (count.export.map(|export| export.target), count.active));
     assert_eq!(count(""), Ok((None, u32::MAX)));
-    assert_eq!(count("json /x active 5"), Ok((Some(Target::Json("/x".into())), 5_000)));
+    assert_eq!(
+        count("json /x active 5"),
+        Ok((Some(Target::Json(LogFile::at("/x", &Arc::default()).expect("granted"))), 5_000))
+    );
     assert_eq!(count("ipfix 10.0.0.9:4739"), Ok((Some(Target::Ipfix("10.0.0.9:4739".into())), 60_000)));
     assert!(Bench::<Count>::new("").function.background().is_none());
     for (line, part) in [

@@ -4,7 +4,6 @@
 //! of the instance writes them. Events that do not fit its queues are lost, and a line tells how many.
 
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,7 +16,7 @@ use mmb_nf::{ArgError, Background, Context, Function, Key, Packet, SessionInfo, 
 pub(crate) struct Log {
     begin: bool,
     end: bool,
-    file: Option<PathBuf>,
+    file: LogFile,
     prefix: Arc<str>,
     outbox: Arc<ExportQueue<Event>>,
 }
@@ -53,7 +52,8 @@ impl Function for Log {
 
     fn new(setup: &Setup<'_>) -> Result<Self, ArgError> {
         let outbox = Arc::new(ExportQueue::new(setup.workers));
-        let mut log = Log { begin: true, end: true, file: None, prefix: "session".into(), outbox };
+        let mut log =
+            Log { begin: true, end: true, file: LogFile::default(), prefix: "session".into(), outbox };
         let mut words = setup.args;
         while let [word, rest @ ..] = words {
             words = match (*word, rest) {
@@ -66,8 +66,11 @@ impl Function for Log {
                     rest
                 }
                 ("file", [path, rest @ ..]) => {
-                    log.file = Some(path.into());
+                    log.file = LogFile::at(path, setup.files)?;
                     rest
+                }
+                ("prefix", [text, ..]) if text.contains(char::is_control) => {
+                    return Err(ArgError::invalid("prefix", text, "must not have control characters"));
                 }
                 ("prefix", [text, rest @ ..]) => {
                     log.prefix = (*text).into();
@@ -108,7 +111,7 @@ impl Function for Log {
 
     fn background(&self) -> Option<Background> {
         let (outbox, prefix) = (Arc::clone(&self.outbox), Arc::clone(&self.prefix));
-        let mut lines = LogFile::new(self.file.clone());
+        let lines = self.file.clone();
         Some(Box::new(move |stop| {
             let mut lost = 0;
             outbox.serve(stop, |events| {
@@ -175,7 +178,7 @@ mod tests {
         let (background, stop) = (bench.function.background().expect("there is some"), StopSignal::default());
         stop.stop();
         background(&stop);
-        let path = bench.function.file.as_ref().expect("to a file");
+        let path = bench.function.file.path().expect("to a file");
         let text = std::fs::read_to_string(path).unwrap_or_default();
         text.lines().map(|line| line.split_once(' ').expect("a time").1.to_string()).collect()
     }
@@ -250,6 +253,8 @@ mod tests {
     fn what_is_refused() {
         assert_eq!(refused::<Log>("file"), "`file` needs a path");
         assert_eq!(refused::<Log>("prefix"), "`prefix` needs a text");
+        assert!(refused::<Log>("prefix x\u{1b}[2J").contains("must not have control characters"));
+        assert!(refused::<Log>("file /tmp/x\u{7f}").contains("control characters"));
         assert!(refused::<Log>("loud").contains("unknown argument `loud`"));
     }
 }

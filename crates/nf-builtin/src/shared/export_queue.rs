@@ -28,6 +28,8 @@ const JUMP: u32 = 10_000;
 /// Why items cannot be written or sent. Errors of the system are kept as text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExportError {
+    #[error("{0}")]
+    File(String),
     #[error("cannot write to {target}: {error}")]
     Write { target: String, error: String },
     #[error("cannot find {collector}: {error}")]

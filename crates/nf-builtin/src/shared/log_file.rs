@@ -1,52 +1,57 @@
 //! A file that functions append lines to.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use mmb_nf::{FileAccess, FileError};
 
 use super::export_queue::ExportError;
 
 /// A file to append to, or the standard error output of the daemon.
 ///
-/// A file that was moved or removed meanwhile, for instance by `logrotate`, is created again.
-pub(crate) struct LogFile {
-    path: Option<PathBuf>,
-    file: Option<File>,
+/// The file is opened for each append, so that a file that was moved or removed meanwhile, for instance by
+/// `logrotate`, is created again. That is a few system calls every tenth of a second.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LogFile(Option<(PathBuf, Arc<FileAccess>)>);
+
+impl PartialEq for LogFile {
+    fn eq(&self, other: &LogFile) -> bool {
+        self.path() == other.path()
+    }
 }
 
+impl Eq for LogFile {}
+
 impl LogFile {
-    /// The file is opened with the first line.
-    pub fn new(path: Option<PathBuf>) -> Self {
-        LogFile { path, file: None }
+    /// A file.
+    ///
+    /// # Errors
+    /// Functions may not name this file.
+    pub fn at(path: &str, files: &Arc<FileAccess>) -> Result<Self, FileError> {
+        let path = PathBuf::from(path);
+        files.check(&path)?;
+        Ok(LogFile(Some((path, files.clone()))))
+    }
+
+    /// The path of the file; none for the standard error output.
+    pub fn path(&self) -> Option<&PathBuf> {
+        self.0.as_ref().map(|(path, _)| path)
     }
 
     /// Appends whole lines.
     ///
     /// # Errors
     /// The file cannot be written. Some of the text may have been written.
-    pub fn append(&mut self, text: &str) -> Result<(), ExportError> {
-        let Some(path) = &self.path else {
-            let written = io::stderr().write_all(text.as_bytes());
-            return written.map_err(|error| ExportError::Write {
-                target: "stderr".to_owned(),
-                error: error.to_string(),
-            });
+    pub fn append(&self, text: &str) -> Result<(), ExportError> {
+        let written = |target: String, result: io::Result<()>| {
+            result.map_err(|error| ExportError::Write { target, error: error.to_string() })
         };
-        let written = (|| {
-            let there = path.metadata().map(|found| (found.dev(), found.ino())).ok();
-            let ours = self.file.as_ref().and_then(|file| file.metadata().ok());
-            if there.is_none() || there != ours.map(|ours| (ours.dev(), ours.ino())) {
-                self.file = None;
-            }
-            let file = match &mut self.file {
-                Some(file) => file,
-                none => none.insert(OpenOptions::new().create(true).append(true).open(path)?),
-            };
-            file.write_all(text.as_bytes())
-        })();
-        let target = || path.display().to_string();
-        written.map_err(|error| ExportError::Write { target: target(), error: error.to_string() })
+        let Some((path, files)) = &self.0 else {
+            return written("stderr".to_owned(), io::stderr().write_all(text.as_bytes()));
+        };
+        let mut file = files.open_log(path).map_err(|error| ExportError::File(error.to_string()))?;
+        written(path.display().to_string(), file.write_all(text.as_bytes()))
     }
 }
 
@@ -59,7 +64,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("x.log"), folder.path().join("x.log.1"));
         std::fs::write(&path, "old\n").expect("written");
-        let mut lines = LogFile::new(Some(path.clone()));
+        let lines = LogFile::at(path.to_str().expect("a path"), &Arc::default()).expect("granted");
         assert_eq!((lines.append("a\n"), lines.append("b\n")), (Ok(()), Ok(())));
         std::fs::rename(&path, &moved).expect("moved");
         assert_eq!(lines.append("c\n"), Ok(()));
@@ -69,10 +74,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_written_is_said() {
-        let said = LogFile::new(Some("/nowhere/x.log".into()))
-            .append("a\n")
-            .expect_err("no such folder")
-            .to_string();
-        assert!(said.starts_with("cannot write to /nowhere/x.log: "), "{said}");
+        let lines = LogFile::at("/nowhere/x.log", &Arc::default()).expect("granted");
+        let said = lines.append("a\n").expect_err("no such folder").to_string();
+        assert!(said.starts_with("cannot create /nowhere/x.log: "), "{said}");
     }
 }

@@ -170,6 +170,7 @@ fn make(spec: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, ChainE
         has_pool: spec.has_pool,
         workers: spec.workers,
         seed: spec.seed,
+        files: spec.files,
     };
     let name = add.kind.text.to_string();
     let Some(made) = spec.registry.make(&name, &setup) else {

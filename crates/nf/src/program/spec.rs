@@ -1,7 +1,10 @@
 //! The input of the compilation.
 
+use std::sync::Arc;
+
 use mmb_flow::layout::Order;
 use mmb_lang::{Chain, NfAdd};
+use mmb_system::FileAccess;
 
 use super::Program;
 use crate::Registry;
@@ -23,6 +26,8 @@ pub struct ProgramSpec<'a> {
     pub workers: u16,
     /// A secret that senders do not know.
     pub seed: u64,
+    /// The files that functions may open.
+    pub files: &'a Arc<FileAccess>,
     /// The program in force. Instances with the same name, type and arguments are kept.
     pub previous: Option<&'a Program>,
     /// Most bytes of a session's scratchpad.

@@ -51,6 +51,7 @@ pub fn forwarding(lines: &[&str], before: Option<&Forwarding>) -> Forwarding {
         has_pool: &|name| pools.iter().any(|pool| pool.name() == name),
         workers: 2,
         seed: 1,
+        files: &Default::default(),
         previous: before.map(|before| &*before.chains),
         scratchpad_limit: DEFAULT_SCRATCHPAD,
         order: Order::Maximal,

@@ -6,6 +6,7 @@
 //! from the port's id and the number of workers. A mutex around each queue proves that to the compiler; a
 //! worker takes it once per vector, and never finds it locked.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -57,6 +58,8 @@ pub(crate) struct OpenPort {
     pub(super) tx: Vec<Mutex<TxQueue>>,
     pub(super) port: Port,
     pub(super) small: Option<FrameSizeGuard>,
+    /// The descriptors behind the paths that the driver knows.
+    pub(super) _files: Vec<OwnedFd>,
     pub(super) notes: Vec<String>,
     pub(super) kind: String,
     pub(super) checks_frames: bool,

@@ -2,6 +2,7 @@
 
 use crate::engine::config::MAX_PORTS;
 use crate::engine::pools::{ORDINARY, PoolError};
+use mmb_system::FileError;
 
 /// Why a port did not open, or does not do what it is told.
 #[derive(Debug, thiserror::Error)]
@@ -18,6 +19,9 @@ pub enum PortError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] mmb_dpdk::Error),
+    /// A file of the port cannot be opened.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// There is no memory for jumbo frames.
     #[error(transparent)]
     Memory(#[from] PoolError),

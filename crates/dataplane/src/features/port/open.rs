@@ -1,11 +1,14 @@
 //! Opens the device of a port.
 
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use mmb_dpdk::{Device, FrameSizeGuard, NetDev, Port, PortSpec, is_veth};
 use mmb_lang::PortKind;
+use mmb_system::{FileAccess, SocketPlace};
 
 use super::device::OpenPort;
 use super::error::PortError;
@@ -17,6 +20,7 @@ const RING_AND_LINK: u32 = 128;
 /// Opens the port that the operator calls `name`, for `workers` workers.
 pub(crate) fn open(
     pools: &Pools,
+    files: &FileAccess,
     name: &str,
     kind: &PortKind,
     workers: usize,
@@ -26,7 +30,9 @@ pub(crate) fn open(
         PortKind::AfPacket { ifname } => FrameSizeGuard::apply(ifname).ok(),
         _ => None,
     };
-    let mut port = open_device(pools, name, device(kind), workers)?;
+    let (device, opened) = device(kind, files)?;
+    let mut port = open_device(pools, name, device, workers)?;
+    port._files = opened;
     port.checks_frames =
         matches!(kind, PortKind::AfXdp { .. } | PortKind::AfPacket { .. } | PortKind::Tap { .. });
     port.kind = kind.to_string();
@@ -89,6 +95,7 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         checks_frames: false,
         receives,
         small: None,
+        _files: Vec::new(),
         notes: Vec::new(),
         can_redirect: Arc::default(),
         fast: Default::default(),
@@ -103,24 +110,44 @@ fn has_listener(socket: &Path) -> bool {
     {
         Ok(_) | Err(nix::errno::Errno::EPROTOTYPE) => true,
         Err(nix::errno::Errno::ECONNREFUSED) => {
-            // If it cannot be removed, opening the port reports why.
-            let _ = std::fs::remove_file(socket);
+            // Other files answer the same. If the socket cannot be removed, opening the port reports why.
+            if std::fs::symlink_metadata(socket).is_ok_and(|found| found.file_type().is_socket()) {
+                let _ = std::fs::remove_file(socket);
+            }
             false
         }
         Err(_) => false,
     }
 }
 
-fn device(kind: &PortKind) -> Device {
-    match kind {
+/// The path of a descriptor of this process. Nothing can redirect it while the descriptor is open.
+fn path_of(fd: &impl AsRawFd) -> String {
+    format!("/proc/self/fd/{}", fd.as_raw_fd())
+}
+
+/// The device of a port, and the descriptors behind the paths in it.
+///
+/// Drivers open captures and sockets by path. They get paths of descriptors that are open already, so that
+/// neither a symbolic link nor a rename has an effect between a check and the driver.
+fn device(kind: &PortKind, files: &FileAccess) -> Result<(Device, Vec<OwnedFd>), PortError> {
+    let device = match kind {
         PortKind::AfXdp { ifname } => Device::AfXdp { interface: ifname.to_string() },
         PortKind::AfPacket { ifname } => Device::AfPacket { interface: ifname.to_string() },
         PortKind::Tap { ifname } => Device::Tap { interface: ifname.as_ref().map(|n| n.to_string()) },
         PortKind::Pci { address } => Device::Pci { address: address.to_string() },
         PortKind::Memif { socket } => {
-            Device::Memif { socket: socket.to_string(), client: has_listener(Path::new(&**socket)) }
+            let SocketPlace { directory, name } = files.socket(Path::new(&**socket))?;
+            let socket = format!("{}/{}", path_of(&directory), name.to_string_lossy());
+            let client = has_listener(Path::new(&socket));
+            return Ok((Device::Memif { socket, client }, vec![directory]));
         }
-        PortKind::Pcap { rx, tx } => Device::Pcap { rx: Some(rx.to_string()), tx: Some(tx.to_string()) },
+        PortKind::Pcap { rx, tx } => {
+            let input = files.open_input(Path::new(&**rx))?;
+            let output = files.create_output(Path::new(&**tx))?;
+            let device = Device::Pcap { rx: Some(path_of(&input)), tx: Some(path_of(&output)) };
+            return Ok((device, vec![input.into(), output.into()]));
+        }
         PortKind::Null => Device::Null { receive: None },
-    }
+    };
+    Ok((device, Vec::new()))
 }

@@ -1,0 +1,110 @@
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// A directory for clients, beside a file that is not theirs.
+struct Place {
+    _root: tempfile::TempDir,
+    inside: PathBuf,
+    secret: PathBuf,
+    access: FileAccess,
+}
+
+fn place() -> Place {
+    let root = tempfile::tempdir().unwrap();
+    let (inside, secret) = (root.path().join("files"), root.path().join("secret"));
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(&secret, "kept").unwrap();
+    let access = FileAccess::within(&inside).unwrap();
+    access.seal();
+    Place { inside, secret, access, _root: root }
+}
+
+fn text(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap()
+}
+
+#[test]
+fn clients_name_files_of_one_directory_only() {
+    let place = place();
+    for outside in [place.secret.clone(), "../secret".into(), "a/../../secret".into(), "/etc/passwd".into()] {
+        assert!(matches!(place.access.check(&outside), Err(FileError::Outside { .. })), "{outside:?}");
+        assert!(place.access.open_input(&outside).is_err());
+        assert!(place.access.create_output(&outside).is_err());
+        assert!(place.access.open_log(&outside).is_err());
+        assert!(place.access.socket(&outside).is_err());
+    }
+    for invalid in ["", "a\nb", "a\u{1b}[31m"] {
+        let refused = place.access.check(Path::new(invalid));
+        assert!(matches!(refused, Err(FileError::Invalid { .. })), "{invalid:?}");
+    }
+    for inside in [place.inside.join("a"), "a".into(), "./a".into()] {
+        place.access.check(&inside).unwrap();
+    }
+    place.access.create_output(Path::new("a")).unwrap().write_all(b"new").unwrap();
+    let mut read = String::new();
+    place.access.open_input(&place.inside.join("a")).unwrap().read_to_string(&mut read).unwrap();
+    assert_eq!((read.as_str(), text(&place.secret).as_str()), ("new", "kept"));
+}
+
+#[test]
+fn symbolic_links_lead_nowhere() {
+    let place = place();
+    symlink(&place.secret, place.inside.join("file")).unwrap();
+    symlink(place.secret.parent().unwrap(), place.inside.join("up")).unwrap();
+    for path in ["file", "up/secret", "up/new"] {
+        let path = Path::new(path);
+        assert!(place.access.open_input(path).is_err(), "{path:?}");
+        assert!(place.access.create_output(path).is_err(), "{path:?}");
+        assert!(place.access.open_log(path).is_err(), "{path:?}");
+    }
+    assert!(place.access.socket(Path::new("file")).is_err());
+    assert!(place.access.socket(Path::new("up/socket")).is_err());
+    assert_eq!(text(&place.secret), "kept");
+    assert!(!place.secret.with_file_name("new").exists());
+}
+
+#[test]
+fn a_file_of_the_administrator_can_be_named_anywhere_and_is_not_overwritten() {
+    let Place { inside, secret, .. } = &place();
+    let access = FileAccess::within(inside).unwrap();
+    let new = secret.with_file_name("new");
+    access.check(secret).unwrap();
+    access.check(&new).unwrap();
+    access.seal();
+    access.open_input(secret).unwrap();
+    assert!(matches!(access.create_output(secret), Err(FileError::Exists { .. })));
+    access.create_output(&new).unwrap();
+    access.create_output(&new).expect("this process has created it");
+    symlink(secret, secret.with_file_name("link")).unwrap();
+    assert!(access.check(&secret.with_file_name("link")).is_err(), "not granted");
+    assert_eq!(text(secret), "kept");
+}
+
+#[test]
+fn logs_are_appended() {
+    let place = place();
+    for line in ["a\n", "b\n"] {
+        place.access.open_log(Path::new("log")).unwrap().write_all(line.as_bytes()).unwrap();
+    }
+    assert_eq!(text(&place.inside.join("log")), "a\nb\n");
+}
+
+#[test]
+fn what_is_no_regular_file_is_refused_without_waiting() {
+    let place = place();
+    let mode = Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, place.inside.join("fifo"), rustix::fs::FileType::Fifo, mode, 0)
+        .unwrap();
+    std::fs::create_dir(place.inside.join("directory")).unwrap();
+    let _listener = std::os::unix::net::UnixListener::bind(place.inside.join("socket")).unwrap();
+    for name in ["fifo", "directory", "socket"] {
+        let path = Path::new(name);
+        assert!(place.access.open_input(path).is_err(), "{name}");
+        assert!(place.access.create_output(path).is_err(), "{name}");
+        assert!(place.access.open_log(path).is_err(), "{name}");
+        assert_eq!(place.access.socket(path).is_ok(), name == "socket", "{name}");
+    }
+    assert_eq!(place.access.socket(Path::new("new")).unwrap().name, "new");
+}
