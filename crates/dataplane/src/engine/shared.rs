@@ -21,7 +21,7 @@ use crate::engine::snapshot::Snapshot;
 use crate::engine::thread::mailbox::Mailbox;
 use crate::engine::thread::waker::Waker;
 use crate::features::ip::locals::LocalAddresses;
-use crate::features::punt::writer::PuntShared;
+use crate::features::punt::queue::PuntShared;
 use crate::features::route::requests::NeighborRequests;
 
 /// The part of a worker that other threads see.

@@ -26,7 +26,8 @@ use crate::engine::worker::Worker;
 use crate::features::fastpath::host::update_redirects;
 use crate::features::flow_rules::InstalledRules;
 use crate::features::port::device::OpenPorts;
-use crate::features::punt::writer::{self, PuntQueue};
+use crate::features::punt::queue::PuntQueue;
+use crate::features::punt::writer;
 use crate::graph;
 
 /// Timer slack of a worker, in nanoseconds. Sleeps of 50 µs would be rounded up by the default slack of the

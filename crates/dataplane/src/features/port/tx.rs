@@ -9,7 +9,7 @@ use crate::engine::config::PortId;
 use crate::engine::worker::Worker;
 use crate::features::fastpath::learn::learn_from_tx;
 use crate::features::handoff::send::{TargetRing, discard, push, send_to_worker};
-use crate::features::punt::writer::PuntQueue;
+use crate::features::punt::queue::PuntQueue;
 
 /// Attempts without progress after which packets that a port does not take are dropped. On a kernel port, an
 /// attempt takes about a system call, since the kernel must run in between.
@@ -84,7 +84,11 @@ fn flush(worker: &Worker, out: u16, burst: &mut Burst) {
         return;
     }
     if let Some(queue) = punt_queue(worker, out) {
-        return queue.send(worker, burst);
+        queue.send(burst);
+        if !burst.is_empty() {
+            discard(worker, DropReason::PuntFull, burst);
+        }
+        return;
     }
     let snapshot = &*worker.snapshot;
     let Some(port) = snapshot.port(out) else {

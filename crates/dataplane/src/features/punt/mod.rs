@@ -3,4 +3,5 @@
 mod class;
 pub(crate) mod limit;
 pub(crate) mod node;
+pub(crate) mod queue;
 pub(crate) mod writer;
