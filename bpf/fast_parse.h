@@ -24,7 +24,7 @@ struct fast_packet {
 	__u64 is_ip4;
 	__u64 is_tcp;
 	__u8 proto;
-	/* TCP: the action must have one of these flags to forward this segment; 0: no flag is needed. */
+	/* TCP: the action must have this flag to forward this segment; 0: no flag is needed. */
 	__u16 required_flags;
 	/* Network header. */
 	void *l3;
@@ -97,9 +97,9 @@ static __always_inline int fast_parse_tcp(void *end, struct fast_packet *packet)
 		return 0;
 	if (bytes[12] >> 4 < 5 || (bytes[12] >> 4) * 4 > packet->len)
 		return 0;
-	/* ACK without SYN, FIN and RST needs no flag; ACK with FIN alone needs one of two. */
+	/* ACK without SYN, FIN and RST needs no flag. */
 	if ((bytes[13] & 0x17) != 0x10)
-		packet->required_flags = STEER_FAST_CONTROL | ((bytes[13] & 0x17) == 0x11 ? STEER_FAST_FIN : 0);
+		packet->required_flags = STEER_FAST_CONTROL;
 	packet->key.ports = *(__u32 *)tcp;
 	packet->check = &tcp->check;
 	packet->is_tcp = fast_opaque(1);

@@ -75,7 +75,7 @@ static __always_inline void fast_count(struct fast_slot *slot, const struct fast
 				       const struct fast_action *action, __u32 bytes)
 {
 	const struct tcphdr *tcp = packet->l4;
-	__u32 end, ack;
+	__u32 ack;
 
 	__sync_fetch_and_add(&slot->packets, 1);
 	__sync_fetch_and_add(&slot->bytes, bytes);
@@ -83,14 +83,11 @@ static __always_inline void fast_count(struct fast_slot *slot, const struct fast
 	if (!packet->is_tcp)
 		return;
 	if (action->flags & STEER_FAST_TRACK) {
-		end = bpf_ntohl(tcp->seq) + packet->len - tcp->doff * 4 + tcp->fin;
 		ack = bpf_ntohl(tcp->ack_seq);
-		if (slot->seen == 0 || (__s32)(end - slot->end) > 0)
-			slot->end = end;
-		if (slot->seen == 0 || (__s32)(ack - slot->ack) >= 0) {
+		/* One that lies a little below was overtaken; one far below shows that the old one was
+		 * forged. */
+		if (slot->seen == 0 || slot->ack - ack > STEER_FAST_IN_FLIGHT)
 			slot->ack = ack;
-			slot->window = bpf_ntohs(tcp->window);
-		}
 		slot->seen = 1;
 	}
 	if (packet->required_flags == 0)

@@ -63,12 +63,14 @@ struct fast_key {
 #define STEER_FAST_TTL 2
 #define STEER_FAST_NAT 4
 #define STEER_FAST_TRACK 8
-/* Forward TCP segments with any flags; forward those with FIN and ACK. Segments with ACK and without SYN,
- * FIN and RST are always forwarded. */
+/* Forward TCP segments with any flags. Segments with ACK and without SYN, FIN and RST are always
+ * forwarded. */
 #define STEER_FAST_CONTROL 16
-#define STEER_FAST_FIN 32
 /* With STEER_FAST_TRACK: the first segment must acknowledge `awaits`; segments before it go to the socket. */
-#define STEER_FAST_AWAITS 64
+#define STEER_FAST_AWAITS 32
+
+/* An acknowledgement at most this far below the last one was overtaken by it. As in crates/flow/src/track. */
+#define STEER_FAST_IN_FLIGHT (1 << 18)
 
 /* The action of a flow. Differences are ones' complement sums of words in memory order. */
 struct fast_action {
@@ -102,16 +104,13 @@ struct fast_slot {
 	__u64 bytes;
 	/* Time of the last frame in nanoseconds of CLOCK_MONOTONIC_COARSE. */
 	__u64 last;
-	/* With STEER_FAST_TRACK: whether a segment was seen, the sequence number behind the highest byte
-	 * of this direction (FIN counts as one), and the highest acknowledgement number with its window. */
+	/* With STEER_FAST_TRACK: whether a segment was seen, and the last acknowledgement number. */
 	__u32 seen;
-	__u32 end;
 	__u32 ack;
-	__u32 window;
 	/* Whether a segment with FIN or RST was forwarded. Written last. */
 	__u32 fin;
 	__u32 rst;
-	__u64 padding2[2];
+	__u64 padding2[3];
 };
 
 /* One bucket of the index: a cache line. A lane is 0, or holds the upper half of a key's hash and, in its

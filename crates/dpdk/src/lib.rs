@@ -67,5 +67,5 @@ pub use port::{
 };
 pub use xdp::{
     FAST_FIN, FAST_RST, FAST_SLOTS, FastAction, FastFlowStats, FastGranularity, FastKey, FastMacs, FastPath,
-    FastPort, FastTcpState, FastTranslation, Steering,
+    FastPort, FastTranslation, Steering,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mmb_dpdk::{FAST_FIN, FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
+use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPath};
 use mmb_session::{OffloadCounters, OffloadDriver};
 use nix::time::{ClockId, clock_gettime};
 
@@ -65,8 +65,7 @@ impl OffloadDriver for SessionDriver {
 
     fn counters(&self, slot: u32) -> OffloadCounters {
         let stats = self.0.flow_stats(slot);
-        let FastFlowStats { packets, bytes, tcp, ended, .. } = stats;
-        let fin = tcp.filter(|_| ended & FAST_FIN != 0).map(|tcp| tcp.end);
-        OffloadCounters { packets, bytes, age: self.0.age(&stats), ack: tcp.map(|tcp| tcp.ack), fin }
+        let FastFlowStats { packets, bytes, ack, .. } = stats;
+        OffloadCounters { packets, bytes, age: self.0.age(&stats), ack }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort, FastTcpState};
+use mmb_dpdk::{FastAction, FastFlowStats, FastGranularity, FastKey, FastPort};
 
 use crate::kernel::KernelTable;
 use crate::learn;
@@ -87,15 +87,12 @@ impl FakeKernel {
 
     /// Records an acknowledgement.
     pub fn acknowledge(&self, key: &FastKey, ack: u32) {
-        self.tcp(key, 0, ack, 0);
+        self.update(key, |stats| stats.ack = Some(ack));
     }
 
-    /// Records a segment that ends at `end`, acknowledges `ack` and has these flags of a connection's end.
-    pub fn tcp(&self, key: &FastKey, end: u32, ack: u32, ended: u8) {
-        self.update(key, |stats| {
-            stats.tcp = Some(FastTcpState { end, ack, window: 0 });
-            stats.ended |= ended;
-        });
+    /// Records segments with these flags of a connection's end.
+    pub fn end(&self, key: &FastKey, ended: u8) {
+        self.update(key, |stats| stats.ended |= ended);
     }
 
     /// Counts packets of a flow.

@@ -96,7 +96,7 @@ pub struct Flow {
     pub(crate) decision: [u8; 3],
     /// Bits of [`flow_flags`].
     pub flags: u8,
-    /// TCP: the highest acknowledgement number seen in this direction.
+    /// TCP: the last acknowledgement number of this direction ([`crate::latest_ack`]).
     pub ack: u32,
 }
 

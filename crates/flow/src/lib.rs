@@ -31,7 +31,7 @@ pub use settings::{SessionSettings, Timeouts};
 pub use table::{
     BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, Table, TableOccupancy, VECTOR,
 };
-pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, later_ack};
+pub use track::{TcpSegment, TrackInput, TrackOutcome, TrackState, TrackVerdict, latest_ack};
 pub use translate::{
     Mangle, QuotedPacket, parse_quote, translate, translate_icmp_error, translate_ip4, translate_ip4_common,
     untranslate,

@@ -39,7 +39,7 @@ impl Sessions {
             uid: self.table.uid(id),
             original: forward.key(),
             reply: reverse.key(),
-            state: session.track.state_name(),
+            state: session.track.revised(&self.acks(id)).state_name(),
             age: now.wrapping_sub(session.created),
             idle: now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen)),
             expires: self.deadline(id, now).map_or(0, |deadline| deadline.wrapping_sub(now)),

@@ -84,7 +84,7 @@ impl Sessions {
     /// Returns when the session ends if no packet arrives. `None`: it has timed out.
     pub(crate) fn deadline(&self, id: SessionId, now: u32) -> Option<u32> {
         let [forward, reverse] = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
-        let tracked = || self.table.session(id).track.timeout(&self.settings);
+        let tracked = || self.table.session(id).track.revised(&self.acks(id)).timeout(&self.settings);
         let timeout = match forward.flags & (flow_flags::REDIRECT | flow_flags::CHAINED) {
             0 => tracked(),
             flow_flags::CHAINED => tracked().max(self.chains.timeout(&self.table, id)),

@@ -419,6 +419,10 @@ def test_pings_through_nat(fast_nat):
     wait.until(lambda: hits(nat) > 400, "both ways to be counted")
 
 
+# SYN and SYN-ACK, both FINs with their acknowledgements, and one more.
+ENGINE_PACKETS = 7
+
+
 def shortly(bench, client, server, url, count=150):
     """Makes short connections with a real client, after some for learning; returns the packets of one
     connection that the engine has processed.
@@ -459,10 +463,64 @@ def test_short_connections_through_a_firewall_that_has_nothing_to_say_of_their_p
     assert fast(bench)["entries"] < 20
 
 
-def test_short_connections_through_a_firewall_with_sessions(fast_wire):
-    """The engine sees both SYNs; the kernel forwards the rest, and the tracker follows the close."""
+def test_forged_segments_neither_close_a_connection_nor_slow_it_down(fast_wire):
+    """FINs, RSTs and SYNs with guessed numbers, from either side, while the kernel forwards the connection."""
     wire = fast_wire(FIREWALL)
-    assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < 2.3
+    with wire.server.entered():
+        listener = socket.create_server((SERVER4, 5001))
+    client = wire.client.socket(socket.AF_INET, socket.SOCK_STREAM)
+    macs = [wire.client.run("cat", "/sys/class/net/c0/address").stdout.strip()]
+    macs.append(wire.server.run("cat", "/sys/class/net/s0/address").stdout.strip())
+    left, right = raw.RawPort(wire.client, "c0"), raw.RawPort(wire.server, "s0")
+    with listener, client, contextlib.closing(left), contextlib.closing(right):
+        client.connect((SERVER4, 5001))
+        connection, _ = listener.accept()
+        (host, port), state = client.getsockname(), lambda: the_connection(wire, "tcp-dport", 5001)["state"]
+        with connection:
+
+            def talk(count):
+                for _ in range(count):
+                    client.sendall(b"x" * 100)
+                    assert connection.recv(100, socket.MSG_WAITALL)
+                    connection.sendall(b"y" * 100)
+                    assert client.recv(100, socket.MSG_WAITALL)
+
+            def forged(flags, seq):
+                ends = [(left, macs, (host, port), (SERVER4, 5001)), (right, macs[::-1], (SERVER4, 5001), (host, port))]
+                for raw_port, (own, other), (source, sport), (destination, dport) in ends:
+                    segment = TCP(sport=sport, dport=dport, flags=flags, seq=seq, ack=(seq + (1 << 31)) % (1 << 32))
+                    raw_port.send(Ether(src=own, dst=other) / IP(src=source, dst=destination) / segment)
+
+            def forwarded():
+                before = hits(wire)
+                talk(20)
+                wait.until(lambda: hits(wire) >= before + 40, "the kernel to forward the connection")
+
+            talk(5)
+            forwarded()
+            # The first SYN of each side is noted, and revokes the entries. Nothing else does.
+            installed = fast(wire)["installed"]
+            forged("S", 1)
+            wait.until(lambda: talk(1) or fast(wire)["installed"] >= installed + 2, "the connection to be offloaded again")
+            forwarded()
+            installed = fast(wire)["installed"]
+            for guess in range(0, 1 << 32, 1 << 26):
+                for flags in ("FA", "R", "RA", "S"):
+                    forged(flags, guess)
+            forged("FA", 3_000_000_000)
+            talk(5)
+            forwarded()
+            assert (state(), fast(wire)["installed"]) == ("established", installed)
+            client.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
+        assert client.recv(1) == b""
+        wait.until(lambda: state() == "closed", "the connection to close")
+
+
+def test_short_connections_through_a_firewall_with_sessions(fast_wire):
+    """The engine sees both SYNs, and from the first FIN on; the kernel forwards the rest."""
+    wire = fast_wire(FIREWALL)
+    assert shortly(wire, wire.client, wire.server, f"http://{SERVER4}/file") < ENGINE_PACKETS
 
     def over():
         every = wire.daemon.json("show", "connections", "tcp-dport", 80)["connections"]
@@ -477,7 +535,7 @@ def test_short_connections_through_a_firewall_with_sessions(fast_wire):
 
 def test_short_connections_through_nat(fast_nat):
     nat = fast_nat(NAT + "set timeout tcp-closed 1\n")
-    assert shortly(nat, nat.hosts, nat.servers, f"http://{SERVER}/file") < 2.3
+    assert shortly(nat, nat.hosts, nat.servers, f"http://{SERVER}/file") < ENGINE_PACKETS
     connections = lambda: nat.daemon.json("show", "connections")["connections"]  # noqa: E731
     wait.until(lambda: not [one for one in connections() if one["protocol"] == "tcp"], "sessions to end on time", 10)
     assert sum(nat.daemon.drops().values()) == 0

@@ -155,6 +155,41 @@ def test_states_follow_the_connection(wire):
     assert len(set(seen)) == 5 and "established" in seen[2], seen
 
 
+@pytest.mark.parametrize("picked_up", (False, True))
+def test_guessed_segments_end_no_connection(wire, picked_up):
+    """An attacker who does not see the connection sends RSTs and FINs all over the sequence space, then SYNs.
+    No kernel is at the ends: nothing but the sequence numbers tells that the segments are forged.
+    """
+    wire.daemon.line("add-stateful tcp-dport 80 accept")
+    wire.daemon.line("add ip-proto tcp drop")
+    wire.daemon.line("clear connections")
+    port = 1502 + picked_up
+    data = {"seq": 101, "ack": 501}
+    if not picked_up:
+        scale = {"options": [("WScale", 10)]}
+        assert wire.passes(tcp(port, 80, "S", seq=100, **scale))
+        assert wire.passes(tcp(80, port, "SA", backwards=True, seq=500, ack=101, **scale), backwards=True)
+    assert wire.passes(tcp(port, 80, "A", **data))
+    assert wire.passes(tcp(80, port, "A", backwards=True, seq=501, ack=133), backwards=True)
+    (before,) = entries(wire.daemon, "tcp-sport", port)
+    assert before["state"] == "established"
+    for guess in range(0, 1 << 32, 1 << 25):
+        # The ack of a guess is as unknown as its number.
+        segment = {"seq": guess + 700, "ack": (guess + 0x40000000) % (1 << 32)}
+        for flags in ("R", "RA", "FA", "S"):
+            wire.left.send(tcp(port, 80, flags, **segment))
+            wire.right.send(tcp(80, port, flags, backwards=True, **segment))
+    # The next segments of the hosts end what guessed acknowledgements have done.
+    assert wire.passes(tcp(port, 80, "A", seq=133, ack=533))
+    assert wire.passes(tcp(80, port, "A", backwards=True, seq=533, ack=165), backwards=True)
+    (after,) = entries(wire.daemon, "tcp-sport", port)
+    assert (after["uid"], after["state"]) == (before["uid"], "established")
+    # The expected numbers end it.
+    assert wire.passes(tcp(80, port, "R", backwards=True, seq=533), backwards=True)
+    (after,) = entries(wire.daemon, "tcp-sport", port)
+    assert after["state"] == "reset"
+
+
 def test_settings_decide_about_segments_from_nowhere(wire):
     """Without pick-up only a SYN opens a connection."""
     wire.daemon.line("add-stateful tcp-dport 80 accept")

@@ -45,13 +45,11 @@ pub struct FastAction {
     pub max_len: u16,
     /// New addresses and ports; None: unchanged.
     pub translation: Option<FastTranslation>,
-    /// Whether [`FastFlowStats::tcp`] is maintained. Excludes `pass_control`.
+    /// Whether [`FastFlowStats::ack`] is maintained. Excludes `pass_control`.
     pub track_tcp: bool,
     /// TCP: whether segments with SYN, FIN or RST and those without ACK are forwarded too; otherwise they go
     /// to the socket.
     pub pass_control: bool,
-    /// TCP: whether segments with FIN and ACK, but neither SYN nor RST, are forwarded too.
-    pub pass_fin: bool,
     /// TCP, with `track_tcp`: the acknowledgement number that the first segment must carry. Segments before
     /// it go to the socket.
     pub awaited_ack: Option<u32>,
@@ -68,7 +66,6 @@ impl FastAction {
             translation: None,
             track_tcp: false,
             pass_control: false,
-            pass_fin: false,
             awaited_ack: None,
         }
     }
@@ -96,7 +93,7 @@ pub struct FastTranslation {
     pub destination_port: u16,
 }
 
-/// Counters and TCP state that the kernel keeps for an entry.
+/// What the kernel counts for an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FastFlowStats {
     /// Packets.
@@ -108,19 +105,8 @@ pub struct FastFlowStats {
     /// TCP: [`FAST_FIN`] and [`FAST_RST`] of segments that were forwarded. The other fields include those
     /// segments.
     pub ended: u8,
-    /// TCP sequence state, if it is tracked and a packet was seen.
-    pub tcp: Option<FastTcpState>,
-}
-
-/// Progress of one direction of a TCP connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FastTcpState {
-    /// The sequence number behind the highest byte; FIN counts as one.
-    pub end: u32,
-    /// The highest acknowledgement number.
-    pub ack: u32,
-    /// The window that came with it, unscaled.
-    pub window: u16,
+    /// TCP: the last acknowledgement number, if it is tracked and a packet was seen.
+    pub ack: Option<u32>,
 }
 
 /// In [`FastFlowStats::ended`]: a FIN.

@@ -120,7 +120,6 @@ pub(super) fn action(key: &FastKey, action: &FastAction) -> Option<Action> {
             | flag(to != *key, sys::STEER_FAST_NAT)
             | flag(action.track_tcp, sys::STEER_FAST_TRACK)
             | flag(action.pass_control, sys::STEER_FAST_CONTROL)
-            | flag(action.pass_fin, sys::STEER_FAST_FIN)
             | flag(action.awaited_ack.is_some(), sys::STEER_FAST_AWAITS),
         max_len: action.max_len,
         l3_diff: if key.source.is_ipv4() { checksum_difference(&[addresses, hop]) } else { 0 },

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use mmb_dpdk_sys as sys;
 
-use super::fast_flow::{FAST_FIN, FAST_RST, FastFlowStats, FastTcpState};
+use super::fast_flow::{FAST_FIN, FAST_RST, FastFlowStats};
 use super::format::{Action, Key, STAMP_WORDS};
 
 /// One slot: three cache lines.
@@ -21,12 +21,10 @@ pub(super) struct Slot {
     bytes: AtomicU64,
     last: AtomicU64,
     seen: AtomicU32,
-    end: AtomicU32,
     ack: AtomicU32,
-    window: AtomicU32,
     fin: AtomicU32,
     rst: AtomicU32,
-    padding2: [AtomicU64; 2],
+    padding2: [AtomicU64; 3],
 }
 
 const _: () = {
@@ -41,7 +39,7 @@ const _: () = {
     assert!(offset_of!(Slot, packets) == 128);
     assert!(offset_of!(Slot, last) == offset_of!(sys::fast_slot, last));
     assert!(offset_of!(Slot, seen) == offset_of!(sys::fast_slot, seen));
-    assert!(offset_of!(Slot, window) == offset_of!(sys::fast_slot, window));
+    assert!(offset_of!(Slot, ack) == offset_of!(sys::fast_slot, ack));
     assert!(offset_of!(Slot, fin) == offset_of!(sys::fast_slot, fin));
     assert!(offset_of!(Slot, rst) == offset_of!(sys::fast_slot, rst));
 };
@@ -67,22 +65,18 @@ impl Slot {
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Reads the counters and the TCP state.
+    /// Reads the counters.
     pub(super) fn stats(&self) -> FastFlowStats {
         // The program writes `fin` and `rst` last: a reader that sees them sees the rest.
         let bit = |ended: &AtomicU32, bit| if ended.load(Ordering::Acquire) != 0 { bit } else { 0 };
         let ended = bit(&self.fin, FAST_FIN) | bit(&self.rst, FAST_RST);
-        let tcp = (self.seen.load(Ordering::Relaxed) != 0).then(|| FastTcpState {
-            end: self.end.load(Ordering::Relaxed),
-            ack: self.ack.load(Ordering::Relaxed),
-            window: self.window.load(Ordering::Relaxed) as u16,
-        });
+        let ack = (self.seen.load(Ordering::Relaxed) != 0).then(|| self.ack.load(Ordering::Relaxed));
         FastFlowStats {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: self.bytes.load(Ordering::Relaxed),
             last: self.last.load(Ordering::Relaxed),
             ended,
-            tcp,
+            ack,
         }
     }
 }

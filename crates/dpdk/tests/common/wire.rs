@@ -4,10 +4,9 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use mmb_dpdk::{
-    Burst, FAST_FIN, FastAction, FastGranularity, FastKey, FastPath, FastPort, NetDev, Port, RxQueue, TxQueue,
+    Burst, FastAction, FastGranularity, FastKey, FastPath, FastPort, NetDev, Port, RxQueue, TxQueue,
 };
 use mmb_packet::Meta;
 use mmb_packet::checksum::complete_partial;
@@ -138,7 +137,7 @@ impl Wire {
 
     fn action(&self, to: usize) -> FastAction {
         let out = self.ports[to];
-        FastAction { track_tcp: true, pass_fin: true, ..FastAction::forward_unchanged(out, 9000) }
+        FastAction { track_tcp: true, ..FastAction::forward_unchanged(out, 9000) }
     }
 
     /// The flow of a frame of the tests' stacks.
@@ -171,24 +170,6 @@ impl Wire {
         let slots = 1..=self.flows.lock().unwrap().len() as u32;
         let tallies = slots.map(|slot| self.path.flow_stats(slot));
         tallies.fold((0, 0), |sum, stats| (sum.0 + stats.packets, sum.1 + stats.bytes))
-    }
-
-    /// Waits until the last two flows, which are the directions of a connection, have ended and acknowledged
-    /// each other's data.
-    pub fn until_both_have_ended(&self) {
-        let last = self.flows.lock().unwrap().len() as u32;
-        let end = Instant::now() + Duration::from_secs(5);
-        loop {
-            let [there, back] = [last - 1, last].map(|slot| self.path.flow_stats(slot));
-            if let (FAST_FIN, FAST_FIN, Some(tcp), Some(other)) =
-                (there.ended, back.ended, there.tcp, back.tcp)
-                && (tcp.end, tcp.ack) == (other.ack, other.end)
-            {
-                return;
-            }
-            assert!(Instant::now() < end, "{there:?} {back:?}");
-            std::thread::yield_now();
-        }
     }
 
     pub fn slow(&self) -> u64 {

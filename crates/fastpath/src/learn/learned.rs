@@ -49,10 +49,10 @@ pub(crate) fn learn(
     let mut action = derive_action(config, context, (sample, received), sent)?;
     let flow = sample.flow;
     let (rules, session) = match treatment {
-        // Segments that open and reset connections go to the engine, which updates the session at once.
+        // Segments that open, close and reset connections go to the engine, which compares their numbers with
+        // the session.
         Treatment::Session(session) => {
-            let is_tcp = flow.key.proto == TCP;
-            (action.track_tcp, action.pass_fin) = (is_tcp, is_tcp);
+            action.track_tcp = flow.key.proto == TCP;
             (Vec::new(), Some(session))
         }
         Treatment::Rules(rules) => {

@@ -6,15 +6,15 @@
 //! by the transitions in `tcp`, for other protocols from unreplied to replied. The state determines the
 //! lifetime without packets, whether the session is embryonic (evicted first when the table is full) and
 //! whether it is settled. In a settled direction, packets with none of SYN, FIN and RST cannot change the
-//! state, and the caller does not pass them to the tracker. It only updates the highest acknowledgement
-//! number of each direction ([`later_ack`]). As far as a middlebox can know, that is the number that the
+//! state, and the caller does not pass them to the tracker. It only updates the last acknowledgement
+//! number of each direction ([`latest_ack`]). As far as a middlebox can know, that is the number that the
 //! sender of the acknowledgement expects next.
 //!
 //! The tracker follows connections and does not police them. A segment that it does not understand passes and
 //! changes nothing: the ends decide, and their next packets show the result. So blindly forged segments have
-//! little effect. A RST or FIN outside of the window is ignored. One inside of it makes the session expire
-//! sooner, unless another segment shows that the connection is alive (RFC 7857, section 2.2). Segments are
-//! dropped only if the window check is enabled.
+//! little effect. A RST with the number that its receiver expects makes the session expire sooner, unless
+//! another segment shows that the connection is alive (RFC 7857, section 2.2). Other RSTs, and FINs, need
+//! more proof. Segments are dropped only if the window check is enabled.
 //!
 //! Sequence and acknowledgement numbers are those of the originator: of forward packets as received, of
 //! reverse packets after translation.
@@ -87,6 +87,18 @@ pub struct TrackOutcome {
 #[inline]
 pub fn later_ack(a: u32, b: u32) -> u32 {
     if (b.wrapping_sub(a) as i32) > 0 { b } else { a }
+}
+
+/// Bytes in flight that a RST, a FIN or an acknowledgement may differ from the last acknowledgement while
+/// windows are not followed. The windows that connections offer are seldom larger, and what they could offer
+/// is a quarter of all numbers.
+const IN_FLIGHT: u32 = 1 << 18;
+
+/// The acknowledgement number to remember of two that came one after the other. A number that lies a little
+/// below the old one was overtaken. One far below shows that the old one was forged.
+#[inline(always)]
+pub fn latest_ack(old: u32, new: u32) -> u32 {
+    if old.wrapping_sub(new) <= IN_FLIGHT { old } else { new }
 }
 
 impl Direction {

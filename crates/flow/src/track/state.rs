@@ -29,13 +29,15 @@ pub(super) enum State {
     Closing,
     /// Both FINs are acknowledged.
     Closed,
+    /// An open connection with a RST that the receiver may have ignored. The next segment shows that it has.
+    Doubtful,
 }
 
 /// Flags in the upper bits of the last byte of [`TrackState`].
 pub(super) struct Flags;
 
 impl Flags {
-    /// A valid RST was seen, and only RSTs since.
+    /// A RST that the receiver must accept was seen, and only RSTs since.
     pub const RESET: u8 = 1 << 4;
     /// The other side has not answered. TCP: the originator has not confirmed the answer.
     pub const UNANSWERED: u8 = 1 << 5;
@@ -66,7 +68,7 @@ struct Row {
     settled: bool,
 }
 
-const STATES: [Row; 11] = [
+const STATES: [Row; 12] = [
     Row {
         state: State::Other,
         names: ["replied", "unreplied"],
@@ -134,6 +136,13 @@ const STATES: [Row; 11] = [
         timeouts: [|t| t.tcp_closed, |t| t.tcp_handshake],
         settled: true,
     },
+    // Not settled: the next segment ends the doubt.
+    Row {
+        state: State::Doubtful,
+        names: ["doubtful"; 2],
+        timeouts: [|t| t.tcp_reset.min(t.tcp_established), |t| t.tcp_handshake],
+        settled: false,
+    },
 ];
 
 const _: () = {
@@ -184,7 +193,7 @@ impl TrackState {
 
     /// TCP: whether a side has sent its FIN.
     pub fn has_fin(&self) -> bool {
-        self.state() > State::Established
+        matches!(self.state(), State::FinForward | State::FinReverse | State::Closing | State::Closed)
     }
 
     /// TCP: the only number that a segment of the originator must acknowledge to open the connection. None if

@@ -1,13 +1,18 @@
 //! State transitions of TCP connections.
 //!
-//! First the code checks whether a segment is credible ([`TrackState::rst_counts`],
-//! [`TrackState::fin_counts`], the acknowledgement of a SYN). Credible segments become [`Event`]s of the
-//! table [`next`]. All other segments pass and change nothing.
+//! First the code checks whether a segment is credible: a RST by [`TrackState::rst_proof`], a FIN by
+//! [`TrackState::fin_counts`], a SYN by its acknowledgement. Credible segments become [`Event`]s of the table
+//! [`next`]. All other segments pass and change nothing.
+//!
+//! A sender who cannot see the connection must guess. He cannot end it (RFC 5961): a RST counts only with the
+//! very number that the receiver expects, and a SYN never counts on an open connection. A RST or FIN of which
+//! the receiver may yet miss data before it is credible only if it also acknowledges what its sender has
+//! received. It shortens the timeout, and is forgotten when a later segment disproves it.
 
 use mmb_packet::DropReason;
 
 use super::state::{Flags, State};
-use super::{TcpSegment, TrackState, TrackVerdict, later_ack};
+use super::{IN_FLIGHT, TcpSegment, TrackState, TrackVerdict, later_ack, latest_ack};
 use crate::Direction::{self, Forward, Reverse};
 use crate::SessionSettings;
 
@@ -22,6 +27,19 @@ pub(super) enum Event {
     Fin,
     /// The acknowledgement of the second FIN.
     Acknowledged,
+}
+
+/// What a RST proves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RstProof {
+    /// The receiver expects its number.
+    Exact,
+    /// The receiver has the connection reset if it has received all that was sent before.
+    Plausible,
+    /// It proves nothing. With the window check: it lies in the window.
+    Nothing,
+    /// With the window check: it lies outside of the window.
+    Outside,
 }
 
 /// The state after an event in one direction.
@@ -94,14 +112,10 @@ impl TrackState {
         acks: &mut [u32; 2],
         settings: &SessionSettings,
     ) -> TrackVerdict {
+        *self = self.revised(acks);
         let checked = settings.tcp_window_check && self.is_followed();
-        let outside = if checked { TrackVerdict::Drop(DropReason::TcpWindow) } else { TrackVerdict::Pass };
         if segment.has(TcpSegment::RST) {
-            if !self.rst_counts(direction, segment, acks, checked) {
-                return outside;
-            }
-            self.set(Flags::RESET);
-            return TrackVerdict::Pass;
+            return self.rst(direction, segment, acks, checked);
         }
         if segment.has(TcpSegment::SYN) && !segment.has(TcpSegment::ACK) {
             return if segment.is(TcpSegment::SYN) {
@@ -112,17 +126,40 @@ impl TrackState {
         }
         if checked && !self.in_window(direction, segment) {
             if !self.may_open_anew(direction, segment) {
-                return outside;
+                return TrackVerdict::Drop(DropReason::TcpWindow);
             }
             self.forget_windows();
         }
         self.open_anew(direction, segment, acks);
         self.clear(Flags::RESET);
+        if self.state() == State::Doubtful {
+            self.set_state(State::Established);
+        }
         if self.state() < State::Established {
             self.handshake(direction, segment, acks);
         }
         if self.state() >= State::Established {
-            self.opened(direction, segment, acks, settings);
+            self.opened(direction, segment, acks, (settings, checked));
+        }
+        TrackVerdict::Pass
+    }
+
+    /// Handles a RST.
+    fn rst(
+        &mut self,
+        direction: Direction,
+        segment: &TcpSegment,
+        acks: &[u32; 2],
+        checked: bool,
+    ) -> TrackVerdict {
+        match self.rst_proof(direction, segment, acks, checked) {
+            RstProof::Exact => self.set(Flags::RESET),
+            // The other states have short timeouts anyway.
+            RstProof::Plausible if self.state() == State::Established && !self.is_embryonic() => {
+                self.set_state(State::Doubtful);
+            }
+            RstProof::Plausible | RstProof::Nothing => {}
+            RstProof::Outside => return TrackVerdict::Drop(DropReason::TcpWindow),
         }
         TrackVerdict::Pass
     }
@@ -139,8 +176,8 @@ impl TrackState {
                 self.greet(segment, acks);
             }
             (State::SynBoth | State::SynReceived, _) => {}
-            // The session was picked up and not answered. A new connection disturbs nothing.
-            _ if self.is_embryonic() => return TrackVerdict::New,
+            // The session was picked up and not answered. The host that it was picked up from may replace it.
+            (_, Forward) if self.is_embryonic() => return TrackVerdict::New,
             // Passes. If the receiver is still connected, it answers with a challenge ACK (RFC 9293,
             // 3.10.7.4; RFC 5961, section 4). If the sender is not connected, it answers that with a RST, and
             // then opens again. See `open_anew`.
@@ -193,25 +230,45 @@ impl TrackState {
         direction: Direction,
         segment: &TcpSegment,
         acks: &mut [u32; 2],
-        settings: &SessionSettings,
+        (settings, checked): (&SessionSettings, bool),
     ) {
         let (own, ack) = (direction as usize, segment.has(TcpSegment::ACK));
         if self.is_embryonic() && direction == Reverse {
             self.clear(Flags::UNANSWERED);
             acks[own] = if ack { segment.ack } else { acks[own] };
-        } else if ack {
-            acks[own] = later_ack(acks[own], segment.ack);
         }
         let state = self.state();
         let closed = next(state, direction, Event::Fin);
-        if segment.has(TcpSegment::FIN) && closed != state && self.fin_counts(direction, segment, acks) {
+        let is_fin = segment.has(TcpSegment::FIN) && closed != state;
+        let counts = !is_fin || checked || self.fin_counts(direction, segment, acks);
+        if is_fin && counts {
             self.set_end(direction, segment.end());
             self.set_state(closed);
+        }
+        if ack && counts {
+            acks[own] = latest_ack(acks[own], segment.ack);
         }
         if self.fins_acknowledged(acks) {
             self.set_state(next(self.state(), direction, Event::Acknowledged));
         }
         self.follow_if(settings, direction, segment);
+    }
+
+    /// Returns the state without a FIN that was forged: the other side has acknowledged data beyond it.
+    pub fn revised(mut self, acks: &[u32; 2]) -> TrackState {
+        let is_disproved = |direction: Direction| {
+            let (end, ack) = (self.end(direction), acks[direction.opposite() as usize]);
+            ack != end && later_ack(end, ack) == ack
+        };
+        let state = match self.state() {
+            State::FinForward if is_disproved(Forward) => State::Established,
+            State::FinReverse if is_disproved(Reverse) => State::Established,
+            State::Closing if is_disproved(Forward) => State::FinReverse,
+            State::Closing if is_disproved(Reverse) => State::FinForward,
+            state => state,
+        };
+        self.set_state(state);
+        self
     }
 
     fn fins_acknowledged(&self, acks: &[u32; 2]) -> bool {
@@ -253,34 +310,59 @@ impl TrackState {
         (acks[own], acks[other]) = (segment.ack, next);
     }
 
-    /// Whether the receiver of a RST may accept it. Its number is in the receiver's window (RFC 9293, 3.5.3),
-    /// or one below, as some stacks send it after a FIN. The receiver is stricter (RFC 5961, section 3.2),
-    /// but a middlebox cannot see data that is received and not acknowledged. Before the SYN is answered, the
-    /// RST must acknowledge it (RFC 9293, 3.10.7.3).
-    fn rst_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2], checked: bool) -> bool {
+    /// Returns what a RST proves.
+    ///
+    /// Only the number that the receiver expects resets an open connection (RFC 5961, section 3.2). As far as
+    /// a middlebox knows, that is the last acknowledgement. With the window check it is also the end of what
+    /// was sent. After a FIN, some stacks send the number of the FIN or the one behind. Before the SYN is
+    /// answered, the RST must acknowledge it (RFC 9293, 3.10.7.3).
+    fn rst_proof(
+        &self,
+        direction: Direction,
+        segment: &TcpSegment,
+        acks: &[u32; 2],
+        checked: bool,
+    ) -> RstProof {
+        let (own, other) = (acks[direction as usize], acks[direction.opposite() as usize]);
+        let end = self.end(direction);
         let sent = |number| between(self.max_end(Forward), number, self.end(Forward));
-        match (self.state(), direction) {
+        let is_exact = match (self.state(), direction) {
             (State::SynSent, Forward) => sent(segment.seq),
             (State::SynSent, Reverse) => {
                 let none = segment.ack == self.max_end(Forward);
                 segment.has(TcpSegment::ACK) && sent(segment.ack) && !none
             }
-            _ => self.may_be_next(direction, segment.seq, acks, checked),
+            _ if self.is_closed(direction) => {
+                segment.seq == other || between(end.wrapping_sub(1), segment.seq, end)
+            }
+            _ => segment.seq == other || checked && segment.seq == end,
+        };
+        let window = if checked { self.max_end(direction) } else { self.farthest(direction, other) };
+        let is_inside = between(other, segment.seq, later_ack(other, window));
+        let is_answer = checked
+            || segment.has(TcpSegment::ACK)
+                && between(own, segment.ack, self.farthest(direction.opposite(), own));
+        match (is_exact, is_inside) {
+            (true, _) => RstProof::Exact,
+            (_, true) if is_answer => RstProof::Plausible,
+            (_, false) if checked => RstProof::Outside,
+            _ => RstProof::Nothing,
         }
     }
 
-    /// Whether a FIN lies in the receiver's window. The data before it may lie below.
+    /// Whether a FIN is credible, without the window check: it ends what the receiver expects or may have in
+    /// flight, and acknowledges what its sender may have received.
     fn fin_counts(&self, direction: Direction, segment: &TcpSegment, acks: &[u32; 2]) -> bool {
-        self.may_be_next(direction, segment.data_end(), acks, false)
+        let (own, other) = (acks[direction as usize], acks[direction.opposite() as usize]);
+        let acknowledged =
+            between(own.wrapping_sub(IN_FLIGHT), segment.ack, self.farthest(direction.opposite(), own));
+        segment.has(TcpSegment::ACK)
+            && acknowledged
+            && between(other.wrapping_sub(1), segment.data_end(), self.farthest(direction, other))
     }
 
-    /// Whether the other side may expect this number: it lies in the offered window, as far as that is known,
-    /// or one below.
-    fn may_be_next(&self, direction: Direction, number: u32, acks: &[u32; 2], exactly: bool) -> bool {
-        let other = direction.opposite();
-        let low = acks[other as usize];
-        let high =
-            if exactly { self.max_end(direction) } else { low.wrapping_add(self.widest_window(other)) };
-        between(low.wrapping_sub(1), number, later_ack(low, high))
+    /// The farthest number that may be in flight in a direction, if the other side expects `next`.
+    fn farthest(&self, direction: Direction, next: u32) -> u32 {
+        next.wrapping_add(self.widest_window(direction.opposite()).min(IN_FLIGHT))
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 
 use mmb_flow::{
     BatchLookup, Direction, FlowRef, InsertError, Key, KeyError, SessionId, SessionSettings, Table,
-    TcpSegment, TrackInput, TrackState, TrackVerdict, flow_flags, later_ack, parse_key,
+    TcpSegment, TrackInput, TrackState, TrackVerdict, flow_flags, latest_ack, parse_key,
 };
 use mmb_packet::{DropReason, Meta, prefetch};
 
@@ -157,7 +157,7 @@ impl NestedSessions {
         if flags & TcpSegment::ACK != 0
             && let Some(ack) = packet.l4().get(8..).and_then(<[u8]>::first_chunk)
         {
-            half.ack = later_ack(half.ack, u32::from_be_bytes(*ack));
+            half.ack = latest_ack(half.ack, u32::from_be_bytes(*ack));
         }
         true
     }

@@ -7,7 +7,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Flow, FlowRef, Table, flow_flags, later_ack, translate_ip4, translate_ip4_common};
+use mmb_flow::{Flow, FlowRef, Table, flow_flags, latest_ack, translate_ip4, translate_ip4_common};
 use mmb_packet::{StageWord, prefetch};
 use mmb_policy::VECTOR;
 
@@ -141,7 +141,7 @@ impl DecisionCache {
             flow.last_seen = context.now;
             flow.ack = select_unpredictable(
                 summary.flags & PacketSummary::ACK != 0,
-                later_ack(flow.ack, summary.ack),
+                latest_ack(flow.ack, summary.ack),
                 flow.ack,
             );
             if can_forward {

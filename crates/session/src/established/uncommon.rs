@@ -1,6 +1,6 @@
 //! Packets of established sessions that need more than counting and simple translation.
 
-use mmb_flow::{Direction, FlowRef, Table, flow_flags, later_ack, translate_ip4};
+use mmb_flow::{Direction, FlowRef, Table, flow_flags, latest_ack, translate_ip4};
 use mmb_packet::{DropReason, Meta, StageWord, flags};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -104,7 +104,7 @@ impl EstablishedPath<'_> {
             return self.translate_complex(flow_ref, head, meta, ack);
         }
         if let Some(ack) = ack {
-            flow.ack = later_ack(flow.ack, ack);
+            flow.ack = latest_ack(flow.ack, ack);
         }
         if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
             translate_ip4(&flow.xlat4(), head, meta);
@@ -127,7 +127,7 @@ impl EstablishedPath<'_> {
                 _ => ack,
             };
             let flow = self.table.flow_mut(flow_ref);
-            flow.ack = later_ack(flow.ack, ack);
+            flow.ack = latest_ack(flow.ack, ack);
         }
         match self.table.flow(flow_ref).flags & flow_flags::CHAIN_TRANSLATES {
             0 => self.layout.translate(self.table, flow_ref, head, meta),

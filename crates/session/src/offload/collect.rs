@@ -1,6 +1,6 @@
 //! Sessions as the source of offloaded flows, and the collection of the driver's counters.
 
-use mmb_flow::{Direction, FlowRef, SessionId, TcpSegment, TrackInput, flow_flags, later_ack, parse_key};
+use mmb_flow::{Direction, FlowRef, SessionId, TcpSegment, TrackInput, flow_flags, latest_ack, parse_key};
 use mmb_packet::Meta;
 
 use super::flows::{FlowPair, OffloadedFlow, OffloadedFlows};
@@ -142,8 +142,8 @@ impl Sessions {
         self.offloaded.detach_rules();
     }
 
-    /// Collects the counters of both flows of a session. The tracker sees a FIN only after the
-    /// acknowledgements of both directions are known.
+    /// Collects the counters of both flows of a session. After a FIN, the tracker sees the last
+    /// acknowledgements, once those of both directions are known.
     fn collect_pair(&mut self, now: u32, id: SessionId, flows: &mut FlowPair, env: &impl Environment) {
         let counters = self.offloaded.counters(flows);
         if let Some(OffloadCounters { age, ack: Some(_), .. }) = counters[Direction::Forward as usize] {
@@ -158,10 +158,10 @@ impl Sessions {
             }
         }
         for (direction, collected) in DIRECTIONS.into_iter().zip(collected) {
-            if let Some((last, OffloadCounters { ack: Some(ack), fin, .. })) = collected
-                && (fin.is_some() || self.table.session(id).track.has_fin())
+            if let Some((last, OffloadCounters { ack: Some(ack), .. })) = collected
+                && self.table.session(id).track.has_fin()
             {
-                self.track_segment(last, FlowRef::new(id, direction), ack, fin);
+                self.track_ack(last, FlowRef::new(id, direction), ack);
             }
         }
     }
@@ -169,20 +169,16 @@ impl Sessions {
     /// Tells the tracker of the originator's first offloaded packet, which acknowledged the answer.
     fn complete_handshake(&mut self, last: u32, id: SessionId) {
         if let Some(ack) = self.table.session(id).track.awaited_ack(&self.acks(id)) {
-            self.track_segment(last, FlowRef::new(id, Direction::Forward), ack, None);
+            self.track_ack(last, FlowRef::new(id, Direction::Forward), ack);
         }
     }
 
-    /// Tells the tracker of the last segment of a flow, which acknowledged `ack`. `fin`: the sequence number
-    /// after its FIN.
-    fn track_segment(&mut self, last: u32, flow: FlowRef, ack: u32, fin: Option<u32>) {
+    /// Tells the tracker of the last segment of a flow, which acknowledged `ack`.
+    fn track_ack(&mut self, last: u32, flow: FlowRef, ack: u32) {
         let id = flow.session();
         let (mut track, mut acks) = (self.table.session(id).track, self.acks(id));
-        let (flags, seq) = match fin {
-            Some(end) => (TcpSegment::FIN | TcpSegment::ACK, end.wrapping_sub(1)),
-            None => (TcpSegment::ACK, acks[flow.direction().opposite() as usize]),
-        };
-        let segment = TcpSegment { seq, ack, flags, ..TcpSegment::default() };
+        let seq = acks[flow.direction().opposite() as usize];
+        let segment = TcpSegment { seq, ack, flags: TcpSegment::ACK, ..TcpSegment::default() };
         let outcome = track.update(flow.direction(), &TrackInput::Tcp(segment), &mut acks, &self.settings);
         self.table.session_mut(id).track = track;
         self.set_acks(id, acks);
@@ -221,7 +217,7 @@ impl Sessions {
         }
         let last = flow.last_seen;
         if let Some(ack) = counters.ack {
-            flow.ack = later_ack(flow.ack, ack);
+            flow.ack = latest_ack(flow.ack, ack);
         }
         if offloaded.credits_rules {
             self.cache.decisions.credit(flow.decision(), new_packets, new_bytes, env);

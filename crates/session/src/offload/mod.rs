@@ -2,9 +2,8 @@
 //!
 //! Theory of operation. A flow can be offloaded when all that the engine does to its packets is to count
 //! them, to translate them and to send them on ([`OffloadSource::offload_state`]). The [`OffloadDriver`] then
-//! forwards and counts these packets. It leaves packets that open or reset connections to the engine. It
-//! forwards a FIN and records its sequence number; the engine passes this FIN to the connection tracker when
-//! it collects the counters.
+//! forwards and counts these packets. It leaves packets that open, close or reset connections to the engine,
+//! whose connection tracker compares their numbers with the session.
 //!
 //! A TCP connection can be offloaded one packet before it is established. The flow of its originator is then
 //! [`OffloadState::AwaitingAck`]: the driver forwards nothing before the segment that acknowledges the
@@ -13,9 +12,9 @@
 //!
 //! The engine collects the counters of an offloaded flow when the session's timer fires, when a packet of the
 //! session takes the slow path, when rules change, when the session ends, and on request
-//! ([`OffloadSource::collect_offloaded`]). Before a session ends, and before a packet of it takes the slow
-//! path, both of its flows are revoked: the driver must not forward packets by a state that is about to
-//! change.
+//! ([`OffloadSource::collect_offloaded`]). Before a session ends, and before a packet on the slow path
+//! changes it, both of its flows are revoked: the driver must not forward packets by a state that is about to
+//! change. A forged packet that changes nothing revokes nothing.
 
 mod collect;
 pub(crate) mod flows;
@@ -36,8 +35,6 @@ pub struct OffloadCounters {
     pub age: u32,
     /// TCP: the highest acknowledgement number.
     pub ack: Option<u32>,
-    /// TCP: the sequence number after the FIN, if a FIN was forwarded.
-    pub fin: Option<u32>,
 }
 
 /// The fast path as sessions see it: it forwards the packets of offloaded flows. A slot names an offloaded

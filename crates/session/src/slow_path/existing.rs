@@ -21,7 +21,9 @@ impl Sessions {
         flow: FlowRef,
     ) -> Option<Next> {
         let id = flow.session();
-        self.revoke(pkt.now, id, pkt.env);
+        if self.changes_session(pkt, flow) {
+            self.revoke(pkt.now, id, pkt.env);
+        }
         if !self.refresh_rules(pkt, flow) {
             self.end(id, EndReason::RuleRemoved, pkt.env);
             return None;
@@ -50,6 +52,40 @@ impl Sessions {
         self.table.session_mut(id).track = track;
         self.set_acks(id, acks);
         Some(self.translate_and_send(pkt, flow))
+    }
+
+    /// Whether a packet may change the session: its state, its rules or its translation. The counters of
+    /// offloaded flows must be collected.
+    fn changes_session<E: Environment, P: PacketBuf>(
+        &self,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+    ) -> bool {
+        let id = flow.session();
+        let is_settled = DIRECTIONS
+            .into_iter()
+            .all(|direction| self.table.flow(FlowRef::new(id, direction)).flags & flow_flags::SETTLED != 0);
+        if !is_settled || self.needs_refresh(pkt, flow) {
+            return true;
+        }
+        let track = self.table.session(id).track;
+        let (mut after, mut acks) = (track, self.acks(id));
+        let input = self.track_input(pkt, flow);
+        let verdict = after.update(flow.direction(), &input, &mut acks, &self.settings).verdict;
+        after != track || verdict != TrackVerdict::Pass
+    }
+
+    /// Whether the flow has no current decision, or a packet matches a stateful rule that the session lacks.
+    fn needs_refresh<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>, flow: FlowRef) -> bool {
+        let stamp = self.cache.decisions.stamp(pkt.in_port);
+        !self.cache.decisions.is_current(self.table.flow(flow).decision(), stamp)
+            || self.has_new_rules(pkt, flow)
+    }
+
+    /// Whether a packet matches a stateful rule that the session lacks.
+    fn has_new_rules<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>, flow: FlowRef) -> bool {
+        let rule_list = self.table.session(flow.session()).rule_list;
+        pkt.stateful_slots().any(|slot| !self.rules.lists.contains(rule_list, slot))
     }
 
     /// Returns why all packets of the session are dropped, if a function has refused it.
@@ -97,10 +133,10 @@ impl Sessions {
         let policy = pkt.env.policy();
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(flow.session());
         let stamp = self.cache.decisions.stamp(pkt.in_port);
-        let has_new_rules = pkt.stateful_slots().any(|slot| !self.rules.lists.contains(rule_list, slot));
-        if self.cache.decisions.is_current(self.table.flow(flow).decision(), stamp) && !has_new_rules {
+        if !self.needs_refresh(pkt, flow) {
             return true;
         }
+        let has_new_rules = self.has_new_rules(pkt, flow);
         let mut list = std::mem::take(&mut self.rules.buffer);
         list.clear();
         list.extend(self.rules.lists.get(rule_list));

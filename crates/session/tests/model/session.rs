@@ -59,10 +59,16 @@ pub struct Session {
     pub inbound: bool,
     pub state: State,
     pub reset: bool,
+    /// A RST came that the other side need not accept.
+    pub doubtful: bool,
+    /// The window check is on: the end of what was sent is known.
+    pub checked: bool,
     /// Who has sent the last FIN.
     pub closer: Way,
     /// The next sequence number of each side, as the originator sees them.
     pub next: [u32; 2],
+    /// What each side is known to expect.
+    pub acked: [u32; 2],
     pub last: u64,
 }
 
@@ -99,12 +105,13 @@ impl Session {
             (State::FinForward | State::FinReverse, _) => t.tcp_half_closed,
             (State::Closing | State::Closed, _) => t.tcp_closed,
         };
-        if self.reset { timeout.min(t.tcp_reset).into() } else { timeout.into() }
+        if self.reset || self.doubtful { timeout.min(t.tcp_reset).into() } else { timeout.into() }
     }
 
     pub fn name(&self) -> &'static str {
         match self.state {
             _ if self.reset => "reset",
+            _ if self.doubtful => "doubtful",
             State::Unreplied => "unreplied",
             State::Replied => "replied",
             State::SynSent => "syn-sent",
@@ -133,6 +140,7 @@ impl Session {
         let (way, flags, len) = match (self.state, choice % 8) {
             _ if self.reset && choice.is_multiple_of(3) => (Forward, SYN, 0),
             _ if self.reset => (turn, ACK, 0),
+            _ if self.doubtful && choice.is_multiple_of(3) => (Forward, SYN, 0),
             (State::SynSent, 0) => (Forward, SYN, 0),
             (State::SynSent, 1) => (Reverse, RST | ACK, 0),
             (State::SynSent, _) => (Reverse, SYN | ACK, 0),
@@ -175,12 +183,25 @@ impl Session {
             }
             return;
         }
+        let other = self.acked[1 - way as usize];
         if flags & RST != 0 {
-            self.reset = true;
+            let is_expected = match self.state {
+                State::SynSent | State::SynReceived | State::PickedUpLate => true,
+                State::Established if self.checked => true,
+                _ => seq == other,
+            };
+            self.reset |= is_expected;
+            self.doubtful |= !is_expected && self.state == State::Established;
             return;
         }
         if flags != SYN {
-            self.reset = false;
+            (self.reset, self.doubtful) = (false, false);
+        }
+        if flags & ACK != 0 {
+            self.acked[way as usize] = detail.ack;
+        }
+        if flags & SYN != 0 {
+            self.acked[1 - way as usize] = seq.wrapping_add(1);
         }
         self.next[way as usize] = seq.wrapping_add(used(detail));
         let fin = flags & FIN != 0;

@@ -24,8 +24,8 @@ enum Act {
     Deliver(usize, usize),
     Lose(usize, usize),
     Repeat(usize, usize),
-    /// An attacker's RST or FIN at this distance from the window.
-    Forge(bool, bool, u32),
+    /// An attacker's RST or FIN, with these distances of its numbers from the expected ones.
+    Forge(bool, bool, [u32; 2]),
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -39,7 +39,19 @@ fn act() -> impl Strategy<Value = Act> {
         50 => (0..4usize, 0..3usize).prop_map(|(place, n)| Act::Deliver(place, n)),
         4 => (0..4usize, 0..9usize).prop_map(|(place, n)| Act::Lose(place, n)),
         4 => (0..4usize, 0..9usize).prop_map(|(place, n)| Act::Repeat(place, n)),
-        1 => (any::<bool>(), any::<bool>(), 0..1u32 << 30).prop_map(|(side, fin, n)| Act::Forge(side, fin, n)),
+        1 => (any::<bool>(), any::<bool>(), wrong()).prop_map(|(side, fin, n)| Act::Forge(side, fin, n)),
+    ]
+}
+
+/// Distances of the numbers of a segment whose sender guesses: at least one is not close.
+fn wrong() -> impl Strategy<Value = [u32; 2]> {
+    let far = IN_FLIGHT + 1..=u32::MAX - IN_FLIGHT;
+    let close = prop_oneof![Just(0), 1..=IN_FLIGHT];
+    prop_oneof![
+        (far.clone(), Just(0)).prop_map(|(seq, ack)| [seq, ack]),
+        (1..=IN_FLIGHT, far.clone()).prop_map(|(seq, ack)| [seq, ack]),
+        (far.clone(), far).prop_map(|(seq, ack)| [seq, ack]),
+        (1..1u32 << 30, close).prop_map(|(seq, ack)| [seq.wrapping_add((1 << 31) - (1 << 29)), ack]),
     ]
 }
 
@@ -99,7 +111,7 @@ impl World {
                     self.places[place].push(segment);
                 }
             }
-            Act::Forge(side, fin, distance) => self.forge(side.into(), fin, distance),
+            Act::Forge(side, fin, distances) => self.forge(side.into(), fin, distances),
         }
     }
 
@@ -144,7 +156,7 @@ impl World {
         let direction = if from == self.originator { Forward } else { Reverse };
         if segment.is(TcpSegment::ACK) && seen.settled[direction as usize] {
             let ack = &mut self.acks[direction as usize];
-            *ack = later_ack(*ack, segment.ack);
+            *ack = latest_ack(*ack, segment.ack);
             self.tracked = Some((track, seen));
             return true;
         }
@@ -163,21 +175,29 @@ impl World {
         }
     }
 
-    /// A forged RST or FIN far outside of the window, on an open connection. It must not change the state.
-    fn forge(&mut self, from: usize, fin: bool, distance: u32) {
+    /// A forged RST or FIN on an open connection. It must not change the state, and no SYN may end it.
+    fn forge(&mut self, from: usize, fin: bool, [seq, ack]: [u32; 2]) {
         let Some((track, seen)) = self.tracked else { return };
         if !["established", "fin-wait", "close-wait"].contains(&track.state_name()) || seen.embryonic {
             return;
         }
         let direction = if from == self.originator { Forward } else { Reverse };
-        let flags = if fin { TcpSegment::FIN | TcpSegment::ACK } else { TcpSegment::RST };
+        let flags = TcpSegment::ACK | if fin { TcpSegment::FIN } else { TcpSegment::RST };
         let [own, other] = [self.acks[direction as usize], self.acks[direction.opposite() as usize]];
-        let seq = other.wrapping_add(1 << 31).wrapping_add(distance).wrapping_sub(1 << 29);
-        let forged = TcpSegment { seq, ack: own, flags, ..TcpSegment::default() };
-        let mut after = track;
-        let seen = after.update(direction, &TrackInput::Tcp(forged), &mut self.acks, &self.settings);
-        assert_eq!((after.state_name(), seen.embryonic), (track.state_name(), false));
-        self.tracked = Some((after, seen));
+        // The window check knows the windows, and needs no acknowledgement of a RST.
+        if self.settings.tcp_window_check && !(1 << 30..3 << 30).contains(&seq) {
+            return;
+        }
+        let (seq, ack) = (other.wrapping_add(seq), own.wrapping_add(ack));
+        let forged = TcpSegment { seq, ack, flags, ..TcpSegment::default() };
+        let syn = TcpSegment { seq, flags: TcpSegment::SYN, ..TcpSegment::default() };
+        let (mut after, mut acks) = (track, self.acks);
+        for segment in [forged, syn] {
+            let seen = after.update(direction, &TrackInput::Tcp(segment), &mut acks, &self.settings);
+            let [after, before] = [after, track].map(|track| track.revised(&acks).state_name());
+            assert_eq!((after, seen.embryonic), (before, false));
+            assert_ne!(seen.verdict, TrackVerdict::New);
+        }
     }
 
     /// Lets the network and the applications work until nothing moves.

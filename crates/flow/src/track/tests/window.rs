@@ -34,7 +34,14 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
         .refuses(Reverse, RST, 4002, 0, 0)
         .refuses(Reverse, RST | ACK, u32::MAX, 1, 0)
         .then(Forward, SYN, 1 << 30, 0, 0, "established")
-        .then(Reverse, RST, 4001, 0, 0, "reset");
+        // In the window, but not the expected number (RFC 5961, section 3.2).
+        .then(Reverse, RST, 4001, 0, 0, "doubtful")
+        .then(Forward, ACK, 1, 1, 0, "established")
+        .then(Reverse, RST, 1, 0, 0, "reset");
+    // Behind data that is not yet acknowledged.
+    Watched::established_with(checked())
+        .then(Reverse, ACK, 1, 1, 700, "established")
+        .then(Reverse, RST, 701, 0, 0, "reset");
 }
 
 /// A closed window: one byte may be sent as a probe (RFC 9293, 3.8.6.1).

@@ -297,7 +297,7 @@ fn destinations_are_learned_without_rules() {
     // A connection ends; the entry stays for the others.
     let to = FastKey::for_destination(number(LEFT), [10, 0, 0, 2].into());
     world.kernel.count(&to, 9, 900);
-    world.kernel.tcp(&to, 1, 1, 1);
+    world.kernel.end(&to, 1);
     world.wait(100);
     world.wait(1000);
     assert!(world.kernel.action(&to).is_some());
@@ -342,7 +342,7 @@ fn pairs_are_learned_where_ports_do_not_matter() {
     // A connection ends; the entry stays, and the matching rule is credited with all packets.
     let (before, _) = world.hits(1);
     world.kernel.count(&pair, 9, 900);
-    world.kernel.tcp(&pair, 1, 1, 1);
+    world.kernel.end(&pair, 1);
     world.wait(100);
     world.wait(1000);
     assert!(world.kernel.action(&pair).is_some());
@@ -458,8 +458,8 @@ proptest! {
                 let frames = (&before[..], &after[0][..]);
                 let target = (action.out, action.max_len);
                 let derived = derive_action(number(LEFT), routed, frames, target).unwrap();
-                let FastAction { pass_control, pass_fin, track_tcp, .. } = action;
-                prop_assert_eq!(FastAction { pass_control, pass_fin, track_tcp, ..derived }, action);
+                let FastAction { pass_control, track_tcp, .. } = action;
+                prop_assert_eq!(FastAction { pass_control, track_tcp, ..derived }, action);
             }
         }
     }

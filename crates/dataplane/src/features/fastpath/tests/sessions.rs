@@ -104,11 +104,10 @@ impl World {
         self.kernel.action(&key(port, frame)).is_some()
     }
 
-    /// The kernel forwards a segment that ends at `end`, acknowledges `ack` and has the flags `ended`; then a
-    /// sweep runs.
-    fn passes(&mut self, port: PortId, frame: &[u8], (end, ack, ended): (u32, u32, u8)) {
+    /// The kernel forwards a segment that acknowledges `ack`; then a sweep runs.
+    fn passes(&mut self, port: PortId, frame: &[u8], ack: u32) {
         self.kernel.count(&key(port, frame), 1, 60);
-        self.kernel.tcp(&key(port, frame), end, ack, ended);
+        self.kernel.acknowledge(&key(port, frame), ack);
         self.wait(60);
     }
 
@@ -175,7 +174,7 @@ fn answered(world: &mut World) -> Vec<u8> {
 fn open(world: &mut World) -> Vec<u8> {
     let (out, third) = (answered(world), tcp(ACK, 101, 501));
     match world.works(LEFT, &third) {
-        true => world.passes(LEFT, &third, (101, 501, 0)),
+        true => world.passes(LEFT, &third, 501),
         false => drop(world.send(LEFT, &third).unwrap()),
     }
     out
@@ -280,7 +279,7 @@ fn opened(world: &mut World) -> ([Vec<u8>; 2], Vec<u8>) {
         "both directions, with the second packet"
     );
     let action = world.kernel.action(&key(LEFT, &data)).unwrap();
-    assert!(action.pass_fin && action.track_tcp && !action.pass_control);
+    assert!(action.track_tcp && !action.pass_control);
     ([data, answer], out)
 }
 
@@ -307,58 +306,58 @@ fn a_handshake_installs_both_directions() {
     assert!(world.works(LEFT, &udp(1)) && world.works(RIGHT, &reply));
 }
 
-/// The kernel forwards FINs; the session changes its state as if the engine had forwarded them.
+/// FINs go to the engine, which compares them with what the kernel has counted.
 #[test]
-fn connections_close_through_the_kernel() {
+fn forged_segments_neither_close_a_connection_nor_slow_it_down() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut world = World::new(&RULES_OF_NAT);
+    world.wait(100);
+    let ([data, answer], out) = opened(&mut world);
+    world.passes(LEFT, &data, 990_000);
+    for flags in [FIN | ACK, RST, RST | ACK, SYN] {
+        for seq in [0, 100_000, 2_000_000, 3_000_000_000] {
+            world.send(RIGHT, &back(&out, flags, seq, 3_000_000)).unwrap();
+            world.send(LEFT, &tcp(flags, seq, 3_000_000)).unwrap();
+        }
+    }
+    assert_eq!(world.lab.states(), ["established"]);
+    // The first SYN of each direction is noted.
+    assert!(world.learns(LEFT, &data) && world.learns(RIGHT, &answer));
+    world.send(RIGHT, &back(&out, FIN | ACK, 3_000_000_000, 101)).unwrap();
+    world.send(RIGHT, &back(&out, RST, 990_001, 101)).unwrap();
+    world.wait(100);
+    assert!(world.works(LEFT, &data) && world.works(RIGHT, &answer), "nothing is revoked");
+    assert_eq!(world.lab.states(), ["established"]);
+}
+
+/// A connection closes after much was acknowledged through the kernel, in the same sweep interval.
+#[test]
+fn connections_close_after_data_through_the_kernel() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
     let state = |world: &World| world.lab.states();
     world.wait(100);
-    let ([data, answer], out) = opened(&mut world);
+    let ([data, _], out) = opened(&mut world);
     assert_eq!(state(&world), ["established"]);
-    // A megabyte is acknowledged in the sweep interval in which its FIN follows.
     world.kernel.count(&key(LEFT, &data), 9, 540);
-    world.kernel.tcp(&key(LEFT, &data), 101, 990_000, 0);
-    world.passes(RIGHT, &answer, (1_000_502, 101, FIN));
+    world.kernel.acknowledge(&key(LEFT, &data), 990_000);
+    world.send(RIGHT, &back(&out, FIN | ACK, 1_000_501, 101)).unwrap();
     assert_eq!(state(&world), ["close-wait"]);
-    world.passes(LEFT, &data, (101, 1_000_502, 0));
+    world.send(LEFT, &tcp(ACK, 101, 1_000_502)).unwrap();
     assert_eq!(state(&world), ["close-wait"]);
-    world.passes(LEFT, &data, (102, 1_000_502, FIN));
+    world.send(LEFT, &tcp(FIN | ACK, 101, 1_000_502)).unwrap();
     assert_eq!(state(&world), ["closing"]);
-    // The last acknowledgement arrives after the revocation, or through the kernel.
     world.send(RIGHT, &back(&out, ACK, 1_000_502, 102)).unwrap();
     assert_eq!(state(&world), ["closed"]);
     world.wait(100);
     world.wait(100);
     assert!(world.kernel.keys().is_empty(), "the slots are free at once");
-    // It lasts as long as a session that was closed through the engine.
     let timeout = SessionSettings::default().timeouts.tcp_closed;
     world.wait(timeout - 1000);
     assert_eq!(world.sessions(), 1);
     world.wait(2000);
     world.wait(200);
     assert_eq!(world.sessions(), 0);
-}
-
-/// A connection that opens and closes between two sweeps.
-#[test]
-fn a_short_connection_is_closed_by_the_sweep() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut world = World::new(&RULES_OF_NAT);
-    world.wait(100);
-    let ([data, answer], _) = opened(&mut world);
-    for (port, frame, end, ack) in [(LEFT, &data, 202, 9_000_502), (RIGHT, &answer, 9_000_502, 202)] {
-        world.kernel.count(&key(port, frame), 4, 240);
-        world.kernel.tcp(&key(port, frame), end, ack, FIN);
-    }
-    world.wait(60);
-    assert_eq!(world.lab.states(), ["closed"]);
-    // Its addresses and ports are free at once.
-    let syn = tcp(SYN, 77_000, 0);
-    world.send(LEFT, &syn).unwrap();
-    assert_eq!(world.lab.states(), ["syn-sent"]);
-    world.wait(60);
-    assert!(!world.works(LEFT, &data));
 }
 
 #[test]
@@ -447,9 +446,9 @@ proptest! {
                     let after = world.send(port, &before).unwrap();
                     let (frames, target) = ((&before[..], &after[..]), (action.out, action.max_len));
                     let derived = derive_action(number(port), false, frames, target).unwrap();
-                    let FastAction { pass_control, pass_fin, track_tcp, awaited_ack, .. } = action;
+                    let FastAction { pass_control, track_tcp, awaited_ack, .. } = action;
                     let derived =
-                        FastAction { pass_control, pass_fin, track_tcp, awaited_ack, ..derived };
+                        FastAction { pass_control, track_tcp, awaited_ack, ..derived };
                     prop_assert_eq!(derived, action);
                 }
             }

@@ -15,7 +15,7 @@ use mmb_packet::checksum;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::super::fast_flow::{FAST_FIN, FAST_RST, FastMacs, FastTcpState, FastTranslation};
+use super::super::fast_flow::{FAST_FIN, FAST_RST, FastMacs, FastTranslation};
 use super::super::program::XdpProgram;
 use super::super::program::tests::{in_namespace, run_on, unbound_socket};
 use super::*;
@@ -228,7 +228,7 @@ fn forwarded_packets_equal_built_ones() {
             prop_assert_eq!(got, Some(expected));
             let stats = rig.path.flow_stats(1);
             prop_assert_eq!((stats.packets, stats.bytes), (1, before.len() as u64));
-            prop_assert_eq!(stats.tcp.is_some(), track_tcp && sent.proto == 6);
+            prop_assert_eq!(stats.ack.is_some(), track_tcp && sent.proto == 6);
         }
         rig.path.remove(&key, 1);
         prop_assert_eq!(rig.send(&before), None);
@@ -293,7 +293,6 @@ fn echo(src: IpAddr, dst: IpAddr, l4: &[u8]) -> Read {
 fn is_forwarded(flags: u8, action: &FastAction) -> bool {
     match flags & 0x17 {
         0x10 => true,
-        0x11 => action.pass_fin || action.pass_control,
         _ => action.pass_control,
     }
 }
@@ -340,10 +339,9 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
     ];
     let hits = std::cell::Cell::new(0);
     let shapes = vec![FastGranularity::Flow, FastGranularity::Pair, FastGranularity::Destination];
-    let cases = (sent(), changes, any::<[bool; 3]>(), prop::sample::select(shapes));
-    let result = runner(30_000).run(
-        &cases,
-        |((sent, ends), (flips, len), [fix, pass_control, pass_fin], granularity)| {
+    let cases = (sent(), changes, any::<[bool; 2]>(), prop::sample::select(shapes));
+    let result =
+        runner(30_000).run(&cases, |((sent, ends), (flips, len), [fix, pass_control], granularity)| {
             let (key, slot) = (rig.key(sent.proto, sent.ends[0], sent.ends[1]), 1);
             let key = match granularity {
                 FastGranularity::Flow => key,
@@ -353,7 +351,7 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
             rig.path.set_generation(NOW, granularity);
             let mut frame = sent.build();
             damage(&mut frame, &flips, len, fix);
-            let action = FastAction { pass_control, pass_fin, ..rig.wire() };
+            let action = FastAction { pass_control, ..rig.wire() };
             rig.path.install(slot, NOW, &key, &action).unwrap();
             let got = rig.send(&frame);
             let flow = parse_frame(&frame).filter(|_| frame.len() <= 1514);
@@ -378,7 +376,7 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
                 prop_assert_eq!(rig.path.flow_stats(slot).ended, ended);
                 if granularity == FastGranularity::Flow {
                     // With a translation it is changed; the test above checks how.
-                    let nat = FastAction { pass_control, pass_fin, ..rig.nat(ends[0], ends[1]) };
+                    let nat = FastAction { pass_control, ..rig.nat(ends[0], ends[1]) };
                     rig.path.install(slot, NOW, &key, &nat).unwrap();
                     prop_assert_ne!(rig.send(&frame), Some(frame));
                 }
@@ -386,8 +384,7 @@ fn only_valid_packets_of_the_flow_are_forwarded() {
             }
             rig.path.remove(&key, slot);
             Ok(())
-        },
-    );
+        });
     result.unwrap();
     assert!(hits.get() > 2000, "{hits:?}");
 }

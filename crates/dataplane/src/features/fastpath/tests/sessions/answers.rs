@@ -26,17 +26,17 @@ fn the_third_packet_goes_through_the_kernel() {
         assert_eq!(awaits(LEFT, &third()), Some(501));
         assert_eq!(awaits(RIGHT, &back(&out, ACK, 501, 101)), None);
         // Packets of the responder do not establish it.
-        world.passes(RIGHT, &back(&out, ACK, 501, 101), (501, 101, 0));
+        world.passes(RIGHT, &back(&out, ACK, 501, 101), 101);
         assert_eq!(world.lab.states(), ["syn-received"]);
         // The third packet and more, between two sweeps.
         world.kernel.count(&key(LEFT, &third()), 3, 180);
-        world.passes(LEFT, &third(), (301, 9501, 0));
+        world.passes(LEFT, &third(), 9501);
         assert_eq!(world.lab.states(), ["established"]);
         assert!(world.works(LEFT, &third()), "it goes on");
-        // Until its end, without the engine.
-        world.passes(RIGHT, &back(&out, ACK, 501, 101), (9502, 301, FIN));
-        world.passes(LEFT, &third(), (302, 9502, FIN));
-        world.wait(60);
+        // Until its end.
+        world.send(RIGHT, &back(&out, FIN | ACK, 9501, 101)).unwrap();
+        assert_eq!(world.lab.states(), ["close-wait"]);
+        world.send(LEFT, &tcp(FIN | ACK, 301, 9502)).unwrap();
         assert_eq!(world.lab.states(), ["closing"]);
         assert_eq!(world.refused(), []);
     }
@@ -48,7 +48,7 @@ fn the_third_packet_may_close_the_connection() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut world = World::new(&RULES_OF_NAT);
     offloaded(&mut world);
-    world.passes(LEFT, &third(), (102, 501, FIN));
+    world.send(LEFT, &tcp(FIN | ACK, 101, 501)).unwrap();
     assert_eq!(world.lab.states(), ["fin-wait"]);
 }
 
@@ -160,9 +160,9 @@ fn a_connection_replaces_a_closed_one() {
     for rules in [&["add-stateful in left accept", "add all drop"], &RULES_OF_NAT] {
         let mut world = World::new(rules);
         let out = offloaded(&mut world);
-        world.passes(LEFT, &third(), (101, 501, 0));
-        world.passes(RIGHT, &back(&out, ACK, 501, 101), (502, 101, FIN));
-        world.passes(LEFT, &third(), (102, 502, FIN));
+        world.passes(LEFT, &third(), 501);
+        world.send(RIGHT, &back(&out, FIN | ACK, 501, 101)).unwrap();
+        world.send(LEFT, &tcp(FIN | ACK, 101, 502)).unwrap();
         world.send(RIGHT, &back(&out, ACK, 502, 102)).unwrap();
         assert_eq!(world.lab.states(), ["closed"]);
         world.wait(60);
