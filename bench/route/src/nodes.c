@@ -148,7 +148,7 @@ uint64_t nodes_packets(uint32_t which)
 	return node ? node->total_objs : 0;
 }
 
-uint64_t nodes_cycles(uint32_t which)
+uint64_t nodes_ticks(uint32_t which)
 {
 	struct rte_node *node = find(which);
 	return node ? node->total_cycles : 0;

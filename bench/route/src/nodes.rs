@@ -31,7 +31,7 @@ unsafe extern "C" {
     safe fn nodes_route(address: u32, length: u32, hop: u32) -> i32;
     safe fn nodes_walk(milliseconds: u32, next: extern "C" fn() -> Frame);
     safe fn nodes_packets(which: u32) -> u64;
-    safe fn nodes_cycles(which: u32) -> u64;
+    safe fn nodes_ticks(which: u32) -> u64;
 }
 
 const LOOKUP: u32 = 1;
@@ -74,7 +74,7 @@ pub fn peer(routes: usize, flows: u32, seconds: f64, seed: u64) -> Result<(), St
     if packets == 0 || nodes_packets(TX) != packets {
         return Err(format!("of {packets} packets {} were sent", nodes_packets(TX)));
     }
-    let ticks = |which| nodes_cycles(which) as f64 / packets as f64;
+    let ticks = |which| nodes_ticks(which) as f64 / packets as f64;
     println!(
         "{}",
         serde_json::json!({ "packets": packets, "lookup": ticks(LOOKUP), "rewrite": ticks(REWRITE) })
@@ -139,7 +139,7 @@ fn run_mmb(mmb: &str, routes: usize, flows: u32, seconds: f64) -> Result<Ticks, 
     command.args(["--routes", &routes.to_string(), "--flows", &flows.to_string()]);
     let report = output(command.args(["--seconds", &seconds.to_string()]))?;
     let of = |node: &str| {
-        let ticks = report["nodes"][node]["cycles_per_packet"].as_f64();
+        let ticks = report["nodes"][node]["ticks_per_packet"].as_f64();
         ticks.ok_or(format!("mmb bench does not report {node}"))
     };
     Ok(Ticks { lookup: of("ip4-lookup")?, rewrite: of("ip4-rewrite")?, input: of("ip4-input")? })

@@ -28,7 +28,7 @@ def bench(*options, seconds=SECONDS):
 
 def whole(*options):
     """Ticks a packet from `l2-input` on, without the ends that make and take frames."""
-    return bench(*options)["cycles_per_packet"]
+    return bench(*options)["ticks_per_packet"]
 
 
 def more(report):
@@ -47,7 +47,7 @@ SESSIONS = ("flow-lookup", "flow-classify", "flow-track", "chain")
 def chain(*options):
     """Ticks a packet of finding its session and of the chain."""
     nodes = bench(*options)["nodes"]
-    return sum(nodes[name]["cycles_per_packet"] for name in SESSIONS if name in nodes)
+    return sum(nodes[name]["ticks_per_packet"] for name in SESSIONS if name in nodes)
 
 
 @functools.cache

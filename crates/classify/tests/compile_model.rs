@@ -425,7 +425,8 @@ proptest! {
                 for (pattern, entries) in model.values() {
                     let own = facts(pattern, packet);
                     for (local, global) in pattern.entries().iter().zip(entries) {
-                        prop_assert_eq!(local.holds(&packet.window, TruePredicates::new(&own)), global.holds(&packet.window, results.of_packet(pkt)));
+                        let global_holds = global.holds(&packet.window, results.of_packet(pkt));
+                        prop_assert_eq!(local.holds(&packet.window, TruePredicates::new(&own)), global_holds);
                     }
                 }
             }

@@ -68,7 +68,7 @@ fn measure(what: &str, defs: &[NodeDef<State>], edge: fn(usize) -> u16) -> Resul
         best = best.min((mmb_dpdk::rdtsc() - start) as f64 / packets);
         for ((node, after), before) in nodes.iter_mut().zip(graph.stats()).zip(before) {
             let packets = (after.packets - before.packets).max(1) as f64;
-            *node = node.min((after.cycles - before.cycles) as f64 / packets);
+            *node = node.min((after.ticks - before.ticks) as f64 / packets);
         }
     }
     print!("{what}: {best:.2} ticks a packet");

@@ -75,7 +75,7 @@ fn all_but_the_first_packets(mtu: u32) {
 }
 
 #[test]
-fn the_kernel_sends_on_all_but_the_first_packets() {
+fn the_kernel_forwards_all_but_the_first_packets() {
     all_but_the_first_packets(1500);
 }
 
@@ -87,12 +87,12 @@ fn frames_as_long_as_xdp_takes() {
 /// With entries of destinations or pairs, no packet arrives in user space, not even those that open and close
 /// connections.
 #[test]
-fn the_kernel_sends_on_everything_to_a_destination() {
+fn the_kernel_forwards_everything_to_a_destination() {
     everything_goes_on(FastGranularity::Destination);
 }
 
 #[test]
-fn the_kernel_sends_on_everything_of_a_pair() {
+fn the_kernel_forwards_everything_of_a_pair() {
     everything_goes_on(FastGranularity::Pair);
 }
 
@@ -185,7 +185,7 @@ fn to_port(out: FastPort) -> FastAction {
 }
 
 #[test]
-fn ports_come_and_go() {
+fn ports_are_opened_and_closed_repeatedly() {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(1500), pool());
         ends.gro("on");
@@ -235,7 +235,7 @@ fn ports_come_and_go() {
 }
 
 #[test]
-fn who_takes_no_frames_says_so() {
+fn a_port_that_accepts_no_redirected_frames_is_reported() {
     in_namespace_that_tells(|| {
         let (ends, pool) = (Ends::new(1500), pool());
         let [mut first, second] = ports(&pool);
@@ -333,7 +333,7 @@ fn translated_both_ways() {
 
 /// Ports that cannot use the fast path work without it.
 #[test]
-fn ports_without_it() {
+fn ports_without_the_fast_path_still_work() {
     in_namespace(|| {
         let pool = pool();
         let packets = open(Device::AfPacket { interface: "peer0".into() }, &pool).unwrap();

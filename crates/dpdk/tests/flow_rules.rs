@@ -34,7 +34,7 @@ fn rule(pattern: FlowPattern, fate: FlowFate) -> FlowRule {
 /// In testpmd's syntax: `flow validate 0 ingress pattern eth / ipv4 / udp / end actions mark id 1 / passthru
 /// / end`.
 #[test]
-fn what_drivers_say_to_marks() {
+fn drivers_report_support_for_marks() {
     in_namespace(|| {
         let pool = pool();
         let socket = std::env::temp_dir().join(format!("mmb-flow-rules-{}", std::process::id()));

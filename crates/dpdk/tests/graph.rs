@@ -94,7 +94,7 @@ fn three_nodes_move_packets_in_order_and_count() {
         counts(&graph.stats()),
         [("line-source", 259, 4), ("line-pass", 259, 2), ("line-sink", 259, 2)]
     );
-    assert!(graph.stats().iter().all(|node| node.cycles > 0));
+    assert!(graph.stats().iter().all(|node| node.ticks > 0));
     graph.state_mut().plan.push_back(1);
     graph.walk();
     assert_eq!((graph.state().arrived.len(), pool.in_use()), (260, 0));
@@ -113,7 +113,7 @@ fn long_streams_come_in_vectors() {
 }
 
 #[test]
-fn a_walk_takes_in_no_more_than_it_can() {
+fn a_walk_receives_a_bounded_number_of_packets() {
     let _alone = common::alone();
     let pool = pool(40_000);
     let mut graph = Graph::build("line", &LINE, Line::new(&pool, &[40_000, 10])).unwrap();
@@ -124,7 +124,7 @@ fn a_walk_takes_in_no_more_than_it_can() {
 }
 
 #[test]
-fn graphs_of_one_family_are_apart_and_families_may_share_names() {
+fn graphs_are_independent_and_families_may_share_names() {
     let _alone = common::alone();
     let pool = pool(1000);
     let mut one = Graph::build("one", &LINE, Line::new(&pool, &[5])).unwrap();
@@ -150,7 +150,7 @@ fn graphs_of_one_family_are_apart_and_families_may_share_names() {
 }
 
 #[test]
-fn wrong_graphs_are_refused_in_words() {
+fn invalid_graphs_have_an_error() {
     let _alone = common::alone();
     let pool = pool(10);
     let wrong = [NodeDef { name: "s", kind: NodeKind::Source(line_source), next: &["nowhere"] }];
@@ -163,7 +163,7 @@ fn wrong_graphs_are_refused_in_words() {
 }
 
 #[test]
-fn what_is_dropped_is_freed_with_the_graph() {
+fn a_dropped_graph_frees_its_packets() {
     let _alone = common::alone();
     let pool = pool(100);
     struct Holder(Vec<Mbuf>, Mempool);
@@ -323,7 +323,7 @@ fn statistics_are_read_elsewhere_while_the_graph_runs() {
 }
 
 #[test]
-fn many_graphs_come_and_go_on_many_threads() {
+fn many_threads_create_and_drop_graphs() {
     let _alone = common::alone();
     let pool = pool(4000);
     std::thread::scope(|scope| {

@@ -147,7 +147,7 @@ fn af_packet_comes_and_goes() {
 }
 
 #[test]
-fn what_the_kernel_sends_does_not_arrive() {
+fn frames_that_the_kernel_sends_are_not_received() {
     in_namespace(|| {
         let pool = pool();
         for device in [xdp(), packet()] {
@@ -177,7 +177,7 @@ fn fragments_stay_fragments() {
 }
 
 #[test]
-fn failures_say_why() {
+fn open_errors_name_the_cause() {
     in_namespace(|| {
         let pool = pool();
         let message = |device, pool: &Mempool| open(device, pool).err().unwrap().to_string();

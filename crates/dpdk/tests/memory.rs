@@ -97,7 +97,7 @@ fn the_environment_starts_once_and_leaves_threads_alone() {
 }
 
 #[test]
-fn a_pool_gives_what_it_has_and_takes_it_back() {
+fn a_pool_allocates_all_its_buffers_and_recovers_them() {
     let _alone = common::alone();
     let pool = Mempool::create("exact", 600, 2048, 64).unwrap();
     assert_eq!((pool.size(), pool.in_use(), pool.data_room()), (600, 0, 2048));
@@ -168,7 +168,7 @@ fn bulk_is_all_or_nothing() {
 }
 
 #[test]
-fn pools_that_cannot_be_are_refused_in_words() {
+fn invalid_pools_are_refused() {
     let _alone = common::alone();
     let error = |n, room| Mempool::create("odd", n, room, 0).unwrap_err().to_string();
     assert_eq!(error(0, 2048), "cannot make the packet pool 'odd': 0 is not a valid number of buffers");
@@ -187,7 +187,7 @@ fn pools_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_pool_outlived_by_its_packets_is_used_again_when_they_are_back() {
+fn a_pool_is_reused_after_its_last_packet_returns() {
     let _alone = common::alone();
     let shape = || Mempool::create("again", 77, 333, 0).unwrap();
     let late = shape().alloc_from(b"still here").unwrap();
@@ -236,7 +236,7 @@ fn registered_threads_have_caches_and_return_everything() {
 }
 
 #[test]
-fn more_threads_than_dpdk_knows_is_an_error() {
+fn too_many_threads_are_refused() {
     let _alone = common::alone();
     let barrier = std::sync::Barrier::new(140);
     let errors = std::thread::scope(|scope| {
@@ -256,7 +256,7 @@ fn more_threads_than_dpdk_knows_is_an_error() {
 }
 
 #[test]
-fn bytes_come_and_go_at_both_ends() {
+fn bytes_are_added_and_removed_at_both_ends() {
     let _alone = common::alone();
     let pool = pool(16, 100);
     let mut packet = pool.alloc_from(&pattern(40)).unwrap();
@@ -349,7 +349,7 @@ fn stripped_tags_come_back() {
 }
 
 #[test]
-fn rings_keep_order_and_count_and_give_back() {
+fn rings_keep_order_count_and_free_packets() {
     let _alone = common::alone();
     let pool = pool(1000, 100);
     let (sender, mut receiver) = ring("test", 300).unwrap();

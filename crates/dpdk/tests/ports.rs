@@ -46,7 +46,7 @@ impl Drop for TempFile {
 }
 
 #[test]
-fn null_ports_swallow_and_produce() {
+fn null_ports_send_and_receive() {
     let _alone = common::alone();
     let pool = pool();
     let mut port = open(Device::Null { receive: Some(100) }, &pool).unwrap();
@@ -97,7 +97,7 @@ fn queues_keep_a_port_open() {
 }
 
 #[test]
-fn ports_open_and_close_again_and_again() {
+fn ports_reopen_many_times() {
     let _alone = common::alone();
     let (pool, capture) = (pool(), TempFile::new("again.pcap"));
     for _ in 0..100 {
@@ -216,7 +216,7 @@ fn a_graph_receives_and_sends() {
 }
 
 #[test]
-fn a_graph_keeps_what_a_full_port_does_not_take() {
+fn a_graph_keeps_packets_that_a_full_port_refuses() {
     let _alone = common::alone();
     let pool = pool();
     let mut from = open(Device::Null { receive: Some(64) }, &pool).unwrap();
@@ -243,7 +243,7 @@ fn a_graph_keeps_what_a_full_port_does_not_take() {
 }
 
 #[test]
-fn failures_say_why() {
+fn open_errors_name_the_cause() {
     let _alone = common::alone();
     let xdp = |interface: &str| Device::AfXdp { interface: interface.into() };
     assert_eq!(

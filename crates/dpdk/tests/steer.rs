@@ -104,12 +104,12 @@ fn shared_with_the_kernel(interface: &str, generic: bool) {
 }
 
 #[test]
-fn the_kernel_keeps_its_own() {
+fn the_kernel_keeps_its_frames() {
     in_namespace(|| shared_with_the_kernel("mmb0", false));
 }
 
 #[test]
-fn the_kernel_keeps_its_own_before_its_stack() {
+fn the_kernel_keeps_its_frames_in_generic_mode() {
     in_namespace(|| {
         bridge();
         shared_with_the_kernel("mmbbr0", true);
@@ -118,7 +118,7 @@ fn the_kernel_keeps_its_own_before_its_stack() {
 
 /// Steering is switched and addresses change during traffic, without a misdirected frame.
 #[test]
-fn steering_changes_live() {
+fn steering_changes_during_traffic() {
     in_namespace(|| {
         let (peer, pool) = (peer_of("mmb0"), pool());
         let mut port = open(xdp(), &pool).unwrap();
@@ -150,7 +150,7 @@ fn steering_changes_live() {
 
 /// Another process's program is neither replaced nor removed, and it cannot replace the port's.
 #[test]
-fn programs_of_others_stay() {
+fn foreign_programs_are_not_replaced() {
     in_namespace(|| {
         let pool = pool();
         let object = std::env::temp_dir().join(format!("mmb-steer-{}.o", std::process::id()));

@@ -12,7 +12,7 @@ use mmb_dpdk::{Burst, Device, Mempool, NetDev, RxQueue, TxQueue};
 use net::*;
 
 #[test]
-fn a_tap_is_made_used_and_taken_away() {
+fn a_tap_is_created_used_and_removed() {
     in_namespace(|| {
         let pool = pool();
         for _ in 0..5 {
@@ -114,7 +114,7 @@ fn a_tap_follows_its_interface() {
 
 /// An overflow of the signal queue does not end the process.
 #[test]
-fn frames_of_a_tap_do_not_kill() {
+fn a_signal_queue_overflow_does_not_end_the_process() {
     in_namespace(|| {
         let pool = pool();
         let mut port = open(Device::Tap { interface: Some("mmbtap".into()) }, &pool).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_have_the_length_that_was_asked_for() {
+    fn arrays_have_the_requested_length() {
         for len in [0, 1, 1000, HUGE / 8 - 1, HUGE / 8, HUGE / 8 + 1] {
             assert_eq!(Arena::<u64>::new(len).unwrap().get().len(), len);
         }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn touching_leaves_what_is_there() {
+    fn touching_pages_keeps_their_content() {
         let mut arena = Arena::<u64>::new(3 * HUGE / 8 + 5).unwrap();
         arena.get_mut().iter_mut().zip(0..).for_each(|(word, n)| *word = n);
         for bytes in [0, 1, HUGE, usize::MAX] {

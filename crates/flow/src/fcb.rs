@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn found_is_session_and_direction() {
+    fn a_flow_reference_has_session_and_direction() {
         let found = FlowRef::new(SessionId(5), Direction::Reverse);
         assert_eq!((found.session(), found.direction()), (SessionId(5), Direction::Reverse));
         assert_eq!(found.opposite(), FlowRef::new(SessionId(5), Direction::Forward));

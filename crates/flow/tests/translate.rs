@@ -139,7 +139,7 @@ fn translation_agrees_with_scapy() {
 }
 
 #[test]
-fn the_short_way_agrees_with_scapy() {
+fn the_fast_translation_agrees_with_scapy() {
     let mut seen = 0;
     for vector in vectors() {
         if vector.mangle != Mangle::default() || vector.is_error() {

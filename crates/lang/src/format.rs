@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
-    NatForward, NatPool, NatProto, NfAdd, PortKind, Rule, RuleKind, Step, Subnet, Target, Value, ValueItem,
-    ValueSet, Word,
+    NatForward, NatPool, NatProto, NfInstance, PortKind, Rule, RuleKind, Step, Subnet, Target, Value,
+    ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -140,7 +140,7 @@ impl Display for PortKind {
     }
 }
 
-impl Display for NfAdd {
+impl Display for NfInstance {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "nf add {} {}", self.name, self.kind)?;
         self.args.iter().try_for_each(|word| write!(f, " {}", Unbroken(word)))

@@ -67,7 +67,7 @@ pub(crate) const MATCH_WORDS: &[Keyword] =
 pub(crate) const SHOW: &[(ShowSubject, Keyword)] = &[
     (ShowSubject::Tables, word("tables", "the classifier's tables")),
     (ShowSubject::Interfaces, word("interfaces", "interfaces and their counters")),
-    (ShowSubject::Runtime, word("runtime", "packets, vectors and cycles per node")),
+    (ShowSubject::Runtime, word("runtime", "packets, vectors and clock ticks per node")),
     (ShowSubject::Drops, word("drops", "dropped packets by reason")),
     (ShowSubject::Fields, word("fields", "the fields of the language")),
     (ShowSubject::Nat, word("nat", "NAT pools and their use, and forwards")),

@@ -9,7 +9,7 @@ use mmb_lang::{
 
 /// Rules whose matches look contradictory and are not.
 #[test]
-fn what_can_match_passes() {
+fn satisfiable_rules_are_accepted() {
     for line in [
         "add tcp-dport 80 tcp-dport 80 drop",
         "add ip-saddr 10.0.0.0/8 ip-saddr 10.1.0.0/16 drop",
@@ -68,7 +68,7 @@ fn what_can_match_passes() {
 
 /// Every field that can be matched or written is accepted, every other is rejected.
 #[test]
-fn the_table_is_what_passes() {
+fn the_field_table_determines_accepted_matches_and_targets() {
     for def in &FIELDS {
         let value = match def.kind {
             _ if def.id == FieldId::TcpOpt => "19",

@@ -133,7 +133,7 @@ fn chains() {
 }
 
 #[test]
-fn nothing_where_nothing_helps() {
+fn nothing_is_offered_after_an_error() {
     for line in [
         "add tcp-dprot 80 ",
         "add all drop # ",

@@ -42,7 +42,7 @@ fn the_papers_examples() {
 }
 
 #[test]
-fn one_way_to_write_each_rule() {
+fn rules_have_one_canonical_text() {
     prints("add tcp-dport == 0x50 drop", "add tcp-dport 80 drop");
     prints("add tcp-dport eq x1bb drop 100", "add tcp-dport 443 drop");
     prints("add not tcp-syn ! all drop 0.50%", "add ! tcp-syn ! all drop 0.5");
@@ -127,7 +127,7 @@ fn shortened_targets() {
 
 /// Every condition of a single match runs.
 #[test]
-fn matches_of_every_make() {
+fn matches_of_every_form() {
     for line in [
         "add tcp-dport 1024-65535 tcp-dport != {8080,9000-9999} drop",
         "add ip-ttl < 5 ip-len >= 1000 ip-saddr > 10.0.0.5 drop",
@@ -292,7 +292,7 @@ fn stateful_rules() {
 }
 
 #[test]
-fn rules_compare_by_meaning_not_by_place() {
+fn rules_compare_without_their_spans() {
     use std::collections::HashSet;
     let rules: HashSet<Rule> =
         ["add tcp-dport 80 drop", "mmb  add  tcp-dport == 0x50   drop 100"].map(rule).into_iter().collect();

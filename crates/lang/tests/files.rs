@@ -42,7 +42,7 @@ fn a_policy() {
 }
 
 #[test]
-fn what_asks_or_undoes_is_no_description() {
+fn queries_and_deletions_are_not_configuration() {
     let text =
         b"show tables\nlist\ndel 1\n flush\nclear connections\nshow connections\nshow fib\nshow neighbours\nnf set a b\n";
     let help = "  help: a file describes what there shall be: interface, wire, route, enable, disable, set, nat, nf, chain and add lines";
@@ -95,7 +95,7 @@ fn no_more_than_twenty_errors() {
 }
 
 #[test]
-fn what_is_not_text_has_one_error() {
+fn invalid_utf8_has_one_error() {
     let text = b"add all drop\nadd \xc3\xa9 \xff\xfe drop\n\xff\n\xff\n";
     assert_eq!(
         rendered(text),

@@ -29,7 +29,7 @@ fn counted(harness: &Harness, instance: &str, name: &str) -> u64 {
 /// A mirror copies what the functions before it have made of a packet: on the way back those are the ones
 /// behind it.
 #[test]
-fn a_mirror_shows_packets_as_they_are_where_it_stands() {
+fn a_mirror_copies_packets_as_edited_before_it() {
     let mut harness = harness(
         "nf add a mark dscp 10\nnf add tap mirror far\nnf add b mark dscp 20\nchain add main a | tap | b",
     );
@@ -48,7 +48,7 @@ fn a_mirror_shows_packets_as_they_are_where_it_stands() {
 
 /// What a policer drops is neither counted nor copied behind it; on the way back they come first.
 #[test]
-fn what_is_dropped_comes_no_further() {
+fn dropped_packets_reach_no_later_function() {
     let mut harness = harness(
         "nf add p police 8kbit burst 1518\nnf add c count\nnf add tap mirror far\nchain add main p | c | tap",
     );
@@ -66,7 +66,7 @@ fn what_is_dropped_comes_no_further() {
 
 /// Who shares a bucket: 4 sessions of 2 sources to one destination, each of which sends a burst.
 #[test]
-fn buckets_belong_to_what_they_are_for() {
+fn buckets_are_shared_by_their_key() {
     for (per, passing) in [("session", 4), ("source", 2), ("destination", 1), ("pair", 2)] {
         let mut harness = harness(&format!("nf add p police 8kbit burst 1518 per {per}\nchain add main p"));
         let frames: Vec<_> =
@@ -84,7 +84,7 @@ fn buckets_belong_to_what_they_are_for() {
 
 /// Functions that come and go around `count` do not touch what it knows.
 #[test]
-fn counts_outlive_what_is_beside_them() {
+fn counters_survive_changes_around_them() {
     let functions =
         "nf add c count\nnf add m monitor\nnf add clamp mss-clamp 1200\nnf add l log\nchain add main ";
     let mut harness = harness(&format!("{functions}c"));
@@ -100,7 +100,7 @@ fn counts_outlive_what_is_beside_them() {
 }
 
 #[test]
-fn a_clamp_in_a_chain_of_all_kinds_of_traffic() {
+fn a_clamp_in_a_chain_for_all_traffic() {
     let mut harness = harness("nf add clamp mss-clamp 1200\nnf add m monitor\nchain add main clamp | m");
     let syn = |flags, mss: u16| {
         let options = [[2, 4], mss.to_be_bytes()].concat();

@@ -11,7 +11,8 @@ pub(crate) struct Flow {
 impl Function for Flow {
     const TYPE: &'static str = "flow";
     const USAGE: &'static str = "[SESSIONS]";
-    const HELP: &'static str = "looks packets up by their current headers, in a session table of its own, for the functions behind it";
+    const HELP: &'static str = "looks packets up by their current headers, in a session table of its own, for the functions \
+         behind it";
 
     type Pad = ();
     type Local = ();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use mmb_flow::layout::Order;
 use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, parse_key};
-use mmb_lang::{Chain, Command, Diagnostic, NfAdd};
+use mmb_lang::{Chain, Command, Diagnostic, NfInstance};
 use mmb_packet::{DropReason, Meta, PacketBuf, VecPacket, parse};
 
 use crate::set::VECTOR;
@@ -330,7 +330,7 @@ impl Harness {
     }
 }
 
-fn parse_lines(lines: &str) -> Result<(Vec<NfAdd>, Vec<Chain>), HarnessError> {
+fn parse_lines(lines: &str) -> Result<(Vec<NfInstance>, Vec<Chain>), HarnessError> {
     let (mut functions, mut chains) = (Vec::new(), Vec::new());
     for line in lines.lines() {
         let command = mmb_lang::parse_line(line);

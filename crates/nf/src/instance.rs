@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mmb_lang::{Match, NfAdd};
+use mmb_lang::{Match, NfInstance};
 
 use crate::context::Emissions;
 use crate::flow_type::Flow;
@@ -92,7 +92,7 @@ impl Instance {
     }
 
     /// Whether a configuration line describes this instance.
-    pub(crate) fn is_made_by(&self, add: &NfAdd) -> bool {
+    pub(crate) fn is_made_by(&self, add: &NfInstance) -> bool {
         *self.name == *add.name.text && *self.kind == *add.kind.text && self.args == add.args
     }
 

@@ -36,7 +36,7 @@ pub use function::{
 pub use harness::Harness;
 pub use instance::Instance;
 pub use mmb_flow::{Direction, FlowRef, Key, SessionId, layout::Order};
-pub use mmb_lang::{Chain, Match, NfAdd};
+pub use mmb_lang::{Chain, Match, NfInstance};
 pub use mmb_packet::{DropReason, Meta, PacketBuf, TailSegments};
 pub use mmb_system::{FileAccess, FileError};
 pub use packet::{OpeningPacket, Packet, PacketView, SessionInfo, TranslationRequest};

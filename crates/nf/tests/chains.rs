@@ -13,17 +13,17 @@ fn harness(lines: &str) -> Harness {
 
 /// What functions say when all sessions end: mark and packets seen, by mark.
 fn ends(harness: &mut Harness) -> Vec<(u8, u32)> {
-    told(harness.end_all())
+    endpoint_reports(harness.end_all())
 }
 
-fn told(frames: Vec<(u16, Vec<u8>)>) -> Vec<(u8, u32)> {
-    let mut told: Vec<_> = frames
+fn endpoint_reports(frames: Vec<(u16, Vec<u8>)>) -> Vec<(u8, u32)> {
+    let mut reports: Vec<_> = frames
         .into_iter()
         .filter(|(port, _)| *port == ENDS)
         .map(|(_, frame)| (frame[0], u32::from_be_bytes([frame[1], frame[2], frame[3], frame[4]])))
         .collect();
-    told.sort_unstable();
-    told
+    reports.sort_unstable();
+    reports
 }
 
 /// What stamps of functions that see their session's first packet make of the byte that was there.
@@ -36,7 +36,7 @@ fn last(sent: &mmb_nf::harness::Sent) -> u8 {
 }
 
 #[test]
-fn the_way_back_is_the_mirror_image() {
+fn the_reverse_path_is_the_mirror_image() {
     let mut h = harness("nf add a probe 1\nnf add b probe 2\nnf add c probe 3\nchain add x a | b | c");
     let there = h.send("x", &[udp(1)]);
     assert_eq!(last(&there[0]), stamped(&[1, 2, 3]));
@@ -50,7 +50,7 @@ fn the_way_back_is_the_mirror_image() {
 
 /// A function with outputs is asked first in both directions; its arms are mirrored.
 #[test]
-fn outputs_both_ways() {
+fn outputs_in_both_directions() {
     let lines = "nf add a probe 1\nnf add s probe 2 split\nnf add b probe 3\nnf add c probe 4\nnf add d probe 5\nnf add e probe 6\n\
         chain add x a | s [a: b | e, b: c] | d";
     let mut h = harness(lines);
@@ -68,7 +68,7 @@ fn outputs_both_ways() {
 
 /// One arm for all outputs that no other names: a session that changes between them stays in it.
 #[test]
-fn the_rest_of_the_outputs() {
+fn one_arm_takes_the_remaining_outputs() {
     let mut h = harness(
         "nf add m probe 1 mix\nnf add b probe 2\nnf add s probe 3 split\nnf add c probe 4\n\
         chain add x m [else: b]\nchain add y s [b: drop, else: c]",
@@ -156,7 +156,7 @@ fn sessions_behind_flow_are_others() {
     while h.runner().tick(now, 1000) {}
     let frames: Vec<_> =
         h.runner().emissions().iter().map(|one| (one.out_port, one.frame.to_vec())).collect();
-    assert_eq!(told(frames), [(2, 1), (2, 2), (3, 1)]);
+    assert_eq!(endpoint_reports(frames), [(2, 1), (2, 2), (3, 1)]);
     assert!(h.runner().is_idle());
 }
 
@@ -194,7 +194,7 @@ fn a_running_chain_gets_and_loses_functions() {
     h.load(&format!("{three}chain add x c | a")).unwrap();
     assert_eq!(h.runner().programs(), 2, "sessions still hold the old one");
     let sent = h.send("x", &[udp(1)]);
-    assert_eq!(told(sent[0].emitted.clone()), [(2, 2)], "`b` lets go of the session");
+    assert_eq!(endpoint_reports(sent[0].emitted.clone()), [(2, 2)], "`b` lets go of the session");
     assert_eq!(h.runner().counters()[1].packets, 4, "`a` counts on");
     h.send("x", &[udp(2)]);
     h.runner().tick(5, 100);
@@ -229,12 +229,12 @@ fn an_instance_with_other_words_is_another() {
     h.load("nf add a probe 1\nchain add x a").unwrap();
     assert!(std::sync::Arc::ptr_eq(&before, h.program().instance("a").unwrap()));
     h.load("nf add a probe 2\nchain add x a").unwrap();
-    assert_eq!(told(h.send("x", &[udp(1)])[0].emitted.clone()), [(1, 1)]);
+    assert_eq!(endpoint_reports(h.send("x", &[udp(1)])[0].emitted.clone()), [(1, 1)]);
     assert_eq!(ends(&mut h), [(2, 1)]);
 }
 
 #[test]
-fn what_functions_emit_goes_where_their_packets_do() {
+fn emitted_frames_follow_their_packets() {
     let mut h = harness("nf add a probe 1 emit\nchain add x a");
     let sent = h.send("x", &[udp(1), packet(false, 1, 1, true)]);
     assert_eq!(sent[0].emitted, [(FAR, sent[0].frame.clone())]);

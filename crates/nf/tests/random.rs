@@ -332,11 +332,11 @@ proptest! {
                 // Each from its own host, so that none shares what is a source's.
                 let one = harness.send("x", &[packet(false, port + 1, port, false)]).remove(0);
                 prop_assert_eq!((one.verdict, *one.frame.last().unwrap()), (fate, last), "{:?} {}", chains, port);
-                told.extend(one.emitted.iter().filter(|(to, _)| *to == ENDS).map(|(_, frame)| said(frame)));
+                told.extend(one.emitted.iter().filter(|(to, _)| *to == ENDS).map(|(_, frame)| endpoint_report(frame)));
             }
         }
         expected.extend(model.values().flatten().map(|(&n, &seen)| (n as u8, seen)));
-        told.extend(harness.end_all().iter().map(|(_, frame)| said(frame)));
+        told.extend(harness.end_all().iter().map(|(_, frame)| endpoint_report(frame)));
         expected.sort_unstable();
         told.sort_unstable();
         prop_assert_eq!(told, expected);
@@ -345,7 +345,7 @@ proptest! {
     }
 }
 
-fn said(frame: &[u8]) -> (u8, u32) {
+fn endpoint_report(frame: &[u8]) -> (u8, u32) {
     (frame[0], u32::from_be_bytes([frame[1], frame[2], frame[3], frame[4]]))
 }
 

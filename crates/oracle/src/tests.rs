@@ -50,7 +50,7 @@ fn accept_precedes_drop_and_drop_precedes_edits() {
 }
 
 #[test]
-fn edits_apply_in_rule_order_to_what_came_in() {
+fn edits_apply_in_rule_order_to_the_received_packet() {
     let lines =
         ["add ip-ttl 64 mod ip-ttl 9 mod udp-dport 5353", "add ip-ttl 64 mod ip-ttl 8", "add ip-ttl 9 drop"];
     let outcome = run(&lines, &udp4());

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_bits_of_their_own() {
+    fn values_have_their_own_window_bits() {
         let option = |o| (Loc::TcpOption(o).window_bit(), Loc::TcpOption(o).valued());
         assert_eq!(option(NamedOption::Timestamp), (80 * 8, (92, 0x08, 0x08)));
         assert_eq!(option(NamedOption::Mss), (88 * 8, (92, 0x80, 0x80)));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_register_reasons_of_their_own() {
+    fn functions_register_their_own_reasons() {
         let reason = DropReason::register("quota", "quota used up").unwrap();
         assert_eq!((reason.name(), reason.help()), ("quota", "quota used up"));
         assert_eq!(DropReason::register("quota", "again"), Some(reason));

@@ -80,7 +80,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn classes_narrow_and_the_last_chain_is_heard(
+    fn classes_narrow_rules_and_the_last_chain_applies(
         rules in generate::stateful_rules(20),
         stateless in generate::rules(6),
         classes in generate::classes(),

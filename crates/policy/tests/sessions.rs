@@ -102,7 +102,7 @@ proptest! {
     /// A match result of the session scope holds for all packets of one direction; one of the TCP control
     /// scope holds for no other packet.
     #[test]
-    fn classes_are_what_they_promise(
+    fn scopes_hold_for_all_their_packets(
         rules in generate::rules(30),
         frames in generate::frames(12),
         noise in vec(any::<u8>(), 41),

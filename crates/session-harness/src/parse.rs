@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::{ForwardConfig, NatConfig, NatConfigError, PoolConfig, SessionSettings};
-use mmb_lang::{Chain, Command, Diagnostic, NfAdd, Rule, parse_line};
+use mmb_lang::{Chain, Command, Diagnostic, NfInstance, Rule, parse_line};
 use mmb_nf::{Order, Program, ProgramError, ProgramSpec, Registry};
 use mmb_policy::{Policy, forward_config, pool_config};
 
@@ -119,7 +119,7 @@ struct ParsedLines {
     rules: Vec<Rule>,
     pools: Vec<PoolConfig>,
     forwards: Vec<ForwardConfig>,
-    functions: Vec<NfAdd>,
+    functions: Vec<NfInstance>,
     chains: Vec<Chain>,
 }
 

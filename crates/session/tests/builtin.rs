@@ -169,7 +169,7 @@ fn synproxy_with_and_without_others() {
 }
 
 #[test]
-fn cookies_that_are_none() {
+fn invalid_cookies_are_refused() {
     let mut net = net("p | l", 2);
     let ack = Tcp { seq: 1001, ack: 77, flags: ACK, ..Tcp::default() };
     assert_eq!(go(&mut net, IN, CLIENT, SERVICE, ack), []);
@@ -177,7 +177,7 @@ fn cookies_that_are_none() {
 }
 
 #[test]
-fn back_ends_share_and_drain() {
+fn back_ends_share_sessions_and_drain() {
     let mut net = net("r", 1);
     let mut servers = Vec::new();
     for n in 0..4 {
@@ -207,7 +207,7 @@ fn denied_sessions_are_refused() {
 /// The client of a back end that fails its checks gets a RST with a valid sequence number, whether a rule or
 /// a function translates the session.
 #[test]
-fn a_dead_back_end_is_told_of() {
+fn clients_of_a_dead_back_end_get_a_reset() {
     for chain in ["d", "d | p", "p | d", "p | d | n", "n | d"] {
         let mut net = net(chain, 1);
         let service = ([192, 0, 2, 1], 80);
@@ -247,7 +247,7 @@ fn a_dead_back_end_is_told_of() {
 
 /// Where one way of a chain translates, rules translate the sessions of the others as well.
 #[test]
-fn ways_that_translate_nothing_leave_rules_their_say() {
+fn rules_translate_where_the_chain_path_does_not() {
     let lines = [
         "nf add s split web: tcp-dport 80",
         "nf add l lb 192.0.2.11",

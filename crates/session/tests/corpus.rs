@@ -6,7 +6,7 @@ mod session;
 use proptest::prelude::*;
 
 #[test]
-fn the_corpus_breaks_no_promise() {
+fn the_corpus_keeps_the_promises() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/session");
     let files: Vec<_> =
         std::fs::read_dir(corpus).expect("a corpus").map(|file| file.expect("a file").path()).collect();
@@ -31,7 +31,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn random_steps_break_no_promise(bytes in bytes()) {
+    fn random_steps_keep_the_promises(bytes in bytes()) {
         session::check(&bytes);
     }
 }

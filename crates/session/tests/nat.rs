@@ -68,7 +68,7 @@ fn mappings_end_with_their_rule() {
 
 /// Filtering goes by whom a host really talks to.
 #[test]
-fn pools_know_translated_destinations() {
+fn filtering_uses_translated_destinations() {
     let vip: End = ([192, 0, 2, 100], 80);
     let mut net = Net::new(&[POOL, USE, "add-stateful ip-daddr 192.0.2.100 lb 192.0.2.7"]);
     let shown: End = (NAT, CLIENT.1);
@@ -82,7 +82,7 @@ fn pools_know_translated_destinations() {
 
 /// A reply that nobody asked for is not taken for a query, whatever its identifier looks like.
 #[test]
-fn replies_do_not_ask() {
+fn replies_need_no_forward() {
     let mut net = Net::new(&[POOL, USE]);
     for id in [8, 13, 15, 17, 99] {
         net.drops(IN, &pong(CLIENT.0, SERVER.0, id), DropReason::NatFailed);
@@ -132,7 +132,7 @@ fn pings_and_traceroute_pass_a_pool() {
 
 /// A forward needs no rule and no packet from inside.
 #[test]
-fn forwards_let_in() {
+fn forwards_admit_sessions_from_outside() {
     let mut net = Net::new(&["nat forward add tcp 200.0.0.1 8080 to 10.0.0.2 80", POOL, USE]);
     let (client, door, server): (End, End, End) =
         (([198, 51, 100, 9], 5000), (NAT, 8080), ([10, 0, 0, 2], 80));
@@ -270,7 +270,7 @@ fn limits_and_exhaustion_are_answered() {
 
 /// A rule that translates takes its sessions along when it goes; so does a pool.
 #[test]
-fn what_translates_ends_its_sessions() {
+fn a_deleted_translation_ends_its_sessions() {
     let both = [POOL, USE, "add-stateful ip-proto udp accept"];
     let mut net = Net::new(&both);
     net.becomes(IN, &udp(CLIENT, SERVER), &udp((NAT, CLIENT.1), SERVER));

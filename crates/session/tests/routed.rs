@@ -83,7 +83,7 @@ fn with_ttl(from: End, to: End, ttl: u8) -> Frame {
 /// A settled session goes the way that its route says, and a rule about that way holds from the next packet
 /// on.
 #[test]
-fn a_rule_about_the_way_out_is_asked_for_each_packet() {
+fn a_rule_on_the_output_port_is_evaluated_for_each_packet() {
     for rule in ["add out port2 drop", "add ! out {port0,port1} drop", "add out != port1 drop"] {
         let mut routed = Routed::new(&["add-stateful udp-dport 80 ip-saddr 10.0.0.0/8 mod ip-ttl 9", rule]);
         for _ in 0..3 {
@@ -107,7 +107,7 @@ fn a_rule_about_the_way_out_is_asked_for_each_packet() {
 
 /// What a session was opened for stays, by whatever ports its packets come and go; and nobody asks again.
 #[test]
-fn the_way_out_chooses_the_pool_of_new_sessions() {
+fn the_output_port_selects_the_pool_of_new_sessions() {
     for workers in 1..4 {
         let lines = [
             POOL,
@@ -138,7 +138,7 @@ fn the_way_out_chooses_the_pool_of_new_sessions() {
 
 /// The way is that of the packet as it will be, though rules see it as it came in.
 #[test]
-fn the_way_out_is_that_of_the_translated_packet() {
+fn the_output_port_is_that_of_the_translated_packet() {
     let lines = [
         &format!("{POOL} filtering endpoint-independent"),
         "nat forward add udp 200.0.0.9 53 to 172.16.0.2 5353",
@@ -167,7 +167,7 @@ fn the_way_out_is_that_of_the_translated_packet() {
 }
 
 #[test]
-fn where_packets_really_go() {
+fn the_effective_destination_is_where_packets_go() {
     let lines = [
         POOL,
         "nat forward add udp 200.0.0.9 53 to 172.16.0.2 5353",
@@ -287,7 +287,7 @@ fn errors_are_routed() {
 
 /// Who cannot be translated is told so by the port that he came in by, whatever his route.
 #[test]
-fn answers_go_back_where_the_packet_came_from() {
+fn answers_leave_by_the_ingress_port() {
     let mut routed = Routed::new(&["nat pool add p 200.0.0.1 ports 2000-2003 limit 1", USE]);
     routed.net.run(DMZ, &udp(CLIENT, SERVER));
     let (outcome, _) = routed.net.one(DMZ, &udp((CLIENT.0, 1), SERVER));
@@ -329,7 +329,7 @@ fn fragments_are_routed() {
 
 /// Sessions live on when rules change, and their rules about the way out are those in force.
 #[test]
-fn sessions_outlive_other_rules() {
+fn sessions_survive_changes_of_other_rules() {
     let mut routed = Routed::new(&[POOL, USE]);
     let shown: End = (NAT, CLIENT.1);
     routed.becomes(IN, &udp(CLIENT, SERVER), OUT, &udp(shown, SERVER));
@@ -350,7 +350,7 @@ fn sessions_outlive_other_rules() {
 /// A pool may have the machine's own address: what comes there for nobody inside is said to be so and left as
 /// it came, for the machine to have it.
 #[test]
-fn what_is_for_the_machine_itself_is_left_as_it_came() {
+fn local_packets_are_not_changed() {
     for workers in 1..4 {
         let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
         let mut routed = Routed::of(&[], &[0, 1, 2, 3], workers);

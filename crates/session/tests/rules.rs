@@ -29,7 +29,7 @@ fn accept_lets_replies_in() {
 
 /// Without per-packet rules the established path is short; with them the outcome is the same.
 #[test]
-fn rules_that_look_at_each_packet_are_asked_again() {
+fn per_packet_rules_are_evaluated_for_each_packet() {
     let mut net = Net::new(&[
         "add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept",
         "add ip-proto tcp drop",
@@ -67,7 +67,7 @@ fn edits_apply_to_the_whole_session() {
 
 /// Rules that match later join the session: also such as look at each packet.
 #[test]
-fn rules_join_later() {
+fn later_matching_rules_join_the_session() {
     let mut net = Net::new(&[
         "add-stateful udp-dport 53 accept",
         "add-stateful ip-dscp 10 mod ip-ttl 9",
@@ -104,7 +104,7 @@ fn stateful_drops() {
 
 /// A policy that still has the rule leaves the session alone; one that has it not ends it.
 #[test]
-fn changed_rules_are_heard_at_the_next_packet() {
+fn changed_rules_apply_from_the_next_packet() {
     let accept = "add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept";
     let drop = "add ip-proto tcp drop";
     let mut net = Net::new(&[accept, drop]);
@@ -126,7 +126,7 @@ fn changed_rules_are_heard_at_the_next_packet() {
 
 /// Deleting one of two rules takes its part away, and no more.
 #[test]
-fn a_deleted_rule_takes_its_part_along() {
+fn a_deleted_rule_loses_its_effect() {
     let accept = "add-stateful ip-proto udp accept";
     let mut net = Net::new(&[accept, "add-stateful udp-dport 53 mod ip-ttl 9", "add all drop"]);
     let with = |ttl| Frame::new(Ip4 { ttl, ..Ip4::new(CLIENT.0, SERVER.0) }, Udp::new(CLIENT.1, 53));
@@ -140,7 +140,7 @@ fn a_deleted_rule_takes_its_part_along() {
 
 /// Percentages are drawn for each packet.
 #[test]
-fn chance_has_its_share() {
+fn random_matches_have_their_share() {
     let mut net = Net::new(&["add-stateful ip-proto udp mod ip-ttl 64", "add udp-dport 80 drop 25"]);
     let dropped =
         (0..4000).filter(|_| net.one(IN, &udp(CLIENT, SERVER)).0 == Outcome::Dropped(DropReason::Rule));
@@ -218,7 +218,7 @@ fn half_open_sessions_make_room() {
 
 /// A new connection from the same port takes the closed one's place.
 #[test]
-fn a_port_is_used_again() {
+fn a_source_port_is_reused() {
     let mut net = Net::new(&["add-stateful ip-proto tcp ip-saddr 10.0.0.0/24 accept"]);
     net.connect(CLIENT, SERVER);
     net.passes(IN, &tcp(CLIENT, SERVER, FIN | ACK, 101, 501));

@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn translated_packets_lead_back(
+    fn translated_packets_can_be_untranslated(
         rules in prop::sample::subsequence(RULES, 1..4),
         talks in prop::collection::vec(talks(), 1..6),
         workers in 1..3u16,
@@ -230,7 +230,7 @@ proptest! {
 /// Two hosts inside that reach each other by their external ends: both sessions are undone where one worker
 /// has them.
 #[test]
-fn hairpins_lead_back() {
+fn hairpins_can_be_untranslated() {
     let (one, two, server): (End, End, End) =
         (([10, 0, 0, 1], 4000), ([10, 0, 0, 2], 4000), ([192, 0, 2, 7], 80));
     let lines = ["nat pool add p 200.0.0.1 filtering endpoint-independent", "add-stateful in port0 nat p"];
@@ -255,7 +255,7 @@ fn hairpins_lead_back() {
 /// What nothing was done to stays as it is: packets of no session, of one that is not translated, as they
 /// came in, later fragments, errors.
 #[test]
-fn others_are_left_alone() {
+fn packets_without_session_are_not_untranslated() {
     let (client, server): (End, End) = (([10, 0, 0, 1], 4000), ([192, 0, 2, 7], 80));
     let mut net = Net::new(&[
         "nat pool add p 200.0.0.1",

@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn the_graph_does_what_the_oracle_says(
+    fn the_graph_agrees_with_the_oracle(
         rules in generate::rules(20),
         drop in any::<bool>(),
         frames in proptest::collection::vec(generate::frames(40), 12),

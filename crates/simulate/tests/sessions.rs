@@ -107,7 +107,7 @@ fn a_source_is_mapped_and_replies_are_mapped_back() {
 }
 
 #[test]
-fn a_session_ends_when_the_capture_says_so() {
+fn a_session_ends_in_capture_time() {
     let policy = || forwarding(&rules(&["add-stateful ip-saddr 10.0.0.0/24 accept", "add all drop"]));
     let (client, server) = ((INSIDE, 5_000), (OUTSIDE, 53));
     // RFC 4787 REQ-5: a UDP mapping lives at least two minutes; after the first reply it is five here.
@@ -176,7 +176,7 @@ fn fragments_wait_for_the_first_one_and_follow_it() {
 }
 
 #[test]
-fn fragments_that_wait_in_vain_are_dropped() {
+fn fragments_that_time_out_are_dropped() {
     let line = "add-stateful ip-saddr 10.0.0.0/24 map ip-saddr 200.0.0.1";
     let parts = fragments(&long((INSIDE, 5_000), (OUTSIDE, 53)), 77, 1_480);
     // At the end of the capture …

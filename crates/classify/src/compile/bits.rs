@@ -90,7 +90,7 @@ mod tests {
         }
 
         #[test]
-        fn trims_to_what_is_left(set in proptest::collection::vec((0u128..64, 0u128..64), 0..4),
+        fn restriction_keeps_the_common_values(set in proptest::collection::vec((0u128..64, 0u128..64), 0..4),
                                  mask in 0u128..64, key in 0u128..64) {
             let (set, cover) = (Ranges::new(set), cover(mask, key));
             prop_assert_eq!(FIELD.fixed(&cover), (mask, key & mask));

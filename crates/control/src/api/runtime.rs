@@ -55,9 +55,9 @@ pub struct NodeEntry {
     /// Vectors processed.
     pub vectors: u64,
     /// Clock ticks (TSC) spent.
-    pub cycles: u64,
+    pub ticks: u64,
     /// Clock ticks per packet; 0 without packets.
-    pub cycles_per_packet: f64,
+    pub ticks_per_packet: f64,
     /// Packets per vector; 0 without vectors.
     pub packets_per_vector: f64,
 }

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use mmb_lang::{Body, Chain, Command, Match, NfAdd, Rule, SourceSpan, Word};
+use mmb_lang::{Body, Chain, Command, Match, NfInstance, Rule, SourceSpan, Word};
 use mmb_nf::{FileAccess, Instance, Order, Program, ProgramError, ProgramItem, ProgramSpec, Registry};
 
 use super::interfaces::port_of;
@@ -46,14 +46,14 @@ impl Default for Platform {
 /// Instances and chains, each in the order in which they were added, and their program.
 #[derive(Clone, Default)]
 pub struct Chains {
-    functions: Vec<NfAdd>,
+    functions: Vec<NfInstance>,
     chains: Vec<Chain>,
     program: Arc<Program>,
 }
 
 impl Chains {
     /// The instances.
-    pub fn functions(&self) -> &[NfAdd] {
+    pub fn functions(&self) -> &[NfInstance] {
         &self.functions
     }
 
@@ -114,7 +114,7 @@ impl Config {
     }
 
     /// `nf add`.
-    pub fn add_function(&mut self, nf: &NfAdd) -> Result<(), CommandError> {
+    pub fn add_function(&mut self, nf: &NfInstance) -> Result<(), CommandError> {
         self.edit(|config| config.insert_function(nf).map(Some))
     }
 
@@ -160,7 +160,7 @@ impl Config {
     }
 
     /// Inserts an instance. Call [`Config::compile`] after all changes.
-    pub(super) fn insert_function(&mut self, nf: &NfAdd) -> Result<ProgramItem, CommandError> {
+    pub(super) fn insert_function(&mut self, nf: &NfInstance) -> Result<ProgramItem, CommandError> {
         let (name, types) = (&nf.name, self.platform.functions.types());
         if self.chains.function(name).is_some() {
             let message = format!("there is a function `{}` already", &**name);

@@ -31,7 +31,7 @@ pub(super) const INTERFACE_METRICS: [Metric<InterfaceEntry>; 7] = [
 pub(super) const NODE_METRICS: [Metric<NodeEntry>; 3] = [
     ("node_packets", "Packets that a graph node processed", |n| n.packets),
     ("node_vectors", "Vectors that a graph node processed", |n| n.vectors),
-    ("node_ticks", "Clock ticks (TSC) spent in a graph node", |n| n.cycles),
+    ("node_ticks", "Clock ticks (TSC) spent in a graph node", |n| n.ticks),
 ];
 
 pub(super) const SESSION_GAUGES: [Metric<SessionCounts>; 3] = [

@@ -270,8 +270,8 @@ fn node(n: &NodeRuntime) -> NodeEntry {
     NodeEntry {
         packets: n.packets,
         vectors: n.vectors,
-        cycles: n.cycles,
-        cycles_per_packet: ratio(n.cycles, n.packets),
+        ticks: n.ticks,
+        ticks_per_packet: ratio(n.ticks, n.packets),
         packets_per_vector: ratio(n.packets, n.vectors),
     }
 }

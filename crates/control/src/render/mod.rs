@@ -166,7 +166,7 @@ pub fn runtime(runtime: &Runtime, verbose: bool) -> String {
         );
         let shown = w.nodes.iter().filter(|(_, n)| verbose || n.packets > 0);
         text.push_str(&nodes(
-            shown.map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet)),
+            shown.map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.ticks_per_packet)),
         ));
     }
     text

@@ -1,6 +1,6 @@
 //! `nf` and `chain`.
 
-use mmb_lang::{Chain, NfAdd, SourceSpan, Word};
+use mmb_lang::{Chain, NfInstance, SourceSpan, Word};
 
 use super::control::Control;
 use crate::api::Done;
@@ -8,7 +8,7 @@ use crate::error::CommandError;
 
 impl Control {
     /// `nf add`.
-    pub(crate) fn add_function(&self, nf: &NfAdd) -> Result<Done, CommandError> {
+    pub(crate) fn add_function(&self, nf: &NfInstance) -> Result<Done, CommandError> {
         self.change(|config| config.add_function(nf))?;
         Ok(Done::new(format!("function {} added: {}", &*nf.name, &*nf.kind)))
     }

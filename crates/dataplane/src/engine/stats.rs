@@ -20,7 +20,7 @@ pub struct NodeRuntime {
     /// Vectors that it was called with.
     pub vectors: u64,
     /// TSC ticks that it took.
-    pub cycles: u64,
+    pub ticks: u64,
 }
 
 /// The work of one worker.
@@ -101,7 +101,7 @@ pub(crate) fn node_runtime(stats: &StatsHandle) -> Vec<NodeRuntime> {
             name: n.name.to_owned(),
             packets: n.packets,
             vectors: n.vectors,
-            cycles: n.cycles,
+            ticks: n.ticks,
         })
         .collect()
 }

@@ -63,7 +63,7 @@ pub struct NodeStats {
     /// Vectors processed; for a source, calls.
     pub vectors: u64,
     /// Time-stamp-counter ticks spent in it.
-    pub cycles: u64,
+    pub ticks: u64,
 }
 
 /// A graph and its worker's state.
@@ -181,10 +181,10 @@ impl Memory {
             let load = |counter: *mut u64| unsafe { AtomicU64::from_ptr(counter) }.load(Ordering::Relaxed);
             let node = node.as_ptr();
             // SAFETY: as above; no reference to the fields is made.
-            let (packets, vectors, cycles) = unsafe {
+            let (packets, vectors, ticks) = unsafe {
                 (&raw mut (*node).total_objs, &raw mut (*node).total_calls, &raw mut (*node).total_cycles)
             };
-            NodeStats { name, packets: load(packets), vectors: load(vectors), cycles: load(cycles) }
+            NodeStats { name, packets: load(packets), vectors: load(vectors), ticks: load(ticks) }
         };
         self.nodes.iter().map(read).collect()
     }

@@ -9,7 +9,7 @@
 //!
 //! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
 //! packet may still run the pool's code when another thread sees the pool complete. So a pool without handles
-//! is *retired*, and reused for the next pool of the same shape once all buffers are back. A pool whose file
+//! is *retired*, and reused for the next pool of the same parameters once all buffers are back. A pool whose file
 //! was given away is not reused: another process may read it.
 
 use std::ffi::CString;
@@ -31,18 +31,18 @@ pub const HEADROOM: usize = sys::RTE_PKTMBUF_HEADROOM as usize;
 /// Most bytes of frame in one buffer.
 pub const MAX_DATA_ROOM: usize = u16::MAX as usize - HEADROOM;
 
-/// The parameters of a pool; pools of equal shape are interchangeable.
+/// The parameters of a pool; pools with equal parameters are interchangeable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+struct PoolParameters {
     n: u32,
     data_room: usize,
     cache: u32,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct DpdkPool {
     pool: NonNull<sys::rte_mempool>,
-    shape: Shape,
+    parameters: PoolParameters,
     /// The pool's memory, if it is one packed block.
     memory: Option<PoolMemory>,
     /// Whether another process may have the pool's file.
@@ -50,19 +50,19 @@ struct Inner {
 }
 
 // SAFETY: DPDK's pools may be used from all threads at once, and they are never freed.
-unsafe impl Send for Inner {}
+unsafe impl Send for DpdkPool {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for DpdkPool {}
 
 /// Pools whose handles are all gone.
-static RETIRED: Mutex<Vec<Inner>> = Mutex::new(Vec::new());
+static RETIRED: Mutex<Vec<DpdkPool>> = Mutex::new(Vec::new());
 
 /// A pool of buffers of one size. A clone is another handle of the pool.
 #[derive(Clone, Debug)]
-pub struct Mempool(Arc<Handle>);
+pub struct Mempool(Arc<SharedPool>);
 
 #[derive(Debug)]
-struct Handle(Option<Inner>);
+struct SharedPool(Option<DpdkPool>);
 
 impl Mempool {
     /// Makes a pool of `n` buffers for `data_room` bytes of frame each, besides [`HEADROOM`], with per-thread
@@ -79,21 +79,21 @@ impl Mempool {
         let count = u32::try_from(n).ok().filter(|n| (1..1 << 28).contains(n));
         let Some(n) = count else { return Err(failed(PoolError::BufferCount { count: n })) };
         let cache = (cache.min(sys::RTE_MEMPOOL_CACHE_MAX_SIZE as usize) as u32).min(n * 2 / 3);
-        let shape = Shape { n, data_room, cache };
-        let inner = match take_retired(shape) {
+        let parameters = PoolParameters { n, data_room, cache };
+        let inner = match take_retired(parameters) {
             Some(inner) => inner,
             None => {
-                let (made, message) = log::capture(|| make(eal, shape));
+                let (made, message) = log::capture(|| make(eal, parameters));
                 made.map_err(|error| failed(message.map_or(error, |reason| PoolError::Dpdk { reason })))?
             }
         };
-        Ok(Mempool(Arc::new(Handle(Some(inner)))))
+        Ok(Mempool(Arc::new(SharedPool(Some(inner)))))
     }
 
-    fn inner(&self) -> &Inner {
+    fn inner(&self) -> &DpdkPool {
         match &self.0.0 {
             Some(inner) => inner,
-            // Only Handle::drop takes it.
+            // Only SharedPool::drop takes it.
             None => unreachable!("a pool handle in use has its pool"),
         }
     }
@@ -160,12 +160,12 @@ impl Mempool {
 
     /// Bytes of frame that fit one buffer.
     pub fn data_room(&self) -> usize {
-        self.inner().shape.data_room
+        self.inner().parameters.data_room
     }
 
     /// Number of buffers.
     pub fn size(&self) -> usize {
-        self.inner().shape.n as usize
+        self.inner().parameters.n as usize
     }
 
     /// Bytes of memory of one buffer, including its headers.
@@ -186,14 +186,14 @@ impl Mempool {
     }
 }
 
-impl Inner {
+impl DpdkPool {
     fn in_use(&self) -> usize {
         // SAFETY: the pool is never freed.
         unsafe { sys::mmb_mempool_in_use(self.pool.as_ptr()) as usize }
     }
 }
 
-impl Drop for Handle {
+impl Drop for SharedPool {
     fn drop(&mut self) {
         if let Some(inner) = self.0.take()
             && !inner.is_shared.load(Ordering::Relaxed)
@@ -203,10 +203,10 @@ impl Drop for Handle {
     }
 }
 
-/// A retired pool of that shape whose buffers have all been returned.
-fn take_retired(shape: Shape) -> Option<Inner> {
+/// A retired pool with these parameters whose buffers have all been returned.
+fn take_retired(parameters: PoolParameters) -> Option<DpdkPool> {
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = retired.iter().position(|inner| inner.shape == shape && inner.in_use() == 0)?;
+    let at = retired.iter().position(|inner| inner.parameters == parameters && inner.in_use() == 0)?;
     Some(retired.swap_remove(at))
 }
 
@@ -218,18 +218,18 @@ unsafe fn object_bytes(pool: *const sys::rte_mempool) -> usize {
 }
 
 /// Makes a pool.
-fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
+fn make(eal: Eal, parameters: PoolParameters) -> Result<DpdkPool, PoolError> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // DPDK requires unique names of at most 25 bytes; the caller's name is for messages.
     let name =
         CString::new(format!("mmb-pool-{}", NUMBER.fetch_add(1, Ordering::Relaxed))).unwrap_or_default();
     // Buffers may cross pages as long as devices use the program's addresses.
     let flags = if eal.iova_va() { sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG } else { 0 };
-    let room = (shape.data_room + HEADROOM) as u16;
+    let room = (parameters.data_room + HEADROOM) as u16;
     let element = (size_of::<sys::rte_mbuf>() + usize::from(room)).next_multiple_of(8) as u32;
     if !eal.huge_pages() {
         // The kernel overcommits memory and kills a process when it runs out.
-        let wanted = (u64::from(shape.n) * u64::from(element)) >> 20;
+        let wanted = (u64::from(parameters.n) * u64::from(element)) >> 20;
         if let Some(free) = meminfo("MemAvailable").map(|kib| kib >> 10).filter(|free| wanted >= *free) {
             return Err(PoolError::TooLittleMemory { wanted, available: free });
         }
@@ -238,8 +238,15 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
     // memory, objects. On failure it is freed before it is used.
     unsafe {
         let private = size_of::<sys::rte_pktmbuf_pool_private>() as u32;
-        let pool =
-            sys::rte_mempool_create_empty(name.as_ptr(), shape.n, element, shape.cache, private, -1, flags);
+        let pool = sys::rte_mempool_create_empty(
+            name.as_ptr(),
+            parameters.n,
+            element,
+            parameters.cache,
+            private,
+            -1,
+            flags,
+        );
         let pool = NonNull::new(pool).ok_or_else(|| PoolError::Dpdk { reason: strerror(last_errno()) })?;
         let mut sizes = sys::rte_pktmbuf_pool_private {
             mbuf_data_room_size: room,
@@ -252,7 +259,7 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
             sys::rte_pktmbuf_pool_init(pool.as_ptr(), (&raw mut sizes).cast());
         }
         let populated = match status {
-            0 => populate(eal, pool.as_ptr(), shape.n),
+            0 => populate(eal, pool.as_ptr(), parameters.n),
             status => Err(status),
         };
         let memory = match populated {
@@ -263,7 +270,7 @@ fn make(eal: Eal, shape: Shape) -> Result<Inner, PoolError> {
             }
         };
         sys::rte_mempool_obj_iter(pool.as_ptr(), Some(sys::rte_pktmbuf_init), std::ptr::null_mut());
-        Ok(Inner { pool, shape, memory, is_shared: AtomicBool::new(false) })
+        Ok(DpdkPool { pool, parameters, memory, is_shared: AtomicBool::new(false) })
     }
 }
 

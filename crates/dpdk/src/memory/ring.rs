@@ -18,20 +18,20 @@ const FLAGS: u32 = sys::RING_F_MP_RTS_ENQ | sys::RING_F_SC_DEQ;
 
 /// The sending side of a ring. Each sending thread has a clone.
 #[derive(Clone, Debug)]
-pub struct RingSender(Arc<Inner>);
+pub struct RingSender(Arc<DpdkRing>);
 
 /// The receiving side of a ring. It belongs to one thread.
 #[derive(Debug)]
-pub struct RingReceiver(Arc<Inner>);
+pub struct RingReceiver(Arc<DpdkRing>);
 
 #[derive(Debug)]
-struct Inner(NonNull<sys::rte_ring>);
+struct DpdkRing(NonNull<sys::rte_ring>);
 
 // SAFETY: the ring supports several producers. RingReceiver (not Clone, receives by &mut) is the only
 // consumer. Drop runs when both sides are gone.
-unsafe impl Send for Inner {}
+unsafe impl Send for DpdkRing {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for DpdkRing {}
 
 /// Makes a ring for at least `capacity` packets (rounded up to a power of two less one).
 ///
@@ -53,7 +53,7 @@ pub fn ring(name: &str, capacity: usize) -> Result<(RingSender, RingReceiver), E
     let ring = NonNull::new(ring).ok_or_else(|| {
         failed(RingError::Dpdk { reason: message.unwrap_or_else(|| strerror(last_errno())) })
     })?;
-    let inner = Arc::new(Inner(ring));
+    let inner = Arc::new(DpdkRing(ring));
     Ok((RingSender(Arc::clone(&inner)), RingReceiver(inner)))
 }
 
@@ -119,14 +119,14 @@ impl RingReceiver {
     }
 }
 
-impl Inner {
+impl DpdkRing {
     fn len(&self) -> usize {
         // SAFETY: the ring lives.
         unsafe { sys::mmb_ring_count(self.0.as_ptr()) as usize }
     }
 }
 
-impl Drop for Inner {
+impl Drop for DpdkRing {
     fn drop(&mut self) {
         let mut burst = Burst::new();
         // SAFETY: both sides are gone, so this thread is the only consumer. The burst owns the packets. The

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_earn_what_the_next_ones_cost() {
+    fn forwarded_packets_pay_for_further_learning() {
         let mut budget = LearningBudget::default();
         assert_eq!([0, 1, 2, 5, 8, 1 << 40].map(LearningBudget::earnings), [0, 0, 2, 5, 8, 8]);
         budget.earn(LearningBudget::earnings(5));

@@ -26,7 +26,7 @@ fn ticket(later: FragmentAction<u8>) -> Ticket {
 }
 
 #[test]
-fn later_ones_follow_the_first() {
+fn later_fragments_follow_the_first() {
     let mut f = FragmentTable::new(limits(4, 4, 4));
     f.record_first(&datagram(1), 'a', 0);
     f.record_first(&datagram(2), 'b', 10);
@@ -45,7 +45,7 @@ fn later_ones_follow_the_first() {
 }
 
 #[test]
-fn those_that_wait_are_released_in_order() {
+fn held_fragments_are_released_in_order() {
     let mut f = FragmentTable::new(limits(4, 8, 3));
     let [a, b, c] = [0, 1, 2].map(|now| ticket(f.resolve_later(&datagram(1), now, TIMEOUT)));
     assert_eq!(f.resolve_later(&datagram(1), 3, TIMEOUT), FragmentAction::Refused, "three of one datagram");
@@ -77,7 +77,7 @@ fn the_clock_may_wrap() {
 }
 
 #[test]
-fn no_room_at_all_is_room_for_nothing() {
+fn a_table_without_room_holds_nothing() {
     for none in [limits(0, 4, 4), limits(4, 0, 4), limits(4, 4, 0)] {
         let mut f = FragmentTable::new(none);
         assert_eq!(f.resolve_later(&datagram(1), 0, TIMEOUT), FragmentAction::Refused);
@@ -181,7 +181,7 @@ struct Model {
 }
 
 impl Model {
-    fn let_go(&mut self, at: usize) {
+    fn release(&mut self, at: usize) {
         let Known { target, buffers, .. } = self.known.remove(at);
         self.released.extend(buffers.into_iter().map(|buffer| (buffer, target)));
     }
@@ -189,7 +189,7 @@ impl Model {
     fn room(&mut self) {
         if self.known.len() == self.limits.datagrams as usize {
             self.known[0].target = None;
-            self.let_go(0);
+            self.release(0);
         }
     }
 
@@ -199,7 +199,7 @@ impl Model {
 
     fn forget(&mut self, at: usize) {
         self.known[at].target = None;
-        self.let_go(at);
+        self.release(at);
     }
 
     fn waiting(&self) -> usize {
@@ -210,7 +210,7 @@ impl Model {
         match self.find(datagram) {
             Some(at) => {
                 self.known[at].target = Some(target);
-                self.let_go(at);
+                self.release(at);
             }
             None => self.room(),
         }
@@ -241,7 +241,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn it_does_as_the_model(
+    fn fragments_agree_with_the_model(
         (datagrams, waiting, per_datagram) in (1..6u32, 1..8u32, 1..4u32),
         steps in prop::collection::vec(step(), 1..200),
     ) {

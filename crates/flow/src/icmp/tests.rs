@@ -19,7 +19,7 @@ fn the_budget_fills_up_to_fifty() {
 proptest! {
     /// For any input, the packet stays unchanged or becomes a valid error.
     #[test]
-    fn garbage_is_survived(
+    fn malformed_packets_do_not_panic(
         ip4 in any::<bool>(),
         udp in any::<bool>(),
         payload in 0..1500usize,

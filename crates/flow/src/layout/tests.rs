@@ -26,7 +26,7 @@ fn figure_3() {
 }
 
 #[test]
-fn sessions_that_take_several_ways_need_room_for_all() {
+fn sessions_on_several_paths_need_room_for_all() {
     let mut graph = Graph::default();
     let [split, a, b, c] = [0, 8, 16, 4].map(|size| graph.add(size, 4));
     graph.edge(split, a);
@@ -45,7 +45,7 @@ fn sessions_that_take_several_ways_need_room_for_all() {
 }
 
 #[test]
-fn circles_are_refused() {
+fn cycles_are_refused() {
     let mut graph = Graph::default();
     let [a, b] = [8, 16].map(|size| graph.add(size, 4));
     graph.edge(a, b);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_bounded_and_gives_numbers_again() {
+    fn a_store_is_bounded_and_reuses_numbers() {
         let mut store = Store::new(2).unwrap();
         let (a, b) = (store.insert(b'a'), store.insert(b'b'));
         assert_eq!((a, b, store.insert(b'c'), store.len()), (Some(0), Some(1), None, 2));

@@ -33,7 +33,7 @@ fn enter(table: &mut Table, key: &Key) -> Result<SessionId, InsertError> {
 }
 
 #[test]
-fn both_directions_are_found_and_know_which_they_are() {
+fn both_directions_are_found_with_their_direction() {
     let mut table = Table::new(100, 24, SEED).unwrap();
     for ip6 in [false, true] {
         let forward = numbered(1, ip6);
@@ -58,7 +58,7 @@ fn both_directions_are_found_and_know_which_they_are() {
 
 /// A session with a hashed key whose replies come from its destination.
 #[test]
-fn what_was_sought_is_entered_with_its_reverse() {
+fn a_hashed_key_is_inserted_with_its_reverse() {
     let mut table = Table::new(100, 24, SEED).unwrap();
     for ip6 in [false, true] {
         let mut key = numbered(0x01_0203, ip6);
@@ -99,7 +99,7 @@ fn a_session_with_itself_has_one_key() {
 }
 
 #[test]
-fn redirects_name_a_worker_and_go_as_sessions_do() {
+fn redirects_name_a_worker_and_expire_like_sessions() {
     let mut table = Table::new(10, 0, SEED).unwrap();
     let id = table.insert_redirect(&numbered(1, false), 513, 0).unwrap();
     let found = table.find(&numbered(1, false));

@@ -229,7 +229,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn translated_packets_are_those_built_anew(
+    fn translated_packets_equal_packets_built_anew(
         shape in shapes(),
         ip4 in any::<bool>(),
         addresses in any::<[[u8; 16]; 4]>(),
@@ -275,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn translated_errors_quote_what_was_sent(
+    fn translated_errors_quote_the_packet_as_sent(
         shape in shapes(),
         ip4 in any::<bool>(),
         addresses in any::<[[u8; 16]; 4]>(),
@@ -335,7 +335,7 @@ proptest! {
 
     /// For any packet and metadata, nothing outside of the packet is read or written.
     #[test]
-    fn garbage_is_survived(
+    fn malformed_packets_do_not_panic(
         shape in shapes(),
         ip4 in any::<bool>(),
         addresses in any::<[[u8; 16]; 4]>(),

@@ -94,7 +94,7 @@ proptest! {
 
     /// A small budget delays timers. None is lost, and none expires early.
     #[test]
-    fn small_budgets_come_to_an_end(spans in prop::collection::vec(span(), TIMERS as usize), start: u32) {
+    fn small_budgets_make_progress(spans in prop::collection::vec(span(), TIMERS as usize), start: u32) {
         let mut both = Both::new(u64::from(start));
         for (id, &ahead) in spans.iter().enumerate() {
             both.arm(id as u32, ahead);
@@ -107,7 +107,7 @@ proptest! {
 }
 
 #[test]
-fn deadlines_that_have_passed_go_off_next() {
+fn past_deadlines_expire_next() {
     let mut both = Both::new(5_000_000);
     both.arm(1, 3_000_000);
     both.blocks[0].expires = 1_000;
@@ -120,7 +120,7 @@ fn deadlines_that_have_passed_go_off_next() {
 
 /// An idle worker continues after more than half of the clock's range.
 #[test]
-fn an_empty_wheel_does_not_mind_how_long_it_was_left() {
+fn an_empty_wheel_survives_long_idle_times() {
     let mut both = Both::new(0);
     both.arm(0, 10);
     both.now = 1_000;

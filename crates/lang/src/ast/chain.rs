@@ -4,7 +4,7 @@ use super::Word;
 
 /// `nf add INSTANCE TYPE [ARG…]`: a configured network function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NfAdd {
+pub struct NfInstance {
     /// Name of the instance, for chains.
     pub name: Word,
     /// Type of the function.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{
-    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfAdd, PuntClass, Rule, Word, address_bits,
+    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, Word, address_bits,
 };
 
 /// One line of the language.
@@ -103,7 +103,7 @@ pub enum Command {
         outside: Endpoint4,
     },
     /// `nf add INSTANCE TYPE [ARG…]`.
-    NfAdd(NfAdd),
+    NfAdd(NfInstance),
     /// `nf del INSTANCE`.
     NfDel {
         /// The instance.
@@ -113,7 +113,7 @@ pub enum Command {
     NfSet {
         /// The instance.
         name: Word,
-        /// The words, as in [`NfAdd::args`]; at least one.
+        /// The words, as in [`NfInstance::args`]; at least one.
         words: Vec<Box<str>>,
     },
     /// `chain add NAME BODY`.
@@ -237,7 +237,7 @@ pub enum ShowSubject {
     Tables,
     /// Ports and their counters.
     Interfaces,
-    /// Packets, vectors and cycles per node.
+    /// Packets, vectors and ticks per node.
     Runtime,
     /// Drops by reason.
     Drops,

@@ -12,7 +12,7 @@ mod nat;
 use std::net::IpAddr;
 use std::ops::Deref;
 
-pub use chain::{Body, Branch, BranchEnd, Chain, NfAdd, Step};
+pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
 pub use command::{Command, ErrorPolicy, PortKind, ShowSubject, Subnet, Timeout};
 pub use limit::PuntClass;
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};

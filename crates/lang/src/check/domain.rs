@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_over() {
+    fn the_complement_of_ranges() {
         assert_eq!(complement(vec![], 9), [(0, 9)]);
         assert_eq!(complement(vec![(0, 9)], 9), []);
         assert_eq!(complement(vec![(5, 5), (1, 3), (2, 2)], 9), [(0, 0), (4, 4), (6, 9)]);

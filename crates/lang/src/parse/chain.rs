@@ -3,7 +3,7 @@
 //! Only here brackets nest, so only here the parser is recursive: at most [`Chain::MAX_DEPTH`] levels deep.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
+use crate::ast::{Body, Branch, BranchEnd, Chain, Command, NfInstance, Step, Word};
 use crate::diag::{Diagnostic, quote};
 use crate::keyword::{ARM_ENDS, ARMS, BRACKET, CHAIN, ELSE, NF, PIPE, is_body_word};
 use crate::lex::Tok;
@@ -32,7 +32,7 @@ impl Parser<'_> {
         })
     }
 
-    fn function(&mut self) -> Parse<NfAdd> {
+    fn function(&mut self) -> Parse<NfInstance> {
         let name = self.instance("an instance")?;
         self.expect(Expect::FunctionType);
         let (kind, span) = self
@@ -44,7 +44,7 @@ impl Parser<'_> {
             return Err(Diagnostic::new(span, message).with_help(help));
         }
         let kind = Word { text: kind.into(), span: span.into() };
-        Ok(NfAdd { name, kind, args: self.args()? })
+        Ok(NfInstance { name, kind, args: self.args()? })
     }
 
     /// Words up to the end of the line.

@@ -1,6 +1,6 @@
 //! Random functions and chains.
 
-use mmb_lang::{Body, Branch, BranchEnd, Chain, Command, NfAdd, Step, Word};
+use mmb_lang::{Body, Branch, BranchEnd, Chain, Command, NfInstance, Step, Word};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ pub fn command() -> impl Strategy<Value = Command> {
     let chain = || (name(), body()).prop_map(|(name, body)| Chain { name, body });
     prop_oneof![
         2 => (instance(), word("[A-Za-z0-9._-]{1,31}"), args())
-            .prop_map(|(name, kind, args)| Command::NfAdd(NfAdd { name, kind, args })),
+            .prop_map(|(name, kind, args)| Command::NfAdd(NfInstance { name, kind, args })),
         1 => instance().prop_map(|name| Command::NfDel { name }),
         1 => (instance(), args()).prop_filter_map("no words", |(name, words)| {
             (!words.is_empty()).then_some(Command::NfSet { name, words })

@@ -79,7 +79,7 @@ proptest! {
     }
 
     #[test]
-    fn slips_in_good_lines_break_no_promise(
+    fn mutated_lines_keep_the_promises(
         command in rules::command(),
         slips in prop::collection::vec((any::<Index>(), select(PIECES), 0..6_usize), 1..4),
     ) {
@@ -93,13 +93,13 @@ proptest! {
     }
 
     #[test]
-    fn random_text_breaks_no_promise(text in "\\PC{0,60}", bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+    fn random_text_keeps_the_promises(text in "\\PC{0,60}", bytes in prop::collection::vec(any::<u8>(), 0..60)) {
         promises::check(text.as_bytes());
         promises::check(&bytes);
     }
 
     #[test]
-    fn random_words_break_no_promise(words in prop::collection::vec(select(PIECES), 0..20)) {
+    fn random_words_keep_the_promises(words in prop::collection::vec(select(PIECES), 0..20)) {
         promises::check(format!("add {}", words.join(" ")).as_bytes());
         promises::check(words.concat().as_bytes());
         promises::check(format!("chain add web {}", words.join(" ")).as_bytes());
@@ -108,7 +108,7 @@ proptest! {
 }
 
 #[test]
-fn the_corpus_breaks_no_promise() {
+fn the_corpus_keeps_the_promises() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/lang");
     let mut seen = 0;
     for file in std::fs::read_dir(corpus).unwrap() {

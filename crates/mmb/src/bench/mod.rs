@@ -298,7 +298,7 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         report.packets,
         report.seconds,
         report.pps / 1e6,
-        report.cycles_per_packet,
+        report.ticks_per_packet,
         report.tsc_hz as f64 / 1e9
     );
     if let Some(routed) = &report.routed {
@@ -309,7 +309,7 @@ fn bench_text(report: &BenchReport, rules: Vec<RuleEntry>) -> String {
         text.push_str(&format!("{}\n", ratio.unwrap_or_default()));
     }
     let nodes =
-        report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.cycles_per_packet));
+        report.nodes.iter().map(|(name, n)| (name.as_str(), n.packets, n.vectors, n.ticks_per_packet));
     text.push_str(&render::nodes(nodes));
     if let Some(cost) = &report.chains {
         text.push_str(&chains::text(cost));

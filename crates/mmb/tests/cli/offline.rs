@@ -239,10 +239,10 @@ fn bench_measures_and_refuses_invalid_options() {
     let rules = files.write("rules.mmb", "add ip-proto udp drop\n");
     let run = mmb(&["bench", "-c", &rules, "--seconds", "0.1", "--flows", "10", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&run.good()).unwrap();
-    for key in ["packets", "seconds", "pps", "cycles_per_packet", "nodes", "drops", "rules"] {
+    for key in ["packets", "seconds", "pps", "ticks_per_packet", "nodes", "drops", "rules"] {
         assert!(!report[key].is_null(), "{key}: {report}");
     }
-    assert!(report["nodes"]["classify"]["cycles_per_packet"].as_f64().unwrap() > 0.0);
+    assert!(report["nodes"]["classify"]["ticks_per_packet"].as_f64().unwrap() > 0.0);
     assert!(report["rules"][0]["packets"].as_u64().unwrap() > 0);
     let text = mmb(&["bench", "--seconds", "0.1"]).good();
     assert!(text.contains("ticks a packet") && text.contains("l2-input"), "{text}");

@@ -91,7 +91,7 @@ fn how_sessions_end() {
 }
 
 #[test]
-fn a_session_that_goes_on_is_told_of_by_the_first_packet_after_the_time() {
+fn long_sessions_are_reported_by_the_first_packet_after_the_interval() {
     let mut bench = Bench::<Count>::new("json /dev/null active 10");
     let session = bench.open(&tcp(Forward, SYN, 0));
     let mut send = |now: u32, direction| {
@@ -112,7 +112,7 @@ fn a_session_that_goes_on_is_told_of_by_the_first_packet_after_the_time() {
 }
 
 #[test]
-fn fragments_count_and_are_named_by_the_next_whole_packet() {
+fn fragments_count_and_get_their_ports_from_the_next_whole_packet() {
     let mut bench = Bench::<Count>::new("json /dev/null active 1");
     let whole =
         |flags, offset| Ip4 { flags, fragment_offset: offset, ..Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]) };
@@ -133,7 +133,7 @@ fn fragments_count_and_are_named_by_the_next_whole_packet() {
 }
 
 #[test]
-fn a_counter_that_is_full_is_told_of_before_it_overflows() {
+fn a_full_counter_is_reported_before_it_overflows() {
     let mut bench = Bench::<Count>::new("");
     let session = bench.open(&tcp(Forward, ACK, 0));
     bench.set_pad(session, Pad { packets: [u32::MAX - 2, 0], bytes: [1 << 40, 0], ..Pad::zeroed() });
@@ -222,7 +222,7 @@ fn lines_of_json() {
 
 /// Messages arrive at a collector: templates first, then each record once.
 #[test]
-fn a_collector_hears_of_sessions() {
+fn a_collector_receives_records() {
     let collector = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     collector.set_read_timeout(Some(Duration::from_secs(10))).expect("set");
     let mut bench = Bench::<Count>::new(&format!("ipfix {}", collector.local_addr().expect("bound")));
@@ -249,7 +249,7 @@ fn a_collector_hears_of_sessions() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_is_told_of() {
+fn an_unreachable_collector_is_reported() {
     let mut bench = Bench::<Count>::new("ipfix nobody.invalid:4739");
     let session = bench.open(&tcp(Forward, SYN, 0));
     bench.packet(session, Forward, &tcp(Forward, SYN, 0));
@@ -266,7 +266,7 @@ fn a_collector_that_is_not_there_is_told_of() {
 }
 
 #[test]
-fn words() {
+fn arguments_are_parsed() {
     let count =
         |line| make::<Count>(line).map(|count| (count.export.map(|export| export.target), count.active));
     assert_eq!(count(""), Ok((None, u32::MAX)));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_said() {
+    fn all_arguments_are_parsed() {
         let words =
             parse("10.0.0.1 10.0.0.2:80*3 [2001:db8::1]:81 2001:db8::2 every 0.5 by hash check tcp 8080");
         let words = words.unwrap();
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_arguments_are_named() {
         for (line, named) in [
             ("", "1 to 256"),
             ("by hash", "1 to 256"),

@@ -92,7 +92,8 @@ impl Lb {
 
 impl Function for Lb {
     const TYPE: &'static str = "lb";
-    const USAGE: &'static str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] [check tcp [PORT]|none] [every SECONDS]";
+    const USAGE: &'static str = "ADDRESS[:PORT][*WEIGHT]… [by round-robin|least-connections|hash] \
+         [check tcp [PORT]|none] [every SECONDS]";
     const HELP: &'static str = "shares sessions out among back ends";
 
     type Pad = BackendNumber;

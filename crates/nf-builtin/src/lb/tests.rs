@@ -31,7 +31,7 @@ fn open(bench: &mut Bench<Lb>, frame: &[u8]) -> usize {
     bench.open_onward(key, onward)
 }
 
-fn wished(bench: &mut Bench<Lb>, frame: &[u8]) -> (IpAddr, Option<u16>) {
+fn requested_destination(bench: &mut Bench<Lb>, frame: &[u8]) -> (IpAddr, Option<u16>) {
     bench.admit(frame).2.destination.unwrap()
 }
 
@@ -40,7 +40,7 @@ fn line(bench: &Bench<Lb>, name: &str) -> String {
 }
 
 #[test]
-fn what_it_takes_and_moves() {
+fn accepted_traffic_and_translations() {
     for (words, accepts) in [
         ("10.0.0.1", "net-proto ip4"),
         ("2001:db8::1 [2001:db8::2]:80", "net-proto ip6"),
@@ -66,37 +66,40 @@ fn sessions_take_turns_and_are_counted() {
 }
 
 #[test]
-fn ports_are_for_who_has_ports() {
+fn ports_are_translated_for_protocols_with_ports() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:8080");
     let udp = Frame::new(Ip4::new(CLIENT, SERVICE), Udp::new(5, 53)).build();
     let ping = Frame::new(Ip4::new(CLIENT, SERVICE), Icmp::new(8)).build();
-    assert_eq!(wished(&mut bench, &udp).1, Some(8080));
-    assert_eq!(wished(&mut bench, &ping).1, None);
+    assert_eq!(requested_destination(&mut bench, &udp).1, Some(8080));
+    assert_eq!(requested_destination(&mut bench, &ping).1, None);
     open(&mut bench, &ping);
     assert_eq!(line(&bench, "10.0.0.1:8080"), "up, 1 sessions, 1 opened");
 }
 
 #[test]
-fn families_are_kept_apart() {
+fn address_families_are_separate() {
     let mut bench = Bench::<Lb>::new("10.0.0.1 2001:db8::1 by least-connections");
     let (a, b) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 5]);
     let six = Frame::new(Ip6::new(a, b), Tcp { flags: SYN, ..Tcp::new(1, 80) }).build();
-    assert_eq!(wished(&mut bench, &six).0, "2001:db8::1".parse::<IpAddr>().unwrap());
-    assert_eq!(wished(&mut bench, &tcp(1, SYN).build()).0, "10.0.0.1".parse::<IpAddr>().unwrap());
+    assert_eq!(requested_destination(&mut bench, &six).0, "2001:db8::1".parse::<IpAddr>().unwrap());
+    assert_eq!(
+        requested_destination(&mut bench, &tcp(1, SYN).build()).0,
+        "10.0.0.1".parse::<IpAddr>().unwrap()
+    );
     let mut bench = Bench::<Lb>::new("10.0.0.1");
     assert_eq!(bench.admit(&six).0, Admission::Drop(DropReason::NoBackend));
 }
 
 /// Asked twice, or asked in vain, or about the other family: it is somebody's turn when a session opens.
 #[test]
-fn a_turn_is_over_when_a_session_opens() {
+fn a_turn_ends_when_a_session_opens() {
     let mut bench = Bench::<Lb>::new("10.0.0.1 10.0.0.2 2001:db8::1 2001:db8::2");
     let (a, b) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 5]);
     let mut last = Vec::new();
     for n in 0..4 {
         let four = tcp(4000 + n, SYN).build();
         let six = Frame::new(Ip6::new(a, b), Tcp { flags: SYN, ..Tcp::new(n, 80) }).build();
-        assert_eq!(wished(&mut bench, &four), wished(&mut bench, &four));
+        assert_eq!(requested_destination(&mut bench, &four), requested_destination(&mut bench, &four));
         let session = open(&mut bench, &four);
         last.push(bench.pad(session));
         open(&mut bench, &six);
@@ -106,30 +109,37 @@ fn a_turn_is_over_when_a_session_opens() {
 }
 
 #[test]
-fn the_fewest_connections_are_what_sessions_make_them() {
+fn sessions_determine_the_least_connections() {
     let mut bench = Bench::<Lb>::new("10.0.0.1*3 10.0.0.2 by least-connections");
     let sessions: Vec<_> = (0..8).map(|n| open(&mut bench, &tcp(4000 + n, SYN).build())).collect();
     assert_eq!(line(&bench, "10.0.0.1"), "up, 6 sessions, 6 opened");
     let light: Vec<_> = sessions.iter().filter(|&&session| bench.pad(session) == 2).copied().collect();
     light.into_iter().for_each(|session| bench.release(session));
-    assert_eq!(wished(&mut bench, &tcp(5000, SYN).build()).0, "10.0.0.2".parse::<IpAddr>().unwrap());
+    assert_eq!(
+        requested_destination(&mut bench, &tcp(5000, SYN).build()).0,
+        "10.0.0.2".parse::<IpAddr>().unwrap()
+    );
 }
 
 #[test]
-fn one_source_one_back_end() {
+fn one_source_has_one_back_end() {
     let mut bench = Bench::<Lb>::new("10.0.0.1 10.0.0.2 10.0.0.3 by hash");
-    let first = wished(&mut bench, &tcp(1, SYN).build());
-    assert!((2..50).all(|sport| wished(&mut bench, &tcp(sport, SYN).build()) == first));
+    let first = requested_destination(&mut bench, &tcp(1, SYN).build());
+    assert!((2..50).all(|sport| requested_destination(&mut bench, &tcp(sport, SYN).build()) == first));
 }
 
 #[test]
-fn a_drained_one_keeps_its_sessions() {
+fn a_drained_back_end_keeps_its_sessions() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:80 10.0.0.1:81 10.0.0.2:80");
     let session = open(&mut bench, &tcp(1, SYN).build());
     bench.function.set(&["drain", "10.0.0.1"]).unwrap();
     assert_eq!(line(&bench, "10.0.0.1:80"), "draining, 1 sessions, 1 opened");
     assert!(line(&bench, "10.0.0.1:81").starts_with("draining"));
-    assert!((2..9).all(|sport| wished(&mut bench, &tcp(sport, SYN).build()).0.to_string() == "10.0.0.2"));
+    assert!(
+        (2..9)
+            .all(|sport| requested_destination(&mut bench, &tcp(sport, SYN).build()).0.to_string()
+                == "10.0.0.2")
+    );
     assert_eq!(bench.packet(session, Forward, &tcp(1, ACK).build()).verdict, Verdict::Pass);
     bench.function.set(&["undrain", "10.0.0.1:81"]).unwrap();
     assert!(line(&bench, "10.0.0.1:80").starts_with("draining"));
@@ -143,11 +153,15 @@ fn a_drained_one_keeps_its_sessions() {
 /// RFC 9293, 3.10.7.1: an acknowledgment is answered by a RST with its number, anything else by one that
 /// acknowledges it.
 #[test]
-fn sessions_of_one_that_is_down_end() {
+fn sessions_of_a_dead_back_end_end() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:80 10.0.0.2:80");
     let [a, b] = [1, 2].map(|sport| open(&mut bench, &tcp(sport, SYN).build()));
     bench.function.backends.set_down(0, true);
-    assert!((3..9).all(|sport| wished(&mut bench, &tcp(sport, SYN).build()).0.to_string() == "10.0.0.2"));
+    assert!(
+        (3..9)
+            .all(|sport| requested_destination(&mut bench, &tcp(sport, SYN).build()).0.to_string()
+                == "10.0.0.2")
+    );
     assert_eq!(bench.packet(b, Forward, &tcp(2, ACK).build()).verdict, Verdict::Pass);
 
     let done = bench.packet(a, Forward, &tcp(1, ACK).vlan(7).payload(*b"GET /").build());
@@ -175,7 +189,7 @@ fn sessions_of_one_that_is_down_end() {
 }
 
 #[test]
-fn who_repeats_a_syn_finds_another_one() {
+fn a_repeated_syn_gets_another_back_end() {
     let mut bench = Bench::<Lb>::new("10.0.0.1 10.0.0.2");
     let session = open(&mut bench, &tcp(1, SYN).build());
     bench.function.backends.set_down(0, true);
@@ -187,7 +201,7 @@ fn who_repeats_a_syn_finds_another_one() {
 }
 
 #[test]
-fn resets_and_datagrams_are_answered_by_nothing() {
+fn resets_and_datagrams_get_no_answer() {
     let mut bench = Bench::<Lb>::new("10.0.0.1");
     let udp = Frame::new(Ip4::new(CLIENT, SERVICE), Udp::new(5, 53)).build();
     let (a, b) = (open(&mut bench, &tcp(1, SYN).build()), open(&mut bench, &udp));
@@ -199,7 +213,7 @@ fn resets_and_datagrams_are_answered_by_nothing() {
 }
 
 #[test]
-fn all_down_and_up_again() {
+fn back_ends_go_down_and_up_again() {
     let mut bench = Bench::<Lb>::new("10.0.0.1 10.0.0.2");
     let frame = tcp(1, SYN).build();
     for number in [0, 1, 1] {
@@ -211,13 +225,13 @@ fn all_down_and_up_again() {
     bench.function.backends.set_down(0, false);
     assert_eq!(bench.admit(&frame).0, Admission::Drop(DropReason::NoBackend), "it drains still");
     bench.function.backends.set_down(1, false);
-    assert_eq!(wished(&mut bench, &frame).0.to_string(), "10.0.0.2");
+    assert_eq!(requested_destination(&mut bench, &frame).0.to_string(), "10.0.0.2");
     assert!(bench.function.backends.all_up());
 }
 
 /// A session that something else has translated is nobody's.
 #[test]
-fn sessions_elsewhere_are_not_counted() {
+fn sessions_of_other_instances_are_not_counted() {
     let mut bench = Bench::<Lb>::new("10.0.0.1:80");
     let session = bench.open(&tcp(1, SYN).build());
     assert_eq!(bench.pad(session), 0);
@@ -228,7 +242,7 @@ fn sessions_elsewhere_are_not_counted() {
 }
 
 #[test]
-fn two_checks_in_a_row_make_the_difference() {
+fn two_checks_in_a_row_change_the_state() {
     let noted = |checks: &[bool]| {
         let mut health = Health::default();
         checks.iter().map(|&passed| health.note(passed)).collect::<Vec<_>>()

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_frames_in_order_both_ways() {
+    fn whole_frames_are_copied_in_order() {
         let mut bench = Bench::<Mirror>::new("tap");
         let session = bench.open(&frame(0));
         let packets = [(session, Forward, frame(3)), (session, Reverse, frame(1400))];
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_frame_in_pieces_the_first() {
+    fn only_the_first_segment_of_a_long_frame_is_mirrored() {
         let mut bench = Bench::<Mirror>::new("tap forward");
         bench.contiguous = 256;
         let session = bench.open(&frame(0));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn invalid_arguments_are_refused() {
         assert_eq!(refused::<Mirror>("eth9"), "there is no interface `eth9`: `interface add` makes one");
         assert!(refused::<Mirror>("").contains("`mirror` needs an interface"));
         assert_eq!(

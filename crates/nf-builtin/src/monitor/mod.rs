@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_arguments() {
+    fn monitor_takes_no_arguments() {
         assert_eq!(refused::<Monitor>("fast"), "invalid argument `fast`: `monitor` takes none");
     }
 }

@@ -130,7 +130,7 @@ fn other_protocols_pass_untouched() {
 }
 
 #[test]
-fn words() {
+fn arguments_are_parsed() {
     assert_eq!(make::<MssClamp>("1360").map(|clamp| clamp.most), Ok(1360));
     for line in ["63", "65536", "x"] {
         assert_eq!(refused::<MssClamp>(line), format!("invalid segment size `{line}`: must be 64 to 65535"));

@@ -64,7 +64,7 @@ mod tests {
     use mmb_nf::testing::{Bench, Forward, refused};
 
     #[test]
-    fn a_pool_is_wished_for() {
+    fn a_translation_by_the_pool_is_requested() {
         let mut bench = Bench::<Nat>::new("wan");
         let frame = Frame::new(Ip4::new([10, 0, 0, 1], [192, 0, 2, 1]), Udp::new(5, 53)).build();
         let (admission, same, translation) = bench.admit(&frame);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn pools_have_to_be_there() {
+    fn pools_must_exist() {
         assert!(refused::<Nat>("lan").contains("`nat pool add lan"));
         assert!(refused::<Nat>("").contains("`nat POOL`"));
         assert!(refused::<Nat>("wan wan").contains("`nat POOL`"));

@@ -64,7 +64,7 @@ proptest! {
     /// Through the function, with rates as they are: all passes that burst and rate allow, but for less than
     /// a packet.
     #[test]
-    fn a_flood_gets_the_rate(mbit in 1..50u64, len in 60..1500usize, step in 1..20u32) {
+    fn a_flood_is_limited_to_the_rate(mbit in 1..50u64, len in 60..1500usize, step in 1..20u32) {
         let mut bench = Bench::<Police>::new(&format!("{mbit}mbit burst 200000"));
         let session = bench.open(&frame(1, len));
         let (start, mut passed) = (bench.now, 0);
@@ -102,7 +102,7 @@ fn a_bucket_begins_full_and_fills_with_the_rate() {
 }
 
 #[test]
-fn a_clock_that_goes_back_fills_nothing_and_one_that_wraps_does() {
+fn a_clock_that_goes_back_fills_nothing_and_a_wrapped_clock_does() {
     let mut bench = Bench::<Police>::new("8kbit burst 1518");
     let session = bench.open(&frame(1, 60));
     bench.now = 5;
@@ -114,7 +114,7 @@ fn a_clock_that_goes_back_fills_nothing_and_one_that_wraps_does() {
 }
 
 #[test]
-fn sessions_have_buckets_of_their_own_and_directions_may_go_free() {
+fn sessions_have_separate_buckets_and_directions_can_be_exempt() {
     let mut bench = Bench::<Police>::new("1kbit burst 1518 forward");
     let (a, b) = (bench.open(&frame(1, 60)), bench.open(&frame(3, 60)));
     assert!(passes(&mut bench, a, 1518) && !passes(&mut bench, a, 1518) && passes(&mut bench, b, 1518));
@@ -124,7 +124,7 @@ fn sessions_have_buckets_of_their_own_and_directions_may_go_free() {
 }
 
 #[test]
-fn words() {
+fn arguments_are_parsed() {
     let police = |line| make::<Police>(line).map(|p| (p.rate, p.burst / BYTE, p.key, p.which));
     let usual = 15_180;
     assert_eq!(police("64000"), Ok((64_000, usual, SessionKey::Session, DirectionFilter::Both)));

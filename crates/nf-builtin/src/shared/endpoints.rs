@@ -70,7 +70,7 @@ mod tests {
     use mmb_nf::testing::key_of_frame;
 
     #[test]
-    fn as_operators_write_them() {
+    fn endpoints_are_parsed_as_operators_write_them() {
         let ip4 = || Ip4::new([10, 0, 0, 1], [10, 0, 0, 2]);
         let ip6 = |to: u16| Ip6::new([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [0x2001, 0xdb8, 0, 0, 0, 0, 0, to]);
         let echo = |kind| Icmp { rest: [0, 5, 0, 1], ..Icmp::new(kind) };

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_was_moved_away_is_begun_anew() {
+    fn a_moved_file_is_created_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("x.log"), folder.path().join("x.log.1"));
         std::fs::write(&path, "old\n").expect("written");
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_said() {
+    fn write_errors_are_reported() {
         let lines = LogFile::at("/nowhere/x.log", &Arc::default()).expect("granted");
         let said = lines.append("a\n").expect_err("no such folder").to_string();
         assert!(said.starts_with("cannot create /nowhere/x.log: "), "{said}");

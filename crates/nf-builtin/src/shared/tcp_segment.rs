@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn options_end_where_there_is_no_room() {
+    fn options_are_omitted_where_there_is_no_room() {
         let mut options = Options::default();
         options.push(&[2, 4, 5]);
         assert_eq!(options.bytes(), [2, 4, 5, 0]);

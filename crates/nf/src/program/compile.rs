@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use mmb_classify::Classifier;
-use mmb_lang::NfAdd;
+use mmb_lang::NfInstance;
 
 use super::builder::Builder;
 use super::errors::{ChainError, Located, ProgramError, ProgramItem};
@@ -162,7 +162,7 @@ fn instances(spec: &ProgramSpec<'_>) -> Result<Vec<Arc<Instance>>, ProgramError>
 }
 
 /// Makes an instance. An error comes with the word that it is about.
-fn make(spec: &ProgramSpec<'_>, add: &NfAdd) -> Result<Instance, (String, ChainError)> {
+fn make(spec: &ProgramSpec<'_>, add: &NfInstance) -> Result<Instance, (String, ChainError)> {
     let args: Vec<&str> = add.args.iter().map(|word| &**word).collect();
     let setup = Setup {
         args: &args,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mmb_flow::layout::Order;
-use mmb_lang::{Chain, NfAdd};
+use mmb_lang::{Chain, NfInstance};
 use mmb_system::FileAccess;
 
 use super::Program;
@@ -13,7 +13,7 @@ use crate::Registry;
 #[derive(Clone, Copy)]
 pub struct ProgramSpec<'a> {
     /// The instances, in the order in which they are shown.
-    pub functions: &'a [NfAdd],
+    pub functions: &'a [NfInstance],
     /// The chains.
     pub chains: &'a [Chain],
     /// The known function types.

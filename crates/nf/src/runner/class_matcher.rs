@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_made_packet_has_the_key() {
+    fn a_constructed_packet_has_the_key() {
         let four = || Ip4::new([192, 0, 2, 1], [198, 51, 100, 2]);
         let host = |last| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last);
         let six = || Ip6::new(host(1), host(2));

@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
     /// Packets that are port independent match the same rules, have the same result and are unchanged.
     #[test]
-    fn what_is_alike_is_treated_alike(
+    fn port_independent_packets_have_equal_results(
         lines in rules(),
         classes in prop::collection::vec((0..3u8, any::<bool>(), [0..5u8, 0..5u8], 0..2u16), 4),
         ports in prop::collection::vec([0..6u16, 0..6u16], 8),
@@ -244,7 +244,7 @@ proptest! {
 
     /// The result does not depend on the order or grouping of additions, nor on removed rules.
     #[test]
-    fn what_is_known_is_of_the_rules_that_are_there(lines in rules(), gone in rules()) {
+    fn the_result_depends_on_the_present_rules_only(lines in rules(), gone in rules()) {
         let mut policy = policy(&gone);
         let before: Vec<u32> = policy.rules().map(|view| view.index).collect();
         lines.iter().for_each(|line| drop(policy.add(&rule(line), &port)));

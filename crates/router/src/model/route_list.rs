@@ -187,7 +187,12 @@ pub(crate) fn remove(
 
 /// Whether two are parts of one IPv6 route: all next hops have gateways.
 fn are_siblings(new: &PathSpec, old: Option<&PathSpec>) -> bool {
-    let gateways = |spec: &PathSpec| matches!(spec, PathSpec::NextHops { v6: true, next_hops, .. } if next_hops.iter().all(|next_hop| next_hop.gateway.is_some()));
+    let gateways = |spec: &PathSpec| match spec {
+        PathSpec::NextHops { v6, next_hops, .. } => {
+            *v6 && next_hops.iter().all(|next_hop| next_hop.gateway.is_some())
+        }
+        _ => false,
+    };
     gateways(new) && old.is_some_and(gateways)
 }
 

@@ -14,7 +14,7 @@ fn counts(world: &Box2, names: &[&str]) -> Vec<[u64; 3]> {
 /// Functions are put in and taken out in front, in the middle, behind, in any order; what stays keeps what it
 /// knows.
 #[test]
-fn functions_come_and_go() {
+fn functions_are_added_and_removed() {
     let mut world = Box2::new(&["nf add a tally", "nf add b tally", "chain add web a | b", RULE]);
     world.net.connect(CLIENT, SERVER);
     assert_eq!(counts(&world, &["a", "b"]), [[1, 0, 3]; 2]);
@@ -42,7 +42,7 @@ fn functions_come_and_go() {
 
 /// A session that sees no packet ends under whatever program it has.
 #[test]
-fn sessions_that_nobody_moves() {
+fn idle_sessions_expire_under_their_old_program() {
     let mut world = Box2::new(&["nf add a tally 300000", "nf add b tally", "chain add web a | b", RULE]);
     world.net.passes(IN, &udp(CLIENT, SERVER));
     let a = world.net.harness.rules().chains.instance("a").expect("there").clone();

@@ -88,7 +88,7 @@ fn rules_and_functions_together() {
 
 /// What rules translate has been translated before the chain, in both directions.
 #[test]
-fn behind_rules_that_translate() {
+fn rules_translate_before_the_chain() {
     let rule = "add-stateful in port0 map ip-saddr 200.0.0.9 chain web";
     let mut world = Box2::new(&["nf add s see", "chain add web s", rule]);
     let outside = ([200, 0, 0, 9], CLIENT.1);
@@ -215,7 +215,7 @@ fn sessions_from_outside() {
 
 /// From one inside host to another by its outside address: both sessions go through their chains, once each.
 #[test]
-fn turned_back_to_the_inside() {
+fn hairpins_through_a_chain() {
     let lines =
         [NAT, &["nf add u tally", "chain add watch u", "nat forward add udp 200.0.0.1 53 to 10.0.0.2 5353"]];
     let mut world = Box2::new(&lines.concat());
@@ -237,7 +237,7 @@ fn turned_back_to_the_inside() {
 
 /// What keeps a session translated is there or it ends.
 #[test]
-fn the_session_ends_with_what_translates_it() {
+fn a_session_ends_with_its_translation() {
     for (change, lives) in [
         (NAT.to_vec(), true),
         (

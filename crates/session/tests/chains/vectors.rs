@@ -129,7 +129,7 @@ fn client(n: u16) -> End {
 const LINES: &[&str] = &["nf add t see", "chain add web t", "add-stateful in port0 chain web"];
 
 #[test]
-fn sessions_that_end_under_way() {
+fn sessions_that_end_within_a_vector() {
     for again in [false, true] {
         let mut worker = Worker::new(LINES);
         let frames: Vec<_> = (0..4).map(|n| (IN, udp(client(n), SERVER))).collect();

@@ -25,7 +25,7 @@ fn world(verdict: &str) -> Box2 {
 }
 
 #[test]
-fn dropped_packets_are_the_sessions_still() {
+fn dropped_packets_still_belong_to_their_session() {
     let mut world = world("drop 2");
     world.net.passes(IN, &udp(CLIENT, SERVER));
     for n in 2..5 {

@@ -16,7 +16,7 @@ const WATCH: &[&str] =
     &["nf add t tally", "nf add s see", "chain add watch t | s", "add-stateful in port0 chain watch"];
 
 #[test]
-fn both_directions_in_their_order() {
+fn both_directions_run_in_their_order() {
     let mut world = Box2::new(WATCH);
     world.net.connect(CLIENT, SERVER);
     world.net.passes(OUT, &tcp(SERVER, CLIENT, ACK, 501, 101));
@@ -184,7 +184,7 @@ fn fragments() {
 
 /// ICMP errors about a session pass its chain by.
 #[test]
-fn errors_pass_chains_by() {
+fn errors_bypass_chains() {
     let mut world = Box2::new(WATCH);
     let packet = udp(CLIENT, SERVER);
     world.net.passes(IN, &packet);
@@ -218,7 +218,7 @@ fn timeouts() {
 
 /// A second flow manager has sessions of its own, which end when their time is over.
 #[test]
-fn second_flow_managers_are_wound_up() {
+fn inner_sessions_expire() {
     let mut world = Box2::new(&[
         "nf add f flow",
         "nf add t tally",

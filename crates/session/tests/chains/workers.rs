@@ -57,7 +57,7 @@ fn servers_and_a_pool() {
 
 /// From one inside host to another, with sessions of both with different workers.
 #[test]
-fn turned_back_between_workers() {
+fn hairpins_between_workers() {
     let lines = [
         "nat pool add p 200.0.0.1-200.0.0.2",
         "nf add nat source p",
@@ -114,7 +114,7 @@ proptest! {
     /// Chains change under sessions of many workers, with any packets in between: nobody gets another's
     /// scratchpad, nothing that was opened is not released, and packets come out as if nothing were changed.
     #[test]
-    fn any_changes(
+    fn chains_change_at_random(
         workers in 1..4u16,
         steps in prop::collection::vec((0..10u8, 0..12u8, any::<bool>(), 0..64u8), 1..120),
     ) {

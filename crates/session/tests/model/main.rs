@@ -152,7 +152,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn everything_is_as_the_model_says(
+    fn sessions_agree_with_the_model(
         workers in 1..4u16,
         mask in mask(),
         door in any::<bool>(),
@@ -246,7 +246,7 @@ fn past_failures() -> Vec<(u16, Vec<Step>)> {
 
 /// Past failures stay repaired, with and without chains.
 #[test]
-fn found_once() {
+fn earlier_failures_stay_fixed() {
     for (workers, story) in past_failures() {
         for chained in [false, true] {
             let mut world = World::new(workers, 0, false, false, chained);

@@ -1,8 +1,8 @@
 //! `mmb bench`: the cost of a policy, measured on the daemon's graph with traffic made in memory.
 //!
 //! Theory of operation. Each worker walks the daemon's nodes between a source that makes packets and a sink
-//! that frees them. Source and sink are nodes of their own, so the graph's cycle counters keep their cost
-//! apart; `cycles_per_packet` is the sum of all other nodes over the packets made. A short warm-up fills
+//! that frees them. Source and sink are nodes of their own, so the graph's tick counters keep their cost
+//! apart; `ticks_per_packet` is the sum of all other nodes over the packets made. A short warm-up fills
 //! caches and branch predictors and is not counted. Workers share nothing but the policy, as with RSS.
 //!
 //! Where rules need sessions, flows are opened before the measurement. The work for sessions between two

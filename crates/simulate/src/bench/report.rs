@@ -26,7 +26,7 @@ pub struct NodeCost {
     /// Vectors.
     pub vectors: u64,
     /// TSC ticks per packet of this node.
-    pub cycles_per_packet: f64,
+    pub ticks_per_packet: f64,
 }
 
 /// The cost of routing.
@@ -55,7 +55,7 @@ pub struct BenchReport {
     /// Packets per second; making and freeing them is included.
     pub pps: f64,
     /// TSC ticks per packet of all nodes but the source and the sink.
-    pub cycles_per_packet: f64,
+    pub ticks_per_packet: f64,
     /// TSC ticks per second.
     pub tsc_hz: u64,
     /// Workers.
@@ -88,7 +88,7 @@ pub(super) fn difference(mut now: WorkerReading, before: &WorkerReading) -> Work
     for (now, then) in now.nodes.iter_mut().zip(&before.nodes) {
         now.packets -= then.packets;
         now.vectors -= then.vectors;
-        now.cycles -= then.cycles;
+        now.ticks -= then.ticks;
     }
     now.drops.iter_mut().zip(&before.drops).for_each(|(now, then)| now.1 -= then.1);
     now.edit_failures.iter_mut().zip(&before.edit_failures).for_each(|(now, then)| now.1 -= then.1);
@@ -108,7 +108,7 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
     for reading in measured.iter().map(|m| &m.reading) {
         for node in reading.nodes.iter().filter(|node| node.vectors > 0) {
             let sum = nodes.entry(node.name.clone()).or_default();
-            *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.cycles);
+            *sum = (sum.0 + node.packets, sum.1 + node.vectors, sum.2 + node.ticks);
         }
         for (sums, counts) in [(&mut drops, &reading.drops), (&mut unedited, &reading.edit_failures)] {
             for (reason, n) in counts.iter().filter(|(_, n)| *n > 0) {
@@ -125,19 +125,19 @@ pub(super) fn report(measured: &[Measured], tsc_hz: u64) -> BenchReport {
         nodes.insert(BETWEEN.to_owned(), (packets, sum(|m| m.walks), sum(|m| m.between)));
     }
     let seconds = measured.iter().map(|m| m.seconds).fold(0.0, f64::max);
-    let cycles: u64 = nodes.iter().filter(|(name, _)| !is_end(name)).map(|(_, sum)| sum.2).sum();
+    let ticks: u64 = nodes.iter().filter(|(name, _)| !is_end(name)).map(|(_, sum)| sum.2).sum();
     let per_packet =
-        |cycles: u64, packets: u64| if packets == 0 { 0.0 } else { cycles as f64 / packets as f64 };
-    let cost = |(packets, vectors, cycles): (u64, u64, u64)| NodeCost {
+        |ticks: u64, packets: u64| if packets == 0 { 0.0 } else { ticks as f64 / packets as f64 };
+    let cost = |(packets, vectors, ticks): (u64, u64, u64)| NodeCost {
         packets,
         vectors,
-        cycles_per_packet: per_packet(cycles, packets),
+        ticks_per_packet: per_packet(ticks, packets),
     };
     BenchReport {
         packets,
         seconds,
         pps: packets as f64 / seconds,
-        cycles_per_packet: per_packet(cycles, packets),
+        ticks_per_packet: per_packet(ticks, packets),
         tsc_hz,
         workers: measured.len(),
         nodes: nodes.into_iter().map(|(name, sum)| (name, cost(sum))).collect(),
@@ -157,7 +157,7 @@ const LINK: &str = "l2-input";
 impl BenchReport {
     /// TSC ticks per packet of the selected nodes.
     pub(super) fn ticks(&self, wanted: impl Fn(&str) -> bool) -> f64 {
-        let of = |(_, node): (&String, &NodeCost)| node.packets as f64 * node.cycles_per_packet;
+        let of = |(_, node): (&String, &NodeCost)| node.packets as f64 * node.ticks_per_packet;
         let all: f64 = self.nodes.iter().filter(|(name, _)| wanted(name)).map(of).sum();
         all / self.packets.max(1) as f64
     }

@@ -16,7 +16,7 @@ const AB: [&str; 4] =
     ["nf add a digit 1", "nf add b digit 2", "chain add ab a | b", "add-stateful udp-dport 53 chain ab"];
 
 #[test]
-fn functions_stand_in_order_and_mirrored_on_the_way_back() {
+fn functions_run_in_order_and_mirrored_on_the_reverse_path() {
     let mut world = world(forwarding(&AB, None));
     for _ in 0..3 {
         let out = world.send(LEFT, &there(5_000, b"question"));
@@ -71,7 +71,7 @@ fn edits_of_rules_come_before_the_chain() {
 }
 
 #[test]
-fn a_rule_sends_out_of_another_interface_what_has_been_through_the_chain() {
+fn a_rule_redirects_packets_after_the_chain() {
     let mut world = world(forwarding(&[&AB[..], &["add udp-dport 53 mod out side"]].concat(), None));
     for _ in 0..2 {
         let out = world.send(LEFT, &there(5_000, b"x"));
@@ -80,7 +80,7 @@ fn a_rule_sends_out_of_another_interface_what_has_been_through_the_chain() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_dropped_before_the_chain_if_that_is_wished() {
+fn the_error_policy_drops_uneditable_packets_before_the_chain() {
     let lines = [
         "nf add n number",
         "chain add c n",
@@ -141,7 +141,7 @@ fn the_class_of_a_chain_is_part_of_the_rule() {
 }
 
 #[test]
-fn functions_that_stay_keep_what_they_know() {
+fn functions_keep_their_state_across_changes() {
     let n = ["nf add n number", "chain add c n", "add-stateful udp-dport 53 chain c"];
     let first = forwarding(&n, None);
     let longer = ["nf add n number", "nf add d digit 5", "nf add m number", "chain add c m | n | d", n[2]];

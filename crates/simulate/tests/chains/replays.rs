@@ -6,7 +6,7 @@ use super::world::*;
 const MILLISECOND: u64 = 1_000_000;
 
 #[test]
-fn copies_come_with_their_packet_and_its_time() {
+fn copies_have_the_time_of_their_packet() {
     let lines = ["nf add c copy side 2", "chain add copies c", "add-stateful udp-dport 53 chain copies"];
     // Three packets in one walk, one in the next, and one that no chain accepts.
     let mut frames: Vec<_> =
@@ -21,7 +21,7 @@ fn copies_come_with_their_packet_and_its_time() {
 }
 
 #[test]
-fn farewells_come_when_the_capture_says_so() {
+fn sessions_end_in_capture_time() {
     let lines = ["nf add c copy back", "chain add copies c", "add-stateful udp-dport 53 chain copies"];
     let late = 600_000 * MILLISECOND;
     let frames = [(0, there(5_000, b"x")), (late, back(99, b"x"))];
@@ -32,7 +32,7 @@ fn farewells_come_when_the_capture_says_so() {
 }
 
 #[test]
-fn a_replay_does_the_same_each_time() {
+fn a_replay_is_deterministic() {
     let lines = [
         "nf add n number",
         "nf add c copy onward 3",

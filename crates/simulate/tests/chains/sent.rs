@@ -17,7 +17,7 @@ fn lines(lines: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn they_go_out_in_front_of_the_packet() {
+fn emissions_precede_their_packet() {
     for (to, there_to, back_to) in [("side", SIDE, SIDE), ("back", LEFT, RIGHT), ("onward", RIGHT, LEFT)] {
         let mut world = world(forwarding(&lines(&copying(to)), None));
         for _ in 0..2 {
@@ -32,7 +32,7 @@ fn they_go_out_in_front_of_the_packet() {
 }
 
 #[test]
-fn a_session_that_ends_may_have_something_to_say() {
+fn an_ending_session_may_emit_frames() {
     let mut world = world(forwarding(&lines(&copying("back")), None));
     assert_eq!(world.send(LEFT, &there(5_000, b"x")).len(), 2);
     assert_eq!(world.lab.run(600_000, vec![]), [(LEFT, FAREWELL.to_vec())]);
@@ -40,7 +40,7 @@ fn a_session_that_ends_may_have_something_to_say() {
 }
 
 #[test]
-fn there_is_a_bound_to_them() {
+fn emissions_of_a_vector_are_bounded() {
     let mut world = world(forwarding(&lines(&copying("side 8")), None));
     let frames = |n: u16| (0..n).map(|i| (LEFT, there(5_000 + i, b"x"))).collect::<Vec<_>>();
     let out = world.lab.run(0, frames(200));
@@ -52,7 +52,7 @@ fn there_is_a_bound_to_them() {
 }
 
 #[test]
-fn they_are_routed_where_their_packet_is() {
+fn emissions_are_routed_like_their_packet() {
     let mut world = world(routed(&lines(&copying("onward"))));
     let out = world.send(LEFT, &there(5_000, b"x"));
     let expected: (PortId, &[u8]) = (RIGHT, &[NEIGHBOR_MAC, RIGHT_MAC].concat());
@@ -64,7 +64,7 @@ fn they_are_routed_where_their_packet_is() {
 }
 
 #[test]
-fn back_is_by_the_port_whoever_is_there() {
+fn emissions_to_the_ingress_are_not_routed() {
     let mut world = world(routed(&lines(&copying("back"))));
     let question = there(5_000, b"x");
     let out = world.send(LEFT, &question);
@@ -73,7 +73,7 @@ fn back_is_by_the_port_whoever_is_there() {
 }
 
 #[test]
-fn what_has_nowhere_to_go_is_counted() {
+fn emissions_without_a_route_are_counted() {
     let mut forwarding = forwarding(&lines(&copying("onward")), None);
     forwarding.ports.iter_mut().for_each(|port| port.peer = None);
     let mut world = world(forwarding);

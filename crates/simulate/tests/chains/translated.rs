@@ -76,7 +76,7 @@ fn a_host_inside_reaches_another_one_by_its_mapping() {
 }
 
 #[test]
-fn a_handshake_is_made_with_either_side() {
+fn synproxy_completes_both_handshakes() {
     let lines = ["nf add shield synproxy", "chain add c shield", "add-stateful tcp-dport 80 chain c"];
     let mut world = world(forwarding(&lines, None));
     let tcp = |from: End, to: End, flags, seq, ack| {

@@ -6,7 +6,7 @@ use mmb_packet::checksum::{fold, sum};
 use crate::world::*;
 
 #[test]
-fn every_complaint_reaches_the_sender() {
+fn every_icmp_error_reaches_the_sender() {
     let mut world = world(forwarding(&[]));
     // Destinations, type and code over IPv4 (RFC 792, RFC 1812, 5.2.7) and IPv6 (RFC 4443), and the counter.
     // For routes of type unreachable and prohibit they are those of Linux.
@@ -41,7 +41,7 @@ fn every_complaint_reaches_the_sender() {
 
 /// RFC 1191, 4; RFC 4443, 3.2.
 #[test]
-fn what_is_too_big_is_told_the_mtu() {
+fn packet_too_big_errors_have_the_mtu() {
     let mut world = world(forwarding(&[]));
     let whole = |payload| udp(Ip4 { flags: 2, ..ip4("100.64.0.1") }, payload);
     assert_eq!(world.send(&whole(1_000 - 28)).len(), 1);
@@ -80,7 +80,7 @@ fn reassemble(fragments: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn what_may_be_cut_is_cut() {
+fn packets_without_df_are_fragmented() {
     let mut world = world(forwarding(&[]));
     for (payload, pieces) in [(973, 2), (1_400, 2), (1_472, 2), (5_000, 6)] {
         for options in [vec![], vec![0x94, 4, 0, 0, 7, 7, 4, 0]] {
@@ -110,7 +110,7 @@ fn what_may_be_cut_is_cut() {
 
 /// RFC 1812, 4.3.2.7; RFC 4443, 2.4 e.
 #[test]
-fn there_is_no_error_about_these() {
+fn packets_that_cause_no_error() {
     let mut world = world(forwarding(&[]));
     let icmp = |net: mmb_packet::build::Net, kind| {
         let transport = Transport::Icmp(Icmp::new(kind));
@@ -151,7 +151,7 @@ fn errors_are_limited_in_number() {
 }
 
 #[test]
-fn errors_are_routed_and_nothing_is_said_about_them() {
+fn errors_are_routed_and_cause_no_errors() {
     let mut world = world(forwarding(&[]));
     // To a sender that is not where the packet came from.
     let packet = udp(Ip4 { src: [198, 51, 100, 9].into(), ..ip4("203.0.114.1") }, 1);
@@ -183,7 +183,7 @@ fn a_port_without_an_address_takes_another_ones() {
 
 /// Packets of several buffers are fragmented and quoted, too.
 #[test]
-fn long_packets_are_complained_about() {
+fn errors_about_packets_of_several_buffers() {
     let mut world = world(forwarding(&[]));
     let packet = udp(Ip4 { flags: 2, ..ip4("198.51.100.1") }, 6_000);
     assert_eq!(error_about(&world.send(&packet), &packet), (3, 4, 1_500));

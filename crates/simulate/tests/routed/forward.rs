@@ -52,7 +52,7 @@ fn options_and_padding_go_along() {
 
 /// RFC 1812, 4.2.2.3, 4.2.2.6, 5.3.13: record route, a security label, and an unknown option.
 #[test]
-fn bits_that_are_not_ours_stay() {
+fn unknown_options_stay() {
     let mut world = world(forwarding(&[]));
     for options in [vec![7, 7, 4, 0, 0, 0, 0, 0], vec![130, 4, 1, 2], vec![0x5e, 3, 9, 0]] {
         for (tos, flags) in [(0xff, 4), (3, 6), (0xb8, 2)] {
@@ -126,7 +126,7 @@ fn flows_spread_over_next_hops_and_stay_together() {
 }
 
 #[test]
-fn the_kernel_gets_what_is_its() {
+fn local_packets_reach_the_kernel() {
     let mut world = world(forwarding(&[]));
     let arp = Frame::ethernet(0x0806).macs(HOST_MAC, [0xff; 6]).payload([7; 28]).build();
     let answer = Frame::ethernet(0x0806).macs(HOST_MAC, LAN_MAC).payload([7; 28]).build();
@@ -165,7 +165,7 @@ fn a_flood_of_the_machine_itself_is_limited() {
 }
 
 #[test]
-fn what_the_kernel_sends_goes_out_as_it_is() {
+fn packets_of_the_kernel_are_sent_unchanged() {
     let mut world = world(forwarding(&["add all drop"]));
     for frame in [
         udp(Ip4 { ttl: 1, ..ip4("198.51.100.7") }, 9),
@@ -223,7 +223,7 @@ fn addresses_that_must_not_be_forwarded() {
 
 /// RFC 1812, 5.2.2.
 #[test]
-fn damaged_headers_are_dropped_without_a_word() {
+fn damaged_headers_cause_no_error() {
     let mut world = world(forwarding(&[]));
     let good = udp(ip4("198.51.100.7"), 30);
     let with = |at: usize, value: u8| {
@@ -270,7 +270,7 @@ proptest! {
     /// Every packet leaves or is dropped for a reason, including packets that waited for a neighbour or for
     /// a first fragment. No frame exceeds the MTU.
     #[test]
-    fn garbage_is_survived(
+    fn malformed_packets_do_not_panic(
         hits in prop::collection::vec(prop::collection::vec((0..70usize, any::<u8>()), 0..5), 64),
         cuts in prop::collection::vec(prop::option::of(0..70usize), 64),
         rules: bool,

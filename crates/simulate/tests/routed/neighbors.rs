@@ -63,7 +63,7 @@ fn packets_wait_for_the_address_and_go_on_in_order() {
 }
 
 #[test]
-fn a_gateway_is_asked_for_in_the_place_of_the_destination() {
+fn the_gateway_is_resolved_instead_of_the_destination() {
     let mut world = world(forwarding(&[]));
     let frames = ["172.16.0.1", "172.17.0.1"].map(|to| (LAN, frame(to, 1)));
     assert_eq!(world.lab.run(0, frames.to_vec()), []);
@@ -71,7 +71,7 @@ fn a_gateway_is_asked_for_in_the_place_of_the_destination() {
 }
 
 #[test]
-fn senders_are_told_of_a_neighbour_that_does_not_answer() {
+fn unresolved_neighbours_cause_icmp_errors() {
     for (to, complaint) in [("192.0.2.5", (3, 1, 0)), ("2001:db8:2::5", (1, 3, 0))] {
         let mut world = world(forwarding(&[]));
         let packet = frame(to, 1);
@@ -89,7 +89,7 @@ fn senders_are_told_of_a_neighbour_that_does_not_answer() {
 }
 
 #[test]
-fn nobody_waits_longer_than_three_seconds() {
+fn packets_wait_at_most_three_seconds() {
     let mut world = world(forwarding(&[]));
     let packet = frame("192.0.2.5", 1);
     assert_eq!((world.lab.next_timer(), world.send(&packet)), (None, vec![]));
@@ -116,15 +116,15 @@ fn the_queue_is_bounded_for_each_neighbour_and_in_all() {
     let out = world.lab.run(1, vec![]);
     assert_eq!(out, (12..20).map(|id| sent_on("192.0.2.5", id)).collect::<Vec<_>>());
     // One request per neighbour: 1 + 240 + 240.
-    let mut wants = world.lab.neighbor_requests();
-    assert!(wants.len() >= 481);
-    wants.sort_unstable_by_key(|want| want.address);
-    wants.dedup();
-    assert_eq!(wants.len(), 481);
+    let mut requests = world.lab.neighbor_requests();
+    assert!(requests.len() >= 481);
+    requests.sort_unstable_by_key(|request| request.address);
+    requests.dedup();
+    assert_eq!(requests.len(), 481);
 }
 
 #[test]
-fn a_route_that_is_gone_releases_what_waits() {
+fn a_deleted_route_fails_waiting_packets() {
     let mut world = world(forwarding(&[]));
     let packet = frame("192.0.2.5", 1);
     assert_eq!(world.send(&packet), []);
@@ -135,7 +135,7 @@ fn a_route_that_is_gone_releases_what_waits() {
 }
 
 #[test]
-fn a_stale_neighbour_that_is_used_is_asked_for_once_a_second() {
+fn a_used_stale_neighbour_is_probed_once_a_second() {
     let mut world = world(forwarding(&[]));
     let mut asked = Vec::new();
     for now in (0..3 * SECOND).step_by(100) {

@@ -32,7 +32,7 @@ fn rules_apply_before_routing() {
 }
 
 #[test]
-fn a_new_destination_is_what_is_looked_up() {
+fn the_edited_destination_is_routed() {
     let mut world = world(forwarding(&["add ip-daddr 203.0.114.1 mod ip-daddr 198.51.100.7"]));
     let to = |address: &str, ttl| plain(Ip4 { ttl, ..ip4(address) }, (9, 9)).build();
     let expected = behind(hops::FAR, &to("198.51.100.7", 63));
@@ -47,7 +47,7 @@ fn an_edit_of_the_way_out_is_not_routed() {
 }
 
 #[test]
-fn rules_know_by_which_port_a_packet_will_go() {
+fn rules_match_the_routed_output_port() {
     for stateful in [false, true] {
         let mut lines = vec!["add out wan udp-dport 9 drop", "add out lan udp-dport 9 mod ip-dscp 1"];
         lines.extend(stateful.then_some("add-stateful udp-dport 10 accept"));
@@ -149,7 +149,7 @@ fn a_reflexive_rule_holds_across_the_router() {
 
 /// As with a device that strips them.
 #[test]
-fn rules_do_not_see_what_is_for_the_machine_itself() {
+fn rules_do_not_apply_to_local_packets() {
     let mut world = world(with_pool(&["add all drop", NAT]));
     let own = [udp(ip4("10.0.0.1"), 9), udp(ip6("2001:db8:1::1"), 9)];
     assert_eq!(own.iter().map(|frame| world.send(frame).len()).sum::<usize>(), 0);

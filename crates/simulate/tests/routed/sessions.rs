@@ -121,7 +121,7 @@ fn each_port_has_its_own_way_for_a_session() {
 
 /// A translated packet is routed by its new destination.
 #[test]
-fn what_is_translated_is_routed_by_its_new_destination() {
+fn translated_packets_are_routed_by_their_new_destination() {
     let mut world = world(forwarding(&["add-stateful ip-daddr 198.51.100.7 map ip-daddr 100.64.0.9"]));
     let send = |to: &str, ttl, payload: usize| {
         let ip = Ip4 { ttl, flags: 2, ..ip4(to) };

@@ -32,9 +32,9 @@ pub struct RoutingCounters {
     /// Packets that wait now.
     pub waiting: u64,
     /// Requests to the kernel for Ethernet addresses.
-    pub wants: u64,
+    pub neighbor_requests: u64,
     /// Requests that were lost because their queue was full.
-    pub wants_lost: u64,
+    pub neighbor_requests_lost: u64,
 }
 
 impl RoutingCounters {
@@ -51,8 +51,8 @@ impl RoutingCounters {
             sum.fragments += counters.fragments.get();
             sum.queued += counters.queued.get();
             sum.waiting += counters.waiting.get();
-            sum.wants += counters.requests.get();
-            sum.wants_lost += counters.requests_lost.get();
+            sum.neighbor_requests += counters.requests.get();
+            sum.neighbor_requests_lost += counters.requests_lost.get();
         }
         sum
     }

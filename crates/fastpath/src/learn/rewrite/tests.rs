@@ -61,7 +61,7 @@ proptest! {
     /// Changes of addresses, ports, TTL and Ethernet header are derived in any combination, even if the
     /// received checksum is partial. Any other difference is refused.
     #[test]
-    fn the_derived_rewrite_is_what_was_done(
+    fn the_derived_rewrite_equals_the_edits(
         (before, after) in frames(),
         routed: bool,
         translated: bool,

@@ -51,7 +51,7 @@ fn forwards_need_no_pool() {
 /// A new forward of a port in use has priority, and the sessions of the host end. The port is free again
 /// after the forward is deleted.
 #[test]
-fn a_forward_takes_over_and_gives_back() {
+fn a_forward_replaces_and_restores_mappings() {
     let mut nat = nat(pool(1));
     let session = key(TCP, (host(2), 8080), (remote(1), 80));
     let mapped = nat.map(&session, P, inside(), 0).unwrap();
@@ -76,7 +76,7 @@ fn a_forward_takes_over_and_gives_back() {
 
 /// Pools that are unchanged, extended, or have another filtering continue. Other pools start anew.
 #[test]
-fn mappings_survive_what_leaves_their_pool_alone() {
+fn mappings_survive_changes_that_keep_their_pool() {
     let mut nat = nat(pool(1));
     let session = key(UDP, (host(1), 5000), (remote(1), 53));
     let mapped = nat.map(&session, P, inside(), 0).unwrap();

@@ -123,13 +123,13 @@ impl Model {
             class(port)
                 && !self.dynamic().any(|session| session.outside == outside)
                 && self.forward(|_, external| external == outside).is_none()
-                && self.may_use(inside.1, address, port)
+                && self.may_allocate(inside.1, address, port)
         };
         (low..=high).filter(|&port| free(port)).collect()
     }
 
     /// Whether a port lies in a block that belongs to the host, or may become its block.
-    fn may_use(&self, host: Ipv4Addr, address: Ipv4Addr, port: u16) -> bool {
+    fn may_allocate(&self, host: Ipv4Addr, address: Ipv4Addr, port: u16) -> bool {
         let Some(size) = self.pool().block() else { return true };
         let (low, high) = self.pool().ports();
         let first = low + (port - low) / size * size;
@@ -333,7 +333,7 @@ proptest! {
 
     /// For any input, NAT agrees with the model, and nothing is left after all sessions have ended.
     #[test]
-    fn nat_is_its_model(pool in kinds(), forwards in any::<bool>(), steps in steps(0)) {
+    fn nat_agrees_with_its_model(pool in kinds(), forwards in any::<bool>(), steps in steps(0)) {
         let forwards = if forwards { vec![web(), dns()] } else { vec![] };
         let mut model = Model::new(config(&[pool], &forwards));
         for step in steps {
@@ -364,7 +364,7 @@ proptest! {
     /// The configuration changes repeatedly. Live mappings never share an external endpoint, sessions learn
     /// that their mapping has ended, and in the end all ports can be allocated again.
     #[test]
-    fn configurations_come_and_go(kind in kinds(), steps in steps(2)) {
+    fn configurations_change_repeatedly(kind in kinds(), steps in steps(2)) {
         let configs = configurations(&kind);
         let mut nat = Nat::new(configs[0].clone(), ROOM, 0, 1, 7).unwrap();
         let mut sessions: Vec<Session> = vec![];

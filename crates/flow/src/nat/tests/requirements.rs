@@ -108,7 +108,7 @@ fn ports_are_preserved_where_they_are_free() {
 
 /// RFC 4787 REQ-3 a: ports below 1024 for such ports, other ports for others.
 #[test]
-fn low_ports_are_for_low_ports() {
+fn low_ports_map_to_low_ports() {
     let mut nat = nat(pool(1));
     for h in 0..1000 {
         let low = outside(&open(&mut nat, UDP, (host(h), 500), (remote(1), 500)).unwrap()).1;
@@ -167,7 +167,7 @@ fn filtering(kind: Filtering) -> [Result<(), InboundError>; 3] {
 
 /// RFC 4787 REQ-8, RFC 5382 REQ-3. The first remote endpoint is found by its session, before the filtering.
 #[test]
-fn filtering_is_what_the_pool_says() {
+fn the_pool_determines_filtering() {
     use InboundError::Filtered;
     assert_eq!(filtering(Filtering::EndpointIndependent), [Ok(()), Ok(()), Ok(())]);
     assert_eq!(filtering(Filtering::AddressDependent), [Ok(()), Ok(()), Err(Filtered)]);
@@ -178,7 +178,7 @@ fn filtering_is_what_the_pool_says() {
 /// RFC 7857 sections 5 and 6: a mapping of one protocol is not a mapping of another, and admits nothing of
 /// it.
 #[test]
-fn mappings_and_filters_are_for_each_protocol() {
+fn mappings_and_filters_are_separate_for_each_protocol() {
     let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
     let udp = open(&mut nat, UDP, (host(1), 5000), (remote(1), 53)).unwrap();
     let to = outside(&udp);
@@ -229,7 +229,7 @@ fn filtering_follows_the_sessions() {
 
 /// RFC 5508 REQ-1: identifiers are translated like ports, and queries from outside are not admitted.
 #[test]
-fn icmp_queries_go_by_their_identifier() {
+fn icmp_queries_are_mapped_by_identifier() {
     let mut nat = nat(pool(1).with_filtering(Filtering::EndpointIndependent));
     let (one, two) = ((host(1), 4242), (host(2), 4242));
     let first = open(&mut nat, ICMP, one, (remote(1), ECHO)).unwrap();
@@ -252,7 +252,7 @@ fn icmp_queries_go_by_their_identifier() {
 
 /// Identifiers that could be confused with a type are never allocated, not even to a host that uses one.
 #[test]
-fn icmp_identifiers_are_not_mistaken_for_types() {
+fn icmp_identifiers_are_never_type_numbers() {
     let mut nat = nat(pool(1));
     for h in 0..2000 {
         for identifier in [8, 13, 15, 17] {
@@ -264,7 +264,7 @@ fn icmp_identifiers_are_not_mistaken_for_types() {
 
 /// RFC 5508 REQ-8: exhaustion has its own error, is counted, and is reported once per second.
 #[test]
-fn exhaustion_is_counted_and_told_once_a_second() {
+fn exhaustion_is_counted_and_reported_once_a_second() {
     let mut nat = nat(pool(1).with_ports(2000, 2003).unwrap());
     let session = |h| key(UDP, (host(h), 2000), (remote(1), 53));
     let held: Vec<_> = (0..4).map(|h| nat.map(&session(h), P, inside(), 0).unwrap()).collect();
@@ -284,7 +284,7 @@ fn exhaustion_is_counted_and_told_once_a_second() {
 /// A host has at most as many sessions as its limit, whatever others have. Sessions from outside do not
 /// count.
 #[test]
-fn limit_is_for_each_host() {
+fn the_limit_applies_to_each_host() {
     let mut nat = nat(pool(1).with_limit(3).unwrap().with_filtering(Filtering::EndpointIndependent));
     let session = |h, n| key(TCP, (host(h), 5000 + n % 2), (remote(n), 80));
     let mapped: Vec<_> = (0..3).map(|n| nat.map(&session(1, n), P, inside(), 0).unwrap()).collect();
@@ -318,7 +318,7 @@ fn blocks(nat: &mut Nat) -> (Vec<Owned>, Vec<Owned>) {
 
 /// One event when a host gets a block, for any number of mappings, and one when it loses it.
 #[test]
-fn blocks_are_told_once_when_taken_and_once_when_freed() {
+fn block_allocation_and_release_are_each_reported_once() {
     let mut nat = nat(pool(2).with_block(100).unwrap());
     let session =
         |h, n: u16| key(if n.is_multiple_of(2) { UDP } else { TCP }, (host(h), 40_000 + n), (remote(1), 80));
@@ -357,7 +357,7 @@ fn blocks_are_told_once_when_taken_and_once_when_freed() {
 
 /// A host gets more blocks as needed, and continues with its blocks when none is left.
 #[test]
-fn more_blocks_for_who_needs_them() {
+fn a_host_gets_more_blocks_as_needed() {
     let mut nat = nat(pool(1).with_ports(2000, 2039).unwrap().with_block(10).unwrap());
     for n in 0..35 {
         open(&mut nat, UDP, (host(1), 3000 + n), (remote(1), 80)).unwrap();

@@ -57,7 +57,7 @@ fn consecutive_hosts_fill_both_workers_alike() {
 
 /// For protocols without ports, and for forwards, both directions lead to the same worker.
 #[test]
-fn what_has_no_port_of_its_own_has_a_worker_all_the_same() {
+fn protocols_without_ports_have_one_worker() {
     let web = ForwardConfig::new(PortProto::Tcp, (outer(1), 80), (host(7), 8080)).unwrap();
     let config = config(&[pool(8)], &[web]);
     for n in [1, 2, 5] {

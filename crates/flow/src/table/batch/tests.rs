@@ -91,7 +91,7 @@ fn one_by_one(table: &Table, frames: &[Vec<u8>]) -> Vec<FlowRef> {
 }
 
 #[test]
-fn packets_behind_the_vectors_end_are_left_out() {
+fn packets_beyond_the_vector_are_ignored_by_lookup() {
     let table = Table::new(10, 0, 1).unwrap();
     assert_eq!(look(&table, &vec![frame(0, 1, 1); VECTOR + 3]).len(), VECTOR);
 }

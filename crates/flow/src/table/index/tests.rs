@@ -20,7 +20,7 @@ fn contents(index: &Index, hash: Hash) -> HashSet<u32> {
 }
 
 #[test]
-fn crowds_are_refused_and_leave_nothing_behind() {
+fn an_overfull_bucket_refuses_entries_and_keeps_no_remains() {
     let mut index = Index::new(4 * 1000).unwrap();
     let hash = Hash::of_parts(u32::MAX, 0, 7);
     let room = (REACH * LANES) as u32;
@@ -35,7 +35,7 @@ fn crowds_are_refused_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_crowd_stays_where_it_is_found() {
+fn a_full_bucket_stays_findable() {
     let mut index = Index::beginning_with(2, 4 * 64).unwrap();
     // In each of the first two buckets. The keys of the first bucket would move.
     let hash = |n: u32| match n < 16 {

@@ -257,7 +257,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_follows_the_ends(
+    fn the_tracker_follows_both_endpoints(
         ends in [end(Phase::SynSent), end(Phase::Listen)],
         tcp_window_check in any::<bool>(),
         acts in prop::collection::vec(act(), 0..300),

@@ -167,7 +167,7 @@ fn both_open_at_once() {
 }
 
 #[test]
-fn what_does_not_acknowledge_the_syn_does_not_open() {
+fn a_segment_that_does_not_acknowledge_the_syn_opens_nothing() {
     Watched::syn()
         .then(Reverse, SYN | ACK, 0, 0, 0, "syn-sent")
         .then(Reverse, SYN | ACK, 0, 2, 0, "syn-sent")
@@ -195,7 +195,7 @@ fn the_last_answer_counts() {
 }
 
 #[test]
-fn another_attempt_from_the_same_port_takes_the_place_of_the_first() {
+fn a_second_attempt_from_the_same_port_replaces_the_first() {
     Watched::syn()
         .then(Forward, SYN, 5000, 0, 0, "syn-sent")
         .then(Reverse, SYN | ACK, 0, 1, 0, "syn-sent")
@@ -236,7 +236,7 @@ fn a_fin_may_come_with_the_end_of_the_handshake() {
 }
 
 #[test]
-fn half_closed_connections_go_on() {
+fn half_closed_connections_continue() {
     let c = Watched::established()
         .then(Forward, FIN | ACK, 1, 1, 20, "fin-wait")
         .then(Reverse, ACK, 1, 22, 0, "fin-wait")
@@ -356,7 +356,7 @@ fn a_doubtful_connection_lives_on_if_it_does() {
 }
 
 #[test]
-fn a_reset_of_what_is_being_opened_acknowledges_it() {
+fn a_reset_during_the_handshake_must_acknowledge_the_syn() {
     for (ack, state) in [(0, "syn-sent"), (1, "reset"), (2, "syn-sent")] {
         Watched::syn().then(Reverse, RST | ACK, 0, ack, 0, state);
     }
@@ -375,7 +375,7 @@ fn a_reset_of_what_is_being_opened_acknowledges_it() {
 /// RFC 7857, section 2.2: after a RST the mapping stays for four minutes. If packets follow, the connection
 /// stays too.
 #[test]
-fn a_reset_connection_lives_on_if_it_does() {
+fn a_reset_connection_continues_if_packets_follow() {
     let mut c = Watched::established();
     c.settings.timeouts.tcp_reset = 250_000;
     let seen = c.packet(Reverse, RST, 1, 0, 0);
@@ -517,7 +517,7 @@ fn connections_are_picked_up_in_their_middle() {
 }
 
 #[test]
-fn unless_that_is_off() {
+fn connections_are_not_picked_up_if_disabled() {
     let settings = SessionSettings { tcp_pickup: false, ..SessionSettings::default() };
     for flags in [ACK, FIN | ACK, RST, RST | ACK, SYN | ACK, SYN | FIN, SYN | RST, 0] {
         let first = TrackInput::Tcp(segment(Forward, flags, 0, 0, 0));

@@ -46,7 +46,7 @@ fn the_window_check_applies_to_resets_and_not_to_syns() {
 
 /// A closed window: one byte may be sent as a probe (RFC 9293, 3.8.6.1).
 #[test]
-fn a_window_may_be_shut() {
+fn a_window_may_be_zero() {
     let mut c = Watched::established_with(checked());
     let shut = |direction, seq, ack| TcpSegment { window: 0, ..segment(direction, ACK, seq, ack, 0) };
     c.packet(Forward, ACK, 1, 1, 1000);
@@ -58,7 +58,7 @@ fn a_window_may_be_shut() {
 
 /// Nothing can be acknowledged after a FIN.
 #[test]
-fn nothing_comes_behind_a_fin() {
+fn data_beyond_a_fin_is_outside_the_window() {
     Watched::established_with(checked())
         .then(Forward, FIN | ACK, 1, 1, 0, "fin-wait")
         .then(Forward, ACK, 2, 1, 100, "fin-wait")

@@ -33,7 +33,7 @@ fn shares(chosen: impl IntoIterator<Item = u16>) -> HashMap<u16, usize> {
 }
 
 #[test]
-fn nobody_there() {
+fn no_candidate_is_available() {
     for method in [Method::RoundRobin, Method::LeastConnections, Method::Hash] {
         let gone = Candidate { takes: false, ..candidate(1, 1) };
         for candidates in [&[][..], &[gone]] {
@@ -48,7 +48,7 @@ fn nobody_there() {
 
 /// nginx's example of smooth weighted round robin: weights 5, 1, 1 give a a b a c a a.
 #[test]
-fn turns_are_spread() {
+fn weighted_turns_are_interleaved() {
     assert_eq!(schedule(&[(0, 5), (1, 1), (2, 1)]), [0, 0, 1, 0, 2, 0, 0]);
     assert_eq!(schedule(&[(7, 1), (8, 1), (9, 1)]), [7, 8, 9]);
     assert!(schedule(&[]).is_empty());
@@ -64,21 +64,21 @@ fn round_robin_takes_turns() {
 
 /// Karger et al., theorem 3.4: balance. With 160 points each, shares differ by a few times a twelfth at most.
 #[test]
-fn the_ring_shares_out_evenly() {
+fn the_ring_distributes_evenly() {
     let shares = shares(hashed(&equal(8), 64_000).into_iter().flatten());
     assert_eq!(shares.len(), 8);
     assert!(shares.values().all(|share| (6000..10_000).contains(share)), "{shares:?}");
 }
 
 #[test]
-fn the_ring_heeds_weights() {
+fn the_ring_respects_weights() {
     let shares = shares(hashed(&[candidate(1, 3), candidate(2, 1)], 64_000).into_iter().flatten());
     assert!((43_000..53_000).contains(&shares[&0]), "{shares:?}");
 }
 
 /// Karger et al., theorem 3.4: monotony. Sessions move only from a back end that goes, or to one that comes.
 #[test]
-fn only_the_sessions_of_who_goes_move() {
+fn only_sessions_of_a_removed_back_end_move() {
     let all = equal(8);
     let before = hashed(&all, 20_000);
     for gone in 0..8 {
@@ -105,7 +105,7 @@ fn only_the_sessions_of_who_goes_move() {
 
 /// What is written first makes no difference.
 #[test]
-fn the_ring_goes_by_addresses() {
+fn the_ring_depends_on_addresses_only() {
     let all = equal(5);
     let turned: Vec<_> = all.iter().copied().rev().collect();
     let names = |candidates: &[Candidate], chosen: Vec<Option<u16>>| {
@@ -136,7 +136,7 @@ proptest! {
 
     /// Nobody with fewer sessions for his weight is passed over.
     #[test]
-    fn the_least_loaded_is_taken(
+    fn the_least_loaded_back_end_is_chosen(
         all in prop::collection::vec((1..=100u16, 0..1000u64, any::<bool>()), 0..20),
         turn: usize,
     ) {
@@ -153,7 +153,7 @@ proptest! {
 
     /// ProgramSpec that are chosen for by hash never depend on turns or loads.
     #[test]
-    fn the_ring_knows_nothing_else(n: u32, turn: usize, load: u64) {
+    fn the_ring_ignores_turns_and_loads(n: u32, turn: usize, load: u64) {
         let choices = Choices::new(Method::Hash, &equal(3));
         let chosen = choices.choose(&source(n), true, turn, |_| load);
         prop_assert_eq!(chosen, choices.choose(&source(n), true, 0, |_| 0));

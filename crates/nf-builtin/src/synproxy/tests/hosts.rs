@@ -161,13 +161,13 @@ pub(super) fn syn_of(host: &Host) -> Frame {
 }
 
 /// A window as a host that scales tells it.
-pub(super) fn told(window: u32, scale: Option<u8>) -> u16 {
+pub(super) fn advertised_window(window: u32, scale: Option<u8>) -> u16 {
     (window >> scale.unwrap_or(0)).min(65_535) as u16
 }
 
 /// The client's side of the handshake: the answer to its SYN, its acknowledgment, and whether it scales
 /// windows.
-pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame) {
+pub(super) fn handshake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame) {
     let (admission, answer, _) = bench.admit(&syn_of(client).build());
     assert_eq!(admission, Admission::Answer);
     let answer = read(&answer);
@@ -180,7 +180,7 @@ pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame)
         seq: client.isn.wrapping_add(1),
         ack: answer.seq.wrapping_add(1),
         flags: ACK,
-        window: told(client.window, scale),
+        window: advertised_window(client.window, scale),
         options,
         ..Tcp::default()
     };
@@ -189,7 +189,7 @@ pub(super) fn shake(bench: &mut Bench<Synproxy>, client: &Host) -> (Read, Frame)
 
 /// … and the session that it opens; what goes to the server.
 pub(super) fn connect(mut bench: Bench<Synproxy>, client: &Host) -> (Wire, Read, Read) {
-    let (answer, ack) = shake(&mut bench, client);
+    let (answer, ack) = handshake(&mut bench, client);
     let (admission, syn, translation) = bench.admit(&ack.build());
     assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
     assert_eq!(key_of_frame(&syn), key_of_frame(&ack.build()));

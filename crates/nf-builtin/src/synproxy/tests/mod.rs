@@ -15,7 +15,7 @@ use mmb_nf::{Direction, Verdict};
 proptest! {
     /// What the client is answered, and what the server is asked.
     #[test]
-    fn the_handshake_carries_what_it_can(client in host()) {
+    fn the_handshake_carries_all_options(client in host()) {
         let (_, answer, syn) = connect(Bench::new(""), &client);
         prop_assert_eq!((answer.flags, answer.ack, answer.window), (SYN | ACK, client.isn.wrapping_add(1), 0));
         prop_assert_eq!(answer.mss, Some(if client.ip6 { 1440 } else { 1460 }));
@@ -31,8 +31,8 @@ proptest! {
         prop_assert_eq!(syn.sack, client.sack && stamped);
         prop_assert_eq!(syn.stamps, client.clock.map(|clock| (clock.wrapping_add(5), 0)));
         let scale = syn.scale.unwrap_or(0);
-        let told = u32::from(told(client.window, syn.scale)) << scale;
-        prop_assert_eq!(u32::from(syn.window), told.min(65_535));
+        let offered = u32::from(advertised_window(client.window, syn.scale)) << scale;
+        prop_assert_eq!(u32::from(syn.window), offered.min(65_535));
     }
 
     /// Two hosts, any offers: each sees numbers, timestamps and windows that go on from what it has seen
@@ -72,7 +72,7 @@ proptest! {
         let options = server.clock.map_or(vec![], |clock| stamps(clock.wrapping_add(9), client.clock.unwrap().wrapping_add(5)));
         let data = Tcp {
             seq: server.isn.wrapping_add(1), ack: client.isn.wrapping_add(1), flags: ACK | PSH,
-            window: told(server.window, server.scale), options, ..Tcp::default()
+            window: advertised_window(server.window, server.scale), options, ..Tcp::default()
         };
         let (done, data) = wire.reverse(data, client.ip6);
         let data = data.unwrap();
@@ -80,27 +80,27 @@ proptest! {
         prop_assert_eq!((data.flags, data.seq), (ACK | PSH, answer.seq.wrapping_add(1)));
         prop_assert_eq!(data.stamps.map(|(value, _)| value), server.clock.map(|_| given.wrapping_add(9)));
         let finest = client_reads.unwrap_or(0).max(server.scale.unwrap_or(0));
-        let most = in_bytes(told(server.window, server.scale), server.scale);
+        let most = in_bytes(advertised_window(server.window, server.scale), server.scale);
         prop_assert!(same_window(in_bytes(data.window, client_reads), most.min(in_bytes(u16::MAX, client_reads)), finest));
 
         // Data of the client, which has seen that.
         let options = data.stamps.map_or(vec![], |(value, _)| stamps(client.clock.unwrap().wrapping_add(20), value));
         let more = Tcp {
             seq: client.isn.wrapping_add(1), ack: answer.seq.wrapping_add(2), flags: ACK,
-            window: told(client.window, client_scale), options, ..Tcp::default()
+            window: advertised_window(client.window, client_scale), options, ..Tcp::default()
         };
         let (_, more) = wire.forward(more, client.ip6);
         let more = more.unwrap();
         prop_assert_eq!((more.seq, more.ack, more.len), (client.isn.wrapping_add(1), server.isn.wrapping_add(2), 1));
         prop_assert_eq!(more.stamps.map(|(_, echo)| echo), server.clock.map(|clock| clock.wrapping_add(9)));
-        let most = in_bytes(told(client.window, client_scale), client_scale);
+        let most = in_bytes(advertised_window(client.window, client_scale), client_scale);
         let coarse = client_scale.unwrap_or(0);
         prop_assert!(same_window(in_bytes(more.window, server_reads), most.min(in_bytes(u16::MAX, server_reads)), coarse));
     }
 
     /// Whatever comes, nothing breaks, and what is answered is well-formed.
     #[test]
-    fn any_packet(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 23]) {
+    fn any_packet_is_handled(frames in mmb_oracle::generate::frames(20), state in 0..4u8, fill: [u8; 23]) {
         let mut bench = Bench::<Synproxy>::new("");
         for frame in &frames {
             let mut meta = mmb_nf::Meta::default();
@@ -126,7 +126,7 @@ proptest! {
 }
 
 #[test]
-fn a_syn_is_answered_as_its_frame_came() {
+fn the_answer_has_the_encapsulation_of_the_syn() {
     let mut bench = Bench::<Synproxy>::new("mss 1300 window-scale 3");
     let syn = syn_of(&linux()).vlan(7).payload(*b"too early").build();
     let (admission, answer, translation) = bench.admit(&syn);
@@ -138,7 +138,7 @@ fn a_syn_is_answered_as_its_frame_came() {
 }
 
 #[test]
-fn what_is_not_promised() {
+fn options_can_be_disabled() {
     let answered = |words: &str| read(&Bench::<Synproxy>::new(words).admit(&syn_of(&linux()).build()).1);
     let Read { scale, sack, stamps, .. } = answered("no-timestamps");
     assert_eq!((scale, sack, stamps), (None, false, None));
@@ -157,7 +157,7 @@ fn what_is_not_promised() {
 #[test]
 fn nothing_opens_without_a_cookie() {
     let mut bench = Bench::<Synproxy>::new("");
-    let (answer, ack) = shake(&mut bench, &linux());
+    let (answer, ack) = handshake(&mut bench, &linux());
     let bad = Admission::Drop(DropReason::SynCookieBad);
     let tcp = |seq: u32, ack: u32, flags: u8| {
         frame(Forward, false, Tcp { seq, ack, flags, ..Tcp::default() }).build()
@@ -190,7 +190,7 @@ fn nothing_opens_without_a_cookie() {
 /// Every worker, and one that a packet is handed to, tells a good cookie.
 #[test]
 fn workers_agree() {
-    let (answer, ack) = shake(&mut Bench::new(""), &linux());
+    let (answer, ack) = handshake(&mut Bench::new(""), &linux());
     let mut other = Bench::<Synproxy>::new("");
     let (admission, syn, translation) = other.admit(&ack.build());
     assert_eq!((admission, translation.proxied_isn), (Admission::Open, Some(answer.seq)));
@@ -203,7 +203,7 @@ fn workers_agree() {
 }
 
 #[test]
-fn a_client_that_asks_again_has_the_syn_sent_again() {
+fn a_repeated_syn_of_the_client_is_sent_again() {
     let (mut wire, _, syn) = connect(Bench::new(""), &linux());
     let probe = Tcp { seq: 1000, ack: wire.cookie.wrapping_add(1), flags: ACK, ..Tcp::default() };
     let (done, _) = wire.forward(probe.clone(), false);
@@ -217,7 +217,7 @@ fn a_client_that_asks_again_has_the_syn_sent_again() {
 }
 
 #[test]
-fn a_server_that_answers_again_is_acknowledged_again() {
+fn a_repeated_answer_of_the_server_is_acknowledged_again() {
     let server = Host { isn: 5, clock: Some(700), ..linux() };
     let (mut wire, answer, syn) = connect(Bench::new(""), &linux());
     let (first, window) = wire.reverse(answer_of(&server, &syn), false);
@@ -234,7 +234,7 @@ fn a_server_that_answers_again_is_acknowledged_again() {
 
 /// RFC 5961, section 3.2: the client believes a RST that is what comes next.
 #[test]
-fn a_server_that_refuses_is_heard() {
+fn a_refusal_of_the_server_reaches_the_client() {
     let (mut wire, answer, _) = connect(Bench::new(""), &linux());
     let blind = Tcp { ack: 1002, flags: RST | ACK, ..Tcp::default() };
     assert_eq!(wire.reverse(blind, false).0.verdict, Verdict::Drop(DropReason::SynCookieBad));
@@ -260,7 +260,7 @@ fn an_old_connection_of_the_server_is_reset() {
 }
 
 #[test]
-fn servers_that_lack_what_was_promised_are_counted() {
+fn servers_without_the_offered_options_are_counted() {
     let lacking = |server: Host| {
         let (mut wire, _, syn) = connect(Bench::new(""), &linux());
         wire.reverse(answer_of(&server, &syn), false);
@@ -275,7 +275,7 @@ fn servers_that_lack_what_was_promised_are_counted() {
 
 /// A session that was there before the function is left alone.
 #[test]
-fn sessions_of_old_pass() {
+fn earlier_sessions_pass() {
     let mut bench = Bench::<Synproxy>::new("");
     for flags in [ACK, SYN, SYN | ACK, RST, FIN | ACK] {
         for way in [Forward, Reverse] {

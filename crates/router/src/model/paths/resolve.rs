@@ -14,7 +14,10 @@ impl PathTable {
 
     /// Updates the paths with one next hop for which `concerns` is true.
     pub(super) fn refresh_where(&mut self, concerns: impl Fn(&NextHopSpec) -> bool) {
-        let is_single = |path: &Path| matches!(&path.spec, Some(PathSpec::NextHops { next_hops, .. }) if next_hops.len() == 1 && concerns(&next_hops[0]));
+        let is_single = |path: &Path| match &path.spec {
+            Some(PathSpec::NextHops { next_hops, .. }) => next_hops.len() == 1 && concerns(&next_hops[0]),
+            _ => false,
+        };
         for id in self.select(is_single) {
             self.refresh(id);
         }

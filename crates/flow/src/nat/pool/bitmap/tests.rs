@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 proptest! {
     /// Agrees with a plain set of the free numbers.
     #[test]
-    fn a_sheet_is_a_set(
+    fn a_bitmap_is_a_set(
         barred in prop::collection::vec((0u32..65536, 0u32..3000), 0..60),
         window in (0u32..65536, 0u32..65536),
         ops in prop::collection::vec((any::<u32>(), 0u32..2, 0u32..4), 1..300),
@@ -47,7 +47,7 @@ proptest! {
 
 /// The last free number is found from any start, and again after it was taken and freed.
 #[test]
-fn full_but_for_one() {
+fn the_last_free_port_is_found() {
     let (mut taken, bars) = (vec![0; WORDS], vec![0; WORDS]);
     let mut bitmap = PortBitmap { taken: taken.as_mut_slice(), barred: &bars };
     (0..65536).for_each(|n| bitmap.take(n));

@@ -1,0 +1,67 @@
+//! Tests of the parent module.
+
+use super::*;
+use crate::build::{Extension, Frame, Ip4, Ip6, Tcp, Udp};
+use crate::parse;
+
+fn completed(frame: &mut [u8]) -> bool {
+    let mut meta = Meta::default();
+    assert_eq!(parse(frame, frame.len(), &mut meta), Ok(()));
+    complete_partial(frame, &[], &meta)
+}
+
+fn ip4() -> Ip4 {
+    Ip4::new([10, 0, 0, 1], [10, 0, 0, 2])
+}
+
+#[test]
+fn padding_is_not_summed() {
+    let bare = Frame::new(ip4(), Udp::new(1, 2)).payload(*b"odd");
+    let mut frame = bare.clone().partial_checksum().build();
+    frame.resize(60, 0xaa);
+    assert!(completed(&mut frame));
+    assert_eq!(frame[..45], bare.build());
+}
+
+#[test]
+fn a_udp_checksum_of_zero_is_written_as_ones() {
+    let bare = Frame::new(ip4(), Udp::new(1, 2));
+    let csum = u16::from_be_bytes(*bytes::at(&bare.clone().payload([0, 0]).build(), 40).unwrap());
+    // A packet that carries its own checksum as payload sums to ones, so its checksum is 0.
+    let frame = bare.payload(csum.to_be_bytes());
+    let mut partial = frame.clone().partial_checksum().build();
+    assert!(completed(&mut partial));
+    assert_eq!(partial[40..42], [0xff, 0xff]);
+    assert_eq!(partial, frame.build());
+}
+
+#[test]
+fn fragments_and_source_routed_packets_are_unchanged() {
+    let mut fragment =
+        Frame::new(Ip4 { flags: 1, ..ip4() }, Udp::new(1, 2)).payload([1; 8]).partial_checksum().build();
+    assert!(!completed(&mut fragment));
+    let hop = Extension::Routing { kind: 0, segments_left: 1, addresses: vec![[7; 16].into()] };
+    let ip = Ip6::new([1; 16], [2; 16]).with([hop]);
+    assert!(!completed(&mut Frame::new(ip, Tcp::new(1, 2)).payload([1; 8]).partial_checksum().build()));
+}
+
+#[test]
+fn an_invalid_checksum_is_unchanged() {
+    let mut frame = Frame::new(ip4(), Tcp::new(1, 2)).payload([1; 8]).build();
+    frame[50] ^= 1;
+    let before = frame.clone();
+    assert!(!completed(&mut frame) && frame == before);
+}
+
+#[test]
+fn the_longest_packet_in_odd_pieces() {
+    let bare = Frame::new(ip4(), Tcp::new(1, 2)).payload((0..70_000).map(|n| n as u8).collect::<Vec<_>>());
+    let (right, frame) = (bare.build(), bare.partial_checksum().build());
+    let mut meta = Meta::default();
+    assert_eq!(parse(&frame, frame.len(), &mut meta), Ok(()));
+    let (mut head, rest) = (frame[..301].to_vec(), &frame[301..]);
+    let pieces: Vec<&[u8]> = rest.chunks(1449).collect();
+    assert!(!complete_partial(&mut head.clone(), &pieces[1..], &meta), "a piece is missing");
+    assert!(complete_partial(&mut head, &pieces, &meta));
+    assert_eq!(head, right[..301]);
+}
