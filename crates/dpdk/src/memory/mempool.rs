@@ -9,8 +9,8 @@
 //!
 //! Pools are never freed. A packet may outlive every handle of its pool, and the thread that returns the last
 //! packet may still run the pool's code when another thread sees the pool complete. So a pool without handles
-//! is *retired*, and reused for the next pool of the same parameters once all buffers are back. A pool whose file
-//! was given away is not reused: another process may read it.
+//! is *retired*, and reused for the next pool of the same parameters once all buffers are back. A pool whose
+//! file was given away is not reused: another process may read it.
 
 use std::ffi::CString;
 use std::ptr::NonNull;
