@@ -1,4 +1,4 @@
-//! Tests of `port_ranges`.
+//! Tests of the parent module.
 
 use mmb_packet::Window;
 use proptest::prelude::*;
