@@ -84,6 +84,8 @@ drop_reasons! {
     NatFailed = "nat-failed", "headers of a translated session's packet cannot be translated";
     FragmentLost = "fragment-lost", "first fragment did not arrive in time, or too many fragments were waiting";
     IcmpQuote = "icmp-quote", "ICMP error to a NAT pool that quotes a packet of no session";
+    IcmpForged = "icmp-forged", "ICMP error that quotes a packet which its session cannot have in flight";
+    IcmpRedirect = "icmp-redirect", "ICMP redirect about a packet of a session";
     Ip4Checksum = "ip4-checksum", "invalid IPv4 header checksum on a routed port";
     OtherHost = "other-host", "frame on a routed port for another host's Ethernet address";
     Martian = "martian", "source or destination address that must not be forwarded (RFC 1812, 5.3.7; RFC 4291, 2.5)";

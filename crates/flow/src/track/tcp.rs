@@ -361,6 +361,17 @@ impl TrackState {
             && between(other.wrapping_sub(1), segment.data_end(), self.farthest(direction, other))
     }
 
+    /// Whether a segment with this sequence number may be on its way in a direction (RFC 5927, section 4.1):
+    /// the other side has not acknowledged it, and may yet receive it. `true` if nothing is known of the
+    /// other side.
+    pub fn may_be_in_flight(&self, direction: Direction, sequence: u32, acks: &[u32; 2]) -> bool {
+        let is_one_sided = self.state() >= State::Established && self.is_embryonic();
+        let expected = acks[direction.opposite() as usize];
+        !self.is_tcp()
+            || is_one_sided
+            || between(expected.wrapping_sub(1), sequence, self.farthest(direction, expected))
+    }
+
     /// The farthest number that may be in flight in a direction, if the other side expects `next`.
     fn farthest(&self, direction: Direction, next: u32) -> u32 {
         next.wrapping_add(self.widest_window(direction.opposite()).min(IN_FLIGHT))

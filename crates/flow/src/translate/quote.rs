@@ -14,6 +14,29 @@ pub struct QuotedPacket {
     pub(super) meta: Meta,
 }
 
+impl QuotedPacket {
+    /// TCP: the sequence number of the segment.
+    pub fn sequence(&self, head: &[u8]) -> Option<u32> {
+        let at = usize::from(self.meta.l4_off) + 4;
+        (self.meta.kind.l4() == Kind::TCP).then(|| bytes(head, at).map(|seq| u32::from_be_bytes(*seq)))?
+    }
+
+    /// Whether the length of a UDP datagram is that of its IP packet. True for other protocols and for
+    /// fragments.
+    pub fn has_matching_length(&self, head: &[u8]) -> bool {
+        let (l3, l4) = (usize::from(self.meta.l3_off), usize::from(self.meta.l4_off));
+        let payload = match self.meta.kind.0 {
+            IP4_UDP if be16(head, l3 + 6).is_some_and(|word| word & MORE_FRAGMENTS == 0) => {
+                be16(head, l3 + 2).map(|total| usize::from(total) + l3)
+            }
+            IP6_UDP if l4 == l3 + 40 => be16(head, l3 + 4).map(|payload| usize::from(payload) + l4),
+            _ => return true,
+        };
+        let length = be16(head, l4 + 4).map(|length| usize::from(length) + l4);
+        length.is_some() && payload == length
+    }
+}
+
 /// Returns the packet that an ICMP error quotes: types 3, 4, 5, 11, 12, or ICMPv6 types 1 to 4.
 ///
 /// `head` is what [`mmb_packet::parse`] read, and `meta` its result. `None` for other packets, and if the
@@ -46,6 +69,10 @@ pub fn parse_quote(head: &[u8], meta: &Meta) -> Option<QuotedPacket> {
 
 const IP4_ICMP: u8 = Kind::IP4 | Kind::ICMP;
 const IP6_ICMP: u8 = Kind::IP6 | Kind::ICMP6;
+const IP4_UDP: u8 = Kind::IP4 | Kind::UDP;
+const IP6_UDP: u8 = Kind::IP6 | Kind::UDP;
+/// Flag of the fragment offset word (RFC 791, 3.1).
+const MORE_FRAGMENTS: u16 = 0x2000;
 /// Minimum length of a quotation with a length field (RFC 4884, section 4). Smaller values are not lengths.
 const LEAST_MULTI_PART: usize = 128;
 /// Bytes of the transport header that a session needs.

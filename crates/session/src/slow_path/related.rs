@@ -1,12 +1,17 @@
 //! ICMP errors: packets that belong to a session by the packet that they quote.
 
-use mmb_flow::{FlowRef, Key, NatConfig, flow_flags, parse_quote, translate_icmp_error};
+use mmb_flow::{
+    Direction, FlowRef, Key, NatConfig, QuotedPacket, flow_flags, parse_quote, translate_icmp_error,
+};
 use mmb_packet::{DropReason, Kind, PacketBuf, flags};
 
 use super::packet::SlowPacket;
 use crate::open::plan::is_pool;
 use crate::sessions::Sessions;
 use crate::{Environment, Next};
+
+/// ICMP type of a redirect (RFC 792).
+const REDIRECT: u8 = 5;
 
 impl Sessions {
     /// Processes an ICMP error. It belongs to the session of the quoted packet and travels in the opposite
@@ -29,6 +34,10 @@ impl Sessions {
         if let Some(worker) = self.table.redirect_worker(flow) {
             return self.hand_off(pkt.meta, worker);
         }
+        self.collect_session(pkt.now, flow.session(), pkt.env);
+        if let Some(reason) = self.quote_fault(pkt, flow, &quote) {
+            return pkt.drop(reason);
+        }
         if let Err(next) = self.admit_related(pkt, flow) {
             return next;
         }
@@ -44,6 +53,33 @@ impl Sessions {
             }
         }
         self.send(pkt, flow)
+    }
+
+    /// Returns why an error does not belong to its session: it is a redirect, which only a router on the link
+    /// of the host may send (RFC 1122, 3.2.2.2), or it quotes what the session cannot have in flight (RFC
+    /// 5927).
+    fn quote_fault<E: Environment, P: PacketBuf>(
+        &self,
+        pkt: &SlowPacket<'_, E, P>,
+        flow: FlowRef,
+        quote: &QuotedPacket,
+    ) -> Option<DropReason> {
+        let (id, head) = (flow.session(), pkt.packet.head());
+        if pkt.meta.kind.l4() == Kind::ICMP && head.get(usize::from(pkt.meta.l4_off)) == Some(&REDIRECT) {
+            return Some(DropReason::IcmpRedirect);
+        }
+        // The error travels in the direction of the flow, the quoted packet in the opposite one.
+        let direction = flow.direction().opposite();
+        let is_possible = match quote.sequence(head) {
+            Some(sequence) => {
+                let mangle =
+                    self.chains.layout.mangle(&self.table, id).filter(|_| direction == Direction::Forward);
+                let sequence = sequence.wrapping_sub(mangle.map_or(0, |mangle| mangle.sequence));
+                self.table.session(id).track.may_be_in_flight(direction, sequence, &self.acks(id))
+            }
+            None => quote.has_matching_length(head),
+        };
+        (!is_possible).then_some(DropReason::IcmpForged)
     }
 
     /// Applies rules to a packet that belongs to a session and has another key: the session's rules and those

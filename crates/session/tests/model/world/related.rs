@@ -22,7 +22,7 @@ impl World {
     /// An ICMP error about a packet of a session, by an end or a router behind it.
     pub fn complain(&mut self, at: usize, about: Way, by_router: bool, quoted: usize) {
         let Some(session) = self.sessions.get(at).filter(|session| !self.is_doomed(session)) else { return };
-        let sent = Detail { len: 30, seq: 5, ack: 6, ..Detail::default() };
+        let sent = Detail { len: 30, seq: session.next[about as usize], ack: 6, ..Detail::default() };
         // As the one who complains has seen it, and as who has sent it did.
         let (seen, original, complained) = match about {
             Way::Forward => {
