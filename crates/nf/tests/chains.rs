@@ -160,6 +160,40 @@ fn sessions_behind_flow_are_others() {
     assert!(h.runner().is_idle());
 }
 
+/// Sessions that get no more packets keep the program, but not the tables of its deleted instances.
+#[test]
+fn a_deleted_flow_gives_back_its_sessions() {
+    let mut h = harness("nf add f flow\nnf add a probe 1\nnf add b probe 2\nchain add x b | f | a");
+    h.send("x", &[udp(1), udp(2), udp(3)]);
+    h.load("nf add b probe 2\nchain add x b").unwrap();
+    assert!(!h.runner().is_idle());
+    assert!(h.runner().tick(1, 2), "two of three are ended, and there is more to do");
+    assert!(!h.runner().tick(1, 1000));
+    let frames: Vec<_> =
+        h.runner().emissions().iter().map(|one| (one.out_port, one.frame.to_vec())).collect();
+    assert_eq!(endpoint_reports(frames), [(1, 1); 3], "`a` lets go of the sessions behind `f`");
+    h.runner().emissions().clear();
+    assert!(h.runner().is_idle());
+    assert_eq!(h.runner().programs(), 2, "the outer sessions wait for their next packets");
+    let sent = h.send("x", &[udp(1), udp(2), udp(3)]);
+    assert!(sent.iter().all(|sent| sent.verdict == ChainVerdict::Pass));
+    h.runner().tick(1, 1000);
+    assert_eq!((h.runner().programs(), endpoint_reports(h.end_all())), (1, vec![(2, 2); 3]));
+}
+
+#[test]
+fn a_deleted_function_with_a_key_gives_back_its_scratchpads() {
+    let mut h = harness("nf add k probe 3 source\nnf add b probe 2\nchain add x b | k");
+    h.send("x", &[udp(1), udp(2), udp(3)]);
+    h.load("nf add b probe 2\nchain add x b").unwrap();
+    h.runner().tick(1, 1000);
+    let frames: Vec<_> =
+        h.runner().emissions().iter().map(|one| (one.out_port, one.frame.to_vec())).collect();
+    assert_eq!(endpoint_reports(frames), [(3, 3)], "one source address, three packets");
+    h.runner().emissions().clear();
+    assert_eq!(endpoint_reports(h.end_all()), [(2, 1); 3], "nothing is released twice");
+}
+
 #[test]
 fn refusals_and_ends_behind_flow() {
     let mut h = harness(

@@ -6,10 +6,10 @@
 
 use std::io;
 
-use mmb_flow::{FlowRef, Key, SessionId, Table};
+use mmb_flow::{Direction, FlowRef, Key, SessionId, Table};
 use mmb_packet::Kind;
 
-use crate::SessionKey;
+use crate::{SessionInfo, SessionKey};
 
 /// A number that no entry has.
 pub(super) const NO_ENTRY: u32 = u32::MAX;
@@ -18,11 +18,13 @@ pub(super) const NO_ENTRY: u32 = u32::MAX;
 pub(super) struct KeyedPads {
     table: Table,
     key: SessionKey,
+    /// No entry has a number below this one. Only used once the instance is deleted.
+    removed_below: u32,
 }
 
 impl KeyedPads {
     pub fn new(key: SessionKey, sessions: u32, bytes: usize, seed: u64) -> io::Result<KeyedPads> {
-        Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, key })
+        Ok(KeyedPads { table: Table::new(sessions, bytes, seed)?, key, removed_below: 0 })
     }
 
     /// Finds or makes the entry for a session's key. True: the entry is new, and its scratchpad is zeros.
@@ -56,6 +58,31 @@ impl KeyedPads {
 
     pub fn remove(&mut self, number: u32) {
         self.table.remove(SessionId(number));
+    }
+
+    /// Returns the entry with the lowest number, for an instance that gets no entries any more.
+    pub fn first(&mut self) -> Option<SessionId> {
+        let first = self.table.next_session(self.removed_below)?;
+        self.removed_below = first.0;
+        Some(first)
+    }
+
+    /// Returns an entry as a session: its key has what the sessions that use it have in common.
+    pub fn info(&self, number: u32, now: u32) -> SessionInfo {
+        let id = SessionId(number);
+        let (key, entry) = (self.table.key(FlowRef::new(id, Direction::Forward)), self.table.session(id));
+        SessionInfo {
+            id,
+            key,
+            ingress_key: key,
+            egress_key: key,
+            created: entry.created,
+            now,
+            in_port: u16::MAX,
+            uid: self.table.uid(id),
+            packets: [0; 2],
+            bytes: [0; 2],
+        }
     }
 
     /// Returns the scratchpad of an entry.

@@ -2,6 +2,7 @@
 
 mod chain_run;
 mod class_matcher;
+mod deleted;
 mod header;
 mod keyed;
 mod lifecycle;
@@ -217,7 +218,8 @@ impl Runner {
         &mut self.state.emissions
     }
 
-    /// Ends expired sessions of functions `flow`, at most `budget`. Returns true if more may have expired.
+    /// Ends expired sessions of functions `flow`, and what deleted instances still hold, at most `budget`
+    /// together. Returns true if there may be more.
     pub fn tick(&mut self, now: u32, budget: usize) -> bool {
         let mut left = u32::try_from(budget).unwrap_or(u32::MAX);
         for at in 0..self.state.states.len() {
@@ -229,6 +231,7 @@ impl Runner {
             }
         }
         if self.state.programs.len() > 1 {
+            self.state.end_deleted(now, &mut left);
             self.state.retire();
         }
         left == 0

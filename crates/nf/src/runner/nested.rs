@@ -38,6 +38,8 @@ pub(super) struct NestedSessions {
     found: Box<[FlowRef; VECTOR]>,
     /// Sessions that functions have ended in this vector, with their `uid`.
     pub ended: Vec<(SessionId, u32)>,
+    /// The instance is deleted, and its sessions below this number have ended.
+    pub ended_below: u32,
 }
 
 /// The context in which packets enter.
@@ -59,6 +61,7 @@ impl NestedSessions {
             outside: Box::new([(SessionId(0), Direction::Forward); VECTOR]),
             found: Box::new([FlowRef::NONE; VECTOR]),
             ended: Vec::with_capacity(VECTOR),
+            ended_below: 0,
         })
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Theory of operation. Programs have numbers of the worker's own, which sessions carry in the headers of
 //! their scratchpads. A number is given out again when no session carries it any more. The state of an
-//! instance is kept as long as a program uses the instance.
+//! instance is kept as long as a program uses the instance. Its large tables end earlier
+//! ([`super::deleted`]).
 
 use std::sync::Arc;
 
@@ -132,26 +133,6 @@ impl RunnerState {
             None => self.states.push(Some(state)),
         }
         at
-    }
-
-    /// Frees programs without sessions, and instances of no program.
-    pub fn retire(&mut self) {
-        let mut is_freed = false;
-        for (number, entry) in self.programs.iter_mut().enumerate() {
-            let is_unused = entry.as_ref().is_some_and(|loaded| loaded.sessions == 0);
-            if number != usize::from(self.current) && is_unused {
-                *entry = None;
-                is_freed = true;
-            }
-        }
-        if is_freed {
-            let RunnerState { states, programs, .. } = self;
-            for (at, state) in states.iter_mut().enumerate() {
-                if !programs.iter().flatten().any(|loaded| loaded.states.contains(&at)) {
-                    *state = None;
-                }
-            }
-        }
     }
 }
 

@@ -1,0 +1,135 @@
+"""Objects that come and go: their memory ends with them.
+
+MMB_SOAK=100000 is the long mode: so many objects of each kind, where the ordinary run has a few.
+"""
+
+import http.client
+import json
+import os
+import re
+import socket
+
+import pytest
+
+from lab import wait
+from lab.natbench import INSIDE, OUTSIDE, SERVER, Mirror, Speaker
+
+LONG = int(os.environ.get("MMB_SOAK", "0"))
+# Devices take a hundred times longer than other objects.
+CYCLES = LONG or 60
+DEVICES = LONG // 100 or 10
+# MiB that are not the objects': allocators and tables that grow with the first objects.
+SLACK = 24
+# In the long mode, sessions would add up until they time out.
+QUICK = "set timeout udp-unreplied 1\nset timeout udp-replied 1\n" if LONG else ""
+
+RULES = (["add tcp-dport 9 drop", "add udp-dport 9 mod udp-dport 10"], [])
+STATEFUL = ([f"nat pool add wan {OUTSIDE[0]}", "add-stateful ip-saddr 10.0.0.0/24 nat wan"], ["nat pool del wan"])
+FORWARD = (
+    [f"nat pool add wan {OUTSIDE[0]}", f"nat forward add udp {OUTSIDE[0]} 9 to {INSIDE[0]} 9"],
+    [f"nat forward del udp {OUTSIDE[0]} 9", "nat pool del wan"],
+)
+
+
+def chain(function):
+    """Lines that add a function in a chain of its own, and those that delete both."""
+    name = function.split()[0]
+    added = [f"nf add f {function}", "nf add stats count"]
+    behind = {"flow": "f | stats", "split": "f [a: stats, rest: pass]"}.get(name, "f")
+    return (
+        [*added, f"chain add c {behind}", "add-stateful ip-saddr 10.0.0.0/24 chain c"],
+        ["chain del c", "nf del f", "nf del stats"],
+    )
+
+
+FUNCTIONS = [
+    "flow",
+    "count",
+    "police 500kbit burst 64000 per source",
+    f"lb {SERVER} by hash",
+    "acl deny tcp-dport 23 allow all",
+    "mss-clamp 1400",
+    "mark dscp 10",
+    "monitor",
+    "split a: udp-dport 9",
+]
+
+
+class Console:
+    """Commands over one connection to the daemon."""
+
+    def __init__(self, daemon):
+        self.daemon = daemon
+        self.connection = http.client.HTTPConnection("localhost")
+        self.connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.connection.sock.settimeout(wait.PATIENCE)
+        self.connection.sock.connect(str(daemon.socket))
+
+    def line(self, text):
+        body = json.dumps({"line": text})
+        self.connection.request("POST", "/v1/command", body, {"Content-Type": "application/json"})
+        answer = self.connection.getresponse()
+        text_of_answer = answer.read().decode()
+        assert answer.status == 200, f"{text}: {text_of_answer}"
+
+    def cycle(self, added, deleted, between=lambda: None):
+        for text in added:
+            self.line(text)
+        between()
+        if any(text.startswith("add") for text in added):
+            self.line("flush")
+        for text in deleted:
+            self.line(text)
+
+    def resident(self):
+        """Resident memory of the daemon in MiB."""
+        with open(f"/proc/{self.daemon.process.pid}/status", encoding="ascii") as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) / 1024
+
+    def soak(self, cycles, added, deleted, between=lambda: None):
+        """Adds and deletes, and returns by how many MiB the memory has grown behind the first cycles."""
+        for _ in range(5):
+            self.cycle(added, deleted, between)
+        before = self.resident()
+        for _ in range(cycles):
+            self.cycle(added, deleted, between)
+        return self.resident() - before
+
+
+@pytest.mark.parametrize("lines", [RULES, STATEFUL, FORWARD], ids=["rules", "nat", "forward"])
+def test_rules_and_pools_end(make_chains, figure, lines):
+    bench = make_chains(QUICK)
+    growth = Console(bench.daemon).soak(CYCLES, *lines)
+    figure(f"memory after {CYCLES} times `{lines[0][-1]}`", f"{growth:+.1f} MiB")
+    assert growth < SLACK
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda text: text.split()[0])
+def test_functions_end(make_chains, figure, function):
+    """Each instance has sessions when it is deleted, and most of these get no packets any more."""
+    bench = make_chains(QUICK)
+    mirror = Mirror(bench.servers, SERVER, 7000)
+    bench.on_close(mirror.close)
+    lasting = Speaker(bench.hosts, INSIDE[0])
+    bench.on_close(lasting.close)
+
+    def talk():
+        lasting.ask(SERVER, 7000)
+        speaker = Speaker(bench.hosts, INSIDE[0])
+        speaker.ask(SERVER, 7000)
+        speaker.close()
+
+    growth = Console(bench.daemon).soak(CYCLES, *chain(function), talk)
+    figure(f"memory after {CYCLES} instances of `{function}`", f"{growth:+.1f} MiB")
+    assert growth < SLACK
+    runtime = bench.daemon.json("show", "functions")
+    assert runtime["functions"] == []
+
+
+@pytest.mark.parametrize("device", ["tap", "af-packet g0"], ids=lambda text: text.split()[0])
+def test_interfaces_end(make_chains, figure, device):
+    bench = make_chains(QUICK)
+    lines = ([f"interface add extra {device}"], ["interface del extra"])
+    growth = Console(bench.daemon).soak(DEVICES, *lines)
+    figure(f"memory after {DEVICES} times `{lines[0][0]}`", f"{growth:+.1f} MiB")
+    assert growth < SLACK
