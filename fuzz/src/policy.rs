@@ -185,7 +185,7 @@ impl Pair {
                     self.tell(frame, &processed, &expected);
                 }
                 let same = match verdict {
-                    Ok(_) => outcome.check_bytes(packet.head()),
+                    Ok(_) => outcome.check_bytes(packet.head()).map_err(|difference| difference.to_string()),
                     Err(_) => {
                         (packet.head() == *frame).then_some(()).ok_or("dropped, yet changed".to_owned())
                     }

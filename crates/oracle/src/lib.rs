@@ -77,14 +77,37 @@ pub struct Outcome {
     pub either_zero: Vec<usize>,
 }
 
+/// The first difference between an expected frame and another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Difference {
+    /// The lengths differ.
+    #[error("{actual} bytes instead of {expected}")]
+    Length {
+        /// Bytes of the frame.
+        actual: usize,
+        /// Bytes that it should have.
+        expected: usize,
+    },
+    /// A byte differs.
+    #[error("byte {at} is {actual:#04x} instead of {expected:#04x}")]
+    Byte {
+        /// Offset of the byte.
+        at: usize,
+        /// The byte.
+        actual: u8,
+        /// What it should be.
+        expected: u8,
+    },
+}
+
 impl Outcome {
     /// Compares the outcome with the frame of an implementation.
     ///
     /// # Errors
-    /// A description of the first difference.
-    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), String> {
+    /// The first difference.
+    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), Difference> {
         if bytes.len() != self.bytes.len() {
-            return Err(format!("{} bytes instead of {}", bytes.len(), self.bytes.len()));
+            return Err(Difference::Length { actual: bytes.len(), expected: self.bytes.len() });
         }
         let mut expected = self.bytes.clone();
         for &at in &self.either_zero {
@@ -94,7 +117,7 @@ impl Outcome {
         }
         match (0..bytes.len()).find(|&i| bytes[i] != expected[i]) {
             None => Ok(()),
-            Some(i) => Err(format!("byte {i} is {:#04x} instead of {:#04x}", bytes[i], expected[i])),
+            Some(at) => Err(Difference::Byte { at, actual: bytes[at], expected: expected[at] }),
         }
     }
 }

@@ -7,7 +7,7 @@ use mmb_lang::{Command, FIELDS, Rule, parse_line};
 use mmb_packet::{DropReason, Loc};
 
 use crate::headers::{self, Net, Transport};
-use crate::{Verdict, bits, checksum, evaluate, fields, generate};
+use crate::{Difference, Verdict, bits, checksum, evaluate, fields, generate};
 
 /// Wikipedia's IPv4 header ("Internet checksum"), followed by a UDP datagram without checksum.
 const UDP4: &str = "020000000002 020000000001 0800
@@ -181,9 +181,9 @@ fn equal_representations_of_zero_are_accepted() {
     bytes[24..26].fill(0);
     assert_eq!(outcome.check_bytes(&bytes), Ok(()));
     bytes[24..26].copy_from_slice(&[0, 1]);
-    assert_eq!(outcome.check_bytes(&bytes), Err("byte 24 is 0x00 instead of 0xff".into()));
+    assert_eq!(outcome.check_bytes(&bytes), Err(Difference::Byte { at: 24, actual: 0, expected: 0xff }));
     bytes.pop();
-    assert_eq!(outcome.check_bytes(&bytes), Err("128 bytes instead of 129".into()));
+    assert_eq!(outcome.check_bytes(&bytes), Err(Difference::Length { actual: 128, expected: 129 }));
     // Starting from a valid one, there is one correct value.
     assert_eq!(run(&["add all mod ip-ttl 8"], &udp4()).either_zero, []);
 }

@@ -31,7 +31,7 @@ pub enum RouterError {
 pub enum PortFault {
     /// The engine cannot leave the kernel's packets to the kernel.
     #[error("{0}")]
-    Engine(String),
+    Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The kernel has no such interface.
     #[error("{port}: the kernel has no interface {ifname}; the port routes once it exists")]
     NoInterface {

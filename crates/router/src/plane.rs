@@ -1,6 +1,6 @@
 //! The interface between the mirror and a forwarding engine.
 
-use std::fmt::Display;
+use std::error::Error;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
@@ -66,7 +66,7 @@ pub struct RoutedPort {
 /// An engine that forwards by the mirrored routes.
 pub trait ForwardingPlane: Send + Sync + 'static {
     /// Why the engine refuses something.
-    type Error: Display;
+    type Error: Error + Send + Sync;
 
     /// Makes the engine forward by these routes; returns at once.
     fn publish_routes(&self, routes: Routes);

@@ -14,6 +14,7 @@ use crate::field::{FieldDef, FieldId, Support, ValueKind};
 use crate::names::{ETHERTYPE_IP4, ETHERTYPE_IP6};
 use crate::span::Span;
 use facts::Facts;
+use shape::ShapeError;
 
 /// Checks whether the engine can run a rule and whether the rule makes sense.
 ///
@@ -72,8 +73,8 @@ pub fn check_matches(matches: &[Match]) -> Result<(), Diagnostic> {
 }
 
 /// An error that only rules built by hand can have.
-fn malformed(span: Span, message: &str) -> Diagnostic {
-    Diagnostic::new(span, format!("malformed rule: {message}"))
+fn malformed(span: Span, error: &ShapeError) -> Diagnostic {
+    Diagnostic::new(span, format!("malformed rule: {error}"))
 }
 
 fn check_match(one: &Match) -> Result<(), Diagnostic> {
@@ -82,7 +83,7 @@ fn check_match(one: &Match) -> Result<(), Diagnostic> {
         return if one.negated { Err(Diagnostic::new(span, "`! all` matches nothing")) } else { Ok(()) };
     };
     let def = field.def();
-    shape::check_arg(def, arg.as_ref()).map_err(|message| malformed(span, &message))?;
+    shape::check_arg(def, arg.as_ref()).map_err(|error| malformed(span, &error))?;
     if let Support::No(reason) = def.match_ {
         return Err(Diagnostic::new(span, format!("`{field}` cannot be matched: {reason}")));
     }
@@ -124,7 +125,7 @@ fn check_target(target: &Target) -> Result<(), Diagnostic> {
         let help = "fields that can: addresses, ports, ip-id, ip6-flow-label, tcp-seq-num and tcp-ack-num";
         return Err(Diagnostic::new(span, message).with_help(help));
     }
-    shape::check_action(&target.action).map_err(|message| malformed(span, &message))?;
+    shape::check_action(&target.action).map_err(|error| malformed(span, &error))?;
     let Action::Mod { field, .. } = target.action else { return Ok(()) };
     match field.def().modify {
         Support::Yes => Ok(()),

@@ -7,28 +7,61 @@ use crate::field::{FieldDef, FieldId, ValueKind};
 use crate::keyword::is_reserved;
 use crate::shape::{accepts_cond, is_name, network, order};
 
-type Shape = Result<(), String>;
+/// Why values do not have the shape that the parser produces.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ShapeError {
+    #[error("`{0}` needs a value")]
+    ValueMissing(&'static str),
+    #[error("`{0}` takes no value")]
+    ValueNotTaken(&'static str),
+    #[error("`{field}` cannot be compared so with `{cond}`")]
+    Condition { field: &'static str, cond: Cond },
+    #[error("the range of `{0}` ends before it starts")]
+    Range(&'static str),
+    #[error("the value does not fit: `{field}` takes {values}")]
+    Value { field: &'static str, values: String },
+    #[error("`{0}` takes a whole address, not a subnet")]
+    Subnet(&'static str),
+    #[error("`{action}` is for TCP options, and `{field}` is not one")]
+    NotAnOption { action: &'static str, field: FieldId },
+    #[error("the value of `{0}` is missing")]
+    OptionValueMissing(FieldId),
+    #[error("an option's kind is 2 to 255")]
+    PaddingKind,
+    #[error("`{0}` has its kind in its name")]
+    KindGiven(FieldId),
+    #[error("the option's kind or length is wrong")]
+    Option,
+    #[error("`tcp-opt` is written as a kind and bytes")]
+    OptionBytes,
+    #[error("invalid name of a {0}")]
+    Name(&'static str),
+    #[error("the address behind `lb` is missing")]
+    NoBackend,
+    #[error("`drop` takes 0.01 to 100 percent in steps of 0.01")]
+    Share,
+}
+
+type Shape = Result<(), ShapeError>;
 
 /// Checks that condition and values fit the field.
 pub(super) fn check_arg(def: &FieldDef, arg: Option<&Comparison>) -> Shape {
     let Some(arg) = arg else {
         return match def.kind {
-            ValueKind::Interface | ValueKind::EtherType => Err(format!("`{}` needs a value", def.name)),
+            ValueKind::Interface | ValueKind::EtherType => Err(ShapeError::ValueMissing(def.name)),
             _ => Ok(()),
         };
     };
     if matches!(def.kind, ValueKind::Shorthand(_)) {
-        return Err(format!("`{}` takes no value", def.name));
+        return Err(ShapeError::ValueNotTaken(def.name));
     }
     check_values(def, &arg.values)?;
     let one = arg.values.single().is_some_and(|value| !value.is_subnet());
     match arg.cond {
-        cond if !accepts_cond(def, cond) => {
-            Err(format!("`{}` cannot be compared so with `{cond}`", def.name))
-        }
+        cond if !accepts_cond(def, cond) => Err(ShapeError::Condition { field: def.name, cond }),
         Cond::Eq | Cond::Ne | Cond::Contains => Ok(()),
         _ if one => Ok(()),
-        cond => Err(format!("`{}` cannot be compared so with `{cond}`", def.name)),
+        cond => Err(ShapeError::Condition { field: def.name, cond }),
     }
 }
 
@@ -41,7 +74,7 @@ fn check_values(def: &FieldDef, values: &ValueSet) -> Shape {
             check_value(def, high)?;
             match (order(low), order(high)) {
                 (Some(low), Some(high)) if low <= high => Ok(()),
-                _ => Err(format!("the range of `{}` ends before it starts", def.name)),
+                _ => Err(ShapeError::Range(def.name)),
             }
         }
     })
@@ -63,7 +96,7 @@ fn check_value(def: &FieldDef, value: &Value) -> Shape {
         (ValueKind::Bytes { max }, Value::Bytes(bytes)) => (1..=usize::from(max)).contains(&bytes.len()),
         _ => false,
     };
-    if fits { Ok(()) } else { Err(format!("the value does not fit: `{}` takes {}", def.name, def.values())) }
+    if fits { Ok(()) } else { Err(ShapeError::Value { field: def.name, values: def.values().to_string() }) }
 }
 
 /// Checks that the operands of a target fit each other.
@@ -73,35 +106,25 @@ pub(super) fn check_action(action: &Action) -> Shape {
         Action::Add { field, value } => {
             let def = field.def();
             match value {
-                _ if !def.is_option() => Err(format!("`add` is for TCP options, and `{field}` is not one")),
+                _ if !def.is_option() => Err(ShapeError::NotAnOption { action: "add", field: *field }),
                 Some(value) => check_operand(def, value),
                 None if matches!(def.kind, ValueKind::Presence | ValueKind::Bytes { .. }) => Ok(()),
-                None => Err(format!("the value of `{field}` is missing")),
+                None => Err(ShapeError::OptionValueMissing(*field)),
             }
         }
         Action::Strip { field, kind, .. } => match kind {
-            _ if !field.def().is_option() => {
-                Err(format!("`strip` is for TCP options, and `{field}` is not one"))
-            }
-            Some(0 | 1) => Err("an option's kind is 2 to 255".to_owned()),
-            Some(_) if *field != FieldId::TcpOpt => Err(format!("`{field}` has its kind in its name")),
+            _ if !field.def().is_option() => Err(ShapeError::NotAnOption { action: "strip", field: *field }),
+            Some(0 | 1) => Err(ShapeError::PaddingKind),
+            Some(_) if *field != FieldId::TcpOpt => Err(ShapeError::KindGiven(*field)),
             _ => Ok(()),
         },
         Action::Map { field, values } | Action::Shuffle { field, values: Some(values) } => {
             check_values(field.def(), values)
         }
-        Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => {
-            Err("invalid name of a pool".to_owned())
-        }
-        Action::Lb { addresses } if addresses.is_empty() => {
-            Err("the address behind `lb` is missing".to_owned())
-        }
-        Action::Drop { ten_thousandths } if !(1..=10_000).contains(ten_thousandths) => {
-            Err("`drop` takes 0.01 to 100 percent in steps of 0.01".to_owned())
-        }
-        Action::Chain { name } if !is_name(name) || is_reserved(name) => {
-            Err("invalid name of a chain".to_owned())
-        }
+        Action::Nat { pool } if !is_name(pool) || is_reserved(pool) => Err(ShapeError::Name("pool")),
+        Action::Lb { addresses } if addresses.is_empty() => Err(ShapeError::NoBackend),
+        Action::Drop { ten_thousandths } if !(1..=10_000).contains(ten_thousandths) => Err(ShapeError::Share),
+        Action::Chain { name } if !is_name(name) || is_reserved(name) => Err(ShapeError::Name("chain")),
         _ => Ok(()),
     }
 }
@@ -113,11 +136,11 @@ fn check_operand(def: &FieldDef, value: &Value) -> Shape {
             if *kind >= 2 && data.len() <= 38 {
                 Ok(())
             } else {
-                Err("the option's kind or length is wrong".to_owned())
+                Err(ShapeError::Option)
             }
         }
-        _ if def.id == FieldId::TcpOpt => Err("`tcp-opt` is written as a kind and bytes".to_owned()),
-        _ if value.is_subnet() => Err(format!("`{}` takes a whole address, not a subnet", def.name)),
+        _ if def.id == FieldId::TcpOpt => Err(ShapeError::OptionBytes),
+        _ if value.is_subnet() => Err(ShapeError::Subnet(def.name)),
         _ => check_value(def, value),
     }
 }

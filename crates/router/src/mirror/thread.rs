@@ -321,7 +321,7 @@ impl<P: ForwardingPlane> Mirror<P> {
             .collect();
         for (port, new) in changes {
             if let Err(e) = self.plane.set_local_traffic(port, new) {
-                state.faults.push(PortFault::Engine(e.to_string()));
+                state.faults.push(PortFault::Engine(Box::new(e)));
             }
         }
         self.local_traffic = new;

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io::Write;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -138,7 +139,7 @@ impl FakeEngine {
 }
 
 impl ForwardingPlane for FakeEngine {
-    type Error = String;
+    type Error = Infallible;
 
     fn publish_routes(&self, routes: Routes) {
         let mut recorded = self.recorded.lock().unwrap();
@@ -150,7 +151,7 @@ impl ForwardingPlane for FakeEngine {
         self.changed.notify_all();
     }
 
-    fn set_local_traffic(&self, port: PortNumber, local: Option<&LocalTraffic>) -> Result<(), String> {
+    fn set_local_traffic(&self, port: PortNumber, local: Option<&LocalTraffic>) -> Result<(), Infallible> {
         self.recorded.lock().unwrap().local.push((port, local.cloned()));
         self.changed.notify_all();
         Ok(())

@@ -109,7 +109,9 @@ fn run_edited(
 ) -> (usize, NextSet) {
     let mut kept = 0;
     for at in 0..packets.len() {
-        if packets[at].meta().edits_len == 0 || apply_edits(worker, packets[at]) {
+        let is_kept = packets[at].meta().edits_len == 0
+            || apply_edits(&worker.snapshot, &worker.rules.edits, worker.counters(), packets[at]);
+        if is_kept {
             packets.swap(kept, at);
             kept += 1;
         }

@@ -7,17 +7,20 @@ use mmb_policy::EditLimits;
 
 use crate::engine::counters::WorkerCounters;
 use crate::engine::snapshot::Snapshot;
-use crate::engine::worker::Worker;
 
-/// Applies the edits that a packet's metadata names. When they fail, the configuration says whether the
-/// packet is forwarded as it came, and counted, or dropped. Returns false if it is dropped, for the reason in
-/// its metadata.
+/// Applies those of a worker's `edits` that a packet's metadata names. When they fail, the configuration says
+/// whether the packet is forwarded as it came, and counted, or dropped. Returns false if it is dropped, for
+/// the reason in its metadata.
 #[inline]
-pub(crate) fn apply_edits(worker: &Worker, packet: &mut Packet) -> bool {
-    let snapshot = &*worker.snapshot;
+pub(crate) fn apply_edits(
+    snapshot: &Snapshot,
+    edits: &[u32],
+    counters: &WorkerCounters,
+    packet: &mut Packet,
+) -> bool {
     // A copy, since the packet is borrowed as a whole while its length may change.
     let mut meta = *packet.meta();
-    let slots = worker.rules.edits.get(meta.edits()).unwrap_or(&[]);
+    let slots = edits.get(meta.edits()).unwrap_or(&[]);
     let link = meta.l3_off;
     let limits = EditLimits { frame_max: |port| snapshot.frame_max(port, link) };
     match snapshot.policy.edit(slots, packet, &mut meta, limits) {
@@ -25,7 +28,7 @@ pub(crate) fn apply_edits(worker: &Worker, packet: &mut Packet) -> bool {
             *packet.meta_mut() = meta;
             true
         }
-        Err(reason) => edits_failed(packet, reason, snapshot, worker.counters()),
+        Err(reason) => edits_failed(packet, reason, snapshot, counters),
     }
 }
 

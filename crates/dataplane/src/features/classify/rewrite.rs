@@ -24,7 +24,7 @@ pub(crate) fn process(worker: &mut Worker, mut vector: Vector<'_>) {
     let mut edges = [Edge::Transmit; VECTOR];
     let mut all_transmit = true;
     for (packet, edge) in vector.packets().iter_mut().zip(&mut edges) {
-        *edge = match apply_edits(worker, packet) {
+        *edge = match apply_edits(&worker.snapshot, &worker.rules.edits, worker.counters(), packet) {
             false => Edge::Drop,
             true if packet.meta().out_port == OUT_ROUTED => Edge::for_routed(packet),
             true => Edge::Transmit,

@@ -9,7 +9,7 @@ use mmb_route::{NextHop, NextHopKind, NextHops, forward_ip4, forward_ip6};
 
 use super::forward::{TTL4, TTL6, forward};
 use super::next_hop::{flow_hash, slow_path_reason};
-use super::resolve::request_neighbor;
+use super::resolve::Resolver;
 use crate::engine::node::edges::{SINK, edges, send, send_all};
 use crate::engine::node::vector::{ROUTED_L3 as L3, VECTOR, for_each_prefetched};
 use crate::engine::worker::Worker;
@@ -95,7 +95,7 @@ fn probe_stale_neighbors(worker: &mut Worker, packets: &mut [&mut Packet]) {
     for packet in packets {
         let hop = routes.hops.get(packet.meta().stage.next_hop());
         if hop.neighbor_stale && hop.kind == NextHopKind::Forward {
-            request_neighbor(worker, hop, packet);
+            Resolver::of(worker).request(hop, packet);
         }
     }
 }

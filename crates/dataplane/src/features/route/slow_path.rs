@@ -7,16 +7,18 @@
 
 use arrayvec::ArrayVec;
 use mmb_dpdk::{Mbuf, Packet, Vector};
-use mmb_flow::{FlowRef, IcmpErrorKind, rewrite_as_icmp_error};
+use mmb_flow::{ErrorBudget, FlowRef, IcmpErrorKind, rewrite_as_icmp_error};
 use mmb_packet::{DropReason, Kind, OUT_ROUTED, checksum, flags};
 use mmb_route::{NextHopKind, Routes};
+use mmb_session::Sessions;
 
 use super::fragment::fragment;
 use super::next_hop::parsed;
-use super::resolve::{neighbor_of, request_neighbor};
+use super::resolve::{Resolver, neighbor_of};
+use crate::engine::counters::WorkerCounters;
 use crate::engine::node::edges::{Edges, edges};
 use crate::engine::node::vector::{ROUTED_L3 as L3, VECTOR};
-use crate::engine::snapshot::path;
+use crate::engine::snapshot::{Snapshot, path};
 use crate::engine::worker::Worker;
 
 edges! {
@@ -73,7 +75,7 @@ fn decide(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> Action {
     let reason = DropReason::from_number(packet.meta().drop_reason).unwrap_or(DropReason::NoRoute);
     let error = match reason {
         DropReason::NeighborQueue if is_alive(packet) => {
-            request_neighbor(worker, hop(packet), packet);
+            Resolver::of(worker).request(hop(packet), packet);
             return Action::Wait;
         }
         DropReason::NeighborQueue | DropReason::TtlExpired => {
@@ -83,7 +85,7 @@ fn decide(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> Action {
         DropReason::NeighborFailed => {
             let hop = hop(packet);
             if matches!(hop.kind, NextHopKind::Failed | NextHopKind::Resolve) {
-                request_neighbor(worker, hop, packet);
+                Resolver::of(worker).request(hop, packet);
             }
             IcmpErrorKind::NO_NEIGHBOR
         }
@@ -94,7 +96,7 @@ fn decide(worker: &mut Worker, routes: &Routes, packet: &mut Packet) -> Action {
         DropReason::ProhibitedRoute => IcmpErrorKind::PROHIBITED,
         _ => return Action::Send(Edge::Drop),
     };
-    Action::Send(make_icmp_error(worker, routes, packet, error))
+    Action::Send(ErrorSender::of(worker).make(routes, packet, error))
 }
 
 /// Whether the TTL lets a packet go one hop further.
@@ -108,39 +110,63 @@ fn may_be_fragmented(packet: &Packet) -> bool {
     packet.meta().kind.l3() == Kind::IP4 && packet.data().get(L3 + 6).is_some_and(|flags| flags & 0x40 == 0)
 }
 
-/// Makes an ICMP error of a packet, if one may be sent, and returns the edge.
-fn make_icmp_error(worker: &mut Worker, routes: &Routes, packet: &mut Packet, error: IcmpErrorKind) -> Edge {
-    let (port, reason) = (packet.port(), packet.meta().drop_reason);
-    if packet.meta().flags & flags::OURS != 0 {
-        return Edge::Drop;
+/// Makes ICMP errors of packets.
+struct ErrorSender<'a> {
+    budget: &'a mut ErrorBudget,
+    counters: &'a WorkerCounters,
+    snapshot: &'a Snapshot,
+    sessions: &'a mut Sessions,
+    now: u32,
+}
+
+impl<'a> ErrorSender<'a> {
+    /// The sender of a worker.
+    fn of(worker: &'a mut Worker) -> ErrorSender<'a> {
+        let Worker { id, shared, snapshot, slow_path, flows, clock, .. } = worker;
+        ErrorSender {
+            budget: &mut slow_path.errors,
+            counters: &shared.workers[*id].counters,
+            snapshot,
+            sessions: &mut flows.sessions,
+            now: clock.now,
+        }
     }
-    let Some(source) = error_source(routes, port, packet.meta().kind.l3()) else { return Edge::Drop };
-    if !worker.slow_path.errors.has_some(worker.clock.now) {
-        worker.counters().routing.icmp_suppressed.add(1);
-        return Edge::Drop;
+
+    /// Makes an ICMP error of a packet, if one may be sent, and returns the edge.
+    fn make(&mut self, routes: &Routes, packet: &mut Packet, error: IcmpErrorKind) -> Edge {
+        let (port, reason) = (packet.port(), packet.meta().drop_reason);
+        if packet.meta().flags & flags::OURS != 0 {
+            return Edge::Drop;
+        }
+        let Some(source) = error_source(routes, port, packet.meta().kind.l3()) else { return Edge::Drop };
+        if !self.budget.has_some(self.now) {
+            self.counters.routing.icmp_suppressed.add(1);
+            return Edge::Drop;
+        }
+        // A packet whose TTL has run out has not been translated.
+        let has_passed_rules =
+            self.snapshot.path(port) & path::RULES != 0 && reason != DropReason::TtlExpired as u8;
+        if self.snapshot.needs_sessions() && has_passed_rules {
+            // The sender does not know the translated addresses. Without a translation there is nothing to
+            // undo.
+            let (head, meta) = packet.data_and_meta();
+            let _ = self.sessions.untranslate(head, meta);
+        }
+        // Parsed again: without rules, only the network header has been parsed.
+        let Some(mut meta) = parsed(packet) else { return Edge::Drop };
+        if !rewrite_as_icmp_error(packet, &mut meta, error, source) {
+            return Edge::Drop;
+        }
+        meta.flags |= flags::OURS;
+        meta.session = FlowRef::NONE.0;
+        meta.out_port = OUT_ROUTED;
+        *packet.meta_mut() = meta;
+        self.budget.take(self.now);
+        self.counters.routing.icmp_errors.add(1);
+        self.counters.drops.add(port, reason, 1);
+        increment_ttl(packet);
+        if meta.kind.l3() == Kind::IP4 { Edge::Ip4Lookup } else { Edge::Ip6Lookup }
     }
-    // A packet whose TTL has run out has not been translated.
-    let has_passed_rules =
-        worker.snapshot.path(port) & path::RULES != 0 && reason != DropReason::TtlExpired as u8;
-    if worker.snapshot.needs_sessions() && has_passed_rules {
-        // The sender does not know the translated addresses. Without a translation there is nothing to undo.
-        let (head, meta) = packet.data_and_meta();
-        let _ = worker.flows.sessions.untranslate(head, meta);
-    }
-    // Parsed again: without rules, only the network header has been parsed.
-    let Some(mut meta) = parsed(packet) else { return Edge::Drop };
-    if !rewrite_as_icmp_error(packet, &mut meta, error, source) {
-        return Edge::Drop;
-    }
-    meta.flags |= flags::OURS;
-    meta.session = FlowRef::NONE.0;
-    meta.out_port = OUT_ROUTED;
-    *packet.meta_mut() = meta;
-    worker.slow_path.errors.take(worker.clock.now);
-    worker.counters().routing.icmp_errors.add(1);
-    worker.counters().drops.add(port, reason, 1);
-    increment_ttl(packet);
-    if meta.kind.l3() == Kind::IP4 { Edge::Ip4Lookup } else { Edge::Ip6Lookup }
 }
 
 /// The source address of an ICMP error about a packet from `port`: the port's address, else that of another
