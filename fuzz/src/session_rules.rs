@@ -138,8 +138,12 @@ pub(super) fn rules(config: u8, more: u8, workers: u16, before: Option<&RuleSet>
     if more & 1 != 0 {
         lines.push("nat forward add tcp 200.0.1.1 80 to 10.0.0.2 80");
     }
-    let settings =
-        SessionSettings { timeouts: TIMEOUTS, tcp_pickup: more & 2 == 0, tcp_window_check: more & 0x80 != 0 };
+    let settings = SessionSettings {
+        timeouts: TIMEOUTS,
+        tcp_pickup: more & 2 == 0,
+        tcp_window_check: more & 0x80 != 0,
+        ..SessionSettings::default()
+    };
     let mut registry = mmb_nf_builtin::registry();
     registry.add::<ByteDriven>();
     let rules = RuleSet::parse_with(&lines, settings, before, &registry, workers).expect("valid lines");

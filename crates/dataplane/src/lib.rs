@@ -35,3 +35,4 @@ pub use features::session::connections::{Connection, ConnectionCursor, Connectio
 pub use mmb_dpdk::Steering;
 pub use mmb_fastpath::{FastPathInfo, FastPortInfo, fast_path_obstacle};
 pub use mmb_policy::Policy;
+pub use mmb_session::LimitedSource;

@@ -54,7 +54,7 @@ fn nat(mappings: u32, percent: u32) -> Nat {
     let pool = PoolConfig::new("p", first, Ipv4Addr::from(u32::from(first) + addresses - 1))
         .and_then(|pool| pool.with_ports(1024, 1023 + ports as u16));
     let config = pool.and_then(|pool| NatConfig::new(vec![pool], vec![])).expect("a pool");
-    Nat::new(Arc::new(config), 2 * mappings as usize, 0, 1, 0x5eed).expect("memory")
+    Nat::new(Arc::new(config), 2 * mappings as usize, 0x5eed).expect("memory")
 }
 
 fn row(name: &str, mappings: u32, spread: bool, percent: u32) {

@@ -25,9 +25,10 @@ pub use key::{Key, KeyError, PackedKey, parse_key};
 pub use nat::{
     Endpoint, Filtering, ForwardConfig, HostLocation, InboundError, InboundMapping, MAX_FORWARDS,
     MAX_POOL_ADDRESSES, MAX_POOLS, MappingId, Nat, NatConfig, NatConfigError, NatError, NatEvent,
-    NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortProto,
+    NatEventKind, NatPrefetcher, OutboundMapping, PoolConfig, PoolId, PoolUsage, PortBlock, PortOwners,
+    PortProto,
 };
-pub use settings::{SessionSettings, Timeouts};
+pub use settings::{SessionSettings, SourceLimit, Timeouts};
 pub use table::{
     BatchLookup, HashedKey, InsertError, MAX_CAPACITY, ScratchpadFile, Table, TableOccupancy, VECTOR,
 };

@@ -54,10 +54,45 @@ pub struct SessionSettings {
     pub tcp_pickup: bool,
     /// Whether TCP segments outside of the window are dropped.
     pub tcp_window_check: bool,
+    /// Maximum number of sessions that a source address may have open.
+    pub source_limit: SourceLimit,
+}
+
+/// Maximum number of sessions of a source address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SourceLimit {
+    /// A share of the table.
+    #[default]
+    Share,
+    /// A number.
+    Sessions(u32),
+    /// None.
+    Off,
+}
+
+impl SourceLimit {
+    /// A source may have this part of the table.
+    pub const SHARE: u32 = 8;
+    /// A source may have at least this number of sessions.
+    pub const SHARE_MIN: u32 = 4096;
+
+    /// The limit in a table with room for `capacity` sessions; none if there is no limit.
+    pub fn for_capacity(self, capacity: u32) -> Option<u32> {
+        match self {
+            SourceLimit::Share => Some((capacity / SourceLimit::SHARE).max(SourceLimit::SHARE_MIN)),
+            SourceLimit::Sessions(limit) => Some(limit),
+            SourceLimit::Off => None,
+        }
+    }
 }
 
 impl Default for SessionSettings {
     fn default() -> Self {
-        SessionSettings { timeouts: Timeouts::default(), tcp_pickup: true, tcp_window_check: false }
+        SessionSettings {
+            timeouts: Timeouts::default(),
+            tcp_pickup: true,
+            tcp_window_check: false,
+            source_limit: SourceLimit::default(),
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write as _};
 
 use crate::ast::{
     Action, Body, Branch, BranchEnd, Chain, Command, Cond, Endpoint4, Filtering, Match, MatchExpr,
-    NatForward, NatPool, NatProto, NfInstance, PortKind, Rule, RuleKind, Step, Subnet, Target, Value,
-    ValueItem, ValueSet, Word,
+    NatForward, NatPool, NatProto, NfInstance, PortKind, Rule, RuleKind, SessionLimit, Step, Subnet, Target,
+    Value, ValueItem, ValueSet, Word,
 };
 use crate::field::{FieldId, ValueKind};
 use crate::keyword::{cond_sign, show_word};
@@ -61,6 +61,11 @@ impl Display for Command {
                 write!(f, "set punt-limit {} {rate}", class.word())
             }
             Command::SetPuntLimit { class, rate: None } => write!(f, "set punt-limit {} off", class.word()),
+            Command::SetSessionLimit(SessionLimit::Sessions(n)) => write!(f, "set session-limit source {n}"),
+            Command::SetSessionLimit(SessionLimit::Default) => {
+                f.write_str("set session-limit source default")
+            }
+            Command::SetSessionLimit(SessionLimit::Off) => f.write_str("set session-limit source off"),
             Command::SetTcpPickup(on) => write!(f, "set tcp-pickup {}", switch(*on)),
             Command::SetTcpWindowCheck(on) => write!(f, "set tcp-window-check {}", switch(*on)),
             Command::SetXdpFastPath(on) => write!(f, "set xdp-fast-path {}", switch(*on)),

@@ -124,6 +124,10 @@ pub(crate) const SET: &[Keyword] = &[
     word("tcp-pickup", "whether TCP segments other than SYNs may open sessions: on or off"),
     word("tcp-window-check", "whether TCP segments outside of the window are dropped: on or off"),
     word("punt-limit", "packets per second that the kernel gets: set punt-limit <class> <number>|off"),
+    word(
+        "session-limit",
+        "sessions that a source address may have: set session-limit source <number>|default|off",
+    ),
     word("xdp-fast-path", "whether settled flows between af-xdp interfaces stay in the kernel: on or off"),
 ];
 
@@ -157,6 +161,13 @@ pub(crate) const PUNT_CLASSES: &[(PuntClass, Keyword)] = &[
 
 /// The value of a limit that is not a number.
 pub(crate) const LIMIT: &[Keyword] = &[word("off", "no limit")];
+
+/// Words after `set session-limit`.
+pub(crate) const SESSION_LIMITS: &[Keyword] = &[word("source", "of a source address")];
+
+/// Values of `set session-limit` other than a number.
+pub(crate) const SESSION_LIMIT: &[Keyword] =
+    &[word("default", "an eighth of all sessions"), word("off", "no limit")];
 
 /// Words after `nat`.
 pub(crate) const NAT: &[Keyword] =

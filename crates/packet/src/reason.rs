@@ -75,10 +75,11 @@ drop_reasons! {
     OptionFragment = "option-fragment", "edit would resize TCP options in the first fragment of a datagram";
     OptionRoom = "option-room", "no head room in front of the frame for TCP options";
     SessionFull = "session-full", "session table full, without a half-open session to evict";
+    SessionLimit = "session-limit", "source has reached its limit of sessions (`session-limit source`)";
     SessionMiddle = "session-middle", "first packet of a TCP connection is not a SYN, and tcp-pickup is off";
     TcpWindow = "tcp-window", "TCP segment outside its connection's window, and tcp-window-check is on";
     NatExhausted = "nat-exhausted", "no free external address and port for a new session";
-    NatLimit = "nat-limit", "source has reached the pool's limit of translated sessions";
+    NatLimit = "nat-limit", "source has reached the pool's limit of sessions, or has half of the ports of an address";
     NatUnmapped = "nat-unmapped", "packet to an address and port of a NAT pool without a mapping";
     NatFiltered = "nat-filtered", "packet to a mapped address and port, rejected by the pool's filtering";
     NatFailed = "nat-failed", "headers of a translated session's packet cannot be translated";

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use mmb_packet::{DropReason, Kind, Meta, PacketBuf, VecPacket, fill_window, parse};
 use mmb_policy::{Batch, EditLimits, VECTOR};
-use mmb_session::{Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, chain_packet};
+use mmb_session::{
+    Environment, Next, Packets, ReleasedFragment, SessionConfig, Sessions, SharedSessions, chain_packet,
+};
 
 use crate::{Outcome, ProcessedPacket, RuleSet};
 
@@ -60,15 +63,18 @@ impl SessionHarness {
     /// Handoffs of a packet until its outcome is [`Outcome::Lost`].
     const MAX_HANDOFFS: u32 = 8;
 
-    /// Returns a harness of `workers` workers, each with a table of `sessions` sessions.
+    /// Returns a harness of `workers` workers, with room for `sessions` sessions each.
     ///
     /// # Errors
     /// As [`Sessions::new`].
     pub fn new(workers: u16, sessions: usize, seed: u64, rules: RuleSet) -> io::Result<SessionHarness> {
+        let sessions = sessions * usize::from(workers);
         let config =
             |worker| SessionConfig { sessions, worker, workers, seed, scratchpad: RuleSet::SCRATCHPAD_BYTES };
-        let mut all =
-            (0..workers).map(|worker| Sessions::new(config(worker))).collect::<io::Result<Vec<_>>>()?;
+        let shared = Arc::new(SharedSessions::new(sessions, workers, seed));
+        let mut all = (0..workers)
+            .map(|worker| Sessions::with_shared(config(worker), shared.clone()))
+            .collect::<io::Result<Vec<_>>>()?;
         all.iter_mut().for_each(|sessions| sessions.adopt(&rules, &rules));
         let held = vec![vec![None; Sessions::TICKETS]; all.len()];
         Ok(SessionHarness { workers: all, rules, batch: Batch::new(), edits: Vec::new(), held, now: 0 })

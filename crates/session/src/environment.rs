@@ -10,7 +10,7 @@ use mmb_policy::Policy;
 /// Configuration of a worker's sessions, fixed at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionConfig {
-    /// Capacity of the table, in sessions.
+    /// Maximum number of sessions of all workers together.
     pub sessions: usize,
     /// Number of this worker.
     pub worker: u16,

@@ -41,6 +41,7 @@ mod open;
 mod placement;
 mod rules;
 mod sessions;
+mod shared;
 mod slow_path;
 #[cfg(test)]
 mod testing;
@@ -54,4 +55,5 @@ pub use lookup::PrefetchToken;
 pub use next::{Next, NextSet, ReleasedFragment};
 pub use offload::{OffloadCandidate, OffloadCounters, OffloadDriver, OffloadSource, OffloadState};
 pub use sessions::Sessions;
+pub use shared::{LimitedSource, SharedSessions};
 pub use view::{DumpCursor, SessionCounters, SessionView};

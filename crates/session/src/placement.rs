@@ -1,7 +1,7 @@
 //! Placement of flows on workers.
 //!
 //! Theory of operation. The hash of a key names its home worker, which receives packets with that key first.
-//! Packets to addresses of NAT come first to the worker that owns the address and port. A session may live at
+//! Packets to addresses of NAT go to the worker that has given out the port. A session may live at
 //! another worker than the home of its key: then the home worker hands packets off. A packet that was handed
 //! off is not handed off again, with one exception: a worker that received it by mistake returns it to the
 //! home worker, once.
@@ -11,6 +11,7 @@ use mmb_flow::{Key, NatConfig};
 use mmb_packet::{Kind, flags, flow_hash4, flow_hash6};
 
 use crate::SessionConfig;
+use crate::sessions::Sessions;
 
 impl SessionConfig {
     /// Returns the worker that receives packets with this key first, NAT aside.
@@ -23,21 +24,24 @@ impl SessionConfig {
         self.home_worker(key) == self.worker
     }
 
-    /// Returns the worker that receives packets with this key first, NAT included.
-    pub(crate) fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
-        if nat.is_nat_destination(key) { self.nat_owner(nat, key) } else { self.home_worker(key) }
-    }
-
-    /// Returns the worker that owns the external address and port to which packets with this key go.
-    pub(crate) fn nat_owner(&self, nat: &NatConfig, key: &Key) -> u16 {
-        nat.owner_worker(key, usize::from(self.workers)) as u16
-    }
-
     /// Whether a packet with this key and these flags of its metadata may be handed to another worker.
     pub(crate) fn can_hand_off(&self, key: &Key, meta_flags: u8) -> bool {
         let is_final =
             meta_flags & flags::HANDED != 0 && meta_flags & flags::ASTRAY != 0 && !self.is_home(key);
         self.workers > 1 && meta_flags & flags::REFUSED == 0 && !is_final
+    }
+}
+
+impl Sessions {
+    /// Returns the worker that processes packets with this key first, NAT included.
+    pub(crate) fn first_worker(&self, nat: &NatConfig, key: &Key) -> u16 {
+        if nat.is_nat_destination(key) { self.nat_owner(key) } else { self.config.home_worker(key) }
+    }
+
+    /// Returns the worker that owns the external address and port to which packets with this key go. If
+    /// nobody has the port, it is this worker.
+    pub(crate) fn nat_owner(&self, key: &Key) -> u16 {
+        self.nat.pools.owner_worker(key).map_or(self.config.worker, |worker| worker as u16)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use mmb_flow::{FragmentLimits, FragmentTable, Nat, ScratchpadFile, SessionSettings, Table};
 
@@ -13,6 +14,7 @@ use crate::lookup::vector::VectorLookup;
 use crate::offload::flows::OffloadedFlows;
 use crate::open::nat::NatState;
 use crate::rules::RuleState;
+use crate::shared::{LimitGate, Room, SharedSessions};
 use crate::slow_path::packet::FragmentTarget;
 use crate::{Environment, ReleasedFragment, SessionConfig, SessionCounters};
 
@@ -34,30 +36,47 @@ pub struct Sessions {
     pub(crate) offloaded: OffloadedFlows,
     pub(crate) lifetime: Lifetime,
     pub(crate) counters: SessionCounters,
+    /// What all workers share.
+    pub(crate) shared: Arc<SharedSessions>,
+    /// Room that this worker has borrowed.
+    pub(crate) room: Room,
+    /// Maximum number of sessions of a source.
+    pub(crate) source_limit: Option<u32>,
+    pub(crate) limit_gate: LimitGate,
 }
 
 impl Sessions {
     /// Tickets of [`crate::Next::Hold`] are below this number.
     pub const TICKETS: usize = FRAGMENTS.waiting as usize;
 
-    /// Creates the sessions of a worker, without rules.
+    /// Creates the sessions of a single worker, without rules.
     ///
     /// # Errors
     /// The error of the system if there is not enough address space.
     pub fn new(config: SessionConfig) -> io::Result<Sessions> {
-        Sessions::with_table(config, Table::new)
+        let shared = SharedSessions::new(config.sessions, config.workers, config.seed);
+        Sessions::with_shared(config, Arc::new(shared))
     }
 
-    /// Creates the sessions of a worker like [`Sessions::new`], with scratchpads in a file. `create` makes
-    /// the file and maps it; its argument is the number of bytes.
+    /// Creates the sessions of one of several workers, which have the same `shared`.
+    ///
+    /// # Errors
+    /// As [`Sessions::new`].
+    pub fn with_shared(config: SessionConfig, shared: Arc<SharedSessions>) -> io::Result<Sessions> {
+        Sessions::with_table(config, shared, Table::new)
+    }
+
+    /// Creates the sessions of a worker like [`Sessions::with_shared`], with scratchpads in a file. `create`
+    /// makes the file and maps it; its argument is the number of bytes.
     ///
     /// # Errors
     /// The error of `create`, or as [`Sessions::new`].
     pub fn with_scratchpad_file(
         config: SessionConfig,
+        shared: Arc<SharedSessions>,
         create: impl FnOnce(usize) -> io::Result<ScratchpadFile>,
     ) -> io::Result<Sessions> {
-        Sessions::with_table(config, |capacity, bytes, secret| {
+        Sessions::with_table(config, shared, |capacity, bytes, secret| {
             Table::with_scratchpad_file(capacity, bytes, secret, create)
         })
     }
@@ -65,9 +84,12 @@ impl Sessions {
     /// `table` creates the table; its arguments are those of [`Table::new`].
     fn with_table(
         config: SessionConfig,
+        shared: Arc<SharedSessions>,
         table: impl FnOnce(u32, usize, u64) -> io::Result<Table>,
     ) -> io::Result<Sessions> {
-        let capacity = u32::try_from(config.sessions).unwrap_or(u32::MAX);
+        // With several workers, as many redirects have room.
+        let parts = if config.workers > 1 { 2 } else { 1 };
+        let capacity = shared.capacity().saturating_mul(parts);
         let secret = mix(config.seed, u64::from(config.worker) + 1);
         let chains = ChainState::new(&config);
         Ok(Sessions {
@@ -77,11 +99,15 @@ impl Sessions {
             cache: DecisionCache::new(),
             rules: RuleState::new(secret),
             chains,
-            nat: NatState::new(&config)?,
+            nat: NatState::new(&config, &shared.ports)?,
             fragments: FragmentTable::new(FRAGMENTS),
             offloaded: OffloadedFlows::default(),
             lifetime: Lifetime::default(),
             counters: SessionCounters::default(),
+            room: Room::default(),
+            source_limit: None,
+            limit_gate: LimitGate::default(),
+            shared,
             config,
         })
     }
@@ -96,6 +122,7 @@ impl Sessions {
         self.routes_changed();
         self.rules.opening = None;
         self.settings = new.settings();
+        self.source_limit = self.settings.source_limit.for_capacity(self.shared.capacity());
         self.cache.has_per_packet_rules = new.policy().per_packet().is_some();
         self.nat.adopt(new.nat());
         self.chains.adopt(new.chains(), &self.settings);
@@ -121,14 +148,20 @@ impl Sessions {
         })
     }
 
+    /// Returns the number of sessions of this worker.
+    #[inline]
+    pub(crate) fn open_sessions(&self) -> u32 {
+        self.table.len() - self.counters.redirects as u32
+    }
+
     /// Returns counters and gauges.
     pub fn counters(&self) -> SessionCounters {
         let occupancy = self.table.occupancy();
-        let (sessions, half_open) = (u64::from(occupancy.sessions), u64::from(occupancy.embryonic));
         SessionCounters {
-            sessions: sessions - self.counters.redirects.min(sessions),
-            half_open: half_open - self.counters.redirects.min(half_open),
-            capacity: u64::from(occupancy.capacity),
+            sessions: self.open_sessions().into(),
+            half_open: occupancy.embryonic.into(),
+            // The room belongs to all workers; one of them reports it.
+            capacity: if self.config.worker == 0 { self.shared.capacity().into() } else { 0 },
             decisions: self.cache.decisions.len() as u64,
             ..self.counters
         }

@@ -8,7 +8,7 @@
 use mmb_flow::{Direction, FlowRef, MappingId, SessionId, SessionState, flow_flags};
 
 use crate::Environment;
-use crate::lifetime::{DIRECTIONS, EndReason, SessionBatch, session_flags};
+use crate::lifetime::{Ageing, DIRECTIONS, EndReason, SessionBatch, session_flags};
 use crate::open::nat::{REDIRECT_TIMEOUT, nat_key};
 use crate::sessions::Sessions;
 
@@ -43,6 +43,8 @@ impl Sessions {
         if self.lifetime.ticks.is_multiple_of(FLUSH_INTERVAL) {
             self.cache.flush(&mut self.table, env, FLUSH_LIMIT);
         }
+        self.shared.quota.give_back(&mut self.room, self.table.len() - self.counters.redirects as u32);
+        self.age(now, env);
         self.lifetime.removals_at_tick = self.lifetime.removals;
         left == 0 || has_chain_work
     }
@@ -63,6 +65,32 @@ impl Sessions {
         match self.deadline(id, now) {
             Some(deadline) => self.table.arm_timer(id, deadline),
             None => self.end(id, EndReason::Expired, env),
+        }
+    }
+
+    /// Shortens timeouts if the table is nearly full, and ends sessions that are idle for too long then.
+    fn age(&mut self, now: u32, env: &impl Environment) {
+        let free = self.shared.quota.left() + self.room.limit.saturating_sub(self.open_sessions());
+        self.lifetime.ageing = Ageing::new(free, self.shared.capacity());
+        if !self.lifetime.ageing.is_active() {
+            return;
+        }
+        // The timers of these sessions are armed for the whole timeout.
+        let batch = SessionBatch::collect(|| {
+            let id = self.table.next_session(self.lifetime.sweep_position)?;
+            self.lifetime.sweep_position = id.0 + 1;
+            Some(id)
+        });
+        if batch.ids().is_empty() {
+            self.lifetime.sweep_position = 0;
+        }
+        for &id in batch.ids() {
+            if self.deadline(id, now).is_none() {
+                self.collect_session(now, id, env);
+                if self.deadline(id, now).is_none() {
+                    self.end(id, EndReason::Aged, env);
+                }
+            }
         }
     }
 
@@ -90,6 +118,7 @@ impl Sessions {
             flow_flags::CHAINED => tracked().max(self.chains.timeout(&self.table, id)),
             _ => REDIRECT_TIMEOUT,
         };
+        let timeout = self.lifetime.ageing.apply(timeout);
         let idle = now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen));
         (idle < timeout).then(|| now.wrapping_add(timeout - idle))
     }
@@ -102,6 +131,7 @@ impl Sessions {
             self.release(id, env);
             *match reason {
                 EndReason::Expired => &mut self.counters.expired,
+                EndReason::Aged => &mut self.counters.aged,
                 EndReason::Replaced => &mut self.counters.replaced,
                 EndReason::Evicted => &mut self.counters.evicted,
                 EndReason::RuleRemoved => &mut self.counters.ended,
@@ -111,6 +141,14 @@ impl Sessions {
         }
         self.table.remove(id);
         self.lifetime.removals = self.lifetime.removals.wrapping_add(1);
+    }
+
+    /// Removes a session as if it had not been opened.
+    pub(crate) fn undo_opening(&mut self, id: SessionId, env: &impl Environment) {
+        self.release(id, env);
+        self.table.remove(id);
+        self.lifetime.removals = self.lifetime.removals.wrapping_add(1);
+        self.counters.created -= 1;
     }
 
     /// Releases what a session holds.
@@ -125,6 +163,10 @@ impl Sessions {
         }
         let &SessionState { rule_list, mapping, flags, .. } = self.table.session(id);
         self.rules.lists.release(rule_list);
+        if flags & session_flags::COUNTED != 0 {
+            let sources = &self.shared.sources;
+            sources.remove(sources.hash(&self.table.key(FlowRef::new(id, Direction::Forward))));
+        }
         if mapping != u32::MAX {
             let mut key = self.table.key(FlowRef::new(id, Direction::Forward));
             if flags & session_flags::INBOUND == 0 {

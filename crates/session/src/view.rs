@@ -11,6 +11,8 @@ pub struct SessionCounters {
     pub created: u64,
     /// Sessions ended by their timeout.
     pub expired: u64,
+    /// Sessions ended before their timeout because the table was nearly full.
+    pub aged: u64,
     /// Sessions replaced by a new connection with the same addresses and ports.
     pub replaced: u64,
     /// Half-open sessions ended to make room.
@@ -23,6 +25,8 @@ pub struct SessionCounters {
     pub closed: u64,
     /// Sessions refused because the table was full.
     pub refused_full: u64,
+    /// Sessions refused because their source had reached its limit.
+    pub refused_source: u64,
     /// Sessions refused because no translation was free.
     pub refused_exhausted: u64,
     /// Sessions refused because their source has as many mappings as the pool allows.
@@ -47,7 +51,7 @@ pub struct SessionCounters {
     pub redirects: u64,
     /// Gauge: cached decisions.
     pub decisions: u64,
-    /// Capacity of the table, in sessions.
+    /// Maximum number of sessions of all workers; 0 for all workers but the first.
     pub capacity: u64,
 }
 

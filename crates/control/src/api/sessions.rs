@@ -92,10 +92,25 @@ pub struct SessionCounts {
     pub capacity: u64,
     /// Sessions that were opened.
     pub created: u64,
-    /// Sessions that ended, by reason: `expired`, `replaced`, `evicted`, `ended`, `cleared`.
+    /// Source addresses that have reached their limit of sessions, the latest first.
+    #[serde(default)]
+    pub limited_sources: Vec<LimitedEntry>,
+    /// Sessions that ended, by reason: `expired`, `aged`, `replaced`, `evicted`, `ended`, `cleared`.
     pub ended: IndexMap<String, u64>,
     /// Packets that could not open a session, by drop reason.
     pub refused: IndexMap<String, u64>,
+}
+
+/// A source address that has reached its limit of sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LimitedEntry {
+    /// The source address.
+    #[schema(value_type = String)]
+    pub address: IpAddr,
+    /// The limit.
+    pub limit: u32,
+    /// Seconds since the limit was last reached.
+    pub seconds_ago: u64,
 }
 
 /// `show nat`.

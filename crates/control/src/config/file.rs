@@ -130,6 +130,9 @@ impl<'a> Builder<'a> {
                     settings::set_timeout(self.config.settings_mut(), timeout, seconds);
                 }
                 Command::SetPuntLimit { class, rate } => self.config.punt_limits_mut().set(class, rate),
+                Command::SetSessionLimit(limit) => {
+                    self.config.settings_mut().source_limit = settings::source_limit(limit);
+                }
                 Command::SetTcpPickup(on) => self.config.settings_mut().tcp_pickup = on,
                 Command::SetTcpWindowCheck(on) => self.config.settings_mut().tcp_window_check = on,
                 Command::SetXdpFastPath(on) => self.config.set_fast_path(on),

@@ -2,8 +2,8 @@
 //! `set punt-limit`.
 
 use mmb_dataplane::PuntLimits;
-use mmb_flow::{SessionSettings, Timeouts};
-use mmb_lang::{Command, PuntClass, Timeout};
+use mmb_flow::{SessionSettings, SourceLimit, Timeouts};
+use mmb_lang::{Command, PuntClass, SessionLimit, Timeout};
 
 /// Milliseconds in a second.
 const SECOND: u32 = 1000;
@@ -29,6 +29,15 @@ pub(crate) fn set_timeout(settings: &mut SessionSettings, timeout: Timeout, seco
     *timeout_mut(&mut settings.timeouts, timeout) = seconds.saturating_mul(SECOND);
 }
 
+/// The limit of sessions of a source.
+pub(crate) fn source_limit(limit: SessionLimit) -> SourceLimit {
+    match limit {
+        SessionLimit::Default => SourceLimit::Share,
+        SessionLimit::Sessions(n) => SourceLimit::Sessions(n),
+        SessionLimit::Off => SourceLimit::Off,
+    }
+}
+
 /// The lines of a file with these settings. Defaults have no line.
 pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
     let (mut now, mut default) = (*settings, SessionSettings::default());
@@ -44,6 +53,13 @@ pub(crate) fn lines(settings: &SessionSettings) -> Vec<String> {
     }
     if now.tcp_window_check != default.tcp_window_check {
         lines.push(Command::SetTcpWindowCheck(now.tcp_window_check).to_string());
+    }
+    match now.source_limit {
+        SourceLimit::Share => {}
+        SourceLimit::Sessions(n) => {
+            lines.push(Command::SetSessionLimit(SessionLimit::Sessions(n)).to_string());
+        }
+        SourceLimit::Off => lines.push(Command::SetSessionLimit(SessionLimit::Off).to_string()),
     }
     lines
 }
@@ -64,13 +80,22 @@ mod tests {
         assert!(lines(&SessionSettings::default()).is_empty());
         let mut settings =
             SessionSettings { tcp_pickup: false, tcp_window_check: true, ..SessionSettings::default() };
+        settings.source_limit = source_limit(SessionLimit::Sessions(99));
         for (timeout, seconds) in Timeout::ALL.into_iter().zip(11..) {
             set_timeout(&mut settings, timeout, seconds);
         }
         let text = lines(&settings);
-        assert_eq!(text.len(), Timeout::ALL.len() + 2);
+        assert_eq!(text.len(), Timeout::ALL.len() + 3);
         assert_eq!(text[0], "set timeout tcp-handshake 11");
-        assert_eq!(text[9..], ["set timeout fragment 20", "set tcp-pickup off", "set tcp-window-check on"]);
+        assert_eq!(
+            text[9..],
+            [
+                "set timeout fragment 20",
+                "set tcp-pickup off",
+                "set tcp-window-check on",
+                "set session-limit source 99"
+            ]
+        );
         let mut limits = PuntLimits::default();
         assert_eq!(punt_lines(&limits).count(), 0);
         limits.set(PuntClass::Local, None);

@@ -201,6 +201,11 @@ impl Scrape {
         }
         e.encode_descriptor("sessions_created", "Sessions opened", None, MetricType::Counter)?
             .encode_counter::<[(&str, &str); 0], _, u64>(&sessions.created, None)?;
+        let help = "Limit of a source address that has reached it within the last minute";
+        let mut metric = e.encode_descriptor("sessions_limited_source", help, None, MetricType::Gauge)?;
+        for source in sessions.limited_sources.iter().filter(|source| source.seconds_ago < 60) {
+            gauge(&mut metric, &[("source", &source.address.to_string())], source.limit.into())?;
+        }
         per_reason(e, "sessions_ended", "Sessions that ended", &sessions.ended)?;
         per_reason(e, "sessions_refused", "Packets that could not open a session", &sessions.refused)
     }

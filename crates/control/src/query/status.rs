@@ -113,7 +113,11 @@ impl Control {
             sessions: sessions.get(w.worker).map_or(0, |counters| counters.sessions),
             nodes: w.nodes.into_iter().map(|n| (n.name.clone(), node(&n))).collect(),
         });
-        Runtime { workers: workers.collect(), sessions: session_counts(&sessions), routing: self.routing() }
+        Runtime {
+            workers: workers.collect(),
+            sessions: session_counts(&sessions, self.limited_sources()),
+            routing: self.routing(),
+        }
     }
 
     /// `show nat`.
@@ -176,15 +180,17 @@ fn named<const N: usize>(counts: [(&str, u64); N]) -> IndexMap<String, u64> {
 }
 
 /// The sum over all workers.
-fn session_counts(workers: &[SessionCounters]) -> SessionCounts {
+fn session_counts(workers: &[SessionCounters], limited_sources: Vec<LimitedEntry>) -> SessionCounts {
     let sum = |get: fn(&SessionCounters) -> u64| workers.iter().map(get).sum();
     SessionCounts {
+        limited_sources,
         sessions: sum(|c| c.sessions),
         half_open: sum(|c| c.half_open),
         capacity: sum(|c| c.capacity),
         created: sum(|c| c.created),
         ended: named([
             ("expired", sum(|c| c.expired)),
+            ("aged", sum(|c| c.aged)),
             ("replaced", sum(|c| c.replaced)),
             ("evicted", sum(|c| c.evicted)),
             ("ended", sum(|c| c.ended)),
@@ -192,6 +198,7 @@ fn session_counts(workers: &[SessionCounters]) -> SessionCounts {
         ]),
         refused: named([
             (DropReason::SessionFull.name(), sum(|c| c.refused_full)),
+            (DropReason::SessionLimit.name(), sum(|c| c.refused_source)),
             (DropReason::NatExhausted.name(), sum(|c| c.refused_exhausted)),
             (DropReason::NatLimit.name(), sum(|c| c.refused_limit)),
             (DropReason::SessionMiddle.name(), sum(|c| c.refused_middle)),

@@ -155,6 +155,10 @@ fn interface_details(text: &mut String, i: &InterfaceEntry, verbose: bool) {
 /// `show runtime`; `verbose` adds the nodes without packets.
 pub fn runtime(runtime: &Runtime, verbose: bool) -> String {
     let mut text = runtime.routing.as_ref().map(routing).unwrap_or_default();
+    for source in &runtime.sessions.limited_sources {
+        let (limit, ago) = (count(source.limit.into(), "session"), count(source.seconds_ago, "second"));
+        let _ = writeln!(text, "source {} reached its limit of {limit}, {ago} ago", source.address);
+    }
     for w in &runtime.workers {
         let cpu = w.cpu.map_or_else(String::new, |cpu| format!(", core {cpu}"));
         let (sleeps, repairs) = (w.sleeps, w.checksum_repairs);

@@ -19,6 +19,7 @@ use mmb_dataplane::Engine;
 use mmb_lang::SourceSpan;
 
 use super::background::Background;
+use super::limited::LimitedSources;
 use super::maintenance::Maintenance;
 use super::mirror::Mirror;
 use super::state::State;
@@ -37,6 +38,7 @@ pub struct Control {
     state: Mutex<State>,
     started: Instant,
     maintenance: Maintenance,
+    limited: LimitedSources,
 }
 
 impl Control {
@@ -50,6 +52,7 @@ impl Control {
             state: Mutex::default(),
             started: Instant::now(),
             maintenance: Maintenance::default(),
+            limited: LimitedSources::default(),
         }
     }
 
@@ -132,6 +135,11 @@ impl Control {
     }
 
     /// The queue of maintenance work.
+    pub(super) fn limited(&self) -> &LimitedSources {
+        &self.limited
+    }
+
+    /// Requests to the maintenance thread.
     pub(super) fn maintenance(&self) -> &Maintenance {
         &self.maintenance
     }

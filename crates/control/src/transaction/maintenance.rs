@@ -9,8 +9,9 @@
 //! starts again. Rules keep their indexes, slots and counters.
 //!
 //! While there are NAT pools, the thread fetches the events of the workers four times a second and writes one
-//! line each to standard error. Workers never wait for it. Events that did not fit the workers' buffers are
-//! counted, and the log has their number.
+//! line each to standard error. So it does with the sources that have reached their limit of sessions.
+//! Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log has their
+//! number.
 
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -23,8 +24,8 @@ use crate::text::count;
 /// Time between two attempts to rebuild while rules change.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Time between two reads of the workers' NAT events.
-const NAT_INTERVAL: Duration = Duration::from_millis(250);
+/// Time between two reads of the workers' events.
+const LOG_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Requests to the thread that runs [`Control::run_maintenance`].
 #[derive(Debug, Default)]
@@ -79,28 +80,33 @@ impl Control {
     pub fn run_maintenance(&self) {
         let mut lost = 0;
         loop {
-            let has_pools = !self.state().config.nat().pools().is_empty();
-            let requests = self.maintenance().wait(has_pools.then_some(NAT_INTERVAL));
+            let config = self.state().config;
+            let has_pools = !config.nat().pools().is_empty();
+            let has_sessions = has_pools || config.policy().is_stateful();
+            drop(config);
+            let requests = self.maintenance().wait(has_sessions.then_some(LOG_INTERVAL));
             if requests.stop {
                 return;
             }
-            lost = self.log_nat_events(lost);
+            lost = self.log_events(has_pools, lost);
             while requests.rebuild && !self.rebuild() {
                 std::thread::sleep(RETRY);
             }
         }
     }
 
-    /// Logs the events of NAT pools since the last call. `lost_before` and the result count the events lost
-    /// since the start, before and now.
-    fn log_nat_events(&self, lost_before: u64) -> u64 {
-        let (events, lost) = self.engine().nat_events();
+    /// Logs the events of NAT pools, and sources that have reached their limit, since the last call.
+    /// `lost_before` and the result count the events lost since the start, before and now.
+    fn log_events(&self, has_pools: bool, lost_before: u64) -> u64 {
+        // Without pools, workers are not woken up.
+        let (events, lost) = if has_pools { self.engine().nat_events() } else { (Vec::new(), lost_before) };
         let now = nat_log::utc(SystemTime::now());
         let mut text: String = events.iter().map(|event| nat_log::line(&now, event)).collect();
         if lost > lost_before {
             let lost = count(lost - lost_before, "event");
             text.push_str(&format!("{now} nat: {lost} lost: too many at once\n"));
         }
+        text.push_str(&self.limited_lines(&now));
         // An error of the log does not stop the daemon.
         let _ = io::stderr().write_all(text.as_bytes());
         lost

@@ -6,6 +6,7 @@ mod control;
 mod devices;
 mod engine_plane;
 mod interfaces;
+mod limited;
 mod maintenance;
 mod mirror;
 mod nat;

@@ -1,7 +1,7 @@
 //! `set …`.
 
 use mmb_flow::SessionSettings;
-use mmb_lang::{ErrorPolicy, PuntClass, Timeout};
+use mmb_lang::{ErrorPolicy, PuntClass, SessionLimit, Timeout};
 
 use super::control::Control;
 use crate::api::Done;
@@ -48,6 +48,17 @@ impl Control {
         let limit = rate.map_or("all packets".to_owned(), |rate| count(u64::from(rate), "packet"));
         let each = if rate.is_some() { " per second" } else { "" };
         Ok(Done::new(format!("the kernel gets {limit}{each} of class {}", class.word())))
+    }
+
+    /// `set session-limit`.
+    pub(crate) fn set_session_limit(&self, limit: SessionLimit) -> Result<Done, CommandError> {
+        self.change_settings(|settings| settings.source_limit = settings::source_limit(limit))?;
+        let sessions = match limit {
+            SessionLimit::Default => "an eighth of all sessions".to_owned(),
+            SessionLimit::Sessions(n) => count(u64::from(n), "session"),
+            SessionLimit::Off => "any number of sessions".to_owned(),
+        };
+        Ok(Done::new(format!("a source may have {sessions}")))
     }
 
     /// `set tcp-pickup`.

@@ -14,6 +14,7 @@ use mmb_dpdk::{Eal, FlowHandle, Mempool, StatsHandle};
 use mmb_fastpath::PortMonitor;
 use mmb_lang::PortKind;
 use mmb_nf::Program;
+use mmb_session::{LimitedSource, SharedSessions};
 use mmb_system::FileAccess;
 
 use crate::engine::config::{Forwarding, PortId};
@@ -51,6 +52,8 @@ pub(super) struct Publisher {
 /// Workers, ports, and what they run on.
 pub struct Engine {
     pub(super) shared: Arc<Shared>,
+    /// What the sessions of all workers share.
+    pub(super) sessions: Arc<SharedSessions>,
     pub(super) workers: Vec<RunningWorker>,
     /// The thread that writes packets to the kernel's interfaces.
     pub(super) punt_writer: Option<JoinHandle<()>>,
@@ -72,6 +75,11 @@ impl Engine {
     /// What the control side and the workers share.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// Sources that have reached their limit of sessions since the last call. Workers do not notice the call.
+    pub fn take_limited_sources(&self) -> Vec<LimitedSource> {
+        self.sessions.take_limited()
     }
 
     /// The DPDK environment.

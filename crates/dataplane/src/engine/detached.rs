@@ -21,7 +21,7 @@ use mmb_dpdk::{
 use mmb_nf::StageCounters;
 use mmb_packet::DropReason;
 use mmb_route::Routes;
-use mmb_session::DumpCursor;
+use mmb_session::{DumpCursor, SharedSessions};
 
 use crate::engine::config::{Forwarding, PortId};
 use crate::engine::counters::{EDIT_FAILURES, RuleCounters, RuleTable};
@@ -99,6 +99,8 @@ pub struct DetachedConfig {
 /// What detached workers share.
 pub struct DetachedEngine {
     shared: Arc<Shared>,
+    /// What the sessions of connected workers share.
+    sessions: Arc<SharedSessions>,
     inboxes: Mutex<Vec<Option<Inbox<RingReceiver>>>>,
     config: DetachedConfig,
     pool: Mempool,
@@ -131,7 +133,8 @@ impl DetachedEngine {
             shared.publish_routes(routes);
         }
         let pool = memory.pools.ordinary();
-        Ok(DetachedEngine { shared: Arc::new(shared), inboxes: Mutex::new(inboxes), config, pool })
+        let sessions = Arc::new(SharedSessions::new(config.sessions, config.workers as u16, SEED));
+        Ok(DetachedEngine { shared: Arc::new(shared), sessions, inboxes: Mutex::new(inboxes), config, pool })
     }
 
     /// Creates worker `id`, once per id, for the calling thread, which must be registered with DPDK.
@@ -143,11 +146,15 @@ impl DetachedEngine {
     pub fn worker<I: PacketIo>(&self, id: usize, io: Option<I>) -> Result<DetachedWorker<I>, EngineError> {
         let DetachedConfig { sessions, scratchpad, share_scratchpads, .. } = self.config;
         let capacity = SessionCapacity { sessions, scratchpad, share_scratchpads };
-        let (share, of) = if self.config.is_connected { (id, self.config.workers) } else { (0, 1) };
-        let mut sessions = create_sessions(share, of, capacity, SEED)?;
+        let (place, shared) = if self.config.is_connected {
+            ((id, self.config.workers), self.sessions.clone())
+        } else {
+            ((0, 1), Arc::new(SharedSessions::new(sessions, 1, SEED)))
+        };
+        let mut sessions = create_sessions(place, capacity, SEED, shared)?;
         sessions.set_clock(rdtsc);
         let mut worker = Box::new(Worker::new(id, self.shared.clone(), SEED + id as u64, sessions));
-        worker.handoff.spread = of as u32;
+        worker.handoff.spread = place.1 as u32;
         worker.ports.pool = Some(self.pool.clone());
         let mut inboxes = self.inboxes.lock().unwrap_or_else(PoisonError::into_inner);
         worker.handoff.inbox = inboxes.get_mut(id).and_then(Option::take);

@@ -3,7 +3,7 @@
 use mmb_dpdk::{RingReceiver, RingSender, ring};
 
 /// Packets that fit a ring.
-const RING: usize = 4096;
+pub(crate) const RING: usize = 4096;
 
 /// The two rings into a worker; `R` is their sending or receiving end.
 pub(crate) struct Inbox<R> {

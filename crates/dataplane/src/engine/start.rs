@@ -10,7 +10,7 @@ use mmb_dpdk::{
 };
 use mmb_fastpath::PortMonitor;
 use mmb_flow::ScratchpadFile;
-use mmb_session::{SessionConfig, Sessions};
+use mmb_session::{SessionConfig, Sessions, SharedSessions};
 
 use crate::engine::config::{EngineConfig, Forwarding, MAX_SCRATCHPAD, MAX_SESSIONS, MAX_WORKERS};
 use crate::engine::control::{Engine, Publisher, RunningWorker, lock};
@@ -56,7 +56,9 @@ impl Engine {
             .map_err(|reason| EngineError::Thread { name: "the port monitor".into(), reason })?;
         let writer = shared.clone();
         let punt_writer = thread("the kernel's writer", "mmb-punt", move || writer::run(&writer, punted))?;
+        let seed = random_seed();
         let mut engine = Engine {
+            sessions: Arc::new(SharedSessions::new(config.sessions, config.workers as u16, seed)),
             workers: Vec::new(),
             punt_writer: Some(punt_writer),
             ports,
@@ -73,14 +75,14 @@ impl Engine {
             eal,
         };
         let cpus = cpus_for(config.workers);
-        let seed = random_seed();
         for (id, (cpu, inbox)) in cpus.into_iter().zip(inboxes).enumerate() {
             let capacity = SessionCapacity {
                 sessions: config.sessions,
                 scratchpad: config.scratchpad,
                 share_scratchpads: config.share_scratchpads,
             };
-            let mut sessions = create_sessions(id, config.workers, capacity, seed)?;
+            let place = (id, config.workers);
+            let mut sessions = create_sessions(place, capacity, seed, engine.sessions.clone())?;
             sessions.set_clock(mmb_dpdk::rdtsc);
             let running = spawn(id, cpu, inbox, sessions, &engine)?;
             engine.workers.push(running);
@@ -140,23 +142,23 @@ pub(crate) struct SessionCapacity {
     pub share_scratchpads: bool,
 }
 
-/// Creates the sessions of worker `id` of `workers`.
+/// Creates the sessions of worker `id` of `workers`, which have the same `shared`.
 pub(crate) fn create_sessions(
-    id: usize,
-    workers: usize,
+    (id, workers): (usize, usize),
     capacity: SessionCapacity,
     seed: u64,
+    shared: Arc<SharedSessions>,
 ) -> Result<Sessions, EngineError> {
     let config = SessionConfig {
-        sessions: capacity.sessions.div_ceil(workers),
+        sessions: capacity.sessions,
         worker: id as u16,
         workers: workers as u16,
         seed,
         scratchpad: capacity.scratchpad,
     };
     let sessions = match capacity.share_scratchpads {
-        true => Sessions::with_scratchpad_file(config, create_scratchpads),
-        false => Sessions::new(config),
+        true => Sessions::with_scratchpad_file(config, shared, create_scratchpads),
+        false => Sessions::with_shared(config, shared),
     };
     sessions.map_err(|reason| EngineError::SessionMemory { sessions: capacity.sessions, reason })
 }

@@ -8,9 +8,9 @@
 //! when the session ends. A mapping without sessions is removed, and its port is free again. So mappings live
 //! as long as their sessions, and NAT needs no timers. Only static forwards are held by the configuration.
 //!
-//! Each worker has its own [`Nat`], with the mappings of its hosts and ports. [`NatConfig::opening_worker`]
-//! and [`NatConfig::owner_worker`] compute which worker that is. Workers share only the immutable
-//! [`NatConfig`].
+//! Each worker has its own [`Nat`], with the mappings of its hosts. [`NatConfig::opening_worker`] computes
+//! which worker that is, and [`Nat::owner_worker`] which worker has an external port. Workers share the
+//! immutable [`NatConfig`], and their claims on ports ([`PortOwners`]).
 //!
 //! When the configuration changes ([`Nat::adopt`]), pools that are unchanged keep their mappings. All other
 //! mappings *end*: they serve no new sessions, and their ports stay allocated until their sessions are gone.
@@ -20,7 +20,8 @@
 //! | module | contents |
 //! |---|---|
 //! | `config` | pools and forwards as the operator configures them |
-//! | `ownership` | which worker owns an address or a port |
+//! | `ownership` | which worker owns a host or a packet from outside |
+//! | `owners` | which worker has an external port |
 //! | `state` | the NAT of one worker |
 //! | `outbound`, `inbound` | mappings for sessions from inside and from outside |
 //! | `reconfigure` | the change to another configuration |
@@ -36,6 +37,7 @@ mod inbound;
 mod index;
 mod mappings;
 mod outbound;
+mod owners;
 mod ownership;
 mod pool;
 mod prefetch;
@@ -51,6 +53,7 @@ pub use config::{
     NatConfigError, PoolConfig, PoolId, PortProto,
 };
 pub use events::{NatEvent, NatEventKind, PoolUsage, PortBlock};
+pub use owners::PortOwners;
 pub use prefetch::NatPrefetcher;
 pub use state::Nat;
 pub use types::{HostLocation, InboundError, InboundMapping, MappingId, NatError, OutboundMapping};

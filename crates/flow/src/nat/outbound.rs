@@ -124,9 +124,9 @@ impl Nat {
 
     /// Adds a host and assigns it an address of the pool. None if no address has ports left.
     fn add_host(&mut self, proto: PortProto, request: MapRequest, hash: u32) -> Option<u32> {
-        let MapRequest { slot, source, location, .. } = request;
+        let MapRequest { slot, source, location, now, .. } = request;
         let pool = self.pools.get_mut(usize::from(slot)).and_then(Option::as_mut)?;
-        let external = pool.address_for(source.address, proto, source.port)?;
+        let external = pool.address_for(source.address, proto, source.port, now)?;
         let host = Host {
             address: source.address,
             external,
@@ -162,6 +162,11 @@ impl Nat {
         let (Some(pool), Some(host)) = (pool, self.hosts.get_mut(number)) else {
             return Err(NatError::Exhausted);
         };
+        // One host must not take all ports of an address (RFC 6888, REQ-4).
+        if pool.config.limit().is_none() && host.mappings >= pool.config.default_ports() {
+            pool.counters.limited += 1;
+            return Err(NatError::Limit);
+        }
         admit(pool, host, location)?;
         let mappings = &self.mappings;
         let below = || {
@@ -173,7 +178,7 @@ impl Nat {
         let address = pool.config.nth(host.external);
         let port_hasher = &self.port_hasher;
         let mut next = |pool: &mut Pool, host: &mut Host| {
-            let picked = pool.pick(number, host, preference, below)?;
+            let picked = pool.pick(number, host, preference, below, now)?;
             preference.random = port_hasher.mix(preference.random);
             if let Some(ports) = picked.block {
                 let block = PortBlock { address: address.into(), ports };

@@ -2,13 +2,14 @@
 //!
 //! # Theory of operation
 //!
-//! An internal host belongs to one worker, which has all of its mappings. External ports are assigned to
-//! workers in chunks, and a host gets ports of its worker. So the port alone determines the worker of a
-//! packet from outside. Hosts are distributed by the fractional part of their address times the golden ratio.
+//! An internal host belongs to one worker, which has all of its mappings. That worker claims the external
+//! ports that it gives to its hosts ([`super::owners`]). So the port alone determines the worker of a packet
+//! from outside. Hosts are distributed by the fractional part of their address times the golden ratio.
 //! The result is equal on all workers. Consecutive addresses are distributed evenly to within a few hosts,
 //! which a hash would not achieve.
 
 use super::config::{Endpoint, NatConfig, PoolConfig, PoolId, PortProto};
+use super::state::Nat;
 use crate::Key;
 
 /// 2^32 divided by the golden ratio, and by its square. Both distribute consecutive numbers evenly, in
@@ -77,24 +78,6 @@ impl NatConfig {
         host_worker(u32::from_be_bytes(address), workers)
     }
 
-    /// The worker that owns the session of a packet to a [NAT destination](NatConfig::is_nat_destination).
-    pub fn owner_worker(&self, key: &Key, workers: usize) -> usize {
-        if workers <= 1 {
-            return 0;
-        }
-        let to = destination(key);
-        let proto = PortProto::of(key.proto);
-        if let Some(forward) =
-            proto.and_then(|proto| self.forward_at(proto, to)).and_then(|n| self.forwards().get(n))
-        {
-            return host_worker(forward.internal().address, workers);
-        }
-        match (proto, self.pool_at(to).and_then(|id| self.pools().get(usize::from(id.0)))) {
-            (Some(_), Some(pool)) => pool.owner(to.port, workers),
-            _ => host_worker(to.address, workers),
-        }
-    }
-
     /// The worker that opens the session of a packet from inside that a pool translates.
     ///
     /// It depends on the address of the host only. For protocols without ports it depends on the external
@@ -105,6 +88,25 @@ impl NatConfig {
             (None, Some(pool)) => host_worker(pool.first_choice(host), workers),
             _ => host_worker(host, workers),
         }
+    }
+}
+
+impl Nat {
+    /// The worker that owns the session of a packet to a [NAT destination](NatConfig::is_nat_destination).
+    /// None: no worker has given out the port.
+    pub fn owner_worker(&self, key: &Key) -> Option<usize> {
+        if self.workers <= 1 {
+            return Some(0);
+        }
+        let to = destination(key);
+        let Some(proto) = PortProto::of(key.proto) else {
+            return Some(host_worker(to.address, self.workers));
+        };
+        if let Some(forward) = self.config.forward_at(proto, to).and_then(|n| self.config.forwards().get(n)) {
+            return Some(host_worker(forward.internal().address, self.workers));
+        }
+        let slot = self.slot(self.config.pool_at(to)?)?;
+        self.pool_at(slot)?.owner(to, proto)
     }
 }
 

@@ -58,7 +58,7 @@ impl Nat {
                     }
                     slot
                 }
-                None => self.add_pool(Pool::new(pool.clone(), self.worker, self.workers)),
+                None => self.add_pool(self.new_pool(pool)),
             };
             self.slots.push(slot);
         }

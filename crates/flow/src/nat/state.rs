@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use super::config::{Endpoint, MAX_FORWARDS, NatConfig, PoolId, PortProto};
+use super::config::{Endpoint, MAX_FORWARDS, NatConfig, PoolConfig, PoolId, PortProto};
 use super::events::{Events, NatEvent, PoolUsage};
 use super::hosts::Hosts;
 use super::index::Hasher;
 use super::mappings::{Mapping, MappingKind, Mappings};
+use super::owners::{PoolClaims, PortOwners};
 use super::pool::{Pool, PortPreference};
 use super::reconfigure::Forward;
 use super::types::{HostLocation, MappingId};
@@ -18,6 +19,8 @@ pub struct Nat {
     pub(super) config: Arc<NatConfig>,
     pub(super) worker: usize,
     pub(super) workers: usize,
+    /// The claims of all workers on ports.
+    pub(super) owners: Arc<PortOwners>,
     pub(super) hasher: Hasher,
     /// Key of the pseudo-random choice of ports.
     pub(super) port_hasher: Hasher,
@@ -36,25 +39,32 @@ pub struct Nat {
 }
 
 impl Nat {
-    /// Creates the NAT of worker number `worker` of `workers`, with room for the mappings of `sessions`
-    /// sessions.
-    ///
-    /// All workers must get the same `seed`.
+    /// Creates the NAT of a single worker, with room for the mappings of `sessions` sessions.
     ///
     /// # Errors
     /// The operating system's error if it cannot reserve the address space.
-    pub fn new(
+    pub fn new(config: Arc<NatConfig>, sessions: usize, seed: u64) -> io::Result<Nat> {
+        Nat::of_worker(config, sessions, (0, 1), seed, Arc::default())
+    }
+
+    /// Creates the NAT of a worker, by its number and the number of workers. All workers must get the same
+    /// `seed` and the same `owners`.
+    ///
+    /// # Errors
+    /// As [`Nat::new`].
+    pub fn of_worker(
         config: Arc<NatConfig>,
         sessions: usize,
-        worker: usize,
-        workers: usize,
+        (worker, workers): (usize, usize),
         seed: u64,
+        owners: Arc<PortOwners>,
     ) -> io::Result<Nat> {
         let hasher = Hasher::new(seed);
         let mut nat = Nat {
             config: Arc::default(),
             worker,
             workers,
+            owners,
             hasher,
             port_hasher: Hasher::new(!seed ^ ((worker as u64) << 32)),
             pools: Vec::new(),
@@ -154,6 +164,14 @@ impl Nat {
     /// Usage of each pool by this worker, in the order of the configuration.
     pub fn usage(&self) -> Vec<PoolUsage> {
         self.slots.iter().filter_map(|&slot| self.pool_at(slot)).map(Pool::usage).collect()
+    }
+
+    /// Creates the ports of a pool.
+    pub(super) fn new_pool(&self, config: &PoolConfig) -> Pool {
+        let arrays = if config.block().is_some() { 1 } else { PortProto::ALL.len() as u32 };
+        let claims =
+            (self.workers > 1).then(|| PoolClaims::new(self.owners.of_pool(config), self.worker, arrays));
+        Pool::new(config.clone(), claims, self.worker == 0)
     }
 
     /// Slot of a configured pool.

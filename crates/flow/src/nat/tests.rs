@@ -65,7 +65,7 @@ pub(super) fn config(pools: &[PoolConfig], forwards: &[ForwardConfig]) -> Arc<Na
 
 /// The NAT of a single worker with one pool.
 pub(super) fn nat(pool: PoolConfig) -> Nat {
-    Nat::new(config(&[pool], &[]), ROOM, 0, 1, 1).unwrap()
+    Nat::new(config(&[pool], &[]), ROOM, 1).unwrap()
 }
 
 pub(super) const P: PoolId = PoolId(0);

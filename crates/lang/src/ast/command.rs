@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use super::{
-    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, Word, address_bits,
+    Chain, Endpoint4, Match, NatForward, NatPool, NatProto, NfInstance, PuntClass, Rule, SessionLimit, Word,
+    address_bits,
 };
 
 /// One line of the language.
@@ -139,6 +140,8 @@ pub enum Command {
         /// 1 to [`PuntClass::MAX_RATE`]. None: no limit.
         rate: Option<u32>,
     },
+    /// `set session-limit source NUMBER|default|off`: sessions that a source address may have open.
+    SetSessionLimit(SessionLimit),
     /// `set tcp-pickup on|off`: whether a TCP segment other than a SYN may open a session.
     SetTcpPickup(bool),
     /// `set tcp-window-check on|off`: whether TCP segments outside of the window are dropped.

@@ -1,4 +1,4 @@
-//! Limits: what `set punt-limit` sets.
+//! Limits: what `set punt-limit` and `set session-limit` set.
 
 /// A class of packets that mmb gives to the kernel. Each class has a limit of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,4 +25,21 @@ impl PuntClass {
     pub fn word(self) -> &'static str {
         crate::keyword::punt_class_word(self)
     }
+}
+
+/// Maximum number of sessions of a source address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SessionLimit {
+    /// A share of the table.
+    #[default]
+    Default,
+    /// 1 to [`SessionLimit::MAX`].
+    Sessions(u32),
+    /// No limit.
+    Off,
+}
+
+impl SessionLimit {
+    /// The largest limit.
+    pub const MAX: u32 = 10_000_000;
 }

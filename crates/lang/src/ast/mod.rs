@@ -14,7 +14,7 @@ use std::ops::Deref;
 
 pub use chain::{Body, Branch, BranchEnd, Chain, NfInstance, Step};
 pub use command::{Command, ErrorPolicy, PortKind, ShowSubject, Subnet, Timeout};
-pub use limit::PuntClass;
+pub use limit::{PuntClass, SessionLimit};
 pub use nat::{Endpoint4, Filtering, NatForward, NatPool, NatProto};
 
 use crate::field::FieldId;

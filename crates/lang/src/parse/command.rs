@@ -1,11 +1,11 @@
 //! Commands other than rules.
 
 use super::{Expect, Parse, Parser};
-use crate::ast::{Command, Match, PortKind, PuntClass, RuleKind, Subnet, Timeout, Word};
+use crate::ast::{Command, Match, PortKind, PuntClass, RuleKind, SessionLimit, Subnet, Timeout, Word};
 use crate::diag::{Diagnostic, quote, suggest};
 use crate::keyword::{
     COMMANDS, CONNECTIONS, INTERFACE, Keyword, LIMIT, NEIGHBOURS, ON_ERROR, PORTS, PUNT_CLASSES, ROUTE,
-    ROUTING, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
+    ROUTING, SESSION_LIMIT, SESSION_LIMITS, SET, SHOW, SWITCH, TIMEOUTS, VERBOSE, WIRE, is_target, words,
 };
 use crate::lex::Tok;
 use crate::parse::value::subnet;
@@ -179,6 +179,19 @@ impl Parser<'_> {
                 let (class, _) = PUNT_CLASSES[self.choice(words, "class of packets")?];
                 let rate = self.limit("number of packets per second", PuntClass::MAX_RATE)?;
                 Ok(Command::SetPuntLimit { class, rate })
+            }
+            "session-limit" => {
+                self.keyword(SESSION_LIMITS, "limit of sessions")?;
+                self.expect(Expect::Words(SESSION_LIMIT));
+                let limit = if self.eat_word("default") {
+                    SessionLimit::Default
+                } else if self.eat_word("off") {
+                    SessionLimit::Off
+                } else {
+                    let sessions = self.number("number of sessions", 1..=SessionLimit::MAX.into())?;
+                    SessionLimit::Sessions(sessions as u32)
+                };
+                Ok(Command::SetSessionLimit(limit))
             }
             "tcp-pickup" => Ok(Command::SetTcpPickup(self.switch("tcp-pickup")?)),
             "tcp-window-check" => Ok(Command::SetTcpWindowCheck(self.switch("tcp-window-check")?)),

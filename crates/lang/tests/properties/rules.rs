@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use mmb_lang::{
     Action, Command, Comparison, Cond, Endpoint4, ErrorPolicy, FIELDS, FieldDef, FieldId, Filtering, Match,
-    MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind, ShowSubject, SourceSpan,
-    Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
+    MatchExpr, NatForward, NatPool, NatProto, PortKind, PuntClass, Rule, RuleKind, SessionLimit, ShowSubject,
+    SourceSpan, Subnet, Support, Target, Timeout, Value, ValueItem, ValueKind, ValueSet, Word,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -242,6 +242,12 @@ fn about_sessions() -> impl Strategy<Value = Command> {
             .prop_map(|(timeout, seconds)| Command::SetTimeout { timeout, seconds }),
         (select(&PuntClass::ALL[..]), option::of(1..=PuntClass::MAX_RATE))
             .prop_map(|(class, rate)| Command::SetPuntLimit { class, rate }),
+        prop_oneof![
+            Just(SessionLimit::Default),
+            Just(SessionLimit::Off),
+            (1..=SessionLimit::MAX).prop_map(SessionLimit::Sessions),
+        ]
+        .prop_map(Command::SetSessionLimit),
         any::<bool>().prop_map(Command::SetTcpPickup),
         any::<bool>().prop_map(Command::SetTcpWindowCheck),
         any::<bool>().prop_map(Command::SetXdpFastPath),

@@ -40,7 +40,7 @@ interfaces  interface add NAME af-xdp|af-packet IFNAME | tap [IFNAME] | pci ADDR
             interface del NAME   wire A B   wire del A   enable NAME…   disable NAME…
 routing     route NAME…   route del NAME   show fib [ADDRESS|PREFIX]   show neighbors [ADDRESS|PREFIX]
 settings    set on-error forward|drop   set timeout NAME SECONDS   set tcp-pickup|tcp-window-check|xdp-fast-path on|off
-            set punt-limit neighbor|routing|local|other NUMBER|off
+            set punt-limit neighbor|routing|local|other NUMBER|off   set session-limit source NUMBER|default|off
 show        show interfaces|nat|chains|functions|fast-path|drops|runtime|tables|fields|version|config [verbose]
             show connections [verbose] [MATCH…]
 files       apply FILE   diff FILE   check FILE

@@ -118,7 +118,7 @@ impl Sessions {
             return Next::Drop;
         }
         let key = self.table.key(packet.flow_ref().opposite()).reversed();
-        let owner = self.config.first_worker(env.nat(), &key);
+        let owner = self.first_worker(env.nat(), &key);
         packet.meta.flags |= flags::LOOPED;
         packet.meta.edits_len = 0;
         match owner == self.config.worker {

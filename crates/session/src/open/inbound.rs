@@ -20,7 +20,7 @@ impl Sessions {
         pkt: &mut SlowPacket<'_, E, P>,
         key: &Key,
     ) -> Next {
-        let owner = self.config.nat_owner(pkt.env.nat(), key);
+        let owner = self.nat_owner(key);
         if owner != self.config.worker && self.config.can_hand_off(key, pkt.meta.flags) {
             return self.finish_opening(pkt, key, Err(Refusal::HandOff(owner)));
         }
@@ -37,6 +37,7 @@ impl Sessions {
         pkt: &mut SlowPacket<'_, E, P>,
         key: &Key,
     ) -> Result<FlowRef, Refusal> {
+        self.check_source(pkt, key)?;
         let mapping = self.nat.pools.map_inbound(key).map_err(|error| match error {
             InboundError::Unmapped => DropReason::NatUnmapped,
             InboundError::Filtered => DropReason::NatFiltered,

@@ -1,14 +1,16 @@
 //! Inserting a session: its entry in the table, rules, decision, translation and chain.
 
+use std::net::IpAddr;
+
 use mmb_flow::{
     Direction, Flow, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState, Xlat4,
     flow_flags,
 };
 use mmb_nf::ChainId;
-use mmb_packet::PacketBuf;
+use mmb_packet::{DropReason, PacketBuf};
 
 use super::nat::nat_key;
-use crate::Environment;
+use super::refusal::Refusal;
 use crate::lifetime::{EndReason, session_flags};
 use crate::rules::attached::SessionRule;
 use crate::rules::lists::EMPTY;
@@ -16,6 +18,7 @@ use crate::rules::opening::OpeningRules;
 use crate::sessions::Sessions;
 use crate::slow_path::packet::SlowPacket;
 use crate::translation::record::NumberTranslation;
+use crate::{Environment, LimitedSource};
 
 /// Sets how packets of both flows are translated. `only_endpoints`: nothing but addresses and ports changes.
 fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, only_endpoints: bool) {
@@ -29,6 +32,12 @@ fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, on
             back.flags |= flow_flags::XLAT_SLOW;
         }
     }
+}
+
+/// Returns the source of packets with this key.
+fn source_address(key: &Key) -> IpAddr {
+    let [a, b, c, d, ..] = key.source;
+    if key.is_ip4() { [a, b, c, d].into() } else { key.source.into() }
 }
 
 /// A session that is to be inserted.
@@ -96,6 +105,42 @@ impl Sessions {
         Ok(flow)
     }
 
+    /// Whether this worker may have one more session. Borrows room if it has used up its own.
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        self.open_sessions() < self.room.limit || self.shared.quota.borrow(&mut self.room)
+    }
+
+    /// Checks that the source of a packet may open one more session.
+    ///
+    /// # Errors
+    /// It may not: the packet is to be dropped.
+    pub(super) fn check_source<E: Environment, P: PacketBuf>(
+        &mut self,
+        pkt: &SlowPacket<'_, E, P>,
+        key: &Key,
+    ) -> Result<(), Refusal> {
+        // Looped packets have the address of a pool as source, and were counted for their host.
+        let Some(limit) = self.source_limit.filter(|_| !pkt.is_looped()) else { return Ok(()) };
+        let sources = &self.shared.sources;
+        if sources.count(sources.hash(key)) < u64::from(limit) {
+            return Ok(());
+        }
+        if let Some(refused) = self.limit_gate.refuse(pkt.now) {
+            // If the control side is behind, the next report will do.
+            let _ = self.shared.limited.push(LimitedSource { address: source_address(key), limit, refused });
+        }
+        Err(DropReason::SessionLimit.into())
+    }
+
+    /// Counts a new session for its source. Returns the flag that says so.
+    #[inline]
+    fn count_source<E: Environment, P: PacketBuf>(&self, pkt: &SlowPacket<'_, E, P>, key: &Key) -> u8 {
+        let sources = &self.shared.sources;
+        let is_counted = self.source_limit.is_some() && !pkt.is_looped() && sources.add(sources.hash(key));
+        if is_counted { session_flags::COUNTED } else { 0 }
+    }
+
     /// Returns the session to be evicted. The counters of offloaded flows are collected first: they may show
     /// that a candidate is established.
     fn eviction_candidate<E: Environment, P: PacketBuf>(
@@ -118,6 +163,9 @@ impl Sessions {
         pkt: &SlowPacket<'_, E, P>,
         session: &NewSession,
     ) -> Result<SessionId, InsertError> {
+        if !self.has_room() {
+            return Err(InsertError::Full);
+        }
         let TrackOutcome { timeout, embryonic, .. } = session.outcome;
         let deadline = pkt.now.wrapping_add(timeout);
         self.table.open(&pkt.hashed_key, session.translated.as_ref(), pkt.now, deadline, embryonic)
@@ -132,7 +180,7 @@ impl Sessions {
         new: &NewSession,
         rules: RuleSource<'_>,
     ) {
-        let mut flags = new.flags;
+        let mut flags = new.flags | self.count_source(pkt, key);
         if pkt.is_looped() {
             // Replies return to the inside, where the packet came from.
             flags |= session_flags::LOOP_REVERSE;

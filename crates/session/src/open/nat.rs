@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use mmb_flow::{ErrorBudget, Key, MappingId, Nat, NatConfig, PoolId};
+use mmb_flow::{ErrorBudget, Key, MappingId, Nat, NatConfig, PoolId, PortOwners};
 
 use super::exhausted::ExhaustedTargets;
 use crate::SessionConfig;
@@ -32,10 +32,10 @@ impl NatState {
     ///
     /// # Errors
     /// As [`Nat::new`].
-    pub fn new(config: &SessionConfig) -> io::Result<NatState> {
-        let (worker, workers) = (usize::from(config.worker), usize::from(config.workers));
+    pub fn new(config: &SessionConfig, ports: &Arc<PortOwners>) -> io::Result<NatState> {
+        let place = (usize::from(config.worker), usize::from(config.workers));
         Ok(NatState {
-            pools: Nat::new(Arc::default(), config.sessions, worker, workers, config.seed)?,
+            pools: Nat::of_worker(Arc::default(), config.sessions, place, config.seed, ports.clone())?,
             last_pool: None,
             exhausted: ExhaustedTargets::default(),
             error_budget: ErrorBudget::new(0),

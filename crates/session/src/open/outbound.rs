@@ -46,6 +46,7 @@ impl Sessions {
         opening: &mut OpeningRules,
         is_for_nat: bool,
     ) -> Result<FlowRef, Refusal> {
+        self.check_source(pkt, key)?;
         let (env, policy) = (pkt.env, pkt.env.policy());
         let mut plan = TranslationPlan::default();
         match opening.pool {

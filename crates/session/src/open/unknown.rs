@@ -20,7 +20,24 @@ impl Sessions {
         let mut opening = self.rules.opening(&self.chains, pkt);
         let next = self.open_or_pass(pkt, key, &mut opening);
         self.rules.keep_opening(opening);
+        if next == Next::Drop && pkt.is_looped() {
+            self.undo_hairpin(pkt, key);
+        }
         next
+    }
+
+    /// Removes the session that a packet has just opened, whose translation came back to NAT and was dropped
+    /// there. Otherwise it would keep a mapping and count against limits.
+    fn undo_hairpin<E: Environment, P: PacketBuf>(&mut self, pkt: &SlowPacket<'_, E, P>, key: &Key) {
+        let reply = self.table.find(&key.reversed());
+        if !reply.is_some() || self.table.redirect_worker(reply).is_some() {
+            return;
+        }
+        let id = reply.session();
+        let (packets, _) = self.table.flow(reply.opposite()).counts();
+        if self.table.session(id).created == pkt.now && packets <= 1 && self.table.is_embryonic(id) {
+            self.undo_opening(id, pkt.env);
+        }
     }
 
     /// Opens a session if NAT or a rule demands it. Otherwise the packet passes by stateless rules.
@@ -39,12 +56,12 @@ impl Sessions {
         }
         if is_for_nat && !pkt.is_looped() && !pkt.was_returned() {
             // It may be a reply between two hosts inside, whose session belongs to the owner of the port.
-            let owner = self.config.nat_owner(pkt.env.nat(), key);
+            let owner = self.nat_owner(key);
             if owner != self.config.worker && self.config.can_hand_off(key, pkt.meta.flags) {
                 return self.finish_opening(pkt, key, Err(Refusal::HandOff(owner)));
             }
         }
-        if is_for_nat && !pkt.is_looped() && pkt.env.routed(pkt.in_port) && self.is_unmapped(pkt.env, key) {
+        if is_for_nat && !pkt.is_looped() && pkt.env.routed(pkt.in_port) && self.is_unmapped(key) {
             // A routed address may also be local to the machine: the packet must stay as its sender made it.
             return self.process_inbound(pkt, key);
         }
@@ -65,8 +82,8 @@ impl Sessions {
     }
 
     /// Whether a packet to an address of NAT is for no host inside, as far as this worker knows.
-    fn is_unmapped<E: Environment>(&self, env: &E, key: &Key) -> bool {
-        self.config.nat_owner(env.nat(), key) == self.config.worker && !self.nat.pools.is_mapped(key)
+    fn is_unmapped(&self, key: &Key) -> bool {
+        self.nat_owner(key) == self.config.worker && !self.nat.pools.is_mapped(key)
     }
 
     /// Returns the worker that owns the sessions of the packet's source because of a forward to it. Replies
@@ -129,6 +146,7 @@ impl Sessions {
     fn count_refusal(&mut self, reason: DropReason) {
         match reason {
             DropReason::SessionFull => self.counters.refused_full += 1,
+            DropReason::SessionLimit => self.counters.refused_source += 1,
             DropReason::SessionMiddle => self.counters.refused_middle += 1,
             DropReason::NatExhausted => self.counters.refused_exhausted += 1,
             DropReason::NatLimit => self.counters.refused_limit += 1,
@@ -157,7 +175,11 @@ impl Sessions {
     /// Stores that packets with this key go to another worker.
     fn insert_redirect(&mut self, key: &Key, worker: u16, now: u32) {
         // Without a redirect, the next packet is handed off as this one.
-        if let Ok(id) = self.table.insert_redirect(key, worker, now) {
+        if self.counters.redirects < u64::from(self.shared.capacity())
+            && let Ok(id) = self.table.insert_redirect(key, worker, now)
+        {
+            // A redirect has no room of a session, and so cannot make room for one.
+            self.table.remove_embryonic(id);
             self.counters.redirects += 1;
             self.table.arm_timer(id, now.wrapping_add(REDIRECT_TIMEOUT));
         }

@@ -79,7 +79,7 @@ impl Sessions {
             return pkt.drop(DropReason::NatFailed);
         }
         let key = self.table.key(flow.opposite()).reversed();
-        let owner = self.config.first_worker(pkt.env.nat(), &key);
+        let owner = self.first_worker(pkt.env.nat(), &key);
         pkt.meta.flags |= flags::LOOPED;
         pkt.hits = &[];
         if owner == self.config.worker {

@@ -108,7 +108,7 @@ impl Sessions {
         key: &Key,
     ) -> Option<u16> {
         let (nat, workers) = (pkt.env.nat(), usize::from(self.config.workers));
-        let first = self.config.first_worker(nat, key);
+        let first = self.first_worker(nat, key);
         if first != self.config.worker && !pkt.is_handed() {
             return Some(first);
         }

@@ -1,7 +1,9 @@
 //! `handoff` and `handoff-rx`: packets to the worker that owns their flow, and from other workers.
 
 use mmb_dpdk::{Emit, Vector};
+use mmb_packet::DropReason;
 
+use super::admission::Admission;
 use super::send::{TargetRing, push, send_to_worker};
 use crate::engine::node::edges::{SINK, edges, emit};
 use crate::engine::node::vector::VECTOR;
@@ -30,13 +32,19 @@ impl From<PolicyPath> for RxEdge {
 pub(crate) fn process(worker: &mut Worker, vector: Vector<'_>) {
     let Some(mut burst) = worker.ports.burst.take() else { return vector.free() };
     let mut target = worker.id;
+    let mut admission = Admission::default();
     vector.drain(|packet| {
         let owner = usize::from(packet.meta().stage.worker());
         if owner != target {
             send_to_worker(worker, target, TargetRing::Flows, &mut burst);
             target = owner;
+            admission = Admission::to(worker, target);
         }
-        push(&mut burst, packet);
+        if admission.admits(&packet) {
+            push(&mut burst, packet);
+        } else {
+            worker.counters().drops.add(packet.port(), DropReason::HandoffFull as u8, 1);
+        }
     });
     send_to_worker(worker, target, TargetRing::Flows, &mut burst);
     worker.ports.burst = Some(burst);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::error::{NatConfigError, check_host_address};
 use super::types::{Filtering, MAX_POOL_ADDRESSES};
 
-/// Largest number of consecutive ports that belong to one worker, for pools without blocks.
-const CHUNK: u32 = 64;
+/// Ports that a host of a pool without a limit may have at least.
+const DEFAULT_PORTS_MIN: u32 = 1024;
 
 /// A pool of external addresses that internal hosts share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,14 +172,24 @@ impl PoolConfig {
 
     /// Whether a pool with the configuration `old` can change to this one and keep all of its allocations.
     pub(crate) fn extends(&self, old: &PoolConfig) -> bool {
-        self.name == old.name
-            && self.first == old.first
-            && self.last >= old.last
-            && self.ports == old.ports
-            && self.block == old.block
+        self.last >= old.last && self.has_same_ports(old)
     }
 
-    /// The first port of the first chunk.
+    /// Whether another pool has the same ports, except for the number of its addresses.
+    pub(crate) fn has_same_ports(&self, other: &PoolConfig) -> bool {
+        self.name == other.name
+            && self.first == other.first
+            && self.ports == other.ports
+            && self.block == other.block
+    }
+
+    /// Maximum number of ports of a host if the pool has no limit: half of the ports of an address (RFC 6888,
+    /// REQ-4).
+    pub(crate) fn default_ports(&self) -> u32 {
+        (self.ports_each() / 2).max(DEFAULT_PORTS_MIN)
+    }
+
+    /// The first port of the first block.
     ///
     /// Blocks begin at port 1024 if at least one fits there. Their ports serve all internal ports, and a
     /// remote server may trust source ports below 1024.
@@ -188,26 +198,6 @@ impl PoolConfig {
         match self.block {
             Some(size) if high + 1 >= low.max(1024) + u32::from(size) => low.max(1024),
             _ => low,
-        }
-    }
-
-    /// Number of consecutive ports that belong to one worker: a block, or 64, or fewer if a worker would
-    /// otherwise get none.
-    pub(crate) fn chunk(&self, workers: usize) -> u32 {
-        let turns = 4 * workers.max(1) as u32;
-        match self.block {
-            Some(size) => u32::from(size),
-            None => (self.ports_each() / turns).clamp(1, CHUNK).next_power_of_two().min(CHUNK),
-        }
-    }
-
-    /// The worker that owns a port. Ports outside of the pool belong to worker 0.
-    pub(crate) fn owner(&self, port: u16, workers: usize) -> usize {
-        match u32::from(port).checked_sub(self.base()) {
-            Some(behind) if workers > 1 && port <= self.ports.1 => {
-                (behind / self.chunk(workers)) as usize % workers
-            }
-            _ => 0,
         }
     }
 }

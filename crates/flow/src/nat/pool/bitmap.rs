@@ -3,9 +3,8 @@
 //! # Theory of operation
 //!
 //! The bitmap has one bit per number, and two summary bits per word of 64 numbers: no even number is left, no
-//! odd number is left. So a search for the next free number of either parity reads at most 18 words. Numbers
-//! that can never be taken (ports outside of the pool, or of another worker) are in a second bitmap that many
-//! share. So a new bitmap is all zeros: memory that has never been written.
+//! odd number is left. So a search for the next free number of either parity reads at most 18 words. A new
+//! bitmap is all zeros: memory that has never been written.
 
 use std::ops::Deref;
 
@@ -24,12 +23,8 @@ fn bits(first: u32, last: u32) -> u64 {
     (u64::MAX << (first & 63)) & (u64::MAX >> (63 - (last & 63)))
 }
 
-/// Taken numbers, and numbers that are permanently excluded.
-pub(super) struct PortBitmap<'a, T> {
-    /// Read-only or mutable.
-    pub(super) taken: T,
-    pub(super) barred: &'a [u64],
-}
+/// Taken numbers, read-only or mutable.
+pub(super) struct PortBitmap<T>(pub(super) T);
 
 fn word(words: &[u64], at: u32) -> u64 {
     words.get(at as usize).copied().unwrap_or(0)
@@ -46,33 +41,12 @@ fn mark(at: u32, odd: u32) -> (u32, u64) {
     (1024 + (odd & 1) * 16 + at / 64, 1 << (at % 64))
 }
 
-/// Excludes the numbers `first` to `last`.
-pub(super) fn bar(bitmap: &mut [u64], first: u32, last: u32) {
-    for at in first / 64..=last / 64 {
-        let from = if at == first / 64 { first % 64 } else { 0 };
-        let to = if at == last / 64 { last % 64 } else { 63 };
-        let value = word(bitmap, at) | bits(from, to);
-        set(bitmap, at, value);
-        for odd in 0..2 {
-            if value | !parity_bits(odd) == u64::MAX {
-                let (place, bit) = mark(at, odd);
-                set(bitmap, place, word(bitmap, place) | bit);
-            }
-        }
-    }
-}
-
-/// Number of numbers from `first` to `last` that are not excluded.
-pub(super) fn count_free(bitmap: &[u64], first: u32, last: u32) -> u32 {
-    (first..=last).filter(|n| word(bitmap, n / 64) >> (n % 64) & 1 == 0).count() as u32
-}
-
-impl<T: Deref<Target = [u64]>> PortBitmap<'_, T> {
+impl<T: Deref<Target = [u64]>> PortBitmap<T> {
     fn used(&self, at: u32) -> u64 {
-        word(&self.taken, at) | word(self.barred, at)
+        word(&self.0, at)
     }
 
-    /// Whether a number is neither taken nor excluded.
+    /// Whether a number is not taken.
     #[inline]
     pub(super) fn is_free(&self, number: u32) -> bool {
         self.used(number / 64) >> (number % 64) & 1 == 0
@@ -118,16 +92,16 @@ impl<T: Deref<Target = [u64]>> PortBitmap<'_, T> {
     }
 }
 
-impl PortBitmap<'_, &mut [u64]> {
+impl PortBitmap<&mut [u64]> {
     /// Takes a number.
     #[inline]
     pub(super) fn take(&mut self, number: u32) {
         let at = number / 64;
-        let Some(taken) = self.taken.get_mut(at as usize) else { return };
+        let Some(taken) = self.0.get_mut(at as usize) else { return };
         *taken |= 1 << (number % 64);
-        if *taken | word(self.barred, at) | !parity_bits(number) == u64::MAX {
+        if *taken | !parity_bits(number) == u64::MAX {
             let (place, bit) = mark(at, number);
-            set(self.taken, place, word(self.taken, place) | bit);
+            set(self.0, place, word(self.0, place) | bit);
         }
     }
 
@@ -135,9 +109,9 @@ impl PortBitmap<'_, &mut [u64]> {
     #[inline]
     pub(super) fn release(&mut self, number: u32) {
         let at = number / 64;
-        set(self.taken, at, word(self.taken, at) & !(1 << (number % 64)));
+        set(self.0, at, word(self.0, at) & !(1 << (number % 64)));
         let (place, bit) = mark(at, number);
-        set(self.taken, place, word(self.taken, place) & !bit);
+        set(self.0, place, word(self.0, place) & !bit);
     }
 }
 

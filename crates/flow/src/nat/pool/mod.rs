@@ -1,6 +1,11 @@
-//! The share of one worker in a pool.
+//! The ports of a pool, as one worker gives them out.
 //!
 //! # Theory of operation
+//!
+//! Every worker may give out every port. With several workers, it claims a port before
+//! ([`super::owners`]). If another worker has the port, the worker marks it as taken and searches on. A mark
+//! is removed when the port is wanted again and nobody has it, or when all marks of an address are compared
+//! with the claims because no port was found ([`Pool::refresh`]).
 //!
 //! A host keeps its first external address (RFC 4787 REQ-2, "paired"; strictly, as RFC 7857 section 4
 //! requires). There it gets the first free port of this list: its own source port; for an odd UDP source
@@ -13,6 +18,7 @@
 use super::config::{Endpoint, PoolConfig, PortProto};
 use super::events::{Gate, PoolUsage};
 use super::hosts::Host;
+use super::owners::PoolClaims;
 
 mod bitmap;
 mod blocks;
@@ -21,7 +27,16 @@ mod space;
 use blocks::Blocks;
 use space::{Lane, Space, within};
 
-/// The share of one worker in a pool.
+/// Ports of other workers that a search meets before all marks are compared with the claims.
+const CLAIM_TRIES: u32 = 64;
+/// Milliseconds between two comparisons of the same marks.
+const REFRESH: u32 = 100;
+/// Addresses whose marks are compared for one new host, besides the first choice.
+const REFRESHED_AT_ONCE: u32 = 4;
+/// Times of comparisons that are remembered.
+const REFRESHES: usize = 16;
+
+/// The ports of a pool, as one worker gives them out.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) config: PoolConfig,
@@ -35,6 +50,14 @@ pub(super) struct Pool {
     pub(super) gate: Gate,
     space: Space,
     blocks: Option<Blocks>,
+    /// The claims of all workers; none with a single worker.
+    claims: Option<PoolClaims>,
+    /// Whether this worker reports the totals of the pool.
+    has_totals: bool,
+    /// The address whose marks were compared last.
+    next_refresh: u32,
+    /// When marks were compared with the claims, by a hash of address and protocol.
+    refreshed: [Option<u32>; REFRESHES],
 }
 
 /// Usage figures of a pool.
@@ -65,14 +88,23 @@ pub(super) struct PortChoice {
 }
 
 impl Pool {
-    /// Creates the share of worker number `worker` of `workers`.
-    pub(super) fn new(config: PoolConfig, worker: usize, workers: usize) -> Pool {
+    /// Creates the ports of a pool. `claims`: none with a single worker. `has_totals`: usage includes the
+    /// totals of the pool, which one worker reports.
+    pub(super) fn new(config: PoolConfig, claims: Option<PoolClaims>, has_totals: bool) -> Pool {
         let blocks = config.block().map(|size| Blocks::new(&config, size));
-        let mine = |n: u32| n as usize % workers.max(1) == worker;
-        let space = Space::new(&config, blocks.as_ref().map(Blocks::each), config.chunk(workers), mine);
-        let (counters, gate) = (PoolCounters::default(), Gate::default());
-        let mut pool =
-            Pool { current: true, mappings: 0, counters, gate, space, blocks, config: config.clone() };
+        let mut pool = Pool {
+            current: true,
+            mappings: 0,
+            counters: PoolCounters::default(),
+            gate: Gate::default(),
+            space: Space::new(&config, blocks.as_ref().map(Blocks::each)),
+            blocks,
+            claims,
+            has_totals,
+            next_refresh: 0,
+            refreshed: [None; REFRESHES],
+            config: config.clone(),
+        };
         pool.grow(config);
         pool
     }
@@ -83,6 +115,9 @@ impl Pool {
             self.space.grow(config.len());
             if let Some(blocks) = &mut self.blocks {
                 blocks.grow(config.len());
+            }
+            if let Some(claims) = &mut self.claims {
+                claims.grow(config.len());
             }
         }
         self.config = config;
@@ -104,8 +139,11 @@ impl Pool {
         }
     }
 
-    /// Number of ports of this worker for each protocol.
+    /// Number of ports for each protocol.
     fn ports_total(&self) -> u64 {
+        if !self.has_totals {
+            return 0;
+        }
         let each = match &self.blocks {
             Some(blocks) => self.space.whole(Lane::BLOCKS) * blocks.size(),
             None => {
@@ -116,15 +154,43 @@ impl Pool {
         u64::from(each) * u64::from(self.config.len())
     }
 
-    /// Number of blocks in use, and number of blocks of this worker.
+    /// Number of blocks in use by this worker, and number of blocks.
     fn blocks_taken_and_total(&self) -> (u64, u64) {
         let Some(blocks) = &self.blocks else { return (0, 0) };
-        (blocks.taken(), u64::from(self.space.whole(Lane::BLOCKS)) * u64::from(self.config.len()))
+        let total = u64::from(self.space.whole(Lane::BLOCKS)) * u64::from(self.config.len());
+        (blocks.taken(), if self.has_totals { total } else { 0 })
     }
 
     /// The index of an address for a new host: its first choice, or the next address with a suitable port
     /// left.
-    pub(super) fn address_for(&self, host: u32, proto: PortProto, port: u16) -> Option<u32> {
+    pub(super) fn address_for(&mut self, host: u32, proto: PortProto, port: u16, now: u32) -> Option<u32> {
+        let mut found = self.open_address(host, proto, port);
+        // Marks of other workers' ports may be out of date: some addresses are looked at again.
+        for n in 0..=REFRESHED_AT_ONCE {
+            if found.is_some() {
+                break;
+            }
+            let next = (self.next_refresh + 1) % self.config.len();
+            let address = if n == 0 { self.config.number_for(host) } else { next };
+            self.next_refresh = address;
+            if self.refresh(address, proto, now) {
+                found = self.open_address(host, proto, port);
+            }
+        }
+        found
+    }
+
+    /// The worker that has a port of the pool.
+    pub(super) fn owner(&self, outside: Endpoint, proto: PortProto) -> Option<usize> {
+        let (address, port) = (self.config.index_of(outside.address)?, u32::from(outside.port));
+        let claims = self.claims.as_ref()?;
+        match &self.blocks {
+            None => claims.owner(address, proto as u32, port),
+            Some(blocks) => claims.owner(address, 0, blocks.around(port)?),
+        }
+    }
+
+    fn open_address(&self, host: u32, proto: PortProto, port: u16) -> Option<u32> {
         let start = self.config.number_for(host);
         if self.blocks.is_some() {
             return self.space.open_address(Lane::BLOCKS, start);
@@ -156,24 +222,87 @@ impl Pool {
     }
 
     /// Allocates a port of the address of host `number`. None if no permitted port is left. `below` returns
-    /// the external port of the internal port below the source port.
+    /// the external port of the internal port below the source port. `now`: milliseconds.
     pub(super) fn pick(
         &mut self,
         number: u32,
         host: &mut Host,
         preference: PortPreference,
         below: impl Fn() -> Option<u16>,
+        now: u32,
     ) -> Option<PortChoice> {
-        let address = host.external;
-        let picked = match &mut self.blocks {
-            None => PortChoice { port: pick_alone(&self.space, address, preference, below)?, block: None },
-            Some(blocks) => pick_in_blocks(&mut self.space, blocks, number, host, preference, below)?,
+        let (address, proto) = (host.external, preference.proto);
+        let picked = match self.pick_claimed(number, host, preference, &below) {
+            Some(picked) => picked,
+            None if self.refresh(address, proto, now) => {
+                self.pick_claimed(number, host, preference, &below)?
+            }
+            None => return None,
         };
-        self.space.take(address, preference.proto, picked.port.into());
-        if let Some(ports) = self.counters.ports.get_mut(preference.proto as usize) {
+        self.space.take(address, proto, picked.port.into());
+        if let Some(ports) = self.counters.ports.get_mut(proto as usize) {
             *ports += 1;
         }
         Some(picked)
+    }
+
+    /// A port that this worker has claimed.
+    fn pick_claimed(
+        &mut self,
+        number: u32,
+        host: &mut Host,
+        preference: PortPreference,
+        below: impl Fn() -> Option<u16>,
+    ) -> Option<PortChoice> {
+        let (address, proto) = (host.external, preference.proto);
+        if let Some(blocks) = &mut self.blocks {
+            let claims = self.claims.as_ref();
+            return pick_in_blocks((&mut self.space, blocks, claims), number, host, preference, below);
+        }
+        let Some(claims) = &self.claims else {
+            let port = pick_alone(&self.space, address, preference, below)?;
+            return Some(PortChoice { port, block: None });
+        };
+        let wanted = u32::from(preference.port);
+        if self.space.is_taken(address, proto, wanted) && claims.is_free(address, proto as u32, wanted) {
+            self.space.release(address, proto, wanted);
+        }
+        for _ in 0..CLAIM_TRIES {
+            let port = pick_alone(&self.space, address, preference, &below)?;
+            if claims.claim(address, proto as u32, port.into()) {
+                return Some(PortChoice { port, block: None });
+            }
+            self.space.take(address, proto, port.into());
+        }
+        None
+    }
+
+    /// Marks exactly the ports of an address that other workers or forwards have. False if that was done a
+    /// short time ago.
+    fn refresh(&mut self, address: u32, proto: PortProto, now: u32) -> bool {
+        let Some(claims) = &self.claims else { return false };
+        let stamp = &mut self.refreshed[(address as usize * 3 + proto as usize) % REFRESHES];
+        if stamp.is_some_and(|last| now.wrapping_sub(last) < REFRESH) {
+            return false;
+        }
+        *stamp = Some(now);
+        if let Some(blocks) = &self.blocks {
+            for block in 0..blocks.each() {
+                let is_taken = !claims.is_free(address, 0, block);
+                if is_taken != self.space.is_block_taken(address, block) {
+                    self.space.set_block(address, block, is_taken);
+                }
+            }
+            return true;
+        }
+        for port in self.space.ports_of(proto) {
+            match (claims.is_free(address, proto as u32, port), self.space.is_taken(address, proto, port)) {
+                (true, true) => self.space.release(address, proto, port),
+                (false, false) => self.space.take(address, proto, port),
+                _ => {}
+            }
+        }
+        true
     }
 
     /// Frees a port. With `forwarded`, a forward has taken over the port itself. Returns the ports of the
@@ -188,6 +317,9 @@ impl Pool {
         let address = host.external;
         if !forwarded {
             self.space.release(address, proto, port.into());
+            if let (Some(claims), None) = (&self.claims, &self.blocks) {
+                claims.release(address, proto as u32, port.into());
+            }
         }
         if let Some(ports) = self.counters.ports.get_mut(proto as usize) {
             *ports = ports.saturating_sub(1);
@@ -199,20 +331,35 @@ impl Pool {
             return None;
         }
         self.space.set_block(address, block, false);
+        if let Some(claims) = &self.claims {
+            claims.release(address, 0, block);
+        }
         Some(narrow(blocks.ports(block)))
     }
 
-    /// Reserves a port for a forward, or ends the reservation. Does nothing if the port is not in the pool or
-    /// not of this worker. False if a host has the port.
+    /// Reserves a port for a forward, or ends the reservation. Does nothing if the port is not in the pool.
+    /// False if a host has the port.
     pub(super) fn reserve(&mut self, external: Endpoint, proto: PortProto, reserved: bool) -> bool {
         let Some(address) = self.config.index_of(external.address) else { return true };
         let port = u32::from(external.port);
         if !self.space.has(port) {
             return true;
         }
+        // A block belongs to one worker, with its forwarded ports.
+        let claims = self.claims.as_ref().filter(|_| self.blocks.is_none());
         match (reserved, self.space.is_free(address, proto, port)) {
-            (true, true) => self.space.take(address, proto, port),
-            (false, false) => self.space.release(address, proto, port),
+            (true, true) => {
+                self.space.take(address, proto, port);
+                if let Some(claims) = claims {
+                    claims.claim_for_forward(address, proto as u32, port);
+                }
+            }
+            (false, false) => {
+                self.space.release(address, proto, port);
+                if let Some(claims) = claims {
+                    claims.release(address, proto as u32, port);
+                }
+            }
             (true, false) => return false,
             (false, true) => {}
         }
@@ -257,8 +404,7 @@ fn fitting(
 
 /// A free port of the host's blocks, otherwise of a new block.
 fn pick_in_blocks(
-    space: &mut Space,
-    blocks: &mut Blocks,
+    (space, blocks, claims): (&mut Space, &mut Blocks, Option<&PoolClaims>),
     number: u32,
     host: &mut Host,
     preference: PortPreference,
@@ -278,12 +424,23 @@ fn pick_in_blocks(
         return Some(PortChoice { port: u16::try_from(port).ok()?, block: None });
     }
     let around = blocks.around(preference.port.into());
-    let block = space.find_block(address, blocks.each(), around, preference.random)?;
+    let block = loop {
+        let block = space.find_block(address, blocks.each(), around, preference.random)?;
+        if claims.is_none_or(|claims| claims.claim(address, 0, block)) {
+            break block;
+        }
+        space.set_block(address, block, true);
+    };
     let ports = blocks.ports(block);
     let within = |port| (ports.0..=ports.1).contains(&port);
     // A block whose ports are all forwarded is not used.
     let fitting = fitting(space, address, preference, &below, within).map(u32::from);
-    let port = fitting.or_else(|| random_of(space, address, preference, ports))?;
+    let Some(port) = fitting.or_else(|| random_of(space, address, preference, ports)) else {
+        if let Some(claims) = claims {
+            claims.release(address, 0, block);
+        }
+        return None;
+    };
     let whole = blocks.number(address, block);
     space.set_block(address, block, true);
     blocks.take(number, whole, &mut host.blocks);

@@ -9,7 +9,7 @@
 
 use mmb_packet::prefetch;
 
-use super::bitmap::{PortBitmap, WORDS, bar, count_free};
+use super::bitmap::{PortBitmap, WORDS};
 use crate::nat::config::{PoolConfig, PortProto};
 
 /// Ports below this one are a class of their own (RFC 4787 REQ-3 a).
@@ -18,8 +18,6 @@ const HIGH: u32 = 1024;
 const ICMP_FIRST: u32 = 32;
 /// Number of lanes.
 const LANES: usize = 6;
-/// A bitmap without excluded numbers.
-static OPEN: [u64; WORDS] = [0; WORDS];
 
 /// The ports of a protocol in one class, or the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +55,6 @@ pub(super) struct Space {
     /// Bitmaps of all addresses: for each address one per protocol, and one for blocks if there are any.
     bitmaps: Vec<u64>,
     each: usize,
-    /// What this worker never allocates: blocks if there are any, otherwise ports.
-    barred: Vec<u64>,
     left: Vec<[u32; LANES]>,
     /// Free entries per lane of an unused address.
     whole: [u32; LANES],
@@ -67,44 +63,24 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// A space without addresses. `mine` returns whether a range of consecutive ports, or a block, belongs to
-    /// this worker. `blocks`: blocks per address.
-    pub(super) fn new(
-        config: &PoolConfig,
-        blocks: Option<u32>,
-        chunk: u32,
-        mine: impl Fn(u32) -> bool,
-    ) -> Space {
-        let (low, high) = (u32::from(config.ports().0), u32::from(config.ports().1));
-        let mut barred = vec![0; WORDS];
-        let (first, count, width) = match blocks {
-            Some(count) => (0, count, 1),
-            None => (low, (high - low + 1).div_ceil(chunk), chunk),
-        };
-        (0..count)
-            .filter(|&n| !mine(n))
-            .for_each(|n| bar(&mut barred, first + n * width, (first + (n + 1) * width - 1).min(65535)));
+    /// A space without addresses. `blocks`: blocks per address.
+    pub(super) fn new(config: &PoolConfig, blocks: Option<u32>) -> Space {
         let mut space = Space {
-            ports: (low, high),
+            ports: (config.ports().0.into(), config.ports().1.into()),
             bitmaps: Vec::new(),
             each: PortProto::ALL.len() + usize::from(blocks.is_some()),
-            barred,
             left: Vec::new(),
             whole: [0; LANES],
             full: Default::default(),
             addresses: 0,
         };
-        match blocks {
-            Some(count) => space.whole[0] = count_free(&space.barred, 0, count.saturating_sub(1)),
-            None => {
-                for proto in PortProto::ALL {
-                    for port in [0, HIGH] {
-                        let (first, last) = space.range(Lane::of(proto, port));
-                        space.whole[Lane::of(proto, port).0] = count_free(&space.barred, first, last);
-                    }
-                }
-            }
-        }
+        space.whole = match blocks {
+            Some(count) => [count, 0, 0, 0, 0, 0],
+            None => std::array::from_fn(|lane| {
+                let (first, last) = space.range(Lane(lane));
+                (last + 1).saturating_sub(first)
+            }),
+        };
         space
     }
 
@@ -153,17 +129,15 @@ impl Space {
     }
 
     /// The bitmap of a protocol's ports.
-    fn bitmap(&self, address: u32, proto: PortProto) -> PortBitmap<'_, &[u64]> {
+    fn bitmap(&self, address: u32, proto: PortProto) -> PortBitmap<&[u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
-        let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        PortBitmap { taken: self.bitmaps.get(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap(self.bitmaps.get(at..at + WORDS).unwrap_or_default())
     }
 
     /// The bitmap of a protocol's ports, mutable.
-    fn bitmap_mut(&mut self, address: u32, proto: PortProto) -> PortBitmap<'_, &mut [u64]> {
+    fn bitmap_mut(&mut self, address: u32, proto: PortProto) -> PortBitmap<&mut [u64]> {
         let at = (address as usize * self.each + proto as usize) * WORDS;
-        let barred = if self.has_blocks() { &OPEN } else { self.barred.as_slice() };
-        PortBitmap { taken: self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default(), barred }
+        PortBitmap(self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default())
     }
 
     /// Prefetches the bit of a port.
@@ -175,12 +149,17 @@ impl Space {
     }
 
     /// The bitmap of an address's blocks.
-    fn blocks(&mut self, address: u32) -> PortBitmap<'_, &mut [u64]> {
+    fn blocks(&mut self, address: u32) -> PortBitmap<&mut [u64]> {
         let at = (address as usize * self.each + PortProto::ALL.len()) * WORDS;
-        PortBitmap { taken: self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default(), barred: &self.barred }
+        PortBitmap(self.bitmaps.get_mut(at..at + WORDS).unwrap_or_default())
     }
 
-    /// Whether this worker may allocate a port for this protocol, and the port is free.
+    /// Whether a block is taken.
+    pub(super) fn is_block_taken(&mut self, address: u32, block: u32) -> bool {
+        !self.blocks(address).is_free(block)
+    }
+
+    /// Whether a port may be allocated for this protocol, and is not taken.
     pub(super) fn is_free(&self, address: u32, proto: PortProto, port: u32) -> bool {
         let (low, high) = self.ports;
         (low..=high).contains(&port)
@@ -188,10 +167,20 @@ impl Space {
             && self.bitmap(address, proto).is_free(port)
     }
 
-    /// Whether a port is in the pool and belongs to this worker.
+    /// Whether a port is in the pool.
     pub(super) fn has(&self, port: u32) -> bool {
-        let (low, high) = self.ports;
-        (low..=high).contains(&port) && (self.has_blocks() || count_free(&self.barred, port, port) == 1)
+        (self.ports.0..=self.ports.1).contains(&port)
+    }
+
+    /// Whether a port is in the pool and taken.
+    pub(super) fn is_taken(&self, address: u32, proto: PortProto, port: u32) -> bool {
+        self.has(port) && !self.bitmap(address, proto).is_free(port)
+    }
+
+    /// The ports that may be allocated for a protocol.
+    pub(super) fn ports_of(&self, proto: PortProto) -> std::ops::RangeInclusive<u32> {
+        let least = if proto == PortProto::Icmp { ICMP_FIRST } else { 0 };
+        self.ports.0.max(least)..=self.ports.1
     }
 
     /// A free port from `range`, preferably from `from` on, preferably with the parity of `like`.

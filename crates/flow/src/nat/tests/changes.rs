@@ -12,7 +12,7 @@ fn forward(external: (Ipv4Addr, u16), internal: (Ipv4Addr, u16)) -> ForwardConfi
 #[test]
 fn forwards_are_permanent_mappings() {
     let web = forward((outer(1), 8080), (host(1), 80));
-    let mut nat = Nat::new(config(&[pool(1)], &[web]), ROOM, 0, 1, 1).unwrap();
+    let mut nat = Nat::new(config(&[pool(1)], &[web]), ROOM, 1).unwrap();
     assert_eq!(nat.mappings(), 1);
     let session = key(TCP, (remote(1), 999), (outer(1), 8080));
     let arrived = nat.map_inbound(&session).unwrap();
@@ -38,7 +38,7 @@ fn forwards_need_no_pool() {
     assert!(config.is_nat_destination(&to(22)) && !config.is_nat_destination(&to(23)));
     assert!(!config.is_forwarded(&to(22).reversed()));
     assert!(config.is_forwarded(&key(TCP, (host(1), 22), (remote(1), 1))));
-    let mut nat = Nat::new(config, ROOM, 0, 1, 1).unwrap();
+    let mut nat = Nat::new(config, ROOM, 1).unwrap();
     assert!(nat.map_inbound(&to(22)).is_ok());
     assert_eq!(nat.map_inbound(&to(23)), Err(InboundError::Unmapped));
     assert_eq!(

@@ -95,7 +95,7 @@ fn end(proto: PortProto, end: Endpoint) -> End {
 
 impl Model {
     fn new(config: Arc<NatConfig>) -> Model {
-        let nat = Nat::new(config.clone(), ROOM, 0, 1, 7).unwrap();
+        let nat = Nat::new(config.clone(), ROOM, 7).unwrap();
         Model { nat, sessions: vec![], config, blocks: HashMap::new() }
     }
 
@@ -366,7 +366,7 @@ proptest! {
     #[test]
     fn configurations_change_repeatedly(kind in kinds(), steps in steps(2)) {
         let configs = configurations(&kind);
-        let mut nat = Nat::new(configs[0].clone(), ROOM, 0, 1, 7).unwrap();
+        let mut nat = Nat::new(configs[0].clone(), ROOM, 7).unwrap();
         let mut sessions: Vec<Session> = vec![];
         for step in steps {
             let pool = nat.config().pool("p");

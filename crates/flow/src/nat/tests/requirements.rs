@@ -194,7 +194,7 @@ fn mappings_and_filters_are_separate_for_each_protocol() {
 #[test]
 fn ports_that_must_change_are_random() {
     let ports = |seed| {
-        let mut nat = Nat::new(config(&[pool(1)], &[]), ROOM, 0, 1, seed).unwrap();
+        let mut nat = Nat::new(config(&[pool(1)], &[]), ROOM, seed).unwrap();
         (0..200)
             .map(|h| outside(&open(&mut nat, UDP, (host(h), 5000), (remote(1), 53)).unwrap()).1)
             .collect::<Vec<_>>()

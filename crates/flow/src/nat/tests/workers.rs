@@ -3,10 +3,12 @@
 use super::*;
 
 fn workers(config: &Arc<NatConfig>, n: usize) -> Vec<Nat> {
-    (0..n).map(|worker| Nat::new(config.clone(), ROOM, worker, n, 1).unwrap()).collect()
+    let owners = Arc::<PortOwners>::default();
+    let worker = |worker| Nat::of_worker(config.clone(), ROOM, (worker, n), 1, owners.clone()).unwrap();
+    (0..n).map(worker).collect()
 }
 
-/// The external port leads back to the worker that allocated it, and every port belongs to a worker.
+/// The external port leads back to the worker that allocated it, whichever worker is asked.
 #[test]
 fn replies_come_back_to_the_worker_that_gave_the_port() {
     for (pool, n) in [
@@ -28,7 +30,7 @@ fn replies_come_back_to_the_worker_that_gave_the_port() {
                 let Ok(mapped) = all[home].map(&session, P, inside(), 0) else { continue };
                 given[home] += 1;
                 let back = key(proto, (remote(1), 80), outside(&mapped));
-                assert_eq!(config.owner_worker(&back, n), home);
+                assert!(all.iter().all(|nat| nat.owner_worker(&back) == Some(home)));
                 assert!(all[home].map_inbound(&back).is_ok());
             }
         }
@@ -39,6 +41,99 @@ fn replies_come_back_to_the_worker_that_gave_the_port() {
             sum <= total && sum + left_over * u64::from(config.pools()[0].len()) >= total,
             "{sum} of {total}"
         );
+    }
+}
+
+/// One host gets all ports of an address, with its own source port where it is free, from any number of
+/// workers.
+#[test]
+fn one_host_can_have_all_ports() {
+    let ports = 2_000;
+    for n in [1, 2, 4] {
+        for pool in [pool(1), pool(1).with_block(64).unwrap()] {
+            let pool = pool.with_ports(2000, 2000 + ports - 1).unwrap().with_limit(70_000).unwrap();
+            let usable = pool.block().map_or(ports, |size| ports / size * size);
+            let config = config(&[pool], &[]);
+            let mut all = workers(&config, n);
+            let first = key(17, (host(1), 2000), (remote(1), 80));
+            let home = config.opening_worker(P, &first, n);
+            let mut kept = 0;
+            for port in 2000..2000 + usable {
+                let session = key(17, (host(1), port), (remote(1), 80));
+                let mapped = all[home].map(&session, P, inside(), 0).unwrap();
+                kept += usize::from(outside(&mapped).1 == port);
+            }
+            assert_eq!(kept, usize::from(usable), "{n} workers");
+            let more = key(17, (host(1), 9), (remote(1), 80));
+            assert_eq!(all[home].map(&more, P, inside(), 0), Err(NatError::Exhausted));
+        }
+    }
+}
+
+/// A port that one worker has released serves another worker, even if it is the only one.
+#[test]
+fn a_single_port_serves_every_worker() {
+    for n in [1, 2, 4] {
+        let config = config(&[pool(1).with_ports(5000, 5000).unwrap()], &[]);
+        let mut all = workers(&config, n);
+        for h in 1..40 {
+            let (mine, other) =
+                (key(6, (host(h), 7), (remote(1), 80)), key(6, (host(h + 1), 7), (remote(1), 80)));
+            let home = config.opening_worker(P, &mine, n);
+            let now = u32::from(h) * 1000;
+            let mapped = all[home].map(&mine, P, inside(), now).unwrap();
+            assert_eq!(outside(&mapped), (outer(1), 5000));
+            let elsewhere = config.opening_worker(P, &other, n);
+            assert_eq!(all[elsewhere].map(&other, P, inside(), now), Err(NatError::Exhausted));
+            all[home].release(mapped.id, &mine, now);
+            let back = key(6, (remote(1), 80), outside(&mapped));
+            assert_eq!(all[elsewhere].owner_worker(&back), if n == 1 { Some(0) } else { None });
+        }
+    }
+}
+
+/// Workers never give out the same port, and none stays lost, whatever they take and release.
+#[test]
+fn workers_share_all_ports() {
+    for (n, pool) in [(2, pool(1)), (4, pool(2)), (2, pool(1).with_block(16).unwrap())] {
+        let pool = pool.with_ports(1024, 1024 + 255).unwrap();
+        let room = u64::from(pool.ports_each()) * u64::from(pool.len());
+        let config = config(&[pool], &[]);
+        let mut all = workers(&config, n);
+        let mut random = 1u32;
+        let mut draw = |below: usize| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 8) as usize % below
+        };
+        let mut open = std::collections::HashMap::new();
+        for step in 0..20_000u32 {
+            if draw(100) < 45 && !open.is_empty() {
+                let at = *open.keys().nth(draw(open.len())).unwrap();
+                let (home, id, session): (usize, MappingId, Key) = open.remove(&at).unwrap();
+                all[home].release(id, &session, step);
+                continue;
+            }
+            let session = key(17, (host(draw(500) as u16), 1024 + draw(4000) as u16), (remote(1), 80));
+            let home = config.opening_worker(P, &session, n);
+            let Ok(mapped) = all[home].map(&session, P, inside(), step) else { continue };
+            match open.insert((outside(&mapped), mapped.id, home), (home, mapped.id, session)) {
+                // A second session of the same mapping.
+                Some((home, id, session)) => all[home].release(id, &session, step),
+                None => {
+                    let holders = open.keys().filter(|(end, ..)| *end == outside(&mapped)).count();
+                    assert_eq!(holders, 1, "two workers gave out {:?}", outside(&mapped));
+                }
+            }
+        }
+        for (home, id, session) in open.into_values() {
+            all[home].release(id, &session, 20_000);
+        }
+        // Now one worker can give out all of them.
+        let hosts = (0..u16::MAX).filter(|h| NatConfig::host_worker(host(*h).octets(), n) == 1);
+        let sessions = hosts.map(|h| key(17, (host(h), 2000), (remote(1), 80)));
+        let given = sessions.take(4000).filter(|key| all[1].map(key, P, inside(), 30_000).is_ok()).count();
+        let wanted = config.pools()[0].block().map_or(room, |size| room / u64::from(size));
+        assert_eq!(given as u64, wanted);
     }
 }
 
@@ -66,11 +161,12 @@ fn protocols_without_ports_have_one_worker() {
             let session = key(47, (host(h), 0), (remote(1), 0));
             let home = config.opening_worker(P, &session, n);
             let mapped = all[home].map(&session, P, inside(), 0).unwrap();
-            assert_eq!(config.owner_worker(&key(47, (remote(1), 0), outside(&mapped)), n), home);
+            let back = key(47, (remote(1), 0), outside(&mapped));
+            assert_eq!(all[0].owner_worker(&back), Some(home));
         }
         let request = key(6, (remote(1), 999), (outer(1), 80));
-        let owner = config.owner_worker(&request, n);
-        assert_eq!(owner, NatConfig::host_worker(host(7).octets(), n));
+        let owner = NatConfig::host_worker(host(7).octets(), n);
+        assert_eq!(all[0].owner_worker(&request), Some(owner));
         assert_eq!(all[owner].map_inbound(&request).map(|a| a.address), Ok(host(7).octets()));
         let out = key(6, (host(7), 8080), (remote(2), 1));
         assert_eq!(config.opening_worker(P, &out, n), owner);
