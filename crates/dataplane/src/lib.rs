@@ -28,6 +28,7 @@ pub use engine::stats::{NodeRuntime, WorkerRuntime};
 pub use features::flow_rules::Capability;
 pub use features::port::device::PortInfo;
 pub use features::port::error::PortError;
+pub use features::port::open::is_interface_up;
 pub use features::punt::limit::PuntLimits;
 pub use features::route::control::RoutingCounters;
 pub use features::route::requests::{NeighborRequest, NeighborRequests};

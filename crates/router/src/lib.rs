@@ -8,6 +8,7 @@
 //! | `netlink` | netlink sockets, decoding of messages, dumps | `plane` |
 //! | `model` | the kernel's state and the routes that it compiles to | `netlink` (events), `plane`, `query` |
 //! | `mirror` | the thread that keeps the model up to date, and TAP twins of ports | all above |
+//! | `links` | messages about interfaces, for those who own ports | `netlink` |
 //! | `router` | the handle: start, stop, routed ports, queries | all above |
 //!
 //! The mirror covers the kernel's main table and one table for each VRF. The main table merges `local`,
@@ -18,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod links;
 mod mirror;
 mod model;
 mod netlink;
@@ -26,6 +28,7 @@ mod query;
 mod router;
 
 pub use error::{PortFault, RouterError};
+pub use links::{LinkWaker, LinkWatch};
 pub use plane::{Device, ForwardingPlane, LocalTraffic, NeighborRequest, PortNumber, PortState, RoutedPort};
 pub use query::{FibEntry, FibHop, FibKey, FibPage, FibQuery, FibSelect, NeighborEntry, RouterCounters};
 pub use router::Router;

@@ -152,7 +152,7 @@ fn a_table_that_is_nearly_full_ages() {
         }
         let counters = net.counters();
         assert_eq!((counters.aged > 0, counters.expired), (aged, 0), "{opened}");
-        // Not more than necessary: with 171 of 256 free places, timeouts are the 200 seconds that have gone by.
+        // Not more than necessary: with 171 of 256 places free, timeouts are 200 seconds.
         let free = 2_048 - counters.sessions;
         assert!(if aged { (171..180).contains(&free) } else { counters.sessions == opened.into() }, "{free}");
         assert!(converse(&mut net, ([10, 9, 9, 9], 1), SERVER).is_none());

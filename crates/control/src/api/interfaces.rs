@@ -84,7 +84,8 @@ pub struct CapabilityEntry {
 pub enum InterfaceState {
     /// The device is open.
     Up,
-    /// The device could not be opened. `interface add` with the same name tries again.
+    /// The device could not be opened, or has disappeared. It is opened when the kernel has the interface
+    /// again. `interface add` with the same name tries at once.
     #[default]
     Down,
 }

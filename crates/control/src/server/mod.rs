@@ -22,7 +22,7 @@ use crate::transaction::Control;
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` resolves. Then it accepts no more connections, and open requests have two seconds to
-/// end. A thread runs [`Control::run_maintenance`] meanwhile.
+/// end. Threads run [`Control::run_maintenance`] and [`Control::run_link_watch`] meanwhile.
 ///
 /// # Errors
 /// The listener cannot be registered, or a thread cannot be started. Errors of a connection end that
@@ -33,11 +33,12 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let listener = UnixListener::from_std(listener)?;
-    let maintenance = {
+    let spawn = |name: &str, body: fn(&Control)| {
         let control = control.clone();
-        let name = "mmb-maintenance".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || control.run_maintenance())?
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || body(&control))
     };
+    let maintenance = spawn("mmb-maintenance", Control::run_maintenance)?;
+    let links = spawn("mmb-links", Control::run_link_watch)?;
     let (router, _) = router(control.clone());
     let (stop_sender, stop_receiver) = oneshot::channel::<()>();
     // An error of the channel means that the sender is gone, which is a reason to stop too.
@@ -52,8 +53,10 @@ pub async fn serve(
         () = deadline => Ok(()),
     };
     control.stop_maintenance();
-    // The thread holds the control and with it the engine, so it ends first. A panic has printed its reason
+    control.stop_link_watch();
+    // The threads hold the control and with it the engine, so they end first. A panic has printed its reason
     // already.
     let _ = maintenance.join();
+    let _ = links.join();
     served
 }

@@ -20,6 +20,7 @@ use mmb_lang::SourceSpan;
 
 use super::background::Background;
 use super::limited::LimitedSources;
+use super::links::LinkThread;
 use super::maintenance::Maintenance;
 use super::mirror::Mirror;
 use super::state::State;
@@ -39,6 +40,7 @@ pub struct Control {
     started: Instant,
     maintenance: Maintenance,
     limited: LimitedSources,
+    link_thread: LinkThread,
 }
 
 impl Control {
@@ -53,6 +55,7 @@ impl Control {
             started: Instant::now(),
             maintenance: Maintenance::default(),
             limited: LimitedSources::default(),
+            link_thread: LinkThread::default(),
         }
     }
 
@@ -137,6 +140,11 @@ impl Control {
     /// The queue of maintenance work.
     pub(super) fn limited(&self) -> &LimitedSources {
         &self.limited
+    }
+
+    /// The thread that watches the kernel's interfaces.
+    pub(super) fn link_thread(&self) -> &LinkThread {
+        &self.link_thread
     }
 
     /// Requests to the maintenance thread.

@@ -7,6 +7,7 @@ mod devices;
 mod engine_plane;
 mod interfaces;
 mod limited;
+mod links;
 mod maintenance;
 mod mirror;
 mod nat;

@@ -173,6 +173,14 @@ impl Engine {
         }
     }
 
+    /// The open ports whose kernel interfaces have disappeared.
+    pub fn vanished_ports(&self) -> Vec<PortId> {
+        let ports = lock(&self.ports);
+        let numbered = (0..).map(PortId).zip(ports.iter());
+        let vanished = numbered.filter(|(_, port)| port.as_ref().is_some_and(|port| port.has_vanished()));
+        vanished.map(|(id, _)| id).collect()
+    }
+
     /// The open port with this id.
     pub(crate) fn open(&self, id: PortId) -> Option<Arc<OpenPort>> {
         lock(&self.ports)[id.index()?].clone()

@@ -84,6 +84,14 @@ impl NetlinkSocket {
         Ok(channel)
     }
 
+    /// A socket that receives changes of interfaces.
+    pub fn links() -> io::Result<NetlinkSocket> {
+        let channel = NetlinkSocket::open()?;
+        channel.socket.add_membership(libc::RTNLGRP_LINK)?;
+        channel.socket.set_non_blocking(true)?;
+        Ok(channel)
+    }
+
     /// A socket for requests; the kernel checks them strictly.
     pub fn requests() -> io::Result<NetlinkSocket> {
         let channel = NetlinkSocket::open()?;

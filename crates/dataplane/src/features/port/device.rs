@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use mmb_dpdk::{FrameSizeGuard, Port, RxQueue, Steering, TxQueue};
+use mmb_dpdk::{FrameSizeGuard, NetDev, Port, RxQueue, Steering, TxQueue};
 use mmb_fastpath::PortSide;
 use serde::Serialize;
 
@@ -64,6 +64,8 @@ pub(crate) struct OpenPort {
     pub(super) kind: String,
     pub(super) checks_frames: bool,
     pub(super) receives: bool,
+    /// The index of the kernel interface on which the port was opened.
+    pub(super) kernel_index: Option<u32>,
     /// Whether the interface accepts frames that the kernel redirects to it, as far as is known.
     pub(super) can_redirect: Arc<AtomicBool>,
     /// What the fast path in the kernel has received and sent for the port.
@@ -98,6 +100,11 @@ impl OpenPort {
     /// Whether the port replaces service tags by a placeholder.
     pub fn replaces_service_tags(&self) -> bool {
         self.small.as_ref().is_some_and(FrameSizeGuard::replaces_service_tags)
+    }
+
+    /// Whether the kernel interface of the port has disappeared.
+    pub fn has_vanished(&self) -> bool {
+        self.kernel_index.is_some_and(|index| NetDev::name_of(index).is_none())
     }
 
     /// Bytes of the longest frame that the port takes.

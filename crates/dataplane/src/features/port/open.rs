@@ -38,7 +38,16 @@ pub(crate) fn open(
     port.kind = kind.to_string();
     port.notes = notes(kind, &port.port, small.as_ref());
     port.small = small;
+    if let PortKind::AfXdp { ifname } | PortKind::AfPacket { ifname } = kind {
+        // An index that no interface has, if the interface has disappeared meanwhile.
+        port.kernel_index = Some(NetDev::lookup(ifname).ok().flatten().map_or(0, |dev| dev.index));
+    }
     Ok(port)
+}
+
+/// Whether the kernel has an interface of this name that is up.
+pub fn is_interface_up(name: &str) -> bool {
+    NetDev::lookup(name).is_ok_and(|dev| dev.is_some_and(|dev| dev.up))
 }
 
 /// Notes about the device for the operator.
@@ -94,6 +103,7 @@ fn open_device(pools: &Pools, name: &str, device: Device, workers: usize) -> Res
         kind: String::new(),
         checks_frames: false,
         receives,
+        kernel_index: None,
         small: None,
         _files: Vec::new(),
         notes: Vec::new(),
