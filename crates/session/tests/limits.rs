@@ -133,6 +133,8 @@ fn a_port_changes_its_worker() {
             let other = converse(&mut net, ([10, 0, 0, host + 1], 4000), SERVER);
             assert_eq!(other, Some(DropReason::NatExhausted));
             clear(&mut net);
+            // A worker that has found no port looks again after a tenth of a second.
+            net.wait(200);
         }
     }
 }

@@ -19,9 +19,8 @@ use mmb_dataplane::Engine;
 use mmb_lang::SourceSpan;
 
 use super::background::Background;
-use super::limited::LimitedSources;
 use super::links::LinkThread;
-use super::maintenance::Maintenance;
+use super::maintenance::{LimitedSources, Maintenance};
 use super::mirror::Mirror;
 use super::state::State;
 use crate::config::Config;

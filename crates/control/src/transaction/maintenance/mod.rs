@@ -13,12 +13,15 @@
 //! Workers never wait for it. Events that did not fit the workers' buffers are counted, and the log has their
 //! number.
 
+mod limited;
+mod nat_log;
+
 use std::io::{self, Write};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+pub(super) use self::limited::LimitedSources;
 use super::control::Control;
-use super::nat_log;
 use crate::text::count;
 
 /// Time between two attempts to rebuild while rules change.

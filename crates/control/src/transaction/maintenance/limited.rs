@@ -7,16 +7,16 @@ use std::time::Instant;
 
 use mmb_dataplane::LimitedSource;
 
-use super::control::Control;
 use crate::api::LimitedEntry;
 use crate::text::count;
+use crate::transaction::Control;
 
 /// Addresses that are remembered.
 const REMEMBERED: usize = 16;
 
 /// The addresses, the latest first, each with its limit and the time.
 #[derive(Debug, Default)]
-pub(super) struct LimitedSources(Mutex<VecDeque<(IpAddr, u32, Instant)>>);
+pub(in crate::transaction) struct LimitedSources(Mutex<VecDeque<(IpAddr, u32, Instant)>>);
 
 impl LimitedSources {
     /// Adds addresses.
