@@ -38,7 +38,7 @@ static __always_inline int fast_forward(struct xdp_md *context, const volatile s
 	struct fast_slot *slot;
 	__u32 first = 0, i;
 	__s64 check;
-	__u64 stamp;
+	__u64 stamp, now, beat;
 	__u8 hops;
 
 	header = bpf_map_lookup_elem(&fast_slots, &first);
@@ -59,6 +59,11 @@ static __always_inline int fast_forward(struct xdp_md *context, const volatile s
 	slot = fast_lookup_any(&packet.key, state->secrets, stamp, &action);
 	if (slot == NULL || !fast_covers(slot, &packet, &action))
 		return 0;
+	/* A process that stands still neither ends sessions nor takes changes into account. */
+	now = bpf_ktime_get_coarse_ns();
+	beat = *(volatile const __u64 *)&header->last;
+	if (beat != 0 && (__s64)(now - beat) > (__s64)STEER_FAST_BEAT_MAX)
+		return 0;
 	hops = packet.is_ip4 ? ((struct iphdr *)packet.l3)->ttl : ((struct ipv6hdr *)packet.l3)->hop_limit;
 	if (((action.flags & STEER_FAST_TTL) && hops <= 1) || end - data - ETH_HLEN > action.max_len)
 		return 0;
@@ -67,7 +72,7 @@ static __always_inline int fast_forward(struct xdp_md *context, const volatile s
 	 * gone. */
 	if (check < 0 || bpf_redirect_map(&fast_ports, action.out, 0) != XDP_REDIRECT)
 		return 0;
-	fast_count(slot, &packet, &action, end - data);
+	fast_count(slot, &packet, &action, end - data, now);
 	fast_rewrite(data, &packet, &action, check);
 	return 1;
 }

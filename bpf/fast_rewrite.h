@@ -72,14 +72,14 @@ static __always_inline void fast_rewrite(__u16 *ether, const struct fast_packet 
 /* Counts a packet before it is rewritten. When two CPUs handle packets of one direction at once, the
  * tracked TCP state may fall behind until the next packet. */
 static __always_inline void fast_count(struct fast_slot *slot, const struct fast_packet *packet,
-				       const struct fast_action *action, __u32 bytes)
+				       const struct fast_action *action, __u32 bytes, __u64 now)
 {
 	const struct tcphdr *tcp = packet->l4;
 	__u32 ack;
 
 	__sync_fetch_and_add(&slot->packets, 1);
 	__sync_fetch_and_add(&slot->bytes, bytes);
-	slot->last = bpf_ktime_get_coarse_ns();
+	slot->last = now;
 	if (!packet->is_tcp)
 		return;
 	if (action->flags & STEER_FAST_TRACK) {

@@ -26,8 +26,12 @@ struct steer_state {
 	__u32 secrets[STEER_FAST_SECRETS];
 };
 
-/* Slots of the fast path. Slot 0 is the header: only its stamp counts, the one in force. */
+/* Slots of the fast path. Slot 0 is the header: `stamp` is the one in force, `last` the heartbeat of the
+ * process in nanoseconds of CLOCK_MONOTONIC_COARSE; 0: none yet. */
 #define STEER_FAST_SLOTS 131072
+
+/* Nanoseconds after the heartbeat at which the program stops obeying entries. */
+#define STEER_FAST_BEAT_MAX 1000000000ULL
 
 /* The index: lanes of a bucket, and buckets. Half of all lanes are free when every slot has a flow. */
 #define STEER_FAST_LANES 8

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use mmb_dpdk::FastGranularity;
 
 use crate::config::FastPathConfig;
+use crate::heartbeat::Heartbeats;
 
 /// In a generation: keys are destinations.
 const BY_DESTINATION: u64 = 1 << 1;
@@ -33,6 +34,7 @@ pub struct FastPathState {
     in_force: AtomicU64,
     port_changes: AtomicU32,
     published: Mutex<Published>,
+    pub(crate) heartbeats: Heartbeats,
 }
 
 #[derive(Default)]

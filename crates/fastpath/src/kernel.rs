@@ -10,6 +10,9 @@ use nix::time::{ClockId, clock_gettime};
 pub trait KernelTable: Send + Sync {
     /// Obeys only entries of this generation, whose keys have this granularity; 0: none.
     fn set_generation(&self, generation: u64, granularity: FastGranularity);
+    /// Tells the kernel that the workers were alive `age` milliseconds ago. It ignores all entries of workers
+    /// that were not for a second.
+    fn beat(&self, age: u32);
     /// Writes an entry to a free slot.
     ///
     /// # Errors
@@ -30,6 +33,12 @@ impl KernelTable for FastPath {
         self.set_generation(generation, granularity);
     }
 
+    fn beat(&self, age: u32) {
+        if let Some(now) = coarse_time() {
+            self.beat(now.saturating_sub(u64::from(age) * 1_000_000));
+        }
+    }
+
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {
         self.install(slot, generation, key, action)
     }
@@ -48,11 +57,15 @@ impl KernelTable for FastPath {
 
     fn age(&self, stats: &FastFlowStats) -> u32 {
         // Without a clock, the age is the highest.
-        let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).map_or(u64::MAX, |now| {
-            now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned()
-        });
+        let now = coarse_time().unwrap_or(u64::MAX);
         u32::try_from(now.saturating_sub(stats.last) / 1_000_000).unwrap_or(u32::MAX)
     }
+}
+
+/// The program's clock, in nanoseconds.
+fn coarse_time() -> Option<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
+    Some(now.tv_sec().cast_unsigned() * 1_000_000_000 + now.tv_nsec().cast_unsigned())
 }
 
 /// The kernel's table as sessions use it.

@@ -8,7 +8,8 @@ use mmb_session::OffloadSource;
 
 use crate::config::FastPathConfig;
 use crate::entries::{CounterDelta, Entries, SWEEP_INTERVAL};
-use crate::generation;
+use crate::generation::{self, FastPathState};
+use crate::heartbeat;
 use crate::host::{FastPathHost, PortSide, TxContext};
 use crate::kernel::SessionDriver;
 use crate::learn::{
@@ -44,6 +45,9 @@ pub struct FlowLearner {
     pub(crate) generation: u64,
     /// How many sessions had ended when this walk began.
     removals: u32,
+    worker: usize,
+    /// The time of the last heartbeat, while there are entries.
+    last_beat: Option<u32>,
 }
 
 impl Default for FlowLearner {
@@ -63,6 +67,8 @@ impl Default for FlowLearner {
             now: 0,
             generation: 0,
             removals: 0,
+            worker: 0,
+            last_beat: None,
         }
     }
 }
@@ -104,6 +110,7 @@ impl FlowLearner {
         sessions: &mut impl OffloadSource,
     ) {
         self.is_learning = config.is_some_and(|config| config.is_learning);
+        self.worker = worker;
         if let Some(config) = config {
             let is_other = |old: &Arc<FastPathConfig>| !old.has_same_kernel(config);
             if self.config.as_ref().is_none_or(is_other) {
@@ -241,14 +248,16 @@ impl FlowLearner {
     }
 
     /// Installs the flows of the last walk, revokes what sessions have revoked, and credits what the kernel
-    /// has counted. To be called between two walks; `in_force` is the generation in force.
+    /// has counted. To be called between two walks.
     pub fn maintain<H: FastPathHost>(
         &mut self,
-        (now, in_force): (u32, u64),
+        (now, state): (u32, &FastPathState),
         sessions: &mut impl OffloadSource,
         host: &H,
         counters: &FastCounters,
     ) {
+        let in_force = state.in_force();
+        self.beat(now, state);
         if in_force != self.generation {
             // Flows that were refused may be eligible now.
             self.samples.clear();
@@ -277,6 +286,24 @@ impl FlowLearner {
         if entries.len() != before {
             counters.entries.set(entries.len() as u64);
             self.needs_maintenance = self.is_learning || self.has_entries();
+        }
+    }
+}
+
+impl FlowLearner {
+    /// Tells the kernel from time to time that the workers are alive.
+    #[inline]
+    fn beat(&mut self, now: u32, state: &FastPathState) {
+        if !self.has_entries() {
+            if self.last_beat.take().is_some() {
+                state.heartbeats.clear(self.worker);
+            }
+        } else if self.last_beat.is_none_or(|last| now.wrapping_sub(last) >= heartbeat::INTERVAL) {
+            self.last_beat = Some(now);
+            let age = state.heartbeats.note(self.worker, now);
+            if let Some(config) = &self.config {
+                config.kernel.beat(age);
+            }
         }
     }
 }

@@ -46,6 +46,7 @@
 mod config;
 mod entries;
 mod generation;
+mod heartbeat;
 mod host;
 mod info;
 mod install;

@@ -44,6 +44,7 @@ pub struct FakeKernel(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
+    beat_age: u32,
     generation: u64,
     granularity: FastGranularity,
     slots: HashMap<u32, (u64, FastAction, FastFlowStats)>,
@@ -66,6 +67,11 @@ impl FakeKernel {
     /// The granularity of its keys.
     pub fn granularity(&self) -> FastGranularity {
         self.table().granularity
+    }
+
+    /// The age of the last heartbeat, in milliseconds.
+    pub fn beat_age(&self) -> u32 {
+        self.table().beat_age
     }
 
     /// Has the table refuse more flows.
@@ -116,6 +122,10 @@ impl KernelTable for FakeKernel {
     fn set_generation(&self, generation: u64, granularity: FastGranularity) {
         let mut table = self.table();
         (table.generation, table.granularity) = (generation, granularity);
+    }
+
+    fn beat(&self, age: u32) {
+        self.table().beat_age = age;
     }
 
     fn install(&self, slot: u32, generation: u64, key: &FastKey, action: &FastAction) -> Result<(), i32> {

@@ -1,6 +1,8 @@
 """The XDP fast path: offloaded flows, and their revocation."""
 
 import contextlib
+import os
+import signal
 import socket
 import struct
 import time
@@ -329,6 +331,34 @@ def test_sessions_last_while_the_kernel_has_them(fast_wire, stream):
     assert hits(wire) >= before + 96
     wait.until(lambda: not wire.daemon.json("show", "connections", *datagrams)["connections"], "the session to end")
     one.send(4)
+
+
+def test_a_stopped_daemon_forwards_nothing(fast_wire, stream):
+    """SIGSTOP: a second later, the kernel forwards nothing more. SIGCONT: it goes on."""
+    wire = fast_wire(FIREWALL)
+    one = stream(wire.client, wire.server, SERVER4)
+    learnt(wire, one)
+    ends = one.datagrams
+
+    def crosses():
+        arrived = len(ends.arrived)
+        ends.sender.send(struct.pack("!Q", ends.sent) + bytes(40))
+        ends.sent += 1
+        wait.readable([ends.receiver], 0.3)
+        ends.collect()
+        return len(ends.arrived) > arrived
+
+    assert crosses()
+    os.kill(wire.daemon.process.pid, signal.SIGSTOP)
+    try:
+        wait.until(lambda: not crosses(), "the kernel to stop forwarding", 5)
+        assert not any(crosses() for _ in range(4))
+    finally:
+        os.kill(wire.daemon.process.pid, signal.SIGCONT)
+    # What waited in the socket comes now.
+    ends.settle()
+    before = hits(wire)
+    one.until(lambda: hits(wire) > before, "the kernel to take over again")
 
 
 def test_what_is_cleared_is_gone_at_once(fast_wire):

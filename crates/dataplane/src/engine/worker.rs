@@ -107,7 +107,7 @@ impl Worker {
     #[inline(never)]
     fn maintain_fast_path(&mut self) {
         let Worker { id, shared, snapshot, fast, clock, flows, .. } = self;
-        let (time, counters) = ((clock.read(), shared.fast.in_force()), &shared.workers[*id].counters.fast);
+        let (time, counters) = ((clock.read(), &*shared.fast), &shared.workers[*id].counters.fast);
         fast.maintain(time, &mut flows.sessions, &snapshot.for_worker(*id), counters);
     }
 

@@ -30,7 +30,7 @@ use super::format::{self, Secrets};
 use super::maps::{Mapped, create, delete, errno_of, put};
 use super::slot::Slot;
 
-/// The header slot. Only its stamp counts: the one in force.
+/// The header slot. Only its stamp counts, the one in force, and its time, the heartbeat.
 const HEADER: u32 = 0;
 
 /// The tables that all AF_XDP ports of the process share. One thread at a time uses a slot and its key;
@@ -105,6 +105,15 @@ impl FastPath {
             // Both in one word, so that no packet sees one without the other.
             let stamp = stamp(generation, granularity).map_or(0, |stamp| stamp | pairs);
             header.stamp.store(stamp, Ordering::Release);
+        }
+    }
+
+    /// Tells the program that the process was alive at a time, in nanoseconds of CLOCK_MONOTONIC_COARSE. A
+    /// second after it, the program ignores all entries, until the next heartbeat. It obeys them before the
+    /// first one.
+    pub fn beat(&self, time: u64) {
+        if let Some(header) = self.memory.get(HEADER as usize) {
+            header.last.store(time.max(1), Ordering::Release);
         }
     }
 

@@ -19,7 +19,7 @@ pub(super) struct Slot {
     padding: AtomicU64,
     packets: AtomicU64,
     bytes: AtomicU64,
-    last: AtomicU64,
+    pub(super) last: AtomicU64,
     seen: AtomicU32,
     ack: AtomicU32,
     fin: AtomicU32,

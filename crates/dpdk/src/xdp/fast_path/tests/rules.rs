@@ -439,3 +439,29 @@ fn the_last_port_frees_the_maps() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Without a heartbeat for a second, nothing is forwarded; with the next one, it is.
+#[test]
+fn entries_count_while_the_process_is_alive() {
+    let Some(rig) = rig() else { return };
+    let now = || {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a live structure.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+        now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    };
+    for sent in [packet(6), packet(17), packet6(6), packet6(17)] {
+        let key = rig.key(sent.proto, sent.ends[0], sent.ends[1]);
+        rig.path.install(1, NOW, &key, &rig.wire()).unwrap();
+        let is_forwarded = |age: u64| {
+            rig.path.beat(now() - age);
+            rig.send(&sent.build()).is_some()
+        };
+        assert!(is_forwarded(0) && is_forwarded(500_000_000));
+        let packets = rig.path.flow_stats(1).packets;
+        assert!(!is_forwarded(1_100_000_000) && !is_forwarded(now() - 1));
+        assert_eq!(rig.path.flow_stats(1).packets, packets);
+        assert!(is_forwarded(0));
+        rig.path.remove(&key, 1);
+    }
+}
