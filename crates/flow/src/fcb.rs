@@ -4,6 +4,7 @@
 //! a packet of an established session reads only the line of its direction. The [`SessionState`] is read when
 //! a session is opened, changes its state or ends. The third array holds the scratchpads.
 
+use bitflags::bitflags;
 use bytemuck::{Pod, Zeroable};
 
 use crate::key::{Key, PackedKey, has_tail};
@@ -55,27 +56,31 @@ impl FlowRef {
     }
 }
 
-/// Bits of [`Flow::flags`].
-pub mod flow_flags {
-    /// Packets with none of SYN, FIN and RST cannot change the session's state. They take the established
-    /// path.
-    pub const SETTLED: u8 = 1 << 0;
-    /// Addresses or ports are translated as [`super::Xlat4`] describes. IPv4 only.
-    pub const XLAT4: u8 = 1 << 1;
-    /// Packets are translated in a way that [`super::Xlat4`] cannot describe: IPv6, sequence numbers, IP
-    /// identification, flow label.
-    pub const XLAT_SLOW: u8 = 1 << 2;
-    /// Packets of this direction have been seen.
-    pub const SEEN: u8 = 1 << 3;
-    /// The session goes through a service chain, which uses its scratchpad.
-    pub const CHAINED: u8 = 1 << 4;
-    /// The chain translates the packets. The session lookup does not.
-    pub const CHAIN_TRANSLATES: u8 = 1 << 5;
-    /// The flow is not in the index: its session has ended, or both directions have the same key and this is
-    /// the second. Used by the table only.
-    pub(crate) const UNINDEXED: u8 = 1 << 6;
-    /// A redirect: packets belong to another worker, whose number is [`super::Flow::decision`].
-    pub const REDIRECT: u8 = 1 << 7;
+bitflags! {
+    /// Flags of [`Flow::flags`].
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub struct FlowFlags: u8 {
+        /// Packets with none of SYN, FIN and RST cannot change the session's state. They take the established
+        /// path.
+        const SETTLED = 1 << 0;
+        /// Addresses or ports are translated as [`Xlat4`] describes. IPv4 only.
+        const XLAT4 = 1 << 1;
+        /// Packets are translated in a way that [`Xlat4`] cannot describe: IPv6, sequence numbers, IP
+        /// identification, flow label.
+        const XLAT_SLOW = 1 << 2;
+        /// Packets of this direction have been seen.
+        const SEEN = 1 << 3;
+        /// The session goes through a service chain, which uses its scratchpad.
+        const CHAINED = 1 << 4;
+        /// The chain translates the packets. The session lookup does not.
+        const CHAIN_TRANSLATES = 1 << 5;
+        /// The flow is not in the index: its session has ended, or both directions have the same key and this
+        /// is the second. Used by the table only.
+        const UNINDEXED = 1 << 6;
+        /// A redirect: packets belong to another worker, whose number is [`Flow::decision`].
+        const REDIRECT = 1 << 7;
+    }
 }
 
 /// One direction of a session: one cache line.
@@ -94,8 +99,8 @@ pub struct Flow {
     pub last_seen: u32,
     /// Number of the cached decision: 24 bits. The caller assigns the numbers.
     pub(crate) decision: [u8; 3],
-    /// Bits of [`flow_flags`].
-    pub flags: u8,
+    /// Flags of the flow.
+    pub flags: FlowFlags,
     /// TCP: the last acknowledgement number of this direction ([`crate::latest_ack`]).
     pub ack: u32,
 }
@@ -139,7 +144,7 @@ impl Flow {
     /// Whether the index contains the flow.
     #[inline(always)]
     pub(crate) fn is_listed(&self) -> bool {
-        self.flags & flow_flags::UNINDEXED == 0
+        !self.flags.contains(FlowFlags::UNINDEXED)
     }
 
     /// The key.
@@ -222,20 +227,20 @@ impl Flow {
         }
     }
 
-    /// The translation of this direction. Valid only with [`flow_flags::XLAT4`].
+    /// The translation of this direction. Valid only with [`FlowFlags::XLAT4`].
     #[inline(always)]
     pub fn xlat4(&self) -> Xlat4 {
         let [_, _, a, b, _] = self.key;
         bytemuck::cast([a, b])
     }
 
-    /// Stores the translation of this direction and sets [`flow_flags::XLAT4`]. Does nothing for IPv6 flows.
+    /// Stores the translation of this direction and sets [`FlowFlags::XLAT4`]. Does nothing for IPv6 flows.
     #[inline]
     pub fn set_xlat4(&mut self, xlat: &Xlat4) {
         let [a, b, ..] = self.key;
         if !has_tail(&[a, b]) {
             [self.key[2], self.key[3]] = bytemuck::cast(*xlat);
-            self.flags |= flow_flags::XLAT4;
+            self.flags |= FlowFlags::XLAT4;
         }
     }
 }
@@ -261,6 +266,19 @@ pub struct Xlat4 {
 
 const _: () = assert!(size_of::<Xlat4>() == 16);
 
+bitflags! {
+    /// Flags of [`SessionState::table_flags`].
+    #[repr(transparent)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+    pub(crate) struct TableFlags: u8 {
+        /// The session is in the list of half-open sessions.
+        const EMBRYONIC = 1 << 0;
+        /// The reverse flow is not in the index: the entry is a redirect, or both directions have the same
+        /// key.
+        const ONE_KEY = 1 << 1;
+    }
+}
+
 /// The state of a session that both directions share. Established packets do not read it.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -280,7 +298,7 @@ pub struct SessionState {
     /// State of the connection tracker.
     pub track: crate::TrackState,
     /// Flags of the table, such as membership in the list of half-open sessions.
-    pub(crate) table_flags: u8,
+    pub(crate) table_flags: TableFlags,
     /// Flags of the caller.
     pub flags: u8,
     /// Input ports of both directions.
@@ -322,11 +340,11 @@ mod tests {
         let xlat = Xlat4 { addresses: [1; 8], ports: [2; 4], ip_delta: 3, l4_delta: 4 };
         let mut four = flow(Kind::IP4 | Kind::TCP);
         let key = four.key();
-        four.flags = flow_flags::SETTLED;
+        four.flags = FlowFlags::SETTLED;
         four.set_decision(0xff_fffe);
         four.set_xlat4(&xlat);
         assert_eq!((four.decision(), four.xlat4(), four.key()), (0xff_fffe, xlat, key));
-        assert_eq!(four.flags, flow_flags::SETTLED | flow_flags::XLAT4);
+        assert_eq!(four.flags, FlowFlags::SETTLED | FlowFlags::XLAT4);
         assert_eq!((four.counts(), four.next_hop()), ((0, 0), 0));
         four.set_next_hop(0xabcd);
         assert_eq!((four.next_hop(), four.key(), four.xlat4()), (0xabcd, key, xlat));
@@ -334,7 +352,7 @@ mod tests {
         let mut six = flow(Kind::IP6 | Kind::TCP);
         let key = six.key();
         six.set_xlat4(&xlat);
-        assert_eq!((six.key(), six.flags), (key, 0), "there is no room for it");
+        assert_eq!((six.key(), six.flags), (key, FlowFlags::empty()), "there is no room for it");
     }
 
     #[test]

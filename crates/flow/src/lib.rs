@@ -18,7 +18,7 @@ mod track;
 mod translate;
 mod wheel;
 
-pub use fcb::{Direction, Flow, FlowRef, SessionId, SessionState, Xlat4, flow_flags};
+pub use fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, Xlat4};
 pub use fragments::{DatagramKey, FragmentAction, FragmentLimits, FragmentTable, ReleasedFragment, Ticket};
 pub use icmp::{ErrorBudget, IcmpErrorKind, rewrite_as_icmp_error};
 pub use key::{Key, KeyError, PackedKey, parse_key};

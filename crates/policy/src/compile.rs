@@ -8,7 +8,7 @@ use mmb_rewrite::EditProgram;
 
 use crate::StatefulRule;
 use crate::chain::ChainClasses;
-use crate::effect::{Effect, flags};
+use crate::effect::{Effect, EffectFlags};
 use crate::obstacle::rule_obstacle;
 use crate::ports::Area;
 use crate::scope::{reads_out, scope};
@@ -92,14 +92,14 @@ fn compile_checked(
         _ => EditProgram::compile(&rule.targets, ifaces)?,
     };
     let mut effect = Effect { scope: scope(rule), ..Effect::default() };
-    let mut mark = |flag: u8, on: bool| effect.flags |= if on { flag } else { 0 };
-    mark(flags::EDITS, !program.is_empty());
-    mark(flags::STATEFUL, stateful.is_some());
-    mark(flags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
-    mark(flags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
-    mark(flags::READS_OUT, reads_out(rule));
-    mark(flags::NOT_OFFLOADABLE, rule_obstacle(rule).is_some());
-    mark(flags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
+    let mut mark = |flag, on| effect.flags.set(flag, on);
+    mark(EffectFlags::EDITS, !program.is_empty());
+    mark(EffectFlags::STATEFUL, stateful.is_some());
+    mark(EffectFlags::BINDS, stateful.as_ref().is_some_and(|stateful| !stateful.bindings.is_empty()));
+    mark(EffectFlags::CHAIN, stateful.as_ref().is_some_and(|stateful| stateful.chain.is_some()));
+    mark(EffectFlags::READS_OUT, reads_out(rule));
+    mark(EffectFlags::NOT_OFFLOADABLE, rule_obstacle(rule).is_some());
+    mark(EffectFlags::ACCEPT, rule.targets.iter().any(|target| target.action == Action::Accept));
     for target in &rule.targets {
         if let Action::Drop { ten_thousandths } = target.action {
             effect.drop = ten_thousandths.min(10_000) as u16;

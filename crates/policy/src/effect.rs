@@ -1,5 +1,7 @@
 //! What a matching rule does, in a form for the packet path.
 
+use bitflags::bitflags;
+
 use crate::scope::RuleScope;
 
 /// Maximum number of rules whose edits apply to one packet. If more match, those with the lowest indexes
@@ -13,28 +15,31 @@ pub(crate) struct Effect {
     pub index: u32,
     /// Number of packets to drop in 10,000.
     pub drop: u16,
-    /// Bits of [`flags`].
-    pub flags: u8,
+    /// Flags.
+    pub flags: EffectFlags,
     /// How long a match result holds within a session.
     pub scope: RuleScope,
 }
 
-/// Bits of [`Effect::flags`].
-pub(crate) mod flags {
-    /// Accept the packet, whatever other rules decide.
-    pub const ACCEPT: u8 = 1 << 0;
-    /// The rule has edits.
-    pub const EDITS: u8 = 1 << 1;
-    /// The rule is stateful.
-    pub const STATEFUL: u8 = 1 << 2;
-    /// The rule has bindings.
-    pub const BINDS: u8 = 1 << 3;
-    /// The rule matches on the output interface.
-    pub const READS_OUT: u8 = 1 << 4;
-    /// The rule assigns its sessions to a service chain.
-    pub const CHAIN: u8 = 1 << 5;
-    /// The rule's effect can differ between packets of one flow ([`crate::offload`]).
-    pub const NOT_OFFLOADABLE: u8 = 1 << 6;
+bitflags! {
+    /// Flags of [`Effect::flags`].
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct EffectFlags: u8 {
+        /// Accept the packet, whatever other rules decide.
+        const ACCEPT = 1 << 0;
+        /// The rule has edits.
+        const EDITS = 1 << 1;
+        /// The rule is stateful.
+        const STATEFUL = 1 << 2;
+        /// The rule has bindings.
+        const BINDS = 1 << 3;
+        /// The rule matches on the output interface.
+        const READS_OUT = 1 << 4;
+        /// The rule assigns its sessions to a service chain.
+        const CHAIN = 1 << 5;
+        /// The rule's effect can differ between packets of one flow ([`crate::offload`]).
+        const NOT_OFFLOADABLE = 1 << 6;
+    }
 }
 
 const _: () = assert!(size_of::<Effect>() == 8);
@@ -42,12 +47,12 @@ const _: () = assert!(size_of::<Effect>() == 8);
 impl Effect {
     #[inline]
     pub(crate) fn accepts(self) -> bool {
-        self.flags & flags::ACCEPT != 0
+        self.flags.contains(EffectFlags::ACCEPT)
     }
 
     #[inline]
     pub(crate) fn edits(self) -> bool {
-        self.flags & flags::EDITS != 0
+        self.flags.contains(EffectFlags::EDITS)
     }
 }
 

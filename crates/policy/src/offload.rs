@@ -3,7 +3,7 @@
 //! A flow is the packets with the same input port, addresses and ports. Fragments, packets with IP options
 //! or extension headers, and ICMP errors belong to no flow.
 
-use crate::effect::flags;
+use crate::effect::EffectFlags;
 use crate::obstacle::rule_obstacle;
 use crate::{Policy, PortDependence};
 
@@ -16,8 +16,9 @@ impl Policy {
         if self.not_offloadable == 0 {
             return None;
         }
-        let is_one =
-            |slot| self.effect(slot).is_some_and(|effect| effect.flags & flags::NOT_OFFLOADABLE != 0);
+        let is_one = |slot| {
+            self.effect(slot).is_some_and(|effect| effect.flags.contains(EffectFlags::NOT_OFFLOADABLE))
+        };
         let view = self.rules().find(|view| is_one(view.slot))?;
         // The obstacle may be in the class of the rule's chain, and not in its own words.
         let words =

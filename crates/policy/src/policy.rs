@@ -12,7 +12,7 @@ use mmb_rewrite::{EditLimits, EditProgram, apply_programs};
 
 use crate::chain::{ChainClasses, all_traffic};
 use crate::compile::{Compiled, compile};
-use crate::effect::{Effect, flags};
+use crate::effect::{Effect, EffectFlags};
 use crate::{PortDependence, RuleId, RuleScope, StatefulRule};
 
 /// A rule set. See the crate's documentation.
@@ -194,9 +194,9 @@ impl Policy {
         self.next_index += 1;
         self.slots.insert((index, slot));
         self.stateful += usize::from(stateful.is_some());
-        self.reads_out += usize::from(effect.flags & flags::READS_OUT != 0);
-        self.not_offloadable += usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
-        if effect.flags & flags::CHAIN != 0 {
+        self.reads_out += usize::from(effect.flags.contains(EffectFlags::READS_OUT));
+        self.not_offloadable += usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
+        if effect.flags.contains(EffectFlags::CHAIN) {
             self.chained.insert((index, slot));
         }
         let area = area.map(|area| self.port_dependence.add_shape(&area));
@@ -219,8 +219,8 @@ impl Policy {
         let (_, slot) = self.slots.remove(index)?;
         let record = self.records.get_mut(slot as usize)?.take()?;
         let effect = std::mem::take(self.effects.get_mut(slot as usize)?);
-        self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
-        self.not_offloadable -= usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
+        self.reads_out -= usize::from(effect.flags.contains(EffectFlags::READS_OUT));
+        self.not_offloadable -= usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
         self.stateful -= usize::from(record.stateful.is_some());
         record.area.into_iter().for_each(|area| self.port_dependence.remove(area));
         self.chained.remove(index);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use mmb_classify::{Batch, Classifier};
 use mmb_packet::Meta;
 
-use crate::effect::{Effect, flags};
+use crate::effect::{Effect, EffectFlags};
 use crate::{Policy, RuleScope, StatefulRule};
 
 /// Identity of a rule. A rule that is deleted and added again has a new one; one that [`Policy::replace`]
@@ -51,15 +51,15 @@ impl RuleInfo {
 impl From<&Effect> for RuleInfo {
     #[inline]
     fn from(effect: &Effect) -> RuleInfo {
-        let has = |flag: u8| effect.flags & flag != 0;
+        let has = |flag| effect.flags.contains(flag);
         RuleInfo {
             scope: effect.scope,
-            stateful: has(flags::STATEFUL),
+            stateful: has(EffectFlags::STATEFUL),
             drops: effect.drop != 0,
-            accepts: has(flags::ACCEPT),
-            edits: has(flags::EDITS),
-            binds: has(flags::BINDS),
-            chains: has(flags::CHAIN),
+            accepts: has(EffectFlags::ACCEPT),
+            edits: has(EffectFlags::EDITS),
+            binds: has(EffectFlags::BINDS),
+            chains: has(EffectFlags::CHAIN),
         }
     }
 }

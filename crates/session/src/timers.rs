@@ -5,7 +5,7 @@
 //! fired are processed in batches, so that their memory is prefetched together. Whatever a session holds is
 //! released in [`Sessions::end`]: offloaded flows, its chain, decisions, rules and NAT mapping.
 
-use mmb_flow::{Direction, FlowRef, MappingId, SessionId, SessionState, flow_flags};
+use mmb_flow::{Direction, FlowFlags, FlowRef, MappingId, SessionId, SessionState};
 
 use crate::Environment;
 use crate::lifetime::{Ageing, DIRECTIONS, EndReason, SessionBatch, session_flags};
@@ -113,10 +113,12 @@ impl Sessions {
     pub(crate) fn deadline(&self, id: SessionId, now: u32) -> Option<u32> {
         let [forward, reverse] = DIRECTIONS.map(|direction| self.table.flow(FlowRef::new(id, direction)));
         let tracked = || self.table.session(id).track.revised(&self.acks(id)).timeout(&self.settings);
-        let timeout = match forward.flags & (flow_flags::REDIRECT | flow_flags::CHAINED) {
-            0 => tracked(),
-            flow_flags::CHAINED => tracked().max(self.chains.timeout(&self.table, id)),
-            _ => REDIRECT_TIMEOUT,
+        let timeout = if forward.flags.contains(FlowFlags::REDIRECT) {
+            REDIRECT_TIMEOUT
+        } else if forward.flags.contains(FlowFlags::CHAINED) {
+            tracked().max(self.chains.timeout(&self.table, id))
+        } else {
+            tracked()
         };
         let timeout = self.lifetime.ageing.apply(timeout);
         let idle = now.wrapping_sub(forward.last_seen).min(now.wrapping_sub(reverse.last_seen));

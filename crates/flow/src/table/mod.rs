@@ -35,7 +35,7 @@ use hash::{Hash, Hasher};
 use index::Index;
 
 use crate::arena::Arena;
-use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
+use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
 use crate::key::{Key, PackedKey, reversed_tag};
 use crate::wheel::{UNARMED, Wheel};
 
@@ -46,14 +46,6 @@ const NONE: u32 = u32::MAX;
 
 /// How many insertions ahead the memory of a new session is prefetched.
 const INSERTIONS_AHEAD: usize = 4;
-
-/// Bits of [`SessionState::table_flags`].
-mod state {
-    /// The session is in the list of half-open sessions.
-    pub const EMBRYONIC: u8 = 1 << 0;
-    /// The reverse flow is not in the index: the entry is a redirect, or both directions have the same key.
-    pub const ONE_KEY: u8 = 1 << 1;
-}
 
 /// Why a session was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -279,7 +271,7 @@ impl Table {
         let id = self.enter(&self.seek_free(key)?, None, now)?;
         self.join_embryonic(id);
         let flow = self.flow_mut(FlowRef::new(id, Direction::Forward));
-        flow.flags |= flow_flags::REDIRECT;
+        flow.flags |= FlowFlags::REDIRECT;
         flow.set_decision(u32::from(worker));
         Ok(id)
     }
@@ -287,7 +279,7 @@ impl Table {
     /// The worker that a redirect names; none if the flow belongs to a session.
     pub fn redirect_worker(&self, found: FlowRef) -> Option<u16> {
         let flow = self.flow(found);
-        (flow.flags & flow_flags::REDIRECT != 0).then_some(flow.decision() as u16)
+        (flow.flags.contains(FlowFlags::REDIRECT)).then_some(flow.decision() as u16)
     }
 
     /// Inserts the keys into the index and writes flows and state. The caller adds the list of half-open
@@ -310,7 +302,7 @@ impl Table {
         }
         self.take(id);
         let (flows, session) = self.parts_mut(id);
-        let flags = if reverse.is_none() { flow_flags::UNINDEXED } else { 0 };
+        let flags = if reverse.is_none() { FlowFlags::UNINDEXED } else { FlowFlags::empty() };
         *flows = [
             Flow { last_seen: now, ..Flow::new(&forward.key) },
             Flow { last_seen: now, flags, ..Flow::new(&reverse.unwrap_or(forward).key) },
@@ -319,7 +311,7 @@ impl Table {
             timer: UNARMED,
             created: now,
             mapping: NONE,
-            table_flags: if reverse.is_none() { state::ONE_KEY } else { 0 },
+            table_flags: if reverse.is_none() { TableFlags::ONE_KEY } else { TableFlags::empty() },
             uid: session.uid.wrapping_add(1),
             ..SessionState::default()
         };

@@ -2,8 +2,8 @@
 
 use mmb_packet::prefetch;
 
-use super::{INSERTIONS_AHEAD, NONE, Table, state};
-use crate::fcb::{Direction, Flow, FlowRef, SessionId, SessionState, flow_flags};
+use super::{INSERTIONS_AHEAD, NONE, Table};
+use crate::fcb::{Direction, Flow, FlowFlags, FlowRef, SessionId, SessionState, TableFlags};
 use crate::key::Key;
 
 impl Table {
@@ -12,7 +12,7 @@ impl Table {
         if !self.is_live(id) {
             return false;
         }
-        let one_key = self.session(id).table_flags & state::ONE_KEY != 0;
+        let one_key = self.session(id).table_flags.contains(TableFlags::ONE_KEY);
         for direction in
             [Direction::Forward, Direction::Reverse].into_iter().take(if one_key { 1 } else { 2 })
         {
@@ -21,7 +21,7 @@ impl Table {
             self.index.remove(hash, found);
         }
         for direction in [Direction::Forward, Direction::Reverse] {
-            self.flow_mut(FlowRef::new(id, direction)).flags |= flow_flags::UNINDEXED;
+            self.flow_mut(FlowRef::new(id, direction)).flags |= FlowFlags::UNINDEXED;
         }
         self.disarm(id);
         self.remove_embryonic(id);
@@ -184,10 +184,10 @@ impl Table {
     /// Removes a session from the list of half-open sessions. It is then no longer a candidate for eviction.
     pub fn remove_embryonic(&mut self, id: SessionId) {
         let session = self.session_mut(id);
-        if session.table_flags & state::EMBRYONIC == 0 {
+        if !session.table_flags.contains(TableFlags::EMBRYONIC) {
             return;
         }
-        session.table_flags &= !state::EMBRYONIC;
+        session.table_flags &= !TableFlags::EMBRYONIC;
         let [before, behind] = session.embryonic;
         match before {
             NONE => self.embryonic[0] = behind,
@@ -202,7 +202,7 @@ impl Table {
 
     /// Whether a session is half open.
     pub fn is_embryonic(&self, id: SessionId) -> bool {
-        self.session(id).table_flags & state::EMBRYONIC != 0
+        self.session(id).table_flags.contains(TableFlags::EMBRYONIC)
     }
 
     /// The oldest half-open session: the one to remove if the table is full.
@@ -236,7 +236,7 @@ impl Table {
         let sessions = self.sessions.get_mut();
         let session = &mut sessions[id.0 as usize];
         session.embryonic = [last, NONE];
-        session.table_flags |= state::EMBRYONIC;
+        session.table_flags |= TableFlags::EMBRYONIC;
         match last {
             NONE => self.embryonic[0] = id.0,
             last => sessions[last as usize].embryonic[1] = id.0,

@@ -10,8 +10,8 @@
 use std::io;
 
 use mmb_flow::{
-    BatchLookup, Direction, FlowRef, InsertError, Key, KeyError, SessionId, SessionSettings, Table,
-    TcpSegment, TrackInput, TrackState, TrackVerdict, flow_flags, latest_ack, parse_key,
+    BatchLookup, Direction, FlowFlags, FlowRef, InsertError, Key, KeyError, SessionId, SessionSettings,
+    Table, TcpSegment, TrackInput, TrackState, TrackVerdict, latest_ack, parse_key,
 };
 use mmb_packet::{DropReason, Meta, prefetch};
 
@@ -150,7 +150,7 @@ impl NestedSessions {
     fn count_established(&mut self, found: FlowRef, packet: &Packet<'_>, now: u32) -> bool {
         let half = self.table.flow_mut(found);
         let flags = packet.tcp_flags();
-        if half.flags & flow_flags::SETTLED == 0
+        if !half.flags.contains(FlowFlags::SETTLED)
             || flags & (TcpSegment::SYN | TcpSegment::FIN | TcpSegment::RST) != 0
         {
             return false;
@@ -210,7 +210,7 @@ impl NestedSessions {
         half.last_seen = now;
         for (direction, settled) in [Direction::Forward, Direction::Reverse].into_iter().zip(seen.settled) {
             let half = self.table.flow_mut(FlowRef::new(id, direction));
-            half.flags = half.flags & !flow_flags::SETTLED | if settled { flow_flags::SETTLED } else { 0 };
+            half.flags.set(FlowFlags::SETTLED, settled);
         }
         if !seen.embryonic {
             self.table.remove_embryonic(id);

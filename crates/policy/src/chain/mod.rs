@@ -9,7 +9,7 @@ mod class;
 use mmb_lang::{Diagnostic, Match};
 
 use crate::compile::{Compiled, compile};
-use crate::effect::flags;
+use crate::effect::EffectFlags;
 use crate::{Policy, RuleScope, RuleView};
 
 pub use class::ChainClasses;
@@ -25,7 +25,7 @@ impl Policy {
     #[inline]
     pub fn chain_rule(&self, slots: impl IntoIterator<Item = u32>) -> Option<u32> {
         let chained = slots.into_iter().filter_map(|slot| {
-            let effect = self.effect(slot).filter(|effect| effect.flags & flags::CHAIN != 0)?;
+            let effect = self.effect(slot).filter(|effect| effect.flags.contains(EffectFlags::CHAIN))?;
             Some((effect.index, slot))
         });
         chained.max().map(|(_, slot)| slot)
@@ -64,10 +64,10 @@ impl Policy {
     fn set_pattern(&mut self, slot: u32, compiled: Compiled) {
         let Compiled { pattern, effect: new, .. } = compiled;
         let Some(effect) = self.effects.get_mut(slot as usize) else { return };
-        self.reads_out -= usize::from(effect.flags & flags::READS_OUT != 0);
-        self.reads_out += usize::from(new.flags & flags::READS_OUT != 0);
-        self.not_offloadable -= usize::from(effect.flags & flags::NOT_OFFLOADABLE != 0);
-        self.not_offloadable += usize::from(new.flags & flags::NOT_OFFLOADABLE != 0);
+        self.reads_out -= usize::from(effect.flags.contains(EffectFlags::READS_OUT));
+        self.reads_out += usize::from(new.flags.contains(EffectFlags::READS_OUT));
+        self.not_offloadable -= usize::from(effect.flags.contains(EffectFlags::NOT_OFFLOADABLE));
+        self.not_offloadable += usize::from(new.flags.contains(EffectFlags::NOT_OFFLOADABLE));
         (effect.flags, effect.scope) = (new.flags, new.scope);
         self.classifier.remove(slot);
         self.classifier.insert(slot, &pattern);

@@ -2,14 +2,14 @@
 //!
 //! Theory of operation. Stateful rules name chains. The last of a session's rules that names one determines
 //! the session's chain. When a session gets a chain, its scratchpad is opened, and both flows have
-//! [`flow_flags::CHAINED`]. The cached decision of a flow does not contain the chain. Under new rules or
+//! [`FlowFlags::CHAINED`]. The cached decision of a flow does not contain the chain. Under new rules or
 //! chains, the first packet of each flow takes the slow path, where the scratchpad is migrated to the chain
 //! that the session is to have now ([`ChainState::update`]). Both flows have the same rules, so that this
 //! holds for both.
 //!
 //! Functions can demand that a session is translated. This is decided when the session is opened
 //! ([`ChainState::admit`]), as for rules, and the translation is made inside the chain
-//! ([`flow_flags::CHAIN_TRANSLATES`]). A chain that translates therefore must be the session's chain from the
+//! ([`FlowFlags::CHAIN_TRANSLATES`]). A chain that translates therefore must be the session's chain from the
 //! first packet on. Such a session keeps the rule that names the chain. It ends with the rule, or with the
 //! functions that translate it. Sessions that NAT lets in from outside are translated by NAT; chains that
 //! translate are ignored for them.
@@ -18,7 +18,7 @@ mod process;
 
 use std::sync::Arc;
 
-use mmb_flow::{Direction, FlowRef, Key, SessionId, SessionSettings, Table, flow_flags};
+use mmb_flow::{Direction, FlowFlags, FlowRef, Key, SessionId, SessionSettings, Table};
 use mmb_nf::{
     Admission, ChainId, ChainVerdict, OpeningPacket, PacketView, Program, Runner, SessionInfo,
     TranslationRequest,
@@ -181,14 +181,14 @@ impl ChainState {
             self.runner.open(chain, pad, &info, &packet_view(pkt, flow));
         }
         for flow in [flow, flow.opposite()] {
-            table.flow_mut(flow).flags |= flow_flags::CHAINED;
+            table.flow_mut(flow).flags |= FlowFlags::CHAINED;
         }
     }
 
     /// Takes a session out of its chain.
     pub fn leave(&mut self, table: &mut Table, now: u32, id: SessionId) {
         let forward = FlowRef::new(id, Direction::Forward);
-        if table.flow(forward).flags & flow_flags::CHAINED == 0 {
+        if !table.flow(forward).flags.contains(FlowFlags::CHAINED) {
             return;
         }
         let info = session_info(table, id, now);
@@ -196,7 +196,7 @@ impl ChainState {
             self.runner.release(pad, &info);
         }
         for flow in [forward, forward.opposite()] {
-            table.flow_mut(flow).flags &= !(flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES);
+            table.flow_mut(flow).flags &= !(FlowFlags::CHAINED | FlowFlags::CHAIN_TRANSLATES);
         }
     }
 
@@ -211,12 +211,12 @@ impl ChainState {
     ) -> bool {
         let flags = table.flow(flow).flags;
         let policy = pkt.env.policy();
-        let is_translated = flags & flow_flags::CHAIN_TRANSLATES != 0;
+        let is_translated = flags.contains(FlowFlags::CHAIN_TRANSLATES);
         let chain = match is_translated {
             true => self.last_chain(policy, rules, |rule, chain| rule.translates && self.translates(chain)),
             false => self.plain_chain(policy, rules),
         };
-        match (flags & flow_flags::CHAINED != 0, chain) {
+        match (flags.contains(FlowFlags::CHAINED), chain) {
             (true, Some((_, chain))) => return self.migrate(table, pkt, flow, chain, is_translated),
             (true, None) if is_translated => return false,
             (true, None) => self.leave(table, pkt.now, flow.session()),
@@ -257,7 +257,7 @@ impl ChainState {
     /// Returns the name of a session's chain.
     pub fn name(&self, table: &Table, id: SessionId) -> Option<&Arc<str>> {
         let flags = table.flow(FlowRef::new(id, Direction::Forward)).flags;
-        let pad = self.layout.functions(table, id).filter(|_| flags & flow_flags::CHAINED != 0)?;
+        let pad = self.layout.functions(table, id).filter(|_| flags.contains(FlowFlags::CHAINED))?;
         self.runner.chain_name(pad)
     }
 }

@@ -9,7 +9,7 @@
 //! the session, and its number may belong to another one. If no session has ended since the last
 //! [`Sessions::tick`], when no packet was under way, this cannot be. Otherwise each packet is checked.
 
-use mmb_flow::{Direction, FlowRef, KeyError, SessionId, Table, flow_flags, parse_key, translate};
+use mmb_flow::{Direction, FlowFlags, FlowRef, KeyError, SessionId, Table, parse_key, translate};
 use mmb_nf::{ChainVerdict, Emissions, Packet, SessionAccess, SessionInfo, StageCounters};
 use mmb_packet::{DropReason, Meta, flags};
 use mmb_policy::VECTOR;
@@ -147,7 +147,7 @@ impl Sessions {
 /// Whether the session exists and goes through a chain.
 fn has_chain(table: &Table, id: SessionId) -> bool {
     let flow = FlowRef::new(id, Direction::Forward);
-    table.is_live(id) && table.flow(flow).flags & flow_flags::CHAINED != 0
+    table.is_live(id) && table.flow(flow).flags.contains(FlowFlags::CHAINED)
 }
 
 /// Whether a packet still belongs to the session of its lookup. The packet may have been translated already.
@@ -181,7 +181,7 @@ impl SessionAccess for ChainSessions<'_> {
 
     #[inline(always)]
     fn translate(&mut self, flow: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        if self.table.flow(flow).flags & flow_flags::CHAIN_TRANSLATES == 0 {
+        if !self.table.flow(flow).flags.contains(FlowFlags::CHAIN_TRANSLATES) {
             return Ok(());
         }
         match meta.edits_len {
@@ -199,7 +199,7 @@ impl ChainSessions<'_> {
     /// Translates a packet to which rules may have given other addresses and ports: from its present key.
     #[cold]
     fn translate_edited(&self, flow_ref: FlowRef, head: &mut [u8], meta: &Meta) -> Result<(), DropReason> {
-        if self.table.flow(flow_ref).flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
+        if !self.table.flow(flow_ref).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             return Ok(());
         }
         let (Ok(from) | Err(KeyError::FirstFragment(from))) = parse_key(head, meta) else {

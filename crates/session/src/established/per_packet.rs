@@ -1,6 +1,6 @@
 //! Packets of settled sessions for which rules that depend on each packet are to be applied.
 
-use mmb_flow::{FlowRef, flow_flags, parse_key};
+use mmb_flow::{FlowFlags, FlowRef, parse_key};
 use mmb_packet::DropReason;
 use mmb_policy::{Hit, VECTOR};
 
@@ -55,8 +55,8 @@ impl Sessions {
             return Next::SlowPath;
         }
         let flow = self.table.flow(flow_ref);
-        let (number, is_settled) = (flow.decision(), flow.flags & flow_flags::SETTLED != 0);
-        let is_chained = flow.flags & flow_flags::CHAINED != 0;
+        let (number, is_settled) = (flow.decision(), flow.flags.contains(FlowFlags::SETTLED));
+        let is_chained = flow.flags.contains(FlowFlags::CHAINED);
         let decisions = &self.cache.decisions;
         let is_current = is_settled && decisions.is_current(number, decisions.stamp(in_port));
         let Some(ack) = steady_ack(head, meta).filter(|_| is_current) else {

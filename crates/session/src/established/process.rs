@@ -7,7 +7,7 @@
 
 use std::hint::select_unpredictable;
 
-use mmb_flow::{Flow, FlowRef, Table, flow_flags, latest_ack, translate_ip4, translate_ip4_common};
+use mmb_flow::{Flow, FlowFlags, FlowRef, Table, latest_ack, translate_ip4, translate_ip4_common};
 use mmb_packet::{StageWord, prefetch};
 use mmb_policy::VECTOR;
 
@@ -22,7 +22,7 @@ use crate::{Environment, Next, Packets};
 const PREFETCH_FLOWS: usize = 8;
 
 /// The flags that tell whether the session translates a packet, and how.
-const TRANSLATION: u8 = flow_flags::XLAT4 | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
+const TRANSLATION: FlowFlags = FlowFlags::XLAT4.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
 
 /// Time and surroundings of a vector.
 pub(crate) struct VectorContext<'a, E> {
@@ -55,7 +55,7 @@ enum Admission {
 #[inline(always)]
 fn has_current_note(flow: &Flow, summary: &PacketSummary, note: u32) -> bool {
     (flow.opaque4()[0] == note)
-        & (flow.flags & (flow_flags::SETTLED | flow_flags::XLAT_SLOW) == flow_flags::SETTLED)
+        & (flow.flags & (FlowFlags::SETTLED | FlowFlags::XLAT_SLOW) == FlowFlags::SETTLED)
         & (summary.flags & (PacketSummary::UNSTEADY | PacketSummary::LOOPED) == 0)
 }
 
@@ -182,7 +182,7 @@ impl DecisionCache {
             }
             return Admission::Established;
         }
-        if flow.flags & flow_flags::SETTLED == 0 || summary.flags & PacketSummary::LOOPED != 0 {
+        if !flow.flags.contains(FlowFlags::SETTLED) || summary.flags & PacketSummary::LOOPED != 0 {
             return Admission::Uncommon;
         }
         if summary.flags & PacketSummary::UNSTEADY != 0 {
@@ -199,7 +199,7 @@ impl DecisionCache {
         let stamps = PacketStamps { decision, note, note_decision };
         match count_by_decision(flow, &mut self.decisions, summary, stamps) {
             None => Admission::SlowPath,
-            Some(flags) if flags.is_empty() && flow.flags & flow_flags::XLAT_SLOW == 0 => {
+            Some(flags) if flags.is_empty() && !flow.flags.contains(FlowFlags::XLAT_SLOW) => {
                 Admission::Established
             }
             Some(_) => Admission::Uncommon,
@@ -217,19 +217,19 @@ fn translate_established<E: Environment, P: Packets>(
     packets: &mut P,
     can_forward: bool,
 ) -> bool {
-    if flow.flags & TRANSLATION == flow_flags::XLAT4 && summary.l4 != 0 {
+    if flow.flags & TRANSLATION == FlowFlags::XLAT4 && summary.l4 != 0 {
         if !can_forward {
             packets.prefetch_bytes(at + PREFETCH_PACKETS);
         }
         let is_udp = summary.flags & PacketSummary::UDP != 0;
         translate_ip4_common(&flow.xlat4(), packets.head_mut(at), summary.l4.into(), is_udp);
-    } else if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAINED) != 0 {
+    } else if flow.flags.intersects(FlowFlags::XLAT4 | FlowFlags::CHAINED) {
         packets.prefetch(at + PREFETCH_PACKETS);
         let (head, meta) = packets.head_and_meta(at);
-        if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+        if flow.flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
             translate_ip4(&flow.xlat4(), head, meta);
         }
-        if flow.flags & flow_flags::CHAINED != 0 {
+        if flow.flags.contains(FlowFlags::CHAINED) {
             (meta.session, meta.edits_len) = (flow_ref.0, 0);
             meta.out_port = env.out_port(summary.in_port);
             return true;

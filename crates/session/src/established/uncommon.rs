@@ -1,6 +1,6 @@
 //! Packets of established sessions that need more than counting and simple translation.
 
-use mmb_flow::{Direction, FlowRef, Table, flow_flags, latest_ack, translate_ip4};
+use mmb_flow::{Direction, FlowFlags, FlowRef, Table, latest_ack, translate_ip4};
 use mmb_packet::{DropReason, Meta, StageWord, flags};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -34,8 +34,8 @@ impl EstablishedPath<'_> {
         let &PacketSummary { in_port, bytes, .. } = summary;
         meta.session = flow_ref.0;
         let flow = self.table.flow(flow_ref);
-        let is_chained = flow.flags & flow_flags::CHAINED != 0;
-        if flow.flags & flow_flags::SETTLED == 0 || meta.flags & flags::LOOPED != 0 {
+        let is_chained = flow.flags.contains(FlowFlags::CHAINED);
+        if !flow.flags.contains(FlowFlags::SETTLED) || meta.flags & flags::LOOPED != 0 {
             if is_chained && let Some(reason) = self.count_refused(flow_ref, in_port, bytes) {
                 return drop_packet(meta, reason);
             }
@@ -100,13 +100,13 @@ impl EstablishedPath<'_> {
         let Some(flow) = self.table.flows_mut().get_mut(flow_ref.0 as usize) else { return Ok(()) };
         flow.count(1, bytes);
         flow.last_seen = now;
-        if flow.flags & flow_flags::XLAT_SLOW != 0 {
+        if flow.flags.contains(FlowFlags::XLAT_SLOW) {
             return self.translate_complex(flow_ref, head, meta, ack);
         }
         if let Some(ack) = ack {
             flow.ack = latest_ack(flow.ack, ack);
         }
-        if flow.flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+        if flow.flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
             translate_ip4(&flow.xlat4(), head, meta);
         }
         Ok(())
@@ -129,9 +129,9 @@ impl EstablishedPath<'_> {
             let flow = self.table.flow_mut(flow_ref);
             flow.ack = latest_ack(flow.ack, ack);
         }
-        match self.table.flow(flow_ref).flags & flow_flags::CHAIN_TRANSLATES {
-            0 => self.layout.translate(self.table, flow_ref, head, meta),
-            _ => Ok(()),
+        match self.table.flow(flow_ref).flags.contains(FlowFlags::CHAIN_TRANSLATES) {
+            false => self.layout.translate(self.table, flow_ref, head, meta),
+            true => Ok(()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sessions as the source of offloaded flows, and the collection of the driver's counters.
 
-use mmb_flow::{Direction, FlowRef, SessionId, TcpSegment, TrackInput, flow_flags, latest_ack, parse_key};
+use mmb_flow::{Direction, FlowFlags, FlowRef, SessionId, TcpSegment, TrackInput, latest_ack, parse_key};
 use mmb_packet::Meta;
 
 use super::flows::{FlowPair, OffloadedFlow, OffloadedFlows};
@@ -11,7 +11,8 @@ use crate::lifetime::{DIRECTIONS, session_flags};
 use crate::sessions::Sessions;
 
 /// Flags of flows that exclude offload.
-const EXCLUDED_FLOWS: u8 = flow_flags::REDIRECT | flow_flags::CHAINED | flow_flags::CHAIN_TRANSLATES;
+const EXCLUDED_FLOWS: FlowFlags =
+    FlowFlags::REDIRECT.union(FlowFlags::CHAINED).union(FlowFlags::CHAIN_TRANSLATES);
 /// Flags of sessions that exclude offload.
 const EXCLUDED_SESSIONS: u8 = session_flags::MANGLE
     | session_flags::LOOP_FORWARD
@@ -47,15 +48,15 @@ impl OffloadSource for Sessions {
         }
         let (flow, reply) = (self.table.flow(flow_ref), self.table.flow(flow_ref.opposite()));
         let (number, decisions) = (flow.decision(), &self.cache.decisions);
-        let is_plain = flow.flags & EXCLUDED_FLOWS == 0
+        let is_plain = !flow.flags.intersects(EXCLUDED_FLOWS)
             && self.table.session(id).flags & EXCLUDED_SESSIONS == 0
             && decisions.is_current(number, decisions.stamp(in_port))
             && !decisions.flags(number).intersects(DecisionFlags::MAY_DROP);
         if !is_plain || self.cache.has_per_packet_rules || self.settings.tcp_window_check {
             return OffloadState::Ineligible;
         }
-        if flow.flags & flow_flags::SETTLED != 0 {
-            return OffloadState::Eligible { reply_settled: reply.flags & flow_flags::SETTLED != 0 };
+        if flow.flags.contains(FlowFlags::SETTLED) {
+            return OffloadState::Eligible { reply_settled: reply.flags.contains(FlowFlags::SETTLED) };
         }
         match self.table.session(id).track.awaited_ack(&self.acks(id)) {
             Some(ack) => OffloadState::AwaitingAck {

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use mmb_flow::{
-    Direction, Flow, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState, Xlat4,
-    flow_flags,
+    Direction, Flow, FlowFlags, FlowRef, InsertError, Key, MappingId, SessionId, TrackOutcome, TrackState,
+    Xlat4,
 };
 use mmb_nf::ChainId;
 use mmb_packet::{DropReason, PacketBuf};
@@ -28,8 +28,8 @@ fn set_translation([forward, back]: &mut [Flow; 2], key: &Key, reverse: &Key, on
             back.set_xlat4(&home);
         }
         None => {
-            forward.flags |= flow_flags::XLAT_SLOW;
-            back.flags |= flow_flags::XLAT_SLOW;
+            forward.flags |= FlowFlags::XLAT_SLOW;
+            back.flags |= FlowFlags::XLAT_SLOW;
         }
     }
 }
@@ -198,11 +198,12 @@ impl Sessions {
         (session.rule_list, session.track, session.flags) = (rule_list, new.track, flags);
         session.mapping = new.mapping.map_or(u32::MAX, |mapping| mapping.0);
         session.in_port = [pkt.in_port, u16::MAX];
-        let chain_flag = if new.chain_translates { flow_flags::CHAIN_TRANSLATES } else { 0 };
+        let chain_flag = if new.chain_translates { FlowFlags::CHAIN_TRANSLATES } else { FlowFlags::empty() };
         for (at, flow) in flows.iter_mut().enumerate() {
             let is_settled = new.outcome.settled[at] && flags & session_flags::LOOPS[at] == 0;
             flow.ack = new.acks[at];
-            flow.flags |= chain_flag | if is_settled { flow_flags::SETTLED } else { 0 };
+            flow.flags |= chain_flag;
+            flow.flags.set(FlowFlags::SETTLED, is_settled);
         }
         if new.numbers.is_some() || new.translated.is_some() {
             let same = key.reversed();
@@ -213,7 +214,7 @@ impl Sessions {
         }
         let [forward, _] = flows;
         forward.set_decision(decision);
-        forward.flags |= flow_flags::SEEN;
+        forward.flags |= FlowFlags::SEEN;
         if new.chain.is_none() {
             forward.count(1, pkt.bytes());
         }

@@ -1,8 +1,8 @@
 //! Packets of sessions on the slow path: the session's rules, decision and tracking.
 
 use mmb_flow::{
-    Direction, FlowRef, HostLocation, MappingId, SessionId, SessionState, TcpSegment, TrackInput,
-    TrackOutcome, TrackVerdict, flow_flags,
+    Direction, FlowFlags, FlowRef, HostLocation, MappingId, SessionId, SessionState, TcpSegment, TrackInput,
+    TrackOutcome, TrackVerdict,
 };
 use mmb_packet::{DropReason, PacketBuf};
 use mmb_policy::RuleScope;
@@ -64,7 +64,7 @@ impl Sessions {
         let id = flow.session();
         let is_settled = DIRECTIONS
             .into_iter()
-            .all(|direction| self.table.flow(FlowRef::new(id, direction)).flags & flow_flags::SETTLED != 0);
+            .all(|direction| self.table.flow(FlowRef::new(id, direction)).flags.contains(FlowFlags::SETTLED));
         if !is_settled || self.needs_refresh(pkt, flow) {
             return true;
         }
@@ -209,7 +209,7 @@ impl Sessions {
         }
         let id = flow_ref.session();
         let (session, flow) = (self.table.session(id), self.table.flow(flow_ref));
-        if flow.flags & flow_flags::SEEN == 0
+        if !flow.flags.contains(FlowFlags::SEEN)
             && session.flags & session_flags::INBOUND != 0
             && let Some(&[.., a, b, c, d, e, f]) = pkt.packet.head().first_chunk::<12>()
         {
@@ -236,7 +236,7 @@ impl Sessions {
         let flow = self.table.flow_mut(flow_ref);
         flow.count(1, pkt.bytes());
         flow.last_seen = pkt.now;
-        flow.flags |= flow_flags::SEEN;
+        flow.flags |= FlowFlags::SEEN;
         self.table.session_mut(id).in_port[flow_ref.direction() as usize] = pkt.in_port;
         self.apply_tracking(pkt.now, id, outcome);
     }
@@ -248,8 +248,8 @@ impl Sessions {
             let at = direction as usize;
             let flow = self.table.flow_mut(FlowRef::new(id, direction));
             match outcome.settled[at] && flags & session_flags::LOOPS[at] == 0 {
-                true => flow.flags |= flow_flags::SETTLED,
-                false => flow.flags &= !flow_flags::SETTLED,
+                true => flow.flags |= FlowFlags::SETTLED,
+                false => flow.flags &= !FlowFlags::SETTLED,
             }
         }
         if !outcome.embryonic {

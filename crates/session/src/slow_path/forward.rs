@@ -1,6 +1,6 @@
 //! The end of the slow path: a packet of a session is translated and sent on.
 
-use mmb_flow::{FlowRef, MappingId, flow_flags, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, MappingId, translate_ip4};
 use mmb_packet::{DropReason, OUT_ROUTED, PacketBuf, flags};
 use mmb_policy::EditLimits;
 
@@ -19,17 +19,17 @@ impl Sessions {
     ) -> Next {
         let flow = self.table.flow(flow_ref);
         let flags = flow.flags;
-        if flags & (flow_flags::XLAT4 | flow_flags::CHAIN_TRANSLATES) == flow_flags::XLAT4 {
+        if flags & (FlowFlags::XLAT4 | FlowFlags::CHAIN_TRANSLATES) == FlowFlags::XLAT4 {
             translate_ip4(&flow.xlat4(), pkt.packet.head_mut(), pkt.meta);
-        } else if flags & flow_flags::XLAT_SLOW != 0 && flags & flow_flags::CHAIN_TRANSLATES == 0 {
+        } else if flags.contains(FlowFlags::XLAT_SLOW) && !flags.contains(FlowFlags::CHAIN_TRANSLATES) {
             let (layout, head) = (&self.chains.layout, pkt.packet.head_mut());
             if let Err(reason) = layout.translate(&self.table, flow_ref, head, pkt.meta) {
                 return pkt.drop(reason);
             }
         }
-        match flags & flow_flags::CHAINED {
-            0 => self.send(pkt, flow_ref),
-            _ => self.send_through_chain(pkt, flow_ref),
+        match flags.contains(FlowFlags::CHAINED) {
+            false => self.send(pkt, flow_ref),
+            true => self.send_through_chain(pkt, flow_ref),
         }
     }
 

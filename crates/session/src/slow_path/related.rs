@@ -1,7 +1,7 @@
 //! ICMP errors: packets that belong to a session by the packet that they quote.
 
 use mmb_flow::{
-    Direction, FlowRef, Key, NatConfig, QuotedPacket, flow_flags, parse_quote, translate_icmp_error,
+    Direction, FlowFlags, FlowRef, Key, NatConfig, QuotedPacket, parse_quote, translate_icmp_error,
 };
 use mmb_packet::{DropReason, Kind, PacketBuf, flags};
 
@@ -42,7 +42,7 @@ impl Sessions {
             return next;
         }
         self.counters.icmp_errors += 1;
-        if self.table.flow(flow).flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) != 0 {
+        if self.table.flow(flow).flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
             let to = self.table.key(flow.opposite()).reversed();
             let mangle = self.chains.layout.mangle(&self.table, flow.session());
             let (head, direction) = (pkt.packet.head_mut(), flow.direction());

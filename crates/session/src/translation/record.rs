@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use bytemuck::{Pod, Zeroable};
-use mmb_flow::{FlowRef, Mangle, SessionId, Table, flow_flags, translate, translate_ip4};
+use mmb_flow::{FlowFlags, FlowRef, Mangle, SessionId, Table, translate, translate_ip4};
 use mmb_packet::{DropReason, Meta};
 
 use crate::lifetime::{DIRECTIONS, session_flags};
@@ -123,7 +123,7 @@ impl ScratchLayout {
         table.session_mut(id).flags |= session_flags::REFUSED;
         self.update(table, id, |record| (record.refusal, record.refusal_epoch) = (reason as u8, epoch));
         for direction in DIRECTIONS {
-            table.flow_mut(FlowRef::new(id, direction)).flags &= !flow_flags::SETTLED;
+            table.flow_mut(FlowRef::new(id, direction)).flags &= !FlowFlags::SETTLED;
         }
     }
 
@@ -140,11 +140,11 @@ impl ScratchLayout {
         meta: &Meta,
     ) -> Result<(), DropReason> {
         let flow = table.flow(flow_ref);
-        if flow.flags & flow_flags::XLAT4 != 0 {
+        if flow.flags.contains(FlowFlags::XLAT4) {
             translate_ip4(&flow.xlat4(), head, meta);
             return Ok(());
         }
-        if flow.flags & flow_flags::XLAT_SLOW == 0 {
+        if !flow.flags.contains(FlowFlags::XLAT_SLOW) {
             return Ok(());
         }
         let to = table.key(flow_ref.opposite()).reversed();

@@ -10,7 +10,7 @@
 
 use std::net::IpAddr;
 
-use mmb_flow::{DatagramKey, FlowRef, Key, KeyError, flow_flags, parse_key, parse_quote, untranslate};
+use mmb_flow::{DatagramKey, FlowFlags, FlowRef, Key, KeyError, parse_key, parse_quote, untranslate};
 use mmb_packet::Meta;
 
 use crate::Environment;
@@ -92,7 +92,7 @@ impl Sessions {
             }
             let flow_ref = reply.opposite();
             let (id, flow) = (flow_ref.session(), self.table.flow(flow_ref));
-            if flow.flags & (flow_flags::XLAT4 | flow_flags::XLAT_SLOW) == 0 {
+            if !flow.flags.intersects(FlowFlags::XLAT4 | FlowFlags::XLAT_SLOW) {
                 break;
             }
             let (to, mangle) = (flow.key(), self.chains.layout.mangle(&self.table, id));
