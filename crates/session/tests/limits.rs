@@ -127,8 +127,9 @@ fn a_port_changes_its_worker() {
         let mut net = Net::with(rules(&["nat pool add p 200.0.0.1 ports 5000-5000", USE]), workers, 100);
         for host in 1..60 {
             let client: End = ([10, 0, 0, host], 4000);
-            for _ in 0..2 {
-                assert_eq!(converse(&mut net, client, SERVER), None, "{workers}");
+            for round in 0..2 {
+                let refused = converse(&mut net, client, SERVER);
+                assert_eq!(refused, None, "{workers} workers, host {host}, round {round}");
             }
             let other = converse(&mut net, ([10, 0, 0, host + 1], 4000), SERVER);
             assert_eq!(other, Some(DropReason::NatExhausted));

@@ -83,6 +83,15 @@ impl Sessions {
             self.end(evicted, EndReason::Evicted, pkt.env);
             inserted = self.insert_entry(pkt, session);
         }
+        if let Err(InsertError::Taken(found)) = inserted
+            && session.mapping.is_some()
+            && session.flags & session_flags::INBOUND == 0
+            && self.table.redirect_worker(found).is_some()
+        {
+            // Replies went to the worker that had the external port before.
+            self.end(found.session(), EndReason::Replaced, pkt.env);
+            inserted = self.insert_entry(pkt, session);
+        }
         let id = inserted.inspect_err(|_| {
             if let Some(mapping) = session.mapping {
                 let is_inbound = session.flags & session_flags::INBOUND != 0;
